@@ -1,0 +1,187 @@
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/commands.h"
+#include "client/cli/element.h"
+#include "client/cli/progress.h"
+#include "client/cli/rotation.h"
+#include "client/cli/safetensors.h"
+#include "client/cli/session.h"
+#include "client/cli/status.h"
+
+namespace posenc::cli {
+namespace {
+
+struct CheckFlags {
+  SourceFlags source;
+  std::string before;
+  std::string after;
+  std::string moved;
+  std::string layout;
+  std::int64_t start = 0;
+};
+
+// A .safetensors file with its q and k, where it has them.
+struct HeadsFile {
+  FileBytes bytes;
+  absl::optional<HeadsView> q;
+  absl::optional<HeadsView> k;
+};
+
+absl::StatusOr<HeadsFile> ReadHeads(const std::string& path,
+                                    v1::Layout layout) {
+  HeadsFile heads;
+  absl::StatusOr<FileBytes> bytes = FileBytes::Read(path);
+  if (!bytes.ok()) return bytes.status();
+  heads.bytes = *std::move(bytes);
+  absl::StatusOr<Safetensors> file = ParseSafetensors(heads.bytes.bytes());
+  if (!file.ok()) return FileError(path, file.status());
+  for (const char* name : {"q", "k"}) {
+    const SafetensorsEntry* const entry = file->Find(name);
+    if (entry == nullptr) continue;
+    const absl::StatusOr<TensorView> tensor = AsTensor(*entry);
+    if (!tensor.ok()) return FileError(path, tensor.status());
+    const absl::StatusOr<HeadsView> view = HeadsView::Of(*tensor, layout);
+    if (!view.ok()) {
+      return FileError(path, absl::StrCat(name, ": ", view.status().message()));
+    }
+    (*name == 'q' ? heads.q : heads.k) = *view;
+  }
+  if (!heads.q && !heads.k) {
+    return FileError(path, absl::NotFoundError("holds neither q nor k"));
+  }
+  return heads;
+}
+
+absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
+                          const CheckFlags& flags, const HeadsFile& before,
+                          const HeadsFile& after, const GlobalFlags& globals,
+                          nlohmann::ordered_json* json) {
+  std::string failures;
+  for (const char* name : {"q", "k"}) {
+    const auto& sent = *name == 'q' ? before.q : before.k;
+    const auto& got = *name == 'q' ? after.q : after.k;
+    if (!sent && !got) continue;
+    if (!sent || !got) {
+      return FileError(sent ? flags.after : flags.before,
+                       absl::NotFoundError(absl::StrCat("lacks ", name)));
+    }
+    const absl::StatusOr<RotationCheck> check =
+        CheckRotation(rope, *sent, *got, flags.start);
+    if (!check.ok()) return check.status();
+    (*json)["rotation"][name] = {
+        {"elements", check->elements},
+        {"wrong", check->wrong},
+        {"max_error_ulps", check->max_error_ulps},
+        {"max_error_of_bound", check->max_error_of_bound}};
+    if (!globals.json) {
+      absl::PrintF(
+          "  %s: %d elements, %d wrong; largest error %.4f ulp of %s, "
+          "%.4f of its bound\n",
+          name, check->elements, check->wrong, check->max_error_ulps,
+          DtypeName(sent->tensor.dtype), check->max_error_of_bound);
+    }
+    if (check->wrong > 0) {
+      absl::StrAppend(&failures, failures.empty() ? "" : "; ", name, ": ",
+                      check->wrong, " of ", check->elements,
+                      " elements differ from the rotation, the first at index ",
+                      check->first_wrong);
+    }
+  }
+  return failures.empty() ? absl::OkStatus() : absl::DataLossError(failures);
+}
+
+absl::Status CheckMoved(const CheckFlags& flags, const HeadsFile& after,
+                        const GlobalFlags& globals,
+                        nlohmann::ordered_json* json) {
+  absl::StatusOr<v1::Layout> layout =
+      ParseEnum<v1::Layout>("--layout", "LAYOUT_", flags.layout);
+  if (!layout.ok()) return layout.status();
+  const absl::StatusOr<HeadsFile> moved = ReadHeads(flags.moved, *layout);
+  if (!moved.ok()) return moved.status();
+  if (!after.q || !after.k || !moved->q || !moved->k) {
+    return UsageError("--moved: scores need q and k in both files");
+  }
+  const absl::StatusOr<ScoreCheck> check =
+      CheckScores(*after.q, *after.k, *moved->q, *moved->k);
+  if (!check.ok()) return check.status();
+  (*json)["scores"] = {
+      {"samples", check->samples},
+      {"wrong", check->wrong},
+      {"max_difference", check->max_difference},
+      {"max_difference_of_bound", check->max_difference_of_bound},
+      {"typical_score", check->typical_score}};
+  if (!globals.json) {
+    absl::PrintF(
+        "  %d scores q.k (typically %.3g): moved, they differ by at most "
+        "%.3g, %.3f of what rounding to %s allows\n",
+        check->samples, check->typical_score, check->max_difference,
+        check->max_difference_of_bound, DtypeName(after.q->tensor.dtype));
+  }
+  if (check->wrong == 0) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("scores: ", check->wrong, " of ", check->samples,
+                   " depend on more than the distance of their positions"));
+}
+
+absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
+  const absl::StatusOr<v1::Layout> layout =
+      ParseEnum<v1::Layout>("--layout", "LAYOUT_", flags.layout);
+  if (!layout.ok()) return layout.status();
+  absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
+  if (!source.ok()) return source.status();
+  const absl::StatusOr<HeadsFile> before = ReadHeads(flags.before, *layout);
+  if (!before.ok()) return before.status();
+  const absl::StatusOr<HeadsFile> after = ReadHeads(flags.after, *layout);
+  if (!after.ok()) return after.status();
+  const absl::StatusOr<Session> session = Session::Open(globals);
+  if (!session.ok()) return session.status();
+  v1::ResolveRopeRequest request;
+  *request.mutable_rope() = *std::move(source);
+  if (request.rope().has_spec()) {
+    request.set_head_dim(static_cast<std::int32_t>(
+        (before->q ? before->q : before->k)->head_dim));
+  }
+  const absl::StatusOr<v1::ResolveRopeResponse> rope =
+      session->client().ResolveRope(request);
+  if (!rope.ok()) return rope.status();
+
+  nlohmann::ordered_json json;
+  absl::Status status;
+  {
+    const Progress progress("checking");
+    status = CheckTensors(*rope, flags, *before, *after, globals, &json);
+    if (status.ok() && !flags.moved.empty()) {
+      status = CheckMoved(flags, *after, globals, &json);
+    }
+  }
+  if (status.ok() && globals.json) PrintJson(json);
+  return status;
+}
+
+}  // namespace
+
+Command AddCheck(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<CheckFlags>();
+  AddSourceFlags(app, "", &flags->source);
+  app->add_option("--before", flags->before, "A .safetensors file with q, k")
+      ->type_name("FILE")
+      ->required();
+  app->add_option("--after", flags->after, "The same, rotated forward")
+      ->type_name("FILE")
+      ->required();
+  app->add_option("--moved", flags->moved,
+                  "The same, rotated with another start: scores must agree")
+      ->type_name("FILE");
+  app->add_option("--layout", flags->layout, "bshd, bhsd, sbhd or thd")
+      ->type_name("NAME")
+      ->required();
+  app->add_option("--start", flags->start, "Position of the first token")
+      ->type_name("N")
+      ->capture_default_str();
+  return [flags, globals] { return RunCheck(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,170 @@
+#include "client/cli/element.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace posenc::cli {
+namespace {
+
+template <typename T>
+T Load(const char* data, std::int64_t index) {
+  T value;
+  std::memcpy(&value, data + index * static_cast<std::int64_t>(sizeof(T)),
+              sizeof(T));
+  return value;
+}
+
+template <typename T>
+void Store(char* data, std::int64_t index, T value) {
+  std::memcpy(data + index * static_cast<std::int64_t>(sizeof(T)), &value,
+              sizeof(T));
+}
+
+double HalfToDouble(std::uint16_t bits) {
+  const int exponent = (bits >> 10) & 31;
+  const int fraction = bits & 1023;
+  const double sign = bits & 0x8000 ? -1 : 1;
+  if (exponent == 31) {
+    return fraction ? std::numeric_limits<double>::quiet_NaN()
+                    : sign * std::numeric_limits<double>::infinity();
+  }
+  if (exponent == 0) return sign * std::ldexp(fraction, -24);
+  return sign * std::ldexp(1024 + fraction, exponent - 25);
+}
+
+std::uint16_t FloatToHalf(float value) {
+  const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  const double magnitude = std::fabs(static_cast<double>(value));
+  if (std::isnan(value)) return sign | 0x7e00;
+  // 65520 is half way from the largest number, 65504, to 2^16.
+  if (magnitude >= 65520) return sign | 0x7c00;
+  if (magnitude < 0x1p-24 * 0.5) return sign;
+  const int exponent = std::max(std::ilogb(magnitude), -14);
+  // Exact: magnitude has 24 bits. 2048 carries into the exponent by itself.
+  const int rounded =
+      static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
+  return sign | static_cast<std::uint16_t>(rounded + ((exponent + 14) << 10));
+}
+
+std::uint16_t FloatToBfloat16(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16) | 0x40;
+  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+}  // namespace
+
+std::size_t DtypeSize(v1::Dtype dtype) {
+  switch (dtype) {
+    case v1::DTYPE_FLOAT16:
+    case v1::DTYPE_BFLOAT16:
+      return 2;
+    case v1::DTYPE_FLOAT32:
+    case v1::DTYPE_INT32:
+      return 4;
+    case v1::DTYPE_FLOAT64:
+    case v1::DTYPE_INT64:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+std::string DtypeName(v1::Dtype dtype) {
+  // "DTYPE_BFLOAT16" without its prefix.
+  return absl::AsciiStrToLower(v1::Dtype_Name(dtype).substr(6));
+}
+
+std::int64_t ElementCount(const std::vector<std::int64_t>& shape) {
+  // A zero extent anywhere makes the others harmless.
+  std::int64_t count = 1;
+  bool overflow = false;
+  bool empty = false;
+  for (const std::int64_t extent : shape) {
+    if (extent < 0) return -1;
+    if (extent == 0) empty = true;
+    overflow |= __builtin_mul_overflow(count, extent, &count);
+  }
+  if (empty) return 0;
+  return overflow ? -1 : count;
+}
+
+double ElementAt(const TensorView& tensor, std::int64_t index) {
+  const char* data = tensor.bytes.data();
+  switch (tensor.dtype) {
+    case v1::DTYPE_FLOAT32:
+      return Load<float>(data, index);
+    case v1::DTYPE_FLOAT64:
+      return Load<double>(data, index);
+    case v1::DTYPE_FLOAT16:
+      return HalfToDouble(Load<std::uint16_t>(data, index));
+    case v1::DTYPE_BFLOAT16:
+      return std::bit_cast<float>(
+          std::uint32_t{Load<std::uint16_t>(data, index)} << 16);
+    case v1::DTYPE_INT32:
+      return Load<std::int32_t>(data, index);
+    case v1::DTYPE_INT64:
+      return static_cast<double>(Load<std::int64_t>(data, index));
+    default:
+      return std::numeric_limits<double>::quiet_NaN();
+  }
+}
+
+void SetElement(v1::Dtype dtype, char* data, std::int64_t index, float value) {
+  switch (dtype) {
+    case v1::DTYPE_FLOAT32:
+      return Store(data, index, value);
+    case v1::DTYPE_FLOAT64:
+      return Store(data, index, static_cast<double>(value));
+    case v1::DTYPE_FLOAT16:
+      return Store(data, index, FloatToHalf(value));
+    case v1::DTYPE_BFLOAT16:
+      return Store(data, index, FloatToBfloat16(value));
+    default:
+      return;
+  }
+}
+
+int SignificandBits(v1::Dtype dtype) {
+  switch (dtype) {
+    case v1::DTYPE_BFLOAT16:
+      return 8;
+    case v1::DTYPE_FLOAT16:
+      return 11;
+    case v1::DTYPE_FLOAT32:
+      return 24;
+    default:
+      return 53;
+  }
+}
+
+int MinExponent(v1::Dtype dtype) {
+  switch (dtype) {
+    case v1::DTYPE_FLOAT16:
+      return -14;
+    case v1::DTYPE_FLOAT64:
+      return -1022;
+    default:
+      return -126;
+  }
+}
+
+double UlpAt(v1::Dtype dtype, double value) {
+  const int exponent = value == 0
+                           ? MinExponent(dtype)
+                           : std::max(std::ilogb(value), MinExponent(dtype));
+  return std::ldexp(1.0, exponent - (SignificandBits(dtype) - 1));
+}
+
+std::string ShapeText(const std::vector<std::int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+}  // namespace posenc::cli

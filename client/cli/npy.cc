@@ -1,0 +1,241 @@
+#include "client/cli/npy.h"
+
+#include <cstdint>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "client/cli/element.h"
+#include "client/cli/file.h"
+#include "client/cli/status.h"
+
+namespace posenc::cli {
+namespace {
+
+constexpr absl::string_view kMagic("\x93NUMPY", 6);
+
+// NumPy pads the header so that the data starts at a multiple of this.
+constexpr std::size_t kAlignment = 64;
+
+struct Descr {
+  const char* text;
+  v1::Dtype dtype;
+};
+constexpr Descr kDescrs[] = {{"<f2", v1::DTYPE_FLOAT16},
+                             {"<f4", v1::DTYPE_FLOAT32},
+                             {"<f8", v1::DTYPE_FLOAT64},
+                             {"<i4", v1::DTYPE_INT32},
+                             {"<i8", v1::DTYPE_INT64}};
+
+absl::Status Malformed(absl::string_view fact) {
+  return absl::InvalidArgumentError(absl::StrCat("not a .npy file: ", fact));
+}
+
+// The header is a Python literal: a dict of a string, a bool and a tuple.
+class HeaderParser {
+ public:
+  explicit HeaderParser(absl::string_view text) : text_(text) {}
+
+  absl::Status Parse() {
+    if (!Take('{')) return Malformed("the header is no dict");
+    while (!Take('}')) {
+      absl::string_view key;
+      if (!TakeString(&key) || !Take(':')) {
+        return Malformed("the header is no dict of names");
+      }
+      absl::Status status;
+      if (key == "descr" && !has_descr_) {
+        has_descr_ = true;
+        if (!TakeString(&descr)) {
+          return absl::InvalidArgumentError(
+              "structured dtypes are not supported; save one plain array");
+        }
+      } else if (key == "fortran_order" && !has_order_) {
+        has_order_ = true;
+        fortran_order = TakeWord("True");
+        if (!fortran_order && !TakeWord("False")) {
+          return Malformed("fortran_order is neither True nor False");
+        }
+      } else if (key == "shape" && !has_shape_) {
+        has_shape_ = true;
+        if (!TakeShape()) return Malformed("shape is no tuple of integers");
+      } else {
+        return Malformed(
+            absl::StrCat("unknown or repeated key '", key, "' in the header"));
+      }
+      if (!Take(',') && !Peek('}')) return Malformed("the header's dict ends");
+    }
+    SkipSpace();
+    if (!text_.empty()) return Malformed("the header goes on after its dict");
+    if (!has_descr_ || !has_order_ || !has_shape_) {
+      return Malformed("the header lacks descr, fortran_order or shape");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::string_view descr;
+  bool fortran_order = false;
+  std::vector<std::int64_t> shape;
+
+ private:
+  void SkipSpace() { text_ = absl::StripLeadingAsciiWhitespace(text_); }
+
+  bool Peek(char c) {
+    SkipSpace();
+    return !text_.empty() && text_[0] == c;
+  }
+
+  bool Take(char c) {
+    if (!Peek(c)) return false;
+    text_.remove_prefix(1);
+    return true;
+  }
+
+  bool TakeWord(absl::string_view word) {
+    SkipSpace();
+    if (!absl::StartsWith(text_, word)) return false;
+    text_.remove_prefix(word.size());
+    return true;
+  }
+
+  bool TakeString(absl::string_view* value) {
+    const char quote = Peek('"') ? '"' : '\'';
+    if (!Take(quote)) return false;
+    const std::size_t end = text_.find(quote);
+    if (end == absl::string_view::npos) return false;
+    *value = text_.substr(0, end);
+    text_.remove_prefix(end + 1);
+    return true;
+  }
+
+  bool TakeShape() {
+    if (!Take('(')) return false;
+    while (!Take(')')) {
+      SkipSpace();
+      std::size_t digits = 0;
+      while (digits < text_.size() && absl::ascii_isdigit(text_[digits])) {
+        ++digits;
+      }
+      std::int64_t extent;
+      if (!absl::SimpleAtoi(text_.substr(0, digits), &extent)) return false;
+      text_.remove_prefix(digits);
+      shape.push_back(extent);
+      if (!Take(',') && !Peek(')')) return false;
+    }
+    return true;
+  }
+
+  absl::string_view text_;
+  bool has_descr_ = false;
+  bool has_order_ = false;
+  bool has_shape_ = false;
+};
+
+absl::StatusOr<v1::Dtype> DtypeOf(absl::string_view descr) {
+  for (const Descr& known : kDescrs) {
+    if (descr == known.text) return known.dtype;
+  }
+  if (absl::StartsWith(descr, ">")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype '", descr,
+                     "' is big-endian; save it little-endian "
+                     "(array.astype(array.dtype.newbyteorder('<')))"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("dtype '", descr,
+                   "' is not supported; f2, f4, f8, i4 and i8 are, and "
+                   "bfloat16 needs .safetensors"));
+}
+
+}  // namespace
+
+absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
+  const absl::string_view text(bytes.data(), bytes.size());
+  if (!absl::StartsWith(text, kMagic)) return Malformed("the magic is absent");
+  if (text.size() < 8) return Malformed("it ends in the version");
+  const int major = static_cast<unsigned char>(text[6]);
+  const int minor = static_cast<unsigned char>(text[7]);
+  if ((major != 1 && major != 2) || minor != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(".npy version ", major, ".", minor,
+                     " is not supported; 1.0 and 2.0 are"));
+  }
+  // Version 1 counts the header's bytes in 16 bits, version 2 in 32.
+  const std::size_t length_bytes = major == 1 ? 2 : 4;
+  const std::size_t header_start = 8 + length_bytes;
+  if (text.size() < header_start) return Malformed("it ends in the length");
+  std::size_t header_size = 0;
+  for (std::size_t i = 0; i < length_bytes; ++i) {
+    header_size |= std::size_t{static_cast<unsigned char>(text[8 + i])}
+                   << (8 * i);
+  }
+  if (header_size > text.size() - header_start) {
+    return Malformed(absl::StrCat("a header of ", header_size, " bytes in ",
+                                  text.size() - header_start));
+  }
+
+  HeaderParser header(text.substr(header_start, header_size));
+  const absl::Status parsed = header.Parse();
+  if (!parsed.ok()) return parsed;
+  const absl::StatusOr<v1::Dtype> dtype = DtypeOf(header.descr);
+  if (!dtype.ok()) return dtype.status();
+  if (header.fortran_order) {
+    return absl::InvalidArgumentError(
+        "fortran_order is True; save it in C order "
+        "(numpy.ascontiguousarray)");
+  }
+  const std::int64_t count = ElementCount(header.shape);
+  const std::size_t size = DtypeSize(*dtype);
+  const absl::Span<const char> data = bytes.subspan(header_start + header_size);
+  // Compared by division: the product may wrap.
+  if (count < 0 || data.size() % size != 0 ||
+      static_cast<std::uint64_t>(count) != data.size() / size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shape ", ShapeText(header.shape), " of ", DtypeName(*dtype),
+        " does not match ", data.size(), " bytes of data"));
+  }
+  return TensorView{*dtype, header.shape, data};
+}
+
+absl::StatusOr<std::string> NpyHeader(const TensorView& tensor) {
+  const char* descr = nullptr;
+  for (const Descr& known : kDescrs) {
+    if (known.dtype == tensor.dtype) descr = known.text;
+  }
+  if (descr == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(".npy has no ", DtypeName(tensor.dtype),
+                     "; write .safetensors, or choose float32"));
+  }
+  // A tuple of one needs its comma: (3,).
+  const absl::string_view comma = tensor.shape.size() == 1 ? "," : "";
+  std::string dict = absl::StrCat(
+      "{'descr': '", descr, "', 'fortran_order': False, 'shape': (",
+      absl::StrJoin(tensor.shape, ", "), comma, "), }");
+  const auto padded = [&](std::size_t start) {
+    const std::size_t size = start + dict.size() + 1;  // with the newline
+    return dict.size() + (kAlignment - size % kAlignment) % kAlignment + 1;
+  };
+  const int major = padded(10) <= 0xffff ? 1 : 2;
+  const std::size_t length = padded(major == 1 ? 10 : 12);
+  dict.resize(length - 1, ' ');
+  dict += '\n';
+  std::string header(kMagic);
+  header += static_cast<char>(major);
+  header += '\0';
+  for (int i = 0; i < (major == 1 ? 2 : 4); ++i) {
+    header += static_cast<char>(length >> (8 * i));
+  }
+  return header + dict;
+}
+
+absl::Status WriteNpy(const std::string& path, const TensorView& tensor) {
+  const absl::StatusOr<std::string> header = NpyHeader(tensor);
+  if (!header.ok()) return FileError(path, header.status());
+  return WriteFile(path, {absl::MakeConstSpan(*header), tensor.bytes});
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,215 @@
+#include "client/cli/options.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/cli/npy.h"
+#include "client/cli/status.h"
+#include "google/protobuf/generated_enum_reflection.h"
+#include "google/protobuf/util/json_util.h"
+
+namespace posenc::cli {
+
+void AddGlobalFlags(CLI::App* app, GlobalFlags* flags) {
+  app->add_option("--server", flags->server,
+                  "Address of a server (127.0.0.1:50051, unix:/path, "
+                  "dns:///host:port); without it the service runs inside "
+                  "this process")
+      ->type_name("ADDRESS");
+  app->add_option("--timeout", flags->timeout, "Deadline of each call")
+      ->type_name("DURATION")
+      ->capture_default_str();
+  app->add_flag("--json", flags->json,
+                "Print one JSON object on stdout, errors too");
+}
+
+bool SourceFlags::Empty() const {
+  return preset.empty() && config.empty() && spec.empty();
+}
+
+std::string SourceFlags::Name() const {
+  return !preset.empty() ? preset : !config.empty() ? config : "spec";
+}
+
+void AddSourceFlags(CLI::App* app, const std::string& prefix,
+                    SourceFlags* flags) {
+  const std::string dashes = "--" + prefix;
+  const std::string group =
+      prefix.empty() ? "Encoding" : "Encoding to compare with";
+  CLI::Option* const preset =
+      app->add_option(dashes + "preset", flags->preset,
+                      "Name of a model that `posenc info` lists")
+          ->type_name("NAME");
+  CLI::Option* const config =
+      app->add_option(dashes + "config", flags->config,
+                      "A model's config.json (-: stdin)")
+          ->type_name("FILE");
+  CLI::Option* const spec =
+      app->add_option(dashes + "spec", flags->spec,
+                      "posenc.v1.RopeSpec as JSON, for example "
+                      "{\"pairing\":\"PAIRING_INTERLEAVED\"}")
+          ->type_name("JSON");
+  preset->excludes(config)->excludes(spec);
+  config->excludes(spec);
+  CLI::Option* const profile =
+      app->add_option(dashes + "profile", flags->profile,
+                      "Whose reading: hf, vllm, llama_cpp, gpt_oss, deepseek, "
+                      "mistral, mlx (default hf)")
+          ->type_name("NAME");
+  CLI::Option* const type =
+      app->add_option(dashes + "layer-type", flags->layer_type,
+                      "full_attention, sliding_attention")
+          ->type_name("NAME");
+  CLI::Option* const index =
+      app->add_option(dashes + "layer-index", flags->layer_index,
+                      "Which layer, from 0")
+          ->type_name("N")
+          ->excludes(type);
+  CLI::Option* const length =
+      app->add_option(dashes + "length", flags->length,
+                      "Tokens that length-dependent scalings (dynamic_ntk, "
+                      "longrope) are evaluated at")
+          ->type_name("N");
+  for (CLI::Option* option :
+       {preset, config, spec, profile, type, index, length}) {
+    option->group(group);
+  }
+}
+
+absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
+  v1::RopeSource source;
+  if (flags.Empty()) {
+    return UsageError("one of --preset, --config and --spec is required");
+  }
+  if (!flags.preset.empty()) {
+    source.set_preset(flags.preset);
+  } else if (!flags.config.empty()) {
+    const absl::StatusOr<FileBytes> file = FileBytes::Read(flags.config);
+    if (!file.ok()) return file.status();
+    source.set_config_json(
+        std::string(file->bytes().begin(), file->bytes().end()));
+  } else {
+    const auto status = google::protobuf::util::JsonStringToMessage(
+        flags.spec, source.mutable_spec());
+    if (!status.ok()) {
+      return UsageError(absl::StrCat("--spec: no posenc.v1.RopeSpec: ",
+                                     std::string(status.message())));
+    }
+  }
+  if (!flags.profile.empty()) {
+    const absl::StatusOr<v1::Profile> profile =
+        ParseEnum<v1::Profile>("--profile", "PROFILE_", flags.profile);
+    if (!profile.ok()) return profile.status();
+    source.set_profile(*profile);
+  }
+  if (!flags.layer_type.empty()) source.set_layer_type(flags.layer_type);
+  if (flags.layer_index) source.set_layer_index(*flags.layer_index);
+  if (flags.length) source.set_sequence_length(*flags.length);
+  return source;
+}
+
+absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
+    const std::string& flag, const std::string& text) {
+  std::vector<std::int64_t> values;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    std::int64_t value;
+    if (!absl::SimpleAtoi(part, &value)) {
+      return UsageError(
+          absl::StrCat(flag, ": '", part, "' is no integer; write 0,3,7"));
+    }
+    values.push_back(value);
+  }
+  return values;
+}
+
+absl::StatusOr<v1::Positions> BuildPositions(const PositionFlags& flags) {
+  const int kinds = flags.start.has_value() + !flags.starts.empty() +
+                    !flags.ids.empty() + !flags.cu_seqlens.empty();
+  if (kinds != 1) {
+    return UsageError(absl::StrCat(
+        kinds,
+        " kinds of positions; give one of --start, --starts, --ids and "
+        "--cu-seqlens"));
+  }
+  if (!flags.packed_starts.empty() && flags.cu_seqlens.empty()) {
+    return UsageError("--packed-starts: belongs to --cu-seqlens");
+  }
+  v1::Positions positions;
+  if (flags.start) {
+    positions.set_start(*flags.start);
+  } else if (!flags.starts.empty()) {
+    const auto values = ParseIntegers("--starts", flags.starts);
+    if (!values.ok()) return values.status();
+    positions.mutable_starts()->mutable_values()->Assign(values->begin(),
+                                                         values->end());
+  } else if (!flags.ids.empty()) {
+    const absl::StatusOr<FileBytes> file = FileBytes::Read(flags.ids);
+    if (!file.ok()) return file.status();
+    const absl::StatusOr<TensorView> ids = ParseNpy(file->bytes());
+    if (!ids.ok()) return FileError(flags.ids, ids.status());
+    v1::Tensor* const tensor = positions.mutable_ids();
+    tensor->set_dtype(ids->dtype);
+    tensor->mutable_shape()->Assign(ids->shape.begin(), ids->shape.end());
+    tensor->set_data(ids->bytes.data(), ids->bytes.size());
+  } else {
+    const auto lengths = ParseIntegers("--cu-seqlens", flags.cu_seqlens);
+    if (!lengths.ok()) return lengths.status();
+    v1::PackedSequences* const packed = positions.mutable_packed();
+    packed->mutable_cu_seqlens()->Assign(lengths->begin(), lengths->end());
+    if (!flags.packed_starts.empty()) {
+      const auto starts = ParseIntegers("--packed-starts", flags.packed_starts);
+      if (!starts.ok()) return starts.status();
+      packed->mutable_starts()->Assign(starts->begin(), starts->end());
+    }
+  }
+  return positions;
+}
+
+template <typename Enum>
+absl::StatusOr<Enum> ParseEnum(const std::string& flag,
+                               const std::string& prefix,
+                               const std::string& text) {
+  const google::protobuf::EnumDescriptor* const descriptor =
+      google::protobuf::GetEnumDescriptor<Enum>();
+  const auto* const value =
+      descriptor->FindValueByName(prefix + absl::AsciiStrToUpper(text));
+  if (value != nullptr && value->number() != 0) {
+    return static_cast<Enum>(value->number());
+  }
+  std::vector<std::string> names;
+  for (int i = 0; i < descriptor->value_count(); ++i) {
+    if (descriptor->value(i)->number() == 0) continue;
+    names.push_back(absl::AsciiStrToLower(
+        descriptor->value(i)->name().substr(prefix.size())));
+  }
+  return UsageError(absl::StrCat(flag, ": '", text, "' is none of ",
+                                 absl::StrJoin(names, ", ")));
+}
+
+template <typename Enum>
+std::string EnumText(const std::string& prefix, Enum value) {
+  const auto* const found =
+      google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(value);
+  if (found == nullptr) return absl::StrCat(static_cast<int>(value));
+  return absl::AsciiStrToLower(found->name().substr(prefix.size()));
+}
+
+#define POSENC_INSTANTIATE(Enum)                                   \
+  template absl::StatusOr<Enum> ParseEnum<Enum>(                   \
+      const std::string&, const std::string&, const std::string&); \
+  template std::string EnumText<Enum>(const std::string&, Enum)
+POSENC_INSTANTIATE(v1::Dtype);
+POSENC_INSTANTIATE(v1::Layout);
+POSENC_INSTANTIATE(v1::Direction);
+POSENC_INSTANTIATE(v1::Profile);
+POSENC_INSTANTIATE(v1::Pairing);
+POSENC_INSTANTIATE(v1::RotarySlice);
+POSENC_INSTANTIATE(v1::AnglePrecision);
+POSENC_INSTANTIATE(v1::TableLayout);
+POSENC_INSTANTIATE(v1::SinusoidalOrder);
+POSENC_INSTANTIATE(v1::RotaryAxes::Assignment);
+#undef POSENC_INSTANTIATE
+
+}  // namespace posenc::cli

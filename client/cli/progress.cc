@@ -1,0 +1,46 @@
+#include "client/cli/progress.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+namespace posenc::cli {
+namespace {
+
+// Shorter work needs no message.
+constexpr std::chrono::milliseconds kLong(700);
+constexpr std::chrono::milliseconds kRefresh(100);
+
+}  // namespace
+
+Progress::Progress(std::string what) : what_(std::move(what)) {
+  if (isatty(STDERR_FILENO)) thread_ = std::thread([this] { Run(); });
+}
+
+Progress::~Progress() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    done_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void Progress::Run() {
+  const auto start = std::chrono::steady_clock::now();
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto is_done = [this] { return done_; };
+  if (changed_.wait_for(lock, kLong, is_done)) return;
+  do {
+    const std::chrono::duration<double> elapsed =
+        std::chrono::steady_clock::now() - start;
+    std::fprintf(stderr, "\r%s ... %.1f s", what_.c_str(), elapsed.count());
+    std::fflush(stderr);
+  } while (!changed_.wait_for(lock, kRefresh, is_done));
+  std::fprintf(stderr, "\r\033[K");
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,30 @@
+// A line on stderr that tells how long something has been going on: only where
+// stderr is a terminal, and only once it takes long.
+
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace posenc::cli {
+
+class Progress {
+ public:
+  explicit Progress(std::string what);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress();  // erases the line
+
+ private:
+  void Run();
+
+  const std::string what_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace posenc::cli

@@ -1,0 +1,251 @@
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <numbers>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/commands.h"
+#include "client/cli/element.h"
+#include "client/cli/session.h"
+#include "client/cli/status.h"
+
+namespace posenc::cli {
+namespace {
+
+struct ResolveFlags {
+  SourceFlags source;
+  SourceFlags compare;
+  std::int32_t head_dim = 0;
+};
+
+void Row(const char* name, const std::string& value) {
+  std::printf("  %-20s %s\n", name, value.c_str());
+}
+
+// One field of a scaling, long lists cut to their ends.
+std::string FieldText(const google::protobuf::Message& message,
+                      const google::protobuf::FieldDescriptor& field) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  if (field.is_repeated()) {
+    const int n = reflection.FieldSize(message, &field);
+    if (field.cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE ||
+        n == 0) {
+      return absl::StrCat(n, " values");
+    }
+    const auto at = [&](int i) {
+      return NumberText(reflection.GetRepeatedDouble(message, &field, i));
+    };
+    return n == 1 ? absl::StrCat("[", at(0), "]")
+                  : absl::StrCat("[", at(0), " ... ", at(n - 1), "] (", n, ")");
+  }
+  switch (field.cpp_type()) {
+    case google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE:
+      return NumberText(reflection.GetDouble(message, &field));
+    case google::protobuf::FieldDescriptor::CPPTYPE_INT32:
+      return absl::StrCat(reflection.GetInt32(message, &field));
+    case google::protobuf::FieldDescriptor::CPPTYPE_INT64:
+      return absl::StrCat(reflection.GetInt64(message, &field));
+    case google::protobuf::FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.GetBool(message, &field) ? "true" : "false";
+    default:
+      return "?";
+  }
+}
+
+std::string FieldsText(const google::protobuf::Message& message) {
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  return absl::StrJoin(fields, ", ", [&](std::string* out, const auto* field) {
+    absl::StrAppend(out, field->name(), " ", FieldText(message, *field));
+  });
+}
+
+std::string ScalingText(const v1::RopeSpec& spec) {
+  const auto* const scaling =
+      v1::RopeSpec::descriptor()->FindOneofByName("scaling");
+  const auto* const field =
+      spec.GetReflection()->GetOneofFieldDescriptor(spec, scaling);
+  if (field == nullptr) return "none";
+  return absl::StrCat(
+      field->name(), ": ",
+      FieldsText(spec.GetReflection()->GetMessage(spec, field)));
+}
+
+void PrintFrequencies(const v1::ResolveRopeResponse& response) {
+  const int n = response.inv_freq_size();
+  std::printf("\n  frequencies of %d pairs\n", n);
+  std::printf("    %5s  %18s  %18s\n", "pair", "radians/position",
+              "wavelength");
+  // Enough to see the start, the ramp of a scaling, and the end.
+  constexpr int kShown = 10;
+  int last = -1;
+  for (int step = 0; step < kShown; ++step) {
+    const int i = n <= kShown
+                      ? step
+                      : static_cast<int>(std::lround(static_cast<double>(step) *
+                                                     (n - 1) / (kShown - 1)));
+    if (i >= n || i == last) continue;
+    last = i;
+    const double w = response.inv_freq(i);
+    std::printf("    %5d  %18.10g  %18s\n", i, w,
+                w == 0
+                    ? "still"
+                    : NumberText(2 * std::numbers::pi / std::fabs(w)).c_str());
+  }
+}
+
+void PrintDifference(const v1::RopeDifference& difference,
+                     const std::string& name) {
+  std::printf("\n  compared with %s\n", name.c_str());
+  if (difference.equal()) {
+    std::printf("    the same rotation\n");
+  } else {
+    if (difference.max_relative_frequency_difference() == 0) {
+      std::printf("    the same frequencies\n");
+    } else {
+      std::printf("    frequencies differ by up to %.4g %% (pair %d)\n",
+                  100 * difference.max_relative_frequency_difference(),
+                  difference.worst_pair());
+    }
+    std::printf("    amplitude ratio %s\n",
+                NumberText(difference.amplitude_ratio()).c_str());
+    if (difference.first_diverging_position() < 0) {
+      std::printf("    no angle differs by 0.01 rad below position 2^31\n");
+    } else {
+      std::printf(
+          "    some angle differs by 0.01 rad from position %lld on\n",
+          static_cast<long long>(difference.first_diverging_position()));
+    }
+  }
+  for (const std::string& text : difference.explanations()) {
+    std::printf("    - %s\n", text.c_str());
+  }
+}
+
+void PrintResolved(const v1::ResolveRopeResponse& response,
+                   const ResolveFlags& flags) {
+  const v1::RopeSpec& spec = response.spec();
+  std::printf("%s\n", flags.source.Name().c_str());
+  Row("head_dim", absl::StrCat(response.head_dim()));
+  if (spec.nope()) {
+    Row("encoding", "none (NoPE): tensors come back unchanged");
+  } else {
+    Row("rotary_dim", absl::StrCat(spec.rotary_dim()));
+    std::string pairing = EnumText("PAIRING_", spec.pairing());
+    if (spec.output_pairing() != v1::PAIRING_UNSPECIFIED &&
+        spec.output_pairing() != spec.pairing()) {
+      absl::StrAppend(&pairing, ", written as ",
+                      EnumText("PAIRING_", spec.output_pairing()));
+    }
+    Row("pairing", pairing);
+    Row("slice", EnumText("ROTARY_SLICE_", spec.slice()));
+    if (spec.has_rope_theta()) {
+      Row("rope_theta", NumberText(spec.rope_theta()));
+    }
+    Row("scaling", ScalingText(spec));
+    if (spec.has_axes()) {
+      Row("axes",
+          absl::StrCat(EnumText("ASSIGNMENT_", spec.axes().assignment()),
+                       ", pairs of each: ",
+                       absl::StrJoin(spec.axes().sections(), ", ")));
+    }
+    if (spec.has_xpos()) Row("xpos", FieldsText(spec.xpos()));
+    if (spec.reverse()) Row("reverse", "turns by -phi");
+    Row("angles", EnumText("ANGLE_PRECISION_", spec.angle_precision()));
+    Row("amplitude", NumberText(response.amplitude()));
+  }
+  Row("softmax multiplier", NumberText(response.softmax_scale_multiplier()));
+  Row("query scale",
+      response.has_query_scale() ? FieldsText(response.query_scale()) : "none");
+  Row("content hash", response.content_hash());
+  if (response.inv_freq_size() > 0) PrintFrequencies(response);
+  if (response.assumptions_size() > 0) std::printf("\n  assumed\n");
+  for (const v1::Assumption& assumption : response.assumptions()) {
+    std::printf("    %s = %s (%s)\n", assumption.field().c_str(),
+                assumption.value().c_str(), assumption.reason().c_str());
+  }
+  if (response.warnings_size() > 0) std::printf("\n  warnings\n");
+  for (const std::string& warning : response.warnings()) {
+    std::printf("    %s\n", warning.c_str());
+  }
+  if (response.has_difference()) {
+    const std::string name =
+        flags.compare.Empty() ? "profile " + flags.compare.profile
+        : flags.compare.preset.empty() && flags.compare.config.empty()
+            ? flags.compare.spec
+            : flags.compare.Name();
+    PrintDifference(response.difference(), name);
+  }
+}
+
+absl::Status RunResolve(const ResolveFlags& flags, const GlobalFlags& globals) {
+  absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
+  if (!source.ok()) return source.status();
+  v1::ResolveRopeRequest request;
+  *request.mutable_rope() = *std::move(source);
+  request.set_head_dim(flags.head_dim);
+  if (!flags.compare.Empty() || !flags.compare.profile.empty()) {
+    // Only another profile, layer or length: of the same model.
+    SourceFlags compare = flags.compare;
+    if (compare.Empty()) {
+      compare.preset = flags.source.preset;
+      compare.config = flags.source.config;
+      compare.spec = flags.source.spec;
+      if (compare.layer_type.empty() && !compare.layer_index) {
+        compare.layer_type = flags.source.layer_type;
+        compare.layer_index = flags.source.layer_index;
+      }
+      if (!compare.length) compare.length = flags.source.length;
+      if (compare.config == "-") {
+        return UsageError(
+            "--compare-profile: stdin can be read once only; give --config a "
+            "file");
+      }
+    }
+    absl::StatusOr<v1::RopeSource> other = BuildSource(compare);
+    if (!other.ok()) return other.status();
+    *request.mutable_compare_with() = *std::move(other);
+  }
+  const absl::StatusOr<Session> session = Session::Open(globals);
+  if (!session.ok()) return session.status();
+  absl::StatusOr<v1::ResolveRopeResponse> response =
+      session->client().ResolveRope(request);
+  // A reading that the server does not have yet must not hide the one it has.
+  absl::Status comparison;
+  if (!response.ok() && request.has_compare_with() &&
+      response.status().code() == absl::StatusCode::kUnimplemented) {
+    comparison = response.status();
+    request.clear_compare_with();
+    response = session->client().ResolveRope(request);
+  }
+  if (!response.ok()) return response.status();
+  if (globals.json) {
+    nlohmann::ordered_json json = ToJson(*response);
+    if (!comparison.ok()) {
+      json["comparison_error"] = std::string(comparison.message());
+    }
+    PrintJson(json);
+    return absl::OkStatus();
+  }
+  PrintResolved(*response, flags);
+  if (!comparison.ok()) {
+    std::printf("\n  not compared: %s\n",
+                std::string(comparison.message()).c_str());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddResolve(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<ResolveFlags>();
+  AddSourceFlags(app, "", &flags->source);
+  AddSourceFlags(app, "compare-", &flags->compare);
+  app->add_option("--head-dim", flags->head_dim,
+                  "Channels of a head; for a --spec without rotaryDim")
+      ->type_name("N");
+  return [flags, globals] { return RunResolve(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

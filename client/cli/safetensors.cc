@@ -1,0 +1,246 @@
+#include "client/cli/safetensors.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/element.h"
+#include "client/cli/file.h"
+#include "client/cli/status.h"
+#include "nlohmann/json.hpp"
+
+namespace posenc::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+// As the reference implementation has it: longer headers are attacks.
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+
+// The deepest value of a well-formed header: the extents of one shape.
+constexpr int kMaxDepth = 3;
+
+struct NamedDtype {
+  const char* name;
+  std::size_t size;
+  v1::Dtype dtype;  // UNSPECIFIED: passed through only
+};
+constexpr NamedDtype kDtypes[] = {
+    {"F64", 8, v1::DTYPE_FLOAT64},        {"F32", 4, v1::DTYPE_FLOAT32},
+    {"F16", 2, v1::DTYPE_FLOAT16},        {"BF16", 2, v1::DTYPE_BFLOAT16},
+    {"I64", 8, v1::DTYPE_INT64},          {"I32", 4, v1::DTYPE_INT32},
+    {"I16", 2, v1::DTYPE_UNSPECIFIED},    {"I8", 1, v1::DTYPE_UNSPECIFIED},
+    {"U64", 8, v1::DTYPE_UNSPECIFIED},    {"U32", 4, v1::DTYPE_UNSPECIFIED},
+    {"U16", 2, v1::DTYPE_UNSPECIFIED},    {"U8", 1, v1::DTYPE_UNSPECIFIED},
+    {"BOOL", 1, v1::DTYPE_UNSPECIFIED},   {"F8_E4M3", 1, v1::DTYPE_UNSPECIFIED},
+    {"F8_E5M2", 1, v1::DTYPE_UNSPECIFIED}};
+
+absl::Status Malformed(absl::string_view fact) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("not a .safetensors file: ", fact));
+}
+
+absl::Status MalformedEntry(absl::string_view name, absl::string_view fact) {
+  return Malformed(absl::StrCat("tensor \"", name, "\": ", fact));
+}
+
+// Unsigned, and in int64.
+bool IsExtent(const Json& value) {
+  return value.is_number_unsigned() &&
+         value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX};
+}
+
+absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
+                                            const Json& json,
+                                            absl::Span<const char> data) {
+  if (!json.is_object()) return MalformedEntry(name, "is no object");
+  const auto dtype = json.find("dtype");
+  const auto shape = json.find("shape");
+  const auto offsets = json.find("data_offsets");
+  if (json.size() != 3 || dtype == json.end() || shape == json.end() ||
+      offsets == json.end()) {
+    return MalformedEntry(name, "needs dtype, shape and data_offsets");
+  }
+  if (!dtype->is_string()) return MalformedEntry(name, "dtype is no string");
+  if (!shape->is_array() ||
+      !std::all_of(shape->begin(), shape->end(), IsExtent)) {
+    return MalformedEntry(name, "shape is no array of extents");
+  }
+  if (!offsets->is_array() || offsets->size() != 2 ||
+      !std::all_of(offsets->begin(), offsets->end(), IsExtent)) {
+    return MalformedEntry(name, "data_offsets are no two offsets");
+  }
+  const std::uint64_t begin = (*offsets)[0].get<std::uint64_t>();
+  const std::uint64_t end = (*offsets)[1].get<std::uint64_t>();
+  if (begin > end || end > data.size()) {
+    return MalformedEntry(name, absl::StrCat("data_offsets [", begin, ", ", end,
+                                             "] of ", data.size(), " bytes"));
+  }
+  SafetensorsEntry entry;
+  entry.name = name;
+  entry.dtype = dtype->get<std::string>();
+  entry.shape = shape->get<std::vector<std::int64_t>>();
+  entry.bytes = data.subspan(begin, end - begin);
+  const std::int64_t count = ElementCount(entry.shape);
+  if (count < 0) return MalformedEntry(name, "shape overflows 64 bits");
+  for (const NamedDtype& known : kDtypes) {
+    if (entry.dtype != known.name) continue;
+    // Compared by division: the product may wrap.
+    if (entry.bytes.size() % known.size != 0 ||
+        entry.bytes.size() / known.size != static_cast<std::uint64_t>(count)) {
+      return MalformedEntry(
+          name,
+          absl::StrCat("shape ", ShapeText(entry.shape), " of ", entry.dtype,
+                       " does not match ", entry.bytes.size(), " bytes"));
+    }
+  }
+  return entry;
+}
+
+absl::Status ParseMetadata(const Json& json,
+                           std::map<std::string, std::string>* metadata) {
+  if (!json.is_object()) return Malformed("__metadata__ is no object");
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_string()) {
+      return Malformed("__metadata__ holds something else than strings");
+    }
+    metadata->emplace(key, value.get<std::string>());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+SafetensorsEntry* Safetensors::Find(const std::string& name) {
+  for (SafetensorsEntry& entry : entries) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<Safetensors> ParseSafetensors(absl::Span<const char> bytes) {
+  if (bytes.size() < 8) return Malformed("shorter than 8 bytes");
+  std::uint64_t header_size = 0;
+  for (int i = 0; i < 8; ++i) {
+    header_size |= std::uint64_t{static_cast<unsigned char>(bytes[i])}
+                   << (8 * i);
+  }
+  if (header_size > kMaxHeaderBytes || header_size > bytes.size() - 8) {
+    return Malformed(absl::StrCat("a header of ", header_size, " bytes in ",
+                                  bytes.size() - 8, "; the limit is ",
+                                  kMaxHeaderBytes));
+  }
+  const absl::Span<const char> text = bytes.subspan(8, header_size);
+  const absl::Span<const char> data = bytes.subspan(8 + header_size);
+
+  // Repeated names and senseless depth are seen while parsing only.
+  std::vector<std::set<std::string>> names;
+  absl::Status status;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth >= kMaxDepth && (event == Json::parse_event_t::object_start ||
+                               event == Json::parse_event_t::array_start)) {
+      status = Malformed("the header is nested too deeply");
+      return false;
+    }
+    if (event == Json::parse_event_t::object_start) names.emplace_back();
+    if (event == Json::parse_event_t::object_end) names.pop_back();
+    if (event == Json::parse_event_t::key &&
+        !names.back().insert(parsed.get<std::string>()).second) {
+      status = Malformed(absl::StrCat("\"", parsed.get<std::string>(),
+                                      "\" stands twice in the header"));
+    }
+    return true;
+  };
+  const Json header = Json::parse(text.begin(), text.end(), watch,
+                                  /*allow_exceptions=*/false);
+  if (!status.ok()) return status;
+  if (!header.is_object()) return Malformed("the header is no JSON object");
+
+  Safetensors file;
+  for (const auto& [name, value] : header.items()) {
+    if (name == "__metadata__") {
+      status = ParseMetadata(value, &file.metadata);
+      if (!status.ok()) return status;
+      continue;
+    }
+    absl::StatusOr<SafetensorsEntry> entry = ParseEntry(name, value, data);
+    if (!entry.ok()) return entry.status();
+    file.entries.push_back(*std::move(entry));
+  }
+  // Empty tensors come before the one that starts where they stand.
+  std::stable_sort(file.entries.begin(), file.entries.end(),
+                   [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+                     return a.bytes.data() != b.bytes.data()
+                                ? a.bytes.data() < b.bytes.data()
+                                : a.bytes.size() < b.bytes.size();
+                   });
+  const char* end = data.data();
+  for (const SafetensorsEntry& entry : file.entries) {
+    if (entry.bytes.data() != end) {
+      return MalformedEntry(
+          entry.name,
+          absl::StrCat("starts at ", entry.bytes.data() - data.data(),
+                       " where the one before ends at ", end - data.data()));
+    }
+    end += entry.bytes.size();
+  }
+  if (end != data.data() + data.size()) {
+    return Malformed(absl::StrCat("the tensors cover ", end - data.data(),
+                                  " of ", data.size(), " bytes"));
+  }
+  return file;
+}
+
+absl::StatusOr<TensorView> AsTensor(const SafetensorsEntry& entry) {
+  for (const NamedDtype& known : kDtypes) {
+    if (entry.dtype == known.name && known.dtype != v1::DTYPE_UNSPECIFIED) {
+      return TensorView{known.dtype, entry.shape, entry.bytes};
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tensor \"", entry.name, "\" is ", entry.dtype,
+      "; F16, BF16, F32 and F64 can be computed with (I32, I64: positions)"));
+}
+
+absl::StatusOr<SafetensorsEntry> FromTensor(const std::string& name,
+                                            const TensorView& tensor) {
+  for (const NamedDtype& known : kDtypes) {
+    if (tensor.dtype == known.dtype && known.dtype != v1::DTYPE_UNSPECIFIED) {
+      return SafetensorsEntry{name, known.name, tensor.shape, tensor.bytes};
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(".safetensors has no ", DtypeName(tensor.dtype)));
+}
+
+std::string SafetensorsHeader(const Safetensors& file) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (!file.metadata.empty()) json["__metadata__"] = file.metadata;
+  std::uint64_t offset = 0;
+  for (const SafetensorsEntry& entry : file.entries) {
+    const std::uint64_t end = offset + entry.bytes.size();
+    json[entry.name] = {{"dtype", entry.dtype},
+                        {"shape", entry.shape},
+                        {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = json.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::string header;
+  for (int i = 0; i < 8; ++i) {
+    header += static_cast<char>(text.size() >> (8 * i));
+  }
+  return header + text;
+}
+
+absl::Status WriteSafetensors(const std::string& path,
+                              const Safetensors& file) {
+  const std::string header = SafetensorsHeader(file);
+  std::vector<absl::Span<const char>> parts = {absl::MakeConstSpan(header)};
+  for (const SafetensorsEntry& entry : file.entries) {
+    parts.push_back(entry.bytes);
+  }
+  return WriteFile(path, parts);
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,106 @@
+#include "client/cli/sample.h"
+
+#include <cstdio>
+#include <memory>
+#include <new>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/commands.h"
+#include "client/cli/element.h"
+#include "client/cli/safetensors.h"
+#include "client/cli/session.h"
+#include "client/cli/status.h"
+
+namespace posenc::cli {
+namespace {
+
+// No sample of more than this: a slip of the finger must not fill the memory.
+constexpr std::int64_t kMaxBytes = std::int64_t{8} << 30;
+
+struct SampleFlags {
+  std::string out;
+  std::uint64_t seed = 0;
+  std::string q;
+  std::string k;
+  std::string dtype = "bfloat16";
+};
+
+absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
+  const absl::StatusOr<v1::Dtype> dtype =
+      ParseEnum<v1::Dtype>("--dtype", "DTYPE_", flags.dtype);
+  if (!dtype.ok()) return dtype.status();
+  if (*dtype == v1::DTYPE_INT32 || *dtype == v1::DTYPE_INT64) {
+    return UsageError("--dtype: a floating point type is needed");
+  }
+  if (flags.q.empty() && flags.k.empty()) {
+    return UsageError("one of --q and --k is required");
+  }
+  if (!HasExtension(flags.out, ".safetensors")) {
+    return UsageError("--out: a .safetensors file is needed");
+  }
+  Random random(flags.seed);
+  Safetensors file;
+  std::vector<std::unique_ptr<char[]>> buffers;
+  for (const char* name : {"q", "k"}) {
+    const std::string& text = *name == 'q' ? flags.q : flags.k;
+    if (text.empty()) continue;
+    const std::string flag = absl::StrCat("--", name);
+    const absl::StatusOr<std::vector<std::int64_t>> shape =
+        ParseIntegers(flag, text);
+    if (!shape.ok()) return shape.status();
+    const std::int64_t count = ElementCount(*shape);
+    const std::int64_t size = static_cast<std::int64_t>(DtypeSize(*dtype));
+    if (count < 0 || count > kMaxBytes / size) {
+      return UsageError(absl::StrCat(flag, ": ", ShapeText(*shape),
+                                     " is negative or more than ", kMaxBytes,
+                                     " bytes"));
+    }
+    const std::size_t bytes = static_cast<std::size_t>(count * size);
+    buffers.push_back(std::make_unique_for_overwrite<char[]>(bytes));
+    for (std::int64_t i = 0; i < count; ++i) {
+      SetElement(*dtype, buffers.back().get(), i, random.Normal());
+    }
+    const absl::StatusOr<SafetensorsEntry> entry =
+        FromTensor(name, {*dtype, *shape, {buffers.back().get(), bytes}});
+    if (!entry.ok()) return FileError(flags.out, entry.status());
+    file.entries.push_back(*entry);
+  }
+  file.metadata["posenc.seed"] = absl::StrCat(flags.seed);
+  const absl::Status written = WriteSafetensors(flags.out, file);
+  if (!written.ok()) return written;
+  nlohmann::ordered_json tensors;
+  for (const SafetensorsEntry& entry : file.entries) {
+    tensors[entry.name] = {{"dtype", DtypeName(*dtype)},
+                           {"shape", entry.shape}};
+    if (!globals.json) {
+      std::printf("  %s  %s %s, %s\n", entry.name.c_str(),
+                  DtypeName(*dtype).c_str(), ShapeText(entry.shape).c_str(),
+                  BytesText(entry.bytes.size()).c_str());
+    }
+  }
+  if (globals.json) PrintJson({{"out", flags.out}, {"tensors", tensors}});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddSample(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<SampleFlags>();
+  app->add_option("--out", flags->out, "A .safetensors file to write")
+      ->type_name("FILE")
+      ->required();
+  app->add_option("--seed", flags->seed, "Equal seeds, equal bytes")
+      ->type_name("N")
+      ->capture_default_str();
+  app->add_option("--q", flags->q, "Shape of q: 1,4096,32,128")
+      ->type_name("SHAPE");
+  app->add_option("--k", flags->k, "Shape of k: 1,4096,8,128")
+      ->type_name("SHAPE");
+  app->add_option("--dtype", flags->dtype,
+                  "float32, float16, bfloat16, float64")
+      ->type_name("NAME")
+      ->capture_default_str();
+  return [flags, globals] { return RunSample(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,43 @@
+#include "client/cli/status.h"
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace posenc::cli {
+namespace {
+
+constexpr char kExitPayload[] = "posenc.cli/exit";
+
+absl::Status WithExit(absl::Status status, int exit_code) {
+  status.SetPayload(kExitPayload, absl::Cord(absl::StrCat(exit_code)));
+  return status;
+}
+
+}  // namespace
+
+absl::Status UsageError(absl::string_view fact) {
+  return WithExit(absl::InvalidArgumentError(fact), kExitUsage);
+}
+
+absl::Status FileError(absl::string_view path, const absl::Status& status) {
+  return WithExit(
+      absl::Status(status.code(), absl::StrCat(path, ": ", status.message())),
+      kExitFile);
+}
+
+absl::Status FileError(absl::string_view path, absl::string_view fact) {
+  return FileError(path, absl::InvalidArgumentError(fact));
+}
+
+int ExitCode(const absl::Status& status) {
+  if (status.ok()) return kExitOk;
+  const absl::optional<absl::Cord> payload = status.GetPayload(kExitPayload);
+  int exit_code = kExitFailed;
+  if (payload && !absl::SimpleAtoi(std::string(*payload), &exit_code)) {
+    return kExitFailed;
+  }
+  return exit_code;
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,191 @@
+#include "core/model/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/model/rope_config.h"
+
+namespace posenc::core {
+namespace {
+
+constexpr double kDivergence = 0.01;       // radians; posenc.v1.RopeDifference
+constexpr double kPositionLimit = 0x1p31;  // positions end there
+
+std::string ScalingText(const RopeSpec& spec) {
+  struct Describe {
+    std::string operator()(std::monostate) const { return "no scaling"; }
+    std::string operator()(const LinearScaling& s) const {
+      return absl::StrCat("linear by ", ShortestDecimal(s.factor));
+    }
+    std::string operator()(const NtkScaling& s) const {
+      return absl::StrCat("ntk by ", ShortestDecimal(s.factor));
+    }
+    std::string operator()(const DynamicNtkScaling& s) const {
+      return absl::StrCat("dynamic ntk by ", ShortestDecimal(s.factor),
+                          " beyond ", s.max_position_embeddings);
+    }
+    std::string operator()(const YarnScaling& s) const {
+      return absl::StrCat("yarn by ", ShortestDecimal(s.factor), " from ",
+                          s.original_max_position_embeddings, ", ramp between ",
+                          ShortestDecimal(s.beta_fast.value_or(32)), " and ",
+                          ShortestDecimal(s.beta_slow.value_or(1)), " turns",
+                          s.truncate.value_or(true) ? "" : ", not truncated");
+    }
+    std::string operator()(const LongRopeScaling& s) const {
+      return absl::StrCat("longrope from ", s.original_max_position_embeddings);
+    }
+    std::string operator()(const Llama3Scaling& s) const {
+      return absl::StrCat("llama3 by ", ShortestDecimal(s.factor), " from ",
+                          s.original_max_position_embeddings, ", ramp ",
+                          ShortestDecimal(s.low_freq_factor), " to ",
+                          ShortestDecimal(s.high_freq_factor));
+    }
+    std::string operator()(const ProportionalScaling& s) const {
+      return absl::StrCat("proportional by ",
+                          ShortestDecimal(s.factor.value_or(1)), ", ",
+                          s.rotating_pairs, " pairs turning");
+    }
+    std::string operator()(const ExplicitFrequencies&) const {
+      return "explicit frequencies";
+    }
+  };
+  return std::visit(Describe{}, spec.scaling);
+}
+
+std::string PairingText(const RopeSpec& spec) {
+  const auto name = [](Pairing pairing) {
+    return pairing == Pairing::kInterleaved ? "interleaved" : "half-split";
+  };
+  if (spec.output_pairing == Pairing::kUnspecified ||
+      spec.output_pairing == spec.pairing) {
+    return name(spec.pairing);
+  }
+  return absl::StrCat(name(spec.pairing), " in and ", name(spec.output_pairing),
+                      " out");
+}
+
+std::string SliceText(const ResolvedRope& rope) {
+  // A slice as wide as the head is leading and trailing at once.
+  if (rope.spec.rotary_dim == rope.head_dim) return "leading";
+  return rope.spec.slice == RotarySlice::kTrailing ? "trailing" : "leading";
+}
+
+// All axis 0 where nothing else is said.
+std::vector<std::int32_t> AxisOfPair(const ResolvedRope& rope) {
+  if (!rope.axis_of_pair.empty()) return rope.axis_of_pair;
+  return std::vector<std::int32_t>(rope.pairs(), 0);
+}
+
+bool SameXPos(const std::optional<XPos>& a, const std::optional<XPos>& b) {
+  if (!a || !b) return a.has_value() == b.has_value();
+  return a->scale_base.value_or(512) == b->scale_base.value_or(512) &&
+         a->gamma.value_or(0.4) == b->gamma.value_or(0.4) &&
+         a->center == b->center;
+}
+
+// Fills in the numbers; both have the same layout of frequencies. Where one
+// turns backwards its frequencies count as negative.
+void CompareFrequencies(const ResolvedRope& a, const ResolvedRope& b,
+                        RopeDifference* difference) {
+  const double sign_a = a.spec.reverse ? -1 : 1;
+  const double sign_b = b.spec.reverse ? -1 : 1;
+  double most = 0;
+  for (std::size_t i = 0; i < a.inv_freq.size(); ++i) {
+    const double wa = sign_a * a.inv_freq[i];
+    const double wb = sign_b * b.inv_freq[i];
+    const double apart = std::abs(wa - wb);
+    most = std::max(most, apart);
+    const double scale = std::max(std::abs(wa), std::abs(wb));
+    const double relative = scale > 0 ? apart / scale : 0;
+    if (relative > difference->max_relative_frequency_difference) {
+      difference->max_relative_frequency_difference = relative;
+      difference->worst_pair =
+          static_cast<std::int32_t>(i % std::max(a.pairs(), 1));
+    }
+  }
+  if (most <= 0) return;
+  // Smallest whole p with p * most > kDivergence.
+  double position = std::floor(kDivergence / most);
+  while (position * most <= kDivergence && position < kPositionLimit) {
+    position += 1;
+  }
+  if (position < kPositionLimit) {
+    difference->first_diverging_position = static_cast<std::int64_t>(position);
+  }
+}
+
+}  // namespace
+
+RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
+  RopeDifference difference;
+  const auto explain = [&difference](std::string text) {
+    difference.equal = false;
+    difference.explanations.push_back(std::move(text));
+  };
+  if (a.spec.nope || b.spec.nope) {
+    if (a.spec.nope != b.spec.nope) {
+      explain(absl::StrCat("the ", a.spec.nope ? "first" : "second",
+                           " has no positional encoding"));
+    }
+    return difference;
+  }
+  difference.amplitude_ratio = b.amplitude / a.amplitude;
+  const auto differ = [&explain](absl::string_view what,
+                                 const std::string& of_a,
+                                 const std::string& of_b) {
+    if (of_a != of_b) {
+      explain(absl::StrCat(what, ": ", of_a, " against ", of_b));
+    }
+  };
+  differ("rotated channels", absl::StrCat(a.spec.rotary_dim),
+         absl::StrCat(b.spec.rotary_dim));
+  differ("rotated slice", SliceText(a), SliceText(b));
+  differ("pairing", PairingText(a.spec), PairingText(b.spec));
+  differ("direction of rotation", a.spec.reverse ? "reverse" : "forward",
+         b.spec.reverse ? "reverse" : "forward");
+  differ("position axes", absl::StrCat(a.axes()), absl::StrCat(b.axes()));
+  differ("sets of frequencies (heads)", absl::StrCat(a.heads),
+         absl::StrCat(b.heads));
+  if (a.amplitude != b.amplitude) {
+    explain(absl::StrCat("amplitude: ", ShortestDecimal(a.amplitude),
+                         " against ", ShortestDecimal(b.amplitude),
+                         "; attention logits differ by the square of the "
+                         "ratio"));
+  }
+  if (a.softmax_scale_multiplier != b.softmax_scale_multiplier) {
+    explain(absl::StrCat("softmax scale multiplier: ",
+                         ShortestDecimal(a.softmax_scale_multiplier),
+                         " against ",
+                         ShortestDecimal(b.softmax_scale_multiplier)));
+  }
+  if (a.spec.angle_precision != b.spec.angle_precision) {
+    explain("angle precision: one is exact, one rounds angles to float32");
+  }
+  if (!SameXPos(a.spec.xpos, b.spec.xpos)) explain("xPos decay differs");
+  if (a.spec.rotary_dim != b.spec.rotary_dim || a.heads != b.heads ||
+      a.frequency_axes != b.frequency_axes) {
+    difference.explanations.push_back(
+        "frequencies are not compared: their numbers differ");
+    return difference;
+  }
+  if (AxisOfPair(a) != AxisOfPair(b)) {
+    explain("pairs follow different position axes");
+  }
+  CompareFrequencies(a, b, &difference);
+  if (a.inv_freq != b.inv_freq) {
+    difference.equal = false;
+    differ("base (rope_theta)", ShortestDecimal(a.spec.rope_theta.value_or(0)),
+           ShortestDecimal(b.spec.rope_theta.value_or(0)));
+    differ("scaling", ScalingText(a.spec), ScalingText(b.spec));
+    difference.explanations.push_back(absl::StrCat(
+        "frequencies differ by up to ",
+        ShortestDecimal(100 * difference.max_relative_frequency_difference),
+        " %, most at pair ", difference.worst_pair));
+  }
+  return difference;
+}
+
+}  // namespace posenc::core

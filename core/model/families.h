@@ -1,0 +1,62 @@
+// What a model's class knows and its config.json does not say: one row of data
+// per family of transformers classes.
+
+#pragma once
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "core/rope/spec.h"
+
+namespace posenc::core {
+
+// Where the rotated width comes from.
+enum class RotaryWidth {
+  kHead,       // head_dim; partial_rotary_factor counts for scaled rope only
+  kPartial,    // floor(head_dim * partial_rotary_factor)
+  kRotaryDim,  // key rotary_dim
+  kMla,        // key qk_rope_head_dim, behind qk_nope_head_dim
+};
+
+// Layers of one type. `theta_key` is read before the family's own.
+struct LayerKind {
+  absl::string_view type;  // empty: no such kind
+  absl::string_view theta_key;
+  double theta = 10000;
+  bool scaled = true;  // false: a flat rope_scaling is not for it
+};
+
+enum class NopeRule {
+  kNone,
+  kFullAttention,  // full attention, where there is a sliding window too
+  kLayerList,      // no_rope_layers: 0 marks a layer without rope
+};
+
+struct Family {
+  absl::string_view model_types;  // separated by blanks, without "_text"
+  Pairing pairing = Pairing::kHalfSplit;
+  Pairing output_pairing = Pairing::kUnspecified;
+  RotaryWidth width = RotaryWidth::kHead;
+  RotarySlice slice = RotarySlice::kLeading;
+  double partial = 1;
+  absl::string_view partial_key = "partial_rotary_factor";
+  absl::string_view theta_key = "rope_theta";  // empty: theta is fixed
+  double theta = 10000;
+  absl::string_view head_dim_key = "head_dim";
+  std::int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
+  AxisAssignment axes = AxisAssignment::kSectioned;
+  LayerKind kinds[2] = {};
+  NopeRule nope = NopeRule::kNone;
+  // Every n-th layer is of full attention; 0: the config must say.
+  std::int64_t full_every = 0;
+  bool full_first = false;  // layer 0, n, 2n, ... rather than n - 1, ...
+  bool yarn_is_longrope = false;
+  bool softmax_mscale = false;  // g(factor, mscale_all_dim)^2 on the scores
+  bool reverse = false;
+};
+
+// `known` is false, and the family Llama's without its peculiarities, for a
+// model type that is not in the table.
+const Family& FindFamily(absl::string_view model_type, bool* known);
+
+}  // namespace posenc::core

@@ -1,0 +1,157 @@
+#include "core/model/json_object.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+
+namespace posenc::core {
+
+absl::Status ConfigError(absl::string_view key, absl::string_view fact) {
+  ErrorMetadata metadata;
+  if (!key.empty()) metadata.emplace_back("key", std::string(key));
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, ErrorReason::kModelConfigInvalid,
+      "config_json",
+      key.empty() ? std::string(fact) : absl::StrCat(key, " ", fact), metadata);
+}
+
+JsonObject::JsonObject(const nlohmann::json* json, std::string path,
+                       absl::Status* status)
+    : json_(json),
+      path_(std::move(path)),
+      status_(status),
+      read_(std::make_shared<std::set<std::string>>()) {}
+
+std::string JsonObject::Path(absl::string_view key) const {
+  return path_.empty() ? std::string(key) : absl::StrCat(path_, ".", key);
+}
+
+const nlohmann::json* JsonObject::Find(absl::string_view key) const {
+  if (json_ == nullptr) return nullptr;
+  const auto it = json_->find(std::string(key));
+  return it == json_->end() ? nullptr : &*it;
+}
+
+const nlohmann::json* JsonObject::Read(absl::string_view key) const {
+  read_->insert(std::string(key));
+  const nlohmann::json* value = Find(key);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+bool JsonObject::Has(absl::string_view key) const {
+  return Read(key) != nullptr;
+}
+
+bool JsonObject::HasNull(absl::string_view key) const {
+  read_->insert(std::string(key));
+  const nlohmann::json* value = Find(key);
+  return value != nullptr && value->is_null();
+}
+
+void JsonObject::Fail(absl::string_view key, absl::string_view fact) const {
+  if (status_->ok()) *status_ = ConfigError(Path(key), fact);
+}
+
+void JsonObject::WrongType(absl::string_view key,
+                           absl::string_view wanted) const {
+  Fail(key, absl::StrCat("is of type ", (*json_)[std::string(key)].type_name(),
+                         "; it must be ", wanted));
+}
+
+std::optional<double> JsonObject::Number(absl::string_view key) const {
+  const nlohmann::json* value = Read(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number()) {
+    WrongType(key, "a number");
+    return std::nullopt;
+  }
+  return value->get<double>();
+}
+
+std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
+  const std::optional<double> number = Number(key);
+  if (!number) return std::nullopt;
+  // Integers beyond 2^53 are not exact in JSON; no width or length is.
+  if (*number != std::floor(*number) || std::abs(*number) > 0x1p53) {
+    Fail(key, absl::StrCat("is ", *number, "; it must be a whole number"));
+    return std::nullopt;
+  }
+  return static_cast<std::int64_t>(*number);
+}
+
+std::optional<bool> JsonObject::Flag(absl::string_view key) const {
+  const nlohmann::json* value = Read(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_boolean()) {
+    WrongType(key, "true or false");
+    return std::nullopt;
+  }
+  return value->get<bool>();
+}
+
+std::optional<std::string> JsonObject::Text(absl::string_view key) const {
+  const nlohmann::json* value = Read(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) {
+    WrongType(key, "a string");
+    return std::nullopt;
+  }
+  return value->get<std::string>();
+}
+
+std::vector<double> JsonObject::Numbers(absl::string_view key) const {
+  const nlohmann::json* value = Read(key);
+  std::vector<double> numbers;
+  if (value == nullptr) return numbers;
+  if (!value->is_array()) {
+    WrongType(key, "an array of numbers");
+    return numbers;
+  }
+  for (const nlohmann::json& element : *value) {
+    if (!element.is_number()) {
+      Fail(key, absl::StrCat("has an element of type ", element.type_name(),
+                             "; it must be an array of numbers"));
+      return {};
+    }
+    numbers.push_back(element.get<double>());
+  }
+  return numbers;
+}
+
+JsonObject JsonObject::Object(absl::string_view key) const {
+  const nlohmann::json* value = Read(key);
+  if (value != nullptr && !value->is_object()) {
+    WrongType(key, "an object");
+    value = nullptr;
+  }
+  return JsonObject(value, Path(key), status_);
+}
+
+std::optional<std::int64_t> JsonObject::FirstInteger(
+    const std::vector<absl::string_view>& keys) const {
+  for (const absl::string_view key : keys) {
+    if (Has(key)) return Integer(key);
+  }
+  return std::nullopt;
+}
+
+double JsonObject::RequiredNumber(absl::string_view key,
+                                  absl::string_view why) const {
+  const std::optional<double> number = Number(key);
+  if (!number) Fail(key, absl::StrCat("is missing; ", why));
+  return number.value_or(0);
+}
+
+std::vector<std::string> JsonObject::Keys() const {
+  std::vector<std::string> keys;
+  if (json_ == nullptr) return keys;
+  for (const auto& [key, value] : json_->items()) keys.push_back(key);
+  return keys;
+}
+
+bool JsonObject::WasRead(absl::string_view key) const {
+  return read_->count(std::string(key)) > 0;
+}
+
+}  // namespace posenc::core

@@ -1,0 +1,138 @@
+#include "core/model/source.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/error.h"
+#include "core/model/config.h"
+#include "core/model/presets.h"
+
+namespace posenc::core {
+namespace {
+
+// Letters to change, insert or delete (Levenshtein).
+std::size_t EditDistance(absl::string_view a, absl::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+absl::Status UnknownPreset(const std::string& name) {
+  // Distance is quadratic in the length; no name is longer than this.
+  const absl::string_view shown = absl::string_view(name).substr(0, 64);
+  std::vector<std::pair<std::size_t, absl::string_view>> near;
+  for (const Preset& preset : Presets()) {
+    near.emplace_back(EditDistance(shown, preset.name), preset.name);
+  }
+  std::sort(near.begin(), near.end());
+  near.resize(std::min<std::size_t>(near.size(), 3));
+  const std::string names =
+      absl::StrJoin(near, ", ", [](std::string* out, const auto& entry) {
+        absl::StrAppend(out, entry.second);
+      });
+  return MakeError(absl::StatusCode::kNotFound, ErrorReason::kPresetUnknown,
+                   "preset",
+                   absl::StrCat("\"", shown, "\" is not known; near: ", names),
+                   {{"preset", std::string(shown)}});
+}
+
+// Faults that the frequencies' checks find in a configuration's own values.
+absl::Status ConfigFault(absl::string_view field, const absl::Status& status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details || details->field == "sequence_length") return status;
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   ErrorReason::kModelConfigInvalid, field, status.message(),
+                   {{"key", details->field}});
+}
+
+absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
+                                           absl::string_view field,
+                                           absl::string_view text,
+                                           std::int64_t head_dim,
+                                           MissingLength missing_length) {
+  absl::StatusOr<ModelRope> model = ReadModelConfig(
+      text, source.profile, source.layer_type, source.layer_index);
+  if (!model.ok()) return model.status();
+  const std::int64_t rotary_dim = model->spec.rotary_dim;
+  // A tensor may hold the rotated part alone, as MLA's shared key does.
+  if (head_dim != 0 && head_dim < rotary_dim) {
+    return FieldInvalid(
+        field, absl::StrCat("rotates ", rotary_dim, " of the ", model->head_dim,
+                            " channels of a head; the "
+                            "tensor's heads have ",
+                            head_dim));
+  }
+  absl::StatusOr<ResolvedRope> resolved =
+      ResolveSpec(model->spec, head_dim != 0 ? head_dim : model->head_dim,
+                  source.sequence_length, missing_length);
+  if (!resolved.ok()) return ConfigFault(field, resolved.status());
+  resolved->softmax_scale_multiplier = model->softmax_scale_multiplier;
+  resolved->query_scale = model->query_scale;
+  resolved->assumptions.insert(resolved->assumptions.begin(),
+                               model->assumptions.begin(),
+                               model->assumptions.end());
+  resolved->warnings.insert(resolved->warnings.begin(), model->warnings.begin(),
+                            model->warnings.end());
+  return resolved;
+}
+
+absl::StatusOr<ResolvedRope> ResolveGivenSpec(const RopeSource& source,
+                                              const RopeSpec& spec,
+                                              std::int64_t head_dim,
+                                              MissingLength missing_length) {
+  if (source.layer_type || source.layer_index) {
+    return FieldInvalid(source.layer_type ? "layer_type" : "layer_index",
+                        "a spec has no layers; leave it unset");
+  }
+  absl::StatusOr<ResolvedRope> resolved =
+      ResolveSpec(spec, head_dim, source.sequence_length, missing_length);
+  if (resolved.ok()) return resolved;
+  const std::optional<ErrorDetails> details =
+      GetErrorDetails(resolved.status());
+  // The length stands beside the spec, not in it.
+  if (details && details->field == "sequence_length") return resolved;
+  return Prefixed("spec", resolved.status());
+}
+
+}  // namespace
+
+absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
+                                           std::int64_t head_dim,
+                                           MissingLength missing_length) {
+  if (source.layer_type && source.layer_index) {
+    return FieldInvalid("layer_index", "layer_type is set too; choose one");
+  }
+  if (source.sequence_length && *source.sequence_length <= 0) {
+    return FieldInvalid(
+        "sequence_length",
+        absl::StrCat(*source.sequence_length, "; it must be at least 1"));
+  }
+  if (const auto* spec = std::get_if<RopeSpec>(&source.source)) {
+    return ResolveGivenSpec(source, *spec, head_dim, missing_length);
+  }
+  if (const auto* name = std::get_if<PresetName>(&source.source)) {
+    const Preset* preset = FindPreset(name->name);
+    if (preset == nullptr) return UnknownPreset(name->name);
+    return ResolveConfig(source, "preset", preset->config_json, head_dim,
+                         missing_length);
+  }
+  if (const auto* config = std::get_if<ConfigJson>(&source.source)) {
+    return ResolveConfig(source, "config_json", config->text, head_dim,
+                         missing_length);
+  }
+  return FieldRequired("",
+                       "no source is set; give spec, preset or config_json");
+}
+
+}  // namespace posenc::core

@@ -1,0 +1,53 @@
+// Where a rotary encoding comes from: written out, a preset's name, or a
+// model's own configuration.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "core/rope/frequencies.h"
+#include "core/rope/spec.h"
+
+namespace posenc::core {
+
+// Numbered as posenc.v1.Profile.
+enum class Profile {
+  kHf = 1,
+  kVllm = 2,
+  kLlamaCpp = 3,
+  kGptOss = 4,
+  kDeepseek = 5,
+  kMistral = 6,
+  kMlx = 7,
+};
+
+struct PresetName {
+  std::string name;
+};
+struct ConfigJson {
+  std::string text;
+};
+
+struct RopeSource {
+  // monostate: not given, an error.
+  std::variant<std::monostate, RopeSpec, PresetName, ConfigJson> source;
+  Profile profile = Profile::kHf;
+  // At most one.
+  std::optional<std::string> layer_type;
+  std::optional<std::int32_t> layer_index;
+  std::optional<std::int64_t> sequence_length;
+};
+
+// head_dim: the tensor's, or 0 where there is none; a configuration's own
+// head_dim is then used. Field paths are relative to RopeSource:
+// "spec.yarn.factor", "preset", "config_json", "layer_type", "sequence_length".
+// NOT_FOUND kPresetUnknown; kModelConfigInvalid with metadata key.
+absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
+                                           std::int64_t head_dim,
+                                           MissingLength missing_length);
+
+}  // namespace posenc::core

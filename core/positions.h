@@ -1,0 +1,82 @@
+// Where the tokens of a batch stand: one position per token and axis.
+//
+// Of the four kinds (posenc.v1.Positions), `start`, `starts` and `packed` give
+// a token the same position on every axis; `ids` may differ by axis, its first
+// extent then being the axes. |position| <= 2^31; fractional ids are kept.
+
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/tensor.h"
+
+namespace posenc::core {
+
+struct StartPosition {
+  std::int64_t start = 0;
+};
+struct SequenceStarts {
+  std::vector<std::int64_t> values;  // [batch]
+};
+struct PositionIds {
+  ConstTensorView ids;  // int32, int64, float32, float64
+};
+struct PackedSequences {
+  std::vector<std::int64_t> cu_seqlens;
+  std::vector<std::int64_t> starts;  // [sequences], or empty: all 0
+};
+// monostate: not given.
+using Positions = std::variant<std::monostate, StartPosition, SequenceStarts,
+                               PositionIds, PackedSequences>;
+
+// The extents that positions are laid over.
+struct TokenExtents {
+  std::int64_t batch = 1;   // 1 for a packed batch
+  std::int64_t tokens = 0;  // per sequence; all tokens of a packed batch
+  bool packed = false;      // layout THD
+};
+
+// Positions in float64 (exact: ids are at most 2^31 + fraction of a float64).
+// One row serves every sequence where `shared` is set.
+class TokenPositions {
+ public:
+  // [axes, batch or 1, tokens], row-major.
+  TokenPositions(std::vector<double> values, int axes, std::int64_t batch,
+                 std::int64_t tokens)
+      : values_(std::move(values)), axes_(axes), batch_(batch),
+        tokens_(tokens) {}
+
+  int axes() const { return axes_; }
+  bool shared() const { return batch_ == 1; }
+  std::int64_t tokens() const { return tokens_; }
+  // Position of token t of sequence b on axis a. b is ignored where shared.
+  double at(int a, std::int64_t b, std::int64_t t) const {
+    return values_[(a * batch_ + (batch_ == 1 ? 0 : b)) * tokens_ + t];
+  }
+  const std::vector<double>& values() const { return values_; }
+
+ private:
+  std::vector<double> values_;
+  int axes_;
+  std::int64_t batch_;
+  std::int64_t tokens_;
+};
+
+// Expands positions of any kind. `axes` is the encoding's number of position
+// axes; `needs_ids` says that every axis must be given (ASSIGNMENT_PER_AXIS
+// and explicit frequencies of several axes), so that only `ids` will do.
+// Errors name fields relative to Positions: "ids.shape", "packed.cu_seqlens[3]",
+// "starts.values"; a missing kind (where there are tokens) is FieldRequired
+// with an empty field, which Prefixed turns into the caller's "positions".
+//   FieldInvalid: starts with THD, packed without, ids of another dtype.
+//   kShapeMismatch: ids or starts of the wrong shape.
+//   kPositionOutOfRange (INVALID_ARGUMENT): NaN, infinite or beyond 2^31, with
+//   metadata index.
+absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
+                                               const TokenExtents& extents,
+                                               int axes, bool needs_ids);
+
+}  // namespace posenc::core

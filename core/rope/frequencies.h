@@ -1,0 +1,69 @@
+// Turns a rotary specification into frequencies and amplitude.
+//
+// Formulas: posenc.v1 rope.proto, at each scaling message. Every frequency and
+// amplitude is evaluated in long double from the formula and rounded once to
+// float64; that float64 number then *is* the frequency: ResolveRope returns it,
+// and exact tables reduce position * frequency without error.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/rope/spec.h"
+
+namespace posenc::core {
+
+// A value that was filled in, and why.
+struct Assumption {
+  std::string field;   // "rope_scaling.beta_fast"
+  std::string value;   // "32"
+  std::string reason;  // "absent; transformers' default"
+};
+
+// What to do where a length-dependent scaling comes without a length.
+enum class MissingLength {
+  kError,           // FieldRequired("sequence_length")
+  kAssumeOriginal,  // evaluate at the original maximum, and say so
+};
+
+// A rotary encoding ready for use.
+struct ResolvedRope {
+  RopeSpec spec;  // complete: every defaulted field is filled in
+  std::int64_t head_dim = 0;  // 0: not known, and not needed
+  // [max(heads, 1), frequency_axes, pairs], radians per position, after
+  // scaling. Empty for NoPE.
+  std::vector<double> inv_freq;
+  std::int32_t heads = 0;           // 0: the same for every head
+  std::int32_t frequency_axes = 1;  // > 1: angles are sums over the axes
+  std::vector<std::int32_t> axis_of_pair;  // [pairs]; empty: axis 0
+  double amplitude = 1;
+  double softmax_scale_multiplier = 1;
+  std::optional<QueryScale> query_scale;
+  std::vector<Assumption> assumptions;
+  std::vector<std::string> warnings;
+
+  std::int32_t pairs() const { return spec.rotary_dim / 2; }
+  // Position axes that a token has.
+  std::int32_t axes() const;
+  // True where every axis must be given as ids (see ExpandPositions).
+  bool needs_ids() const;
+};
+
+// head_dim 0: not known; spec.rotary_dim is then required.
+// Errors (fields relative to RopeSpec, "yarn.factor"; the length is
+// "sequence_length"): FieldInvalid for odd rotary_dim, rotary_dim > head_dim,
+// rope_theta <= 1, factors <= 0 or not finite, wrong numbers of factors or
+// sections, fields that exclude each other; FieldRequired for pairing, required
+// fields of a scaling, rotary_dim without head_dim, and sequence_length.
+absl::StatusOr<ResolvedRope> ResolveSpec(
+    const RopeSpec& spec, std::int64_t head_dim,
+    std::optional<std::int64_t> sequence_length, MissingLength missing_length);
+
+// Largest rotary_dim that is served.
+inline constexpr std::int32_t kMaxRotaryDim = 65536;
+
+}  // namespace posenc::core

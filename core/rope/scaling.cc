@@ -1,0 +1,441 @@
+#include "core/rope/scaling.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numbers>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+
+namespace posenc::core {
+namespace {
+
+using Real = long double;
+
+constexpr Real kPi = std::numbers::pi_v<Real>;
+
+// A required field of a message without presence: 0 is what "unset" reads as.
+absl::Status CheckRequired(absl::string_view field, double value) {
+  if (value == 0) {
+    return FieldRequired(field, "is unset or 0; must be > 0");
+  }
+  return CheckPositive(field, value);
+}
+
+absl::Status CheckLength(absl::string_view field, std::int64_t value) {
+  if (value == 0) {
+    return FieldRequired(field, "is unset or 0; must be > 0");
+  }
+  if (value < 0) {
+    return FieldInvalid(field, absl::StrCat("is ", value, "; must be > 0"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptional(absl::string_view field,
+                           const std::optional<double>& value) {
+  return value.has_value() ? CheckPositive(field, *value) : absl::OkStatus();
+}
+
+absl::Status CheckFinite(absl::string_view field,
+                         const std::optional<double>& value) {
+  if (value.has_value() && !std::isfinite(*value)) {
+    return FieldInvalid(
+        field, absl::StrCat("is ", NumberText(*value), "; must be finite"));
+  }
+  return absl::OkStatus();
+}
+
+void WarnBelowOne(absl::string_view field, double factor, ResolvedRope* rope) {
+  if (factor < 1) {
+    rope->warnings.push_back(
+        absl::StrCat(field, " is ", NumberText(factor),
+                     ": below 1 it compresses no positions but spreads them"));
+  }
+}
+
+template <typename T>
+void Default(absl::string_view field, T value, absl::string_view text,
+             absl::string_view reason, std::optional<T>* target,
+             ResolvedRope* rope) {
+  if (target->has_value()) return;
+  *target = value;
+  rope->assumptions.push_back(
+      {std::string(field), std::string(text), std::string(reason)});
+}
+
+// First failure of several checks.
+absl::Status All(std::initializer_list<absl::Status> checks) {
+  for (const absl::Status& check : checks) {
+    if (!check.ok()) return check;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Complete(std::monostate&, ResolvedRope*) {
+  return absl::OkStatus();
+}
+
+absl::Status Complete(LinearScaling& linear, ResolvedRope* rope) {
+  WarnBelowOne("linear.factor", linear.factor, rope);
+  return CheckRequired("linear.factor", linear.factor);
+}
+
+absl::Status Complete(NtkScaling& ntk, ResolvedRope* rope) {
+  WarnBelowOne("ntk.factor", ntk.factor, rope);
+  return CheckRequired("ntk.factor", ntk.factor);
+}
+
+absl::Status Complete(DynamicNtkScaling& dynamic, ResolvedRope* rope) {
+  WarnBelowOne("dynamic_ntk.factor", dynamic.factor, rope);
+  return All({CheckRequired("dynamic_ntk.factor", dynamic.factor),
+              CheckLength("dynamic_ntk.max_position_embeddings",
+                          dynamic.max_position_embeddings)});
+}
+
+absl::Status Complete(YarnScaling& yarn, ResolvedRope* rope) {
+  absl::Status status =
+      All({CheckRequired("yarn.factor", yarn.factor),
+           CheckLength("yarn.original_max_position_embeddings",
+                       yarn.original_max_position_embeddings),
+           CheckOptional("yarn.beta_fast", yarn.beta_fast),
+           CheckFinite("yarn.beta_slow", yarn.beta_slow),
+           CheckOptional("yarn.attention_factor", yarn.attention_factor),
+           CheckFinite("yarn.mscale", yarn.mscale),
+           CheckFinite("yarn.mscale_all_dim", yarn.mscale_all_dim)});
+  if (!status.ok()) return status;
+  WarnBelowOne("yarn.factor", yarn.factor, rope);
+  Default("yarn.beta_fast", 32.0, "32", "unset; the paper's default",
+          &yarn.beta_fast, rope);
+  Default("yarn.beta_slow", 1.0, "1", "unset; the paper's default",
+          &yarn.beta_slow, rope);
+  Default("yarn.truncate", true, "true", "unset; as transformers has it",
+          &yarn.truncate, rope);
+  if (*yarn.beta_slow < 0) {
+    return FieldInvalid(
+        "yarn.beta_slow",
+        absl::StrCat("is ", NumberText(*yarn.beta_slow), "; must be >= 0"));
+  }
+  if (*yarn.beta_fast < *yarn.beta_slow) {
+    return FieldInvalid(
+        "yarn.beta_fast",
+        absl::StrCat("is ", NumberText(*yarn.beta_fast), ", and beta_slow is ",
+                     NumberText(*yarn.beta_slow),
+                     "; beta_fast must not be less"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFactors(absl::string_view field,
+                          const std::vector<double>& factors,
+                          std::int32_t pairs) {
+  if (factors.empty()) {
+    return FieldRequired(field, absl::StrCat("is empty; must have rotary_dim "
+                                             "/ 2 = ",
+                                             pairs, " values"));
+  }
+  if (factors.size() != static_cast<std::size_t>(pairs)) {
+    return FieldInvalid(field, absl::StrCat("has ", factors.size(),
+                                            " values; must have rotary_dim / "
+                                            "2 = ",
+                                            pairs));
+  }
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    absl::Status status =
+        CheckPositive(absl::StrCat(field, "[", i, "]"), factors[i]);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Complete(LongRopeScaling& longrope, ResolvedRope* rope) {
+  absl::Status status = All(
+      {CheckFactors("longrope.short_factor", longrope.short_factor,
+                    rope->pairs()),
+       CheckFactors("longrope.long_factor", longrope.long_factor,
+                    rope->pairs()),
+       CheckLength("longrope.original_max_position_embeddings",
+                   longrope.original_max_position_embeddings),
+       CheckOptional("longrope.factor", longrope.factor),
+       CheckOptional("longrope.attention_factor", longrope.attention_factor),
+       CheckOptional("longrope.short_mscale", longrope.short_mscale),
+       CheckOptional("longrope.long_mscale", longrope.long_mscale)});
+  if (!status.ok()) return status;
+  if (longrope.original_max_position_embeddings == 1) {
+    return FieldInvalid("longrope.original_max_position_embeddings",
+                        "is 1; must be > 1, for its logarithm divides");
+  }
+  if (longrope.factor.has_value()) {
+    WarnBelowOne("longrope.factor", *longrope.factor, rope);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Complete(Llama3Scaling& llama3, ResolvedRope* rope) {
+  absl::Status status =
+      All({CheckRequired("llama3.factor", llama3.factor),
+           CheckRequired("llama3.low_freq_factor", llama3.low_freq_factor),
+           CheckRequired("llama3.high_freq_factor", llama3.high_freq_factor),
+           CheckLength("llama3.original_max_position_embeddings",
+                       llama3.original_max_position_embeddings)});
+  if (!status.ok()) return status;
+  WarnBelowOne("llama3.factor", llama3.factor, rope);
+  if (llama3.high_freq_factor <= llama3.low_freq_factor) {
+    return FieldInvalid("llama3.high_freq_factor",
+                        absl::StrCat("is ", NumberText(llama3.high_freq_factor),
+                                     ", and low_freq_factor is ",
+                                     NumberText(llama3.low_freq_factor),
+                                     "; high_freq_factor must be greater"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Complete(ProportionalScaling& proportional, ResolvedRope* rope) {
+  absl::Status status =
+      CheckOptional("proportional.factor", proportional.factor);
+  if (!status.ok()) return status;
+  Default("proportional.factor", 1.0, "1", "unset; frequencies as they are",
+          &proportional.factor, rope);
+  WarnBelowOne("proportional.factor", *proportional.factor, rope);
+  const std::int32_t pairs = proportional.rotating_pairs;
+  const std::string rule =
+      absl::StrCat("must be 1..rotary_dim / 2 = ", rope->pairs());
+  if (pairs == 0) {
+    return FieldRequired("proportional.rotating_pairs",
+                         absl::StrCat("is unset or 0; ", rule));
+  }
+  if (pairs < 0 || pairs > rope->pairs()) {
+    return FieldInvalid("proportional.rotating_pairs",
+                        absl::StrCat("is ", pairs, "; ", rule));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Complete(ExplicitFrequencies&, ResolvedRope*) {
+  return absl::OkStatus();
+}
+
+absl::Status NeedsTwoPairs(absl::string_view field) {
+  return FieldInvalid(field,
+                      "on 2 channels divides by zero (d / (d - 2)); rotate at "
+                      "least 4 channels, or use linear");
+}
+
+// Pair i of YaRN's ramp goes from 0 (kept) to 1 (divided by factor).
+struct YarnRamp {
+  Real low, high;
+
+  YarnRamp(const YarnScaling& yarn, Real theta, std::int32_t n) {
+    const Real d = 2 * static_cast<Real>(n);
+    const auto pair_with_turns = [&](Real turns) {
+      return d *
+             std::log(static_cast<Real>(yarn.original_max_position_embeddings) /
+                      (2 * kPi * turns)) /
+             (2 * std::log(theta));
+    };
+    low = pair_with_turns(*yarn.beta_fast);
+    high = pair_with_turns(*yarn.beta_slow);
+    if (*yarn.truncate) {
+      low = std::floor(low);
+      high = std::ceil(high);
+    }
+    low = std::max(low, Real{0});
+    // d - 1, not the last pair: so in the original, and everywhere since.
+    high = std::min(high, d - 1);
+    if (low == high) high += 0.001L;
+  }
+
+  Real operator()(std::int32_t i) const {
+    return std::clamp((i - low) / (high - low), Real{0}, Real{1});
+  }
+};
+
+Real YarnAmplitude(Real factor, Real mscale) {
+  return factor <= 1 ? Real{1} : 0.1L * mscale * std::log(factor) + 1;
+}
+
+// Name of the field to blame for frequencies that cannot be served.
+absl::string_view ScalingName(const RopeSpec& spec) {
+  static constexpr absl::string_view kNames[] = {
+      "rope_theta", "linear", "ntk",          "dynamic_ntk",         "yarn",
+      "longrope",   "llama3", "proportional", "explicit_frequencies"};
+  static_assert(std::size(kNames) ==
+                std::variant_size_v<decltype(RopeSpec::scaling)>);
+  return kNames[spec.scaling.index()];
+}
+
+}  // namespace
+
+std::string NumberText(double value) {
+  char text[32];
+  const std::to_chars_result end =
+      std::to_chars(text, text + sizeof(text), value);
+  return std::string(text, end.ptr);
+}
+
+absl::Status CheckPositive(absl::string_view field, double value) {
+  if (value > 0 && std::isfinite(value)) return absl::OkStatus();
+  return FieldInvalid(field, absl::StrCat("is ", NumberText(value),
+                                          "; must be finite and > 0"));
+}
+
+absl::Status CompleteScaling(ResolvedRope* rope) {
+  return std::visit([&](auto& scaling) { return Complete(scaling, rope); },
+                    rope->spec.scaling);
+}
+
+absl::StatusOr<std::int64_t> ScalingLength(
+    std::optional<std::int64_t> sequence_length, MissingLength missing_length,
+    ResolvedRope* rope) {
+  std::int64_t original;
+  if (const auto* dynamic =
+          std::get_if<DynamicNtkScaling>(&rope->spec.scaling)) {
+    original = dynamic->max_position_embeddings;
+  } else if (const auto* longrope =
+                 std::get_if<LongRopeScaling>(&rope->spec.scaling)) {
+    original = longrope->original_max_position_embeddings;
+  } else {
+    return 0;
+  }
+  if (sequence_length.has_value()) {
+    if (*sequence_length > 0) return *sequence_length;
+    return FieldInvalid("sequence_length",
+                        absl::StrCat("is ", *sequence_length, "; must be > 0"));
+  }
+  if (missing_length == MissingLength::kError) {
+    return FieldRequired(
+        "sequence_length",
+        absl::StrCat("is unset, and ", ScalingName(rope->spec),
+                     " frequencies depend on it (original maximum ", original,
+                     "); give the length in tokens"));
+  }
+  rope->assumptions.push_back({"sequence_length", absl::StrCat(original),
+                               "unset; the original maximum"});
+  return original;
+}
+
+absl::Status AppendLadder(const RopeSpec& spec, double theta, std::int32_t n,
+                          std::int32_t first_pair, std::int64_t length,
+                          std::vector<double>* inv_freq) {
+  const Real d = 2 * static_cast<Real>(n);
+  Real base = theta;
+  if (const auto* ntk = std::get_if<NtkScaling>(&spec.scaling)) {
+    if (n == 1) return NeedsTwoPairs("ntk");
+    base *= std::pow(static_cast<Real>(ntk->factor), d / (d - 2));
+  } else if (const auto* dynamic =
+                 std::get_if<DynamicNtkScaling>(&spec.scaling)) {
+    if (n == 1) return NeedsTwoPairs("dynamic_ntk");
+    if (length > dynamic->max_position_embeddings) {
+      const Real factor = dynamic->factor;
+      const Real grown =
+          factor * static_cast<Real>(length) /
+              static_cast<Real>(dynamic->max_position_embeddings) -
+          (factor - 1);
+      base *= std::pow(grown, d / (d - 2));
+    }
+  }
+
+  std::optional<YarnRamp> ramp;
+  if (const auto* yarn = std::get_if<YarnScaling>(&spec.scaling)) {
+    ramp.emplace(*yarn, base, n);
+  }
+  const auto scaled = [&](Real w, std::int32_t i) {
+    return std::visit(
+        [&](const auto& scaling) -> Real {
+          using T = std::decay_t<decltype(scaling)>;
+          if constexpr (std::is_same_v<T, LinearScaling>) {
+            return w / scaling.factor;
+          } else if constexpr (std::is_same_v<T, YarnScaling>) {
+            const Real r = (*ramp)(i);
+            return r * (w / scaling.factor) + (1 - r) * w;
+          } else if constexpr (std::is_same_v<T, LongRopeScaling>) {
+            const bool is_long =
+                length > scaling.original_max_position_embeddings;
+            return w / (is_long ? scaling.long_factor
+                                : scaling.short_factor)[first_pair + i];
+          } else if constexpr (std::is_same_v<T, Llama3Scaling>) {
+            const Real turns =
+                scaling.original_max_position_embeddings * w / (2 * kPi);
+            const Real low = scaling.low_freq_factor;
+            const Real t =
+                std::clamp((turns - low) / (scaling.high_freq_factor - low),
+                           Real{0}, Real{1});
+            return (1 - t) * (w / scaling.factor) + t * w;
+          } else if constexpr (std::is_same_v<T, ProportionalScaling>) {
+            return i < scaling.rotating_pairs ? w / *scaling.factor : Real{0};
+          } else {
+            return w;
+          }
+        },
+        spec.scaling);
+  };
+  for (std::int32_t i = 0; i < n; ++i) {
+    const Real w = std::pow(base, -static_cast<Real>(i) / n);
+    inv_freq->push_back(static_cast<double>(scaled(w, i)));
+  }
+  // What the reduction to quarter turns takes: positions of 2^31 times 2^20
+  // stay below 2^51 quarter turns, and the last of three pieces above the
+  // smallest float64.
+  for (std::size_t i = inv_freq->size() - n; i < inv_freq->size(); ++i) {
+    const double w = (*inv_freq)[i];
+    if (w != 0 && !(w >= 0x1p-900 && w <= 0x1p20)) {
+      return FieldInvalid(
+          ScalingName(spec),
+          absl::StrCat("gives pair ", i, " the frequency ", NumberText(w),
+                       "; served are 0 and 2^-900 to 2^20"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> ScalingAmplitude(const RopeSpec& spec,
+                                        std::int64_t length) {
+  if (const auto* yarn = std::get_if<YarnScaling>(&spec.scaling)) {
+    if (yarn->attention_factor.has_value()) return *yarn->attention_factor;
+    const Real mscale = yarn->mscale.value_or(0);
+    const Real all_dim = yarn->mscale_all_dim.value_or(0);
+    if (mscale == 0 || all_dim == 0) {
+      return static_cast<double>(YarnAmplitude(yarn->factor, 1));
+    }
+    const auto amplitude =
+        static_cast<double>(YarnAmplitude(yarn->factor, mscale) /
+                            YarnAmplitude(yarn->factor, all_dim));
+    if (!(amplitude > 0 && std::isfinite(amplitude))) {
+      return FieldInvalid(
+          "yarn.mscale",
+          absl::StrCat(NumberText(*yarn->mscale), " with mscale_all_dim ",
+                       NumberText(*yarn->mscale_all_dim),
+                       " gives the amplitude ", NumberText(amplitude),
+                       "; amplitudes are finite and > 0"));
+    }
+    return amplitude;
+  }
+  if (const auto* longrope = std::get_if<LongRopeScaling>(&spec.scaling)) {
+    const Real original =
+        static_cast<Real>(longrope->original_max_position_embeddings);
+    if (longrope->attention_factor.has_value()) {
+      return *longrope->attention_factor;
+    }
+    const std::optional<double>& mscale =
+        length > longrope->original_max_position_embeddings
+            ? longrope->long_mscale
+            : longrope->short_mscale;
+    if (mscale.has_value()) return *mscale;
+    if (!longrope->factor.has_value()) {
+      return FieldRequired("longrope.factor",
+                           "is unset, and so are attention_factor and the "
+                           "mscale of the side in use; the amplitude needs one "
+                           "of them");
+    }
+    if (*longrope->factor <= 1) return 1;
+    return static_cast<double>(
+        std::sqrt(1 + std::log(static_cast<Real>(*longrope->factor)) /
+                          std::log(original)));
+  }
+  return 1;
+}
+
+}  // namespace posenc::core

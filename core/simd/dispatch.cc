@@ -1,0 +1,85 @@
+#include "core/simd/dispatch.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/simd/kernel_tables.h"
+
+namespace posenc::simd {
+namespace {
+
+constexpr const char* kNames[] = {"sse2", "avx2", "avx512", "avx512_bf16"};
+
+// xsimd's own detection does not ask whether the system saves the registers.
+std::vector<const KernelTable*> DetectKernels() {
+  std::vector<const KernelTable*> supported;
+  __builtin_cpu_init();
+#ifdef POSENC_HAS_sse2
+  supported.push_back(&kSse2Kernels);  // part of x86-64
+#endif
+#ifdef POSENC_HAS_avx2
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c")) {
+    supported.push_back(&kAvx2Kernels);
+  }
+#endif
+  [[maybe_unused]] const bool avx512 =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512cd") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#ifdef POSENC_HAS_avx512
+  if (avx512) supported.push_back(&kAvx512Kernels);
+#endif
+#ifdef POSENC_HAS_avx512_bf16
+  if (avx512 && __builtin_cpu_supports("avx512bf16")) {
+    supported.push_back(&kAvx512Bf16Kernels);
+  }
+#endif
+  return supported;
+}
+
+const KernelTable& DetermineActiveKernels() {
+  const char* forced = std::getenv("POSENC_FORCE_ISA");
+  const absl::StatusOr<const KernelTable*> kernels =
+      SelectKernels(forced == nullptr ? "" : forced);
+  return kernels.ok() ? **kernels : *SupportedKernels().back();
+}
+
+}  // namespace
+
+const std::vector<const KernelTable*>& SupportedKernels() {
+  static const auto& supported = *new std::vector(DetectKernels());
+  return supported;
+}
+
+absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced) {
+  const std::vector<const KernelTable*>& supported = SupportedKernels();
+  if (forced.empty()) return supported.back();
+  for (const KernelTable* kernels : supported) {
+    if (forced == kernels->name) return kernels;
+  }
+  const std::string names =
+      absl::StrJoin(supported, ", ", [](std::string* out, const auto* kernels) {
+        out->append(kernels->name);
+      });
+  for (const char* known : kNames) {
+    if (forced == known) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "POSENC_FORCE_ISA: \"", forced,
+          "\" is not supported by this CPU or build; it supports ", names));
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("POSENC_FORCE_ISA: \"", forced,
+                   "\" is unknown; this CPU supports ", names));
+}
+
+const KernelTable& ActiveKernels() {
+  static const KernelTable& active = DetermineActiveKernels();
+  return active;
+}
+
+}  // namespace posenc::simd

@@ -1,0 +1,15 @@
+// The tables that the per-instruction-set files export. Only their files may be
+// compiled for more than the baseline.
+
+#pragma once
+
+#include "core/simd/kernels.h"
+
+namespace posenc::simd {
+
+extern const KernelTable kSse2Kernels;
+extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvx512Kernels;
+extern const KernelTable kAvx512Bf16Kernels;
+
+}  // namespace posenc::simd

@@ -1,0 +1,81 @@
+// One implementation of every kernel, for one instruction set. Kernels cannot
+// fail: callers have validated. Every instruction set gives the same bytes
+// (products and sums are never fused, NaN payloads aside).
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace posenc::simd {
+
+// Cosines and sines of n pairs of one token:
+//   phi_i = sum over axes a of position[a] * turns[a][i] quarter turns
+//   cos[i] = amplitude_i * cos(phi_i), sin[i] = amplitude_i * sin(phi_i)
+// where turns = hi + mid + lo; hi and mid have at most 21 significant bits, so
+// that hi * p and mid * p are exact for positions of 32 bits; positions with
+// more bits (fractions) are split in the kernel. |phi| < 2^51 quarter turns.
+struct TrigRow {
+  // Position of pair i on axis a: position[a * position_axis_stride +
+  // i * position_pair_stride]; the pair stride is 0 (one position for all)
+  // or 1.
+  const double* position;
+  std::size_t position_axis_stride;
+  std::size_t position_pair_stride;
+  const double* turns_hi;  // [axes][n]
+  const double* turns_mid;
+  const double* turns_lo;
+  std::size_t axes;
+  std::size_t n;
+  const double* amplitude;       // multiplies in float64, before rounding
+  std::size_t amplitude_stride;  // 0 or 1
+  bool negate;                   // by -phi: sines change sign
+};
+
+// Rotates the pairs of tokens x heads slices. Element strides; any alignment.
+// src and dst are equal or do not overlap; they are equal only where the
+// pairings are.
+// Row of token t, head h: table + t * table_token_stride + h *
+// table_head_stride, laid out as [2][table_pairs]: cosines, then sines at
+// + table_sine_offset.
+// Half-split pairs are (i, i + pairs), interleaved ones (2i, 2i + 1), counted
+// from src and dst.
+struct RotateJob {
+  const void* src;
+  void* dst;
+  std::size_t tokens;
+  std::size_t heads;
+  std::size_t pairs;
+  std::ptrdiff_t src_token_stride;
+  std::ptrdiff_t src_head_stride;
+  std::ptrdiff_t dst_token_stride;
+  std::ptrdiff_t dst_head_stride;
+  const void* table;  // float, or double for float64 tensors
+  std::ptrdiff_t table_token_stride;
+  std::ptrdiff_t table_head_stride;
+  std::ptrdiff_t table_sine_offset;
+};
+
+using RotateKernel = void (*)(const RotateJob&);
+
+// Indices of KernelTable::rotate.
+enum DtypeIndex { kF32 = 0, kF16 = 1, kBf16 = 2, kF64 = 3 };
+enum PairingIndex { kHalf = 0, kInterleaved = 1 };
+
+struct KernelTable {
+  const char* name;  // "avx2"; also the spelling of POSENC_FORCE_ISA
+
+  // [dtype][pairing in][pairing out]
+  RotateKernel rotate[4][2][2];
+
+  void (*trig_row_f32)(const TrigRow&, float* cos, float* sin);
+  void (*trig_row_f64)(const TrigRow&, double* cos, double* sin);
+
+  // dst[i] = float(src[i]) exactly; and rounded to nearest even. Any alignment.
+  void (*widen_f16)(const std::uint16_t* src, float* dst, std::size_t n);
+  void (*widen_bf16)(const std::uint16_t* src, float* dst, std::size_t n);
+  void (*narrow_f16)(const float* src, std::uint16_t* dst, std::size_t n);
+  void (*narrow_bf16)(const float* src, std::uint16_t* dst, std::size_t n);
+};
+
+}  // namespace posenc::simd

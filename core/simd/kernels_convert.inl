@@ -1,0 +1,148 @@
+// How each element type gets into batches and back. Part of kernels.inl.
+//
+// A dtype has Storage (in memory), Real (arithmetic), Batch, and
+//   Load, Store                        one batch of consecutive elements
+//   LoadInterleaved, StoreInterleaved  x0 y0 x1 y1 ... as two batches
+
+#pragma once
+
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <xsimd/xsimd.hpp>
+
+namespace posenc::simd {
+namespace {
+
+template <class Isa, class T>
+struct Native {
+  using Storage = T;
+  using Real = T;
+  using Batch = xsimd::batch<T, typename Isa::Arch>;
+  using Complex = xsimd::batch<std::complex<T>, typename Isa::Arch>;
+  static constexpr std::size_t kLanes = Batch::size;
+
+  static Batch Load(const T* src) { return Batch::load_unaligned(src); }
+  static void Store(const Batch& x, T* dst) { x.store_unaligned(dst); }
+  static void LoadInterleaved(const T* src, Batch* x, Batch* y) {
+    const Complex z =
+        Complex::load_unaligned(reinterpret_cast<const std::complex<T>*>(src));
+    *x = z.real();
+    *y = z.imag();
+  }
+  static void StoreInterleaved(const Batch& x, const Batch& y, T* dst) {
+    Complex(x, y).store_unaligned(reinterpret_cast<std::complex<T>*>(dst));
+  }
+};
+template <class Isa>
+using F32 = Native<Isa, float>;
+template <class Isa>
+using F64 = Native<Isa, double>;
+
+template <class Isa>
+struct F16 {
+  using Storage = std::uint16_t;
+  using Real = float;
+  using Batch = xsimd::batch<float, typename Isa::Arch>;
+  static constexpr std::size_t kLanes = Batch::size;
+
+  static Batch Load(const std::uint16_t* src) { return Isa::LoadF16(src); }
+  static void Store(const Batch& x, std::uint16_t* dst) {
+    Isa::StoreF16(x, dst);
+  }
+  // Pairs are split and joined as floats, through memory that stays in L1.
+  static void LoadInterleaved(const std::uint16_t* src, Batch* x, Batch* y) {
+    alignas(64) float wide[2 * kLanes];
+    Load(src).store_aligned(wide);
+    Load(src + kLanes).store_aligned(wide + kLanes);
+    F32<Isa>::LoadInterleaved(wide, x, y);
+  }
+  static void StoreInterleaved(const Batch& x, const Batch& y,
+                               std::uint16_t* dst) {
+    alignas(64) float wide[2 * kLanes];
+    F32<Isa>::StoreInterleaved(x, y, wide);
+    Store(Batch::load_aligned(wide), dst);
+    Store(Batch::load_aligned(wide + kLanes), dst + kLanes);
+  }
+};
+
+// bfloat16 is the upper half of a float32.
+template <class Isa>
+struct Bf16 {
+  using Storage = std::uint16_t;
+  using Real = float;
+  using Batch = xsimd::batch<float, typename Isa::Arch>;
+  using Words = xsimd::batch<std::uint32_t, typename Isa::Arch>;
+  static constexpr std::size_t kLanes = Batch::size;
+
+  static Batch Load(const std::uint16_t* src) { return Isa::LoadBf16(src); }
+  static void Store(const Batch& x, std::uint16_t* dst) {
+    Isa::StoreHigh16(Isa::RoundBf16(x), dst);
+  }
+  // A pair is one 32-bit word, x in its lower half: no shuffles.
+  static void LoadInterleaved(const std::uint16_t* src, Batch* x, Batch* y) {
+    const Words pairs =
+        Words::load_unaligned(reinterpret_cast<const std::uint32_t*>(src));
+    *x = xsimd::bitwise_cast<Batch>(pairs << 16);
+    *y = xsimd::bitwise_cast<Batch>(pairs & Words(0xffff0000u));
+  }
+  static void StoreInterleaved(const Batch& x, const Batch& y,
+                               std::uint16_t* dst) {
+    const Words pairs = (Isa::RoundBf16(x) >> 16) | Isa::RoundBf16(y);
+    pairs.store_unaligned(reinterpret_cast<std::uint32_t*>(dst));
+  }
+};
+
+// Nearest even, in the upper halves; the lower ones are 0. NaNs keep sign and
+// upper payload and become quiet, as the conversion instructions have it.
+template <class Arch>
+xsimd::batch<std::uint32_t, Arch> RoundBf16WithIntegers(
+    const xsimd::batch<float, Arch>& x) {
+  using Batch = xsimd::batch<float, Arch>;
+  using Words = xsimd::batch<std::uint32_t, Arch>;
+  const Words bits = xsimd::bitwise_cast<Words>(x);
+  const Words rounded = bits + Words(0x7fffu) + ((bits >> 16) & Words(1u));
+  const Words quiet_nan = bits | Words(0x00400000u);
+  // Not x != x: xsimd 8.1 compares ordered on AVX.
+  const Batch result =
+      xsimd::select(xsimd::isnan(x), xsimd::bitwise_cast<Batch>(quiet_nan),
+                    xsimd::bitwise_cast<Batch>(rounded));
+  return xsimd::bitwise_cast<Words>(result) & Words(0xffff0000u);
+}
+
+template <class Dtype>
+void Widen(const std::uint16_t* src, float* dst, std::size_t n) {
+  constexpr std::size_t kLanes = Dtype::kLanes;
+  std::size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    Dtype::Load(src + i).store_unaligned(dst + i);
+  }
+  if (i < n) {
+    std::uint16_t in[kLanes] = {};
+    float out[kLanes];
+    std::memcpy(in, src + i, (n - i) * sizeof(in[0]));
+    Dtype::Load(in).store_unaligned(out);
+    std::memcpy(dst + i, out, (n - i) * sizeof(out[0]));
+  }
+}
+
+template <class Dtype>
+void Narrow(const float* src, std::uint16_t* dst, std::size_t n) {
+  using Batch = typename Dtype::Batch;
+  constexpr std::size_t kLanes = Dtype::kLanes;
+  std::size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    Dtype::Store(Batch::load_unaligned(src + i), dst + i);
+  }
+  if (i < n) {
+    float in[kLanes] = {};
+    std::uint16_t out[kLanes];
+    std::memcpy(in, src + i, (n - i) * sizeof(in[0]));
+    Dtype::Store(Batch::load_unaligned(in), out);
+    std::memcpy(dst + i, out, (n - i) * sizeof(out[0]));
+  }
+}
+
+}  // namespace
+}  // namespace posenc::simd

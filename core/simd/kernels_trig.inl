@@ -1,0 +1,227 @@
+// Cosines and sines of position * frequency. Part of kernels.inl.
+//
+// The angle is never formed: it is a sum of exact products in quarter turns,
+// and each loses its whole quarter turns before the fractions are added.
+// Nothing is fused and every lane is alone, so that all instruction sets give
+// the same bytes.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <xsimd/xsimd.hpp>
+
+#include "core/simd/kernels.h"
+
+namespace posenc::simd {
+namespace {
+
+// x + kRoundToInteger - kRoundToInteger is x rounded to nearest for
+// |x| <= 2^51, and the sum's lowest bits are that integer's.
+constexpr double kRoundToInteger = 0x1.8p52;
+
+// An angle in quarter turns while it is added up:
+// quarters + fraction + error, with error < ulp(fraction) or so.
+template <class Arch>
+class QuarterTurns {
+ public:
+  using Real = xsimd::batch<double, Arch>;
+  using Bits = xsimd::batch<std::int64_t, Arch>;
+
+  // |x| < 2^51.
+  void AddReduced(const Real& x) {
+    const Real shifted = x + Real(kRoundToInteger);
+    quarters_ = quarters_ + xsimd::bitwise_cast<Bits>(shifted);
+    Add(x - (shifted - Real(kRoundToInteger)));
+  }
+
+  // What is so small that it needs no reduction of its own.
+  void Add(const Real& x) {
+    const Real sum = fraction_ + x;
+    error_ = error_ + TwoSumError(fraction_, x, sum);
+    fraction_ = sum;
+  }
+
+  // |fraction + error| <= 1/2 afterwards, and error <= ulp(fraction) / 2.
+  void Finish() {
+    const Real shifted = fraction_ + Real(kRoundToInteger);
+    quarters_ = quarters_ + xsimd::bitwise_cast<Bits>(shifted);
+    const Real rest = fraction_ - (shifted - Real(kRoundToInteger));
+    fraction_ = rest + error_;
+    error_ = TwoSumError(rest, error_, fraction_);
+  }
+
+  // Only the lowest two bits have a meaning.
+  const Bits& quarters() const { return quarters_; }
+  const Real& fraction() const { return fraction_; }
+  const Real& error() const { return error_; }
+
+ private:
+  // a + b - sum exactly, for sum = a + b rounded (Knuth).
+  static Real TwoSumError(const Real& a, const Real& b, const Real& sum) {
+    const Real b_part = sum - a;
+    return (a - (sum - b_part)) + (b - b_part);
+  }
+
+  // Braces would choose xsimd's list of all lanes.
+  Bits quarters_ = Bits(std::int64_t(0));
+  Real fraction_ = Real(0.0);
+  Real error_ = Real(0.0);
+};
+
+// sin(x + y) and cos(x + y) for |x| <= pi / 4, y < ulp(x): the polynomials of
+// fdlibm's k_sin.c and k_cos.c, below 0.6 ulp.
+template <class Real>
+Real KernelSin(const Real& x, const Real& y) {
+  const Real z = x * x;
+  const Real v = z * x;
+  const Real r = Real(8.33333333332248946124e-03) +
+                 z * (Real(-1.98412698298579493134e-04) +
+                      z * (Real(2.75573137070700676789e-06) +
+                           z * (Real(-2.50507602534068634195e-08) +
+                                z * Real(1.58969099521155010221e-10))));
+  return x - ((z * (Real(0.5) * y - v * r) - y) -
+              v * Real(-1.66666666666666324348e-01));
+}
+template <class Real>
+Real KernelCos(const Real& x, const Real& y) {
+  const Real z = x * x;
+  const Real r =
+      z * (Real(4.16666666666666019037e-02) +
+           z * (Real(-1.38888888888741095749e-03) +
+                z * (Real(2.48015872894767294178e-05) +
+                     z * (Real(-2.75573143513906633035e-07) +
+                          z * (Real(2.08757232129817482790e-09) +
+                               z * Real(-1.13596475577881948265e-11))))));
+  const Real half_z = Real(0.5) * z;
+  const Real w = Real(1.0) - half_z;
+  return w + (((Real(1.0) - w) - half_z) + (z * r - x * y));
+}
+
+// fraction + error quarter turns in radians, as x + y. y matters to float64
+// results only, and is 0 where kNeedsTail is false.
+template <bool kNeedsTail, class Real>
+void ToRadians(const Real& fraction, const Real& error, Real* x, Real* y) {
+  // pi / 2 = kHigh + kLow to 2^-110; kHigh = kHigh26 + kHigh27 exactly, so that
+  // products with 26-bit numbers are exact.
+  constexpr double kHigh = 0x1.921fb54442d18p+0;
+  constexpr double kLow = 0x1.1a62633145c07p-54;
+  constexpr double kHigh26 = 0x1.921fb58p+0;
+  constexpr double kHigh27 = -0x1.dde974p-27;
+  *x = fraction * Real(kHigh);
+  if constexpr (kNeedsTail) {
+    // The product's rounding error (Dekker; 2^27 + 1 splits float64 in half).
+    const Real c = fraction * Real(134217729.0);
+    const Real upper = c - (c - fraction);
+    const Real lower = fraction - upper;
+    const Real product_error =
+        ((upper * Real(kHigh26) - *x) +
+         (upper * Real(kHigh27) + lower * Real(kHigh26))) +
+        lower * Real(kHigh27);
+    *y = product_error + (fraction * Real(kLow) + error * Real(kHigh));
+  } else {
+    *y = Real(0.0);
+  }
+}
+
+// Lanes [0, count) of p, count < lanes only where kPartial.
+template <bool kPartial, class Real>
+Real LoadLanes(const double* p, std::size_t count) {
+  if constexpr (kPartial) {
+    double lanes[Real::size] = {};
+    std::memcpy(lanes, p, count * sizeof(double));
+    return Real::load_unaligned(lanes);
+  } else {
+    return Real::load_unaligned(p);
+  }
+}
+
+template <bool kPartial, class Real, class Out>
+void StoreLanes(const Real& x, Out* dst, std::size_t count) {
+  if constexpr (std::is_same_v<Out, double> && !kPartial) {
+    x.store_unaligned(dst);
+  } else {
+    double lanes[Real::size];
+    x.store_unaligned(lanes);
+    const std::size_t n = kPartial ? count : Real::size;
+    for (std::size_t i = 0; i < n; ++i) dst[i] = static_cast<Out>(lanes[i]);
+  }
+}
+
+// Pairs [first, first + count).
+template <class Isa, class Out, bool kPartial>
+void TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
+               Out* cosines, Out* sines) {
+  using Real = xsimd::batch<double, typename Isa::Arch>;
+  using Bits = xsimd::batch<std::int64_t, typename Isa::Arch>;
+
+  QuarterTurns<typename Isa::Arch> turns;
+  for (std::size_t axis = 0; axis < row.axes; ++axis) {
+    const double* at = row.position + axis * row.position_axis_stride;
+    const Real p = row.position_pair_stride == 0
+                       ? Real(*at)
+                       : LoadLanes<kPartial, Real>(at + first, count);
+    const std::size_t offset = axis * row.n + first;
+    const Real hi = LoadLanes<kPartial, Real>(row.turns_hi + offset, count);
+    const Real mid = LoadLanes<kPartial, Real>(row.turns_mid + offset, count);
+    const Real lo = LoadLanes<kPartial, Real>(row.turns_lo + offset, count);
+    // 32 and 21 significant bits (Veltkamp: 2^(53 - 32) + 1).
+    const Real c = p * Real(2097153.0);
+    const Real p_high = c - (c - p);
+    const Real p_low = p - p_high;
+    turns.AddReduced(p_high * hi);
+    turns.AddReduced(p_high * mid);
+    turns.Add(p_high * lo);
+    // Integers have no low part; adding its zeros would change nothing.
+    if (xsimd::any(p_low != Real(0.0))) {
+      turns.AddReduced(p_low * hi);
+      turns.Add(p_low * mid);
+      turns.Add(p_low * lo);
+    }
+  }
+  turns.Finish();
+
+  Real x, y;
+  ToRadians<std::is_same_v<Out, double>>(turns.fraction(), turns.error(), &x,
+                                         &y);
+  const Bits sin_bits = xsimd::bitwise_cast<Bits>(KernelSin(x, y));
+  const Bits cos_bits = xsimd::bitwise_cast<Bits>(KernelCos(x, y));
+  // Odd quarters swap sine and cosine; bit 1 of q is the sine's sign, of q + 1
+  // the cosine's.
+  const Bits q = turns.quarters();
+  const Bits one(std::int64_t(1));
+  const Bits odd = Bits(std::int64_t(0)) - (q & one);
+  const Bits swapped = (sin_bits ^ cos_bits) & odd;
+  const Bits sign(INT64_MIN);
+  const Bits negated = row.negate ? sign : Bits(std::int64_t(0));
+  const Bits sin_sign = ((q << 62) & sign) ^ negated;
+  const Bits cos_sign = ((q + one) << 62) & sign;
+  const Real sine = xsimd::bitwise_cast<Real>(sin_bits ^ swapped ^ sin_sign);
+  const Real cosine = xsimd::bitwise_cast<Real>(cos_bits ^ swapped ^ cos_sign);
+
+  const Real amplitude =
+      row.amplitude_stride == 0
+          ? Real(*row.amplitude)
+          : LoadLanes<kPartial, Real>(row.amplitude + first, count);
+  StoreLanes<kPartial>(cosine * amplitude, cosines + first, count);
+  StoreLanes<kPartial>(sine * amplitude, sines + first, count);
+}
+
+template <class Isa, class Out>
+void TrigRows(const TrigRow& row_in_memory, Out* cosines, Out* sines) {
+  constexpr std::size_t kLanes = xsimd::batch<double, typename Isa::Arch>::size;
+  // A copy, as in Rotate.
+  const TrigRow row = row_in_memory;
+  std::size_t i = 0;
+  for (; i + kLanes <= row.n; i += kLanes) {
+    TrigLanes<Isa, Out, false>(row, i, kLanes, cosines, sines);
+  }
+  if (i < row.n) {
+    TrigLanes<Isa, Out, true>(row, i, row.n - i, cosines, sines);
+  }
+}
+
+}  // namespace
+}  // namespace posenc::simd

@@ -1,0 +1,196 @@
+// posencd: the server.
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "core/simd/dispatch.h"
+#include "server/server.h"
+
+namespace {
+
+// Exit codes, beside 0: failed while running, bad flags or environment.
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+int Fail(int code, absl::string_view message) {
+  std::fprintf(stderr, "posencd: %.*s\n", static_cast<int>(message.size()),
+               message.data());
+  return code;
+}
+
+// "64MiB", "1024". False for anything else, and for what int64 cannot hold.
+bool ParseBytes(absl::string_view text, std::int64_t* bytes) {
+  int shift = 0;
+  if (absl::ConsumeSuffix(&text, "KiB")) {
+    shift = 10;
+  } else if (absl::ConsumeSuffix(&text, "MiB")) {
+    shift = 20;
+  } else if (absl::ConsumeSuffix(&text, "GiB")) {
+    shift = 30;
+  }
+  std::int64_t count = 0;
+  if (!absl::SimpleAtoi(text, &count) || count < 0 ||
+      count > (INT64_MAX >> shift)) {
+    return false;
+  }
+  *bytes = count << shift;
+  return true;
+}
+
+std::string CheckBytes(const std::string& text) {
+  std::int64_t bytes;
+  return ParseBytes(text, &bytes)
+             ? ""
+             : absl::StrCat("'", text,
+                            "' is not a size; expected bytes or KiB, MiB, GiB "
+                            "as in 64MiB");
+}
+
+bool ParseTimeout(const std::string& text, absl::Duration* duration) {
+  return absl::ParseDuration(text, duration) &&
+         *duration >= absl::ZeroDuration() &&
+         *duration < absl::InfiniteDuration();
+}
+
+std::string CheckTimeout(const std::string& text) {
+  absl::Duration duration;
+  return ParseTimeout(text, &duration)
+             ? ""
+             : absl::StrCat("'", text,
+                            "' is not a duration; expected a number with ms, "
+                            "s or m as in 30s");
+}
+
+// Readers see the whole file or none.
+bool WriteReadyFile(const std::string& path,
+                    const std::vector<std::string>& addresses) {
+  const std::string temporary = absl::StrCat(path, ".", getpid());
+  std::FILE* const file = std::fopen(temporary.c_str(), "we");
+  if (file == nullptr) return false;
+  bool written = true;
+  for (const std::string& address : addresses) {
+    written = std::fprintf(file, "%s\n", address.c_str()) > 0 && written;
+  }
+  written = std::fclose(file) == 0 && written;
+  if (written && std::rename(temporary.c_str(), path.c_str()) == 0) return true;
+  std::remove(temporary.c_str());
+  return false;
+}
+
+int Serve(const posenc::server::ServerOptions& options,
+          const std::string& ready_file, const sigset_t& stop_signals,
+          const char* instruction_set) {
+  absl::StatusOr<std::unique_ptr<posenc::server::Server>> server =
+      posenc::server::Server::Start(options);
+  if (!server.ok()) {
+    return Fail(absl::IsInvalidArgument(server.status()) ? kUsage : kFailed,
+                server.status().message());
+  }
+  const std::vector<std::string>& addresses = (*server)->addresses();
+  std::printf("posencd %s listening on %s; instruction set %s\n",
+              posenc::server::kVersion, absl::StrJoin(addresses, ", ").c_str(),
+              instruction_set);
+  std::fflush(stdout);
+  if (!ready_file.empty() && !WriteReadyFile(ready_file, addresses)) {
+    return Fail(kFailed,
+                absl::StrCat("--ready-file: cannot write ", ready_file));
+  }
+
+  int signal = 0;
+  sigwait(&stop_signals, &signal);
+  std::thread([stop_signals, ready_file] {
+    int again = 0;
+    sigwait(&stop_signals, &again);
+    if (!ready_file.empty()) unlink(ready_file.c_str());
+    _exit(128 + again);  // as a shell reports death by signal
+  }).detach();
+  (*server)->Drain();
+  server->reset();
+  if (!ready_file.empty()) unlink(ready_file.c_str());
+  return 0;
+}
+
+int Run(int argc, char** argv) {
+  // Before any thread starts, so that all inherit the mask and one sigwait
+  // gets them.
+  sigset_t stop_signals;
+  sigemptyset(&stop_signals);
+  sigaddset(&stop_signals, SIGTERM);
+  sigaddset(&stop_signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);  // a log reader that went away
+
+  posenc::server::ServerOptions options;
+  options.listen = {"127.0.0.1:50051"};
+  std::string max_request = "512MiB";
+  std::string max_response = "512MiB";
+  std::string drain_timeout = "30s";
+  std::string ready_file;
+
+  CLI::App app("Positional encodings over gRPC", "posencd");
+  app.set_version_flag("--version",
+                       absl::StrCat("posencd ", posenc::server::kVersion));
+  app.add_option("--listen", options.listen,
+                 "host:port (port 0: any free one), [ipv6]:port or unix:/path; "
+                 "may be repeated")
+      ->capture_default_str();
+  app.add_flag("--allow-insecure", options.allow_insecure,
+               "serve plaintext on other addresses than loopback");
+  app.add_option("--max-request-bytes", max_request, "largest request")
+      ->check(CheckBytes)
+      ->capture_default_str();
+  app.add_option("--max-response-bytes", max_response, "largest response")
+      ->check(CheckBytes)
+      ->capture_default_str();
+  app.add_option("--drain-timeout", drain_timeout,
+                 "how long calls may take to finish after SIGTERM or SIGINT")
+      ->check(CheckTimeout)
+      ->capture_default_str();
+  app.add_option("--ready-file", ready_file,
+                 "written once serving: one bound address a line");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    return Fail(kUsage, absl::StrCat(error.what(), "; see --help"));
+  }
+  ParseBytes(max_request, &options.max_request_bytes);
+  ParseBytes(max_response, &options.max_response_bytes);
+  ParseTimeout(drain_timeout, &options.drain_timeout);
+
+  const char* const forced = std::getenv("POSENC_FORCE_ISA");
+  const absl::StatusOr<const posenc::simd::KernelTable*> kernels =
+      posenc::simd::SelectKernels(forced == nullptr ? "" : forced);
+  if (!kernels.ok()) return Fail(kUsage, kernels.status().message());
+  return Serve(options, ready_file, stop_signals, (*kernels)->name);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Run(argc, argv);
+  } catch (const std::exception& error) {
+    return Fail(kFailed, error.what());
+  }
+}

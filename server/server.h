@@ -1,0 +1,57 @@
+// A running posenc server: listeners, service, health, reflection, drain.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "grpcpp/channel.h"
+
+namespace posenc::server {
+
+struct ServerOptions {
+  // "host:port" (port 0: any free one), "[::1]:port", "unix:/path". Empty: no
+  // listener, in-process channels only.
+  std::vector<std::string> listen;
+
+  // Plaintext is all that is served yet. Off loopback (and unix sockets) it
+  // must be asked for by name.
+  bool allow_insecure = false;
+
+  // Largest message accepted, and sent. At most 2 GiB - 1.
+  std::int64_t max_request_bytes = std::int64_t{512} << 20;
+  std::int64_t max_response_bytes = std::int64_t{512} << 20;
+
+  // How long calls in progress may take to finish once draining.
+  absl::Duration drain_timeout = absl::Seconds(30);
+};
+
+// The version that GetServerInfo and --version say.
+extern const char kVersion[];
+
+class Server {
+ public:
+  // Listens at once. Errors: INVALID_ARGUMENT for options (field: the flag's
+  // name, "--listen"), UNAVAILABLE where an address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(
+      const ServerOptions& options);
+
+  // Stops at once, without drain.
+  virtual ~Server() = default;
+
+  // As bound: "127.0.0.1:40123", "unix:/run/posenc.sock".
+  virtual const std::vector<std::string>& addresses() const = 0;
+
+  // A channel into this process, without a socket.
+  virtual std::shared_ptr<grpc::Channel> InProcessChannel() = 0;
+
+  // Readiness off, no new calls (they get UNAVAILABLE), waits for those in
+  // progress until drain_timeout, cancels what is left. May be called once.
+  virtual void Drain() = 0;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,79 @@
+// The RPCs: each checks for unknown fields, converts, calls the core, converts
+// back. No state but the drain flag.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "posenc/v1/service.grpc.pb.h"
+
+namespace posenc::server {
+
+class Service final : public v1::PositionalEncodingService::Service {
+ public:
+  Service(std::int64_t max_request_bytes, std::int64_t max_response_bytes)
+      : max_request_bytes_(max_request_bytes),
+        max_response_bytes_(max_response_bytes) {}
+
+  // From now on calls get UNAVAILABLE, kDraining.
+  void StartDraining() { draining_.store(true); }
+
+  grpc::Status GetServerInfo(grpc::ServerContext* context,
+                             const v1::GetServerInfoRequest* request,
+                             v1::GetServerInfoResponse* response) override;
+  grpc::Status ResolveRope(grpc::ServerContext* context,
+                           const v1::ResolveRopeRequest* request,
+                           v1::ResolveRopeResponse* response) override;
+  grpc::Status BuildTable(grpc::ServerContext* context,
+                          const v1::BuildTableRequest* request,
+                          v1::BuildTableResponse* response) override;
+  grpc::Status ApplyRope(grpc::ServerContext* context,
+                         const v1::ApplyRopeRequest* request,
+                         v1::ApplyRopeResponse* response) override;
+
+  // Not built yet: UNIMPLEMENTED, with the name.
+  grpc::Status BuildTableStream(
+      grpc::ServerContext* context, const v1::BuildTableStreamRequest* request,
+      grpc::ServerWriter<v1::BuildTableStreamResponse>* writer) override;
+  grpc::Status BuildBias(
+      grpc::ServerContext* context, const v1::BuildBiasRequest* request,
+      grpc::ServerWriter<v1::BuildBiasResponse>* writer) override;
+  grpc::Status BuildPositions(grpc::ServerContext* context,
+                              const v1::BuildPositionsRequest* request,
+                              v1::BuildPositionsResponse* response) override;
+  grpc::Status ApplyRopeStream(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::ApplyRopeStreamResponse,
+                               v1::ApplyRopeStreamRequest>* stream) override;
+  grpc::Status Reposition(grpc::ServerContext* context,
+                          const v1::RepositionRequest* request,
+                          v1::RepositionResponse* response) override;
+  grpc::Status RepositionStream(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::RepositionStreamResponse,
+                               v1::RepositionStreamRequest>* stream) override;
+  grpc::Status AddEncoding(grpc::ServerContext* context,
+                           const v1::AddEncodingRequest* request,
+                           v1::AddEncodingResponse* response) override;
+  grpc::Status ScoreRelative(grpc::ServerContext* context,
+                             const v1::ScoreRelativeRequest* request,
+                             v1::ScoreRelativeResponse* response) override;
+  grpc::Status ConvertPairing(grpc::ServerContext* context,
+                              const v1::ConvertPairingRequest* request,
+                              v1::ConvertPairingResponse* response) override;
+  grpc::Status AnalyzeRope(grpc::ServerContext* context,
+                           const v1::AnalyzeRopeRequest* request,
+                           v1::AnalyzeRopeResponse* response) override;
+
+ private:
+  template <typename Request, typename Response, typename Handler>
+  grpc::Status Answer(const Request& request, Response* response,
+                      Handler handler);
+
+  const std::int64_t max_request_bytes_;
+  const std::int64_t max_response_bytes_;
+  std::atomic<bool> draining_{false};
+};
+
+}  // namespace posenc::server

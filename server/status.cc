@@ -1,0 +1,126 @@
+#include "server/status.h"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "core/error.h"
+#include "posenc/rpc/status.pb.h"
+#include "posenc/v1/errors.pb.h"
+
+namespace posenc::server {
+namespace {
+
+// Clients limit all trailers of a call to 8 KiB. The message crosses three
+// times: percent-encoded (up to 3 bytes for one), in google.rpc.Status and in
+// BadRequest (base64 both).
+constexpr std::size_t kMaxMessageBytes = 1024;
+constexpr std::size_t kMaxValueBytes = 256;
+
+// How long a caller should stay away when memory ran out: about what the
+// largest request takes.
+constexpr int kRetrySeconds = 1;
+
+// Length of the valid UTF-8 sequence that starts text, 0 where there is none.
+std::size_t SequenceLength(absl::string_view text) {
+  const auto byte = [&](std::size_t i) {
+    return static_cast<unsigned char>(text[i]);
+  };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t length = first < 0xC2   ? 0
+                             : first < 0xE0 ? 2
+                             : first < 0xF0 ? 3
+                             : first < 0xF5 ? 4
+                                            : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates and what lies beyond U+10FFFF.
+  if (first == 0xE0 && byte(1) < 0xA0) return 0;
+  if (first == 0xED && byte(1) >= 0xA0) return 0;
+  if (first == 0xF0 && byte(1) < 0x90) return 0;
+  if (first == 0xF4 && byte(1) >= 0x90) return 0;
+  return length;
+}
+
+// text as valid UTF-8 of at most `limit` bytes; "..." ends what was cut.
+std::string Utf8(absl::string_view text, std::size_t limit) {
+  std::string out;
+  bool cut = false;
+  while (!text.empty()) {
+    const std::size_t length = SequenceLength(text);
+    const absl::string_view piece = length == 0 ? "?" : text.substr(0, length);
+    if (out.size() + piece.size() > limit) {
+      cut = true;
+      break;
+    }
+    out.append(piece.data(), piece.size());
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  if (!cut) return out;
+  while (!out.empty() && out.size() + 3 > limit) {
+    while ((static_cast<unsigned char>(out.back()) & 0xC0) == 0x80) {
+      out.pop_back();
+    }
+    out.pop_back();
+  }
+  return out + "...";
+}
+
+void Pack(absl::string_view name, const google::protobuf::Message& detail,
+          rpc::Status* status) {
+  google::protobuf::Any* const any = status->add_details();
+  any->set_type_url("type.googleapis.com/google.rpc." + std::string(name));
+  detail.SerializeToString(any->mutable_value());
+}
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const auto code = static_cast<grpc::StatusCode>(status.raw_code());
+  const std::string message = Utf8(status.message(), kMaxMessageBytes);
+  const std::optional<core::ErrorDetails> details =
+      core::GetErrorDetails(status);
+  if (!details.has_value()) return grpc::Status(code, message);
+
+  rpc::Status rich;
+  rich.set_code(status.raw_code());
+  rich.set_message(message);
+
+  const std::string field = Utf8(details->field, kMaxValueBytes);
+  rpc::ErrorInfo info;
+  info.set_reason(
+      v1::ErrorReason_Name(static_cast<v1::ErrorReason>(details->reason)));
+  info.set_domain("posenc");
+  if (!field.empty()) (*info.mutable_metadata())["field"] = field;
+  for (const auto& [key, value] : details->metadata) {
+    (*info.mutable_metadata())[key] = Utf8(value, kMaxValueBytes);
+  }
+  Pack("ErrorInfo", info, &rich);
+
+  if (!field.empty() && (code == grpc::StatusCode::INVALID_ARGUMENT ||
+                         code == grpc::StatusCode::OUT_OF_RANGE)) {
+    rpc::BadRequest bad;
+    rpc::BadRequest::FieldViolation* const violation =
+        bad.add_field_violations();
+    violation->set_field(field);
+    absl::string_view description = message;
+    absl::ConsumePrefix(&description, details->field);
+    absl::ConsumePrefix(&description, ": ");
+    violation->set_description(std::string(description));
+    Pack("BadRequest", bad, &rich);
+  }
+  if (details->reason == core::ErrorReason::kOverloaded) {
+    rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(kRetrySeconds);
+    Pack("RetryInfo", retry, &rich);
+  }
+  return grpc::Status(code, message, rich.SerializeAsString());
+}
+
+}  // namespace posenc::server

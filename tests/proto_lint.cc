@@ -1,0 +1,173 @@
+// posenc-proto-lint SET: checks the packages posenc.* of a descriptor set that
+// protoc made with --include_source_info, and prints every fault.
+//
+// Names and structure follow the common protobuf style (what buf's STANDARD
+// category asks for); two rules are the contract's own: every RPC says what it
+// does, and how it may be retried.
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <iostream>
+#include <string>
+
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/descriptor.pb.h"
+
+namespace {
+
+namespace pb = google::protobuf;
+
+class Linter {
+ public:
+  int faults() const { return faults_; }
+
+  void File(const pb::FileDescriptor& file) {
+    std::string directory = file.name().substr(0, file.name().rfind('/'));
+    std::replace(directory.begin(), directory.end(), '/', '.');
+    if (file.package() != directory) {
+      Fault(file.name(), "package " + file.package() + " is not its path");
+    }
+    const pb::FileOptions& options = file.options();
+    if (options.go_package().empty()) Fault(file.name(), "has no go_package");
+    if (options.java_package() != file.package()) {
+      Fault(file.name(), "java_package is not its package");
+    }
+    if (!options.java_multiple_files()) {
+      Fault(file.name(), "lacks java_multiple_files");
+    }
+    for (int i = 0; i < file.service_count(); ++i) Service(*file.service(i));
+    for (int i = 0; i < file.message_type_count(); ++i) {
+      Message(*file.message_type(i));
+    }
+    for (int i = 0; i < file.enum_type_count(); ++i) Enum(*file.enum_type(i));
+  }
+
+ private:
+  void Fault(const std::string& where, const std::string& what) {
+    std::cout << where << ": " << what << "\n";
+    ++faults_;
+  }
+
+  // The words of a name, joined by "_": "RoPEMixed2" is "ro_pe_mixed2".
+  static std::string Snake(const std::string& name, bool upper) {
+    std::string snake;
+    for (std::size_t i = 0; i < name.size(); ++i) {
+      const auto c = static_cast<unsigned char>(name[i]);
+      if (i > 0 && std::isupper(c)) snake += '_';
+      snake += static_cast<char>(upper ? std::toupper(c) : std::tolower(c));
+    }
+    return snake;
+  }
+
+  void Camel(const std::string& where, const std::string& name) {
+    if (!std::isupper(static_cast<unsigned char>(name[0])) ||
+        name.find('_') != std::string::npos) {
+      Fault(where, "is not UpperCamelCase");
+    }
+  }
+
+  void Service(const pb::ServiceDescriptor& service) {
+    const std::string suffix = "Service";
+    const std::string& name = service.name();
+    Camel(service.full_name(), name);
+    if (name.size() <= suffix.size() ||
+        name.substr(name.size() - suffix.size()) != suffix) {
+      Fault(service.full_name(), "does not end in Service");
+    }
+    for (int i = 0; i < service.method_count(); ++i) Rpc(*service.method(i));
+  }
+
+  void Rpc(const pb::MethodDescriptor& rpc) {
+    const std::string& where = rpc.full_name();
+    Camel(where, rpc.name());
+    if (rpc.input_type()->name() != rpc.name() + "Request") {
+      Fault(where, "takes " + rpc.input_type()->name() + ", not " + rpc.name() +
+                       "Request");
+    }
+    if (rpc.output_type()->name() != rpc.name() + "Response") {
+      Fault(where, "returns " + rpc.output_type()->name() + ", not " +
+                       rpc.name() + "Response");
+    }
+    pb::SourceLocation location;
+    if (!rpc.GetSourceLocation(&location) ||
+        location.leading_comments.find_first_not_of(" \n") ==
+            std::string::npos) {
+      Fault(where, "has no comment");
+    }
+    if (rpc.options().idempotency_level() ==
+        pb::MethodOptions::IDEMPOTENCY_UNKNOWN) {
+      Fault(where, "has no idempotency_level");
+    }
+  }
+
+  void Field(const std::string& where, const std::string& name) {
+    const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+      return std::islower(static_cast<unsigned char>(c)) ||
+             std::isdigit(static_cast<unsigned char>(c)) || c == '_';
+    });
+    if (!plain || name.front() == '_' || name.back() == '_' ||
+        name.find("__") != std::string::npos) {
+      Fault(where, "is not lower_snake_case");
+    }
+  }
+
+  void Message(const pb::Descriptor& message) {
+    if (message.options().map_entry()) return;
+    Camel(message.full_name(), message.name());
+    for (int i = 0; i < message.field_count(); ++i) {
+      Field(message.field(i)->full_name(), message.field(i)->name());
+    }
+    for (int i = 0; i < message.real_oneof_decl_count(); ++i) {
+      Field(message.oneof_decl(i)->full_name(), message.oneof_decl(i)->name());
+    }
+    for (int i = 0; i < message.nested_type_count(); ++i) {
+      Message(*message.nested_type(i));
+    }
+    for (int i = 0; i < message.enum_type_count(); ++i) {
+      Enum(*message.enum_type(i));
+    }
+  }
+
+  void Enum(const pb::EnumDescriptor& type) {
+    const std::string prefix = Snake(type.name(), true) + "_";
+    Camel(type.full_name(), type.name());
+    for (int i = 0; i < type.value_count(); ++i) {
+      const pb::EnumValueDescriptor& value = *type.value(i);
+      if (value.name().compare(0, prefix.size(), prefix) != 0) {
+        Fault(value.full_name(), "does not start with " + prefix);
+      }
+      const bool unspecified = value.name() == prefix + "UNSPECIFIED";
+      if ((value.number() == 0) != unspecified) {
+        Fault(value.full_name(),
+              "is not " + prefix + "UNSPECIFIED exactly where it is 0");
+      }
+    }
+  }
+
+  int faults_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  pb::FileDescriptorSet set;
+  std::ifstream input(argc == 2 ? argv[1] : "", std::ios::binary);
+  if (!input || !set.ParseFromIstream(&input) || set.file_size() == 0) {
+    std::cerr << "usage: posenc-proto-lint DESCRIPTOR_SET\n";
+    return 2;
+  }
+  pb::DescriptorPool pool;
+  Linter linter;
+  int files = 0;
+  for (const pb::FileDescriptorProto& proto : set.file()) {
+    const pb::FileDescriptor* file = pool.BuildFile(proto);
+    if (file == nullptr) return 2;
+    // Imports of other projects are none of ours to judge.
+    if (file->package().rfind("google.", 0) == 0) continue;
+    linter.File(*file);
+    ++files;
+  }
+  std::cout << files << " files, " << linter.faults() << " faults\n";
+  return linter.faults() == 0 && files > 0 ? 0 : 1;
+}
