@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/error.h"
 
 namespace posenc::core {
@@ -127,7 +128,7 @@ absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
     values[i] = ElementAsDouble(ids, static_cast<std::int64_t>(i));
     // Written so that NaN fails.
     if (!(std::fabs(values[i]) <= kMaxPosition)) {
-      return OutOfRange("ids", absl::StrCat("element ", i, " is ", values[i]),
+      return OutOfRange("ids", absl::StrFormat("element %d is %.17g", i, values[i]),
                         i);
     }
   }

@@ -23,6 +23,7 @@
 #include "absl/strings/strip.h"
 #include "core/error.h"
 #include "grpc/compression.h"
+#include "grpc/grpc.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/server_credentials.h"
@@ -366,6 +367,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
                      "; must not be negative"));
   }
   if (!status.ok()) return status;
+  // Never paired: when its last user goes, gRPC 1.51 waits up to 10 s for a
+  // thread of its own that sleeps in epoll; a server's process ends soon anyway.
+  grpc_init();
   auto server = std::make_unique<RunningServer>(options);
   status = server->Listen(options);
   if (!status.ok()) return status;

@@ -293,20 +293,6 @@ struct Rotated {
   }
 };
 
-// Positions take 8 bytes a token even where a tensor holds no element, so that
-// nothing else bounds the tokens.
-absl::Status CheckPositions(const core::Shape& shape, std::int64_t limit) {
-  if (std::find(shape.begin(), shape.end(), 0) == shape.end()) {
-    return absl::OkStatus();
-  }
-  absl::uint128 tokens = 1;  // at most: heads count here too
-  for (std::size_t i = 0; i + 1 < shape.size(); ++i) {
-    if (shape[i] > 0) tokens *= static_cast<std::uint64_t>(shape[i]);
-  }
-  return CheckSize("positions", tokens * sizeof(double), limit,
-                   "send fewer tokens in one call");
-}
-
 absl::Status ApplyRopeTo(const v1::ApplyRopeRequest& request,
                          std::int64_t limit, v1::ApplyRopeResponse* response) {
   if (!request.has_rope()) {
@@ -338,12 +324,6 @@ absl::Status ApplyRopeTo(const v1::ApplyRopeRequest& request,
   const absl::Status size =
       CheckResponse(q.ResponseBytes() + k.ResponseBytes(), limit);
   if (!size.ok()) return size;
-  for (const Rotated* tensor : {&q, &k}) {
-    if (!tensor->input.has_value()) continue;
-    const absl::Status positions_size =
-        CheckPositions(tensor->input->view.shape, limit);
-    if (!positions_size.ok()) return positions_size;
-  }
   if (request.has_q()) q.Allocate(response->mutable_q());
   if (request.has_k()) k.Allocate(response->mutable_k());
 

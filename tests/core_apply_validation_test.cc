@@ -326,9 +326,18 @@ std::vector<BadInput> Cases() {
        "rope.spec.rope_theta",
        {"inf"}},
       {"NanTheta", Theta(kNan), kInvalid, "rope.spec.rope_theta", {"nan"}},
+      {"XPosBeyondFloat32",
+       [](Request& r) {
+         r.spec().xpos.emplace();
+         r.args.positions = StartPosition{1'000'000};
+       },
+       kRange,
+       "positions.ids",
+       {"1000000", "35557"},
+       absl::StatusCode::kOutOfRange},
       {"LinearFactorZero",
        Factor<LinearScaling>(0),
-       kInvalid,
+       kRequired,
        "rope.spec.linear.factor",
        {"0"}},
       {"NtkFactorNegative",

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/model/rope_config.h"
 
 namespace posenc::core {
@@ -182,7 +183,8 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
     differ("scaling", ScalingText(a.spec), ScalingText(b.spec));
     difference.explanations.push_back(absl::StrCat(
         "frequencies differ by up to ",
-        ShortestDecimal(100 * difference.max_relative_frequency_difference),
+        absl::StrFormat("%.4g",
+                        100 * difference.max_relative_frequency_difference),
         " %, most at pair ", difference.worst_pair));
   }
   return difference;

@@ -430,6 +430,16 @@ absl::Status ApplyRope(const ApplyRopeArgs& args, const ConstTensorView* q,
     if (!status.ok()) return status;
   }
 
+  std::vector<const Side*> present;
+  std::vector<TensorRole> roles;
+  for (int i = 0; i < 2; ++i) {
+    if (!sides[i].has_value() || IsEmpty(sides[i]->shape)) continue;
+    present.push_back(&*sides[i]);
+    roles.push_back(i == 0 ? TensorRole::kQuery : TensorRole::kKey);
+  }
+  // Before positions are expanded: no data bounds the number of tokens here.
+  if (present.empty()) return absl::OkStatus();
+
   const Side& any = sides[0].has_value() ? *sides[0] : *sides[1];
   TokenExtents extents;
   extents.batch = any.shape.batch;
@@ -438,15 +448,10 @@ absl::Status ApplyRope(const ApplyRopeArgs& args, const ConstTensorView* q,
   const absl::StatusOr<TokenPositions> positions = ExpandPositions(
       args.positions, extents, any.rope.axes(), any.rope.needs_ids());
   if (!positions.ok()) return Prefixed("positions", positions.status());
+  const absl::Status reach = CheckXPosReach(any.rope, *positions);
+  if (!reach.ok()) return Prefixed("positions", reach);
 
-  std::vector<const Side*> present;
-  std::vector<TensorRole> roles;
-  for (int i = 0; i < 2; ++i) {
-    if (!sides[i].has_value() || IsEmpty(sides[i]->shape)) continue;
-    present.push_back(&*sides[i]);
-    roles.push_back(i == 0 ? TensorRole::kQuery : TensorRole::kKey);
-  }
-  if (!present.empty()) RotateAll(args, *positions, present, roles);
+  RotateAll(args, *positions, present, roles);
   return absl::OkStatus();
 }
 

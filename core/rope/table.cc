@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/error.h"
 #include "core/rope/turns.h"
 #include "core/simd/dispatch.h"
@@ -82,6 +83,29 @@ double RotaryRows::HeadScale(const double* positions) const {
   const long double scale =
       1 + query_scale_.beta * std::log(1 + static_cast<long double>(step));
   return static_cast<double>(divide_ ? 1 / scale : scale);
+}
+
+absl::Status CheckXPosReach(const ResolvedRope& rope,
+                            const TokenPositions& positions) {
+  if (!rope.spec.xpos.has_value()) return absl::OkStatus();
+  const XPos& xpos = *rope.spec.xpos;
+  const double gamma = xpos.gamma.value_or(0.4);
+  const double scale_base = xpos.scale_base.value_or(512);
+  // Pair 0 decays fastest. e^87 is the last whole power below float32's limit.
+  const double reach = 87 * scale_base / -std::log(gamma / (1 + gamma));
+  for (std::size_t i = 0; i < positions.values().size(); ++i) {
+    const double p = positions.values()[i];
+    if (std::fabs(p - xpos.center) > reach) {
+      return MakeError(
+          absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
+          "ids",
+          absl::StrFormat("element %d is %.17g; xPos with scale_base %g leaves "
+                          "float32 beyond %.0f positions from its center, %g",
+                          i, p, scale_base, reach, xpos.center),
+          {{"index", absl::StrCat(i)}});
+    }
+  }
+  return absl::OkStatus();
 }
 
 template <typename T>
@@ -251,6 +275,8 @@ absl::Status BuildRopeTable(const ResolvedRope& rope,
                                               "float32, float16, bfloat16 or "
                                               "float64"));
   }
+  const absl::Status reach = CheckXPosReach(rope, positions);
+  if (!reach.ok()) return Prefixed("positions", reach);
   const std::int64_t tokens = positions.tokens();
   const RotaryRows rows(rope, Direction::kForward, role, nullptr);
   if (cos.dtype == Dtype::kFloat32) {

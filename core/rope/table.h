@@ -77,6 +77,11 @@ class RotaryRows {
   QueryScale query_scale_;
 };
 
+// OUT_OF_RANGE (field "ids", metadata index) where xPos would leave the range
+// of float32: its factor is exponential in |position - center|.
+absl::Status CheckXPosReach(const ResolvedRope& rope,
+                            const TokenPositions& positions);
+
 // Extents of the tensors of a table: kHalf [rows, d/2]; kDuplicated and
 // kPairRepeated [rows, d]; kComplex [rows, d/2, 2]; [heads, ...] in front where
 // frequencies differ by head.

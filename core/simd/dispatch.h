@@ -15,7 +15,7 @@ namespace posenc::simd {
 const std::vector<const KernelTable*>& SupportedKernels();
 
 // `forced`: the value of POSENC_FORCE_ISA; empty: the fastest. An unknown or
-// unsupported name is FieldInvalid("POSENC_FORCE_ISA") that lists the names.
+// unsupported name is INVALID_ARGUMENT, with a message that lists the names.
 absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced);
 
 // What POSENC_FORCE_ISA names, or the fastest where it is unset or unusable;
