@@ -37,7 +37,7 @@ using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
 struct ErrorDetails {
   ErrorReason reason;
-  std::string field;  // empty where the request as a whole is meant
+  std::string field;       // empty where the request as a whole is meant
   ErrorMetadata metadata;  // without "field"
 };
 

@@ -128,8 +128,8 @@ absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
     values[i] = ElementAsDouble(ids, static_cast<std::int64_t>(i));
     // Written so that NaN fails.
     if (!(std::fabs(values[i]) <= kMaxPosition)) {
-      return OutOfRange("ids", absl::StrFormat("element %d is %.17g", i, values[i]),
-                        i);
+      return OutOfRange(
+          "ids", absl::StrFormat("element %d is %.17g", i, values[i]), i);
     }
   }
   return TokenPositions(std::move(values), axes, batch, extents.tokens);

@@ -46,7 +46,9 @@ class TokenPositions {
   // [axes, batch or 1, tokens], row-major.
   TokenPositions(std::vector<double> values, int axes, std::int64_t batch,
                  std::int64_t tokens)
-      : values_(std::move(values)), axes_(axes), batch_(batch),
+      : values_(std::move(values)),
+        axes_(axes),
+        batch_(batch),
         tokens_(tokens) {}
 
   int axes() const { return axes_; }
@@ -68,9 +70,10 @@ class TokenPositions {
 // Expands positions of any kind. `axes` is the encoding's number of position
 // axes; `needs_ids` says that every axis must be given (ASSIGNMENT_PER_AXIS
 // and explicit frequencies of several axes), so that only `ids` will do.
-// Errors name fields relative to Positions: "ids.shape", "packed.cu_seqlens[3]",
-// "starts.values"; a missing kind (where there are tokens) is FieldRequired
-// with an empty field, which Prefixed turns into the caller's "positions".
+// Errors name fields relative to Positions: "ids.shape",
+// "packed.cu_seqlens[3]", "starts.values"; a missing kind (where there are
+// tokens) is FieldRequired with an empty field, which Prefixed turns into the
+// caller's "positions".
 //   FieldInvalid: starts with THD, packed without, ids of another dtype.
 //   kShapeMismatch: ids or starts of the wrong shape.
 //   kPositionOutOfRange (INVALID_ARGUMENT): NaN, infinite or beyond 2^31, with

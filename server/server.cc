@@ -233,7 +233,7 @@ absl::Status CheckLimit(absl::string_view flag, std::int64_t bytes) {
 
 class RunningServer final : public Server {
  public:
-  RunningServer(const ServerOptions& options)
+  explicit RunningServer(const ServerOptions& options)
       : service_(options.max_request_bytes, options.max_response_bytes),
         drain_timeout_(options.drain_timeout) {}
 
@@ -368,7 +368,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   }
   if (!status.ok()) return status;
   // Never paired: when its last user goes, gRPC 1.51 waits up to 10 s for a
-  // thread of its own that sleeps in epoll; a server's process ends soon anyway.
+  // thread of its own that sleeps in epoll; a server's process ends soon
+  // anyway.
   grpc_init();
   auto server = std::make_unique<RunningServer>(options);
   status = server->Listen(options);

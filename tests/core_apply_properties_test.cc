@@ -241,6 +241,17 @@ TEST(ApplyProperties, NoTokensNeedNoPositions) {
   EXPECT_TRUE(Rotate(Args(core::Positions{}), x).bytes.empty());
 }
 
+// Their positions would take 16 GiB.
+TEST(ApplyProperties, ManyTokensOfNoHeadNeedNoPositions) {
+  core::ConstTensorView q;
+  q.shape = {1, std::int64_t{1} << 31, 0, 8};
+  core::TensorView out;
+  out.shape = q.shape;
+  EXPECT_TRUE(
+      core::ApplyRope(Args(core::StartPosition{0}), &q, &out, nullptr, nullptr)
+          .ok());
+}
+
 TEST(ApplyProperties, KeepsNanAndInfinity) {
   for (const Dtype dtype : kDtypes) {
     Tensor x = Seeded(dtype, Layout::kBshd, {1, 2, 1, 16}, 12);

@@ -202,18 +202,6 @@ const std::vector<BadCase<A>>& TensorCases() {
        "k.shape",
        {},
        {{"expected", "[1, 2]"}, {"actual", "[1, 1]"}}},
-      // 16 GiB of positions for a tensor of nothing.
-      {"ManyTokensOfNoHead",
-       [](A& r) {
-         r.clear_k();
-         SetShape(r.mutable_q(), {1, std::int64_t{1} << 31, 0, 8});
-         r.mutable_q()->clear_data();
-       },
-       grpc::StatusCode::RESOURCE_EXHAUSTED,
-       "MESSAGE_TOO_LARGE",
-       "",
-       {"17179869184"},
-       {{"sizeBytes", "17179869184"}}},
       {"NoLayout",
        [](A& r) { r.clear_layout(); },
        kInvalid,

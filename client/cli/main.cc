@@ -1,6 +1,8 @@
 // posenc: positional encodings from the command line.
 
+#include <cstdio>
 #include <cstring>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -65,4 +67,14 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace posenc::cli
 
-int main(int argc, char** argv) { return posenc::cli::Main(argc, argv); }
+// Libraries underneath throw, from exhausted memory if nothing else.
+int main(int argc, char** argv) {
+  try {
+    return posenc::cli::Main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "posenc: %s\n", error.what());
+  } catch (...) {
+    std::fputs("posenc: unknown exception\n", stderr);
+  }
+  return posenc::cli::kExitFailed;
+}

@@ -128,7 +128,7 @@ Client Client::Connect(const ClientOptions& options) {
 }
 
 Client::Client(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout)
-    : stub_(v1::PositionalEncodingService::NewStub(channel)),
+    : stub_(v1::PositionalEncodingService::NewStub(std::move(channel))),
       timeout_(timeout) {}
 
 Client::Client(std::shared_ptr<Stub> stub, absl::Duration timeout)

@@ -54,10 +54,10 @@ absl::Status ValidateSinusoidal(const Sinusoidal& encoding) {
     return FieldRequired("order", "not set; say where sines and cosines go");
   }
   if (encoding.endpoint && encoding.dim < 4) {
-    return FieldInvalid(
-        "endpoint", absl::StrCat("dim is ", encoding.dim,
-                                 "; frequencies that end at 1/base need at "
-                                 "least 4 channels"));
+    return FieldInvalid("endpoint",
+                        absl::StrCat("dim is ", encoding.dim,
+                                     "; frequencies that end at 1/base need at "
+                                     "least 4 channels"));
   }
   if (encoding.odd_dim_sine &&
       encoding.order != SinusoidalOrder::kInterleaved) {
@@ -86,8 +86,7 @@ absl::Status BuildSinusoidal(const Sinusoidal& encoding,
   }
   const std::size_t dim = encoding.dim;
   const std::size_t n = dim / 2;
-  const std::size_t sines =
-      n + (encoding.odd_dim_sine && dim % 2 != 0 ? 1 : 0);
+  const std::size_t sines = n + (encoding.odd_dim_sine && dim % 2 != 0 ? 1 : 0);
   const Ladder ladder = MakeLadder(encoding, sines);
   const bool interleaved = encoding.order == SinusoidalOrder::kInterleaved;
   const bool cos_first = encoding.order == SinusoidalOrder::kCosSin;

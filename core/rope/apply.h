@@ -37,7 +37,8 @@ struct ApplyRopeArgs {
 // Each output has its input's dtype and shape and does not overlap any input
 // or output. A null output stands for an absent tensor: exactly those of q and
 // k that are not null are rotated; at least one.
-// Field paths: "rope...", "positions...", "query_scale...", "q.shape", "k.dtype".
+// Field paths: "rope...", "positions...", "query_scale...", "q.shape",
+// "k.dtype".
 absl::Status ApplyRope(const ApplyRopeArgs& args, const ConstTensorView* q,
                        const TensorView* q_out, const ConstTensorView* k,
                        const TensorView* k_out);

@@ -32,13 +32,13 @@ enum class MissingLength {
 
 // A rotary encoding ready for use.
 struct ResolvedRope {
-  RopeSpec spec;  // complete: every defaulted field is filled in
+  RopeSpec spec;              // complete: every defaulted field is filled in
   std::int64_t head_dim = 0;  // 0: not known, and not needed
   // [max(heads, 1), frequency_axes, pairs], radians per position, after
   // scaling. Empty for NoPE.
   std::vector<double> inv_freq;
-  std::int32_t heads = 0;           // 0: the same for every head
-  std::int32_t frequency_axes = 1;  // > 1: angles are sums over the axes
+  std::int32_t heads = 0;                  // 0: the same for every head
+  std::int32_t frequency_axes = 1;         // > 1: angles are sums over the axes
   std::vector<std::int32_t> axis_of_pair;  // [pairs]; empty: axis 0
   double amplitude = 1;
   double softmax_scale_multiplier = 1;

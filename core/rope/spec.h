@@ -1,5 +1,5 @@
-// A rotary position encoding (RoFormer, arXiv:2104.09864), as posenc.v1.RopeSpec
-// describes it: same names, same defaults, same numbers.
+// A rotary position encoding (RoFormer, arXiv:2104.09864), as
+// posenc.v1.RopeSpec describes it: same names, same defaults, same numbers.
 
 #pragma once
 
@@ -92,8 +92,8 @@ struct RopeSpec {
   std::optional<XPos> xpos;
   bool nope = false;
   std::variant<std::monostate, LinearScaling, NtkScaling, DynamicNtkScaling,
-               YarnScaling, LongRopeScaling, Llama3Scaling,
-               ProportionalScaling, ExplicitFrequencies>
+               YarnScaling, LongRopeScaling, Llama3Scaling, ProportionalScaling,
+               ExplicitFrequencies>
       scaling;
 };
 

@@ -77,8 +77,9 @@ double RotaryRows::HeadScale(const double* positions) const {
   // Padding before the first token counts as the first step: the logarithm
   // has no value there.
   const double step = std::max(
-      0.0, std::floor((positions[0] + static_cast<double>(query_scale_.offset)) /
-                      query_scale_.floor_scale));
+      0.0,
+      std::floor((positions[0] + static_cast<double>(query_scale_.offset)) /
+                 query_scale_.floor_scale));
   // long double: unlike libm's double functions, the same on every CPU.
   const long double scale =
       1 + query_scale_.beta * std::log(1 + static_cast<long double>(step));
@@ -111,8 +112,7 @@ absl::Status CheckXPosReach(const ResolvedRope& rope,
 template <typename T>
 void RotaryRows::Row(const double* positions, T* row) const {
   const double head_scale = HeadScale(positions);
-  const double amplitude =
-      (divide_ ? 1 / amplitude_ : amplitude_) * head_scale;
+  const double amplitude = (divide_ ? 1 / amplitude_ : amplitude_) * head_scale;
   // Angles that are sums over the axes need all their pairs at once; they have
   // neither axes per pair nor xPos, so nothing of them is on the stack.
   const bool summed = frequency_axes_ > 1 && !float32_angles_;
@@ -266,9 +266,9 @@ void FillTable(const RotaryRows& rows, const TokenPositions& positions,
 }  // namespace
 
 absl::Status BuildRopeTable(const ResolvedRope& rope,
-                            const TokenPositions& positions,
-                            TableLayout layout, TensorRole role,
-                            const TensorView& cos, const TensorView& sin) {
+                            const TokenPositions& positions, TableLayout layout,
+                            TensorRole role, const TensorView& cos,
+                            const TensorView& sin) {
   if (!IsFloating(cos.dtype)) {
     return FieldInvalid("dtype", absl::StrCat(DtypeName(cos.dtype),
                                               " cannot hold cosines; use "

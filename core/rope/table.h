@@ -66,8 +66,8 @@ class RotaryRows {
   std::vector<double> turns_hi_, turns_mid_, turns_lo_;
   std::vector<float> float32_inv_freq_;  // FLOAT32 only
   bool float32_angles_;
-  bool negate_;    // turn by -phi
-  bool divide_;    // by amplitude and factors
+  bool negate_;  // turn by -phi
+  bool divide_;  // by amplitude and factors
   double amplitude_;
   bool has_xpos_;
   bool xpos_divides_;  // keys
@@ -92,8 +92,8 @@ Shape TableShape(const ResolvedRope& rope, std::int64_t rows,
 // of TableShape and any floating dtype; values are rounded once from float64
 // for float64 and float16/bfloat16, and as above for float32.
 absl::Status BuildRopeTable(const ResolvedRope& rope,
-                            const TokenPositions& positions,
-                            TableLayout layout, TensorRole role,
-                            const TensorView& cos, const TensorView& sin);
+                            const TokenPositions& positions, TableLayout layout,
+                            TensorRole role, const TensorView& cos,
+                            const TensorView& sin);
 
 }  // namespace posenc::core

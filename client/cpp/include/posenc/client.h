@@ -40,7 +40,8 @@ using Dtype = v1::Dtype;
 using Layout = v1::Layout;
 
 struct ClientOptions {
-  // A gRPC target: "dns:///posenc:50051", "127.0.0.1:50051", "unix:/run/posenc".
+  // A gRPC target: "dns:///posenc:50051", "127.0.0.1:50051",
+  // "unix:/run/posenc".
   std::string target;
 
   // Deadline of a call that sets none.
