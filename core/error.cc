@@ -1,5 +1,7 @@
 #include "core/error.h"
 
+#include <charconv>
+
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -78,6 +80,13 @@ std::optional<ErrorDetails> GetErrorDetails(const absl::Status& status) {
     details.metadata.emplace_back(key, value);
   }
   return details;
+}
+
+std::string NumberText(double value) {
+  char text[32];
+  const std::to_chars_result end =
+      std::to_chars(text, text + sizeof(text), value);
+  return std::string(text, end.ptr);
 }
 
 absl::Status Prefixed(absl::string_view prefix, const absl::Status& status) {

@@ -54,6 +54,9 @@ absl::Status FieldInvalid(absl::string_view field, absl::string_view fact);
 // The details of a status made above; nullopt for any other.
 std::optional<ErrorDetails> GetErrorDetails(const absl::Status& status);
 
+// A number for a message: the shortest text that reads back as the same one.
+std::string NumberText(double value);
+
 // The same error with "<prefix>." in front of its field, in message and
 // details. Other statuses, OK among them, come back as they are.
 absl::Status Prefixed(absl::string_view prefix, const absl::Status& status);

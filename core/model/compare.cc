@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/model/rope_config.h"
+#include "core/error.h"
 
 namespace posenc::core {
 namespace {
@@ -19,35 +19,34 @@ std::string ScalingText(const RopeSpec& spec) {
   struct Describe {
     std::string operator()(std::monostate) const { return "no scaling"; }
     std::string operator()(const LinearScaling& s) const {
-      return absl::StrCat("linear by ", ShortestDecimal(s.factor));
+      return absl::StrCat("linear by ", NumberText(s.factor));
     }
     std::string operator()(const NtkScaling& s) const {
-      return absl::StrCat("ntk by ", ShortestDecimal(s.factor));
+      return absl::StrCat("ntk by ", NumberText(s.factor));
     }
     std::string operator()(const DynamicNtkScaling& s) const {
-      return absl::StrCat("dynamic ntk by ", ShortestDecimal(s.factor),
-                          " beyond ", s.max_position_embeddings);
+      return absl::StrCat("dynamic ntk by ", NumberText(s.factor), " beyond ",
+                          s.max_position_embeddings);
     }
     std::string operator()(const YarnScaling& s) const {
-      return absl::StrCat("yarn by ", ShortestDecimal(s.factor), " from ",
+      return absl::StrCat("yarn by ", NumberText(s.factor), " from ",
                           s.original_max_position_embeddings, ", ramp between ",
-                          ShortestDecimal(s.beta_fast.value_or(32)), " and ",
-                          ShortestDecimal(s.beta_slow.value_or(1)), " turns",
+                          NumberText(s.beta_fast.value_or(32)), " and ",
+                          NumberText(s.beta_slow.value_or(1)), " turns",
                           s.truncate.value_or(true) ? "" : ", not truncated");
     }
     std::string operator()(const LongRopeScaling& s) const {
       return absl::StrCat("longrope from ", s.original_max_position_embeddings);
     }
     std::string operator()(const Llama3Scaling& s) const {
-      return absl::StrCat("llama3 by ", ShortestDecimal(s.factor), " from ",
+      return absl::StrCat("llama3 by ", NumberText(s.factor), " from ",
                           s.original_max_position_embeddings, ", ramp ",
-                          ShortestDecimal(s.low_freq_factor), " to ",
-                          ShortestDecimal(s.high_freq_factor));
+                          NumberText(s.low_freq_factor), " to ",
+                          NumberText(s.high_freq_factor));
     }
     std::string operator()(const ProportionalScaling& s) const {
-      return absl::StrCat("proportional by ",
-                          ShortestDecimal(s.factor.value_or(1)), ", ",
-                          s.rotating_pairs, " pairs turning");
+      return absl::StrCat("proportional by ", NumberText(s.factor.value_or(1)),
+                          ", ", s.rotating_pairs, " pairs turning");
     }
     std::string operator()(const ExplicitFrequencies&) const {
       return "explicit frequencies";
@@ -151,16 +150,15 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
   differ("sets of frequencies (heads)", absl::StrCat(a.heads),
          absl::StrCat(b.heads));
   if (a.amplitude != b.amplitude) {
-    explain(absl::StrCat("amplitude: ", ShortestDecimal(a.amplitude),
-                         " against ", ShortestDecimal(b.amplitude),
+    explain(absl::StrCat("amplitude: ", NumberText(a.amplitude), " against ",
+                         NumberText(b.amplitude),
                          "; attention logits differ by the square of the "
                          "ratio"));
   }
   if (a.softmax_scale_multiplier != b.softmax_scale_multiplier) {
-    explain(absl::StrCat("softmax scale multiplier: ",
-                         ShortestDecimal(a.softmax_scale_multiplier),
-                         " against ",
-                         ShortestDecimal(b.softmax_scale_multiplier)));
+    explain(absl::StrCat(
+        "softmax scale multiplier: ", NumberText(a.softmax_scale_multiplier),
+        " against ", NumberText(b.softmax_scale_multiplier)));
   }
   if (a.spec.angle_precision != b.spec.angle_precision) {
     explain("angle precision: one is exact, one rounds angles to float32");
@@ -178,8 +176,8 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
   CompareFrequencies(a, b, &difference);
   if (a.inv_freq != b.inv_freq) {
     difference.equal = false;
-    differ("base (rope_theta)", ShortestDecimal(a.spec.rope_theta.value_or(0)),
-           ShortestDecimal(b.spec.rope_theta.value_or(0)));
+    differ("base (rope_theta)", NumberText(a.spec.rope_theta.value_or(0)),
+           NumberText(b.spec.rope_theta.value_or(0)));
     differ("scaling", ScalingText(a.spec), ScalingText(b.spec));
     difference.explanations.push_back(absl::StrCat(
         "frequencies differ by up to ",

@@ -1,10 +1,10 @@
 #include "core/model/rope_config.h"
 
-#include <charconv>
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/error.h"
 
 namespace posenc::core {
 namespace {
@@ -49,7 +49,7 @@ double BetaOr(const RopeDict& from, absl::string_view key, double otherwise,
               ModelRope* rope) {
   const double beta = from.dict.Number(key).value_or(0);
   if (beta != 0) return beta;
-  Assume(from.dict.Path(key), ShortestDecimal(otherwise),
+  Assume(from.dict.Path(key), NumberText(otherwise),
          from.dict.Has(key) ? "0; transformers takes it for absent" : kAbsent,
          rope);
   return otherwise;
@@ -64,7 +64,7 @@ YarnScaling ReadYarn(const RopeDict& from, ModelRope* rope) {
         MaxPositions(from, "a null factor is derived from it");
     yarn.factor = static_cast<double>(length) /
                   static_cast<double>(yarn.original_max_position_embeddings);
-    Assume(dict.Path("factor"), ShortestDecimal(yarn.factor),
+    Assume(dict.Path("factor"), NumberText(yarn.factor),
            "null; max_position_embeddings / original", rope);
   } else {
     yarn.factor = dict.RequiredNumber("factor", "rope type yarn needs it");
@@ -105,7 +105,7 @@ LongRopeScaling ReadLongRope(const RopeDict& from, ModelRope* rope) {
         static_cast<double>(
             MaxPositions(from, "the factor of longrope is derived from it")) /
         static_cast<double>(longrope.original_max_position_embeddings);
-    Assume(dict.Path("factor"), ShortestDecimal(*longrope.factor),
+    Assume(dict.Path("factor"), NumberText(*longrope.factor),
            "absent; max_position_embeddings / original", rope);
   }
   return longrope;
@@ -133,7 +133,7 @@ std::optional<double> PartialFactor(const RopeDict& from) {
     const std::optional<double> factor = object->Number(key);
     if (!factor) continue;
     if (!(*factor > 0 && *factor <= 1)) {
-      object->Fail(key, absl::StrCat("is ", ShortestDecimal(*factor),
+      object->Fail(key, absl::StrCat("is ", NumberText(*factor),
                                      "; it must be in (0, 1]"));
     }
     return factor;
@@ -146,8 +146,8 @@ std::int64_t PartialWidth(const RopeDict& from, ModelRope* rope) {
   if (!factor) {
     factor = from.family.partial;
     if (*factor != 1) {
-      Assume(std::string(from.family.partial_key), ShortestDecimal(*factor),
-             kAbsent, rope);
+      Assume(std::string(from.family.partial_key), NumberText(*factor), kAbsent,
+             rope);
     }
   }
   return static_cast<std::int64_t>(static_cast<double>(from.head_dim) *
@@ -174,7 +174,7 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
     const double factor = PartialFactor(from).value_or(1);
     if (factor != 1) {
       rope->warnings.push_back(absl::StrCat(
-          "partial_rotary_factor ", ShortestDecimal(factor),
+          "partial_rotary_factor ", NumberText(factor),
           " is ignored: transformers rotates the whole head of this model "
           "type where rope is not scaled"));
     }
@@ -191,9 +191,8 @@ std::optional<RotaryAxes> ReadAxes(const RopeDict& from) {
     for (const double section : sections) {
       if (!(section >= 0 && section <= kMaxRotaryDim) ||
           section != std::floor(section)) {
-        from.dict.Fail(key,
-                       absl::StrCat("has an element ", ShortestDecimal(section),
-                                    "; sections are numbers of pairs"));
+        from.dict.Fail(key, absl::StrCat("has an element ", NumberText(section),
+                                         "; sections are numbers of pairs"));
         return std::nullopt;
       }
       axes.sections.push_back(static_cast<std::int32_t>(section));
@@ -258,12 +257,6 @@ void ReadScaling(const RopeDict& from, const std::string& type,
 
 }  // namespace
 
-std::string ShortestDecimal(double value) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof(text), value).ptr;
-  return std::string(text, end);
-}
-
 std::string RopeType(const JsonObject& dict, const Family& family) {
   std::optional<std::string> type = dict.Text("rope_type");
   const std::optional<std::string> alias = dict.Text("type");
@@ -292,8 +285,7 @@ double ReadTheta(const RopeDict& from, ModelRope* rope) {
     if (const auto theta = attention.Number(key)) return *theta;
   }
   const double theta = own_key ? from.kind->theta : from.family.theta;
-  Assume(key.empty() ? std::string(kKey) : std::string(key),
-         ShortestDecimal(theta),
+  Assume(key.empty() ? std::string(kKey) : std::string(key), NumberText(theta),
          key.empty() ? "fixed; transformers reads no base for this model type"
                      : kAbsent,
          rope);

@@ -33,7 +33,4 @@ std::string RopeType(const JsonObject& dict, const Family& family);
 // Base of the frequencies, and where it comes from.
 double ReadTheta(const RopeDict& from, ModelRope* rope);
 
-// The shortest decimal that reads back as `value`.
-std::string ShortestDecimal(double value);
-
 }  // namespace posenc::core

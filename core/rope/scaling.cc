@@ -1,7 +1,6 @@
 #include "core/rope/scaling.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numbers>
 #include <type_traits>
@@ -268,13 +267,6 @@ absl::string_view ScalingName(const RopeSpec& spec) {
 }
 
 }  // namespace
-
-std::string NumberText(double value) {
-  char text[32];
-  const std::to_chars_result end =
-      std::to_chars(text, text + sizeof(text), value);
-  return std::string(text, end.ptr);
-}
 
 absl::Status CheckPositive(absl::string_view field, double value) {
   if (value > 0 && std::isfinite(value)) return absl::OkStatus();

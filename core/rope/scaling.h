@@ -13,9 +13,6 @@
 
 namespace posenc::core {
 
-// The shortest text that reads back as the same number.
-std::string NumberText(double value);
-
 // FieldInvalid unless value is finite and > 0.
 absl::Status CheckPositive(absl::string_view field, double value);
 
