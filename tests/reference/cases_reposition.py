@@ -1,0 +1,177 @@
+"""Reposition: positions, shifts, and changes of the encoding."""
+
+from cases import (HALF, INTERLEAVED, Numbers, bad, case, ids,
+                   given, source)
+
+TRAILING = "ROTARY_SLICE_TRAILING"
+
+
+def moves():
+    draw = Numbers(19)
+
+    def move(name, rope, movement, k=None, new=None, layout="LAYOUT_BSHD"):
+        request = {"oldRope": rope, "movement": movement, "layout": layout,
+                   "k": k or draw.tensor(1, 3, 1, 8)}
+        if new:
+            request["newRope"] = new
+        return case(name, "Reposition", **request)
+
+    def between(old, new):
+        return {"oldPositions": old, "newPositions": new}
+
+    def start(p):
+        return {"start": p}
+
+    plain = source()
+    yarn = source(ropeTheta=1e6, yarn={
+        "factor": 4, "originalMaxPositionEmbeddings": 32768})
+    grow = {"factor": 2, "maxPositionEmbeddings": 2048}
+    su = {"shortFactor": [1, 1.1, 1.2, 1.3], "longFactor": [1, 2.5, 9, 40],
+          "originalMaxPositionEmbeddings": 4096, "factor": 32}
+    axes = {"assignment": "ASSIGNMENT_SECTIONED", "sections": [1, 1, 2]}
+    shift = {"oldPositions": start(100), "shift": -60}
+    at_100 = {"oldPositions": start(100), "shift": 0}
+    out = [
+        move("MovesToNewPositions", plain, between(start(10), start(500))),
+        move("ShiftsWithoutPositions", plain, {"shift": -7}),
+        move("ShiftsForwards", plain, {"shift": 12345}),
+        move("ShiftsByNothing", plain, {"shift": 0}),
+        move("ShiftsWithPositionsGiven", plain, shift),
+        move("ShiftsEachToken", plain, {"shifts": given(
+            [-1, 5, 1000], 3, dtype="DTYPE_INT64")}),
+        move("ShiftsEachTokenOfEachSequence", plain, {"shifts": given(
+            [-1, 5, 70, 8], 2, 2, dtype="DTYPE_INT32")},
+            draw.tensor(2, 2, 1, 8)),
+        move("ShiftsByFractions", plain, {"shifts": given(
+            [0.5, -1.25, 3], 3, dtype="DTYPE_FLOAT64")}),
+        move("MovesToStartsOfEachSequence", plain, between(
+            {"starts": {"values": [100, 5]}},
+            {"starts": {"values": [0, -5]}}), draw.tensor(2, 2, 1, 8)),
+        move("MovesPackedSequences", plain, between(
+            {"packed": {"cuSeqlens": [0, 2, 4], "starts": [50, 60]}},
+            {"packed": {"cuSeqlens": [0, 2, 4]}}), draw.tensor(4, 1, 8),
+            layout="LAYOUT_THD"),
+        move("MovesKeysBehindSinks", plain, between(
+            ids([0, 1, 97, 98]), start(0)), draw.tensor(1, 2, 4, 8),
+            layout="LAYOUT_BHSD"),
+        move("MovesOverTheWholeRange", plain, between(
+            start(2147483640), start(-2147483648))),
+        move("KeepsTheAmplitudeOfYarn", yarn, {"shift": -4000}),
+        move("MovesYarnKeys", yarn, between(start(100000), start(3))),
+        move("MovesLeadingChannelsOnly", source(rotaryDim=4),
+             {"shift": 33}),
+        move("MovesTrailingChannelsOnly", source(
+            rotaryDim=4, slice=TRAILING, pairing=INTERLEAVED),
+            {"shift": 33}),
+        move("MovesInterleavedPairs", source(pairing=INTERLEAVED),
+             {"shift": -3}),
+        move("MovesInTheOutputPairing", source(
+            pairing=INTERLEAVED, outputPairing=HALF), {"shift": -3}),
+        move("WritesTheNewOutputPairing", source(pairing=INTERLEAVED), at_100,
+             new=source(pairing=INTERLEAVED, outputPairing=HALF)),
+        move("MovesTheReversedRotation", source(reverse=True),
+             {"shift": 21}),
+        move("JoinsReversedAndForward", source(reverse=True), at_100,
+             new=plain),
+        move("ChangesTheBase", plain, between(start(100), start(40)),
+             new=source(ropeTheta=500000)),
+        move("ChangesTheBaseInPlace", plain, at_100,
+             new=source(ropeTheta=500000)),
+        move("ChangesTheBaseAndShifts", plain, shift,
+             new=source(ropeTheta=500000)),
+        move("ChangesTheAmplitude", plain, at_100, new=yarn),
+        move("ChangesTheAmplitudeBack", yarn, at_100, new=plain),
+        move("ChangesTheAmplitudeWithoutPositions", source(amplitude=2),
+             {"shift": 5}, new=source(amplitude=0.5)),
+        move("ChangesToLinear", plain, at_100,
+             new=source(linear={"factor": 4})),
+        move("FollowsDynamicNtkToAnotherLength", source(
+            2048, dynamicNtk=grow), {"oldPositions": start(2000), "shift": 0},
+            new=source(6000, dynamicNtk=grow)),
+        move("CrossesLongRopesSides", source(4096, longrope=su),
+             {"oldPositions": start(4000), "shift": 0},
+             new=source(4097, longrope=su)),
+        move("ChangesExplicitFrequencies", source(explicitFrequencies={
+            "values": [1, 0.5, 0.25, 0]}), at_100,
+            new=source(explicitFrequencies={"values": [0.5, 0, -1, 2]})),
+        move("MovesEachHeadByItsFrequencies", source(explicitFrequencies={
+            "heads": 2, "values": [1, 0.5, 0.25, 0, 2, 3, 4, 5]}),
+            {"shift": 9}, draw.tensor(1, 2, 2, 8)),
+        move("MovesTheDecayOfXpos", source(xpos={}), {"shift": -200}),
+        move("MovesXposKeysBetweenPositions", source(
+            xpos={"center": 50, "scaleBase": 128}),
+            between(start(300), start(0))),
+        move("ShiftsEveryAxis", source(axes=axes), {"shift": 17}),
+        move("MovesEachAxis", source(axes=axes), between(
+            ids([1, 2, 3, 4, 5, 6, 7, 8, 9], 3, 3),
+            ids([9, 8, 7, 600, 500, 400, 3, 2, 1], 3, 3))),
+        move("ShiftsEachAxisOfEachToken", source(axes=axes), {
+            "shifts": given([1, 2, -3, 40, -50, 60, 700, 800, 900], 3, 3,
+                            dtype="DTYPE_INT64")}),
+        move("MovesTextOnSeveralAxes", source(axes=axes),
+             between(start(80), start(8))),
+        move("MovesNopeKeysNowhere", {"spec": {"nope": True}},
+             {"shift": 8}),
+        move("MovesByAPreset", {"preset": "llama-3.1-8b"},
+             between(start(130000), start(1)), draw.tensor(1, 1, 1, 128)),
+        move("MovesAtFloat32Angles", source(
+            anglePrecision="ANGLE_PRECISION_FLOAT32"),
+            between(start(1000003), start(3))),
+    ]
+    for name in ("Float16", "Bfloat16", "Float64"):
+        out.append(move("Moves" + name, yarn, between(start(70000), start(9)),
+                        draw.tensor(1, 2, 2, 12,
+                                    dtype="DTYPE_" + name.upper())))
+    return out
+
+
+def errors():
+    draw = Numbers(23)
+    good = {"oldRope": source(), "movement": {"shift": 1},
+            "layout": "LAYOUT_BSHD", "k": draw.tensor(1, 2, 1, 8)}
+    apart = "NOT_REPOSITIONABLE"
+    at_0 = {"oldPositions": {"start": 0}, "shift": 0}
+
+    def wrong(name, reason, field, code="INVALID_ARGUMENT", without=(),
+              **more):
+        request = {k: v for k, v in {**good, **more}.items()
+                   if k not in without}
+        return bad(name, "Reposition", reason, field, code, **request)
+
+    return [
+        wrong("RejectsNoOldRope", "FIELD_REQUIRED", "old_rope",
+              without=("oldRope",)),
+        wrong("RejectsNoMovement", "FIELD_REQUIRED", "movement",
+              without=("movement",)),
+        wrong("RejectsNoTarget", "FIELD_REQUIRED", "movement",
+              movement={"oldPositions": {"start": 0}}),
+        wrong("RejectsNoKeys", "FIELD_REQUIRED", "k", without=("k",)),
+        wrong("RejectsKeysWithoutLayout", "FIELD_REQUIRED", "layout",
+              without=("layout",)),
+        wrong("RejectsNewPositionsWithoutOld", "FIELD_REQUIRED",
+              "movement.old_positions",
+              movement={"newPositions": {"start": 0}}),
+        wrong("RejectsAShiftWhereFrequenciesChange", "FIELD_REQUIRED",
+              "movement.old_positions", newRope=source(ropeTheta=500000)),
+        wrong("RejectsAnotherRotaryDim", apart, "new_rope",
+              newRope=source(rotaryDim=4), movement=at_0),
+        wrong("RejectsAnotherSlice", apart, "new_rope",
+              oldRope=source(rotaryDim=4), movement=at_0,
+              newRope=source(rotaryDim=4, slice=TRAILING)),
+        wrong("RejectsRopeToNope", apart, "new_rope",
+              newRope={"spec": {"nope": True}}, movement=at_0),
+        wrong("RejectsShiftsOfAnotherShape", "SHAPE_MISMATCH",
+              "movement.shifts.shape", movement={"shifts": given(
+                  [1, 2, 3], 3, dtype="DTYPE_INT64")}),
+        wrong("RejectsOldPositionsOfAnotherLength", "SHAPE_MISMATCH",
+              "movement.old_positions.ids.shape",
+              movement={"oldPositions": ids([1]),
+                        "newPositions": {"start": 0}}),
+        wrong("RejectsAPresetOfOldKeysThatIsUnknown", "PRESET_UNKNOWN",
+              "old_rope.preset", "NOT_FOUND",
+              oldRope={"preset": "no-such-model"}),
+    ]
+
+
+def groups():
+    return {"reposition": moves(), "reposition_errors": errors()}

@@ -1,0 +1,105 @@
+"""Numbers of 50 digits, and the roundings that the contract speaks of."""
+
+from mpmath import mp, mpf
+
+mp.dps = 50
+
+# Significand bits, and exponent of the smallest step, of each element type.
+FORMATS = {
+    "DTYPE_FLOAT64": (53, -1074),
+    "DTYPE_FLOAT32": (24, -149),
+    "DTYPE_FLOAT16": (11, -24),
+    "DTYPE_BFLOAT16": (8, -133),
+}
+# A unit of the arithmetic that a tensor of this type is computed in.
+UNIT = {
+    "DTYPE_FLOAT64": mpf(2) ** -53,
+    "DTYPE_FLOAT32": mpf(2) ** -24,
+    "DTYPE_FLOAT16": mpf(2) ** -24,
+    "DTYPE_BFLOAT16": mpf(2) ** -24,
+}
+
+
+def nearest(x, dtype):
+    """x rounded to the element type, ties to even."""
+    if not mp.isfinite(x) or x == 0:
+        return x
+    bits, smallest = FORMATS[dtype]
+    _, exponent = mp.frexp(x)  # |x| in [2^(exponent-1), 2^exponent)
+    step = mpf(2) ** max(exponent - bits, smallest)
+    return mp.nint(x / step) * step
+
+
+def double(x):
+    return nearest(mpf(x), "DTYPE_FLOAT64")
+
+
+def single(x):
+    return nearest(mpf(x), "DTYPE_FLOAT32")
+
+
+def text(x):
+    """20 significant digits: more than any element type can tell apart."""
+    if isinstance(x, (bool, int, str)):
+        return x
+    if mp.isinf(x):
+        return "Infinity" if x > 0 else "-Infinity"
+    if x == int(x) and abs(x) < 10**9:
+        return int(x)
+    return mp.nstr(x, 20)
+
+
+def upwards(x):
+    """7 digits of a tolerance, never less than it."""
+    return float(mp.nstr(x * (1 + mpf(10) ** -6), 7))
+
+
+def numbers(values):
+    return [mpf(v) for v in values]
+
+
+def is_16_bit(dtype):
+    return dtype in ("DTYPE_FLOAT16", "DTYPE_BFLOAT16")
+
+
+# Bounds of expectations; README.md in proto/testdata describes them.
+EXACT = {"kind": "exact"}
+
+
+def ulp(value):
+    return {"kind": "ulp", "value": value}
+
+
+def absolute(value):
+    return {"kind": "absolute", "value": upwards(value)}
+
+
+def relative(value):
+    return {"kind": "relative", "value": upwards(value)}
+
+
+def scaled(value, scales, ulps=0):
+    return {
+        "kind": "scaled",
+        "value": upwards(value),
+        "scales": [upwards(s) if s else 0 for s in scales],
+        "ulps": ulps,
+    }
+
+
+def expectation(path, values, bound, shape=None, dtype=None):
+    """shape None: a scalar field, whose one value stands alone."""
+    out = {"path": path}
+    if dtype is not None:
+        out["dtype"] = dtype
+    out["shape"] = [] if shape is None else list(shape)
+    out["values"] = [text(v) for v in ([values] if shape is None else values)]
+    out["bound"] = bound
+    return out
+
+
+def size(shape):
+    n = 1
+    for extent in shape:
+        n *= int(extent)
+    return n
