@@ -1,55 +1,37 @@
 #include "core/absolute/sinusoidal.h"
 
-#include <cmath>
-#include <cstddef>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/absolute/encoding.h"
+#include "core/absolute/trig_rows.h"
 #include "core/error.h"
-#include "core/rope/turns.h"
-#include "core/simd/dispatch.h"
 
 namespace posenc::core {
 namespace {
 
 constexpr double kDefaultBase = 10000;  // the paper's
 
-// Frequencies of the sines, in quarter turns; an unpaired sine has one more
-// than there are cosines.
-struct Ladder {
-  std::vector<double> hi, mid, lo;
-};
-
-Ladder MakeLadder(const Sinusoidal& encoding, std::size_t sines) {
-  const long double log_base =
-      std::log(static_cast<long double>(encoding.base.value_or(kDefaultBase)));
-  const std::int32_t n = encoding.dim / 2;
-  Ladder ladder;
-  for (std::size_t i = 0; i < sines; ++i) {
-    const long double exponent =
-        encoding.endpoint ? static_cast<long double>(i) / (n - 1)
-                          : 2 * static_cast<long double>(i) / encoding.dim;
-    const Turns turns =
-        SplitTurns(static_cast<double>(std::exp(-exponent * log_base)));
-    ladder.hi.push_back(turns.hi);
-    ladder.mid.push_back(turns.mid);
-    ladder.lo.push_back(turns.lo);
-  }
-  return ladder;
-}
-
 }  // namespace
 
+absl::Status CheckLadderBase(absl::string_view field, double base) {
+  if (base > 1 && base <= 1 / kMinFrequency) return absl::OkStatus();
+  return FieldInvalid(field,
+                      absl::StrCat("is ", NumberText(base),
+                                   "; must be greater than 1, and at most "
+                                   "2^900"));
+}
+
 absl::Status ValidateSinusoidal(const Sinusoidal& encoding) {
-  if (encoding.dim < 2) {
-    return FieldInvalid("dim",
-                        absl::StrCat(encoding.dim, "; must be at least 2"));
+  if (encoding.dim < 2 || encoding.dim > kMaxAbsoluteDim) {
+    return FieldInvalid("dim", absl::StrCat("is ", encoding.dim,
+                                            "; must be 2 "
+                                            "to ",
+                                            kMaxAbsoluteDim));
   }
-  const double base = encoding.base.value_or(kDefaultBase);
-  if (!(base > 1) || !std::isfinite(base)) {
-    return FieldInvalid(
-        "base", absl::StrCat(base, "; must be finite and greater than 1"));
-  }
+  absl::Status base =
+      CheckLadderBase("base", encoding.base.value_or(kDefaultBase));
+  if (!base.ok()) return base;
   if (encoding.order == SinusoidalOrder::kUnspecified) {
     return FieldRequired("order", "not set; say where sines and cosines go");
   }
@@ -72,67 +54,32 @@ absl::Status ValidateSinusoidal(const Sinusoidal& encoding) {
   return absl::OkStatus();
 }
 
+TrigRows SinusoidalRows(const Sinusoidal& encoding) {
+  const double base = encoding.base.value_or(kDefaultBase);
+  const std::int32_t n = encoding.dim / 2;
+  const std::int32_t sines =
+      n + (encoding.odd_dim_sine && encoding.dim % 2 != 0 ? 1 : 0);
+  std::vector<Turns> turns;
+  for (std::int32_t i = 0; i < sines; ++i) {
+    const long double exponent =
+        encoding.endpoint ? static_cast<long double>(i) / (n - 1)
+                          : 2 * static_cast<long double>(i) / encoding.dim;
+    turns.push_back(SplitTurns(LadderFrequency(base, exponent)));
+  }
+  TrigRows rows(encoding.order, encoding.dim, 1, turns);
+  if (encoding.padding_position.has_value()) {
+    rows.set_zero_position(static_cast<double>(*encoding.padding_position));
+  }
+  return rows;
+}
+
 absl::Status BuildSinusoidal(const Sinusoidal& encoding,
                              const TokenPositions& positions,
                              const TensorView& table) {
   if (absl::Status valid = ValidateSinusoidal(encoding); !valid.ok()) {
     return valid;
   }
-  if (!IsFloating(table.dtype)) {
-    return FieldInvalid("dtype",
-                        absl::StrCat(DtypeName(table.dtype),
-                                     " cannot hold sines; use float32, "
-                                     "float16, bfloat16 or float64"));
-  }
-  const std::size_t dim = encoding.dim;
-  const std::size_t n = dim / 2;
-  const std::size_t sines = n + (encoding.odd_dim_sine && dim % 2 != 0 ? 1 : 0);
-  const Ladder ladder = MakeLadder(encoding, sines);
-  const bool interleaved = encoding.order == SinusoidalOrder::kInterleaved;
-  const bool cos_first = encoding.order == SinusoidalOrder::kCosSin;
-  const std::size_t step = interleaved ? 2 : 1;
-  const std::size_t sin_start = cos_first ? n : 0;
-  const std::size_t cos_start = interleaved ? 1 : (cos_first ? 0 : n);
-
-  // float32 values are rounded once from the exact ones by the kernel; the
-  // others once from float64.
-  const bool single = table.dtype == Dtype::kFloat32;
-  std::vector<float> cos32(sines), sin32(sines);
-  std::vector<double> cos64(sines), sin64(sines);
-  const double amplitude = 1;
-  const std::int64_t rows = positions.tokens();
-  for (std::int64_t t = 0; t < rows; ++t) {
-    const double position = positions.at(0, 0, t);
-    const std::int64_t row = t * static_cast<std::int64_t>(dim);
-    if (encoding.padding_position.has_value() &&
-        position == static_cast<double>(*encoding.padding_position)) {
-      for (std::size_t c = 0; c < dim; ++c) StoreDouble(0, table, row + c);
-      continue;
-    }
-    simd::TrigRow trig = {};
-    trig.position = &position;
-    trig.turns_hi = ladder.hi.data();
-    trig.turns_mid = ladder.mid.data();
-    trig.turns_lo = ladder.lo.data();
-    trig.axes = 1;
-    trig.n = sines;
-    trig.amplitude = &amplitude;
-    if (single) {
-      simd::ActiveKernels().trig_row_f32(trig, cos32.data(), sin32.data());
-    } else {
-      simd::ActiveKernels().trig_row_f64(trig, cos64.data(), sin64.data());
-    }
-    for (std::size_t i = 0; i < sines; ++i) {
-      StoreDouble(single ? sin32[i] : sin64[i], table,
-                  row + sin_start + i * step);
-    }
-    for (std::size_t i = 0; i < n; ++i) {
-      StoreDouble(single ? cos32[i] : cos64[i], table,
-                  row + cos_start + i * step);
-    }
-    if (dim % 2 != 0 && sines == n) StoreDouble(0, table, row + dim - 1);
-  }
-  return absl::OkStatus();
+  return BuildAbsolute(encoding, &positions, table);
 }
 
 }  // namespace posenc::core

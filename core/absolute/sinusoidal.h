@@ -3,7 +3,9 @@
 //   w_i = base^(-2i/dim), or, with `endpoint`, base^(-i / (n - 1)),
 //   n = floor(dim/2), so that the last is 1/base (tensor2tensor, fairseq)
 //
-// Rows are exact: correctly rounded float32 wherever tested, as rope/table.h.
+// w_i is the float64 nearest to the formula in long double; with it rows are
+// exact for |position| <= 2^31, fractional and negative ones too: float32
+// correctly rounded wherever tested, float64 within 2 ulp (trig_rows.h).
 
 #pragma once
 
@@ -11,10 +13,13 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "core/positions.h"
 #include "core/tensor.h"
 
 namespace posenc::core {
+
+class TrigRows;
 
 enum class SinusoidalOrder {
   kUnspecified = 0,
@@ -32,9 +37,16 @@ struct Sinusoidal {
   bool odd_dim_sine = false;
 };
 
-// dim < 2, base <= 1 or not finite, order missing, endpoint with dim < 4,
+// FieldInvalid unless 1 < base <= 2^900, beyond which the lowest frequency
+// leaves the range of exact reduction.
+absl::Status CheckLadderBase(absl::string_view field, double base);
+
+// dim < 2 or > 2^20, base out of range, order missing, endpoint with dim < 4,
 // odd_dim_sine with another order than interleaved.
 absl::Status ValidateSinusoidal(const Sinusoidal& encoding);
+
+// Of a validated encoding.
+TrigRows SinusoidalRows(const Sinusoidal& encoding);
 
 // table: [rows, dim], any floating dtype, rounded once.
 absl::Status BuildSinusoidal(const Sinusoidal& encoding,

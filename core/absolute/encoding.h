@@ -1,0 +1,87 @@
+// An absolute encoding: one row of dim channels per position.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/absolute/sinusoidal.h"
+#include "core/positions.h"
+#include "core/tensor.h"
+
+namespace posenc::core {
+
+// Rows of a trained table, [rows, dim]. With hierarchical_alpha, Su's extension
+// to rows^2 positions (kexue.fm/archives/7947): with
+// u_i = (row_i - alpha * row_0) / (1 - alpha), position i * rows + j gets
+// alpha * u_i + (1 - alpha) * u_j.
+struct LearnedTable {
+  std::optional<double> hierarchical_alpha;
+  std::optional<ConstTensorView> table;
+};
+
+// Rows of a grid's cells, row-major (MAE, arXiv:2111.06377): each axis has
+// dim / axes channels, a Sinusoidal in SIN_COS order. Takes no positions.
+struct SincosGrid {
+  std::int32_t dim = 0;
+  std::vector<std::int32_t> extents;
+  std::optional<double> base;
+  bool last_axis_first = false;
+  std::int32_t leading_zero_rows = 0;
+  std::vector<double> steps;
+};
+
+// Diffusion timestep embedding: with n = floor(dim/2), sines, then cosines, of
+// scale * p * max_period^(-i / (n - downscale_freq_shift)).
+struct Timestep {
+  std::int32_t dim = 0;
+  std::optional<double> max_period;
+  bool cos_first = false;
+  std::optional<double> downscale_freq_shift;
+  std::optional<double> scale;
+};
+
+// sin and cos of 2 pi x B (arXiv:2006.10739); B: [axes, dim / 2].
+struct FourierFeatures {
+  bool cos_first = false;
+  std::optional<ConstTensorView> frequencies;
+};
+
+// monostate: not given, an error.
+using AbsoluteEncoding = std::variant<std::monostate, Sinusoidal, LearnedTable,
+                                      SincosGrid, Timestep, FourierFeatures>;
+
+struct AbsoluteExtents {
+  std::int64_t dim = 0;
+  // Position axes of a token. Several are coordinates: positions must be ids.
+  int axes = 1;
+  // A grid's own rows; it takes no positions.
+  std::optional<std::int64_t> rows;
+};
+
+// Validates the encoding. Field paths: "sinusoidal.dim", "learned.table.shape",
+// "timestep.downscale_freq_shift", ...; FieldRequired with an empty path where
+// none is given.
+absl::StatusOr<AbsoluteExtents> ValidateAbsolute(
+    const AbsoluteEncoding& encoding);
+
+// table: [rows, dim], any floating dtype. A validated encoding; positions are
+// null for a grid. Sines and cosines are exact (as rope/table.h); rows of
+// trained tables are copied where dtypes agree, hierarchical ones computed in
+// float64; all are rounded once to the table's dtype.
+// OUT_OF_RANGE kPositionOutOfRange ("positions", metadata index): a position
+// past a trained table, or a fractional one.
+absl::Status BuildAbsolute(const AbsoluteEncoding& encoding,
+                           const TokenPositions* positions,
+                           const TensorView& table);
+
+// The same for rows first_row, first_row + 1, ... of a validated grid, as
+// streams need: BuildAbsolute builds them from the first.
+absl::Status BuildGridRows(const SincosGrid& encoding, std::int64_t first_row,
+                           const TensorView& table);
+
+}  // namespace posenc::core

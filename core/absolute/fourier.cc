@@ -1,0 +1,77 @@
+#include "core/absolute/fourier.h"
+
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+
+namespace posenc::core {
+namespace {
+
+// 4 B x stays below 2^51 quarter turns at positions of 2^31.
+constexpr double kLargest = 0x1p18;
+
+// The 21 leading significant bits (Veltkamp: 53 - 21 = 32).
+double Round21(double x) {
+  const double c = x * 4294967297.0;  // 2^32 + 1
+  return c - (c - x);
+}
+
+// Quarter turns in three pieces, whose sum is exact.
+Turns Split(double turns) {
+  const double quarters = 4 * turns;
+  const double hi = Round21(quarters);
+  const double mid = Round21(quarters - hi);
+  return {hi, mid, (quarters - hi) - mid};
+}
+
+}  // namespace
+
+absl::Status ValidateFourier(const FourierFeatures& encoding) {
+  if (!encoding.frequencies.has_value()) {
+    return FieldRequired("frequencies",
+                         "not given; must be a tensor [axes, dim / 2]");
+  }
+  const ConstTensorView& b = *encoding.frequencies;
+  if (!IsFloating(b.dtype)) {
+    return FieldInvalid("frequencies.dtype",
+                        absl::StrCat("is ", DtypeName(b.dtype),
+                                     "; must be float32, float16, bfloat16 or "
+                                     "float64"));
+  }
+  if (b.shape.size() != 2 || b.shape[0] < 1 || b.shape[1] < 1) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
+        "frequencies.shape",
+        absl::StrCat("is ", ShapeToString(b.shape),
+                     "; must be [axes, dim / 2], both at least "
+                     "1"),
+        {{"expected", "[axes, dim / 2]"}, {"actual", ShapeToString(b.shape)}});
+  }
+  const std::int64_t count = b.shape[0] * b.shape[1];
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double value = ElementAsDouble(b, i);
+    // Written so that NaN fails.
+    if (!(std::fabs(value) <= kLargest)) {
+      return FieldInvalid("frequencies",
+                          absl::StrCat("element ", i, " is ", NumberText(value),
+                                       "; must be within +-2^18 turns per "
+                                       "position"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+TrigRows FourierRows(const FourierFeatures& encoding) {
+  const ConstTensorView& b = *encoding.frequencies;
+  std::vector<Turns> turns;
+  for (std::int64_t i = 0; i < b.shape[0] * b.shape[1]; ++i) {
+    turns.push_back(Split(ElementAsDouble(b, i)));
+  }
+  return TrigRows(
+      encoding.cos_first ? SinusoidalOrder::kCosSin : SinusoidalOrder::kSinCos,
+      2 * b.shape[1], b.shape[0], turns);
+}
+
+}  // namespace posenc::core

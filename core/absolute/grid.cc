@@ -1,0 +1,136 @@
+#include "core/absolute/grid.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+
+namespace posenc::core {
+namespace {
+
+constexpr double kDefaultBase = 10000;
+constexpr double kMaxPosition = 0x1p31;
+
+Sinusoidal AxisLadder(const SincosGrid& encoding) {
+  Sinusoidal axis;
+  axis.dim = encoding.dim / static_cast<std::int32_t>(encoding.extents.size());
+  axis.base = encoding.base;
+  axis.order = SinusoidalOrder::kSinCos;
+  return axis;
+}
+
+absl::Status ValidateSteps(const SincosGrid& encoding) {
+  const std::size_t axes = encoding.extents.size();
+  if (encoding.steps.empty()) return absl::OkStatus();
+  if (encoding.steps.size() != axes) {
+    return FieldInvalid("steps", absl::StrCat("has ", encoding.steps.size(),
+                                              " values for ", axes,
+                                              " extents; give one each, or "
+                                              "none"));
+  }
+  for (std::size_t a = 0; a < axes; ++a) {
+    const double step = encoding.steps[a];
+    if (!(step > 0) || !std::isfinite(step)) {
+      return FieldInvalid(
+          absl::StrCat("steps[", a, "]"),
+          absl::StrCat("is ", NumberText(step), "; must be finite and > 0"));
+    }
+    const double last = (encoding.extents[a] - 1) * step;
+    if (last > kMaxPosition) {
+      return FieldInvalid(
+          absl::StrCat("steps[", a, "]"),
+          absl::StrCat("is ", NumberText(step), ", which puts the last of ",
+                       encoding.extents[a], " cells at ", NumberText(last),
+                       "; positions are within +-2^31"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::int64_t> ValidateGrid(const SincosGrid& encoding) {
+  if (encoding.extents.empty()) {
+    return FieldRequired("extents",
+                         "is empty; must have the cells of each axis");
+  }
+  const auto axes = static_cast<std::int64_t>(encoding.extents.size());
+  if (encoding.dim < 1 || encoding.dim > kMaxAbsoluteDim ||
+      encoding.dim % (2 * axes) != 0) {
+    return FieldInvalid(
+        "dim", absl::StrCat("is ", encoding.dim, "; must be a multiple of ",
+                            2 * axes, ", a sine and a cosine for each of ",
+                            axes, " axes, and at most ", kMaxAbsoluteDim));
+  }
+  absl::Status status =
+      CheckLadderBase("base", encoding.base.value_or(kDefaultBase));
+  if (!status.ok()) return status;
+  if (encoding.leading_zero_rows < 0) {
+    return FieldInvalid(
+        "leading_zero_rows",
+        absl::StrCat("is ", encoding.leading_zero_rows, "; must be >= 0"));
+  }
+  const std::int64_t limit =
+      (std::int64_t{1} << 62) / encoding.dim - encoding.leading_zero_rows;
+  std::int64_t cells = 1;
+  for (std::size_t a = 0; a < encoding.extents.size(); ++a) {
+    const std::int64_t extent = encoding.extents[a];
+    if (extent < 1) {
+      return FieldInvalid(absl::StrCat("extents[", a, "]"),
+                          absl::StrCat("is ", extent, "; must be >= 1"));
+    }
+    if (cells > limit / extent) {
+      return FieldInvalid(
+          "extents",
+          absl::StrCat(ShapeToString(Shape(encoding.extents.begin(),
+                                           encoding.extents.end())),
+                       " cells of ", encoding.dim,
+                       " channels are more than 2^62 elements; ask for less"));
+    }
+    cells *= extent;
+  }
+  status = ValidateSteps(encoding);
+  if (!status.ok()) return status;
+  return encoding.leading_zero_rows + cells;
+}
+
+template <typename T>
+GridRows<T>::GridRows(const SincosGrid& encoding)
+    : dim_(encoding.dim),
+      zero_rows_(encoding.leading_zero_rows),
+      ladder_(SinusoidalRows(AxisLadder(encoding))) {
+  const std::size_t axes = encoding.extents.size();
+  const auto width = static_cast<std::int64_t>(ladder_.dim());
+  for (std::size_t a = 0; a < axes; ++a) {
+    const std::size_t place = encoding.last_axis_first ? axes - 1 - a : a;
+    axes_.push_back(
+        {encoding.extents[a], encoding.steps.empty() ? 1 : encoding.steps[a],
+         static_cast<std::int64_t>(place) * width, -1, std::vector<T>(width)});
+  }
+}
+
+template <typename T>
+void GridRows<T>::Row(std::int64_t t, T* row) {
+  if (t < zero_rows_) {
+    std::fill_n(row, dim_, T{0});
+    return;
+  }
+  std::int64_t cell = t - zero_rows_;
+  for (std::size_t a = axes_.size(); a-- > 0;) {
+    Axis& axis = axes_[a];
+    const std::int64_t index = cell % axis.extent;
+    cell /= axis.extent;
+    if (axis.index != index) {
+      const double position = static_cast<double>(index) * axis.step;
+      ladder_.Row(&position, axis.values.data());
+      axis.index = index;
+    }
+    std::copy(axis.values.begin(), axis.values.end(), row + axis.channel);
+  }
+}
+
+template class GridRows<float>;
+template class GridRows<double>;
+
+}  // namespace posenc::core

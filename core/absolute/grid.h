@@ -1,0 +1,51 @@
+// Sine-cosine rows of a grid's cells (MAE, arXiv:2111.06377; vision towers).
+//
+// Each axis has c = dim / axes channels: sines, then cosines, of
+//   (index * step) * base^(-2i/c), i = 0 .. c/2 - 1
+// index * step is the float64 nearest to it; the frequency and the rows are as
+// exact as sinusoidal.h says. Cells come in row-major order after the zero
+// rows.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/absolute/encoding.h"
+#include "core/absolute/trig_rows.h"
+
+namespace posenc::core {
+
+// Rows of the grid, with the zero rows. Errors: dim not divisible by 2 * axes,
+// no extents or one < 1, cells beyond 2^62 / dim, base as sinusoidal.h,
+// leading_zero_rows < 0, steps of another number than the axes, <= 0, or that
+// carry the last cell beyond 2^31.
+absl::StatusOr<std::int64_t> ValidateGrid(const SincosGrid& encoding);
+
+// Evaluates rows of a validated grid. T: float or double.
+template <typename T>
+class GridRows {
+ public:
+  explicit GridRows(const SincosGrid& encoding);
+
+  // Row t. Rows in order cost least: an axis whose index has not changed is not
+  // evaluated again.
+  void Row(std::int64_t t, T* row);
+
+ private:
+  struct Axis {
+    std::int64_t extent;
+    double step;
+    std::int64_t channel;     // the first
+    std::int64_t index = -1;  // of the values held
+    std::vector<T> values = {};
+  };
+
+  std::int64_t dim_, zero_rows_;
+  TrigRows ladder_;  // of one axis
+  std::vector<Axis> axes_;
+};
+
+}  // namespace posenc::core

@@ -1,0 +1,132 @@
+#include "core/absolute/learned.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/simd/dispatch.h"
+
+namespace posenc::core {
+
+absl::Status ValidateLearned(const LearnedTable& encoding) {
+  if (!encoding.table.has_value()) {
+    return FieldRequired("table", "not given; must be a tensor [rows, dim]");
+  }
+  const ConstTensorView& table = *encoding.table;
+  if (!IsFloating(table.dtype)) {
+    return FieldInvalid("table.dtype",
+                        absl::StrCat("is ", DtypeName(table.dtype),
+                                     "; must be float32, float16, bfloat16 or "
+                                     "float64"));
+  }
+  if (table.shape.size() != 2 || table.shape[0] < 1 || table.shape[1] < 1) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
+        "table.shape",
+        absl::StrCat("is ", ShapeToString(table.shape),
+                     "; must be [rows, dim], both at least 1"),
+        {{"expected", "[rows, dim]"}, {"actual", ShapeToString(table.shape)}});
+  }
+  if (encoding.hierarchical_alpha.has_value()) {
+    const double alpha = *encoding.hierarchical_alpha;
+    // Written so that NaN fails.
+    if (!(alpha > 0 && alpha < 1)) {
+      return FieldInvalid(
+          "hierarchical_alpha",
+          absl::StrCat("is ", NumberText(alpha),
+                       "; must be in (0, 1), 0.4 is the article's"));
+    }
+    if (alpha == 0.5) {
+      return FieldInvalid("hierarchical_alpha",
+                          "is 0.5; positions i * rows + j and j * rows + i "
+                          "would be one, 0.4 is the article's");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLearnedReach(const LearnedTable& encoding,
+                               const TokenPositions& positions) {
+  const bool extended = encoding.hierarchical_alpha.has_value();
+  const auto rows = static_cast<double>(encoding.table->shape[0]);
+  const double reach = extended ? rows * rows : rows;
+  const std::vector<double>& values = positions.values();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double p = values[i];
+    const bool whole = p == std::floor(p);
+    if (whole && p >= 0 && p < reach) continue;
+    const std::string rule =
+        !whole
+            ? "a trained table has whole positions only"
+            : absl::StrCat("a table of ", encoding.table->shape[0], " rows ",
+                           extended ? "extended to their square " : "",
+                           "has 0 to ", NumberText(reach - 1),
+                           p < 0 || extended ? "" : "; see hierarchical_alpha");
+    return MakeError(
+        absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
+        "positions",
+        absl::StrCat("element ", i, " is ", NumberText(p), "; ", rule),
+        {{"index", absl::StrCat(i)}});
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+LearnedRows<T>::LearnedRows(const LearnedTable& encoding)
+    : table_(*encoding.table),
+      rows_(table_.shape[0]),
+      dim_(table_.shape[1]),
+      alpha_(encoding.hierarchical_alpha.value_or(0)) {
+  if (DtypeSize(table_.dtype) == 2) wide_.resize(dim_);
+  if (alpha_ != 0) {
+    first_.resize(dim_);
+    outer_.resize(dim_);
+    inner_.resize(dim_);
+    Load(0, first_.data());
+  }
+}
+
+template <typename T>
+template <typename U>
+void LearnedRows<T>::Load(std::int64_t k, U* row) {
+  const std::size_t bytes = dim_ * DtypeSize(table_.dtype);
+  const char* const src = static_cast<const char*>(table_.data) + k * bytes;
+  const bool same =
+      table_.dtype ==
+      (std::is_same_v<U, float> ? Dtype::kFloat32 : Dtype::kFloat64);
+  if (same) {
+    std::memcpy(row, src, bytes);
+  } else if (wide_.empty()) {
+    for (std::int64_t c = 0; c < dim_; ++c) {
+      row[c] = static_cast<U>(ElementAsDouble(table_, k * dim_ + c));
+    }
+  } else {
+    const simd::KernelTable& kernels = simd::ActiveKernels();
+    (table_.dtype == Dtype::kFloat16 ? kernels.widen_f16 : kernels.widen_bf16)(
+        reinterpret_cast<const std::uint16_t*>(src), wide_.data(), dim_);
+    std::copy(wide_.begin(), wide_.end(), row);
+  }
+}
+
+template <typename T>
+void LearnedRows<T>::Row(double position, T* row) {
+  const auto p = static_cast<std::int64_t>(position);
+  const std::int64_t i = p / rows_;
+  if (i == 0) return Load(p, row);
+  Load(i, outer_.data());
+  Load(p % rows_, inner_.data());
+  for (std::int64_t c = 0; c < dim_; ++c) {
+    const double shift = alpha_ * first_[c];
+    row[c] = static_cast<T>(alpha_ * ((outer_[c] - shift) / (1 - alpha_)) +
+                            (inner_[c] - shift));
+  }
+}
+
+template class LearnedRows<float>;
+template class LearnedRows<double>;
+
+}  // namespace posenc::core

@@ -1,0 +1,54 @@
+// Rows of trained tables, and Su's hierarchical extension of them
+// (kexue.fm/archives/7947, bert4keras' PositionEmbedding).
+//
+// A table's own rows are rounded once to the dtype asked for, or copied where
+// that is the table's. Extended rows are, in float64, for i > 0,
+//   alpha * u_i + (1 - alpha) * u_j
+//   u_k = (row_k - alpha * row_0) / (1 - alpha)
+// at position i * rows + j (off by 8 * 2^-53 of the sum of the magnitudes of
+// alpha / (1 - alpha) * row_i, row_j and row_0 / (1 - alpha) at most), then
+// rounded; i = 0 gives row j itself, which the formula equals.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/absolute/encoding.h"
+#include "core/positions.h"
+#include "core/tensor.h"
+
+namespace posenc::core {
+
+// table missing, not floating, not [rows, dim] with both > 0; alpha 0.5, or
+// outside (0, 1).
+absl::Status ValidateLearned(const LearnedTable& encoding);
+
+// OUT_OF_RANGE ("positions", metadata index: of batch * tokens) for a negative
+// or fractional position, and one past the table or its extension.
+absl::Status CheckLearnedReach(const LearnedTable& encoding,
+                               const TokenPositions& positions);
+
+// Evaluates rows of a validated encoding at checked positions. T: float or
+// double.
+template <typename T>
+class LearnedRows {
+ public:
+  explicit LearnedRows(const LearnedTable& encoding);
+
+  void Row(double position, T* row);
+
+ private:
+  // Row k of the table. U: float or double.
+  template <typename U>
+  void Load(std::int64_t k, U* row);
+
+  ConstTensorView table_;
+  std::int64_t rows_, dim_;
+  double alpha_;
+  std::vector<float> wide_;                    // a 16-bit row
+  std::vector<double> first_, outer_, inner_;  // rows 0, i and j
+};
+
+}  // namespace posenc::core

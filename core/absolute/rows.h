@@ -1,0 +1,35 @@
+// Evaluates rows of any absolute encoding, one at a time.
+
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "core/absolute/encoding.h"
+#include "core/absolute/grid.h"
+#include "core/absolute/learned.h"
+#include "core/absolute/trig_rows.h"
+
+namespace posenc::core {
+
+// T: float (values rounded once) or double.
+template <typename T>
+class AbsoluteRows {
+ public:
+  // A validated encoding.
+  explicit AbsoluteRows(const AbsoluteEncoding& encoding);
+
+  // Row of a token at positions[axis], which the encoding reaches; of a grid,
+  // its row t.
+  void Row(std::int64_t t, const double* positions, T* row);
+
+ private:
+  std::variant<TrigRows, LearnedRows<T>, GridRows<T>> rows_;
+};
+
+// OUT_OF_RANGE where a trained table has no row for a position (learned.h).
+absl::Status CheckReach(const AbsoluteEncoding& encoding,
+                        const TokenPositions& positions);
+
+}  // namespace posenc::core

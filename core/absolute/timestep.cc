@@ -1,0 +1,85 @@
+#include "core/absolute/timestep.h"
+
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+
+namespace posenc::core {
+namespace {
+
+constexpr double kDefaultMaxPeriod = 10000;
+
+double Frequency(const Timestep& encoding, std::int32_t i) {
+  const long double steps =
+      static_cast<long double>(encoding.dim / 2) -  // NOLINT: floor is meant
+      encoding.downscale_freq_shift.value_or(0);
+  return LadderFrequency(encoding.max_period.value_or(kDefaultMaxPeriod),
+                         i / steps, encoding.scale.value_or(1));
+}
+
+}  // namespace
+
+absl::Status ValidateTimestep(const Timestep& encoding) {
+  if (encoding.dim < 2 || encoding.dim > kMaxAbsoluteDim) {
+    return FieldInvalid("dim", absl::StrCat("is ", encoding.dim,
+                                            "; must be 2 "
+                                            "to ",
+                                            kMaxAbsoluteDim));
+  }
+  const double max_period = encoding.max_period.value_or(kDefaultMaxPeriod);
+  if (!(max_period > 1) || !std::isfinite(max_period)) {
+    return FieldInvalid("max_period",
+                        absl::StrCat("is ", NumberText(max_period),
+                                     "; must be finite and greater than 1"));
+  }
+  const double scale = encoding.scale.value_or(1);
+  if (scale == 0 || !std::isfinite(scale)) {
+    return FieldInvalid("scale",
+                        absl::StrCat("is ", NumberText(scale),
+                                     "; must be finite and not 0, which would "
+                                     "make all timesteps one"));
+  }
+  const double shift = encoding.downscale_freq_shift.value_or(0);
+  const std::int32_t n = encoding.dim / 2;
+  if (!std::isfinite(shift)) {
+    return FieldInvalid(
+        "downscale_freq_shift",
+        absl::StrCat("is ", NumberText(shift), "; must be finite"));
+  }
+  if (shift == n) {
+    return FieldInvalid(
+        "downscale_freq_shift",
+        absl::StrCat("is ", NumberText(shift), ", and dim ", encoding.dim,
+                     " has ", n, " frequencies; their exponents i / (", n,
+                     " - ", NumberText(shift),
+                     ") divide by zero, use another shift or more channels"));
+  }
+  // Frequencies rise or fall from the first to the last.
+  for (const std::int32_t i : {0, n - 1}) {
+    const double w = Frequency(encoding, i);
+    const double magnitude = std::fabs(w);
+    if (magnitude >= kMinFrequency && magnitude <= kMaxFrequency) continue;
+    const bool steep = shift > 1;  // past 1 / max_period, or rising
+    return FieldInvalid(
+        i == 0  ? "scale"
+        : steep ? "downscale_freq_shift"
+                : "max_period",
+        absl::StrCat("gives channel ", i, " the frequency ", NumberText(w),
+                     "; served are 2^-900 to 2^20"));
+  }
+  return absl::OkStatus();
+}
+
+TrigRows TimestepRows(const Timestep& encoding) {
+  std::vector<Turns> turns;
+  for (std::int32_t i = 0; i < encoding.dim / 2; ++i) {
+    turns.push_back(SplitTurns(Frequency(encoding, i)));
+  }
+  return TrigRows(
+      encoding.cos_first ? SinusoidalOrder::kCosSin : SinusoidalOrder::kSinCos,
+      encoding.dim, 1, turns);
+}
+
+}  // namespace posenc::core
