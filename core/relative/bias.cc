@@ -1,0 +1,202 @@
+#include "core/relative/bias.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/relative/check.h"
+#include "core/relative/elements.h"
+#include "core/relative/rule.h"
+
+namespace posenc::core {
+namespace {
+
+constexpr double kMasked = -std::numeric_limits<double>::infinity();
+
+const char* FieldOf(const Bias& bias) {
+  constexpr const char* kFields[] = {"bias",
+                                     "bias.alibi",
+                                     "bias.t5",
+                                     "bias.kerple",
+                                     "bias.fire",
+                                     "bias.sandwich",
+                                     "bias.relative_index",
+                                     "bias.untied_positions"};
+  static_assert(std::size(kFields) == std::variant_size_v<Bias>);
+  return kFields[bias.index()];
+}
+
+struct RuleMaker {
+  absl::StatusOr<BiasRule> operator()(std::monostate) const {
+    return FieldRequired("", "not set; say which bias to build");
+  }
+  template <typename T>
+  absl::StatusOr<BiasRule> operator()(const T& bias) const {
+    return MakeRule(bias);
+  }
+};
+
+absl::Status CheckLength(absl::string_view field, std::int64_t length) {
+  if (length == 0) {
+    return FieldRequired(field, "not set; a bias has at least 1 query and key");
+  }
+  if (length < 0) {
+    return FieldInvalid(field, absl::StrCat(length, "; must be at least 1"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateRange(const BiasRange& range) {
+  for (const absl::Status& valid :
+       {CheckLength("query_length", range.query_length),
+        CheckLength("key_length", range.key_length),
+        CheckPositions("query_start", range.query_start, range.query_length),
+        CheckPositions("key_start", range.key_start, range.key_length)}) {
+    if (!valid.ok()) return valid;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateIndices(const BiasArgs& args) {
+  if (args.dtype.value_or(Dtype::kInt32) != Dtype::kInt32) {
+    return FieldInvalid("dtype",
+                        absl::StrCat(DtypeName(*args.dtype),
+                                     "; indices are int32, leave it unset"));
+  }
+  if (args.causal) {
+    return FieldInvalid("causal",
+                        "set; indices have no -infinity, mask what they "
+                        "look up");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckInside(absl::string_view start_field,
+                         absl::string_view length_field, std::int64_t start,
+                         std::int64_t length, std::int64_t count,
+                         absl::string_view what) {
+  const std::int64_t last = start + length - 1;
+  if (start >= 0 && last < count) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
+      start < 0 || start >= count ? start_field : length_field,
+      absl::StrCat("positions ", start, " .. ", last, "; ", what,
+                   " has positions 0 .. ", count - 1),
+      {{"index",
+        absl::StrCat(start < 0 || start >= count ? 0 : count - start)}});
+}
+
+}  // namespace
+
+absl::Status CheckInside(const BiasRange& range, std::int64_t count,
+                         absl::string_view what) {
+  absl::Status queries =
+      CheckInside("query_start", "query_length", range.query_start,
+                  range.query_length, count, what);
+  if (!queries.ok()) return queries;
+  return CheckInside("key_start", "key_length", range.key_start,
+                     range.key_length, count, what);
+}
+
+void* TileWriter::At(std::int64_t head, std::int64_t row,
+                     std::int64_t column) const {
+  const std::int64_t element =
+      (head * tile.query_length + row) * tile.key_length + column;
+  return static_cast<char*>(out) +
+         element * static_cast<std::int64_t>(DtypeSize(dtype));
+}
+
+void TileWriter::Put(std::int64_t head, std::int64_t row, std::int64_t column,
+                     std::int64_t n, double* values) const {
+  if (causal) {
+    const std::int64_t query = tile.query_start + row;
+    const std::int64_t visible = query - (tile.key_start + column) + 1;
+    std::fill(values + std::clamp<std::int64_t>(visible, 0, n), values + n,
+              kMasked);
+  }
+  StoreDoubles(values, n, dtype, At(head, row, column));
+}
+
+absl::Status BiasTiles::Rule::CheckRange(const BiasRange& /*range*/) const {
+  return absl::OkStatus();
+}
+
+void DistanceRule::Shared(std::int64_t first, std::int64_t n,
+                          double* shared) const {
+  for (std::int64_t s = 0; s < n; ++s) {
+    shared[s] = static_cast<double>(std::llabs(first - s));
+  }
+}
+
+void DistanceRule::Fill(const TileWriter& writer) const {
+  // In blocks, so that strips of distances stay in the cache and small beside
+  // the tile.
+  constexpr std::int64_t kBlock = 4096;
+  const BiasRange& tile = writer.tile;
+  const std::size_t size = DtypeSize(writer.dtype);
+  std::vector<double> shared, values;
+  std::vector<char> strip;
+  for (std::int64_t row = 0; row < tile.query_length; row += kBlock) {
+    const std::int64_t rows = std::min(kBlock, tile.query_length - row);
+    for (std::int64_t column = 0; column < tile.key_length; column += kBlock) {
+      const std::int64_t columns = std::min(kBlock, tile.key_length - column);
+      // From the last query's distance to the first key, downwards.
+      const std::int64_t n = rows + columns - 1;
+      const std::int64_t first =
+          tile.query_start + row + rows - 1 - (tile.key_start + column);
+      shared.resize(n);
+      values.resize(n);
+      strip.resize(n * size);
+      Shared(first, n, shared.data());
+      for (std::int64_t head = 0; head < heads(); ++head) {
+        Head(head, shared.data(), n, values.data());
+        if (writer.causal) {
+          std::fill(values.begin() + std::clamp<std::int64_t>(first + 1, 0, n),
+                    values.end(), kMasked);
+        }
+        StoreDoubles(values.data(), n, writer.dtype, strip.data());
+        for (std::int64_t r = 0; r < rows; ++r) {
+          std::memcpy(writer.At(head, row + r, column),
+                      strip.data() + (rows - 1 - r) * size, columns * size);
+        }
+      }
+    }
+  }
+}
+
+absl::StatusOr<BiasTiles> BiasTiles::Create(const BiasArgs& args) {
+  absl::StatusOr<BiasRule> rule = std::visit(RuleMaker(), args.bias);
+  if (!rule.ok()) return Prefixed(FieldOf(args.bias), rule.status());
+  if (absl::Status valid = ValidateRange(args.range); !valid.ok()) return valid;
+  if (absl::Status valid = (*rule)->CheckRange(args.range); !valid.ok()) {
+    return valid;
+  }
+  if ((*rule)->holds_indices()) {
+    if (absl::Status valid = ValidateIndices(args); !valid.ok()) return valid;
+    return BiasTiles(*std::move(rule), Dtype::kInt32, false);
+  }
+  const Dtype dtype = args.dtype.value_or(Dtype::kFloat32);
+  if (absl::Status valid = CheckFloating("dtype", dtype); !valid.ok()) {
+    return valid;
+  }
+  return BiasTiles(*std::move(rule), dtype, args.causal);
+}
+
+BiasTiles::BiasTiles(std::unique_ptr<const Rule> rule, Dtype dtype, bool causal)
+    : rule_(std::move(rule)), dtype_(dtype), causal_(causal) {}
+BiasTiles::BiasTiles(BiasTiles&&) noexcept = default;
+BiasTiles& BiasTiles::operator=(BiasTiles&&) noexcept = default;
+BiasTiles::~BiasTiles() = default;
+
+std::int64_t BiasTiles::heads() const { return rule_->heads(); }
+Dtype BiasTiles::dtype() const { return dtype_; }
+
+void BiasTiles::Fill(const BiasRange& tile, void* out) const {
+  rule_->Fill({tile, dtype_, causal_, out});
+}
+
+}  // namespace posenc::core

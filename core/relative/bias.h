@@ -1,0 +1,126 @@
+// Additive attention biases that depend on query and key positions only, by
+// tiles. i is the query's position, j the key's. Formulas: posenc.v1
+// relative.proto, at each message; here, names alone.
+//
+// Values are computed in float64 and rounded once to the tile's dtype; bucket
+// boundaries are exact (integers, never a rounded logarithm).
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/relative/buckets.h"
+#include "core/tensor.h"
+
+namespace posenc::core {
+
+// Linear bias (arXiv:2108.12409): -slope[h] * |i - j|.
+struct Alibi {
+  std::int32_t heads = 0;
+  std::optional<double> max_bias;
+  std::vector<double> slopes;
+};
+
+// The slopes of Alibi{heads, max_bias}: geometric for powers of two, else those
+// of the next smaller power and every second one of the next larger. [heads]
+std::vector<double> AlibiSlopes(std::int32_t heads, double max_bias);
+
+// Bucketed relative positions (T5, arXiv:1910.10683).
+struct T5Bias {
+  T5Buckets buckets;
+  std::optional<ConstTensorView> weights;  // [num_buckets, heads]
+};
+
+enum class KerpleKernel { kUnspecified = 0, kLogarithmic = 1, kPower = 2 };
+
+// Kernelized relative positions (arXiv:2205.09921).
+struct Kerple {
+  KerpleKernel kernel = KerpleKernel::kUnspecified;
+  std::vector<double> r1;
+  std::vector<double> r2;
+};
+
+// FIRE (arXiv:2310.04418).
+struct Fire {
+  double c = 0;
+  double threshold = 0;
+  double epsilon = 0;
+  std::optional<ConstTensorView> w1;  // [hidden, 1]
+  std::optional<ConstTensorView> b1;  // [hidden]
+  std::optional<ConstTensorView> w2;  // [heads, hidden]
+  std::optional<ConstTensorView> b2;  // [heads]
+};
+
+// Sandwich (arXiv:2212.10356).
+struct Sandwich {
+  std::int32_t heads = 0;
+  std::int32_t dim = 0;
+};
+
+// Relative indices, for lookups on the caller's side: int32 tiles of one head.
+struct RelativeIndex {
+  std::variant<std::monostate, ClippedDistance, DebertaBuckets, GridIndex> rule;
+};
+
+// TUPE's untied position term (arXiv:2006.15595).
+struct UntiedPositions {
+  std::optional<double> scale;
+  std::optional<ConstTensorView> position_queries;  // [heads, rows, D]
+  std::optional<ConstTensorView> position_keys;     // [heads, rows, D]
+};
+
+// monostate: not given, an error.
+using Bias = std::variant<std::monostate, Alibi, T5Bias, Kerple, Fire, Sandwich,
+                          RelativeIndex, UntiedPositions>;
+
+// A rectangle of the bias matrix, in positions.
+struct BiasRange {
+  std::int64_t query_start = 0;
+  std::int64_t query_length = 0;
+  std::int64_t key_start = 0;
+  std::int64_t key_length = 0;
+};
+
+struct BiasArgs {
+  Bias bias;
+  BiasRange range;
+  std::optional<Dtype> dtype;  // absent: float32, or int32 for indices
+  bool causal = false;         // -infinity where j > i
+};
+
+// A validated bias, ready to be evaluated tile by tile; borrows the tensors of
+// its arguments. Safe for many threads.
+class BiasTiles {
+ public:
+  // Field paths: "bias.alibi.heads", "bias.t5.weights.shape", "query_length",
+  // "dtype", "causal", ...; OUT_OF_RANGE for positions past the rows of
+  // untied_positions or the cells of a grid.
+  static absl::StatusOr<BiasTiles> Create(const BiasArgs& args);
+
+  BiasTiles(BiasTiles&&) noexcept;
+  BiasTiles& operator=(BiasTiles&&) noexcept;
+  ~BiasTiles();
+
+  std::int64_t heads() const;
+  Dtype dtype() const;
+  // Writes [heads, tile.query_length, tile.key_length], row-major, of dtype().
+  // The tile lies inside the range.
+  void Fill(const BiasRange& tile, void* out) const;
+
+  class Rule;
+
+ private:
+  BiasTiles(std::unique_ptr<const Rule> rule, Dtype dtype, bool causal);
+
+  std::unique_ptr<const Rule> rule_;
+  Dtype dtype_;
+  bool causal_;
+};
+
+}  // namespace posenc::core

@@ -1,0 +1,77 @@
+// Maps a distance between two positions to an index: T5's and DeBERTa's
+// logarithmic buckets, Shaw's clipped distance, windows of an image.
+//
+// Boundaries of logarithmic buckets are decided exactly, wherever a rounded
+// logarithm would leave them in doubt.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace posenc::core {
+
+struct T5Buckets {
+  std::int32_t num_buckets = 0;   // 0: 32
+  std::int32_t max_distance = 0;  // 0: 128
+  bool bidirectional = false;
+};
+
+// clip(j - i, -left, right) + left (Shaw, arXiv:1803.02155).
+struct ClippedDistance {
+  std::int32_t left = 0;
+  std::int32_t right = 0;
+};
+
+// clip(bucket(i - j) + span, 0, 2 * span - 1), span = bucket_size, or
+// max_position where that is 0 (DeBERTa, arXiv:2006.03654).
+struct DebertaBuckets {
+  std::int32_t bucket_size = 0;
+  std::int32_t max_position = 0;
+};
+
+// Row-major over the axes' differences i_a - j_a + extents[a] - 1 (Swin,
+// arXiv:2103.14030).
+struct GridIndex {
+  std::vector<std::int32_t> extents;
+};
+
+// Field paths are those of the proto messages: "max_distance".
+absl::Status ValidateT5(const T5Buckets& buckets);
+absl::Status ValidateClipped(const ClippedDistance& clip);
+absl::Status ValidateDeberta(const DebertaBuckets& buckets);
+absl::Status ValidateGridIndex(const GridIndex& grid);
+
+// The index of |distance| <= 2^32 under validated rules.
+// T5: distance = i - j. Precomputes its boundaries.
+class T5BucketIndex {
+ public:
+  explicit T5BucketIndex(const T5Buckets& buckets);
+  std::int32_t num_buckets() const { return num_buckets_; }
+  std::int32_t operator()(std::int64_t distance) const;
+
+ private:
+  std::int32_t num_buckets_;
+  bool bidirectional_;
+  std::vector<std::int64_t> first_;  // first distance of each bucket, one side
+};
+
+// DeBERTa: distance = i - j; 0 .. 2 * span - 1.
+class DebertaIndex {
+ public:
+  explicit DebertaIndex(const DebertaBuckets& buckets);
+  std::int64_t span() const { return span_; }
+  std::int64_t operator()(std::int64_t distance) const;
+
+ private:
+  std::int64_t span_;
+  std::int64_t mid_;                // 0: no logarithmic buckets
+  std::vector<std::int64_t> last_;  // last distance of mid's bucket and on
+};
+
+// Shaw: distance = j - i; 0 .. left + right.
+std::int64_t ClippedIndex(const ClippedDistance& clip, std::int64_t distance);
+
+}  // namespace posenc::core

@@ -1,0 +1,42 @@
+// Elements of tensors in float64, and products of their rows.
+
+#pragma once
+
+#include <cstdint>
+
+#include "core/tensor.h"
+
+namespace posenc::core {
+
+// values[i] = element first + i of a floating tensor, exactly.
+void LoadDoubles(const ConstTensorView& tensor, std::int64_t first,
+                 std::int64_t n, double* values);
+
+// Rounds each value once to `dtype` (nearest even) and stores them side by
+// side. Integers must be in range.
+void StoreDoubles(const double* values, std::int64_t n, Dtype dtype, void* out);
+
+// Rows of `width` channels arranged for products: panels of 8 rows, each
+// [width, 8], so that 8 products advance side by side through memory.
+inline constexpr std::int64_t kPanelRows = 8;
+
+// Elements that n rows take; the last panel is padded.
+constexpr std::int64_t PanelsSize(std::int64_t n, std::int64_t width) {
+  return (n + kPanelRows - 1) / kPanelRows * kPanelRows * width;
+}
+// Where channel c of row j is.
+constexpr std::int64_t PanelIndex(std::int64_t j, std::int64_t c,
+                                  std::int64_t width) {
+  return (j / kPanelRows * width + c) * kPanelRows + j % kPanelRows;
+}
+
+// Arranges n rows, [n, width]; the padding is left as it is.
+void ArrangePanels(const double* rows, std::int64_t n, std::int64_t width,
+                   double* panels);
+
+// sums[j] = sum over c of row[c] * (row j of the panels)[c], in the order of c:
+// the same however rows are cut into panels.
+void DotPanels(const double* row, const double* panels, std::int64_t width,
+               std::int64_t n, double* sums);
+
+}  // namespace posenc::core

@@ -1,0 +1,135 @@
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/relative/check.h"
+#include "core/relative/elements.h"
+#include "core/relative/rule.h"
+
+namespace posenc::core {
+namespace {
+
+std::vector<double> Load(const ConstTensorView& tensor) {
+  std::int64_t n = 1;
+  for (const std::int64_t extent : tensor.shape) n *= extent;
+  std::vector<double> values(n);
+  LoadDoubles(tensor, 0, n, values.data());
+  return values;
+}
+
+class FireRule final : public BiasTiles::Rule {
+ public:
+  explicit FireRule(const Fire& fire)
+      : c_(fire.c),
+        threshold_(fire.threshold),
+        epsilon_(fire.epsilon),
+        w1_(Load(*fire.w1)),
+        b1_(Load(*fire.b1)),
+        w2_(Load(*fire.w2)),
+        b2_(Load(*fire.b2)) {}
+
+  std::int64_t heads() const override {
+    return static_cast<std::int64_t>(b2_.size());
+  }
+
+  void Fill(const TileWriter& writer) const override {
+    constexpr std::int64_t kBlock = 128;  // columns at a time
+    const BiasRange& tile = writer.tile;
+    const auto hidden = static_cast<std::int64_t>(b1_.size());
+    std::vector<double> x(kBlock), units(PanelsSize(kBlock, hidden)),
+        values(kBlock);
+    // psi over the block's distances, from the last query's to the first key.
+    std::vector<long double> psi(2 * kBlock - 1);
+    for (std::int64_t row = 0; row < tile.query_length; row += kBlock) {
+      const std::int64_t rows = std::min(kBlock, tile.query_length - row);
+      for (std::int64_t column = 0; column < tile.key_length;
+           column += kBlock) {
+        const std::int64_t n = std::min(kBlock, tile.key_length - column);
+        const std::int64_t last = tile.query_start + row + rows - 1;
+        for (std::int64_t s = 0; s < rows + n - 1; ++s) {
+          psi[s] = Psi(last - (tile.key_start + column) - s);
+        }
+        for (std::int64_t r = 0; r < rows; ++r) {
+          const long double query = tile.query_start + row + r;
+          const long double norm = Psi(std::max(query, threshold_)) + epsilon_;
+          for (std::int64_t j = 0; j < n; ++j) {
+            x[j] = static_cast<double>(psi[rows - 1 - r + j] / norm);
+          }
+          FillRow(writer, row + r, column, n, x, &units, &values);
+        }
+      }
+    }
+  }
+
+ private:
+  // In long double: its logarithm is the same on every x86, and its range
+  // holds c * threshold however small they are.
+  long double Psi(long double distance) const {
+    return std::log1p(std::fabs(c_ * distance));
+  }
+
+  void FillRow(const TileWriter& writer, std::int64_t row, std::int64_t column,
+               std::int64_t n, const std::vector<double>& x,
+               std::vector<double>* units, std::vector<double>* values) const {
+    const auto hidden = static_cast<std::int64_t>(b1_.size());
+    for (std::int64_t k = 0; k < hidden; ++k) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        const double unit = w1_[k] * x[j] + b1_[k];
+        (*units)[PanelIndex(j, k, hidden)] = unit < 0 ? 0 : unit;  // keeps NaN
+      }
+    }
+    for (std::int64_t head = 0; head < heads(); ++head) {
+      DotPanels(&w2_[head * hidden], units->data(), hidden, n, values->data());
+      for (std::int64_t j = 0; j < n; ++j) (*values)[j] += b2_[head];
+      writer.Put(head, row, column, n, values->data());
+    }
+  }
+
+  const long double c_, threshold_, epsilon_;
+  const std::vector<double> w1_, b1_, w2_, b2_;
+};
+
+absl::Status ValidateNumbers(const Fire& fire) {
+  const auto positive = [](const char* field, double value) {
+    if (value == 0) return FieldRequired(field, "not set; must be positive");
+    if (value > 0 && std::isfinite(value)) return absl::OkStatus();
+    return FieldInvalid(field, absl::StrCat(NumberText(value),
+                                            "; must be finite and positive"));
+  };
+  if (absl::Status valid = positive("c", fire.c); !valid.ok()) return valid;
+  if (absl::Status valid = positive("threshold", fire.threshold); !valid.ok()) {
+    return valid;
+  }
+  if (fire.epsilon >= 0 && std::isfinite(fire.epsilon)) return absl::OkStatus();
+  return FieldInvalid("epsilon", absl::StrCat(NumberText(fire.epsilon),
+                                              "; must be finite and >= 0"));
+}
+
+absl::Status ValidateTensors(const Fire& fire) {
+  if (absl::Status valid = CheckTensor("w1", fire.w1, {{"hidden"}, {"", 1}});
+      !valid.ok()) {
+    return valid;
+  }
+  const std::int64_t hidden = fire.w1->shape[0];
+  if (absl::Status valid = CheckTensor("b1", fire.b1, {{"hidden", hidden}});
+      !valid.ok()) {
+    return valid;
+  }
+  if (absl::Status valid =
+          CheckTensor("w2", fire.w2, {{"heads"}, {"hidden", hidden}});
+      !valid.ok()) {
+    return valid;
+  }
+  return CheckTensor("b2", fire.b2, {{"heads", fire.w2->shape[0]}});
+}
+
+}  // namespace
+
+absl::StatusOr<BiasRule> MakeRule(const Fire& fire) {
+  if (absl::Status valid = ValidateNumbers(fire); !valid.ok()) return valid;
+  if (absl::Status valid = ValidateTensors(fire); !valid.ok()) return valid;
+  return std::make_unique<FireRule>(fire);
+}
+
+}  // namespace posenc::core

@@ -1,0 +1,67 @@
+#include "core/relative/geometric_point.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+namespace posenc::core {
+namespace {
+
+constexpr std::int64_t kFarthest = std::int64_t{1} << 32;
+
+// a^n * b^m, digits in base 2^32 from the lowest.
+std::vector<std::uint32_t> PowerProduct(std::uint64_t a, std::int64_t n,
+                                        std::uint64_t b, std::int64_t m) {
+  std::vector<std::uint32_t> digits = {1};
+  for (std::int64_t i = 0; i < n + m; ++i) {
+    const std::uint64_t factor = i < n ? a : b;
+    unsigned __int128 carry = 0;
+    for (std::uint32_t& digit : digits) {
+      carry += static_cast<unsigned __int128>(digit) * factor;
+      digit = static_cast<std::uint32_t>(carry);
+      carry >>= 32;
+    }
+    for (; carry != 0; carry >>= 32) {
+      digits.push_back(static_cast<std::uint32_t>(carry));
+    }
+  }
+  return digits;
+}
+
+// The sign of a - b.
+int Compare(const std::vector<std::uint32_t>& a,
+            const std::vector<std::uint32_t>& b) {
+  if (a.size() != b.size()) return a.size() < b.size() ? -1 : 1;
+  const auto [x, y] = std::mismatch(a.rbegin(), a.rend(), b.rbegin());
+  return x == a.rend() ? 0 : (*x < *y ? -1 : 1);
+}
+
+}  // namespace
+
+GeometricPoint FindGeometricPoint(std::int64_t first, std::int64_t last,
+                                  std::int64_t step, std::int64_t steps) {
+  const long double ratio = static_cast<long double>(last) / first;
+  const long double point =
+      first * std::pow(ratio, static_cast<long double>(step) / steps);
+  if (!(point <= kFarthest)) return {kFarthest, false};
+  // The exponent, at most 3, is off by half an ulp and multiplied by
+  // ln(2^31) = 21.5; with the ratio's error and pow's that stays below 64 ulp.
+  const long double slack =
+      point * 256 * std::numeric_limits<long double>::epsilon();
+  const std::int64_t nearest = std::llround(point);
+  if (std::fabs(point - nearest) > slack) {
+    return {static_cast<std::int64_t>(point), false};
+  }
+  // nearest <=> point, to the power of steps, without divisions.
+  const std::int64_t common = std::gcd(step, steps);
+  const std::int64_t n = step / common;
+  const std::int64_t d = steps / common;
+  const int sign =
+      Compare(PowerProduct(nearest, d, first, std::max<std::int64_t>(n - d, 0)),
+              PowerProduct(last, n, first, std::max<std::int64_t>(d - n, 0)));
+  return {sign > 0 ? nearest - 1 : nearest, sign == 0};
+}
+
+}  // namespace posenc::core

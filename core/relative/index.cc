@@ -1,0 +1,127 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/error.h"
+#include "core/relative/rule.h"
+
+namespace posenc::core {
+namespace {
+
+// An index of the distance i - j.
+template <typename Index>
+class DistanceIndexRule final : public DistanceRule {
+ public:
+  explicit DistanceIndexRule(Index index) : index_(std::move(index)) {}
+
+  std::int64_t heads() const override { return 1; }
+  bool holds_indices() const override { return true; }
+
+ protected:
+  void Shared(std::int64_t first, std::int64_t n,
+              double* shared) const override {
+    for (std::int64_t s = 0; s < n; ++s) {
+      shared[s] = static_cast<double>(index_(first - s));
+    }
+  }
+  void Head(std::int64_t /*head*/, const double* shared, std::int64_t n,
+            double* values) const override {
+    std::copy_n(shared, n, values);
+  }
+
+ private:
+  const Index index_;
+};
+
+struct Clip {
+  ClippedDistance clip;
+  std::int64_t operator()(std::int64_t distance) const {
+    return ClippedIndex(clip, -distance);
+  }
+};
+
+class GridRule final : public BiasTiles::Rule {
+ public:
+  explicit GridRule(const GridIndex& grid) : grid_(grid) {
+    for (const std::int32_t extent : grid.extents) cells_ *= extent;
+  }
+
+  std::int64_t heads() const override { return 1; }
+  bool holds_indices() const override { return true; }
+  absl::Status CheckRange(const BiasRange& range) const override {
+    return CheckInside(
+        range, cells_,
+        absl::StrCat("a grid of [", absl::StrJoin(grid_.extents, ", "), "]"));
+  }
+  void Fill(const TileWriter& writer) const override {
+    constexpr std::int64_t kBlock = 256;  // columns at a time
+    const BiasRange& tile = writer.tile;
+    // Of the last cell against the first, the greatest index there is.
+    const std::int64_t middle = Weight(cells_ - 1);
+    std::int64_t keys[kBlock];
+    double values[kBlock];
+    for (std::int64_t column = 0; column < tile.key_length; column += kBlock) {
+      const std::int64_t n = std::min(kBlock, tile.key_length - column);
+      for (std::int64_t c = 0; c < n; ++c) {
+        keys[c] = Weight(tile.key_start + column + c);
+      }
+      for (std::int64_t row = 0; row < tile.query_length; ++row) {
+        const std::int64_t query = middle + Weight(tile.query_start + row);
+        for (std::int64_t c = 0; c < n; ++c) {
+          values[c] = static_cast<double>(query - keys[c]);
+        }
+        writer.Put(0, row, column, n, values);
+      }
+    }
+  }
+
+ private:
+  // A cell's part of the index, which is linear in the coordinates: the index
+  // is Weight(i) - Weight(j) + Weight(last cell).
+  std::int64_t Weight(std::int64_t cell) const {
+    std::int64_t weight = 0, stride = 1;
+    for (auto extent = grid_.extents.rbegin(); extent != grid_.extents.rend();
+         ++extent) {
+      weight += cell % *extent * stride;
+      cell /= *extent;
+      stride *= 2 * std::int64_t{*extent} - 1;
+    }
+    return weight;
+  }
+
+  const GridIndex grid_;
+  std::int64_t cells_ = 1;
+};
+
+struct IndexMaker {
+  absl::StatusOr<BiasRule> operator()(std::monostate) const {
+    return FieldRequired("", "has no rule; set clip, deberta or grid");
+  }
+  absl::StatusOr<BiasRule> operator()(const ClippedDistance& clip) const {
+    if (absl::Status valid = ValidateClipped(clip); !valid.ok()) {
+      return Prefixed("clip", valid);
+    }
+    return std::make_unique<DistanceIndexRule<Clip>>(Clip{clip});
+  }
+  absl::StatusOr<BiasRule> operator()(const DebertaBuckets& buckets) const {
+    if (absl::Status valid = ValidateDeberta(buckets); !valid.ok()) {
+      return Prefixed("deberta", valid);
+    }
+    return std::make_unique<DistanceIndexRule<DebertaIndex>>(
+        DebertaIndex(buckets));
+  }
+  absl::StatusOr<BiasRule> operator()(const GridIndex& grid) const {
+    if (absl::Status valid = ValidateGridIndex(grid); !valid.ok()) {
+      return Prefixed("grid", valid);
+    }
+    return std::make_unique<GridRule>(grid);
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<BiasRule> MakeRule(const RelativeIndex& index) {
+  return std::visit(IndexMaker(), index.rule);
+}
+
+}  // namespace posenc::core

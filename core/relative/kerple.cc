@@ -1,0 +1,86 @@
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/relative/rule.h"
+
+namespace posenc::core {
+namespace {
+
+class KerpleRule final : public DistanceRule {
+ public:
+  explicit KerpleRule(const Kerple& kerple) : kerple_(kerple) {}
+
+  std::int64_t heads() const override {
+    return static_cast<std::int64_t>(kerple_.r1.size());
+  }
+
+ protected:
+  // In long double, whose functions are the same on every x86 (those of double
+  // are chosen by instruction set).
+  void Head(std::int64_t head, const double* distance, std::int64_t n,
+            double* values) const override {
+    const long double r1 = kerple_.r1[head];
+    const long double r2 = kerple_.r2[head];
+    for (std::int64_t s = 0; s < n; ++s) {
+      const long double d = distance[s];
+      const long double kernel = kerple_.kernel == KerpleKernel::kLogarithmic
+                                     ? std::log1p(r2 * d)
+                                     : std::pow(d, r2);
+      values[s] = static_cast<double>(0 - r1 * kernel);
+    }
+  }
+
+ private:
+  const Kerple kerple_;
+};
+
+absl::Status ValidateParameters(absl::string_view field,
+                                const std::vector<double>& values,
+                                double greatest) {
+  if (values.empty()) {
+    return FieldRequired(field, "is empty; give one per head");
+  }
+  for (std::size_t h = 0; h < values.size(); ++h) {
+    if (values[h] > 0 && std::isfinite(values[h]) && values[h] <= greatest) {
+      continue;
+    }
+    return FieldInvalid(
+        absl::StrCat(field, "[", h, "]"),
+        absl::StrCat(NumberText(values[h]),
+                     std::isfinite(greatest)
+                         ? absl::StrCat("; must be positive and at most ",
+                                        NumberText(greatest))
+                         : "; must be finite and positive"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const Kerple& kerple) {
+  if (kerple.kernel == KerpleKernel::kUnspecified) {
+    return FieldRequired("kernel", "not set; must be LOGARITHMIC or POWER");
+  }
+  if (absl::Status valid = ValidateParameters("r1", kerple.r1, INFINITY);
+      !valid.ok()) {
+    return valid;
+  }
+  // Beyond 2 the power kernel is not conditionally positive definite.
+  const double greatest = kerple.kernel == KerpleKernel::kPower ? 2 : INFINITY;
+  if (absl::Status valid = ValidateParameters("r2", kerple.r2, greatest);
+      !valid.ok()) {
+    return valid;
+  }
+  if (kerple.r1.size() == kerple.r2.size()) return absl::OkStatus();
+  return FieldInvalid(
+      "r2", absl::StrCat("has ", kerple.r2.size(), ", but r1 has ",
+                         kerple.r1.size(), "; give one of each per head"));
+}
+
+}  // namespace
+
+absl::StatusOr<BiasRule> MakeRule(const Kerple& kerple) {
+  if (absl::Status valid = Validate(kerple); !valid.ok()) return valid;
+  return std::make_unique<KerpleRule>(kerple);
+}
+
+}  // namespace posenc::core

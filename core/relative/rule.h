@@ -1,0 +1,68 @@
+// How biases are evaluated: one Rule per formula, made from validated
+// arguments.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/relative/bias.h"
+
+namespace posenc::core {
+
+// Where the values of one tile go.
+struct TileWriter {
+  BiasRange tile;
+  Dtype dtype;
+  bool causal;
+  void* out;
+
+  void* At(std::int64_t head, std::int64_t row, std::int64_t column) const;
+  // n values from (head, row, column) on; masks them in place first.
+  void Put(std::int64_t head, std::int64_t row, std::int64_t column,
+           std::int64_t n, double* values) const;
+};
+
+class BiasTiles::Rule {
+ public:
+  virtual ~Rule() = default;
+  virtual std::int64_t heads() const = 0;
+  virtual bool holds_indices() const { return false; }
+  // OUT_OF_RANGE for positions that the rule does not have.
+  virtual absl::Status CheckRange(const BiasRange& range) const;
+  virtual void Fill(const TileWriter& writer) const = 0;
+};
+
+using BiasRule = std::unique_ptr<const BiasTiles::Rule>;
+
+// A bias of the distance i - j alone: computed once per distance and head, and
+// copied into rows that are shifted by one each.
+class DistanceRule : public BiasTiles::Rule {
+ public:
+  void Fill(const TileWriter& writer) const final;
+
+ protected:
+  // What heads share, for distances first, first - 1, ...; |distance| unless
+  // overridden.
+  virtual void Shared(std::int64_t first, std::int64_t n, double* shared) const;
+  // The bias of one head from that.
+  virtual void Head(std::int64_t head, const double* shared, std::int64_t n,
+                    double* values) const = 0;
+};
+
+// Field paths are relative to each message.
+absl::StatusOr<BiasRule> MakeRule(const Alibi& alibi);
+absl::StatusOr<BiasRule> MakeRule(const T5Bias& t5);
+absl::StatusOr<BiasRule> MakeRule(const Kerple& kerple);
+absl::StatusOr<BiasRule> MakeRule(const Fire& fire);
+absl::StatusOr<BiasRule> MakeRule(const Sandwich& sandwich);
+absl::StatusOr<BiasRule> MakeRule(const RelativeIndex& index);
+absl::StatusOr<BiasRule> MakeRule(const UntiedPositions& untied);
+
+// CheckRange where positions 0 .. count - 1 exist; `what` has them.
+absl::Status CheckInside(const BiasRange& range, std::int64_t count,
+                         absl::string_view what);
+
+}  // namespace posenc::core

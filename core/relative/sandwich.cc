@@ -1,0 +1,86 @@
+#include <cmath>
+#include <numbers>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/relative/rule.h"
+#include "core/rope/turns.h"
+#include "core/simd/dispatch.h"
+
+namespace posenc::core {
+namespace {
+
+constexpr std::int32_t kMaxDim = 65536;  // bounds the work per distance
+
+class SandwichRule final : public DistanceRule {
+ public:
+  explicit SandwichRule(const Sandwich& sandwich) : heads_(sandwich.heads) {
+    for (std::int32_t n = 1; n <= sandwich.dim / 2; ++n) {
+      const long double frequency =
+          std::pow(10000.0L, -2.0L * n / sandwich.dim);
+      const auto rounded = static_cast<double>(frequency);
+      const Turns turns = SplitTurns(rounded);
+      hi_.push_back(turns.hi);
+      mid_.push_back(turns.mid);
+      // What float64 cut off the frequency, which distances near 2^32 show.
+      lo_.push_back(turns.lo +
+                    static_cast<double>((frequency - rounded) * 2 /
+                                        std::numbers::pi_v<long double>));
+    }
+  }
+
+  std::int64_t heads() const override { return heads_; }
+
+ protected:
+  void Shared(std::int64_t first, std::int64_t n,
+              double* shared) const override {
+    std::vector<double> cosines(hi_.size()), sines(hi_.size());
+    const double amplitude = 1;
+    for (std::int64_t s = 0; s < n; ++s) {
+      const auto distance = static_cast<double>(first - s);
+      simd::TrigRow row = {};
+      row.position = &distance;
+      row.turns_hi = hi_.data();
+      row.turns_mid = mid_.data();
+      row.turns_lo = lo_.data();
+      row.axes = 1;
+      row.n = hi_.size();
+      row.amplitude = &amplitude;
+      simd::ActiveKernels().trig_row_f64(row, cosines.data(), sines.data());
+      double sum = 0;
+      for (const double cosine : cosines) sum += cosine - 1;
+      shared[s] = sum;
+    }
+  }
+  void Head(std::int64_t head, const double* shared, std::int64_t n,
+            double* values) const override {
+    const double compression = 8.0 * static_cast<double>(head + 1) / heads_;
+    for (std::int64_t s = 0; s < n; ++s) values[s] = shared[s] / compression;
+  }
+
+ private:
+  const std::int32_t heads_;
+  std::vector<double> hi_, mid_, lo_;
+};
+
+}  // namespace
+
+absl::StatusOr<BiasRule> MakeRule(const Sandwich& sandwich) {
+  if (sandwich.heads == 0) {
+    return FieldRequired("heads", "not set; must be at least 1");
+  }
+  if (sandwich.heads < 0) {
+    return FieldInvalid("heads",
+                        absl::StrCat(sandwich.heads, "; must be at least 1"));
+  }
+  if (sandwich.dim == 0) {
+    return FieldRequired("dim", "not set; the paper has 128");
+  }
+  if (sandwich.dim < 2 || sandwich.dim % 2 != 0 || sandwich.dim > kMaxDim) {
+    return FieldInvalid(
+        "dim", absl::StrCat(sandwich.dim, "; must be even, 2 .. ", kMaxDim));
+  }
+  return std::make_unique<SandwichRule>(sandwich);
+}
+
+}  // namespace posenc::core

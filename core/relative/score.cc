@@ -1,0 +1,393 @@
+#include "core/relative/score.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/relative/check.h"
+#include "core/relative/elements.h"
+
+namespace posenc::core {
+namespace {
+
+// Scores are computed in tiles of this size.
+constexpr std::int64_t kTileRows = 32;
+constexpr std::int64_t kTileKeys = 128;
+
+constexpr double kMasked = -std::numeric_limits<double>::infinity();
+
+// Products of q_i, or of k_j, with the row of a table that belongs to the
+// distance i - j.
+struct PositionTerm {
+  const ConstTensorView* table = nullptr;
+  bool per_head = false;  // [H, rows, D], else [rows, D]
+  std::function<std::int64_t(std::int64_t)> row;  // monotone in the distance
+};
+
+struct ScoreTerms {
+  const ConstTensorView* content_bias = nullptr;   // u
+  const ConstTensorView* position_bias = nullptr;  // v
+  PositionTerm of_query;
+  PositionTerm of_key;
+  bool masked = false;
+};
+
+std::int32_t Left(const ShawScore& shaw) {
+  return shaw.left.value_or(
+      static_cast<std::int32_t>((shaw.key_table->shape[0] - 1) / 2));
+}
+
+ScoreTerms Terms(const ShawScore& shaw) {
+  ScoreTerms terms;
+  const std::int32_t left = Left(shaw);
+  const ClippedDistance clip = {
+      left, static_cast<std::int32_t>(shaw.key_table->shape[0] - 1 - left)};
+  terms.of_query = {&*shaw.key_table, false, [clip](std::int64_t distance) {
+                      return ClippedIndex(clip, -distance);
+                    }};
+  return terms;
+}
+
+ScoreTerms Terms(const TransformerXlScore& xl) {
+  ScoreTerms terms;
+  terms.content_bias = &*xl.u;
+  terms.position_bias = &*xl.v;
+  const std::int64_t last = xl.r->shape[1] - 1;
+  const std::int64_t greatest =
+      xl.clamp_distance > 0 ? std::min(xl.clamp_distance, last) : last;
+  // Negative distances are masked; they read any row.
+  terms.of_query = {&*xl.r, true, [last, greatest](std::int64_t distance) {
+                      return last -
+                             std::clamp<std::int64_t>(distance, 0, greatest);
+                    }};
+  terms.masked = true;
+  return terms;
+}
+
+ScoreTerms Terms(const DebertaScore& deberta) {
+  ScoreTerms terms;
+  const DebertaIndex index(deberta.buckets);
+  if (deberta.position_keys.has_value()) {
+    terms.of_query = {&*deberta.position_keys, true, index};
+  }
+  if (deberta.position_queries.has_value()) {
+    const std::int64_t sign = deberta.paper_position_to_content ? -1 : 1;
+    terms.of_key = {&*deberta.position_queries, true,
+                    [index, sign](std::int64_t distance) {
+                      return index(sign * distance);
+                    }};
+  }
+  return terms;
+}
+
+ScoreTerms Terms(std::monostate) { return {}; }
+
+// One tile: rows i .. i + rows - 1 of a head against keys j .. j + keys - 1.
+// Positions are relative to `distance`, that of the first query to the first
+// key.
+struct Tile {
+  std::int64_t head = 0;
+  std::int64_t rows = 0;
+  std::int64_t keys = 0;
+  std::int64_t distance = 0;
+};
+
+class TileScorer {
+ public:
+  TileScorer(const ScoreTerms& terms, std::int64_t width)
+      : terms_(terms),
+        width_(width),
+        content_(kTileRows * width),
+        position_(kTileRows * width),
+        keys_(kTileKeys * width),
+        panels_(PanelsSize(kTileKeys, width)),
+        scores_(kTileRows * kTileKeys),
+        index_(kTileRows + kTileKeys - 1) {}
+
+  // Queries from row `first` of q on.
+  void LoadQueries(const ConstTensorView& q, std::int64_t first,
+                   const Tile& tile) {
+    LoadDoubles(q, first * width_, tile.rows * width_, content_.data());
+    std::copy_n(content_.begin(), tile.rows * width_, position_.begin());
+    AddBias(terms_.content_bias, tile, &content_);
+    AddBias(terms_.position_bias, tile, &position_);
+  }
+
+  // Scores against the keys from row `first` of k on: rows of tile.keys.
+  const std::vector<double>& Score(const ConstTensorView& k, std::int64_t first,
+                                   const Tile& tile) {
+    LoadDoubles(k, first * width_, tile.keys * width_, keys_.data());
+    ArrangePanels(keys_.data(), tile.keys, width_, panels_.data());
+    for (std::int64_t r = 0; r < tile.rows; ++r) {
+      DotPanels(&content_[r * width_], panels_.data(), width_, tile.keys,
+                &scores_[r * tile.keys]);
+    }
+    if (terms_.of_query.table != nullptr) AddQueryTerm(tile);
+    if (terms_.of_key.table != nullptr) AddKeyTerm(tile);
+    if (terms_.masked) Mask(tile);
+    return scores_;
+  }
+
+ private:
+  void AddBias(const ConstTensorView* bias, const Tile& tile,
+               std::vector<double>* queries) const {
+    if (bias == nullptr) return;
+    std::vector<double> row(width_);
+    LoadDoubles(*bias, tile.head * width_, width_, row.data());
+    for (std::int64_t i = 0; i < tile.rows * width_; ++i) {
+      (*queries)[i] += row[i % width_];
+    }
+  }
+
+  // Loads the rows of the term's table that the tile needs; returns how many.
+  // index_[s] is the loaded row for distance `nearest` + s, nearest being that
+  // of the first query to the last key.
+  std::int64_t LoadTable(const PositionTerm& term, const Tile& tile) {
+    const std::int64_t nearest = tile.distance - (tile.keys - 1);
+    const std::int64_t n = tile.rows + tile.keys - 1;
+    for (std::int64_t s = 0; s < n; ++s) index_[s] = term.row(nearest + s);
+    const auto [low, high] = std::minmax(index_[0], index_[n - 1]);
+    const std::int64_t first = low;
+    const std::int64_t rows = high - low + 1;
+    for (std::int64_t s = 0; s < n; ++s) index_[s] -= first;
+    const std::int64_t head_rows = term.per_head ? term.table->shape[1] : 0;
+    table_rows_.resize(rows * width_);
+    LoadDoubles(*term.table, (tile.head * head_rows + first) * width_,
+                rows * width_, table_rows_.data());
+    table_.resize(PanelsSize(rows, width_));
+    ArrangePanels(table_rows_.data(), rows, width_, table_.data());
+    products_.resize(rows);
+    return rows;
+  }
+
+  void AddQueryTerm(const Tile& tile) {
+    const std::int64_t n = LoadTable(terms_.of_query, tile);
+    for (std::int64_t r = 0; r < tile.rows; ++r) {
+      DotPanels(&position_[r * width_], table_.data(), width_, n,
+                products_.data());
+      for (std::int64_t j = 0; j < tile.keys; ++j) {
+        scores_[r * tile.keys + j] += products_[index_[Slot(tile, r, j)]];
+      }
+    }
+  }
+
+  void AddKeyTerm(const Tile& tile) {
+    const std::int64_t n = LoadTable(terms_.of_key, tile);
+    for (std::int64_t j = 0; j < tile.keys; ++j) {
+      DotPanels(&keys_[j * width_], table_.data(), width_, n, products_.data());
+      for (std::int64_t r = 0; r < tile.rows; ++r) {
+        scores_[r * tile.keys + j] += products_[index_[Slot(tile, r, j)]];
+      }
+    }
+  }
+
+  static std::int64_t Slot(const Tile& tile, std::int64_t r, std::int64_t j) {
+    return r - j + tile.keys - 1;
+  }
+
+  void Mask(const Tile& tile) {
+    for (std::int64_t r = 0; r < tile.rows; ++r) {
+      const std::int64_t visible =
+          std::clamp<std::int64_t>(tile.distance + r + 1, 0, tile.keys);
+      std::fill(&scores_[r * tile.keys] + visible,
+                &scores_[r * tile.keys] + tile.keys, kMasked);
+    }
+  }
+
+  const ScoreTerms& terms_;
+  const std::int64_t width_;
+  std::vector<double> content_, position_;  // [rows, D]
+  std::vector<double> keys_, panels_;       // [keys, D], and arranged
+  std::vector<double> table_rows_, table_, products_;
+  std::vector<double> scores_;
+  std::vector<std::int64_t> index_;
+};
+
+absl::Status CheckContent(const ConstTensorView& q, const ConstTensorView& k) {
+  if (absl::Status valid = CheckFloating("q.dtype", q.dtype); !valid.ok()) {
+    return valid;
+  }
+  if (absl::Status valid = CheckFloating("k.dtype", k.dtype); !valid.ok()) {
+    return valid;
+  }
+  const auto mismatch = [](const char* field, const Shape& actual,
+                           const std::string& expected) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch, field,
+        absl::StrCat("is ", ShapeToString(actual), "; must be ", expected),
+        {{"expected", expected}, {"actual", ShapeToString(actual)}});
+  };
+  if (q.shape.size() != 4 || q.shape[3] < 1) {
+    return mismatch("q.shape", q.shape, "[B, H, Sq, D]");
+  }
+  if (k.shape.size() != 4 || k.shape[0] != q.shape[0] ||
+      k.shape[1] != q.shape[1] || k.shape[3] != q.shape[3]) {
+    return mismatch("k.shape", k.shape,
+                    absl::StrCat("[B = ", q.shape[0], ", H = ", q.shape[1],
+                                 ", Sk, D = ", q.shape[3], "], as q"));
+  }
+  return absl::OkStatus();
+}
+
+// What terms are checked against.
+struct Content {
+  std::int64_t heads = 0;
+  std::int64_t width = 0;
+  std::int64_t farthest = 0;  // the greatest distance i - j
+  bool empty = false;         // no pair of query and key
+};
+
+absl::Status Check(std::monostate, const Content& /*content*/) {
+  return FieldRequired("", "not set; say which scores to compute");
+}
+
+absl::Status Check(const ShawScore& shaw, const Content& content) {
+  if (absl::Status valid = CheckTensor("key_table", shaw.key_table,
+                                       {{"rows"}, {"D", content.width}});
+      !valid.ok()) {
+    return valid;
+  }
+  const std::int64_t rows = shaw.key_table->shape[0];
+  if (!shaw.left.has_value()) {
+    if (rows % 2 != 0) return absl::OkStatus();
+    return FieldRequired(
+        "left", absl::StrCat("not set, and key_table has ", rows,
+                             " rows, an even number; say how many distances "
+                             "reach to the left"));
+  }
+  if (*shaw.left >= 0 && *shaw.left < rows) return absl::OkStatus();
+  return FieldInvalid("left",
+                      absl::StrCat(*shaw.left, ", and key_table has ", rows,
+                                   " rows; must be 0 .. ", rows - 1));
+}
+
+absl::Status Check(const TransformerXlScore& xl, const Content& content) {
+  if (xl.clamp_distance < 0) {
+    return FieldInvalid(
+        "clamp_distance",
+        absl::StrCat(xl.clamp_distance, "; must be >= 0, where 0 is none"));
+  }
+  const NamedExtent heads = {"H", content.heads};
+  const NamedExtent width = {"D", content.width};
+  if (absl::Status valid = CheckTensor("u", xl.u, {heads, width});
+      !valid.ok()) {
+    return valid;
+  }
+  if (absl::Status valid = CheckTensor("v", xl.v, {heads, width});
+      !valid.ok()) {
+    return valid;
+  }
+  if (absl::Status valid = CheckTensor("r", xl.r, {heads, {"R"}, width});
+      !valid.ok()) {
+    return valid;
+  }
+  const std::int64_t needed =
+      xl.clamp_distance > 0 ? std::min(xl.clamp_distance, content.farthest)
+                            : content.farthest;
+  if (content.empty || needed < xl.r->shape[1]) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange, "r",
+      absl::StrCat("has ", xl.r->shape[1], " rows, for distances up to ",
+                   xl.r->shape[1] - 1,
+                   ", but the last query and first key are ", content.farthest,
+                   " apart",
+                   xl.clamp_distance > 0
+                       ? absl::StrCat(", clamped to ", xl.clamp_distance)
+                       : "",
+                   "; send ", needed + 1, " rows, or set clamp_distance"));
+}
+
+absl::Status Check(const DebertaScore& deberta, const Content& content) {
+  if (absl::Status valid = ValidateDeberta(deberta.buckets); !valid.ok()) {
+    return Prefixed("buckets", valid);
+  }
+  const std::int64_t span = deberta.buckets.bucket_size == 0
+                                ? deberta.buckets.max_position
+                                : deberta.buckets.bucket_size;
+  const std::vector<NamedExtent> extents = {
+      {"H", content.heads}, {"2 * span", 2 * span}, {"D", content.width}};
+  for (const auto& [field, table] :
+       {std::pair("position_keys", &deberta.position_keys),
+        std::pair("position_queries", &deberta.position_queries)}) {
+    if (!table->has_value()) continue;
+    if (absl::Status valid = CheckTensor(field, *table, extents); !valid.ok()) {
+      return valid;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ScoreExtents> ValidateScore(const ScoreArgs& args,
+                                           const ConstTensorView& q,
+                                           const ConstTensorView& k) {
+  constexpr const char* kFields[] = {"score", "score.shaw",
+                                     "score.transformer_xl", "score.deberta"};
+  if (absl::Status valid = CheckContent(q, k); !valid.ok()) return valid;
+  const std::int64_t queries = q.shape[2];
+  const std::int64_t keys = k.shape[2];
+  if (absl::Status valid =
+          CheckPositions("query_start", args.query_start, queries);
+      !valid.ok()) {
+    return valid;
+  }
+  if (absl::Status valid = CheckPositions("key_start", args.key_start, keys);
+      !valid.ok()) {
+    return valid;
+  }
+  ScoreExtents extents;
+  extents.dtype = args.dtype.value_or(
+      q.dtype == Dtype::kFloat64 ? Dtype::kFloat64 : Dtype::kFloat32);
+  if (absl::Status valid = CheckFloating("dtype", extents.dtype); !valid.ok()) {
+    return valid;
+  }
+  extents.shape = {q.shape[0], q.shape[1], queries, keys};
+  const absl::StatusOr<std::int64_t> count = ElementCount(extents.shape);
+  if (!count.ok()) return Prefixed("score", count.status());
+  const Content content = {q.shape[1], q.shape[3],
+                           args.query_start + queries - 1 - args.key_start,
+                           *count == 0};
+  const absl::Status valid = std::visit(
+      [&content](const auto& score) { return Check(score, content); },
+      args.score);
+  if (!valid.ok()) return Prefixed(kFields[args.score.index()], valid);
+  return extents;
+}
+
+void FillScores(const ScoreArgs& args, const ConstTensorView& q,
+                const ConstTensorView& k, std::int64_t first_row,
+                std::int64_t rows, Dtype dtype, void* out) {
+  const std::int64_t heads = q.shape[1];
+  const std::int64_t queries = q.shape[2];
+  const std::int64_t keys = k.shape[2];
+  const ScoreTerms terms =
+      std::visit([](const auto& score) { return Terms(score); }, args.score);
+  TileScorer scorer(terms, q.shape[3]);
+  char* bytes = static_cast<char*>(out);
+  for (std::int64_t done = 0; done < rows;) {
+    const std::int64_t group = (first_row + done) / queries;  // b * H + h
+    const std::int64_t query = (first_row + done) % queries;
+    Tile tile;
+    tile.head = group % heads;
+    tile.rows = std::min({kTileRows, rows - done, queries - query});
+    scorer.LoadQueries(q, first_row + done, tile);
+    for (std::int64_t key = 0; key < keys; key += kTileKeys) {
+      tile.keys = std::min(kTileKeys, keys - key);
+      tile.distance = args.query_start + query - (args.key_start + key);
+      const std::vector<double>& scores =
+          scorer.Score(k, group * keys + key, tile);
+      for (std::int64_t r = 0; r < tile.rows; ++r) {
+        StoreDoubles(&scores[r * tile.keys], tile.keys, dtype,
+                     bytes + ((done + r) * keys + key) * DtypeSize(dtype));
+      }
+    }
+    done += tile.rows;
+  }
+}
+
+}  // namespace posenc::core

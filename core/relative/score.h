@@ -1,0 +1,73 @@
+// Attention scores of encodings that need the content as well as the positions.
+// q [B, H, Sq, D], k [B, H, Sk, D] -> [B, H, Sq, Sk], unscaled.
+//
+//   Shaw (arXiv:1803.02155, eq. 4)
+//     q_i . (k_j + a[clip(j - i, -left, right) + left])
+//   Transformer-XL (arXiv:1901.02860, 3.3); -infinity where j > i
+//     (q_i + u) . k_j + (q_i + v) . r_(i - j)
+//   DeBERTa (arXiv:2006.03654), x = clip(bucket(i - j) + span, 0, 2 span - 1)
+//     q_i . k_j + q_i . position_keys[x] + k_j . position_queries[x]
+//
+// Accumulated in float64, rounded once to the scores' dtype: within
+// (D + 4) * 2^-53 * sum |terms| of exact before that rounding.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/relative/buckets.h"
+#include "core/tensor.h"
+
+namespace posenc::core {
+
+struct ShawScore {
+  std::optional<std::int32_t> left;          // absent: (rows - 1) / 2
+  std::optional<ConstTensorView> key_table;  // [rows, D]
+};
+
+struct TransformerXlScore {
+  std::int64_t clamp_distance = 0;   // 0: none
+  std::optional<ConstTensorView> u;  // [H, D]
+  std::optional<ConstTensorView> v;  // [H, D]
+  std::optional<ConstTensorView> r;  // [H, R, D], distances R - 1 ... 0
+};
+
+struct DebertaScore {
+  DebertaBuckets buckets;
+  bool paper_position_to_content = false;
+  std::optional<ConstTensorView> position_keys;     // [H, 2 * span, D]
+  std::optional<ConstTensorView> position_queries;  // [H, 2 * span, D]
+};
+
+struct ScoreArgs {
+  // monostate: not given, an error.
+  std::variant<std::monostate, ShawScore, TransformerXlScore, DebertaScore>
+      score;
+  std::int64_t query_start = 0;
+  std::int64_t key_start = 0;
+  std::optional<Dtype> dtype;  // absent: float32, or float64 where q is
+};
+
+struct ScoreExtents {
+  Dtype dtype = Dtype::kFloat32;
+  Shape shape;  // [B, H, Sq, Sk]
+};
+
+// Validates everything, and says what the scores will be. Field paths:
+// "score.shaw.key_table.shape", "q.shape", "k.dtype", "dtype", ...
+absl::StatusOr<ScoreExtents> ValidateScore(const ScoreArgs& args,
+                                           const ConstTensorView& q,
+                                           const ConstTensorView& k);
+
+// Rows [first_row, first_row + rows) of the B * H * Sq rows of the scores, for
+// validated arguments; `out` points to row first_row. Fastest by 32 rows or
+// more; the values are the same however rows are cut.
+void FillScores(const ScoreArgs& args, const ConstTensorView& q,
+                const ConstTensorView& k, std::int64_t first_row,
+                std::int64_t rows, Dtype dtype, void* out);
+
+}  // namespace posenc::core
