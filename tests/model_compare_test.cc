@@ -86,6 +86,40 @@ TEST(CompareTest, ExplainsInWords) {
   EXPECT_THAT(difference.explanations, Contains(HasSubstr("amplitude")));
 }
 
+TEST(CompareTest, SaysWhereTheAnglesPart) {
+  RopeSpec halved = Plain();
+  halved.scaling = LinearScaling{2};
+  EXPECT_THAT(CompareRopes(Resolved(Plain()), Resolved(halved)).explanations,
+              Contains("frequencies differ by up to 50 %, most at pair 0; an "
+                       "angle by more than 0.01 rad from position 1 on"));
+}
+
+TEST(CompareTest, GivesTheEndsOfYarnsRamp) {
+  RopeSpec whole = {
+      .rotary_dim = 64, .rope_theta = 150000, .pairing = Pairing::kHalfSplit};
+  whole.scaling =
+      YarnScaling{.factor = 32, .original_max_position_embeddings = 4096};
+  RopeSpec exact = whole;
+  std::get<YarnScaling>(exact.scaling).truncate = false;
+  EXPECT_THAT(CompareRopes(Resolved(whole), Resolved(exact)).explanations,
+              Contains(testing::AllOf(HasSubstr("turns: pairs 8 to 18 against"),
+                                      HasSubstr("pairs 8.09278 to 17.398"))));
+}
+
+TEST(CompareTest, TellsFactorsOnQueriesAndScores) {
+  const ResolvedRope a = Resolved(Plain());
+  ResolvedRope b = a;
+  b.query_scale = QueryScale{0.1, 8192, 1};
+  b.softmax_scale_multiplier = 1.5;
+  const RopeDifference difference = CompareRopes(a, b);
+  EXPECT_FALSE(difference.equal);
+  EXPECT_THAT(difference.explanations,
+              Contains(HasSubstr("none against 1 + 0.1 ln(1 + floor((p + 1) / "
+                                 "8192))")));
+  EXPECT_THAT(difference.explanations,
+              Contains("softmax scale multiplier: 1 against 1.5"));
+}
+
 TEST(CompareTest, OtherWidthsAreNotCompared) {
   RopeSpec narrow = Plain();
   narrow.rotary_dim = 32;
@@ -120,6 +154,36 @@ TEST(ContentHashTest, IsTheSameHoweverSpelled) {
   for (const RopeSpec& spec : {linear, given, output, trailing}) {
     EXPECT_EQ(ContentHash(Resolved(spec)), hash);
   }
+}
+
+// Digests by Python's hashlib over struct.pack of the documented form.
+TEST(ContentHashTest, IsTheDocumentedDigest) {
+  // pack("<9qd4q2dq", 1,0,4,1,1,1,0,0,1, 1.0, 0,0,1,2, 1.0,0.01, 0)
+  RopeSpec spec = {.rotary_dim = 4, .pairing = Pairing::kHalfSplit};
+  EXPECT_EQ(ContentHash(*ResolveSpec(spec, 4, {}, MissingLength::kError)),
+            "4bfd25506e82444c5c6a5c1893d631506f45e1abbd58b4bd2b6d3ef19b54a037");
+  // pack("<9qd4q2d3q", 1,0,4,1,1,1,0,0,1, 1.0, 0,0,1,2, 1.0,0.25, 2,0,1)
+  spec.scaling = ExplicitFrequencies{.values = {1, 0.25}};
+  spec.axes =
+      RotaryAxes{.assignment = AxisAssignment::kSectioned, .sections = {1, 1}};
+  EXPECT_EQ(ContentHash(*ResolveSpec(spec, 4, {}, MissingLength::kError)),
+            "ecc12d964f4677fe84962d88cd35941b23a4718b1efb452c12daf8c2e537153a");
+  // pack("<9qdq3d3q2dq", 1,0,4,2,2,1,0,1,2, 1.5, 1,512.0,0.4,3.0, 0,1,2,
+  //      1.0,0.25, 0)
+  spec = {.rotary_dim = 4,
+          .slice = RotarySlice::kTrailing,
+          .pairing = Pairing::kInterleaved,
+          .output_pairing = Pairing::kHalfSplit,
+          .amplitude = 1.5,
+          .reverse = true,
+          .angle_precision = AnglePrecision::kFloat32,
+          .xpos = XPos{.center = 3},
+          .scaling = ExplicitFrequencies{.values = {1, 0.25}}};
+  EXPECT_EQ(ContentHash(*ResolveSpec(spec, 8, {}, MissingLength::kError)),
+            "d44e1fe5be8e7853aef5ea45be4d580e5595ea22ab82c8c97b289b42b59b72ad");
+  // pack("<2q", 1, 1)
+  EXPECT_EQ(ContentHash(Resolved({.nope = true})),
+            "814dd7b9784d57c15b9c2972e9b4fd6cf7e164f8162a934bdb2452a413dab1f7");
 }
 
 TEST(ContentHashTest, DiffersWhereTheRotationDoes) {

@@ -121,13 +121,6 @@ TEST(ModelConfigTest, NamesUnknownRopeType) {
       "rope_scaling.type", "known are default, linear");
 }
 
-TEST(ModelConfigTest, ProfilesOtherThanTransformersAreUnimplemented) {
-  const absl::Status status =
-      ReadModelConfig(Llama(""), Profile::kVllm, {}, {}).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(GetErrorDetails(status)->field, "profile");
-}
-
 TEST(ModelConfigTest, ScalingBeatsParametersWhole) {
   const auto rope = ReadText(Llama(R"("rope_theta": 5,
       "rope_scaling": {"type": "linear", "factor": 2},

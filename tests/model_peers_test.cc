@@ -7,12 +7,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <map>
+#include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -20,46 +18,17 @@
 #include "core/rope/apply.h"
 #include "core/rope/table.h"
 #include "nlohmann/json.hpp"
+#include "tests/peers_data.h"
 
 namespace posenc::core {
 namespace {
 
 using nlohmann::json;
-
-// Cases of other kinds than `rope`: not readings of a language model's config.
-const std::set<std::string>& NotRead() {
-  static const auto& names = *new std::set<std::string>{
-      // Vision towers: axes of their own that no language config describes.
-      "gemma-4-vision", "pixtral-vision", "qwen2-vl-vision", "sam2-memory",
-      "step3-vision", "llama-4-vision",
-      // Not a rotation.
-      "vjepa2-one-axis",
-      // The peer's own 16-bit roundings.
-      "bf16-cohere", "bf16-ernie"};
-  return names;
-}
-
-json Load(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return json::parse(file);
-}
-
-std::vector<std::string> Cases() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(
-           std::string(POSENC_TEST_DATA) + "/peers/rope")) {
-    const std::string name = entry.path().stem().string();
-    if (NotRead().count(name) == 0) names.push_back(name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-std::vector<float> Floats(const json& list) {
-  std::vector<float> values;
-  for (const json& value : list) values.push_back(value.get<float>());
-  return values;
-}
+using test::Floats;
+using test::LoadPeer;
+using test::PairingOf;
+using test::PeerCases;
+using test::PositionsOf;
 
 // Distance in float32 units in the last place; both finite and >= 0.
 std::int64_t UlpsApart(float a, float b) {
@@ -67,15 +36,9 @@ std::int64_t UlpsApart(float a, float b) {
                   std::bit_cast<std::int32_t>(b));
 }
 
-Pairing PairingOf(const std::string& name) {
-  return name == "half" ? Pairing::kHalfSplit : Pairing::kInterleaved;
-}
-
 class PeerTest : public testing::TestWithParam<std::string> {
  protected:
-  PeerTest()
-      : peer_(Load(std::string(POSENC_TEST_DATA) + "/peers/rope/" + GetParam() +
-                   ".json")) {
+  PeerTest() : peer_(LoadPeer("rope", GetParam())) {
     for (const char* key :
          {"layer_type", "nope_layers", "config_v5", "q_scale", "rotation_sign",
           "pair_axis", "apply", "softmax_scale_multiplier"}) {
@@ -85,16 +48,6 @@ class PeerTest : public testing::TestWithParam<std::string> {
 
   std::size_t pairs() const { return peer_["rotary_dim"].get<int>() / 2; }
   double amplitude() const { return peer_["attention_scaling"].get<double>(); }
-
-  // A tensor of the case: integers times `unit`, or floats.
-  static std::vector<float> Data(const json& tensor) {
-    const double unit = tensor.value("unit", 1.0);
-    std::vector<float> values;
-    for (const json& value : tensor["data"]) {
-      values.push_back(static_cast<float>(value.get<double>() * unit));
-    }
-    return values;
-  }
 
   // The frequencies that the model means.
   std::vector<float> Expected() const {
@@ -226,19 +179,6 @@ class PeerTest : public testing::TestWithParam<std::string> {
     return spec;
   }
 
-  // [axes, tokens]; one row where there is one axis.
-  static std::vector<double> PositionsOf(const json& positions) {
-    std::vector<double> values;
-    for (const json& entry : positions) {
-      if (!entry.is_array()) {
-        values.push_back(entry.get<double>());
-        continue;
-      }
-      for (const json& value : entry) values.push_back(value.get<double>());
-    }
-    return values;
-  }
-
   // Recorded with the two channels of a pair on different axes: no rotation.
   bool IsRotation() const { return GetParam() != "hunyuan-vl-xdrope"; }
 
@@ -312,7 +252,8 @@ TEST_P(PeerTest, RotationAgrees) {
       positions.data()}};
   const Shape q_shape = apply["q"]["shape"].get<Shape>();
   const Shape k_shape = apply["k"]["shape"].get<Shape>();
-  const std::vector<float> q = Data(apply["q"]), k = Data(apply["k"]);
+  const std::vector<float> q = test::TensorData(apply["q"]),
+                           k = test::TensorData(apply["k"]);
   std::vector<float> q_out(q.size()), k_out(k.size());
   const ConstTensorView q_view = {Dtype::kFloat32, q_shape, q.data()};
   const ConstTensorView k_view = {Dtype::kFloat32, k_shape, k.data()};
@@ -321,8 +262,8 @@ TEST_P(PeerTest, RotationAgrees) {
   const absl::Status applied =
       ApplyRope(args, &q_view, &q_out_view, &k_view, &k_out_view);
   ASSERT_TRUE(applied.ok()) << applied;
-  const std::vector<float> peer_q = Data(apply["q_out"]);
-  const std::vector<float> peer_k = Data(apply["k_out"]);
+  const std::vector<float> peer_q = test::TensorData(apply["q_out"]);
+  const std::vector<float> peer_k = test::TensorData(apply["k_out"]);
   ASSERT_EQ(peer_q.size(), q_out.size());
   ASSERT_EQ(peer_k.size(), k_out.size());
   for (std::size_t i = 0; i < q_out.size(); ++i) {
@@ -333,23 +274,77 @@ TEST_P(PeerTest, RotationAgrees) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recorded, PeerTest, testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Recorded, PeerTest,
+                         testing::ValuesIn(PeerCases("rope", "rope")),
                          [](const testing::TestParamInfo<std::string>& info) {
-                           std::string name = info.param;
-                           std::replace_if(
-                               name.begin(), name.end(),
-                               [](char c) { return !std::isalnum(c); }, '_');
-                           return name;
+                           return test::TestName(info.param);
                          });
 
-TEST(PeerDataTest, EveryCaseIsReadOrListed) {
-  for (const std::string& name : Cases()) {
-    const json peer =
-        Load(std::string(POSENC_TEST_DATA) + "/peers/rope/" + name + ".json");
-    EXPECT_EQ(peer["kind"], "rope") << name;
-    EXPECT_EQ(peer["profile"], "hf") << name;
+TEST(PeerDataTest, HasCasesOfTransformersOnly) {
+  EXPECT_GE(PeerCases("rope", "rope").size(), 60u);
+  for (const std::string& name : PeerCases("rope", "rope")) {
+    EXPECT_EQ(LoadPeer("rope", name)["profile"], "hf") << name;
   }
-  EXPECT_GE(Cases().size(), 60u);
+}
+
+// What is right where the peer is not (peer_defect).
+
+ResolvedRope ReadPeer(const std::string& name, std::int64_t length) {
+  RopeSource source;
+  source.source = ConfigJson{LoadPeer("rope", name)["config"].dump()};
+  source.sequence_length = length;
+  const auto rope = ResolveSource(source, 0, MissingLength::kError);
+  EXPECT_TRUE(rope.ok()) << rope.status();
+  return rope.ok() ? *rope : ResolvedRope();
+}
+
+TEST(PeerDefectTest, EveryDefectHasATestHere) {
+  std::vector<std::string> defects;
+  for (const std::string& name : PeerCases("rope", "rope")) {
+    if (LoadPeer("rope", name).contains("peer_defect")) {
+      defects.push_back(name);
+    }
+  }
+  EXPECT_THAT(defects,
+              testing::ElementsAre("dbrx", "hunyuan-vl-xdrope", "phimoe-long"));
+}
+
+TEST(PeerDefectTest, DbrxTurnsByTheThetaOfItsAttentionConfig) {
+  const ResolvedRope rope = ReadPeer("dbrx", 4096);
+  EXPECT_EQ(rope.spec.rope_theta, 500000);
+  // The same model in the newer spelling, which the peer reads.
+  const std::vector<float> right =
+      Floats(LoadPeer("rope", "dbrx-v5")["inv_freq"]);
+  ASSERT_EQ(rope.inv_freq.size(), right.size());
+  for (std::size_t i = 0; i < right.size(); ++i) {
+    EXPECT_LE(UlpsApart(static_cast<float>(rope.inv_freq[i]), right[i]), 5);
+  }
+}
+
+TEST(PeerDefectTest, HunyuanVlTurnsBothChannelsOfAPairByOneAxis) {
+  const ResolvedRope rope = ReadPeer("hunyuan-vl-xdrope", 4096);
+  ASSERT_EQ(rope.axis_of_pair.size(), 64u);
+  for (int pair = 0; pair < 64; ++pair) {
+    EXPECT_EQ(rope.axis_of_pair[pair], pair / 16) << "pair " << pair;
+  }
+}
+
+TEST(PeerDefectTest, PhimoeTurnsByLongFactorsPastItsOriginalLength) {
+  const json factors =
+      LoadPeer("rope", "phimoe-long")["config"]["rope_scaling"];
+  for (const auto& [length, key] :
+       {std::pair(4096, "short_factor"), std::pair(4097, "long_factor")}) {
+    const ResolvedRope rope = ReadPeer("phimoe-long", length);
+    ASSERT_EQ(rope.inv_freq.size(), 64u);
+    for (int i = 0; i < 64; ++i) {
+      const long double expected =
+          std::pow(10000.0L, -i / 64.0L) / factors[key][i].get<double>();
+      // Rounded once from long double.
+      EXPECT_NEAR(rope.inv_freq[i], static_cast<double>(expected),
+                  0x1p-52 * static_cast<double>(expected))
+          << key << " " << i;
+    }
+  }
 }
 
 }  // namespace

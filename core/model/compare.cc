@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/error.h"
+#include "core/rope/scaling.h"
 
 namespace posenc::core {
 namespace {
@@ -15,8 +16,18 @@ namespace {
 constexpr double kDivergence = 0.01;       // radians; posenc.v1.RopeDifference
 constexpr double kPositionLimit = 0x1p31;  // positions end there
 
+std::string RampText(const YarnScaling& yarn, double theta,
+                     std::int32_t pairs) {
+  const RampBounds ramp = YarnRampBounds(yarn, theta, pairs);
+  return absl::StrFormat("pairs %.6g to %.6g%s", ramp.low, ramp.high,
+                         yarn.truncate.value_or(true) ? "" : ", not truncated");
+}
+
 std::string ScalingText(const RopeSpec& spec) {
   struct Describe {
+    double theta;
+    std::int32_t pairs;
+
     std::string operator()(std::monostate) const { return "no scaling"; }
     std::string operator()(const LinearScaling& s) const {
       return absl::StrCat("linear by ", NumberText(s.factor));
@@ -32,8 +43,8 @@ std::string ScalingText(const RopeSpec& spec) {
       return absl::StrCat("yarn by ", NumberText(s.factor), " from ",
                           s.original_max_position_embeddings, ", ramp between ",
                           NumberText(s.beta_fast.value_or(32)), " and ",
-                          NumberText(s.beta_slow.value_or(1)), " turns",
-                          s.truncate.value_or(true) ? "" : ", not truncated");
+                          NumberText(s.beta_slow.value_or(1)),
+                          " turns: ", RampText(s, theta, pairs));
     }
     std::string operator()(const LongRopeScaling& s) const {
       return absl::StrCat("longrope from ", s.original_max_position_embeddings);
@@ -52,7 +63,8 @@ std::string ScalingText(const RopeSpec& spec) {
       return "explicit frequencies";
     }
   };
-  return std::visit(Describe{}, spec.scaling);
+  return std::visit(Describe{spec.rope_theta.value_or(0), spec.rotary_dim / 2},
+                    spec.scaling);
 }
 
 std::string PairingText(const RopeSpec& spec) {
@@ -77,6 +89,13 @@ std::string SliceText(const ResolvedRope& rope) {
 std::vector<std::int32_t> AxisOfPair(const ResolvedRope& rope) {
   if (!rope.axis_of_pair.empty()) return rope.axis_of_pair;
   return std::vector<std::int32_t>(rope.pairs(), 0);
+}
+
+std::string QueryScaleText(const std::optional<QueryScale>& scale) {
+  if (!scale) return "none";
+  return absl::StrCat("1 + ", NumberText(scale->beta), " ln(1 + floor((p + ",
+                      scale->offset, ") / ", NumberText(scale->floor_scale),
+                      "))");
 }
 
 bool SameXPos(const std::optional<XPos>& a, const std::optional<XPos>& b) {
@@ -125,14 +144,6 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
     difference.equal = false;
     difference.explanations.push_back(std::move(text));
   };
-  if (a.spec.nope || b.spec.nope) {
-    if (a.spec.nope != b.spec.nope) {
-      explain(absl::StrCat("the ", a.spec.nope ? "first" : "second",
-                           " has no positional encoding"));
-    }
-    return difference;
-  }
-  difference.amplitude_ratio = b.amplitude / a.amplitude;
   const auto differ = [&explain](absl::string_view what,
                                  const std::string& of_a,
                                  const std::string& of_b) {
@@ -140,6 +151,16 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
       explain(absl::StrCat(what, ": ", of_a, " against ", of_b));
     }
   };
+  if (a.spec.nope || b.spec.nope) {
+    if (a.spec.nope != b.spec.nope) {
+      explain(absl::StrCat("the ", a.spec.nope ? "first" : "second",
+                           " has no positional encoding"));
+    }
+    differ("position-dependent factor of queries",
+           QueryScaleText(a.query_scale), QueryScaleText(b.query_scale));
+    return difference;
+  }
+  difference.amplitude_ratio = b.amplitude / a.amplitude;
   differ("rotated channels", absl::StrCat(a.spec.rotary_dim),
          absl::StrCat(b.spec.rotary_dim));
   differ("rotated slice", SliceText(a), SliceText(b));
@@ -160,6 +181,8 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
         "softmax scale multiplier: ", NumberText(a.softmax_scale_multiplier),
         " against ", NumberText(b.softmax_scale_multiplier)));
   }
+  differ("position-dependent factor of queries", QueryScaleText(a.query_scale),
+         QueryScaleText(b.query_scale));
   if (a.spec.angle_precision != b.spec.angle_precision) {
     explain("angle precision: one is exact, one rounds angles to float32");
   }
@@ -176,14 +199,21 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
   CompareFrequencies(a, b, &difference);
   if (a.inv_freq != b.inv_freq) {
     difference.equal = false;
-    differ("base (rope_theta)", NumberText(a.spec.rope_theta.value_or(0)),
-           NumberText(b.spec.rope_theta.value_or(0)));
+    // Explicit frequencies have none.
+    if (a.spec.rope_theta && b.spec.rope_theta) {
+      differ("base (rope_theta)", NumberText(*a.spec.rope_theta),
+             NumberText(*b.spec.rope_theta));
+    }
     differ("scaling", ScalingText(a.spec), ScalingText(b.spec));
     difference.explanations.push_back(absl::StrCat(
         "frequencies differ by up to ",
         absl::StrFormat("%.4g",
                         100 * difference.max_relative_frequency_difference),
-        " %, most at pair ", difference.worst_pair));
+        " %, most at pair ", difference.worst_pair,
+        difference.first_diverging_position < 0
+            ? "; no angle below position 2^31 by more than 0.01 rad"
+            : absl::StrCat("; an angle by more than 0.01 rad from position ",
+                           difference.first_diverging_position, " on")));
   }
   return difference;
 }

@@ -8,46 +8,20 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "core/error.h"
 #include "core/model/families.h"
 #include "core/model/json_object.h"
+#include "core/model/native_config.h"
+#include "core/model/profile.h"
 #include "core/model/rope_config.h"
+#include "core/model/scaling_config.h"
 
 namespace posenc::core {
 namespace {
 
 using nlohmann::json;
-
-// A config.json is some KiB deep 5 levels. The parser's values free themselves
-// recursively, so depth is bounded before they exist.
-constexpr std::size_t kMaxConfigBytes = 1 << 20;
-constexpr int kMaxConfigDepth = 64;
-
-absl::Status CheckSize(absl::string_view text) {
-  if (text.size() > kMaxConfigBytes) {
-    return ConfigError("", absl::StrCat(text.size(), " bytes; at most ",
-                                        kMaxConfigBytes, " are read"));
-  }
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMaxConfigDepth) {
-        return ConfigError("", absl::StrCat("nested deeper than ",
-                                            kMaxConfigDepth, " levels"));
-      }
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return absl::OkStatus();
-}
 
 // The language model's part of a multimodal configuration.
 JsonObject LanguagePart(JsonObject config, std::string* model_type) {
@@ -68,12 +42,18 @@ JsonObject LanguagePart(JsonObject config, std::string* model_type) {
 class ConfigReader {
  public:
   ConfigReader(const JsonObject& config, const std::string& model_type,
-               absl::Status* status)
+               Profile profile, absl::Status* status)
       : config_(config),
-        model_type_(model_type),
+        model_type_(ModelKey(model_type)),
+        rules_(RulesOf(profile)),
         family_(FindFamily(model_type, &known_family_)),
-        dict_(config.Has("rope_scaling") ? config.Object("rope_scaling")
-                                         : config.Object("rope_parameters")),
+        class_dict_(json::parse(family_.rope_parameters, nullptr, false)),
+        from_class_(!config.Has("rope_scaling") &&
+                    !config.Has("rope_parameters") && class_dict_.is_object() &&
+                    (profile == Profile::kHf || profile == Profile::kVllm)),
+        dict_(from_class_ ? JsonObject(&class_dict_, "rope_parameters", status)
+              : config.Has("rope_scaling") ? config.Object("rope_scaling")
+                                           : config.Object("rope_parameters")),
         nested_(IsNested()),
         status_(status) {}
 
@@ -85,18 +65,22 @@ class ConfigReader {
     if (!nope.ok()) return nope.status();
     auto type = ChooseType(layer_type, layer_index);
     if (!type.ok()) return type.status();
-    rope.head_dim = HeadDim(*type);
+    rope.head_dim = HeadDim(config_, family_, *type);
     ReadQueryTemperature(*nope, &rope);
+    WarnOfModel(&rope);
     if (*nope || (nested_ && dict_.HasNull(*type))) {
       rope.spec = RopeSpec{.nope = true};
     } else {
       if (!known_family_) AssumeFamily(&rope);
-      RopeDict from = {.config = config_,
-                       .dict = nested_ ? dict_.Object(*type) : dict_,
-                       .family = family_,
-                       .kind = FindKind(*type),
-                       .nested = nested_,
-                       .head_dim = rope.head_dim};
+      RopeDict from = DictOf(*type);
+      from.head_dim = rope.head_dim;
+      if (from_class_) {
+        rope.assumptions.push_back({"rope_parameters",
+                                    std::string(family_.rope_parameters),
+                                    DefaultOf(rules_)});
+      }
+      from.layer_theta = LayerTheta(layer_index);
+      WarnOfBothSpellings(&rope);
       ReadRopeDict(from, &rope);
       // Keys of the other kind of layers are known too.
       for (const LayerKind& kind : family_.kinds) config_.Has(kind.theta_key);
@@ -120,6 +104,54 @@ class ConfigReader {
       if (dict_.Find(key)->is_object()) return true;
     }
     return false;
+  }
+
+  // "Llama-4_text" as families.cc spells it: "llama_4".
+  static std::string ModelKey(const std::string& model_type) {
+    const std::string key =
+        absl::StrReplaceAll(model_type, {{"-", "_"}, {" ", "_"}});
+    return std::string(absl::StripSuffix(key, "_text"));
+  }
+
+  RopeDict DictOf(const std::string& type) const {
+    return {.config = config_,
+            .dict = nested_ ? dict_.Object(type) : dict_,
+            .family = family_,
+            .rules = rules_,
+            .model_type = model_type_,
+            .kind = FindKind(type),
+            .nested = nested_,
+            .from_class = from_class_};
+  }
+
+  // A reference implementation runs its own models; what it would do with
+  // another's configuration is its rules applied to it.
+  void WarnOfModel(ModelRope* rope) const {
+    if (absl::StartsWith(model_type_, rules_.model_prefix)) return;
+    rope->warnings.push_back(absl::StrCat(
+        "model_type ", model_type_.empty() ? "(absent)" : model_type_,
+        " is not a model of ", rules_.project,
+        "; its rules are applied to it all the same"));
+  }
+
+  // rope_scaling beats rope_parameters whole.
+  void WarnOfBothSpellings(ModelRope* rope) const {
+    if (!config_.Has("rope_scaling") || !config_.Has("rope_parameters")) return;
+    const auto bare = [this](absl::string_view key) {
+      json dict = *config_.Find(key);
+      if (!dict.is_object()) return dict;
+      if (dict.contains("type") && !dict.contains("rope_type")) {
+        dict["rope_type"] = dict["type"];
+      }
+      dict.erase("type");
+      dict.erase("rope_theta");
+      return dict;
+    };
+    const bool same = bare("rope_scaling") == bare("rope_parameters");
+    rope->warnings.push_back(absl::StrCat(
+        config_.Path("rope_parameters"),
+        " is not read: rope_scaling, which is given too, replaces it",
+        same ? "" : "; they differ"));
   }
 
   void AssumeFamily(ModelRope* rope) const {
@@ -166,18 +198,21 @@ class ConfigReader {
 
   bool Differ(const std::vector<std::string>& types) const {
     if (types.size() < 2) return false;
-    if (config_.Has("global_head_dim")) return true;
+    if (config_.Has("global_head_dim") || family_.global_head_dim > 0) {
+      return true;
+    }
     for (const std::string& type : types) {
       if (nested_) {
         if (*dict_.Find(type) != *dict_.Find(types[0])) return true;
       } else if (FindKind(type)->scaled != FindKind(types[0])->scaled &&
-                 RopeType(dict_, family_) != "default") {
+                 RopeType(DictOf(type)) != "default") {
         return true;
       } else {
         ModelRope ignored;
-        const RopeDict a = {config_, dict_, family_, FindKind(type)};
-        const RopeDict b = {config_, dict_, family_, FindKind(types[0])};
-        if (ReadTheta(a, &ignored) != ReadTheta(b, &ignored)) return true;
+        if (ReadTheta(DictOf(type), &ignored) !=
+            ReadTheta(DictOf(types[0]), &ignored)) {
+          return true;
+        }
       }
     }
     return false;
@@ -316,20 +351,55 @@ class ConfigReader {
         *config_.Find("position_embedding_type") == "nope") {
       return true;
     }
+    if (family_.nope == NopeRule::kEveryLayer) return true;
+    if (!family_.rope_switch.empty() && config_.Has(family_.rope_switch) &&
+        config_.Find(family_.rope_switch)->dump() !=
+            family_.rope_switch_value) {
+      return true;
+    }
+    const std::vector<double> thetas = config_.Numbers("layer_rope_theta");
+    if (!thetas.empty()) {
+      if (std::count(thetas.begin(), thetas.end(), thetas[0]) ==
+          static_cast<std::ptrdiff_t>(thetas.size())) {
+        return thetas[0] == 0;
+      }
+      if (!layer_index) {
+        return FieldRequired("layer_index",
+                             "the model's layers differ by their base "
+                             "(layer_rope_theta); choose one by its index");
+      }
+      const absl::Status valid = CheckIndex(*layer_index);
+      if (!valid.ok()) return valid;
+      return LayerTheta(layer_index) == 0.0;
+    }
     if (family_.nope == NopeRule::kNone) return false;
     if (layer_index) {
       const absl::Status valid = CheckIndex(*layer_index);
       if (!valid.ok()) return valid;
     }
-    if (family_.nope == NopeRule::kFullAttention) {
+    if (family_.nope == NopeRule::kFullAttention ||
+        family_.nope == NopeRule::kSlidingOnly) {
       // transformers' classes have a window of 4096 unless told null.
-      if (config_.HasNull("sliding_window")) return false;
+      if (family_.nope == NopeRule::kFullAttention &&
+          config_.HasNull("sliding_window")) {
+        return false;
+      }
       if (layer_type) return *layer_type == "full_attention";
       if (layer_index) return TypeOfLayer(*layer_index) == "full_attention";
       return FieldRequired(
           "layer_type",
           "the model's layers differ: full_attention has no rope, "
           "sliding_attention has; choose one, or a layer_index");
+    }
+    if (family_.nope == NopeRule::kFromLast) {
+      const auto layers = config_.Integer("num_hidden_layers");
+      if (!layers || !layer_index) {
+        return FieldRequired("layer_index",
+                             "the last layer of the model and every fourth "
+                             "before it have no rope; choose one by its index "
+                             "(the configuration must have num_hidden_layers)");
+      }
+      return (*layers - 1 - *layer_index) % family_.full_every == 0;
     }
     const std::vector<double> has_rope = config_.Numbers("no_rope_layers");
     if (!has_rope.empty() &&
@@ -373,40 +443,21 @@ class ConfigReader {
                    config_.Number("floor_scale").value_or(8192), 1};
   }
 
-  std::int64_t HeadDim(const std::string& type) const {
-    if (family_.width == RotaryWidth::kMla) {
-      const std::int64_t rope = config_.Integer("qk_rope_head_dim").value_or(0);
-      return rope + config_.Integer("qk_nope_head_dim").value_or(0);
-    }
-    std::vector<absl::string_view> keys = {family_.head_dim_key, "head_dim",
-                                           "attention_head_dim"};
-    if (type == "full_attention") keys.insert(keys.begin(), "global_head_dim");
-    if (const auto head_dim = config_.FirstInteger(keys)) return *head_dim;
-    if (family_.head_dim > 0) return family_.head_dim;
-    const auto hidden =
-        config_.FirstInteger({"hidden_size", "n_embd", "d_model", "dim"});
-    const auto heads = config_.FirstInteger(
-        {"num_attention_heads", "n_head", "n_heads", "num_heads",
-         "decoder_num_attention_heads", "encoder_num_attention_heads"});
-    if (!hidden || !heads) {
-      config_.Fail(hidden ? "num_attention_heads" : "hidden_size",
-                   "is missing, and head_dim is too; the width of a head is "
-                   "hidden_size / num_attention_heads");
-      return 0;
-    }
-    if (*heads < 1 || *hidden < 1) {
-      config_.Fail(*heads < 1 ? "num_attention_heads" : "hidden_size",
-                   absl::StrCat("is ", *heads < 1 ? *heads : *hidden,
-                                "; it must be at least 1"));
-      return 0;
-    }
-    return *hidden / *heads;
+  std::optional<double> LayerTheta(
+      const std::optional<std::int32_t>& layer_index) const {
+    const std::vector<double> thetas = config_.Numbers("layer_rope_theta");
+    if (thetas.empty()) return std::nullopt;
+    const std::size_t index = layer_index.value_or(0);
+    return index < thetas.size() ? thetas[index] : thetas[0];
   }
 
   const JsonObject config_;
   const std::string model_type_;
+  const ProfileRules& rules_;
   bool known_family_;
   const Family& family_;
+  const json class_dict_;
+  const bool from_class_;
   const JsonObject dict_;
   const bool nested_;
   absl::Status* const status_;
@@ -418,13 +469,7 @@ absl::StatusOr<ModelRope> ReadModelConfig(
     absl::string_view config_json, Profile profile,
     const std::optional<std::string>& layer_type,
     const std::optional<std::int32_t>& layer_index) {
-  if (profile != Profile::kHf) {
-    return MakeError(absl::StatusCode::kUnimplemented,
-                     ErrorReason::kFieldInvalid, "profile",
-                     "this server reads configurations as transformers does "
-                     "only; leave it unset or send PROFILE_HF");
-  }
-  absl::Status status = CheckSize(config_json);
+  absl::Status status = CheckJsonSize(config_json);
   if (!status.ok()) return status;
   const json root = json::parse(config_json, nullptr, false);
   if (!root.is_object()) {
@@ -435,11 +480,20 @@ absl::StatusOr<ModelRope> ReadModelConfig(
                                           "; it must be an object"));
   }
   std::string model_type;
-  const JsonObject config =
-      LanguagePart(JsonObject(&root, "", &status), &model_type);
-  ConfigReader reader(config, model_type, &status);
-  if (!status.ok()) return status;
-  absl::StatusOr<ModelRope> rope = reader.Read(layer_type, layer_index);
+  JsonObject config = LanguagePart(JsonObject(&root, "", &status), &model_type);
+  json respelled;
+  if (IsGptOssConfig(config)) {
+    respelled = GptOssAsTransformers(config);
+    config = LanguagePart(JsonObject(&respelled, "", &status), &model_type);
+  }
+  absl::StatusOr<ModelRope> rope;
+  if (IsMistralParams(config)) {
+    rope = ReadMistralParams(config, profile, layer_type, layer_index);
+  } else {
+    ConfigReader reader(config, model_type, profile, &status);
+    if (!status.ok()) return status;
+    rope = reader.Read(layer_type, layer_index);
+  }
   // A value of the wrong type explains what failed after it.
   if (!status.ok()) return status;
   return rope;

@@ -9,26 +9,6 @@
 
 #include "absl/strings/escaping.h"
 
-// Canonical form, hashed byte by byte: each integer as 8 bytes little-endian,
-// each double as its IEEE bits likewise with -0 as +0, each list behind its
-// length. In this order:
-//   1               version of this form
-//   nope            1 and nothing more where the layer does not rotate
-//   rotary_dim
-//   slice           1 leading, 2 trailing. A slice as wide as the head is
-//                   leading and trailing at once: where head_dim is known it
-//                   counts as leading. head_dim itself is not part.
-//   pairing, output pairing (the pairing where it is the same)
-//   halves_per_axis
-//   reverse
-//   angle precision
-//   amplitude
-//   xPos            0, or 1, scale_base, gamma, center
-//   heads, axes of frequencies, list of frequencies
-//   list of the axis of each pair; empty where all are of axis 0
-// Scaling, base, softmax multiplier and query scale are not: the first two are
-// in the frequencies, the others no part of the rotation.
-
 namespace posenc::core {
 namespace {
 

@@ -29,7 +29,10 @@ struct LayerKind {
 enum class NopeRule {
   kNone,
   kFullAttention,  // full attention, where there is a sliding window too
+  kSlidingOnly,    // full attention, whether or not there is a window
   kLayerList,      // no_rope_layers: 0 marks a layer without rope
+  kFromLast,       // the last layer, and every n-th before it
+  kEveryLayer,     // the class rotates nothing
 };
 
 struct Family {
@@ -43,8 +46,10 @@ struct Family {
   absl::string_view theta_key = "rope_theta";  // empty: theta is fixed
   double theta = 10000;
   absl::string_view head_dim_key = "head_dim";
-  std::int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
+  std::int64_t head_dim = 0;         // 0: hidden_size / num_attention_heads
+  std::int64_t global_head_dim = 0;  // of full attention, where it differs
   AxisAssignment axes = AxisAssignment::kSectioned;
+  std::int32_t sections[3] = {};  // as published; 0: one axis if none is given
   LayerKind kinds[2] = {};
   NopeRule nope = NopeRule::kNone;
   // Every n-th layer is of full attention; 0: the config must say.
@@ -53,6 +58,11 @@ struct Family {
   bool yarn_is_longrope = false;
   bool softmax_mscale = false;  // g(factor, mscale_all_dim)^2 on the scores
   bool reverse = false;
+  // JSON that the class takes for an absent rope_parameters; empty: none.
+  absl::string_view rope_parameters = {};
+  // The only value of `rope_switch` with which there is rope, if it is given.
+  absl::string_view rope_switch = {};
+  absl::string_view rope_switch_value = {};
 };
 
 // `known` is false, and the family Llama's without its peculiarities, for a

@@ -6,6 +6,14 @@
 #include "core/error.h"
 
 namespace posenc::core {
+namespace {
+
+// A config.json is some KiB deep 5 levels. The parser's values free themselves
+// recursively, so depth is bounded before they exist.
+constexpr std::size_t kMaxConfigBytes = 1 << 20;
+constexpr int kMaxConfigDepth = 64;
+
+}  // namespace
 
 absl::Status ConfigError(absl::string_view key, absl::string_view fact) {
   ErrorMetadata metadata;
@@ -14,6 +22,32 @@ absl::Status ConfigError(absl::string_view key, absl::string_view fact) {
       absl::StatusCode::kInvalidArgument, ErrorReason::kModelConfigInvalid,
       "config_json",
       key.empty() ? std::string(fact) : absl::StrCat(key, " ", fact), metadata);
+}
+
+absl::Status CheckJsonSize(absl::string_view text) {
+  if (text.size() > kMaxConfigBytes) {
+    return ConfigError("", absl::StrCat(text.size(), " bytes; at most ",
+                                        kMaxConfigBytes, " are read"));
+  }
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > kMaxConfigDepth) {
+        return ConfigError("", absl::StrCat("nested deeper than ",
+                                            kMaxConfigDepth, " levels"));
+      }
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return absl::OkStatus();
 }
 
 JsonObject::JsonObject(const nlohmann::json* json, std::string path,

@@ -19,6 +19,9 @@ namespace posenc::core {
 // INVALID_ARGUMENT, kModelConfigInvalid, of field "config_json".
 absl::Status ConfigError(absl::string_view key, absl::string_view fact);
 
+// Error of a text too long, or nested too deep, to be parsed.
+absl::Status CheckJsonSize(absl::string_view text);
+
 // Cheap to copy; the JSON and the status must outlive it. An absent or null key
 // reads as nullopt, and so does one of the wrong type, which sets the status.
 class JsonObject {

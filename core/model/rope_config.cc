@@ -1,126 +1,17 @@
 #include "core/model/rope_config.h"
 
 #include <cmath>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/error.h"
+#include "core/model/scaling_config.h"
 
 namespace posenc::core {
 namespace {
-
-constexpr char kAbsent[] = "absent; transformers' default";
-
-void Assume(std::string field, std::string value, std::string reason,
-            ModelRope* rope) {
-  rope->assumptions.push_back(
-      {std::move(field), std::move(value), std::move(reason)});
-}
-
-std::int64_t MaxPositions(const RopeDict& from, absl::string_view why) {
-  const auto length = from.config.FirstInteger(
-      {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length"});
-  if (!length) {
-    from.config.Fail("max_position_embeddings",
-                     absl::StrCat("is missing; ", why));
-  }
-  return length.value_or(0);
-}
-
-// transformers moves a config-level original_max_position_embeddings into a
-// flat dict, over what stands there; a nested one is read first.
-std::int64_t OriginalLength(const RopeDict& from, const std::string& type,
-                            ModelRope* rope) {
-  constexpr absl::string_view kKey = "original_max_position_embeddings";
-  const auto inner = from.dict.Integer(kKey);
-  const auto outer = from.config.Integer(kKey);
-  if (from.nested && inner) return *inner;
-  if (outer) return *outer;
-  if (inner) return *inner;
-  const std::int64_t length = MaxPositions(
-      from, absl::StrCat("rope type ", type, " needs the original length"));
-  Assume(from.dict.Path(kKey), absl::StrCat(length),
-         "absent; max_position_embeddings, as transformers has it", rope);
-  return length;
-}
-
-// transformers writes `value or default`: 0 counts as absent.
-double BetaOr(const RopeDict& from, absl::string_view key, double otherwise,
-              ModelRope* rope) {
-  const double beta = from.dict.Number(key).value_or(0);
-  if (beta != 0) return beta;
-  Assume(from.dict.Path(key), NumberText(otherwise),
-         from.dict.Has(key) ? "0; transformers takes it for absent" : kAbsent,
-         rope);
-  return otherwise;
-}
-
-YarnScaling ReadYarn(const RopeDict& from, ModelRope* rope) {
-  const JsonObject& dict = from.dict;
-  YarnScaling yarn;
-  yarn.original_max_position_embeddings = OriginalLength(from, "yarn", rope);
-  if (dict.HasNull("factor")) {
-    const std::int64_t length =
-        MaxPositions(from, "a null factor is derived from it");
-    yarn.factor = static_cast<double>(length) /
-                  static_cast<double>(yarn.original_max_position_embeddings);
-    Assume(dict.Path("factor"), NumberText(yarn.factor),
-           "null; max_position_embeddings / original", rope);
-  } else {
-    yarn.factor = dict.RequiredNumber("factor", "rope type yarn needs it");
-  }
-  yarn.beta_fast = BetaOr(from, "beta_fast", 32, rope);
-  yarn.beta_slow = BetaOr(from, "beta_slow", 1, rope);
-  yarn.attention_factor = dict.Number("attention_factor");
-  yarn.mscale = dict.Number("mscale");
-  yarn.mscale_all_dim = dict.Number("mscale_all_dim");
-  yarn.truncate = dict.Flag("truncate");
-  if (!yarn.truncate) {
-    yarn.truncate = true;
-    Assume(dict.Path("truncate"), "true", kAbsent, rope);
-  }
-  return yarn;
-}
-
-LongRopeScaling ReadLongRope(const RopeDict& from, ModelRope* rope) {
-  const JsonObject& dict = from.dict;
-  LongRopeScaling longrope;
-  for (const auto& [key, values] :
-       {std::pair("short_factor", &longrope.short_factor),
-        std::pair("long_factor", &longrope.long_factor)}) {
-    *values = dict.Numbers(key);
-    if (!dict.Has(key)) {
-      dict.Fail(key, "is missing; rope type longrope needs it");
-    }
-  }
-  longrope.original_max_position_embeddings =
-      OriginalLength(from, "longrope", rope);
-  longrope.factor = dict.Number("factor");
-  longrope.attention_factor = dict.Number("attention_factor");
-  longrope.short_mscale = dict.Number("short_mscale");
-  longrope.long_mscale = dict.Number("long_mscale");
-  if (!longrope.factor && !longrope.attention_factor &&
-      !(longrope.short_mscale && longrope.long_mscale)) {
-    longrope.factor =
-        static_cast<double>(
-            MaxPositions(from, "the factor of longrope is derived from it")) /
-        static_cast<double>(longrope.original_max_position_embeddings);
-    Assume(dict.Path("factor"), NumberText(*longrope.factor),
-           "absent; max_position_embeddings / original", rope);
-  }
-  return longrope;
-}
-
-Llama3Scaling ReadLlama3(const RopeDict& from, ModelRope* rope) {
-  constexpr char kWhy[] = "rope type llama3 needs it";
-  Llama3Scaling llama3;
-  llama3.factor = from.dict.RequiredNumber("factor", kWhy);
-  llama3.low_freq_factor = from.dict.RequiredNumber("low_freq_factor", kWhy);
-  llama3.high_freq_factor = from.dict.RequiredNumber("high_freq_factor", kWhy);
-  llama3.original_max_position_embeddings =
-      OriginalLength(from, "llama3", rope);
-  return llama3;
-}
 
 // partial_rotary_factor, from the innermost place that has it.
 std::optional<double> PartialFactor(const RopeDict& from) {
@@ -146,8 +37,8 @@ std::int64_t PartialWidth(const RopeDict& from, ModelRope* rope) {
   if (!factor) {
     factor = from.family.partial;
     if (*factor != 1) {
-      Assume(std::string(from.family.partial_key), NumberText(*factor), kAbsent,
-             rope);
+      Assume(std::string(from.family.partial_key), NumberText(*factor),
+             DefaultOf(from.rules), rope);
     }
   }
   return static_cast<std::int64_t>(static_cast<double>(from.head_dim) *
@@ -167,16 +58,31 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
   }
   if (type == "proportional") return from.head_dim;
   if (from.family.width == RotaryWidth::kRotaryDim) {
-    const auto width = from.config.Integer("rotary_dim");
-    return width ? *width : PartialWidth(from, rope);
+    const auto width =
+        from.config.FirstInteger({"rotary_dim", "qk_rope_head_dim"});
+    if (!width) return PartialWidth(from, rope);
+    if (const auto factor = PartialFactor(from)) {
+      const auto partial = static_cast<std::int64_t>(
+          static_cast<double>(from.head_dim) * *factor);
+      if (partial != *width) {
+        rope->warnings.push_back(absl::StrCat(
+            "rotary_dim is ", *width, ", and partial_rotary_factor ",
+            NumberText(*factor), " of head_dim ", from.head_dim, " is ",
+            partial, "; rotary_dim is used"));
+      }
+    }
+    return *width;
   }
-  if (from.family.width == RotaryWidth::kHead && type == "default") {
+  // vLLM takes the share wherever it is given.
+  if (from.family.width == RotaryWidth::kHead && type == "default" &&
+      from.rules.profile != Profile::kVllm) {
     const double factor = PartialFactor(from).value_or(1);
     if (factor != 1) {
       rope->warnings.push_back(absl::StrCat(
           "partial_rotary_factor ", NumberText(factor),
-          " is ignored: transformers rotates the whole head of this model "
-          "type where rope is not scaled"));
+          " is ignored: ", from.rules.project,
+          " rotates the whole head of this model type where rope is not "
+          "scaled"));
     }
     return from.head_dim;
   }
@@ -214,70 +120,147 @@ std::optional<RotaryAxes> ReadAxes(const RopeDict& from) {
   return std::nullopt;
 }
 
-void ReadScaling(const RopeDict& from, const std::string& type,
-                 ModelRope* rope) {
-  const JsonObject& dict = from.dict;
+// The sections that the class takes for absent ones, where they fit.
+std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, ModelRope* rope) {
+  const auto& [a, b, c] = from.family.sections;
+  if (a == 0 || a + b + c != rope->spec.rotary_dim / 2) return std::nullopt;
+  Assume(from.dict.Path("mrope_section"), absl::StrCat(a, ", ", b, ", ", c),
+         DefaultOf(from.rules), rope);
+  if (from.family.axes == AxisAssignment::kAlternatingTail) {
+    return RotaryAxes{.assignment = from.family.axes, .sections = {c, a, b}};
+  }
+  return RotaryAxes{.assignment = from.family.axes, .sections = {a, b, c}};
+}
+
+// Families whose query and key rows llama.cpp's converter reorders.
+constexpr char kPermuted[] =
+    "llama mistral mixtral ministral ministral3 granite granitemoe "
+    "granitemoeshared smollm3 arcee internlm2 olmo chameleon";
+
+// mlx-lm's classes for these call the plain rotation, whatever the dict says.
+constexpr char kMlxUnscaled[] =
+    "cohere cohere2 dbrx gemma gemma2 gemma3n glm glm4 glm4_moe gpt_neox "
+    "helium lfm2 lfm2_moe minimax mixtral mimo_v2_flash olmo phi qwen2_moe "
+    "qwen3_moe recurrent_gemma stablelm starcoder2";
+
+void ReadPairing(const RopeDict& from, ModelRope* rope) {
   RopeSpec& spec = rope->spec;
-  if (type == "default") return;
-  if (type == "linear") {
-    spec.scaling = LinearScaling{
-        dict.RequiredNumber("factor", "rope type linear needs it")};
-  } else if (type == "dynamic" && dict.Has("alpha")) {
-    // Hunyuan: a static base change; `factor` is not used.
-    spec.scaling = NtkScaling{dict.Number("alpha").value_or(0)};
-  } else if (type == "dynamic") {
-    spec.scaling = DynamicNtkScaling{
-        dict.RequiredNumber("factor", "rope type dynamic needs it"),
-        MaxPositions(from, "rope type dynamic needs it")};
-  } else if (type == "yarn") {
-    const YarnScaling yarn = ReadYarn(from, rope);
-    const double all_dim = yarn.mscale_all_dim.value_or(0);
-    if (from.family.softmax_mscale && all_dim != 0 && yarn.factor > 1) {
-      const double g = 0.1 * all_dim * std::log(yarn.factor) + 1;
-      rope->softmax_scale_multiplier = g * g;
+  const Profile profile = from.rules.profile;
+  spec.pairing = from.family.pairing;
+  if (from.family.width == RotaryWidth::kMla &&
+      !from.config.Flag("rope_interleave").value_or(true)) {
+    spec.pairing = Pairing::kHalfSplit;
+  } else if (profile == Profile::kHf) {
+    // Others leave the pairs as they came.
+    spec.output_pairing = from.family.output_pairing;
+  }
+  if (spec.pairing != Pairing::kHalfSplit) return;
+  if (profile == Profile::kMlx &&
+      from.config.Flag("rope_traditional").value_or(false)) {
+    spec.pairing = Pairing::kInterleaved;
+  } else if (profile == Profile::kMistral) {
+    spec.pairing = Pairing::kInterleaved;
+    Assume("pairing", "interleaved",
+           "as Mistral's own weights (consolidated.safetensors) have it; the "
+           "rows of a Hugging Face checkpoint are reordered to half-split",
+           rope);
+  } else if (profile == Profile::kLlamaCpp &&
+             IsAmong(from.model_type, kPermuted)) {
+    Assume("pairing", "half-split",
+           "as this configuration's checkpoint has it; llama.cpp's converter "
+           "reorders the rows, so the weights of its GGUF are interleaved",
+           rope);
+  }
+}
+
+void ReadProportional(const RopeDict& from, ModelRope* rope) {
+  const double share = PartialFactor(from).value_or(1);
+  rope->spec.scaling = ProportionalScaling{
+      from.dict.Number("factor"),
+      static_cast<std::int32_t>(
+          std::floor(share * static_cast<double>(from.head_dim) / 2))};
+}
+
+// ggml turns a pair that no axis claims by a fourth position, which llama.cpp
+// sets to 0: it does not turn. Elsewhere time claims it.
+void StopLeftoverPairs(ModelRope* rope) {
+  RopeSpec& spec = rope->spec;
+  if (!spec.axes || spec.axes->assignment != AxisAssignment::kInterleaved ||
+      spec.axes->sections.size() != 3) {
+    return;
+  }
+  std::vector<std::int32_t> leftover;
+  for (std::int32_t i = 0; i < spec.rotary_dim / 2; ++i) {
+    if (i >= 3 * std::int64_t{spec.axes->sections[i % 3]}) {
+      leftover.push_back(i);
     }
-    spec.scaling = yarn;
-  } else if (type == "longrope") {
-    spec.scaling = ReadLongRope(from, rope);
-  } else if (type == "llama3") {
-    spec.scaling = ReadLlama3(from, rope);
-  } else if (type == "proportional") {
-    const double share = PartialFactor(from).value_or(1);
-    spec.scaling = ProportionalScaling{
-        dict.Number("factor"),
-        static_cast<std::int32_t>(
-            std::floor(share * static_cast<double>(from.head_dim) / 2))};
-  } else {
-    dict.Fail(dict.Has("rope_type") ? "rope_type" : "type",
-              absl::StrCat("is \"", type,
-                           "\"; known are default, linear, dynamic, yarn, "
-                           "longrope, llama3, proportional"));
+  }
+  if (leftover.empty()) return;
+  RopeSpec one_axis = spec;
+  one_axis.axes.reset();
+  const auto resolved =
+      ResolveSpec(one_axis, 0, std::nullopt, MissingLength::kAssumeOriginal);
+  if (!resolved.ok()) return;  // the caller resolves it again, and reports
+  std::vector<double> inv_freq = resolved->inv_freq;
+  for (const std::int32_t i : leftover) inv_freq[i] = 0;
+  if (!spec.amplitude) spec.amplitude = resolved->amplitude;
+  WriteOutFrequencies(inv_freq, &spec);
+  rope->warnings.push_back(absl::StrCat(
+      "llama.cpp does not turn pairs ", absl::StrJoin(leftover, ", "),
+      ", which no section claims: it gives them a fourth "
+      "position, always 0"));
+}
+
+void ReadQueryScale(const RopeDict& from, ModelRope* rope) {
+  const auto beta = from.dict.Number("llama_4_scaling_beta");
+  if (!beta) return;
+  auto floor_scale = from.dict.Integer("original_max_position_embeddings");
+  if (!floor_scale) floor_scale = MaxPositions(from.config);
+  if (!floor_scale) {
+    from.config.Fail("max_position_embeddings",
+                     "is missing; llama_4_scaling_beta needs a length");
+    return;
+  }
+  rope->query_scale = QueryScale{*beta, static_cast<double>(*floor_scale), 0};
+}
+
+void WarnOfUnreadKeys(const RopeDict& from, const std::string& type,
+                      ModelRope* rope) {
+  for (const std::string& key : from.dict.Keys()) {
+    // Mistral repeats the model's length there.
+    if (key == "max_position_embeddings") continue;
+    if (from.dict.WasRead(key)) continue;
+    rope->warnings.push_back(
+        absl::StrCat(from.dict.Path(key), " is not read: ", from.rules.project,
+                     " does not use it for rope type ", type));
   }
 }
 
 }  // namespace
 
-std::string RopeType(const JsonObject& dict, const Family& family) {
-  std::optional<std::string> type = dict.Text("rope_type");
-  const std::optional<std::string> alias = dict.Text("type");
-  if (!type) type = alias;
-  // M-RoPE is told by its sections.
-  if (!type || *type == "mrope") return "default";
-  if (*type == "xdrope") return dict.Has("alpha") ? "dynamic" : "default";
-  if (*type == "su") return "longrope";
-  if (*type == "yarn" && family.yarn_is_longrope) return "longrope";
-  return *type;
-}
-
 double ReadTheta(const RopeDict& from, ModelRope* rope) {
   constexpr absl::string_view kKey = "rope_theta";
+  if (from.layer_theta) return *from.layer_theta;
+  if (from.from_class && (from.kind != nullptr || !from.nested)) {
+    const auto theta = from.config.Number(
+        from.kind != nullptr ? from.kind->theta_key : from.family.theta_key);
+    if (theta) return *theta;
+  }
   const bool own_key = from.kind != nullptr && !from.nested;
   const absl::string_view key =
       own_key ? from.kind->theta_key : from.family.theta_key;
   // A flat dict's theta is not that of layers which have a key of their own.
   const bool dict_counts = !own_key || from.kind->scaled || key == kKey;
   const auto inner = from.dict.Number(kKey);
-  if (inner && dict_counts) return *inner;
+  if (inner && dict_counts) {
+    const auto outer = key.empty() ? std::nullopt : from.config.Number(key);
+    if (outer && *outer != *inner && !from.nested) {
+      rope->warnings.push_back(absl::StrCat(
+          from.dict.Path(kKey), " is ", NumberText(*inner), ", and ", key,
+          " of the model ", NumberText(*outer), "; the former is used"));
+    }
+    return *inner;
+  }
   if (!key.empty()) {
     if (const auto theta = from.config.Number(key)) return *theta;
     // DBRX and MPT publish it there.
@@ -287,26 +270,70 @@ double ReadTheta(const RopeDict& from, ModelRope* rope) {
   const double theta = own_key ? from.kind->theta : from.family.theta;
   Assume(key.empty() ? std::string(kKey) : std::string(key), NumberText(theta),
          key.empty() ? "fixed; transformers reads no base for this model type"
-                     : kAbsent,
+                     : DefaultOf(from.rules),
          rope);
   return theta;
 }
 
+std::int64_t HeadDim(const JsonObject& config, const Family& family,
+                     absl::string_view layer_type) {
+  if (family.width == RotaryWidth::kMla) {
+    const std::int64_t rope = config.Integer("qk_rope_head_dim").value_or(0);
+    return rope + config.Integer("qk_nope_head_dim").value_or(0);
+  }
+  std::vector<absl::string_view> keys = {family.head_dim_key, "head_dim",
+                                         "attention_head_dim"};
+  if (layer_type == "full_attention") {
+    keys.insert(keys.begin(), "global_head_dim");
+    if (family.global_head_dim > 0 && !config.Has("global_head_dim")) {
+      return family.global_head_dim;
+    }
+  }
+  if (const auto head_dim = config.FirstInteger(keys)) return *head_dim;
+  if (family.head_dim > 0 && !config.HasNull("head_dim")) {
+    return family.head_dim;
+  }
+  const auto hidden =
+      config.FirstInteger({"hidden_size", "n_embd", "d_model", "dim"});
+  const auto heads = config.FirstInteger(
+      {"num_attention_heads", "n_head", "n_heads", "num_heads",
+       "decoder_num_attention_heads", "encoder_num_attention_heads",
+       "speech_encoder_attention_heads"});
+  if (!hidden || !heads) {
+    config.Fail(hidden ? "num_attention_heads" : "hidden_size",
+                "is missing, and head_dim is too; the width of a head is "
+                "hidden_size / num_attention_heads");
+    return 0;
+  }
+  if (*heads < 1 || *hidden < 1) {
+    config.Fail(*heads < 1 ? "num_attention_heads" : "hidden_size",
+                absl::StrCat("is ", *heads < 1 ? *heads : *hidden,
+                             "; it must be at least 1"));
+    return 0;
+  }
+  return *hidden / *heads;
+}
+
 void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   const bool scaled = from.kind == nullptr || from.nested || from.kind->scaled;
-  std::string type = RopeType(from.dict, from.family);
+  const bool is_mlx = from.rules.profile == Profile::kMlx;
+  std::string type = RopeType(from);
   if (!scaled) type = "default";
+  const bool plain = is_mlx && (IsAmong(from.model_type, kMlxUnscaled) ||
+                                (from.family.yarn_is_longrope &&
+                                 !IsAmong(type, "default linear longrope")));
+  if (plain && type != "default") {
+    rope->warnings.push_back(absl::StrCat(
+        "rope type ", type, " is not used: mlx-lm's class for model_type ",
+        from.model_type, " does not scale so"));
+    type = "default";
+  }
   RopeSpec& spec = rope->spec;
   spec.slice = from.family.slice;
-  spec.pairing = from.family.pairing;
-  spec.output_pairing = from.family.output_pairing;
-  if (from.family.width == RotaryWidth::kMla &&
-      !from.config.Flag("rope_interleave").value_or(true)) {
-    spec.pairing = Pairing::kHalfSplit;
-    spec.output_pairing = Pairing::kUnspecified;
-  }
+  ReadPairing(from, rope);
   spec.reverse = from.family.reverse;
   spec.rope_theta = ReadTheta(from, rope);
+  rope->trained_length = TrainedLength(from);
   const std::int64_t width = ReadWidth(from, type, rope);
   if (width < 1 || width > kMaxRotaryDim) {
     from.config.Fail("head_dim", absl::StrCat("and partial widths give ", width,
@@ -315,27 +342,17 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
     return;
   }
   spec.rotary_dim = static_cast<std::int32_t>(width);
-  spec.axes = ReadAxes(from);
-  ReadScaling(from, type, rope);
-  if (const auto beta = from.dict.Number("llama_4_scaling_beta")) {
-    const auto floor_scale =
-        from.dict.Number("original_max_position_embeddings");
-    rope->query_scale = QueryScale{
-        *beta,
-        floor_scale ? *floor_scale
-                    : static_cast<double>(MaxPositions(
-                          from, "llama_4_scaling_beta needs a length")),
-        0};
+  // mlx-lm's text models take one position.
+  if (!is_mlx) spec.axes = ReadAxes(from);
+  if (!is_mlx && !spec.axes) spec.axes = DefaultAxes(from, rope);
+  if (type == "proportional" && IsAmong(type, from.rules.rope_types)) {
+    ReadProportional(from, rope);
+  } else if (type != "default") {
+    ReadScaling(from, type, rope);
   }
-  for (const std::string& key : from.dict.Keys()) {
-    // Mistral repeats the model's length there.
-    if (key == "max_position_embeddings") continue;
-    if (scaled && !from.dict.WasRead(key)) {
-      rope->warnings.push_back(absl::StrCat(from.dict.Path(key),
-                                            " is not read: transformers does ",
-                                            "not use it for rope type ", type));
-    }
-  }
+  if (from.rules.profile == Profile::kLlamaCpp) StopLeftoverPairs(rope);
+  ReadQueryScale(from, rope);
+  if (scaled) WarnOfUnreadKeys(from, type, rope);
 }
 
 }  // namespace posenc::core

@@ -4,12 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "core/model/config.h"
 #include "core/model/families.h"
 #include "core/model/json_object.h"
+#include "core/model/profile.h"
 
 namespace posenc::core {
 
@@ -17,9 +18,15 @@ struct RopeDict {
   JsonObject config;  // the language model's part
   JsonObject dict;
   const Family& family;
+  const ProfileRules& rules;
+  std::string model_type;
   // Null where layers of the model do not differ by theta.
   const LayerKind* kind = nullptr;
   bool nested = false;
+  // The class's own, for a configuration without one.
+  bool from_class = false;
+  // Of this layer alone (layer_rope_theta).
+  std::optional<double> layer_theta = {};
   // Of these layers; 0 where the config gives none.
   std::int64_t head_dim = 0;
 };
@@ -27,8 +34,10 @@ struct RopeDict {
 // Adds to `rope` what the dict says. Errors go to the status of its objects.
 void ReadRopeDict(const RopeDict& from, ModelRope* rope);
 
-// "default", "yarn", ...: aliases resolved.
-std::string RopeType(const JsonObject& dict, const Family& family);
+// Width of a head of layers of that type; 0 and an error where the
+// configuration gives none.
+std::int64_t HeadDim(const JsonObject& config, const Family& family,
+                     absl::string_view layer_type);
 
 // Base of the frequencies, and where it comes from.
 double ReadTheta(const RopeDict& from, ModelRope* rope);

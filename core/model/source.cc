@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/model/config.h"
 #include "core/model/presets.h"
+#include "core/model/scaling_config.h"
 
 namespace posenc::core {
 namespace {
@@ -73,10 +74,25 @@ absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
                             "tensor's heads have ",
                             head_dim));
   }
+  const bool each = model->length_use == LengthUse::kEach;
+  std::optional<std::int64_t> length = source.sequence_length;
+  if (!each && (model->length_use == LengthUse::kFixed || !length)) {
+    length = model->length;
+  }
   absl::StatusOr<ResolvedRope> resolved =
       ResolveSpec(model->spec, head_dim != 0 ? head_dim : model->head_dim,
-                  source.sequence_length, missing_length);
+                  length, missing_length);
   if (!resolved.ok()) return ConfigFault(field, resolved.status());
+  if (!each) {
+    WriteOutFrequencies(resolved->inv_freq, &resolved->spec);
+    if (!source.sequence_length && !model->length_reason.empty()) {
+      model->assumptions.push_back(
+          {"sequence_length", absl::StrCat(*length), model->length_reason});
+    }
+  }
+  if (model->trained_length > 0) {
+    resolved->trained_length = model->trained_length;
+  }
   resolved->softmax_scale_multiplier = model->softmax_scale_multiplier;
   resolved->query_scale = model->query_scale;
   resolved->assumptions.insert(resolved->assumptions.begin(),

@@ -1,0 +1,91 @@
+#include "core/model/profile.h"
+
+#include "absl/strings/str_split.h"
+
+namespace posenc::core {
+namespace {
+
+constexpr ProfileRules kRules[] = {
+    {.profile = Profile::kHf,
+     .project = "transformers",
+     .rope_types = "default linear dynamic yarn longrope llama3 proportional",
+     .truncation = Truncation::kByKey,
+     .amplitude = YarnAmplitude::kTransformers,
+     .longrope = LongRopeChoice::kPerLength,
+     .yarn_original = -1,
+     .llama3_original = -1,
+     .null_factor = true},
+    // Its configurations come through transformers' classes, which fill in the
+    // lengths.
+    {.profile = Profile::kVllm,
+     .project = "vLLM",
+     .rope_types = "default linear ntk dynamic yarn deepseek_yarn longrope "
+                   "llama3 proportional",
+     .truncation = Truncation::kByKey,
+     .amplitude = YarnAmplitude::kVllm,
+     .longrope = LongRopeChoice::kOnce,
+     .yarn_original = -1,
+     .llama3_original = -1,
+     .null_factor = true},
+    {.profile = Profile::kLlamaCpp,
+     .project = "llama.cpp",
+     .rope_types = "default linear dynamic yarn longrope llama3 proportional",
+     .truncation = Truncation::kAlways,
+     .amplitude = YarnAmplitude::kLlamaCpp,
+     .longrope = LongRopeChoice::kOnce,
+     .yarn_original = 0,
+     .llama3_original = 8192,
+     .llama3_defaults = true},
+    {.profile = Profile::kGptOss,
+     .project = "gpt-oss's reference implementation",
+     .rope_types = "default yarn",
+     .model_prefix = "gpt_oss",
+     .truncation = Truncation::kNever,
+     .amplitude = YarnAmplitude::kPlain,
+     .longrope = LongRopeChoice::kPerLength,
+     .yarn_original = 4096},
+    {.profile = Profile::kDeepseek,
+     .project = "DeepSeek's reference implementation",
+     .rope_types = "default linear dynamic yarn",
+     .model_prefix = "deepseek",
+     .truncation = Truncation::kAlways,
+     .amplitude = YarnAmplitude::kRatio,
+     .longrope = LongRopeChoice::kPerLength,
+     .yarn_original = 4096},
+    {.profile = Profile::kMistral,
+     .project = "Mistral's reference implementation",
+     .rope_types = "default yarn",
+     .model_prefix = "mi",  // mistral, ministral, mixtral
+     .truncation = Truncation::kAlways,
+     .amplitude = YarnAmplitude::kTransformers,
+     .longrope = LongRopeChoice::kPerLength,
+     .yarn_original = 0},
+    {.profile = Profile::kMlx,
+     .project = "mlx-lm",
+     .rope_types = "default linear dynamic yarn deepseek_yarn telechat3-yarn "
+                   "longrope llama3 proportional",
+     .truncation = Truncation::kAlways,
+     .amplitude = YarnAmplitude::kRatio,
+     .longrope = LongRopeChoice::kAlwaysLong,
+     .yarn_original = 4096,
+     .llama3_original = 8192,
+     .llama3_defaults = true},
+};
+
+}  // namespace
+
+const ProfileRules& RulesOf(Profile profile) {
+  for (const ProfileRules& rules : kRules) {
+    if (rules.profile == profile) return rules;
+  }
+  return kRules[0];
+}
+
+bool IsAmong(absl::string_view name, absl::string_view names) {
+  for (const absl::string_view one : absl::StrSplit(names, ' ')) {
+    if (one == name) return true;
+  }
+  return false;
+}
+
+}  // namespace posenc::core

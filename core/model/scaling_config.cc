@@ -1,0 +1,339 @@
+#include "core/model/scaling_config.h"
+
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "core/error.h"
+#include "core/model/yarn_config.h"
+
+namespace posenc::core {
+namespace {
+
+constexpr absl::string_view kOriginal = "original_max_position_embeddings";
+
+// transformers moves a config-level original_max_position_embeddings into a
+// flat dict, over what stands there; a nested one is read first. mlx-lm reads
+// the dict.
+std::optional<std::int64_t> GivenOriginal(const RopeDict& from) {
+  const auto inner = from.dict.Integer(kOriginal);
+  const auto outer = from.config.Integer(kOriginal);
+  const bool inner_first = from.nested || from.rules.profile == Profile::kMlx;
+  return inner_first ? (inner ? inner : outer) : (outer ? outer : inner);
+}
+
+void ReadLongRope(const RopeDict& from, ModelRope* rope) {
+  const JsonObject& dict = from.dict;
+  const Profile profile = from.rules.profile;
+  LongRopeScaling longrope;
+  for (const auto& [key, values] :
+       {std::pair("short_factor", &longrope.short_factor),
+        std::pair("long_factor", &longrope.long_factor)}) {
+    *values = dict.Numbers(key);
+    if (!dict.Has(key)) {
+      dict.Fail(key, "is missing; rope type longrope needs it");
+    }
+  }
+  const std::int64_t original = OriginalLength(
+      from, "longrope",
+      IsAmong(from.rules.project, "llama.cpp mlx-lm") ? 0 : -1, rope);
+  longrope.original_max_position_embeddings = original;
+  const bool is_hf = profile == Profile::kHf;
+  if (is_hf) {
+    longrope.factor = dict.Number("factor");
+    longrope.attention_factor = dict.Number("attention_factor");
+    if (longrope.factor) WarnOfFactor(from, *longrope.factor, original, rope);
+  }
+  if (is_hf || profile == Profile::kVllm) {
+    longrope.short_mscale = dict.Number("short_mscale");
+  }
+  if (is_hf || profile == Profile::kVllm ||
+      (profile == Profile::kMlx && from.model_type == "phimoe")) {
+    longrope.long_mscale = dict.Number("long_mscale");
+  }
+  if (!longrope.factor && !longrope.attention_factor &&
+      !(longrope.short_mscale && longrope.long_mscale)) {
+    longrope.factor = static_cast<double>(RequiredMaximum(
+                          from, "the factor of longrope is derived from it")) /
+                      static_cast<double>(original);
+    Assume(dict.Path("factor"), NumberText(*longrope.factor),
+           is_hf ? "absent; max_position_embeddings / original"
+                 : absl::StrCat("not read by ", from.rules.project,
+                                "; max_position_embeddings / original"),
+           rope);
+  }
+  if (!is_hf && rope->spec.pairing == Pairing::kInterleaved &&
+      profile != Profile::kLlamaCpp) {
+    dict.Fail(dict.Has("rope_type") ? "rope_type" : "type",
+              absl::StrCat("is longrope on a model of interleaved pairs; ",
+                           from.rules.project, " has it for half-split only"));
+  }
+  if (from.rules.longrope == LongRopeChoice::kOnce) {
+    rope->length_use = LengthUse::kOnce;
+    rope->length = RequiredMaximum(from, "it chooses between the factors");
+    rope->length_reason = absl::StrCat(
+        "unset; max_position_embeddings: ", from.rules.project,
+        " chooses between the lists of longrope once, by the longest sequence "
+        "it is set up for");
+  } else if (from.rules.longrope == LongRopeChoice::kAlwaysLong) {
+    rope->length_use = LengthUse::kFixed;
+    rope->length = original + 1;
+  }
+  rope->spec.scaling = std::move(longrope);
+}
+
+std::vector<long double> Ladder(const ModelRope& rope, long double theta) {
+  const int n = rope.spec.rotary_dim / 2;
+  std::vector<long double> w;
+  for (int i = 0; i < n; ++i) {
+    w.push_back(std::pow(theta, -static_cast<long double>(i) / n));
+  }
+  return w;
+}
+
+// Without a band between low and high frequencies: a step, which Llama3Scaling
+// cannot say.
+void StepAt(double low, double factor, std::int64_t original, ModelRope* rope) {
+  constexpr long double kTurn = 2 * std::numbers::pi_v<long double>;
+  std::vector<double> inv_freq;
+  for (const long double w : Ladder(*rope, *rope->spec.rope_theta)) {
+    const long double turns = static_cast<long double>(original) * w / kTurn;
+    inv_freq.push_back(static_cast<double>(turns < low ? w / factor : w));
+  }
+  Assume("scaling", "step",
+         absl::StrCat("low_freq_factor and high_freq_factor are both ",
+                      NumberText(low), ": no band to blend in"),
+         rope);
+  WriteOutFrequencies(inv_freq, &rope->spec);
+}
+
+void ReadLlama3(const RopeDict& from, ModelRope* rope) {
+  constexpr char kWhy[] = "rope type llama3 needs it";
+  const auto frequency_factor = [&](absl::string_view key, double otherwise) {
+    if (!from.rules.llama3_defaults || from.dict.Has(key)) {
+      return from.dict.RequiredNumber(key, kWhy);
+    }
+    Assume(from.dict.Path(key), NumberText(otherwise), DefaultOf(from.rules),
+           rope);
+    return otherwise;
+  };
+  Llama3Scaling llama3;
+  llama3.factor = from.dict.RequiredNumber("factor", kWhy);
+  llama3.low_freq_factor = frequency_factor("low_freq_factor", 1);
+  llama3.high_freq_factor = frequency_factor("high_freq_factor", 4);
+  llama3.original_max_position_embeddings =
+      OriginalLength(from, "llama3", from.rules.llama3_original, rope);
+  // llama.cpp's converter asserts that they differ.
+  if (llama3.low_freq_factor == llama3.high_freq_factor &&
+      llama3.low_freq_factor > 0 && llama3.factor > 0 &&
+      llama3.original_max_position_embeddings > 0 &&
+      from.rules.profile != Profile::kLlamaCpp) {
+    StepAt(llama3.low_freq_factor, llama3.factor,
+           llama3.original_max_position_embeddings, rope);
+    return;
+  }
+  rope->spec.scaling = llama3;
+}
+
+void ReadDynamic(const RopeDict& from, ModelRope* rope) {
+  const JsonObject& dict = from.dict;
+  const Profile profile = from.rules.profile;
+  const bool reads_alpha = profile == Profile::kHf ||
+                           profile == Profile::kVllm ||
+                           absl::StartsWith(from.model_type, "hunyuan");
+  if (reads_alpha && dict.Has("alpha")) {
+    // Hunyuan: a static base change. The rest of its dict is published with a
+    // factor of 1, at which none of it would have an effect.
+    if (dict.Number("factor").value_or(1) == 1) {
+      for (const absl::string_view key :
+           {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}) {
+        dict.Has(key);
+      }
+    } else {
+      rope->warnings.push_back(absl::StrCat(
+          dict.Path("factor"), " is not used: alpha sets the base"));
+    }
+    rope->spec.scaling = NtkScaling{dict.Number("alpha").value_or(0)};
+    return;
+  }
+  if (profile == Profile::kLlamaCpp) {
+    rope->warnings.push_back(
+        "llama.cpp's converter has no dynamic scaling: frequencies are "
+        "unscaled at every length");
+    return;
+  }
+  const double factor =
+      dict.RequiredNumber("factor", "rope type dynamic needs it");
+  if (profile == Profile::kVllm) {
+    // One table, for the longest sequence Lmax * s: s * L / Lmax - (s - 1).
+    const double constant = factor * factor - factor + 1;
+    rope->spec.scaling = NtkScaling{constant};
+    Assume("ntk.factor", NumberText(constant),
+           absl::StrCat("dynamic by s = ", NumberText(factor),
+                        ": vLLM makes one table, of s * s - (s - 1), for every "
+                        "length"),
+           rope);
+    return;
+  }
+  rope->spec.scaling = DynamicNtkScaling{
+      factor, RequiredMaximum(from, "rope type dynamic needs it")};
+}
+
+// vLLM's static NTK: base * s, then each frequency / s^(2/d); or, with mixed_b,
+// pair m from 1 divided by exp(a m^b), a = ln(s) / (d/2)^b.
+void ReadVllmNtk(const RopeDict& from, ModelRope* rope) {
+  const auto factor = static_cast<long double>(
+      from.dict.RequiredNumber("factor", "rope type ntk needs it"));
+  const auto mixed_b = from.dict.Number("mixed_b");
+  const long double theta = *rope->spec.rope_theta;
+  const long double n = rope->spec.rotary_dim / 2;
+  if (!(factor > 0 && theta > 0)) {
+    from.dict.Fail("factor",
+                   absl::StrCat("is ", NumberText(static_cast<double>(factor)),
+                                "; must be > 0"));
+    return;
+  }
+  std::vector<double> inv_freq;
+  long double m = 1;
+  for (const long double w : Ladder(*rope, mixed_b ? theta : theta * factor)) {
+    const long double divisor =
+        mixed_b ? std::exp(std::log(factor) / std::pow(n, *mixed_b) *
+                           std::pow(m, *mixed_b))
+                : std::pow(factor, 1 / n);
+    inv_freq.push_back(static_cast<double>(w / divisor));
+    ++m;
+  }
+  WriteOutFrequencies(inv_freq, &rope->spec);
+}
+
+}  // namespace
+
+std::string RopeType(const RopeDict& from) {
+  const JsonObject& dict = from.dict;
+  const Profile profile = from.rules.profile;
+  const auto first = dict.Text("rope_type");
+  const auto alias = dict.Text("type");
+  const bool alias_first = profile == Profile::kMlx;
+  const std::optional<std::string> type =
+      alias_first ? (alias ? alias : first) : (first ? first : alias);
+  // M-RoPE is told by its sections.
+  if (!type || *type == "mrope") return "default";
+  if (*type == "xdrope") return dict.Has("alpha") ? "dynamic" : "default";
+  // mlx-lm knows the old name in the classes that published it.
+  if (*type == "su" &&
+      (profile != Profile::kMlx || from.family.yarn_is_longrope ||
+       IsAmong(from.model_type, "phimoe minicpm3"))) {
+    return "longrope";
+  }
+  if (*type == "yarn" && from.family.yarn_is_longrope &&
+      profile != Profile::kMlx) {
+    return "longrope";
+  }
+  if (IsAmong(*type, from.rules.rope_types) &&
+      (*type == "deepseek_yarn" || *type == "telechat3-yarn")) {
+    return "yarn";
+  }
+  return *type;
+}
+
+std::optional<std::int64_t> MaxPositions(const JsonObject& config) {
+  return config.FirstInteger(
+      {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length"});
+}
+
+std::int64_t TrainedLength(const RopeDict& from) {
+  const auto original = GivenOriginal(from);
+  return original ? *original : MaxPositions(from.config).value_or(0);
+}
+
+std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why) {
+  const std::optional<std::int64_t> length = MaxPositions(from.config);
+  if (!length) {
+    from.config.Fail("max_position_embeddings",
+                     absl::StrCat("is missing; ", why));
+  }
+  return length.value_or(0);
+}
+
+std::int64_t OriginalLength(const RopeDict& from, const std::string& type,
+                            std::int64_t otherwise, ModelRope* rope) {
+  if (const auto given = GivenOriginal(from)) return *given;
+  const std::string why =
+      absl::StrCat("rope type ", type, " needs the original length");
+  if (otherwise == 0) {
+    from.dict.Fail(kOriginal, absl::StrCat("is missing; ", why, " in ",
+                                           from.rules.project));
+    return 0;
+  }
+  if (otherwise > 0) {
+    Assume(from.dict.Path(kOriginal), absl::StrCat(otherwise),
+           DefaultOf(from.rules), rope);
+    return otherwise;
+  }
+  const std::int64_t length = RequiredMaximum(from, why);
+  Assume(from.dict.Path(kOriginal), absl::StrCat(length),
+         "absent; max_position_embeddings, as transformers has it", rope);
+  return length;
+}
+
+void WarnOfFactor(const RopeDict& from, double factor, std::int64_t original,
+                  ModelRope* rope) {
+  const auto maximum = MaxPositions(from.config);
+  if (!maximum || original < 1 || !GivenOriginal(from)) return;
+  const double implied =
+      static_cast<double>(*maximum) / static_cast<double>(original);
+  // Published factors are rounded in the last decimals at most.
+  if (std::abs(factor - implied) <= 1e-6 * implied) return;
+  rope->warnings.push_back(absl::StrCat(
+      from.dict.Path("factor"), " is ", NumberText(factor),
+      ", and max_position_embeddings ", *maximum, " / ", kOriginal, " ",
+      original, " is ", NumberText(implied), "; the factor is used"));
+}
+
+void WriteOutFrequencies(const std::vector<double>& inv_freq, RopeSpec* spec) {
+  spec->scaling = ExplicitFrequencies{.values = inv_freq};
+  spec->rope_theta.reset();
+}
+
+void Assume(std::string field, std::string value, std::string reason,
+            ModelRope* rope) {
+  rope->assumptions.push_back(
+      {std::move(field), std::move(value), std::move(reason)});
+}
+
+std::string DefaultOf(const ProfileRules& rules) {
+  if (rules.profile == Profile::kHf) return "absent; transformers' default";
+  return absl::StrCat("absent; default of ", rules.project);
+}
+
+void ReadScaling(const RopeDict& from, const std::string& type,
+                 ModelRope* rope) {
+  const JsonObject& dict = from.dict;
+  if (!IsAmong(type, from.rules.rope_types)) {
+    const std::string whose = from.rules.profile == Profile::kHf
+                                  ? ""
+                                  : absl::StrCat(" to ", from.rules.project);
+    dict.Fail(dict.Has("rope_type") ? "rope_type" : "type",
+              absl::StrCat(
+                  "is \"", type, "\"; known", whose, " are ",
+                  absl::StrReplaceAll(from.rules.rope_types, {{" ", ", "}})));
+  } else if (type == "linear") {
+    rope->spec.scaling = LinearScaling{
+        dict.RequiredNumber("factor", "rope type linear needs it")};
+  } else if (type == "ntk") {
+    ReadVllmNtk(from, rope);
+  } else if (type == "dynamic") {
+    ReadDynamic(from, rope);
+  } else if (type == "yarn") {
+    ReadYarn(from, rope);
+  } else if (type == "longrope") {
+    ReadLongRope(from, rope);
+  } else if (type == "llama3") {
+    ReadLlama3(from, rope);
+  }
+}
+
+}  // namespace posenc::core

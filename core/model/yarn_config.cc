@@ -1,0 +1,203 @@
+#include "core/model/yarn_config.h"
+
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/model/scaling_config.h"
+#include "core/rope/scaling.h"
+
+namespace posenc::core {
+namespace {
+
+// transformers writes `value or default`: 0 counts as absent.
+double BetaOr(const RopeDict& from, absl::string_view key, double otherwise,
+              ModelRope* rope) {
+  const auto beta = from.dict.Number(key);
+  if (beta && *beta != 0) return *beta;
+  if (beta && from.rules.profile != Profile::kHf) {
+    from.dict.Fail(
+        key, absl::StrCat("is 0; ", from.rules.project, " divides by it"));
+  }
+  Assume(from.dict.Path(key), NumberText(otherwise),
+         beta ? "0; transformers takes it for absent" : DefaultOf(from.rules),
+         rope);
+  return otherwise;
+}
+
+double ReadFactor(const RopeDict& from, absl::string_view type,
+                  std::int64_t original, ModelRope* rope) {
+  if (from.rules.null_factor && from.dict.HasNull("factor")) {
+    const double factor = static_cast<double>(RequiredMaximum(
+                              from, "a null factor is derived from it")) /
+                          static_cast<double>(original);
+    Assume(from.dict.Path("factor"), NumberText(factor),
+           "null; max_position_embeddings / original", rope);
+    return factor;
+  }
+  const double factor = from.dict.RequiredNumber(
+      "factor", absl::StrCat("rope type ", type, " needs it"));
+  WarnOfFactor(from, factor, original, rope);
+  return factor;
+}
+
+bool IsDeepseekV4(const RopeDict& from) {
+  return absl::StartsWith(from.model_type, "deepseek_v4");
+}
+
+// vLLM's and llama.cpp's class for multi-head latent attention is another.
+bool IsDeepseekClass(const RopeDict& from) {
+  return from.family.softmax_mscale || IsDeepseekV4(from) ||
+         from.dict.Text("type") == "deepseek_yarn" ||
+         from.dict.Text("rope_type") == "deepseek_yarn";
+}
+
+long double Ratio(const RopeDict& from, double factor) {
+  return YarnMscale(factor, from.dict.Number("mscale").value_or(1)) /
+         YarnMscale(factor, from.dict.Number("mscale_all_dim").value_or(0));
+}
+
+long double VllmAmplitude(const RopeDict& from, double factor,
+                          ModelRope* rope) {
+  const double multiplier = from.dict.Number("attn_factor").value_or(1);
+  if (IsDeepseekClass(from)) return Ratio(from, factor) * multiplier;
+  if (const auto given = from.dict.Number("attention_factor")) {
+    if (multiplier != 1) {
+      rope->warnings.push_back(absl::StrCat(
+          from.dict.Path("attn_factor"), " ", NumberText(multiplier),
+          " is not used: attention_factor ", NumberText(*given),
+          " replaces the amplitude"));
+    }
+    return *given;
+  }
+  const bool pair = from.dict.Number("mscale").value_or(0) != 0 &&
+                    from.dict.Number("mscale_all_dim").value_or(0) != 0;
+  return (pair ? Ratio(from, factor) : YarnMscale(factor, 1)) * multiplier;
+}
+
+// The converter keeps mscale_all_dim for these models alone, and mscale for
+// none: the loader takes 1, or mscale_all_dim for DeepSeek's.
+long double LlamaCppAmplitude(const RopeDict& from, double factor) {
+  long double amplitude = YarnMscale(factor, 1);
+  const bool mistral = IsAmong(from.model_type, "ministral3 mistral4");
+  if (mistral || from.family.softmax_mscale) {
+    const double all_dim = from.dict.Number("mscale_all_dim").value_or(0);
+    if (all_dim != 0) {
+      amplitude = mistral ? amplitude / YarnMscale(factor, all_dim) : 1;
+    }
+  }
+  const auto multiplier = from.dict.Number("attn_factor");
+  return amplitude * multiplier.value_or(1);
+}
+
+void ReadAmplitude(const RopeDict& from, YarnScaling* yarn, ModelRope* rope) {
+  const JsonObject& dict = from.dict;
+  if (from.rules.amplitude == YarnAmplitude::kTransformers) {
+    yarn->attention_factor = dict.Number("attention_factor");
+    if (!yarn->attention_factor && IsDeepseekV4(from) && !from.nested) {
+      yarn->attention_factor = 1;  // its class's own default
+    }
+    yarn->mscale = dict.Number("mscale");
+    yarn->mscale_all_dim = dict.Number("mscale_all_dim");
+    return;
+  }
+  long double exact = YarnMscale(yarn->factor, 1);
+  if (IsDeepseekV4(from)) {
+    // Its code turns by plain complex units, whatever the dict says.
+    exact = 1;
+  } else if (from.rules.amplitude == YarnAmplitude::kVllm) {
+    exact = VllmAmplitude(from, yarn->factor, rope);
+  } else if (from.rules.amplitude == YarnAmplitude::kLlamaCpp) {
+    exact = LlamaCppAmplitude(from, yarn->factor);
+  } else if (from.rules.amplitude == YarnAmplitude::kRatio) {
+    exact = Ratio(from, yarn->factor);
+  }
+  const auto amplitude = static_cast<double>(exact);
+  if (!(amplitude > 0 && std::isfinite(amplitude))) {
+    dict.Fail("mscale", absl::StrCat("and its neighbours give the amplitude ",
+                                     NumberText(amplitude),
+                                     "; amplitudes are finite and > 0"));
+    return;
+  }
+  yarn->attention_factor = amplitude;
+}
+
+void ReadTruncation(const RopeDict& from, YarnScaling* yarn, ModelRope* rope) {
+  const bool deepseek =
+      from.rules.profile == Profile::kVllm && IsDeepseekClass(from);
+  if (from.rules.truncation == Truncation::kNever) {
+    yarn->truncate = false;
+  } else if (from.rules.truncation == Truncation::kAlways || deepseek) {
+    yarn->truncate = true;
+  } else if (from.nested && from.rules.profile == Profile::kHf) {
+    // transformers looks for the key one level too high.
+    yarn->truncate = true;
+    if (from.dict.Flag("truncate") == false) {
+      rope->warnings.push_back(
+          absl::StrCat(from.dict.Path("truncate"),
+                       " false is not read: transformers looks for it in flat "
+                       "parameters only"));
+    }
+  } else {
+    yarn->truncate = from.dict.Flag("truncate");
+    if (!yarn->truncate) {
+      yarn->truncate = true;
+      Assume(from.dict.Path("truncate"), "true", DefaultOf(from.rules), rope);
+    }
+  }
+}
+
+// gpt-oss asserts that its ramp lies within the pairs.
+void CheckGptOssRamp(const RopeDict& from, const YarnScaling& yarn,
+                     const ModelRope& rope) {
+  const auto [low, high] =
+      YarnRampBounds(yarn, *rope.spec.rope_theta, rope.spec.rotary_dim / 2);
+  const double last = rope.spec.rotary_dim / 2.0 - 1;
+  if (0 < low && low < high && high < last) return;
+  from.dict.Fail(
+      "beta_fast",
+      absl::StrCat("and beta_slow give a ramp from pair ", NumberText(low),
+                   " to ", NumberText(high),
+                   "; gpt-oss's reference implementation wants 0 < low < high "
+                   "< ",
+                   NumberText(last)));
+}
+
+}  // namespace
+
+long double YarnMscale(double factor, double mscale) {
+  if (factor <= 1) return 1;
+  return 0.1L * mscale * std::log(static_cast<long double>(factor)) + 1;
+}
+
+void ReadYarn(const RopeDict& from, ModelRope* rope) {
+  const JsonObject& dict = from.dict;
+  YarnScaling yarn;
+  yarn.original_max_position_embeddings =
+      OriginalLength(from, "yarn", from.rules.yarn_original, rope);
+  yarn.factor =
+      ReadFactor(from, "yarn", yarn.original_max_position_embeddings, rope);
+  yarn.beta_fast = BetaOr(from, "beta_fast", 32, rope);
+  yarn.beta_slow = BetaOr(from, "beta_slow", 1, rope);
+  ReadTruncation(from, &yarn, rope);
+  ReadAmplitude(from, &yarn, rope);
+  const bool scaled = yarn.factor > 1;
+  if (from.rules.profile == Profile::kGptOss) {
+    if (!scaled) return;  // its code does not scale then
+    if (yarn.original_max_position_embeddings > 0) {
+      CheckGptOssRamp(from, yarn, *rope);
+    }
+  } else if (from.family.softmax_mscale) {
+    const double all_dim = dict.Number("mscale_all_dim").value_or(0);
+    if (all_dim != 0 && scaled) {
+      const long double g = YarnMscale(yarn.factor, all_dim);
+      rope->softmax_scale_multiplier = static_cast<double>(g * g);
+    }
+  }
+  rope->spec.scaling = yarn;
+}
+
+}  // namespace posenc::core
