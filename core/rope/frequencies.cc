@@ -399,6 +399,7 @@ absl::StatusOr<ResolvedRope> ResolveSpec(
   const absl::StatusOr<std::int64_t> length =
       ScalingLength(sequence_length, missing_length, &rope);
   if (!length.ok()) return length.status();
+  rope.trained_length = OriginalMaximum(rope.spec);
   status = AppendLadders(*length, &rope);
   if (status.ok()) status = CompleteAmplitude(*length, &rope);
   if (!status.ok()) return status;

@@ -43,6 +43,8 @@ struct ResolvedRope {
   double amplitude = 1;
   double softmax_scale_multiplier = 1;
   std::optional<QueryScale> query_scale;
+  // The original maximum, where the source tells; 0: not known.
+  std::int64_t trained_length = 0;
   std::vector<Assumption> assumptions;
   std::vector<std::string> warnings;
 

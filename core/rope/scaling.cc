@@ -235,9 +235,9 @@ struct YarnRamp {
                       (2 * kPi * turns)) /
              (2 * std::log(theta));
     };
-    low = pair_with_turns(*yarn.beta_fast);
-    high = pair_with_turns(*yarn.beta_slow);
-    if (*yarn.truncate) {
+    low = pair_with_turns(yarn.beta_fast.value_or(32));
+    high = pair_with_turns(yarn.beta_slow.value_or(1));
+    if (yarn.truncate.value_or(true)) {
       low = std::floor(low);
       high = std::ceil(high);
     }
@@ -282,16 +282,11 @@ absl::Status CompleteScaling(ResolvedRope* rope) {
 absl::StatusOr<std::int64_t> ScalingLength(
     std::optional<std::int64_t> sequence_length, MissingLength missing_length,
     ResolvedRope* rope) {
-  std::int64_t original;
-  if (const auto* dynamic =
-          std::get_if<DynamicNtkScaling>(&rope->spec.scaling)) {
-    original = dynamic->max_position_embeddings;
-  } else if (const auto* longrope =
-                 std::get_if<LongRopeScaling>(&rope->spec.scaling)) {
-    original = longrope->original_max_position_embeddings;
-  } else {
+  if (!std::holds_alternative<DynamicNtkScaling>(rope->spec.scaling) &&
+      !std::holds_alternative<LongRopeScaling>(rope->spec.scaling)) {
     return 0;
   }
+  const std::int64_t original = OriginalMaximum(rope->spec);
   if (sequence_length.has_value()) {
     if (*sequence_length > 0) return *sequence_length;
     return FieldInvalid("sequence_length",
@@ -381,6 +376,29 @@ absl::Status AppendLadder(const RopeSpec& spec, double theta, std::int32_t n,
     }
   }
   return absl::OkStatus();
+}
+
+RampBounds YarnRampBounds(const YarnScaling& yarn, double theta,
+                          std::int32_t pairs) {
+  const YarnRamp ramp(yarn, theta, pairs);
+  return {static_cast<double>(ramp.low), static_cast<double>(ramp.high)};
+}
+
+std::int64_t OriginalMaximum(const RopeSpec& spec) {
+  return std::visit(
+      [](const auto& scaling) -> std::int64_t {
+        using T = std::decay_t<decltype(scaling)>;
+        if constexpr (std::is_same_v<T, DynamicNtkScaling>) {
+          return scaling.max_position_embeddings;
+        } else if constexpr (std::is_same_v<T, YarnScaling> ||
+                             std::is_same_v<T, LongRopeScaling> ||
+                             std::is_same_v<T, Llama3Scaling>) {
+          return scaling.original_max_position_embeddings;
+        } else {
+          return 0;
+        }
+      },
+      spec.scaling);
 }
 
 absl::StatusOr<double> ScalingAmplitude(const RopeSpec& spec,

@@ -31,6 +31,17 @@ absl::Status AppendLadder(const RopeSpec& spec, double theta, std::int32_t n,
                           std::int32_t first_pair, std::int64_t length,
                           std::vector<double>* inv_freq);
 
+// First and last pair of YaRN's ramp, not yet rounded to whole ones where the
+// scaling does not truncate; defaults are filled in.
+struct RampBounds {
+  double low = 0, high = 0;
+};
+RampBounds YarnRampBounds(const YarnScaling& yarn, double theta,
+                          std::int32_t pairs);
+
+// The original maximum that the scaling names; 0 where it names none.
+std::int64_t OriginalMaximum(const RopeSpec& spec);
+
 // The amplitude that the scaling implies.
 absl::StatusOr<double> ScalingAmplitude(const RopeSpec& spec,
                                         std::int64_t length);

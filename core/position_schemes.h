@@ -1,0 +1,92 @@
+// Position ids of batches that are packed, padded, split over devices, laid out
+// on grids, or mix text and images. Each scheme is described at its message in
+// posenc.v1 service.proto.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/tensor.h"
+
+namespace posenc::core {
+
+// [T]: positions start again with each sequence.
+struct PackedScheme {
+  std::vector<std::int64_t> lengths;
+};
+
+// [B, S]: one row per sequence.
+struct PaddedScheme {
+  std::vector<std::int64_t> lengths;
+  std::int64_t padded_length = 0;
+  bool left = false;
+  std::int64_t padding_position = 0;
+};
+
+// [T]: the tokens of one device, chunks `rank` and 2 * size - 1 - `rank` of
+// each sequence's 2 * size.
+struct ContextParallelScheme {
+  std::vector<std::int64_t> lengths;
+  std::int32_t size = 0;
+  std::int32_t rank = 0;
+};
+
+// [axes, cells]: offsets[a] + steps[a] * index; float64 where offsets or steps
+// are given. merge_size: in blocks of merge_size^2 cells of the last two axes.
+struct GridScheme {
+  std::vector<std::int64_t> extents;
+  std::vector<double> offsets;
+  std::vector<double> steps;
+  std::int32_t merge_size = 0;
+};
+
+struct VisionGrid {
+  std::int64_t time = 0;
+  std::int64_t height = 0;  // patches before merging
+  std::int64_t width = 0;
+  std::int32_t spatial_merge_size = 0;  // 0: 1
+  std::optional<double> time_step;
+};
+
+// [3, T] (time, height, width), as Qwen2-VL has it.
+struct MultimodalScheme {
+  // Text tokens, or a grid of patches. monostate: empty, an error.
+  std::vector<std::variant<std::monostate, std::int64_t, VisionGrid>> spans;
+};
+
+// [T]: the first `sinks` and the last `window` of `length` positions; all of
+// them where there are no more than that.
+struct AttentionSinkScheme {
+  std::int64_t sinks = 0;
+  std::int64_t window = 0;
+  std::int64_t length = 0;
+};
+
+// monostate: not given, an error.
+using PositionScheme = std::variant<std::monostate, PackedScheme, PaddedScheme,
+                                    ContextParallelScheme, GridScheme,
+                                    MultimodalScheme, AttentionSinkScheme>;
+
+struct PositionExtents {
+  Dtype dtype = Dtype::kInt32;
+  Shape shape;
+  // Where decoding goes on: multimodal, and attention sinks (in the cache).
+  std::int64_t next_position = 0;
+  // Multimodal: next_position minus the number of tokens.
+  std::int64_t delta = 0;
+};
+
+// Validates the scheme. Field paths: "packed.lengths[2]", "grid.extents", ...
+// OUT_OF_RANGE kPositionOutOfRange where a position would leave |p| <= 2^31
+// (2^31 - 1 for int32).
+absl::StatusOr<PositionExtents> ValidateScheme(const PositionScheme& scheme);
+
+// ids: of a validated scheme's dtype and shape.
+void FillPositions(const PositionScheme& scheme, const TensorView& ids);
+
+}  // namespace posenc::core

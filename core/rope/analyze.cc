@@ -1,0 +1,110 @@
+#include "core/rope/analyze.h"
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/rope/table.h"
+
+namespace posenc::core {
+namespace {
+
+constexpr long double kTurn = 2 * std::numbers::pi_v<long double>;
+// Positions end there.
+constexpr std::int64_t kMaxDistance = std::int64_t{1} << 31;
+
+absl::Status CheckRope(const ResolvedRope& rope) {
+  if (rope.spec.nope) {
+    return FieldInvalid("rope",
+                        "has no rotation (NoPE), and so no wavelengths; "
+                        "analyze a layer that rotates");
+  }
+  if (rope.axes() > 1) {
+    return FieldInvalid("rope", absl::StrCat("has ", rope.axes(),
+                                             " position axes; must have one"));
+  }
+  if (rope.heads > 0) {
+    return FieldInvalid("rope",
+                        absl::StrCat("has frequencies for each of ", rope.heads,
+                                     " heads; analyze one head's"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDistances(std::int64_t max_distance, std::int64_t step) {
+  if (max_distance < 0 || max_distance > kMaxDistance) {
+    return FieldInvalid("max_distance", absl::StrCat("is ", max_distance,
+                                                     "; must be 0 to 2^31"));
+  }
+  if (step < 0) {
+    return FieldInvalid("distance_step",
+                        absl::StrCat("is ", step, "; must be at least 1"));
+  }
+  if (max_distance / step >= kMaxDistances) {
+    return FieldInvalid(
+        "distance_step",
+        absl::StrCat("is ", step, ", which makes ", max_distance / step + 1,
+                     " distances up to ", max_distance, "; at most ",
+                     kMaxDistances, " are evaluated"));
+  }
+  return absl::OkStatus();
+}
+
+// The rotation alone: neither amplitude nor decay, exact angles.
+ResolvedRope BareRotation(const ResolvedRope& rope) {
+  ResolvedRope bare = rope;
+  bare.amplitude = 1;
+  bare.spec.reverse = false;
+  bare.spec.angle_precision = AnglePrecision::kExact;
+  bare.spec.xpos.reset();
+  return bare;
+}
+
+}  // namespace
+
+absl::StatusOr<RopeAnalysis> AnalyzeRope(const ResolvedRope& rope,
+                                         std::int64_t max_distance,
+                                         std::int64_t distance_step,
+                                         std::int64_t trained_length) {
+  const std::int64_t step = distance_step == 0 ? 1 : distance_step;
+  absl::Status status = CheckRope(rope);
+  if (status.ok()) status = CheckDistances(max_distance, step);
+  if (!status.ok()) return status;
+  if (trained_length < 0) {
+    return FieldInvalid("trained_length",
+                        absl::StrCat("is ", trained_length, "; must be >= 0"));
+  }
+  const std::int64_t trained =
+      trained_length == 0 ? rope.trained_length : trained_length;
+
+  RopeAnalysis analysis;
+  for (const double w : rope.inv_freq) {
+    const long double magnitude = std::fabs(w);
+    analysis.wavelengths.push_back(
+        w == 0 ? std::numeric_limits<double>::infinity()
+               : static_cast<double>(kTurn / magnitude));
+    if (magnitude * trained >= kTurn) ++analysis.pairs_within_trained_length;
+  }
+
+  const RotaryRows rows(BareRotation(rope), Direction::kForward,
+                        TensorRole::kQuery, nullptr);
+  const std::size_t pairs = rows.pairs();
+  std::vector<double> row(2 * pairs);
+  for (std::int64_t s = 0; s <= max_distance; s += step) {
+    const auto distance = static_cast<double>(s);
+    rows.Row(&distance, row.data());
+    double re = 0, im = 0, lengths = 0;
+    for (std::size_t i = 0; i < pairs; ++i) {
+      re += row[i];
+      im += row[pairs + i];
+      lengths += std::sqrt(re * re + im * im);
+    }
+    analysis.decay.push_back(lengths / static_cast<double>(pairs));
+    analysis.similarity.push_back(re / static_cast<double>(pairs));
+  }
+  return analysis;
+}
+
+}  // namespace posenc::core

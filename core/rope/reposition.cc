@@ -1,0 +1,240 @@
+#include "core/rope/reposition.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "core/error.h"
+#include "core/rope/move_rows.h"
+#include "core/rope/walk.h"
+
+namespace posenc::core {
+namespace {
+
+constexpr std::int64_t kMaxPosition = std::int64_t{1} << 31;
+
+absl::Status NotRepositionable(const std::string& fact) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   ErrorReason::kNotRepositionable, "new_rope",
+                   absl::StrCat(fact, "; no one rotation joins them"));
+}
+
+absl::string_view SliceName(RotarySlice slice) {
+  return slice == RotarySlice::kTrailing ? "trailing" : "leading";
+}
+
+// Both encodings rotate the same channels, with as many axes.
+absl::Status CheckJoinable(const ResolvedRope& old_rope,
+                           const ResolvedRope& new_rope,
+                           std::int64_t head_dim) {
+  const RopeSpec& from = old_rope.spec;
+  const RopeSpec& to = new_rope.spec;
+  if (from.nope != to.nope) {
+    return NotRepositionable(absl::StrCat("has ", to.nope ? "no" : "a",
+                                          " rotation, and old_rope ",
+                                          from.nope ? "none" : "one"));
+  }
+  if (from.rotary_dim != to.rotary_dim) {
+    return NotRepositionable(absl::StrCat("has rotary_dim ", to.rotary_dim,
+                                          ", and old_rope ", from.rotary_dim));
+  }
+  if (from.slice != to.slice && from.rotary_dim != head_dim) {
+    return NotRepositionable(absl::StrCat(
+        "rotates the ", SliceName(to.slice), " ", to.rotary_dim, " of ",
+        head_dim, " channels, and old_rope the ", SliceName(from.slice)));
+  }
+  if (old_rope.axes() != new_rope.axes()) {
+    return NotRepositionable(absl::StrCat("has ", new_rope.axes(),
+                                          " position axes, and old_rope ",
+                                          old_rope.axes()));
+  }
+  return absl::OkStatus();
+}
+
+std::string HalvesName(const std::vector<Segment>& segments) {
+  return absl::StrCat(
+      "[",
+      absl::StrJoin(segments, ", ",
+                    [](std::string* out, const Segment& segment) {
+                      absl::StrAppend(out, segment.pairs);
+                    }),
+      "]");
+}
+
+// The channels that keys are read from and written to. Interleaved pairs may
+// be cut anywhere between pairs; halves only where both sides cut them.
+absl::StatusOr<std::vector<Segment>> JoinSegments(const RopeSpec& from,
+                                                  const RopeSpec& to,
+                                                  std::int64_t head_dim) {
+  std::vector<Segment> old_segments = SegmentsOf(from, head_dim);
+  std::vector<Segment> new_segments = SegmentsOf(to, head_dim);
+  if (to.output_pairing == Pairing::kInterleaved) return old_segments;
+  if (from.output_pairing == Pairing::kInterleaved) return new_segments;
+  const bool same =
+      std::equal(old_segments.begin(), old_segments.end(), new_segments.begin(),
+                 new_segments.end(), [](const Segment& a, const Segment& b) {
+                   return a.channel == b.channel && a.pairs == b.pairs;
+                 });
+  if (same) return new_segments;
+  return NotRepositionable(absl::StrCat(
+      "splits slices of ", HalvesName(new_segments),
+      " pairs into halves, and old_rope of ", HalvesName(old_segments)));
+}
+
+// The error of ids that go by another name here.
+absl::Status NameShifts(const absl::Status& status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details.has_value()) return status;
+  absl::string_view field = details->field;
+  absl::string_view fact = status.message();
+  absl::ConsumePrefix(&fact, absl::StrCat(field, ": "));
+  absl::ConsumePrefix(&field, "ids");
+  return MakeError(status.code(), details->reason,
+                   absl::StrCat("movement.shifts", field), fact,
+                   details->metadata);
+}
+
+// |p + shift| <= 2^31 wherever p is known.
+absl::Status CheckTargets(const Moves& moves, const TokenExtents& extents,
+                          int axes) {
+  if (!moves.from.has_value() || moves.to.has_value()) return absl::OkStatus();
+  const std::int64_t rows = moves.shared() ? 1 : extents.batch;
+  for (int a = 0; a < axes; ++a) {
+    for (std::int64_t b = 0; b < rows; ++b) {
+      for (std::int64_t t = 0; t < extents.tokens; ++t) {
+        const double from = moves.from->at(a, b, t);
+        const double shift =
+            moves.shifts.has_value() ? moves.shifts->at(a, b, t) : moves.shift;
+        if (std::fabs(from + shift) <= kMaxPosition) continue;
+        return MakeError(
+            absl::StatusCode::kInvalidArgument,
+            ErrorReason::kPositionOutOfRange,
+            moves.shifts.has_value() ? "movement.shifts" : "movement.shift",
+            absl::StrFormat("moves token %d of sequence %d from %.17g to "
+                            "%.17g; positions are within +-2^31",
+                            t, b, from, from + shift),
+            {{"index", absl::StrCat((a * rows + b) * extents.tokens + t)}});
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Reads the movement of a tensor that is not empty.
+absl::StatusOr<Moves> ReadMovement(const Movement& movement,
+                                   const ResolvedRope& old_rope,
+                                   const ResolvedRope& new_rope,
+                                   const TokenExtents& extents) {
+  Moves moves;
+  const auto expand = [&](const Positions& positions, const ResolvedRope& rope,
+                          std::optional<TokenPositions>* to) {
+    absl::StatusOr<TokenPositions> expanded =
+        ExpandPositions(positions, extents, rope.axes(), rope.needs_ids());
+    if (expanded.ok()) *to = *std::move(expanded);
+    return expanded.status();
+  };
+
+  const auto* target = std::get_if<NewPositions>(&movement.target);
+  if (std::holds_alternative<std::monostate>(movement.old_positions)) {
+    if (target != nullptr) {
+      return FieldRequired("movement.old_positions",
+                           "is missing, and new_positions alone do not tell "
+                           "how far the keys move; set it, or shift");
+    }
+    const std::string why = StartDependence(old_rope, new_rope);
+    if (!why.empty()) {
+      return FieldRequired(
+          "movement.old_positions",
+          absl::StrCat("is missing, and old_rope and new_rope differ in ", why,
+                       ", so that the rotation depends on where each key "
+                       "stands; set it"));
+    }
+  } else {
+    const absl::Status status =
+        expand(movement.old_positions, old_rope, &moves.from);
+    if (!status.ok()) return Prefixed("movement.old_positions", status);
+  }
+
+  if (target != nullptr) {
+    const absl::Status status = expand(target->positions, new_rope, &moves.to);
+    if (!status.ok()) return Prefixed("movement.new_positions", status);
+  } else if (const auto* shifts = std::get_if<TokenShifts>(&movement.target)) {
+    const absl::Status status =
+        expand(PositionIds{shifts->shifts}, new_rope, &moves.shifts);
+    if (!status.ok()) return NameShifts(status);
+  } else {
+    const std::int64_t shift = std::get<ShiftAll>(movement.target).shift;
+    if (shift < -kMaxPosition || shift > kMaxPosition) {
+      return MakeError(absl::StatusCode::kInvalidArgument,
+                       ErrorReason::kPositionOutOfRange, "movement.shift",
+                       absl::StrCat("is ", shift, "; must be within +-2^31"),
+                       {{"index", "0"}});
+    }
+    moves.shift = static_cast<double>(shift);
+  }
+  const absl::Status status = CheckTargets(moves, extents, new_rope.axes());
+  if (!status.ok()) return status;
+  return moves;
+}
+
+absl::string_view TargetField(const Moves& moves) {
+  return moves.to.has_value()       ? "movement.new_positions"
+         : moves.shifts.has_value() ? "movement.shifts"
+                                    : "movement.shift";
+}
+
+}  // namespace
+
+absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
+                        const TensorView& k_out) {
+  const absl::StatusOr<LayoutOrder> order = FindLayout(args.layout);
+  if (!order.ok()) return order.status();
+  if (std::holds_alternative<std::monostate>(args.movement.target)) {
+    return FieldRequired("movement",
+                         "does not say where the keys go; set new_positions, "
+                         "shift or shifts");
+  }
+  const absl::StatusOr<Heads> shape = ReadHeads(k, *order);
+  if (!shape.ok()) return Prefixed("k", shape.status());
+  const absl::StatusOr<ResolvedRope> old_rope =
+      ResolveSource(args.old_rope, shape->head_dim, MissingLength::kError);
+  if (!old_rope.ok()) return Prefixed("old_rope", old_rope.status());
+  const absl::StatusOr<ResolvedRope> new_rope =
+      args.new_rope.has_value() ? ResolveSource(*args.new_rope, shape->head_dim,
+                                                MissingLength::kError)
+                                : old_rope;
+  if (!new_rope.ok()) return Prefixed("new_rope", new_rope.status());
+  absl::Status status = CheckJoinable(*old_rope, *new_rope, shape->head_dim);
+  if (status.ok()) status = CheckHeadCount(*old_rope, k, *shape, "k");
+  if (status.ok()) status = CheckHeadCount(*new_rope, k, *shape, "k");
+  if (!status.ok()) return status;
+  absl::StatusOr<std::vector<Segment>> segments =
+      JoinSegments(old_rope->spec, new_rope->spec, shape->head_dim);
+  if (!segments.ok()) return segments.status();
+  // Before positions are expanded: no data bounds the number of tokens here.
+  if (shape->empty()) return absl::OkStatus();
+
+  TokenExtents extents;
+  extents.batch = shape->batch;
+  extents.tokens = shape->tokens;
+  extents.packed = args.layout == Layout::kThd;
+  const absl::StatusOr<Moves> moves =
+      ReadMovement(args.movement, *old_rope, *new_rope, extents);
+  if (!moves.ok()) return moves.status();
+  MoveRows rows(*old_rope, *new_rope, *moves);
+  status = rows.CheckReach(extents.batch, extents.tokens);
+  if (!status.ok()) return Prefixed(TargetField(*moves), status);
+
+  const Side side =
+      PlanSide(k, k_out, *shape, new_rope->spec, *std::move(segments),
+               old_rope->spec.output_pairing, new_rope->spec.output_pairing);
+  RotateAll({{&side, &rows}}, moves->shared());
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::core

@@ -1,0 +1,82 @@
+// Moves rotated keys to other positions, or from one rotary encoding to
+// another, in one rotation.
+//
+//   (x, y) -> (A' / A) R(p' w' - p w) (x, y)
+//
+// for every pair of the rotated slice: p, w, A are the old position, frequency
+// and amplitude, p', w', A' the new ones; xPos factors of keys join A, and
+// `reverse` is the sign of its encoding's angle. Other channels pass through
+// bit for bit.
+//
+// The angle is formed and reduced exactly, then rounded once as cosine and
+// sine. Where frequencies agree it is (p' - p) w: a shift needs no positions
+// then, and A' / A is exactly 1, so that shifts do not drift. An encoding with
+// float32 angles has the angle that applying it has, float32(p w), and the
+// difference of the two is exact; a shift without positions turns by
+// float32(shift w).
+//
+// Keys of length L (of a pair, after the factors) that were applied at p and
+// moved to p' differ from keys applied at p' by at most, an element:
+//   float32  10 * 2^-24 L: a pair is off by (2 sqrt(2) + 1) u after one
+//            rotation, an element by 3 u; one that is turned on and two
+//   float64  24 * 2^-53 L, as cosines are within 2 ulp
+//   16 bits  as float32, and 3 u L for u = 2^-11 (float16) or 2^-8 (bfloat16):
+//            each of the three results is rounded
+// n shifts change L by a factor within (1 +- 3.83 u)^n, u = 2^-24.
+//
+// Reads old_rope's output pairing and writes new_rope's; pair i stays pair i,
+// as it does where projections are converted (see convert_pairing.h).
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "core/model/source.h"
+#include "core/positions.h"
+#include "core/rope/apply.h"
+#include "core/tensor.h"
+
+namespace posenc::core {
+
+struct NewPositions {
+  Positions positions;
+};
+// Added to every position, on every axis.
+struct ShiftAll {
+  std::int64_t shift = 0;
+};
+// Added to the positions: one per token, shaped like Positions.ids.
+struct TokenShifts {
+  ConstTensorView shifts;
+};
+
+struct Movement {
+  // Required with NewPositions, and where frequencies, sign, angle precision
+  // or the base of xPos differ (its center may).
+  Positions old_positions;
+  // monostate: not given, an error.
+  std::variant<std::monostate, NewPositions, ShiftAll, TokenShifts> target;
+};
+
+struct RepositionArgs {
+  RopeSource old_rope;
+  std::optional<RopeSource> new_rope;  // absent: the same
+  Movement movement;
+  Layout layout = Layout::kBshd;
+};
+
+// k_out has k's dtype and shape. It is k's own memory (only where the pairings
+// are the same), or does not overlap it.
+// Field paths: "old_rope...", "new_rope...", "movement.old_positions...",
+// "movement.new_positions...", "movement.shifts.shape", "k.shape".
+// kNotRepositionable ("new_rope") where no one rotation joins the encodings:
+// another rotary_dim, slice or number of axes, halves cut elsewhere, or NoPE
+// against rope. kPositionOutOfRange where a shift leads past +-2^31, and
+// OUT_OF_RANGE where the quotient of two xPos factors leaves float32.
+absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
+                        const TensorView& k_out);
+
+}  // namespace posenc::core

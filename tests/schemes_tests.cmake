@@ -1,0 +1,1 @@
+posenc_test(core_position_schemes_test LIBS posenc_core)
