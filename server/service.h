@@ -1,11 +1,12 @@
-// The RPCs: each checks for unknown fields, converts, calls the core, converts
-// back. No state but the drain flag.
+// The RPCs: each checks for unknown fields, then does what calls/ has for it.
+// No state but the drain flag.
 
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
+#include "google/protobuf/message.h"
 #include "posenc/v1/service.grpc.pb.h"
 
 namespace posenc::server {
@@ -32,27 +33,15 @@ class Service final : public v1::PositionalEncodingService::Service {
                          const v1::ApplyRopeRequest* request,
                          v1::ApplyRopeResponse* response) override;
 
-  // Not built yet: UNIMPLEMENTED, with the name.
-  grpc::Status BuildTableStream(
-      grpc::ServerContext* context, const v1::BuildTableStreamRequest* request,
-      grpc::ServerWriter<v1::BuildTableStreamResponse>* writer) override;
   grpc::Status BuildBias(
       grpc::ServerContext* context, const v1::BuildBiasRequest* request,
       grpc::ServerWriter<v1::BuildBiasResponse>* writer) override;
   grpc::Status BuildPositions(grpc::ServerContext* context,
                               const v1::BuildPositionsRequest* request,
                               v1::BuildPositionsResponse* response) override;
-  grpc::Status ApplyRopeStream(
-      grpc::ServerContext* context,
-      grpc::ServerReaderWriter<v1::ApplyRopeStreamResponse,
-                               v1::ApplyRopeStreamRequest>* stream) override;
   grpc::Status Reposition(grpc::ServerContext* context,
                           const v1::RepositionRequest* request,
                           v1::RepositionResponse* response) override;
-  grpc::Status RepositionStream(
-      grpc::ServerContext* context,
-      grpc::ServerReaderWriter<v1::RepositionStreamResponse,
-                               v1::RepositionStreamRequest>* stream) override;
   grpc::Status AddEncoding(grpc::ServerContext* context,
                            const v1::AddEncodingRequest* request,
                            v1::AddEncodingResponse* response) override;
@@ -66,10 +55,33 @@ class Service final : public v1::PositionalEncodingService::Service {
                            const v1::AnalyzeRopeRequest* request,
                            v1::AnalyzeRopeResponse* response) override;
 
+  // Not built yet: UNIMPLEMENTED, with the name.
+  grpc::Status BuildTableStream(
+      grpc::ServerContext* context, const v1::BuildTableStreamRequest* request,
+      grpc::ServerWriter<v1::BuildTableStreamResponse>* writer) override;
+  grpc::Status ApplyRopeStream(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::ApplyRopeStreamResponse,
+                               v1::ApplyRopeStreamRequest>* stream) override;
+  grpc::Status RepositionStream(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::RepositionStreamResponse,
+                               v1::RepositionStreamRequest>* stream) override;
+
  private:
-  template <typename Request, typename Response, typename Handler>
-  grpc::Status Answer(const Request& request, Response* response,
-                      Handler handler);
+  // handler() after the checks that every request gets.
+  template <typename Handler>
+  grpc::Status Checked(const google::protobuf::Message& request,
+                       Handler handler);
+  // The same, with a check of the response's size after it.
+  template <typename Response, typename Handler>
+  grpc::Status Answer(const google::protobuf::Message& request,
+                      Response* response, Handler handler);
+  // prepare(): a TensorCall.
+  template <typename Response, typename Prepare>
+  grpc::Status AnswerTensors(grpc::ServerContext* context,
+                             const google::protobuf::Message& request,
+                             Response* response, Prepare prepare);
 
   const std::int64_t max_request_bytes_;
   const std::int64_t max_response_bytes_;

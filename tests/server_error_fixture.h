@@ -24,6 +24,8 @@ struct BadCase {
 };
 
 inline constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
+inline constexpr auto kOutOfRange = grpc::StatusCode::OUT_OF_RANGE;
+inline constexpr auto kExhausted = grpc::StatusCode::RESOURCE_EXHAUSTED;
 inline constexpr auto kUnimplemented = grpc::StatusCode::UNIMPLEMENTED;
 
 class ErrorTest : public ServerTest {
@@ -44,7 +46,8 @@ class ErrorTest : public ServerTest {
         EXPECT_EQ(details.metadata.at("field"), field);
       }
     }
-    const bool blames = bad.code == kInvalid && !field.empty();
+    const bool blames =
+        (bad.code == kInvalid || bad.code == kOutOfRange) && !field.empty();
     EXPECT_EQ(details.has_bad_request, blames);
     if (blames) {
       EXPECT_EQ(details.violated_field, field);
@@ -57,6 +60,22 @@ class ErrorTest : public ServerTest {
       ASSERT_EQ(details.metadata.count(key), 1u) << key;
       EXPECT_EQ(details.metadata.at(key), value) << key;
     }
+  }
+
+  // Spoils `good` in each way; after that it must be answered.
+  template <typename Request, typename Response>
+  void ExpectAll(const Request& good, const std::vector<BadCase<Request>>& bad,
+                 grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                              const Request&, Response*)) {
+    for (const BadCase<Request>& each : bad) {
+      Request request = good;
+      each.spoil(request);
+      Response response;
+      Expect(each, Call(method, request, &response));
+    }
+    Response response;
+    const grpc::Status status = Call(method, good, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
   }
 };
 

@@ -47,13 +47,6 @@ TEST_F(ErrorTest, BuildTableNamesFieldNumbersAndReason) {
        "FIELD_REQUIRED",
        "absolute",
        {}},
-      {"AbsoluteEncodingThatIsNotBuilt",
-       [](T& r) { r.mutable_absolute()->mutable_learned(); },
-       kUnimplemented,
-       "FIELD_UNKNOWN",
-       "absolute.learned",
-       {"not built in this server"},
-       {{"fieldNumber", "2"}}},
       {"NegativeRows",
        [](T& r) { r.set_rows(-1); },
        kInvalid,
@@ -241,24 +234,8 @@ TEST_F(ErrorTest, RpcsThatAreNotBuiltSaySo) {
                 StartsWith(std::string(name) + ": not built in this server"));
     EXPECT_THAT(status.error_message(), HasSubstr(kVersion));
   };
-  const auto unary = [&](const char* name, auto method, auto request,
-                         auto response) {
-    expect(name, Call(method, request, &response));
-  };
-  unary("BuildPositions", &Stub::BuildPositions, v1::BuildPositionsRequest(),
-        v1::BuildPositionsResponse());
-  unary("Reposition", &Stub::Reposition, v1::RepositionRequest(),
-        v1::RepositionResponse());
-  unary("AddEncoding", &Stub::AddEncoding, v1::AddEncodingRequest(),
-        v1::AddEncodingResponse());
-  unary("ScoreRelative", &Stub::ScoreRelative, v1::ScoreRelativeRequest(),
-        v1::ScoreRelativeResponse());
-  unary("ConvertPairing", &Stub::ConvertPairing, v1::ConvertPairingRequest(),
-        v1::ConvertPairingResponse());
-  unary("AnalyzeRope", &Stub::AnalyzeRope, v1::AnalyzeRopeRequest(),
-        v1::AnalyzeRopeResponse());
-  for (const char* name : {"BuildTableStream", "BuildBias", "ApplyRopeStream",
-                           "RepositionStream"}) {
+  for (const char* name :
+       {"BuildTableStream", "ApplyRopeStream", "RepositionStream"}) {
     RawCall call(channel_,
                  std::string("/posenc.v1.PositionalEncodingService/") + name);
     call.WriteLast("");

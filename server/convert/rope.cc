@@ -1,84 +1,17 @@
-#include "server/convert.h"
+#include "server/convert/rope.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <sstream>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "core/error.h"
+#include "server/convert/fields.h"
 
 namespace posenc::server {
 namespace {
 
-// The contract's limit on elements that are written out.
-constexpr int kMaxValues = 65536;
-
-std::string ToString(absl::uint128 value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
-}
-
-std::size_t VarintBytes(std::uint64_t value) {
-  std::size_t bytes = 1;
-  for (; value >= 0x80; value >>= 7) ++bytes;
-  return bytes;
-}
-
-// Of a length-delimited field whose number is below 16.
-absl::uint128 FieldBytes(absl::uint128 length) {
-  return 1 + VarintBytes(absl::Uint128Low64(length)) + length;
-}
-
-template <typename Repeated>
-auto ToVector(const Repeated& values) {
-  return std::vector<typename Repeated::value_type>(values.begin(),
-                                                    values.end());
-}
-
-absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
-  const double limit =
-      dtype == core::Dtype::kInt32 ? 2147483648.0 : 9223372036854775808.0;
-  const std::string field = absl::StrCat("values[", index, "]");
-  const std::string number = absl::StrFormat("%.17g", value);
-  if (!(value == std::trunc(value))) {
-    return core::FieldInvalid(
-        field, absl::StrCat(number, " is not an integer; ",
-                            core::DtypeName(dtype), " takes integers only"));
-  }
-  if (!(value >= -limit && value < limit)) {
-    return core::FieldInvalid(
-        field, absl::StrCat(number, " does not fit ", core::DtypeName(dtype)));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SizeMismatch(absl::string_view field, core::Dtype dtype,
-                          const core::Shape& shape, absl::uint128 expected,
-                          absl::uint128 actual, absl::string_view fact) {
-  return core::MakeError(
-      absl::StatusCode::kInvalidArgument,
-      core::ErrorReason::kTensorSizeMismatch, field,
-      absl::StrCat(fact, "; shape ", core::ShapeToString(shape), " of ",
-                   core::DtypeName(dtype), " takes ", ToString(expected),
-                   " bytes"),
-      {{"expectedBytes", ToString(expected)},
-       {"actualBytes", ToString(actual)}});
-}
-
-std::optional<double> Optional(bool has, double value) {
-  return has ? std::optional<double>(value) : std::nullopt;
-}
-
 core::RopeSpec ReadSpec(const v1::RopeSpec& in) {
   core::RopeSpec out;
   out.rotary_dim = in.rotary_dim();
-  out.slice = in.slice() == v1::ROTARY_SLICE_TRAILING
-                  ? core::RotarySlice::kTrailing
-                  : core::RotarySlice::kLeading;
+  out.slice = ReadRotarySlice(in.slice());
   out.rope_theta = Optional(in.has_rope_theta(), in.rope_theta());
   out.pairing = static_cast<core::Pairing>(in.pairing());
   out.output_pairing = static_cast<core::Pairing>(in.output_pairing());
@@ -259,140 +192,6 @@ void WriteSpec(const core::RopeSpec& in, v1::RopeSpec* out) {
 
 }  // namespace
 
-absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor) {
-  if (tensor.dtype() == v1::DTYPE_UNSPECIFIED) {
-    return core::FieldRequired("dtype", "not given; every tensor needs one");
-  }
-  InputTensor out;
-  out.view.dtype = static_cast<core::Dtype>(tensor.dtype());
-  out.view.shape = ToVector(tensor.shape());
-  absl::StatusOr<std::int64_t> count = core::ElementCount(out.view.shape);
-  if (!count.ok()) return count.status();
-
-  const std::size_t size = core::DtypeSize(out.view.dtype);
-  const absl::uint128 expected = absl::uint128(*count) * size;
-  const std::size_t data_bytes = tensor.data().size();
-  const int values = tensor.values_size();
-  const auto mismatch = [&](absl::string_view field, std::size_t actual,
-                            absl::string_view fact) {
-    return SizeMismatch(field, out.view.dtype, out.view.shape, expected, actual,
-                        fact);
-  };
-  if (values > 0 && data_bytes > 0) {
-    return core::FieldInvalid(
-        "values", absl::StrCat(values, " elements beside ", data_bytes,
-                               " bytes of data; give one of the two"));
-  }
-  if (values > kMaxValues) {
-    return core::FieldInvalid(
-        "values", absl::StrCat(values, " elements; at most ", kMaxValues,
-                               " may be written out, send data"));
-  }
-  if (values == 0 && data_bytes == 0 && *count > 0) {
-    return core::FieldRequired(
-        "data", absl::StrCat("neither data nor values; shape ",
-                             core::ShapeToString(out.view.shape), " holds ",
-                             *count, " elements"));
-  }
-  if (values > 0) {
-    if (*count != values) {
-      return mismatch(
-          "values", values * size,
-          absl::StrCat(values, " elements (", values * size, " bytes)"));
-    }
-    out.form = TensorForm::kValues;
-    out.rounded = std::make_unique<char[]>(values * size);
-    out.view.data = out.rounded.get();
-    const core::TensorView room = {out.view.dtype, out.view.shape,
-                                   out.rounded.get()};
-    for (int i = 0; i < values; ++i) {
-      if (!core::IsFloating(room.dtype)) {
-        const absl::Status integer =
-            CheckInteger(tensor.values(i), room.dtype, i);
-        if (!integer.ok()) return integer;
-      }
-      core::StoreDouble(tensor.values(i), room, i);
-    }
-    return out;
-  }
-  if (expected != data_bytes) {
-    return mismatch("data", data_bytes, absl::StrCat(data_bytes, " bytes"));
-  }
-  out.view.data = tensor.data().data();
-  return out;
-}
-
-absl::uint128 TensorFieldBytes(core::Dtype dtype, const core::Shape& shape,
-                               TensorForm form) {
-  v1::Tensor header;
-  header.set_dtype(static_cast<v1::Dtype>(dtype));
-  absl::uint128 count = 1;
-  for (const std::int64_t extent : shape) {
-    header.add_shape(extent);
-    count *= static_cast<std::uint64_t>(extent);
-  }
-  const absl::uint128 bytes =
-      count *
-      (form == TensorForm::kValues ? sizeof(double) : core::DtypeSize(dtype));
-  absl::uint128 total = header.ByteSizeLong();
-  if (bytes > 0) total += FieldBytes(bytes);
-  return FieldBytes(total);
-}
-
-core::TensorView AllocateTensor(core::Dtype dtype, const core::Shape& shape,
-                                v1::Tensor* tensor) {
-  tensor->set_dtype(static_cast<v1::Dtype>(dtype));
-  std::size_t bytes = core::DtypeSize(dtype);
-  for (const std::int64_t extent : shape) {
-    tensor->add_shape(extent);
-    bytes *= static_cast<std::size_t>(extent);
-  }
-  std::string* const data = tensor->mutable_data();
-  data->resize(bytes);
-  return {dtype, shape, data->data()};
-}
-
-void SpellOut(v1::Tensor* tensor) {
-  const core::ConstTensorView view = {static_cast<core::Dtype>(tensor->dtype()),
-                                      ToVector(tensor->shape()),
-                                      tensor->data().data()};
-  const std::int64_t count =
-      tensor->data().size() / core::DtypeSize(view.dtype);
-  tensor->mutable_values()->Reserve(count);
-  for (std::int64_t i = 0; i < count; ++i) {
-    tensor->add_values(core::ElementAsDouble(view, i));
-  }
-  tensor->clear_data();
-}
-
-absl::StatusOr<InputPositions> ReadPositions(const v1::Positions& positions) {
-  InputPositions out;
-  switch (positions.kind_case()) {
-    case v1::Positions::KIND_NOT_SET:
-      break;
-    case v1::Positions::kStart:
-      out.positions = core::StartPosition{positions.start()};
-      break;
-    case v1::Positions::kStarts:
-      out.positions =
-          core::SequenceStarts{ToVector(positions.starts().values())};
-      break;
-    case v1::Positions::kIds: {
-      absl::StatusOr<InputTensor> ids = ReadTensor(positions.ids());
-      if (!ids.ok()) return core::Prefixed("ids", ids.status());
-      out.ids = *std::move(ids);
-      out.positions = core::PositionIds{out.ids.view};
-      break;
-    }
-    case v1::Positions::kPacked:
-      out.positions =
-          core::PackedSequences{ToVector(positions.packed().cu_seqlens()),
-                                ToVector(positions.packed().starts())};
-      break;
-  }
-  return out;
-}
-
 absl::StatusOr<core::RopeSource> ReadRopeSource(const v1::RopeSource& source) {
   core::RopeSource out;
   switch (source.source_case()) {
@@ -424,15 +223,40 @@ core::QueryScale ReadQueryScale(const v1::QueryScale& scale) {
   return {scale.beta(), scale.floor_scale(), scale.offset()};
 }
 
-core::Sinusoidal ReadSinusoidal(const v1::Sinusoidal& in) {
-  core::Sinusoidal out;
-  out.dim = in.dim();
-  out.base = Optional(in.has_base(), in.base());
-  out.order = static_cast<core::SinusoidalOrder>(in.order());
-  out.endpoint = in.endpoint();
-  if (in.has_padding_position()) out.padding_position = in.padding_position();
-  out.odd_dim_sine = in.odd_dim_sine();
+absl::StatusOr<InputMovement> ReadMovement(const v1::Movement& movement) {
+  InputMovement out;
+  absl::StatusOr<InputPositions> read = ReadPositions(movement.old_positions());
+  if (!read.ok()) return core::Prefixed("old_positions", read.status());
+  out.old_positions = *std::move(read);
+  out.movement.old_positions = out.old_positions.positions;
+  switch (movement.target_case()) {
+    case v1::Movement::TARGET_NOT_SET:
+      break;
+    case v1::Movement::kNewPositions:
+      read = ReadPositions(movement.new_positions());
+      if (!read.ok()) return core::Prefixed("new_positions", read.status());
+      out.new_positions = *std::move(read);
+      out.movement.target = core::NewPositions{out.new_positions.positions};
+      break;
+    case v1::Movement::kShift:
+      out.movement.target = core::ShiftAll{movement.shift()};
+      break;
+    case v1::Movement::kShifts: {
+      absl::StatusOr<InputTensor> shifts = ReadTensor(movement.shifts());
+      if (!shifts.ok()) return core::Prefixed("shifts", shifts.status());
+      out.shifts = *std::move(shifts);
+      out.movement.target = core::TokenShifts{out.shifts.view};
+      break;
+    }
+  }
   return out;
+}
+
+core::ConvertPairingArgs ReadConvertPairing(
+    const v1::ConvertPairingRequest& request) {
+  return {static_cast<core::Pairing>(request.old_pairing()),
+          static_cast<core::Pairing>(request.new_pairing()), request.heads(),
+          request.rotary_dim(), ReadRotarySlice(request.slice())};
 }
 
 core::Direction ReadDirection(v1::Direction direction) {
@@ -447,9 +271,9 @@ core::TableLayout ReadTableLayout(v1::TableLayout layout) {
              : static_cast<core::TableLayout>(layout);
 }
 
-core::Dtype ReadTableDtype(v1::Dtype dtype) {
-  return dtype == v1::DTYPE_UNSPECIFIED ? core::Dtype::kFloat32
-                                        : static_cast<core::Dtype>(dtype);
+core::RotarySlice ReadRotarySlice(v1::RotarySlice slice) {
+  return slice == v1::ROTARY_SLICE_TRAILING ? core::RotarySlice::kTrailing
+                                            : core::RotarySlice::kLeading;
 }
 
 void WriteRope(const core::ResolvedRope& rope, const std::string& content_hash,
@@ -490,6 +314,17 @@ void WriteDifference(const core::RopeDifference& difference,
   for (const std::string& explanation : difference.explanations) {
     out->add_explanations(explanation);
   }
+}
+
+void WriteAnalysis(const core::RopeAnalysis& analysis,
+                   v1::AnalyzeRopeResponse* response) {
+  response->mutable_wavelengths()->Add(analysis.wavelengths.begin(),
+                                       analysis.wavelengths.end());
+  response->mutable_decay()->Add(analysis.decay.begin(), analysis.decay.end());
+  response->mutable_similarity()->Add(analysis.similarity.begin(),
+                                      analysis.similarity.end());
+  response->set_pairs_within_trained_length(
+      analysis.pairs_within_trained_length);
 }
 
 }  // namespace posenc::server

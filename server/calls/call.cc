@@ -1,0 +1,76 @@
+#include "server/calls/call.h"
+
+#include <sstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "google/protobuf/descriptor.h"
+
+namespace posenc::server {
+namespace {
+
+std::string ToString(absl::uint128 value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+v1::Tensor* MutableTensor(int field, google::protobuf::Message* message) {
+  return static_cast<v1::Tensor*>(message->GetReflection()->MutableMessage(
+      message, message->GetDescriptor()->FindFieldByNumber(field)));
+}
+
+}  // namespace
+
+absl::Status CheckSize(absl::string_view field, absl::string_view what,
+                       absl::uint128 bytes, std::int64_t limit,
+                       absl::string_view remedy) {
+  if (bytes <= static_cast<std::uint64_t>(limit)) return absl::OkStatus();
+  const std::string size = ToString(bytes);
+  return core::MakeError(
+      absl::StatusCode::kResourceExhausted, core::ErrorReason::kMessageTooLarge,
+      field,
+      absl::StrCat(what, " of ", size, " bytes, over the limit of ", limit,
+                   "; ", remedy),
+      {{"sizeBytes", size}, {"limitBytes", absl::StrCat(limit)}});
+}
+
+absl::Status CheckRequest(std::size_t bytes, std::int64_t limit) {
+  return CheckSize("", "request", bytes, limit,
+                   "send less in one call, or raise --max-request-bytes");
+}
+
+absl::Status CheckResponse(absl::uint128 bytes, std::int64_t limit) {
+  return CheckSize("", "response", bytes, limit,
+                   "ask for less in one call, or raise --max-response-bytes");
+}
+
+absl::Status AnswerWithTensors(absl::StatusOr<TensorCall> call,
+                               std::int64_t limit, StopCheck stop,
+                               google::protobuf::Message* response) {
+  if (!call.ok()) return call.status();
+  absl::uint128 bytes = response->ByteSizeLong();
+  for (const OutputTensor& output : call->outputs) {
+    bytes += TensorFieldBytes(output.dtype, output.shape, output.form);
+  }
+  absl::Status status = CheckResponse(bytes, limit);
+  if (!status.ok()) return status;
+
+  std::vector<core::TensorView> room;
+  for (const OutputTensor& output : call->outputs) {
+    room.push_back(AllocateTensor(output.dtype, output.shape,
+                                  MutableTensor(output.field, response)));
+  }
+  status = stop();
+  if (status.ok()) status = call->compute(room, stop);
+  if (!status.ok()) return status;
+  for (const OutputTensor& output : call->outputs) {
+    if (output.form == TensorForm::kValues) {
+      SpellOut(MutableTensor(output.field, response));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::server

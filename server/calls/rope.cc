@@ -1,0 +1,207 @@
+#include "server/calls/rope.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/model/compare.h"
+#include "core/model/content_hash.h"
+#include "core/rope/apply.h"
+#include "server/convert/rope.h"
+
+namespace posenc::server {
+namespace {
+
+absl::Status NoSource(absl::string_view field) {
+  return core::FieldRequired(
+      field, "not given; it takes a spec, a preset or a config_json");
+}
+
+absl::StatusOr<core::RopeSource> ReadSource(absl::string_view field, bool given,
+                                            const v1::RopeSource& source) {
+  if (!given) return NoSource(field);
+  absl::StatusOr<core::RopeSource> read = ReadRopeSource(source);
+  if (!read.ok()) return core::Prefixed(field, read.status());
+  return read;
+}
+
+absl::Status CheckHeadDim(std::int32_t head_dim) {
+  if (head_dim >= 0) return absl::OkStatus();
+  return core::FieldInvalid(
+      "head_dim", absl::StrCat(head_dim, "; must be positive, or unset"));
+}
+
+absl::Status CheckLayout(v1::Layout layout) {
+  if (layout != v1::LAYOUT_UNSPECIFIED) return absl::OkStatus();
+  return core::FieldRequired(
+      "layout",
+      "not given; the wrong one of BSHD and BHSD would not be noticed");
+}
+
+// A tensor of a request that must be there.
+absl::StatusOr<InputTensor> ReadRequired(absl::string_view field, bool given,
+                                         const v1::Tensor& tensor) {
+  if (!given) return core::FieldRequired(field, "not given");
+  absl::StatusOr<InputTensor> read = ReadTensor(tensor);
+  if (!read.ok()) return core::Prefixed(field, read.status());
+  return read;
+}
+
+}  // namespace
+
+absl::StatusOr<core::ResolvedRope> ResolveField(
+    absl::string_view field, bool given, const v1::RopeSource& source,
+    std::int32_t head_dim, core::MissingLength missing_length) {
+  absl::StatusOr<core::RopeSource> read = ReadSource(field, given, source);
+  if (!read.ok()) return read.status();
+  absl::StatusOr<core::ResolvedRope> rope =
+      core::ResolveSource(*read, head_dim, missing_length);
+  if (!rope.ok()) return core::Prefixed(field, rope.status());
+  return rope;
+}
+
+absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
+                               v1::ResolveRopeResponse* response) {
+  const absl::Status valid = CheckHeadDim(request.head_dim());
+  if (!valid.ok()) return valid;
+  constexpr auto kAssume = core::MissingLength::kAssumeOriginal;
+  absl::StatusOr<core::ResolvedRope> rope = ResolveField(
+      "rope", request.has_rope(), request.rope(), request.head_dim(), kAssume);
+  if (!rope.ok()) return rope.status();
+  WriteRope(*rope, core::ContentHash(*rope), response);
+  if (!request.has_compare_with()) return absl::OkStatus();
+  absl::StatusOr<core::ResolvedRope> other =
+      ResolveField("compare_with", true, request.compare_with(),
+                   request.head_dim(), kAssume);
+  if (!other.ok()) return other.status();
+  WriteDifference(core::CompareRopes(*rope, *other),
+                  response->mutable_difference());
+  return absl::OkStatus();
+}
+
+absl::Status AnswerAnalyzeRope(const v1::AnalyzeRopeRequest& request,
+                               v1::AnalyzeRopeResponse* response) {
+  const absl::Status valid = CheckHeadDim(request.head_dim());
+  if (!valid.ok()) return valid;
+  absl::StatusOr<core::ResolvedRope> rope =
+      ResolveField("rope", request.has_rope(), request.rope(),
+                   request.head_dim(), core::MissingLength::kAssumeOriginal);
+  if (!rope.ok()) return rope.status();
+  absl::StatusOr<core::RopeAnalysis> analysis =
+      core::AnalyzeRope(*rope, request.max_distance(), request.distance_step(),
+                        request.trained_length());
+  if (!analysis.ok()) return analysis.status();
+  WriteAnalysis(*analysis, response);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TensorCall> PrepareApplyRope(
+    const v1::ApplyRopeRequest& request) {
+  absl::StatusOr<core::RopeSource> rope =
+      ReadSource("rope", request.has_rope(), request.rope());
+  if (!rope.ok()) return rope.status();
+  const absl::Status layout = CheckLayout(request.layout());
+  if (!layout.ok()) return layout;
+  if (!request.has_q() && !request.has_k()) {
+    return core::FieldRequired("q", "neither q nor k; send at least one");
+  }
+  absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
+  if (!positions.ok()) return core::Prefixed("positions", positions.status());
+
+  // Null where the request has none.
+  struct Rotated {
+    std::optional<InputTensor> tensor;
+    const core::ConstTensorView* view() const {
+      return tensor.has_value() ? &tensor->view : nullptr;
+    }
+  };
+  Rotated q, k;
+  TensorCall call;
+  const auto read = [&call](absl::string_view field, int number,
+                            const v1::Tensor& tensor, Rotated* out) {
+    absl::StatusOr<InputTensor> input = ReadRequired(field, true, tensor);
+    if (!input.ok()) return input.status();
+    call.outputs.push_back(
+        {number, input->view.dtype, input->view.shape, input->form});
+    out->tensor = *std::move(input);
+    return absl::OkStatus();
+  };
+  absl::Status status;
+  if (request.has_q()) {
+    status = read("q", v1::ApplyRopeResponse::kQFieldNumber, request.q(), &q);
+  }
+  if (status.ok() && request.has_k()) {
+    status = read("k", v1::ApplyRopeResponse::kKFieldNumber, request.k(), &k);
+  }
+  if (!status.ok()) return status;
+
+  core::ApplyRopeArgs args;
+  args.rope = *std::move(rope);
+  args.positions = positions->positions;
+  args.layout = static_cast<core::Layout>(request.layout());
+  args.direction = ReadDirection(request.direction());
+  if (request.has_query_scale()) {
+    args.query_scale = ReadQueryScale(request.query_scale());
+  }
+  call.compute = [args = std::move(args), positions = *std::move(positions),
+                  q = std::move(q), k = std::move(k)](
+                     absl::Span<const core::TensorView> out, StopCheck) {
+    const core::TensorView* const q_out = q.view() ? &out.front() : nullptr;
+    const core::TensorView* const k_out = k.view() ? &out.back() : nullptr;
+    return core::ApplyRope(args, q.view(), q_out, k.view(), k_out);
+  };
+  return call;
+}
+
+absl::StatusOr<TensorCall> PrepareReposition(
+    const v1::RepositionRequest& request) {
+  absl::StatusOr<core::RopeSource> old_rope =
+      ReadSource("old_rope", request.has_old_rope(), request.old_rope());
+  if (!old_rope.ok()) return old_rope.status();
+  core::RepositionArgs args;
+  args.old_rope = *std::move(old_rope);
+  if (request.has_new_rope()) {
+    absl::StatusOr<core::RopeSource> new_rope =
+        ReadSource("new_rope", true, request.new_rope());
+    if (!new_rope.ok()) return new_rope.status();
+    args.new_rope = *std::move(new_rope);
+  }
+  const absl::Status layout = CheckLayout(request.layout());
+  if (!layout.ok()) return layout;
+  args.layout = static_cast<core::Layout>(request.layout());
+  absl::StatusOr<InputMovement> movement = ReadMovement(request.movement());
+  if (!movement.ok()) return core::Prefixed("movement", movement.status());
+  args.movement = std::move(movement->movement);
+  absl::StatusOr<InputTensor> k =
+      ReadRequired("k", request.has_k(), request.k());
+  if (!k.ok()) return k.status();
+
+  TensorCall call;
+  call.outputs = {{v1::RepositionResponse::kKFieldNumber, k->view.dtype,
+                   k->view.shape, k->form}};
+  call.compute = [args = std::move(args), movement = *std::move(movement),
+                  k = *std::move(k)](absl::Span<const core::TensorView> out,
+                                     StopCheck) {
+    return core::Reposition(args, k.view, out[0]);
+  };
+  return call;
+}
+
+absl::StatusOr<TensorCall> PrepareConvertPairing(
+    const v1::ConvertPairingRequest& request) {
+  absl::StatusOr<InputTensor> weight =
+      ReadRequired("weight", request.has_weight(), request.weight());
+  if (!weight.ok()) return weight.status();
+  TensorCall call;
+  call.outputs = {{v1::ConvertPairingResponse::kWeightFieldNumber,
+                   weight->view.dtype, weight->view.shape}};
+  call.compute = [args = ReadConvertPairing(request),
+                  weight = *std::move(weight)](
+                     absl::Span<const core::TensorView> out, StopCheck) {
+    return core::ConvertPairing(args, weight.view, out[0]);
+  };
+  return call;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,24 @@
+// Positions of requests, and the schemes that make them.
+
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "core/position_schemes.h"
+#include "core/positions.h"
+#include "posenc/v1/service.pb.h"
+#include "posenc/v1/tensor.pb.h"
+#include "server/convert/tensor.h"
+
+namespace posenc::server {
+
+// Positions whose ids borrow from the message, or from the tensor here.
+struct InputPositions {
+  core::Positions positions;
+  InputTensor ids;
+};
+
+absl::StatusOr<InputPositions> ReadPositions(const v1::Positions& positions);
+
+core::PositionScheme ReadScheme(const v1::BuildPositionsRequest& request);
+
+}  // namespace posenc::server

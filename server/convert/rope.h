@@ -1,0 +1,52 @@
+// Rotary encodings: sources and settings of requests, resolved ones back.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/model/compare.h"
+#include "core/model/source.h"
+#include "core/rope/analyze.h"
+#include "core/rope/convert_pairing.h"
+#include "core/rope/frequencies.h"
+#include "core/rope/reposition.h"
+#include "core/rope/table.h"
+#include "posenc/v1/rope.pb.h"
+#include "posenc/v1/service.pb.h"
+#include "server/convert/positions.h"
+#include "server/convert/tensor.h"
+
+namespace posenc::server {
+
+// FieldRequired with an empty path where no source is given.
+absl::StatusOr<core::RopeSource> ReadRopeSource(const v1::RopeSource& source);
+
+core::QueryScale ReadQueryScale(const v1::QueryScale& scale);
+
+// Where keys move, with what its positions borrow.
+struct InputMovement {
+  core::Movement movement;
+  InputPositions old_positions;
+  InputPositions new_positions;
+  InputTensor shifts;
+};
+absl::StatusOr<InputMovement> ReadMovement(const v1::Movement& movement);
+
+core::ConvertPairingArgs ReadConvertPairing(
+    const v1::ConvertPairingRequest& request);
+
+// What a value of 0 stands for is filled in: forward, half, leading.
+core::Direction ReadDirection(v1::Direction direction);
+core::TableLayout ReadTableLayout(v1::TableLayout layout);
+core::RotarySlice ReadRotarySlice(v1::RotarySlice slice);
+
+void WriteRope(const core::ResolvedRope& rope, const std::string& content_hash,
+               v1::ResolveRopeResponse* response);
+void WriteDifference(const core::RopeDifference& difference,
+                     v1::RopeDifference* out);
+void WriteAnalysis(const core::RopeAnalysis& analysis,
+                   v1::AnalyzeRopeResponse* response);
+
+}  // namespace posenc::server

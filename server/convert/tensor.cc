@@ -1,0 +1,192 @@
+#include "server/convert/tensor.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/error.h"
+#include "server/convert/fields.h"
+
+namespace posenc::server {
+namespace {
+
+// The contract's limit on elements that are written out.
+constexpr int kMaxValues = 65536;
+
+std::string ToString(absl::uint128 value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+std::size_t VarintBytes(std::uint64_t value) {
+  std::size_t bytes = 1;
+  for (; value >= 0x80; value >>= 7) ++bytes;
+  return bytes;
+}
+
+// Of a length-delimited field whose number is below 16.
+absl::uint128 FieldBytes(absl::uint128 length) {
+  return 1 + VarintBytes(absl::Uint128Low64(length)) + length;
+}
+
+absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
+  const double limit =
+      dtype == core::Dtype::kInt32 ? 2147483648.0 : 9223372036854775808.0;
+  const std::string field = absl::StrCat("values[", index, "]");
+  const std::string number = absl::StrFormat("%.17g", value);
+  if (!(value == std::trunc(value))) {
+    return core::FieldInvalid(
+        field, absl::StrCat(number, " is not an integer; ",
+                            core::DtypeName(dtype), " takes integers only"));
+  }
+  if (!(value >= -limit && value < limit)) {
+    return core::FieldInvalid(
+        field, absl::StrCat(number, " does not fit ", core::DtypeName(dtype)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SizeMismatch(absl::string_view field, core::Dtype dtype,
+                          const core::Shape& shape, absl::uint128 expected,
+                          absl::uint128 actual, absl::string_view fact) {
+  return core::MakeError(
+      absl::StatusCode::kInvalidArgument,
+      core::ErrorReason::kTensorSizeMismatch, field,
+      absl::StrCat(fact, "; shape ", core::ShapeToString(shape), " of ",
+                   core::DtypeName(dtype), " takes ", ToString(expected),
+                   " bytes"),
+      {{"expectedBytes", ToString(expected)},
+       {"actualBytes", ToString(actual)}});
+}
+
+}  // namespace
+
+absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor) {
+  return ReadTensor(tensor, tensor.data());
+}
+
+absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
+                                       absl::string_view data) {
+  if (tensor.dtype() == v1::DTYPE_UNSPECIFIED) {
+    return core::FieldRequired("dtype", "not given; every tensor needs one");
+  }
+  InputTensor out;
+  out.view.dtype = static_cast<core::Dtype>(tensor.dtype());
+  out.view.shape = ToVector(tensor.shape());
+  absl::StatusOr<std::int64_t> count = core::ElementCount(out.view.shape);
+  if (!count.ok()) return count.status();
+
+  const std::size_t size = core::DtypeSize(out.view.dtype);
+  const absl::uint128 expected = absl::uint128(*count) * size;
+  const std::size_t data_bytes = data.size();
+  const int values = tensor.values_size();
+  const auto mismatch = [&](absl::string_view field, std::size_t actual,
+                            absl::string_view fact) {
+    return SizeMismatch(field, out.view.dtype, out.view.shape, expected, actual,
+                        fact);
+  };
+  if (values > 0 && data_bytes > 0) {
+    return core::FieldInvalid(
+        "values", absl::StrCat(values, " elements beside ", data_bytes,
+                               " bytes of data; give one of the two"));
+  }
+  if (values > kMaxValues) {
+    return core::FieldInvalid(
+        "values", absl::StrCat(values, " elements; at most ", kMaxValues,
+                               " may be written out, send data"));
+  }
+  if (values == 0 && data_bytes == 0 && *count > 0) {
+    return core::FieldRequired(
+        "data", absl::StrCat("neither data nor values; shape ",
+                             core::ShapeToString(out.view.shape), " holds ",
+                             *count, " elements"));
+  }
+  if (values > 0) {
+    if (*count != values) {
+      return mismatch(
+          "values", values * size,
+          absl::StrCat(values, " elements (", values * size, " bytes)"));
+    }
+    out.form = TensorForm::kValues;
+    out.rounded = std::make_unique<char[]>(values * size);
+    out.view.data = out.rounded.get();
+    const core::TensorView room = {out.view.dtype, out.view.shape,
+                                   out.rounded.get()};
+    for (int i = 0; i < values; ++i) {
+      if (!core::IsFloating(room.dtype)) {
+        const absl::Status integer =
+            CheckInteger(tensor.values(i), room.dtype, i);
+        if (!integer.ok()) return integer;
+      }
+      core::StoreDouble(tensor.values(i), room, i);
+    }
+    return out;
+  }
+  if (expected != data_bytes) {
+    return mismatch("data", data_bytes, absl::StrCat(data_bytes, " bytes"));
+  }
+  out.view.data = data.data();
+  return out;
+}
+
+absl::Status ReadTensorField(absl::string_view field, bool given,
+                             const v1::Tensor& tensor, InputTensors* tensors,
+                             std::optional<core::ConstTensorView>* view) {
+  if (!given) return absl::OkStatus();
+  absl::StatusOr<InputTensor> read = ReadTensor(tensor);
+  if (!read.ok()) return core::Prefixed(field, read.status());
+  *view = read->view;
+  tensors->push_back(*std::move(read));
+  return absl::OkStatus();
+}
+
+absl::uint128 TensorFieldBytes(core::Dtype dtype, const core::Shape& shape,
+                               TensorForm form) {
+  v1::Tensor header;
+  header.set_dtype(static_cast<v1::Dtype>(dtype));
+  absl::uint128 count = 1;
+  for (const std::int64_t extent : shape) {
+    header.add_shape(extent);
+    count *= static_cast<std::uint64_t>(extent);
+  }
+  const absl::uint128 bytes =
+      count *
+      (form == TensorForm::kValues ? sizeof(double) : core::DtypeSize(dtype));
+  absl::uint128 total = header.ByteSizeLong();
+  if (bytes > 0) total += FieldBytes(bytes);
+  return FieldBytes(total);
+}
+
+core::TensorView AllocateTensor(core::Dtype dtype, const core::Shape& shape,
+                                v1::Tensor* tensor) {
+  tensor->set_dtype(static_cast<v1::Dtype>(dtype));
+  std::size_t bytes = core::DtypeSize(dtype);
+  for (const std::int64_t extent : shape) {
+    tensor->add_shape(extent);
+    bytes *= static_cast<std::size_t>(extent);
+  }
+  std::string* const data = tensor->mutable_data();
+  data->resize(bytes);
+  return {dtype, shape, data->data()};
+}
+
+void SpellOut(v1::Tensor* tensor) {
+  const core::ConstTensorView view = {static_cast<core::Dtype>(tensor->dtype()),
+                                      ToVector(tensor->shape()),
+                                      tensor->data().data()};
+  const std::int64_t count =
+      tensor->data().size() / core::DtypeSize(view.dtype);
+  tensor->mutable_values()->Reserve(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    tensor->add_values(core::ElementAsDouble(view, i));
+  }
+  tensor->clear_data();
+}
+
+}  // namespace posenc::server
