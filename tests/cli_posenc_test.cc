@@ -1,11 +1,7 @@
 // The `posenc` command itself, with the service inside its process.
 
-#include <sys/wait.h>
-
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -19,60 +15,14 @@
 #include "client/cli/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tests/cli_fixture.h"
 
 namespace posenc::cli {
 namespace {
 
 using ::testing::HasSubstr;
-using Json = nlohmann::json;
 
 constexpr long double kPi = std::numbers::pi_v<long double>;
-
-struct Outcome {
-  int exit_code = -1;
-  std::string text;  // stdout, then stderr
-  Json json() const { return Json::parse(text, nullptr, false); }
-};
-
-std::string Quoted(const std::string& text) { return "'" + text + "'"; }
-
-// Arguments are given as to a shell.
-Outcome Posenc(const std::string& arguments) {
-  Outcome outcome;
-  FILE* const pipe =
-      popen((Quoted(POSENC_PATH) + " " + arguments + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> buffer;
-  std::size_t got;
-  while ((got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0) {
-    outcome.text.append(buffer.data(), got);
-  }
-  const int status = pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
-
-class PosencTest : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "posenc_cli_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  std::string Path(const std::string& name) const {
-    return directory_ + "/" + name;
-  }
-
-  void WriteText(const std::string& name, const std::string& text) const {
-    std::ofstream(Path(name), std::ios::binary) << text;
-  }
-
- private:
-  std::string directory_;
-};
 
 const char kLlama[] = "'" POSENC_TEST_DATA "/configs/llama-3.1-8b.json'";
 

@@ -4,6 +4,7 @@ target_compile_definitions(
   PRIVATE
     POSENC_SERVICE_CONFIG_FILE="${PROJECT_SOURCE_DIR}/client/service_config.json"
 )
+posenc_test(client_rpcs_test LIBS posenc_client posenc_server)
 
 # The main job through real sockets, and posencd with every instruction set.
 posenc_test(e2e_test LIBS posenc_server posenc_client)

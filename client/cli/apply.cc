@@ -1,16 +1,14 @@
 #include <chrono>
-#include <cstdio>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "client/cli/commands.h"
 #include "client/cli/element.h"
-#include "client/cli/npy.h"
 #include "client/cli/progress.h"
-#include "client/cli/safetensors.h"
 #include "client/cli/session.h"
 #include "client/cli/status.h"
+#include "client/cli/tensor_file.h"
+#include "client/cli/transform.h"
 
 namespace posenc::cli {
 namespace {
@@ -27,72 +25,59 @@ struct ApplyFlags {
   std::string direction = "forward";
 };
 
-// What --in holds. The views are of `bytes`.
-struct Input {
-  FileBytes bytes;
-  Safetensors file;  // empty for .npy
+// Which entries of the file are q and k; nullptr where it has none.
+struct Chosen {
   SafetensorsEntry* q = nullptr;
   SafetensorsEntry* k = nullptr;
 };
 
 // The tensor to rotate: the one that the flag names, or the usual one if it is
 // there.
-absl::Status Choose(const std::string& path, const std::string& flag,
-                    const char* usual, Safetensors* file,
-                    SafetensorsEntry** entry,
+absl::Status Choose(const std::string& flag, const char* usual,
+                    TensorFile* file, SafetensorsEntry** entry,
                     absl::optional<TensorView>* view) {
   *entry = file->Find(flag.empty() ? usual : flag);
   if (*entry == nullptr) {
     if (flag.empty()) return absl::OkStatus();
-    return FileError(path, absl::NotFoundError(
-                               absl::StrCat("holds no tensor \"", flag, "\"")));
+    return FileError(file->path(), absl::NotFoundError(absl::StrCat(
+                                       "holds no tensor \"", flag, "\"")));
   }
   const absl::StatusOr<TensorView> tensor = AsTensor(**entry);
-  if (!tensor.ok()) return FileError(path, tensor.status());
+  if (!tensor.ok()) return FileError(file->path(), tensor.status());
   *view = *tensor;
   return absl::OkStatus();
 }
 
-absl::Status ReadInput(const ApplyFlags& flags, bool npy, Input* input,
-                       ApplyRopeArgs* args) {
-  absl::StatusOr<FileBytes> bytes = FileBytes::Read(flags.in);
-  if (!bytes.ok()) return bytes.status();
-  input->bytes = *std::move(bytes);
-  if (npy) {
-    const absl::StatusOr<TensorView> tensor = ParseNpy(input->bytes.bytes());
-    if (!tensor.ok()) return FileError(flags.in, tensor.status());
-    (flags.as == "q" ? args->q : args->k) = *tensor;
-    return absl::OkStatus();
+absl::StatusOr<Chosen> ChooseTensors(const ApplyFlags& flags, TensorFile* file,
+                                     ApplyRopeArgs* args) {
+  Chosen chosen;
+  if (file->is_npy()) {
+    const bool is_q = flags.as == "q";
+    const absl::Status status = Choose(
+        "", "", file, is_q ? &chosen.q : &chosen.k, is_q ? &args->q : &args->k);
+    if (!status.ok()) return status;
+    return chosen;
   }
-  absl::StatusOr<Safetensors> file = ParseSafetensors(input->bytes.bytes());
-  if (!file.ok()) return FileError(flags.in, file.status());
-  input->file = *std::move(file);
-  absl::Status status =
-      Choose(flags.in, flags.q, "q", &input->file, &input->q, &args->q);
+  absl::Status status = Choose(flags.q, "q", file, &chosen.q, &args->q);
   if (!status.ok()) return status;
-  status = Choose(flags.in, flags.k, "k", &input->file, &input->k, &args->k);
+  status = Choose(flags.k, "k", file, &chosen.k, &args->k);
   if (!status.ok()) return status;
-  if (input->q == nullptr && input->k == nullptr) {
+  if (chosen.q == nullptr && chosen.k == nullptr) {
     return FileError(
         flags.in, absl::NotFoundError("holds neither q nor k; name them with "
                                       "--q and --k"));
   }
-  if (input->q == input->k) {
+  if (chosen.q == chosen.k) {
     return UsageError("--q and --k name the same tensor");
   }
-  return status;
+  return chosen;
 }
 
 absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
-  const bool npy = HasExtension(flags.in, ".npy");
-  if (!npy && !HasExtension(flags.in, ".safetensors")) {
-    return UsageError("--in: neither .npy nor .safetensors");
-  }
-  if (HasExtension(flags.out, ".npy") != npy ||
-      HasExtension(flags.out, ".safetensors") == npy) {
-    return UsageError("--out: the extension differs from that of --in");
-  }
-  if (npy && (!flags.q.empty() || !flags.k.empty())) {
+  const absl::Status formats = CheckFormats(flags.in, flags.out);
+  if (!formats.ok()) return formats;
+  if (HasExtension(flags.in, ".npy") &&
+      (!flags.q.empty() || !flags.k.empty())) {
     return UsageError("--q, --k: an .npy file has one tensor; use --as");
   }
   ApplyRopeArgs args;
@@ -110,9 +95,10 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
   absl::StatusOr<v1::Positions> positions = BuildPositions(flags.positions);
   if (!positions.ok()) return positions.status();
   args.positions = *std::move(positions);
-  Input input;
-  const absl::Status read = ReadInput(flags, npy, &input, &args);
-  if (!read.ok()) return read;
+  absl::StatusOr<TensorFile> file = TensorFile::Read("--in", flags.in);
+  if (!file.ok()) return file.status();
+  const absl::StatusOr<Chosen> chosen = ChooseTensors(flags, &*file, &args);
+  if (!chosen.ok()) return chosen.status();
   const absl::StatusOr<Session> session = Session::Open(globals);
   if (!session.ok()) return session.status();
 
@@ -139,29 +125,11 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
     }
     tensors[name] = {{"dtype", DtypeName(sent->dtype)}, {"shape", sent->shape}};
   }
-  absl::Status written;
-  if (npy) {
-    const TensorView& view = result->q ? *result->q : *result->k;
-    written = WriteNpy(flags.out, view);
-  } else {
-    if (input.q != nullptr) input.q->bytes = result->q->bytes;
-    if (input.k != nullptr) input.k->bytes = result->k->bytes;
-    written = WriteSafetensors(flags.out, input.file);
-  }
+  if (chosen->q != nullptr) chosen->q->bytes = result->q->bytes;
+  if (chosen->k != nullptr) chosen->k->bytes = result->k->bytes;
+  const absl::Status written = file->Write(flags.out);
   if (!written.ok()) return written;
-  const double rate = bytes / elapsed.count() / 1e9;
-  if (globals.json) {
-    PrintJson({{"out", flags.out},
-               {"tensors", tensors},
-               {"bytes", bytes},
-               {"seconds", elapsed.count()},
-               {"gigabytes_per_second", rate}});
-  } else {
-    std::fprintf(stderr,
-                 "  rotated %s in %.1f ms: %.2f GB/s of tensor bytes, there "
-                 "and back\n",
-                 BytesText(bytes).c_str(), elapsed.count() * 1e3, rate);
-  }
+  PrintDone(globals, "rotated", flags.out, tensors, bytes, elapsed.count());
   return absl::OkStatus();
 }
 
@@ -169,7 +137,7 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
 
 Command AddApply(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<ApplyFlags>();
-  AddSourceFlags(app, "", &flags->source);
+  AddSourceFlags(app, "", "Encoding", &flags->source);
   app->add_option("--in", flags->in, "A .safetensors or .npy file")
       ->type_name("FILE")
       ->required();
@@ -192,20 +160,7 @@ Command AddApply(CLI::App* app, const GlobalFlags* globals) {
                   "forward, inverse or adjoint")
       ->type_name("NAME")
       ->capture_default_str();
-  PositionFlags& positions = flags->positions;
-  app->add_option("--start", positions.start,
-                  "Token t of every sequence stands at N + t")
-      ->type_name("N");
-  app->add_option("--starts", positions.starts, "One start per sequence: 0,-3")
-      ->type_name("LIST");
-  app->add_option("--ids", positions.ids, "One position per token: an .npy")
-      ->type_name("FILE");
-  app->add_option("--cu-seqlens", positions.cu_seqlens,
-                  "Ends of packed sequences, with a 0 in front: 0,3,7")
-      ->type_name("LIST");
-  app->add_option("--packed-starts", positions.packed_starts,
-                  "First position of each packed sequence")
-      ->type_name("LIST");
+  AddPositionFlags(app, "", "Positions", &flags->positions);
   return [flags, globals] { return RunApply(*flags, *globals); };
 }
 

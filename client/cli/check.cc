@@ -21,6 +21,7 @@ struct CheckFlags {
   std::string moved;
   std::string layout;
   std::int64_t start = 0;
+  int repositions = 0;
 };
 
 // A .safetensors file with its q and k, where it has them.
@@ -69,7 +70,7 @@ absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
                        absl::NotFoundError(absl::StrCat("lacks ", name)));
     }
     const absl::StatusOr<RotationCheck> check =
-        CheckRotation(rope, *sent, *got, flags.start);
+        CheckRotation(rope, *sent, *got, flags.start, flags.repositions);
     if (!check.ok()) return check.status();
     (*json)["rotation"][name] = {
         {"elements", check->elements},
@@ -165,7 +166,7 @@ absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
 
 Command AddCheck(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<CheckFlags>();
-  AddSourceFlags(app, "", &flags->source);
+  AddSourceFlags(app, "", "Encoding", &flags->source);
   app->add_option("--before", flags->before, "A .safetensors file with q, k")
       ->type_name("FILE")
       ->required();
@@ -180,6 +181,12 @@ Command AddCheck(CLI::App* app, const GlobalFlags* globals) {
       ->required();
   app->add_option("--start", flags->start, "Position of the first token")
       ->type_name("N")
+      ->capture_default_str();
+  app->add_option("--repositions", flags->repositions,
+                  "How often it was moved after its rotation, to --start: each "
+                  "time rounds")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   return [flags, globals] { return RunCheck(*flags, *globals); };
 }

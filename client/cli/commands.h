@@ -17,6 +17,13 @@ Command AddInfo(CLI::App* app, const GlobalFlags* globals);
 Command AddResolve(CLI::App* app, const GlobalFlags* globals);
 Command AddTable(CLI::App* app, const GlobalFlags* globals);
 Command AddApply(CLI::App* app, const GlobalFlags* globals);
+Command AddAdd(CLI::App* app, const GlobalFlags* globals);
+Command AddReposition(CLI::App* app, const GlobalFlags* globals);
+Command AddPositions(CLI::App* app, const GlobalFlags* globals);
+Command AddBias(CLI::App* app, const GlobalFlags* globals);
+Command AddScores(CLI::App* app, const GlobalFlags* globals);
+Command AddConvert(CLI::App* app, const GlobalFlags* globals);
+Command AddAnalyze(CLI::App* app, const GlobalFlags* globals);
 Command AddSample(CLI::App* app, const GlobalFlags* globals);
 Command AddCheck(CLI::App* app, const GlobalFlags* globals);
 

@@ -61,8 +61,8 @@ posenc resolve --config "$yarn" --compare-spec \
     "amplitude": 1, "yarn": {"factor": 4,
     "originalMaxPositionEmbeddings": 32768}}'
 
-heading "Its reading by another project"
-posenc resolve --config "$yarn" --compare-profile vllm |
+heading "Its reading by another project: gpt-oss does not round the ramp's ends"
+posenc resolve --config "$yarn" --compare-profile gpt_oss |
   sed -n '1p;/compared/,$p'
 
 heading "Seeded q and k of one layer"
@@ -78,6 +78,16 @@ posenc apply --config "$llama" --in "$work/qk.safetensors" --layout bshd \
 heading "Checked: every element, and that scores know distances only"
 posenc check --config "$llama" --layout bshd --before "$work/qk.safetensors" \
   --after "$work/rotated.safetensors" --moved "$work/moved.safetensors"
+
+heading "Cached YaRN keys, moved by 1000 without their originals, and checked"
+posenc sample --out "$work/k.safetensors" --seed 8 --dtype bfloat16 \
+  --k 1,4096,8,128
+posenc apply --config "$yarn" --in "$work/k.safetensors" --layout bshd \
+  --start 0 --out "$work/cached.safetensors" 2>&1
+posenc reposition --config "$yarn" --in "$work/cached.safetensors" \
+  --layout bshd --shift 1000 --out "$work/shifted.safetensors" 2>&1
+posenc check --config "$yarn" --layout bshd --before "$work/k.safetensors" \
+  --after "$work/shifted.safetensors" --start 1000 --repositions 1
 
 heading "A table for NumPy"
 posenc table --config "$llama" --rows 8192 --out-cos "$work/cos.npy" \

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -28,11 +29,6 @@ class Descriptor {
     if (fd_ > STDIN_FILENO) close(fd_);
   }
   int get() const { return fd_; }
-  int Release() {
-    const int fd = fd_;
-    fd_ = -1;
-    return fd;
-  }
 
  private:
   int fd_;
@@ -103,24 +99,69 @@ absl::Status WriteFile(const std::string& path,
     return absl::OkStatus();
   }
 
-  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  // 0666: the umask decides, as for any file of the user's.
-  Descriptor file(
-      open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (file.get() < 0) return SystemError(path, "cannot create");
-  absl::Status status;
+  absl::StatusOr<OutputFile> file = OutputFile::Create(path);
+  if (!file.ok()) return file.status();
+  std::int64_t offset = 0;
   for (const absl::Span<const char> part : parts) {
-    if (status.ok()) status = WriteAll(file.get(), part);
+    const absl::Status status = file->WriteAt(offset, part);
+    if (!status.ok()) return status;
+    offset += static_cast<std::int64_t>(part.size());
   }
-  if (close(file.Release()) != 0 && status.ok()) {
-    status = absl::ErrnoToStatus(errno, "cannot write");
+  return file->Commit();
+}
+
+absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
+  std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
+  // 0666: the umask decides, as for any file of the user's.
+  const int fd =
+      open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return SystemError(path, "cannot create");
+  OutputFile file(path, std::move(temporary), fd);
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return FileError(path, "is no regular file: it cannot be replaced");
   }
-  if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0) {
-    status = absl::ErrnoToStatus(errno, "cannot replace");
+  return file;
+}
+
+OutputFile::OutputFile(std::string path, std::string temporary, int fd)
+    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+OutputFile::~OutputFile() {
+  if (fd_ < 0) return;
+  close(fd_);
+  unlink(temporary_.c_str());
+}
+
+absl::Status OutputFile::WriteAt(std::int64_t offset,
+                                 absl::Span<const char> part) {
+  while (!part.empty()) {
+    const ssize_t written =
+        pwrite(fd_, part.data(), std::min(part.size(), kMaxTransfer), offset);
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return SystemError(path_, "cannot write");
+    }
+    part.remove_prefix(static_cast<std::size_t>(written));
+    offset += written;
   }
-  if (status.ok()) return status;
-  unlink(temporary.c_str());
-  return FileError(path, status);
+  return absl::OkStatus();
+}
+
+absl::Status OutputFile::Commit() {
+  absl::Status status;
+  if (close(std::exchange(fd_, -1)) != 0) {
+    status = SystemError(path_, "cannot write");
+  } else if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    status = SystemError(path_, "cannot replace");
+  }
+  if (!status.ok()) unlink(temporary_.c_str());
+  return status;
 }
 
 bool HasExtension(const std::string& path, const std::string& extension) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,26 @@ class FileBytes {
 // is either what it was or complete.
 absl::Status WriteFile(const std::string& path,
                        const std::vector<absl::Span<const char>>& parts);
+
+// A file that is written piece by piece, in any order, beside `path`, which it
+// replaces once it is complete.
+class OutputFile {
+ public:
+  static absl::StatusOr<OutputFile> Create(const std::string& path);
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+  ~OutputFile();  // removes what was not committed
+
+  absl::Status WriteAt(std::int64_t offset, absl::Span<const char> part);
+  absl::Status Commit();
+
+ private:
+  OutputFile(std::string path, std::string temporary, int fd);
+
+  std::string path_;
+  std::string temporary_;
+  int fd_;  // -1: committed, or moved away
+};
 
 bool HasExtension(const std::string& path, const std::string& extension);
 

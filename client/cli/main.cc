@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,10 +21,28 @@ constexpr char kFooter[] =
     "\nExit codes: 0 ok; 1 the call failed, or `check` found an error; 2 wrong "
     "usage;\n3 a file cannot be read, written or parsed.";
 
+// Without the lists of what excludes and needs what, which errors tell.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string text;
+    if (option->get_type_size() != 0) {
+      text = " " + option->get_type_name();
+      if (!option->get_default_str().empty()) {
+        text += "=" + option->get_default_str();
+      }
+      if (option->get_expected_max() > 1) text += " ...";
+    }
+    if (option->get_required()) text += " (required)";
+    return text;
+  }
+};
+
 int Main(int argc, char** argv) {
   CLI::App app("Positional encodings: inspect, build tables, rotate tensors.",
                "posenc");
   app.footer(kFooter);
+  app.formatter(std::make_shared<HelpFormatter>());  // of the commands too
   app.set_version_flag("--version", server::kVersion);
   app.require_subcommand(1);
   app.fallthrough();  // global flags may follow the command
@@ -31,18 +51,55 @@ int Main(int argc, char** argv) {
 
   std::vector<std::pair<CLI::App*, Command>> commands;
   const auto add = [&](const char* name, const char* description,
+                       const char* example,
                        Command (*add_flags)(CLI::App*, const GlobalFlags*)) {
     CLI::App* const command = app.add_subcommand(name, description);
-    command->footer(kFooter);
+    command->footer(std::string("\nExample:\n  posenc ") + example + "\n" +
+                    kFooter);
     commands.emplace_back(command, add_flags(command, &globals));
   };
-  add("info", "What the server is and knows", AddInfo);
+  add("info", "What the server is and knows", "info --server 127.0.0.1:50051",
+      AddInfo);
   add("resolve", "Frequencies, amplitude and assumptions of an encoding",
-      AddResolve);
-  add("table", "Cosines and sines, or a sinusoidal table", AddTable);
-  add("apply", "Rotate q and k", AddApply);
-  add("sample", "Make seeded q and k to try things with", AddSample);
-  add("check", "Check a rotation against an independent float64 one", AddCheck);
+      "resolve --config config.json --compare-profile vllm", AddResolve);
+  add("analyze", "Wavelengths, decay and similarity by distance",
+      "analyze --preset llama-3.1-8b --max-distance 8192", AddAnalyze);
+  add("positions", "Position ids of packed, padded, split or mixed batches",
+      "positions --multimodal text:5,image:1x4x4/2,text:3 --out ids.npy",
+      AddPositions);
+  add("table", "Cosines and sines, or rows of an absolute encoding",
+      "table --sinusoidal 512 --order interleaved --rows 1024 --out pe.npy",
+      AddTable);
+  add("apply", "Rotate q and k",
+      "apply --preset llama-3.1-8b --in qk.safetensors --layout bshd "
+      "--start 0 \\\n      --out rotated.safetensors",
+      AddApply);
+  add("reposition", "Move rotated keys to other positions or encodings",
+      "reposition --preset llama-3.1-8b --in cache.safetensors "
+      "--layout bshd \\\n      --shift -1024 --out moved.safetensors",
+      AddReposition);
+  add("add", "Add an absolute encoding to embeddings",
+      "add --sinusoidal 512 --order interleaved --start 0 --in x.npy "
+      "--out y.npy",
+      AddAdd);
+  add("bias", "An attention bias, or indices of relative positions",
+      "bias --alibi 8 --query-length 4096 --causal --out bias.npy", AddBias);
+  add("scores", "Attention scores of Shaw, Transformer-XL and DeBERTa",
+      "scores --in qk.safetensors --shaw table.npy --out scores.npy",
+      AddScores);
+  add("convert", "Reorder projection weights for another pairing",
+      "convert --old-pairing interleaved --new-pairing half_split \\\n      "
+      "--heads 32 --kv-heads 8 --in model.safetensors "
+      "--out converted.safetensors",
+      AddConvert);
+  add("sample", "Make seeded q and k to try things with",
+      "sample --out qk.safetensors --seed 7 --q 1,4096,32,128 "
+      "--k 1,4096,8,128",
+      AddSample);
+  add("check", "Check a rotation against an independent float64 one",
+      "check --preset llama-3.1-8b --before qk.safetensors "
+      "--after rotated.safetensors \\\n      --layout bshd",
+      AddCheck);
 
   try {
     app.parse(argc, argv);

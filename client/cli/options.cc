@@ -5,12 +5,50 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "client/cli/npy.h"
 #include "client/cli/status.h"
+#include "client/cli/tensor_file.h"
 #include "google/protobuf/generated_enum_reflection.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace posenc::cli {
+namespace {
+
+// --preset, --config or --spec.
+absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
+  if (!flags.preset.empty()) {
+    source->set_preset(flags.preset);
+  } else if (!flags.config.empty()) {
+    const absl::StatusOr<FileBytes> file = FileBytes::Read(flags.config);
+    if (!file.ok()) return file.status();
+    source->set_config_json(
+        std::string(file->bytes().begin(), file->bytes().end()));
+  } else {
+    const auto status = google::protobuf::util::JsonStringToMessage(
+        flags.spec, source->mutable_spec());
+    if (!status.ok()) {
+      return UsageError(absl::StrCat(
+          "--", flags.prefix,
+          "spec: no posenc.v1.RopeSpec: ", std::string(status.message())));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// --profile, --layer-type, --layer-index, --length.
+absl::Status SetReading(const SourceFlags& flags, v1::RopeSource* source) {
+  if (!flags.profile.empty()) {
+    const absl::StatusOr<v1::Profile> profile = ParseEnum<v1::Profile>(
+        absl::StrCat("--", flags.prefix, "profile"), "PROFILE_", flags.profile);
+    if (!profile.ok()) return profile.status();
+    source->set_profile(*profile);
+  }
+  if (!flags.layer_type.empty()) source->set_layer_type(flags.layer_type);
+  if (flags.layer_index) source->set_layer_index(*flags.layer_index);
+  if (flags.length) source->set_sequence_length(*flags.length);
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 void AddGlobalFlags(CLI::App* app, GlobalFlags* flags) {
   app->add_option("--server", flags->server,
@@ -29,15 +67,19 @@ bool SourceFlags::Empty() const {
   return preset.empty() && config.empty() && spec.empty();
 }
 
+bool SourceFlags::Given() const {
+  return !Empty() || !profile.empty() || !layer_type.empty() || layer_index ||
+         length;
+}
+
 std::string SourceFlags::Name() const {
   return !preset.empty() ? preset : !config.empty() ? config : "spec";
 }
 
 void AddSourceFlags(CLI::App* app, const std::string& prefix,
-                    SourceFlags* flags) {
+                    const std::string& group, SourceFlags* flags) {
+  flags->prefix = prefix;
   const std::string dashes = "--" + prefix;
-  const std::string group =
-      prefix.empty() ? "Encoding" : "Encoding to compare with";
   CLI::Option* const preset =
       app->add_option(dashes + "preset", flags->preset,
                       "Name of a model that `posenc info` lists")
@@ -79,34 +121,24 @@ void AddSourceFlags(CLI::App* app, const std::string& prefix,
 }
 
 absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
-  v1::RopeSource source;
   if (flags.Empty()) {
-    return UsageError("one of --preset, --config and --spec is required");
+    const std::string dashes = "--" + flags.prefix;
+    return UsageError(absl::StrCat("one of ", dashes, "preset, ", dashes,
+                                   "config and ", dashes, "spec is required"));
   }
-  if (!flags.preset.empty()) {
-    source.set_preset(flags.preset);
-  } else if (!flags.config.empty()) {
-    const absl::StatusOr<FileBytes> file = FileBytes::Read(flags.config);
-    if (!file.ok()) return file.status();
-    source.set_config_json(
-        std::string(file->bytes().begin(), file->bytes().end()));
-  } else {
-    const auto status = google::protobuf::util::JsonStringToMessage(
-        flags.spec, source.mutable_spec());
-    if (!status.ok()) {
-      return UsageError(absl::StrCat("--spec: no posenc.v1.RopeSpec: ",
-                                     std::string(status.message())));
-    }
-  }
-  if (!flags.profile.empty()) {
-    const absl::StatusOr<v1::Profile> profile =
-        ParseEnum<v1::Profile>("--profile", "PROFILE_", flags.profile);
-    if (!profile.ok()) return profile.status();
-    source.set_profile(*profile);
-  }
-  if (!flags.layer_type.empty()) source.set_layer_type(flags.layer_type);
-  if (flags.layer_index) source.set_layer_index(*flags.layer_index);
-  if (flags.length) source.set_sequence_length(*flags.length);
+  v1::RopeSource source;
+  absl::Status status = SetEncoding(flags, &source);
+  if (status.ok()) status = SetReading(flags, &source);
+  if (!status.ok()) return status;
+  return source;
+}
+
+absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
+                                            const SourceFlags& flags) {
+  if (!flags.Empty()) return BuildSource(flags);
+  v1::RopeSource source = base;
+  const absl::Status status = SetReading(flags, &source);
+  if (!status.ok()) return status;
   return source;
 }
 
@@ -124,42 +156,94 @@ absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
   return values;
 }
 
+absl::Status ParseNumbers(const std::string& flag, const std::string& text,
+                          google::protobuf::RepeatedField<double>* field) {
+  if (text.empty()) return absl::OkStatus();
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    double value;
+    if (!absl::SimpleAtod(part, &value)) {
+      return UsageError(
+          absl::StrCat(flag, ": '", part, "' is no number; write 1,0.5"));
+    }
+    field->Add(value);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::int32_t>> ParseExtents(
+    const std::string& flag, const std::string& text) {
+  std::vector<std::int32_t> extents;
+  for (const absl::string_view part : absl::StrSplit(text, 'x')) {
+    std::int32_t extent;
+    if (!absl::SimpleAtoi(part, &extent) || extent < 0) {
+      return UsageError(
+          absl::StrCat(flag, ": '", text, "' are no extents; write 2x4x4"));
+    }
+    extents.push_back(extent);
+  }
+  return extents;
+}
+
+bool PositionFlags::Empty() const {
+  return !start && starts.empty() && ids.empty() && cu_seqlens.empty();
+}
+
+void AddPositionFlags(CLI::App* app, const std::string& prefix,
+                      const std::string& group, PositionFlags* flags) {
+  flags->prefix = prefix;
+  const std::string dashes = "--" + prefix;
+  const auto add = [&](const char* name, auto* value, const char* text) {
+    return app->add_option(dashes + name, *value, text)->group(group);
+  };
+  add("start", &flags->start, "Token t of every sequence stands at N + t")
+      ->type_name("N");
+  add("starts", &flags->starts, "One start per sequence: 0,-3")
+      ->type_name("LIST");
+  add("ids", &flags->ids,
+      "One position per token: an .npy, or FILE.safetensors:NAME")
+      ->type_name("FILE");
+  add("cu-seqlens", &flags->cu_seqlens,
+      "Ends of packed sequences, with a 0 in front: 0,3,7")
+      ->type_name("LIST");
+  add("packed-starts", &flags->packed_starts,
+      "First position of each packed sequence")
+      ->type_name("LIST");
+}
+
 absl::StatusOr<v1::Positions> BuildPositions(const PositionFlags& flags) {
+  const std::string dashes = "--" + flags.prefix;
   const int kinds = flags.start.has_value() + !flags.starts.empty() +
                     !flags.ids.empty() + !flags.cu_seqlens.empty();
   if (kinds != 1) {
-    return UsageError(absl::StrCat(
-        kinds,
-        " kinds of positions; give one of --start, --starts, --ids and "
-        "--cu-seqlens"));
+    return UsageError(
+        absl::StrCat(kinds == 0 ? "no" : absl::StrCat(kinds, " kinds of"),
+                     " positions; give one of ", dashes, "start, ", dashes,
+                     "starts, ", dashes, "ids and ", dashes, "cu-seqlens"));
   }
   if (!flags.packed_starts.empty() && flags.cu_seqlens.empty()) {
-    return UsageError("--packed-starts: belongs to --cu-seqlens");
+    return UsageError(absl::StrCat(dashes, "packed-starts: belongs to ", dashes,
+                                   "cu-seqlens"));
   }
   v1::Positions positions;
   if (flags.start) {
     positions.set_start(*flags.start);
   } else if (!flags.starts.empty()) {
-    const auto values = ParseIntegers("--starts", flags.starts);
+    const auto values = ParseIntegers(dashes + "starts", flags.starts);
     if (!values.ok()) return values.status();
     positions.mutable_starts()->mutable_values()->Assign(values->begin(),
                                                          values->end());
   } else if (!flags.ids.empty()) {
-    const absl::StatusOr<FileBytes> file = FileBytes::Read(flags.ids);
-    if (!file.ok()) return file.status();
-    const absl::StatusOr<TensorView> ids = ParseNpy(file->bytes());
-    if (!ids.ok()) return FileError(flags.ids, ids.status());
-    v1::Tensor* const tensor = positions.mutable_ids();
-    tensor->set_dtype(ids->dtype);
-    tensor->mutable_shape()->Assign(ids->shape.begin(), ids->shape.end());
-    tensor->set_data(ids->bytes.data(), ids->bytes.size());
+    const absl::Status status =
+        ReadTensor(dashes + "ids", flags.ids, positions.mutable_ids());
+    if (!status.ok()) return status;
   } else {
-    const auto lengths = ParseIntegers("--cu-seqlens", flags.cu_seqlens);
+    const auto lengths = ParseIntegers(dashes + "cu-seqlens", flags.cu_seqlens);
     if (!lengths.ok()) return lengths.status();
     v1::PackedSequences* const packed = positions.mutable_packed();
     packed->mutable_cu_seqlens()->Assign(lengths->begin(), lengths->end());
     if (!flags.packed_starts.empty()) {
-      const auto starts = ParseIntegers("--packed-starts", flags.packed_starts);
+      const auto starts =
+          ParseIntegers(dashes + "packed-starts", flags.packed_starts);
       if (!starts.ok()) return starts.status();
       packed->mutable_starts()->Assign(starts->begin(), starts->end());
     }
@@ -210,6 +294,8 @@ POSENC_INSTANTIATE(v1::AnglePrecision);
 POSENC_INSTANTIATE(v1::TableLayout);
 POSENC_INSTANTIATE(v1::SinusoidalOrder);
 POSENC_INSTANTIATE(v1::RotaryAxes::Assignment);
+POSENC_INSTANTIATE(v1::Combination);
+POSENC_INSTANTIATE(v1::Kerple::Kernel);
 #undef POSENC_INSTANTIATE
 
 }  // namespace posenc::cli

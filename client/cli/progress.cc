@@ -29,6 +29,11 @@ Progress::~Progress() {
   thread_.join();
 }
 
+void Progress::Set(std::string what) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  what_ = std::move(what);
+}
+
 void Progress::Run() {
   const auto start = std::chrono::steady_clock::now();
   std::unique_lock<std::mutex> lock(mutex_);
@@ -37,7 +42,8 @@ void Progress::Run() {
   do {
     const std::chrono::duration<double> elapsed =
         std::chrono::steady_clock::now() - start;
-    std::fprintf(stderr, "\r%s ... %.1f s", what_.c_str(), elapsed.count());
+    std::fprintf(stderr, "\r\033[K%s ... %.1f s", what_.c_str(),
+                 elapsed.count());
     std::fflush(stderr);
   } while (!changed_.wait_for(lock, kRefresh, is_done));
   std::fprintf(stderr, "\r\033[K");

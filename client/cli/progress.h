@@ -17,11 +17,13 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress();  // erases the line
 
+  void Set(std::string what);
+
  private:
   void Run();
 
-  const std::string what_;
   std::mutex mutex_;
+  std::string what_;  // guarded by mutex_
   std::condition_variable changed_;
   bool done_ = false;  // guarded by mutex_
   std::thread thread_;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/commands.h"
 #include "client/cli/element.h"
+#include "client/cli/print.h"
 #include "client/cli/session.h"
 #include "client/cli/status.h"
 
@@ -18,10 +19,6 @@ struct ResolveFlags {
   SourceFlags compare;
   std::int32_t head_dim = 0;
 };
-
-void Row(const char* name, const std::string& value) {
-  std::printf("  %-20s %s\n", name, value.c_str());
-}
 
 // One field of a scaling, long lists cut to their ends.
 std::string FieldText(const google::protobuf::Message& message,
@@ -123,42 +120,57 @@ void PrintDifference(const v1::RopeDifference& difference,
   }
 }
 
+// What is compared with: "spec", "llama-3-8b, profile vllm", "length 4096".
+std::string VariantName(const SourceFlags& flags) {
+  std::vector<std::string> parts;
+  if (!flags.Empty()) parts.push_back(flags.Name());
+  if (!flags.profile.empty()) parts.push_back("profile " + flags.profile);
+  if (!flags.layer_type.empty()) parts.push_back("layer " + flags.layer_type);
+  if (flags.layer_index) {
+    parts.push_back(absl::StrCat("layer ", *flags.layer_index));
+  }
+  if (flags.length) parts.push_back(absl::StrCat("length ", *flags.length));
+  return absl::StrJoin(parts, ", ");
+}
+
 void PrintResolved(const v1::ResolveRopeResponse& response,
                    const ResolveFlags& flags) {
   const v1::RopeSpec& spec = response.spec();
   std::printf("%s\n", flags.source.Name().c_str());
-  Row("head_dim", absl::StrCat(response.head_dim()));
+  PrintFact("head_dim", absl::StrCat(response.head_dim()));
   if (spec.nope()) {
-    Row("encoding", "none (NoPE): tensors come back unchanged");
+    PrintFact("encoding", "none (NoPE): tensors come back unchanged");
   } else {
-    Row("rotary_dim", absl::StrCat(spec.rotary_dim()));
+    PrintFact("rotary_dim", absl::StrCat(spec.rotary_dim()));
     std::string pairing = EnumText("PAIRING_", spec.pairing());
     if (spec.output_pairing() != v1::PAIRING_UNSPECIFIED &&
         spec.output_pairing() != spec.pairing()) {
       absl::StrAppend(&pairing, ", written as ",
                       EnumText("PAIRING_", spec.output_pairing()));
     }
-    Row("pairing", pairing);
-    Row("slice", EnumText("ROTARY_SLICE_", spec.slice()));
+    PrintFact("pairing", pairing);
+    PrintFact("slice", EnumText("ROTARY_SLICE_", spec.slice()));
     if (spec.has_rope_theta()) {
-      Row("rope_theta", NumberText(spec.rope_theta()));
+      PrintFact("rope_theta", NumberText(spec.rope_theta()));
     }
-    Row("scaling", ScalingText(spec));
+    PrintFact("scaling", ScalingText(spec));
     if (spec.has_axes()) {
-      Row("axes",
-          absl::StrCat(EnumText("ASSIGNMENT_", spec.axes().assignment()),
-                       ", pairs of each: ",
-                       absl::StrJoin(spec.axes().sections(), ", ")));
+      PrintFact("axes",
+                absl::StrCat(EnumText("ASSIGNMENT_", spec.axes().assignment()),
+                             ", pairs of each: ",
+                             absl::StrJoin(spec.axes().sections(), ", ")));
     }
-    if (spec.has_xpos()) Row("xpos", FieldsText(spec.xpos()));
-    if (spec.reverse()) Row("reverse", "turns by -phi");
-    Row("angles", EnumText("ANGLE_PRECISION_", spec.angle_precision()));
-    Row("amplitude", NumberText(response.amplitude()));
+    if (spec.has_xpos()) PrintFact("xpos", FieldsText(spec.xpos()));
+    if (spec.reverse()) PrintFact("reverse", "turns by -phi");
+    PrintFact("angles", EnumText("ANGLE_PRECISION_", spec.angle_precision()));
+    PrintFact("amplitude", NumberText(response.amplitude()));
   }
-  Row("softmax multiplier", NumberText(response.softmax_scale_multiplier()));
-  Row("query scale",
-      response.has_query_scale() ? FieldsText(response.query_scale()) : "none");
-  Row("content hash", response.content_hash());
+  PrintFact("softmax multiplier",
+            NumberText(response.softmax_scale_multiplier()));
+  PrintFact("query scale", response.has_query_scale()
+                               ? FieldsText(response.query_scale())
+                               : "none");
+  PrintFact("content hash", response.content_hash());
   if (response.inv_freq_size() > 0) PrintFrequencies(response);
   if (response.assumptions_size() > 0) std::printf("\n  assumed\n");
   for (const v1::Assumption& assumption : response.assumptions()) {
@@ -170,12 +182,7 @@ void PrintResolved(const v1::ResolveRopeResponse& response,
     std::printf("    %s\n", warning.c_str());
   }
   if (response.has_difference()) {
-    const std::string name =
-        flags.compare.Empty() ? "profile " + flags.compare.profile
-        : flags.compare.preset.empty() && flags.compare.config.empty()
-            ? flags.compare.spec
-            : flags.compare.Name();
-    PrintDifference(response.difference(), name);
+    PrintDifference(response.difference(), VariantName(flags.compare));
   }
 }
 
@@ -185,53 +192,21 @@ absl::Status RunResolve(const ResolveFlags& flags, const GlobalFlags& globals) {
   v1::ResolveRopeRequest request;
   *request.mutable_rope() = *std::move(source);
   request.set_head_dim(flags.head_dim);
-  if (!flags.compare.Empty() || !flags.compare.profile.empty()) {
-    // Only another profile, layer or length: of the same model.
-    SourceFlags compare = flags.compare;
-    if (compare.Empty()) {
-      compare.preset = flags.source.preset;
-      compare.config = flags.source.config;
-      compare.spec = flags.source.spec;
-      if (compare.layer_type.empty() && !compare.layer_index) {
-        compare.layer_type = flags.source.layer_type;
-        compare.layer_index = flags.source.layer_index;
-      }
-      if (!compare.length) compare.length = flags.source.length;
-      if (compare.config == "-") {
-        return UsageError(
-            "--compare-profile: stdin can be read once only; give --config a "
-            "file");
-      }
-    }
-    absl::StatusOr<v1::RopeSource> other = BuildSource(compare);
+  if (flags.compare.Given()) {
+    absl::StatusOr<v1::RopeSource> other =
+        BuildVariant(request.rope(), flags.compare);
     if (!other.ok()) return other.status();
     *request.mutable_compare_with() = *std::move(other);
   }
   const absl::StatusOr<Session> session = Session::Open(globals);
   if (!session.ok()) return session.status();
-  absl::StatusOr<v1::ResolveRopeResponse> response =
+  const absl::StatusOr<v1::ResolveRopeResponse> response =
       session->client().ResolveRope(request);
-  // A reading that the server does not have yet must not hide the one it has.
-  absl::Status comparison;
-  if (!response.ok() && request.has_compare_with() &&
-      response.status().code() == absl::StatusCode::kUnimplemented) {
-    comparison = response.status();
-    request.clear_compare_with();
-    response = session->client().ResolveRope(request);
-  }
   if (!response.ok()) return response.status();
   if (globals.json) {
-    nlohmann::ordered_json json = ToJson(*response);
-    if (!comparison.ok()) {
-      json["comparison_error"] = std::string(comparison.message());
-    }
-    PrintJson(json);
-    return absl::OkStatus();
-  }
-  PrintResolved(*response, flags);
-  if (!comparison.ok()) {
-    std::printf("\n  not compared: %s\n",
-                std::string(comparison.message()).c_str());
+    PrintJson(ToJson(*response));
+  } else {
+    PrintResolved(*response, flags);
   }
   return absl::OkStatus();
 }
@@ -240,8 +215,8 @@ absl::Status RunResolve(const ResolveFlags& flags, const GlobalFlags& globals) {
 
 Command AddResolve(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<ResolveFlags>();
-  AddSourceFlags(app, "", &flags->source);
-  AddSourceFlags(app, "compare-", &flags->compare);
+  AddSourceFlags(app, "", "Encoding", &flags->source);
+  AddSourceFlags(app, "compare-", "Encoding to compare with", &flags->compare);
   app->add_option("--head-dim", flags->head_dim,
                   "Channels of a head; for a --spec without rotaryDim")
       ->type_name("N");

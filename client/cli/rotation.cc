@@ -30,8 +30,12 @@ absl::Status Unsupported(absl::string_view what) {
 
 class Checker {
  public:
-  Checker(v1::Dtype dtype, double amplitude, RotationCheck* result)
-      : dtype_(dtype), amplitude_(amplitude), result_(result) {
+  Checker(v1::Dtype dtype, double amplitude, int repositions,
+          RotationCheck* result)
+      : dtype_(dtype),
+        amplitude_(amplitude),
+        repositions_(repositions),
+        result_(result) {
     // What the arithmetic rounds to: float32, float64 for float64.
     const v1::Dtype arithmetic =
         dtype == v1::DTYPE_FLOAT64 ? v1::DTYPE_FLOAT64 : v1::DTYPE_FLOAT32;
@@ -56,10 +60,21 @@ class Checker {
     // more for second order terms and for a reference that is no better. Then
     // the angle's error, and one rounding to the dtype; numbers below the
     // normal ones are off by half a step in each of three operations.
-    const double arithmetic =
-        products * 8 * unit_ + 2 * tiny_ +
-        angle_error * amplitude_ *
-            static_cast<double>(std::fabs(u) + std::fabs(v));
+    const double from_angle = angle_error * amplitude_ *
+                              static_cast<double>(std::fabs(u) + std::fabs(v));
+    double arithmetic = products * 8 * unit_ + 2 * tiny_ + from_angle;
+    double scale = products / 16;
+    if (repositions_ > 0) {
+      // Earlier rotations were as wrong, in both channels, of a pair as long;
+      // the later ones turned that error, which keeps its length: sqrt(2) of
+      // one channel's. Rounding is by half an ulp of a channel, which is no
+      // longer than the pair (1.01: with its error).
+      const double length = static_cast<double>(std::hypot(u, v)) * amplitude_;
+      scale = length;
+      arithmetic += repositions_ * 1.4143 *
+                    (length * 8 * unit_ + 2 * tiny_ + from_angle +
+                     0.5 * UlpAt(dtype_, 1.01 * length));
+    }
     const double magnitude = std::fabs(static_cast<double>(exact));
     const double bound =
         arithmetic + 0.5 * UlpAt(dtype_, magnitude + arithmetic);
@@ -74,7 +89,7 @@ class Checker {
         std::max(result_->max_error_of_bound, error / bound);
     result_->max_error_ulps =
         std::max(result_->max_error_ulps,
-                 error / UlpAt(dtype_, std::max(magnitude, products / 16)));
+                 error / UlpAt(dtype_, std::max(magnitude, scale)));
   }
 
   void Wrong(std::int64_t index) {
@@ -84,6 +99,7 @@ class Checker {
  private:
   const v1::Dtype dtype_;
   const double amplitude_;
+  const int repositions_;
   double unit_;
   double tiny_;
   RotationCheck* const result_;
@@ -134,7 +150,8 @@ absl::StatusOr<HeadsView> HeadsView::Of(const TensorView& tensor,
 absl::StatusOr<RotationCheck> CheckRotation(const v1::ResolveRopeResponse& rope,
                                             const HeadsView& before,
                                             const HeadsView& after,
-                                            std::int64_t start) {
+                                            std::int64_t start,
+                                            int repositions) {
   const v1::RopeSpec& spec = rope.spec();
   if (spec.nope()) return Unsupported("an encoding without rotation");
   if (spec.has_xpos()) return Unsupported("xPos");
@@ -167,7 +184,7 @@ absl::StatusOr<RotationCheck> CheckRotation(const v1::ResolveRopeResponse& rope,
                                  ? before.head_dim - spec.rotary_dim()
                                  : 0;
   RotationCheck result;
-  Checker checker(before.tensor.dtype, rope.amplitude(), &result);
+  Checker checker(before.tensor.dtype, rope.amplitude(), repositions, &result);
   const std::int64_t size =
       static_cast<std::int64_t>(DtypeSize(before.tensor.dtype));
   std::vector<long double> c(pairs), s(pairs);

@@ -31,16 +31,19 @@ struct RotationCheck {
   std::int64_t wrong = 0;  // outside of their bound
   std::int64_t first_wrong = -1;
   // Largest error, in ulps of the dtype at the result, or at 1/16 of the
-  // products' sum where they cancel to less than that.
+  // products' sum where they cancel to less than that; at the pair's length
+  // where repositions turned an error into the other channel.
   double max_error_ulps = 0;
   double max_error_of_bound = 0;  // largest error / its bound
 };
 
-// Compares `after` with `before` rotated forward, token t at start + t.
+// Compares `after` with `before` rotated forward, token t at start + t, and
+// moved there in so many repositions after the rotation, each of which rounds.
 absl::StatusOr<RotationCheck> CheckRotation(const v1::ResolveRopeResponse& rope,
                                             const HeadsView& before,
                                             const HeadsView& after,
-                                            std::int64_t start);
+                                            std::int64_t start,
+                                            int repositions);
 
 struct ScoreCheck {
   std::int64_t samples = 0;

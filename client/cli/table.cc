@@ -4,38 +4,30 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
 #include "client/cli/element.h"
 #include "client/cli/npy.h"
+#include "client/cli/print.h"
 #include "client/cli/progress.h"
 #include "client/cli/safetensors.h"
 #include "client/cli/session.h"
 #include "client/cli/status.h"
+#include "client/cli/tensor_file.h"
 
 namespace posenc::cli {
 namespace {
 
-// Without --out, --json prints values: more of them belong into a file.
-constexpr std::int64_t kMaxPrintedValues = 65536;
-
-// What fits a screen.
-constexpr std::int64_t kShownRows = 8;
-constexpr std::int64_t kShownRowsOfFile = 3;
-constexpr std::int64_t kShownColumns = 6;
-
 struct TableFlags {
   SourceFlags source;
+  AbsoluteFlags absolute;
+  PositionFlags positions;
   std::int64_t rows = 0;
-  std::optional<std::int64_t> start;
-  std::string ids;
   std::string layout = "half";
   std::string dtype = "float32";
   std::string angles;
+  bool for_keys = false;
   std::int32_t head_dim = 0;
-  std::int32_t sinusoidal = 0;
-  std::string order;
-  std::optional<double> base;
-  bool endpoint = false;
   std::string out;
   std::string out_cos;
   std::string out_sin;
@@ -48,25 +40,23 @@ struct NamedTensor {
 
 absl::Status SetEncoding(const TableFlags& flags, const Session& session,
                          v1::BuildTableRequest* request) {
-  if (flags.sinusoidal != 0) {
-    if (!flags.source.Empty() || !flags.angles.empty()) {
+  if (!flags.absolute.Empty()) {
+    if (!flags.source.Empty() || !flags.angles.empty() || flags.for_keys) {
       return UsageError(
-          "--sinusoidal: excludes --preset, --config, --spec and --angles");
+          "an absolute encoding excludes --preset, --config, --spec, --angles "
+          "and --for-keys");
     }
-    const absl::StatusOr<v1::SinusoidalOrder> order =
-        ParseEnum<v1::SinusoidalOrder>("--order", "SINUSOIDAL_ORDER_",
-                                       flags.order);
-    if (!order.ok()) return order.status();
-    v1::Sinusoidal* const sinusoidal =
-        request->mutable_absolute()->mutable_sinusoidal();
-    sinusoidal->set_dim(flags.sinusoidal);
-    sinusoidal->set_order(*order);
-    sinusoidal->set_endpoint(flags.endpoint);
-    if (flags.base) sinusoidal->set_base(*flags.base);
+    absl::StatusOr<v1::AbsoluteEncoding> absolute =
+        BuildAbsolute(flags.absolute);
+    if (!absolute.ok()) return absolute.status();
+    *request->mutable_absolute() = *std::move(absolute);
     return absl::OkStatus();
   }
-  if (!flags.order.empty() || flags.base || flags.endpoint) {
-    return UsageError("--order, --base, --endpoint: belong to --sinusoidal");
+  if (flags.source.Empty()) {
+    return UsageError(
+        "no encoding; give --preset, --config or --spec for a rotary one, or "
+        "an absolute one: --sinusoidal, --learned, --sincos-grid, --timestep, "
+        "--fourier-features");
   }
   absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
   if (!source.ok()) return source.status();
@@ -96,15 +86,15 @@ absl::Status SetEncoding(const TableFlags& flags, const Session& session,
       ParseEnum<v1::TableLayout>("--layout", "TABLE_LAYOUT_", flags.layout);
   if (!layout.ok()) return layout.status();
   request->set_layout(*layout);
+  request->set_for_keys(flags.for_keys);
   *request->mutable_rope() = *std::move(source);
   return absl::OkStatus();
 }
 
 absl::Status CheckOutputs(const TableFlags& flags, bool single) {
   const bool npy = HasExtension(flags.out, ".npy");
-  if (!flags.out.empty() && !npy && !HasExtension(flags.out, ".safetensors")) {
-    return UsageError("--out: neither .npy nor .safetensors");
-  }
+  const absl::Status out = CheckOut(flags.out);
+  if (!out.ok()) return out;
   if (npy && !single) {
     return UsageError(
         "--out: an .npy file holds one tensor; write cos and sin with "
@@ -142,27 +132,26 @@ absl::Status WriteTensors(const TableFlags& flags,
   return WriteSafetensors(flags.out, file);
 }
 
-void PrintTensor(const NamedTensor& named, std::int64_t shown) {
-  const TensorView& tensor = named.tensor;
-  std::printf("%s  %s %s\n", named.name.c_str(),
-              DtypeName(tensor.dtype).c_str(), ShapeText(tensor.shape).c_str());
-  const std::int64_t count = ElementCount(tensor.shape);
-  const std::int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0];
-  const std::int64_t columns = rows > 0 ? count / rows : 0;
-  for (std::int64_t row = 0; row < std::min(rows, shown); ++row) {
-    std::printf(" ");
-    for (std::int64_t i = 0; i < std::min(columns, kShownColumns); ++i) {
-      std::printf(" %12.9f", ElementAt(tensor, row * columns + i));
-    }
-    std::printf("%s\n", columns > kShownColumns ? "  ..." : "");
+// A grid has its own rows; tables start at 0 unless told otherwise.
+absl::Status SetPositions(const TableFlags& flags,
+                          v1::BuildTableRequest* request) {
+  PositionFlags positions = flags.positions;
+  if (positions.Empty() && positions.packed_starts.empty()) {
+    if (flags.absolute.sincos_grid) return absl::OkStatus();
+    positions.start = 0;
+  } else if (!positions.start && flags.rows != 0) {
+    return UsageError("--rows: belongs to --start; the positions tell");
   }
-  if (rows > shown) std::printf("  ...\n");
+  absl::StatusOr<v1::Positions> built = BuildPositions(positions);
+  if (!built.ok()) return built.status();
+  *request->mutable_positions() = *std::move(built);
+  return absl::OkStatus();
 }
 
 absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
   const bool to_file =
       !(flags.out.empty() && flags.out_cos.empty() && flags.out_sin.empty());
-  const bool single = flags.sinusoidal != 0 || flags.layout == "complex";
+  const bool single = !flags.absolute.Empty() || flags.layout == "complex";
   absl::Status status = CheckOutputs(flags, single);
   if (!status.ok()) return status;
   v1::BuildTableRequest request;
@@ -176,16 +165,8 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
     const absl::StatusOr<std::string> header = NpyHeader({*dtype, {}, {}});
     if (!header.ok()) return FileError(path, header.status());
   }
-  PositionFlags positions;
-  positions.ids = flags.ids;
-  if (flags.ids.empty()) {
-    positions.start = flags.start.value_or(0);
-  } else {
-    positions.start = flags.start;
-  }
-  absl::StatusOr<v1::Positions> built = BuildPositions(positions);
-  if (!built.ok()) return built.status();
-  *request.mutable_positions() = *std::move(built);
+  status = SetPositions(flags, &request);
+  if (!status.ok()) return status;
   request.set_rows(flags.rows);
   const absl::StatusOr<Session> session = Session::Open(globals);
   if (!session.ok()) return session.status();
@@ -209,22 +190,13 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
   if (request.has_rope()) json["amplitude"] = result->amplitude;
   for (const NamedTensor& named : tensors) {
     nlohmann::ordered_json& entry = json["tensors"][named.name];
-    entry = {{"dtype", DtypeName(named.tensor.dtype)},
-             {"shape", named.tensor.shape}};
+    entry = TensorJson(named.tensor);
     if (!globals.json) {
-      PrintTensor(named, to_file ? kShownRowsOfFile : kShownRows);
+      PrintTensor(named.name, named.tensor,
+                  to_file ? kShownRowsOfFile : kShownRows);
     } else if (!to_file) {
-      const std::int64_t count = ElementCount(named.tensor.shape);
-      if (count > kMaxPrintedValues) {
-        return UsageError(
-            absl::StrCat("--json: ", count, " values; write more than ",
-                         kMaxPrintedValues, " to a file with --out"));
-      }
-      nlohmann::ordered_json values = nlohmann::ordered_json::array();
-      for (std::int64_t i = 0; i < count; ++i) {
-        values.push_back(ElementAt(named.tensor, i));
-      }
-      entry["values"] = std::move(values);
+      status = AddValues(named.tensor, &entry);
+      if (!status.ok()) return status;
     }
   }
   if (globals.json) PrintJson(json);
@@ -235,20 +207,14 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
 
 Command AddTable(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<TableFlags>();
-  AddSourceFlags(app, "", &flags->source);
+  AddSourceFlags(app, "", "Encoding", &flags->source);
+  AddAbsoluteFlags(app, &flags->absolute);
   app->add_option("--head-dim", flags->head_dim,
                   "Channels of a head; for a --spec without rotaryDim")
       ->type_name("N");
-  CLI::Option* const rows =
-      app->add_option("--rows", flags->rows, "Positions to tabulate")
-          ->type_name("N");
-  CLI::Option* const start =
-      app->add_option("--start", flags->start, "The first (default 0)")
-          ->type_name("P");
-  app->add_option("--ids", flags->ids, "The positions: an .npy")
-      ->type_name("FILE")
-      ->excludes(rows)
-      ->excludes(start);
+  app->add_option("--rows", flags->rows, "Positions to tabulate, from --start")
+      ->type_name("N");
+  AddPositionFlags(app, "", "Positions (default --start 0)", &flags->positions);
   app->add_option("--layout", flags->layout,
                   "half, duplicated, pair_repeated or complex")
       ->type_name("NAME")
@@ -260,15 +226,8 @@ Command AddTable(CLI::App* app, const GlobalFlags* globals) {
   app->add_option("--angles", flags->angles,
                   "exact, or float32 as the frameworks multiply")
       ->type_name("NAME");
-  app->add_option("--sinusoidal", flags->sinusoidal,
-                  "A sinusoidal table of this width instead")
-      ->type_name("DIM");
-  app->add_option("--order", flags->order, "interleaved, sin_cos or cos_sin")
-      ->type_name("NAME");
-  app->add_option("--base", flags->base, "Of a sinusoidal table")
-      ->type_name("X");
-  app->add_flag("--endpoint", flags->endpoint,
-                "The last frequency is 1/base (tensor2tensor, fairseq)");
+  app->add_flag("--for-keys", flags->for_keys,
+                "With the keys' xPos factor, not the queries'");
   app->add_option("--out", flags->out,
                   ".safetensors with cos and sin, or .npy where the table is "
                   "one tensor; without, it is printed")

@@ -1,27 +1,25 @@
 #include "posenc/client.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "bias_matrix.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
-#include "posenc/rpc/status.pb.h"
+#include "status_type.h"
 
 namespace posenc {
 namespace {
 
 using Stub = v1::PositionalEncodingService::StubInterface;
-
-constexpr char kStatusType[] = "type.googleapis.com/google.rpc.Status";
-constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
-constexpr char kErrorDomain[] = "posenc";
 
 // The most that protobuf can frame: 2 GiB - 1.
 constexpr std::int64_t kMaxProtoBytes = std::numeric_limits<int>::max();
@@ -35,33 +33,48 @@ absl::Status ToAbsl(const grpc::Status& status) {
   return out;
 }
 
-template <typename Request, typename Response>
-absl::Status Call(Stub& stub,
-                  grpc::Status (Stub::*method)(grpc::ClientContext*,
-                                               const Request&, Response*),
-                  const Request& request, absl::Duration timeout,
-                  Response* response) {
+absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   // gRPC rounds deadlines up to its next millisecond: a quick call could still
   // pass.
   if (timeout <= absl::ZeroDuration()) {
     return absl::DeadlineExceededError(absl::StrCat(
         "timeout: ", absl::FormatDuration(timeout), "; must be above 0"));
   }
-  grpc::ClientContext context;
   if (timeout != absl::InfiniteDuration()) {
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   }
-  return ToAbsl((stub.*method)(&context, request, response));
+  return absl::OkStatus();
 }
 
-void FillTensor(const TensorView& view, v1::Tensor* tensor) {
-  tensor->set_dtype(view.dtype);
-  tensor->mutable_shape()->Add(view.shape.begin(), view.shape.end());
-  tensor->set_data(view.bytes.data(), view.bytes.size());
+// Protobuf would abort or wrap around beyond this, before any server sees it.
+absl::Status CheckBytes(std::size_t bytes) {
+  if (bytes <= static_cast<std::size_t>(kMaxProtoBytes)) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("request: ", bytes, " bytes; the limit is ", kMaxProtoBytes,
+                   ", split the batch"));
 }
 
-absl::optional<TensorView> ViewOf(bool has, const v1::Tensor& tensor) {
-  if (!has) return absl::nullopt;
+// Before they are copied.
+absl::Status CheckTensors(
+    std::initializer_list<const absl::optional<TensorView>*> views) {
+  std::size_t bytes = 0;
+  for (const absl::optional<TensorView>* view : views) {
+    if (*view) bytes += (*view)->bytes.size();
+  }
+  return CheckBytes(bytes);
+}
+
+// Unset positions stay missing: the server must say so, not see a message.
+template <typename Request>
+void SetPositions(const v1::Positions& positions, Request* request) {
+  if (positions.kind_case() != v1::Positions::KIND_NOT_SET) {
+    *request->mutable_positions() = positions;
+  }
+}
+
+TensorView ViewOf(const v1::Tensor& tensor) {
   TensorView view;
   view.dtype = tensor.dtype();
   view.shape.assign(tensor.shape().begin(), tensor.shape().end());
@@ -69,39 +82,12 @@ absl::optional<TensorView> ViewOf(bool has, const v1::Tensor& tensor) {
   return view;
 }
 
+absl::optional<TensorView> ViewOf(bool has, const v1::Tensor& tensor) {
+  if (!has) return absl::nullopt;
+  return ViewOf(tensor);
+}
+
 }  // namespace
-
-v1::Positions StartAt(std::int64_t start) {
-  v1::Positions positions;
-  positions.set_start(start);
-  return positions;
-}
-
-v1::RopeSource FromPreset(absl::string_view name) {
-  v1::RopeSource source;
-  source.set_preset(name.data(), name.size());
-  return source;
-}
-
-v1::RopeSource FromConfigJson(absl::string_view config_json) {
-  v1::RopeSource source;
-  source.set_config_json(config_json.data(), config_json.size());
-  return source;
-}
-
-std::string ErrorReason(const absl::Status& status) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kStatusType);
-  rpc::Status details;
-  if (!payload || !details.ParseFromString(std::string(*payload))) return "";
-  for (const google::protobuf::Any& detail : details.details()) {
-    rpc::ErrorInfo info;
-    if (detail.type_url() == kErrorInfoType &&
-        info.ParseFromString(detail.value()) && info.domain() == kErrorDomain) {
-      return info.reason();
-    }
-  }
-  return "";
-}
 
 Client Client::Connect(const ClientOptions& options) {
   const int max_bytes = static_cast<int>(
@@ -134,12 +120,23 @@ Client::Client(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout)
 Client::Client(std::shared_ptr<Stub> stub, absl::Duration timeout)
     : stub_(std::move(stub)), timeout_(timeout) {}
 
+template <typename Method, typename Request, typename Response>
+absl::Status Client::Call(Method method, const Request& request,
+                          const CallOptions& options,
+                          Response* response) const {
+  grpc::ClientContext context;
+  absl::Status status =
+      SetDeadline(options.timeout.value_or(timeout_), &context);
+  if (status.ok()) status = CheckBytes(request.ByteSizeLong());
+  if (!status.ok()) return status;
+  return ToAbsl((stub_.get()->*method)(&context, request, response));
+}
+
 absl::StatusOr<v1::GetServerInfoResponse> Client::GetServerInfo(
     const CallOptions& options) const {
   v1::GetServerInfoResponse response;
-  const absl::Status status =
-      Call(*stub_, &Stub::GetServerInfo, v1::GetServerInfoRequest(),
-           options.timeout.value_or(timeout_), &response);
+  const absl::Status status = Call(
+      &Stub::GetServerInfo, v1::GetServerInfoRequest(), options, &response);
   if (!status.ok()) return status;
   return response;
 }
@@ -148,8 +145,26 @@ absl::StatusOr<v1::ResolveRopeResponse> Client::ResolveRope(
     const v1::ResolveRopeRequest& request, const CallOptions& options) const {
   v1::ResolveRopeResponse response;
   const absl::Status status =
-      Call(*stub_, &Stub::ResolveRope, request,
-           options.timeout.value_or(timeout_), &response);
+      Call(&Stub::ResolveRope, request, options, &response);
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<v1::AnalyzeRopeResponse> Client::AnalyzeRope(
+    const v1::AnalyzeRopeRequest& request, const CallOptions& options) const {
+  v1::AnalyzeRopeResponse response;
+  const absl::Status status =
+      Call(&Stub::AnalyzeRope, request, options, &response);
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<v1::BuildPositionsResponse> Client::BuildPositions(
+    const v1::BuildPositionsRequest& request,
+    const CallOptions& options) const {
+  v1::BuildPositionsResponse response;
+  const absl::Status status =
+      Call(&Stub::BuildPositions, request, options, &response);
   if (!status.ok()) return status;
   return response;
 }
@@ -158,8 +173,7 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
     const v1::BuildTableRequest& request, const CallOptions& options) const {
   const auto response = std::make_shared<v1::BuildTableResponse>();
   const absl::Status status =
-      Call(*stub_, &Stub::BuildTable, request,
-           options.timeout.value_or(timeout_), response.get());
+      Call(&Stub::BuildTable, request, options, response.get());
   if (!status.ok()) return status;
   BuildTableResult result;
   result.amplitude = response->amplitude();
@@ -170,39 +184,135 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
   return result;
 }
 
+absl::Status Client::BuildBias(
+    const v1::BuildBiasRequest& request,
+    const std::function<bool(const BiasTile&)>& on_tile,
+    const CallOptions& options) const {
+  grpc::ClientContext context;
+  absl::Status status =
+      SetDeadline(options.timeout.value_or(timeout_), &context);
+  if (status.ok()) status = CheckBytes(request.ByteSizeLong());
+  if (!status.ok()) return status;
+  const auto reader = stub_->BuildBias(&context, request);
+  v1::BuildBiasResponse response;
+  bool wanted = true;
+  while (reader->Read(&response)) {
+    if (!wanted) continue;  // what was under way
+    BiasTile tile;
+    tile.query_start = response.query_start();
+    tile.key_start = response.key_start();
+    tile.tensor = ViewOf(response.tile());
+    wanted = on_tile(tile);
+    if (!wanted) context.TryCancel();
+  }
+  status = ToAbsl(reader->Finish());
+  // The server may have been done already.
+  if (!wanted) return absl::CancelledError("the caller wants no more tiles");
+  return status;
+}
+
+absl::StatusOr<TensorResult> Client::BuildBias(
+    const v1::BuildBiasRequest& request, const CallOptions& options) const {
+  BiasMatrix matrix(request);
+  absl::Status fitted;
+  const absl::Status status = BuildBias(
+      request,
+      [&](const BiasTile& tile) {
+        fitted = matrix.Add(tile);
+        return fitted.ok();
+      },
+      options);
+  if (!fitted.ok()) return fitted;
+  if (!status.ok()) return status;
+  return matrix.Take();
+}
+
 absl::StatusOr<ApplyRopeResult> Client::ApplyRope(
     const ApplyRopeArgs& args, const CallOptions& options) const {
-  // Protobuf would abort or wrap around beyond this, before any server sees it.
-  const std::size_t tensor_bytes =
-      (args.q ? args.q->bytes.size() : 0) + (args.k ? args.k->bytes.size() : 0);
-  if (tensor_bytes > static_cast<std::size_t>(kMaxProtoBytes)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("request: ", tensor_bytes, " bytes; the limit is ",
-                     kMaxProtoBytes, ", split the batch"));
-  }
-
+  absl::Status status = CheckTensors({&args.q, &args.k});
+  if (!status.ok()) return status;
   v1::ApplyRopeRequest request;
   *request.mutable_rope() = args.rope;
-  // Unset positions stay missing: the server must say so, not see a message.
-  if (args.positions.kind_case() != v1::Positions::KIND_NOT_SET) {
-    *request.mutable_positions() = args.positions;
-  }
+  SetPositions(args.positions, &request);
   request.set_layout(args.layout);
   request.set_direction(args.direction);
   if (args.query_scale) *request.mutable_query_scale() = *args.query_scale;
-  if (args.q) FillTensor(*args.q, request.mutable_q());
-  if (args.k) FillTensor(*args.k, request.mutable_k());
-
+  if (args.q) *request.mutable_q() = ToTensor(*args.q);
+  if (args.k) *request.mutable_k() = ToTensor(*args.k);
   const auto response = std::make_shared<v1::ApplyRopeResponse>();
-  const absl::Status status =
-      Call(*stub_, &Stub::ApplyRope, request,
-           options.timeout.value_or(timeout_), response.get());
+  status = Call(&Stub::ApplyRope, request, options, response.get());
   if (!status.ok()) return status;
   ApplyRopeResult result;
   result.q = ViewOf(response->has_q(), response->q());
   result.k = ViewOf(response->has_k(), response->k());
   result.response = response;
   return result;
+}
+
+absl::StatusOr<TensorResult> Client::Reposition(
+    const RepositionArgs& args, const CallOptions& options) const {
+  absl::Status status = CheckTensors({&args.k});
+  if (!status.ok()) return status;
+  v1::RepositionRequest request;
+  *request.mutable_old_rope() = args.old_rope;
+  if (args.new_rope) *request.mutable_new_rope() = *args.new_rope;
+  *request.mutable_movement() = args.movement;
+  request.set_layout(args.layout);
+  if (args.k) *request.mutable_k() = ToTensor(*args.k);
+  const auto response = std::make_shared<v1::RepositionResponse>();
+  status = Call(&Stub::Reposition, request, options, response.get());
+  if (!status.ok()) return status;
+  return TensorResult{ViewOf(response->k()), response};
+}
+
+absl::StatusOr<TensorResult> Client::AddEncoding(
+    const AddEncodingArgs& args, const CallOptions& options) const {
+  absl::Status status = CheckTensors({&args.x});
+  if (!status.ok()) return status;
+  v1::AddEncodingRequest request;
+  *request.mutable_encoding() = args.encoding;
+  SetPositions(args.positions, &request);
+  request.set_combination(args.combination);
+  if (args.x_scale) request.set_x_scale(*args.x_scale);
+  if (args.x) *request.mutable_x() = ToTensor(*args.x);
+  const auto response = std::make_shared<v1::AddEncodingResponse>();
+  status = Call(&Stub::AddEncoding, request, options, response.get());
+  if (!status.ok()) return status;
+  return TensorResult{ViewOf(response->x()), response};
+}
+
+absl::StatusOr<TensorResult> Client::ScoreRelative(
+    const ScoreRelativeArgs& args, const CallOptions& options) const {
+  absl::Status status = CheckTensors({&args.q, &args.k});
+  if (!status.ok()) return status;
+  v1::ScoreRelativeRequest request;
+  *request.mutable_score() = args.score;
+  request.set_query_start(args.query_start);
+  request.set_key_start(args.key_start);
+  request.set_dtype(args.dtype);
+  if (args.q) *request.mutable_q() = ToTensor(*args.q);
+  if (args.k) *request.mutable_k() = ToTensor(*args.k);
+  const auto response = std::make_shared<v1::ScoreRelativeResponse>();
+  status = Call(&Stub::ScoreRelative, request, options, response.get());
+  if (!status.ok()) return status;
+  return TensorResult{ViewOf(response->scores()), response};
+}
+
+absl::StatusOr<TensorResult> Client::ConvertPairing(
+    const ConvertPairingArgs& args, const CallOptions& options) const {
+  absl::Status status = CheckTensors({&args.weight});
+  if (!status.ok()) return status;
+  v1::ConvertPairingRequest request;
+  request.set_old_pairing(args.old_pairing);
+  request.set_new_pairing(args.new_pairing);
+  request.set_heads(args.heads);
+  request.set_rotary_dim(args.rotary_dim);
+  request.set_slice(args.slice);
+  if (args.weight) *request.mutable_weight() = ToTensor(*args.weight);
+  const auto response = std::make_shared<v1::ConvertPairingResponse>();
+  status = Call(&Stub::ConvertPairing, request, options, response.get());
+  if (!status.ok()) return status;
+  return TensorResult{ViewOf(response->weight()), response};
 }
 
 }  // namespace posenc

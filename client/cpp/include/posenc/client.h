@@ -11,8 +11,7 @@
 // A Client is cheap to copy (copies share the channel) and safe for any number
 // of threads. Calls block; errors are absl::Status with the server's code and
 // message, and ErrorReason() tells the machine-readable reason. The client
-// checks nothing that the server checks. Settings that have no type of their
-// own here are the generated messages of posenc.v1.
+// checks nothing that the server checks.
 //
 // Tensor bytes go into the request once (protobuf owns its bytes), and results
 // are views into the response, which the result object keeps alive: no copy.
@@ -23,21 +22,15 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
-#include "absl/types/span.h"
+#include "posenc/messages.h"
 #include "posenc/v1/service.grpc.pb.h"
-#include "posenc/v1/service.pb.h"
 
 namespace posenc {
-
-using Dtype = v1::Dtype;
-using Layout = v1::Layout;
 
 struct ClientOptions {
   // A gRPC target: "dns:///posenc:50051", "127.0.0.1:50051",
@@ -57,46 +50,6 @@ struct ClientOptions {
 struct CallOptions {
   absl::optional<absl::Duration> timeout;
 };
-
-// A tensor of somebody else: row-major, little-endian bytes.
-struct TensorView {
-  v1::Dtype dtype = v1::DTYPE_UNSPECIFIED;
-  std::vector<std::int64_t> shape;
-  absl::Span<const char> bytes;
-};
-
-struct ApplyRopeArgs {
-  v1::RopeSource rope;
-  v1::Positions positions;
-  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
-  v1::Direction direction = v1::DIRECTION_UNSPECIFIED;
-  absl::optional<v1::QueryScale> query_scale;
-  absl::optional<TensorView> q;
-  absl::optional<TensorView> k;
-};
-
-// Views stay valid as long as the result (or a copy of `response`) lives.
-struct ApplyRopeResult {
-  absl::optional<TensorView> q;
-  absl::optional<TensorView> k;
-  std::shared_ptr<const v1::ApplyRopeResponse> response;
-};
-
-struct BuildTableResult {
-  double amplitude = 1;
-  absl::optional<TensorView> cos;
-  absl::optional<TensorView> sin;
-  absl::optional<TensorView> table;
-  std::shared_ptr<const v1::BuildTableResponse> response;
-};
-
-// Shorthands for the common kinds of v1::Positions and v1::RopeSource.
-v1::Positions StartAt(std::int64_t start);
-v1::RopeSource FromPreset(absl::string_view name);
-v1::RopeSource FromConfigJson(absl::string_view config_json);
-
-// "ERROR_REASON_FIELD_INVALID" where the server gave one; else empty.
-std::string ErrorReason(const absl::Status& status);
 
 // The published service config (retries on UNAVAILABLE).
 extern const char kServiceConfig[];
@@ -120,14 +73,50 @@ class Client {
       const v1::ResolveRopeRequest& request,
       const CallOptions& options = {}) const;
 
+  absl::StatusOr<v1::AnalyzeRopeResponse> AnalyzeRope(
+      const v1::AnalyzeRopeRequest& request,
+      const CallOptions& options = {}) const;
+
+  // The answer's `positions` go into other calls as they are.
+  absl::StatusOr<v1::BuildPositionsResponse> BuildPositions(
+      const v1::BuildPositionsRequest& request,
+      const CallOptions& options = {}) const;
+
   absl::StatusOr<BuildTableResult> BuildTable(
       const v1::BuildTableRequest& request,
       const CallOptions& options = {}) const;
 
+  // Calls on_tile for every tile, in row-major order of the matrix, in the
+  // caller's thread. Where it returns false the call ends as CANCELLED.
+  absl::Status BuildBias(const v1::BuildBiasRequest& request,
+                         const std::function<bool(const BiasTile&)>& on_tile,
+                         const CallOptions& options = {}) const;
+
+  // All tiles as one tensor, [heads, query_length, key_length].
+  absl::StatusOr<TensorResult> BuildBias(const v1::BuildBiasRequest& request,
+                                         const CallOptions& options = {}) const;
+
   absl::StatusOr<ApplyRopeResult> ApplyRope(
       const ApplyRopeArgs& args, const CallOptions& options = {}) const;
 
+  absl::StatusOr<TensorResult> Reposition(
+      const RepositionArgs& args, const CallOptions& options = {}) const;
+
+  absl::StatusOr<TensorResult> AddEncoding(
+      const AddEncodingArgs& args, const CallOptions& options = {}) const;
+
+  absl::StatusOr<TensorResult> ScoreRelative(
+      const ScoreRelativeArgs& args, const CallOptions& options = {}) const;
+
+  absl::StatusOr<TensorResult> ConvertPairing(
+      const ConvertPairingArgs& args, const CallOptions& options = {}) const;
+
  private:
+  // `method` is one of the stub's unary ones.
+  template <typename Method, typename Request, typename Response>
+  absl::Status Call(Method method, const Request& request,
+                    const CallOptions& options, Response* response) const;
+
   std::shared_ptr<v1::PositionalEncodingService::StubInterface> stub_;
   absl::Duration timeout_;
 };

@@ -1,0 +1,62 @@
+#include <memory>
+
+#include "client/cli/absolute_flags.h"
+#include "client/cli/commands.h"
+#include "client/cli/session.h"
+#include "client/cli/transform.h"
+
+namespace posenc::cli {
+namespace {
+
+struct AddFlags {
+  AbsoluteFlags encoding;
+  PositionFlags positions;
+  std::string combination = "add";
+  std::optional<double> x_scale;
+  TransformFlags files;
+};
+
+absl::Status RunAdd(const AddFlags& flags, const GlobalFlags& globals) {
+  AddEncodingArgs args;
+  if (flags.x_scale) args.x_scale = *flags.x_scale;
+  const absl::StatusOr<v1::Combination> combination =
+      ParseEnum<v1::Combination>("--combination", "COMBINATION_",
+                                 flags.combination);
+  if (!combination.ok()) return combination.status();
+  args.combination = *combination;
+  absl::StatusOr<v1::AbsoluteEncoding> encoding = BuildAbsolute(flags.encoding);
+  if (!encoding.ok()) return encoding.status();
+  args.encoding = *std::move(encoding);
+  // A grid takes none.
+  if (!flags.encoding.sincos_grid || !flags.positions.Empty()) {
+    absl::StatusOr<v1::Positions> positions = BuildPositions(flags.positions);
+    if (!positions.ok()) return positions.status();
+    args.positions = *std::move(positions);
+  }
+  const absl::StatusOr<Session> session = Session::Open(globals);
+  if (!session.ok()) return session.status();
+  return Transform(flags.files, globals, "encoded", {"x"},
+                   [&](const std::string& /*name*/, const TensorView& tensor) {
+                     args.x = tensor;
+                     return session->client().AddEncoding(args);
+                   });
+}
+
+}  // namespace
+
+Command AddAdd(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<AddFlags>();
+  AddAbsoluteFlags(app, &flags->encoding);
+  AddPositionFlags(app, "", "Positions (none for a grid)", &flags->positions);
+  app->add_option("--combination", flags->combination,
+                  "add, multiply (x * (1 + encoding)) or concatenate")
+      ->type_name("NAME")
+      ->capture_default_str();
+  app->add_option("--x-scale", flags->x_scale,
+                  "Factor on x first, as sqrt(dim) in the Transformer")
+      ->type_name("X");
+  AddTransformFlags(app, "x", &flags->files);
+  return [flags, globals] { return RunAdd(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,114 @@
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/commands.h"
+#include "client/cli/plot.h"
+#include "client/cli/print.h"
+#include "client/cli/session.h"
+
+namespace posenc::cli {
+namespace {
+
+struct AnalyzeFlags {
+  SourceFlags source;
+  std::int32_t head_dim = 0;
+  std::int64_t max_distance = 4096;
+  std::int64_t distance_step = 1;
+  std::int64_t trained_length = 0;
+};
+
+// Calls visit(i) for up to `shown` of n indices, both ends among them.
+template <typename Visit>
+void Sample(int n, int shown, Visit visit) {
+  int last = -1;
+  for (int step = 0; step < std::min(n, shown); ++step) {
+    const int i = n <= shown
+                      ? step
+                      : static_cast<int>(std::lround(static_cast<double>(step) *
+                                                     (n - 1) / (shown - 1)));
+    if (i != last) visit(i);
+    last = i;
+  }
+}
+
+void PrintAnalysis(const v1::AnalyzeRopeResponse& response,
+                   const AnalyzeFlags& flags) {
+  const int pairs = response.wavelengths_size();
+  std::printf("%s\n", flags.source.Name().c_str());
+  PrintFact("pairs", absl::StrCat(pairs));
+  PrintFact("full turns",
+            absl::StrCat(response.pairs_within_trained_length(), " of ", pairs,
+                         " pairs complete one in the trained length",
+                         flags.trained_length > 0
+                             ? absl::StrCat(" (", flags.trained_length, ")")
+                             : ""));
+  std::printf("\n  %6s  %18s\n", "pair", "wavelength");
+  Sample(pairs, 10, [&](int i) {
+    std::printf("  %6d  %18s\n", i,
+                std::isfinite(response.wavelengths(i))
+                    ? NumberText(response.wavelengths(i)).c_str()
+                    : "still");
+  });
+  const std::int64_t step = std::max<std::int64_t>(flags.distance_step, 1);
+  const int distances = response.decay_size();
+  std::printf("\n  %10s  %12s  %12s\n", "distance", "similarity", "decay");
+  Sample(distances, 10, [&](int i) {
+    std::printf("  %10lld  %12.6f  %12.6f\n", static_cast<long long>(i * step),
+                i < response.similarity_size() ? response.similarity(i) : 0.0,
+                response.decay(i));
+  });
+  if (distances == 0) return;
+  std::printf(
+      "\n  decay by distance (RoFormer, 3.4.3)\n%s",
+      Plot({response.decay().data(), static_cast<std::size_t>(distances)}, "0",
+           absl::StrCat((distances - 1) * step))
+          .c_str());
+}
+
+absl::Status RunAnalyze(const AnalyzeFlags& flags, const GlobalFlags& globals) {
+  v1::AnalyzeRopeRequest request;
+  absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
+  if (!source.ok()) return source.status();
+  *request.mutable_rope() = *std::move(source);
+  request.set_head_dim(flags.head_dim);
+  request.set_max_distance(flags.max_distance);
+  request.set_distance_step(flags.distance_step);
+  request.set_trained_length(flags.trained_length);
+  const absl::StatusOr<Session> session = Session::Open(globals);
+  if (!session.ok()) return session.status();
+  const absl::StatusOr<v1::AnalyzeRopeResponse> response =
+      session->client().AnalyzeRope(request);
+  if (!response.ok()) return response.status();
+  if (globals.json) {
+    PrintJson(ToJson(*response));
+  } else {
+    PrintAnalysis(*response, flags);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddAnalyze(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<AnalyzeFlags>();
+  AddSourceFlags(app, "", "Encoding", &flags->source);
+  app->add_option("--head-dim", flags->head_dim,
+                  "Channels of a head; for a --spec without rotaryDim")
+      ->type_name("N");
+  app->add_option("--max-distance", flags->max_distance,
+                  "Largest distance of decay and similarity")
+      ->type_name("N")
+      ->capture_default_str();
+  app->add_option("--distance-step", flags->distance_step,
+                  "Between distances; at most 65536 of them")
+      ->type_name("N")
+      ->capture_default_str();
+  app->add_option("--trained-length", flags->trained_length,
+                  "Default: the model's, if it tells")
+      ->type_name("N");
+  return [flags, globals] { return RunAnalyze(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,171 @@
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/bias_flags.h"
+#include "client/cli/commands.h"
+#include "client/cli/element.h"
+#include "client/cli/matrix_file.h"
+#include "client/cli/print.h"
+#include "client/cli/progress.h"
+#include "client/cli/session.h"
+#include "client/cli/status.h"
+
+namespace posenc::cli {
+namespace {
+
+// Heads that are printed.
+constexpr std::int64_t kShownHeads = 2;
+// Keys that are computed where the matrix is only printed: more than fit.
+constexpr std::int64_t kPrintedKeys = 24;
+
+struct BiasCommandFlags {
+  BiasFlags bias;
+  std::int64_t query_start = 0;
+  std::int64_t query_length = 0;
+  std::int64_t key_start = 0;
+  std::optional<std::int64_t> key_length;
+  std::int64_t query_tile = 0;
+  std::int64_t key_tile = 0;
+  std::string dtype;
+  bool causal = false;
+  std::string out;
+};
+
+void PrintHeads(const TensorView& bias, const v1::BuildBiasRequest& request) {
+  const std::int64_t rows = bias.shape[1], columns = bias.shape[2];
+  for (std::int64_t h = 0; h < std::min(bias.shape[0], kShownHeads); ++h) {
+    std::printf("  head %lld of %lld: queries down, keys across\n",
+                static_cast<long long>(h),
+                static_cast<long long>(bias.shape[0]));
+    PrintMatrix(bias, h * rows * columns, rows, columns, request.query_start(),
+                request.key_start());
+  }
+}
+
+absl::Status Print(v1::BuildBiasRequest request, const Session& session,
+                   const GlobalFlags& globals) {
+  const std::int64_t queries = request.query_length();
+  const std::int64_t keys = request.key_length();
+  if (globals.json) {
+    // Before the work: any head alone would be too much.
+    if (queries > 0 && keys > kMaxPrintedValues / queries) {
+      return UsageError(absl::StrCat(
+          "--json: ", queries, " x ", keys, " values; write more than ",
+          kMaxPrintedValues, " to a file with --out"));
+    }
+  } else {
+    // No more than is seen, and one row and column more to say that there are.
+    request.set_query_length(std::min(queries, kShownRows + 1));
+    request.set_key_length(std::min(keys, kPrintedKeys + 1));
+  }
+  const absl::StatusOr<TensorResult> bias = session.client().BuildBias(request);
+  if (!bias.ok()) return bias.status();
+  if (globals.json) {
+    nlohmann::ordered_json json;
+    json["bias"] = TensorJson(bias->tensor);
+    const absl::Status status = AddValues(bias->tensor, &json["bias"]);
+    if (!status.ok()) return status;
+    PrintJson(json);
+    return absl::OkStatus();
+  }
+  std::printf("bias  %s %s\n", DtypeName(bias->tensor.dtype).c_str(),
+              ShapeText({bias->tensor.shape[0], queries, keys}).c_str());
+  PrintHeads(bias->tensor, request);
+  return absl::OkStatus();
+}
+
+absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
+                   const Session& session, const GlobalFlags& globals) {
+  absl::StatusOr<MatrixFile> file = MatrixFile::Create(path, "bias");
+  if (!file.ok()) return file.status();
+  const double elements = static_cast<double>(request.query_length()) *
+                          static_cast<double>(request.key_length());
+  double done = 0;
+  absl::Status written;
+  absl::Status status;
+  {
+    Progress progress("building the bias");
+    status = session.client().BuildBias(request, [&](const BiasTile& tile) {
+      written = file->Write(request, tile);
+      if (!written.ok()) return false;
+      done += static_cast<double>(tile.tensor.shape[1]) *
+              static_cast<double>(tile.tensor.shape[2]);
+      progress.Set(
+          absl::StrFormat("building the bias: %.0f %%", 100 * done / elements));
+      return true;
+    });
+  }
+  if (!written.ok()) return written;
+  if (!status.ok()) return status;
+  status = file->Commit();
+  if (!status.ok()) return status;
+  if (globals.json) {
+    PrintJson({{"out", path}, {"bias", TensorJson(file->matrix())}});
+  } else {
+    std::printf("bias  %s %s\n", DtypeName(file->matrix().dtype).c_str(),
+                ShapeText(file->matrix().shape).c_str());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunBias(const BiasCommandFlags& flags,
+                     const GlobalFlags& globals) {
+  v1::BuildBiasRequest request;
+  absl::StatusOr<v1::Bias> bias = BuildBias(flags.bias);
+  if (!bias.ok()) return bias.status();
+  *request.mutable_bias() = *std::move(bias);
+  request.set_query_start(flags.query_start);
+  request.set_query_length(flags.query_length);
+  request.set_key_start(flags.key_start);
+  // Up to the last query.
+  request.set_key_length(flags.key_length.value_or(
+      flags.query_start + flags.query_length - flags.key_start));
+  request.set_query_tile(flags.query_tile);
+  request.set_key_tile(flags.key_tile);
+  request.set_causal(flags.causal);
+  if (!flags.dtype.empty()) {
+    const absl::StatusOr<v1::Dtype> dtype =
+        ParseEnum<v1::Dtype>("--dtype", "DTYPE_", flags.dtype);
+    if (!dtype.ok()) return dtype.status();
+    request.set_dtype(*dtype);
+  }
+  const absl::StatusOr<Session> session = Session::Open(globals);
+  if (!session.ok()) return session.status();
+  return flags.out.empty() ? Print(request, *session, globals)
+                           : Write(request, flags.out, *session, globals);
+}
+
+}  // namespace
+
+Command AddBias(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<BiasCommandFlags>();
+  AddBiasFlags(app, &flags->bias);
+  const auto add = [&](const char* name, auto* value, const char* text) {
+    return app->add_option(name, *value, text)->type_name("N");
+  };
+  add("--query-start", &flags->query_start, "Position of the first query")
+      ->capture_default_str();
+  add("--query-length", &flags->query_length, "Queries")->required();
+  add("--key-start", &flags->key_start, "Position of the first key")
+      ->capture_default_str();
+  add("--key-length", &flags->key_length,
+      "Keys (default: up to the last query)");
+  add("--query-tile", &flags->query_tile,
+      "Queries of a message (default: the server's choice)");
+  add("--key-tile", &flags->key_tile, "Keys of a message");
+  app->add_option("--dtype", flags->dtype,
+                  "float32, float16, bfloat16, float64 (indices: int32)")
+      ->type_name("NAME");
+  app->add_flag("--causal", flags->causal,
+                "-infinity where the key comes after the query");
+  app->add_option("--out", flags->out,
+                  "An .npy, or .safetensors with the tensor bias, written "
+                  "tile by tile; without, a corner is printed")
+      ->type_name("FILE");
+  return [flags, globals] { return RunBias(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

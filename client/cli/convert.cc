@@ -1,0 +1,118 @@
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/commands.h"
+#include "client/cli/element.h"
+#include "client/cli/session.h"
+#include "client/cli/status.h"
+#include "client/cli/tensor_file.h"
+#include "client/cli/transform.h"
+
+namespace posenc::cli {
+namespace {
+
+// As transformers and as Meta and Mistral name them.
+const char* const kUsual[] = {"*[qk]_proj.weight", "*[qk]_proj.bias",
+                              "*.w[qk].weight", "*.w[qk].bias"};
+
+struct ConvertFlags {
+  std::string old_pairing;
+  std::string new_pairing;
+  std::int32_t heads = 0;
+  std::int32_t kv_heads = 0;
+  std::int32_t rotary_dim = 0;
+  std::string slice = "leading";
+  TransformFlags files;
+};
+
+// Keys have fewer heads than queries in many models.
+bool IsKeys(const std::string& name) {
+  return Matches(name, {"*k_proj*", "*.wk.*", "wk.*"});
+}
+
+// With the wrong number of heads the rows would be a legal weight, in a wrong
+// order: heads of queries and keys must be equally wide.
+class HeadWidths {
+ public:
+  absl::Status Check(const std::string& name, const TensorView& tensor,
+                     std::int32_t heads) {
+    if (tensor.shape.empty() || heads <= 0 || tensor.shape[0] % heads != 0) {
+      return absl::OkStatus();  // the server says what is wrong
+    }
+    const std::int64_t width = tensor.shape[0] / heads;
+    if (width_ == 0) {
+      name_ = name;
+      width_ = width;
+    }
+    if (width == width_) return absl::OkStatus();
+    return UsageError(absl::StrCat(
+        "--heads, --kv-heads: heads of ", name, " would be ", width,
+        " rows wide (", tensor.shape[0], " / ", heads, "), those of ", name_,
+        " ", width_, "; give both as the model has them"));
+  }
+
+ private:
+  std::string name_;
+  std::int64_t width_ = 0;
+};
+
+absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
+  ConvertPairingArgs args;
+  const absl::StatusOr<v1::Pairing> old_pairing =
+      ParseEnum<v1::Pairing>("--old-pairing", "PAIRING_", flags.old_pairing);
+  if (!old_pairing.ok()) return old_pairing.status();
+  args.old_pairing = *old_pairing;
+  const absl::StatusOr<v1::Pairing> new_pairing =
+      ParseEnum<v1::Pairing>("--new-pairing", "PAIRING_", flags.new_pairing);
+  if (!new_pairing.ok()) return new_pairing.status();
+  args.new_pairing = *new_pairing;
+  const absl::StatusOr<v1::RotarySlice> slice =
+      ParseEnum<v1::RotarySlice>("--slice", "ROTARY_SLICE_", flags.slice);
+  if (!slice.ok()) return slice.status();
+  args.slice = *slice;
+  args.rotary_dim = flags.rotary_dim;
+  const absl::StatusOr<Session> session = Session::Open(globals);
+  if (!session.ok()) return session.status();
+  HeadWidths widths;
+  return Transform(
+      flags.files, globals, "converted", {std::begin(kUsual), std::end(kUsual)},
+      [&](const std::string& name,
+          const TensorView& tensor) -> absl::StatusOr<TensorResult> {
+        args.heads =
+            IsKeys(name) && flags.kv_heads != 0 ? flags.kv_heads : flags.heads;
+        const absl::Status status = widths.Check(name, tensor, args.heads);
+        if (!status.ok()) return status;
+        args.weight = tensor;
+        return session->client().ConvertPairing(args);
+      });
+}
+
+}  // namespace
+
+Command AddConvert(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<ConvertFlags>();
+  app->add_option("--old-pairing", flags->old_pairing,
+                  "Of the weights: half_split or interleaved")
+      ->type_name("NAME")
+      ->required();
+  app->add_option("--new-pairing", flags->new_pairing, "Of the result")
+      ->type_name("NAME")
+      ->required();
+  app->add_option("--heads", flags->heads, "Heads of the queries")
+      ->type_name("N")
+      ->required();
+  app->add_option("--kv-heads", flags->kv_heads,
+                  "Heads of k_proj and wk (default --heads)")
+      ->type_name("N");
+  app->add_option("--rotary-dim", flags->rotary_dim,
+                  "Channels of a head that rotate (default all)")
+      ->type_name("N");
+  app->add_option("--slice", flags->slice, "Which: leading or trailing")
+      ->type_name("NAME")
+      ->capture_default_str();
+  AddTransformFlags(app, "*[qk]_proj and *.w[qk], .weight and .bias",
+                    &flags->files);
+  return [flags, globals] { return RunConvert(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,101 @@
+#include "client/cli/matrix_file.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/element.h"
+#include "client/cli/npy.h"
+#include "client/cli/safetensors.h"
+#include "client/cli/status.h"
+#include "client/cli/tensor_file.h"
+
+namespace posenc::cli {
+
+absl::StatusOr<MatrixFile> MatrixFile::Create(const std::string& path,
+                                              const std::string& name) {
+  const absl::Status format = CheckOut(path);
+  if (!format.ok()) return format;
+  absl::StatusOr<OutputFile> file = OutputFile::Create(path);
+  if (!file.ok()) return file.status();
+  return MatrixFile(path, name, *std::move(file));
+}
+
+absl::Status MatrixFile::Start(const v1::BuildBiasRequest& request,
+                               const BiasTile& tile) {
+  matrix_.dtype = tile.tensor.dtype;
+  matrix_.shape = {tile.tensor.shape[0], request.query_length(),
+                   request.key_length()};
+  missing_ = ElementCount(matrix_.shape);
+  const std::int64_t size = static_cast<std::int64_t>(DtypeSize(matrix_.dtype));
+  if (missing_ < 0 || missing_ > INT64_MAX / size) {
+    return FileError(path_,
+                     absl::StrCat("cannot hold ", ShapeText(matrix_.shape)));
+  }
+  absl::StatusOr<std::string> header;
+  if (HasExtension(path_, ".npy")) {
+    header = NpyHeader(matrix_);
+  } else {
+    // The header asks for the number of bytes only.
+    const TensorView sized{matrix_.dtype,
+                           matrix_.shape,
+                           {static_cast<const char*>(nullptr),
+                            static_cast<std::size_t>(missing_ * size)}};
+    const absl::StatusOr<SafetensorsEntry> entry = FromTensor(name_, sized);
+    if (!entry.ok()) return FileError(path_, entry.status());
+    header = SafetensorsHeader({{*entry}, {}});
+  }
+  if (!header.ok()) return FileError(path_, header.status());
+  data_start_ = static_cast<std::int64_t>(header->size());
+  return file_.WriteAt(0, absl::MakeConstSpan(*header));
+}
+
+absl::Status MatrixFile::Write(const v1::BuildBiasRequest& request,
+                               const BiasTile& tile) {
+  const TensorView& view = tile.tensor;
+  const std::int64_t row = tile.query_start - request.query_start();
+  const std::int64_t column = tile.key_start - request.key_start();
+  const std::int64_t size = static_cast<std::int64_t>(DtypeSize(view.dtype));
+  const bool fits =
+      view.shape.size() == 3 && size > 0 && row >= 0 && column >= 0 &&
+      view.shape[1] <= request.query_length() - row &&
+      view.shape[2] <= request.key_length() - column &&
+      ElementCount(view.shape) ==
+          static_cast<std::int64_t>(view.bytes.size()) / size &&
+      (missing_ < 0 ||
+       (view.shape[0] == matrix_.shape[0] && view.dtype == matrix_.dtype));
+  if (!fits) {
+    return absl::InternalError(absl::StrCat(
+        "the server answered with a tile ", ShapeText(view.shape), " at query ",
+        tile.query_start, ", key ", tile.key_start, ", which does not fit"));
+  }
+  if (missing_ < 0) {
+    const absl::Status status = Start(request, tile);
+    if (!status.ok()) return status;
+  }
+  const std::int64_t queries = view.shape[1], keys = view.shape[2];
+  // Whole rows of the matrix lie one after the other.
+  const std::int64_t rows = keys == request.key_length() ? queries : 1;
+  const std::int64_t run = rows * keys * size;
+  absl::Span<const char> rest = view.bytes;
+  for (std::int64_t h = 0; h < view.shape[0]; ++h) {
+    for (std::int64_t i = 0; i < queries; i += rows) {
+      const std::int64_t at =
+          ((h * request.query_length() + row + i) * request.key_length() +
+           column) *
+          size;
+      const absl::Status status = file_.WriteAt(
+          data_start_ + at, rest.subspan(0, static_cast<std::size_t>(run)));
+      if (!status.ok()) return status;
+      rest.remove_prefix(static_cast<std::size_t>(run));
+    }
+  }
+  missing_ -= ElementCount(view.shape);
+  return absl::OkStatus();
+}
+
+absl::Status MatrixFile::Commit() {
+  if (missing_ != 0) {
+    return absl::InternalError("the server left out a part of the bias");
+  }
+  return file_.Commit();
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,139 @@
+#include "client/cli/print.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/element.h"
+#include "client/cli/status.h"
+
+namespace posenc::cli {
+namespace {
+
+// Numbers of one column width, as many as fit 80 characters.
+struct Format {
+  int width;
+  int columns;
+  bool fixed;  // decimal points below each other
+};
+
+bool IsInteger(v1::Dtype dtype) {
+  return dtype == v1::DTYPE_INT32 || dtype == v1::DTYPE_INT64;
+}
+
+Format FormatOf(const TensorView& tensor, std::int64_t offset,
+                std::int64_t rows, std::int64_t columns) {
+  if (IsInteger(tensor.dtype)) {
+    std::size_t width = 1;
+    for (std::int64_t i = 0; i < std::min(rows, kShownRows); ++i) {
+      for (std::int64_t j = 0; j < std::min<std::int64_t>(columns, 24); ++j) {
+        const double value = ElementAt(tensor, offset + i * columns + j);
+        width = std::max(width, absl::StrFormat("%.0f", value).size());
+      }
+    }
+    const int cell = static_cast<int>(width) + 1;
+    return {static_cast<int>(width), std::min(24, 72 / cell), true};
+  }
+  bool fixed = true;
+  for (std::int64_t i = 0; i < std::min(rows, kShownRows); ++i) {
+    for (std::int64_t j = 0; j < std::min<std::int64_t>(columns, 6); ++j) {
+      const double value = ElementAt(tensor, offset + i * columns + j);
+      fixed = fixed && (!std::isfinite(value) || std::fabs(value) < 10);
+    }
+  }
+  return {12, 5, fixed};
+}
+
+std::string Cell(const TensorView& tensor, std::int64_t index,
+                 const Format& format) {
+  const double value = ElementAt(tensor, index);
+  if (IsInteger(tensor.dtype)) {
+    return absl::StrFormat("%*.0f", format.width, value);
+  }
+  if (!std::isfinite(value)) return absl::StrFormat("%*f", format.width, value);
+  return format.fixed ? absl::StrFormat("%*.9f", format.width, value)
+                      : absl::StrFormat("%*.6g", format.width, value);
+}
+
+}  // namespace
+
+void PrintFact(const std::string& name, const std::string& value) {
+  std::printf("  %-20s %s\n", name.c_str(), value.c_str());
+}
+
+void PrintTensor(const std::string& name, const TensorView& tensor,
+                 std::int64_t shown_rows) {
+  std::printf("%s  %s %s\n", name.c_str(), DtypeName(tensor.dtype).c_str(),
+              ShapeText(tensor.shape).c_str());
+  const std::int64_t count = ElementCount(tensor.shape);
+  // One extent is one row.
+  const std::int64_t rows = tensor.shape.size() < 2 ? 1 : tensor.shape[0];
+  const std::int64_t columns = rows > 0 ? count / rows : 0;
+  const Format format = FormatOf(tensor, 0, rows, columns);
+  for (std::int64_t row = 0; row < std::min(rows, shown_rows); ++row) {
+    std::printf(" ");
+    for (std::int64_t i = 0;
+         i < std::min<std::int64_t>(columns, format.columns); ++i) {
+      std::printf(" %s", Cell(tensor, row * columns + i, format).c_str());
+    }
+    std::printf("%s\n", columns > format.columns ? "  ..." : "");
+  }
+  if (rows > shown_rows) std::printf("  ...\n");
+}
+
+void PrintMatrix(const TensorView& tensor, std::int64_t offset,
+                 std::int64_t rows, std::int64_t columns,
+                 std::int64_t first_row, std::int64_t first_column) {
+  Format format = FormatOf(tensor, offset, rows, columns);
+  format.columns = std::min(format.columns, 10);
+  const std::int64_t shown = std::min<std::int64_t>(columns, format.columns);
+  const std::string last = absl::StrCat(first_column + shown - 1);
+  format.width = std::max(format.width, static_cast<int>(last.size()));
+  std::printf("  %6s", "");
+  for (std::int64_t j = 0; j < shown; ++j) {
+    std::printf(" %*lld", format.width,
+                static_cast<long long>(first_column + j));
+  }
+  std::printf("%s\n", columns > shown ? "  ..." : "");
+  for (std::int64_t i = 0; i < std::min(rows, kShownRows); ++i) {
+    std::printf("  %6lld", static_cast<long long>(first_row + i));
+    for (std::int64_t j = 0; j < shown; ++j) {
+      std::printf(" %s",
+                  Cell(tensor, offset + i * columns + j, format).c_str());
+    }
+    std::printf("\n");
+  }
+  if (rows > kShownRows) std::printf("     ...\n");
+}
+
+nlohmann::ordered_json TensorJson(const TensorView& tensor) {
+  return {{"dtype", DtypeName(tensor.dtype)}, {"shape", tensor.shape}};
+}
+
+absl::Status AddValues(const TensorView& tensor, nlohmann::ordered_json* json) {
+  const std::int64_t count = ElementCount(tensor.shape);
+  if (count > kMaxPrintedValues) {
+    return UsageError(absl::StrCat("--json: ", count,
+                                   " values; write more than ",
+                                   kMaxPrintedValues, " to a file with --out"));
+  }
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double value = ElementAt(tensor, i);
+    if (IsInteger(tensor.dtype)) {
+      list.push_back(static_cast<std::int64_t>(value));
+    } else if (std::isfinite(value)) {
+      list.push_back(value);
+    } else {
+      list.push_back(std::isnan(value) ? "NaN"
+                     : value > 0       ? "Infinity"
+                                       : "-Infinity");
+    }
+  }
+  (*json)["values"] = std::move(list);
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,106 @@
+#include <memory>
+
+#include "client/cli/commands.h"
+#include "client/cli/session.h"
+#include "client/cli/status.h"
+#include "client/cli/tensor_file.h"
+#include "client/cli/transform.h"
+
+namespace posenc::cli {
+namespace {
+
+struct RepositionFlags {
+  SourceFlags old_rope;
+  SourceFlags new_rope;
+  PositionFlags old_positions;
+  PositionFlags new_positions;
+  std::optional<std::int64_t> shift;
+  std::string shifts;
+  std::string layout;
+  TransformFlags files;
+};
+
+absl::StatusOr<v1::Movement> BuildMovement(const RepositionFlags& flags) {
+  const int targets = flags.shift.has_value() + !flags.shifts.empty() +
+                      !flags.new_positions.Empty();
+  if (targets != 1) {
+    return UsageError(
+        "where keys go: give one of --shift, --shifts and new positions "
+        "(--new-start, ...)");
+  }
+  v1::Movement movement;
+  if (!flags.old_positions.Empty()) {
+    absl::StatusOr<v1::Positions> positions =
+        BuildPositions(flags.old_positions);
+    if (!positions.ok()) return positions.status();
+    *movement.mutable_old_positions() = *std::move(positions);
+  }
+  if (flags.shift) {
+    movement.set_shift(*flags.shift);
+  } else if (!flags.shifts.empty()) {
+    const absl::Status status =
+        ReadTensor("--shifts", flags.shifts, movement.mutable_shifts());
+    if (!status.ok()) return status;
+  } else {
+    absl::StatusOr<v1::Positions> positions =
+        BuildPositions(flags.new_positions);
+    if (!positions.ok()) return positions.status();
+    *movement.mutable_new_positions() = *std::move(positions);
+  }
+  return movement;
+}
+
+absl::Status RunReposition(const RepositionFlags& flags,
+                           const GlobalFlags& globals) {
+  RepositionArgs args;
+  const absl::StatusOr<v1::Layout> layout =
+      ParseEnum<v1::Layout>("--layout", "LAYOUT_", flags.layout);
+  if (!layout.ok()) return layout.status();
+  args.layout = *layout;
+  absl::StatusOr<v1::Movement> movement = BuildMovement(flags);
+  if (!movement.ok()) return movement.status();
+  args.movement = *std::move(movement);
+  absl::StatusOr<v1::RopeSource> old_rope = BuildSource(flags.old_rope);
+  if (!old_rope.ok()) return old_rope.status();
+  args.old_rope = *std::move(old_rope);
+  if (flags.new_rope.Given()) {
+    absl::StatusOr<v1::RopeSource> new_rope =
+        BuildVariant(args.old_rope, flags.new_rope);
+    if (!new_rope.ok()) return new_rope.status();
+    args.new_rope = *std::move(new_rope);
+  }
+  const absl::StatusOr<Session> session = Session::Open(globals);
+  if (!session.ok()) return session.status();
+  return Transform(flags.files, globals, "repositioned", {"k", "*.k", "*key*"},
+                   [&](const std::string& /*name*/, const TensorView& tensor) {
+                     args.k = tensor;
+                     return session->client().Reposition(args);
+                   });
+}
+
+}  // namespace
+
+Command AddReposition(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<RepositionFlags>();
+  AddSourceFlags(app, "", "Encoding that the keys were rotated with",
+                 &flags->old_rope);
+  AddSourceFlags(app, "new-", "New encoding (default: the same)",
+                 &flags->new_rope);
+  AddPositionFlags(app, "", "Positions where the keys stand",
+                   &flags->old_positions);
+  app->add_option("--shift", flags->shift, "Added to every position")
+      ->type_name("N")
+      ->group("Where the keys go");
+  app->add_option("--shifts", flags->shifts,
+                  "One per token: an .npy, or FILE.safetensors:NAME")
+      ->type_name("FILE")
+      ->group("Where the keys go");
+  AddPositionFlags(app, "new-", "Where the keys go", &flags->new_positions);
+  app->add_option("--layout", flags->layout, "bshd, bhsd, sbhd or thd")
+      ->type_name("NAME")
+      ->required();
+  AddTransformFlags(app, "k, *.k, *key*", &flags->files);
+  return [flags, globals] { return RunReposition(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,188 @@
+#include "client/cli/tensor_file.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/npy.h"
+#include "client/cli/status.h"
+
+namespace posenc::cli {
+namespace {
+
+constexpr char kNpy[] = ".npy";
+constexpr char kSafetensors[] = ".safetensors";
+
+// What an error lists of a file's tensors.
+std::string Names(const std::vector<SafetensorsEntry>& entries) {
+  constexpr std::size_t kShown = 8;
+  const std::size_t shown = std::min(kShown, entries.size());
+  return absl::StrCat(
+      "it has ",
+      absl::StrJoin(entries.begin(), entries.begin() + shown, ", ",
+                    [](std::string* out, const SafetensorsEntry& entry) {
+                      absl::StrAppend(out, entry.name);
+                    }),
+      entries.empty() ? "no tensor"
+      : entries.size() > shown
+          ? absl::StrCat(" and ", entries.size() - shown, " more")
+          : "");
+}
+
+absl::Status Copy(const TensorFile& file, const std::string& name,
+                  v1::Tensor* tensor) {
+  for (const SafetensorsEntry& entry : file.entries()) {
+    if (entry.name != name) continue;
+    const absl::StatusOr<TensorView> view = AsTensor(entry);
+    if (!view.ok()) return FileError(file.path(), view.status());
+    *tensor = ToTensor(*view);
+    return absl::OkStatus();
+  }
+  return FileError(file.path(), absl::NotFoundError(absl::StrCat(
+                                    "holds no tensor \"", name, "\"; ",
+                                    Names(file.entries()))));
+}
+
+}  // namespace
+
+absl::Status CheckFormats(const std::string& in, const std::string& out) {
+  const bool npy = HasExtension(in, kNpy);
+  if (!npy && !HasExtension(in, kSafetensors)) {
+    return UsageError("--in: neither .npy nor .safetensors");
+  }
+  if (!HasExtension(out, npy ? kNpy : kSafetensors)) {
+    return UsageError("--out: the extension differs from that of --in");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TensorFile> TensorFile::Read(const std::string& flag,
+                                            const std::string& path) {
+  TensorFile result;
+  result.path_ = path;
+  result.npy_ = HasExtension(path, kNpy);
+  if (!result.npy_ && !HasExtension(path, kSafetensors)) {
+    return UsageError(absl::StrCat(flag, ": neither .npy nor .safetensors"));
+  }
+  absl::StatusOr<FileBytes> bytes = FileBytes::Read(path);
+  if (!bytes.ok()) return bytes.status();
+  result.bytes_ = *std::move(bytes);
+  if (result.npy_) {
+    const absl::StatusOr<TensorView> view = ParseNpy(result.bytes_.bytes());
+    if (!view.ok()) return FileError(path, view.status());
+    const absl::StatusOr<SafetensorsEntry> entry = FromTensor("", *view);
+    if (!entry.ok()) return FileError(path, entry.status());
+    result.file_.entries.push_back(*entry);
+  } else {
+    absl::StatusOr<Safetensors> file = ParseSafetensors(result.bytes_.bytes());
+    if (!file.ok()) return FileError(path, file.status());
+    result.file_ = *std::move(file);
+  }
+  return result;
+}
+
+absl::StatusOr<std::vector<SafetensorsEntry*>> TensorFile::Select(
+    const std::vector<std::string>& wanted,
+    const std::vector<std::string>& usual) {
+  if (npy_) {
+    if (!wanted.empty()) {
+      return UsageError("--tensor: an .npy file has one tensor, without name");
+    }
+    return std::vector<SafetensorsEntry*>{&file_.entries[0]};
+  }
+  for (const std::string& pattern : wanted) {
+    const auto matches = [&](const SafetensorsEntry& entry) {
+      return Matches(entry.name, {pattern});
+    };
+    if (std::none_of(entries().begin(), entries().end(), matches)) {
+      return FileError(path_, absl::NotFoundError(absl::StrCat(
+                                  "holds no tensor that matches \"", pattern,
+                                  "\"; ", Names(entries()))));
+    }
+  }
+  std::vector<SafetensorsEntry*> selected;
+  for (SafetensorsEntry& entry : file_.entries) {
+    if (!Matches(entry.name, wanted.empty() ? usual : wanted)) continue;
+    const absl::StatusOr<TensorView> tensor = AsTensor(entry);
+    if (!tensor.ok()) return FileError(path_, tensor.status());
+    selected.push_back(&entry);
+  }
+  if (selected.empty()) {
+    return FileError(
+        path_, absl::NotFoundError(absl::StrCat(
+                   "holds no tensor named ", absl::StrJoin(usual, ", "),
+                   "; name what is meant with --tensor: ", Names(entries()))));
+  }
+  return selected;
+}
+
+absl::Status TensorFile::Write(const std::string& path) const {
+  if (!npy_) return WriteSafetensors(path, file_);
+  const absl::StatusOr<TensorView> tensor = AsTensor(file_.entries[0]);
+  if (!tensor.ok()) return FileError(path, tensor.status());
+  return WriteNpy(path, *tensor);
+}
+
+absl::Status CheckOut(const std::string& path) {
+  if (path.empty() || HasExtension(path, kNpy) ||
+      HasExtension(path, kSafetensors)) {
+    return absl::OkStatus();
+  }
+  return UsageError("--out: neither .npy nor .safetensors");
+}
+
+absl::Status WriteTensor(const std::string& path, const std::string& name,
+                         const TensorView& tensor) {
+  if (HasExtension(path, kNpy)) return WriteNpy(path, tensor);
+  const absl::StatusOr<SafetensorsEntry> entry = FromTensor(name, tensor);
+  if (!entry.ok()) return FileError(path, entry.status());
+  return WriteSafetensors(path, {{*entry}, {}});
+}
+
+bool Matches(const std::string& name,
+             const std::vector<std::string>& patterns) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) {
+                       return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+                     });
+}
+
+absl::Status ReadTensor(const std::string& flag, const std::string& argument,
+                        v1::Tensor* tensor) {
+  std::string path = argument, name;
+  const std::size_t colon = argument.rfind(absl::StrCat(kSafetensors, ":"));
+  if (colon != std::string::npos) {
+    path = argument.substr(0, colon + sizeof(kSafetensors) - 1);
+    name = argument.substr(path.size() + 1);
+  }
+  absl::StatusOr<TensorFile> file = TensorFile::Read(flag, path);
+  if (!file.ok()) return file.status();
+  if (name.empty()) {
+    if (file->entries().size() != 1) {
+      return FileError(path, absl::NotFoundError(absl::StrCat(
+                                 "name one tensor as FILE.safetensors:NAME; ",
+                                 Names(file->entries()))));
+    }
+    name = file->entries()[0].name;
+  }
+  return Copy(*file, name, tensor);
+}
+
+absl::Status ReadTensors(const std::string& flag, const std::string& path,
+                         const std::vector<NamedTarget>& targets) {
+  if (!HasExtension(path, kSafetensors)) {
+    return UsageError(absl::StrCat(flag, ": a .safetensors file is needed"));
+  }
+  const absl::StatusOr<TensorFile> file = TensorFile::Read(flag, path);
+  if (!file.ok()) return file.status();
+  for (const NamedTarget& target : targets) {
+    const absl::Status status = Copy(*file, target.name, target.tensor);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,119 @@
+#include "client/cli/transform.h"
+
+#include <chrono>
+#include <cstdio>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/element.h"
+#include "client/cli/print.h"
+#include "client/cli/progress.h"
+#include "client/cli/session.h"
+#include "client/cli/tensor_file.h"
+
+namespace posenc::cli {
+namespace {
+
+// The status, with the tensor's name in front, where it has one.
+absl::Status Named(const std::string& name, const absl::Status& status) {
+  if (name.empty()) return status;
+  absl::Status named(status.code(),
+                     absl::StrCat("tensor \"", name, "\": ", status.message()));
+  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
+    named.SetPayload(type, payload);
+  });
+  return named;
+}
+
+}  // namespace
+
+void AddTransformFlags(CLI::App* app, const std::string& usual,
+                       TransformFlags* flags) {
+  app->add_option("--in", flags->in, "A .safetensors or .npy file")
+      ->type_name("FILE")
+      ->required();
+  app->add_option("--out", flags->out,
+                  "File of the same format; other tensors and metadata pass "
+                  "through")
+      ->type_name("FILE")
+      ->required();
+  app->add_option("--tensor", flags->tensors,
+                  "Names in a .safetensors file, with the shell's *, ? and "
+                  "[...]; may be repeated (default " +
+                      usual + ")")
+      ->type_name("PATTERN");
+}
+
+absl::Status Transform(
+    const TransformFlags& flags, const GlobalFlags& globals,
+    const std::string& verb, const std::vector<std::string>& usual,
+    const std::function<absl::StatusOr<TensorResult>(
+        const std::string& name, const TensorView& tensor)>& call) {
+  absl::Status status = CheckFormats(flags.in, flags.out);
+  if (!status.ok()) return status;
+  absl::StatusOr<TensorFile> file = TensorFile::Read("--in", flags.in);
+  if (!file.ok()) return file.status();
+  const absl::StatusOr<std::vector<SafetensorsEntry*>> selected =
+      file->Select(flags.tensors, usual);
+  if (!selected.ok()) return selected.status();
+
+  // Kept until they are written.
+  std::vector<TensorResult> results;
+  nlohmann::ordered_json tensors;
+  double bytes = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    Progress progress(verb);
+    for (SafetensorsEntry* const entry : *selected) {
+      progress.Set(absl::StrCat(verb, " ", results.size(), " of ",
+                                selected->size(), " tensors"));
+      const absl::StatusOr<TensorView> tensor = AsTensor(*entry);
+      if (!tensor.ok()) return tensor.status();
+      absl::StatusOr<TensorResult> result = call(entry->name, *tensor);
+      if (!result.ok()) return Named(entry->name, result.status());
+      absl::StatusOr<SafetensorsEntry> replaced =
+          FromTensor(entry->name, result->tensor);
+      if (!replaced.ok()) return Named(entry->name, replaced.status());
+      tensors[entry->name.empty() ? "tensor" : entry->name] =
+          TensorJson(result->tensor);
+      bytes += static_cast<double>(tensor->bytes.size());
+      *entry = *std::move(replaced);
+      results.push_back(*std::move(result));
+    }
+  }
+  const std::chrono::duration<double> elapsed =
+      std::chrono::steady_clock::now() - begin;
+  status = file->Write(flags.out);
+  if (!status.ok()) return status;
+  PrintDone(globals, verb, flags.out, tensors, bytes, elapsed.count());
+  return absl::OkStatus();
+}
+
+void PrintDone(const GlobalFlags& globals, const std::string& verb,
+               const std::string& out, const nlohmann::ordered_json& tensors,
+               double bytes, double seconds) {
+  const double rate = bytes / seconds / 1e9;
+  if (globals.json) {
+    PrintJson({{"out", out},
+               {"tensors", tensors},
+               {"bytes", bytes},
+               {"seconds", seconds},
+               {"gigabytes_per_second", rate}});
+    return;
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors.items()) names.push_back(name);
+  constexpr std::size_t kShown = 4;
+  const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
+  names.resize(names.size() - more);
+  // stdout may be where the file goes.
+  std::fprintf(
+      stderr,
+      "  %s %s%s (%s) in %.1f ms: %.2f GB/s of tensor bytes, there and back\n",
+      verb.c_str(), absl::StrJoin(names, ", ").c_str(),
+      more > 0 ? absl::StrCat(" and ", more, " more").c_str() : "",
+      BytesText(bytes).c_str(), seconds * 1e3, rate);
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,42 @@
+// What commands share that replace tensors of a file by what the server makes
+// of them.
+
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cli/options.h"
+#include "nlohmann/json.hpp"
+#include "posenc/client.h"
+
+namespace posenc::cli {
+
+struct TransformFlags {
+  std::string in;
+  std::string out;
+  std::vector<std::string> tensors;
+};
+
+// `usual` stands in the help of --tensor: "k, *.k".
+void AddTransformFlags(CLI::App* app, const std::string& usual,
+                       TransformFlags* flags);
+
+// Calls `call` for every chosen tensor, then writes the file, all else in it as
+// it was, and tells what was done: `verb` is "rotated".
+absl::Status Transform(
+    const TransformFlags& flags, const GlobalFlags& globals,
+    const std::string& verb, const std::vector<std::string>& usual,
+    const std::function<absl::StatusOr<TensorResult>(
+        const std::string& name, const TensorView& tensor)>& call);
+
+// What was done with how many bytes of which tensors (JSON), for `out`.
+void PrintDone(const GlobalFlags& globals, const std::string& verb,
+               const std::string& out, const nlohmann::ordered_json& tensors,
+               double bytes, double seconds);
+
+}  // namespace posenc::cli
