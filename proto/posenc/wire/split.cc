@@ -1,0 +1,181 @@
+#include "posenc/wire/split.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace posenc::wire {
+namespace {
+
+constexpr int kTensorData = 15;  // posenc.v1.Tensor.data
+
+enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
+
+constexpr std::size_t kMaxVarintBytes = 10;
+// Lengths stay below 2^31.
+constexpr std::size_t kMaxLengthBytes = 5;
+
+// Reads forward through slices.
+class Cursor {
+ public:
+  explicit Cursor(absl::Span<const absl::Span<const char>> slices)
+      : slices_(slices) {
+    for (const auto& slice : slices) left_ += slice.size();
+    SkipEmpty();
+  }
+
+  std::size_t left() const { return left_; }
+
+  // Callers have checked left().
+  std::uint8_t Byte() {
+    const auto byte = static_cast<std::uint8_t>(slices_[slice_][offset_]);
+    Advance(1);
+    return byte;
+  }
+  void Append(std::size_t bytes, std::string* to) {
+    Walk(bytes, [to](absl::Span<const char> piece) {
+      to->append(piece.data(), piece.size());
+    });
+  }
+  void Borrow(std::size_t bytes, BorrowedBytes* to) {
+    to->size = bytes;
+    Walk(bytes,
+         [to](absl::Span<const char> piece) { to->pieces.push_back(piece); });
+  }
+
+ private:
+  template <typename Use>
+  void Walk(std::size_t bytes, Use use) {
+    while (bytes > 0) {
+      const absl::Span<const char> piece =
+          slices_[slice_].subspan(offset_, bytes);
+      use(piece);
+      bytes -= piece.size();
+      Advance(piece.size());
+    }
+  }
+  void Advance(std::size_t bytes) {
+    offset_ += bytes;
+    left_ -= bytes;
+    SkipEmpty();
+  }
+  void SkipEmpty() {
+    while (slice_ < slices_.size() && offset_ == slices_[slice_].size()) {
+      ++slice_;
+      offset_ = 0;
+    }
+  }
+
+  const absl::Span<const absl::Span<const char>> slices_;
+  std::size_t slice_ = 0;
+  std::size_t offset_ = 0;
+  std::size_t left_ = 0;
+};
+
+void AppendVarint(std::uint64_t value, std::string* to) {
+  for (; value >= 0x80; value >>= 7) {
+    to->push_back(static_cast<char>(value | 0x80));
+  }
+  to->push_back(static_cast<char>(value));
+}
+
+// A length that fits in `limit`, written as short as it can be.
+bool ReadLength(Cursor* cursor, std::size_t limit, std::size_t* length) {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < kMaxLengthBytes && i < limit; ++i) {
+    const std::uint8_t byte = cursor->Byte();
+    value |= std::uint64_t{byte & 0x7fu} << (7 * i);
+    if (byte < 0x80) {
+      *length = value;
+      return (byte != 0 || i == 0) && value <= limit - i - 1;
+    }
+  }
+  return false;
+}
+
+// Copies what follows `tag` as it stands.
+bool CopyRecord(Cursor* cursor, std::uint8_t tag, std::size_t limit,
+                std::string* to) {
+  to->push_back(static_cast<char>(tag));
+  switch (tag & 7) {
+    case kVarint:
+      for (std::size_t i = 0; i < kMaxVarintBytes && i < limit; ++i) {
+        const std::uint8_t byte = cursor->Byte();
+        to->push_back(static_cast<char>(byte));
+        if (byte < 0x80) return true;
+      }
+      return false;
+    case kFixed64:
+    case kFixed32: {
+      const std::size_t bytes = (tag & 7) == kFixed64 ? 8 : 4;
+      if (limit < bytes) return false;
+      cursor->Append(bytes, to);
+      return true;
+    }
+    case kLengthDelimited: {
+      std::size_t length = 0;
+      if (!ReadLength(cursor, limit, &length)) return false;
+      AppendVarint(length, to);
+      cursor->Append(length, to);
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+// A tag of one byte: every field of the contract's bulk messages has one.
+bool ReadTag(Cursor* cursor, std::uint8_t* tag) {
+  *tag = cursor->Byte();
+  return *tag < 0x80 && *tag >> 3 != 0;
+}
+
+bool SplitTensor(Cursor* cursor, std::size_t bytes, std::string* rest,
+                 BorrowedBytes* data) {
+  const std::size_t end = cursor->left() - bytes;
+  while (cursor->left() > end) {
+    std::uint8_t tag = 0;
+    if (!ReadTag(cursor, &tag)) return false;
+    if (tag != (kTensorData << 3 | kLengthDelimited)) {
+      if (!CopyRecord(cursor, tag, cursor->left() - end, rest)) return false;
+      continue;
+    }
+    std::size_t length = 0;
+    if (!ReadLength(cursor, cursor->left() - end, &length)) return false;
+    *data = BorrowedBytes();
+    cursor->Borrow(length, data);
+  }
+  return true;
+}
+
+}  // namespace
+
+bool SplitTensors(absl::Span<const absl::Span<const char>> slices,
+                  absl::Span<const int> tensor_fields, SplitMessage* out) {
+  out->rest.clear();
+  out->tensors.assign(tensor_fields.size(), {});
+  Cursor cursor(slices);
+  std::string tensor;
+  while (cursor.left() > 0) {
+    std::uint8_t tag = 0;
+    if (!ReadTag(&cursor, &tag)) return false;
+    const auto field =
+        std::find(tensor_fields.begin(), tensor_fields.end(), tag >> 3);
+    if (field == tensor_fields.end() || (tag & 7) != kLengthDelimited) {
+      if (!CopyRecord(&cursor, tag, cursor.left(), &out->rest)) return false;
+      continue;
+    }
+    std::size_t length = 0;
+    if (!ReadLength(&cursor, cursor.left(), &length)) return false;
+    tensor.clear();
+    if (!SplitTensor(&cursor, length, &tensor,
+                     &out->tensors[field - tensor_fields.begin()])) {
+      return false;
+    }
+    out->rest.push_back(static_cast<char>(tag));
+    AppendVarint(tensor.size(), &out->rest);
+    out->rest.append(tensor);
+  }
+  return true;
+}
+
+}  // namespace posenc::wire

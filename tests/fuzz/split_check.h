@@ -1,0 +1,20 @@
+// The hand parser of bulk messages against the generated one.
+
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace posenc::fuzz {
+
+// Splits `message` as a request whose tensors are fields 14 and 15, cut into
+// slices of `slice_bytes` (0: one). Returns what is wrong, or nothing:
+// - where the generated parser refuses the message, the split says no or leaves
+//   a rest that the generated parser refuses too;
+// - where it accepts, the split says no (the caller then parses it whole) or
+//   its rest with the borrowed bytes put back is the same message.
+std::string CheckSplit(absl::string_view message, std::size_t slice_bytes);
+
+}  // namespace posenc::fuzz
