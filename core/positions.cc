@@ -10,7 +10,6 @@
 namespace posenc::core {
 namespace {
 
-constexpr std::int64_t kMaxPosition = std::int64_t{1} << 31;
 
 absl::Status OutOfRange(absl::string_view field, absl::string_view fact,
                         std::int64_t index) {

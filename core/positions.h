@@ -15,6 +15,9 @@
 
 namespace posenc::core {
 
+// Positions are within this of 0.
+inline constexpr std::int64_t kMaxPosition = std::int64_t{1} << 31;
+
 struct StartPosition {
   std::int64_t start = 0;
 };

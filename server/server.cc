@@ -14,6 +14,7 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -31,6 +32,7 @@
 #include "grpcpp/server_builder.h"
 #include "grpcpp/support/server_interceptor.h"
 #include "server/service.h"
+#include "server/wire/bulk_service.h"
 
 namespace posenc::server {
 namespace {
@@ -231,10 +233,29 @@ absl::Status CheckLimit(absl::string_view flag, std::int64_t bytes) {
                          ", the most that protobuf can frame"));
 }
 
+BulkOptions ReadBulkOptions(const ServerOptions& options) {
+  BulkOptions bulk;
+  bulk.max_request_bytes = options.max_request_bytes;
+  bulk.max_response_bytes = options.max_response_bytes;
+  bulk.in_flight_bytes = options.in_flight_bytes;
+  if (bulk.in_flight_bytes == 0) {
+    bulk.in_flight_bytes =
+        std::max(sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2,
+                 options.max_request_bytes + options.max_response_bytes);
+  }
+  bulk.max_waiting = static_cast<std::size_t>(options.max_waiting);
+  bulk.default_deadline = options.default_deadline;
+  bulk.threads = options.threads > 0
+                     ? options.threads
+                     : static_cast<int>(std::thread::hardware_concurrency());
+  return bulk;
+}
+
 class RunningServer final : public Server {
  public:
   explicit RunningServer(const ServerOptions& options)
       : service_(options.max_request_bytes, options.max_response_bytes),
+        bulk_(ReadBulkOptions(options)),
         drain_timeout_(options.drain_timeout) {}
 
   ~RunningServer() override {
@@ -256,10 +277,15 @@ class RunningServer final : public Server {
     return server_->InProcessChannel(arguments);
   }
 
+  std::int64_t BytesInFlight() const override {
+    return bulk_.admission().claimed();
+  }
+
   void Drain() override {
     const absl::Time deadline = absl::Now() + drain_timeout_;
     SetReady(false);
     service_.StartDraining();
+    bulk_.StartDraining();
     const bool idle = calls_.AwaitNone(drain_timeout_);
     server_->Shutdown(idle ? absl::ToChronoTime(std::min(
                                  deadline, absl::Now() + kShutdownGrace))
@@ -278,6 +304,7 @@ class RunningServer final : public Server {
 
   CallsInProgress calls_;
   Service service_;
+  BulkService bulk_;
   const absl::Duration drain_timeout_;
   std::vector<std::string> addresses_;
   std::unique_ptr<grpc::Server> server_;
@@ -304,6 +331,7 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   InitPlugins();
   grpc::ServerBuilder builder;
   builder.RegisterService(&service_);
+  builder.RegisterCallbackGenericService(&bulk_);
   builder.SetMaxReceiveMessageSize(static_cast<int>(
       std::min(options.max_request_bytes + kReceiveSlack, kMaxMessage)));
   builder.SetMaxSendMessageSize(static_cast<int>(options.max_response_bytes));
@@ -359,6 +387,29 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
       CheckLimit("--max-request-bytes", options.max_request_bytes);
   if (status.ok()) {
     status = CheckLimit("--max-response-bytes", options.max_response_bytes);
+  }
+  if (status.ok() && options.in_flight_bytes != 0 &&
+      options.in_flight_bytes < options.max_request_bytes) {
+    status = core::FieldInvalid(
+        "--in-flight-bytes",
+        absl::StrCat(options.in_flight_bytes,
+                     "; must hold a request of --max-request-bytes, ",
+                     options.max_request_bytes));
+  }
+  if (status.ok() && options.max_waiting < 0) {
+    status = core::FieldInvalid(
+        "--max-waiting",
+        absl::StrCat(options.max_waiting, "; must not be negative"));
+  }
+  if (status.ok() && options.threads < 0) {
+    status = core::FieldInvalid(
+        "--threads", absl::StrCat(options.threads, "; must not be negative"));
+  }
+  if (status.ok() && options.default_deadline <= absl::ZeroDuration()) {
+    status = core::FieldInvalid(
+        "--default-deadline",
+        absl::StrCat(absl::FormatDuration(options.default_deadline),
+                     "; must be positive"));
   }
   if (status.ok() && options.drain_timeout < absl::ZeroDuration()) {
     status = core::FieldInvalid(

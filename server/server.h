@@ -26,6 +26,20 @@ struct ServerOptions {
   std::int64_t max_request_bytes = std::int64_t{512} << 20;
   std::int64_t max_response_bytes = std::int64_t{512} << 20;
 
+  // Bytes of messages in flight at any time, requests and responses; calls wait
+  // for room before they are read. 0: half of the machine's memory, and no less
+  // than one message each way.
+  std::int64_t in_flight_bytes = 0;
+
+  // Calls that may wait for room; more are refused.
+  std::int64_t max_waiting = 1024;
+
+  // Time of a call whose client set no deadline.
+  absl::Duration default_deadline = absl::Minutes(5);
+
+  // Threads for computations. 0: as many as there are cores.
+  int threads = 0;
+
   // How long calls in progress may take to finish once draining.
   absl::Duration drain_timeout = absl::Seconds(30);
 };
@@ -48,6 +62,9 @@ class Server {
 
   // A channel into this process, without a socket.
   virtual std::shared_ptr<grpc::Channel> InProcessChannel() = 0;
+
+  // Claimed of in_flight_bytes now.
+  virtual std::int64_t BytesInFlight() const = 0;
 
   // Readiness off, no new calls (they get UNAVAILABLE), waits for those in
   // progress until drain_timeout, cancels what is left. May be called once.

@@ -13,7 +13,6 @@
 #include "server/calls/positions.h"
 #include "server/calls/relative.h"
 #include "server/calls/rope.h"
-#include "server/calls/table.h"
 #include "server/server.h"
 #include "server/status.h"
 #include "server/unknown_fields.h"
@@ -23,12 +22,6 @@ namespace posenc::server {
 const char kVersion[] = POSENC_VERSION;
 
 namespace {
-
-grpc::Status NotBuilt(absl::string_view rpc) {
-  return grpc::Status(grpc::StatusCode::UNIMPLEMENTED,
-                      absl::StrCat(rpc, ": not built in this server (version ",
-                                   kVersion, "); see GetServerInfo"));
-}
 
 absl::Status OutOfMemory() {
   return core::MakeError(
@@ -121,13 +114,6 @@ grpc::Status Service::ResolveRope(grpc::ServerContext*,
                 [&] { return AnswerResolveRope(*request, response); });
 }
 
-grpc::Status Service::BuildTable(grpc::ServerContext* context,
-                                 const v1::BuildTableRequest* request,
-                                 v1::BuildTableResponse* response) {
-  return AnswerTensors(context, *request, response,
-                       [&] { return PrepareBuildTable(*request, response); });
-}
-
 grpc::Status Service::BuildBias(
     grpc::ServerContext* context, const v1::BuildBiasRequest* request,
     grpc::ServerWriter<v1::BuildBiasResponse>* writer) {
@@ -148,34 +134,6 @@ grpc::Status Service::BuildPositions(grpc::ServerContext*,
   });
 }
 
-grpc::Status Service::ApplyRope(grpc::ServerContext* context,
-                                const v1::ApplyRopeRequest* request,
-                                v1::ApplyRopeResponse* response) {
-  return AnswerTensors(context, *request, response,
-                       [&] { return PrepareApplyRope(*request); });
-}
-
-grpc::Status Service::Reposition(grpc::ServerContext* context,
-                                 const v1::RepositionRequest* request,
-                                 v1::RepositionResponse* response) {
-  return AnswerTensors(context, *request, response,
-                       [&] { return PrepareReposition(*request); });
-}
-
-grpc::Status Service::AddEncoding(grpc::ServerContext* context,
-                                  const v1::AddEncodingRequest* request,
-                                  v1::AddEncodingResponse* response) {
-  return AnswerTensors(context, *request, response,
-                       [&] { return PrepareAddEncoding(*request); });
-}
-
-grpc::Status Service::ScoreRelative(grpc::ServerContext* context,
-                                    const v1::ScoreRelativeRequest* request,
-                                    v1::ScoreRelativeResponse* response) {
-  return AnswerTensors(context, *request, response,
-                       [&] { return PrepareScoreRelative(*request); });
-}
-
 grpc::Status Service::ConvertPairing(grpc::ServerContext* context,
                                      const v1::ConvertPairingRequest* request,
                                      v1::ConvertPairingResponse* response) {
@@ -188,24 +146,6 @@ grpc::Status Service::AnalyzeRope(grpc::ServerContext*,
                                   v1::AnalyzeRopeResponse* response) {
   return Answer(*request, response,
                 [&] { return AnswerAnalyzeRope(*request, response); });
-}
-
-grpc::Status Service::BuildTableStream(
-    grpc::ServerContext*, const v1::BuildTableStreamRequest*,
-    grpc::ServerWriter<v1::BuildTableStreamResponse>*) {
-  return NotBuilt("BuildTableStream");
-}
-grpc::Status Service::ApplyRopeStream(
-    grpc::ServerContext*,
-    grpc::ServerReaderWriter<v1::ApplyRopeStreamResponse,
-                             v1::ApplyRopeStreamRequest>*) {
-  return NotBuilt("ApplyRopeStream");
-}
-grpc::Status Service::RepositionStream(
-    grpc::ServerContext*,
-    grpc::ServerReaderWriter<v1::RepositionStreamResponse,
-                             v1::RepositionStreamRequest>*) {
-  return NotBuilt("RepositionStream");
 }
 
 }  // namespace posenc::server

@@ -11,7 +11,21 @@
 
 namespace posenc::server {
 
-class Service final : public v1::PositionalEncodingService::Service {
+// Their RPCs go to the generic service: see wire/bulk_service.h.
+using BulkElsewhere = v1::PositionalEncodingService::WithGenericMethod_ApplyRope<
+    v1::PositionalEncodingService::WithGenericMethod_ApplyRopeStream<
+        v1::PositionalEncodingService::WithGenericMethod_Reposition<
+            v1::PositionalEncodingService::WithGenericMethod_RepositionStream<
+                v1::PositionalEncodingService::WithGenericMethod_AddEncoding<
+                    v1::PositionalEncodingService::WithGenericMethod_BuildTable<
+                        v1::PositionalEncodingService::
+                            WithGenericMethod_BuildTableStream<
+                                v1::PositionalEncodingService::
+                                    WithGenericMethod_ScoreRelative<
+                                        v1::PositionalEncodingService::
+                                            Service>>>>>>>>;
+
+class Service final : public BulkElsewhere {
  public:
   Service(std::int64_t max_request_bytes, std::int64_t max_response_bytes)
       : max_request_bytes_(max_request_bytes),
@@ -26,12 +40,6 @@ class Service final : public v1::PositionalEncodingService::Service {
   grpc::Status ResolveRope(grpc::ServerContext* context,
                            const v1::ResolveRopeRequest* request,
                            v1::ResolveRopeResponse* response) override;
-  grpc::Status BuildTable(grpc::ServerContext* context,
-                          const v1::BuildTableRequest* request,
-                          v1::BuildTableResponse* response) override;
-  grpc::Status ApplyRope(grpc::ServerContext* context,
-                         const v1::ApplyRopeRequest* request,
-                         v1::ApplyRopeResponse* response) override;
 
   grpc::Status BuildBias(
       grpc::ServerContext* context, const v1::BuildBiasRequest* request,
@@ -39,34 +47,12 @@ class Service final : public v1::PositionalEncodingService::Service {
   grpc::Status BuildPositions(grpc::ServerContext* context,
                               const v1::BuildPositionsRequest* request,
                               v1::BuildPositionsResponse* response) override;
-  grpc::Status Reposition(grpc::ServerContext* context,
-                          const v1::RepositionRequest* request,
-                          v1::RepositionResponse* response) override;
-  grpc::Status AddEncoding(grpc::ServerContext* context,
-                           const v1::AddEncodingRequest* request,
-                           v1::AddEncodingResponse* response) override;
-  grpc::Status ScoreRelative(grpc::ServerContext* context,
-                             const v1::ScoreRelativeRequest* request,
-                             v1::ScoreRelativeResponse* response) override;
   grpc::Status ConvertPairing(grpc::ServerContext* context,
                               const v1::ConvertPairingRequest* request,
                               v1::ConvertPairingResponse* response) override;
   grpc::Status AnalyzeRope(grpc::ServerContext* context,
                            const v1::AnalyzeRopeRequest* request,
                            v1::AnalyzeRopeResponse* response) override;
-
-  // Not built yet: UNIMPLEMENTED, with the name.
-  grpc::Status BuildTableStream(
-      grpc::ServerContext* context, const v1::BuildTableStreamRequest* request,
-      grpc::ServerWriter<v1::BuildTableStreamResponse>* writer) override;
-  grpc::Status ApplyRopeStream(
-      grpc::ServerContext* context,
-      grpc::ServerReaderWriter<v1::ApplyRopeStreamResponse,
-                               v1::ApplyRopeStreamRequest>* stream) override;
-  grpc::Status RepositionStream(
-      grpc::ServerContext* context,
-      grpc::ServerReaderWriter<v1::RepositionStreamResponse,
-                               v1::RepositionStreamRequest>* stream) override;
 
  private:
   // handler() after the checks that every request gets.

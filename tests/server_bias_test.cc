@@ -415,7 +415,7 @@ TEST_F(BiasTest, NamesFieldNumbersAndReason) {
       {"SlopesOfOtherHeads",
        [](B& r) { r.mutable_bias()->mutable_alibi()->add_slopes(1); },
        kInvalid,
-       "SHAPE_MISMATCH",
+       "FIELD_INVALID",
        "bias.alibi.slopes",
        {"1", "4"}},
       {"NoQueries",

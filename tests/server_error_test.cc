@@ -227,23 +227,5 @@ TEST(StatusTest, OverloadSaysWhenToComeBack) {
   EXPECT_EQ(details.reason, "ERROR_REASON_OVERLOADED");
 }
 
-TEST_F(ErrorTest, RpcsThatAreNotBuiltSaySo) {
-  const auto expect = [](const char* name, const grpc::Status& status) {
-    EXPECT_EQ(status.error_code(), kUnimplemented) << name;
-    EXPECT_THAT(status.error_message(),
-                StartsWith(std::string(name) + ": not built in this server"));
-    EXPECT_THAT(status.error_message(), HasSubstr(kVersion));
-  };
-  for (const char* name :
-       {"BuildTableStream", "ApplyRopeStream", "RepositionStream"}) {
-    RawCall call(channel_,
-                 std::string("/posenc.v1.PositionalEncodingService/") + name);
-    call.WriteLast("");
-    std::string response;
-    EXPECT_FALSE(call.Read(&response)) << name;
-    expect(name, call.Finish());
-  }
-}
-
 }  // namespace
 }  // namespace posenc::server

@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,10 +19,9 @@
 namespace posenc::core {
 namespace {
 
-// The table exists in blocks: they stay in a second-level cache while every
-// sequence of the batch takes them.
-constexpr std::int64_t kBlockBytes = 256 << 10;
-constexpr std::int64_t kMostBlockRows = 256;
+// Rows of the table that several sequences take are kept, in blocks that are
+// computed by whoever needs one first.
+constexpr std::int64_t kBlockRows = 64;
 
 absl::Status WrongShape(const std::string& expected, const Shape& actual) {
   return MakeError(
@@ -67,9 +69,9 @@ class RowFormat {
  public:
   explicit RowFormat(Dtype dtype) : dtype_(dtype), size_(DtypeSize(dtype)) {}
 
-  void Load(const ConstTensorView& x, std::int64_t first, std::int64_t n,
-            T* row) const {
-    const char* const src = static_cast<const char*>(x.data) + first * size_;
+  std::size_t size() const { return size_; }
+
+  void Load(const char* src, std::int64_t n, T* row) const {
     if constexpr (sizeof(T) == sizeof(float)) {
       if (size_ == 2) {
         const simd::KernelTable& kernels = simd::ActiveKernels();
@@ -81,9 +83,7 @@ class RowFormat {
     std::memcpy(row, src, n * sizeof(T));
   }
 
-  void Store(const T* row, std::int64_t n, std::int64_t first,
-             const TensorView& out) const {
-    char* const dst = static_cast<char*>(out.data) + first * size_;
+  void Store(const T* row, std::int64_t n, char* dst) const {
     if constexpr (sizeof(T) == sizeof(float)) {
       if (size_ == 2) {
         const simd::KernelTable& kernels = simd::ActiveKernels();
@@ -118,49 +118,105 @@ void Combine(Combination combination, T scale, const T* e, std::int64_t n,
   }
 }
 
-// positions: null for a grid.
 template <typename T>
-void Run(const AddEncodingArgs& args, const TokenPositions* positions,
-         const ConstTensorView& x, const TensorView& out) {
-  const std::size_t rank = x.shape.size();
-  const std::int64_t dim = x.shape[rank - 1];
-  const std::int64_t tokens = x.shape[rank - 2];
-  const std::int64_t batch = rank == 3 ? x.shape[0] : 1;
-  const bool shared = positions == nullptr || positions->shared();
-  const bool concatenate = args.combination == Combination::kConcatenate;
-  const std::int64_t out_dim = concatenate ? 2 * dim : dim;
-  const auto scale = static_cast<T>(args.x_scale.value_or(1));
-  const std::int64_t block = std::clamp<std::int64_t>(
-      kBlockBytes / (dim * static_cast<std::int64_t>(sizeof(T))), 1,
-      std::min(kMostBlockRows, tokens));
+class AddMap final : public RowMap {
+ public:
+  // positions: null for a grid.
+  AddMap(const AddEncodingArgs& args,
+         std::shared_ptr<const TokenPositions> positions, Dtype dtype,
+         std::int64_t batch, std::int64_t tokens, std::int64_t dim,
+         bool concatenate)
+      : RowMap(batch * tokens, dim * DtypeSize(dtype),
+               (concatenate ? 2 : 1) * dim * DtypeSize(dtype), !concatenate),
+        rows_prototype_(args.encoding),
+        combination_(args.combination),
+        scale_(static_cast<T>(args.x_scale.value_or(1))),
+        positions_(std::move(positions)),
+        format_(dtype),
+        tokens_(tokens),
+        dim_(dim),
+        shared_(positions_ == nullptr || positions_->shared()),
+        blocks_(batch > 1 && shared_ ? (tokens + kBlockRows - 1) / kBlockRows
+                                     : 0) {}
 
-  AbsoluteRows<T> rows(args.encoding);
-  const RowFormat<T> format(x.dtype);
-  std::vector<T> table(block * dim);
-  std::vector<T> row(dim);
-  std::vector<double> at(positions == nullptr ? 0 : positions->axes());
-  for (std::int64_t first = 0; first < tokens; first += block) {
-    const std::int64_t end = std::min(first + block, tokens);
-    for (std::int64_t b = 0; b < batch; ++b) {
-      if (b == 0 || !shared) {
-        for (std::int64_t t = first; t < end; ++t) {
-          for (std::size_t a = 0; a < at.size(); ++a) {
-            at[a] = positions->at(static_cast<int>(a), b, t);
-          }
-          rows.Row(t, at.data(), table.data() + (t - first) * dim);
+  std::unique_ptr<Tile> StartTile(std::int64_t /*first*/,
+                                  std::int64_t /*rows*/) const override {
+    return std::make_unique<AddTile>(*this);
+  }
+
+ private:
+  struct Block {
+    std::once_flag filled;
+    std::vector<T> rows;
+  };
+
+  class AddTile final : public Tile {
+   public:
+    explicit AddTile(const AddMap& map)
+        : map_(map),
+          rows_(map.rows_prototype_),
+          row_(map.dim_),
+          encoded_(map.dim_),
+          at_(map.positions_ == nullptr ? 0 : map.positions_->axes()) {}
+
+    void Run(std::int64_t first, std::int64_t rows, const void* in,
+             void* out) override {
+      const auto* src = static_cast<const char*>(in);
+      auto* dst = static_cast<char*>(out);
+      for (std::int64_t i = first; i < first + rows; ++i) {
+        const T* const e = Encoded(i / map_.tokens_, i % map_.tokens_);
+        map_.format_.Load(src, map_.dim_, row_.data());
+        Combine(map_.combination_, map_.scale_, e, map_.dim_, row_.data());
+        map_.format_.Store(row_.data(), map_.dim_, dst);
+        if (!map_.in_place()) {
+          map_.format_.Store(e, map_.dim_, dst + map_.in_bytes());
         }
-      }
-      for (std::int64_t t = first; t < end; ++t) {
-        const std::int64_t place = b * tokens + t;
-        const T* const e = table.data() + (t - first) * dim;
-        format.Load(x, place * dim, dim, row.data());
-        Combine(args.combination, scale, e, dim, row.data());
-        format.Store(row.data(), dim, place * out_dim, out);
-        if (concatenate) format.Store(e, dim, place * out_dim + dim, out);
+        src += map_.in_bytes();
+        dst += map_.out_bytes();
       }
     }
-  }
-}
+
+   private:
+    const T* Encoded(std::int64_t b, std::int64_t t) {
+      if (map_.blocks_.empty()) {
+        Fill(b, t, encoded_.data());
+        return encoded_.data();
+      }
+      Block& block = map_.blocks_[t / kBlockRows];
+      std::call_once(block.filled, [&] {
+        const std::int64_t first = t / kBlockRows * kBlockRows;
+        const std::int64_t n = std::min(kBlockRows, map_.tokens_ - first);
+        block.rows.resize(n * map_.dim_);
+        for (std::int64_t i = 0; i < n; ++i) {
+          Fill(0, first + i, block.rows.data() + i * map_.dim_);
+        }
+      });
+      return block.rows.data() + t % kBlockRows * map_.dim_;
+    }
+
+    void Fill(std::int64_t b, std::int64_t t, T* row) {
+      for (std::size_t a = 0; a < at_.size(); ++a) {
+        at_[a] = map_.positions_->at(static_cast<int>(a), b, t);
+      }
+      rows_.Row(t, at_.data(), row);
+    }
+
+    const AddMap& map_;
+    AbsoluteRows<T> rows_;
+    std::vector<T> row_, encoded_;
+    std::vector<double> at_;
+  };
+
+  // Its frequencies are split once; every tile has a copy.
+  const AbsoluteRows<T> rows_prototype_;
+  const Combination combination_;
+  const T scale_;
+  const std::shared_ptr<const TokenPositions> positions_;
+  const RowFormat<T> format_;
+  const std::int64_t tokens_, dim_;
+  const bool shared_;
+  mutable std::vector<Block> blocks_;
+};
 
 }  // namespace
 
@@ -192,9 +248,9 @@ absl::StatusOr<Shape> AddEncodingShape(const AddEncodingArgs& args, Dtype dtype,
   return shape;
 }
 
-absl::Status AddEncoding(const AddEncodingArgs& args, const ConstTensorView& x,
-                         const TensorView& out) {
-  const absl::StatusOr<Shape> shape = AddEncodingShape(args, x.dtype, x.shape);
+absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
+                                             const ConstTensorView& x) {
+  absl::StatusOr<Shape> shape = AddEncodingShape(args, x.dtype, x.shape);
   if (!shape.ok()) return shape.status();
   const absl::StatusOr<AbsoluteExtents> extents =
       ValidateAbsolute(args.encoding);
@@ -202,23 +258,37 @@ absl::Status AddEncoding(const AddEncodingArgs& args, const ConstTensorView& x,
   const TokenExtents tokens = {
       rank == 3 ? x.shape[0] : 1, x.shape[rank - 2],
       std::holds_alternative<PackedSequences>(args.positions)};
-  std::optional<TokenPositions> positions;
+  std::shared_ptr<const TokenPositions> positions;
   if (!extents->rows.has_value()) {
     absl::StatusOr<TokenPositions> expanded = ExpandPositions(
         args.positions, tokens, extents->axes, extents->axes > 1);
     if (!expanded.ok()) return Prefixed("positions", expanded.status());
     // Before anything is written: x may be overwritten in place.
-    absl::Status status = CheckReach(args.encoding, *expanded);
+    const absl::Status status = CheckReach(args.encoding, *expanded);
     if (!status.ok()) return status;
-    positions = *std::move(expanded);
+    positions = std::make_shared<const TokenPositions>(*std::move(expanded));
   }
-  if (tokens.batch == 0 || tokens.tokens == 0) return absl::OkStatus();
-  const TokenPositions* const at = positions ? &*positions : nullptr;
+  const std::int64_t dim = x.shape[rank - 1];
+  const bool concatenate = args.combination == Combination::kConcatenate;
+  AddedRows added;
+  added.shape = *std::move(shape);
   if (x.dtype == Dtype::kFloat64) {
-    Run<double>(args, at, x, out);
+    added.map = std::make_unique<AddMap<double>>(
+        args, std::move(positions), x.dtype, tokens.batch, tokens.tokens, dim,
+        concatenate);
   } else {
-    Run<float>(args, at, x, out);
+    added.map = std::make_unique<AddMap<float>>(
+        args, std::move(positions), x.dtype, tokens.batch, tokens.tokens, dim,
+        concatenate);
   }
+  return added;
+}
+
+absl::Status AddEncoding(const AddEncodingArgs& args, const ConstTensorView& x,
+                         const TensorView& out) {
+  const absl::StatusOr<AddedRows> added = PrepareAddEncoding(args, x);
+  if (!added.ok()) return added.status();
+  MapAll(*added->map, x.data, out.data);
   return absl::OkStatus();
 }
 

@@ -9,12 +9,14 @@
 
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/absolute/encoding.h"
 #include "core/positions.h"
+#include "core/runtime/row_map.h"
 #include "core/tensor.h"
 
 namespace posenc::core {
@@ -29,16 +31,27 @@ struct AddEncodingArgs {
   std::optional<double> x_scale;
 };
 
-// Extents of the result for x of this shape: [B, S, dim], [S, dim], or [T, dim]
-// with packed positions. Validates everything but the positions' values.
+// The result's extents, and what makes its rows from those of x.
+struct AddedRows {
+  Shape shape;
+  std::unique_ptr<RowMap> map;
+};
+
+// For x of this dtype and shape, [B, S, dim], [S, dim], or [T, dim] with packed
+// positions (the data is not looked at). It runs in place where it does not
+// concatenate. Borrows the tensors of the encoding.
 // Field paths: "encoding...", "positions...", "combination", "x_scale",
 // "x.shape", "x.dtype".
-absl::StatusOr<Shape> AddEncodingShape(const AddEncodingArgs& args, Dtype dtype,
-                                       const Shape& x);
+absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
+                                             const ConstTensorView& x);
 
-// out: of that shape and x's dtype; it is x's own memory (not when
-// concatenating), or does not overlap it.
+// The same, at once. out: of that shape and x's dtype; it is x's own memory
+// (not when concatenating), or does not overlap it.
 absl::Status AddEncoding(const AddEncodingArgs& args, const ConstTensorView& x,
                          const TensorView& out);
+
+// Extents of the result. Validates everything but the positions.
+absl::StatusOr<Shape> AddEncodingShape(const AddEncodingArgs& args, Dtype dtype,
+                                       const Shape& x);
 
 }  // namespace posenc::core

@@ -8,36 +8,36 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "core/rope/walk.h"
+#include "core/rope/rotation_map.h"
 
 namespace posenc::core {
 namespace {
 
-// One of q and k: the tensor and how it rotates.
+// One of q and k: its heads and how they rotate.
 struct Tensor {
-  ResolvedRope rope;
-  Side side;
+  std::shared_ptr<const ResolvedRope> rope;
+  Heads shape;
+  HeadPlan plan;
 };
 
 absl::StatusOr<Tensor> PlanTensor(const ApplyRopeArgs& args,
                                   const LayoutOrder& order,
                                   const ConstTensorView& in,
-                                  const TensorView& out,
                                   absl::string_view name) {
   const absl::StatusOr<Heads> shape = ReadHeads(in, order);
   if (!shape.ok()) return Prefixed(name, shape.status());
-  absl::StatusOr<ResolvedRope> rope =
-      ResolveSource(args.rope, shape->head_dim, MissingLength::kError);
+  absl::StatusOr<std::shared_ptr<const ResolvedRope>> rope =
+      LookUp(args.lookup, args.rope, shape->head_dim);
   if (!rope.ok()) return Prefixed("rope", rope.status());
-  const absl::Status status = CheckHeadCount(*rope, in, *shape, name);
+  const absl::Status status = CheckHeadCount(**rope, in, *shape, name);
   if (!status.ok()) return status;
-  const RopeSpec& spec = rope->spec;
+  const RopeSpec& spec = (*rope)->spec;
   Pairing from = spec.pairing;
   Pairing to = spec.output_pairing;
   if (args.direction != Direction::kForward) std::swap(from, to);
-  Side side = PlanSide(in, out, *shape, spec, SegmentsOf(spec, shape->head_dim),
-                       from, to);
-  return Tensor{*std::move(rope), std::move(side)};
+  HeadPlan plan = PlanHeads(in.dtype, shape->head_dim, spec,
+                            SegmentsOf(spec, shape->head_dim), from, to);
+  return Tensor{*std::move(rope), *shape, std::move(plan)};
 }
 
 absl::Status CheckAgreement(const Heads& q, const Heads& k) {
@@ -73,12 +73,12 @@ absl::Status CheckQueryScale(const QueryScale& scale, bool has_q) {
 class PositionRows : public TokenRows {
  public:
   PositionRows(const ApplyRopeArgs& args, const ResolvedRope& rope,
-               TensorRole role, const TokenPositions& positions)
+               TensorRole role, std::shared_ptr<const TokenPositions> positions)
       : rows_(rope, args.direction, role,
               args.query_scale.has_value() ? &*args.query_scale : nullptr),
         scaled_(args.query_scale.has_value() && role == TensorRole::kQuery),
-        positions_(positions),
-        at_(positions.axes()) {}
+        positions_(std::move(positions)),
+        at_(positions_->axes()) {}
 
   std::size_t pairs() const override { return rows_.pairs(); }
   std::size_t heads() const override { return rows_.heads(); }
@@ -96,29 +96,31 @@ class PositionRows : public TokenRows {
  private:
   const double* At(std::int64_t b, std::int64_t t) {
     for (std::size_t a = 0; a < at_.size(); ++a) {
-      at_[a] = positions_.at(static_cast<int>(a), b, t);
+      at_[a] = positions_->at(static_cast<int>(a), b, t);
     }
     return at_.data();
   }
 
   RotaryRows rows_;
   bool scaled_;
-  const TokenPositions& positions_;
+  std::shared_ptr<const TokenPositions> positions_;
   std::vector<double> at_;  // of the token at hand
 };
 
-// True where the rows of q serve k too.
-bool SharesRows(const ApplyRopeArgs& args, const Tensor& q, const Tensor& k) {
-  return !args.query_scale.has_value() && !q.rope.spec.xpos.has_value() &&
-         q.rope.inv_freq == k.rope.inv_freq &&
-         (q.side.dtype == Dtype::kFloat64) == (k.side.dtype == Dtype::kFloat64);
-}
-
 }  // namespace
 
-absl::Status ApplyRope(const ApplyRopeArgs& args, const ConstTensorView* q,
-                       const TensorView* q_out, const ConstTensorView* k,
-                       const TensorView* k_out) {
+absl::StatusOr<std::shared_ptr<const ResolvedRope>> LookUp(
+    const RopeLookup& lookup, const RopeSource& source, std::int64_t head_dim) {
+  if (lookup) return lookup(head_dim);
+  absl::StatusOr<ResolvedRope> rope =
+      ResolveSource(source, head_dim, MissingLength::kError);
+  if (!rope.ok()) return rope.status();
+  return std::make_shared<const ResolvedRope>(*std::move(rope));
+}
+
+absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
+                                           const ConstTensorView* q,
+                                           const ConstTensorView* k) {
   if (q == nullptr && k == nullptr) {
     return FieldRequired("q", "neither q nor k is set; at least one must be");
   }
@@ -136,54 +138,61 @@ absl::Status ApplyRope(const ApplyRopeArgs& args, const ConstTensorView* q,
     if (!status.ok()) return status;
   }
 
+  const ConstTensorView* const inputs[2] = {q, k};
   std::optional<Tensor> tensors[2];
-  if (q != nullptr) {
-    absl::StatusOr<Tensor> tensor = PlanTensor(args, *order, *q, *q_out, "q");
+  for (int i = 0; i < 2; ++i) {
+    if (inputs[i] == nullptr) continue;
+    absl::StatusOr<Tensor> tensor =
+        PlanTensor(args, *order, *inputs[i], i == 0 ? "q" : "k");
     if (!tensor.ok()) return tensor.status();
-    tensors[0] = *std::move(tensor);
-  }
-  if (k != nullptr) {
-    absl::StatusOr<Tensor> tensor = PlanTensor(args, *order, *k, *k_out, "k");
-    if (!tensor.ok()) return tensor.status();
-    tensors[1] = *std::move(tensor);
+    tensors[i] = *std::move(tensor);
   }
   if (q != nullptr && k != nullptr) {
     const absl::Status status =
-        CheckAgreement(tensors[0]->side.shape, tensors[1]->side.shape);
+        CheckAgreement(tensors[0]->shape, tensors[1]->shape);
     if (!status.ok()) return status;
   }
 
-  const auto has_work = [](const std::optional<Tensor>& tensor) {
-    return tensor.has_value() && !tensor->side.shape.empty();
-  };
-  // Before positions are expanded: no data bounds the number of tokens here.
-  if (!has_work(tensors[0]) && !has_work(tensors[1])) return absl::OkStatus();
-
   const Tensor& any = tensors[0].has_value() ? *tensors[0] : *tensors[1];
-  TokenExtents extents;
-  extents.batch = any.side.shape.batch;
-  extents.tokens = any.side.shape.tokens;
-  extents.packed = args.layout == Layout::kThd;
-  const absl::StatusOr<TokenPositions> positions = ExpandPositions(
-      args.positions, extents, any.rope.axes(), any.rope.needs_ids());
-  if (!positions.ok()) return Prefixed("positions", positions.status());
-  const absl::Status reach = CheckXPosReach(any.rope, *positions);
-  if (!reach.ok()) return Prefixed("positions", reach);
-
-  std::unique_ptr<PositionRows> rows[2];
-  std::vector<Rotation> rotations;
-  for (int i = 0; i < 2; ++i) {
-    if (!has_work(tensors[i])) continue;
-    if (!rotations.empty() && SharesRows(args, *tensors[0], *tensors[1])) {
-      rotations.push_back({&tensors[i]->side, rotations[0].rows});
-      continue;
-    }
-    rows[i] = std::make_unique<PositionRows>(
-        args, tensors[i]->rope, i == 0 ? TensorRole::kQuery : TensorRole::kKey,
-        *positions);
-    rotations.push_back({&tensors[i]->side, rows[i].get()});
+  const auto has_work = [](const std::optional<Tensor>& tensor) {
+    return tensor.has_value() && !tensor->shape.empty();
+  };
+  auto positions = std::make_shared<const TokenPositions>(
+      std::vector<double>(), any.rope->axes(), 1, 0);
+  // Before positions are expanded: no data bounds the number of tokens here.
+  if (has_work(tensors[0]) || has_work(tensors[1])) {
+    TokenExtents extents;
+    extents.batch = any.shape.batch;
+    extents.tokens = any.shape.tokens;
+    extents.packed = args.layout == Layout::kThd;
+    absl::StatusOr<TokenPositions> expanded = ExpandPositions(
+        args.positions, extents, any.rope->axes(), any.rope->needs_ids());
+    if (!expanded.ok()) return Prefixed("positions", expanded.status());
+    const absl::Status reach = CheckXPosReach(*any.rope, *expanded);
+    if (!reach.ok()) return Prefixed("positions", reach);
+    positions = std::make_shared<const TokenPositions>(*std::move(expanded));
   }
-  RotateAll(rotations, positions->shared());
+
+  Rotations rotations;
+  for (int i = 0; i < 2; ++i) {
+    if (!tensors[i].has_value()) continue;
+    const PositionRows rows(args, *tensors[i]->rope,
+                            i == 0 ? TensorRole::kQuery : TensorRole::kKey,
+                            positions);
+    (i == 0 ? rotations.q : rotations.k) = std::make_unique<RotationMap>(
+        tensors[i]->plan, args.layout, tensors[i]->shape, positions->shared(),
+        [rows] { return std::make_unique<PositionRows>(rows); });
+  }
+  return rotations;
+}
+
+absl::Status ApplyRope(const ApplyRopeArgs& args, const ConstTensorView* q,
+                       const TensorView* q_out, const ConstTensorView* k,
+                       const TensorView* k_out) {
+  const absl::StatusOr<Rotations> rotations = PrepareApplyRope(args, q, k);
+  if (!rotations.ok()) return rotations.status();
+  if (q != nullptr) MapAll(*rotations->q, q->data, q_out->data);
+  if (k != nullptr) MapAll(*rotations->k, k->data, k_out->data);
   return absl::OkStatus();
 }
 

@@ -13,12 +13,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/model/source.h"
 #include "core/positions.h"
 #include "core/rope/table.h"
+#include "core/runtime/row_map.h"
 #include "core/tensor.h"
 
 namespace posenc::core {
@@ -26,19 +30,44 @@ namespace posenc::core {
 // Order of a tensor's dimensions; numbered as posenc.v1.Layout.
 enum class Layout { kBshd = 1, kBhsd = 2, kSbhd = 3, kThd = 4 };
 
+// Resolves an encoding for heads of head_dim channels. Field paths as
+// ResolveSource.
+using RopeLookup =
+    std::function<absl::StatusOr<std::shared_ptr<const ResolvedRope>>(
+        std::int64_t head_dim)>;
+
+// `lookup` where it is set, else the source itself.
+absl::StatusOr<std::shared_ptr<const ResolvedRope>> LookUp(
+    const RopeLookup& lookup, const RopeSource& source, std::int64_t head_dim);
+
 struct ApplyRopeArgs {
   RopeSource rope;
+  // Instead of `rope`: from a cache.
+  RopeLookup lookup;
   Positions positions;
   Layout layout = Layout::kBshd;
   Direction direction = Direction::kForward;
   std::optional<QueryScale> query_scale;
 };
 
-// Each output has its input's dtype and shape and does not overlap any input
-// or output. A null output stands for an absent tensor: exactly those of q and
-// k that are not null are rotated; at least one.
+// Rotations of the rows of q and k, heads of tokens in the order of memory;
+// null for a tensor that is not given. They run in place where input and output
+// pairing are the same.
+struct Rotations {
+  std::unique_ptr<RowMap> q;
+  std::unique_ptr<RowMap> k;
+};
+
+// For tensors of these dtypes and shapes (the data is not looked at), at least
+// one of which is not null.
 // Field paths: "rope...", "positions...", "query_scale...", "q.shape",
 // "k.dtype".
+absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
+                                           const ConstTensorView* q,
+                                           const ConstTensorView* k);
+
+// The same, at once. Each output has its input's dtype and shape and does not
+// overlap any input or output.
 absl::Status ApplyRope(const ApplyRopeArgs& args, const ConstTensorView* q,
                        const TensorView* q_out, const ConstTensorView* k,
                        const TensorView* k_out);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -114,8 +115,8 @@ MoveRows::Part::Part(const ResolvedRope& rope, std::size_t heads)
 }
 
 MoveRows::MoveRows(const ResolvedRope& from, const ResolvedRope& to,
-                   const Moves& moves)
-    : moves_(moves),
+                   std::shared_ptr<const Moves> moves)
+    : moves_(std::move(moves)),
       pairs_(to.spec.nope ? 0 : to.pairs()),
       heads_(HeadsOf(from, to)),
       axes_(to.axes()),
@@ -125,9 +126,9 @@ MoveRows::MoveRows(const ResolvedRope& from, const ResolvedRope& to,
                    from_part_.sign == to_part_.sign &&
                    from_part_.float32 == to_part_.float32),
       same_decay_(SameDecay(from.spec, to.spec)),
-      uniform_(same_angles_ && same_decay_ && !moves.to.has_value() &&
-               !moves.shifts.has_value() &&
-               !(to_part_.float32 && moves.from.has_value())),
+      uniform_(same_angles_ && same_decay_ && !moves_->to.has_value() &&
+               !moves_->shifts.has_value() &&
+               !(to_part_.float32 && moves_->from.has_value())),
       ratio_(to.amplitude / from.amplitude),
       all_terms_(2 * to_part_.terms() + from_part_.terms()),
       from_(axes_),
@@ -157,15 +158,15 @@ void MoveRows::Read(std::int64_t b, std::int64_t t) {
   distance_exact_ = true;
   for (std::size_t i = 0; i < axes_; ++i) {
     const int a = static_cast<int>(i);
-    from_[i] = moves_.from.has_value() ? moves_.from->at(a, b, t) : 0;
+    from_[i] = moves_->from.has_value() ? moves_->from->at(a, b, t) : 0;
     Sum distance, to;
-    if (moves_.to.has_value()) {
-      to = {moves_.to->at(a, b, t), 0};
+    if (moves_->to.has_value()) {
+      to = {moves_->to->at(a, b, t), 0};
       distance = TwoSum(to.value, -from_[i]);
     } else {
-      distance = {
-          moves_.shifts.has_value() ? moves_.shifts->at(a, b, t) : moves_.shift,
-          0};
+      distance = {moves_->shifts.has_value() ? moves_->shifts->at(a, b, t)
+                                             : moves_->shift,
+                  0};
       to = TwoSum(from_[i], distance.value);
     }
     to_[i] = to.value;
@@ -200,7 +201,7 @@ void MoveRows::PutTerms(const Part& part, std::size_t h, std::size_t first,
 void MoveRows::PlaceTerms(std::size_t h) {
   const bool float32 = to_part_.float32;
   // A float32 angle depends on where its position stands, if that is known.
-  if (same_angles_ && (float32 ? !moves_.from.has_value() : distance_exact_)) {
+  if (same_angles_ && (float32 ? !moves_->from.has_value() : distance_exact_)) {
     PutTerms(to_part_, h, 0, 1, distance_);
     terms_ = to_part_.terms();
     return;
@@ -233,7 +234,7 @@ long double MoveRows::DecayExponent(std::size_t pair) const {
 
 absl::Status MoveRows::CheckReach(std::int64_t batch, std::int64_t tokens) {
   if (amplitudes_.empty()) return absl::OkStatus();
-  const std::int64_t rows = moves_.shared() ? 1 : batch;
+  const std::int64_t rows = moves_->shared() ? 1 : batch;
   for (std::int64_t b = 0; b < rows; ++b) {
     for (std::int64_t t = 0; t < (uniform_ ? 1 : tokens); ++t) {
       Read(b, t);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,7 +13,7 @@
 #include "absl/status/status.h"
 #include "core/positions.h"
 #include "core/rope/frequencies.h"
-#include "core/rope/walk.h"
+#include "core/rope/rotation_map.h"
 
 namespace posenc::core {
 
@@ -36,10 +37,10 @@ std::string StartDependence(const ResolvedRope& from, const ResolvedRope& to);
 // A' / A times the quotient of the keys' xPos factors.
 class MoveRows : public TokenRows {
  public:
-  // The encodings are joinable. moves.from is set, or StartDependence() is
-  // empty and moves.to unset. `moves` must outlive the rows.
+  // The encodings are joinable. moves->from is set, or StartDependence() is
+  // empty and moves->to unset.
   MoveRows(const ResolvedRope& from, const ResolvedRope& to,
-           const Moves& moves);
+           std::shared_ptr<const Moves> moves);
 
   std::size_t pairs() const override { return pairs_; }
   std::size_t heads() const override { return heads_; }
@@ -77,7 +78,7 @@ class MoveRows : public TokenRows {
   // ln of the factor that xPos has in the move that was read.
   long double DecayExponent(std::size_t pair) const;
 
-  const Moves& moves_;
+  std::shared_ptr<const Moves> moves_;
   std::size_t pairs_;
   std::size_t heads_;
   std::size_t axes_;

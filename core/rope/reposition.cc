@@ -11,12 +11,11 @@
 #include "absl/strings/strip.h"
 #include "core/error.h"
 #include "core/rope/move_rows.h"
-#include "core/rope/walk.h"
+#include "core/rope/rotation_map.h"
 
 namespace posenc::core {
 namespace {
 
-constexpr std::int64_t kMaxPosition = std::int64_t{1} << 31;
 
 absl::Status NotRepositionable(const std::string& fact) {
   return MakeError(absl::StatusCode::kInvalidArgument,
@@ -190,8 +189,8 @@ absl::string_view TargetField(const Moves& moves) {
 
 }  // namespace
 
-absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
-                        const TensorView& k_out) {
+absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
+    const RepositionArgs& args, const ConstTensorView& k) {
   const absl::StatusOr<LayoutOrder> order = FindLayout(args.layout);
   if (!order.ok()) return order.status();
   if (std::holds_alternative<std::monostate>(args.movement.target)) {
@@ -216,24 +215,37 @@ absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
   absl::StatusOr<std::vector<Segment>> segments =
       JoinSegments(old_rope->spec, new_rope->spec, shape->head_dim);
   if (!segments.ok()) return segments.status();
-  // Before positions are expanded: no data bounds the number of tokens here.
-  if (shape->empty()) return absl::OkStatus();
-
   TokenExtents extents;
   extents.batch = shape->batch;
   extents.tokens = shape->tokens;
   extents.packed = args.layout == Layout::kThd;
-  const absl::StatusOr<Moves> moves =
-      ReadMovement(args.movement, *old_rope, *new_rope, extents);
-  if (!moves.ok()) return moves.status();
-  MoveRows rows(*old_rope, *new_rope, *moves);
-  status = rows.CheckReach(extents.batch, extents.tokens);
-  if (!status.ok()) return Prefixed(TargetField(*moves), status);
+  auto moves = std::make_shared<Moves>();
+  // Before positions are expanded: no data bounds the number of tokens here.
+  if (!shape->empty()) {
+    absl::StatusOr<Moves> read =
+        ReadMovement(args.movement, *old_rope, *new_rope, extents);
+    if (!read.ok()) return read.status();
+    *moves = *std::move(read);
+  }
+  MoveRows rows(*old_rope, *new_rope, moves);
+  if (!shape->empty()) {
+    status = rows.CheckReach(extents.batch, extents.tokens);
+    if (!status.ok()) return Prefixed(TargetField(*moves), status);
+  }
+  const HeadPlan plan =
+      PlanHeads(k.dtype, shape->head_dim, new_rope->spec, *std::move(segments),
+                old_rope->spec.output_pairing, new_rope->spec.output_pairing);
+  return std::make_unique<RotationMap>(
+      plan, args.layout, *shape, moves->shared(),
+      [rows = std::move(rows)] { return std::make_unique<MoveRows>(rows); });
+}
 
-  const Side side =
-      PlanSide(k, k_out, *shape, new_rope->spec, *std::move(segments),
-               old_rope->spec.output_pairing, new_rope->spec.output_pairing);
-  RotateAll({{&side, &rows}}, moves->shared());
+absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
+                        const TensorView& k_out) {
+  const absl::StatusOr<std::unique_ptr<RowMap>> map =
+      PrepareReposition(args, k);
+  if (!map.ok()) return map.status();
+  MapAll(**map, k.data, k_out.data);
   return absl::OkStatus();
 }
 

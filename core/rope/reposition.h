@@ -30,13 +30,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <variant>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/model/source.h"
 #include "core/positions.h"
 #include "core/rope/apply.h"
+#include "core/runtime/row_map.h"
 #include "core/tensor.h"
 
 namespace posenc::core {
@@ -64,18 +67,25 @@ struct Movement {
 struct RepositionArgs {
   RopeSource old_rope;
   std::optional<RopeSource> new_rope;  // absent: the same
+  // Instead of them: from a cache.
+  RopeLookup old_lookup;
+  RopeLookup new_lookup;
   Movement movement;
   Layout layout = Layout::kBshd;
 };
 
-// k_out has k's dtype and shape. It is k's own memory (only where the pairings
-// are the same), or does not overlap it.
+// The rotation of k's rows, heads of tokens in the order of memory, for keys of
+// this dtype and shape (the data is not looked at). It runs in place where the
+// output pairings are the same.
 // Field paths: "old_rope...", "new_rope...", "movement.old_positions...",
 // "movement.new_positions...", "movement.shifts.shape", "k.shape".
-// kNotRepositionable ("new_rope") where no one rotation joins the encodings:
-// another rotary_dim, slice or number of axes, halves cut elsewhere, or NoPE
-// against rope. kPositionOutOfRange where a shift leads past +-2^31, and
-// OUT_OF_RANGE where the quotient of two xPos factors leaves float32.
+// kNotRepositionable where no one rotation joins the encodings: another
+// rotary_dim, slice, number of axes or heads, or NoPE against rope.
+absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
+    const RepositionArgs& args, const ConstTensorView& k);
+
+// The same, at once. k_out has k's dtype and shape. It is k's own memory (only
+// where the output pairings are the same), or does not overlap it.
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
                         const TensorView& k_out);
 

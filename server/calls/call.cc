@@ -23,6 +23,13 @@ v1::Tensor* MutableTensor(int field, google::protobuf::Message* message) {
 
 }  // namespace
 
+const wire::BorrowedBytes* TakenTensors::Find(int field) const {
+  for (std::size_t i = 0; i < fields_.size(); ++i) {
+    if (fields_[i] == field) return &bytes_[i];
+  }
+  return nullptr;
+}
+
 absl::Status CheckSize(absl::string_view field, absl::string_view what,
                        absl::uint128 bytes, std::int64_t limit,
                        absl::string_view remedy) {
@@ -62,9 +69,18 @@ absl::Status AnswerWithTensors(absl::StatusOr<TensorCall> call,
     room.push_back(AllocateTensor(output.dtype, output.shape,
                                   MutableTensor(output.field, response)));
   }
-  status = stop();
-  if (status.ok()) status = call->compute(room, stop);
-  if (!status.ok()) return status;
+  for (std::size_t i = 0; i < room.size(); ++i) {
+    const OutputTensor& output = call->outputs[i];
+    if (output.map == nullptr) continue;
+    const core::Pieces to(room[i].data,
+                          output.map->rows() * output.map->out_bytes());
+    core::MapRows(*output.map, output.input, to, 0, output.map->rows());
+  }
+  for (std::int64_t part = 0; part < call->parts; ++part) {
+    status = stop();
+    if (status.ok()) status = call->compute(part, room, stop);
+    if (!status.ok()) return status;
+  }
   for (const OutputTensor& output : call->outputs) {
     if (output.form == TensorForm::kValues) {
       SpellOut(MutableTensor(output.field, response));

@@ -7,17 +7,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <vector>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "core/runtime/row_map.h"
 #include "core/tensor.h"
 #include "google/protobuf/message.h"
+#include "posenc/wire/split.h"
 #include "server/convert/tensor.h"
 
 namespace posenc::server {
@@ -29,22 +32,46 @@ inline constexpr std::int64_t kStreamChunkBytes = std::int64_t{4} << 20;
 // take about a millisecond.
 using StopCheck = absl::FunctionRef<absl::Status()>;
 
+// Tensors whose bytes were taken out of a request.
+class TakenTensors {
+ public:
+  TakenTensors() = default;  // none: the message has them
+  TakenTensors(absl::Span<const int> fields,
+               absl::Span<const wire::BorrowedBytes> bytes)
+      : fields_(fields), bytes_(bytes) {}
+
+  // Null for a field that was left as it is.
+  const wire::BorrowedBytes* Find(int field) const;
+
+ private:
+  absl::Span<const int> fields_;
+  absl::Span<const wire::BorrowedBytes> bytes_;
+};
+
 // A tensor that a response will have.
 struct OutputTensor {
   int field;  // its number there
   core::Dtype dtype;
   core::Shape shape;
   TensorForm form = TensorForm::kData;
+  // What makes its rows, from the rows of `input`. Null: TensorCall::compute
+  // does.
+  std::shared_ptr<const core::RowMap> map;
+  core::Pieces input;
 };
 
 // A checked call. Borrows the request.
 struct TensorCall {
   std::vector<OutputTensor> outputs;
-  // Writes the outputs, given room for each in their order. What only the
-  // numbers tell (a position out of range) is found here.
-  absl::AnyInvocable<absl::Status(absl::Span<const core::TensorView>,
-                                  StopCheck)>
+  // Computes part `part` of [0, parts) of the outputs without a map, given room
+  // for each output in their order. Parts may run at once, on several threads.
+  std::int64_t parts = 0;
+  std::function<absl::Status(std::int64_t part,
+                             absl::Span<const core::TensorView> out,
+                             StopCheck stop)>
       compute;
+  // What the maps and compute borrow, besides the request.
+  std::shared_ptr<const void> keep;
 };
 
 // RESOURCE_EXHAUSTED, kMessageTooLarge. field: what to make smaller, or empty.

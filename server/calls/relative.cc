@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -169,42 +170,49 @@ absl::Status AnswerBuildBias(
 }
 
 absl::StatusOr<TensorCall> PrepareScoreRelative(
-    const v1::ScoreRelativeRequest& request) {
+    const v1::ScoreRelativeRequest& request, const TakenTensors& taken) {
   absl::StatusOr<InputScore> score = ReadScore(request);
   if (!score.ok()) return score.status();
   if (!request.has_q()) return core::FieldRequired("q", "not given");
   if (!request.has_k()) return core::FieldRequired("k", "not given");
-  absl::StatusOr<InputTensor> q = ReadTensor(request.q());
+  absl::StatusOr<InputTensor> q = ReadTensor(
+      request.q(), taken.Find(v1::ScoreRelativeRequest::kQFieldNumber));
   if (!q.ok()) return core::Prefixed("q", q.status());
-  absl::StatusOr<InputTensor> k = ReadTensor(request.k());
+  absl::StatusOr<InputTensor> k = ReadTensor(
+      request.k(), taken.Find(v1::ScoreRelativeRequest::kKFieldNumber));
   if (!k.ok()) return core::Prefixed("k", k.status());
   absl::StatusOr<core::ScoreExtents> extents =
       core::ValidateScore(score->args, q->view, k->view);
   if (!extents.ok()) return extents.status();
+  // Every query meets every key: both are walked many times.
+  q->Gather();
+  k->Gather();
 
+  struct Kept {
+    InputScore score;
+    InputTensor q, k;
+  };
+  const auto kept = std::make_shared<const Kept>(
+      Kept{*std::move(score), *std::move(q), *std::move(k)});
+  const core::Shape shape = extents->shape;  // [B, H, Sq, Sk]
+  const core::Dtype dtype = extents->dtype;
+  const std::int64_t rows = shape[3] > 0 ? shape[0] * shape[1] * shape[2] : 0;
+  const std::int64_t row_products =
+      std::max<std::int64_t>(1, shape[3] * kept->q.view.shape[3]);
+  const std::int64_t block =
+      std::max<std::int64_t>(1, kBlockProducts / row_products);
   TensorCall call;
-  call.outputs = {{v1::ScoreRelativeResponse::kScoresFieldNumber,
-                   extents->dtype, extents->shape}};
-  call.compute = [score = *std::move(score), q = *std::move(q),
-                  k = *std::move(k), extents = *std::move(extents)](
-                     absl::Span<const core::TensorView> out,
-                     StopCheck stop) -> absl::Status {
-    const core::Shape& shape = extents.shape;  // [B, H, Sq, Sk]
-    const std::int64_t rows = shape[0] * shape[1] * shape[2];
-    if (shape[3] == 0) return absl::OkStatus();
-    const std::int64_t row_products =
-        std::max<std::int64_t>(1, shape[3] * q.view.shape[3]);
-    const std::int64_t block =
-        std::max<std::int64_t>(1, kBlockProducts / row_products);
-    const std::size_t row_bytes = shape[3] * core::DtypeSize(extents.dtype);
-    char* const scores = static_cast<char*>(out[0].data);
-    for (std::int64_t row = 0; row < rows; row += block) {
-      const absl::Status status = stop();
-      if (!status.ok()) return status;
-      core::FillScores(score.args, q.view, k.view, row,
-                       std::min(block, rows - row), extents.dtype,
-                       scores + row * row_bytes);
-    }
+  call.outputs.push_back(
+      {v1::ScoreRelativeResponse::kScoresFieldNumber, dtype, shape});
+  call.parts = (rows + block - 1) / block;
+  call.compute = [kept, dtype, rows, block,
+                  row_bytes = shape[3] * core::DtypeSize(dtype)](
+                     std::int64_t part, absl::Span<const core::TensorView> out,
+                     StopCheck) {
+    const std::int64_t first = part * block;
+    core::FillScores(kept->score.args, kept->q.view, kept->k.view, first,
+                     std::min(block, rows - first), dtype,
+                     static_cast<char*>(out[0].data) + first * row_bytes);
     return absl::OkStatus();
   };
   return call;

@@ -20,6 +20,6 @@ absl::Status AnswerBuildBias(
     absl::FunctionRef<bool(const v1::BuildBiasResponse&)> write);
 
 absl::StatusOr<TensorCall> PrepareScoreRelative(
-    const v1::ScoreRelativeRequest& request);
+    const v1::ScoreRelativeRequest& request, const TakenTensors& taken);
 
 }  // namespace posenc::server

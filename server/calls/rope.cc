@@ -1,7 +1,9 @@
 #include "server/calls/rope.h"
 
+#include <memory>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
@@ -26,6 +28,21 @@ absl::StatusOr<core::RopeSource> ReadSource(absl::string_view field, bool given,
   return read;
 }
 
+// An encoding that needs no tensor to be resolved is; one without a width waits
+// for the first.
+absl::Status CheckSource(absl::string_view field, bool given,
+                         const v1::RopeSource& source) {
+  absl::StatusOr<core::RopeSource> read = ReadSource(field, given, source);
+  if (!read.ok()) return read.status();
+  const auto* spec = std::get_if<core::RopeSpec>(&read->source);
+  if (spec != nullptr && spec->rotary_dim == 0 && !spec->nope) {
+    return absl::OkStatus();
+  }
+  return core::Prefixed(
+      field,
+      core::ResolveSource(*read, 0, core::MissingLength::kError).status());
+}
+
 absl::Status CheckHeadDim(std::int32_t head_dim) {
   if (head_dim >= 0) return absl::OkStatus();
   return core::FieldInvalid(
@@ -40,10 +57,11 @@ absl::Status CheckLayout(v1::Layout layout) {
 }
 
 // A tensor of a request that must be there.
-absl::StatusOr<InputTensor> ReadRequired(absl::string_view field, bool given,
-                                         const v1::Tensor& tensor) {
+absl::StatusOr<InputTensor> ReadRequired(
+    absl::string_view field, bool given, const v1::Tensor& tensor,
+    const wire::BorrowedBytes* data = nullptr) {
   if (!given) return core::FieldRequired(field, "not given");
-  absl::StatusOr<InputTensor> read = ReadTensor(tensor);
+  absl::StatusOr<InputTensor> read = ReadTensor(tensor, data);
   if (!read.ok()) return core::Prefixed(field, read.status());
   return read;
 }
@@ -96,8 +114,9 @@ absl::Status AnswerAnalyzeRope(const v1::AnalyzeRopeRequest& request,
   return absl::OkStatus();
 }
 
-absl::StatusOr<TensorCall> PrepareApplyRope(
-    const v1::ApplyRopeRequest& request) {
+absl::StatusOr<TensorCall> PrepareApplyRope(const v1::ApplyRopeRequest& request,
+                                            const TakenTensors& taken,
+                                            RopeCache* cache) {
   absl::StatusOr<core::RopeSource> rope =
       ReadSource("rope", request.has_rope(), request.rope());
   if (!rope.ok()) return rope.status();
@@ -109,53 +128,64 @@ absl::StatusOr<TensorCall> PrepareApplyRope(
   absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
   if (!positions.ok()) return core::Prefixed("positions", positions.status());
 
-  // Null where the request has none.
-  struct Rotated {
-    std::optional<InputTensor> tensor;
-    const core::ConstTensorView* view() const {
-      return tensor.has_value() ? &tensor->view : nullptr;
-    }
-  };
-  Rotated q, k;
-  TensorCall call;
-  const auto read = [&call](absl::string_view field, int number,
-                            const v1::Tensor& tensor, Rotated* out) {
-    absl::StatusOr<InputTensor> input = ReadRequired(field, true, tensor);
-    if (!input.ok()) return input.status();
-    call.outputs.push_back(
-        {number, input->view.dtype, input->view.shape, input->form});
-    out->tensor = *std::move(input);
-    return absl::OkStatus();
-  };
-  absl::Status status;
-  if (request.has_q()) {
-    status = read("q", v1::ApplyRopeResponse::kQFieldNumber, request.q(), &q);
-  }
-  if (status.ok() && request.has_k()) {
-    status = read("k", v1::ApplyRopeResponse::kKFieldNumber, request.k(), &k);
-  }
-  if (!status.ok()) return status;
-
   core::ApplyRopeArgs args;
   args.rope = *std::move(rope);
+  args.lookup = CachedLookup(request.rope(), cache);
   args.positions = positions->positions;
   args.layout = static_cast<core::Layout>(request.layout());
   args.direction = ReadDirection(request.direction());
   if (request.has_query_scale()) {
     args.query_scale = ReadQueryScale(request.query_scale());
   }
-  call.compute = [args = std::move(args), positions = *std::move(positions),
-                  q = std::move(q), k = std::move(k)](
-                     absl::Span<const core::TensorView> out, StopCheck) {
-    const core::TensorView* const q_out = q.view() ? &out.front() : nullptr;
-    const core::TensorView* const k_out = k.view() ? &out.back() : nullptr;
-    return core::ApplyRope(args, q.view(), q_out, k.view(), k_out);
+  struct Kept {
+    std::optional<InputTensor> q, k;
   };
+  auto kept = std::make_shared<Kept>();
+  const auto read = [&taken](absl::string_view field, int number,
+                             const v1::Tensor& tensor,
+                             std::optional<InputTensor>* to) {
+    absl::StatusOr<InputTensor> input =
+        ReadRequired(field, true, tensor, taken.Find(number));
+    if (input.ok()) *to = *std::move(input);
+    return input.status();
+  };
+  absl::Status status;
+  if (request.has_q()) {
+    status =
+        read("q", v1::ApplyRopeRequest::kQFieldNumber, request.q(), &kept->q);
+  }
+  if (status.ok() && request.has_k()) {
+    status =
+        read("k", v1::ApplyRopeRequest::kKFieldNumber, request.k(), &kept->k);
+  }
+  if (!status.ok()) return status;
+  absl::StatusOr<core::Rotations> rotations =
+      core::PrepareApplyRope(args, kept->q ? &kept->q->view : nullptr,
+                             kept->k ? &kept->k->view : nullptr);
+  if (!rotations.ok()) return rotations.status();
+
+  TensorCall call;
+  const auto add = [&call](int field, const std::optional<InputTensor>& tensor,
+                           std::unique_ptr<core::RowMap> map) {
+    if (!tensor) return;
+    call.outputs.push_back({field, tensor->view.dtype, tensor->view.shape,
+                            tensor->form, std::move(map), tensor->pieces});
+  };
+  add(v1::ApplyRopeResponse::kQFieldNumber, kept->q, std::move(rotations->q));
+  add(v1::ApplyRopeResponse::kKFieldNumber, kept->k, std::move(rotations->k));
+  call.keep = std::move(kept);
   return call;
 }
 
+absl::Status CheckApplyRopeSettings(const v1::ApplyRopeRequest& request) {
+  const absl::Status rope =
+      CheckSource("rope", request.has_rope(), request.rope());
+  return rope.ok() ? CheckLayout(request.layout()) : rope;
+}
+
 absl::StatusOr<TensorCall> PrepareReposition(
-    const v1::RepositionRequest& request) {
+    const v1::RepositionRequest& request, const TakenTensors& taken,
+    RopeCache* cache) {
   absl::StatusOr<core::RopeSource> old_rope =
       ReadSource("old_rope", request.has_old_rope(), request.old_rope());
   if (!old_rope.ok()) return old_rope.status();
@@ -173,19 +203,32 @@ absl::StatusOr<TensorCall> PrepareReposition(
   absl::StatusOr<InputMovement> movement = ReadMovement(request.movement());
   if (!movement.ok()) return core::Prefixed("movement", movement.status());
   args.movement = std::move(movement->movement);
+  args.old_lookup = CachedLookup(request.old_rope(), cache);
+  if (request.has_new_rope()) {
+    args.new_lookup = CachedLookup(request.new_rope(), cache);
+  }
   absl::StatusOr<InputTensor> k =
-      ReadRequired("k", request.has_k(), request.k());
+      ReadRequired("k", request.has_k(), request.k(),
+                   taken.Find(v1::RepositionRequest::kKFieldNumber));
   if (!k.ok()) return k.status();
+  absl::StatusOr<std::unique_ptr<core::RowMap>> map =
+      core::PrepareReposition(args, k->view);
+  if (!map.ok()) return map.status();
 
   TensorCall call;
-  call.outputs = {{v1::RepositionResponse::kKFieldNumber, k->view.dtype,
-                   k->view.shape, k->form}};
-  call.compute = [args = std::move(args), movement = *std::move(movement),
-                  k = *std::move(k)](absl::Span<const core::TensorView> out,
-                                     StopCheck) {
-    return core::Reposition(args, k.view, out[0]);
-  };
+  call.outputs.push_back({v1::RepositionResponse::kKFieldNumber, k->view.dtype,
+                          k->view.shape, k->form, *std::move(map), k->pieces});
+  call.keep = std::make_shared<InputTensor>(*std::move(k));
   return call;
+}
+
+absl::Status CheckRepositionSettings(const v1::RepositionRequest& request) {
+  absl::Status status =
+      CheckSource("old_rope", request.has_old_rope(), request.old_rope());
+  if (status.ok() && request.has_new_rope()) {
+    status = CheckSource("new_rope", true, request.new_rope());
+  }
+  return status.ok() ? CheckLayout(request.layout()) : status;
 }
 
 absl::StatusOr<TensorCall> PrepareConvertPairing(
@@ -194,12 +237,14 @@ absl::StatusOr<TensorCall> PrepareConvertPairing(
       ReadRequired("weight", request.has_weight(), request.weight());
   if (!weight.ok()) return weight.status();
   TensorCall call;
-  call.outputs = {{v1::ConvertPairingResponse::kWeightFieldNumber,
-                   weight->view.dtype, weight->view.shape}};
-  call.compute = [args = ReadConvertPairing(request),
-                  weight = *std::move(weight)](
-                     absl::Span<const core::TensorView> out, StopCheck) {
-    return core::ConvertPairing(args, weight.view, out[0]);
+  call.outputs.push_back({v1::ConvertPairingResponse::kWeightFieldNumber,
+                          weight->view.dtype, weight->view.shape});
+  const auto kept = std::make_shared<InputTensor>(*std::move(weight));
+  call.parts = 1;
+  call.compute = [args = ReadConvertPairing(request), kept](
+                     std::int64_t, absl::Span<const core::TensorView> out,
+                     StopCheck) {
+    return core::ConvertPairing(args, kept->view, out[0]);
   };
   return call;
 }

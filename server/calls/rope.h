@@ -10,6 +10,7 @@
 #include "core/rope/frequencies.h"
 #include "posenc/v1/service.pb.h"
 #include "server/calls/call.h"
+#include "server/calls/rope_cache.h"
 
 namespace posenc::server {
 
@@ -23,10 +24,17 @@ absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
 absl::Status AnswerAnalyzeRope(const v1::AnalyzeRopeRequest& request,
                                v1::AnalyzeRopeResponse* response);
 
-absl::StatusOr<TensorCall> PrepareApplyRope(
-    const v1::ApplyRopeRequest& request);
+// A cache may be null.
+absl::StatusOr<TensorCall> PrepareApplyRope(const v1::ApplyRopeRequest& request,
+                                            const TakenTensors& taken,
+                                            RopeCache* cache);
 absl::StatusOr<TensorCall> PrepareReposition(
-    const v1::RepositionRequest& request);
+    const v1::RepositionRequest& request, const TakenTensors& taken,
+    RopeCache* cache);
+// Whether the settings of a stream are good, before any tensor has come.
+absl::Status CheckApplyRopeSettings(const v1::ApplyRopeRequest& request);
+absl::Status CheckRepositionSettings(const v1::RepositionRequest& request);
+
 absl::StatusOr<TensorCall> PrepareConvertPairing(
     const v1::ConvertPairingRequest& request);
 

@@ -1,9 +1,7 @@
 #include "server/calls/table.h"
 
-#include <cstdint>
-#include <optional>
+#include <algorithm>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
@@ -17,6 +15,9 @@ namespace posenc::server {
 namespace {
 
 using Response = v1::BuildTableResponse;
+
+// What is computed between two looks at the caller: about a millisecond.
+constexpr std::int64_t kPartBytes = 256 << 10;
 
 absl::Status RowsMismatch(std::int64_t rows, absl::string_view what,
                           std::int64_t expected) {
@@ -58,7 +59,7 @@ absl::StatusOr<std::int64_t> TableRows(std::int64_t rows,
   return *implied;
 }
 
-absl::StatusOr<core::TokenPositions> TablePositions(
+absl::StatusOr<core::TokenPositions> ExpandRows(
     const core::Positions& positions, std::int64_t rows, int axes,
     bool needs_ids) {
   core::TokenExtents extents;
@@ -70,43 +71,6 @@ absl::StatusOr<core::TokenPositions> TablePositions(
   return expanded;
 }
 
-absl::StatusOr<TensorCall> PrepareRopeTable(
-    const v1::BuildTableRequest& request, InputPositions positions,
-    std::int64_t rows, v1::BuildTableResponse* response) {
-  absl::StatusOr<core::ResolvedRope> rope = ResolveField(
-      "rope", true, request.rope(), 0, core::MissingLength::kError);
-  if (!rope.ok()) return rope.status();
-  if (rope->spec.nope) {
-    return core::FieldInvalid(
-        "rope",
-        "this layer has no positional encoding (nope); it has no table");
-  }
-  const core::Dtype dtype = ReadTableDtype(request.dtype());
-  const core::TableLayout layout = ReadTableLayout(request.layout());
-  const core::TensorRole role =
-      request.for_keys() ? core::TensorRole::kKey : core::TensorRole::kQuery;
-  const core::Shape shape = core::TableShape(*rope, rows, layout);
-  response->set_amplitude(rope->amplitude);
-
-  TensorCall call;
-  if (layout == core::TableLayout::kComplex) {
-    call.outputs = {{Response::kTableFieldNumber, dtype, shape}};
-  } else {
-    call.outputs = {{Response::kCosFieldNumber, dtype, shape},
-                    {Response::kSinFieldNumber, dtype, shape}};
-  }
-  call.compute = [rope = *std::move(rope), positions = std::move(positions),
-                  rows, layout, role](absl::Span<const core::TensorView> out,
-                                      StopCheck) -> absl::Status {
-    absl::StatusOr<core::TokenPositions> expanded = TablePositions(
-        positions.positions, rows, rope.axes(), rope.needs_ids());
-    if (!expanded.ok()) return expanded.status();
-    return core::BuildRopeTable(rope, *expanded, layout, role, out[0],
-                                out.size() > 1 ? out[1] : core::TensorView{});
-  };
-  return call;
-}
-
 absl::Status RotaryOnly(const v1::BuildTableRequest& request) {
   constexpr char kFact[] = "given for an absolute encoding; rotary tables only";
   if (request.layout() != v1::TABLE_LAYOUT_UNSPECIFIED) {
@@ -116,66 +80,76 @@ absl::Status RotaryOnly(const v1::BuildTableRequest& request) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<TensorCall> PrepareAbsoluteTable(
-    const v1::BuildTableRequest& request, InputPositions positions) {
+}  // namespace
+
+absl::Status TablePlan::ReadRope(const v1::BuildTableRequest& request) {
+  absl::StatusOr<core::ResolvedRope> rope = ResolveField(
+      "rope", true, request.rope(), 0, core::MissingLength::kError);
+  if (!rope.ok()) return rope.status();
+  if (rope->spec.nope) {
+    return core::FieldInvalid(
+        "rope",
+        "this layer has no positional encoding (nope); it has no table");
+  }
+  const absl::StatusOr<std::int64_t> rows =
+      TableRows(request.rows(), positions_.positions);
+  if (!rows.ok()) return rows.status();
+  rows_ = *rows;
+  rope_ = *std::move(rope);
+  layout_ = ReadTableLayout(request.layout());
+  role_ =
+      request.for_keys() ? core::TensorRole::kKey : core::TensorRole::kQuery;
+  axes_ = rope_->axes();
+  needs_ids_ = rope_->needs_ids();
+  divisible_ = rope_->heads == 0;
+  return absl::OkStatus();
+}
+
+absl::Status TablePlan::ReadAbsolute(const v1::BuildTableRequest& request) {
   const absl::Status rotary = RotaryOnly(request);
   if (!rotary.ok()) return rotary;
-  absl::StatusOr<InputAbsolute> input = ReadAbsolute(request.absolute());
+  absl::StatusOr<InputAbsolute> input =
+      server::ReadAbsolute(request.absolute());
   if (!input.ok()) return core::Prefixed("absolute", input.status());
   absl::StatusOr<core::AbsoluteExtents> extents =
       core::ValidateAbsolute(input->encoding);
   if (!extents.ok()) return core::Prefixed("absolute", extents.status());
-
-  std::int64_t rows = 0;
-  if (extents->rows.has_value()) {
-    if (!std::holds_alternative<std::monostate>(positions.positions)) {
-      return core::FieldInvalid("positions",
-                                "given for sincos_grid, whose rows are its "
-                                "cells; leave them out");
-    }
-    rows = *extents->rows;
-    if (request.rows() != 0 && request.rows() != rows) {
-      return RowsMismatch(request.rows(), "the grid's cells are", rows);
-    }
-  } else {
-    const absl::StatusOr<std::int64_t> told =
-        TableRows(request.rows(), positions.positions);
-    if (!told.ok()) return told.status();
-    rows = *told;
+  absolute_ = *std::move(input);
+  dim_ = extents->dim;
+  axes_ = extents->axes;
+  needs_ids_ = extents->axes > 1;
+  if (!extents->rows.has_value()) {
+    const absl::StatusOr<std::int64_t> rows =
+        TableRows(request.rows(), positions_.positions);
+    if (!rows.ok()) return rows.status();
+    rows_ = *rows;
+    return absl::OkStatus();
   }
-
-  TensorCall call;
-  call.outputs = {{Response::kTableFieldNumber,
-                   ReadTableDtype(request.dtype()),
-                   {rows, extents->dim}}};
-  call.compute = [input = *std::move(input), positions = std::move(positions),
-                  rows,
-                  extents = *extents](absl::Span<const core::TensorView> out,
-                                      StopCheck) -> absl::Status {
-    if (extents.rows.has_value()) {
-      return core::BuildAbsolute(input.encoding, nullptr, out[0]);
-    }
-    absl::StatusOr<core::TokenPositions> expanded = TablePositions(
-        positions.positions, rows, extents.axes, extents.axes > 1);
-    if (!expanded.ok()) return expanded.status();
-    return core::BuildAbsolute(input.encoding, &*expanded, out[0]);
-  };
-  return call;
+  if (!std::holds_alternative<std::monostate>(positions_.positions)) {
+    return core::FieldInvalid("positions",
+                              "given for sincos_grid, whose rows are its "
+                              "cells; leave them out");
+  }
+  rows_ = *extents->rows;
+  if (request.rows() != 0 && request.rows() != rows_) {
+    return RowsMismatch(request.rows(), "the grid's cells are", rows_);
+  }
+  return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<TensorCall> PrepareBuildTable(
-    const v1::BuildTableRequest& request, v1::BuildTableResponse* response) {
+absl::StatusOr<std::shared_ptr<const TablePlan>> TablePlan::Read(
+    const v1::BuildTableRequest& request, std::int64_t limit,
+    std::int64_t rows_in_message) {
   if (request.encoding_case() == v1::BuildTableRequest::ENCODING_NOT_SET) {
     return core::FieldRequired("rope",
                                "neither rope nor absolute; give one of them");
   }
-  const core::Dtype dtype = ReadTableDtype(request.dtype());
-  if (!core::IsFloating(dtype)) {
+  auto plan = std::make_shared<TablePlan>();
+  plan->dtype_ = ReadTableDtype(request.dtype());
+  if (!core::IsFloating(plan->dtype_)) {
     return core::FieldInvalid(
         "dtype",
-        absl::StrCat(core::DtypeName(dtype),
+        absl::StrCat(core::DtypeName(plan->dtype_),
                      "; a table is float32, float16, bfloat16 or float64"));
   }
   if (request.rows() < 0) {
@@ -184,26 +158,157 @@ absl::StatusOr<TensorCall> PrepareBuildTable(
   }
   absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
   if (!positions.ok()) return core::Prefixed("positions", positions.status());
-  if (request.has_absolute()) {
-    return PrepareAbsoluteTable(request, *std::move(positions));
+  plan->positions_ = *std::move(positions);
+  absl::Status status = request.has_absolute() ? plan->ReadAbsolute(request)
+                                               : plan->ReadRope(request);
+  if (!status.ok()) return status;
+
+  const std::int64_t largest = rows_in_message > 0
+                                   ? std::min(rows_in_message, plan->rows_)
+                                   : plan->rows_;
+  // With their tags: the amplitude, and in a stream a first row of any size.
+  absl::uint128 bytes =
+      (plan->rotary() ? 9 : 0) + (rows_in_message > 0 ? 11 : 0);
+  for (const OutputTensor& output : plan->Outputs(largest)) {
+    bytes += TensorFieldBytes(output.dtype, output.shape, output.form);
   }
-  const absl::StatusOr<std::int64_t> rows =
-      TableRows(request.rows(), positions->positions);
-  if (!rows.ok()) return rows.status();
-  return PrepareRopeTable(request, *std::move(positions), *rows, response);
+  status = CheckResponse(bytes, limit);
+  if (!status.ok()) return status;
+  status = plan->ReadRowPositions();
+  if (!status.ok()) return status;
+  return plan;
+}
+
+absl::Status TablePlan::ReadRowPositions() {
+  if (std::holds_alternative<std::monostate>(positions_.positions)) {
+    return absl::OkStatus();  // a grid
+  }
+  if (const auto* start =
+          std::get_if<core::StartPosition>(&positions_.positions);
+      start != nullptr && !needs_ids_ && rows_ > 0) {
+    // However many there are, only the ends can be out of range.
+    for (const std::int64_t row : {std::int64_t{0}, rows_ - 1}) {
+      if (start->start > core::kMaxPosition - row) {
+        return core::MakeError(absl::StatusCode::kInvalidArgument,
+                               core::ErrorReason::kPositionOutOfRange,
+                               "positions.start",
+                               absl::StrCat(start->start, " + ", row,
+                                            "; positions are within +-2^31"),
+                               {{"index", absl::StrCat(row)}});
+      }
+      const auto end = ExpandRows(core::StartPosition{start->start + row}, 1,
+                                  axes_, needs_ids_);
+      if (!end.ok()) return end.status();
+      const absl::Status reach = CheckReach(*end);
+      if (!reach.ok()) return core::Prefixed("positions", reach);
+    }
+    start_ = start->start;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<core::TokenPositions> expanded =
+      ExpandRows(positions_.positions, rows_, axes_, needs_ids_);
+  if (!expanded.ok()) return expanded.status();
+  expanded_ = *std::move(expanded);
+  return absl::OkStatus();
+}
+
+absl::Status TablePlan::CheckReach(
+    const core::TokenPositions& positions) const {
+  return rope_ ? core::CheckXPosReach(*rope_, positions) : absl::OkStatus();
+}
+
+core::TokenPositions TablePlan::PositionsOf(std::int64_t first,
+                                            std::int64_t n) const {
+  std::vector<double> values;
+  values.reserve(axes_ * n);
+  for (int a = 0; a < axes_; ++a) {
+    for (std::int64_t t = first; t < first + n; ++t) {
+      values.push_back(expanded_ ? expanded_->at(a, 0, t)
+                                 : static_cast<double>(start_ + t));
+    }
+  }
+  return core::TokenPositions(std::move(values), axes_, 1, n);
+}
+
+std::vector<OutputTensor> TablePlan::Outputs(std::int64_t n) const {
+  if (!rope_) return {{Response::kTableFieldNumber, dtype_, {n, dim_}}};
+  const core::Shape shape = core::TableShape(*rope_, n, layout_);
+  if (layout_ == core::TableLayout::kComplex) {
+    return {{Response::kTableFieldNumber, dtype_, shape}};
+  }
+  return {{Response::kCosFieldNumber, dtype_, shape},
+          {Response::kSinFieldNumber, dtype_, shape}};
+}
+
+absl::Status TablePlan::Fill(std::int64_t first, std::int64_t n,
+                             absl::Span<const core::TensorView> out) const {
+  if (rope_) {
+    return core::BuildRopeTable(*rope_, PositionsOf(first, n), layout_, role_,
+                                out[0],
+                                out.size() > 1 ? out[1] : core::TensorView{});
+  }
+  const core::AbsoluteEncoding& encoding = absolute_->encoding;
+  if (const auto* grid = std::get_if<core::SincosGrid>(&encoding)) {
+    return core::BuildGridRows(*grid, first, out[0]);
+  }
+  const core::TokenPositions positions = PositionsOf(first, n);
+  return core::BuildAbsolute(encoding, &positions, out[0]);
+}
+
+TensorCall TablePlan::Call(std::int64_t first, std::int64_t n) const {
+  TensorCall call;
+  call.outputs = Outputs(n);
+  std::vector<std::size_t> row_bytes;
+  for (const OutputTensor& output : call.outputs) {
+    std::size_t bytes = core::DtypeSize(output.dtype);
+    for (std::size_t i = 1; i < output.shape.size(); ++i) {
+      bytes *= output.shape[i];
+    }
+    row_bytes.push_back(bytes);
+  }
+  const std::int64_t part_rows =
+      divisible_ ? std::max<std::int64_t>(
+                       1, kPartBytes / std::max<std::size_t>(1, row_bytes[0]))
+                 : std::max<std::int64_t>(1, n);
+  call.parts = (n + part_rows - 1) / part_rows;
+  call.keep = shared_from_this();
+  call.compute = [this, first, n, part_rows, row_bytes](
+                     std::int64_t part, absl::Span<const core::TensorView> out,
+                     StopCheck) {
+    const std::int64_t begin = part * part_rows;
+    const std::int64_t rows = std::min(part_rows, n - begin);
+    std::vector<core::TensorView> views(out.begin(), out.end());
+    for (std::size_t i = 0; divisible_ && i < views.size(); ++i) {
+      views[i].shape[0] = rows;
+      views[i].data = static_cast<char*>(views[i].data) + begin * row_bytes[i];
+    }
+    return Fill(first + begin, rows, views);
+  };
+  return call;
+}
+
+absl::StatusOr<TensorCall> PrepareBuildTable(
+    const v1::BuildTableRequest& request, std::int64_t limit,
+    v1::BuildTableResponse* response) {
+  const auto plan = TablePlan::Read(request, limit, 0);
+  if (!plan.ok()) return plan.status();
+  if ((*plan)->rotary()) response->set_amplitude((*plan)->amplitude());
+  return (*plan)->Call(0, (*plan)->rows());
 }
 
 absl::StatusOr<TensorCall> PrepareAddEncoding(
-    const v1::AddEncodingRequest& request) {
+    const v1::AddEncodingRequest& request, const TakenTensors& taken) {
   if (!request.has_encoding()) {
     return core::FieldRequired("encoding", "not given; give one encoding");
   }
-  absl::StatusOr<InputAbsolute> encoding = ReadAbsolute(request.encoding());
+  absl::StatusOr<InputAbsolute> encoding =
+      server::ReadAbsolute(request.encoding());
   if (!encoding.ok()) return core::Prefixed("encoding", encoding.status());
   absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
   if (!positions.ok()) return core::Prefixed("positions", positions.status());
   if (!request.has_x()) return core::FieldRequired("x", "not given");
-  absl::StatusOr<InputTensor> x = ReadTensor(request.x());
+  absl::StatusOr<InputTensor> x = ReadTensor(
+      request.x(), taken.Find(v1::AddEncodingRequest::kXFieldNumber));
   if (!x.ok()) return core::Prefixed("x", x.status());
 
   core::AddEncodingArgs args;
@@ -211,18 +316,19 @@ absl::StatusOr<TensorCall> PrepareAddEncoding(
   args.positions = positions->positions;
   args.combination = ReadCombination(request.combination());
   if (request.has_x_scale()) args.x_scale = request.x_scale();
-  absl::StatusOr<core::Shape> shape =
-      core::AddEncodingShape(args, x->view.dtype, x->view.shape);
-  if (!shape.ok()) return shape.status();
+  absl::StatusOr<core::AddedRows> added =
+      core::PrepareAddEncoding(args, x->view);
+  if (!added.ok()) return added.status();
 
   TensorCall call;
-  call.outputs = {{v1::AddEncodingResponse::kXFieldNumber, x->view.dtype,
-                   *std::move(shape), x->form}};
-  call.compute = [args = std::move(args), encoding = *std::move(encoding),
-                  positions = *std::move(positions), x = *std::move(x)](
-                     absl::Span<const core::TensorView> out, StopCheck) {
-    return core::AddEncoding(args, x.view, out[0]);
+  call.outputs.push_back({v1::AddEncodingResponse::kXFieldNumber, x->view.dtype,
+                          std::move(added->shape), x->form,
+                          std::move(added->map), x->pieces});
+  struct Kept {
+    InputAbsolute encoding;
+    InputTensor x;
   };
+  call.keep = std::make_shared<Kept>(Kept{*std::move(encoding), *std::move(x)});
   return call;
 }
 

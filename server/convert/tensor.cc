@@ -30,6 +30,13 @@ std::size_t VarintBytes(std::uint64_t value) {
   return bytes;
 }
 
+void AppendVarint(std::uint64_t value, std::string* to) {
+  for (; value >= 0x80; value >>= 7) {
+    to->push_back(static_cast<char>(value | 0x80));
+  }
+  to->push_back(static_cast<char>(value));
+}
+
 // Of a length-delimited field whose number is below 16.
 absl::uint128 FieldBytes(absl::uint128 length) {
   return 1 + VarintBytes(absl::Uint128Low64(length)) + length;
@@ -67,12 +74,20 @@ absl::Status SizeMismatch(absl::string_view field, core::Dtype dtype,
 
 }  // namespace
 
+void InputTensor::Gather() {
+  if (view.data != nullptr || pieces.size() == 0) return;
+  own = std::make_unique_for_overwrite<char[]>(pieces.size());
+  pieces.Read(0, pieces.size(), own.get());
+  pieces = core::Pieces(own.get(), pieces.size());
+  view.data = own.get();
+}
+
 absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor) {
-  return ReadTensor(tensor, tensor.data());
+  return ReadTensor(tensor, nullptr);
 }
 
 absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
-                                       absl::string_view data) {
+                                       const wire::BorrowedBytes* data) {
   if (tensor.dtype() == v1::DTYPE_UNSPECIFIED) {
     return core::FieldRequired("dtype", "not given; every tensor needs one");
   }
@@ -84,7 +99,8 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
 
   const std::size_t size = core::DtypeSize(out.view.dtype);
   const absl::uint128 expected = absl::uint128(*count) * size;
-  const std::size_t data_bytes = data.size();
+  const std::size_t data_bytes =
+      data != nullptr ? data->size : tensor.data().size();
   const int values = tensor.values_size();
   const auto mismatch = [&](absl::string_view field, std::size_t actual,
                             absl::string_view fact) {
@@ -114,10 +130,10 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
           absl::StrCat(values, " elements (", values * size, " bytes)"));
     }
     out.form = TensorForm::kValues;
-    out.rounded = std::make_unique<char[]>(values * size);
-    out.view.data = out.rounded.get();
+    out.own = std::make_unique<char[]>(values * size);
+    out.view.data = out.own.get();
     const core::TensorView room = {out.view.dtype, out.view.shape,
-                                   out.rounded.get()};
+                                   out.own.get()};
     for (int i = 0; i < values; ++i) {
       if (!core::IsFloating(room.dtype)) {
         const absl::Status integer =
@@ -126,12 +142,23 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
       }
       core::StoreDouble(tensor.values(i), room, i);
     }
+    out.pieces = core::Pieces(out.own.get(), values * size);
     return out;
   }
   if (expected != data_bytes) {
     return mismatch("data", data_bytes, absl::StrCat(data_bytes, " bytes"));
   }
-  out.view.data = data.data();
+  // Pieces may be written to, by those who know that the bytes are theirs.
+  std::vector<absl::Span<char>> pieces;
+  if (data == nullptr) {
+    pieces.emplace_back(const_cast<char*>(tensor.data().data()), data_bytes);
+  } else {
+    for (const absl::Span<const char> piece : data->pieces) {
+      pieces.emplace_back(const_cast<char*>(piece.data()), piece.size());
+    }
+  }
+  if (pieces.size() == 1) out.view.data = pieces[0].data();
+  out.pieces = core::Pieces(std::move(pieces));
   return out;
 }
 
@@ -161,6 +188,32 @@ absl::uint128 TensorFieldBytes(core::Dtype dtype, const core::Shape& shape,
   absl::uint128 total = header.ByteSizeLong();
   if (bytes > 0) total += FieldBytes(bytes);
   return FieldBytes(total);
+}
+
+std::string TensorFieldHeader(int field, core::Dtype dtype,
+                              const core::Shape& shape) {
+  v1::Tensor tensor;
+  tensor.set_dtype(static_cast<v1::Dtype>(dtype));
+  std::uint64_t bytes = core::DtypeSize(dtype);
+  for (const std::int64_t extent : shape) {
+    tensor.add_shape(extent);
+    bytes *= static_cast<std::uint64_t>(extent);
+  }
+  std::string inner = tensor.SerializeAsString();
+  if (bytes > 0) {
+    inner.push_back(v1::Tensor::kDataFieldNumber << 3 | 2);
+    AppendVarint(bytes, &inner);
+  }
+  std::string header(1, static_cast<char>(field << 3 | 2));
+  AppendVarint(inner.size() + bytes, &header);
+  return header + inner;
+}
+
+void AppendTensorField(int field, const v1::Tensor& tensor, std::string* to) {
+  const std::string inner = tensor.SerializeAsString();
+  to->push_back(static_cast<char>(field << 3 | 2));
+  AppendVarint(inner.size(), to);
+  to->append(inner);
 }
 
 core::TensorView AllocateTensor(core::Dtype dtype, const core::Shape& shape,

@@ -8,34 +8,43 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "core/runtime/row_map.h"
 #include "core/tensor.h"
 #include "posenc/v1/tensor.pb.h"
+#include "posenc/wire/split.h"
 
 namespace posenc::server {
 
 // Which of a Tensor's two forms carries the elements.
 enum class TensorForm { kData, kValues };
 
-// A tensor of a request. The view borrows the message's bytes, or those here.
+// A tensor of a request. It borrows the message's bytes, or those here.
 struct InputTensor {
+  // data is null where the bytes lie in several pieces.
   core::ConstTensorView view;
+  core::Pieces pieces;
   TensorForm form = TensorForm::kData;
-  std::unique_ptr<char[]> rounded;  // values, as elements of dtype
+  // Values, as elements of dtype; or pieces that were put together.
+  std::unique_ptr<char[]> own;
+
+  // Puts the pieces together, where there are several.
+  void Gather();
 };
 
 // kTensorSizeMismatch where data or values are not what dtype and shape say.
 absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor);
 
-// The same where the bytes of `data` lie elsewhere; the message's own is not
-// looked at.
+// The same where the bytes of `data` were taken out of the message; null: they
+// were not.
 absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
-                                       absl::string_view data);
+                                       const wire::BorrowedBytes* data);
 
 // Tensors that an encoding has, for as long as views of them are used.
 using InputTensors = std::vector<InputTensor>;
@@ -53,6 +62,14 @@ absl::uint128 TensorFieldBytes(core::Dtype dtype, const core::Shape& shape,
 // Callers have checked the size.
 core::TensorView AllocateTensor(core::Dtype dtype, const core::Shape& shape,
                                 v1::Tensor* tensor);
+
+// What stands before the data of such a field: its tag and length, dtype,
+// shape, and the tag and length of `data`.
+std::string TensorFieldHeader(int field, core::Dtype dtype,
+                              const core::Shape& shape);
+
+// Appends the field with a tensor that has all its elements.
+void AppendTensorField(int field, const v1::Tensor& tensor, std::string* to);
 
 // Turns data into values.
 void SpellOut(v1::Tensor* tensor);

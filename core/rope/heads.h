@@ -1,5 +1,5 @@
-// Rotates tensors of heads of any layout, token by token, once the rows of
-// cosines and sines are known. Shared by ApplyRope and Reposition.
+// Tensors of heads: where their heads stand in memory, and which channels of a
+// head rotate. Shared by ApplyRope and Reposition.
 
 #pragma once
 
@@ -56,54 +56,20 @@ struct Segment {
 // The segments of a head of head_dim channels; none for NoPE.
 std::vector<Segment> SegmentsOf(const RopeSpec& spec, std::int64_t head_dim);
 
-// A tensor on its way through.
-struct Side {
-  Heads shape;
+// How the heads of one tensor rotate.
+struct HeadPlan {
   Dtype dtype = Dtype::kFloat32;
   std::size_t element = 0;  // bytes
-  const std::byte* src = nullptr;
-  std::byte* dst = nullptr;  // src, or memory that does not overlap it
   std::vector<Segment> segments;
   // The channels that pass through.
   std::int64_t pass_channel = 0;
   std::int64_t pass_width = 0;
   simd::RotateKernel rotate = nullptr;
+  bool same_pairing = true;  // in and out
 };
 
-// `segments` are spec's, or those of an encoding that rotates the same slice.
-// Where in and out are the same memory, the pairings are the same.
-Side PlanSide(const ConstTensorView& in, const TensorView& out,
-              const Heads& shape, const RopeSpec& spec,
-              std::vector<Segment> segments, Pairing from, Pairing to);
-
-// What tokens are rotated by.
-class TokenRows {
- public:
-  virtual ~TokenRows() = default;
-
-  virtual std::size_t pairs() const = 0;
-  virtual std::size_t heads() const = 0;  // 1: one row serves every head
-
-  // Writes [heads][2][pairs], cosines then sines, of token t of sequence b.
-  virtual void Fill(std::int64_t b, std::int64_t t, float* row) = 0;
-  virtual void Fill(std::int64_t b, std::int64_t t, double* row) = 0;
-
-  // Whether one row serves every token of every sequence.
-  virtual bool uniform() const { return false; }
-
-  // Whether the channels that pass through have a factor, and which.
-  virtual bool scaled() const { return false; }
-  virtual double HeadScale(std::int64_t /*b*/, std::int64_t /*t*/) { return 1; }
-};
-
-// A side and its rows; sides that share rows are neighbours.
-struct Rotation {
-  const Side* side;
-  TokenRows* rows;
-};
-
-// Rotates sides that agree in batch and tokens; none is empty. `shared`: the
-// rows of sequence 0 serve all.
-void RotateAll(const std::vector<Rotation>& rotations, bool shared);
+// All but the segments and pairings come from `spec`.
+HeadPlan PlanHeads(Dtype dtype, std::int64_t head_dim, const RopeSpec& spec,
+                   std::vector<Segment> segments, Pairing from, Pairing to);
 
 }  // namespace posenc::core

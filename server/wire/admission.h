@@ -1,0 +1,68 @@
+// A budget of bytes that calls claim before their payload is read, so that the
+// memory of messages is bounded however many clients there are.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <mutex>
+
+namespace posenc::server {
+
+class Admission {
+ public:
+  // A call that waits for room.
+  class Waiter {
+   public:
+    virtual ~Waiter() = default;
+    // There is room, and it is claimed. Called once, without locks, on a thread
+    // that gives room back: must return soon.
+    virtual void Admitted() = 0;
+
+   private:
+    friend class Admission;
+    std::int64_t bytes_ = 0;
+    bool waiting_ = false;
+    std::list<Waiter*>::iterator place_;
+  };
+
+  enum class Entry { kAdmitted, kWaiting, kFull };
+
+  Admission(std::int64_t budget_bytes, std::size_t max_waiting)
+      : budget_(budget_bytes), max_waiting_(max_waiting) {}
+
+  // What a call of this size claims: no more than the whole budget, so that one
+  // which is larger runs alone.
+  std::int64_t Bounded(std::int64_t bytes) const {
+    return bytes < budget_ ? bytes : budget_;
+  }
+
+  // Claims room, `bytes` as bounded, in the order of arrival. kWaiting:
+  // Admitted() will be called, unless Leave() comes first.
+  Entry Enter(std::int64_t bytes, Waiter* waiter);
+
+  // Stops waiting. False where the claim has been granted: Admitted() was or is
+  // being called.
+  bool Leave(Waiter* waiter);
+
+  // Claims more for a call that is inside, without waiting: two calls that wait
+  // for each other's room would wait for ever.
+  bool TryClaim(std::int64_t bytes);
+
+  // Gives room back.
+  void Release(std::int64_t bytes);
+
+  std::int64_t budget() const { return budget_; }
+  std::int64_t claimed() const;
+  std::size_t waiting() const;
+
+ private:
+  const std::int64_t budget_;
+  const std::size_t max_waiting_;
+  mutable std::mutex mutex_;
+  std::int64_t claimed_ = 0;
+  std::list<Waiter*> queue_;
+};
+
+}  // namespace posenc::server

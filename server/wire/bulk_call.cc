@@ -1,0 +1,431 @@
+#include "server/wire/bulk_call.h"
+
+#include <algorithm>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "server/calls/call.h"
+#include "server/status.h"
+
+namespace posenc::server {
+namespace {
+
+// The client announces the size of its (largest) message here.
+constexpr char kAnnounced[] = "posenc-message-bytes";
+
+// Messages, and responses, that wait in a stream for what comes next.
+constexpr std::size_t kAhead = 2;
+// Of a stream that announces nothing: above the recommended chunk of 4 MiB.
+constexpr std::int64_t kStreamMessageBytes = std::int64_t{5} << 20;
+
+// Runs on gRPC's own thread: handing over costs tens of microseconds, this many
+// bytes about as much.
+constexpr std::size_t kInlineBytes = 128 << 10;
+
+// A response this small is sent together with the status; a larger one may have
+// to be cut off where its reader is too slow.
+constexpr std::size_t kFinishWithBytes = 64 << 10;
+
+constexpr char kPushback[] = "grpc-retry-pushback-ms";
+constexpr char kPushbackMs[] = "1000";
+
+std::int64_t AnnouncedBytes(const grpc::GenericCallbackServerContext& context) {
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find(kAnnounced);
+  std::int64_t bytes = 0;
+  if (found == metadata.end() ||
+      !absl::SimpleAtoi(
+          absl::string_view(found->second.data(), found->second.size()),
+          &bytes)) {
+    return 0;
+  }
+  return std::max<std::int64_t>(bytes, 0);
+}
+
+bool IsOverload(const absl::Status& status) {
+  const auto details = core::GetErrorDetails(status);
+  return details && details->reason == core::ErrorReason::kOverloaded;
+}
+
+// Which message of a stream is meant.
+absl::Status WithIndex(const absl::Status& status, std::int64_t index) {
+  auto details = core::GetErrorDetails(status);
+  if (!details) return status;
+  absl::string_view fact = status.message();
+  const std::string prefix = absl::StrCat(details->field, ": ");
+  if (!details->field.empty() && absl::StartsWith(fact, prefix)) {
+    fact.remove_prefix(prefix.size());
+  }
+  details->metadata.emplace_back("messageIndex", absl::StrCat(index));
+  return core::MakeError(status.code(), details->reason, details->field, fact,
+                         details->metadata);
+}
+
+absl::Status OutOfMemory() {
+  return core::MakeError(
+      absl::StatusCode::kResourceExhausted, core::ErrorReason::kOverloaded, "",
+      "out of memory for this call; retry later, or send less in one call",
+      {{"resource", "memory"}});
+}
+
+}  // namespace
+
+grpc::ServerGenericBidiReactor* BulkCall::Start(
+    grpc::GenericCallbackServerContext* context, Kind kind,
+    std::unique_ptr<BulkSession> session, const BulkResources& resources) {
+  const auto call =
+      std::make_shared<BulkCall>(context, kind, std::move(session), resources);
+  call->self_ = call;
+  call->Enter();
+  return call.get();
+}
+
+BulkCall::BulkCall(grpc::GenericCallbackServerContext* context, Kind kind,
+                   std::unique_ptr<BulkSession> session,
+                   const BulkResources& resources)
+    : context_(context),
+      kind_(kind),
+      session_(std::move(session)),
+      resources_(resources),
+      in_process_(absl::StartsWith(context->peer(), "inproc")),
+      announced_(AnnouncedBytes(*context)) {}
+
+void BulkCall::Enter() {
+  if (context_->deadline() == std::chrono::system_clock::time_point::max()) {
+    deadline_ = resources_.deadlines->Add(weak_from_this());
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::int64_t bytes = announced_;
+    if (kind_ == Kind::kStream) {
+      bytes = (bytes > 0 ? bytes : kStreamMessageBytes) * (kAhead + 1);
+    } else if (bytes == 0) {
+      bytes = resources_.max_request_bytes;
+    }
+    claimed_ = resources_.admission->Bounded(bytes);
+    room_ = Room::kWaiting;
+    switch (resources_.admission->Enter(claimed_, this)) {
+      case Admission::Entry::kAdmitted:
+        room_ = Room::kHeld;
+        break;
+      case Admission::Entry::kWaiting:
+        break;
+      case Admission::Entry::kFull:
+        room_ = Room::kNone;
+        claimed_ = 0;
+        error_ = core::MakeError(
+            absl::StatusCode::kResourceExhausted,
+            core::ErrorReason::kOverloaded, "",
+            "the server is full, and so is the queue before it; retry later",
+            {{"resource", "inFlightBytes"}});
+    }
+  }
+  Step();
+}
+
+void BulkCall::Admitted() {
+  const std::shared_ptr<BulkCall> self = shared_from_this();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    room_ = Room::kHeld;
+  }
+  Step();
+}
+
+BulkCall::Action BulkCall::Decide() {
+  if (finished_) return Action::kNone;
+  const bool failed = !error_.ok();
+  if (!failed && room_ == Room::kHeld && !reading_ && !read_all_ &&
+      received_.size() < kAhead) {
+    reading_ = true;
+    ++starting_;
+    return Action::kRead;
+  }
+  if (!failed && !computing_ && computed_.size() < kAhead &&
+      (session_busy_ || !received_.empty())) {
+    computing_ = true;
+    return Action::kCompute;
+  }
+  if (!writing_ && !computed_.empty()) {
+    writing_ = true;
+    outgoing_.Swap(&computed_.front());
+    computed_.pop_front();
+    ++starting_;
+    return Action::kWrite;
+  }
+  const bool complete =
+      failed || (read_all_ && received_.empty() && !session_busy_);
+  if (complete && starting_ == 0 && !computing_ && !writing_ &&
+      computed_.empty() && room_ != Room::kWaiting) {
+    finished_ = true;
+    return Action::kFinish;
+  }
+  return Action::kNone;
+}
+
+// gRPC may react within the calls made here, on this thread: no lock is held.
+void BulkCall::Step() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    const Action action = Decide();
+    switch (action) {
+      case Action::kNone:
+        return;
+      case Action::kCompute:
+        lock.unlock();
+        StartCompute();
+        return;  // it steps on when it is done
+      case Action::kRead:
+        lock.unlock();
+        StartRead(&incoming_);
+        lock.lock();
+        --starting_;
+        break;
+      case Action::kWrite: {
+        const bool last = error_.ok() && kind_ == Kind::kUnary && read_all_ &&
+                          !reading_ && starting_ == 1 && !session_busy_ &&
+                          outgoing_.Length() <= kFinishWithBytes;
+        finished_ = last;
+        lock.unlock();
+        if (last) {
+          StartWriteAndFinish(&outgoing_, grpc::WriteOptions(),
+                              grpc::Status::OK);
+          return;  // the call may be gone
+        }
+        StartWrite(&outgoing_);
+        lock.lock();
+        --starting_;
+        break;
+      }
+      case Action::kFinish: {
+        const absl::Status error = error_;
+        lock.unlock();
+        if (IsOverload(error)) {
+          context_->AddTrailingMetadata(kPushback, kPushbackMs);
+        }
+        Finish(ToGrpcStatus(error));
+        return;  // the call may be gone
+      }
+    }
+  }
+}
+
+absl::StatusOr<RequestMessage> BulkCall::TakeMessage() {
+  RequestMessage message;
+  message.bytes = incoming_.Length();
+  message.exclusive = !in_process_;
+  const auto bytes = static_cast<std::int64_t>(message.bytes);
+  const absl::Status size =
+      CheckRequest(message.bytes, resources_.max_request_bytes);
+  if (!size.ok()) return size;
+  if (announced_ > 0 && bytes > announced_) {
+    return core::FieldInvalid(
+        kAnnounced,
+        absl::StrCat("a message of ", bytes, " bytes, but ", announced_,
+                     " were announced; announce the largest, or nothing"));
+  }
+  if (kind_ == Kind::kStream && announced_ == 0 &&
+      bytes > kStreamMessageBytes) {
+    // As often as it comes: messages before it may still be held.
+    const std::int64_t more = bytes - kStreamMessageBytes;
+    if (!resources_.admission->TryClaim(more)) return OutOfMemory();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    claimed_ += more;
+  }
+  if (kind_ == Kind::kUnary) {
+    std::int64_t unused = 0;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      unused = std::max<std::int64_t>(claimed_ - bytes, 0);
+      claimed_ -= unused;
+    }
+    if (unused > 0) resources_.admission->Release(unused);
+  }
+  if (!incoming_.Dump(&message.slices).ok()) {
+    return absl::InternalError("gRPC gave a message that cannot be read");
+  }
+  incoming_.Clear();
+  return message;
+}
+
+void BulkCall::OnReadDone(bool ok) {
+  absl::StatusOr<RequestMessage> message = RequestMessage();
+  if (ok) message = TakeMessage();
+  absl::Status error;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    reading_ = false;
+    if (!ok) {
+      read_all_ = true;
+      if (messages_ == 0) {
+        error = core::FieldRequired("", "no message was sent");
+      }
+    } else if (!message.ok()) {
+      error = kind_ == Kind::kStream ? WithIndex(message.status(), messages_)
+                                     : message.status();
+    } else {
+      ++messages_;
+      if (kind_ == Kind::kUnary) read_all_ = true;
+      if (error_.ok()) received_.push_back(*std::move(message));
+    }
+  }
+  if (!error.ok()) return Fail(std::move(error), false);
+  Step();
+}
+
+void BulkCall::StartCompute() {
+  std::size_t bytes = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!session_busy_) bytes = received_.front().bytes;
+  }
+  if (bytes <= kInlineBytes) return Plan(false);
+  resources_.pool->Submit([self = shared_from_this()] { self->Plan(true); });
+}
+
+void BulkCall::Plan(bool here) {
+  std::optional<RequestMessage> message;
+  std::int64_t index = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!session_busy_ && !received_.empty()) {
+      message = std::move(received_.front());
+      received_.pop_front();
+    }
+    index = messages_ - 1 - static_cast<std::int64_t>(received_.size());
+  }
+  absl::StatusOr<std::optional<PlannedResponse>> planned = std::nullopt;
+  try {
+    absl::Status taken;
+    if (message) taken = session_->Receive(*std::move(message));
+    if (taken.ok()) {
+      planned = session_->Next(resources_.memory);
+    } else {
+      planned = taken;
+    }
+  } catch (const std::bad_alloc&) {
+    planned = OutOfMemory();
+  } catch (const std::length_error&) {  // more than a container can hold
+    planned = OutOfMemory();
+  }
+  if (!planned.ok()) {
+    const absl::Status error = kind_ == Kind::kStream
+                                   ? WithIndex(planned.status(), index)
+                                   : planned.status();
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      computing_ = false;
+    }
+    return Fail(error, false);
+  }
+  if (!here && *planned && (*planned)->work_bytes > kInlineBytes) {
+    resources_.pool->Submit(
+        [self = shared_from_this(), planned = *std::move(planned)] {
+          self->Run(planned);
+        });
+    return;
+  }
+  Run(*planned);
+}
+
+void BulkCall::Run(const std::optional<PlannedResponse>& planned) {
+  const std::shared_ptr<BulkCall> self = shared_from_this();
+  grpc::ByteBuffer response;
+  if (planned) {
+    std::mutex mutex;
+    absl::Status first;
+    const auto stop = [this]() -> absl::Status {
+      if (!stop_.load(std::memory_order_relaxed)) return absl::OkStatus();
+      return absl::CancelledError("the call has ended");
+    };
+    std::atomic<bool> failed{false};
+    resources_.pool->ForEach(planned->tiles, [&](std::int64_t tile) {
+      if (failed.load(std::memory_order_relaxed)) return;
+      absl::Status status = stop();
+      if (status.ok()) status = planned->run(tile, stop);
+      if (status.ok()) return;
+      failed.store(true);
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (first.ok()) first = std::move(status);
+    });
+    if (!first.ok()) {
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        computing_ = false;
+      }
+      return Fail(std::move(first), false);
+    }
+    response = planned->finish();
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    computing_ = false;
+    session_busy_ = planned.has_value();
+    if (planned && error_.ok()) computed_.push_back(std::move(response));
+  }
+  Step();
+}
+
+void BulkCall::OnWriteDone(bool ok) {
+  // Gives the memory of the response back.
+  outgoing_.Clear();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    writing_ = false;
+  }
+  if (!ok) return Fail(absl::CancelledError("the client is gone"), true);
+  Step();
+}
+
+void BulkCall::Fail(absl::Status error, bool drop_responses) {
+  const std::shared_ptr<BulkCall> self = shared_from_this();
+  stop_.store(true);
+  // Destroyed without lock: their memory goes back to others who wait for it.
+  std::deque<RequestMessage> received;
+  std::deque<grpc::ByteBuffer> computed;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (error_.ok()) error_ = std::move(error);
+    received.swap(received_);
+    if (drop_responses) computed.swap(computed_);
+    if (room_ == Room::kWaiting && resources_.admission->Leave(this)) {
+      room_ = Room::kNone;
+      claimed_ = 0;
+    }
+  }
+  Step();
+}
+
+void BulkCall::OnCancel() { Fail(absl::CancelledError("cancelled"), true); }
+
+void BulkCall::Expire() {
+  bool cut = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_) return;
+    cut = writing_;
+    if (cut) ++starting_;  // the context lives until it finishes
+  }
+  if (cut) {
+    context_->TryCancel();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --starting_;
+  }
+  Fail(absl::DeadlineExceededError(
+           "the client set no deadline, and the server's own has passed"),
+       true);
+}
+
+void BulkCall::OnDone() {
+  if (deadline_) resources_.deadlines->Remove(*deadline_);
+  if (claimed_ > 0) resources_.admission->Release(claimed_);
+  self_.reset();
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,105 @@
+// One bulk call in progress: reads messages, runs what the session makes of
+// them, writes responses, each while the others go on, a few messages ahead at
+// most.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "core/runtime/pool.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "server/wire/admission.h"
+#include "server/wire/deadlines.h"
+#include "server/wire/response_memory.h"
+#include "server/wire/session.h"
+
+namespace posenc::server {
+
+// What calls share. Outlives them.
+struct BulkResources {
+  core::ComputePool* pool;
+  Admission* admission;
+  ResponseMemory* memory;
+  Deadlines* deadlines;
+  std::int64_t max_request_bytes;
+};
+
+class BulkCall final : public grpc::ServerGenericBidiReactor,
+                       private Admission::Waiter,
+                       public Deadlines::Call,
+                       public std::enable_shared_from_this<BulkCall> {
+ public:
+  // One message each way, or streams of them.
+  enum class Kind { kUnary, kStream };
+
+  // Deletes itself when gRPC is done with it.
+  static grpc::ServerGenericBidiReactor* Start(
+      grpc::GenericCallbackServerContext* context, Kind kind,
+      std::unique_ptr<BulkSession> session, const BulkResources& resources);
+
+  BulkCall(grpc::GenericCallbackServerContext* context, Kind kind,
+           std::unique_ptr<BulkSession> session,
+           const BulkResources& resources);
+
+ private:
+  enum class Room { kNone, kWaiting, kHeld };
+  enum class Action { kNone, kRead, kCompute, kWrite, kFinish };
+
+  // gRPC's reactions.
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  void Admitted() override;
+  void Expire() override;
+
+  void Enter();
+  // Does whatever can be done now. Called after every change, without lock.
+  void Step();
+  Action Decide();
+  void StartCompute();
+  // Plans the next response, and runs it here where it is small or `here` says
+  // so.
+  void Plan(bool here);
+  void Run(const std::optional<PlannedResponse>& planned);
+  absl::StatusOr<RequestMessage> TakeMessage();
+  // Ends the call with this error, at once or after the responses before it.
+  void Fail(absl::Status error, bool drop_responses);
+
+  grpc::GenericCallbackServerContext* const context_;
+  const Kind kind_;
+  const std::unique_ptr<BulkSession> session_;
+  const BulkResources resources_;
+  const bool in_process_;
+  std::int64_t announced_ = 0;  // bytes of a message; 0: not announced
+  std::shared_ptr<BulkCall> self_;
+  std::optional<Deadlines::Entry> deadline_;
+
+  // Read by tiles.
+  std::atomic<bool> stop_{false};
+
+  std::mutex mutex_;
+  Room room_ = Room::kNone;
+  std::int64_t claimed_ = 0;
+  int starting_ = 0;  // threads between a decision and its effect
+  bool reading_ = false, read_all_ = false;
+  bool computing_ = false;
+  bool session_busy_ = false;  // it may have more responses
+  bool writing_ = false;
+  bool finished_ = false;
+  std::int64_t messages_ = 0;
+  std::deque<RequestMessage> received_;
+  std::deque<grpc::ByteBuffer> computed_;
+  absl::Status error_;
+
+  grpc::ByteBuffer incoming_, outgoing_;
+};
+
+}  // namespace posenc::server

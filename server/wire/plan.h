@@ -1,0 +1,23 @@
+// Turns a checked call into a response whose tensors are computed where gRPC
+// will read them: into memory of their own, or over the request's bytes.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/calls/call.h"
+#include "server/wire/session.h"
+
+namespace posenc::server {
+
+// message: the request's, whose slices the call's inputs point into; null where
+// they point elsewhere, to what the call keeps. fields: the serialized small
+// fields of the response, which stand first.
+absl::StatusOr<PlannedResponse> PlanResponse(
+    TensorCall call, std::shared_ptr<const RequestMessage> message,
+    std::string fields, std::int64_t limit, ResponseMemory* memory);
+
+}  // namespace posenc::server

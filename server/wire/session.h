@@ -1,0 +1,55 @@
+// What a bulk call makes of its messages. The reactor (bulk_call.h) moves them,
+// and decides where and when computations run.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+#include "server/calls/call.h"
+#include "server/wire/response_memory.h"
+
+namespace posenc::server {
+
+// A message as gRPC received it.
+struct RequestMessage {
+  std::vector<grpc::Slice> slices;
+  std::size_t bytes = 0;
+  // Nobody else reads the slices: results may be written over them.
+  bool exclusive = false;
+};
+
+// A response whose bytes are still to be computed: run(tile) once for each tile
+// of [0, tiles), in any order, on any threads; then finish().
+struct PlannedResponse {
+  std::size_t bytes = 0;
+  std::int64_t tiles = 0;
+  std::function<absl::Status(std::int64_t tile, StopCheck stop)> run;
+  std::function<grpc::ByteBuffer()> finish;
+  // Bytes that are read and written, to judge where to run.
+  std::size_t work_bytes = 0;
+};
+
+// One call's. Used by one thread at a time.
+class BulkSession {
+ public:
+  virtual ~BulkSession() = default;
+
+  // Takes the next message in. Everything about it is validated here.
+  virtual absl::Status Receive(RequestMessage message) = 0;
+
+  // The next response; nullopt where another message has to come first, or
+  // there is none left. Memory of its own comes from `memory`.
+  virtual absl::StatusOr<std::optional<PlannedResponse>> Next(
+      ResponseMemory* memory) = 0;
+};
+
+}  // namespace posenc::server
