@@ -23,6 +23,8 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "core/simd/dispatch.h"
+#include "google/protobuf/stubs/logging.h"
+#include "server/memory.h"
 #include "server/server.h"
 
 namespace {
@@ -96,6 +98,20 @@ bool WriteReadyFile(const std::string& path,
   return false;
 }
 
+// Returns at the first signal; gives memory back meanwhile, a second after the
+// last call.
+void AwaitSignal(const sigset_t& signals,
+                 const posenc::server::Server& server) {
+  bool busy = false;
+  while (true) {
+    const timespec second = {.tv_sec = 1, .tv_nsec = 0};
+    if (sigtimedwait(&signals, nullptr, &second) >= 0) return;
+    const bool was_busy = busy;
+    busy = server.BytesServed() != 0;
+    if (was_busy && !busy) posenc::server::ReturnFreedMemory();
+  }
+}
+
 int Serve(const posenc::server::ServerOptions& options,
           const std::string& ready_file, const sigset_t& stop_signals,
           const char* instruction_set) {
@@ -115,8 +131,7 @@ int Serve(const posenc::server::ServerOptions& options,
                 absl::StrCat("--ready-file: cannot write ", ready_file));
   }
 
-  int signal = 0;
-  sigwait(&stop_signals, &signal);
+  AwaitSignal(stop_signals, **server);
   std::thread([stop_signals, ready_file] {
     int again = 0;
     sigwait(&stop_signals, &again);
@@ -130,6 +145,9 @@ int Serve(const posenc::server::ServerOptions& options,
 }
 
 int Run(int argc, char** argv) {
+  posenc::server::KeepFreedMemory();
+  // It would log whatever strings a peer sends.
+  google::protobuf::SetLogHandler(nullptr);
   // Before any thread starts, so that all inherit the mask and one sigwait
   // gets them.
   sigset_t stop_signals;
@@ -143,6 +161,8 @@ int Run(int argc, char** argv) {
   options.listen = {"127.0.0.1:50051"};
   std::string max_request = "512MiB";
   std::string max_response = "512MiB";
+  std::string in_flight;
+  std::string default_deadline = "5m";
   std::string drain_timeout = "30s";
   std::string ready_file;
 
@@ -161,6 +181,19 @@ int Run(int argc, char** argv) {
   app.add_option("--max-response-bytes", max_response, "largest response")
       ->check(CheckBytes)
       ->capture_default_str();
+  app.add_option("--in-flight-bytes", in_flight,
+                 "messages in flight at any time; calls wait for room before "
+                 "they are read (default: half of the machine's memory)")
+      ->check(CheckBytes);
+  app.add_option("--max-waiting", options.max_waiting,
+                 "calls that may wait for room; more are refused")
+      ->capture_default_str();
+  app.add_option("--default-deadline", default_deadline,
+                 "of a call whose client sets none")
+      ->check(CheckTimeout)
+      ->capture_default_str();
+  app.add_option("--threads", options.threads,
+                 "for computations (default: as many as there are cores)");
   app.add_option("--drain-timeout", drain_timeout,
                  "how long calls may take to finish after SIGTERM or SIGINT")
       ->check(CheckTimeout)
@@ -176,6 +209,8 @@ int Run(int argc, char** argv) {
   }
   ParseBytes(max_request, &options.max_request_bytes);
   ParseBytes(max_response, &options.max_response_bytes);
+  if (!in_flight.empty()) ParseBytes(in_flight, &options.in_flight_bytes);
+  ParseTimeout(default_deadline, &options.default_deadline);
   ParseTimeout(drain_timeout, &options.drain_timeout);
 
   const char* const forced = std::getenv("POSENC_FORCE_ISA");

@@ -281,6 +281,8 @@ class RunningServer final : public Server {
     return bulk_.admission().claimed();
   }
 
+  std::int64_t BytesServed() const override { return bulk_.TakeClaimedBytes(); }
+
   void Drain() override {
     const absl::Time deadline = absl::Now() + drain_timeout_;
     SetReady(false);

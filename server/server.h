@@ -66,6 +66,9 @@ class Server {
   // Claimed of in_flight_bytes now.
   virtual std::int64_t BytesInFlight() const = 0;
 
+  // Claimed since the last call of this.
+  virtual std::int64_t BytesServed() const = 0;
+
   // Readiness off, no new calls (they get UNAVAILABLE), waits for those in
   // progress until drain_timeout, cancels what is left. May be called once.
   virtual void Drain() = 0;

@@ -1,5 +1,6 @@
 #include "server/wire/admission.h"
 
+#include <utility>
 #include <vector>
 
 namespace posenc::server {
@@ -7,7 +8,7 @@ namespace posenc::server {
 Admission::Entry Admission::Enter(std::int64_t bytes, Waiter* waiter) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (queue_.empty() && claimed_ + bytes <= budget_) {
-    claimed_ += bytes;
+    Claim(bytes);
     return Entry::kAdmitted;
   }
   if (queue_.size() >= max_waiting_) return Entry::kFull;
@@ -28,7 +29,7 @@ bool Admission::Leave(Waiter* waiter) {
 bool Admission::TryClaim(std::int64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (claimed_ + bytes > budget_) return false;
-  claimed_ += bytes;
+  Claim(bytes);
   return true;
 }
 
@@ -41,11 +42,21 @@ void Admission::Release(std::int64_t bytes) {
       Waiter* const waiter = queue_.front();
       queue_.pop_front();
       waiter->waiting_ = false;
-      claimed_ += waiter->bytes_;
+      Claim(waiter->bytes_);
       admitted.push_back(waiter);
     }
   }
   for (Waiter* const waiter : admitted) waiter->Admitted();
+}
+
+void Admission::Claim(std::int64_t bytes) {
+  claimed_ += bytes;
+  claimed_since_ += bytes;
+}
+
+std::int64_t Admission::TakeClaimedBytes() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(claimed_since_, claimed_);
 }
 
 std::int64_t Admission::claimed() const {

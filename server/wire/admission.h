@@ -56,12 +56,17 @@ class Admission {
   std::int64_t budget() const { return budget_; }
   std::int64_t claimed() const;
   std::size_t waiting() const;
+  // All that was claimed since the last call of this, what is held included.
+  std::int64_t TakeClaimedBytes();
 
  private:
+  void Claim(std::int64_t bytes);  // under the lock
+
   const std::int64_t budget_;
   const std::size_t max_waiting_;
   mutable std::mutex mutex_;
   std::int64_t claimed_ = 0;
+  std::int64_t claimed_since_ = 0;
   std::list<Waiter*> queue_;
 };
 

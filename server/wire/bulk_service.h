@@ -35,6 +35,10 @@ class BulkService final : public grpc::CallbackGenericService {
   void StartDraining() { draining_.store(true); }
 
   const Admission& admission() const { return *admission_; }
+  // Since the last call of this.
+  std::int64_t TakeClaimedBytes() const {
+    return admission_->TakeClaimedBytes();
+  }
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
