@@ -10,7 +10,6 @@
 namespace posenc::core {
 namespace {
 
-
 absl::Status OutOfRange(absl::string_view field, absl::string_view fact,
                         std::int64_t index) {
   return MakeError(absl::StatusCode::kInvalidArgument,

@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/model/compare.h"
 #include "core/model/content_hash.h"
@@ -10,6 +12,7 @@
 namespace posenc::core {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 
@@ -84,6 +87,50 @@ TEST(CompareTest, ExplainsInWords) {
   EXPECT_THAT(difference.explanations,
               Contains(HasSubstr("scaling: no scaling against yarn by 4")));
   EXPECT_THAT(difference.explanations, Contains(HasSubstr("amplitude")));
+}
+
+TEST(CompareTest, NamesEveryScaling) {
+  const std::vector<std::pair<RopeSpec, std::string>> named = [] {
+    std::vector<std::pair<RopeSpec, std::string>> specs;
+    const auto add = [&specs](const auto& scaling, const std::string& text) {
+      specs.emplace_back(Plain(), text);
+      specs.back().first.scaling = scaling;
+    };
+    add(NtkScaling{8}, "ntk by 8");
+    add(DynamicNtkScaling{4, 2048}, "dynamic ntk by 4 beyond 2048");
+    LongRopeScaling longrope;
+    longrope.short_factor.assign(32, 1);
+    longrope.long_factor.assign(32, 2);
+    longrope.original_max_position_embeddings = 1024;
+    longrope.factor = 4;
+    add(longrope, "longrope from 1024");
+    add(Llama3Scaling{8, 1, 4, 8192}, "llama3 by 8 from 8192, ramp 1 to 4");
+    add(ProportionalScaling{2, 8}, "proportional by 2, 8 pairs turning");
+    return specs;
+  }();
+  RopeSpec linear = Plain();
+  linear.scaling = LinearScaling{3};
+  for (const auto& [spec, text] : named) {
+    EXPECT_THAT(CompareRopes(Resolved(linear), Resolved(spec)).explanations,
+                Contains(AllOf(HasSubstr("linear by 3"), HasSubstr(text))));
+  }
+}
+
+TEST(CompareTest, TellsPrecisionAndDecay) {
+  RopeSpec rounded = Plain(), decaying = Plain(), elsewhere = Plain();
+  rounded.angle_precision = AnglePrecision::kFloat32;
+  decaying.xpos = XPos{};
+  elsewhere.xpos = XPos{.center = 2048};
+  const auto explanations = [](const RopeSpec& a, const RopeSpec& b) {
+    return CompareRopes(Resolved(a), Resolved(b)).explanations;
+  };
+  EXPECT_THAT(explanations(Plain(), rounded),
+              Contains(HasSubstr("one rounds angles to float32")));
+  EXPECT_THAT(explanations(Plain(), decaying),
+              Contains(HasSubstr("xPos decay differs")));
+  EXPECT_THAT(explanations(decaying, elsewhere),
+              Contains(HasSubstr("xPos decay differs")));
+  EXPECT_THAT(explanations(decaying, decaying), testing::IsEmpty());
 }
 
 TEST(CompareTest, SaysWhereTheAnglesPart) {

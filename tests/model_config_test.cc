@@ -66,6 +66,27 @@ TEST(ModelConfigTest, RejectsTextThatIsNotAnObject) {
                     "is not JSON");
 }
 
+TEST(ModelConfigTest, ReadsPythonsNonFiniteNumbersWhereTheyDoNotMatter) {
+  // Bamba's own default is "time_step_limit": [0.0, Infinity].
+  const auto rope =
+      ReadText(Llama(R"("time_step_limit": [-Infinity, Infinity], "pad": NaN,
+              "note": "Infinity \"NaN", "rope_theta": 5e5)"));
+  ASSERT_TRUE(rope.ok()) << rope.status();
+  EXPECT_EQ(rope->spec.rope_theta, 5e5);
+  for (const std::string word : {"Infinity", "-Infinity", "NaN"}) {
+    ExpectConfigError(ReadText(Llama("\"rope_theta\": " + word)).status(),
+                      "rope_theta", "is " + word + "; it must be a number");
+    ExpectConfigError(
+        ReadText(Llama(R"("rope_scaling": {"type": "linear", "factor": )" +
+                       word + "}"))
+            .status(),
+        "rope_scaling.factor", "is " + word);
+    // No word of JSON in any other way.
+    ExpectConfigError(ReadText("{\"a\": 1" + word + "}").status(), "",
+                      "is not JSON");
+  }
+}
+
 TEST(ModelConfigTest, RejectsDeepAndLongText) {
   ExpectConfigError(
       ReadText(std::string(65, '[') + std::string(65, ']')).status(), "",

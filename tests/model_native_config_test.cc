@@ -1,5 +1,5 @@
 // Configurations in the formats of the reference implementations: Mistral's
-// params.json and gpt-oss's own config.json.
+// params.json, gpt-oss's and Step's own config.json.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -176,6 +176,32 @@ TEST(MistralParamsTest, FillsInTheBaseOfItsTime) {
   EXPECT_EQ(Read(params, Profile::kMistral).spec.rope_theta, 1e6);
 }
 
+TEST(MistralParamsTest, NamesWhatIsMissingOrCannotBe) {
+  const auto refused = [](const json& more, const std::string& text) {
+    const absl::Status status =
+        TryRead(MistralParams(more), Profile::kMistral).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+  };
+  refused({{"head_dim", nullptr}, {"n_heads", 0}}, "n_heads is 0; at least 1");
+  refused({{"head_dim", 0}}, "head_dim gives 0 rotated channels");
+  refused({{"yarn", {{"factor", 16}}}},
+          "yarn.original_max_position_embeddings is missing; yarn needs it");
+  const ResolvedRope derived =
+      Read(MistralParams({{"head_dim", nullptr}}), Profile::kMistral);
+  EXPECT_EQ(derived.head_dim, 128);
+  EXPECT_TRUE(Assumed(derived, "head_dim", "128"));
+  RopeSource source;
+  source.source = ConfigJson{MistralParams(json::object()).dump()};
+  source.layer_type = "full_attention";
+  EXPECT_TRUE(ResolveSource(source, 0, MissingLength::kError).ok());
+  source.layer_type = "conv";
+  EXPECT_THAT(
+      std::string(
+          ResolveSource(source, 0, MissingLength::kError).status().message()),
+      HasSubstr("layer_type: \"conv\" is not of this model"));
+}
+
 TEST(MistralParamsTest, RefusesOtherProjectsParams) {
   for (const char* key : {"multiple_of", "use_scaled_rope", "inter_dim"}) {
     const absl::Status status =
@@ -192,6 +218,66 @@ TEST(MistralParamsTest, RefusesOtherProjectsParams) {
     return ResolveSource(source, 0, MissingLength::kError).status();
   }();
   EXPECT_EQ(GetErrorDetails(layer)->field, "layer_index");
+}
+
+// Step 3.5 Flash, cut down: a list of bases, one for each layer.
+json StepConfig() {
+  return {{"model_type", "step3p5"},
+          {"hidden_size", 4096},
+          {"num_attention_heads", 64},
+          {"head_dim", 128},
+          {"num_hidden_layers", 4},
+          {"max_position_embeddings", 262144},
+          {"layer_types",
+           {"full_attention", "sliding_attention", "sliding_attention",
+            "sliding_attention", "full_attention"}},
+          {"rope_theta", {5e6, 1e4, 1e4, 1e4, 5e6}},
+          {"partial_rotary_factors", {0.5, 1.0, 1.0, 1.0, 0.5}},
+          {"rope_scaling",
+           {{"rope_type", "llama3"},
+            {"factor", 2.0},
+            {"original_max_position_embeddings", 131072},
+            {"low_freq_factor", 1.0},
+            {"high_freq_factor", 32.0}}}};
+}
+
+absl::StatusOr<ResolvedRope> ReadLayer(const json& config, int layer) {
+  RopeSource source;
+  source.source = ConfigJson{config.dump()};
+  source.layer_index = layer;
+  return ResolveSource(source, 0, MissingLength::kError);
+}
+
+TEST(StepConfigTest, HasABaseAndAWidthForEachLayer) {
+  const auto full = ReadLayer(StepConfig(), 0);
+  ASSERT_TRUE(full.ok()) << full.status();
+  EXPECT_EQ(full->spec.rotary_dim, 64);
+  EXPECT_EQ(full->inv_freq[0], 1);
+  // Turns 131072 times 5e6^(-31/32) / (2 pi) = 0.007 < 1 within the length.
+  ExpectSame(full->inv_freq[31], std::pow(5e6L, -31 / 32.0L) / 2);
+  const auto sliding = ReadLayer(StepConfig(), 1);
+  ASSERT_TRUE(sliding.ok()) << sliding.status();
+  ASSERT_EQ(sliding->spec.rotary_dim, 128);
+  for (int i = 0; i < 64; ++i) {
+    ExpectSame(sliding->inv_freq[i], std::pow(1e4L, -i / 64.0L));
+  }
+  EXPECT_THAT(
+      std::string(TryRead(StepConfig(), Profile::kHf).status().message()),
+      HasSubstr("the model's layers differ"));
+}
+
+TEST(StepConfigTest, NamesAListThatIsNotOfNumbers) {
+  json config = StepConfig();
+  config["rope_theta"][1] = "1e4";
+  EXPECT_THAT(std::string(ReadLayer(config, 0).status().message()),
+              HasSubstr("rope_theta has an element of type string"));
+  config["rope_theta"][1] = 7;
+  EXPECT_THAT(std::string(ReadLayer(config, 0).status().message()),
+              HasSubstr("differ among layers of type sliding_attention, at "
+                        "layer 2"));
+  config["rope_theta"] = json::array();
+  EXPECT_THAT(std::string(ReadLayer(config, 0).status().message()),
+              HasSubstr("rope_theta is of type array"));
 }
 
 }  // namespace

@@ -37,9 +37,8 @@ class MlxPeerTest : public testing::TestWithParam<std::string> {
         {"head_dim", peer_["head_dim"]},
         {"max_position_embeddings", peer_["max_position_embeddings"]},
         {"rope_theta", peer_["rope_theta"]}};
-    if (peer_["scaling_config"].is_object()) {
-      config["rope_scaling"] = peer_["scaling_config"];
-    }
+    const json scaling = peer_.value("scaling_config", json());
+    if (scaling.is_object()) config["rope_scaling"] = scaling;
     if (peer_["pairing"] == "interleaved") config["rope_traditional"] = true;
     RopeSource source;
     source.source = ConfigJson{config.dump()};
@@ -217,7 +216,7 @@ class OrtPeerTest : public testing::TestWithParam<std::string> {
  protected:
   OrtPeerTest() : peer_(LoadPeer("onnx", GetParam())), op_(peer_) {}
 
-  bool is_half() const { return peer_["dtype"] == "float16"; }
+  bool is_half() const { return peer_.value("dtype", "") == "float16"; }
   // A rounding of the tensor's dtype.
   double unit() const { return is_half() ? 0x1p-11 : 0x1p-24; }
 

@@ -399,6 +399,40 @@ TEST(RelativeVariantsTest, BertsRelativeKeyQueryIsDebertaWithoutBuckets) {
   }
 }
 
+TEST(RelativeVariantsTest, ShawByQueryMinusKeyIsTheTableReversed) {
+  // SpeechT5: q_i . (k_j + E[clip(i - j, -m, m - 1) + m]), E of 2 m rows.
+  constexpr int kM = 2, kTokens = 6, kWidth = 3;
+  const Shape shape = {1, 1, kTokens, kWidth};
+  const OwnedTensor q = OwnedTensor::Random(Dtype::kFloat64, shape, 1);
+  const OwnedTensor k = OwnedTensor::Random(Dtype::kFloat64, shape, 2);
+  const OwnedTensor e =
+      OwnedTensor::Random(Dtype::kFloat64, {2 * kM, kWidth}, 3);
+  OwnedTensor reversed(Dtype::kFloat64, {2 * kM, kWidth});
+  for (int row = 0; row < 2 * kM; ++row) {
+    for (int c = 0; c < kWidth; ++c) {
+      reversed.Set(row * kWidth + c, e[(2 * kM - 1 - row) * kWidth + c]);
+    }
+  }
+  ShawScore score;
+  score.left = kM - 1;
+  score.key_table = reversed.view();
+  const std::vector<double> actual = Scores({score, 0, 0, {}}, q, k);
+  for (int i = 0; i < kTokens; ++i) {
+    for (int j = 0; j < kTokens; ++j) {
+      const int row = std::clamp(i - j, -kM, kM - 1) + kM;
+      double expected = 0, terms = 0;
+      for (int c = 0; c < kWidth; ++c) {
+        const double a = q[i * kWidth + c];
+        const double b = k[j * kWidth + c], x = e[row * kWidth + c];
+        expected += a * (b + x);
+        terms += std::fabs(a * b) + std::fabs(a * x);
+      }
+      // Six products and their sums, on both sides.
+      ExpectWithin(actual[i * kTokens + j], expected, terms * 12 * 0x1p-53, i);
+    }
+  }
+}
+
 TEST(RelativeVariantsTest, DebertaV1sSliceOfItsTableIsTheWholeTable) {
   // v1 takes the middle 2 * L rows of 2 * 512 for L tokens, and adds L, not
   // 512: the same rows.

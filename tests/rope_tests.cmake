@@ -6,6 +6,7 @@ target_include_directories(posenc_rope_reference PUBLIC ${PROJECT_SOURCE_DIR})
 target_link_libraries(posenc_rope_reference PRIVATE quadmath posenc_warnings)
 
 posenc_test(core_frequencies_test LIBS posenc::core posenc_rope_reference)
+posenc_test(core_frequencies_validation_test LIBS posenc::core)
 posenc_test(core_tensor_test LIBS posenc::core)
 posenc_test(core_positions_test LIBS posenc::core)
 posenc_test(core_table_test LIBS posenc::core posenc_rope_reference)

@@ -74,6 +74,7 @@ absl::Status ValidateTimestep(const Timestep& encoding) {
 
 TrigRows TimestepRows(const Timestep& encoding) {
   std::vector<Turns> turns;
+  turns.reserve(encoding.dim / 2);
   for (std::int32_t i = 0; i < encoding.dim / 2; ++i) {
     turns.push_back(SplitTurns(Frequency(encoding, i)));
   }

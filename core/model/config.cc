@@ -8,8 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
 #include "core/error.h"
 #include "core/model/families.h"
 #include "core/model/json_object.h"
@@ -104,13 +102,6 @@ class ConfigReader {
       if (dict_.Find(key)->is_object()) return true;
     }
     return false;
-  }
-
-  // "Llama-4_text" as families.cc spells it: "llama_4".
-  static std::string ModelKey(const std::string& model_type) {
-    const std::string key =
-        absl::StrReplaceAll(model_type, {{"-", "_"}, {" ", "_"}});
-    return std::string(absl::StripSuffix(key, "_text"));
   }
 
   RopeDict DictOf(const std::string& type) const {
@@ -471,7 +462,7 @@ absl::StatusOr<ModelRope> ReadModelConfig(
     const std::optional<std::int32_t>& layer_index) {
   absl::Status status = CheckJsonSize(config_json);
   if (!status.ok()) return status;
-  const json root = json::parse(config_json, nullptr, false);
+  const json root = ParseConfig(config_json);
   if (!root.is_object()) {
     return ConfigError("",
                        root.is_discarded()
@@ -485,6 +476,9 @@ absl::StatusOr<ModelRope> ReadModelConfig(
   if (IsGptOssConfig(config)) {
     respelled = GptOssAsTransformers(config);
     config = LanguagePart(JsonObject(&respelled, "", &status), &model_type);
+  } else if (IsStepConfig(config)) {
+    respelled = StepAsTransformers(config);
+    config = JsonObject(&respelled, "", &status);
   }
   absl::StatusOr<ModelRope> rope;
   if (IsMistralParams(config)) {

@@ -444,14 +444,20 @@ constexpr Family kFamilies[] = {
 // A config that publishes partial_rotary_factor means it.
 constexpr Family kOther = {.width = RotaryWidth::kPartial};
 
+std::string Underscored(absl::string_view model_type) {
+  return absl::StrReplaceAll(model_type, {{"-", "_"}, {" ", "_"}});
+}
+
 }  // namespace
 
+std::string ModelKey(absl::string_view model_type) {
+  return std::string(absl::StripSuffix(Underscored(model_type), "_text"));
+}
+
 const Family& FindFamily(absl::string_view model_type, bool* known) {
-  const std::string name =
-      absl::StrReplaceAll(model_type, {{"-", "_"}, {" ", "_"}});
   *known = true;
-  for (const absl::string_view key :
-       {absl::string_view(name), absl::StripSuffix(name, "_text")}) {
+  for (const std::string& key :
+       {Underscored(model_type), ModelKey(model_type)}) {
     for (const Family& family : kFamilies) {
       for (const absl::string_view type :
            absl::StrSplit(family.model_types, ' ')) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/strings/string_view.h"
 #include "core/rope/spec.h"
@@ -64,6 +65,9 @@ struct Family {
   absl::string_view rope_switch = {};
   absl::string_view rope_switch_value = {};
 };
+
+// "Llama-4_text" as the table spells it: "Llama_4".
+std::string ModelKey(absl::string_view model_type);
 
 // `known` is false, and the family Llama's without its peculiarities, for a
 // model type that is not in the table.

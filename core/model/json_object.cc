@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 
@@ -13,7 +14,45 @@ namespace {
 constexpr std::size_t kMaxConfigBytes = 1 << 20;
 constexpr int kMaxConfigDepth = 64;
 
+// Words that Python's json writes for floats which JSON has not. The first
+// holds the last.
+constexpr absl::string_view kNotFinite[] = {"-Infinity", "Infinity", "NaN"};
+
+absl::string_view NotFiniteAt(absl::string_view text) {
+  for (const absl::string_view word : kNotFinite) {
+    if (absl::StartsWith(text, word)) return word;
+  }
+  return {};
+}
+
+std::string WithNotFiniteQuoted(absl::string_view text) {
+  std::string quoted;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const absl::string_view word =
+        in_string ? absl::string_view() : NotFiniteAt(text.substr(i));
+    if (!word.empty()) {
+      absl::StrAppend(&quoted, "\"", word, "\"");
+      i += word.size() - 1;
+      continue;
+    }
+    quoted.push_back(text[i]);
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) {
+      quoted.push_back(text[++i]);
+    } else if (text[i] == '"') {
+      in_string = !in_string;
+    }
+  }
+  return quoted;
+}
+
 }  // namespace
+
+nlohmann::json ParseConfig(absl::string_view text) {
+  nlohmann::json root = nlohmann::json::parse(text, nullptr, false);
+  if (!root.is_discarded()) return root;
+  return nlohmann::json::parse(WithNotFiniteQuoted(text), nullptr, false);
+}
 
 absl::Status ConfigError(absl::string_view key, absl::string_view fact) {
   ErrorMetadata metadata;
@@ -89,8 +128,13 @@ void JsonObject::Fail(absl::string_view key, absl::string_view fact) const {
 
 void JsonObject::WrongType(absl::string_view key,
                            absl::string_view wanted) const {
-  Fail(key, absl::StrCat("is of type ", (*json_)[std::string(key)].type_name(),
-                         "; it must be ", wanted));
+  const nlohmann::json& value = (*json_)[std::string(key)];
+  const std::string text = value.is_string() ? value.get<std::string>() : "";
+  const absl::string_view word = NotFiniteAt(text);
+  Fail(key, !word.empty() && word == text
+                ? absl::StrCat("is ", word, "; it must be ", wanted)
+                : absl::StrCat("is of type ", value.type_name(),
+                               "; it must be ", wanted));
 }
 
 std::optional<double> JsonObject::Number(absl::string_view key) const {

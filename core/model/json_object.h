@@ -22,6 +22,11 @@ absl::Status ConfigError(absl::string_view key, absl::string_view fact);
 // Error of a text too long, or nested too deep, to be parsed.
 absl::Status CheckJsonSize(absl::string_view text);
 
+// Discarded where the text is not JSON. NaN and the infinities, which Python
+// writes as bare words, are read as strings: where a number is wanted they are
+// refused, elsewhere they do no harm.
+nlohmann::json ParseConfig(absl::string_view text);
+
 // Cheap to copy; the JSON and the status must outlive it. An absent or null key
 // reads as nullopt, and so does one of the wrong type, which sets the status.
 class JsonObject {

@@ -1,5 +1,8 @@
 #include "core/model/native_config.h"
 
+#include <string>
+#include <vector>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
@@ -210,6 +213,48 @@ nlohmann::json GptOssAsTransformers(const JsonObject& config) {
       {"beta_fast", config.Number("rope_ntk_beta").value_or(32)},
       {"beta_slow", config.Number("rope_ntk_alpha").value_or(1)},
       {"truncate", false}};
+  return same;
+}
+
+bool IsStepConfig(const JsonObject& config) {
+  const nlohmann::json* theta = config.Find("rope_theta");
+  return theta != nullptr && theta->is_array() && !theta->empty() &&
+         !config.Has("rope_parameters");
+}
+
+nlohmann::json StepAsTransformers(const JsonObject& config) {
+  nlohmann::json same = nlohmann::json::object();
+  for (const std::string& key : config.Keys()) {
+    if (!IsAmong(key, "rope_theta partial_rotary_factors rope_scaling")) {
+      same[key] = *config.Find(key);
+    }
+  }
+  const std::vector<double> thetas = config.Numbers("rope_theta");
+  const std::vector<double> shares = config.Numbers("partial_rotary_factors");
+  nlohmann::json types = same.value("layer_types", nlohmann::json::array());
+  if (!types.is_array()) types = nlohmann::json::array();
+  nlohmann::json& parameters = same["rope_parameters"];
+  parameters = nlohmann::json::object();
+  for (std::size_t i = 0; i < thetas.size(); ++i) {
+    std::string type = "full_attention";
+    if (i < types.size() && types[i].is_string()) type = types[i];
+    nlohmann::json layer = {{"rope_type", "default"},
+                            {"rope_theta", thetas[i]}};
+    if (i < shares.size()) layer["partial_rotary_factor"] = shares[i];
+    if (!parameters.contains(type)) parameters[type] = layer;
+    if (parameters[type] != layer) {
+      config.Fail("rope_theta", absl::StrCat("or partial_rotary_factors differ "
+                                             "among layers of type ",
+                                             type, ", at layer ", i));
+    }
+  }
+  // Only these are scaled.
+  const JsonObject scaling = config.Object("rope_scaling");
+  if (parameters.contains("full_attention")) {
+    for (const std::string& key : scaling.Keys()) {
+      parameters["full_attention"][key] = *scaling.Find(key);
+    }
+  }
   return same;
 }
 

@@ -31,4 +31,11 @@ bool IsGptOssConfig(const JsonObject& config);
 // type, which sets the object's status.
 nlohmann::json GptOssAsTransformers(const JsonObject& config);
 
+// Step 3.5's own: rope_theta and partial_rotary_factors are lists, an element
+// for each layer.
+bool IsStepConfig(const JsonObject& config);
+
+// The same as parameters of each type of layer, as transformers respells it.
+nlohmann::json StepAsTransformers(const JsonObject& config);
+
 }  // namespace posenc::core

@@ -88,6 +88,7 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
 std::vector<long double> Ladder(const ModelRope& rope, long double theta) {
   const int n = rope.spec.rotary_dim / 2;
   std::vector<long double> w;
+  w.reserve(n);
   for (int i = 0; i < n; ++i) {
     w.push_back(std::pow(theta, -static_cast<long double>(i) / n));
   }
@@ -189,7 +190,7 @@ void ReadVllmNtk(const RopeDict& from, ModelRope* rope) {
       from.dict.RequiredNumber("factor", "rope type ntk needs it"));
   const auto mixed_b = from.dict.Number("mixed_b");
   const long double theta = *rope->spec.rope_theta;
-  const long double n = rope->spec.rotary_dim / 2;
+  const auto n = static_cast<long double>(rope->spec.rotary_dim) / 2;
   if (!(factor > 0 && theta > 0)) {
     from.dict.Fail("factor",
                    absl::StrCat("is ", NumberText(static_cast<double>(factor)),

@@ -83,6 +83,7 @@ absl::Status Validate(const Alibi& alibi) {
 
 std::vector<double> AlibiSlopes(std::int32_t heads, double max_bias) {
   std::vector<double> slopes;
+  slopes.reserve(heads);
   for (std::int32_t h = 0; h < heads; ++h) {
     slopes.push_back(Slope(heads, max_bias, h));
   }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstddef>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -80,11 +81,11 @@ class GridRule final : public BiasTiles::Rule {
   // is Weight(i) - Weight(j) + Weight(last cell).
   std::int64_t Weight(std::int64_t cell) const {
     std::int64_t weight = 0, stride = 1;
-    for (auto extent = grid_.extents.rbegin(); extent != grid_.extents.rend();
-         ++extent) {
-      weight += cell % *extent * stride;
-      cell /= *extent;
-      stride *= 2 * std::int64_t{*extent} - 1;
+    for (std::size_t a = grid_.extents.size(); a-- > 0;) {
+      const std::int64_t extent = grid_.extents[a];
+      weight += cell % extent * stride;
+      cell /= extent;
+      stride *= 2 * extent - 1;
     }
     return weight;
   }

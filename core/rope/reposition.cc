@@ -16,7 +16,6 @@
 namespace posenc::core {
 namespace {
 
-
 absl::Status NotRepositionable(const std::string& fact) {
   return MakeError(absl::StatusCode::kInvalidArgument,
                    ErrorReason::kNotRepositionable, "new_rope",
@@ -131,11 +130,12 @@ absl::StatusOr<Moves> ReadMovement(const Movement& movement,
                                    const TokenExtents& extents) {
   Moves moves;
   const auto expand = [&](const Positions& positions, const ResolvedRope& rope,
-                          std::optional<TokenPositions>* to) {
+                          std::optional<TokenPositions>* to) -> absl::Status {
     absl::StatusOr<TokenPositions> expanded =
         ExpandPositions(positions, extents, rope.axes(), rope.needs_ids());
-    if (expanded.ok()) *to = *std::move(expanded);
-    return expanded.status();
+    if (!expanded.ok()) return expanded.status();
+    *to = *std::move(expanded);
+    return absl::OkStatus();
   };
 
   const auto* target = std::get_if<NewPositions>(&movement.target);

@@ -143,11 +143,12 @@ absl::StatusOr<TensorCall> PrepareApplyRope(const v1::ApplyRopeRequest& request,
   auto kept = std::make_shared<Kept>();
   const auto read = [&taken](absl::string_view field, int number,
                              const v1::Tensor& tensor,
-                             std::optional<InputTensor>* to) {
+                             std::optional<InputTensor>* to) -> absl::Status {
     absl::StatusOr<InputTensor> input =
         ReadRequired(field, true, tensor, taken.Find(number));
-    if (input.ok()) *to = *std::move(input);
-    return input.status();
+    if (!input.ok()) return input.status();
+    *to = *std::move(input);
+    return absl::OkStatus();
   };
   absl::Status status;
   if (request.has_q()) {

@@ -5,7 +5,14 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "google/protobuf/stubs/logging.h"
 #include "tests/fuzz/split_check.h"
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  // It logs every string that is not UTF-8.
+  google::protobuf::SetLogHandler(nullptr);
+  return 0;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
                                       std::size_t size) {

@@ -1,0 +1,90 @@
+// posenc-bench-empty UNIX_PATH READY_FILE: a raw gRPC handler that answers
+// every message with itself, one by one where the method is a stream: what gRPC
+// alone costs.
+
+#include <malloc.h>
+
+#include <climits>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "tests/bench/ready_file.h"
+
+namespace posenc {
+namespace {
+
+class Echo final : public grpc::ServerGenericBidiReactor {
+ public:
+  explicit Echo(bool stream) : stream_(stream) { StartRead(&message_); }
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      Finish(grpc::Status::OK);
+    } else if (stream_) {
+      StartWrite(&message_);
+    } else {
+      StartWriteAndFinish(&message_, {}, grpc::Status::OK);
+    }
+  }
+  void OnWriteDone(bool ok) override {
+    if (ok && stream_) StartRead(&message_);
+    if (!ok && stream_) Finish(grpc::Status::CANCELLED);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  const bool stream_;
+  grpc::ByteBuffer message_;
+};
+
+class EchoService final : public grpc::CallbackGenericService {
+ public:
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    const std::string& method = context->method();
+    const std::string kind = "Stream";
+    return new Echo(
+        method.size() >= kind.size() &&
+        method.compare(method.size() - kind.size(), kind.size(), kind) == 0);
+  }
+};
+
+int Run(const std::string& path, const std::string& ready) {
+  EchoService service;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.SetMaxReceiveMessageSize(INT_MAX).SetMaxSendMessageSize(INT_MAX);
+  builder.RegisterCallbackGenericService(&service);
+  const auto plaintext = grpc::InsecureServerCredentials();
+  builder.AddListeningPort("127.0.0.1:0", plaintext, &port);
+  builder.AddListeningPort("unix:" + path, plaintext);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr ||
+      !WriteReadyFile(ready,
+                      {"127.0.0.1:" + std::to_string(port), "unix:" + path})) {
+    return 1;
+  }
+  server->Wait();
+  return 0;
+}
+
+}  // namespace
+}  // namespace posenc
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: posenc-bench-empty UNIX_PATH READY_FILE\n");
+    return 2;
+  }
+  // Memory of a message stays here for the next one: given back to the kernel
+  // and faulted in again, it would cost more than the message itself.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  mallopt(M_TOP_PAD, 64 << 20);
+  mallopt(M_ARENA_MAX, 1);
+  return posenc::Run(argv[1], argv[2]);
+}

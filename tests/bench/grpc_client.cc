@@ -1,0 +1,380 @@
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/rope/apply.h"
+#include "core/tensor.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "posenc/v1/service.pb.h"
+#include "tests/bench/bench_clients.h"
+
+namespace posenc::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Of one token: 4 KiB, and 16 KiB from a megabyte on.
+constexpr std::int64_t kDim = 128;
+std::int64_t Heads(std::int64_t bytes) { return bytes < 1 << 20 ? 8 : 32; }
+
+constexpr char kUnary[] = "/posenc.v1.PositionalEncodingService/ApplyRope";
+constexpr char kStream[] =
+    "/posenc.v1.PositionalEncodingService/ApplyRopeStream";
+
+// Elements of a tensor: an arbitrary sequence within [-4, 4).
+std::vector<float> Elements(std::int64_t bytes) {
+  std::vector<float> elements(bytes / sizeof(float));
+  std::uint32_t state = 1;
+  for (float& element : elements) {
+    state = state * 1664525 + 1013904223;  // Numerical Recipes' generator
+    element = static_cast<float>(state >> 8) * 0x1p-21F - 4;
+  }
+  return elements;
+}
+
+// A request message whose tensor's bytes are borrowed.
+struct Message {
+  grpc::ByteBuffer buffer;
+  std::size_t size;
+};
+
+Message MakeMessage(const float* elements, std::int64_t bytes,
+                    std::int64_t heads, std::int64_t start, bool settings) {
+  using google::protobuf::internal::WireFormatLite;
+  v1::ApplyRopeRequest request;  // numbered as the stream's message
+  if (settings) {
+    request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
+    request.set_layout(v1::LAYOUT_BSHD);
+  }
+  request.mutable_positions()->set_start(start);
+  v1::Tensor tensor;
+  tensor.set_dtype(v1::DTYPE_FLOAT32);
+  const std::int64_t row = heads * kDim * static_cast<int>(sizeof(float));
+  for (const std::int64_t extent : {std::int64_t{1}, bytes / row, heads, kDim})
+    tensor.add_shape(extent);
+  const std::string small = tensor.SerializeAsString();
+
+  std::string prefix = request.SerializeAsString();
+  constexpr auto kBytes = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+  std::string data_header;
+  const auto append = [](int field, std::uint64_t length, std::string* to) {
+    google::protobuf::io::StringOutputStream stream(to);
+    google::protobuf::io::CodedOutputStream out(&stream);
+    out.WriteTag(WireFormatLite::MakeTag(field, kBytes));
+    out.WriteVarint64(length);
+  };
+  append(v1::Tensor::kDataFieldNumber, bytes, &data_header);
+  append(v1::ApplyRopeRequest::kQFieldNumber,
+         small.size() + data_header.size() + bytes, &prefix);
+  prefix += small + data_header;
+  const grpc::Slice slices[] = {
+      grpc::Slice(prefix),
+      grpc::Slice(elements, bytes, grpc::Slice::STATIC_SLICE)};
+  return {grpc::ByteBuffer(slices, 2), prefix.size() + bytes};
+}
+
+// Empty where `answer` is the rotation of those elements. Servers in other
+// languages round angles and products in their own ways, hence 2^-18 (of
+// magnitudes up to 6): any wrong pair, row or sign is further away.
+std::string CheckRotated(const grpc::ByteBuffer& answer,
+                         const std::vector<float>& elements,
+                         std::int64_t start) {
+  std::vector<grpc::Slice> slices;
+  std::string bytes;
+  if (!answer.Dump(&slices).ok()) return "the answer cannot be read";
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  v1::ApplyRopeResponse response;
+  if (!response.ParseFromString(bytes)) return "the answer does not parse";
+  const std::size_t size = elements.size() * sizeof(float);
+  if (response.q().data().size() != size) return "the answer's size is wrong";
+  std::vector<float> expected(elements.size());
+  core::RopeSpec spec;
+  spec.pairing = core::Pairing::kHalfSplit;
+  core::ApplyRopeArgs args;
+  args.rope.source = spec;
+  args.positions = core::StartPosition{start};
+  const core::Shape shape(response.q().shape().begin(),
+                          response.q().shape().end());
+  const core::ConstTensorView in{
+      core::Dtype::kFloat32, shape,
+      reinterpret_cast<const std::byte*>(elements.data())};
+  const core::TensorView out{core::Dtype::kFloat32, shape,
+                             reinterpret_cast<std::byte*>(expected.data())};
+  const absl::Status status =
+      core::ApplyRope(args, &in, &out, nullptr, nullptr);
+  if (!status.ok()) return status.ToString();
+  const char* at = response.q().data().data();
+  for (const float value : expected) {
+    float got;
+    std::memcpy(&got, at, sizeof(got));
+    at += sizeof(got);
+    if (!(std::abs(got - value) <= 0x1p-18F)) return "the answer is wrong";
+  }
+  return "";
+}
+
+std::string Describe(const grpc::Status& status) {
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+    return "not served";
+  }
+  return "status " + std::to_string(status.error_code()) + ": " +
+         status.error_message();
+}
+
+std::vector<grpc::GenericStub> Connect(const std::string& address,
+                                       int channels) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(INT_MAX);
+  arguments.SetMaxSendMessageSize(INT_MAX);
+  // Channels would share a connection otherwise.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  std::vector<grpc::GenericStub> stubs;
+  for (int i = 0; i < channels; ++i) {
+    stubs.emplace_back(grpc::CreateCustomChannel(
+        address, grpc::InsecureChannelCredentials(), arguments));
+  }
+  return stubs;
+}
+
+double Since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class Unary final : public Client {
+ public:
+  Unary(const std::string& address, std::int64_t bytes, int in_flight,
+        int channels, Answer answer)
+      : elements_(Elements(bytes)),
+        request_(MakeMessage(elements_.data(), bytes, Heads(bytes), 0, true)),
+        announced_(std::to_string(request_.size)),
+        answer_(answer),
+        stubs_(Connect(address, channels)),
+        calls_(in_flight) {}
+
+  ~Unary() override {
+    queue_.Shutdown();
+    void* tag;
+    bool ok;
+    while (queue_.Next(&tag, &ok)) {
+    }
+  }
+
+  std::string Check() override {
+    Start(0);
+    Call& call = *Next();
+    if (!call.status.ok()) return Describe(call.status);
+    if (answer_ == Answer::kRotated) {
+      return CheckRotated(call.response, elements_, 0);
+    }
+    return call.response.Length() == request_.size ? "" : "not an echo";
+  }
+
+  Sample Run(double seconds, int at_least) override {
+    Sample sample;
+    const Clock::time_point start = Clock::now();
+    int running = 0;
+    for (std::size_t i = 0; i < calls_.size(); ++i, ++running) Start(i);
+    while (running > 0) {
+      Call& call = *Next();
+      --running;
+      if (!call.status.ok()) return {};
+      sample.latencies.push_back(Since(call.start));
+      const int begun = static_cast<int>(sample.latencies.size()) + running;
+      if (Since(start) < seconds || begun < at_least) {
+        Start(&call - calls_.data());
+        ++running;
+      }
+    }
+    sample.seconds = Since(start);
+    return sample;
+  }
+
+ private:
+  struct Call {
+    std::optional<grpc::ClientContext> context;
+    std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    Clock::time_point start;
+  };
+
+  void Start(std::size_t index) {
+    Call& call = calls_[index];
+    call.start = Clock::now();
+    call.reader.reset();
+    call.context.emplace();
+    call.context->set_wait_for_ready(true);
+    // What posenc's own client does, so that admission knows at once.
+    call.context->AddMetadata("posenc-message-bytes", announced_);
+    call.response.Clear();
+    call.reader = stubs_[index % stubs_.size()].PrepareUnaryCall(
+        &*call.context, kUnary, request_.buffer, &queue_);
+    call.reader->StartCall();
+    call.reader->Finish(&call.response, &call.status, &call);
+  }
+
+  Call* Next() {
+    void* tag = nullptr;
+    bool ok;
+    queue_.Next(&tag, &ok);
+    return static_cast<Call*>(tag);
+  }
+
+  const std::vector<float> elements_;
+  const Message request_;
+  const std::string announced_;
+  const Answer answer_;
+  grpc::CompletionQueue queue_;
+  std::vector<grpc::GenericStub> stubs_;
+  std::vector<Call> calls_;
+};
+
+// One stream after the other; writes as fast as they are taken, and reads at
+// the same time.
+class Stream final : public Client {
+ public:
+  Stream(const std::string& address, std::int64_t bytes, std::int64_t chunk,
+         Answer answer)
+      : elements_(Elements(chunk)),
+        chunks_(bytes / chunk),
+        answer_(answer),
+        stubs_(Connect(address, 1)) {
+    const std::int64_t heads = Heads(bytes);
+    const std::int64_t tokens =
+        chunk / (heads * kDim * static_cast<int>(sizeof(float)));
+    for (std::int64_t i = 0; i < chunks_; ++i) {
+      messages_.push_back(
+          MakeMessage(elements_.data(), chunk, heads, i * tokens, i == 0));
+    }
+    last_start_ = (chunks_ - 1) * tokens;
+  }
+
+  ~Stream() override {
+    queue_.Shutdown();
+    void* tag;
+    bool ok;
+    while (queue_.Next(&tag, &ok)) {
+    }
+  }
+
+  std::string Check() override {
+    const grpc::Status status = Call();
+    if (!status.ok()) return Describe(status);
+    if (answers_ != chunks_) return "chunks are missing";
+    if (answer_ == Answer::kEcho) {
+      return last_.Length() == messages_.back().size ? "" : "not an echo";
+    }
+    return CheckRotated(last_, elements_, last_start_);
+  }
+
+  Sample Run(double seconds, int at_least) override {
+    Sample sample;
+    const Clock::time_point start = Clock::now();
+    while (Since(start) < seconds ||
+           static_cast<int>(sample.latencies.size()) < at_least) {
+      const Clock::time_point before = Clock::now();
+      if (!Call().ok() || answers_ != chunks_) return {};
+      sample.latencies.push_back(Since(before));
+    }
+    sample.seconds = Since(start);
+    return sample;
+  }
+
+ private:
+  enum Tag : std::intptr_t { kBegun, kWritten, kWritesDone, kRead, kFinished };
+  static void* ToTag(Tag tag) { return reinterpret_cast<void*>(tag); }
+
+  grpc::Status Call() {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    const auto stream = stubs_[0].PrepareCall(&context, kStream, &queue_);
+    stream->StartCall(ToTag(kBegun));
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    std::int64_t written = 0;
+    answers_ = 0;
+    // Writing, reading, and each ends by itself; Finish comes after both.
+    int open = 2;
+    const auto write = [&] {
+      if (written < chunks_) {
+        stream->Write(messages_[written++].buffer, ToTag(kWritten));
+      } else {
+        stream->WritesDone(ToTag(kWritesDone));
+      }
+    };
+    void* tag;
+    bool ok;
+    while (queue_.Next(&tag, &ok)) {
+      switch (static_cast<Tag>(reinterpret_cast<std::intptr_t>(tag))) {
+        case kBegun:
+          stream->Read(&response, ToTag(kRead));
+          [[fallthrough]];
+        case kWritten:
+          if (ok) {
+            write();
+            break;
+          }
+          [[fallthrough]];
+        case kWritesDone:
+          --open;
+          break;
+        case kRead:
+          if (ok) {
+            if (++answers_ == chunks_) last_ = response;
+            stream->Read(&response, ToTag(kRead));
+          } else {
+            --open;
+          }
+          break;
+        case kFinished:
+          return status;
+      }
+      if (open == 0) {
+        open = -1;
+        stream->Finish(&status, ToTag(kFinished));
+      }
+    }
+    return status;
+  }
+
+  const std::vector<float> elements_;
+  const std::int64_t chunks_;
+  const Answer answer_;
+  std::vector<Message> messages_;
+  std::int64_t last_start_ = 0;
+  std::int64_t answers_ = 0;
+  grpc::ByteBuffer last_;
+  grpc::CompletionQueue queue_;
+  std::vector<grpc::GenericStub> stubs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Client> UnaryClient(const std::string& address,
+                                    std::int64_t bytes, int in_flight,
+                                    int channels, Answer answer) {
+  return std::make_unique<Unary>(address, bytes, in_flight, channels, answer);
+}
+
+std::unique_ptr<Client> StreamClient(const std::string& address,
+                                     std::int64_t bytes,
+                                     std::int64_t chunk_bytes, Answer answer) {
+  return std::make_unique<Stream>(address, bytes, chunk_bytes, answer);
+}
+
+}  // namespace posenc::bench
