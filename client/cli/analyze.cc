@@ -55,7 +55,8 @@ void PrintAnalysis(const v1::AnalyzeRopeResponse& response,
   const int distances = response.decay_size();
   std::printf("\n  %10s  %12s  %12s\n", "distance", "similarity", "decay");
   Sample(distances, 10, [&](int i) {
-    std::printf("  %10lld  %12.6f  %12.6f\n", static_cast<long long>(i * step),
+    const std::int64_t distance = i * step;
+    std::printf("  %10lld  %12.6f  %12.6f\n", static_cast<long long>(distance),
                 i < response.similarity_size() ? response.similarity(i) : 0.0,
                 response.decay(i));
   });
