@@ -93,12 +93,11 @@ void PrintMatrix(const TensorView& tensor, std::int64_t offset,
   format.width = std::max(format.width, static_cast<int>(last.size()));
   std::printf("  %6s", "");
   for (std::int64_t j = 0; j < shown; ++j) {
-    std::printf(" %*lld", format.width,
-                static_cast<long long>(first_column + j));
+    std::printf(" %*s", format.width, absl::StrCat(first_column + j).c_str());
   }
   std::printf("%s\n", columns > shown ? "  ..." : "");
   for (std::int64_t i = 0; i < std::min(rows, kShownRows); ++i) {
-    std::printf("  %6lld", static_cast<long long>(first_row + i));
+    std::printf("  %6s", absl::StrCat(first_row + i).c_str());
     for (std::int64_t j = 0; j < shown; ++j) {
       std::printf(" %s",
                   Cell(tensor, offset + i * columns + j, format).c_str());
