@@ -40,6 +40,7 @@ char* Begin(const grpc::Slice& slice) {
 
 core::Pieces PiecesOf(const std::vector<grpc::Slice>& slices) {
   std::vector<absl::Span<char>> pieces;
+  pieces.reserve(slices.size());
   for (const grpc::Slice& slice : slices) {
     pieces.emplace_back(Begin(slice), slice.size());
   }
@@ -76,8 +77,7 @@ std::size_t OutputBytes(const OutputTensor& output) {
 // Small tensors that are written out.
 absl::StatusOr<PlannedResponse> SpellResponse(const TensorCall& call,
                                               std::string fields) {
-  for (std::size_t i = 0; i < call.outputs.size(); ++i) {
-    const OutputTensor& output = call.outputs[i];
+  for (const OutputTensor& output : call.outputs) {
     v1::Tensor tensor;
     const core::TensorView room =
         AllocateTensor(output.dtype, output.shape, &tensor);

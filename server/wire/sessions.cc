@@ -83,8 +83,9 @@ class UnarySession : public BulkSession {
   absl::Status Receive(RequestMessage message) final {
     absl::StatusOr<std::shared_ptr<Parsed<Request>>> parsed =
         Parse<Request>(std::move(message), fields_);
-    if (parsed.ok()) parsed_ = *std::move(parsed);
-    return parsed.status();
+    if (!parsed.ok()) return parsed.status();
+    parsed_ = *std::move(parsed);
+    return absl::OkStatus();
   }
   absl::StatusOr<std::optional<PlannedResponse>> Next(
       ResponseMemory* memory) final {
