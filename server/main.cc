@@ -163,6 +163,7 @@ int Run(int argc, char** argv) {
   std::string max_response = "512MiB";
   std::string in_flight;
   std::string default_deadline = "5m";
+  std::string lame_duck = "0s";
   std::string drain_timeout = "30s";
   std::string ready_file;
 
@@ -194,8 +195,13 @@ int Run(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--threads", options.threads,
                  "for computations (default: as many as there are cores)");
+  app.add_option("--lame-duck", lame_duck,
+                 "how long calls are still taken after SIGTERM or SIGINT, "
+                 "while readiness is off already")
+      ->check(CheckTimeout)
+      ->capture_default_str();
   app.add_option("--drain-timeout", drain_timeout,
-                 "how long calls may take to finish after SIGTERM or SIGINT")
+                 "how long calls may take to finish after that")
       ->check(CheckTimeout)
       ->capture_default_str();
   app.add_option("--ready-file", ready_file,
@@ -211,6 +217,7 @@ int Run(int argc, char** argv) {
   ParseBytes(max_response, &options.max_response_bytes);
   if (!in_flight.empty()) ParseBytes(in_flight, &options.in_flight_bytes);
   ParseTimeout(default_deadline, &options.default_deadline);
+  ParseTimeout(lame_duck, &options.lame_duck);
   ParseTimeout(drain_timeout, &options.drain_timeout);
 
   const char* const forced = std::getenv("POSENC_FORCE_ISA");

@@ -256,6 +256,7 @@ class RunningServer final : public Server {
   explicit RunningServer(const ServerOptions& options)
       : service_(options.max_request_bytes, options.max_response_bytes),
         bulk_(ReadBulkOptions(options)),
+        lame_duck_(options.lame_duck),
         drain_timeout_(options.drain_timeout) {}
 
   ~RunningServer() override {
@@ -284,8 +285,9 @@ class RunningServer final : public Server {
   std::int64_t BytesServed() const override { return bulk_.TakeClaimedBytes(); }
 
   void Drain() override {
-    const absl::Time deadline = absl::Now() + drain_timeout_;
     SetReady(false);
+    absl::SleepFor(lame_duck_);
+    const absl::Time deadline = absl::Now() + drain_timeout_;
     service_.StartDraining();
     bulk_.StartDraining();
     const bool idle = calls_.AwaitNone(drain_timeout_);
@@ -307,6 +309,7 @@ class RunningServer final : public Server {
   CallsInProgress calls_;
   Service service_;
   BulkService bulk_;
+  const absl::Duration lame_duck_;
   const absl::Duration drain_timeout_;
   std::vector<std::string> addresses_;
   std::unique_ptr<grpc::Server> server_;

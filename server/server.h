@@ -40,7 +40,12 @@ struct ServerOptions {
   // Threads for computations. 0: as many as there are cores.
   int threads = 0;
 
-  // How long calls in progress may take to finish once draining.
+  // How long new calls are still taken once readiness is off, so that clients
+  // and load balancers that watch it have gone elsewhere before the door shuts:
+  // gRPC ends a call that arrives in that moment with CANCELLED.
+  absl::Duration lame_duck = absl::ZeroDuration();
+
+  // How long calls in progress may take to finish after that.
   absl::Duration drain_timeout = absl::Seconds(30);
 };
 
@@ -69,8 +74,9 @@ class Server {
   // Claimed since the last call of this.
   virtual std::int64_t BytesServed() const = 0;
 
-  // Readiness off, no new calls (they get UNAVAILABLE), waits for those in
-  // progress until drain_timeout, cancels what is left. May be called once.
+  // Readiness off; after lame_duck no new calls (they get UNAVAILABLE), waits
+  // for those in progress until drain_timeout, cancels what is left. May be
+  // called once.
   virtual void Drain() = 0;
 };
 

@@ -207,16 +207,23 @@ TEST_F(ClientTest, AnEmptyTensorIsStillThere) {
   EXPECT_TRUE(result->q->bytes.empty());
 }
 
-TEST_F(ClientTest, ResultsViewTheResponsesOwnMemory) {
+TEST_F(ClientTest, ResultsLieAlignedInMemoryThatMovesWithThem) {
   const Client client = Client::Connect(options_);
   const std::string q = Bytes(4096, 3);
 
-  absl::StatusOr<ApplyRopeResult> result = client.ApplyRope(ArgsFor(q));
+  ApplyRopeArgs args = ArgsFor(q);
+  args.k = TensorView{v1::DTYPE_FLOAT32, {1, 1, 1, 7}, {q.data(), 28}};
+
+  absl::StatusOr<ApplyRopeResult> result = client.ApplyRope(args);
   ASSERT_TRUE(result.ok()) << result.status();
   const ApplyRopeResult moved = *std::move(result);
+  result = absl::InternalError("gone");
 
-  EXPECT_EQ(moved.q->bytes.data(), moved.response->q().data().data());
-  EXPECT_EQ(moved.q->bytes.size(), moved.response->q().data().size());
+  EXPECT_EQ(AsString(moved.q->bytes), q);
+  EXPECT_EQ(AsString(moved.k->bytes), q.substr(0, 28));
+  for (const TensorView& view : {*moved.q, *moved.k}) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.bytes.data()) % 64, 0u);
+  }
 }
 
 TEST_F(ClientTest, TablesComeAsViewsWithTheirAmplitude) {
@@ -229,7 +236,6 @@ TEST_F(ClientTest, TablesComeAsViewsWithTheirAmplitude) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->amplitude, 1.25);
   EXPECT_EQ(AsString(result->cos->bytes), std::string(20, 'c'));
-  EXPECT_EQ(result->cos->bytes.data(), result->response->cos().data().data());
   EXPECT_FALSE(result->sin.has_value());
   EXPECT_FALSE(result->table.has_value());
 }
@@ -441,9 +447,11 @@ TEST_F(ClientTest, Passes64MiBEachWay) {
 TEST_F(ClientTest, ARequestOverTheLimitIsResourceExhaustedAndNotSent) {
   options_.max_message_bytes = 1 << 20;
   const Client client = Client::Connect(options_);
+  const std::string x = Bytes(1 << 20, 6);
+  AddEncodingArgs args;
+  args.x = TensorView{v1::DTYPE_FLOAT32, {1, 1 << 18}, x};
 
-  const absl::Status status =
-      client.ApplyRope(ArgsFor(Bytes(1 << 20, 6))).status();
+  const absl::Status status = client.AddEncoding(args).status();
 
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(service_.calls(), 0);
@@ -466,17 +474,16 @@ TEST_F(ClientTest, TensorsBeyondProtobufsTwoGibibytesAreRefusedUnread) {
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   ASSERT_NE(pages, MAP_FAILED);
   const Client client = Client::Connect(options_);
-  ApplyRopeArgs args;
+  ScoreRelativeArgs args;
   args.q = TensorView{
       v1::DTYPE_FLOAT32, {1 << 28}, {static_cast<const char*>(pages), size}};
   args.k = args.q;
 
-  const absl::Status status = client.ApplyRope(args).status();
+  const absl::Status status = client.ScoreRelative(args).status();
   munmap(pages, size);
 
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.message(),
-              HasSubstr("2147483648 bytes; the limit is 2147483647"));
+  EXPECT_THAT(status.message(), HasSubstr("bytes; the limit is 2147483647"));
 }
 
 TEST_F(ClientTest, WorksOverTheCallersChannelAndStub) {

@@ -304,8 +304,6 @@ TEST_F(ClientRpcsTest, TensorsBeyondProtobufsTwoGibibytesAreRefusedUnread) {
   ASSERT_NE(pages, MAP_FAILED);
   const TensorView huge{
       v1::DTYPE_FLOAT32, {1 << 29}, {static_cast<const char*>(pages), size}};
-  RepositionArgs reposition;
-  reposition.k = huge;
   AddEncodingArgs add;
   add.x = huge;
   ScoreRelativeArgs score;
@@ -313,8 +311,7 @@ TEST_F(ClientRpcsTest, TensorsBeyondProtobufsTwoGibibytesAreRefusedUnread) {
   ConvertPairingArgs convert;
   convert.weight = huge;
   for (const absl::Status& status :
-       {client_.Reposition(reposition).status(),
-        client_.AddEncoding(add).status(),
+       {client_.AddEncoding(add).status(),
         client_.ScoreRelative(score).status(),
         client_.ConvertPairing(convert).status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;

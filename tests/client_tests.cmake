@@ -4,6 +4,10 @@ target_compile_definitions(
   PRIVATE
     POSENC_SERVICE_CONFIG_FILE="${PROJECT_SOURCE_DIR}/client/service_config.json"
 )
+posenc_test(client_cut_test LIBS posenc_client)
+posenc_test(client_bulk_test LIBS posenc_client gRPC::grpc++)
+posenc_test(client_stream_test LIBS posenc_client gRPC::grpc++)
+posenc_test(client_balance_test LIBS posenc_client posenc_server)
 posenc_test(client_rpcs_test LIBS posenc_client posenc_server)
 
 # The main job through real sockets, and posencd with every instruction set.

@@ -36,9 +36,10 @@ absl::Status RunAdd(const AddFlags& flags, const GlobalFlags& globals) {
   const absl::StatusOr<Session> session = Session::Open(globals);
   if (!session.ok()) return session.status();
   return Transform(flags.files, globals, "encoded", {"x"},
-                   [&](const std::string& /*name*/, const TensorView& tensor) {
+                   [&](const std::string& /*name*/, const TensorView& tensor,
+                       const CallOptions& options) {
                      args.x = tensor;
-                     return session->client().AddEncoding(args);
+                     return session->client().AddEncoding(args, options);
                    });
 }
 

@@ -107,8 +107,9 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
   absl::StatusOr<ApplyRopeResult> result = absl::InternalError("not called");
   const auto begin = std::chrono::steady_clock::now();
   {
-    const Progress progress(absl::StrCat("rotating ", BytesText(bytes)));
-    result = session->client().ApplyRope(args);
+    Progress progress(absl::StrCat("rotating ", BytesText(bytes)));
+    result =
+        session->client().ApplyRope(args, ShowProgress(&progress, "rotating "));
   }
   const std::chrono::duration<double> elapsed =
       std::chrono::steady_clock::now() - begin;

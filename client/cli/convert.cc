@@ -76,14 +76,14 @@ absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
   HeadWidths widths;
   return Transform(
       flags.files, globals, "converted", {std::begin(kUsual), std::end(kUsual)},
-      [&](const std::string& name,
-          const TensorView& tensor) -> absl::StatusOr<TensorResult> {
+      [&](const std::string& name, const TensorView& tensor,
+          const CallOptions& options) -> absl::StatusOr<TensorResult> {
         args.heads =
             IsKeys(name) && flags.kv_heads != 0 ? flags.kv_heads : flags.heads;
         const absl::Status status = widths.Check(name, tensor, args.heads);
         if (!status.ok()) return status;
         args.weight = tensor;
-        return session->client().ConvertPairing(args);
+        return session->client().ConvertPairing(args, options);
       });
 }
 

@@ -6,6 +6,9 @@
 #include <cstdio>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "client/cli/session.h"
+
 namespace posenc::cli {
 namespace {
 
@@ -47,6 +50,16 @@ void Progress::Run() {
     std::fflush(stderr);
   } while (!changed_.wait_for(lock, kRefresh, is_done));
   std::fprintf(stderr, "\r\033[K");
+}
+
+CallOptions ShowProgress(Progress* progress, const std::string& what) {
+  CallOptions options;
+  options.on_progress = [progress, what](std::int64_t done,
+                                         std::int64_t bytes) {
+    progress->Set(absl::StrCat(what, BytesText(static_cast<double>(done)),
+                               " of ", BytesText(static_cast<double>(bytes))));
+  };
+  return options;
 }
 
 }  // namespace posenc::cli

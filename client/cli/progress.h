@@ -8,6 +8,8 @@
 #include <string>
 #include <thread>
 
+#include "posenc/client.h"
+
 namespace posenc::cli {
 
 class Progress {
@@ -28,5 +30,8 @@ class Progress {
   bool done_ = false;  // guarded by mutex_
   std::thread thread_;
 };
+
+// Options of a call that tell, after `what`, how far a stream is.
+CallOptions ShowProgress(Progress* progress, const std::string& what);
 
 }  // namespace posenc::cli

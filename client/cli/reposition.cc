@@ -72,9 +72,10 @@ absl::Status RunReposition(const RepositionFlags& flags,
   const absl::StatusOr<Session> session = Session::Open(globals);
   if (!session.ok()) return session.status();
   return Transform(flags.files, globals, "repositioned", {"k", "*.k", "*key*"},
-                   [&](const std::string& /*name*/, const TensorView& tensor) {
+                   [&](const std::string& /*name*/, const TensorView& tensor,
+                       const CallOptions& options) {
                      args.k = tensor;
-                     return session->client().Reposition(args);
+                     return session->client().Reposition(args, options);
                    });
 }
 

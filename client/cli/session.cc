@@ -15,6 +15,9 @@ namespace {
 // The most that protobuf can frame; a server's own limit is at most this.
 constexpr std::int64_t kMaxMessageBytes = INT32_MAX;
 
+// Long enough to show progress, and faster as a stream from here on.
+constexpr std::int64_t kStreamAboveBytes = 64 << 20;
+
 }  // namespace
 
 absl::StatusOr<Session> Session::Open(const GlobalFlags& flags) {
@@ -29,6 +32,7 @@ absl::StatusOr<Session> Session::Open(const GlobalFlags& flags) {
     options.target = flags.server;
     options.timeout = timeout;
     options.max_message_bytes = kMaxMessageBytes;
+    options.stream_above_bytes = kStreamAboveBytes;
     return Session(nullptr, Client::Connect(options));
   }
   server::ServerOptions options;

@@ -175,8 +175,9 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
 
   absl::StatusOr<BuildTableResult> result = absl::InternalError("not called");
   {
-    const Progress progress("building the table");
-    result = session->client().BuildTable(request);
+    Progress progress("building the table");
+    result = session->client().BuildTable(
+        request, ShowProgress(&progress, "building the table: "));
   }
   if (!result.ok()) return result.status();
   std::vector<NamedTensor> tensors;

@@ -45,11 +45,12 @@ void AddTransformFlags(CLI::App* app, const std::string& usual,
       ->type_name("PATTERN");
 }
 
-absl::Status Transform(
-    const TransformFlags& flags, const GlobalFlags& globals,
-    const std::string& verb, const std::vector<std::string>& usual,
-    const std::function<absl::StatusOr<TensorResult>(
-        const std::string& name, const TensorView& tensor)>& call) {
+absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
+                       const std::string& verb,
+                       const std::vector<std::string>& usual,
+                       const std::function<absl::StatusOr<TensorResult>(
+                           const std::string& name, const TensorView& tensor,
+                           const CallOptions& options)>& call) {
   absl::Status status = CheckFormats(flags.in, flags.out);
   if (!status.ok()) return status;
   absl::StatusOr<TensorFile> file = TensorFile::Read("--in", flags.in);
@@ -66,11 +67,13 @@ absl::Status Transform(
   {
     Progress progress(verb);
     for (SafetensorsEntry* const entry : *selected) {
-      progress.Set(absl::StrCat(verb, " ", results.size(), " of ",
-                                selected->size(), " tensors"));
+      const std::string text = absl::StrCat(verb, " ", results.size(), " of ",
+                                            selected->size(), " tensors");
+      progress.Set(text);
       const absl::StatusOr<TensorView> tensor = AsTensor(*entry);
       if (!tensor.ok()) return tensor.status();
-      absl::StatusOr<TensorResult> result = call(entry->name, *tensor);
+      absl::StatusOr<TensorResult> result =
+          call(entry->name, *tensor, ShowProgress(&progress, text + ", "));
       if (!result.ok()) return Named(entry->name, result.status());
       absl::StatusOr<SafetensorsEntry> replaced =
           FromTensor(entry->name, result->tensor);

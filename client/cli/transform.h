@@ -26,13 +26,15 @@ struct TransformFlags {
 void AddTransformFlags(CLI::App* app, const std::string& usual,
                        TransformFlags* flags);
 
-// Calls `call` for every chosen tensor, then writes the file, all else in it as
-// it was, and tells what was done: `verb` is "rotated".
-absl::Status Transform(
-    const TransformFlags& flags, const GlobalFlags& globals,
-    const std::string& verb, const std::vector<std::string>& usual,
-    const std::function<absl::StatusOr<TensorResult>(
-        const std::string& name, const TensorView& tensor)>& call);
+// Calls `call` for every chosen tensor, with options that show how far a stream
+// is, then writes the file, all else in it as it was, and tells what was done:
+// `verb` is "rotated".
+absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
+                       const std::string& verb,
+                       const std::vector<std::string>& usual,
+                       const std::function<absl::StatusOr<TensorResult>(
+                           const std::string& name, const TensorView& tensor,
+                           const CallOptions& options)>& call);
 
 // What was done with how many bytes of which tensors (JSON), for `out`.
 void PrintDone(const GlobalFlags& globals, const std::string& verb,

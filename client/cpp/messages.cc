@@ -10,6 +10,20 @@ namespace {
 constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr char kErrorDomain[] = "posenc";
 
+rpc::ErrorInfo InfoOf(const absl::Status& status) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kStatusType);
+  rpc::Status details;
+  if (!payload || !details.ParseFromString(std::string(*payload))) return {};
+  for (const google::protobuf::Any& detail : details.details()) {
+    rpc::ErrorInfo info;
+    if (detail.type_url() == kErrorInfoType &&
+        info.ParseFromString(detail.value()) && info.domain() == kErrorDomain) {
+      return info;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 v1::Positions StartAt(std::int64_t start) {
@@ -39,17 +53,13 @@ v1::Tensor ToTensor(const TensorView& view) {
 }
 
 std::string ErrorReason(const absl::Status& status) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kStatusType);
-  rpc::Status details;
-  if (!payload || !details.ParseFromString(std::string(*payload))) return "";
-  for (const google::protobuf::Any& detail : details.details()) {
-    rpc::ErrorInfo info;
-    if (detail.type_url() == kErrorInfoType &&
-        info.ParseFromString(detail.value()) && info.domain() == kErrorDomain) {
-      return info.reason();
-    }
-  }
-  return "";
+  return InfoOf(status).reason();
+}
+
+std::string ErrorFact(const absl::Status& status, absl::string_view name) {
+  const rpc::ErrorInfo info = InfoOf(status);
+  const auto fact = info.metadata().find(std::string(name));
+  return fact == info.metadata().end() ? "" : fact->second;
 }
 
 }  // namespace posenc

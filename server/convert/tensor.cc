@@ -10,10 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/error.h"
+#include "posenc/wire/varint.h"
 #include "server/convert/fields.h"
 
 namespace posenc::server {
 namespace {
+
+using wire::AppendVarint;
 
 // The contract's limit on elements that are written out.
 constexpr int kMaxValues = 65536;
@@ -24,22 +27,9 @@ std::string ToString(absl::uint128 value) {
   return out.str();
 }
 
-std::size_t VarintBytes(std::uint64_t value) {
-  std::size_t bytes = 1;
-  for (; value >= 0x80; value >>= 7) ++bytes;
-  return bytes;
-}
-
-void AppendVarint(std::uint64_t value, std::string* to) {
-  for (; value >= 0x80; value >>= 7) {
-    to->push_back(static_cast<char>(value | 0x80));
-  }
-  to->push_back(static_cast<char>(value));
-}
-
 // Of a length-delimited field whose number is below 16.
 absl::uint128 FieldBytes(absl::uint128 length) {
-  return 1 + VarintBytes(absl::Uint128Low64(length)) + length;
+  return 1 + wire::VarintBytes(absl::Uint128Low64(length)) + length;
 }
 
 absl::Status CheckInteger(double value, core::Dtype dtype, int index) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "posenc/wire/varint.h"
+
 namespace posenc::wire {
 namespace {
 
@@ -70,13 +72,6 @@ class Cursor {
   std::size_t offset_ = 0;
   std::size_t left_ = 0;
 };
-
-void AppendVarint(std::uint64_t value, std::string* to) {
-  for (; value >= 0x80; value >>= 7) {
-    to->push_back(static_cast<char>(value | 0x80));
-  }
-  to->push_back(static_cast<char>(value));
-}
 
 // A length that fits in `limit`, written as short as it can be.
 bool ReadLength(Cursor* cursor, std::size_t limit, std::size_t* length) {

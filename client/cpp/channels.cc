@@ -1,0 +1,77 @@
+#include "channels.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/support/channel_arguments.h"
+
+namespace posenc {
+namespace {
+
+std::shared_ptr<grpc::Channel> CreateChannel(const ClientOptions& options,
+                                             bool own_connection) {
+  const int max_bytes = static_cast<int>(std::clamp<std::int64_t>(
+      options.max_message_bytes, 0, std::numeric_limits<int>::max()));
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(max_bytes);
+  args.SetMaxSendMessageSize(max_bytes);
+  // Tensors do not compress, and gRPC 1.51's decompression can be made to eat
+  // memory: offer none and take none.
+  args.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
+  args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
+              1 << GRPC_COMPRESS_NONE);
+  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 1);
+  // A call that has sent more than this is not retried; gRPC's 256 KiB would
+  // leave out most tensors. What is kept are references, not copies.
+  args.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, max_bytes);
+  // A retry is of use only if the connection has been tried again by then:
+  // the first backoff of the retries, not gRPC's 1 s.
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  // What a stuck peer does not take holds the caller's memory: gRPC gives it
+  // back when TCP gives up, which it never does unless told (this sets
+  // TCP_USER_TIMEOUT). gRPC couples that to HTTP/2 pings, which servers may
+  // find too many: one an hour is none.
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 3600 * 1000);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+              static_cast<int>(std::clamp<std::int64_t>(
+                  absl::ToInt64Milliseconds(options.stuck_timeout), 1,
+                  std::numeric_limits<int>::max())));
+  // Channels with equal arguments share connections otherwise.
+  if (own_connection) args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetServiceConfigJSON(options.service_config.value_or(kServiceConfig));
+  return grpc::CreateCustomChannel(options.target,
+                                   options.credentials != nullptr
+                                       ? options.credentials
+                                       : grpc::InsecureChannelCredentials(),
+                                   args);
+}
+
+}  // namespace
+
+Channels::Channels(const ClientOptions& options)
+    : options_(options),
+      small_(CreateChannel(options, false)),
+      bulk_(static_cast<std::size_t>(std::max(options.bulk_channels, 0))) {}
+
+Channels::Channels(std::shared_ptr<grpc::Channel> channel)
+    : small_(std::move(channel)) {}
+
+std::shared_ptr<grpc::Channel> Channels::Bulk() {
+  if (bulk_.empty()) return small_;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::shared_ptr<grpc::Channel>& channel = bulk_[next_++ % bulk_.size()];
+  if (channel == nullptr) channel = CreateChannel(options_, true);
+  return channel;
+}
+
+void Channels::Drop(const std::shared_ptr<grpc::Channel>& channel) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::replace(bulk_.begin(), bulk_.end(), channel,
+               std::shared_ptr<grpc::Channel>());
+}
+
+}  // namespace posenc

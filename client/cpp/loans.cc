@@ -1,0 +1,60 @@
+#include "loans.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+namespace posenc {
+
+struct Loans::State {
+  std::mutex mutex;
+  std::condition_variable none_out;
+  std::int64_t out = 0;
+};
+
+struct Loans::Loan {
+  std::shared_ptr<State> state;
+  std::shared_ptr<const void> owner;
+};
+
+Loans::Loans() : state_(std::make_shared<State>()) {}
+
+grpc::Slice Loans::Lend(absl::Span<const char> bytes,
+                        std::shared_ptr<const void> owner) {
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    ++state_->out;
+  }
+  // gRPC takes no const, but does not write to what it sends.
+  return grpc::Slice(const_cast<char*>(bytes.data()), bytes.size(),
+                     &Loans::Return, new Loan{state_, std::move(owner)});
+}
+
+void Loans::Return(void* loan) {
+  // The state outlives the Loans: who waits may be gone once it is told.
+  std::shared_ptr<State> state;
+  {
+    const std::unique_ptr<Loan> returned(static_cast<Loan*>(loan));
+    state = std::move(returned->state);
+  }
+  const std::lock_guard<std::mutex> lock(state->mutex);
+  if (--state->out == 0) state->none_out.notify_all();
+}
+
+bool Loans::AwaitReturn(absl::Duration timeout) const {
+  std::unique_lock<std::mutex> lock(state_->mutex);
+  const auto returned = [this] { return state_->out == 0; };
+  if (timeout == absl::InfiniteDuration()) {
+    state_->none_out.wait(lock, returned);
+    return true;
+  }
+  return state_->none_out.wait_for(lock, absl::ToChronoNanoseconds(timeout),
+                                   returned);
+}
+
+std::int64_t Loans::out() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->out;
+}
+
+}  // namespace posenc

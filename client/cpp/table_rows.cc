@@ -1,0 +1,139 @@
+#include "table_rows.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace posenc {
+namespace {
+
+absl::Status Misfit(std::int64_t first_row) {
+  return absl::InternalError(
+      absl::StrCat("the table came with rows at ", first_row,
+                   " that do not fit the request or the rows before"));
+}
+
+}  // namespace
+
+std::int64_t RowsOf(const v1::BuildTableRequest& request) {
+  const v1::Positions& positions = request.positions();
+  if (positions.has_ids() && positions.ids().shape_size() > 0) {
+    return positions.ids().shape(positions.ids().shape_size() - 1);
+  }
+  if (positions.has_packed() && positions.packed().cu_seqlens_size() > 0) {
+    return *positions.packed().cu_seqlens().rbegin();
+  }
+  if (!request.absolute().has_sincos_grid()) return request.rows();
+  const v1::SincosGrid& grid = request.absolute().sincos_grid();
+  std::int64_t cells = 1;
+  for (const std::int64_t extent : grid.extents()) {
+    if (extent < 0 ||
+        (extent > 0 &&
+         cells > std::numeric_limits<std::int32_t>::max() / extent)) {
+      return 0;
+    }
+    cells *= extent;
+  }
+  return cells + grid.leading_zero_rows();
+}
+
+TableRows::TableRows(const v1::BuildTableRequest& request)
+    : rows_(RowsOf(request)),
+      by_head_(request.rope().spec().explicit_frequencies().heads() > 0) {}
+
+// A server's slip must not write elsewhere.
+absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
+                                  const ReceivedMessage& message,
+                                  std::int64_t* rows) {
+  const v1::Tensor* const part = message.tensor(index);
+  absl::optional<Tensor>& whole = tensors_[index];
+  if (part == nullptr) {
+    return whole ? Misfit(first_row) : absl::OkStatus();
+  }
+  const int axis = by_head_ ? 1 : 0;
+  if (part->shape_size() < axis + 2) return Misfit(first_row);
+  const std::int64_t heads = by_head_ ? part->shape(0) : 1;
+  *rows = part->shape(axis);
+  const auto bytes = static_cast<std::int64_t>(message.bytes(index));
+  if (heads < 1 || *rows < 1 || *rows > rows_ - first_row ||
+      bytes % heads != 0 || bytes / heads % *rows != 0) {
+    return Misfit(first_row);
+  }
+  const std::int64_t row_bytes = bytes / heads / *rows;
+  if (!whole) {
+    if (first_row != 0) return Misfit(first_row);
+    // 2^62 bytes are beyond any memory.
+    if (row_bytes > 0 && rows_ > (std::int64_t{1} << 62) / row_bytes / heads) {
+      return Misfit(first_row);
+    }
+    whole.emplace();
+    whole->heads = heads;
+    whole->row_bytes = row_bytes;
+    whole->memory =
+        AlignedMemory(static_cast<std::size_t>(heads * rows_ * row_bytes));
+    whole->view.dtype = part->dtype();
+    whole->view.shape.assign(part->shape().begin(), part->shape().end());
+    whole->view.shape[axis] = rows_;
+    whole->view.bytes = absl::MakeConstSpan(
+        whole->memory.get(),
+        static_cast<std::size_t>(heads * rows_ * row_bytes));
+  } else if (heads != whole->heads || row_bytes != whole->row_bytes ||
+             part->dtype() != whole->view.dtype) {
+    return Misfit(first_row);
+  }
+  for (std::int64_t h = 0; h < heads; ++h) {
+    message.Copy(index, static_cast<std::size_t>(h * *rows * row_bytes),
+                 static_cast<std::size_t>(*rows * row_bytes),
+                 whole->memory.get() + (h * rows_ + first_row) * row_bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TableRows::Add(std::int64_t first_row, double amplitude,
+                            const ReceivedMessage& message) {
+  if (first_row != next_row_) return Misfit(first_row);
+  amplitude_ = amplitude;
+  std::int64_t rows = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::int64_t before = rows;
+    const absl::Status status = AddTensor(i, first_row, message, &rows);
+    if (!status.ok()) return status;
+    if (before != 0 && before != rows) return Misfit(first_row);
+  }
+  next_row_ += rows;
+  return absl::OkStatus();
+}
+
+std::int64_t TableRows::bytes_done() const {
+  return rows_ == 0 ? 0 : bytes() / rows_ * next_row_;
+}
+
+std::int64_t TableRows::bytes() const {
+  std::int64_t bytes = 0;
+  for (const absl::optional<Tensor>& tensor : tensors_) {
+    if (tensor) bytes += static_cast<std::int64_t>(tensor->view.bytes.size());
+  }
+  return bytes;
+}
+
+absl::StatusOr<BuildTableResult> TableRows::Take() {
+  if (next_row_ != rows_) {
+    return absl::InternalError(absl::StrCat("the table came with ", next_row_,
+                                            " of ", rows_, " rows"));
+  }
+  BuildTableResult result;
+  result.amplitude = amplitude_;
+  auto memory = std::make_shared<std::vector<std::shared_ptr<char>>>();
+  absl::optional<TensorView>* const views[3] = {&result.cos, &result.sin,
+                                                &result.table};
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (!tensors_[i]) continue;
+    *views[i] = std::move(tensors_[i]->view);
+    memory->push_back(std::move(tensors_[i]->memory));
+  }
+  result.owner = std::move(memory);
+  return result;
+}
+
+}  // namespace posenc

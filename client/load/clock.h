@@ -1,0 +1,32 @@
+// Time that tests can set.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+namespace posenc::load {
+
+// Nanoseconds that never go back. Safe for any number of threads.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual std::int64_t Now() const = 0;
+  virtual void SleepUntil(std::int64_t nanos) = 0;
+};
+
+class SteadyClock : public Clock {
+ public:
+  std::int64_t Now() const override {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+  void SleepUntil(std::int64_t nanos) override {
+    std::this_thread::sleep_until(
+        std::chrono::steady_clock::time_point(std::chrono::nanoseconds(nanos)));
+  }
+};
+
+}  // namespace posenc::load

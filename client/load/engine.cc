@@ -1,0 +1,197 @@
+#include "client/load/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/load/worker.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/support/channel_arguments.h"
+
+namespace posenc::load {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+// How often the end of a step is looked for.
+constexpr std::chrono::milliseconds kPoll(10);
+
+}  // namespace
+
+std::int64_t Counts::Failed() const {
+  std::int64_t failed = 0;
+  for (const auto& [code, count] : errors) failed += count;
+  return failed;
+}
+
+void Counts::Add(const Counts& other) {
+  ok += other.ok;
+  for (const auto& [code, count] : other.errors) errors[code] += count;
+  bytes_sent += other.bytes_sent;
+  bytes_received += other.bytes_received;
+  verified += other.verified;
+  if (wrong == 0) first_wrong = other.first_wrong;
+  wrong += other.wrong;
+  latency.Add(other.latency);
+  failed.Add(other.failed);
+}
+
+void Counts::Clear() {
+  ok = bytes_sent = bytes_received = verified = wrong = 0;
+  errors.clear();
+  first_wrong.clear();
+  latency.Clear();
+  failed.Clear();
+}
+
+double StepResult::ErrorRate() const {
+  const std::int64_t bad = total.Failed() + unsent + total.wrong;
+  const std::int64_t all = total.ok + total.Failed() + unsent;
+  return all ? static_cast<double>(bad) / static_cast<double>(all) : 0;
+}
+
+Engine::Engine(const std::vector<Case>* workload,
+               std::vector<std::shared_ptr<grpc::Channel>> channels,
+               int workers, Clock* clock)
+    : workload_(workload),
+      channels_(std::move(channels)),
+      workers_(std::clamp(workers, 1, static_cast<int>(channels_.size()))),
+      clock_(clock) {}
+
+StepResult Engine::Run(const StepOptions& options,
+                       const std::function<void(const Interval&)>& on_interval,
+                       const std::atomic<bool>* stop) {
+  Step step;
+  step.options = options;
+  step.workload = workload_;
+  step.clock = clock_;
+  step.stop = stop;
+  // Each needs a call to keep in flight.
+  step.workers = std::min(workers_, options.in_flight);
+  step.begin = clock_->Now();
+  step.measured = step.begin + absl::ToInt64Nanoseconds(options.warm_up);
+  step.end = options.calls > 0
+                 ? std::numeric_limits<std::int64_t>::max()
+                 : step.measured + absl::ToInt64Nanoseconds(options.duration);
+  std::vector<std::unique_ptr<Worker>> workers;
+  workers.reserve(step.workers);
+  for (int i = 0; i < step.workers; ++i) {
+    workers.push_back(std::make_unique<Worker>(&step, i, channels_));
+  }
+  for (const auto& worker : workers) worker->Start();
+
+  StepResult result;
+  result.rate = options.rate;
+  Interval interval;
+  std::int64_t from = step.measured;
+  for (bool done = false; !done;) {
+    std::this_thread::sleep_for(kPoll);
+    // Asked first, so that the last interval misses nothing.
+    done = std::all_of(workers.begin(), workers.end(),
+                       [](const auto& worker) { return worker->done(); });
+    const std::int64_t now = clock_->Now();
+    if (!done && now < from + kSecond) continue;
+    interval.counts.Clear();
+    for (const auto& worker : workers) worker->TakeInterval(&interval.counts);
+    interval.start_seconds = static_cast<double>(from - step.measured) / 1e9;
+    interval.seconds =
+        static_cast<double>(std::max<std::int64_t>(now - from, 0)) / 1e9;
+    interval.in_flight = step.in_flight.load(std::memory_order_relaxed);
+    from = now;
+    result.total.Add(interval.counts);
+    if (on_interval) on_interval(interval);
+  }
+  const std::int64_t least =
+      options.calls > 0 || step.Stopped() ? step.measured : step.end;
+  result.seconds =
+      static_cast<double>(std::max(least, step.last_answer.load()) -
+                          step.measured) /
+      1e9;
+  result.cases.resize(workload_->size());
+  for (const auto& worker : workers) {
+    result.unsent += worker->unsent();
+    for (std::size_t i = 0; i < result.cases.size(); ++i) {
+      result.cases[i].Add(worker->cases()[i]);
+    }
+  }
+  return result;
+}
+
+absl::Status Engine::Learn(
+    std::vector<Case>* workload, absl::Duration timeout,
+    const std::function<absl::Status(const Case&, const std::string&,
+                                     const std::string&)>& check) {
+  grpc::GenericStub stub(channels_[0]);
+  for (Case& one : *workload) {
+    for (Request& request : one.requests) {
+      grpc::ClientContext context;
+      context.AddMetadata("posenc-message-bytes", request.bytes_text);
+      context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+      grpc::CompletionQueue queue;
+      grpc::ByteBuffer response;
+      grpc::Status status;
+      const auto reader =
+          stub.PrepareUnaryCall(&context, one.method, request.message, &queue);
+      reader->StartCall();
+      reader->Finish(&response, &status, nullptr);
+      void* tag;
+      bool ok;
+      queue.Next(&tag, &ok);
+      if (!status.ok()) {
+        return absl::Status(
+            static_cast<absl::StatusCode>(status.error_code()),
+            absl::StrCat(one.name, ": ", status.error_message()));
+      }
+      request.answer = BytesOf(response);
+      const absl::Status right =
+          check(one, BytesOf(request.message), request.answer);
+      if (!right.ok()) return right;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
+    const std::string& target, int connections, bool retry,
+    absl::Duration timeout) {
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  for (int i = 0; i < connections; ++i) {
+    // As the client library has them, but for the connection of its own.
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    arguments.SetMaxSendMessageSize(-1);
+    arguments.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
+    arguments.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
+                     1 << GRPC_COMPRESS_NONE);
+    arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, retry ? 1 : 0);
+    arguments.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE,
+                     std::numeric_limits<int>::max());
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetServiceConfigJSON(kServiceConfig);
+    channels.push_back(grpc::CreateCustomChannel(
+        target, grpc::InsecureChannelCredentials(), arguments));
+    channels.back()->GetState(true);  // starts to connect
+  }
+  const auto deadline = absl::ToChronoTime(absl::Now() + timeout);
+  for (const auto& channel : channels) {
+    if (!channel->WaitForConnected(deadline)) {
+      return absl::UnavailableError(absl::StrCat(
+          "--server: no connection to ", target, " within ",
+          absl::FormatDuration(timeout), ", or it is not serving"));
+    }
+  }
+  return channels;
+}
+
+std::string CodeName(int grpc_code) {
+  const std::string name =
+      absl::StatusCodeToString(static_cast<absl::StatusCode>(grpc_code));
+  return name.empty() ? absl::StrCat("CODE_", grpc_code) : name;
+}
+
+}  // namespace posenc::load

@@ -1,0 +1,105 @@
+#include "client/load/hdr_log.h"
+
+#include <zlib.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace posenc::load {
+namespace {
+
+// "V2 encoding" and "V2 compressed", each | 0x10: counts are varints.
+constexpr std::uint32_t kEncodingCookie = 0x1c849303 | 0x10;
+constexpr std::uint32_t kCompressedCookie = 0x1c849304 | 0x10;
+
+void PutBigEndian(std::uint64_t value, int bytes, std::string* out) {
+  for (int i = bytes - 1; i >= 0; --i) {
+    out->push_back(static_cast<char>(value >> (8 * i)));
+  }
+}
+
+// ZigZag, then 7 bits a byte, the lowest first; a ninth byte has all 8 bits.
+void PutVarint(std::int64_t value, std::string* out) {
+  std::uint64_t bits = (static_cast<std::uint64_t>(value) << 1) ^
+                       static_cast<std::uint64_t>(value >> 63);
+  for (int i = 0; i < 8 && bits >= 0x80; ++i) {
+    out->push_back(static_cast<char>(bits | 0x80));
+    bits >>= 7;
+  }
+  out->push_back(static_cast<char>(bits));
+}
+
+}  // namespace
+
+std::string EncodeHistogram(const Histogram& histogram) {
+  std::string counts;
+  const std::size_t end =
+      histogram.count() ? Histogram::IndexOf(histogram.max()) + 1 : 0;
+  for (std::size_t i = 0; i < end;) {
+    if (histogram.counts()[i] != 0) {
+      PutVarint(histogram.counts()[i++], &counts);
+      continue;
+    }
+    // A run of n > 1 zeros is -n.
+    std::int64_t zeros = 0;
+    for (; i < end && histogram.counts()[i] == 0; ++i) ++zeros;
+    PutVarint(zeros == 1 ? 0 : -zeros, &counts);
+  }
+
+  std::string encoded;
+  PutBigEndian(kEncodingCookie, 4, &encoded);
+  PutBigEndian(counts.size(), 4, &encoded);
+  PutBigEndian(0, 4, &encoded);  // normalizing index offset
+  PutBigEndian(Histogram::kDigits, 4, &encoded);
+  PutBigEndian(Histogram::kLowest, 8, &encoded);
+  PutBigEndian(Histogram::kHighest, 8, &encoded);
+  const double ratio = 1;  // of integer to double values
+  std::uint64_t ratio_bits;
+  std::memcpy(&ratio_bits, &ratio, sizeof ratio);
+  PutBigEndian(ratio_bits, 8, &encoded);
+  encoded += counts;
+
+  uLongf size = compressBound(encoded.size());
+  std::string deflated(size, '\0');
+  // Fails only where memory or the output's room is short; the room is not.
+  if (compress2(reinterpret_cast<Bytef*>(deflated.data()), &size,
+                reinterpret_cast<const Bytef*>(encoded.data()), encoded.size(),
+                Z_BEST_COMPRESSION) != Z_OK) {
+    return "";
+  }
+  std::string out;
+  PutBigEndian(kCompressedCookie, 4, &out);
+  PutBigEndian(size, 4, &out);
+  out.append(deflated, 0, size);
+  return absl::Base64Escape(out);
+}
+
+std::string HdrLogHeader(absl::Time start) {
+  return absl::StrFormat(
+      "#[Logged with posenc-load]\n"
+      "#[Histogram log format version 1.3]\n"
+      "#[StartTime: %.3f (seconds since epoch), %s]\n"
+      "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\","
+      "\"Interval_Compressed_Histogram\"\n",
+      absl::ToDoubleSeconds(start - absl::UnixEpoch()),
+      absl::FormatTime("%a %b %d %H:%M:%S UTC %Y", start, absl::UTCTimeZone()));
+}
+
+std::string HdrLogLine(const std::string& tag, absl::Duration offset,
+                       absl::Duration length, const Histogram& histogram) {
+  std::string clean = tag;
+  for (char& c : clean) {
+    if (c == ',' || c == ' ' || c == '\n' || c == '\r') c = '_';
+  }
+  return absl::StrFormat(
+      "%s%.3f,%.3f,%.3f,%s\n",
+      clean.empty() ? "" : absl::StrCat("Tag=", clean, ","),
+      absl::ToDoubleSeconds(offset), absl::ToDoubleSeconds(length),
+      static_cast<double>(histogram.max()) / 1e6, EncodeHistogram(histogram));
+}
+
+}  // namespace posenc::load

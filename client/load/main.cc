@@ -1,0 +1,371 @@
+// posenc-load: measures a posenc server.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "client/load/capacity.h"
+#include "client/load/check.h"
+#include "client/load/engine.h"
+#include "client/load/flags.h"
+#include "client/load/hdr_log.h"
+#include "client/load/page.h"
+#include "client/load/report.h"
+#include "client/load/units.h"
+#include "client/load/workload.h"
+
+namespace posenc::load {
+namespace {
+
+enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2 };
+
+// The one thing that a signal's handler may touch.
+std::atomic<bool> interrupted{false};
+
+int Fail(const absl::Status& status, int exit_code) {
+  std::fprintf(stderr, "posenc-load: %s: %s\n",
+               absl::StatusCodeToString(status.code()).c_str(),
+               std::string(status.message()).c_str());
+  return exit_code;
+}
+
+// What an open loop may have in flight unless told: many, but no more than
+// 1 GiB of requests' and answers' tensors.
+int OpenInFlight(const std::vector<Case>& workload) {
+  std::int64_t largest = 1;
+  for (const Case& one : workload) {
+    largest = std::max({largest, one.tensor_bytes, one.requests[0].bytes});
+  }
+  return static_cast<int>(
+      std::clamp<std::int64_t>((1 << 30) / (2 * largest), 4, 4096));
+}
+
+std::string Label(const StepOptions& step) {
+  return step.rate > 0 ? absl::StrFormat("%.6g/s", step.rate)
+                       : absl::StrCat(step.in_flight, " in flight");
+}
+
+class Run {
+ public:
+  Run(const Flags& flags, Plan plan) : flags_(flags), plan_(std::move(plan)) {}
+
+  int Main();
+
+ private:
+  absl::Status Prepare();
+  StepResult RunStep(const StepOptions& step);
+  bool Search();
+  Json Settings() const;
+  absl::Status Write() const;
+
+  const Flags& flags_;
+  Plan plan_;
+  std::vector<Case> workload_;
+  SteadyClock clock_;
+  std::unique_ptr<Engine> engine_;
+  std::ofstream hlog_;
+  absl::Time started_ = absl::Now();
+  int open_in_flight_ = 0;
+  Json report_;
+};
+
+absl::Status Run::Prepare() {
+  // Before minutes are spent on a report that has no place.
+  for (const std::string* path : {&flags_.json_path, &flags_.html_path}) {
+    if (path->empty()) continue;
+    if (!std::ofstream(*path, std::ios::app)) {
+      return absl::PermissionDeniedError(*path + ": cannot be written");
+    }
+  }
+  const auto channels = ConnectAll(flags_.server, flags_.connections,
+                                   !flags_.no_retry, plan_.timeout);
+  if (!channels.ok()) return channels.status();
+  // Half of the machine is the server's, where it runs here.
+  const int threads =
+      flags_.threads > 0
+          ? flags_.threads
+          : std::clamp(
+                static_cast<int>(std::thread::hardware_concurrency()) / 2, 1,
+                4);
+  engine_ = std::make_unique<Engine>(&workload_, *channels, threads, &clock_);
+
+  const Client client((*channels)[0], plan_.timeout);
+  const auto info = client.GetServerInfo();
+  report_["server"] = info.ok()
+                          ? Json{{"version", info->version()},
+                                 {"instruction_set", info->instruction_set()}}
+                          : Json(nullptr);
+  if (flags_.verify > 0) {
+    v1::ResolveRopeResponse rope;
+    if (!flags_.preset.empty()) {
+      v1::ResolveRopeRequest request;
+      request.mutable_rope()->set_preset(flags_.preset);
+      auto resolved = client.ResolveRope(request);
+      if (!resolved.ok()) return resolved.status();
+      rope = *std::move(resolved);
+    }
+    const absl::Status learned = engine_->Learn(
+        &workload_, plan_.timeout,
+        [&](const Case& one, const std::string& request,
+            const std::string& answer) {
+          return CheckAnswer(one.rpc, request, answer,
+                             flags_.preset.empty() ? nullptr : &rope);
+        });
+    if (!learned.ok()) return learned;
+  }
+  if (!flags_.hlog_path.empty()) {
+    hlog_.open(flags_.hlog_path, std::ios::binary | std::ios::trunc);
+    started_ = absl::Now();
+    hlog_ << HdrLogHeader(started_);
+    if (!hlog_) {
+      return absl::PermissionDeniedError(flags_.hlog_path +
+                                         ": cannot be written");
+    }
+  }
+  return absl::OkStatus();
+}
+
+StepResult Run::RunStep(const StepOptions& step) {
+  const std::string label = Label(step);
+  const bool live = !flags_.quiet && isatty(STDERR_FILENO);
+  if (live) std::fprintf(stderr, "%-12s warming up\n", label.c_str());
+  const absl::Duration offset = absl::Now() - started_ + step.warm_up;
+  Json series = Json::array();
+  const StepResult result = engine_->Run(
+      step,
+      [&](const Interval& interval) {
+        if (hlog_.is_open()) {
+          hlog_ << HdrLogLine(
+              label, offset + absl::Seconds(interval.start_seconds),
+              absl::Seconds(interval.seconds), interval.counts.latency);
+        }
+        // What is left after the last second is too short to be a rate.
+        if (interval.seconds < 0.25 && !series.empty()) return;
+        series.push_back(PointJson(interval));
+        if (live) {
+          std::fprintf(stderr, "%s\n", ProgressLine(label, interval).c_str());
+        }
+      },
+      &interrupted);
+  report_["steps"].push_back(
+      StepJson(label, result, workload_, std::move(series)));
+  return result;
+}
+
+// False where no rate held, or nothing was answered.
+bool Run::Search() {
+  const StepResult closed = RunStep(plan_.search);
+  if (closed.total.ok == 0 || interrupted) return false;
+  const double start = std::ceil(static_cast<double>(closed.total.ok) /
+                                 std::max(closed.seconds, 1e-9));
+  StepOptions step = plan_.search;
+  step.in_flight = open_in_flight_;
+  const auto bound = absl::ToInt64Nanoseconds(plan_.p99);
+  const Capacity found =
+      FindCapacity(start, flags_.max_steps, [&](double rate) {
+        if (interrupted) return false;
+        step.rate = rate;
+        const StepResult result = RunStep(step);
+        return result.total.ok > 0 &&
+               result.total.latency.Percentile(99) <= bound &&
+               result.ErrorRate() <= flags_.max_error_rate;
+      });
+  report_["capacity"] = {
+      {"calls_per_second", found.rate},
+      {"failed_at", found.failed > 0 ? Json(found.failed) : Json(nullptr)},
+      {"p99_bound_us", static_cast<double>(bound) / 1e3},
+      {"steps", found.steps}};
+  return found.rate > 0 && !interrupted;
+}
+
+Json Run::Settings() const {
+  Json cases = Json::array();
+  for (const Case& one : workload_) {
+    cases.push_back({{"name", one.name},
+                     {"weight", one.weight},
+                     {"request_bytes", one.requests[0].bytes}});
+  }
+  return {{"loop", flags_.find_capacity   ? "search"
+                   : flags_.rates.empty() ? "closed"
+                                          : "open"},
+          {"arrivals", flags_.arrivals},
+          {"cases", std::move(cases)},
+          {"preset", flags_.preset},
+          {"variants", flags_.variants},
+          {"seed", flags_.seed},
+          {"connections", flags_.connections},
+          {"max_in_flight", open_in_flight_},
+          {"warm_up_s", absl::ToDoubleSeconds(plan_.search.warm_up)},
+          {"duration_s", absl::ToDoubleSeconds(plan_.search.duration)},
+          {"calls", flags_.calls},
+          {"timeout_s", absl::ToDoubleSeconds(plan_.timeout)},
+          {"retry", !flags_.no_retry},
+          {"verify", flags_.verify},
+          {"max_error_rate", flags_.max_error_rate}};
+}
+
+absl::Status Run::Write() const {
+  absl::Status status;
+  if (!flags_.json_path.empty()) {
+    status = WriteFile(flags_.json_path, report_.dump(1) + "\n");
+  }
+  if (status.ok() && !flags_.html_path.empty()) {
+    status = WriteFile(flags_.html_path, ReportPage(report_));
+  }
+  return status;
+}
+
+int Run::Main() {
+  auto workload = BuildWorkload(plan_.workload);
+  if (!workload.ok()) return Fail(workload.status(), kUsage);
+  workload_ = *std::move(workload);
+  open_in_flight_ =
+      flags_.max_in_flight > 0 ? flags_.max_in_flight : OpenInFlight(workload_);
+  for (StepOptions& step : plan_.steps) {
+    if (step.rate > 0) step.in_flight = open_in_flight_;
+  }
+  report_ = {{"tool", "posenc-load"},
+             {"version", POSENC_VERSION},
+             {"started", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(),
+                                          absl::UTCTimeZone())},
+             {"target", flags_.server},
+             {"server", nullptr},
+             {"settings", Settings()},
+             {"capacity", nullptr},
+             {"interrupted", false},
+             {"steps", Json::array()}};
+  absl::Status status = Prepare();
+  if (!status.ok()) return Fail(status, kFailed);
+
+  bool passed = true;
+  std::string reason;
+  if (flags_.find_capacity) {
+    passed = Search();
+    if (!passed) {
+      reason = absl::StrCat("--p99: no rate has its p99 under ", flags_.p99);
+    }
+  }
+  for (const StepOptions& step : plan_.steps) {
+    const StepResult result = RunStep(step);
+    const std::int64_t answered = result.total.ok + result.total.Failed();
+    if (answered == 0 && !interrupted) {
+      passed = false;
+      reason = "no call was made; raise --duration";
+    }
+    if (result.ErrorRate() > flags_.max_error_rate) {
+      passed = false;
+      reason = absl::StrFormat(
+          "%s: error rate is %.4g; the limit is %g (--max-error-rate)",
+          Label(step), result.ErrorRate(), flags_.max_error_rate);
+    }
+    if (interrupted) break;
+  }
+  for (const Json& step : report_["steps"]) {
+    if (step.at("wrong").get<std::int64_t>() == 0) continue;
+    passed = false;
+    reason = step.at("first_wrong").get<std::string>();
+  }
+  report_["interrupted"] = interrupted.load();
+  std::fputs(ReportText(report_).c_str(), stdout);
+  std::fflush(stdout);
+  status = Write();
+  if (!status.ok()) return Fail(status, kFailed);
+  if (hlog_.is_open()) {
+    hlog_.close();
+    if (!hlog_) {
+      return Fail(absl::DataLossError(flags_.hlog_path + ": cannot be written"),
+                  kFailed);
+    }
+  }
+  if (interrupted) {
+    return Fail(absl::CancelledError("interrupted; the figures are of a part"),
+                kFailed);
+  }
+  return passed ? kOk : Fail(absl::FailedPreconditionError(reason), kFailed);
+}
+
+int Compare(const Flags& flags) {
+  const auto a = ReadReport(flags.compare[0]);
+  if (!a.ok()) return Fail(a.status(), kFailed);
+  const auto b = ReadReport(flags.compare[1]);
+  if (!b.ok()) return Fail(b.status(), kFailed);
+  try {
+    std::fputs(
+        ComparisonText(flags.compare[0], *a, flags.compare[1], *b).c_str(),
+        stdout);
+    if (flags.html_path.empty()) return kOk;
+    const absl::Status status =
+        WriteFile(flags.html_path,
+                  ComparisonPage(flags.compare[0], *a, flags.compare[1], *b));
+    return status.ok() ? kOk : Fail(status, kFailed);
+  } catch (const nlohmann::json::exception& error) {
+    return Fail(absl::DataLossError(absl::StrCat(
+                    "--compare: a report lacks a field: ", error.what())),
+                kFailed);
+  }
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Measures a posenc server: throughput and latency under load.",
+               "posenc-load");
+  app.footer(
+      "\nExamples:\n"
+      "  posenc-load --server 127.0.0.1:50051 --in-flight 1,16,64\n"
+      "  posenc-load --server 127.0.0.1:50051 --rates 1000,2000,4000 "
+      "--html load.html\n"
+      "  posenc-load --server 127.0.0.1:50051 --find-capacity --p99 5ms\n"
+      "\nExit codes: 0 ok; 1 failed, or more errors than --max-error-rate; 2 "
+      "wrong usage.");
+  app.set_version_flag("--version", POSENC_VERSION);
+  Flags flags;
+  AddFlags(&app, &flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return Fail(absl::InvalidArgumentError(error.what()), kUsage);
+  }
+  if (!flags.compare.empty()) return Compare(flags);
+  const absl::Status status = CheckFlags(app, flags);
+  if (!status.ok()) return Fail(status, kUsage);
+  auto plan = MakePlan(flags);
+  if (!plan.ok()) return Fail(plan.status(), kUsage);
+
+  struct sigaction action = {};
+  action.sa_handler = [](int) { interrupted = true; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // a second one kills
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  return Run(flags, *std::move(plan)).Main();
+}
+
+}  // namespace
+}  // namespace posenc::load
+
+// Libraries underneath throw, from exhausted memory if nothing else.
+int main(int argc, char** argv) {
+  try {
+    return posenc::load::Main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "posenc-load: %s\n", error.what());
+  } catch (...) {
+    std::fputs("posenc-load: unknown exception\n", stderr);
+  }
+  return 1;
+}

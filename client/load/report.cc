@@ -1,0 +1,305 @@
+#include "client/load/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/load/hdr_log.h"
+#include "client/load/units.h"
+
+namespace posenc::load {
+namespace {
+
+// Of the curve: even steps in 1 / (1 - p), 4 each doubling, to 1 in a million.
+constexpr double kLastTail = 1e-6;
+
+double Micros(double nanos) { return std::round(nanos) / 1e3; }
+
+// No more digits than a measurement has.
+double Rounded(double value) {
+  if (value == 0 || !std::isfinite(value)) return 0;
+  const double scale =
+      std::pow(10.0, 5 - std::floor(std::log10(std::fabs(value))));
+  return std::round(value * scale) / scale;
+}
+
+std::string LatencyCell(const Json& latency, const char* key) {
+  if (latency.is_null()) return "-";
+  return NanosText(latency.at(key).get<double>() * 1e3);
+}
+
+std::string Cells(std::initializer_list<std::string> cells, int first_width) {
+  std::string line;
+  bool first = true;
+  for (const std::string& cell : cells) {
+    line += first ? absl::StrFormat("%-*s", first_width, cell)
+                  : absl::StrFormat("%11s", cell);
+    first = false;
+  }
+  return line + "\n";
+}
+
+std::string Ratio(double a, double b) {
+  return a > 0 ? absl::StrFormat("%.3f", b / a) : "-";
+}
+
+}  // namespace
+
+Json LatencyJson(const Histogram& histogram) {
+  if (histogram.count() == 0) return nullptr;
+  const auto at = [&](double percentile) {
+    return Micros(static_cast<double>(histogram.Percentile(percentile)));
+  };
+  Json json = {{"min", Micros(static_cast<double>(histogram.min()))},
+               {"mean", Micros(histogram.Mean())},
+               {"p50", at(50)},
+               {"p90", at(90)},
+               {"p99", at(99)},
+               {"p99.9", at(99.9)},
+               {"p99.99", at(99.99)},
+               {"max", Micros(static_cast<double>(histogram.max()))}};
+  Json curve = Json::array();
+  const double last =
+      std::max(kLastTail, 1.0 / static_cast<double>(histogram.count()));
+  for (int i = 0;; ++i) {
+    const double tail = std::exp2(-i / 4.0);
+    if (tail < last) break;
+    const double percentile = 100 * (1 - tail);
+    curve.push_back({std::round(percentile * 1e8) / 1e8, at(percentile)});
+  }
+  json["percentiles"] = std::move(curve);
+  return json;
+}
+
+Json PointJson(const Interval& interval) {
+  const Counts& counts = interval.counts;
+  const double seconds = std::max(interval.seconds, 1e-9);
+  return {
+      {"start_s", Rounded(interval.start_seconds)},
+      {"seconds", Rounded(interval.seconds)},
+      {"calls_per_second", Rounded(static_cast<double>(counts.ok) / seconds)},
+      {"gbps_sent",
+       Rounded(static_cast<double>(counts.bytes_sent) / seconds / 1e9)},
+      {"gbps_received",
+       Rounded(static_cast<double>(counts.bytes_received) / seconds / 1e9)},
+      {"errors", counts.Failed()},
+      {"in_flight", interval.in_flight},
+      {"p50_us", Micros(static_cast<double>(counts.latency.Percentile(50)))},
+      {"p99_us", Micros(static_cast<double>(counts.latency.Percentile(99)))},
+      {"max_us", Micros(static_cast<double>(counts.latency.max()))}};
+}
+
+Json StepJson(const std::string& label, const StepResult& result,
+              const std::vector<Case>& workload, Json series) {
+  const Counts& total = result.total;
+  const double seconds = std::max(result.seconds, 1e-9);
+  Json errors = Json::object();
+  for (const auto& [code, count] : total.errors) errors[code] = count;
+  Json cases = Json::array();
+  for (std::size_t i = 0; i < workload.size(); ++i) {
+    cases.push_back({{"name", workload[i].name},
+                     {"request_bytes", workload[i].requests[0].bytes},
+                     {"ok", result.cases[i].count()},
+                     {"latency_us", LatencyJson(result.cases[i])}});
+  }
+  return {
+      {"label", label},
+      {"rate", result.rate > 0 ? Json(result.rate) : Json(nullptr)},
+      {"seconds", Rounded(result.seconds)},
+      {"ok", total.ok},
+      {"failed", total.Failed()},
+      {"unsent", result.unsent},
+      {"errors", errors},
+      {"error_rate", Rounded(result.ErrorRate())},
+      {"verified", total.verified},
+      {"wrong", total.wrong},
+      {"first_wrong",
+       total.wrong > 0 ? Json(total.first_wrong) : Json(nullptr)},
+      {"calls_per_second", Rounded(static_cast<double>(total.ok) / seconds)},
+      {"gbps_sent",
+       Rounded(static_cast<double>(total.bytes_sent) / seconds / 1e9)},
+      {"gbps_received",
+       Rounded(static_cast<double>(total.bytes_received) / seconds / 1e9)},
+      {"latency_us", LatencyJson(total.latency)},
+      {"failed_latency_us", LatencyJson(total.failed)},
+      {"histogram", EncodeHistogram(total.latency)},
+      {"cases", std::move(cases)},
+      {"series", std::move(series)}};
+}
+
+std::string ProgressLine(const std::string& label, const Interval& interval) {
+  const Counts& counts = interval.counts;
+  const double seconds = std::max(interval.seconds, 1e-9);
+  return absl::StrFormat(
+      "%-12s %4.0f s %9.0f calls/s  %6.3f GB/s out %6.3f in  p50 %7s  "
+      "p99 %7s  in flight %d  errors %d",
+      label, interval.start_seconds + interval.seconds,
+      static_cast<double>(counts.ok) / seconds,
+      static_cast<double>(counts.bytes_sent) / seconds / 1e9,
+      static_cast<double>(counts.bytes_received) / seconds / 1e9,
+      NanosText(static_cast<double>(counts.latency.Percentile(50))),
+      NanosText(static_cast<double>(counts.latency.Percentile(99))),
+      interval.in_flight, counts.Failed() + counts.wrong);
+}
+
+std::string ReportText(const Json& report) {
+  const Json& steps = report.at("steps");
+  int width = 12;
+  for (const Json& step : steps) {
+    for (const Json& one : step.at("cases")) {
+      width = std::max(
+          width,
+          static_cast<int>(one.at("name").get<std::string>().size()) + 2);
+    }
+  }
+  std::string text = Cells({"", "calls/s", "GB/s out", "GB/s in", "mean", "p50",
+                            "p90", "p99", "p99.9", "p99.99", "max", "errors"},
+                           width);
+  const auto latencies = [](const Json& latency) {
+    std::string cells;
+    for (const char* key :
+         {"mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"}) {
+      absl::StrAppendFormat(&cells, "%11s", LatencyCell(latency, key));
+    }
+    return cells;
+  };
+  for (const Json& step : steps) {
+    absl::StrAppendFormat(&text, "%-*s%11.0f%11.3f%11.3f%s%11d\n", width,
+                          step.at("label").get<std::string>(),
+                          step.at("calls_per_second").get<double>(),
+                          step.at("gbps_sent").get<double>(),
+                          step.at("gbps_received").get<double>(),
+                          latencies(step.at("latency_us")),
+                          step.at("failed").get<std::int64_t>() +
+                              step.at("unsent").get<std::int64_t>());
+    if (step.at("cases").size() > 1) {
+      for (const Json& one : step.at("cases")) {
+        absl::StrAppendFormat(
+            &text, "  %-*s%11s%11s%11s%s\n", width - 2,
+            one.at("name").get<std::string>(),
+            absl::StrCat(one.at("ok").get<std::int64_t>(), " ok"), "", "",
+            latencies(one.at("latency_us")));
+      }
+    }
+  }
+  for (const Json& step : steps) {
+    const std::string label = step.at("label").get<std::string>();
+    for (const auto& [code, count] : step.at("errors").items()) {
+      absl::StrAppend(
+          &text, label, ": ", count.get<std::int64_t>(), " x ", code,
+          ", answered in ", LatencyCell(step.at("failed_latency_us"), "p50"),
+          " (p50), ", LatencyCell(step.at("failed_latency_us"), "p99"),
+          " (p99)\n");
+    }
+    if (step.at("unsent").get<std::int64_t>() > 0) {
+      absl::StrAppend(&text, label, ": ", step.at("unsent").get<std::int64_t>(),
+                      " calls were due but not sent in time\n");
+    }
+    if (step.at("verified").get<std::int64_t>() > 0) {
+      absl::StrAppend(&text, label, ": ",
+                      step.at("verified").get<std::int64_t>(),
+                      " answers compared bit for bit, ",
+                      step.at("wrong").get<std::int64_t>(), " differ\n");
+    }
+    if (!step.at("first_wrong").is_null()) {
+      absl::StrAppend(&text, label, ": ",
+                      step.at("first_wrong").get<std::string>(), "\n");
+    }
+  }
+  if (report.contains("capacity") && !report.at("capacity").is_null()) {
+    const Json& capacity = report.at("capacity");
+    absl::StrAppendFormat(
+        &text, "capacity: %.0f calls/s with p99 under %s\n",
+        capacity.at("calls_per_second").get<double>(),
+        NanosText(capacity.at("p99_bound_us").get<double>() * 1e3));
+  }
+  return text;
+}
+
+std::vector<StepPair> MatchSteps(const Json& a, const Json& b) {
+  std::vector<StepPair> pairs;
+  for (const Json& step : a.at("steps")) {
+    for (const Json& other : b.at("steps")) {
+      if (step.at("label") == other.at("label")) {
+        pairs.push_back({&step, &other});
+        break;
+      }
+    }
+  }
+  if (pairs.empty() && !a.at("steps").empty() && !b.at("steps").empty()) {
+    pairs.push_back({&a.at("steps")[0], &b.at("steps")[0]});
+  }
+  return pairs;
+}
+
+std::string ComparisonText(const std::string& a_name, const Json& a,
+                           const std::string& b_name, const Json& b) {
+  std::string text = absl::StrCat("a: ", a_name, "\nb: ", b_name, "\n");
+  for (const StepPair& pair : MatchSteps(a, b)) {
+    const std::string a_label = pair.a->at("label").get<std::string>();
+    const std::string b_label = pair.b->at("label").get<std::string>();
+    absl::StrAppend(
+        &text, "\n",
+        Cells({a_label == b_label ? a_label
+                                  : absl::StrCat(a_label, " / ", b_label),
+               "a", "b", "b/a"},
+              18));
+    for (const char* key : {"calls_per_second", "gbps_sent", "gbps_received"}) {
+      const double x = pair.a->at(key).get<double>();
+      const double y = pair.b->at(key).get<double>();
+      text += Cells({key, absl::StrFormat("%.6g", x),
+                     absl::StrFormat("%.6g", y), Ratio(x, y)},
+                    18);
+    }
+    const Json& x = pair.a->at("latency_us");
+    const Json& y = pair.b->at("latency_us");
+    for (const char* key :
+         {"mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"}) {
+      text +=
+          Cells({key, LatencyCell(x, key), LatencyCell(y, key),
+                 x.is_null() || y.is_null()
+                     ? "-"
+                     : Ratio(x.at(key).get<double>(), y.at(key).get<double>())},
+                18);
+    }
+    text += Cells(
+        {"error_rate",
+         absl::StrFormat("%.4g", pair.a->at("error_rate").get<double>()),
+         absl::StrFormat("%.4g", pair.b->at("error_rate").get<double>()), ""},
+        18);
+  }
+  return text;
+}
+
+absl::StatusOr<Json> ReadReport(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
+  }
+  const std::string text((std::istreambuf_iterator<char>(file)),
+                         std::istreambuf_iterator<char>());
+  Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object() || json.value("tool", "") != "posenc-load" ||
+      !json.contains("steps") || !json["steps"].is_array()) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": not a report that posenc-load --json wrote"));
+  }
+  return json;
+}
+
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(path, ": cannot be written"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::load

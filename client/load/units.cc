@@ -1,0 +1,106 @@
+#include "client/load/units.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+
+namespace posenc::load {
+namespace {
+
+absl::Status Invalid(absl::string_view flag, absl::string_view text,
+                     absl::string_view rule) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, ": \"", text, "\"; must be ", rule));
+}
+
+}  // namespace
+
+absl::StatusOr<absl::Duration> ParseDuration(absl::string_view flag,
+                                             absl::string_view text,
+                                             bool allow_zero) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(text, &duration) ||
+      duration < absl::ZeroDuration() ||
+      (!allow_zero && duration == absl::ZeroDuration()) ||
+      // Nanoseconds in an int64, with room for sums.
+      duration > absl::Hours(24 * 365)) {
+    return Invalid(flag, text,
+                   allow_zero ? "a duration of at most a year, such as 10s"
+                              : "a duration above 0, such as 10s or 250ms");
+  }
+  return duration;
+}
+
+absl::StatusOr<std::int64_t> ParseBytes(absl::string_view flag,
+                                        absl::string_view text) {
+  static constexpr std::pair<absl::string_view, double> kUnits[] = {
+      {"KiB", 1024.0},
+      {"MiB", 1048576.0},
+      {"GiB", 1073741824.0},
+      {"kB", 1e3},
+      {"MB", 1e6},
+      {"GB", 1e9},
+      {"B", 1},
+      {"", 1}};
+  for (const auto& [unit, factor] : kUnits) {
+    if (text.size() < unit.size() ||
+        text.substr(text.size() - unit.size()) != unit) {
+      continue;
+    }
+    const absl::string_view number = text.substr(0, text.size() - unit.size());
+    double value;
+    // SimpleAtod takes "inf" and " 1" too.
+    if (number.empty() ||
+        number.find_first_not_of("0123456789.") != absl::string_view::npos ||
+        !absl::SimpleAtod(number, &value)) {
+      break;
+    }
+    const double bytes = value * factor;
+    if (bytes < 1 || bytes > 0x1p62 || bytes != std::floor(bytes)) break;
+    return static_cast<std::int64_t>(bytes);
+  }
+  return Invalid(flag, text, "a whole number of bytes, such as 4096 or 64KiB");
+}
+
+absl::StatusOr<std::vector<double>> ParseRates(absl::string_view flag,
+                                               absl::string_view text) {
+  std::vector<double> rates;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    double rate;
+    // 10^7 calls a second are far beyond what gRPC starts.
+    if (!absl::SimpleAtod(part, &rate) || !(rate > 0) || rate > 1e7) {
+      return Invalid(flag, text,
+                     "calls per second above 0, such as 1000,2000,4000");
+    }
+    rates.push_back(rate);
+  }
+  return rates;
+}
+
+std::string BytesText(std::int64_t bytes) {
+  static constexpr const char* kNames[] = {"B", "KiB", "MiB", "GiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  while (value >= 1024 && unit < 3) {
+    value /= 1024;
+    ++unit;
+  }
+  return absl::StrFormat("%.4g%s", value, kNames[unit]);
+}
+
+std::string NanosText(double nanos) {
+  if (nanos >= 1e9) return absl::StrFormat("%.3g s", nanos / 1e9);
+  // 999.5 and more would print as 1e+03.
+  if (nanos >= 999.5e3) {
+    return nanos >= 999.5e6 ? "1 s" : absl::StrFormat("%.3g ms", nanos / 1e6);
+  }
+  if (nanos >= 999.5) return absl::StrFormat("%.3g us", nanos / 1e3);
+  return absl::StrFormat("%.3g ns", nanos);
+}
+
+}  // namespace posenc::load

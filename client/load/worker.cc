@@ -1,0 +1,201 @@
+#include "client/load/worker.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "grpcpp/client_context.h"
+
+namespace posenc::load {
+
+namespace {
+
+// This thread's own sleep may end so late without leaving a call unsent.
+constexpr std::int64_t kLate = 100'000'000;
+
+}  // namespace
+
+struct Worker::Call {
+  grpc::ClientContext context;
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
+  std::size_t case_index;
+  const Request* request;
+  std::int64_t due;
+  bool verify;
+};
+
+bool Step::Claim(std::int64_t due) {
+  return options.calls == 0 || due < measured ||
+         calls.fetch_add(1, std::memory_order_relaxed) < options.calls;
+}
+
+Worker::Worker(Step* step, int index,
+               const std::vector<std::shared_ptr<grpc::Channel>>& channels)
+    : step_(step),
+      index_(index),
+      slots_(step->options.in_flight / step->workers +
+             (index < step->options.in_flight % step->workers ? 1 : 0)),
+      next_request_(step->workload->size()),
+      random_(step->options.seed * 1000003 + static_cast<unsigned>(index)),
+      cases_(step->workload->size()) {
+  std::vector<double> weights;
+  for (const Case& one : *step->workload) weights.push_back(one.weight);
+  choose_ =
+      std::discrete_distribution<std::size_t>(weights.begin(), weights.end());
+  const std::size_t workers = static_cast<std::size_t>(step->workers);
+  for (std::size_t i = static_cast<std::size_t>(index); i < channels.size();
+       i += workers) {
+    stubs_.push_back(std::make_unique<grpc::GenericStub>(channels[i]));
+  }
+}
+
+Worker::~Worker() {
+  if (dispatcher_.joinable()) dispatcher_.join();
+  if (poller_.joinable()) poller_.join();
+}
+
+void Worker::Start() {
+  if (step_->options.rate > 0) {
+    dispatcher_ = std::thread([this] { Dispatch(); });
+    poller_ = std::thread([this] {
+      Poll(false);
+      done_.store(true, std::memory_order_release);
+    });
+  } else {
+    poller_ = std::thread([this] {
+      RunClosed();
+      done_.store(true, std::memory_order_release);
+    });
+  }
+}
+
+void Worker::Send(std::int64_t due) {
+  const std::size_t index = choose_(random_);
+  const Case& chosen = (*step_->workload)[index];
+  const std::size_t variant = next_request_[index]++ % chosen.requests.size();
+  auto* const call = new Call;
+  call->case_index = index;
+  call->request = &chosen.requests[variant];
+  call->due = due;
+  call->verify =
+      step_->options.verify > 0 &&
+      std::generate_canonical<double, 32>(random_) < step_->options.verify;
+  call->context.AddMetadata("posenc-message-bytes", call->request->bytes_text);
+  call->context.set_deadline(
+      absl::ToChronoTime(absl::Now() + step_->options.timeout));
+  step_->in_flight.fetch_add(1, std::memory_order_relaxed);
+  call->reader = stubs_[next_stub_++ % stubs_.size()]->PrepareUnaryCall(
+      &call->context, chosen.method, call->request->message, &queue_);
+  call->reader->StartCall();
+  call->reader->Finish(&call->response, &call->status, call);
+}
+
+void Worker::RunClosed() {
+  for (; used_slots_ < slots_; ++used_slots_) {
+    const std::int64_t now = step_->clock->Now();
+    if (now >= step_->end || step_->Stopped() || !step_->Claim(now)) break;
+    Send(now);
+  }
+  if (used_slots_ == 0) queue_.Shutdown();
+  Poll(true);
+}
+
+void Worker::Poll(bool closed) {
+  void* tag;
+  bool ok;
+  while (queue_.Next(&tag, &ok)) {
+    const std::unique_ptr<Call> call(static_cast<Call*>(tag));
+    const std::int64_t now = step_->clock->Now();
+    step_->in_flight.fetch_sub(1, std::memory_order_relaxed);
+    Record(*call, now);
+    if (closed) {
+      if (now < step_->end && !step_->Stopped() && step_->Claim(now)) {
+        Send(now);
+      } else if (--used_slots_ == 0) {
+        queue_.Shutdown();
+      }
+      continue;
+    }
+    {
+      const std::lock_guard<std::mutex> lock(slots_mutex_);
+      --used_slots_;
+    }
+    slot_freed_.notify_one();
+  }
+}
+
+void Worker::Dispatch() {
+  // Linux lets sleeps run 50 us late by default, more than a small call takes.
+  prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+  const StepOptions& options = step_->options;
+  // Evenly spaced, the workers take turns.
+  Arrivals arrivals(options.rate / step_->workers,
+                    options.poisson ? 0 : 1e9 / options.rate * index_,
+                    options.poisson,
+                    options.seed * 7919 + static_cast<unsigned>(index_));
+  while (!step_->Stopped()) {
+    const std::int64_t due = step_->begin + arrivals.Next();
+    if (due >= step_->end || !step_->Claim(due)) break;
+    step_->clock->SleepUntil(due);
+    std::unique_lock<std::mutex> lock(slots_mutex_);
+    // Every call ends, at its deadline if not before.
+    const bool full = used_slots_ >= slots_;
+    slot_freed_.wait(lock, [this] { return used_slots_ < slots_; });
+    if (step_->Stopped()) break;
+    if (step_->clock->Now() - (full ? 0 : kLate) >= step_->end) {
+      if (due >= step_->measured) ++unsent_;
+      continue;
+    }
+    ++used_slots_;
+    lock.unlock();
+    Send(due);
+  }
+  std::unique_lock<std::mutex> lock(slots_mutex_);
+  slot_freed_.wait(lock, [this] { return used_slots_ == 0; });
+  queue_.Shutdown();
+}
+
+void Worker::Record(const Call& call, std::int64_t now) {
+  if (call.due < step_->measured) return;
+  std::int64_t last = step_->last_answer.load(std::memory_order_relaxed);
+  while (last < now && !step_->last_answer.compare_exchange_weak(
+                           last, now, std::memory_order_relaxed)) {
+  }
+  const std::int64_t latency = now - call.due;
+  bool right = true;
+  if (call.status.ok() && call.verify) {
+    right = Equals(call.response, call.request->answer);
+  }
+  const std::lock_guard<std::mutex> lock(counts_mutex_);
+  if (!call.status.ok()) {
+    ++counts_.errors[CodeName(call.status.error_code())];
+    counts_.failed.Record(latency);
+    return;
+  }
+  ++counts_.ok;
+  counts_.bytes_sent += call.request->bytes;
+  counts_.bytes_received += static_cast<std::int64_t>(call.response.Length());
+  counts_.latency.Record(latency);
+  cases_[call.case_index].Record(latency);
+  if (!call.verify) return;
+  ++counts_.verified;
+  if (right) return;
+  if (counts_.wrong++ == 0) {
+    counts_.first_wrong = absl::StrCat(
+        (*step_->workload)[call.case_index].name, ": an answer of ",
+        call.response.Length(), " bytes differs from the first");
+  }
+}
+
+void Worker::TakeInterval(Counts* counts) {
+  const std::lock_guard<std::mutex> lock(counts_mutex_);
+  counts->Add(counts_);
+  counts_.Clear();
+}
+
+}  // namespace posenc::load

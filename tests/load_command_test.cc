@@ -1,0 +1,201 @@
+// The posenc-load command: exit codes, messages, files.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/load/report.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/server.h"
+
+namespace posenc::load {
+namespace {
+
+using testing::HasSubstr;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out;  // stdout and stderr
+};
+
+Outcome RunLoad(const std::string& arguments) {
+  Outcome outcome;
+  std::FILE* const pipe = popen(
+      absl::StrCat(POSENC_LOAD_PATH, " ", arguments, " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  char buffer[4096];
+  for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) {
+    outcome.out.append(buffer, n);
+  }
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
+  return outcome;
+}
+
+class LoadCommandTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    base_ = absl::StrCat(testing::TempDir(), "posenc-load-command-", getpid());
+    server::ServerOptions options;
+    options.listen = {absl::StrCat("unix:", base_, ".sock")};
+    auto server = server::Server::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  void TearDown() override {
+    server_.reset();
+    for (const char* ending : {".sock", ".json", ".html", ".hlog"}) {
+      unlink((base_ + ending).c_str());
+    }
+  }
+
+  Outcome RunAtServer(const std::string& arguments) {
+    return RunLoad(absl::StrCat("--server unix:", base_,
+                                ".sock --warm-up 0s --timeout 60s ",
+                                arguments));
+  }
+
+  std::string base_;
+  std::unique_ptr<server::Server> server_;
+};
+
+TEST_F(LoadCommandTest, WritesItsReports) {
+  const Outcome run = RunAtServer(absl::StrCat(
+      "--calls 200 --in-flight 1,8 --verify 1 --dtype float32,bfloat16 "
+      "--size 4KiB --connections 2 --threads 2 --json ",
+      base_, ".json --html ", base_, ".html --hlog ", base_, ".hlog"));
+  ASSERT_EQ(run.exit_code, 0) << run.out;
+  EXPECT_THAT(run.out, HasSubstr("8 in flight: 200 answers compared bit for "
+                                 "bit, 0 differ\n"));
+  const auto report = ReadReport(base_ + ".json");
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ((*report)["steps"].size(), 2u);
+  for (const Json& step : (*report)["steps"]) {
+    EXPECT_EQ(step["ok"], 200);
+    EXPECT_EQ(step["failed"], 0);
+    EXPECT_EQ(step["verified"], 200);
+    EXPECT_EQ(step["cases"].size(), 2u);
+  }
+  EXPECT_EQ((*report)["settings"]["loop"], "closed");
+  EXPECT_EQ((*report)["server"]["version"], server::kVersion);
+  EXPECT_EQ((*report)["interrupted"], false);
+
+  const Outcome compared =
+      RunLoad(absl::StrCat("--compare ", base_, ".json ", base_, ".json"));
+  EXPECT_EQ(compared.exit_code, 0) << compared.out;
+  EXPECT_THAT(compared.out, HasSubstr("b/a"));
+  EXPECT_THAT(compared.out, HasSubstr("1.000"));
+}
+
+TEST_F(LoadCommandTest, MakesAllCallsOfAnOpenLoop) {
+  const Outcome run = RunAtServer(absl::StrCat(
+      "--rates 2000,4000 --calls 100 --arrivals poisson --size 4KiB --mix "
+      "ApplyRope,BuildTable,ResolveRope --json ",
+      base_, ".json"));
+  ASSERT_EQ(run.exit_code, 0) << run.out;
+  const auto report = ReadReport(base_ + ".json");
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ((*report)["steps"].size(), 2u);
+  EXPECT_EQ((*report)["steps"][0]["rate"], 2000);
+  EXPECT_EQ((*report)["steps"][1]["ok"], 100);
+}
+
+TEST_F(LoadCommandTest, FindsARateThatHoldsALooseBound) {
+  const Outcome run = RunAtServer(
+      "--find-capacity --p99 100s --duration 50ms --max-steps 2 --size 4KiB "
+      "--max-error-rate 1");
+  EXPECT_EQ(run.exit_code, 0) << run.out;
+  EXPECT_THAT(run.out, testing::ContainsRegex(
+                           "capacity: [0-9]+ calls/s with p99 under 100 s\n"));
+}
+
+TEST_F(LoadCommandTest, FailsWhereNoRateHoldsItsBound) {
+  const Outcome run = RunAtServer(
+      "--find-capacity --p99 1ns --duration 50ms --max-steps 2 --size 4KiB");
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.out, HasSubstr("--p99: no rate has its p99 under 1ns"));
+}
+
+TEST_F(LoadCommandTest, ErrorsBeyondTheLimitAreExitCode1) {
+  const std::string unknown =
+      "--preset no-such-model --calls 10 --mix ResolveRope ";
+  const Outcome strict = RunAtServer(unknown);
+  EXPECT_EQ(strict.exit_code, 1) << strict.out;
+  EXPECT_THAT(strict.out, HasSubstr("10 x NOT_FOUND"));
+  EXPECT_THAT(strict.out,
+              HasSubstr("error rate is 1; the limit is 0 (--max-error-rate)"));
+  EXPECT_EQ(RunAtServer(unknown + "--max-error-rate 1").exit_code, 0);
+}
+
+TEST_F(LoadCommandTest, VerifyFailsWhereTheFirstAnswerIsAnError) {
+  const Outcome run =
+      RunAtServer("--preset no-such-model --calls 1 --verify 1");
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.out, testing::StartsWith("posenc-load: NOT_FOUND: "));
+}
+
+TEST_F(LoadCommandTest, PathsThatCannotBeWrittenFailBeforeTheRun) {
+  for (const char* flag : {"--json", "--html", "--hlog"}) {
+    const Outcome run =
+        RunAtServer(absl::StrCat("--calls 1 ", flag, " /no/such/dir/file"));
+    EXPECT_EQ(run.exit_code, 1);
+    EXPECT_EQ(run.out,
+              "posenc-load: PERMISSION_DENIED: /no/such/dir/file: cannot be "
+              "written\n");
+  }
+}
+
+TEST(LoadUsageTest, MistakesAreOneLineAndExitCode2) {
+  const std::string server = "--server unix:/nowhere ";
+  const std::pair<std::string, const char*> mistakes[] = {
+      {"", "--server: missing; must be an address"},
+      {server + "--rates fast", "--rates: \"fast\"; must be"},
+      {server + "--in-flight 0", "--in-flight: \"0\"; must be"},
+      {server + "--duration 10", "--duration: \"10\"; must be"},
+      {server + "--size 64k", "--size: \"64k\"; must be"},
+      {server + "--size 100", "--size: \"100B\"; must be a multiple"},
+      {server + "--mix Rope", "--mix: \"Rope\"; must be"},
+      {server + "--dtype int8", "--dtype: \"int8\"; must be"},
+      {server + "--shape 1x2", "--shape: \"1x2\"; must be"},
+      {server + "--verify 2", "--verify"},
+      {server + "--calls 0", "--calls"},
+      {server + "--arrivals bursts", "--arrivals"},
+      {server + "--rates 1 --in-flight 1", "--rates: excludes --in-flight"},
+      {server + "--calls 1 --duration 1s", "--calls: excludes --duration"},
+      {server + "--nonsense", "--nonsense"},
+      {"--compare one.json", "--compare"},
+  };
+  for (const auto& [arguments, message] : mistakes) {
+    const Outcome run = RunLoad(arguments);
+    EXPECT_EQ(run.exit_code, 2) << arguments << "\n" << run.out;
+    EXPECT_THAT(run.out,
+                testing::StartsWith("posenc-load: INVALID_ARGUMENT: "));
+    EXPECT_THAT(run.out, HasSubstr(message));
+    EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 1) << run.out;
+  }
+}
+
+TEST(LoadUsageTest, AnAbsentServerIsExitCode1) {
+  const Outcome run =
+      RunLoad("--server unix:/nowhere/posenc.sock --calls 1 --timeout 200ms");
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_EQ(run.out,
+            "posenc-load: UNAVAILABLE: --server: no connection to "
+            "unix:/nowhere/posenc.sock within 200ms, or it is not serving\n");
+}
+
+TEST(LoadUsageTest, ComparingWhatIsNoReportIsExitCode1) {
+  const Outcome run = RunLoad("--compare /dev/null /dev/null");
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_EQ(run.out,
+            "posenc-load: DATA_LOSS: /dev/null: not a report that posenc-load "
+            "--json wrote\n");
+}
+
+}  // namespace
+}  // namespace posenc::load
