@@ -7,13 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
+#include "core/positions.h"
 
 namespace posenc::core {
 namespace {
 
 // Positions are at most 2^31 (posenc.v1.Positions), int32 ones one less.
 constexpr std::int64_t kMaxInt32 = 2147483647;
-constexpr double kMaxPosition = 2147483648.0;
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 62;
 constexpr int kMultimodalAxes = 3;
 

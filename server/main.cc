@@ -9,29 +9,35 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "core/simd/dispatch.h"
 #include "google/protobuf/stubs/logging.h"
+#include "server/flags.h"
+#include "server/machine.h"
 #include "server/memory.h"
+#include "server/probe.h"
+#include "server/self_test.h"
 #include "server/server.h"
 
 namespace {
 
-// Exit codes, beside 0: failed while running, bad flags or environment.
+// Exit codes, beside 0: failed while running, or not healthy; bad flags or
+// environment.
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
+
+// Of Kubernetes' probes.
+constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 int Fail(int code, absl::string_view message) {
   std::fprintf(stderr, "posencd: %.*s\n", static_cast<int>(message.size()),
@@ -39,47 +45,8 @@ int Fail(int code, absl::string_view message) {
   return code;
 }
 
-// "64MiB", "1024". False for anything else, and for what int64 cannot hold.
-bool ParseBytes(absl::string_view text, std::int64_t* bytes) {
-  int shift = 0;
-  if (absl::ConsumeSuffix(&text, "KiB")) {
-    shift = 10;
-  } else if (absl::ConsumeSuffix(&text, "MiB")) {
-    shift = 20;
-  } else if (absl::ConsumeSuffix(&text, "GiB")) {
-    shift = 30;
-  }
-  std::int64_t count = 0;
-  if (!absl::SimpleAtoi(text, &count) || count < 0 ||
-      count > (INT64_MAX >> shift)) {
-    return false;
-  }
-  *bytes = count << shift;
-  return true;
-}
-
-std::string CheckBytes(const std::string& text) {
-  std::int64_t bytes;
-  return ParseBytes(text, &bytes)
-             ? ""
-             : absl::StrCat("'", text,
-                            "' is not a size; expected bytes or KiB, MiB, GiB "
-                            "as in 64MiB");
-}
-
-bool ParseTimeout(const std::string& text, absl::Duration* duration) {
-  return absl::ParseDuration(text, duration) &&
-         *duration >= absl::ZeroDuration() &&
-         *duration < absl::InfiniteDuration();
-}
-
-std::string CheckTimeout(const std::string& text) {
-  absl::Duration duration;
-  return ParseTimeout(text, &duration)
-             ? ""
-             : absl::StrCat("'", text,
-                            "' is not a duration; expected a number with ms, "
-                            "s or m as in 30s");
+void Warn(absl::string_view message) {
+  Fail(0, absl::StrCat("warning: ", message));
 }
 
 // Readers see the whole file or none.
@@ -112,15 +79,13 @@ void AwaitSignal(const sigset_t& signals,
   }
 }
 
-int Serve(const posenc::server::ServerOptions& options,
-          const std::string& ready_file, const sigset_t& stop_signals,
+int Serve(const posenc::server::Flags& flags, const sigset_t& stop_signals,
           const char* instruction_set) {
   absl::StatusOr<std::unique_ptr<posenc::server::Server>> server =
-      posenc::server::Server::Start(options);
-  if (!server.ok()) {
-    return Fail(absl::IsInvalidArgument(server.status()) ? kUsage : kFailed,
-                server.status().message());
-  }
+      posenc::server::Server::Start(flags.options);
+  // An option, or an address that cannot be had.
+  if (!server.ok()) return Fail(kUsage, server.status().message());
+  const std::string& ready_file = flags.ready_file;
   const std::vector<std::string>& addresses = (*server)->addresses();
   std::printf("posencd %s listening on %s; instruction set %s\n",
               posenc::server::kVersion, absl::StrJoin(addresses, ", ").c_str(),
@@ -144,6 +109,23 @@ int Serve(const posenc::server::ServerOptions& options,
   return 0;
 }
 
+// What the machine, or the container, does not have is better known at the
+// start than when the kernel ends the process.
+void WarnOfLimits(const posenc::server::ServerOptions& options) {
+  const std::int64_t memory = posenc::server::UsableMemory();
+  const std::int64_t budget = posenc::server::InFlightBytes(options);
+  if (budget > memory) {
+    Warn(absl::StrCat("--in-flight-bytes: ", budget,
+                      " bytes, but the memory limit is ", memory,
+                      "; a full server would be killed"));
+  }
+  const int cpus = posenc::server::UsableCpus();
+  if (options.threads > cpus) {
+    Warn(absl::StrCat("--threads: ", options.threads, ", but the CPU limit is ",
+                      cpus));
+  }
+}
+
 int Run(int argc, char** argv) {
   posenc::server::KeepFreedMemory();
   // It would log whatever strings a peer sends.
@@ -157,74 +139,27 @@ int Run(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
   signal(SIGPIPE, SIG_IGN);  // a log reader that went away
 
-  posenc::server::ServerOptions options;
-  options.listen = {"127.0.0.1:50051"};
-  std::string max_request = "512MiB";
-  std::string max_response = "512MiB";
-  std::string in_flight;
-  std::string default_deadline = "5m";
-  std::string lame_duck = "0s";
-  std::string drain_timeout = "30s";
-  std::string ready_file;
-
-  CLI::App app("Positional encodings over gRPC", "posencd");
-  app.set_version_flag("--version",
-                       absl::StrCat("posencd ", posenc::server::kVersion));
-  app.add_option("--listen", options.listen,
-                 "host:port (port 0: any free one), [ipv6]:port or unix:/path; "
-                 "may be repeated")
-      ->capture_default_str();
-  app.add_flag("--allow-insecure", options.allow_insecure,
-               "serve plaintext on other addresses than loopback");
-  app.add_option("--max-request-bytes", max_request, "largest request")
-      ->check(CheckBytes)
-      ->capture_default_str();
-  app.add_option("--max-response-bytes", max_response, "largest response")
-      ->check(CheckBytes)
-      ->capture_default_str();
-  app.add_option("--in-flight-bytes", in_flight,
-                 "messages in flight at any time; calls wait for room before "
-                 "they are read (default: half of the machine's memory)")
-      ->check(CheckBytes);
-  app.add_option("--max-waiting", options.max_waiting,
-                 "calls that may wait for room; more are refused")
-      ->capture_default_str();
-  app.add_option("--default-deadline", default_deadline,
-                 "of a call whose client sets none")
-      ->check(CheckTimeout)
-      ->capture_default_str();
-  app.add_option("--threads", options.threads,
-                 "for computations (default: as many as there are cores)");
-  app.add_option("--lame-duck", lame_duck,
-                 "how long calls are still taken after SIGTERM or SIGINT, "
-                 "while readiness is off already")
-      ->check(CheckTimeout)
-      ->capture_default_str();
-  app.add_option("--drain-timeout", drain_timeout,
-                 "how long calls may take to finish after that")
-      ->check(CheckTimeout)
-      ->capture_default_str();
-  app.add_option("--ready-file", ready_file,
-                 "written once serving: one bound address a line");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
-  } catch (const CLI::ParseError& error) {
-    return Fail(kUsage, absl::StrCat(error.what(), "; see --help"));
+  int exit_code = 0;
+  std::string error;
+  const std::optional<posenc::server::Flags> flags =
+      posenc::server::ParseFlags(argc, argv, &exit_code, &error);
+  if (!flags.has_value()) {
+    return error.empty() ? exit_code : Fail(exit_code, error);
   }
-  ParseBytes(max_request, &options.max_request_bytes);
-  ParseBytes(max_response, &options.max_response_bytes);
-  if (!in_flight.empty()) ParseBytes(in_flight, &options.in_flight_bytes);
-  ParseTimeout(default_deadline, &options.default_deadline);
-  ParseTimeout(lame_duck, &options.lame_duck);
-  ParseTimeout(drain_timeout, &options.drain_timeout);
+  if (!flags->probe.empty()) {
+    const absl::Status health = posenc::server::Probe(
+        flags->probe, flags->probe_service, kProbeTimeout);
+    return health.ok() ? 0 : Fail(kFailed, health.message());
+  }
 
   const char* const forced = std::getenv("POSENC_FORCE_ISA");
   const absl::StatusOr<const posenc::simd::KernelTable*> kernels =
       posenc::simd::SelectKernels(forced == nullptr ? "" : forced);
   if (!kernels.ok()) return Fail(kUsage, kernels.status().message());
-  return Serve(options, ready_file, stop_signals, (*kernels)->name);
+  const absl::Status right = posenc::server::SelfTest();
+  if (!right.ok()) return Fail(kFailed, right.message());
+  WarnOfLimits(flags->options);
+  return Serve(*flags, stop_signals, (*kernels)->name);
 }
 
 }  // namespace

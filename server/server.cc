@@ -31,6 +31,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "grpcpp/support/server_interceptor.h"
+#include "server/machine.h"
 #include "server/service.h"
 #include "server/wire/bulk_service.h"
 
@@ -237,18 +238,16 @@ BulkOptions ReadBulkOptions(const ServerOptions& options) {
   BulkOptions bulk;
   bulk.max_request_bytes = options.max_request_bytes;
   bulk.max_response_bytes = options.max_response_bytes;
-  bulk.in_flight_bytes = options.in_flight_bytes;
-  if (bulk.in_flight_bytes == 0) {
-    bulk.in_flight_bytes =
-        std::max(sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2,
-                 options.max_request_bytes + options.max_response_bytes);
-  }
+  bulk.in_flight_bytes = InFlightBytes(options);
   bulk.max_waiting = static_cast<std::size_t>(options.max_waiting);
   bulk.default_deadline = options.default_deadline;
-  bulk.threads = options.threads > 0
-                     ? options.threads
-                     : static_cast<int>(std::thread::hardware_concurrency());
+  bulk.threads = options.threads > 0 ? options.threads : UsableCpus();
   return bulk;
+}
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(std::min<std::int64_t>(
+      absl::ToInt64Milliseconds(duration), std::numeric_limits<int>::max()));
 }
 
 class RunningServer final : public Server {
@@ -347,6 +346,12 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   builder.AddChannelArgument(
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
       kMinPingIntervalMs);
+  if (options.max_connection_age > absl::ZeroDuration()) {
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                               Milliseconds(options.max_connection_age));
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+                               Milliseconds(options.max_connection_age_grace));
+  }
   // gRPC 1.51 inflates first and looks at its limit after. Tensors do not
   // compress anyway.
   for (const grpc_compression_algorithm algorithm :
@@ -385,6 +390,12 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
 }
 
 }  // namespace
+
+std::int64_t InFlightBytes(const ServerOptions& options) {
+  if (options.in_flight_bytes != 0) return options.in_flight_bytes;
+  return std::max(UsableMemory() / 2,
+                  options.max_request_bytes + options.max_response_bytes);
+}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {

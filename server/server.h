@@ -27,8 +27,8 @@ struct ServerOptions {
   std::int64_t max_response_bytes = std::int64_t{512} << 20;
 
   // Bytes of messages in flight at any time, requests and responses; calls wait
-  // for room before they are read. 0: half of the machine's memory, and no less
-  // than one message each way.
+  // for room before they are read. 0: half of the memory that the process may
+  // use, and no less than one message each way.
   std::int64_t in_flight_bytes = 0;
 
   // Calls that may wait for room; more are refused.
@@ -37,8 +37,13 @@ struct ServerOptions {
   // Time of a call whose client set no deadline.
   absl::Duration default_deadline = absl::Minutes(5);
 
-  // Threads for computations. 0: as many as there are cores.
+  // Threads for computations. 0: as many as there are cores to use.
   int threads = 0;
+
+  // After it clients are told to connect anew (GOAWAY), and so look the name up
+  // again; calls in progress have the grace to finish. 0: never.
+  absl::Duration max_connection_age = absl::Minutes(30);
+  absl::Duration max_connection_age_grace = absl::Minutes(10);
 
   // How long new calls are still taken once readiness is off, so that clients
   // and load balancers that watch it have gone elsewhere before the door shuts:
@@ -48,6 +53,9 @@ struct ServerOptions {
   // How long calls in progress may take to finish after that.
   absl::Duration drain_timeout = absl::Seconds(30);
 };
+
+// options.in_flight_bytes, or what 0 means.
+std::int64_t InFlightBytes(const ServerOptions& options);
 
 // The version that GetServerInfo and --version say.
 extern const char kVersion[];

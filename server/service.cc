@@ -5,7 +5,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "core/model/presets.h"
 #include "core/simd/dispatch.h"
@@ -22,13 +21,6 @@ namespace posenc::server {
 const char kVersion[] = POSENC_VERSION;
 
 namespace {
-
-absl::Status OutOfMemory() {
-  return core::MakeError(
-      absl::StatusCode::kResourceExhausted, core::ErrorReason::kOverloaded, "",
-      "out of memory for this call; retry later, or send less in one call",
-      {{"resource", "memory"}});
-}
 
 // Whether the caller still waits.
 absl::Status Waiting(const grpc::ServerContext& context) {

@@ -19,6 +19,7 @@
 #include "client/cli/safetensors.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/tensor_bytes.h"
 
 namespace posenc::cli {
 
@@ -68,16 +69,6 @@ class PosencTest : public testing::Test {
  private:
   std::string directory_;
 };
-
-// A tensor over elements that outlive it.
-template <typename T>
-TensorView View(v1::Dtype dtype, std::vector<std::int64_t> shape,
-                const std::vector<T>& elements) {
-  return {dtype,
-          std::move(shape),
-          {reinterpret_cast<const char*>(elements.data()),
-           elements.size() * sizeof(T)}};
-}
 
 // The elements of a tensor in a file; `name` is empty for .npy.
 inline std::vector<double> ReadElements(const std::string& path,

@@ -22,26 +22,13 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "posenc/client.h"
+#include "tests/client_fixture.h"
 
 namespace posenc {
 namespace {
 
 using testing::HasSubstr;
 using testing::SizeIs;
-
-std::string Bytes(std::size_t size) {
-  std::string bytes(size, '\0');
-  unsigned seed = 1;
-  for (char& byte : bytes) {
-    seed = seed * 1664525u + 1013904223u;  // Numerical Recipes' generator
-    byte = static_cast<char>(seed >> 24);
-  }
-  return bytes;
-}
-
-std::string AsString(absl::Span<const char> bytes) {
-  return std::string(bytes.data(), bytes.size());
-}
 
 TensorView Heads(absl::Span<const char> bytes) {
   return {v1::DTYPE_FLOAT32,
@@ -255,23 +242,7 @@ class EchoService : public v1::PositionalEncodingService::Service {
   std::vector<Seen> seen_;
 };
 
-class BulkTest : public testing::Test {
- protected:
-  BulkTest() {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
-                             &port);
-    builder.SetMaxReceiveMessageSize(512 << 20);
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-    options_.target = absl::StrCat("127.0.0.1:", port);
-  }
-
-  EchoService service_;
-  std::unique_ptr<grpc::Server> server_;
-  ClientOptions options_;
-};
+using BulkTest = ServiceTest<EchoService>;
 
 TEST_F(BulkTest, AnnouncesTheExactSizeOfTheMessage) {
   const Client client = Client::Connect(options_);

@@ -22,6 +22,7 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "posenc/rpc/status.pb.h"
+#include "tests/client_fixture.h"
 
 namespace posenc {
 namespace {
@@ -102,23 +103,7 @@ class ScriptedService : public v1::PositionalEncodingService::Service {
   v1::ApplyRopeRequest last_request_;
 };
 
-class ClientTest : public testing::Test {
- protected:
-  ClientTest() {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
-                             &port);
-    builder.SetMaxReceiveMessageSize(512 << 20);
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-    options_.target = absl::StrCat("127.0.0.1:", port);
-  }
-
-  ScriptedService service_;
-  std::unique_ptr<grpc::Server> server_;
-  ClientOptions options_;
-};
+using ClientTest = ServiceTest<ScriptedService>;
 
 ApplyRopeArgs ArgsFor(const std::string& q_bytes) {
   ApplyRopeArgs args;
@@ -129,20 +114,6 @@ ApplyRopeArgs ArgsFor(const std::string& q_bytes) {
                       {1, 1, 1, static_cast<std::int64_t>(q_bytes.size() / 4)},
                       q_bytes};
   return args;
-}
-
-// Bytes that differ from each other and by seed.
-std::string Bytes(std::size_t size, unsigned seed) {
-  std::string bytes(size, '\0');
-  for (std::size_t i = 0; i < size; ++i) {
-    seed = seed * 1664525u + 1013904223u;  // Numerical Recipes' generator
-    bytes[i] = static_cast<char>(seed >> 24);
-  }
-  return bytes;
-}
-
-std::string AsString(absl::Span<const char> bytes) {
-  return std::string(bytes.data(), bytes.size());
 }
 
 TEST(ServiceConfigTest, IsThePublishedFile) {

@@ -16,21 +16,13 @@
 #include "gtest/gtest.h"
 #include "posenc/client.h"
 #include "server/server.h"
+#include "tests/tensor_bytes.h"
 
 namespace posenc {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-template <typename T>
-TensorView View(v1::Dtype dtype, std::vector<std::int64_t> shape,
-                const std::vector<T>& elements) {
-  return {dtype,
-          std::move(shape),
-          {reinterpret_cast<const char*>(elements.data()),
-           elements.size() * sizeof(T)}};
-}
 
 template <typename T>
 std::vector<T> Elements(const TensorView& view) {

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
@@ -17,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "posenc/client.h"
 #include "posenc/rpc/status.pb.h"
+#include "tests/client_fixture.h"
 
 namespace posenc {
 namespace {
@@ -153,32 +153,8 @@ class StreamService : public v1::PositionalEncodingService::Service {
   }
 };
 
-std::string Bytes(std::size_t size) {
-  std::string bytes(size, '\0');
-  unsigned seed = 1;
-  for (char& byte : bytes) {
-    seed = seed * 1664525u + 1013904223u;  // Numerical Recipes' generator
-    byte = static_cast<char>(seed >> 24);
-  }
-  return bytes;
-}
-
-std::string AsString(absl::Span<const char> bytes) {
-  return std::string(bytes.data(), bytes.size());
-}
-
-class StreamTest : public testing::Test {
+class StreamTest : public ServiceTest<StreamService> {
  protected:
-  StreamTest() {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
-                             &port);
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-    options_.target = absl::StrCat("127.0.0.1:", port);
-  }
-
   // Chunks of 8 bytes until `count` have been sent.
   static std::function<absl::StatusOr<bool>(ApplyRopeChunk*)> Counted(
       int count) {
@@ -195,10 +171,6 @@ class StreamTest : public testing::Test {
   static absl::Status Ignore(const ApplyRopeResult&) {
     return absl::OkStatus();
   }
-
-  StreamService service_;
-  std::unique_ptr<grpc::Server> server_;
-  ClientOptions options_;
 };
 
 // q: 6 tokens of 4 heads of 2 floats, 32 bytes a token; k: of one head.

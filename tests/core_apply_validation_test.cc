@@ -3,7 +3,6 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -11,11 +10,10 @@
 #include "core/rope/apply.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/bad_input.h"
 
 namespace posenc::core {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -52,17 +50,6 @@ struct Request {
   std::byte out[4096] = {};
   std::byte ids[256] = {};
 };
-
-struct BadInput {
-  const char* name;
-  std::function<void(Request&)> spoil;
-  ErrorReason reason;
-  const char* field;
-  std::vector<const char*> text;  // what the message must say
-  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
-};
-
-void PrintTo(const BadInput& input, std::ostream* out) { *out << input.name; }
 
 template <typename Scaling>
 std::function<void(Request&)> Factor(double factor) {
@@ -139,7 +126,7 @@ std::function<void(Request&)> LongRope(int shorts, int longs, bool length) {
   };
 }
 
-std::vector<BadInput> Cases() {
+std::vector<BadInput<Request>> Cases() {
   constexpr auto kRequired = ErrorReason::kFieldRequired;
   constexpr auto kInvalid = ErrorReason::kFieldInvalid;
   constexpr auto kShape = ErrorReason::kShapeMismatch;
@@ -425,26 +412,14 @@ std::vector<BadInput> Cases() {
   };
 }
 
-class ApplyValidation : public testing::TestWithParam<BadInput> {};
+class ApplyValidation : public testing::TestWithParam<BadInput<Request>> {};
 INSTANTIATE_TEST_SUITE_P(Core, ApplyValidation, testing::ValuesIn(Cases()),
-                         [](const testing::TestParamInfo<BadInput>& info) {
-                           return std::string(info.param.name);
-                         });
+                         NameOf<Request>);
 
 TEST_P(ApplyValidation, SaysWhatIsWrong) {
   Request request;
   GetParam().spoil(request);
-  const absl::Status status = request.Apply();
-  EXPECT_EQ(status.code(), GetParam().code) << status;
-  const std::optional<ErrorDetails> details = GetErrorDetails(status);
-  ASSERT_TRUE(details.has_value()) << status;
-  EXPECT_EQ(details->reason, GetParam().reason) << status;
-  EXPECT_EQ(details->field, GetParam().field) << status;
-  const std::string message(status.message());
-  EXPECT_THAT(message, HasSubstr(GetParam().field));
-  for (const char* text : GetParam().text) {
-    EXPECT_THAT(message, HasSubstr(text));
-  }
+  ExpectRefused(GetParam(), request.Apply());
   // Nothing is written for a request that fails.
   for (const std::byte byte : request.out) ASSERT_EQ(byte, std::byte{0});
 }

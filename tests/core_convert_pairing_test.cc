@@ -2,9 +2,7 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <numeric>
-#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,11 +11,10 @@
 #include "core/rope/convert_pairing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/bad_input.h"
 
 namespace posenc::core {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr int kHeads = 3, kHeadDim = 20, kInputs = 11;
 constexpr int kRows = kHeads * kHeadDim;
@@ -213,17 +210,7 @@ struct Request {
   std::byte out[512] = {};
 };
 
-struct BadInput {
-  const char* name;
-  std::function<void(Request&)> spoil;
-  ErrorReason reason;
-  const char* field;
-  std::vector<const char*> text;  // what the message must say
-};
-
-void PrintTo(const BadInput& input, std::ostream* out) { *out << input.name; }
-
-std::vector<BadInput> Cases() {
+std::vector<BadInput<Request>> Cases() {
   constexpr ErrorReason kRequired = ErrorReason::kFieldRequired;
   constexpr ErrorReason kInvalid = ErrorReason::kFieldInvalid;
   constexpr ErrorReason kMismatch = ErrorReason::kShapeMismatch;
@@ -308,28 +295,15 @@ std::vector<BadInput> Cases() {
   };
 }
 
-class ConvertPairingValidation : public testing::TestWithParam<BadInput> {};
+class ConvertPairingValidation
+    : public testing::TestWithParam<BadInput<Request>> {};
 INSTANTIATE_TEST_SUITE_P(Core, ConvertPairingValidation,
-                         testing::ValuesIn(Cases()),
-                         [](const testing::TestParamInfo<BadInput>& info) {
-                           return std::string(info.param.name);
-                         });
+                         testing::ValuesIn(Cases()), NameOf<Request>);
 
 TEST_P(ConvertPairingValidation, SaysWhatIsWrong) {
   Request request;
   GetParam().spoil(request);
-  const absl::Status status = request.Convert();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-  const std::optional<ErrorDetails> details = GetErrorDetails(status);
-  ASSERT_TRUE(details.has_value()) << status;
-  EXPECT_EQ(details->reason, GetParam().reason) << status;
-  EXPECT_EQ(details->field, GetParam().field) << status;
-  const std::string message(status.message());
-  EXPECT_THAT(message,
-              testing::StartsWith(std::string(GetParam().field) + ": "));
-  for (const char* text : GetParam().text) {
-    EXPECT_THAT(message, HasSubstr(text));
-  }
+  ExpectRefused(GetParam(), request.Convert());
 }
 
 TEST(ConvertPairingTest, PassesTheRequestThatTheCasesSpoil) {

@@ -8,6 +8,7 @@
 #include "core/position_schemes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/schemes_fixture.h"
 
 namespace posenc::core {
 namespace {
@@ -156,16 +157,6 @@ TEST(GridSchemeTest, OffsetsAndStepsMakeFloat64) {
   const Built steps = Build(GridScheme{{3}, {}, {1.5}, 0});
   EXPECT_EQ(steps.extents.dtype, Dtype::kFloat64);
   EXPECT_THAT(steps.ids, ElementsAre(0, 1.5, 3));
-}
-
-VisionGrid Vision(std::int64_t time, std::int64_t height, std::int64_t width,
-                  std::int32_t merge = 0) {
-  VisionGrid grid;
-  grid.time = time;
-  grid.height = height;
-  grid.width = width;
-  grid.spatial_merge_size = merge;
-  return grid;
 }
 
 // The example in the documentation of Qwen2-VL's get_rope_index: a video of

@@ -10,6 +10,7 @@
 #include "core/position_schemes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/schemes_fixture.h"
 
 namespace posenc::core {
 namespace {
@@ -17,16 +18,6 @@ namespace {
 using testing::HasSubstr;
 
 constexpr std::int64_t kMax = 2147483647;
-
-VisionGrid Vision(std::int64_t time, std::int64_t height, std::int64_t width,
-                  std::int32_t merge = 0) {
-  VisionGrid grid;
-  grid.time = time;
-  grid.height = height;
-  grid.width = width;
-  grid.spatial_merge_size = merge;
-  return grid;
-}
 
 struct BadScheme {
   const char* name;

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -11,11 +10,10 @@
 #include "core/rope/reposition.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/bad_input.h"
 
 namespace posenc::core {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr std::int64_t kEnd = std::int64_t{1} << 31;
 
@@ -48,17 +46,6 @@ struct Request {
   std::vector<double> ids;
 };
 
-struct BadInput {
-  const char* name;
-  std::function<void(Request&)> spoil;
-  ErrorReason reason;
-  const char* field;
-  std::vector<const char*> text;  // what the message must say
-  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
-};
-
-void PrintTo(const BadInput& input, std::ostream* out) { *out << input.name; }
-
 RotaryAxes Axes(AxisAssignment assignment, std::vector<std::int32_t> sections,
                 bool halves = false) {
   return {assignment, std::move(sections), {}, halves};
@@ -72,7 +59,7 @@ std::function<void(Request&)> Unplaced(std::function<void(Request&)> change) {
   };
 }
 
-std::vector<BadInput> Cases() {
+std::vector<BadInput<Request>> Cases() {
   constexpr ErrorReason kRequired = ErrorReason::kFieldRequired;
   constexpr ErrorReason kInvalid = ErrorReason::kFieldInvalid;
   constexpr ErrorReason kMismatch = ErrorReason::kShapeMismatch;
@@ -359,27 +346,15 @@ std::vector<BadInput> Cases() {
   };
 }
 
-class RepositionValidation : public testing::TestWithParam<BadInput> {};
+class RepositionValidation : public testing::TestWithParam<BadInput<Request>> {
+};
 INSTANTIATE_TEST_SUITE_P(Core, RepositionValidation, testing::ValuesIn(Cases()),
-                         [](const testing::TestParamInfo<BadInput>& info) {
-                           return std::string(info.param.name);
-                         });
+                         NameOf<Request>);
 
 TEST_P(RepositionValidation, SaysWhatIsWrong) {
   Request request;
   GetParam().spoil(request);
-  const absl::Status status = request.Reposition();
-  EXPECT_EQ(status.code(), GetParam().code) << status;
-  const std::optional<ErrorDetails> details = GetErrorDetails(status);
-  ASSERT_TRUE(details.has_value()) << status;
-  EXPECT_EQ(details->reason, GetParam().reason) << status;
-  EXPECT_EQ(details->field, GetParam().field) << status;
-  const std::string message(status.message());
-  EXPECT_THAT(message,
-              testing::StartsWith(std::string(GetParam().field) + ": "));
-  for (const char* text : GetParam().text) {
-    EXPECT_THAT(message, HasSubstr(text));
-  }
+  ExpectRefused(GetParam(), request.Reposition());
   // Nothing is written for a request that fails.
   for (const std::byte byte : request.out) ASSERT_EQ(byte, std::byte{0});
 }

@@ -339,6 +339,26 @@ TEST(ScoreTest, AnyBlocksOfRowsGiveTheSameBytes) {
   }
 }
 
+// Tiles of wide heads are smaller: here 6 queries and 26 keys.
+TEST(ScoreTest, WideHeadsAreScoredAsOthers) {
+  const OwnedTensor q =
+      OwnedTensor::Random(Dtype::kFloat32, {1, 1, 7, 5000}, 1);
+  const OwnedTensor k =
+      OwnedTensor::Random(Dtype::kFloat32, {1, 1, 27, 5000}, 2);
+  const OwnedTensor table = OwnedTensor::Random(Dtype::kFloat32, {9, 5000}, 3);
+  ShawScore shaw;
+  shaw.key_table = table.view();
+  CheckScores({shaw, 20, 0, {}}, q, k, [&](const Token& i, const Token& j) {
+    const std::int64_t row =
+        std::clamp<std::int64_t>(j.position - i.position, -4, 4) + 4;
+    Sum sum = Content(q, k, i, j);
+    for (std::int64_t d = 0; d < 5000; ++d) {
+      sum.Add(At(q, i.row, d), At(table, row, d));
+    }
+    return sum;
+  });
+}
+
 TEST(ScoreTest, EmptyBatchesHaveEmptyScores) {
   const OwnedTensor q(Dtype::kFloat32, {0, 2, 3, 4});
   const OwnedTensor k(Dtype::kFloat32, {0, 2, 5, 4});
@@ -380,6 +400,9 @@ TEST(ScoreValidationTest, RejectsQueriesAndKeysThatDoNotFit) {
   const OwnedTensor narrow(Dtype::kFloat32, {1, 2, 3, 0});
   ExpectMismatch(refuse(narrow, good.k), "q.shape",
                  "is [1, 2, 3, 0]; must be [B, H, Sq, D]");
+  const OwnedTensor wide(Dtype::kFloat32, {1, 2, 0, 65537});
+  ExpectInvalid(refuse(wide, good.k), "q.shape",
+                "D is 65537; must be at most 65536");
   const OwnedTensor heads(Dtype::kFloat32, {1, 1, 5, 4});
   ExpectMismatch(refuse(good.q, heads), "k.shape",
                  "is [1, 1, 5, 4]; must be [B = 1, H = 2, Sk, D = 4], as q");

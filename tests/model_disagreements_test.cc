@@ -18,6 +18,7 @@
 #include "core/rope/apply.h"
 #include "core/rope/table.h"
 #include "nlohmann/json.hpp"
+#include "tests/model_fixture.h"
 #include "tests/reference/float_formats.h"
 
 namespace posenc::core {
@@ -27,22 +28,6 @@ using nlohmann::json;
 using testing::Contains;
 using testing::HasSubstr;
 using Real = long double;
-
-absl::StatusOr<ResolvedRope> TryRead(const json& config, Profile profile,
-                                     std::optional<std::int64_t> length = {}) {
-  RopeSource source;
-  source.source = ConfigJson{config.dump()};
-  source.profile = profile;
-  source.sequence_length = length;
-  return ResolveSource(source, 0, MissingLength::kError);
-}
-
-ResolvedRope Read(const json& config, Profile profile,
-                  std::optional<std::int64_t> length = {}) {
-  auto rope = TryRead(config, profile, length);
-  EXPECT_TRUE(rope.ok()) << rope.status();
-  return rope.ok() ? *rope : ResolvedRope();
-}
 
 json Model(const std::string& type, int head_dim, double theta,
            std::int64_t maximum, const json& scaling) {
@@ -89,11 +74,6 @@ Real RampPair(int d, Real theta, Real original, Real turns) {
 }
 
 // To rounding of one float64.
-void ExpectSame(double actual, Real expected) {
-  EXPECT_NEAR(actual, static_cast<double>(expected),
-              std::abs(static_cast<double>(expected)) * 0x1p-51);
-}
-
 void ExpectFrequencies(const ResolvedRope& rope,
                        const std::vector<Real>& expected) {
   ASSERT_EQ(rope.inv_freq.size(), expected.size());
@@ -101,13 +81,6 @@ void ExpectFrequencies(const ResolvedRope& rope,
     SCOPED_TRACE(i);
     ExpectSame(rope.inv_freq[i], expected[i]);
   }
-}
-
-bool Warned(const ResolvedRope& rope, const std::string& text) {
-  return std::any_of(rope.warnings.begin(), rope.warnings.end(),
-                     [&](const std::string& warning) {
-                       return warning.find(text) != std::string::npos;
-                     });
 }
 
 TEST(DisagreementsTest, Disagreement01YarnTruncate) {

@@ -4,61 +4,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <optional>
 #include <string>
 
 #include "core/error.h"
 #include "core/model/source.h"
 #include "nlohmann/json.hpp"
+#include "tests/model_fixture.h"
 
 namespace posenc::core {
 namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-
-constexpr Profile kAll[] = {
-    Profile::kHf,       Profile::kVllm,    Profile::kLlamaCpp, Profile::kGptOss,
-    Profile::kDeepseek, Profile::kMistral, Profile::kMlx};
-
-absl::StatusOr<ResolvedRope> TryRead(const json& config, Profile profile,
-                                     std::optional<std::int64_t> length = {}) {
-  RopeSource source;
-  source.source = ConfigJson{config.dump()};
-  source.profile = profile;
-  source.sequence_length = length;
-  return ResolveSource(source, 0, MissingLength::kError);
-}
-
-ResolvedRope Read(const json& config, Profile profile,
-                  std::optional<std::int64_t> length = {}) {
-  auto rope = TryRead(config, profile, length);
-  EXPECT_TRUE(rope.ok()) << rope.status();
-  return rope.ok() ? *rope : ResolvedRope();
-}
-
-bool Warned(const ResolvedRope& rope, const std::string& text) {
-  for (const std::string& warning : rope.warnings) {
-    if (warning.find(text) != std::string::npos) return true;
-  }
-  return false;
-}
-
-bool Assumed(const ResolvedRope& rope, const std::string& field,
-             const std::string& value) {
-  for (const Assumption& assumption : rope.assumptions) {
-    if (assumption.field == field && assumption.value == value) return true;
-  }
-  return false;
-}
-
-// To rounding of one float64.
-void ExpectSame(double actual, long double expected) {
-  EXPECT_NEAR(actual, static_cast<double>(expected),
-              std::abs(static_cast<double>(expected)) * 0x1p-51);
-}
 
 TEST(GptOssConfigTest, ReadsItsOwnConfig) {
   const json own = {{"head_dim", 64},
@@ -132,7 +90,7 @@ TEST(MistralParamsTest, ReadsParams) {
                             {"beta_slow", 1.0},
                             {"mscale", 1.0},
                             {"mscale_all_dim", 1.0}}}};
-  for (const Profile profile : kAll) {
+  for (const Profile profile : kEveryProfile) {
     EXPECT_EQ(Read(params, profile).inv_freq, rope.inv_freq);
   }
   EXPECT_EQ(Read(published, Profile::kHf).inv_freq, rope.inv_freq);

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <numbers>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "core/model/compare.h"
 #include "core/model/source.h"
 #include "nlohmann/json.hpp"
+#include "tests/model_fixture.h"
 
 namespace posenc::core {
 namespace {
@@ -23,26 +23,6 @@ namespace {
 using nlohmann::json;
 using testing::Contains;
 using testing::HasSubstr;
-
-constexpr Profile kAll[] = {
-    Profile::kHf,       Profile::kVllm,    Profile::kLlamaCpp, Profile::kGptOss,
-    Profile::kDeepseek, Profile::kMistral, Profile::kMlx};
-
-absl::StatusOr<ResolvedRope> TryRead(const json& config, Profile profile,
-                                     std::optional<std::int64_t> length = {}) {
-  RopeSource source;
-  source.source = ConfigJson{config.dump()};
-  source.profile = profile;
-  source.sequence_length = length;
-  return ResolveSource(source, 0, MissingLength::kError);
-}
-
-ResolvedRope Read(const json& config, Profile profile,
-                  std::optional<std::int64_t> length = {}) {
-  auto rope = TryRead(config, profile, length);
-  EXPECT_TRUE(rope.ok()) << rope.status();
-  return rope.ok() ? *rope : ResolvedRope();
-}
 
 // Head of 64 channels, base 10000, lengths as given.
 json Llama(const json& scaling) {
@@ -73,29 +53,8 @@ json DeepseekV3(const json& scaling) {
   return config;
 }
 
-bool Warned(const ResolvedRope& rope, const std::string& text) {
-  for (const std::string& warning : rope.warnings) {
-    if (warning.find(text) != std::string::npos) return true;
-  }
-  return false;
-}
-
-bool Assumed(const ResolvedRope& rope, const std::string& field,
-             const std::string& value) {
-  for (const Assumption& assumption : rope.assumptions) {
-    if (assumption.field == field && assumption.value == value) return true;
-  }
-  return false;
-}
-
-// To rounding of one float64.
-void ExpectSame(double actual, long double expected) {
-  EXPECT_NEAR(actual, static_cast<double>(expected),
-              std::abs(static_cast<double>(expected)) * 0x1p-51);
-}
-
 TEST(ProfilesTest, AgreeOnPlainRope) {
-  for (const Profile profile : kAll) {
+  for (const Profile profile : kEveryProfile) {
     const ResolvedRope rope = Read(Llama(nullptr), profile);
     ASSERT_EQ(rope.inv_freq.size(), 32u);
     for (int i = 0; i < 32; ++i) {
@@ -378,8 +337,8 @@ TEST(CompareProfilesTest, ExplainsEveryPair) {
       DeepseekV3(
           Yarn({{"factor", 40.0}, {"mscale", 1.0}, {"mscale_all_dim", 1.0}}))};
   for (const json& config : configs) {
-    for (const Profile one : kAll) {
-      for (const Profile other : kAll) {
+    for (const Profile one : kEveryProfile) {
+      for (const Profile other : kEveryProfile) {
         const auto a = TryRead(config, one), b = TryRead(config, other);
         if (!a.ok() || !b.ok()) continue;
         const RopeDifference there = CompareRopes(*a, *b);

@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "server/machine.h"
 #include "tests/server_fixture.h"
 
 extern char** environ;
@@ -208,6 +209,10 @@ TEST_F(BinaryTest, BadFlagsEndInOneLineAndExitCode2) {
       {"--max-response-bytes", "9223372036854775807GiB"},
       {"--drain-timeout", "30"},
       {"--drain-timeout", "-1s"},
+      {"--lame-duck", "5"},
+      {"--max-connection-age", "1h30"},
+      {"--threads", "-1"},
+      {"--max-waiting", "many"},
       {"--listen", "nonsense"},
       {"--listen", "0.0.0.0:0"},
       {"--listen"},
@@ -239,13 +244,68 @@ TEST_F(BinaryTest, VersionAndHelpSucceed) {
   EXPECT_EQ(help.Wait(), 0);
 }
 
-TEST_F(BinaryTest, AnAddressInUseIsExitCode1) {
+TEST_F(BinaryTest, AnAddressThatCannotBeHadIsExitCode2) {
   Process first({"--listen", "127.0.0.1:0", "--ready-file", ready_file()});
   const std::vector<std::string> addresses = AwaitReady();
   ASSERT_EQ(addresses.size(), 1u);
   Process second({"--listen", addresses[0]});
-  EXPECT_EQ(second.Wait(), 1);
+  EXPECT_EQ(second.Wait(), 2);
   EXPECT_THAT(second.ReadAll(), HasSubstr("Address already in use"));
+
+  Process third({"--listen", "unix:/nonexistent/posenc.sock"});
+  EXPECT_EQ(third.Wait(), 2);
+  EXPECT_THAT(third.ReadAll(), HasSubstr("unix:/nonexistent/posenc.sock"));
+}
+
+TEST_F(BinaryTest, TheEnvironmentSetsWhatNoFlagDoes) {
+  Process wrong({}, "POSENC_MAX_WAITING=-1");
+  EXPECT_THAT(wrong.ReadLine(), HasSubstr("--max-waiting: -1"));
+  EXPECT_EQ(wrong.Wait(), 2);
+  Process right({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
+                 "--max-waiting", "1"},
+                "POSENC_MAX_WAITING=-1");
+  EXPECT_EQ(AwaitReady().size(), 1u);
+}
+
+TEST_F(BinaryTest, ProbeTellsHealthByItsExitCode) {
+  Process server({"--listen", "127.0.0.1:0", "--ready-file", ready_file()});
+  const std::vector<std::string> addresses = AwaitReady();
+  ASSERT_EQ(addresses.size(), 1u);
+  EXPECT_EQ(Process({"--probe", addresses[0]}).Wait(), 0);
+  EXPECT_EQ(
+      Process({"--probe", addresses[0], "--probe-service", "posenc.liveness"})
+          .Wait(),
+      0);
+  Process unknown({"--probe", addresses[0], "--probe-service", "nobody"});
+  EXPECT_THAT(unknown.ReadLine(), HasSubstr(addresses[0]));
+  EXPECT_EQ(unknown.Wait(), 1);
+  Process absent({"--probe", "unix:/nonexistent/posenc.sock"});
+  EXPECT_EQ(absent.Wait(), 1);
+}
+
+TEST_F(BinaryTest, LimitsBelowABudgetAreSaidWithBothNumbers) {
+  Process process({"--listen", "127.0.0.1:0", "--in-flight-bytes", "1048576GiB",
+                   "--ready-file", ready_file()});
+  EXPECT_EQ(process.ReadLine(),
+            absl::StrCat(
+                "posencd: warning: --in-flight-bytes: ", std::int64_t{1} << 50,
+                " bytes, but the memory limit is ", UsableMemory(),
+                "; a full server would be killed\n"));
+  EXPECT_EQ(AwaitReady().size(), 1u);
+}
+
+TEST_F(BinaryTest, TheOldestConnectionsAreToldToConnectAnew) {
+  Process server({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
+                  "--max-connection-age", "100ms"});
+  const std::vector<std::string> addresses = AwaitReady();
+  ASSERT_EQ(addresses.size(), 1u);
+  const auto channel = Connect(addresses[0]);
+  ASSERT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() +
+                                        std::chrono::seconds(10)));
+  // It is idle, and no longer connected, once it was told.
+  EXPECT_TRUE(channel->WaitForStateChange(
+      GRPC_CHANNEL_READY,
+      std::chrono::system_clock::now() + std::chrono::seconds(10)));
 }
 
 }  // namespace

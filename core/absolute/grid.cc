@@ -5,12 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
+#include "core/positions.h"
 
 namespace posenc::core {
 namespace {
 
 constexpr double kDefaultBase = 10000;
-constexpr double kMaxPosition = 0x1p31;
 
 Sinusoidal AxisLadder(const SincosGrid& encoding) {
   Sinusoidal axis;

@@ -14,6 +14,12 @@ constexpr double kDefaultBase = 10000;  // the paper's
 
 }  // namespace
 
+absl::Status CheckLadderDim(std::int32_t dim) {
+  if (dim >= 2 && dim <= kMaxAbsoluteDim) return absl::OkStatus();
+  return FieldInvalid(
+      "dim", absl::StrCat("is ", dim, "; must be 2 to ", kMaxAbsoluteDim));
+}
+
 absl::Status CheckLadderBase(absl::string_view field, double base) {
   if (base > 1 && base <= 1 / kMinFrequency) return absl::OkStatus();
   return FieldInvalid(field,
@@ -23,12 +29,8 @@ absl::Status CheckLadderBase(absl::string_view field, double base) {
 }
 
 absl::Status ValidateSinusoidal(const Sinusoidal& encoding) {
-  if (encoding.dim < 2 || encoding.dim > kMaxAbsoluteDim) {
-    return FieldInvalid("dim", absl::StrCat("is ", encoding.dim,
-                                            "; must be 2 "
-                                            "to ",
-                                            kMaxAbsoluteDim));
-  }
+  const absl::Status dim = CheckLadderDim(encoding.dim);
+  if (!dim.ok()) return dim;
   absl::Status base =
       CheckLadderBase("base", encoding.base.value_or(kDefaultBase));
   if (!base.ok()) return base;

@@ -40,6 +40,8 @@ struct Sinusoidal {
 // FieldInvalid unless 1 < base <= 2^900, beyond which the lowest frequency
 // leaves the range of exact reduction.
 absl::Status CheckLadderBase(absl::string_view field, double base);
+// The width of a ladder's rows, field dim: at least one pair.
+absl::Status CheckLadderDim(std::int32_t dim);
 
 // dim < 2 or > 2^20, base out of range, order missing, endpoint with dim < 4,
 // odd_dim_sine with another order than interleaved.

@@ -22,12 +22,8 @@ double Frequency(const Timestep& encoding, std::int32_t i) {
 }  // namespace
 
 absl::Status ValidateTimestep(const Timestep& encoding) {
-  if (encoding.dim < 2 || encoding.dim > kMaxAbsoluteDim) {
-    return FieldInvalid("dim", absl::StrCat("is ", encoding.dim,
-                                            "; must be 2 "
-                                            "to ",
-                                            kMaxAbsoluteDim));
-  }
+  const absl::Status dim = CheckLadderDim(encoding.dim);
+  if (!dim.ok()) return dim;
   const double max_period = encoding.max_period.value_or(kDefaultMaxPeriod);
   if (!(max_period > 1) || !std::isfinite(max_period)) {
     return FieldInvalid("max_period",

@@ -3,20 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/simd/dispatch.h"
+#include "core/simd/trig_row.h"
 
 namespace posenc::core {
 namespace {
 
 // Interleaved rows are made of stretches of so many pairs.
 constexpr std::size_t kChunk = 256;
-
-void TrigRowOf(const simd::TrigRow& row, float* cos, float* sin) {
-  simd::ActiveKernels().trig_row_f32(row, cos, sin);
-}
-void TrigRowOf(const simd::TrigRow& row, double* cos, double* sin) {
-  simd::ActiveKernels().trig_row_f64(row, cos, sin);
-}
 
 }  // namespace
 
@@ -54,9 +47,9 @@ void TrigRows::Row(const double* position, T* row) const {
   const std::size_t n = dim_ / 2;
   if (dim_ % 2 != 0) row[dim_ - 1] = 0;
   if (order_ == SinusoidalOrder::kSinCos) {
-    TrigRowOf(trig, row + n, row);
+    simd::FillTrigRow(trig, row + n, row);
   } else if (order_ == SinusoidalOrder::kCosSin) {
-    TrigRowOf(trig, row, row + n);
+    simd::FillTrigRow(trig, row, row + n);
   } else {
     T cos[kChunk], sin[kChunk];
     for (std::size_t begin = 0; begin < sines_; begin += kChunk) {
@@ -64,7 +57,7 @@ void TrigRows::Row(const double* position, T* row) const {
       trig.turns_mid = mid_.data() + begin;
       trig.turns_lo = lo_.data() + begin;
       trig.n = std::min(sines_ - begin, kChunk);
-      TrigRowOf(trig, cos, sin);
+      simd::FillTrigRow(trig, cos, sin);
       for (std::size_t i = 0; i < trig.n; ++i) {
         row[2 * (begin + i)] = sin[i];
         // An unpaired sine is the last channel.

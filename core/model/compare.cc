@@ -8,13 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/error.h"
+#include "core/positions.h"
 #include "core/rope/scaling.h"
+#include "core/rope/xpos.h"
 
 namespace posenc::core {
 namespace {
 
-constexpr double kDivergence = 0.01;       // radians; posenc.v1.RopeDifference
-constexpr double kPositionLimit = 0x1p31;  // positions end there
+constexpr double kDivergence = 0.01;  // radians; posenc.v1.RopeDifference
 
 std::string RampText(const YarnScaling& yarn, double theta,
                      std::int32_t pairs) {
@@ -100,8 +101,9 @@ std::string QueryScaleText(const std::optional<QueryScale>& scale) {
 
 bool SameXPos(const std::optional<XPos>& a, const std::optional<XPos>& b) {
   if (!a || !b) return a.has_value() == b.has_value();
-  return a->scale_base.value_or(512) == b->scale_base.value_or(512) &&
-         a->gamma.value_or(0.4) == b->gamma.value_or(0.4) &&
+  return a->scale_base.value_or(kXPosScaleBase) ==
+             b->scale_base.value_or(kXPosScaleBase) &&
+         a->gamma.value_or(kXPosGamma) == b->gamma.value_or(kXPosGamma) &&
          a->center == b->center;
 }
 
@@ -128,10 +130,10 @@ void CompareFrequencies(const ResolvedRope& a, const ResolvedRope& b,
   if (most <= 0) return;
   // Smallest whole p with p * most > kDivergence.
   double position = std::floor(kDivergence / most);
-  while (position * most <= kDivergence && position < kPositionLimit) {
+  while (position * most <= kDivergence && position < kMaxPosition) {
     position += 1;
   }
-  if (position < kPositionLimit) {
+  if (position < kMaxPosition) {
     difference->first_diverging_position = static_cast<std::int64_t>(position);
   }
 }

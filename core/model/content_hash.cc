@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "core/rope/xpos.h"
 
 namespace posenc::core {
 namespace {
@@ -56,8 +57,8 @@ std::string ContentHash(const ResolvedRope& rope) {
   bytes.Double(rope.amplitude);
   bytes.Integer(spec.xpos.has_value());
   if (spec.xpos) {
-    bytes.Double(spec.xpos->scale_base.value_or(512));
-    bytes.Double(spec.xpos->gamma.value_or(0.4));
+    bytes.Double(spec.xpos->scale_base.value_or(kXPosScaleBase));
+    bytes.Double(spec.xpos->gamma.value_or(kXPosGamma));
     bytes.Double(spec.xpos->center);
   }
   bytes.Integer(rope.heads);

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/error.h"
+#include "core/positions.h"
 
 namespace posenc::core {
 namespace {
@@ -59,7 +60,6 @@ absl::Status CheckTensor(absl::string_view field,
 
 absl::Status CheckPositions(absl::string_view start_field, std::int64_t start,
                             std::int64_t length) {
-  constexpr std::int64_t kMaxPosition = std::int64_t{1} << 31;
   const auto out_of_range = [&](const std::string& fact, std::int64_t index) {
     return MakeError(absl::StatusCode::kInvalidArgument,
                      ErrorReason::kPositionOutOfRange, start_field,

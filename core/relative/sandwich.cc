@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "core/relative/rule.h"
 #include "core/rope/turns.h"
-#include "core/simd/dispatch.h"
+#include "core/simd/trig_row.h"
 
 namespace posenc::core {
 namespace {
@@ -46,7 +46,7 @@ class SandwichRule final : public DistanceRule {
       row.axes = 1;
       row.n = hi_.size();
       row.amplitude = &amplitude;
-      simd::ActiveKernels().trig_row_f64(row, cosines.data(), sines.data());
+      simd::FillTrigRow(row, cosines.data(), sines.data());
       double sum = 0;
       for (const double cosine : cosines) sum += cosine - 1;
       shared[s] = sum;

@@ -14,9 +14,18 @@
 namespace posenc::core {
 namespace {
 
-// Scores are computed in tiles of this size.
+// Scores are computed in tiles of this size; of wide heads smaller ones, which
+// bounds what a tile takes to a few MiB.
 constexpr std::int64_t kTileRows = 32;
 constexpr std::int64_t kTileKeys = 128;
+constexpr std::int64_t kFullTileWidth = 1024;
+
+// Heads of models have up to a few hundred channels.
+constexpr std::int64_t kMaxWidth = std::int64_t{1} << 16;
+
+std::int64_t TileExtent(std::int64_t full, std::int64_t width) {
+  return std::clamp<std::int64_t>(full * kFullTileWidth / width, 1, full);
+}
 
 constexpr double kMasked = -std::numeric_limits<double>::infinity();
 
@@ -101,12 +110,18 @@ class TileScorer {
   TileScorer(const ScoreTerms& terms, std::int64_t width)
       : terms_(terms),
         width_(width),
-        content_(kTileRows * width),
-        position_(kTileRows * width),
-        keys_(kTileKeys * width),
-        panels_(PanelsSize(kTileKeys, width)),
-        scores_(kTileRows * kTileKeys),
-        index_(kTileRows + kTileKeys - 1) {}
+        rows_(TileExtent(kTileRows, width)),
+        tile_keys_(TileExtent(kTileKeys, width)),
+        content_(rows_ * width),
+        position_(rows_ * width),
+        keys_(tile_keys_ * width),
+        panels_(PanelsSize(tile_keys_, width)),
+        scores_(rows_ * tile_keys_),
+        index_(rows_ + tile_keys_ - 1) {}
+
+  // The largest tile.
+  std::int64_t rows() const { return rows_; }
+  std::int64_t keys() const { return tile_keys_; }
 
   // Queries from row `first` of q on.
   void LoadQueries(const ConstTensorView& q, std::int64_t first,
@@ -199,7 +214,7 @@ class TileScorer {
   }
 
   const ScoreTerms& terms_;
-  const std::int64_t width_;
+  const std::int64_t width_, rows_, tile_keys_;
   std::vector<double> content_, position_;  // [rows, D]
   std::vector<double> keys_, panels_;       // [keys, D], and arranged
   std::vector<double> table_rows_, table_, products_;
@@ -223,6 +238,11 @@ absl::Status CheckContent(const ConstTensorView& q, const ConstTensorView& k) {
   };
   if (q.shape.size() != 4 || q.shape[3] < 1) {
     return mismatch("q.shape", q.shape, "[B, H, Sq, D]");
+  }
+  if (q.shape[3] > kMaxWidth) {
+    return FieldInvalid(
+        "q.shape",
+        absl::StrCat("D is ", q.shape[3], "; must be at most ", kMaxWidth));
   }
   if (k.shape.size() != 4 || k.shape[0] != q.shape[0] ||
       k.shape[1] != q.shape[1] || k.shape[3] != q.shape[3]) {
@@ -374,10 +394,10 @@ void FillScores(const ScoreArgs& args, const ConstTensorView& q,
     const std::int64_t query = (first_row + done) % queries;
     Tile tile;
     tile.head = group % heads;
-    tile.rows = std::min({kTileRows, rows - done, queries - query});
+    tile.rows = std::min({scorer.rows(), rows - done, queries - query});
     scorer.LoadQueries(q, first_row + done, tile);
-    for (std::int64_t key = 0; key < keys; key += kTileKeys) {
-      tile.keys = std::min(kTileKeys, keys - key);
+    for (std::int64_t key = 0; key < keys; key += scorer.keys()) {
+      tile.keys = std::min(scorer.keys(), keys - key);
       tile.distance = args.query_start + query - (args.key_start + key);
       const std::vector<double>& scores =
           scorer.Score(k, group * keys + key, tile);

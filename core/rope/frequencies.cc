@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "core/error.h"
 #include "core/rope/scaling.h"
+#include "core/rope/xpos.h"
 
 namespace posenc::core {
 namespace {
@@ -250,12 +251,14 @@ absl::Status CompleteXPos(ResolvedRope* rope) {
                                              rope->axes()));
   }
   if (!xpos.scale_base.has_value()) {
-    xpos.scale_base = 512;
-    Assume("xpos.scale_base", "512", "unset; the paper's default", rope);
+    xpos.scale_base = kXPosScaleBase;
+    Assume("xpos.scale_base", NumberText(kXPosScaleBase),
+           "unset; the paper's default", rope);
   }
   if (!xpos.gamma.has_value()) {
-    xpos.gamma = 0.4;
-    Assume("xpos.gamma", "0.4", "unset; the paper's default", rope);
+    xpos.gamma = kXPosGamma;
+    Assume("xpos.gamma", NumberText(kXPosGamma), "unset; the paper's default",
+           rope);
   }
   absl::Status status = CheckPositive("xpos.scale_base", *xpos.scale_base);
   if (status.ok()) status = CheckPositive("xpos.gamma", *xpos.gamma);

@@ -8,7 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "core/error.h"
 #include "core/rope/turns.h"
-#include "core/simd/dispatch.h"
+#include "core/rope/two_sum.h"
+#include "core/rope/xpos.h"
+#include "core/simd/trig_row.h"
 
 namespace posenc::core {
 namespace {
@@ -16,17 +18,6 @@ namespace {
 // The kernel reduces products below 2^51 quarter turns: positions up to 2^31
 // stay below with every frequency that is served, distances up to 2^32 do not.
 constexpr double kMaxTerm = 0x1p31;
-
-struct Sum {
-  double value, error;
-};
-
-// a + b = value + error exactly (Knuth).
-Sum TwoSum(double a, double b) {
-  const double value = a + b;
-  const double b_part = value - a;
-  return {value, (a - (value - b_part)) + (b - b_part)};
-}
 
 // Frequencies as [heads][axes][pairs], 0 where a pair does not follow an axis.
 std::vector<double> SpreadFrequencies(const ResolvedRope& rope,
@@ -63,13 +54,6 @@ bool SameDecay(const RopeSpec& a, const RopeSpec& b) {
          a.xpos->gamma == b.xpos->gamma;
 }
 
-void TrigRowOf(const simd::TrigRow& row, float* cos, float* sin) {
-  simd::ActiveKernels().trig_row_f32(row, cos, sin);
-}
-void TrigRowOf(const simd::TrigRow& row, double* cos, double* sin) {
-  simd::ActiveKernels().trig_row_f64(row, cos, sin);
-}
-
 }  // namespace
 
 bool Moves::shared() const {
@@ -104,13 +88,10 @@ MoveRows::Part::Part(const ResolvedRope& rope, std::size_t heads)
       inv_freq(SpreadFrequencies(rope, heads)) {
   if (!rope.spec.xpos.has_value()) return;
   const XPos& xpos = *rope.spec.xpos;
-  const long double gamma = xpos.gamma.value_or(0.4);
-  const long double scale_base = xpos.scale_base.value_or(512);
+  const long double scale_base = xpos.scale_base.value_or(kXPosScaleBase);
   center = xpos.center;
   for (std::int32_t i = 0; i < rope.pairs(); ++i) {
-    const long double zeta =
-        (static_cast<long double>(i) / rope.pairs() + gamma) / (1 + gamma);
-    decay.push_back(std::log(zeta) / scale_base);
+    decay.push_back(XPosLogZeta(xpos, i, rope.pairs()) / scale_base);
   }
 }
 
@@ -159,7 +140,7 @@ void MoveRows::Read(std::int64_t b, std::int64_t t) {
   for (std::size_t i = 0; i < axes_; ++i) {
     const int a = static_cast<int>(i);
     from_[i] = moves_->from.has_value() ? moves_->from->at(a, b, t) : 0;
-    Sum distance, to;
+    ExactSum distance, to;
     if (moves_->to.has_value()) {
       to = {moves_->to->at(a, b, t), 0};
       distance = TwoSum(to.value, -from_[i]);
@@ -240,8 +221,7 @@ absl::Status MoveRows::CheckReach(std::int64_t batch, std::int64_t tokens) {
       Read(b, t);
       for (std::size_t i = 0; i < pairs_; ++i) {
         const auto exponent = static_cast<double>(DecayExponent(i));
-        // e^87 is the last whole power below float32's limit.
-        if (std::fabs(exponent) <= 87) continue;
+        if (std::fabs(exponent) <= kMaxXPosExponent) continue;
         return MakeError(
             absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange, "",
             absl::StrFormat("token %d of sequence %d moves by %.17g, which "
@@ -275,7 +255,7 @@ void MoveRows::Evaluate(std::int64_t b, std::int64_t t, T* row) {
     trig.turns_mid = turns_mid_.data() + h * all_terms_ * pairs_;
     trig.turns_lo = turns_lo_.data() + h * all_terms_ * pairs_;
     T* const cos = row + h * 2 * pairs_;
-    TrigRowOf(trig, cos, cos + pairs_);
+    simd::FillTrigRow(trig, cos, cos + pairs_);
   }
 }
 

@@ -15,6 +15,11 @@ namespace {
 constexpr std::size_t kBlockBytes = 32 * 1024;
 constexpr std::size_t kCacheLine = 64;
 
+// A tensor of that many bytes has left the second-level cache when its rotation
+// begins. A page ahead: the hardware's prefetchers stop at a page's end.
+constexpr std::size_t kColdBytes = 1 << 20;
+constexpr std::size_t kPrefetchBytes = 4096;
+
 // Rows of all tokens are kept where that many bytes hold them: a part of a
 // third-level cache.
 constexpr std::size_t kKeptBytes = 8 << 20;
@@ -105,6 +110,9 @@ RotationMap::RotationMap(const HeadPlan& plan, Layout layout,
   uniform_ = rows->uniform();
   scaled_ = rows->scaled();
 
+  if (static_cast<std::size_t>(this->rows()) * in_bytes() >= kColdBytes) {
+    prefetch_ = kPrefetchBytes;
+  }
   if (this->rows() == 0) return;  // its other extents may be of any size
   const bool wide = plan_.dtype == Dtype::kFloat64;
   const std::size_t row = row_sets_ * 2 * pairs_;
@@ -224,6 +232,7 @@ class RotationMap::RotationTile final : public RowMap::Tile {
       job.table_token_stride = map_.uniform_ ? 0 : row_pitch;
       job.table_head_stride = map_.row_sets_ > 1 ? 2 * pairs : 0;
       job.table_sine_offset = pairs;
+      job.prefetch = map_.prefetch_;
       plan.rotate(job);
     }
     if (plan.pass_width == 0) return;

@@ -76,6 +76,7 @@ class RotationMap final : public RowMap {
   std::size_t pairs_ = 0;
   std::size_t row_sets_ = 1;  // rows by head: as many as heads
   bool uniform_ = false, scaled_ = false;
+  std::size_t prefetch_ = 0;  // bytes ahead
   // Head by head, every token's row is needed again: kept where they are few.
   std::vector<Table> all_;  // [batch, or 1 where shared]
 };

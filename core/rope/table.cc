@@ -9,20 +9,14 @@
 #include "absl/strings/str_format.h"
 #include "core/error.h"
 #include "core/rope/turns.h"
-#include "core/simd/dispatch.h"
+#include "core/rope/xpos.h"
+#include "core/simd/trig_row.h"
 
 namespace posenc::core {
 namespace {
 
 // Pairs whose positions, factors and angles fit on the stack.
 constexpr std::size_t kChunk = 256;
-
-void TrigRowOf(const simd::TrigRow& row, float* cos, float* sin) {
-  simd::ActiveKernels().trig_row_f32(row, cos, sin);
-}
-void TrigRowOf(const simd::TrigRow& row, double* cos, double* sin) {
-  simd::ActiveKernels().trig_row_f64(row, cos, sin);
-}
 
 }  // namespace
 
@@ -44,13 +38,11 @@ RotaryRows::RotaryRows(const ResolvedRope& rope, Direction direction,
       query_scale_(has_query_scale_ ? *query_scale : QueryScale{}) {
   if (has_xpos_) {
     const XPos& xpos = *rope.spec.xpos;
-    const long double gamma = xpos.gamma.value_or(0.4);
     xpos_center_ = xpos.center;
-    xpos_scale_base_ = xpos.scale_base.value_or(512);
+    xpos_scale_base_ = xpos.scale_base.value_or(kXPosScaleBase);
     for (std::size_t i = 0; i < pairs_; ++i) {
-      const long double zeta =
-          (static_cast<long double>(i) / pairs_ + gamma) / (1 + gamma);
-      xpos_log_zeta_.push_back(static_cast<double>(std::log(zeta)));
+      xpos_log_zeta_.push_back(
+          static_cast<double>(XPosLogZeta(xpos, i, pairs_)));
     }
   }
   if (float32_angles_) {
@@ -90,10 +82,11 @@ absl::Status CheckXPosReach(const ResolvedRope& rope,
                             const TokenPositions& positions) {
   if (!rope.spec.xpos.has_value()) return absl::OkStatus();
   const XPos& xpos = *rope.spec.xpos;
-  const double gamma = xpos.gamma.value_or(0.4);
-  const double scale_base = xpos.scale_base.value_or(512);
-  // Pair 0 decays fastest. e^87 is the last whole power below float32's limit.
-  const double reach = 87 * scale_base / -std::log(gamma / (1 + gamma));
+  const double gamma = xpos.gamma.value_or(kXPosGamma);
+  const double scale_base = xpos.scale_base.value_or(kXPosScaleBase);
+  // Pair 0 decays fastest.
+  const double reach =
+      kMaxXPosExponent * scale_base / -std::log(gamma / (1 + gamma));
   for (std::size_t i = 0; i < positions.values().size(); ++i) {
     const double p = positions.values()[i];
     if (std::fabs(p - xpos.center) > reach) {
@@ -169,7 +162,7 @@ void RotaryRows::Row(const double* positions, T* row) const {
         trig.amplitude = chunk_amplitudes;
         trig.amplitude_stride = 1;
       }
-      TrigRowOf(trig, cos + begin, sin + begin);
+      simd::FillTrigRow(trig, cos + begin, sin + begin);
     }
   }
 }

@@ -54,6 +54,9 @@ struct RotateJob {
   std::ptrdiff_t table_token_stride;
   std::ptrdiff_t table_head_stride;
   std::ptrdiff_t table_sine_offset;
+  // Bytes of src that are fetched into the cache ahead of the slice at hand; 0:
+  // none. May reach past the end of src.
+  std::size_t prefetch;
 };
 
 using RotateKernel = void (*)(const RotateJob&);

@@ -94,6 +94,13 @@ void RotateShortSlice(const typename Dtype::Storage* src,
   std::memcpy(dst + pairs, out + second_out, half_bytes);
 }
 
+inline void Prefetch(const char* at, std::size_t bytes) {
+  constexpr std::size_t kCacheLine = 64;
+  for (std::size_t i = 0; i < bytes; i += kCacheLine) {
+    __builtin_prefetch(at + i);
+  }
+}
+
 template <class Dtype, PairingIndex kIn, PairingIndex kOut>
 void Rotate(const RotateJob& job_in_memory) {
   using Storage = typename Dtype::Storage;
@@ -111,6 +118,10 @@ void Rotate(const RotateJob& job_in_memory) {
     Storage* dst = token_dst;
     const Real* row = token_row;
     for (std::size_t head = 0; head < job.heads; ++head) {
+      if (job.prefetch > 0) {
+        Prefetch(reinterpret_cast<const char*>(src) + job.prefetch,
+                 2 * pairs * sizeof(Storage));
+      }
       if (pairs >= Dtype::kLanes) {
         RotateLongSlice<Dtype, kIn, kOut>(src, dst, pairs, row,
                                           row + job.table_sine_offset);

@@ -1,6 +1,5 @@
 #include "server/calls/call.h"
 
-#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -9,12 +8,6 @@
 
 namespace posenc::server {
 namespace {
-
-std::string ToString(absl::uint128 value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
-}
 
 v1::Tensor* MutableTensor(int field, google::protobuf::Message* message) {
   return static_cast<v1::Tensor*>(message->GetReflection()->MutableMessage(
@@ -51,6 +44,13 @@ absl::Status CheckRequest(std::size_t bytes, std::int64_t limit) {
 absl::Status CheckResponse(absl::uint128 bytes, std::int64_t limit) {
   return CheckSize("", "response", bytes, limit,
                    "ask for less in one call, or raise --max-response-bytes");
+}
+
+absl::Status OutOfMemory() {
+  return core::MakeError(
+      absl::StatusCode::kResourceExhausted, core::ErrorReason::kOverloaded, "",
+      "out of memory for this call; retry later, or send less in one call",
+      {{"resource", "memory"}});
 }
 
 absl::Status AnswerWithTensors(absl::StatusOr<TensorCall> call,

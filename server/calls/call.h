@@ -81,6 +81,9 @@ absl::Status CheckSize(absl::string_view field, absl::string_view what,
                        absl::uint128 bytes, std::int64_t limit,
                        absl::string_view remedy);
 
+// RESOURCE_EXHAUSTED, kOverloaded: an allocation failed.
+absl::Status OutOfMemory();
+
 // Fills `response`, whose other fields are set already.
 absl::Status AnswerWithTensors(absl::StatusOr<TensorCall> call,
                                std::int64_t limit, StopCheck stop,

@@ -21,12 +21,6 @@ using wire::AppendVarint;
 // The contract's limit on elements that are written out.
 constexpr int kMaxValues = 65536;
 
-std::string ToString(absl::uint128 value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
-}
-
 // Of a length-delimited field whose number is below 16.
 absl::uint128 FieldBytes(absl::uint128 length) {
   return 1 + wire::VarintBytes(absl::Uint128Low64(length)) + length;
@@ -63,6 +57,12 @@ absl::Status SizeMismatch(absl::string_view field, core::Dtype dtype,
 }
 
 }  // namespace
+
+std::string ToString(absl::uint128 value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
 
 void InputTensor::Gather() {
   if (view.data != nullptr || pieces.size() == 0) return;

@@ -54,6 +54,9 @@ absl::Status ReadTensorField(absl::string_view field, bool given,
                              const v1::Tensor& tensor, InputTensors* tensors,
                              std::optional<core::ConstTensorView>* view);
 
+// In decimal.
+std::string ToString(absl::uint128 value);
+
 // Bytes that a response's field of this tensor takes on the wire.
 absl::uint128 TensorFieldBytes(core::Dtype dtype, const core::Shape& shape,
                                TensorForm form);

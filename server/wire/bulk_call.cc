@@ -67,11 +67,16 @@ absl::Status WithIndex(const absl::Status& status, std::int64_t index) {
                          details->metadata);
 }
 
-absl::Status OutOfMemory() {
-  return core::MakeError(
-      absl::StatusCode::kResourceExhausted, core::ErrorReason::kOverloaded, "",
-      "out of memory for this call; retry later, or send less in one call",
-      {{"resource", "memory"}});
+// An allocation that fails is an answer, not the server's end.
+template <typename Compute>
+auto OrOutOfMemory(const Compute& compute) -> decltype(compute()) {
+  try {
+    return compute();
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
+  } catch (const std::length_error&) {  // more than a container can hold
+    return OutOfMemory();
+  }
 }
 
 }  // namespace
@@ -300,20 +305,13 @@ void BulkCall::Plan(bool here) {
     }
     index = messages_ - 1 - static_cast<std::int64_t>(received_.size());
   }
-  absl::StatusOr<std::optional<PlannedResponse>> planned = std::nullopt;
-  try {
-    absl::Status taken;
-    if (message) taken = session_->Receive(*std::move(message));
-    if (taken.ok()) {
-      planned = session_->Next(resources_.memory);
-    } else {
-      planned = taken;
-    }
-  } catch (const std::bad_alloc&) {
-    planned = OutOfMemory();
-  } catch (const std::length_error&) {  // more than a container can hold
-    planned = OutOfMemory();
-  }
+  absl::StatusOr<std::optional<PlannedResponse>> planned =
+      OrOutOfMemory([&]() -> absl::StatusOr<std::optional<PlannedResponse>> {
+        absl::Status taken;
+        if (message) taken = session_->Receive(*std::move(message));
+        if (!taken.ok()) return taken;
+        return session_->Next(resources_.memory);
+      });
   if (!planned.ok()) {
     const absl::Status error = kind_ == Kind::kStream
                                    ? WithIndex(planned.status(), index)
@@ -348,12 +346,20 @@ void BulkCall::Run(const std::optional<PlannedResponse>& planned) {
     resources_.pool->ForEach(planned->tiles, [&](std::int64_t tile) {
       if (failed.load(std::memory_order_relaxed)) return;
       absl::Status status = stop();
-      if (status.ok()) status = planned->run(tile, stop);
+      if (status.ok()) {
+        status = OrOutOfMemory([&] { return planned->run(tile, stop); });
+      }
       if (status.ok()) return;
       failed.store(true);
       const std::lock_guard<std::mutex> lock(mutex);
       if (first.ok()) first = std::move(status);
     });
+    if (first.ok()) {
+      first = OrOutOfMemory([&] {
+        response = planned->finish();
+        return absl::OkStatus();
+      });
+    }
     if (!first.ok()) {
       {
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -361,7 +367,6 @@ void BulkCall::Run(const std::optional<PlannedResponse>& planned) {
       }
       return Fail(std::move(first), false);
     }
-    response = planned->finish();
   }
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -94,10 +95,7 @@ class UnarySession : public BulkSession {
     std::string fields;
     absl::StatusOr<TensorCall> call =
         Prepare(parsed->request, parsed->Taken(fields_), &fields);
-    absl::StatusOr<PlannedResponse> planned =
-        Plan(std::move(call), parsed, std::move(fields), options_, memory);
-    if (!planned.ok()) return planned.status();
-    return std::optional<PlannedResponse>(*std::move(planned));
+    return Plan(std::move(call), parsed, std::move(fields), options_, memory);
   }
 
  protected:
@@ -115,58 +113,35 @@ class UnarySession : public BulkSession {
   std::shared_ptr<const Parsed<Request>> parsed_;
 };
 
-class ApplyRopeSession final : public UnarySession<v1::ApplyRopeRequest> {
+// A call whose tensor fields, by number, are borrowed. `prepare` takes the
+// cache of resolved encodings too, where its call needs one.
+template <typename Request, auto prepare, int... fields>
+class TensorSession final : public UnarySession<Request> {
  public:
-  explicit ApplyRopeSession(const SessionOptions& options)
-      : UnarySession(options, {14, 15}) {}
+  explicit TensorSession(const SessionOptions& options)
+      : UnarySession<Request>(options, {fields...}) {}
 
  private:
-  absl::StatusOr<TensorCall> Prepare(const v1::ApplyRopeRequest& request,
+  absl::StatusOr<TensorCall> Prepare(const Request& request,
                                      const TakenTensors& taken,
                                      std::string*) override {
-    return PrepareApplyRope(request, taken, options_.cache);
+    if constexpr (std::is_invocable_v<decltype(prepare), const Request&,
+                                      const TakenTensors&, RopeCache*>) {
+      return prepare(request, taken, this->options_.cache);
+    } else {
+      return prepare(request, taken);
+    }
   }
 };
 
-class RepositionSession final : public UnarySession<v1::RepositionRequest> {
- public:
-  explicit RepositionSession(const SessionOptions& options)
-      : UnarySession(options, {15}) {}
-
- private:
-  absl::StatusOr<TensorCall> Prepare(const v1::RepositionRequest& request,
-                                     const TakenTensors& taken,
-                                     std::string*) override {
-    return PrepareReposition(request, taken, options_.cache);
-  }
-};
-
-class AddEncodingSession final : public UnarySession<v1::AddEncodingRequest> {
- public:
-  explicit AddEncodingSession(const SessionOptions& options)
-      : UnarySession(options, {15}) {}
-
- private:
-  absl::StatusOr<TensorCall> Prepare(const v1::AddEncodingRequest& request,
-                                     const TakenTensors& taken,
-                                     std::string*) override {
-    return PrepareAddEncoding(request, taken);
-  }
-};
-
-class ScoreRelativeSession final
-    : public UnarySession<v1::ScoreRelativeRequest> {
- public:
-  explicit ScoreRelativeSession(const SessionOptions& options)
-      : UnarySession(options, {14, 15}) {}
-
- private:
-  absl::StatusOr<TensorCall> Prepare(const v1::ScoreRelativeRequest& request,
-                                     const TakenTensors& taken,
-                                     std::string*) override {
-    return PrepareScoreRelative(request, taken);
-  }
-};
+using ApplyRopeSession =
+    TensorSession<v1::ApplyRopeRequest, PrepareApplyRope, 14, 15>;
+using RepositionSession =
+    TensorSession<v1::RepositionRequest, PrepareReposition, 15>;
+using AddEncodingSession =
+    TensorSession<v1::AddEncodingRequest, PrepareAddEncoding, 15>;
+using ScoreRelativeSession =
+    TensorSession<v1::ScoreRelativeRequest, PrepareScoreRelative, 14, 15>;
 
 class BuildTableSession final : public UnarySession<v1::BuildTableRequest> {
  public:
@@ -223,11 +198,8 @@ class StreamSession : public BulkSession {
       };
       return std::optional<PlannedResponse>(std::move(nothing));
     }
-    absl::StatusOr<PlannedResponse> planned =
-        Plan(Prepare(parsed->request, parsed->Taken(fields_)), parsed, "",
-             options_, memory);
-    if (!planned.ok()) return planned.status();
-    return std::optional<PlannedResponse>(*std::move(planned));
+    return Plan(Prepare(parsed->request, parsed->Taken(fields_)), parsed, "",
+                options_, memory);
   }
 
  protected:

@@ -6,14 +6,11 @@
 
 #include <climits>
 #include <cstdio>
-#include <memory>
 #include <string>
 
 #include "grpcpp/generic/async_generic_service.h"
-#include "grpcpp/server.h"
-#include "grpcpp/server_builder.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "tests/bench/ready_file.h"
+#include "tests/bench/grpc_server.h"
 
 namespace posenc {
 namespace {
@@ -53,25 +50,6 @@ class EchoService final : public grpc::CallbackGenericService {
   }
 };
 
-int Run(const std::string& path, const std::string& ready) {
-  EchoService service;
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.SetMaxReceiveMessageSize(INT_MAX).SetMaxSendMessageSize(INT_MAX);
-  builder.RegisterCallbackGenericService(&service);
-  const auto plaintext = grpc::InsecureServerCredentials();
-  builder.AddListeningPort("127.0.0.1:0", plaintext, &port);
-  builder.AddListeningPort("unix:" + path, plaintext);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr ||
-      !WriteReadyFile(ready,
-                      {"127.0.0.1:" + std::to_string(port), "unix:" + path})) {
-    return 1;
-  }
-  server->Wait();
-  return 0;
-}
-
 }  // namespace
 }  // namespace posenc
 
@@ -86,5 +64,8 @@ int main(int argc, char** argv) {
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
   mallopt(M_TOP_PAD, 64 << 20);
   mallopt(M_ARENA_MAX, 1);
-  return posenc::Run(argv[1], argv[2]);
+  posenc::EchoService service;
+  return posenc::Serve(argv[1], argv[2], [&](grpc::ServerBuilder* builder) {
+    builder->RegisterCallbackGenericService(&service);
+  });
 }

@@ -3,19 +3,15 @@
 // messages parsed into strings, malloc as installed. float32, a spec without
 // scaling, positions from a start; nothing else.
 
-#include <climits>
 #include <cstddef>
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/rope/apply.h"
 #include "core/tensor.h"
-#include "grpcpp/server.h"
-#include "grpcpp/server_builder.h"
 #include "posenc/v1/service.grpc.pb.h"
-#include "tests/bench/ready_file.h"
+#include "tests/bench/grpc_server.h"
 
 namespace posenc {
 namespace {
@@ -64,25 +60,6 @@ class Service final : public v1::PositionalEncodingService::Service {
   }
 };
 
-int Run(const std::string& path, const std::string& ready) {
-  Service service;
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.SetMaxReceiveMessageSize(INT_MAX).SetMaxSendMessageSize(INT_MAX);
-  builder.RegisterService(&service);
-  const auto plaintext = grpc::InsecureServerCredentials();
-  builder.AddListeningPort("127.0.0.1:0", plaintext, &port);
-  builder.AddListeningPort("unix:" + path, plaintext);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr ||
-      !WriteReadyFile(ready,
-                      {"127.0.0.1:" + std::to_string(port), "unix:" + path})) {
-    return 1;
-  }
-  server->Wait();
-  return 0;
-}
-
 }  // namespace
 }  // namespace posenc
 
@@ -92,5 +69,8 @@ int main(int argc, char** argv) {
                  "usage: posenc-bench-generated UNIX_PATH READY_FILE\n");
     return 2;
   }
-  return posenc::Run(argv[1], argv[2]);
+  posenc::Service service;
+  return posenc::Serve(argv[1], argv[2], [&](grpc::ServerBuilder* builder) {
+    builder->RegisterService(&service);
+  });
 }

@@ -1,0 +1,26 @@
+// How fast the pairs of a head grow or shrink with xPos (arXiv:2212.10554).
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "core/rope/spec.h"
+
+namespace posenc::core {
+
+// The paper's, where a spec leaves them unset.
+inline constexpr double kXPosScaleBase = 512;
+inline constexpr double kXPosGamma = 0.4;
+
+// e^87 is the last whole power below float32's limit.
+inline constexpr double kMaxXPosExponent = 87;
+
+// ln((i / pairs + gamma) / (1 + gamma)), for pair i.
+inline long double XPosLogZeta(const XPos& xpos, std::int64_t i,
+                               std::int64_t pairs) {
+  const long double gamma = xpos.gamma.value_or(kXPosGamma);
+  return std::log((static_cast<long double>(i) / pairs + gamma) / (1 + gamma));
+}
+
+}  // namespace posenc::core

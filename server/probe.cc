@@ -1,0 +1,65 @@
+#include "server/probe.h"
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/completion_queue.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/security/credentials.h"
+#include "posenc/wire/varint.h"
+
+namespace posenc::server {
+namespace {
+
+// grpc.health.v1: HealthCheckRequest.service is field 1, a string;
+// HealthCheckResponse.status is field 1, an enum in which SERVING is 1.
+constexpr char kMethod[] = "/grpc.health.v1.Health/Check";
+constexpr char kServiceField = 0x0a;
+constexpr char kServing[] = {0x08, 0x01};
+
+}  // namespace
+
+absl::Status Probe(const std::string& address, const std::string& service,
+                   absl::Duration timeout) {
+  std::string message(1, kServiceField);
+  wire::AppendVarint(service.size(), &message);
+  message += service;
+  const grpc::Slice request(message);
+
+  grpc::GenericStub stub(
+      grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  {
+    grpc::CompletionQueue queue;
+    const auto call = stub.PrepareUnaryCall(
+        &context, kMethod, grpc::ByteBuffer(&request, 1), &queue);
+    call->StartCall();
+    call->Finish(&response, &status, nullptr);
+    void* tag;
+    bool ok;
+    queue.Next(&tag, &ok);
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) continue;
+  }
+  if (!status.ok()) {
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                        absl::StrCat(address, ": ", status.error_message()));
+  }
+  grpc::Slice answer;
+  if (!response.DumpToSingleSlice(&answer).ok() ||
+      std::string(reinterpret_cast<const char*>(answer.begin()),
+                  answer.size()) != std::string(kServing, sizeof(kServing))) {
+    return absl::UnavailableError(
+        absl::StrCat(address, ": ", service, " is not serving"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,14 @@
+// Rotates a few tokens whose answer is known, bit by bit, from arithmetic of 60
+// digits. A CPU or a build that computes anything else must not serve.
+
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace posenc::server {
+
+// float32, bfloat16 and float16 in both pairings, with the kernels in use.
+// INTERNAL where an answer is another. Takes less than a millisecond.
+absl::Status SelfTest();
+
+}  // namespace posenc::server
