@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
@@ -213,7 +214,7 @@ absl::StatusOr<PositionExtents> Validate(const GridScheme& grid) {
         return OutOfRange(
             field,
             absl::StrCat(extent, "; the position of cell ", index, " is ",
-                         NumberText(position), ", beyond 2^31"),
+                         PositionText(position), ", beyond 2^31"),
             a);
       }
     }
@@ -299,7 +300,7 @@ absl::Status Advance(const std::string& field, std::int64_t index,
   if (last > kMaxInt32) {
     return OutOfRange(
         field,
-        absl::StrCat("its greatest position is ", NumberText(last),
+        absl::StrCat("its greatest position is ", PositionText(last),
                      ", the last that there is is ", kMaxInt32),
         index);
   }
@@ -353,20 +354,25 @@ absl::StatusOr<PositionExtents> Validate(const MultimodalScheme& scheme) {
                          walk.next - walk.tokens};
 }
 
-// A cache that is not full yet has lost nothing.
+// A cache that is not full yet has lost nothing. Either may be greater than
+// the cache, which then cuts it: the sum of both must not overflow.
 std::int64_t Kept(const AttentionSinkScheme& scheme) {
-  return std::min(scheme.sinks + scheme.window, scheme.length);
+  return std::min(std::min(scheme.sinks, scheme.length) +
+                      std::min(scheme.window, scheme.length),
+                  scheme.length);
 }
 
 absl::StatusOr<PositionExtents> Validate(const AttentionSinkScheme& scheme) {
-  absl::Status status = CheckLength("attention_sinks.sinks", scheme.sinks, 0);
-  if (status.ok()) {
-    status = CheckLength("attention_sinks.window", scheme.window, 0);
-  }
-  if (status.ok()) {
-    status = CheckLength("attention_sinks.length", scheme.length, 0);
-  }
+  const absl::Status status =
+      CheckLength("attention_sinks.length", scheme.length, 0);
   if (!status.ok()) return status;
+  for (const auto& [field, count] :
+       {std::pair("attention_sinks.sinks", scheme.sinks),
+        std::pair("attention_sinks.window", scheme.window)}) {
+    if (count < 0) {
+      return FieldInvalid(field, absl::StrCat(count, "; must not be negative"));
+    }
+  }
   if (scheme.sinks == 0 && scheme.window == 0) {
     return FieldRequired("attention_sinks.window",
                          "not set, nor sinks; nothing would be kept");

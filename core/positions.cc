@@ -191,6 +191,15 @@ absl::Status NeedsIds(absl::string_view kind, int axes) {
 
 }  // namespace
 
+std::string PositionText(double position) {
+  // Far beyond all positions: what comes here may be no position at all.
+  constexpr double kFull = 1e15;
+  if (position != std::trunc(position) || std::fabs(position) >= kFull) {
+    return NumberText(position);
+  }
+  return absl::StrCat(static_cast<std::int64_t>(position));
+}
+
 absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
                                                const TokenExtents& extents,
                                                int axes, bool needs_ids) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -34,6 +35,9 @@ struct PackedSequences {
 // monostate: not given.
 using Positions = std::variant<std::monostate, StartPosition, SequenceStarts,
                                PositionIds, PackedSequences>;
+
+// A position for a message: 400000, where NumberText says 4e+05.
+std::string PositionText(double position);
 
 // The extents that positions are laid over.
 struct TokenExtents {

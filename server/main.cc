@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/simd/dispatch.h"
 #include "google/protobuf/stubs/logging.h"
@@ -35,6 +36,8 @@ namespace {
 // environment.
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
+
+constexpr int kIdleSeconds = 10;
 
 // Of Kubernetes' probes.
 constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
@@ -65,17 +68,16 @@ bool WriteReadyFile(const std::string& path,
   return false;
 }
 
-// Returns at the first signal; gives memory back meanwhile, a second after the
-// last call.
+// Returns at the first signal; gives memory back meanwhile, where no call came
+// for some time: bursts should not pay for its page faults again and again.
 void AwaitSignal(const sigset_t& signals,
                  const posenc::server::Server& server) {
-  bool busy = false;
+  std::int64_t quiet = kIdleSeconds;  // nothing to give back yet
   while (true) {
     const timespec second = {.tv_sec = 1, .tv_nsec = 0};
     if (sigtimedwait(&signals, nullptr, &second) >= 0) return;
-    const bool was_busy = busy;
-    busy = server.BytesServed() != 0;
-    if (was_busy && !busy) posenc::server::ReturnFreedMemory();
+    quiet = server.BytesServed() != 0 ? 0 : quiet + 1;
+    if (quiet == kIdleSeconds) posenc::server::ReturnFreedMemory();
   }
 }
 
@@ -128,6 +130,9 @@ void WarnOfLimits(const posenc::server::ServerOptions& options) {
 
 int Run(int argc, char** argv) {
   posenc::server::KeepFreedMemory();
+  // Debian builds abseil with its detector of deadlocks on: every lock that gRPC
+  // takes then goes through one graph, a seventh of a small call's time.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // It would log whatever strings a peer sends.
   google::protobuf::SetLogHandler(nullptr);
   // Before any thread starts, so that all inherit the mask and one sigwait

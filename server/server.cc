@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
 #include <limits>
 #include <mutex>
@@ -30,10 +29,8 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
-#include "grpcpp/support/server_interceptor.h"
 #include "server/machine.h"
-#include "server/service.h"
-#include "server/wire/bulk_service.h"
+#include "server/wire/call_service.h"
 
 namespace posenc::server {
 namespace {
@@ -55,60 +52,6 @@ constexpr int kMinPingIntervalMs = 10000;
 // Once our calls have ended only health watches and the like are open. They
 // never end by themselves and would hold gRPC's shutdown to its deadline.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
-
-// Calls of our service, from their headers until their response has been
-// written: the handler returns before that.
-class CallsInProgress {
- public:
-  void Add(int n) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    count_ += n;
-    if (count_ == 0) idle_.notify_all();
-  }
-  // False where some still run after `timeout`.
-  bool AwaitNone(absl::Duration timeout) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    return idle_.wait_for(lock, absl::ToChronoMilliseconds(timeout),
-                          [this] { return count_ == 0; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable idle_;
-  int count_ = 0;
-};
-
-// Lives as long as its call.
-class CountedCall final : public grpc::experimental::Interceptor {
- public:
-  explicit CountedCall(CallsInProgress* calls) : calls_(calls) {
-    calls_->Add(1);
-  }
-  ~CountedCall() override { calls_->Add(-1); }
-  void Intercept(
-      grpc::experimental::InterceptorBatchMethods* methods) override {
-    methods->Proceed();
-  }
-
- private:
-  CallsInProgress* const calls_;
-};
-
-class CountCalls final
-    : public grpc::experimental::ServerInterceptorFactoryInterface {
- public:
-  explicit CountCalls(CallsInProgress* calls) : calls_(calls) {}
-  grpc::experimental::Interceptor* CreateServerInterceptor(
-      grpc::experimental::ServerRpcInfo* info) override {
-    if (!absl::StartsWith(info->method(), absl::StrCat("/", kServiceName))) {
-      return nullptr;
-    }
-    return new CountedCall(calls_);  // gRPC owns it
-  }
-
- private:
-  CallsInProgress* const calls_;
-};
 
 // Process-wide switches of gRPC, not thread-safe themselves.
 void InitPlugins() {
@@ -234,15 +177,15 @@ absl::Status CheckLimit(absl::string_view flag, std::int64_t bytes) {
                          ", the most that protobuf can frame"));
 }
 
-BulkOptions ReadBulkOptions(const ServerOptions& options) {
-  BulkOptions bulk;
-  bulk.max_request_bytes = options.max_request_bytes;
-  bulk.max_response_bytes = options.max_response_bytes;
-  bulk.in_flight_bytes = InFlightBytes(options);
-  bulk.max_waiting = static_cast<std::size_t>(options.max_waiting);
-  bulk.default_deadline = options.default_deadline;
-  bulk.threads = options.threads > 0 ? options.threads : UsableCpus();
-  return bulk;
+CallOptions ReadCallOptions(const ServerOptions& options) {
+  CallOptions calls;
+  calls.max_request_bytes = options.max_request_bytes;
+  calls.max_response_bytes = options.max_response_bytes;
+  calls.in_flight_bytes = InFlightBytes(options);
+  calls.max_waiting = static_cast<std::size_t>(options.max_waiting);
+  calls.default_deadline = options.default_deadline;
+  calls.threads = options.threads > 0 ? options.threads : UsableCpus();
+  return calls;
 }
 
 int Milliseconds(absl::Duration duration) {
@@ -253,8 +196,7 @@ int Milliseconds(absl::Duration duration) {
 class RunningServer final : public Server {
  public:
   explicit RunningServer(const ServerOptions& options)
-      : service_(options.max_request_bytes, options.max_response_bytes),
-        bulk_(ReadBulkOptions(options)),
+      : service_(ReadCallOptions(options)),
         lame_duck_(options.lame_duck),
         drain_timeout_(options.drain_timeout) {}
 
@@ -278,18 +220,19 @@ class RunningServer final : public Server {
   }
 
   std::int64_t BytesInFlight() const override {
-    return bulk_.admission().claimed();
+    return service_.admission().claimed();
   }
 
-  std::int64_t BytesServed() const override { return bulk_.TakeClaimedBytes(); }
+  std::int64_t BytesServed() const override {
+    return service_.TakeClaimedBytes();
+  }
 
   void Drain() override {
     SetReady(false);
     absl::SleepFor(lame_duck_);
     const absl::Time deadline = absl::Now() + drain_timeout_;
     service_.StartDraining();
-    bulk_.StartDraining();
-    const bool idle = calls_.AwaitNone(drain_timeout_);
+    const bool idle = service_.AwaitNoCalls(drain_timeout_);
     server_->Shutdown(idle ? absl::ToChronoTime(std::min(
                                  deadline, absl::Now() + kShutdownGrace))
                            : std::chrono::system_clock::now());
@@ -305,9 +248,7 @@ class RunningServer final : public Server {
     }
   }
 
-  CallsInProgress calls_;
-  Service service_;
-  BulkService bulk_;
+  CallService service_;
   const absl::Duration lame_duck_;
   const absl::Duration drain_timeout_;
   std::vector<std::string> addresses_;
@@ -334,8 +275,8 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
 
   InitPlugins();
   grpc::ServerBuilder builder;
-  builder.RegisterService(&service_);
-  builder.RegisterCallbackGenericService(&bulk_);
+  builder.RegisterService(service_.registered());
+  builder.RegisterCallbackGenericService(&service_);
   builder.SetMaxReceiveMessageSize(static_cast<int>(
       std::min(options.max_request_bytes + kReceiveSlack, kMaxMessage)));
   builder.SetMaxSendMessageSize(static_cast<int>(options.max_response_bytes));
@@ -358,11 +299,6 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
        {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
-  std::vector<
-      std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
-      interceptors;
-  interceptors.push_back(std::make_unique<CountCalls>(&calls_));
-  builder.experimental().SetInterceptorCreators(std::move(interceptors));
 
   std::vector<int> ports(listen.size(), 0);
   for (std::size_t i = 0; i < listen.size(); ++i) {

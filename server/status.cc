@@ -7,6 +7,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/error.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "posenc/rpc/status.pb.h"
 #include "posenc/v1/errors.pb.h"
 
@@ -75,7 +77,11 @@ void Pack(absl::string_view name, const google::protobuf::Message& detail,
           rpc::Status* status) {
   google::protobuf::Any* const any = status->add_details();
   any->set_type_url("type.googleapis.com/google.rpc." + std::string(name));
-  detail.SerializeToString(any->mutable_value());
+  // Equal errors are equal bytes: maps have no order of their own.
+  google::protobuf::io::StringOutputStream value(any->mutable_value());
+  google::protobuf::io::CodedOutputStream coded(&value);
+  coded.SetSerializationDeterministic(true);
+  detail.SerializeToCodedStream(&coded);
 }
 
 }  // namespace

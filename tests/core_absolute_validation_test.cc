@@ -234,7 +234,7 @@ TEST(AbsoluteValidationTest, GridFieldsAreNamed) {
   encoding.steps = {2e9, 1};
   ExpectRefused(encoding,
                 "sincos_grid.steps[0]: is 2e+09, which puts the last of 3 "
-                "cells at 4e+09; positions are within +-2^31");
+                "cells at 4000000000; positions are within +-2^31");
 }
 
 TEST(AbsoluteValidationTest, FourierFrequenciesOfTheWrongKindAreRefused) {

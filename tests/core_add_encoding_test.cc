@@ -344,15 +344,11 @@ TEST(AddEncodingTest, ScalesThatAreNoNumbersAreRefused) {
 }
 
 TEST(AddEncodingTest, ShapesMustFitTheEncoding) {
-  for (const Shape& shape :
-       std::vector<Shape>{{2, 4, 6}, {8}, {1, 2, 4, 8}, {}}) {
-    BadArgs bad = Bad(
-        "x.shape: is " + ShapeToString(shape) + "; must be [S, 8] or [B, S, 8]",
-        ErrorReason::kShapeMismatch);
-    bad.shape = shape;
-    ExpectRefused(bad);
-  }
-  BadArgs bad =
+  BadArgs bad = Bad("x.shape: is [2, 4, 6]; must be [S, 8] or [B, S, 8]",
+                    ErrorReason::kShapeMismatch);
+  bad.shape = {2, 4, 6};
+  ExpectRefused(bad);
+  bad =
       Bad("x.shape: is [2, 4, 8]; must be [T, 8]", ErrorReason::kShapeMismatch);
   bad.args.positions = PackedSequences{{0, 4}, {}};
   ExpectRefused(bad);
@@ -361,6 +357,16 @@ TEST(AddEncodingTest, ShapesMustFitTheEncoding) {
   bad.args.encoding = SincosGrid{.dim = 8, .extents = {2, 3}};
   bad.args.positions = {};
   ExpectRefused(bad);
+}
+
+TEST(AddEncodingTest, ARankThatXCannotHaveIsNoMismatch) {
+  for (const Shape& shape : std::vector<Shape>{{8}, {1, 2, 4, 8}, {}}) {
+    BadArgs bad =
+        Bad("x.shape: " + ShapeToString(shape) + " has rank " +
+            std::to_string(shape.size()) + "; must be [S, 8] or [B, S, 8]");
+    bad.shape = shape;
+    ExpectRefused(bad);
+  }
 }
 
 TEST(AddEncodingTest, GridsTakeNoPositions) {

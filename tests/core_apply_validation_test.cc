@@ -320,7 +320,7 @@ std::vector<BadInput<Request>> Cases() {
        },
        kRange,
        "positions.ids",
-       {"1000000", "35557"},
+       {"1000000", "35556"},
        absl::StatusCode::kOutOfRange},
       {"LinearFactorZero",
        Factor<LinearScaling>(0),

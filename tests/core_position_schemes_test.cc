@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/position_schemes.h"
@@ -241,6 +243,19 @@ TEST(AttentionSinkSchemeTest, ACacheThatIsNotFullKeepsAll) {
   EXPECT_THAT(Build(AttentionSinkScheme{4, 0, 2}).ids, ElementsAre(0, 1));
   EXPECT_THAT(Build(AttentionSinkScheme{4, 4, 0}).extents.shape,
               ElementsAre(0));
+}
+
+TEST(AttentionSinkSchemeTest, SinksAndWindowsBeyondTheCacheAreCutToIt) {
+  constexpr std::int64_t kGreatest = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [sinks, window] :
+       {std::pair(kGreatest, kGreatest), std::pair(std::int64_t{10}, kGreatest),
+        std::pair(kGreatest, std::int64_t{0})}) {
+    const Built built = Build(AttentionSinkScheme{sinks, window, 4});
+    EXPECT_THAT(built.ids, ElementsAre(0, 1, 2, 3)) << sinks << " " << window;
+    EXPECT_EQ(built.extents.next_position, 4);
+  }
+  EXPECT_THAT(Build(AttentionSinkScheme{1, kGreatest, 3}).ids,
+              ElementsAre(0, 1, 2));
 }
 
 TEST(AttentionSinkSchemeTest, ACacheThatIsJustFullKeepsAll) {

@@ -395,11 +395,13 @@ TEST(ScoreValidationTest, RejectsQueriesAndKeysThatDoNotFit) {
   };
   const Content12 good;
   const OwnedTensor flat(Dtype::kFloat32, {3, 4});
-  ExpectMismatch(refuse(flat, good.k), "q.shape",
-                 "is [3, 4]; must be [B, H, Sq, D]");
+  ExpectInvalid(refuse(flat, good.k), "q.shape",
+                "[3, 4] has rank 2; must be [B, H, Sq, D]");
+  ExpectInvalid(refuse(good.q, flat), "k.shape",
+                "[3, 4] has rank 2; must be [B, H, Sk, D]");
   const OwnedTensor narrow(Dtype::kFloat32, {1, 2, 3, 0});
-  ExpectMismatch(refuse(narrow, good.k), "q.shape",
-                 "is [1, 2, 3, 0]; must be [B, H, Sq, D]");
+  ExpectInvalid(refuse(narrow, good.k), "q.shape",
+                "D is 0; must be at least 1");
   const OwnedTensor wide(Dtype::kFloat32, {1, 2, 0, 65537});
   ExpectInvalid(refuse(wide, good.k), "q.shape",
                 "D is 65537; must be at most 65536");
@@ -484,6 +486,21 @@ TEST(ScoreValidationTest, RejectsDistancesPastTransformerXlsRows) {
               "has 5 rows, for distances up to 4, but the last query and first "
               "key are 1002 apart, clamped to 7; send 8 rows, or set "
               "clamp_distance");
+}
+
+TEST(ScoreValidationTest, SaysWhichQueryIsTooFarForTheSinusoids) {
+  const Content12 content;  // 3 queries
+  const Xl xl(Dtype::kFloat32, 5, 4);
+  const auto index = [&](std::int64_t query_start, std::int64_t key_start) {
+    const auto details = GetErrorDetails(
+        content.Refusal({xl.Make(0), query_start, key_start, {}}));
+    if (!details || details->metadata.size() != 1) return std::string("none");
+    EXPECT_EQ(details->metadata[0].first, "index");
+    return details->metadata[0].second;
+  };
+  EXPECT_EQ(index(3, 0), "2");
+  EXPECT_EQ(index(1004, 1000), "1");
+  EXPECT_EQ(index(1000, 0), "0");
 }
 
 TEST(ScoreValidationTest, RejectsDebertaTablesOfTheWrongSpan) {

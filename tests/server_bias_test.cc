@@ -454,6 +454,17 @@ TEST_F(BiasTest, NamesFieldNumbersAndReason) {
        "query_tile",
        {"[4, 1048576, 1048576]", "536870912"},
        {{"limitBytes", "536870912"}}},
+      {"NoTileOfSoManyHeadsFits",
+       [](B& r) {
+         r.mutable_bias()->mutable_alibi()->set_heads(2147483647);
+         r.set_query_tile(1);
+         r.set_key_tile(1);
+       },
+       kExhausted,
+       "MESSAGE_TOO_LARGE",
+       "bias.alibi.heads",
+       {"[2147483647, 1, 1]", "ask for fewer heads"},
+       {{"limitBytes", "536870912"}, {"messageIndex", "0"}}},
       {"IntegerBias",
        [](B& r) { r.set_dtype(v1::DTYPE_INT64); },
        kInvalid,

@@ -217,6 +217,18 @@ TEST(StatusTest, MessagesAndMetadataAreCutToValidUtf8) {
   EXPECT_THAT(details.metadata.at("preset"), testing::EndsWith("\xC3\xA9..."));
 }
 
+TEST(StatusTest, EqualErrorsAreEqualBytes) {
+  const auto details = [] {
+    return ToGrpcStatus(core::MakeError(absl::StatusCode::kInvalidArgument,
+                                        core::ErrorReason::kShapeMismatch,
+                                        "x.shape", "bad",
+                                        {{"expected", "1"}, {"actual", "2"}}))
+        .error_details();
+  };
+  const std::string first = details();
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(details(), first);
+}
+
 TEST(StatusTest, OverloadSaysWhenToComeBack) {
   const grpc::Status status = ToGrpcStatus(core::MakeError(
       absl::StatusCode::kResourceExhausted, core::ErrorReason::kOverloaded, "",

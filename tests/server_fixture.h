@@ -81,9 +81,13 @@ inline std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
 class RawCall {
  public:
   RawCall(const std::shared_ptr<grpc::Channel>& channel,
-          const std::string& method)
+          const std::string& method,
+          const std::map<std::string, std::string>& metadata = {})
       : stub_(channel) {
     context_.set_deadline(Deadline());
+    for (const auto& [key, value] : metadata) {
+      context_.AddMetadata(key, value);
+    }
     stream_ = stub_.PrepareCall(&context_, method, &queue_);
     stream_->StartCall(nullptr);
     Await();

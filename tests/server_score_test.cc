@@ -304,7 +304,8 @@ TEST_F(ScoreTest, NamesFieldNumbersAndReason) {
            kOutOfRange,
            "POSITION_OUT_OF_RANGE",
            "score.transformer_xl.r",
-           {"4", "3"}},
+           {"4", "3"},
+           {{"index", "2"}}},
       },
       &Stub::ScoreRelative);
   ExpectAll<S, v1::ScoreRelativeResponse>(

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -17,6 +18,8 @@ using testing::HasSubstr;
 using Status = grpc::StatusCode;
 
 constexpr char kApply[] = "/posenc.v1.PositionalEncodingService/ApplyRope";
+constexpr char kApplyStream[] =
+    "/posenc.v1.PositionalEncodingService/ApplyRopeStream";
 
 std::vector<float> Ramp(std::size_t n) {
   std::vector<float> values(n);
@@ -316,10 +319,33 @@ TEST_F(StreamTest, MoreThanWasAnnouncedIsAnError) {
   };
   const std::size_t bytes = Unary(0, 4).ByteSizeLong();
   EXPECT_TRUE(call(std::to_string(bytes)).ok());
-  EXPECT_TRUE(call("what?").ok()) << "not a number: not announced";
   const grpc::Status status = call(std::to_string(bytes - 1));
   EXPECT_EQ(status.error_code(), Status::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr(std::to_string(bytes)));
+  EXPECT_EQ(call("0").error_code(), Status::INVALID_ARGUMENT);
+}
+
+TEST_F(StreamTest, AnnouncementsThatCannotBeAreRefusedUnread) {
+  const std::string beyond =
+      std::to_string(ServerOptions().max_request_bytes + 1);
+  for (const auto& [announced, code, fact] :
+       std::vector<std::tuple<std::string, grpc::StatusCode, std::string>>{
+           {"what?", Status::INVALID_ARGUMENT, "posenc-message-bytes: 'what?'"},
+           {"-1", Status::INVALID_ARGUMENT, "'-1'"},
+           {"", Status::INVALID_ARGUMENT, "''"},
+           {"18446744073709551616", Status::INVALID_ARGUMENT, "number"},
+           {beyond, Status::RESOURCE_EXHAUSTED, beyond},
+           {"4611686018427387904", Status::RESOURCE_EXHAUSTED, "limit"}}) {
+    for (const char* method : {kApply, kApplyStream}) {
+      SCOPED_TRACE(announced + " " + method);
+      // Never ended by the client: the server does not wait for the message.
+      RawCall call(channel_, method, {{"posenc-message-bytes", announced}});
+      const grpc::Status status = call.Finish();
+      EXPECT_EQ(status.error_code(), code) << status.error_message();
+      EXPECT_THAT(status.error_message(), HasSubstr(fact));
+      ExpectNothingInFlight();
+    }
+  }
 }
 
 class CrowdedTest : public StreamTest {

@@ -18,6 +18,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "client/load/capacity.h"
 #include "client/load/check.h"
@@ -360,6 +361,8 @@ int Main(int argc, char** argv) {
 
 // Libraries underneath throw, from exhausted memory if nothing else.
 int main(int argc, char** argv) {
+  // As posencd does: Debian's abseil looks for deadlocks at every lock.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   try {
     return posenc::load::Main(argc, argv);
   } catch (const std::exception& error) {

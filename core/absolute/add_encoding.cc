@@ -56,7 +56,11 @@ absl::Status CheckShape(const AddEncodingArgs& args,
              : absl::StrCat("[", tokens, ", ", extents.dim, "] or [B, ", tokens,
                             ", ", extents.dim, "]");
   const std::size_t rank = x.size();
-  if ((rank != 2 && (rank != 3 || packed)) || x[rank - 1] != extents.dim ||
+  if (rank != 2 && rank != 3) {
+    return FieldInvalid("x.shape", absl::StrCat(ShapeToString(x), " has rank ",
+                                                rank, "; must be ", expected));
+  }
+  if ((packed && rank == 3) || x[rank - 1] != extents.dim ||
       (extents.rows.has_value() && x[rank - 2] != *extents.rows)) {
     return WrongShape(expected, x);
   }

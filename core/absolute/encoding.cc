@@ -156,10 +156,10 @@ absl::StatusOr<AbsoluteExtents> ValidateAbsolute(
 }
 
 absl::Status CheckReach(const AbsoluteEncoding& encoding,
-                        const TokenPositions& positions) {
+                        const TokenPositions& positions, std::int64_t first) {
   const auto* learned = std::get_if<LearnedTable>(&encoding);
   return learned == nullptr ? absl::OkStatus()
-                            : CheckLearnedReach(*learned, positions);
+                            : CheckLearnedReach(*learned, positions, first);
 }
 
 absl::Status BuildAbsolute(const AbsoluteEncoding& encoding,

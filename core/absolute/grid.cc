@@ -41,7 +41,7 @@ absl::Status ValidateSteps(const SincosGrid& encoding) {
       return FieldInvalid(
           absl::StrCat("steps[", a, "]"),
           absl::StrCat("is ", NumberText(step), ", which puts the last of ",
-                       encoding.extents[a], " cells at ", NumberText(last),
+                       encoding.extents[a], " cells at ", PositionText(last),
                        "; positions are within +-2^31"));
     }
   }

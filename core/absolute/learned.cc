@@ -50,7 +50,8 @@ absl::Status ValidateLearned(const LearnedTable& encoding) {
 }
 
 absl::Status CheckLearnedReach(const LearnedTable& encoding,
-                               const TokenPositions& positions) {
+                               const TokenPositions& positions,
+                               std::int64_t first) {
   const bool extended = encoding.hierarchical_alpha.has_value();
   const auto rows = static_cast<double>(encoding.table->shape[0]);
   const double reach = extended ? rows * rows : rows;
@@ -64,13 +65,13 @@ absl::Status CheckLearnedReach(const LearnedTable& encoding,
             ? "a trained table has whole positions only"
             : absl::StrCat("a table of ", encoding.table->shape[0], " rows ",
                            extended ? "extended to their square " : "",
-                           "has 0 to ", NumberText(reach - 1),
+                           "has 0 to ", PositionText(reach - 1),
                            p < 0 || extended ? "" : "; see hierarchical_alpha");
-    return MakeError(
-        absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
-        "positions",
-        absl::StrCat("element ", i, " is ", NumberText(p), "; ", rule),
-        {{"index", absl::StrCat(i)}});
+    return MakeError(absl::StatusCode::kOutOfRange,
+                     ErrorReason::kPositionOutOfRange, "positions",
+                     absl::StrCat("element ", first + i, " is ",
+                                  PositionText(p), "; ", rule),
+                     {{"index", absl::StrCat(first + i)}});
   }
   return absl::OkStatus();
 }

@@ -25,10 +25,12 @@ namespace posenc::core {
 // outside (0, 1).
 absl::Status ValidateLearned(const LearnedTable& encoding);
 
-// OUT_OF_RANGE ("positions", metadata index: of batch * tokens) for a negative
-// or fractional position, and one past the table or its extension.
+// OUT_OF_RANGE ("positions", metadata index: of batch * tokens, counted from
+// `first`) for a negative or fractional position, and one past the table or its
+// extension.
 absl::Status CheckLearnedReach(const LearnedTable& encoding,
-                               const TokenPositions& positions);
+                               const TokenPositions& positions,
+                               std::int64_t first = 0);
 
 // Evaluates rows of a validated encoding at checked positions. T: float or
 // double.

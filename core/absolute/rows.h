@@ -28,8 +28,10 @@ class AbsoluteRows {
   std::variant<TrigRows, LearnedRows<T>, GridRows<T>> rows_;
 };
 
-// OUT_OF_RANGE where a trained table has no row for a position (learned.h).
+// OUT_OF_RANGE where a trained table has no row for a position (learned.h),
+// whose index counts from `first`.
 absl::Status CheckReach(const AbsoluteEncoding& encoding,
-                        const TokenPositions& positions);
+                        const TokenPositions& positions,
+                        std::int64_t first = 0);
 
 }  // namespace posenc::core

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -236,16 +237,25 @@ absl::Status CheckContent(const ConstTensorView& q, const ConstTensorView& k) {
         absl::StrCat("is ", ShapeToString(actual), "; must be ", expected),
         {{"expected", expected}, {"actual", ShapeToString(actual)}});
   };
-  if (q.shape.size() != 4 || q.shape[3] < 1) {
-    return mismatch("q.shape", q.shape, "[B, H, Sq, D]");
+  for (const auto& [field, shape, named] :
+       {std::tuple("q.shape", &q.shape, "[B, H, Sq, D]"),
+        std::tuple("k.shape", &k.shape, "[B, H, Sk, D]")}) {
+    if (shape->size() == 4) continue;
+    return FieldInvalid(
+        field, absl::StrCat(ShapeToString(*shape), " has rank ", shape->size(),
+                            "; must be ", named));
+  }
+  if (q.shape[3] < 1) {
+    return FieldInvalid(
+        "q.shape", absl::StrCat("D is ", q.shape[3], "; must be at least 1"));
   }
   if (q.shape[3] > kMaxWidth) {
     return FieldInvalid(
         "q.shape",
         absl::StrCat("D is ", q.shape[3], "; must be at most ", kMaxWidth));
   }
-  if (k.shape.size() != 4 || k.shape[0] != q.shape[0] ||
-      k.shape[1] != q.shape[1] || k.shape[3] != q.shape[3]) {
+  if (k.shape[0] != q.shape[0] || k.shape[1] != q.shape[1] ||
+      k.shape[3] != q.shape[3]) {
     return mismatch("k.shape", k.shape,
                     absl::StrCat("[B = ", q.shape[0], ", H = ", q.shape[1],
                                  ", Sk, D = ", q.shape[3], "], as q"));
@@ -257,7 +267,8 @@ absl::Status CheckContent(const ConstTensorView& q, const ConstTensorView& k) {
 struct Content {
   std::int64_t heads = 0;
   std::int64_t width = 0;
-  std::int64_t farthest = 0;  // the greatest distance i - j
+  std::int64_t nearest = 0;  // the distance of the first query to the first key
+  std::int64_t farthest = 0;  // that of the last query, the greatest i - j
   bool empty = false;         // no pair of query and key
 };
 
@@ -309,6 +320,9 @@ absl::Status Check(const TransformerXlScore& xl, const Content& content) {
       xl.clamp_distance > 0 ? std::min(xl.clamp_distance, content.farthest)
                             : content.farthest;
   if (content.empty || needed < xl.r->shape[1]) return absl::OkStatus();
+  // The first query that is too far from the first key.
+  const std::int64_t query =
+      std::max<std::int64_t>(0, xl.r->shape[1] - content.nearest);
   return MakeError(
       absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange, "r",
       absl::StrCat("has ", xl.r->shape[1], " rows, for distances up to ",
@@ -318,7 +332,8 @@ absl::Status Check(const TransformerXlScore& xl, const Content& content) {
                    xl.clamp_distance > 0
                        ? absl::StrCat(", clamped to ", xl.clamp_distance)
                        : "",
-                   "; send ", needed + 1, " rows, or set clamp_distance"));
+                   "; send ", needed + 1, " rows, or set clamp_distance"),
+      {{"index", absl::StrCat(query)}});
 }
 
 absl::Status Check(const DebertaScore& deberta, const Content& content) {
@@ -369,9 +384,9 @@ absl::StatusOr<ScoreExtents> ValidateScore(const ScoreArgs& args,
   extents.shape = {q.shape[0], q.shape[1], queries, keys};
   const absl::StatusOr<std::int64_t> count = ElementCount(extents.shape);
   if (!count.ok()) return Prefixed("score", count.status());
-  const Content content = {q.shape[1], q.shape[3],
-                           args.query_start + queries - 1 - args.key_start,
-                           *count == 0};
+  const std::int64_t nearest = args.query_start - args.key_start;
+  const Content content = {q.shape[1], q.shape[3], nearest,
+                           nearest + queries - 1, *count == 0};
   const absl::Status valid = std::visit(
       [&content](const auto& score) { return Check(score, content); },
       args.score);

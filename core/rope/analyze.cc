@@ -67,7 +67,8 @@ ResolvedRope BareRotation(const ResolvedRope& rope) {
 absl::StatusOr<RopeAnalysis> AnalyzeRope(const ResolvedRope& rope,
                                          std::int64_t max_distance,
                                          std::int64_t distance_step,
-                                         std::int64_t trained_length) {
+                                         std::int64_t trained_length,
+                                         const StopAnalysis& stop) {
   const std::int64_t step = distance_step == 0 ? 1 : distance_step;
   absl::Status status = CheckRope(rope);
   if (status.ok()) status = CheckDistances(max_distance, step);
@@ -93,6 +94,8 @@ absl::StatusOr<RopeAnalysis> AnalyzeRope(const ResolvedRope& rope,
   const std::size_t pairs = rows.pairs();
   std::vector<double> row(2 * pairs);
   for (std::int64_t s = 0; s <= max_distance; s += step) {
+    if (stop) status = stop();
+    if (!status.ok()) return status;
     const auto distance = static_cast<double>(s);
     rows.Row(&distance, row.data());
     double re = 0, im = 0, lengths = 0;

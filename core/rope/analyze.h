@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,12 +28,16 @@ struct RopeAnalysis {
   std::int32_t pairs_within_trained_length = 0;
 };
 
-// distance_step 0: 1. trained_length 0: rope.trained_length.
-// Field paths: "rope" (several axes, frequencies by head, NoPE),
-// "max_distance", "distance_step", "trained_length".
+using StopAnalysis = std::function<absl::Status()>;
+
+// distance_step 0: 1. trained_length 0: rope.trained_length. stop, asked at
+// each distance: what is not OK ends the analysis. Field paths: "rope" (several
+// axes, frequencies by head, NoPE), "max_distance", "distance_step",
+// "trained_length".
 absl::StatusOr<RopeAnalysis> AnalyzeRope(const ResolvedRope& rope,
                                          std::int64_t max_distance,
                                          std::int64_t distance_step,
-                                         std::int64_t trained_length);
+                                         std::int64_t trained_length,
+                                         const StopAnalysis& stop = nullptr);
 
 }  // namespace posenc::core

@@ -21,16 +21,6 @@ absl::Status CheckPairing(absl::string_view field, Pairing pairing) {
   return absl::OkStatus();
 }
 
-// Row of a rotated slice of d rows where row i of the other pairing stands.
-std::int64_t SourceRow(const ConvertPairingArgs& args, std::int64_t d,
-                       std::int64_t i) {
-  if (args.old_pairing == args.new_pairing) return i;
-  if (args.new_pairing == Pairing::kHalfSplit) {
-    return i < d / 2 ? 2 * i : 2 * (i - d / 2) + 1;
-  }
-  return i % 2 == 0 ? i / 2 : d / 2 + i / 2;
-}
-
 // The rotated rows of each head, checked.
 absl::StatusOr<std::int64_t> RotatedRows(const ConvertPairingArgs& args,
                                          const Shape& shape) {
@@ -54,9 +44,9 @@ absl::StatusOr<std::int64_t> RotatedRows(const ConvertPairingArgs& args,
 
 }  // namespace
 
-absl::Status ConvertPairing(const ConvertPairingArgs& args,
-                            const ConstTensorView& weight,
-                            const TensorView& out) {
+absl::StatusOr<PairingRows> PairingRows::Create(const ConvertPairingArgs& args,
+                                                Dtype dtype,
+                                                const Shape& shape) {
   absl::Status status = CheckPairing("old_pairing", args.old_pairing);
   if (status.ok()) status = CheckPairing("new_pairing", args.new_pairing);
   if (!status.ok()) return status;
@@ -68,13 +58,12 @@ absl::Status ConvertPairing(const ConvertPairingArgs& args,
     return FieldInvalid(
         "heads", absl::StrCat("is ", args.heads, "; must be at least 1"));
   }
-  if (!IsFloating(weight.dtype)) {
+  if (!IsFloating(dtype)) {
     return FieldInvalid("weight.dtype",
-                        absl::StrCat(DtypeName(weight.dtype),
+                        absl::StrCat(DtypeName(dtype),
                                      " is no dtype of weights; must be "
                                      "float32, float16, bfloat16 or float64"));
   }
-  const Shape& shape = weight.shape;
   if (shape.empty()) {
     return FieldInvalid("weight.shape",
                         "[] is a scalar; must be [heads * head_dim, ...]");
@@ -93,23 +82,40 @@ absl::Status ConvertPairing(const ConvertPairingArgs& args,
   }
   const absl::StatusOr<std::int64_t> rotated = RotatedRows(args, shape);
   if (!rotated.ok()) return rotated.status();
-  if (*count == 0) return absl::OkStatus();
+  PairingRows rows;
+  rows.to_half_split_ = args.new_pairing == Pairing::kHalfSplit;
+  rows.same_ = args.old_pairing == args.new_pairing;
+  rows.rows_ = shape[0];
+  rows.head_dim_ = shape[0] / args.heads;
+  rows.rotated_ = *rotated;
+  rows.first_ =
+      args.slice == RotarySlice::kTrailing ? rows.head_dim_ - *rotated : 0;
+  rows.row_bytes_ =
+      static_cast<std::size_t>(*count / shape[0]) * DtypeSize(dtype);
+  return rows;
+}
 
-  const std::int64_t head_dim = shape[0] / args.heads;
-  const std::int64_t first =
-      args.slice == RotarySlice::kTrailing ? head_dim - *rotated : 0;
-  const auto row_bytes =
-      static_cast<std::size_t>(*count / shape[0]) * DtypeSize(weight.dtype);
+std::int64_t PairingRows::Source(std::int64_t row) const {
+  const std::int64_t slice = row - row % head_dim_ + first_;
+  const std::int64_t i = row - slice;
+  if (same_ || i < 0 || i >= rotated_) return row;
+  const std::int64_t half = rotated_ / 2;
+  if (to_half_split_) return slice + (i < half ? 2 * i : 2 * (i - half) + 1);
+  return slice + i / 2 + (i % 2 == 0 ? 0 : half);
+}
+
+absl::Status ConvertPairing(const ConvertPairingArgs& args,
+                            const ConstTensorView& weight,
+                            const TensorView& out) {
+  const absl::StatusOr<PairingRows> rows =
+      PairingRows::Create(args, weight.dtype, weight.shape);
+  if (!rows.ok()) return rows.status();
+  if (rows->row_bytes() == 0) return absl::OkStatus();
+  const std::size_t bytes = rows->row_bytes();
   const auto* const src = static_cast<const std::byte*>(weight.data);
   auto* const dst = static_cast<std::byte*>(out.data);
-  std::memcpy(dst, src, row_bytes * shape[0]);
-  for (std::int64_t h = 0; h < args.heads; ++h) {
-    const std::int64_t slice = h * head_dim + first;
-    for (std::int64_t i = 0; i < *rotated; ++i) {
-      std::memcpy(dst + (slice + i) * row_bytes,
-                  src + (slice + SourceRow(args, *rotated, i)) * row_bytes,
-                  row_bytes);
-    }
+  for (std::int64_t row = 0; row < rows->rows(); ++row) {
+    std::memcpy(dst + row * bytes, src + rows->Source(row) * bytes, bytes);
   }
   return absl::OkStatus();
 }

@@ -9,9 +9,11 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/rope/spec.h"
 #include "core/tensor.h"
 
@@ -25,8 +27,28 @@ struct ConvertPairingArgs {
   RotarySlice slice = RotarySlice::kLeading;
 };
 
-// weight: [heads * head_dim, ...]; out: the same dtype and shape, elsewhere.
-// Field paths: "old_pairing", "heads", "rotary_dim", "weight.shape", ...
+// Which row of a weight each row of the result is.
+class PairingRows {
+ public:
+  // Of a weight [heads * head_dim, ...].
+  // Field paths: "old_pairing", "heads", "rotary_dim", "weight.shape", ...
+  static absl::StatusOr<PairingRows> Create(const ConvertPairingArgs& args,
+                                            Dtype dtype, const Shape& shape);
+
+  std::int64_t rows() const { return rows_; }
+  std::size_t row_bytes() const { return row_bytes_; }
+  std::int64_t Source(std::int64_t row) const;
+
+ private:
+  PairingRows() = default;
+
+  bool to_half_split_ = false, same_ = false;
+  std::int64_t rows_ = 0, head_dim_ = 0;
+  std::int64_t first_ = 0, rotated_ = 0;  // the slice of a head
+  std::size_t row_bytes_ = 0;
+};
+
+// As PairingRows; out: the same dtype and shape, elsewhere.
 absl::Status ConvertPairing(const ConvertPairingArgs& args,
                             const ConstTensorView& weight,
                             const TensorView& out);

@@ -79,7 +79,8 @@ double RotaryRows::HeadScale(const double* positions) const {
 }
 
 absl::Status CheckXPosReach(const ResolvedRope& rope,
-                            const TokenPositions& positions) {
+                            const TokenPositions& positions,
+                            std::int64_t first) {
   if (!rope.spec.xpos.has_value()) return absl::OkStatus();
   const XPos& xpos = *rope.spec.xpos;
   const double gamma = xpos.gamma.value_or(kXPosGamma);
@@ -93,10 +94,11 @@ absl::Status CheckXPosReach(const ResolvedRope& rope,
       return MakeError(
           absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
           "ids",
-          absl::StrFormat("element %d is %.17g; xPos with scale_base %g leaves "
-                          "float32 beyond %.0f positions from its center, %g",
-                          i, p, scale_base, reach, xpos.center),
-          {{"index", absl::StrCat(i)}});
+          absl::StrFormat("element %d is %s; xPos with scale_base %g leaves "
+                          "float32 beyond %.0f positions from its center, %s",
+                          first + i, PositionText(p), scale_base,
+                          std::floor(reach), PositionText(xpos.center)),
+          {{"index", absl::StrCat(first + i)}});
     }
   }
   return absl::OkStatus();

@@ -78,9 +78,11 @@ class RotaryRows {
 };
 
 // OUT_OF_RANGE (field "ids", metadata index) where xPos would leave the range
-// of float32: its factor is exponential in |position - center|.
+// of float32: its factor is exponential in |position - center|. The index
+// counts from `first`.
 absl::Status CheckXPosReach(const ResolvedRope& rope,
-                            const TokenPositions& positions);
+                            const TokenPositions& positions,
+                            std::int64_t first = 0);
 
 // Extents of the tensors of a table: kHalf [rows, d/2]; kDuplicated and
 // kPairRepeated [rows, d]; kComplex [rows, d/2, 2]; [heads, ...] in front where

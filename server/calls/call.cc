@@ -4,18 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "google/protobuf/descriptor.h"
 
 namespace posenc::server {
-namespace {
-
-v1::Tensor* MutableTensor(int field, google::protobuf::Message* message) {
-  return static_cast<v1::Tensor*>(message->GetReflection()->MutableMessage(
-      message, message->GetDescriptor()->FindFieldByNumber(field)));
-}
-
-}  // namespace
-
 const wire::BorrowedBytes* TakenTensors::Find(int field) const {
   for (std::size_t i = 0; i < fields_.size(); ++i) {
     if (fields_[i] == field) return &bytes_[i];
@@ -51,42 +41,6 @@ absl::Status OutOfMemory() {
       absl::StatusCode::kResourceExhausted, core::ErrorReason::kOverloaded, "",
       "out of memory for this call; retry later, or send less in one call",
       {{"resource", "memory"}});
-}
-
-absl::Status AnswerWithTensors(absl::StatusOr<TensorCall> call,
-                               std::int64_t limit, StopCheck stop,
-                               google::protobuf::Message* response) {
-  if (!call.ok()) return call.status();
-  absl::uint128 bytes = response->ByteSizeLong();
-  for (const OutputTensor& output : call->outputs) {
-    bytes += TensorFieldBytes(output.dtype, output.shape, output.form);
-  }
-  absl::Status status = CheckResponse(bytes, limit);
-  if (!status.ok()) return status;
-
-  std::vector<core::TensorView> room;
-  for (const OutputTensor& output : call->outputs) {
-    room.push_back(AllocateTensor(output.dtype, output.shape,
-                                  MutableTensor(output.field, response)));
-  }
-  for (std::size_t i = 0; i < room.size(); ++i) {
-    const OutputTensor& output = call->outputs[i];
-    if (output.map == nullptr) continue;
-    const core::Pieces to(room[i].data,
-                          output.map->rows() * output.map->out_bytes());
-    core::MapRows(*output.map, output.input, to, 0, output.map->rows());
-  }
-  for (std::int64_t part = 0; part < call->parts; ++part) {
-    status = stop();
-    if (status.ok()) status = call->compute(part, room, stop);
-    if (!status.ok()) return status;
-  }
-  for (const OutputTensor& output : call->outputs) {
-    if (output.form == TensorForm::kValues) {
-      SpellOut(MutableTensor(output.field, response));
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace posenc::server

@@ -14,12 +14,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/runtime/row_map.h"
 #include "core/tensor.h"
-#include "google/protobuf/message.h"
 #include "posenc/wire/split.h"
 #include "server/convert/tensor.h"
 
@@ -58,6 +56,8 @@ struct OutputTensor {
   // does.
   std::shared_ptr<const core::RowMap> map;
   core::Pieces input;
+  // The message field that holds the tensor's; 0: the response itself does.
+  int within = 0;
 };
 
 // A checked call. Borrows the request.
@@ -83,10 +83,5 @@ absl::Status CheckSize(absl::string_view field, absl::string_view what,
 
 // RESOURCE_EXHAUSTED, kOverloaded: an allocation failed.
 absl::Status OutOfMemory();
-
-// Fills `response`, whose other fields are set already.
-absl::Status AnswerWithTensors(absl::StatusOr<TensorCall> call,
-                               std::int64_t limit, StopCheck stop,
-                               google::protobuf::Message* response);
 
 }  // namespace posenc::server

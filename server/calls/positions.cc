@@ -1,30 +1,32 @@
 #include "server/calls/positions.h"
 
-#include "absl/status/statusor.h"
 #include "core/position_schemes.h"
-#include "server/calls/call.h"
 #include "server/convert/positions.h"
 
 namespace posenc::server {
 
-absl::Status AnswerBuildPositions(const v1::BuildPositionsRequest& request,
-                                  std::int64_t limit,
-                                  v1::BuildPositionsResponse* response) {
+absl::StatusOr<TensorCall> PrepareBuildPositions(
+    const v1::BuildPositionsRequest& request,
+    v1::BuildPositionsResponse* response) {
   const core::PositionScheme scheme = ReadScheme(request);
   const absl::StatusOr<core::PositionExtents> extents =
       core::ValidateScheme(scheme);
   if (!extents.ok()) return extents.status();
-  // Not yet the few bytes of the fields around it, which the final check adds.
-  const absl::Status size = CheckResponse(
-      TensorFieldBytes(extents->dtype, extents->shape, TensorForm::kData),
-      limit);
-  if (!size.ok()) return size;
-  core::FillPositions(
-      scheme, AllocateTensor(extents->dtype, extents->shape,
-                             response->mutable_positions()->mutable_ids()));
   response->set_next_position(extents->next_position);
   response->set_delta(extents->delta);
-  return absl::OkStatus();
+  TensorCall call;
+  OutputTensor& ids = call.outputs.emplace_back();
+  ids.field = v1::Positions::kIdsFieldNumber;
+  ids.dtype = extents->dtype;
+  ids.shape = extents->shape;
+  ids.within = v1::BuildPositionsResponse::kPositionsFieldNumber;
+  call.parts = 1;
+  call.compute = [scheme](std::int64_t, absl::Span<const core::TensorView> out,
+                          StopCheck) {
+    core::FillPositions(scheme, out[0]);
+    return absl::OkStatus();
+  };
+  return call;
 }
 
 }  // namespace posenc::server

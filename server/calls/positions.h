@@ -2,15 +2,15 @@
 
 #pragma once
 
-#include <cstdint>
-
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "posenc/v1/service.pb.h"
+#include "server/calls/call.h"
 
 namespace posenc::server {
 
-absl::Status AnswerBuildPositions(const v1::BuildPositionsRequest& request,
-                                  std::int64_t limit,
-                                  v1::BuildPositionsResponse* response);
+// Sets the response's other fields.
+absl::StatusOr<TensorCall> PrepareBuildPositions(
+    const v1::BuildPositionsRequest& request,
+    v1::BuildPositionsResponse* response);
 
 }  // namespace posenc::server

@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "server/convert/relative.h"
 
 namespace posenc::server {
 namespace {
@@ -20,20 +19,47 @@ constexpr std::int64_t kBlockElements = 65536;
 // Multiplications likewise.
 constexpr std::int64_t kBlockProducts = std::int64_t{1} << 20;
 
-struct Extents {
-  std::int64_t queries, keys;
-};
-
 // Parts of `length` no longer than `most`, about as long as each other.
 std::int64_t Even(std::int64_t length, std::int64_t most) {
   const std::int64_t parts = (length + most - 1) / most;
   return (length + parts - 1) / parts;
 }
 
+absl::Status CheckTile(absl::string_view field, std::int64_t extent) {
+  if (extent >= 0) return absl::OkStatus();
+  return core::FieldInvalid(
+      field, absl::StrCat(extent, "; must be positive, or unset"));
+}
+
+// What says how many heads there are.
+const char* HeadsField(const v1::Bias& bias) {
+  switch (bias.bias_case()) {
+    case v1::Bias::kAlibi:
+      return "bias.alibi.heads";
+    case v1::Bias::kT5:
+      return "bias.t5.weights";
+    case v1::Bias::kKerple:
+      return "bias.kerple.r1";
+    case v1::Bias::kFire:
+      return "bias.fire.w2";
+    case v1::Bias::kSandwich:
+      return "bias.sandwich.heads";
+    case v1::Bias::kUntiedPositions:
+      return "bias.untied_positions.position_queries";
+    case v1::Bias::kRelativeIndex:
+    case v1::Bias::BIAS_NOT_SET:
+      break;
+  }
+  return "bias";
+}
+
+}  // namespace
+
 // A rectangle of at most `elements`, about square: most biases depend on the
 // distance i - j, of which a square has the fewest. Of one query or one key at
 // least.
-Extents ChooseTile(const Extents& whole, std::int64_t elements) {
+BiasPlan::Extents BiasPlan::ChooseTile(const Extents& whole,
+                                       std::int64_t elements) {
   const auto side =
       static_cast<std::int64_t>(std::sqrt(static_cast<double>(elements)));
   Extents tile;
@@ -43,16 +69,12 @@ Extents ChooseTile(const Extents& whole, std::int64_t elements) {
   return {Even(whole.queries, tile.queries), Even(whole.keys, tile.keys)};
 }
 
-absl::Status CheckTile(absl::string_view field, std::int64_t extent) {
-  if (extent >= 0) return absl::OkStatus();
-  return core::FieldInvalid(
-      field, absl::StrCat(extent, "; must be positive, or unset"));
-}
-
 // The tile that the request asks for, with what it leaves open chosen so that
 // messages have about `bytes`.
-Extents TileOf(const v1::BuildBiasRequest& request, const Extents& whole,
-               std::int64_t bytes_per_element, std::int64_t bytes) {
+BiasPlan::Extents BiasPlan::TileOf(const v1::BuildBiasRequest& request,
+                                   const Extents& whole,
+                                   std::int64_t bytes_per_element,
+                                   std::int64_t bytes) {
   const std::int64_t elements =
       std::max<std::int64_t>(1, bytes / bytes_per_element);
   if (request.query_tile() == 0 && request.key_tile() == 0) {
@@ -71,62 +93,8 @@ Extents TileOf(const v1::BuildBiasRequest& request, const Extents& whole,
   return tile;
 }
 
-// Calls visit(part) for the parts of `whole` of these extents, row by row.
-template <typename Visit>
-absl::Status ForEachPart(const core::BiasRange& whole, const Extents& extents,
-                         Visit visit) {
-  core::BiasRange part;
-  for (std::int64_t i = 0; i < whole.query_length; i += extents.queries) {
-    part.query_start = whole.query_start + i;
-    part.query_length = std::min(extents.queries, whole.query_length - i);
-    for (std::int64_t j = 0; j < whole.key_length; j += extents.keys) {
-      part.key_start = whole.key_start + j;
-      part.key_length = std::min(extents.keys, whole.key_length - j);
-      const absl::Status status = visit(part);
-      if (!status.ok()) return status;
-    }
-  }
-  return absl::OkStatus();
-}
-
-// Fills a tile block by block, so that a large one can be abandoned.
-absl::Status FillTile(const core::BiasTiles& bias, const core::BiasRange& tile,
-                      StopCheck stop, char* out) {
-  const std::size_t size = core::DtypeSize(bias.dtype());
-  const Extents extents =
-      ChooseTile({tile.query_length, tile.key_length},
-                 std::max<std::int64_t>(1, kBlockElements / bias.heads()));
-  if (extents.queries == tile.query_length && extents.keys == tile.key_length) {
-    const absl::Status status = stop();
-    if (status.ok()) bias.Fill(tile, out);
-    return status;
-  }
-  std::vector<char> block(bias.heads() * extents.queries * extents.keys * size);
-  return ForEachPart(tile, extents, [&](const core::BiasRange& part) {
-    const absl::Status status = stop();
-    if (!status.ok()) return status;
-    bias.Fill(part, block.data());
-    const char* from = block.data();
-    for (std::int64_t h = 0; h < bias.heads(); ++h) {
-      for (std::int64_t i = 0; i < part.query_length; ++i) {
-        const std::int64_t row =
-            h * tile.query_length + part.query_start - tile.query_start + i;
-        std::memcpy(
-            out + (row * tile.key_length + part.key_start - tile.key_start) *
-                      size,
-            from, part.key_length * size);
-        from += part.key_length * size;
-      }
-    }
-    return absl::OkStatus();
-  });
-}
-
-}  // namespace
-
-absl::Status AnswerBuildBias(
-    const v1::BuildBiasRequest& request, std::int64_t limit, StopCheck stop,
-    absl::FunctionRef<bool(const v1::BuildBiasResponse&)> write) {
+absl::StatusOr<std::shared_ptr<const BiasPlan>> BiasPlan::Read(
+    const v1::BuildBiasRequest& request, std::int64_t limit) {
   absl::Status status = CheckTile("query_tile", request.query_tile());
   if (status.ok()) status = CheckTile("key_tile", request.key_tile());
   if (!status.ok()) return status;
@@ -134,39 +102,108 @@ absl::Status AnswerBuildBias(
   if (!input.ok()) return input.status();
   absl::StatusOr<core::BiasTiles> bias = core::BiasTiles::Create(input->args);
   if (!bias.ok()) return bias.status();
-
-  const core::BiasRange& range = input->args.range;
-  if (range.query_length == 0 || range.key_length == 0 || bias->heads() == 0) {
-    return absl::OkStatus();
-  }
-  const Extents extents =
-      TileOf(request, {range.query_length, range.key_length},
-             bias->heads() * core::DtypeSize(bias->dtype()),
-             std::min(kStreamChunkBytes, limit));
-  // 22: two varints with their tags, where the tile starts.
-  const core::Shape largest = {bias->heads(), extents.queries, extents.keys};
-  status = CheckSize(
-      "query_tile",
-      absl::StrCat("tiles of ", core::ShapeToString(largest), " ",
-                   core::DtypeName(bias->dtype()), ", messages"),
-      22 + TensorFieldBytes(bias->dtype(), largest, TensorForm::kData), limit,
-      "ask for smaller tiles, or raise --max-response-bytes");
+  auto plan = std::make_shared<BiasPlan>(*std::move(input), *std::move(bias));
+  status = plan->ReadExtents(request, limit);
   if (!status.ok()) return status;
+  return plan;
+}
 
-  v1::BuildBiasResponse response;
-  return ForEachPart(range, extents, [&](const core::BiasRange& tile) {
-    response.set_query_start(tile.query_start);
-    response.set_key_start(tile.key_start);
-    response.mutable_tile()->clear_shape();
-    const core::TensorView room = AllocateTensor(
-        bias->dtype(), {bias->heads(), tile.query_length, tile.key_length},
-        response.mutable_tile());
-    const absl::Status filled =
-        FillTile(*bias, tile, stop, static_cast<char*>(room.data));
-    if (!filled.ok()) return filled;
-    return write(response) ? absl::OkStatus()
-                           : absl::CancelledError("the caller is gone");
-  });
+absl::Status BiasPlan::ReadExtents(const v1::BuildBiasRequest& request,
+                                   std::int64_t limit) {
+  const core::BiasRange& range = input_.args.range;
+  const std::int64_t heads = bias_.heads();
+  if (heads == 0) return absl::OkStatus();
+  extents_ = TileOf(request, {range.query_length, range.key_length},
+                    heads * core::DtypeSize(bias_.dtype()),
+                    std::min(kStreamChunkBytes, limit));
+  const auto check = [&](const char* field, const Extents& extents,
+                         absl::string_view remedy) {
+    const core::Shape shape = {heads, extents.queries, extents.keys};
+    // 22: two varints with their tags, where the tile starts.
+    return CheckSize(
+        field,
+        absl::StrCat("tiles of ", core::ShapeToString(shape), " ",
+                     core::DtypeName(bias_.dtype()), ", messages"),
+        22 + TensorFieldBytes(bias_.dtype(), shape, TensorForm::kData), limit,
+        remedy);
+  };
+  const absl::Status least =
+      check(HeadsField(request.bias()), {1, 1},
+            "ask for fewer heads, or raise --max-response-bytes");
+  if (!least.ok()) return least;
+  return check("query_tile", extents_,
+               "ask for smaller tiles, or raise --max-response-bytes");
+}
+
+std::optional<core::BiasRange> BiasPlan::Next(Place* place) const {
+  const core::BiasRange& range = input_.args.range;
+  if (bias_.heads() == 0 || place->query >= range.query_length) {
+    return std::nullopt;
+  }
+  const core::BiasRange tile = {
+      range.query_start + place->query,
+      std::min(extents_.queries, range.query_length - place->query),
+      range.key_start + place->key,
+      std::min(extents_.keys, range.key_length - place->key)};
+  place->key += extents_.keys;
+  if (place->key >= range.key_length) {
+    place->key = 0;
+    place->query += extents_.queries;
+  }
+  return tile;
+}
+
+TensorCall BiasPlan::Call(const core::BiasRange& tile) const {
+  TensorCall call;
+  call.outputs.push_back({v1::BuildBiasResponse::kTileFieldNumber,
+                          bias_.dtype(),
+                          {bias_.heads(), tile.query_length, tile.key_length}});
+  // Block by block, so that a large tile can be abandoned.
+  const Extents block =
+      ChooseTile({tile.query_length, tile.key_length},
+                 std::max<std::int64_t>(1, kBlockElements / bias_.heads()));
+  const std::int64_t columns = (tile.key_length + block.keys - 1) / block.keys;
+  call.parts =
+      columns * ((tile.query_length + block.queries - 1) / block.queries);
+  call.keep = shared_from_this();
+  call.compute = [this, tile, block, columns](
+                     std::int64_t part, absl::Span<const core::TensorView> out,
+                     StopCheck) {
+    const std::int64_t i = part / columns * block.queries;
+    const std::int64_t j = part % columns * block.keys;
+    Fill(tile,
+         {tile.query_start + i, std::min(block.queries, tile.query_length - i),
+          tile.key_start + j, std::min(block.keys, tile.key_length - j)},
+         static_cast<char*>(out[0].data));
+    return absl::OkStatus();
+  };
+  return call;
+}
+
+// out: the tile's.
+void BiasPlan::Fill(const core::BiasRange& tile, const core::BiasRange& block,
+                    char* out) const {
+  if (block.query_length == tile.query_length &&
+      block.key_length == tile.key_length) {
+    bias_.Fill(block, out);
+    return;
+  }
+  const std::size_t size = core::DtypeSize(bias_.dtype());
+  std::vector<char> values(bias_.heads() * block.query_length *
+                           block.key_length * size);
+  bias_.Fill(block, values.data());
+  const char* from = values.data();
+  for (std::int64_t h = 0; h < bias_.heads(); ++h) {
+    for (std::int64_t i = 0; i < block.query_length; ++i) {
+      const std::int64_t row =
+          h * tile.query_length + block.query_start - tile.query_start + i;
+      std::memcpy(
+          out +
+              (row * tile.key_length + block.key_start - tile.key_start) * size,
+          from, block.key_length * size);
+      from += block.key_length * size;
+    }
+  }
 }
 
 absl::StatusOr<TensorCall> PrepareScoreRelative(

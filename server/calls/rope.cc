@@ -1,5 +1,6 @@
 #include "server/calls/rope.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,6 +15,9 @@
 
 namespace posenc::server {
 namespace {
+
+// Of a weight whose rows are moved between two looks at the caller.
+constexpr std::size_t kPartBytes = 1 << 20;
 
 absl::Status NoSource(absl::string_view field) {
   return core::FieldRequired(
@@ -99,6 +103,7 @@ absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
 }
 
 absl::Status AnswerAnalyzeRope(const v1::AnalyzeRopeRequest& request,
+                               StopCheck stop,
                                v1::AnalyzeRopeResponse* response) {
   const absl::Status valid = CheckHeadDim(request.head_dim());
   if (!valid.ok()) return valid;
@@ -108,7 +113,7 @@ absl::Status AnswerAnalyzeRope(const v1::AnalyzeRopeRequest& request,
   if (!rope.ok()) return rope.status();
   absl::StatusOr<core::RopeAnalysis> analysis =
       core::AnalyzeRope(*rope, request.max_distance(), request.distance_step(),
-                        request.trained_length());
+                        request.trained_length(), [stop] { return stop(); });
   if (!analysis.ok()) return analysis.status();
   WriteAnalysis(*analysis, response);
   return absl::OkStatus();
@@ -233,19 +238,34 @@ absl::Status CheckRepositionSettings(const v1::RepositionRequest& request) {
 }
 
 absl::StatusOr<TensorCall> PrepareConvertPairing(
-    const v1::ConvertPairingRequest& request) {
+    const v1::ConvertPairingRequest& request, const TakenTensors& taken) {
+  using Request = v1::ConvertPairingRequest;
   absl::StatusOr<InputTensor> weight =
-      ReadRequired("weight", request.has_weight(), request.weight());
+      ReadRequired("weight", request.has_weight(), request.weight(),
+                   taken.Find(Request::kWeightFieldNumber));
   if (!weight.ok()) return weight.status();
+  const absl::StatusOr<core::PairingRows> rows = core::PairingRows::Create(
+      ReadConvertPairing(request), weight->view.dtype, weight->view.shape);
+  if (!rows.ok()) return rows.status();
+
   TensorCall call;
   call.outputs.push_back({v1::ConvertPairingResponse::kWeightFieldNumber,
                           weight->view.dtype, weight->view.shape});
+  const std::size_t bytes = rows->row_bytes();
+  if (bytes == 0) return call;
+  const std::int64_t part_rows = std::max<std::int64_t>(1, kPartBytes / bytes);
+  call.parts = (rows->rows() + part_rows - 1) / part_rows;
   const auto kept = std::make_shared<InputTensor>(*std::move(weight));
-  call.parts = 1;
-  call.compute = [args = ReadConvertPairing(request), kept](
-                     std::int64_t, absl::Span<const core::TensorView> out,
+  call.compute = [rows = *rows, kept, bytes, part_rows](
+                     std::int64_t part, absl::Span<const core::TensorView> out,
                      StopCheck) {
-    return core::ConvertPairing(args, kept->view, out[0]);
+    const std::int64_t first = part * part_rows;
+    const std::int64_t end = std::min(first + part_rows, rows.rows());
+    for (std::int64_t row = first; row < end; ++row) {
+      kept->pieces.Read(rows.Source(row) * bytes, bytes,
+                        static_cast<char*>(out[0].data) + row * bytes);
+    }
+    return absl::OkStatus();
   };
   return call;
 }

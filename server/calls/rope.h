@@ -22,6 +22,7 @@ absl::StatusOr<core::ResolvedRope> ResolveField(
 absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
                                v1::ResolveRopeResponse* response);
 absl::Status AnswerAnalyzeRope(const v1::AnalyzeRopeRequest& request,
+                               StopCheck stop,
                                v1::AnalyzeRopeResponse* response);
 
 // A cache may be null.
@@ -36,6 +37,6 @@ absl::Status CheckApplyRopeSettings(const v1::ApplyRopeRequest& request);
 absl::Status CheckRepositionSettings(const v1::RepositionRequest& request);
 
 absl::StatusOr<TensorCall> PrepareConvertPairing(
-    const v1::ConvertPairingRequest& request);
+    const v1::ConvertPairingRequest& request, const TakenTensors& taken);
 
 }  // namespace posenc::server

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/absolute/rows.h"
 #include "core/error.h"
 #include "core/rope/table.h"
 #include "server/calls/rope.h"
@@ -179,6 +180,7 @@ absl::StatusOr<std::shared_ptr<const TablePlan>> TablePlan::Read(
   return plan;
 }
 
+// All of them: rows are built later, some at a time.
 absl::Status TablePlan::ReadRowPositions() {
   if (std::holds_alternative<std::monostate>(positions_.positions)) {
     return absl::OkStatus();  // a grid
@@ -186,35 +188,53 @@ absl::Status TablePlan::ReadRowPositions() {
   if (const auto* start =
           std::get_if<core::StartPosition>(&positions_.positions);
       start != nullptr && !needs_ids_ && rows_ > 0) {
-    // However many there are, only the ends can be out of range.
-    for (const std::int64_t row : {std::int64_t{0}, rows_ - 1}) {
-      if (start->start > core::kMaxPosition - row) {
-        return core::MakeError(absl::StatusCode::kInvalidArgument,
-                               core::ErrorReason::kPositionOutOfRange,
-                               "positions.start",
-                               absl::StrCat(start->start, " + ", row,
-                                            "; positions are within +-2^31"),
-                               {{"index", absl::StrCat(row)}});
-      }
-      const auto end = ExpandRows(core::StartPosition{start->start + row}, 1,
-                                  axes_, needs_ids_);
-      if (!end.ok()) return end.status();
-      const absl::Status reach = CheckReach(*end);
-      if (!reach.ok()) return core::Prefixed("positions", reach);
-    }
     start_ = start->start;
-    return absl::OkStatus();
+    // However many there are: what an encoding reaches has no gaps, so that
+    // past a good first row a bad last one has the first bad one before it.
+    absl::Status status = CheckRow(start_, 0);
+    if (!status.ok()) return status;
+    status = CheckRow(start_, rows_ - 1);
+    if (status.ok()) return status;
+    std::int64_t good = 0, bad = rows_ - 1;
+    while (bad - good > 1) {
+      const std::int64_t middle = good + (bad - good) / 2;
+      absl::Status there = CheckRow(start_, middle);
+      if (there.ok()) {
+        good = middle;
+      } else {
+        bad = middle;
+        status = std::move(there);
+      }
+    }
+    return status;
   }
   absl::StatusOr<core::TokenPositions> expanded =
       ExpandRows(positions_.positions, rows_, axes_, needs_ids_);
   if (!expanded.ok()) return expanded.status();
   expanded_ = *std::move(expanded);
-  return absl::OkStatus();
+  return CheckReach(*expanded_, 0);
 }
 
-absl::Status TablePlan::CheckReach(
-    const core::TokenPositions& positions) const {
-  return rope_ ? core::CheckXPosReach(*rope_, positions) : absl::OkStatus();
+absl::Status TablePlan::CheckRow(std::int64_t start, std::int64_t row) const {
+  if (start > core::kMaxPosition - row) {
+    return core::MakeError(
+        absl::StatusCode::kInvalidArgument,
+        core::ErrorReason::kPositionOutOfRange, "positions.start",
+        absl::StrCat(start, " + ", row, "; positions are within +-2^31"),
+        {{"index", absl::StrCat(row)}});
+  }
+  const auto position =
+      ExpandRows(core::StartPosition{start + row}, 1, axes_, needs_ids_);
+  return position.ok() ? CheckReach(*position, row) : position.status();
+}
+
+absl::Status TablePlan::CheckReach(const core::TokenPositions& positions,
+                                   std::int64_t first) const {
+  if (rope_) {
+    return core::Prefixed("positions",
+                          core::CheckXPosReach(*rope_, positions, first));
+  }
+  return core::CheckReach(absolute_->encoding, positions, first);
 }
 
 core::TokenPositions TablePlan::PositionsOf(std::int64_t first,

@@ -40,7 +40,10 @@ class TablePlan : public std::enable_shared_from_this<TablePlan> {
   absl::Status ReadRope(const v1::BuildTableRequest& request);
   absl::Status ReadAbsolute(const v1::BuildTableRequest& request);
   absl::Status ReadRowPositions();
-  absl::Status CheckReach(const core::TokenPositions& positions) const;
+  // Of the rows from `first` on.
+  absl::Status CheckReach(const core::TokenPositions& positions,
+                          std::int64_t first) const;
+  absl::Status CheckRow(std::int64_t start, std::int64_t row) const;
   core::TokenPositions PositionsOf(std::int64_t first, std::int64_t n) const;
   absl::Status Fill(std::int64_t first, std::int64_t n,
                     absl::Span<const core::TensorView> out) const;

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -35,17 +36,23 @@ constexpr std::size_t kFinishWithBytes = 64 << 10;
 constexpr char kPushback[] = "grpc-retry-pushback-ms";
 constexpr char kPushbackMs[] = "1000";
 
-std::int64_t AnnouncedBytes(const grpc::GenericCallbackServerContext& context) {
+// Nothing where nothing is announced.
+absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
+    const grpc::CallbackServerContext& context, std::int64_t limit) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find(kAnnounced);
-  std::int64_t bytes = 0;
-  if (found == metadata.end() ||
-      !absl::SimpleAtoi(
-          absl::string_view(found->second.data(), found->second.size()),
-          &bytes)) {
-    return 0;
+  if (found == metadata.end()) return std::nullopt;
+  const absl::string_view text(found->second.data(), found->second.size());
+  std::uint64_t bytes = 0;
+  if (!absl::SimpleAtoi(text, &bytes)) {
+    return core::FieldInvalid(
+        kAnnounced,
+        absl::StrCat("'", absl::CHexEscape(text),
+                     "'; must be a number, the bytes of the largest message"));
   }
-  return std::max<std::int64_t>(bytes, 0);
+  const absl::Status size = CheckRequest(bytes, limit);
+  if (!size.ok()) return size;
+  return static_cast<std::int64_t>(bytes);
 }
 
 bool IsOverload(const absl::Status& status) {
@@ -82,37 +89,39 @@ auto OrOutOfMemory(const Compute& compute) -> decltype(compute()) {
 }  // namespace
 
 grpc::ServerGenericBidiReactor* BulkCall::Start(
-    grpc::GenericCallbackServerContext* context, Kind kind,
-    std::unique_ptr<BulkSession> session, const BulkResources& resources) {
+    grpc::CallbackServerContext* context, Kind kind,
+    std::unique_ptr<Session> session, const BulkResources& resources) {
   const auto call =
       std::make_shared<BulkCall>(context, kind, std::move(session), resources);
   call->self_ = call;
+  resources.calls->Add(1);
   call->Enter();
   return call.get();
 }
 
-BulkCall::BulkCall(grpc::GenericCallbackServerContext* context, Kind kind,
-                   std::unique_ptr<BulkSession> session,
+BulkCall::BulkCall(grpc::CallbackServerContext* context, Kind kind,
+                   std::unique_ptr<Session> session,
                    const BulkResources& resources)
     : context_(context),
       kind_(kind),
       session_(std::move(session)),
       resources_(resources),
-      in_process_(absl::StartsWith(context->peer(), "inproc")),
-      announced_(AnnouncedBytes(*context)) {}
+      in_process_(absl::StartsWith(context->peer(), "inproc")) {}
 
 void BulkCall::Enter() {
   if (context_->deadline() == std::chrono::system_clock::time_point::max()) {
     deadline_ = resources_.deadlines->Add(weak_from_this());
   }
+  const absl::StatusOr<std::optional<std::int64_t>> announced =
+      AnnouncedBytes(*context_, resources_.max_request_bytes);
+  if (!announced.ok()) return Fail(announced.status(), false);
+  announced_ = *announced;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::int64_t bytes = announced_;
-    if (kind_ == Kind::kStream) {
-      bytes = (bytes > 0 ? bytes : kStreamMessageBytes) * (kAhead + 1);
-    } else if (bytes == 0) {
-      bytes = resources_.max_request_bytes;
-    }
+    const std::int64_t bytes =
+        kind_ == Kind::kStream
+            ? announced_.value_or(kStreamMessageBytes) * (kAhead + 1)
+            : announced_.value_or(resources_.max_request_bytes);
     claimed_ = resources_.admission->Bounded(bytes);
     room_ = Room::kWaiting;
     switch (resources_.admission->Enter(claimed_, this)) {
@@ -229,14 +238,13 @@ absl::StatusOr<RequestMessage> BulkCall::TakeMessage() {
   const absl::Status size =
       CheckRequest(message.bytes, resources_.max_request_bytes);
   if (!size.ok()) return size;
-  if (announced_ > 0 && bytes > announced_) {
+  if (announced_ && bytes > *announced_) {
     return core::FieldInvalid(
         kAnnounced,
-        absl::StrCat("a message of ", bytes, " bytes, but ", announced_,
+        absl::StrCat("a message of ", bytes, " bytes, but ", *announced_,
                      " were announced; announce the largest, or nothing"));
   }
-  if (kind_ == Kind::kStream && announced_ == 0 &&
-      bytes > kStreamMessageBytes) {
+  if (kind_ == Kind::kStream && !announced_ && bytes > kStreamMessageBytes) {
     // As often as it comes: messages before it may still be held.
     const std::int64_t more = bytes - kStreamMessageBytes;
     if (!resources_.admission->TryClaim(more)) return OutOfMemory();
@@ -279,6 +287,7 @@ void BulkCall::OnReadDone(bool ok) {
       if (kind_ == Kind::kUnary) read_all_ = true;
       if (error_.ok()) received_.push_back(*std::move(message));
     }
+    if (error_.ok()) error_ = error;  // before another thread steps on
   }
   if (!error.ok()) return Fail(std::move(error), false);
   Step();
@@ -313,26 +322,21 @@ void BulkCall::Plan(bool here) {
         return session_->Next(resources_.memory);
       });
   if (!planned.ok()) {
-    const absl::Status error = kind_ == Kind::kStream
-                                   ? WithIndex(planned.status(), index)
-                                   : planned.status();
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      computing_ = false;
-    }
-    return Fail(error, false);
+    return FailComputing(kind_ == Kind::kStream
+                             ? WithIndex(planned.status(), index)
+                             : planned.status());
   }
   if (!here && *planned && (*planned)->work_bytes > kInlineBytes) {
-    resources_.pool->Submit(
-        [self = shared_from_this(), planned = *std::move(planned)] {
-          self->Run(planned);
-        });
+    resources_.pool->Submit([self = shared_from_this(),
+                             planned = *std::move(planned),
+                             index] { self->Run(planned, index); });
     return;
   }
-  Run(*planned);
+  Run(*planned, index);
 }
 
-void BulkCall::Run(const std::optional<PlannedResponse>& planned) {
+void BulkCall::Run(const std::optional<PlannedResponse>& planned,
+                   std::int64_t index) {
   const std::shared_ptr<BulkCall> self = shared_from_this();
   grpc::ByteBuffer response;
   if (planned) {
@@ -361,11 +365,8 @@ void BulkCall::Run(const std::optional<PlannedResponse>& planned) {
       });
     }
     if (!first.ok()) {
-      {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        computing_ = false;
-      }
-      return Fail(std::move(first), false);
+      return FailComputing(kind_ == Kind::kStream ? WithIndex(first, index)
+                                                  : first);
     }
   }
   {
@@ -375,6 +376,17 @@ void BulkCall::Run(const std::optional<PlannedResponse>& planned) {
     if (planned && error_.ok()) computed_.push_back(std::move(response));
   }
   Step();
+}
+
+// At once: a step between the two would take the call for a good one that is
+// done.
+void BulkCall::FailComputing(const absl::Status& error) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    computing_ = false;
+    if (error_.ok()) error_ = error;
+  }
+  Fail(error, false);
 }
 
 void BulkCall::OnWriteDone(bool ok) {
@@ -428,8 +440,14 @@ void BulkCall::Expire() {
 }
 
 void BulkCall::OnDone() {
+  std::int64_t claimed = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    claimed = std::exchange(claimed_, 0);
+  }
   if (deadline_) resources_.deadlines->Remove(*deadline_);
-  if (claimed_ > 0) resources_.admission->Release(claimed_);
+  if (claimed > 0) resources_.admission->Release(claimed);
+  resources_.calls->Add(-1);
   self_.reset();
 }
 

@@ -1,6 +1,5 @@
-// One bulk call in progress: reads messages, runs what the session makes of
-// them, writes responses, each while the others go on, a few messages ahead at
-// most.
+// One call in progress: reads messages, runs what the session makes of them,
+// writes responses, each while the others go on, a few messages ahead at most.
 
 #pragma once
 
@@ -15,6 +14,7 @@
 #include "core/runtime/pool.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "server/wire/admission.h"
+#include "server/wire/calls_in_progress.h"
 #include "server/wire/deadlines.h"
 #include "server/wire/response_memory.h"
 #include "server/wire/session.h"
@@ -27,6 +27,7 @@ struct BulkResources {
   Admission* admission;
   ResponseMemory* memory;
   Deadlines* deadlines;
+  CallsInProgress* calls;
   std::int64_t max_request_bytes;
 };
 
@@ -40,12 +41,11 @@ class BulkCall final : public grpc::ServerGenericBidiReactor,
 
   // Deletes itself when gRPC is done with it.
   static grpc::ServerGenericBidiReactor* Start(
-      grpc::GenericCallbackServerContext* context, Kind kind,
-      std::unique_ptr<BulkSession> session, const BulkResources& resources);
+      grpc::CallbackServerContext* context, Kind kind,
+      std::unique_ptr<Session> session, const BulkResources& resources);
 
-  BulkCall(grpc::GenericCallbackServerContext* context, Kind kind,
-           std::unique_ptr<BulkSession> session,
-           const BulkResources& resources);
+  BulkCall(grpc::CallbackServerContext* context, Kind kind,
+           std::unique_ptr<Session> session, const BulkResources& resources);
 
  private:
   enum class Room { kNone, kWaiting, kHeld };
@@ -68,17 +68,19 @@ class BulkCall final : public grpc::ServerGenericBidiReactor,
   // Plans the next response, and runs it here where it is small or `here` says
   // so.
   void Plan(bool here);
-  void Run(const std::optional<PlannedResponse>& planned);
+  // index: of the message that it answers.
+  void Run(const std::optional<PlannedResponse>& planned, std::int64_t index);
+  void FailComputing(const absl::Status& error);
   absl::StatusOr<RequestMessage> TakeMessage();
   // Ends the call with this error, at once or after the responses before it.
   void Fail(absl::Status error, bool drop_responses);
 
-  grpc::GenericCallbackServerContext* const context_;
+  grpc::CallbackServerContext* const context_;
   const Kind kind_;
-  const std::unique_ptr<BulkSession> session_;
+  const std::unique_ptr<Session> session_;
   const BulkResources resources_;
   const bool in_process_;
-  std::int64_t announced_ = 0;  // bytes of a message; 0: not announced
+  std::optional<std::int64_t> announced_;  // bytes of a message
   std::shared_ptr<BulkCall> self_;
   std::optional<Deadlines::Entry> deadline_;
 

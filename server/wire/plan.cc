@@ -8,6 +8,7 @@
 
 #include "grpc/slice.h"
 #include "posenc/v1/tensor.pb.h"
+#include "posenc/wire/varint.h"
 
 namespace posenc::server {
 namespace {
@@ -74,6 +75,16 @@ std::size_t OutputBytes(const OutputTensor& output) {
   return bytes;
 }
 
+// What stands before the bytes of an output.
+std::string Header(const OutputTensor& output, std::size_t bytes) {
+  std::string header =
+      TensorFieldHeader(output.field, output.dtype, output.shape);
+  if (output.within == 0) return header;
+  std::string outer(1, static_cast<char>(output.within << 3 | 2));
+  wire::AppendVarint(header.size() + bytes, &outer);
+  return outer + header;
+}
+
 // Small tensors that are written out.
 absl::StatusOr<PlannedResponse> SpellResponse(const TensorCall& call,
                                               std::string fields) {
@@ -105,7 +116,12 @@ absl::StatusOr<PlannedResponse> PlanResponse(
   absl::uint128 total = fields.size();
   bool spelled = false;
   for (const OutputTensor& output : call.outputs) {
-    total += TensorFieldBytes(output.dtype, output.shape, output.form);
+    absl::uint128 bytes =
+        TensorFieldBytes(output.dtype, output.shape, output.form);
+    if (output.within != 0) {
+      bytes += 1 + wire::VarintBytes(absl::Uint128Low64(bytes));
+    }
+    total += bytes;
     spelled |= output.form == TensorForm::kValues;
   }
   const absl::Status size = CheckResponse(total, limit);
@@ -124,9 +140,8 @@ absl::StatusOr<PlannedResponse> PlanResponse(
   for (std::size_t i = 0; i < response->placed.size(); ++i) {
     OutputTensor& output = response->call.outputs[i];
     Placed& placed = response->placed[i];
-    response->headers.push_back(
-        TensorFieldHeader(output.field, output.dtype, output.shape));
     const std::size_t bytes = OutputBytes(output);
+    response->headers.push_back(Header(output, bytes));
     planned.work_bytes += bytes + output.input.size();
     const core::RowMap* const map = output.map.get();
     if (map != nullptr && map->in_place() && bytes > 0 && request != nullptr &&

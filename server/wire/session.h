@@ -1,4 +1,4 @@
-// What a bulk call makes of its messages. The reactor (bulk_call.h) moves them,
+// What a call makes of its messages. The reactor (bulk_call.h) moves them,
 // and decides where and when computations run.
 
 #pragma once
@@ -39,9 +39,9 @@ struct PlannedResponse {
 };
 
 // One call's. Used by one thread at a time.
-class BulkSession {
+class Session {
  public:
-  virtual ~BulkSession() = default;
+  virtual ~Session() = default;
 
   // Takes the next message in. Everything about it is validated here.
   virtual absl::Status Receive(RequestMessage message) = 0;

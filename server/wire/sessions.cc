@@ -1,85 +1,27 @@
 #include "server/wire/sessions.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
-#include "core/error.h"
+#include "core/rope/analyze.h"
 #include "posenc/v1/service.pb.h"
-#include "posenc/wire/split.h"
+#include "server/calls/positions.h"
 #include "server/calls/relative.h"
 #include "server/calls/rope.h"
+#include "server/calls/server_info.h"
 #include "server/calls/table.h"
-#include "server/unknown_fields.h"
-#include "server/wire/plan.h"
+#include "server/wire/parsed.h"
+#include "server/wire/stream_sessions.h"
 
 namespace posenc::server {
 namespace {
 
-// A message whose small fields are parsed and whose tensor bytes are borrowed.
-template <typename Request>
-struct Parsed {
-  Request request;
-  // Null where the generated parser had to take the message whole.
-  std::shared_ptr<const RequestMessage> message;
-  wire::SplitMessage split;
-
-  TakenTensors Taken(absl::Span<const int> fields) const {
-    if (message == nullptr) return TakenTensors();
-    return TakenTensors(fields, split.tensors);
-  }
-};
-
-template <typename Request>
-absl::StatusOr<std::shared_ptr<Parsed<Request>>> Parse(
-    RequestMessage message, absl::Span<const int> tensor_fields) {
-  auto parsed = std::make_shared<Parsed<Request>>();
-  auto kept = std::make_shared<const RequestMessage>(std::move(message));
-  std::vector<absl::Span<const char>> slices;
-  for (const grpc::Slice& slice : kept->slices) {
-    slices.emplace_back(reinterpret_cast<const char*>(slice.begin()),
-                        slice.size());
-  }
-  bool good = wire::SplitTensors(slices, tensor_fields, &parsed->split);
-  if (good) {
-    good = parsed->request.ParseFromString(parsed->split.rest);
-    parsed->message = std::move(kept);
-  } else {
-    std::string whole;
-    for (const auto slice : slices) whole.append(slice.data(), slice.size());
-    good = parsed->request.ParseFromString(whole);
-  }
-  if (!good) {
-    return core::FieldInvalid(
-        "", "the message is not a valid protobuf message of this call");
-  }
-  const absl::Status known = RefuseUnknown(parsed->request);
-  if (!known.ok()) return known;
-  return parsed;
-}
-
-// What a call computes must not outlive what it was parsed from.
-template <typename Request>
-absl::StatusOr<PlannedResponse> Plan(
-    absl::StatusOr<TensorCall> call,
-    const std::shared_ptr<const Parsed<Request>>& parsed, std::string fields,
-    const SessionOptions& options, ResponseMemory* memory) {
-  if (!call.ok()) return call.status();
-  call->keep = std::make_shared<
-      std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
-      std::move(call->keep), parsed);
-  return PlanResponse(*std::move(call), parsed->message, std::move(fields),
-                      options.max_response_bytes, memory);
-}
-
 // One message in, one out.
 template <typename Request>
-class UnarySession : public BulkSession {
+class UnarySession : public Session {
  public:
   absl::Status Receive(RequestMessage message) final {
     absl::StatusOr<std::shared_ptr<Parsed<Request>>> parsed =
@@ -143,251 +85,148 @@ using AddEncodingSession =
 using ScoreRelativeSession =
     TensorSession<v1::ScoreRelativeRequest, PrepareScoreRelative, 14, 15>;
 
-class BuildTableSession final : public UnarySession<v1::BuildTableRequest> {
+using ConvertPairingSession =
+    TensorSession<v1::ConvertPairingRequest, PrepareConvertPairing, 15>;
+
+// A call whose response has other fields too, which `prepare` sets.
+template <typename Request, typename Response, auto prepare>
+class FieldsSession final : public UnarySession<Request> {
  public:
-  explicit BuildTableSession(const SessionOptions& options)
-      : UnarySession(options, {}) {}
+  explicit FieldsSession(const SessionOptions& options)
+      : UnarySession<Request>(options, {}) {}
 
  private:
-  absl::StatusOr<TensorCall> Prepare(const v1::BuildTableRequest& request,
+  absl::StatusOr<TensorCall> Prepare(const Request& request,
                                      const TakenTensors&,
                                      std::string* fields) override {
-    v1::BuildTableResponse response;
-    absl::StatusOr<TensorCall> call =
-        PrepareBuildTable(request, options_.max_response_bytes, &response);
+    Response response;
+    absl::StatusOr<TensorCall> call;
+    if constexpr (std::is_invocable_v<decltype(prepare), const Request&,
+                                      std::int64_t, Response*>) {
+      call = prepare(request, this->options_.max_response_bytes, &response);
+    } else {
+      call = prepare(request, &response);
+    }
     *fields = response.SerializeAsString();
     return call;
   }
 };
 
-// Settings in the first message, tensors in any. The messages of a stream are
-// numbered like those of the unary call.
+using BuildTableSession =
+    FieldsSession<v1::BuildTableRequest, v1::BuildTableResponse,
+                  PrepareBuildTable>;
+using BuildPositionsSession =
+    FieldsSession<v1::BuildPositionsRequest, v1::BuildPositionsResponse,
+                  PrepareBuildPositions>;
+
+// How long a small answer takes, in bytes that could be moved meanwhile.
 template <typename Request>
-class StreamSession : public BulkSession {
+std::size_t Work(const Request& /*request*/) {
+  return 0;
+}
+std::size_t Work(const v1::AnalyzeRopeRequest& request) {
+  // Sines and cosines of about 64 pairs.
+  constexpr std::int64_t kBytesPerDistance = 1024;
+  const std::int64_t step = std::max<std::int64_t>(1, request.distance_step());
+  return kBytesPerDistance *
+         std::clamp<std::int64_t>(request.max_distance() / step, 0,
+                                  core::kMaxDistances);
+}
+
+// A small message in, a small message out.
+template <typename Request, typename Response, auto answer>
+class MessageSession final : public Session {
  public:
-  absl::Status Receive(RequestMessage message) final {
+  explicit MessageSession(const SessionOptions& options) : options_(options) {}
+
+  absl::Status Receive(RequestMessage message) override {
     absl::StatusOr<std::shared_ptr<Parsed<Request>>> parsed =
-        Parse<Request>(std::move(message), fields_);
+        Parse<Request>(std::move(message), {});
     if (!parsed.ok()) return parsed.status();
-    Request* const request = &(*parsed)->request;
-    if (!settings_) {
-      settings_.emplace();
-      CopySettings(*request, &*settings_);
-    } else {
-      const absl::Status none = RefuseSettings(*request);
-      if (!none.ok()) return none;
-      CopySettings(*settings_, request);
-    }
-    empty_ = !HasTensor(*request);
-    if (empty_) {
-      const absl::Status good = Check(*request);
-      if (!good.ok()) return good;
-    }
     parsed_ = *std::move(parsed);
     return absl::OkStatus();
   }
   absl::StatusOr<std::optional<PlannedResponse>> Next(
-      ResponseMemory* memory) final {
+      ResponseMemory* /*memory*/) override {
     if (parsed_ == nullptr) return std::nullopt;
-    const auto parsed = std::exchange(parsed_, nullptr);
-    if (empty_) {
-      PlannedResponse nothing;
-      nothing.finish = [] {
-        const grpc::Slice empty;
-        return grpc::ByteBuffer(&empty, 1);
-      };
-      return std::optional<PlannedResponse>(std::move(nothing));
-    }
-    return Plan(Prepare(parsed->request, parsed->Taken(fields_)), parsed, "",
-                options_, memory);
-  }
-
- protected:
-  StreamSession(const SessionOptions& options, std::vector<int> fields)
-      : options_(options), fields_(std::move(fields)) {}
-
-  static absl::Status NotFirst(absl::string_view field) {
-    return core::FieldInvalid(
-        field,
-        "given again; the settings of a stream are in its first message only");
-  }
-
-  virtual void CopySettings(const Request& from, Request* to) = 0;
-  virtual absl::Status RefuseSettings(const Request& request) = 0;
-  virtual bool HasTensor(const Request& request) = 0;
-  // A message without tensors.
-  virtual absl::Status Check(const Request& request) = 0;
-  virtual absl::StatusOr<TensorCall> Prepare(const Request& request,
-                                             const TakenTensors& taken) = 0;
-
-  const SessionOptions options_;
-
- private:
-  const std::vector<int> fields_;
-  std::optional<Request> settings_;
-  std::shared_ptr<const Parsed<Request>> parsed_;
-  bool empty_ = false;
-};
-
-class ApplyRopeStreamSession final
-    : public StreamSession<v1::ApplyRopeRequest> {
- public:
-  using Request = v1::ApplyRopeRequest;
-
-  explicit ApplyRopeStreamSession(const SessionOptions& options)
-      : StreamSession(options, {14, 15}) {}
-
- private:
-  void CopySettings(const Request& from, Request* to) override {
-    if (from.has_rope()) *to->mutable_rope() = from.rope();
-    to->set_layout(from.layout());
-    to->set_direction(from.direction());
-    if (from.has_query_scale()) {
-      *to->mutable_query_scale() = from.query_scale();
-    }
-  }
-  absl::Status RefuseSettings(const Request& request) override {
-    if (request.has_rope()) return NotFirst("rope");
-    if (request.layout() != v1::LAYOUT_UNSPECIFIED) return NotFirst("layout");
-    if (request.direction() != v1::DIRECTION_UNSPECIFIED) {
-      return NotFirst("direction");
-    }
-    if (request.has_query_scale()) return NotFirst("query_scale");
-    return absl::OkStatus();
-  }
-  bool HasTensor(const Request& request) override {
-    return request.has_q() || request.has_k();
-  }
-  absl::Status Check(const Request& request) override {
-    return CheckApplyRopeSettings(request);
-  }
-  absl::StatusOr<TensorCall> Prepare(const Request& request,
-                                     const TakenTensors& taken) override {
-    return PrepareApplyRope(request, taken, options_.cache);
-  }
-};
-
-class RepositionStreamSession final
-    : public StreamSession<v1::RepositionRequest> {
- public:
-  using Request = v1::RepositionRequest;
-
-  explicit RepositionStreamSession(const SessionOptions& options)
-      : StreamSession(options, {15}) {}
-
- private:
-  void CopySettings(const Request& from, Request* to) override {
-    if (from.has_old_rope()) *to->mutable_old_rope() = from.old_rope();
-    if (from.has_new_rope()) *to->mutable_new_rope() = from.new_rope();
-    to->set_layout(from.layout());
-  }
-  absl::Status RefuseSettings(const Request& request) override {
-    if (request.has_old_rope()) return NotFirst("old_rope");
-    if (request.has_new_rope()) return NotFirst("new_rope");
-    if (request.layout() != v1::LAYOUT_UNSPECIFIED) return NotFirst("layout");
-    return absl::OkStatus();
-  }
-  bool HasTensor(const Request& request) override { return request.has_k(); }
-  absl::Status Check(const Request& request) override {
-    return CheckRepositionSettings(request);
-  }
-  absl::StatusOr<TensorCall> Prepare(const Request& request,
-                                     const TakenTensors& taken) override {
-    return PrepareReposition(request, taken, options_.cache);
-  }
-};
-
-// One message in, the table's rows out.
-class BuildTableStreamSession final : public BulkSession {
- public:
-  explicit BuildTableStreamSession(const SessionOptions& options)
-      : options_(options) {}
-
-  absl::Status Receive(RequestMessage message) override {
-    if (plan_ != nullptr) {
-      return core::FieldInvalid("table", "given twice; one table a call");
-    }
-    const auto parsed =
-        Parse<v1::BuildTableStreamRequest>(std::move(message), {});
-    if (!parsed.ok()) return parsed.status();
-    const v1::BuildTableStreamRequest& request = (*parsed)->request;
-    if (!request.has_table()) {
-      return core::FieldRequired("table", "not given");
-    }
-    if (request.rows_per_message() < 0) {
-      return core::FieldInvalid("rows_per_message",
-                                absl::StrCat(request.rows_per_message(),
-                                             "; must be positive, or unset"));
-    }
-    // One row at a time fits, or nothing does.
-    absl::StatusOr<std::shared_ptr<const TablePlan>> plan =
-        TablePlan::Read(request.table(), options_.max_response_bytes,
-                        std::max<std::int64_t>(1, request.rows_per_message()));
-    if (!plan.ok()) return core::Prefixed("table", plan.status());
-    request_ = *parsed;
-    plan_ = *std::move(plan);
-    rows_ = request.rows_per_message();
-    if (rows_ == 0) {
-      absl::uint128 row = 0;
-      for (const OutputTensor& output : plan_->Outputs(1)) {
-        row += TensorFieldBytes(output.dtype, output.shape, output.form);
+    const auto bytes = std::make_shared<std::string>();
+    PlannedResponse planned;
+    planned.tiles = 1;
+    planned.work_bytes = Work(parsed_->request);
+    planned.run = [parsed = std::exchange(parsed_, nullptr), bytes,
+                   options = options_](std::int64_t, StopCheck stop) {
+      Response response;
+      absl::Status status = answer(parsed->request, options, stop, &response);
+      if (status.ok()) {
+        status =
+            CheckResponse(response.ByteSizeLong(), options.max_response_bytes);
       }
-      const std::int64_t bytes =
-          std::min(kStreamChunkBytes, options_.max_response_bytes - 64);
-      rows_ = std::max<std::int64_t>(
-          1, bytes / static_cast<std::int64_t>(absl::Uint128Low64(row)));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::optional<PlannedResponse>> Next(
-      ResponseMemory* memory) override {
-    // A table without rows is one message too.
-    if (plan_ == nullptr || (first_ > 0 && first_ >= plan_->rows()) || done_) {
-      return std::nullopt;
-    }
-    const std::int64_t n = std::min(rows_, plan_->rows() - first_);
-    v1::BuildTableStreamResponse response;
-    if (plan_->rotary()) response.set_amplitude(plan_->amplitude());
-    response.set_first_row(first_);
-    absl::StatusOr<PlannedResponse> planned = PlanResponse(
-        plan_->Call(first_, n), nullptr, response.SerializeAsString(),
-        options_.max_response_bytes, memory);
-    if (!planned.ok()) return planned.status();
-    first_ += n;
-    done_ = n == 0;
-    return std::optional<PlannedResponse>(*std::move(planned));
+      if (status.ok()) response.SerializeToString(bytes.get());
+      return status;
+    };
+    planned.finish = [bytes] {
+      const grpc::Slice slice(*bytes);
+      return grpc::ByteBuffer(&slice, 1);
+    };
+    return std::optional<PlannedResponse>(std::move(planned));
   }
 
  private:
   const SessionOptions options_;
-  std::shared_ptr<const Parsed<v1::BuildTableStreamRequest>> request_;
-  std::shared_ptr<const TablePlan> plan_;  // borrows the request
-  std::int64_t rows_ = 0;
-  std::int64_t first_ = 0;
-  bool done_ = false;
+  std::shared_ptr<const Parsed<Request>> parsed_;
 };
 
-template <typename Session>
-std::unique_ptr<BulkSession> Start(const SessionOptions& options) {
-  return std::make_unique<Session>(options);
+absl::Status ServerInfo(const v1::GetServerInfoRequest&,
+                        const SessionOptions& options, StopCheck,
+                        v1::GetServerInfoResponse* response) {
+  return AnswerGetServerInfo(options.max_request_bytes,
+                             options.max_response_bytes, response);
+}
+absl::Status Resolve(const v1::ResolveRopeRequest& request,
+                     const SessionOptions&, StopCheck,
+                     v1::ResolveRopeResponse* response) {
+  return AnswerResolveRope(request, response);
+}
+absl::Status Analyze(const v1::AnalyzeRopeRequest& request,
+                     const SessionOptions&, StopCheck stop,
+                     v1::AnalyzeRopeResponse* response) {
+  return AnswerAnalyzeRope(request, stop, response);
 }
 
-constexpr BulkMethod kMethods[] = {
-    {"ApplyRope", false, Start<ApplyRopeSession>},
-    {"ApplyRopeStream", true, Start<ApplyRopeStreamSession>},
-    {"Reposition", false, Start<RepositionSession>},
-    {"RepositionStream", true, Start<RepositionStreamSession>},
-    {"AddEncoding", false, Start<AddEncodingSession>},
+using GetServerInfoSession =
+    MessageSession<v1::GetServerInfoRequest, v1::GetServerInfoResponse,
+                   ServerInfo>;
+using ResolveRopeSession =
+    MessageSession<v1::ResolveRopeRequest, v1::ResolveRopeResponse, Resolve>;
+using AnalyzeRopeSession =
+    MessageSession<v1::AnalyzeRopeRequest, v1::AnalyzeRopeResponse, Analyze>;
+
+template <typename Kind>
+std::unique_ptr<Session> Start(const SessionOptions& options) {
+  return std::make_unique<Kind>(options);
+}
+
+constexpr Method kMethods[] = {
+    {"GetServerInfo", false, Start<GetServerInfoSession>},
+    {"ResolveRope", false, Start<ResolveRopeSession>},
     {"BuildTable", false, Start<BuildTableSession>},
-    {"BuildTableStream", true, Start<BuildTableStreamSession>},
+    {"BuildTableStream", true, StartBuildTableStream},
+    {"BuildBias", true, StartBuildBias},
+    {"BuildPositions", false, Start<BuildPositionsSession>},
+    {"ApplyRope", false, Start<ApplyRopeSession>},
+    {"ApplyRopeStream", true, StartApplyRopeStream},
+    {"Reposition", false, Start<RepositionSession>},
+    {"RepositionStream", true, StartRepositionStream},
+    {"AddEncoding", false, Start<AddEncodingSession>},
     {"ScoreRelative", false, Start<ScoreRelativeSession>},
+    {"ConvertPairing", false, Start<ConvertPairingSession>},
+    {"AnalyzeRope", false, Start<AnalyzeRopeSession>},
 };
 
 }  // namespace
 
-const BulkMethod* FindBulkMethod(absl::string_view name) {
-  for (const BulkMethod& method : kMethods) {
+const Method* FindMethod(absl::string_view name) {
+  for (const Method& method : kMethods) {
     if (method.name == name) return &method;
   }
   return nullptr;

@@ -1,4 +1,4 @@
-// The bulk RPCs as sessions.
+// The RPCs as sessions.
 
 #pragma once
 
@@ -13,17 +13,18 @@ namespace posenc::server {
 
 struct SessionOptions {
   RopeCache* cache;
+  std::int64_t max_request_bytes;
   std::int64_t max_response_bytes;
 };
 
-// A bulk RPC of the service.
-struct BulkMethod {
+// An RPC of the service.
+struct Method {
   absl::string_view name;  // "ApplyRope"
   bool stream;             // of requests, responses or both
-  std::unique_ptr<BulkSession> (*start)(const SessionOptions& options);
+  std::unique_ptr<Session> (*start)(const SessionOptions& options);
 };
 
-// Null where `name` is no bulk RPC.
-const BulkMethod* FindBulkMethod(absl::string_view name);
+// Null where `name` is no RPC.
+const Method* FindMethod(absl::string_view name);
 
 }  // namespace posenc::server

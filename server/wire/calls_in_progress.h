@@ -1,0 +1,32 @@
+// How many calls there are, for a drain to wait until there is none.
+
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+
+#include "absl/time/time.h"
+
+namespace posenc::server {
+
+class CallsInProgress {
+ public:
+  void Add(int n) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    count_ += n;
+    if (count_ == 0) none_.notify_all();
+  }
+  // False where some are still there after `timeout`.
+  bool AwaitNone(absl::Duration timeout) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return none_.wait_for(lock, absl::ToChronoMilliseconds(timeout),
+                          [this] { return count_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable none_;
+  int count_ = 0;
+};
+
+}  // namespace posenc::server
