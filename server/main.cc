@@ -130,8 +130,8 @@ void WarnOfLimits(const posenc::server::ServerOptions& options) {
 
 int Run(int argc, char** argv) {
   posenc::server::KeepFreedMemory();
-  // Debian builds abseil with its detector of deadlocks on: every lock that gRPC
-  // takes then goes through one graph, a seventh of a small call's time.
+  // Debian builds abseil with its detector of deadlocks on: every lock that
+  // gRPC takes then goes through one graph, a seventh of a small call's time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // It would log whatever strings a peer sends.
   google::protobuf::SetLogHandler(nullptr);
