@@ -69,28 +69,29 @@ absl::Status CheckQueryScale(const QueryScale& scale, bool has_q) {
   return absl::OkStatus();
 }
 
-// Rows of one direction at the tokens' positions.
+// Rows of one direction at the tokens' positions. Copies share the frequencies.
 class PositionRows : public TokenRows {
  public:
   PositionRows(const ApplyRopeArgs& args, const ResolvedRope& rope,
                TensorRole role, std::shared_ptr<const TokenPositions> positions)
-      : rows_(rope, args.direction, role,
-              args.query_scale.has_value() ? &*args.query_scale : nullptr),
+      : rows_(std::make_shared<const RotaryRows>(
+            rope, args.direction, role,
+            args.query_scale.has_value() ? &*args.query_scale : nullptr)),
         scaled_(args.query_scale.has_value() && role == TensorRole::kQuery),
         positions_(std::move(positions)),
         at_(positions_->axes()) {}
 
-  std::size_t pairs() const override { return rows_.pairs(); }
-  std::size_t heads() const override { return rows_.heads(); }
+  std::size_t pairs() const override { return rows_->pairs(); }
+  std::size_t heads() const override { return rows_->heads(); }
   void Fill(std::int64_t b, std::int64_t t, float* row) override {
-    rows_.Row(At(b, t), row);
+    rows_->Row(At(b, t), row);
   }
   void Fill(std::int64_t b, std::int64_t t, double* row) override {
-    rows_.Row(At(b, t), row);
+    rows_->Row(At(b, t), row);
   }
   bool scaled() const override { return scaled_; }
   double HeadScale(std::int64_t b, std::int64_t t) override {
-    return rows_.HeadScale(At(b, t));
+    return rows_->HeadScale(At(b, t));
   }
 
  private:
@@ -101,7 +102,7 @@ class PositionRows : public TokenRows {
     return at_.data();
   }
 
-  RotaryRows rows_;
+  std::shared_ptr<const RotaryRows> rows_;
   bool scaled_;
   std::shared_ptr<const TokenPositions> positions_;
   std::vector<double> at_;  // of the token at hand

@@ -72,9 +72,9 @@ grpc::ServerGenericBidiReactor* CallService::Start(
   }
   const SessionOptions session = {&cache_, options_.max_request_bytes,
                                   options_.max_response_bytes};
-  return BulkCall::Start(
+  return CallReactor::Start(
       context,
-      method->stream ? BulkCall::Kind::kStream : BulkCall::Kind::kUnary,
+      method->stream ? CallReactor::Kind::kStream : CallReactor::Kind::kUnary,
       method->start(session), resources_);
 }
 

@@ -14,7 +14,7 @@
 #include "posenc/v1/service.grpc.pb.h"
 #include "server/calls/rope_cache.h"
 #include "server/wire/admission.h"
-#include "server/wire/bulk_call.h"
+#include "server/wire/call_reactor.h"
 #include "server/wire/calls_in_progress.h"
 #include "server/wire/deadlines.h"
 #include "server/wire/response_memory.h"
@@ -84,7 +84,7 @@ class CallService final : public grpc::CallbackGenericService {
   ResponseMemory memory_;
   Deadlines deadlines_;
   core::ComputePool pool_;  // ends first: its jobs use the others
-  const BulkResources resources_;
+  const CallResources resources_;
 };
 
 }  // namespace posenc::server

@@ -1,4 +1,4 @@
-// What a call makes of its messages. The reactor (bulk_call.h) moves them,
+// What a call makes of its messages. The reactor (call_reactor.h) moves them,
 // and decides where and when computations run.
 
 #pragma once

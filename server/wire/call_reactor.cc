@@ -1,4 +1,4 @@
-#include "server/wire/bulk_call.h"
+#include "server/wire/call_reactor.h"
 
 #include <algorithm>
 #include <new>
@@ -88,27 +88,27 @@ auto OrOutOfMemory(const Compute& compute) -> decltype(compute()) {
 
 }  // namespace
 
-grpc::ServerGenericBidiReactor* BulkCall::Start(
+grpc::ServerGenericBidiReactor* CallReactor::Start(
     grpc::CallbackServerContext* context, Kind kind,
-    std::unique_ptr<Session> session, const BulkResources& resources) {
-  const auto call =
-      std::make_shared<BulkCall>(context, kind, std::move(session), resources);
+    std::unique_ptr<Session> session, const CallResources& resources) {
+  const auto call = std::make_shared<CallReactor>(
+      context, kind, std::move(session), resources);
   call->self_ = call;
   resources.calls->Add(1);
   call->Enter();
   return call.get();
 }
 
-BulkCall::BulkCall(grpc::CallbackServerContext* context, Kind kind,
-                   std::unique_ptr<Session> session,
-                   const BulkResources& resources)
+CallReactor::CallReactor(grpc::CallbackServerContext* context, Kind kind,
+                         std::unique_ptr<Session> session,
+                         const CallResources& resources)
     : context_(context),
       kind_(kind),
       session_(std::move(session)),
       resources_(resources),
       in_process_(absl::StartsWith(context->peer(), "inproc")) {}
 
-void BulkCall::Enter() {
+void CallReactor::Enter() {
   if (context_->deadline() == std::chrono::system_clock::time_point::max()) {
     deadline_ = resources_.deadlines->Add(weak_from_this());
   }
@@ -143,8 +143,8 @@ void BulkCall::Enter() {
   Step();
 }
 
-void BulkCall::Admitted() {
-  const std::shared_ptr<BulkCall> self = shared_from_this();
+void CallReactor::Admitted() {
+  const std::shared_ptr<CallReactor> self = shared_from_this();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     room_ = Room::kHeld;
@@ -152,7 +152,7 @@ void BulkCall::Admitted() {
   Step();
 }
 
-BulkCall::Action BulkCall::Decide() {
+CallReactor::Action CallReactor::Decide() {
   if (finished_) return Action::kNone;
   const bool failed = !error_.ok();
   if (!failed && room_ == Room::kHeld && !reading_ && !read_all_ &&
@@ -184,7 +184,7 @@ BulkCall::Action BulkCall::Decide() {
 }
 
 // gRPC may react within the calls made here, on this thread: no lock is held.
-void BulkCall::Step() {
+void CallReactor::Step() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     const Action action = Decide();
@@ -230,7 +230,7 @@ void BulkCall::Step() {
   }
 }
 
-absl::StatusOr<RequestMessage> BulkCall::TakeMessage() {
+absl::StatusOr<RequestMessage> CallReactor::TakeMessage() {
   RequestMessage message;
   message.bytes = incoming_.Length();
   message.exclusive = !in_process_;
@@ -267,7 +267,7 @@ absl::StatusOr<RequestMessage> BulkCall::TakeMessage() {
   return message;
 }
 
-void BulkCall::OnReadDone(bool ok) {
+void CallReactor::OnReadDone(bool ok) {
   absl::StatusOr<RequestMessage> message = RequestMessage();
   if (ok) message = TakeMessage();
   absl::Status error;
@@ -293,7 +293,7 @@ void BulkCall::OnReadDone(bool ok) {
   Step();
 }
 
-void BulkCall::StartCompute() {
+void CallReactor::StartCompute() {
   std::size_t bytes = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -303,7 +303,7 @@ void BulkCall::StartCompute() {
   resources_.pool->Submit([self = shared_from_this()] { self->Plan(true); });
 }
 
-void BulkCall::Plan(bool here) {
+void CallReactor::Plan(bool here) {
   std::optional<RequestMessage> message;
   std::int64_t index = 0;
   {
@@ -335,9 +335,9 @@ void BulkCall::Plan(bool here) {
   Run(*planned, index);
 }
 
-void BulkCall::Run(const std::optional<PlannedResponse>& planned,
-                   std::int64_t index) {
-  const std::shared_ptr<BulkCall> self = shared_from_this();
+void CallReactor::Run(const std::optional<PlannedResponse>& planned,
+                      std::int64_t index) {
+  const std::shared_ptr<CallReactor> self = shared_from_this();
   grpc::ByteBuffer response;
   if (planned) {
     std::mutex mutex;
@@ -380,7 +380,7 @@ void BulkCall::Run(const std::optional<PlannedResponse>& planned,
 
 // At once: a step between the two would take the call for a good one that is
 // done.
-void BulkCall::FailComputing(const absl::Status& error) {
+void CallReactor::FailComputing(const absl::Status& error) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     computing_ = false;
@@ -389,7 +389,7 @@ void BulkCall::FailComputing(const absl::Status& error) {
   Fail(error, false);
 }
 
-void BulkCall::OnWriteDone(bool ok) {
+void CallReactor::OnWriteDone(bool ok) {
   // Gives the memory of the response back.
   outgoing_.Clear();
   {
@@ -400,8 +400,8 @@ void BulkCall::OnWriteDone(bool ok) {
   Step();
 }
 
-void BulkCall::Fail(absl::Status error, bool drop_responses) {
-  const std::shared_ptr<BulkCall> self = shared_from_this();
+void CallReactor::Fail(absl::Status error, bool drop_responses) {
+  const std::shared_ptr<CallReactor> self = shared_from_this();
   stop_.store(true);
   // Destroyed without lock: their memory goes back to others who wait for it.
   std::deque<RequestMessage> received;
@@ -419,9 +419,9 @@ void BulkCall::Fail(absl::Status error, bool drop_responses) {
   Step();
 }
 
-void BulkCall::OnCancel() { Fail(absl::CancelledError("cancelled"), true); }
+void CallReactor::OnCancel() { Fail(absl::CancelledError("cancelled"), true); }
 
-void BulkCall::Expire() {
+void CallReactor::Expire() {
   bool cut = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -439,7 +439,7 @@ void BulkCall::Expire() {
        true);
 }
 
-void BulkCall::OnDone() {
+void CallReactor::OnDone() {
   std::int64_t claimed = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -22,7 +22,7 @@
 namespace posenc::server {
 
 // What calls share. Outlives them.
-struct BulkResources {
+struct CallResources {
   core::ComputePool* pool;
   Admission* admission;
   ResponseMemory* memory;
@@ -31,10 +31,10 @@ struct BulkResources {
   std::int64_t max_request_bytes;
 };
 
-class BulkCall final : public grpc::ServerGenericBidiReactor,
-                       private Admission::Waiter,
-                       public Deadlines::Call,
-                       public std::enable_shared_from_this<BulkCall> {
+class CallReactor final : public grpc::ServerGenericBidiReactor,
+                          private Admission::Waiter,
+                          public Deadlines::Call,
+                          public std::enable_shared_from_this<CallReactor> {
  public:
   // One message each way, or streams of them.
   enum class Kind { kUnary, kStream };
@@ -42,10 +42,10 @@ class BulkCall final : public grpc::ServerGenericBidiReactor,
   // Deletes itself when gRPC is done with it.
   static grpc::ServerGenericBidiReactor* Start(
       grpc::CallbackServerContext* context, Kind kind,
-      std::unique_ptr<Session> session, const BulkResources& resources);
+      std::unique_ptr<Session> session, const CallResources& resources);
 
-  BulkCall(grpc::CallbackServerContext* context, Kind kind,
-           std::unique_ptr<Session> session, const BulkResources& resources);
+  CallReactor(grpc::CallbackServerContext* context, Kind kind,
+              std::unique_ptr<Session> session, const CallResources& resources);
 
  private:
   enum class Room { kNone, kWaiting, kHeld };
@@ -78,10 +78,10 @@ class BulkCall final : public grpc::ServerGenericBidiReactor,
   grpc::CallbackServerContext* const context_;
   const Kind kind_;
   const std::unique_ptr<Session> session_;
-  const BulkResources resources_;
+  const CallResources resources_;
   const bool in_process_;
   std::optional<std::int64_t> announced_;  // bytes of a message
-  std::shared_ptr<BulkCall> self_;
+  std::shared_ptr<CallReactor> self_;
   std::optional<Deadlines::Entry> deadline_;
 
   // Read by tiles.
