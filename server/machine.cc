@@ -35,7 +35,7 @@ std::vector<double> ReadNumbers(const std::string& path) {
 template <typename T>
 void Tighten(double limit, std::optional<T>* to) {
   if (!(limit > 0)) return;
-  const double most = std::numeric_limits<T>::max() / 2;
+  const double most = std::ldexp(1.0, std::numeric_limits<T>::digits - 1);
   const T value = static_cast<T>(std::min(std::ceil(limit), most));
   *to = std::min(to->value_or(value), value);
 }
