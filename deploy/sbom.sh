@@ -1,0 +1,55 @@
+#!/bin/sh
+# The image's bill of materials, SPDX 2.3 as JSON on stdout: what dpkg has
+# installed, and our programs.
+#   sbom.sh VERSION SECONDS_SINCE_1970
+set -eu
+
+installed=$(mktemp)
+dpkg-query -W -f '${Package}\t${Version}\t${Architecture}\t${source:Package}\t${source:Version}\t${db:Status-Abbrev}\n' |
+  awk -F'\t' '$6 ~ /^ii/' >"$installed"
+programs=$(cd /bin && sha256sum posencd posenc posenc-load)
+digest=$(cat "$installed" - <<EOT | sha256sum | cut -c 1-32
+$programs
+EOT
+)
+
+awk -F'\t' -v version="$1" -v created="$(date -u -d "@$2" +%Y-%m-%dT%H:%M:%SZ)" \
+  -v digest="$digest" -v programs="$programs" '
+function purl(text) { gsub(/\+/, "%2B", text); gsub(/:/, "%3A", text); return text }
+function package(id, name, release, supplier, extra) {
+  printf "%s\n    {\"SPDXID\": \"SPDXRef-%s\", \"name\": \"%s\", \"versionInfo\": \"%s\", \"supplier\": \"%s\", \"downloadLocation\": \"NOASSERTION\", \"filesAnalyzed\": false, \"licenseDeclared\": \"%s\", \"licenseConcluded\": \"NOASSERTION\", \"copyrightText\": \"NOASSERTION\"%s}",
+    separator, id, name, release, supplier, (id == "posenc") ? "Apache-2.0" : "NOASSERTION", extra
+  separator = ","
+}
+BEGIN {
+  printf "{\n  \"spdxVersion\": \"SPDX-2.3\",\n  \"dataLicense\": \"CC0-1.0\",\n  \"SPDXID\": \"SPDXRef-DOCUMENT\",\n"
+  printf "  \"name\": \"posenc-%s\",\n  \"documentNamespace\": \"https://spdx.org/spdxdocs/posenc-%s-%s\",\n", version, version, digest
+  printf "  \"creationInfo\": {\"created\": \"%s\", \"creators\": [\"Tool: dpkg-query\"]},\n  \"packages\": [", created
+  package("posenc", "posenc", version, "NOASSERTION", "")
+}
+{
+  id = "Package-" NR "-" $1
+  gsub(/[^A-Za-z0-9.-]/, "-", id)
+  ids[NR] = id
+  extra = ", \"sourceInfo\": \"built from " $4 " " $5 "\", \"externalRefs\": [{\"referenceCategory\": \"PACKAGE-MANAGER\", \"referenceType\": \"purl\", \"referenceLocator\": \"pkg:deb/debian/" purl($1) "@" purl($2) "?arch=" $3 "&distro=bookworm\"}]"
+  package(id, $1, $2, "Organization: Debian", extra)
+}
+END {
+  printf "\n  ],\n  \"files\": ["
+  count = split(programs, line, "\n")
+  for (i = 1; i <= count; ++i) {
+    split(line[i], part, " ")
+    printf "%s\n    {\"SPDXID\": \"SPDXRef-File-%s\", \"fileName\": \"./usr/local/bin/%s\", \"checksums\": [{\"algorithm\": \"SHA256\", \"checksumValue\": \"%s\"}], \"licenseConcluded\": \"NOASSERTION\", \"copyrightText\": \"NOASSERTION\"}",
+      ((i > 1) ? "," : ""), part[2], part[2], part[1]
+  }
+  printf "\n  ],\n  \"relationships\": [\n    {\"spdxElementId\": \"SPDXRef-DOCUMENT\", \"relationshipType\": \"DESCRIBES\", \"relatedSpdxElement\": \"SPDXRef-posenc\"}"
+  for (i = 1; i <= NR; ++i) {
+    printf ",\n    {\"spdxElementId\": \"SPDXRef-posenc\", \"relationshipType\": \"DEPENDS_ON\", \"relatedSpdxElement\": \"SPDXRef-%s\"}", ids[i]
+  }
+  for (i = 1; i <= count; ++i) {
+    split(line[i], part, " ")
+    printf ",\n    {\"spdxElementId\": \"SPDXRef-posenc\", \"relationshipType\": \"CONTAINS\", \"relatedSpdxElement\": \"SPDXRef-File-%s\"}", part[2]
+  }
+  printf "\n  ]\n}\n"
+}' "$installed"
+rm -f "$installed"

@@ -1,0 +1,13 @@
+# Shared by up.sh, node.sh and down.sh: pins, places, addresses. Sourced, never run.
+K8S_VERSION=v1.35.4
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+CACHE=${CLUSTER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/posenc-cluster} # binaries, images: kept by down.sh
+STATE=${CLUSTER_STATE:-/tmp/posenc-cluster} # one running cluster: removed by down.sh
+BIN=$CACHE/bin-$K8S_VERSION
+NAME=${CLUSTER_NAME:-posenc0} # host end of the veth; cgroup name
+HOST_IP=10.213.0.1 NODE_IP=10.213.0.2 NODE_NET=10.213.0.0/24         # the veth between host and node
+POD_NET=10.214.0.0/16 SVC_NET=10.215.0.0/16 API_SVC=10.215.0.1 DNS_SVC=10.215.0.10
+NODE=node1
+CRI=$STATE/containerd.sock
+# every cgroup hierarchy: many of v1, or the one of v2, or both
+mapfile -t CGROUPS < <(findmnt -rno TARGET -t cgroup,cgroup2)
