@@ -171,6 +171,7 @@ absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     arguments.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE,
                      std::numeric_limits<int>::max());
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+    arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 5000);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetServiceConfigJSON(kServiceConfig);
     channels.push_back(grpc::CreateCustomChannel(
