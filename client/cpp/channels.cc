@@ -31,8 +31,8 @@ std::shared_ptr<grpc::Channel> CreateChannel(const ClientOptions& options,
   // A retry is of use only if the connection has been tried again by then:
   // the first backoff of the retries, not gRPC's 1 s.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // gRPC looks a name up at most every 30 s: too rarely where all the servers it
-  // knew have been replaced meanwhile. Kubernetes' names live for 5 s.
+  // gRPC looks a name up at most every 30 s: too rarely where all the servers
+  // it knew have been replaced meanwhile. Kubernetes' names live for 5 s.
   args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 5000);
   // What a stuck peer does not take holds the caller's memory: gRPC gives it
   // back when TCP gives up, which it never does unless told (this sets
