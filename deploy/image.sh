@@ -12,7 +12,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 base=${BASE:-debian:bookworm-slim}
-mirror=${MIRROR:-http://deb.debian.org/debian}
 cache=${CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/posenc-image}
 version=$(sed -n 's/^project(posenc VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 image=posenc:$version
@@ -69,8 +68,11 @@ start_daemon() {
 make_base() {
   local root=$work/base
   say "making $base by debootstrap"
-  debootstrap --variant=minbase --include=ca-certificates bookworm "$root" "$mirror" \
+  debootstrap --variant=minbase --include=ca-certificates bookworm "$root" ${MIRROR:+"$MIRROR"} \
     >"$work/debootstrap.log" || { tail -n 5 "$work/debootstrap.log" >&2; die "debootstrap failed"; }
+  # Debian's own, or what MIRROR says: debootstrap wrote it down.
+  local mirror
+  mirror=$(awk '$1 == "deb" { print $2; exit }' "$root/etc/apt/sources.list")
   cat >"$root/etc/apt/sources.list" <<EOT
 deb $mirror bookworm main
 deb $mirror bookworm-updates main

@@ -11,11 +11,11 @@
 #include "absl/synchronization/mutex.h"
 #include "gmock/gmock.h"
 #include "grpcpp/ext/health_check_service_server_builder_option.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "gtest/gtest.h"
 #include "posenc/client.h"
+#include "server/probe.h"
 #include "server/server.h"
 
 namespace posenc {
@@ -124,40 +124,14 @@ std::unique_ptr<server::Server> StartPosenc() {
   return server.ok() ? *std::move(server) : nullptr;
 }
 
-// grpc.health.v1.Health/Check, written by hand: field 1 is the service's name,
-// and of the answer the status, 1 for SERVING.
-std::string HealthOf(const std::string& address, const std::string& service) {
-  grpc::GenericStub stub(
-      grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
-  const grpc::Slice request(absl::StrCat(
-      "\x0a", std::string(1, static_cast<char>(service.size())), service));
-  grpc::CompletionQueue queue;
-  const auto call =
-      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
-                            grpc::ByteBuffer(&request, 1), &queue);
-  call->StartCall();
-  grpc::ByteBuffer response;
-  grpc::Status status;
-  call->Finish(&response, &status, nullptr);
-  void* tag;
-  bool ok;
-  queue.Next(&tag, &ok);
-  queue.Shutdown();
-  while (queue.Next(&tag, &ok)) continue;
-  if (!status.ok()) return status.error_message();
-  grpc::Slice slice;
-  EXPECT_TRUE(response.DumpToSingleSlice(&slice).ok());
-  return std::string(reinterpret_cast<const char*>(slice.begin()),
-                     slice.size());
-}
-
 TEST(BalanceTest, PosencTellsItsHealthUnderTheNameThatIsAskedFor) {
   const auto server = StartPosenc();
   ASSERT_NE(server, nullptr);
 
   EXPECT_THAT(kServiceConfig, testing::HasSubstr(kService));
-  EXPECT_EQ(HealthOf(server->addresses()[0], kService), "\x08\x01");
+  const absl::Status health =
+      server::Probe(server->addresses()[0], kService, absl::Seconds(10));
+  EXPECT_TRUE(health.ok()) << health;
   EXPECT_TRUE(ClientOf(server->addresses()).GetServerInfo().ok());
 }
 
