@@ -1,135 +1,166 @@
 #include "server/unknown_fields.h"
 
+#include <cstddef>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/error.h"
-#include "google/protobuf/descriptor.h"
 #include "google/protobuf/unknown_field_set.h"
+#include "google/protobuf/wire_format_lite.h"
 #include "server/server.h"
 
 namespace posenc::server {
 namespace {
 
+using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
 
-// As deep as protobuf's own parser goes.
-constexpr int kMaxDepth = 100;
-
-std::string Join(absl::string_view path, absl::string_view name) {
-  return path.empty() ? std::string(name) : absl::StrCat(path, ".", name);
-}
-
-absl::Status Unknown(absl::string_view path, absl::string_view what,
-                     int number) {
+absl::Status Unknown(absl::string_view what, int number) {
   return core::MakeError(
-      absl::StatusCode::kUnimplemented, core::ErrorReason::kFieldUnknown, path,
+      absl::StatusCode::kUnimplemented, core::ErrorReason::kFieldUnknown, "",
       absl::StrCat(what, " is not known to this server (version ", kVersion,
                    "); leave it out, or use a newer server"),
       {{"fieldNumber", absl::StrCat(number)}});
 }
 
-absl::Status CheckEnum(const FieldDescriptor& field, int value,
-                       absl::string_view path) {
+absl::Status CheckEnum(const FieldDescriptor& field, int value) {
   if (field.enum_type()->FindValueByNumber(value) != nullptr) {
     return absl::OkStatus();
   }
-  return Unknown(path, absl::StrCat("value ", value), field.number());
+  return Unknown(absl::StrCat("value ", value), field.number());
 }
 
-absl::Status Check(const Message& message, const std::string& path, int depth) {
-  if (depth > kMaxDepth) {
-    return core::FieldInvalid(
-        path, absl::StrCat("nested deeper than ", kMaxDepth, " messages"));
+}  // namespace
+
+KnownFields::KnownFields(const Descriptor& type) : root_(Add(type)) {}
+
+const KnownFields::Type* KnownFields::Add(const Descriptor& descriptor) {
+  std::unique_ptr<Type>& type = types_[&descriptor];
+  if (type != nullptr) return type.get();
+  type = std::make_unique<Type>();
+  Type* const added = type.get();
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    const FieldDescriptor* const descriptor_of = descriptor.field(i);
+    const auto number = static_cast<std::size_t>(descriptor_of->number());
+    if (added->fields.size() <= number) added->fields.resize(number + 1);
+    Field* const field = &added->fields[number];
+    field->field = descriptor_of;
+    const auto type_of =
+        static_cast<WireFormatLite::FieldType>(descriptor_of->type());
+    field->wire_type = WireFormatLite::WireTypeForFieldType(type_of);
+    field->packed_wire_type = descriptor_of->is_packable()
+                                  ? WireFormatLite::WIRETYPE_LENGTH_DELIMITED
+                                  : field->wire_type;
+    if (descriptor_of->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      const Type* const message = Add(*descriptor_of->message_type());
+      field->message = message;
+    } else if (descriptor_of->cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
+      const google::protobuf::EnumDescriptor& values =
+          *descriptor_of->enum_type();
+      for (int v = 0; v < values.value_count(); ++v) {
+        const int value = values.value(v)->number();
+        if (value >= 0 && value < 64) {
+          field->values |= std::uint64_t{1} << value;
+        }
+      }
+    }
   }
+  return added;
+}
+
+bool KnownFields::AllKnown(CodedInputStream* in, const Type& type) {
+  while (const std::uint32_t tag = in->ReadTag()) {
+    const auto number =
+        static_cast<std::size_t>(WireFormatLite::GetTagFieldNumber(tag));
+    if (number >= type.fields.size()) return false;
+    const Field& field = type.fields[number];
+    const int wire_type = WireFormatLite::GetTagWireType(tag);
+    if (field.field == nullptr) return false;
+    if (wire_type != field.wire_type && wire_type != field.packed_wire_type) {
+      return false;
+    }
+    std::uint32_t length = 0;
+    std::uint64_t value = 0;
+    switch (wire_type) {
+      case WireFormatLite::WIRETYPE_VARINT:
+        if (!in->ReadVarint64(&value)) return false;
+        if (field.values != 0 &&
+            (value >= 64 || (field.values >> value & 1) == 0)) {
+          return false;
+        }
+        break;
+      case WireFormatLite::WIRETYPE_FIXED32:
+        if (!in->Skip(4)) return false;
+        break;
+      case WireFormatLite::WIRETYPE_FIXED64:
+        if (!in->Skip(8)) return false;
+        break;
+      case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
+        // Packed enums are rare enough to be left to the other walk.
+        if (field.values != 0 || !in->ReadVarint32(&length)) return false;
+        if (field.message == nullptr) {
+          if (!in->Skip(static_cast<int>(length))) return false;
+          break;
+        }
+        const auto limit = in->PushLimit(static_cast<int>(length));
+        if (!AllKnown(in, *field.message)) return false;
+        in->PopLimit(limit);
+        break;
+      }
+      default:
+        return false;
+    }
+  }
+  return in->ConsumedEntireMessage();
+}
+
+absl::Status KnownFields::Check(absl::string_view bytes,
+                                const Message& message) const {
+  CodedInputStream in(reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                      static_cast<int>(bytes.size()));
+  if (AllKnown(&in, *root_)) return absl::OkStatus();
+  return Name(message, *root_);
+}
+
+absl::Status KnownFields::Name(const Message& message, const Type& type) {
   const Reflection& reflection = *message.GetReflection();
   const google::protobuf::UnknownFieldSet& unknown =
       reflection.GetUnknownFields(message);
   if (!unknown.empty()) {
     const int number = unknown.field(0).number();
-    return Unknown(path, absl::StrCat("field ", number), number);
+    return Unknown(absl::StrCat("field ", number), number);
   }
-  std::vector<const FieldDescriptor*> fields;
-  reflection.ListFields(message, &fields);
-  for (const FieldDescriptor* field : fields) {
-    const bool is_message =
-        field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-    if (!is_message && field->cpp_type() != FieldDescriptor::CPPTYPE_ENUM) {
+  for (const Field& known : type.fields) {
+    const FieldDescriptor* const field = known.field;
+    if (field == nullptr || (known.message == nullptr && known.values == 0)) {
       continue;
     }
-    const std::string child = Join(path, field->name());
-    const int count =
-        field->is_repeated() ? reflection.FieldSize(message, field) : 1;
-    for (int i = 0; i < count; ++i) {
-      const std::string element =
-          field->is_repeated() ? absl::StrCat(child, "[", i, "]") : child;
-      absl::Status status;
-      if (is_message) {
-        status = Check(field->is_repeated()
-                           ? reflection.GetRepeatedMessage(message, field, i)
-                           : reflection.GetMessage(message, field),
-                       element, depth + 1);
-      } else {
-        status =
-            CheckEnum(*field,
-                      field->is_repeated()
-                          ? reflection.GetRepeatedEnumValue(message, field, i)
-                          : reflection.GetEnumValue(message, field),
-                      element);
-      }
-      if (!status.ok()) return status;
-    }
-  }
-  return absl::OkStatus();
-}
-
-// Whether Check finds nothing. Nearly always: so that no call pays for paths.
-bool IsKnown(const Message& message, int depth) {
-  const Reflection& reflection = *message.GetReflection();
-  if (depth > kMaxDepth || !reflection.GetUnknownFields(message).empty()) {
-    return false;
-  }
-  const google::protobuf::Descriptor& type = *message.GetDescriptor();
-  for (int f = 0; f < type.field_count(); ++f) {
-    const FieldDescriptor* const field = type.field(f);
-    const bool is_message =
-        field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-    if (!is_message && field->cpp_type() != FieldDescriptor::CPPTYPE_ENUM) {
-      continue;
-    }
-    const auto known = [&](int value) {
-      return field->enum_type()->FindValueByNumber(value) != nullptr;
-    };
+    absl::Status status;
     if (field->is_repeated()) {
       const int count = reflection.FieldSize(message, field);
-      for (int i = 0; i < count; ++i) {
-        if (is_message
-                ? !IsKnown(reflection.GetRepeatedMessage(message, field, i),
-                           depth + 1)
-                : !known(reflection.GetRepeatedEnumValue(message, field, i))) {
-          return false;
+      for (int i = 0; i < count && status.ok(); ++i) {
+        status = known.message != nullptr
+                     ? Name(reflection.GetRepeatedMessage(message, field, i),
+                            *known.message)
+                     : CheckEnum(*field, reflection.GetRepeatedEnumValue(
+                                             message, field, i));
+        if (!status.ok()) {
+          status = core::Prefixed(absl::StrCat("[", i, "]"), status);
         }
       }
-    } else if (is_message) {
-      if (reflection.HasField(message, field) &&
-          !IsKnown(reflection.GetMessage(message, field), depth + 1)) {
-        return false;
-      }
-    } else if (!known(reflection.GetEnumValue(message, field))) {
-      return false;
+    } else if (known.message == nullptr) {
+      status = CheckEnum(*field, reflection.GetEnumValue(message, field));
+    } else if (reflection.HasField(message, field)) {
+      status = Name(reflection.GetMessage(message, field), *known.message);
     }
+    if (!status.ok()) return core::Prefixed(field->name(), status);
   }
-  return true;
-}
-
-}  // namespace
-
-absl::Status RefuseUnknown(const Message& message) {
-  return IsKnown(message, 0) ? absl::OkStatus() : Check(message, "", 0);
+  return absl::OkStatus();
 }
 
 }  // namespace posenc::server

@@ -79,8 +79,8 @@ class AddRow final : public RowMap {
   }
 };
 
-std::vector<absl::Span<char>> Cut(std::string* text, std::size_t piece) {
-  std::vector<absl::Span<char>> pieces;
+Pieces::List Cut(std::string* text, std::size_t piece) {
+  Pieces::List pieces;
   for (std::size_t i = 0; i < text->size(); i += piece) {
     pieces.push_back(absl::MakeSpan(*text).subspan(i, piece));
   }

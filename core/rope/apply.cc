@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "core/rope/rotation_map.h"
@@ -15,7 +16,7 @@ namespace {
 
 // One of q and k: its heads and how they rotate.
 struct Tensor {
-  std::shared_ptr<const ResolvedRope> rope;
+  std::shared_ptr<const PreparedRope> prepared;
   Heads shape;
   HeadPlan plan;
 };
@@ -26,18 +27,19 @@ absl::StatusOr<Tensor> PlanTensor(const ApplyRopeArgs& args,
                                   absl::string_view name) {
   const absl::StatusOr<Heads> shape = ReadHeads(in, order);
   if (!shape.ok()) return Prefixed(name, shape.status());
-  absl::StatusOr<std::shared_ptr<const ResolvedRope>> rope =
+  absl::StatusOr<std::shared_ptr<const PreparedRope>> prepared =
       LookUp(args.lookup, args.rope, shape->head_dim);
-  if (!rope.ok()) return Prefixed("rope", rope.status());
-  const absl::Status status = CheckHeadCount(**rope, in, *shape, name);
+  if (!prepared.ok()) return Prefixed("rope", prepared.status());
+  const ResolvedRope& rope = (*prepared)->rope;
+  const absl::Status status = CheckHeadCount(rope, in, *shape, name);
   if (!status.ok()) return status;
-  const RopeSpec& spec = (*rope)->spec;
+  const RopeSpec& spec = rope.spec;
   Pairing from = spec.pairing;
   Pairing to = spec.output_pairing;
   if (args.direction != Direction::kForward) std::swap(from, to);
   HeadPlan plan = PlanHeads(in.dtype, shape->head_dim, spec,
                             SegmentsOf(spec, shape->head_dim), from, to);
-  return Tensor{*std::move(rope), *shape, std::move(plan)};
+  return Tensor{*std::move(prepared), *shape, std::move(plan)};
 }
 
 absl::Status CheckAgreement(const Heads& q, const Heads& k) {
@@ -69,29 +71,31 @@ absl::Status CheckQueryScale(const QueryScale& scale, bool has_q) {
   return absl::OkStatus();
 }
 
-// Rows of one direction at the tokens' positions. Copies share the frequencies.
+// Rows of one direction at the tokens' positions.
 class PositionRows : public TokenRows {
  public:
-  PositionRows(const ApplyRopeArgs& args, const ResolvedRope& rope,
+  PositionRows(const ApplyRopeArgs& args, const PreparedRope& prepared,
                TensorRole role, std::shared_ptr<const TokenPositions> positions)
-      : rows_(std::make_shared<const RotaryRows>(
-            rope, args.direction, role,
-            args.query_scale.has_value() ? &*args.query_scale : nullptr)),
+      : rows_(prepared.rope, prepared.turns, args.direction, role,
+              args.query_scale.has_value() ? &*args.query_scale : nullptr),
         scaled_(args.query_scale.has_value() && role == TensorRole::kQuery),
         positions_(std::move(positions)),
-        at_(positions_->axes()) {}
+        at_(positions_ == nullptr ? 0 : positions_->axes()) {}
 
-  std::size_t pairs() const override { return rows_->pairs(); }
-  std::size_t heads() const override { return rows_->heads(); }
+  std::unique_ptr<TokenRows> Clone() const override {
+    return std::make_unique<PositionRows>(*this);
+  }
+  std::size_t pairs() const override { return rows_.pairs(); }
+  std::size_t heads() const override { return rows_.heads(); }
   void Fill(std::int64_t b, std::int64_t t, float* row) override {
-    rows_->Row(At(b, t), row);
+    rows_.Row(At(b, t), row);
   }
   void Fill(std::int64_t b, std::int64_t t, double* row) override {
-    rows_->Row(At(b, t), row);
+    rows_.Row(At(b, t), row);
   }
   bool scaled() const override { return scaled_; }
   double HeadScale(std::int64_t b, std::int64_t t) override {
-    return rows_->HeadScale(At(b, t));
+    return rows_.HeadScale(At(b, t));
   }
 
  private:
@@ -102,21 +106,21 @@ class PositionRows : public TokenRows {
     return at_.data();
   }
 
-  std::shared_ptr<const RotaryRows> rows_;
+  RotaryRows rows_;
   bool scaled_;
   std::shared_ptr<const TokenPositions> positions_;
-  std::vector<double> at_;  // of the token at hand
+  absl::InlinedVector<double, 4> at_;  // of the token at hand
 };
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const ResolvedRope>> LookUp(
+absl::StatusOr<std::shared_ptr<const PreparedRope>> LookUp(
     const RopeLookup& lookup, const RopeSource& source, std::int64_t head_dim) {
   if (lookup) return lookup(head_dim);
   absl::StatusOr<ResolvedRope> rope =
       ResolveSource(source, head_dim, MissingLength::kError);
   if (!rope.ok()) return rope.status();
-  return std::make_shared<const ResolvedRope>(*std::move(rope));
+  return std::make_shared<const PreparedRope>(*std::move(rope));
 }
 
 absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
@@ -155,21 +159,21 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
   }
 
   const Tensor& any = tensors[0].has_value() ? *tensors[0] : *tensors[1];
+  const ResolvedRope& rope = any.prepared->rope;
   const auto has_work = [](const std::optional<Tensor>& tensor) {
     return tensor.has_value() && !tensor->shape.empty();
   };
-  auto positions = std::make_shared<const TokenPositions>(
-      std::vector<double>(), any.rope->axes(), 1, 0);
+  std::shared_ptr<const TokenPositions> positions;  // null: no tokens
   // Before positions are expanded: no data bounds the number of tokens here.
   if (has_work(tensors[0]) || has_work(tensors[1])) {
     TokenExtents extents;
     extents.batch = any.shape.batch;
     extents.tokens = any.shape.tokens;
     extents.packed = args.layout == Layout::kThd;
-    absl::StatusOr<TokenPositions> expanded = ExpandPositions(
-        args.positions, extents, any.rope->axes(), any.rope->needs_ids());
+    absl::StatusOr<TokenPositions> expanded =
+        ExpandPositions(args.positions, extents, rope.axes(), rope.needs_ids());
     if (!expanded.ok()) return Prefixed("positions", expanded.status());
-    const absl::Status reach = CheckXPosReach(*any.rope, *expanded);
+    const absl::Status reach = CheckXPosReach(rope, *expanded);
     if (!reach.ok()) return Prefixed("positions", reach);
     positions = std::make_shared<const TokenPositions>(*std::move(expanded));
   }
@@ -177,12 +181,12 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
   Rotations rotations;
   for (int i = 0; i < 2; ++i) {
     if (!tensors[i].has_value()) continue;
-    const PositionRows rows(args, *tensors[i]->rope,
-                            i == 0 ? TensorRole::kQuery : TensorRole::kKey,
-                            positions);
+    auto rows = std::make_unique<const PositionRows>(
+        args, *tensors[i]->prepared,
+        i == 0 ? TensorRole::kQuery : TensorRole::kKey, positions);
     (i == 0 ? rotations.q : rotations.k) = std::make_unique<RotationMap>(
-        tensors[i]->plan, args.layout, tensors[i]->shape, positions->shared(),
-        [rows] { return std::make_unique<PositionRows>(rows); });
+        tensors[i]->plan, args.layout, tensors[i]->shape,
+        positions == nullptr || positions->shared(), std::move(rows));
   }
   return rotations;
 }

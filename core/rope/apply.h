@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,14 +31,24 @@ namespace posenc::core {
 // Order of a tensor's dimensions; numbered as posenc.v1.Layout.
 enum class Layout { kBshd = 1, kBhsd = 2, kSbhd = 3, kThd = 4 };
 
+// An encoding, and what its rows need of it.
+struct PreparedRope {
+  explicit PreparedRope(ResolvedRope resolved)
+      : rope(std::move(resolved)),
+        turns(std::make_shared<const RotaryTurns>(rope)) {}
+
+  const ResolvedRope rope;
+  const std::shared_ptr<const RotaryTurns> turns;
+};
+
 // Resolves an encoding for heads of head_dim channels. Field paths as
 // ResolveSource.
 using RopeLookup =
-    std::function<absl::StatusOr<std::shared_ptr<const ResolvedRope>>(
+    std::function<absl::StatusOr<std::shared_ptr<const PreparedRope>>(
         std::int64_t head_dim)>;
 
 // `lookup` where it is set, else the source itself.
-absl::StatusOr<std::shared_ptr<const ResolvedRope>> LookUp(
+absl::StatusOr<std::shared_ptr<const PreparedRope>> LookUp(
     const RopeLookup& lookup, const RopeSource& source, std::int64_t head_dim);
 
 struct ApplyRopeArgs {

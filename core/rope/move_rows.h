@@ -42,6 +42,9 @@ class MoveRows : public TokenRows {
   MoveRows(const ResolvedRope& from, const ResolvedRope& to,
            std::shared_ptr<const Moves> moves);
 
+  std::unique_ptr<TokenRows> Clone() const override {
+    return std::make_unique<MoveRows>(*this);
+  }
   std::size_t pairs() const override { return pairs_; }
   std::size_t heads() const override { return heads_; }
   bool uniform() const override { return uniform_; }

@@ -200,20 +200,22 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
   }
   const absl::StatusOr<Heads> shape = ReadHeads(k, *order);
   if (!shape.ok()) return Prefixed("k", shape.status());
-  const absl::StatusOr<ResolvedRope> old_rope =
-      ResolveSource(args.old_rope, shape->head_dim, MissingLength::kError);
-  if (!old_rope.ok()) return Prefixed("old_rope", old_rope.status());
-  const absl::StatusOr<ResolvedRope> new_rope =
-      args.new_rope.has_value() ? ResolveSource(*args.new_rope, shape->head_dim,
-                                                MissingLength::kError)
-                                : old_rope;
-  if (!new_rope.ok()) return Prefixed("new_rope", new_rope.status());
-  absl::Status status = CheckJoinable(*old_rope, *new_rope, shape->head_dim);
-  if (status.ok()) status = CheckHeadCount(*old_rope, k, *shape, "k");
-  if (status.ok()) status = CheckHeadCount(*new_rope, k, *shape, "k");
+  const absl::StatusOr<std::shared_ptr<const PreparedRope>> old_prepared =
+      LookUp(args.old_lookup, args.old_rope, shape->head_dim);
+  if (!old_prepared.ok()) return Prefixed("old_rope", old_prepared.status());
+  const absl::StatusOr<std::shared_ptr<const PreparedRope>> new_prepared =
+      args.new_rope.has_value()
+          ? LookUp(args.new_lookup, *args.new_rope, shape->head_dim)
+          : old_prepared;
+  if (!new_prepared.ok()) return Prefixed("new_rope", new_prepared.status());
+  const ResolvedRope& old_rope = (*old_prepared)->rope;
+  const ResolvedRope& new_rope = (*new_prepared)->rope;
+  absl::Status status = CheckJoinable(old_rope, new_rope, shape->head_dim);
+  if (status.ok()) status = CheckHeadCount(old_rope, k, *shape, "k");
+  if (status.ok()) status = CheckHeadCount(new_rope, k, *shape, "k");
   if (!status.ok()) return status;
   absl::StatusOr<std::vector<Segment>> segments =
-      JoinSegments(old_rope->spec, new_rope->spec, shape->head_dim);
+      JoinSegments(old_rope.spec, new_rope.spec, shape->head_dim);
   if (!segments.ok()) return segments.status();
   TokenExtents extents;
   extents.batch = shape->batch;
@@ -223,21 +225,20 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
   // Before positions are expanded: no data bounds the number of tokens here.
   if (!shape->empty()) {
     absl::StatusOr<Moves> read =
-        ReadMovement(args.movement, *old_rope, *new_rope, extents);
+        ReadMovement(args.movement, old_rope, new_rope, extents);
     if (!read.ok()) return read.status();
     *moves = *std::move(read);
   }
-  MoveRows rows(*old_rope, *new_rope, moves);
+  auto rows = std::make_unique<MoveRows>(old_rope, new_rope, moves);
   if (!shape->empty()) {
-    status = rows.CheckReach(extents.batch, extents.tokens);
+    status = rows->CheckReach(extents.batch, extents.tokens);
     if (!status.ok()) return Prefixed(TargetField(*moves), status);
   }
   const HeadPlan plan =
-      PlanHeads(k.dtype, shape->head_dim, new_rope->spec, *std::move(segments),
-                old_rope->spec.output_pairing, new_rope->spec.output_pairing);
-  return std::make_unique<RotationMap>(
-      plan, args.layout, *shape, moves->shared(),
-      [rows = std::move(rows)] { return std::make_unique<MoveRows>(rows); });
+      PlanHeads(k.dtype, shape->head_dim, new_rope.spec, *std::move(segments),
+                old_rope.spec.output_pairing, new_rope.spec.output_pairing);
+  return std::make_unique<RotationMap>(plan, args.layout, *shape,
+                                       moves->shared(), std::move(rows));
 }
 
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -19,6 +18,9 @@ namespace posenc::core {
 class TokenRows {
  public:
   virtual ~TokenRows() = default;
+
+  // Another that gives the same, for another thread.
+  virtual std::unique_ptr<TokenRows> Clone() const = 0;
 
   virtual std::size_t pairs() const = 0;
   virtual std::size_t heads() const = 0;  // 1: one row serves every head
@@ -36,11 +38,9 @@ class TokenRows {
 
 class RotationMap final : public RowMap {
  public:
-  using MakeRows = std::function<std::unique_ptr<TokenRows>()>;
-
   // shared: the rows of sequence 0 serve all.
   RotationMap(const HeadPlan& plan, Layout layout, const Heads& shape,
-              bool shared, MakeRows make_rows);
+              bool shared, std::unique_ptr<const TokenRows> rows);
 
   std::unique_ptr<Tile> StartTile(std::int64_t first,
                                   std::int64_t rows) const override;
@@ -72,7 +72,7 @@ class RotationMap final : public RowMap {
   const Layout layout_;
   const std::int64_t batch_, tokens_, heads_;
   const bool shared_;
-  const MakeRows make_rows_;
+  const std::unique_ptr<const TokenRows> token_rows_;  // cloned by tiles
   std::size_t pairs_ = 0;
   std::size_t row_sets_ = 1;  // rows by head: as many as heads
   bool uniform_ = false, scaled_ = false;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -20,49 +22,58 @@ constexpr std::size_t kChunk = 256;
 
 }  // namespace
 
+RotaryTurns::RotaryTurns(const ResolvedRope& rope)
+    : axis_of_pair(rope.axis_of_pair) {
+  const std::size_t pairs = rope.spec.nope ? 0 : rope.pairs();
+  if (rope.spec.xpos.has_value()) {
+    for (std::size_t i = 0; i < pairs; ++i) {
+      xpos_log_zeta.push_back(
+          static_cast<double>(XPosLogZeta(*rope.spec.xpos, i, pairs)));
+    }
+  }
+  if (rope.spec.angle_precision == AnglePrecision::kFloat32) {
+    for (const double w : rope.inv_freq) {
+      float32_inv_freq.push_back(static_cast<float>(w));
+    }
+    // The float32 angle is then a position of frequency 1.
+    const Turns one = SplitTurns(1);
+    hi.assign(kChunk, one.hi);
+    mid.assign(kChunk, one.mid);
+    lo.assign(kChunk, one.lo);
+    return;
+  }
+  for (const double w : rope.inv_freq) {
+    const Turns turns = SplitTurns(w);
+    hi.push_back(turns.hi);
+    mid.push_back(turns.mid);
+    lo.push_back(turns.lo);
+  }
+}
+
 RotaryRows::RotaryRows(const ResolvedRope& rope, Direction direction,
                        TensorRole role, const QueryScale* query_scale)
+    : RotaryRows(rope, std::make_shared<const RotaryTurns>(rope), direction,
+                 role, query_scale) {}
+
+RotaryRows::RotaryRows(const ResolvedRope& rope,
+                       std::shared_ptr<const RotaryTurns> turns,
+                       Direction direction, TensorRole role,
+                       const QueryScale* query_scale)
     : pairs_(rope.spec.nope ? 0 : rope.pairs()),
       heads_(std::max(rope.heads, 1)),
       frequency_axes_(rope.frequency_axes),
-      axis_of_pair_(rope.axis_of_pair),
+      turns_(std::move(turns)),
       float32_angles_(rope.spec.angle_precision == AnglePrecision::kFloat32),
       negate_(rope.spec.reverse != (direction != Direction::kForward)),
       divide_(direction == Direction::kInverse),
       amplitude_(rope.amplitude),
       has_xpos_(rope.spec.xpos.has_value()),
       xpos_divides_(role == TensorRole::kKey),
-      xpos_center_(0),
-      xpos_scale_base_(1),
+      xpos_center_(has_xpos_ ? rope.spec.xpos->center : 0),
+      xpos_scale_base_(
+          has_xpos_ ? rope.spec.xpos->scale_base.value_or(kXPosScaleBase) : 1),
       has_query_scale_(query_scale != nullptr && role == TensorRole::kQuery),
-      query_scale_(has_query_scale_ ? *query_scale : QueryScale{}) {
-  if (has_xpos_) {
-    const XPos& xpos = *rope.spec.xpos;
-    xpos_center_ = xpos.center;
-    xpos_scale_base_ = xpos.scale_base.value_or(kXPosScaleBase);
-    for (std::size_t i = 0; i < pairs_; ++i) {
-      xpos_log_zeta_.push_back(
-          static_cast<double>(XPosLogZeta(xpos, i, pairs_)));
-    }
-  }
-  if (float32_angles_) {
-    for (const double w : rope.inv_freq) {
-      float32_inv_freq_.push_back(static_cast<float>(w));
-    }
-    // The float32 angle is then a position of frequency 1.
-    const Turns one = SplitTurns(1);
-    turns_hi_.assign(kChunk, one.hi);
-    turns_mid_.assign(kChunk, one.mid);
-    turns_lo_.assign(kChunk, one.lo);
-    return;
-  }
-  for (const double w : rope.inv_freq) {
-    const Turns turns = SplitTurns(w);
-    turns_hi_.push_back(turns.hi);
-    turns_mid_.push_back(turns.mid);
-    turns_lo_.push_back(turns.lo);
-  }
-}
+      query_scale_(has_query_scale_ ? *query_scale : QueryScale{}) {}
 
 double RotaryRows::HeadScale(const double* positions) const {
   if (!has_query_scale_) return 1;
@@ -128,25 +139,26 @@ void RotaryRows::Row(const double* positions, T* row) const {
       trig.position = positions;
       trig.position_axis_stride = 1;
       const std::size_t turns = float32_angles_ ? 0 : first + begin;
-      trig.turns_hi = turns_hi_.data() + turns;
-      trig.turns_mid = turns_mid_.data() + turns;
-      trig.turns_lo = turns_lo_.data() + turns;
+      trig.turns_hi = turns_->hi.data() + turns;
+      trig.turns_mid = turns_->mid.data() + turns;
+      trig.turns_lo = turns_->lo.data() + turns;
       if (float32_angles_) {
         for (std::size_t i = 0; i < n; ++i) {
           float angle = 0;
           for (std::size_t a = 0; a < frequency_axes_; ++a) {
-            const std::size_t axis =
-                axis_of_pair_.empty() ? a : axis_of_pair_[begin + i];
+            const std::size_t axis = turns_->axis_of_pair.empty()
+                                         ? a
+                                         : turns_->axis_of_pair[begin + i];
             angle += static_cast<float>(positions[axis]) *
-                     float32_inv_freq_[first + a * pairs_ + begin + i];
+                     turns_->float32_inv_freq[first + a * pairs_ + begin + i];
           }
           chunk_positions[i] = angle;
         }
         trig.position = chunk_positions;
         trig.position_pair_stride = 1;
-      } else if (!axis_of_pair_.empty()) {
+      } else if (!turns_->axis_of_pair.empty()) {
         for (std::size_t i = 0; i < n; ++i) {
-          chunk_positions[i] = positions[axis_of_pair_[begin + i]];
+          chunk_positions[i] = positions[turns_->axis_of_pair[begin + i]];
         }
         trig.position = chunk_positions;
         trig.position_pair_stride = 1;
@@ -159,7 +171,7 @@ void RotaryRows::Row(const double* positions, T* row) const {
         for (std::size_t i = 0; i < n; ++i) {
           chunk_amplitudes[i] = static_cast<double>(
               amplitude * std::exp(static_cast<long double>(sign) * exponent *
-                                   xpos_log_zeta_[begin + i]));
+                                   turns_->xpos_log_zeta[begin + i]));
         }
         trig.amplitude = chunk_amplitudes;
         trig.amplitude_stride = 1;

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -36,6 +37,18 @@ enum class Direction { kForward = 1, kInverse = 2, kAdjoint = 3 };
 // Which of q and k a row is for; they differ with xPos and a query scale only.
 enum class TensorRole { kQuery, kKey };
 
+// What rows need of an encoding besides its settings: worked out once, for
+// every direction and role.
+struct RotaryTurns {
+  explicit RotaryTurns(const ResolvedRope& rope);
+
+  std::vector<std::int32_t> axis_of_pair;
+  // Quarter turns per position in three pieces, [heads, frequency_axes, pairs].
+  std::vector<double> hi, mid, lo;
+  std::vector<float> float32_inv_freq;  // FLOAT32 only
+  std::vector<double> xpos_log_zeta;    // [pairs]; empty without xPos
+};
+
 // Evaluates rows of an encoding. Cheap to copy; safe for many threads.
 class RotaryRows {
  public:
@@ -43,6 +56,10 @@ class RotaryRows {
   // The direction decides the sign of the angle and whether amplitude, xPos
   // factor and query scale multiply (forward, adjoint) or divide (inverse).
   RotaryRows(const ResolvedRope& rope, Direction direction, TensorRole role,
+             const QueryScale* query_scale);
+  // turns: this encoding's.
+  RotaryRows(const ResolvedRope& rope, std::shared_ptr<const RotaryTurns> turns,
+             Direction direction, TensorRole role,
              const QueryScale* query_scale);
 
   std::size_t pairs() const { return pairs_; }
@@ -61,10 +78,7 @@ class RotaryRows {
   std::size_t pairs_;
   std::size_t heads_;
   std::size_t frequency_axes_;
-  std::vector<std::int32_t> axis_of_pair_;
-  // Quarter turns per position in three pieces, [heads, frequency_axes, pairs].
-  std::vector<double> turns_hi_, turns_mid_, turns_lo_;
-  std::vector<float> float32_inv_freq_;  // FLOAT32 only
+  std::shared_ptr<const RotaryTurns> turns_;
   bool float32_angles_;
   bool negate_;  // turn by -phi
   bool divide_;  // by amplitude and factors
@@ -72,7 +86,6 @@ class RotaryRows {
   bool has_xpos_;
   bool xpos_divides_;  // keys
   double xpos_center_, xpos_scale_base_;
-  std::vector<double> xpos_log_zeta_;
   bool has_query_scale_;
   QueryScale query_scale_;
 };

@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace posenc::core {
 
 Pieces::Pieces(void* data, std::size_t size)
-    : Pieces(std::vector<absl::Span<char>>{
-          absl::MakeSpan(static_cast<char*>(data), size)}) {}
+    : Pieces(List{absl::MakeSpan(static_cast<char*>(data), size)}) {}
 
-Pieces::Pieces(std::vector<absl::Span<char>> pieces)
-    : pieces_(std::move(pieces)) {
+Pieces::Pieces(List pieces) : pieces_(std::move(pieces)) {
   std::size_t end = 0;
   for (const absl::Span<char> piece : pieces_) {
     ends_.push_back(end += piece.size());

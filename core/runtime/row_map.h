@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 
 namespace posenc::core {
@@ -55,10 +55,12 @@ class RowMap {
 // Bytes that lie in pieces, as one array.
 class Pieces {
  public:
+  using List = absl::InlinedVector<absl::Span<char>, 2>;
+
   Pieces() = default;
   // One piece.
   Pieces(void* data, std::size_t size);
-  explicit Pieces(std::vector<absl::Span<char>> pieces);
+  explicit Pieces(List pieces);
 
   std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
 
@@ -70,8 +72,8 @@ class Pieces {
   void Write(std::size_t offset, std::size_t bytes, const void* from) const;
 
  private:
-  std::vector<absl::Span<char>> pieces_;
-  std::vector<std::size_t> ends_;  // offset past each piece
+  List pieces_;
+  absl::InlinedVector<std::size_t, 2> ends_;  // offset past each piece
 };
 
 // Maps rows [first, first + rows). `in` and `out` hold all rows; they are the

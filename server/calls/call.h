@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
@@ -54,15 +55,17 @@ struct OutputTensor {
   TensorForm form = TensorForm::kData;
   // What makes its rows, from the rows of `input`. Null: TensorCall::compute
   // does.
-  std::shared_ptr<const core::RowMap> map;
+  std::unique_ptr<const core::RowMap> map;
   core::Pieces input;
   // The message field that holds the tensor's; 0: the response itself does.
   int within = 0;
 };
 
+using OutputTensors = absl::InlinedVector<OutputTensor, 2>;
+
 // A checked call. Borrows the request.
 struct TensorCall {
-  std::vector<OutputTensor> outputs;
+  OutputTensors outputs;
   // Computes part `part` of [0, parts) of the outputs without a map, given room
   // for each output in their order. Parts may run at once, on several threads.
   std::int64_t parts = 0;

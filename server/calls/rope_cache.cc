@@ -7,12 +7,13 @@
 namespace posenc::server {
 
 std::size_t RopeCache::Bytes(const Entry& entry) {
+  // A frequency stands there as it is and in its three pieces.
   return 2 * entry.first.size() +
-         entry.second->inv_freq.size() * sizeof(double) +
-         sizeof(core::ResolvedRope);
+         entry.second->rope.inv_freq.size() * 4 * sizeof(double) +
+         sizeof(core::PreparedRope) + sizeof(core::RotaryTurns);
 }
 
-std::shared_ptr<const core::ResolvedRope> RopeCache::Find(
+std::shared_ptr<const core::PreparedRope> RopeCache::Find(
     const std::string& key) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto place = places_.find(key);
@@ -22,7 +23,7 @@ std::shared_ptr<const core::ResolvedRope> RopeCache::Find(
 }
 
 void RopeCache::Insert(const std::string& key,
-                       std::shared_ptr<const core::ResolvedRope> rope) {
+                       std::shared_ptr<const core::PreparedRope> rope) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (places_.count(key) > 0) return;
   entries_.emplace_front(key, std::move(rope));
@@ -37,7 +38,7 @@ void RopeCache::Insert(const std::string& key,
 
 core::RopeLookup CachedLookup(const v1::RopeSource& source, RopeCache* cache) {
   return [&source, cache](std::int64_t head_dim)
-             -> absl::StatusOr<std::shared_ptr<const core::ResolvedRope>> {
+             -> absl::StatusOr<std::shared_ptr<const core::PreparedRope>> {
     const std::string key =
         cache == nullptr
             ? std::string()
@@ -52,7 +53,7 @@ core::RopeLookup CachedLookup(const v1::RopeSource& source, RopeCache* cache) {
         core::ResolveSource(*read, head_dim, core::MissingLength::kError);
     if (!resolved.ok()) return resolved.status();
     auto rope =
-        std::make_shared<const core::ResolvedRope>(*std::move(resolved));
+        std::make_shared<const core::PreparedRope>(*std::move(resolved));
     if (cache != nullptr) cache->Insert(key, rope);
     return rope;
   };

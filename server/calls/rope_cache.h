@@ -24,13 +24,13 @@ class RopeCache {
   explicit RopeCache(std::size_t max_bytes) : max_bytes_(max_bytes) {}
 
   // Null: not here.
-  std::shared_ptr<const core::ResolvedRope> Find(const std::string& key);
+  std::shared_ptr<const core::PreparedRope> Find(const std::string& key);
   void Insert(const std::string& key,
-              std::shared_ptr<const core::ResolvedRope> rope);
+              std::shared_ptr<const core::PreparedRope> rope);
 
  private:
   using Entry =
-      std::pair<std::string, std::shared_ptr<const core::ResolvedRope>>;
+      std::pair<std::string, std::shared_ptr<const core::PreparedRope>>;
 
   static std::size_t Bytes(const Entry& entry);
 

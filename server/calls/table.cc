@@ -250,14 +250,17 @@ core::TokenPositions TablePlan::PositionsOf(std::int64_t first,
   return core::TokenPositions(std::move(values), axes_, 1, n);
 }
 
-std::vector<OutputTensor> TablePlan::Outputs(std::int64_t n) const {
-  if (!rope_) return {{Response::kTableFieldNumber, dtype_, {n, dim_}}};
-  const core::Shape shape = core::TableShape(*rope_, n, layout_);
-  if (layout_ == core::TableLayout::kComplex) {
-    return {{Response::kTableFieldNumber, dtype_, shape}};
+OutputTensors TablePlan::Outputs(std::int64_t n) const {
+  OutputTensors outputs;
+  const core::Shape shape =
+      rope_ ? core::TableShape(*rope_, n, layout_) : core::Shape{n, dim_};
+  if (!rope_ || layout_ == core::TableLayout::kComplex) {
+    outputs.push_back({Response::kTableFieldNumber, dtype_, shape});
+  } else {
+    outputs.push_back({Response::kCosFieldNumber, dtype_, shape});
+    outputs.push_back({Response::kSinFieldNumber, dtype_, shape});
   }
-  return {{Response::kCosFieldNumber, dtype_, shape},
-          {Response::kSinFieldNumber, dtype_, shape}};
+  return outputs;
 }
 
 absl::Status TablePlan::Fill(std::int64_t first, std::int64_t n,

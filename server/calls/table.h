@@ -32,7 +32,7 @@ class TablePlan : public std::enable_shared_from_this<TablePlan> {
   double amplitude() const { return rope_->amplitude; }
 
   // The tensors of n rows.
-  std::vector<OutputTensor> Outputs(std::int64_t n) const;
+  OutputTensors Outputs(std::int64_t n) const;
   // Builds rows [first, first + n).
   TensorCall Call(std::int64_t first, std::int64_t n) const;
 

@@ -26,6 +26,20 @@ absl::uint128 FieldBytes(absl::uint128 length) {
   return 1 + wire::VarintBytes(absl::Uint128Low64(length)) + length;
 }
 
+// These fields of a Tensor, as the generated code writes them.
+std::string DtypeAndShape(core::Dtype dtype, const core::Shape& shape) {
+  std::string fields;
+  fields.push_back(v1::Tensor::kDtypeFieldNumber << 3);
+  AppendVarint(static_cast<std::uint64_t>(dtype), &fields);
+  if (shape.empty()) return fields;
+  std::size_t bytes = 0;
+  for (const std::int64_t extent : shape) bytes += wire::VarintBytes(extent);
+  fields.push_back(v1::Tensor::kShapeFieldNumber << 3 | 2);
+  AppendVarint(bytes, &fields);
+  for (const std::int64_t extent : shape) AppendVarint(extent, &fields);
+  return fields;
+}
+
 absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
   const double limit =
       dtype == core::Dtype::kInt32 ? 2147483648.0 : 9223372036854775808.0;
@@ -139,7 +153,7 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
     return mismatch("data", data_bytes, absl::StrCat(data_bytes, " bytes"));
   }
   // Pieces may be written to, by those who know that the bytes are theirs.
-  std::vector<absl::Span<char>> pieces;
+  core::Pieces::List pieces;
   if (data == nullptr) {
     pieces.emplace_back(const_cast<char*>(tensor.data().data()), data_bytes);
   } else {
@@ -165,31 +179,23 @@ absl::Status ReadTensorField(absl::string_view field, bool given,
 
 absl::uint128 TensorFieldBytes(core::Dtype dtype, const core::Shape& shape,
                                TensorForm form) {
-  v1::Tensor header;
-  header.set_dtype(static_cast<v1::Dtype>(dtype));
-  absl::uint128 count = 1;
+  absl::uint128 bytes =
+      form == TensorForm::kValues ? sizeof(double) : core::DtypeSize(dtype);
   for (const std::int64_t extent : shape) {
-    header.add_shape(extent);
-    count *= static_cast<std::uint64_t>(extent);
+    bytes *= static_cast<std::uint64_t>(extent);
   }
-  const absl::uint128 bytes =
-      count *
-      (form == TensorForm::kValues ? sizeof(double) : core::DtypeSize(dtype));
-  absl::uint128 total = header.ByteSizeLong();
+  absl::uint128 total = DtypeAndShape(dtype, shape).size();
   if (bytes > 0) total += FieldBytes(bytes);
   return FieldBytes(total);
 }
 
 std::string TensorFieldHeader(int field, core::Dtype dtype,
                               const core::Shape& shape) {
-  v1::Tensor tensor;
-  tensor.set_dtype(static_cast<v1::Dtype>(dtype));
   std::uint64_t bytes = core::DtypeSize(dtype);
   for (const std::int64_t extent : shape) {
-    tensor.add_shape(extent);
     bytes *= static_cast<std::uint64_t>(extent);
   }
-  std::string inner = tensor.SerializeAsString();
+  std::string inner = DtypeAndShape(dtype, shape);
   if (bytes > 0) {
     inner.push_back(v1::Tensor::kDataFieldNumber << 3 | 2);
     AppendVarint(bytes, &inner);

@@ -20,8 +20,6 @@ namespace {
 // The client announces the size of its (largest) message here.
 constexpr char kAnnounced[] = "posenc-message-bytes";
 
-// Messages, and responses, that wait in a stream for what comes next.
-constexpr std::size_t kAhead = 2;
 // Of a stream that announces nothing: above the recommended chunk of 4 MiB.
 constexpr std::int64_t kStreamMessageBytes = std::int64_t{5} << 20;
 
@@ -169,7 +167,7 @@ CallReactor::Action CallReactor::Decide() {
   if (!writing_ && !computed_.empty()) {
     writing_ = true;
     outgoing_.Swap(&computed_.front());
-    computed_.pop_front();
+    computed_.erase(computed_.begin());
     ++starting_;
     return Action::kWrite;
   }
@@ -305,41 +303,35 @@ void CallReactor::StartCompute() {
 
 void CallReactor::Plan(bool here) {
   std::optional<RequestMessage> message;
-  std::int64_t index = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!session_busy_ && !received_.empty()) {
       message = std::move(received_.front());
-      received_.pop_front();
+      received_.erase(received_.begin());
     }
-    index = messages_ - 1 - static_cast<std::int64_t>(received_.size());
+    index_ = messages_ - 1 - static_cast<std::int64_t>(received_.size());
   }
-  absl::StatusOr<std::optional<PlannedResponse>> planned =
-      OrOutOfMemory([&]() -> absl::StatusOr<std::optional<PlannedResponse>> {
+  absl::StatusOr<std::unique_ptr<PlannedResponse>> planned =
+      OrOutOfMemory([&]() -> absl::StatusOr<std::unique_ptr<PlannedResponse>> {
         absl::Status taken;
         if (message) taken = session_->Receive(*std::move(message));
         if (!taken.ok()) return taken;
         return session_->Next(resources_.memory);
       });
-  if (!planned.ok()) {
-    return FailComputing(kind_ == Kind::kStream
-                             ? WithIndex(planned.status(), index)
-                             : planned.status());
-  }
-  if (!here && *planned && (*planned)->work_bytes > kInlineBytes) {
-    resources_.pool->Submit([self = shared_from_this(),
-                             planned = *std::move(planned),
-                             index] { self->Run(planned, index); });
+  if (!planned.ok()) return FailComputing(planned.status());
+  planned_ = *std::move(planned);
+  if (!here && planned_ != nullptr && planned_->work_bytes() > kInlineBytes) {
+    resources_.pool->Submit([self = shared_from_this()] { self->Run(); });
     return;
   }
-  Run(*planned, index);
+  Run();
 }
 
-void CallReactor::Run(const std::optional<PlannedResponse>& planned,
-                      std::int64_t index) {
+void CallReactor::Run() {
   const std::shared_ptr<CallReactor> self = shared_from_this();
+  const bool has_response = planned_ != nullptr;
   grpc::ByteBuffer response;
-  if (planned) {
+  if (has_response) {
     std::mutex mutex;
     absl::Status first;
     const auto stop = [this]() -> absl::Status {
@@ -347,11 +339,11 @@ void CallReactor::Run(const std::optional<PlannedResponse>& planned,
       return absl::CancelledError("the call has ended");
     };
     std::atomic<bool> failed{false};
-    resources_.pool->ForEach(planned->tiles, [&](std::int64_t tile) {
+    resources_.pool->ForEach(planned_->tiles(), [&](std::int64_t tile) {
       if (failed.load(std::memory_order_relaxed)) return;
       absl::Status status = stop();
       if (status.ok()) {
-        status = OrOutOfMemory([&] { return planned->run(tile, stop); });
+        status = OrOutOfMemory([&] { return planned_->Run(tile, stop); });
       }
       if (status.ok()) return;
       failed.store(true);
@@ -360,20 +352,22 @@ void CallReactor::Run(const std::optional<PlannedResponse>& planned,
     });
     if (first.ok()) {
       first = OrOutOfMemory([&] {
-        response = planned->finish();
+        planned_->Finish(&response);
         return absl::OkStatus();
       });
     }
-    if (!first.ok()) {
-      return FailComputing(kind_ == Kind::kStream ? WithIndex(first, index)
-                                                  : first);
-    }
+    // Before another thread computes, and before memory is needed to send.
+    planned_.reset();
+    if (!first.ok()) return FailComputing(first);
   }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     computing_ = false;
-    session_busy_ = planned.has_value();
-    if (planned && error_.ok()) computed_.push_back(std::move(response));
+    session_busy_ = has_response;
+    if (has_response && error_.ok()) {
+      computed_.emplace_back();
+      computed_.back().Swap(&response);
+    }
   }
   Step();
 }
@@ -381,12 +375,14 @@ void CallReactor::Run(const std::optional<PlannedResponse>& planned,
 // At once: a step between the two would take the call for a good one that is
 // done.
 void CallReactor::FailComputing(const absl::Status& error) {
+  const absl::Status named =
+      kind_ == Kind::kStream ? WithIndex(error, index_) : error;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     computing_ = false;
-    if (error_.ok()) error_ = error;
+    if (error_.ok()) error_ = named;
   }
-  Fail(error, false);
+  Fail(named, false);
 }
 
 void CallReactor::OnWriteDone(bool ok) {
@@ -404,8 +400,8 @@ void CallReactor::Fail(absl::Status error, bool drop_responses) {
   const std::shared_ptr<CallReactor> self = shared_from_this();
   stop_.store(true);
   // Destroyed without lock: their memory goes back to others who wait for it.
-  std::deque<RequestMessage> received;
-  std::deque<grpc::ByteBuffer> computed;
+  decltype(received_) received;
+  decltype(computed_) computed;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (error_.ok()) error_ = std::move(error);

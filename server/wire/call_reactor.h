@@ -4,12 +4,13 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "core/runtime/pool.h"
 #include "grpcpp/generic/async_generic_service.h"
@@ -48,6 +49,9 @@ class CallReactor final : public grpc::ServerGenericBidiReactor,
               std::unique_ptr<Session> session, const CallResources& resources);
 
  private:
+  // Messages, and responses, that wait in a stream for what comes next.
+  static constexpr std::size_t kAhead = 2;
+
   enum class Room { kNone, kWaiting, kHeld };
   enum class Action { kNone, kRead, kCompute, kWrite, kFinish };
 
@@ -68,8 +72,9 @@ class CallReactor final : public grpc::ServerGenericBidiReactor,
   // Plans the next response, and runs it here where it is small or `here` says
   // so.
   void Plan(bool here);
-  // index: of the message that it answers.
-  void Run(const std::optional<PlannedResponse>& planned, std::int64_t index);
+  // Runs what is planned.
+  void Run();
+  // Names the message where there are many.
   void FailComputing(const absl::Status& error);
   absl::StatusOr<RequestMessage> TakeMessage();
   // Ends the call with this error, at once or after the responses before it.
@@ -97,9 +102,14 @@ class CallReactor final : public grpc::ServerGenericBidiReactor,
   bool writing_ = false;
   bool finished_ = false;
   std::int64_t messages_ = 0;
-  std::deque<RequestMessage> received_;
-  std::deque<grpc::ByteBuffer> computed_;
+  // The first is next.
+  absl::InlinedVector<RequestMessage, kAhead> received_;
+  absl::InlinedVector<grpc::ByteBuffer, kAhead> computed_;
   absl::Status error_;
+
+  // Of the thread that computes: what it is at, and the message's index.
+  std::unique_ptr<PlannedResponse> planned_;
+  std::int64_t index_ = 0;
 
   grpc::ByteBuffer incoming_, outgoing_;
 };

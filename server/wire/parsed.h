@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/error.h"
@@ -23,13 +23,14 @@ namespace posenc::server {
 template <typename Request>
 struct Parsed {
   Request request;
-  // Null where nothing is borrowed: there are no such tensors, or the generated
-  // parser had to take the message whole.
-  std::shared_ptr<const RequestMessage> message;
+  RequestMessage message;
+  // False where there are no such tensors, or the generated parser had to take
+  // the message whole.
+  bool borrows = false;
   wire::SplitMessage split;
 
   TakenTensors Taken(absl::Span<const int> fields) const {
-    if (message == nullptr) return TakenTensors();
+    if (!borrows) return TakenTensors();
     return TakenTensors(fields, split.tensors);
   }
 };
@@ -37,44 +38,43 @@ struct Parsed {
 template <typename Request>
 absl::StatusOr<std::shared_ptr<Parsed<Request>>> Parse(
     RequestMessage message, absl::Span<const int> tensor_fields) {
+  static const KnownFields kKnown(*Request::descriptor());
   auto parsed = std::make_shared<Parsed<Request>>();
-  auto kept = std::make_shared<const RequestMessage>(std::move(message));
-  std::vector<absl::Span<const char>> slices;
-  for (const grpc::Slice& slice : kept->slices) {
+  parsed->message = std::move(message);
+  absl::InlinedVector<absl::Span<const char>, 4> slices;
+  for (const grpc::Slice& slice : parsed->message.slices) {
     slices.emplace_back(reinterpret_cast<const char*>(slice.begin()),
                         slice.size());
   }
   bool good = wire::SplitTensors(slices, tensor_fields, &parsed->split);
+  std::string small;  // what the generated code parses
   if (good) {
-    good = parsed->request.ParseFromString(parsed->split.rest);
-    std::string().swap(parsed->split.rest);
-    if (!tensor_fields.empty()) parsed->message = std::move(kept);
+    small = std::move(parsed->split.rest);
+    parsed->borrows = !tensor_fields.empty();
   } else {
-    std::string whole;
-    for (const auto slice : slices) whole.append(slice.data(), slice.size());
-    good = parsed->request.ParseFromString(whole);
+    for (const auto slice : slices) small.append(slice.data(), slice.size());
   }
-  if (!good) {
+  if (!parsed->borrows) parsed->message.slices.clear();
+  if (!parsed->request.ParseFromString(small)) {
     return core::FieldInvalid(
         "", "the message is not a valid protobuf message of this call");
   }
-  const absl::Status known = RefuseUnknown(parsed->request);
+  const absl::Status known = kKnown.Check(small, parsed->request);
   if (!known.ok()) return known;
   return parsed;
 }
 
 // What a call computes must not outlive what it was parsed from.
 template <typename Request>
-absl::StatusOr<PlannedResponse> Plan(
+absl::StatusOr<std::unique_ptr<PlannedResponse>> Plan(
     absl::StatusOr<TensorCall> call,
-    const std::shared_ptr<const Parsed<Request>>& parsed, std::string fields,
+    std::shared_ptr<const Parsed<Request>> parsed, std::string fields,
     const SessionOptions& options, ResponseMemory* memory) {
   if (!call.ok()) return call.status();
-  call->keep = std::make_shared<
-      std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
-      std::move(call->keep), parsed);
-  return PlanResponse(*std::move(call), parsed->message, std::move(fields),
-                      options.max_response_bytes, memory);
+  const RequestMessage* const message =
+      parsed->borrows ? &parsed->message : nullptr;
+  return PlanResponse(*std::move(call), std::move(parsed), message,
+                      std::move(fields), options.max_response_bytes, memory);
 }
 
 }  // namespace posenc::server

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "grpc/slice.h"
 #include "posenc/v1/tensor.pb.h"
 #include "posenc/wire/varint.h"
@@ -17,31 +19,31 @@ namespace {
 // handing it to a thread.
 constexpr std::size_t kTileBytes = 256 << 10;
 
+// Most responses have one or two tensors, each in a slice or two.
+template <typename T>
+using Few = absl::InlinedVector<T, 2>;
+
+// Up to here a response is put together in one slice: copying it costs less
+// than what gRPC does for each slice.
+constexpr std::size_t kOneSliceBytes = 16 << 10;
+
 // Where the bytes of one output are.
 struct Placed {
+  std::string header;
   // Of gRPC: their bytes may lie in the objects themselves, which therefore
   // stay where they are.
-  std::vector<grpc::Slice> slices;
+  Few<grpc::Slice> slices;
   core::Pieces input, output;
   std::int64_t rows_per_tile = 1;
   std::int64_t tiles = 0;
-};
-
-struct Response {
-  TensorCall call;
-  std::shared_ptr<const RequestMessage> message;  // that inputs point into
-  std::vector<std::string> headers;
-  std::vector<Placed> placed;
-  std::vector<core::TensorView> views;  // of outputs in one piece
 };
 
 char* Begin(const grpc::Slice& slice) {
   return const_cast<char*>(reinterpret_cast<const char*>(slice.begin()));
 }
 
-core::Pieces PiecesOf(const std::vector<grpc::Slice>& slices) {
-  std::vector<absl::Span<char>> pieces;
-  pieces.reserve(slices.size());
+core::Pieces PiecesOf(const Few<grpc::Slice>& slices) {
+  core::Pieces::List pieces;
   for (const grpc::Slice& slice : slices) {
     pieces.emplace_back(Begin(slice), slice.size());
   }
@@ -49,9 +51,9 @@ core::Pieces PiecesOf(const std::vector<grpc::Slice>& slices) {
 }
 
 // Slices of the request's that hold these bytes.
-std::vector<grpc::Slice> SliceUp(const core::Pieces& input,
-                                 const std::vector<grpc::Slice>& request) {
-  std::vector<grpc::Slice> slices;
+Few<grpc::Slice> SliceUp(const core::Pieces& input,
+                         const std::vector<grpc::Slice>& request) {
+  Few<grpc::Slice> slices;
   auto from = request.begin();
   for (std::size_t at = 0; at < input.size();) {
     const absl::Span<char> piece = input.From(at);
@@ -86,8 +88,8 @@ std::string Header(const OutputTensor& output, std::size_t bytes) {
 }
 
 // Small tensors that are written out.
-absl::StatusOr<PlannedResponse> SpellResponse(const TensorCall& call,
-                                              std::string fields) {
+std::unique_ptr<PlannedResponse> SpellResponse(const TensorCall& call,
+                                               std::string fields) {
   for (const OutputTensor& output : call.outputs) {
     v1::Tensor tensor;
     const core::TensorView room =
@@ -100,19 +102,143 @@ absl::StatusOr<PlannedResponse> SpellResponse(const TensorCall& call,
     if (output.form == TensorForm::kValues) SpellOut(&tensor);
     AppendTensorField(output.field, tensor, &fields);
   }
-  PlannedResponse planned;
-  planned.bytes = fields.size();
-  planned.finish = [slice = grpc::Slice(fields)] {
-    return grpc::ByteBuffer(&slice, 1);
-  };
-  return planned;
+  return ReadyResponse(fields);
 }
+
+class Ready final : public PlannedResponse {
+ public:
+  explicit Ready(const std::string& bytes) : slice_(bytes) {}
+  absl::Status Run(std::int64_t /*tile*/, StopCheck /*stop*/) override {
+    return absl::OkStatus();
+  }
+  void Finish(grpc::ByteBuffer* response) override {
+    grpc::ByteBuffer(&slice_, 1).Swap(response);
+  }
+
+ private:
+  const grpc::Slice slice_;
+};
+
+// A response of tensors that are computed where gRPC sends them from.
+class TensorResponse final : public PlannedResponse {
+ public:
+  TensorResponse(TensorCall call, std::shared_ptr<const void> request,
+                 std::string fields)
+      : call_(std::move(call)),
+        request_(std::move(request)),
+        fields_(std::move(fields)),
+        placed_(call_.outputs.size()) {
+    tiles_ = call_.parts;
+  }
+
+  // Where all of it, of `total` bytes, is small, and rows are mapped: they may
+  // have any alignment.
+  void PlaceInOne(std::size_t total) {
+    whole_ = grpc::Slice(grpc_slice_malloc(total), grpc::Slice::STEAL_REF);
+    char* at = Begin(*whole_);
+    const auto append = [&at](const std::string& text) {
+      at = std::copy(text.begin(), text.end(), at);
+    };
+    append(fields_);
+    for (std::size_t i = 0; i < placed_.size(); ++i) {
+      const OutputTensor& output = call_.outputs[i];
+      const std::size_t bytes = OutputBytes(output);
+      append(Header(output, bytes));
+      placed_[i].input = output.input;
+      placed_[i].output = core::Pieces(at, bytes);
+      Divide(output, at, bytes, &placed_[i]);
+      at += bytes;
+    }
+  }
+
+  absl::Status Place(const RequestMessage* message, ResponseMemory* memory) {
+    for (std::size_t i = 0; i < placed_.size(); ++i) {
+      const OutputTensor& output = call_.outputs[i];
+      const std::size_t bytes = OutputBytes(output);
+      Placed& placed = placed_[i];
+      placed.header = Header(output, bytes);
+      const core::RowMap* const map = output.map.get();
+      if (map != nullptr && map->in_place() && bytes > 0 &&
+          message != nullptr && message->exclusive) {
+        placed.slices = SliceUp(output.input, message->slices);
+        placed.input = placed.output = PiecesOf(placed.slices);
+      } else if (bytes > 0) {
+        absl::StatusOr<grpc::Slice> slice = memory->Allocate(bytes);
+        if (!slice.ok()) return slice.status();
+        placed.slices.push_back(*std::move(slice));
+        placed.output = PiecesOf(placed.slices);
+        placed.input = output.input;
+      }
+      Divide(output, bytes > 0 ? Begin(placed.slices[0]) : nullptr, bytes,
+             &placed);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(std::int64_t tile, StopCheck stop) override {
+    for (std::size_t i = 0; i < placed_.size(); ++i) {
+      const Placed& placed = placed_[i];
+      if (tile >= placed.tiles) {
+        tile -= placed.tiles;
+        continue;
+      }
+      const core::RowMap& map = *call_.outputs[i].map;
+      const std::int64_t first = tile * placed.rows_per_tile;
+      core::MapRows(map, placed.input, placed.output, first,
+                    std::min(placed.rows_per_tile, map.rows() - first));
+      return absl::OkStatus();
+    }
+    return call_.compute(tile, views_, stop);
+  }
+
+  void Finish(grpc::ByteBuffer* response) override {
+    if (whole_) {
+      grpc::ByteBuffer(&*whole_, 1).Swap(response);
+      return;
+    }
+    std::vector<grpc::Slice> slices;
+    if (!fields_.empty()) slices.emplace_back(fields_);
+    for (const Placed& placed : placed_) {
+      slices.emplace_back(placed.header);
+      for (const grpc::Slice& slice : placed.slices) slices.push_back(slice);
+    }
+    grpc::ByteBuffer(slices.data(), slices.size()).Swap(response);
+  }
+
+ private:
+  // Into tiles. data: of an output in one piece.
+  void Divide(const OutputTensor& output, void* data, std::size_t bytes,
+              Placed* placed) {
+    work_bytes_ += bytes + output.input.size();
+    if (call_.compute) views_.push_back({output.dtype, output.shape, data});
+    const core::RowMap* const map = output.map.get();
+    if (map == nullptr || map->rows() == 0) return;
+    const std::size_t row = map->in_bytes() + map->out_bytes();
+    placed->rows_per_tile = std::max<std::int64_t>(
+        1, 2 * kTileBytes / std::max<std::size_t>(row, 1));
+    placed->tiles =
+        (map->rows() + placed->rows_per_tile - 1) / placed->rows_per_tile;
+    tiles_ += placed->tiles;
+  }
+
+  const TensorCall call_;
+  const std::shared_ptr<const void> request_;
+  const std::string fields_;
+  Few<Placed> placed_;
+  std::optional<grpc::Slice> whole_;
+  std::vector<core::TensorView> views_;  // of outputs in one piece
+};
 
 }  // namespace
 
-absl::StatusOr<PlannedResponse> PlanResponse(
-    TensorCall call, std::shared_ptr<const RequestMessage> message,
-    std::string fields, std::int64_t limit, ResponseMemory* memory) {
+std::unique_ptr<PlannedResponse> ReadyResponse(const std::string& bytes) {
+  return std::make_unique<Ready>(bytes);
+}
+
+absl::StatusOr<std::unique_ptr<PlannedResponse>> PlanResponse(
+    TensorCall call, std::shared_ptr<const void> request,
+    const RequestMessage* message, std::string fields, std::int64_t limit,
+    ResponseMemory* memory) {
   absl::uint128 total = fields.size();
   bool spelled = false;
   for (const OutputTensor& output : call.outputs) {
@@ -128,71 +254,16 @@ absl::StatusOr<PlannedResponse> PlanResponse(
   if (!size.ok()) return size;
   // Who writes elements out sends few of them, to operations with a map.
   if (spelled) return SpellResponse(call, std::move(fields));
-
-  auto response = std::make_shared<Response>();
-  response->call = std::move(call);
-  response->message = std::move(message);
-  const RequestMessage* const request = response->message.get();
-  PlannedResponse planned;
-  planned.bytes = static_cast<std::int64_t>(absl::Uint128Low64(total));
-  response->placed.resize(response->call.outputs.size());
-  std::int64_t tiles = response->call.parts;
-  for (std::size_t i = 0; i < response->placed.size(); ++i) {
-    OutputTensor& output = response->call.outputs[i];
-    Placed& placed = response->placed[i];
-    const std::size_t bytes = OutputBytes(output);
-    response->headers.push_back(Header(output, bytes));
-    planned.work_bytes += bytes + output.input.size();
-    const core::RowMap* const map = output.map.get();
-    if (map != nullptr && map->in_place() && bytes > 0 && request != nullptr &&
-        request->exclusive) {
-      placed.slices = SliceUp(output.input, request->slices);
-      placed.input = placed.output = PiecesOf(placed.slices);
-    } else if (bytes > 0) {
-      absl::StatusOr<grpc::Slice> slice = memory->Allocate(bytes);
-      if (!slice.ok()) return slice.status();
-      placed.slices.push_back(*std::move(slice));
-      placed.output = PiecesOf(placed.slices);
-      placed.input = output.input;
-    }
-    response->views.push_back({output.dtype, output.shape,
-                               bytes > 0 ? Begin(placed.slices[0]) : nullptr});
-    if (map == nullptr || map->rows() == 0) continue;
-    const std::size_t row = map->in_bytes() + map->out_bytes();
-    placed.rows_per_tile = std::max<std::int64_t>(
-        1, 2 * kTileBytes / std::max<std::size_t>(row, 1));
-    placed.tiles =
-        (map->rows() + placed.rows_per_tile - 1) / placed.rows_per_tile;
-    tiles += placed.tiles;
+  const bool computed = static_cast<bool>(call.compute);
+  auto response = std::make_unique<TensorResponse>(
+      std::move(call), std::move(request), std::move(fields));
+  if (total <= kOneSliceBytes && !computed) {
+    response->PlaceInOne(static_cast<std::size_t>(absl::Uint128Low64(total)));
+    return response;
   }
-  planned.tiles = tiles;
-  planned.run = [response](std::int64_t tile, StopCheck stop) -> absl::Status {
-    for (std::size_t i = 0; i < response->placed.size(); ++i) {
-      const Placed& placed = response->placed[i];
-      if (tile >= placed.tiles) {
-        tile -= placed.tiles;
-        continue;
-      }
-      const core::RowMap& map = *response->call.outputs[i].map;
-      const std::int64_t first = tile * placed.rows_per_tile;
-      core::MapRows(map, placed.input, placed.output, first,
-                    std::min(placed.rows_per_tile, map.rows() - first));
-      return absl::OkStatus();
-    }
-    return response->call.compute(tile, response->views, stop);
-  };
-  planned.finish = [response, fields = std::move(fields)] {
-    std::vector<grpc::Slice> slices;
-    if (!fields.empty()) slices.emplace_back(fields);
-    for (std::size_t i = 0; i < response->placed.size(); ++i) {
-      slices.emplace_back(response->headers[i]);
-      for (const grpc::Slice& slice : response->placed[i].slices) {
-        slices.push_back(slice);
-      }
-    }
-    return grpc::ByteBuffer(slices.data(), slices.size());
-  };
-  return planned;
+  const absl::Status placed = response->Place(message, memory);
+  if (!placed.ok()) return placed;
+  return response;
 }
 
 }  // namespace posenc::server

@@ -13,11 +13,16 @@
 
 namespace posenc::server {
 
-// message: the request's, whose slices the call's inputs point into; null where
-// they point elsewhere, to what the call keeps. fields: the serialized small
-// fields of the response, which stand first.
-absl::StatusOr<PlannedResponse> PlanResponse(
-    TensorCall call, std::shared_ptr<const RequestMessage> message,
-    std::string fields, std::int64_t limit, ResponseMemory* memory);
+// request: what the call borrows, besides what it keeps. message: the
+// request's, whose slices the call's inputs point into; null where they point
+// elsewhere. fields: the serialized small fields of the response, which stand
+// first.
+absl::StatusOr<std::unique_ptr<PlannedResponse>> PlanResponse(
+    TensorCall call, std::shared_ptr<const void> request,
+    const RequestMessage* message, std::string fields, std::int64_t limit,
+    ResponseMemory* memory);
+
+// A response whose bytes are there already.
+std::unique_ptr<PlannedResponse> ReadyResponse(const std::string& bytes);
 
 }  // namespace posenc::server

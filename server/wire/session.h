@@ -5,9 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,15 +25,22 @@ struct RequestMessage {
   bool exclusive = false;
 };
 
-// A response whose bytes are still to be computed: run(tile) once for each tile
-// of [0, tiles), in any order, on any threads; then finish().
-struct PlannedResponse {
-  std::size_t bytes = 0;
-  std::int64_t tiles = 0;
-  std::function<absl::Status(std::int64_t tile, StopCheck stop)> run;
-  std::function<grpc::ByteBuffer()> finish;
+// A response whose bytes are still to be computed: Run(tile) once for each tile
+// of [0, tiles()), in any order, on any threads; then Finish().
+class PlannedResponse {
+ public:
+  virtual ~PlannedResponse() = default;
+
+  std::int64_t tiles() const { return tiles_; }
   // Bytes that are read and written, to judge where to run.
-  std::size_t work_bytes = 0;
+  std::size_t work_bytes() const { return work_bytes_; }
+
+  virtual absl::Status Run(std::int64_t tile, StopCheck stop) = 0;
+  virtual void Finish(grpc::ByteBuffer* response) = 0;
+
+ protected:
+  std::int64_t tiles_ = 0;
+  std::size_t work_bytes_ = 0;
 };
 
 // One call's. Used by one thread at a time.
@@ -46,9 +51,9 @@ class Session {
   // Takes the next message in. Everything about it is validated here.
   virtual absl::Status Receive(RequestMessage message) = 0;
 
-  // The next response; nullopt where another message has to come first, or
-  // there is none left. Memory of its own comes from `memory`.
-  virtual absl::StatusOr<std::optional<PlannedResponse>> Next(
+  // The next response; null where another message has to come first, or there
+  // is none left. Memory of its own comes from `memory`.
+  virtual absl::StatusOr<std::unique_ptr<PlannedResponse>> Next(
       ResponseMemory* memory) = 0;
 };
 

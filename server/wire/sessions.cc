@@ -4,7 +4,6 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "core/rope/analyze.h"
 #include "posenc/v1/service.pb.h"
@@ -30,19 +29,20 @@ class UnarySession : public Session {
     parsed_ = *std::move(parsed);
     return absl::OkStatus();
   }
-  absl::StatusOr<std::optional<PlannedResponse>> Next(
+  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next(
       ResponseMemory* memory) final {
-    if (parsed_ == nullptr) return std::nullopt;
-    const auto parsed = std::exchange(parsed_, nullptr);
+    if (parsed_ == nullptr) return nullptr;
+    auto parsed = std::exchange(parsed_, nullptr);
     std::string fields;
     absl::StatusOr<TensorCall> call =
         Prepare(parsed->request, parsed->Taken(fields_), &fields);
-    return Plan(std::move(call), parsed, std::move(fields), options_, memory);
+    return Plan(std::move(call), std::move(parsed), std::move(fields), options_,
+                memory);
   }
 
  protected:
-  UnarySession(const SessionOptions& options, std::vector<int> fields)
-      : options_(options), fields_(std::move(fields)) {}
+  UnarySession(const SessionOptions& options, absl::Span<const int> fields)
+      : options_(options), fields_(fields) {}
 
   virtual absl::StatusOr<TensorCall> Prepare(const Request& request,
                                              const TakenTensors& taken,
@@ -51,7 +51,7 @@ class UnarySession : public Session {
   const SessionOptions options_;
 
  private:
-  const std::vector<int> fields_;
+  const absl::Span<const int> fields_;
   std::shared_ptr<const Parsed<Request>> parsed_;
 };
 
@@ -61,9 +61,11 @@ template <typename Request, auto prepare, int... fields>
 class TensorSession final : public UnarySession<Request> {
  public:
   explicit TensorSession(const SessionOptions& options)
-      : UnarySession<Request>(options, {fields...}) {}
+      : UnarySession<Request>(options, kFields) {}
 
  private:
+  static constexpr int kFields[] = {fields...};
+
   absl::StatusOr<TensorCall> Prepare(const Request& request,
                                      const TakenTensors& taken,
                                      std::string*) override {
@@ -146,32 +148,39 @@ class MessageSession final : public Session {
     parsed_ = *std::move(parsed);
     return absl::OkStatus();
   }
-  absl::StatusOr<std::optional<PlannedResponse>> Next(
+  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next(
       ResponseMemory* /*memory*/) override {
-    if (parsed_ == nullptr) return std::nullopt;
-    const auto bytes = std::make_shared<std::string>();
-    PlannedResponse planned;
-    planned.tiles = 1;
-    planned.work_bytes = Work(parsed_->request);
-    planned.run = [parsed = std::exchange(parsed_, nullptr), bytes,
-                   options = options_](std::int64_t, StopCheck stop) {
-      Response response;
-      absl::Status status = answer(parsed->request, options, stop, &response);
-      if (status.ok()) {
-        status =
-            CheckResponse(response.ByteSizeLong(), options.max_response_bytes);
-      }
-      if (status.ok()) response.SerializeToString(bytes.get());
-      return status;
-    };
-    planned.finish = [bytes] {
-      const grpc::Slice slice(*bytes);
-      return grpc::ByteBuffer(&slice, 1);
-    };
-    return std::optional<PlannedResponse>(std::move(planned));
+    if (parsed_ == nullptr) return nullptr;
+    return std::make_unique<Answer>(std::exchange(parsed_, nullptr), options_);
   }
 
  private:
+  class Answer final : public PlannedResponse {
+   public:
+    Answer(std::shared_ptr<const Parsed<Request>> parsed,
+           const SessionOptions& options)
+        : parsed_(std::move(parsed)), options_(options) {
+      tiles_ = 1;
+      work_bytes_ = Work(parsed_->request);
+    }
+    absl::Status Run(std::int64_t /*tile*/, StopCheck stop) override {
+      absl::Status status =
+          answer(parsed_->request, options_, stop, &response_);
+      if (!status.ok()) return status;
+      return CheckResponse(response_.ByteSizeLong(),
+                           options_.max_response_bytes);
+    }
+    void Finish(grpc::ByteBuffer* response) override {
+      const grpc::Slice slice(response_.SerializeAsString());
+      grpc::ByteBuffer(&slice, 1).Swap(response);
+    }
+
+   private:
+    const std::shared_ptr<const Parsed<Request>> parsed_;
+    const SessionOptions options_;
+    Response response_;
+  };
+
   const SessionOptions options_;
   std::shared_ptr<const Parsed<Request>> parsed_;
 };

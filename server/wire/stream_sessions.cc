@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
@@ -42,25 +41,19 @@ class StreamSession : public Session {
     parsed_ = *std::move(parsed);
     return absl::OkStatus();
   }
-  absl::StatusOr<std::optional<PlannedResponse>> Next(
+  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next(
       ResponseMemory* memory) final {
-    if (parsed_ == nullptr) return std::nullopt;
-    const auto parsed = std::exchange(parsed_, nullptr);
-    if (empty_) {
-      PlannedResponse nothing;
-      nothing.finish = [] {
-        const grpc::Slice empty;
-        return grpc::ByteBuffer(&empty, 1);
-      };
-      return std::optional<PlannedResponse>(std::move(nothing));
-    }
-    return Plan(Prepare(parsed->request, parsed->Taken(fields_)), parsed, "",
-                options_, memory);
+    if (parsed_ == nullptr) return nullptr;
+    auto parsed = std::exchange(parsed_, nullptr);
+    if (empty_) return ReadyResponse("");
+    absl::StatusOr<TensorCall> call =
+        Prepare(parsed->request, parsed->Taken(fields_));
+    return Plan(std::move(call), std::move(parsed), "", options_, memory);
   }
 
  protected:
-  StreamSession(const SessionOptions& options, std::vector<int> fields)
-      : options_(options), fields_(std::move(fields)) {}
+  StreamSession(const SessionOptions& options, absl::Span<const int> fields)
+      : options_(options), fields_(fields) {}
 
   static absl::Status NotFirst(absl::string_view field) {
     return core::FieldInvalid(
@@ -79,7 +72,7 @@ class StreamSession : public Session {
   const SessionOptions options_;
 
  private:
-  const std::vector<int> fields_;
+  const absl::Span<const int> fields_;
   std::optional<Request> settings_;
   std::shared_ptr<const Parsed<Request>> parsed_;
   bool empty_ = false;
@@ -91,9 +84,11 @@ class ApplyRopeStreamSession final
   using Request = v1::ApplyRopeRequest;
 
   explicit ApplyRopeStreamSession(const SessionOptions& options)
-      : StreamSession(options, {14, 15}) {}
+      : StreamSession(options, kFields) {}
 
  private:
+  static constexpr int kFields[] = {14, 15};
+
   void CopySettings(const Request& from, Request* to) override {
     if (from.has_rope()) *to->mutable_rope() = from.rope();
     to->set_layout(from.layout());
@@ -129,9 +124,11 @@ class RepositionStreamSession final
   using Request = v1::RepositionRequest;
 
   explicit RepositionStreamSession(const SessionOptions& options)
-      : StreamSession(options, {15}) {}
+      : StreamSession(options, kFields) {}
 
  private:
+  static constexpr int kFields[] = {15};
+
   void CopySettings(const Request& from, Request* to) override {
     if (from.has_old_rope()) *to->mutable_old_rope() = from.old_rope();
     if (from.has_new_rope()) *to->mutable_new_rope() = from.new_rope();
@@ -196,23 +193,23 @@ class BuildTableStreamSession final : public Session {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::optional<PlannedResponse>> Next(
+  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next(
       ResponseMemory* memory) override {
     // A table without rows is one message too.
     if (plan_ == nullptr || (first_ > 0 && first_ >= plan_->rows()) || done_) {
-      return std::nullopt;
+      return nullptr;
     }
     const std::int64_t n = std::min(rows_, plan_->rows() - first_);
     v1::BuildTableStreamResponse response;
     if (plan_->rotary()) response.set_amplitude(plan_->amplitude());
     response.set_first_row(first_);
-    absl::StatusOr<PlannedResponse> planned = PlanResponse(
-        plan_->Call(first_, n), nullptr, response.SerializeAsString(),
+    absl::StatusOr<std::unique_ptr<PlannedResponse>> planned = PlanResponse(
+        plan_->Call(first_, n), request_, nullptr, response.SerializeAsString(),
         options_.max_response_bytes, memory);
     if (!planned.ok()) return planned.status();
     first_ += n;
     done_ = n == 0;
-    return std::optional<PlannedResponse>(*std::move(planned));
+    return planned;
   }
 
  private:
@@ -244,19 +241,17 @@ class BuildBiasSession final : public Session {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::optional<PlannedResponse>> Next(
+  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next(
       ResponseMemory* memory) override {
-    if (plan_ == nullptr) return std::nullopt;
+    if (plan_ == nullptr) return nullptr;
     const std::optional<core::BiasRange> tile = plan_->Next(&place_);
-    if (!tile) return std::nullopt;
+    if (!tile) return nullptr;
     v1::BuildBiasResponse response;
     response.set_query_start(tile->query_start);
     response.set_key_start(tile->key_start);
-    absl::StatusOr<PlannedResponse> planned =
-        PlanResponse(plan_->Call(*tile), nullptr, response.SerializeAsString(),
-                     options_.max_response_bytes, memory);
-    if (!planned.ok()) return planned.status();
-    return std::optional<PlannedResponse>(*std::move(planned));
+    return PlanResponse(plan_->Call(*tile), request_, nullptr,
+                        response.SerializeAsString(),
+                        options_.max_response_bytes, memory);
   }
 
  private:

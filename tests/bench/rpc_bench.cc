@@ -235,6 +235,7 @@ int Run(int argc, char** argv) {
   std::string json;
   bool quick = false;
   std::vector<std::string> others, only;
+  std::vector<std::int64_t> sizes;
   CLI::App app("ApplyRope over sockets against plain echo and others",
                "posenc-rpc-bench");
   app.add_option("--json", json, "also write rows to this file");
@@ -243,6 +244,9 @@ int Run(int argc, char** argv) {
                  "NAME=COMMAND of another server; UNIX_PATH and READY_FILE in "
                  "it are replaced");
   app.add_option("--only", only, "cases to measure, by name (default: all)")
+      ->delimiter(',');
+  app.add_option("--bytes", sizes,
+                 "tensors to measure, by their bytes (default: all)")
       ->delimiter(',');
   CLI11_PARSE(app, argc, argv);
 
@@ -269,15 +273,22 @@ int Run(int argc, char** argv) {
   char directory[] = "/tmp/posenc-bench-XXXXXX";
   if (mkdtemp(directory) == nullptr) return 1;
   std::vector<Result> results;
+  const auto measure = [&](const Block& block) {
+    if (sizes.empty() ||
+        std::find(sizes.begin(), sizes.end(), block.bytes) != sizes.end()) {
+      Measure(block, peers, plan, directory, &results);
+    }
+  };
   for (const char* const transport : {"tcp", "unix"}) {
     for (const std::int64_t mebibytes : {1, 16, 64}) {
-      Measure({transport, mebibytes * kMiB}, peers, plan, directory, &results);
+      measure({transport, mebibytes * kMiB});
     }
   }
-  Measure({"tcp", kMiB, 4, {1, 4}}, peers, plan, directory, &results);
-  Measure({"tcp", 4096, 64}, peers, plan, directory, &results);
+  measure({"tcp", kMiB, 4, {1, 4}});
+  measure({"tcp", 4096, 64});
   for (const Peer& peer : peers) {
-    if (peer.way == Way::kStream && peer.answer == Answer::kRotated) {
+    if (peer.way == Way::kStream && peer.answer == Answer::kRotated &&
+        sizes.empty()) {
       MeasureEndless(peer, plan, directory, &results);
     }
   }

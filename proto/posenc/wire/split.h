@@ -8,15 +8,16 @@
 
 #include <cstddef>
 #include <string>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 
 namespace posenc::wire {
 
 // Bytes of one tensor, in order, wherever the message had them.
 struct BorrowedBytes {
-  std::vector<absl::Span<const char>> pieces;  // none of them empty
+  // None of them empty.
+  absl::InlinedVector<absl::Span<const char>, 2> pieces;
   std::size_t size = 0;
 };
 
@@ -25,7 +26,7 @@ struct SplitMessage {
   // order, so that the generated parser merges and overrides as it would have.
   std::string rest;
   // One for each of the tensor fields that were asked for.
-  std::vector<BorrowedBytes> tensors;
+  absl::InlinedVector<BorrowedBytes, 2> tensors;
 };
 
 // Splits a message that lies in `slices`. `tensor_fields` are numbers below 16
