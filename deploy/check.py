@@ -78,8 +78,9 @@ def faults(objects):
     if requests["memory"] != limits["memory"]:
         yield "memory: request and limit differ"
     lame_duck, drain = seconds(flags["lame-duck"]), seconds(flags["drain-timeout"])
-    if pod["terminationGracePeriodSeconds"] <= lame_duck + drain:
-        yield "terminationGracePeriodSeconds is not above --lame-duck and --drain-timeout"
+    before = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    if pod["terminationGracePeriodSeconds"] <= before + lame_duck + drain:
+        yield "terminationGracePeriodSeconds is not above preStop, --lame-duck and --drain-timeout"
     readiness = container["readinessProbe"]
     if lame_duck <= readiness["periodSeconds"] * readiness["failureThreshold"]:
         yield "--lame-duck ends before the readiness probe has failed"

@@ -70,14 +70,15 @@ bool WriteReadyFile(const std::string& path,
 
 // Returns at the first signal; gives memory back meanwhile, where no call came
 // for some time: bursts should not pay for its page faults again and again.
-void AwaitSignal(const sigset_t& signals,
-                 const posenc::server::Server& server) {
+void AwaitSignal(const sigset_t& signals, posenc::server::Server* server) {
   std::int64_t quiet = kIdleSeconds;  // nothing to give back yet
   while (true) {
     const timespec second = {.tv_sec = 1, .tv_nsec = 0};
     if (sigtimedwait(&signals, nullptr, &second) >= 0) return;
-    quiet = server.BytesServed() != 0 ? 0 : quiet + 1;
-    if (quiet == kIdleSeconds) posenc::server::ReturnFreedMemory();
+    quiet = server->BytesServed() != 0 ? 0 : quiet + 1;
+    if (quiet != kIdleSeconds) continue;
+    server->ReturnKeptMemory();
+    posenc::server::ReturnFreedMemory();
   }
 }
 
@@ -98,7 +99,7 @@ int Serve(const posenc::server::Flags& flags, const sigset_t& stop_signals,
                 absl::StrCat("--ready-file: cannot write ", ready_file));
   }
 
-  AwaitSignal(stop_signals, **server);
+  AwaitSignal(stop_signals, server->get());
   std::thread([stop_signals, ready_file] {
     int again = 0;
     sigwait(&stop_signals, &again);

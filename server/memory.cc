@@ -17,4 +17,6 @@ void KeepFreedMemory() {
 
 void ReturnFreedMemory() { malloc_trim(0); }
 
+std::size_t FreedMemory() { return mallinfo2().fordblks; }
+
 }  // namespace posenc::server

@@ -6,6 +6,8 @@
 
 #pragma once
 
+#include <cstddef>
+
 namespace posenc::server {
 
 // Once, before any thread starts.
@@ -13,5 +15,8 @@ void KeepFreedMemory();
 
 // Gives freed memory back to the kernel. Takes milliseconds for gigabytes.
 void ReturnFreedMemory();
+
+// Bytes that it would look through.
+std::size_t FreedMemory();
 
 }  // namespace posenc::server

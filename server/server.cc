@@ -227,6 +227,8 @@ class RunningServer final : public Server {
     return service_.TakeClaimedBytes();
   }
 
+  void ReturnKeptMemory() override { service_.ReturnKeptMemory(); }
+
   void Drain() override {
     SetReady(false);
     absl::SleepFor(lame_duck_);

@@ -82,6 +82,9 @@ class Server {
   // Claimed since the last call of this.
   virtual std::int64_t BytesServed() const = 0;
 
+  // Gives memory that is kept for responses back to the kernel.
+  virtual void ReturnKeptMemory() = 0;
+
   // Readiness off; after lame_duck no new calls (they get UNAVAILABLE), waits
   // for those in progress until drain_timeout, cancels what is left. May be
   // called once.

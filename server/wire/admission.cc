@@ -6,16 +6,19 @@
 namespace posenc::server {
 
 Admission::Entry Admission::Enter(std::int64_t bytes, Waiter* waiter) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (queue_.empty() && claimed_ + bytes <= budget_) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!queue_.empty() || claimed_ + bytes > budget_) {
+      if (queue_.size() >= max_waiting_) return Entry::kFull;
+      waiter->bytes_ = bytes;
+      waiter->waiting_ = true;
+      waiter->place_ = queue_.insert(queue_.end(), waiter);
+      return Entry::kWaiting;
+    }
     Claim(bytes);
-    return Entry::kAdmitted;
   }
-  if (queue_.size() >= max_waiting_) return Entry::kFull;
-  waiter->bytes_ = bytes;
-  waiter->waiting_ = true;
-  waiter->place_ = queue_.insert(queue_.end(), waiter);
-  return Entry::kWaiting;
+  React();
+  return Entry::kAdmitted;
 }
 
 bool Admission::Leave(Waiter* waiter) {
@@ -27,9 +30,12 @@ bool Admission::Leave(Waiter* waiter) {
 }
 
 bool Admission::TryClaim(std::int64_t bytes) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (claimed_ + bytes > budget_) return false;
-  Claim(bytes);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (claimed_ + bytes > budget_) return false;
+    Claim(bytes);
+  }
+  React();
   return true;
 }
 
@@ -46,12 +52,17 @@ void Admission::Release(std::int64_t bytes) {
       admitted.push_back(waiter);
     }
   }
+  if (!admitted.empty()) React();
   for (Waiter* const waiter : admitted) waiter->Admitted();
 }
 
 void Admission::Claim(std::int64_t bytes) {
   claimed_ += bytes;
   claimed_since_ += bytes;
+}
+
+void Admission::React() const {
+  if (react_) react_(budget_ - claimed());
 }
 
 std::int64_t Admission::TakeClaimedBytes() {

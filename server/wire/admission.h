@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <mutex>
+#include <utility>
 
 namespace posenc::server {
 
@@ -31,6 +33,12 @@ class Admission {
 
   Admission(std::int64_t budget_bytes, std::size_t max_waiting)
       : budget_(budget_bytes), max_waiting_(max_waiting) {}
+
+  // From now on calls react(bytes that nobody claims) after every claim, on the
+  // claiming thread and without locks. Once, before any claim.
+  void OnClaim(std::function<void(std::int64_t left)> react) {
+    react_ = std::move(react);
+  }
 
   // What a call of this size claims: no more than the whole budget, so that one
   // which is larger runs alone.
@@ -61,9 +69,11 @@ class Admission {
 
  private:
   void Claim(std::int64_t bytes);  // under the lock
+  void React() const;              // without it
 
   const std::int64_t budget_;
   const std::size_t max_waiting_;
+  std::function<void(std::int64_t left)> react_;
   mutable std::mutex mutex_;
   std::int64_t claimed_ = 0;
   std::int64_t claimed_since_ = 0;

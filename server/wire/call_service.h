@@ -49,6 +49,9 @@ class CallService final : public grpc::CallbackGenericService {
     return admission_->TakeClaimedBytes();
   }
 
+  // Gives memory that is kept for responses back to the kernel.
+  void ReturnKeptMemory() { memory_.ReturnKept(); }
+
   // To be registered as a service too: reflection lists those, and no generic
   // ones. Lives as long as this.
   grpc::Service* registered() { return &registered_; }

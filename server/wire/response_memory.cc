@@ -2,16 +2,21 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "grpc/slice.h"
+#include "server/memory.h"
 
 namespace posenc::server {
 namespace {
 
 // A cache line, and the widest vector.
 constexpr std::size_t kAlignment = 64;
+
+// From here on a block of its own.
+constexpr std::size_t kPooledBytes = 256 << 10;
 
 absl::Status NoRoom(std::size_t bytes) {
   return core::MakeError(
@@ -23,32 +28,63 @@ absl::Status NoRoom(std::size_t bytes) {
 
 }  // namespace
 
-struct ResponseMemory::Block {
-  void* data;
-  std::int64_t bytes;
-  // Slices may outlive the server, in clients of the same process.
+// Slices may outlive the server, in clients of the same process.
+struct ResponseMemory::Allocation {
+  BlockPool::Block block;
+  std::int64_t claimed;
   std::shared_ptr<Admission> admission;
+  std::shared_ptr<BlockPool> pool;  // null: the allocator's
 
-  static void Free(void* block_pointer) {
-    const std::unique_ptr<Block> block(static_cast<Block*>(block_pointer));
-    std::free(block->data);
-    block->admission->Release(block->bytes);
+  void GiveBack() const {
+    if (pool != nullptr) {
+      pool->Free(block);
+    } else {
+      std::free(block.data);
+    }
+  }
+  static void Free(void* pointer) {
+    const std::unique_ptr<Allocation> it(static_cast<Allocation*>(pointer));
+    it->GiveBack();
+    it->admission->Release(it->claimed);
   }
 };
 
+ResponseMemory::ResponseMemory(std::shared_ptr<Admission> admission)
+    : admission_(std::move(admission)), pool_(std::make_shared<BlockPool>()) {
+  admission_->OnClaim([pool = pool_](std::int64_t left) {
+    pool->KeepAtMost(static_cast<std::size_t>(left));
+  });
+}
+
 absl::StatusOr<grpc::Slice> ResponseMemory::Allocate(std::size_t bytes) {
   const auto claim = static_cast<std::int64_t>(bytes);
-  if (!admission_->TryClaim(claim)) return NoRoom(bytes);
-  const std::size_t rounded =
-      (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  void* const data = std::aligned_alloc(kAlignment, rounded);
-  if (data == nullptr) {
-    admission_->Release(claim);
+  // Claimed after a kept block is taken, which the claim would drop otherwise;
+  // what is mapped anew has no pages yet.
+  BlockPool::Block block;
+  const bool pooled = bytes >= kPooledBytes;
+  if (pooled) {
+    block = pool_->Allocate(bytes);
+  } else {
+    const std::size_t rounded =
+        (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    block = {std::aligned_alloc(kAlignment, rounded), rounded};
+  }
+  if (block.data == nullptr) return NoRoom(bytes);
+  auto allocation = std::make_unique<Allocation>(
+      Allocation{block, claim, admission_, pooled ? pool_ : nullptr});
+  if (!admission_->TryClaim(claim)) {
+    allocation->GiveBack();
     return NoRoom(bytes);
   }
+  // What requests left free in the heap does not serve blocks.
+  if (block.fresh &&
+      static_cast<std::int64_t>(pool_->mapped() + FreedMemory()) >
+          admission_->budget()) {
+    ReturnFreedMemory();
+  }
   return grpc::Slice(
-      grpc_slice_new_with_user_data(data, bytes, &Block::Free,
-                                    new Block{data, claim, admission_}),
+      grpc_slice_new_with_user_data(block.data, bytes, &Allocation::Free,
+                                    allocation.release()),
       grpc::Slice::STEAL_REF);
 }
 

@@ -1,5 +1,6 @@
 // Memory of responses: 64-byte aligned, part of the budget of bytes in flight
-// from its allocation until gRPC has sent it.
+// from its allocation until gRPC has sent it. Large blocks are kept for the
+// next response, as far as nobody claims their room.
 
 #pragma once
 
@@ -9,22 +10,26 @@
 #include "absl/status/statusor.h"
 #include "grpcpp/support/slice.h"
 #include "server/wire/admission.h"
+#include "server/wire/block_pool.h"
 
 namespace posenc::server {
 
 class ResponseMemory {
  public:
-  explicit ResponseMemory(std::shared_ptr<Admission> admission)
-      : admission_(std::move(admission)) {}
+  explicit ResponseMemory(std::shared_ptr<Admission> admission);
 
   // Not initialised; at least one byte. RESOURCE_EXHAUSTED, kOverloaded, where
   // the budget or the machine has no room.
   absl::StatusOr<grpc::Slice> Allocate(std::size_t bytes);
 
+  // Gives what is kept back to the kernel.
+  void ReturnKept() { pool_->KeepAtMost(0); }
+
  private:
-  struct Block;
+  struct Allocation;
 
   const std::shared_ptr<Admission> admission_;
+  const std::shared_ptr<BlockPool> pool_;
 };
 
 }  // namespace posenc::server

@@ -27,7 +27,9 @@ class Client {
   virtual Sample Run(double seconds, int at_least) = 0;
 };
 
-enum class Answer { kEcho, kRotated };
+// kRepaired: rotated, and from halves to interleaved pairs, so that the result
+// cannot stand where the request was.
+enum class Answer { kEcho, kRotated, kRepaired };
 
 // Messages of `bytes`, echoed or multiplied.
 std::unique_ptr<Client> PlainClient(const std::string& address,

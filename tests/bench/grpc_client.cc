@@ -45,6 +45,15 @@ std::vector<float> Elements(std::int64_t bytes) {
   return elements;
 }
 
+core::RopeSpec Spec(Answer answer) {
+  core::RopeSpec spec;
+  spec.pairing = core::Pairing::kHalfSplit;
+  if (answer == Answer::kRepaired) {
+    spec.output_pairing = core::Pairing::kInterleaved;
+  }
+  return spec;
+}
+
 // A request message whose tensor's bytes are borrowed.
 struct Message {
   grpc::ByteBuffer buffer;
@@ -52,11 +61,15 @@ struct Message {
 };
 
 Message MakeMessage(const float* elements, std::int64_t bytes,
-                    std::int64_t heads, std::int64_t start, bool settings) {
+                    std::int64_t heads, std::int64_t start, bool settings,
+                    Answer answer) {
   using google::protobuf::internal::WireFormatLite;
   v1::ApplyRopeRequest request;  // numbered as the stream's message
   if (settings) {
-    request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
+    v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
+    spec->set_pairing(static_cast<v1::Pairing>(Spec(answer).pairing));
+    spec->set_output_pairing(
+        static_cast<v1::Pairing>(Spec(answer).output_pairing));
     request.set_layout(v1::LAYOUT_BSHD);
   }
   request.mutable_positions()->set_start(start);
@@ -90,8 +103,8 @@ Message MakeMessage(const float* elements, std::int64_t bytes,
 // languages round angles and products in their own ways, hence 2^-18 (of
 // magnitudes up to 6): any wrong pair, row or sign is further away.
 std::string CheckRotated(const grpc::ByteBuffer& answer,
-                         const std::vector<float>& elements,
-                         std::int64_t start) {
+                         const std::vector<float>& elements, std::int64_t start,
+                         Answer wanted) {
   std::vector<grpc::Slice> slices;
   std::string bytes;
   if (!answer.Dump(&slices).ok()) return "the answer cannot be read";
@@ -103,10 +116,8 @@ std::string CheckRotated(const grpc::ByteBuffer& answer,
   const std::size_t size = elements.size() * sizeof(float);
   if (response.q().data().size() != size) return "the answer's size is wrong";
   std::vector<float> expected(elements.size());
-  core::RopeSpec spec;
-  spec.pairing = core::Pairing::kHalfSplit;
   core::ApplyRopeArgs args;
-  args.rope.source = spec;
+  args.rope.source = Spec(wanted);
   args.positions = core::StartPosition{start};
   const core::Shape shape(response.q().shape().begin(),
                           response.q().shape().end());
@@ -160,7 +171,8 @@ class Unary final : public Client {
   Unary(const std::string& address, std::int64_t bytes, int in_flight,
         int channels, Answer answer)
       : elements_(Elements(bytes)),
-        request_(MakeMessage(elements_.data(), bytes, Heads(bytes), 0, true)),
+        request_(MakeMessage(elements_.data(), bytes, Heads(bytes), 0, true,
+                             answer)),
         announced_(std::to_string(request_.size)),
         answer_(answer),
         stubs_(Connect(address, channels)),
@@ -178,8 +190,8 @@ class Unary final : public Client {
     Start(0);
     Call& call = *Next();
     if (!call.status.ok()) return Describe(call.status);
-    if (answer_ == Answer::kRotated) {
-      return CheckRotated(call.response, elements_, 0);
+    if (answer_ != Answer::kEcho) {
+      return CheckRotated(call.response, elements_, 0, answer_);
     }
     return call.response.Length() == request_.size ? "" : "not an echo";
   }
@@ -258,8 +270,8 @@ class Stream final : public Client {
     const std::int64_t tokens =
         chunk / (heads * kDim * static_cast<int>(sizeof(float)));
     for (std::int64_t i = 0; i < chunks_; ++i) {
-      messages_.push_back(
-          MakeMessage(elements_.data(), chunk, heads, i * tokens, i == 0));
+      messages_.push_back(MakeMessage(elements_.data(), chunk, heads,
+                                      i * tokens, i == 0, answer));
     }
     last_start_ = (chunks_ - 1) * tokens;
   }
@@ -279,7 +291,7 @@ class Stream final : public Client {
     if (answer_ == Answer::kEcho) {
       return last_.Length() == messages_.back().size ? "" : "not an echo";
     }
-    return CheckRotated(last_, elements_, last_start_);
+    return CheckRotated(last_, elements_, last_start_, answer_);
   }
 
   Sample Run(double seconds, int at_least) override {

@@ -193,6 +193,7 @@ std::vector<Peer> Peers(const std::string& bin,
       {"empty", own("empty"), Way::kUnary, Answer::kEcho},
       {"empty stream", own("empty"), Way::kStream, Answer::kEcho},
       {"posenc", posencd, Way::kUnary},
+      {"posenc re-paired", posencd, Way::kUnary, Answer::kRepaired},
       {"posenc stream", posencd, Way::kStream},
       {"generated sync", own("generated"), Way::kUnary},
   };

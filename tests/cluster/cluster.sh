@@ -9,6 +9,7 @@ set -euo pipefail
 bin=$(cd "$1" && pwd)
 archive=$(realpath "$2")
 keep=${3:-}
+# shellcheck source=tests/cluster/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$HERE/../.."
 export PATH=$BIN:$PATH KUBECONFIG=$STATE/admin.conf
@@ -65,17 +66,24 @@ until_true() {
 
 rolled_out() { k rollout status deploy/posenc --timeout="${1:-120}s" >/dev/null; }
 pods() { k get pod -l app.kubernetes.io/component=server --field-selector status.phase=Running -o "jsonpath={.items[*]$1}"; }
+wants_replicas() { [[ $(k get deploy posenc -o 'jsonpath={.spec.replicas}') == "$1" ]]; }
 replicas_ready() { [[ $(k get deploy posenc -o 'jsonpath={.status.readyReplicas}') == "$1" ]]; }
 pods_left() { [[ $(k get pod -l app.kubernetes.io/component=server -o name | wc -l) == "$1" ]]; }
-outside() { echo "dns://$DNS_SVC/posenc-headless.$ns.svc.cluster.local:50051"; }
+# The cluster's DNS server; gRPC 1.51 wants its port.
+outside() { echo "dns://$DNS_SVC:53/posenc-headless.$ns.svc.cluster.local:50051"; }
 
-# Starts the steady load of the client outside, and waits for its first calls.
+# start_load ARGUMENT...: the client outside, until stop_load.
 start_load() {
-  "$bin/posenc-load" --server "$(outside)" --rates "$rate" --size 16KiB --verify 0.05 \
-    --duration 1h --max-error-rate 1 --quiet --json "$work/report.json" >"$work/load.log" 2>&1 &
+  "$bin/posenc-load" --server "$(outside)" --duration 1h --max-error-rate 1 --quiet \
+    --json "$work/report.json" "$@" >"$work/load.log" 2>&1 &
   load=$!
-  sleep 3 # its warm-up, which is not counted, and some calls before the event
-  kill -0 "$load" 2>/dev/null || die "posenc-load: $(tail -n 2 "$work/load.log")"
+  until_true 15 connected || die "posenc-load: $(tail -n 2 "$work/load.log")"
+}
+connected() { kill -0 "$load" && [[ -n $(ss -Htn state established "( dport = :50051 )") ]]; }
+stop_load() {
+  kill -INT "$load"
+  wait "$load" || true
+  load=
 }
 
 # under_load NAME ALLOWED COMMAND...: a row of the table; more failed calls than
@@ -83,12 +91,11 @@ start_load() {
 under_load() {
   local name=$1 allowed=$2 calls failed pause errors began=$SECONDS code=0
   shift 2
-  start_load
+  start_load --rates "$rate" --size 16KiB --verify 0.05
+  sleep 3 # its warm-up of 1 s, which is not counted, and some calls before the event
   "$@" >"$work/out" 2>&1 || code=$?
   sleep 3 # calls after the event
-  kill -INT "$load"
-  wait "$load" || true
-  load=
+  stop_load
   read -r calls failed pause errors < <(python3 "$HERE/../chaos/figure.py" "$work/report.json")
   printf '%-34s %7s %7s %11s ms %5s s  %s\n' "$name" "$calls" "$failed" "$pause" \
     "$((SECONDS - began))" "$errors"
@@ -133,7 +140,8 @@ kubectl delete namespace posenc-helm --wait=false >/dev/null
 
 kubectl apply --validate=strict -k deploy/kustomize/overlays/dev >/dev/null
 hold "kubectl apply -k overlays/dev, strict; ready by its probes" rolled_out
-hold "autoscaler reads the CPU" until_true 90 eval '[[ $(k get hpa posenc -o "jsonpath={.status.currentMetrics[0].resource.current.averageUtilization}") =~ [0-9] ]]'
+reads_cpu() { [[ $(k get hpa posenc -o 'jsonpath={.status.currentMetrics[0].resource.current.averageUtilization}') =~ [0-9] ]]; }
+hold "autoscaler reads the CPU" until_true 90 reads_cpu
 
 # --- what is in a pod -------------------------------------------------------
 pod=$(pods '.metadata.name' | cut -d' ' -f1)
@@ -155,17 +163,14 @@ hold "a pod outside Pod Security restricted is refused" refused
 
 # --- autoscaler ------------------------------------------------------------
 scale_on_cpu() {
-  "$bin/posenc-load" --server "$(outside)" --in-flight 2 --size 256KiB --duration 1h \
-    --max-error-rate 1 --quiet --json "$work/report.json" >"$work/load.log" 2>&1 &
-  load=$!
-  local began=$SECONDS up
-  until_true 150 replicas_ready 3 || return 1
+  start_load --in-flight 2 --size 256KiB
+  local began=$SECONDS up code=0
+  until_true 150 replicas_ready 3 || code=1
   up=$((SECONDS - began))
-  kill -INT "$load"
-  wait "$load" || true
-  load=
+  stop_load
+  ((code == 0)) || { k describe hpa posenc; return 1; }
   began=$SECONDS
-  until_true 200 eval '[[ $(k get deploy posenc -o "jsonpath={.spec.replicas}") == 1 ]]' || return 1
+  until_true 200 wants_replicas 1 || { k describe hpa posenc; return 1; }
   echo "$up s up, $((SECONDS - began)) s down" >"$work/times"
 }
 hold "autoscaler: 1 -> 3 on load, 3 -> 1 without" scale_on_cpu
@@ -216,15 +221,16 @@ hold "equal requests to three replicas: the same bytes" same_bytes
 
 # --- changes under load ----------------------------------------------------
 scale() {
-  k scale deploy posenc --replicas="$1"
-  rolled_out && until_true 60 pods_left "$1"
+  k scale deploy posenc --replicas="$1" && rolled_out && until_true 60 pods_left "$1"
 }
-up_and_down() { scale 3 && scale 1; }
+first() { pods '.metadata.name' | cut -d' ' -f1; }
+# The worst case: the replica that goes is the only one of the first look-up.
+up_and_down() {
+  k annotate pod "$(first)" controller.kubernetes.io/pod-deletion-cost=-1 && scale 3 && scale 1
+}
 restart() { k rollout restart deploy/posenc && rolled_out 180 && until_true 60 pods_left 3; }
 update() { k set image deploy/posenc posenc="$1" && rolled_out 180 && until_true 60 pods_left 3; }
-delete() {
-  k delete pod "$(pods '.metadata.name' | cut -d' ' -f1)" --wait=true && rolled_out
-}
+delete() { k delete pod "$(first)" --wait=true && rolled_out; }
 drain() {
   # The only node: one pod goes, the budget keeps the others.
   ! kubectl drain "$NODE" --ignore-daemonsets --delete-emptydir-data --force --timeout=20s || return 1
@@ -234,7 +240,8 @@ drain() {
 
 scale 1 >/dev/null
 printf '\n%-34s %7s %7s %14s %7s  %s\n' "under $rate calls a second" calls failed "longest pause" took errors
-under_load "scale 1 -> 3 -> 1" 0 up_and_down
+under_load "scale 1 -> 3 -> 1, the first goes" 0 up_and_down
+under_load "deletion of the only pod" 0 delete
 scale 3 >/dev/null
 under_load "rolling restart, 3 replicas" 0 restart
 # For comparison, and no fault: what pacing is for.
@@ -243,7 +250,7 @@ pace 0
 under_load "the same with minReadySeconds 0" 1000000 restart
 pace 15
 under_load "image update, 3 replicas" 0 update posenc:next
-under_load "pod deletion" 0 delete
+under_load "deletion of one pod of 3" 0 delete
 under_load "node drain, down to the budget" 0 drain
 
 kubectl delete -k deploy/kustomize/overlays/dev --ignore-not-found --wait=false >/dev/null

@@ -1,4 +1,6 @@
-# Shared by up.sh, node.sh and down.sh: pins, places, addresses. Sourced, never run.
+# shellcheck shell=bash disable=SC2034
+# Shared by up.sh, node.sh, down.sh and cluster.sh: pins, places, addresses. Sourced,
+# never run.
 K8S_VERSION=v1.35.4
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CACHE=${CLUSTER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/posenc-cluster} # binaries, images: kept by down.sh

@@ -2,6 +2,7 @@
 # PID 1 of the node: runs inside its own mount, network, PID, IPC and UTS
 # namespaces (up.sh makes them), so ending it ends every daemon and container.
 set -euo pipefail
+# shellcheck source=tests/cluster/env.sh
 . "$(dirname "$0")/env.sh"
 
 mount --make-rshared /

@@ -9,6 +9,7 @@
 #   CLUSTER_LOCK  a file that is locked while a program is built
 # What each odd line is for: README.md.
 set -euo pipefail
+# shellcheck source=tests/cluster/env.sh
 . "$(dirname "$0")/env.sh"
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*" >&2; }
 
@@ -185,7 +186,8 @@ say "starting"
 for d in "${CGROUPS[@]}"; do
   mkdir -p "$d/$NAME/system"
   if [ -e "$d/cgroup.controllers" ]; then # v2: hand its controllers down (none beside v1; v2 alone is not yet tried)
-    for p in "$d" "$d/$NAME"; do for c in $(cat "$d/cgroup.controllers"); do echo "+$c" >"$p/cgroup.subtree_control"; done; done
+    read -ra controllers <"$d/cgroup.controllers" || true
+    for p in "$d" "$d/$NAME"; do for c in "${controllers[@]}"; do echo "+$c" >"$p/cgroup.subtree_control"; done; done
   elif [ -e "$d/cpuset.cpus" ]; then
     for p in "$NAME" "$NAME/system"; do for f in cpus mems; do cat "$d/cpuset.$f" >"$d/$p/cpuset.$f"; done; done
   fi
@@ -205,7 +207,7 @@ ip link set "$NAME" up
 ip route add "$POD_NET" via "$NODE_IP"
 ip route add "$SVC_NET" via "$NODE_IP"
 
-wait_for() { local i; for i in $(seq 600); do "$@" >/dev/null 2>&1 && return; alive || { cat "$STATE/log/node"; exit 1; }; sleep 0.1; done; echo "no: $*" >&2; exit 1; }
+wait_for() { local _; for _ in $(seq 600); do "$@" >/dev/null 2>&1 && return; alive || { cat "$STATE/log/node"; exit 1; }; sleep 0.1; done; echo "no: $*" >&2; exit 1; }
 wait_for test -e "$STATE/started"
 say "API server ready"
 wait_for kubectl get serviceaccount default

@@ -1,0 +1,85 @@
+#include "server/wire/block_pool.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace posenc::server {
+namespace {
+
+// A small message must not hold a large block.
+constexpr std::size_t kMostWaste = 4;
+
+void Unmap(const std::vector<BlockPool::Block>& blocks) {
+  for (const BlockPool::Block& block : blocks) munmap(block.data, block.bytes);
+}
+
+}  // namespace
+
+BlockPool::Block BlockPool::Allocate(std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t size = (bytes + page - 1) / page * page;
+  std::vector<Block> dropped;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto fit = free_.lower_bound(size);
+    if (fit != free_.end() && fit->first / kMostWaste <= size) {
+      const Block block = {fit->second, fit->first, false};
+      free_.erase(fit);
+      kept_ -= block.bytes;
+      used_ += block.bytes;
+      return block;
+    }
+    used_ += size;
+    most_used_ = std::max(most_used_, used_);
+    dropped = Drop(most_used_ - used_);
+  }
+  Unmap(dropped);
+  void* const data = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data != MAP_FAILED) return {data, size, true};
+  const std::lock_guard<std::mutex> lock(mutex_);
+  used_ -= size;
+  return {};
+}
+
+void BlockPool::Free(const Block& block) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  used_ -= block.bytes;
+  kept_ += block.bytes;
+  free_.emplace(block.bytes, block.data);
+}
+
+void BlockPool::KeepAtMost(std::size_t bytes) {
+  std::vector<Block> dropped;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    most_used_ = used_ + std::min(bytes, most_used_ - used_);
+    dropped = Drop(bytes);
+  }
+  Unmap(dropped);
+}
+
+std::vector<BlockPool::Block> BlockPool::Drop(std::size_t bytes) {
+  std::vector<Block> dropped;
+  while (kept_ > bytes) {
+    const auto smallest = free_.begin();
+    dropped.push_back({smallest->second, smallest->first, false});
+    kept_ -= smallest->first;
+    free_.erase(smallest);
+  }
+  return dropped;
+}
+
+std::size_t BlockPool::kept() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return kept_;
+}
+
+std::size_t BlockPool::mapped() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return kept_ + used_;
+}
+
+}  // namespace posenc::server
