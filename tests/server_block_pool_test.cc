@@ -81,13 +81,30 @@ std::int64_t Faults() {
   return usage.ru_minflt;
 }
 
+class NeverWaits final : public Admission::Waiter {
+ public:
+  void Admitted() override { ADD_FAILURE(); }
+  void Refused() override { ADD_FAILURE(); }
+};
+
+// As a call does it.
+absl::StatusOr<grpc::Slice> Claimed(Admission* admission,
+                                    ResponseMemory* memory, std::size_t bytes) {
+  NeverWaits waiter;
+  const auto claim = static_cast<std::int64_t>(bytes);
+  EXPECT_EQ(admission->EnterMore(claim, 0, &waiter),
+            Admission::Entry::kAdmitted);
+  return memory->Allocate(bytes);
+}
+
 TEST(ResponseMemory, FaultsItsPagesInOnce) {
   const auto admission = std::make_shared<Admission>(256 * kMega, 1);
   ResponseMemory memory(admission);
   for (int round = 0; round < 4; ++round) {
     const std::int64_t before = Faults();
     {
-      absl::StatusOr<grpc::Slice> slice = memory.Allocate(64 * kMega);
+      absl::StatusOr<grpc::Slice> slice =
+          Claimed(admission.get(), &memory, 64 * kMega);
       ASSERT_TRUE(slice.ok());
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(slice->begin()) % 64, 0u);
       std::memset(const_cast<std::uint8_t*>(slice->begin()), round,
@@ -105,9 +122,10 @@ TEST(ResponseMemory, FaultsItsPagesInOnce) {
 TEST(ResponseMemory, KeepsNothingOfWhatOthersClaim) {
   const auto admission = std::make_shared<Admission>(100 * kMega, 1);
   ResponseMemory memory(admission);
-  const auto fresh = [&memory] {
+  const auto fresh = [&] {
     const std::int64_t before = Faults();
-    const absl::StatusOr<grpc::Slice> slice = memory.Allocate(60 * kMega);
+    const absl::StatusOr<grpc::Slice> slice =
+        Claimed(admission.get(), &memory, 60 * kMega);
     EXPECT_TRUE(slice.ok());
     std::memset(const_cast<std::uint8_t*>(slice->begin()), 1, slice->size());
     return Faults() - before >= 16;
@@ -117,7 +135,6 @@ TEST(ResponseMemory, KeepsNothingOfWhatOthersClaim) {
   ASSERT_TRUE(admission->TryClaim(40 * kMega));
   EXPECT_FALSE(fresh()) << "there is room for both";
   ASSERT_TRUE(admission->TryClaim(kMega));
-  EXPECT_FALSE(memory.Allocate(60 * kMega).ok());
   admission->Release(41 * kMega);
   EXPECT_TRUE(fresh()) << "its block was given back when the room was claimed";
 }
@@ -127,8 +144,8 @@ TEST(ResponseMemory, MemoryMayOutliveIt) {
   absl::StatusOr<grpc::Slice> large, small;
   {
     ResponseMemory memory(admission);
-    large = memory.Allocate(kMega);
-    small = memory.Allocate(1);
+    large = Claimed(admission.get(), &memory, kMega);
+    small = Claimed(admission.get(), &memory, 1);
     ASSERT_TRUE(large.ok() && small.ok());
   }
   std::memset(const_cast<std::uint8_t*>(large->begin()), 1, kMega);

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -119,6 +120,72 @@ TEST_F(CallsTest, AFullServerRefusesEveryCall) {
     EXPECT_EQ(status.error_code(), kExhausted);
     EXPECT_EQ(ReadDetails(status).reason, "ERROR_REASON_OVERLOADED");
   }
+}
+
+// 3 MiB from a request of a few bytes.
+v1::BuildTableRequest LargeTable() {
+  v1::BuildTableRequest request;
+  v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
+  spec->set_pairing(v1::PAIRING_HALF_SPLIT);
+  spec->set_rotary_dim(128);
+  request.mutable_positions()->set_start(0);
+  request.set_rows(6144);
+  return request;
+}
+
+TEST_F(CallsTest, ResponsesWaitForRoom) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.max_request_bytes = 64 << 10;
+  options.max_response_bytes = 4 << 20;
+  options.in_flight_bytes = 7 << 20;
+  Start(options);
+  std::vector<std::thread> threads;
+  std::vector<grpc::Status> statuses(12);
+  for (grpc::Status& status : statuses) {
+    threads.emplace_back([this, &status] {
+      for (int i = 0; i < 8 && status.ok(); ++i) {
+        v1::BuildTableResponse table;
+        status = Call(&Stub::BuildTable, LargeTable(), &table);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const grpc::Status& status : statuses) {
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  ExpectNothingInFlight();
+}
+
+TEST_F(CallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.max_request_bytes = 1 << 20;
+  options.max_response_bytes = 4 << 20;
+  options.in_flight_bytes = 6 << 20;
+  Start(options);
+  {
+    // Announce nothing and send nothing: they hold 4 MiB.
+    std::vector<std::unique_ptr<RawCall>> idle;
+    for (int i = 0; i < 4; ++i) {
+      idle.push_back(std::make_unique<RawCall>(channel_, Methods()[0]));
+    }
+    for (int i = 0; i < 10000 && server_->BytesInFlight() < 4 << 20; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::milliseconds(100));
+    v1::BuildTableResponse table;
+    const grpc::Status status =
+        stub_->BuildTable(&context, LargeTable(), &table);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+    // There is room for others meanwhile.
+    v1::GetServerInfoResponse info;
+    EXPECT_TRUE(
+        Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
+  }
+  ExpectNothingInFlight();
 }
 
 TEST_F(CallsTest, EveryCallWithoutADeadlineGetsTheServersOwn) {

@@ -8,11 +8,10 @@ namespace posenc::server {
 Admission::Entry Admission::Enter(std::int64_t bytes, Waiter* waiter) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!queue_.empty() || claimed_ + bytes > budget_) {
+    if (!queue_.empty() || !more_.empty() || !Fits(bytes)) {
       if (queue_.size() >= max_waiting_) return Entry::kFull;
       waiter->bytes_ = bytes;
-      waiter->waiting_ = true;
-      waiter->place_ = queue_.insert(queue_.end(), waiter);
+      Wait(&queue_, waiter);
       return Entry::kWaiting;
     }
     Claim(bytes);
@@ -21,18 +20,44 @@ Admission::Entry Admission::Enter(std::int64_t bytes, Waiter* waiter) {
   return Entry::kAdmitted;
 }
 
+Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
+                                      Waiter* waiter) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bool alone = claimed_ == waiting_held_ + held;
+  if (!Fits(bytes) || (!more_.empty() && !alone)) {
+    if (alone || bytes > budget_ - held) return Entry::kFull;
+    waiter->bytes_ = bytes;
+    waiter->held_ = held;
+    waiting_held_ += held;
+    Wait(&more_, waiter);
+    return Entry::kWaiting;
+  }
+  Claim(bytes);
+  return Entry::kAdmitted;
+}
+
+void Admission::Wait(std::list<Waiter*>* queue, Waiter* waiter) {
+  waiter->queue_ = queue;
+  waiter->place_ = queue->insert(queue->end(), waiter);
+}
+
+void Admission::StopWaiting(Waiter* waiter) {
+  if (waiter->queue_ == &more_) waiting_held_ -= waiter->held_;
+  waiter->queue_->erase(waiter->place_);
+  waiter->queue_ = nullptr;
+}
+
 bool Admission::Leave(Waiter* waiter) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!waiter->waiting_) return false;
-  waiter->waiting_ = false;
-  queue_.erase(waiter->place_);
+  if (waiter->queue_ == nullptr) return false;
+  StopWaiting(waiter);
   return true;
 }
 
 bool Admission::TryClaim(std::int64_t bytes) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (claimed_ + bytes > budget_) return false;
+    if (!Fits(bytes)) return false;
     Claim(bytes);
   }
   React();
@@ -41,19 +66,28 @@ bool Admission::TryClaim(std::int64_t bytes) {
 
 void Admission::Release(std::int64_t bytes) {
   std::vector<Waiter*> admitted;
+  Waiter* refused = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     claimed_ -= bytes;
-    while (!queue_.empty() && claimed_ + queue_.front()->bytes_ <= budget_) {
-      Waiter* const waiter = queue_.front();
-      queue_.pop_front();
-      waiter->waiting_ = false;
-      Claim(waiter->bytes_);
-      admitted.push_back(waiter);
+    for (std::list<Waiter*>* const queue : {&more_, &queue_}) {
+      while (!queue->empty() && Fits(queue->front()->bytes_)) {
+        Waiter* const waiter = queue->front();
+        StopWaiting(waiter);
+        Claim(waiter->bytes_);
+        admitted.push_back(waiter);
+      }
+      if (!queue->empty()) break;
+    }
+    // Its claim comes back, and this is asked again.
+    if (!more_.empty() && claimed_ == waiting_held_) {
+      refused = more_.back();
+      StopWaiting(refused);
     }
   }
   if (!admitted.empty()) React();
   for (Waiter* const waiter : admitted) waiter->Admitted();
+  if (refused != nullptr) refused->Refused();
 }
 
 void Admission::Claim(std::int64_t bytes) {
@@ -77,7 +111,7 @@ std::int64_t Admission::claimed() const {
 
 std::size_t Admission::waiting() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return queue_.size();
+  return queue_.size() + more_.size();
 }
 
 }  // namespace posenc::server

@@ -21,11 +21,14 @@ class Admission {
     // There is room, and it is claimed. Called once, without locks, on a thread
     // that gives room back: must return soon.
     virtual void Admitted() = 0;
+    // In its stead, to one that waits for more: there will be no room.
+    virtual void Refused() = 0;
 
    private:
     friend class Admission;
     std::int64_t bytes_ = 0;
-    bool waiting_ = false;
+    std::int64_t held_ = 0;
+    std::list<Waiter*>* queue_ = nullptr;  // where it waits
     std::list<Waiter*>::iterator place_;
   };
 
@@ -50,12 +53,18 @@ class Admission {
   // Admitted() will be called, unless Leave() comes first.
   Entry Enter(std::int64_t bytes, Waiter* waiter);
 
-  // Stops waiting. False where the claim has been granted: Admitted() was or is
-  // being called.
+  // The same for a call that is inside and holds a claim of `held`: before all
+  // that wait to enter. Two calls that wait for each other's room would wait
+  // for ever: kFull, or Refused() to the last that came, where nobody else is
+  // left to give room back.
+  // OnClaim's reaction is left to the caller, who may use what it throws away.
+  Entry EnterMore(std::int64_t bytes, std::int64_t held, Waiter* waiter);
+
+  // Stops waiting. False where the claim has been granted, or refused:
+  // Admitted() or Refused() was or is being called.
   bool Leave(Waiter* waiter);
 
-  // Claims more for a call that is inside, without waiting: two calls that wait
-  // for each other's room would wait for ever.
+  // Claims more for a call that is inside, without waiting.
   bool TryClaim(std::int64_t bytes);
 
   // Gives room back.
@@ -68,8 +77,13 @@ class Admission {
   std::int64_t TakeClaimedBytes();
 
  private:
-  void Claim(std::int64_t bytes);  // under the lock
-  void React() const;              // without it
+  // Under the lock.
+  void Claim(std::int64_t bytes);
+  void Wait(std::list<Waiter*>* queue, Waiter* waiter);
+  void StopWaiting(Waiter* waiter);
+  bool Fits(std::int64_t bytes) const { return claimed_ + bytes <= budget_; }
+
+  void React() const;  // without the lock
 
   const std::int64_t budget_;
   const std::size_t max_waiting_;
@@ -77,7 +91,9 @@ class Admission {
   mutable std::mutex mutex_;
   std::int64_t claimed_ = 0;
   std::int64_t claimed_since_ = 0;
-  std::list<Waiter*> queue_;
+  std::list<Waiter*> queue_;       // to enter
+  std::list<Waiter*> more_;        // inside, in the order of arrival
+  std::int64_t waiting_held_ = 0;  // claims of those
 };
 
 }  // namespace posenc::server

@@ -72,6 +72,14 @@ absl::Status WithIndex(const absl::Status& status, std::int64_t index) {
                          details->metadata);
 }
 
+absl::Status NoRoom(std::int64_t bytes) {
+  return core::MakeError(
+      absl::StatusCode::kResourceExhausted, core::ErrorReason::kOverloaded, "",
+      absl::StrCat("no room for a response of ", bytes,
+                   " bytes beside the calls in progress; retry later"),
+      {{"resource", "inFlightBytes"}});
+}
+
 // An allocation that fails is an answer, not the server's end.
 template <typename Compute>
 auto OrOutOfMemory(const Compute& compute) -> decltype(compute()) {
@@ -143,11 +151,25 @@ void CallReactor::Enter() {
 
 void CallReactor::Admitted() {
   const std::shared_ptr<CallReactor> self = shared_from_this();
+  bool compute = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    compute = std::exchange(waiting_for_room_, false);
     room_ = Room::kHeld;
   }
-  Step();
+  if (!compute) return Step();
+  resources_.pool->Submit([self] { self->RunPlaced(); });
+}
+
+void CallReactor::Refused() {
+  const std::shared_ptr<CallReactor> self = shared_from_this();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    waiting_for_room_ = false;
+  }
+  const std::int64_t bytes = planned_->room();
+  planned_.reset();
+  FailComputing(NoRoom(bytes));
 }
 
 CallReactor::Action CallReactor::Decide() {
@@ -316,13 +338,49 @@ void CallReactor::Plan(bool here) {
         absl::Status taken;
         if (message) taken = session_->Receive(*std::move(message));
         if (!taken.ok()) return taken;
-        return session_->Next(resources_.memory);
+        return session_->Next();
       });
   if (!planned.ok()) return FailComputing(planned.status());
   planned_ = *std::move(planned);
+  const std::int64_t room = planned_ == nullptr ? 0 : planned_->room();
+  if (room > 0) {
+    std::int64_t held = 0;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      held = claimed_;
+      waiting_for_room_ = true;
+    }
+    // Another thread may go on already where it waits.
+    const std::shared_ptr<CallReactor> self = shared_from_this();
+    const Admission::Entry entry =
+        resources_.admission->EnterMore(room, held, this);
+    if (entry == Admission::Entry::kWaiting) {
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (error_.ok()) return;
+      lock.unlock();
+      return Fail(absl::CancelledError("the call has ended"), false);
+    }
+    if (entry == Admission::Entry::kFull) return Refused();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    waiting_for_room_ = false;
+  }
   if (!here && planned_ != nullptr && planned_->work_bytes() > kInlineBytes) {
-    resources_.pool->Submit([self = shared_from_this()] { self->Run(); });
+    resources_.pool->Submit([self = shared_from_this()] { self->RunPlaced(); });
     return;
+  }
+  RunPlaced();
+}
+
+void CallReactor::RunPlaced() {
+  if (planned_ != nullptr) {
+    const absl::Status placed =
+        OrOutOfMemory([&] { return planned_->Place(resources_.memory); });
+    if (!placed.ok()) {
+      const std::int64_t unused = planned_->room();
+      planned_.reset();
+      resources_.admission->Release(unused);
+      return FailComputing(placed);
+    }
   }
   Run();
 }
@@ -402,6 +460,7 @@ void CallReactor::Fail(absl::Status error, bool drop_responses) {
   // Destroyed without lock: their memory goes back to others who wait for it.
   decltype(received_) received;
   decltype(computed_) computed;
+  std::unique_ptr<PlannedResponse> planned;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (error_.ok()) error_ = std::move(error);
@@ -410,6 +469,11 @@ void CallReactor::Fail(absl::Status error, bool drop_responses) {
     if (room_ == Room::kWaiting && resources_.admission->Leave(this)) {
       room_ = Room::kNone;
       claimed_ = 0;
+    }
+    if (waiting_for_room_ && resources_.admission->Leave(this)) {
+      waiting_for_room_ = false;
+      computing_ = false;
+      planned = std::move(planned_);
     }
   }
   Step();

@@ -62,6 +62,7 @@ class CallReactor final : public grpc::ServerGenericBidiReactor,
   void OnDone() override;
 
   void Admitted() override;
+  void Refused() override;
   void Expire() override;
 
   void Enter();
@@ -72,8 +73,9 @@ class CallReactor final : public grpc::ServerGenericBidiReactor,
   // Plans the next response, and runs it here where it is small or `here` says
   // so.
   void Plan(bool here);
-  // Runs what is planned.
+  // Runs what is planned: at once, or where room for it has been claimed.
   void Run();
+  void RunPlaced();
   // Names the message where there are many.
   void FailComputing(const absl::Status& error);
   absl::StatusOr<RequestMessage> TakeMessage();
@@ -98,7 +100,8 @@ class CallReactor final : public grpc::ServerGenericBidiReactor,
   int starting_ = 0;  // threads between a decision and its effect
   bool reading_ = false, read_all_ = false;
   bool computing_ = false;
-  bool session_busy_ = false;  // it may have more responses
+  bool waiting_for_room_ = false;  // of a response: computing_ too
+  bool session_busy_ = false;      // it may have more responses
   bool writing_ = false;
   bool finished_ = false;
   std::int64_t messages_ = 0;

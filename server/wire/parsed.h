@@ -69,12 +69,12 @@ template <typename Request>
 absl::StatusOr<std::unique_ptr<PlannedResponse>> Plan(
     absl::StatusOr<TensorCall> call,
     std::shared_ptr<const Parsed<Request>> parsed, std::string fields,
-    const SessionOptions& options, ResponseMemory* memory) {
+    const SessionOptions& options) {
   if (!call.ok()) return call.status();
   const RequestMessage* const message =
       parsed->borrows ? &parsed->message : nullptr;
   return PlanResponse(*std::move(call), std::move(parsed), message,
-                      std::move(fields), options.max_response_bytes, memory);
+                      std::move(fields), options.max_response_bytes);
 }
 
 }  // namespace posenc::server

@@ -123,17 +123,24 @@ class Ready final : public PlannedResponse {
 class TensorResponse final : public PlannedResponse {
  public:
   TensorResponse(TensorCall call, std::shared_ptr<const void> request,
-                 std::string fields)
+                 const RequestMessage* message, std::string fields)
       : call_(std::move(call)),
         request_(std::move(request)),
+        message_(message),
         fields_(std::move(fields)),
         placed_(call_.outputs.size()) {
     tiles_ = call_.parts;
+    for (const OutputTensor& output : call_.outputs) {
+      const std::size_t bytes = OutputBytes(output);
+      work_bytes_ += bytes + output.input.size();
+      if (!InPlace(output)) room_ += static_cast<std::int64_t>(bytes);
+    }
   }
 
   // Where all of it, of `total` bytes, is small, and rows are mapped: they may
   // have any alignment.
   void PlaceInOne(std::size_t total) {
+    room_ = 0;
     whole_ = grpc::Slice(grpc_slice_malloc(total), grpc::Slice::STEAL_REF);
     char* at = Begin(*whole_);
     const auto append = [&at](const std::string& text) {
@@ -146,31 +153,30 @@ class TensorResponse final : public PlannedResponse {
       append(Header(output, bytes));
       placed_[i].input = output.input;
       placed_[i].output = core::Pieces(at, bytes);
-      Divide(output, at, bytes, &placed_[i]);
+      Divide(output, at, &placed_[i]);
       at += bytes;
     }
   }
 
-  absl::Status Place(const RequestMessage* message, ResponseMemory* memory) {
+  absl::Status Place(ResponseMemory* memory) override {
+    if (whole_) return absl::OkStatus();
     for (std::size_t i = 0; i < placed_.size(); ++i) {
       const OutputTensor& output = call_.outputs[i];
       const std::size_t bytes = OutputBytes(output);
       Placed& placed = placed_[i];
       placed.header = Header(output, bytes);
-      const core::RowMap* const map = output.map.get();
-      if (map != nullptr && map->in_place() && bytes > 0 &&
-          message != nullptr && message->exclusive) {
-        placed.slices = SliceUp(output.input, message->slices);
+      if (InPlace(output)) {
+        placed.slices = SliceUp(output.input, message_->slices);
         placed.input = placed.output = PiecesOf(placed.slices);
       } else if (bytes > 0) {
         absl::StatusOr<grpc::Slice> slice = memory->Allocate(bytes);
         if (!slice.ok()) return slice.status();
+        room_ -= static_cast<std::int64_t>(bytes);
         placed.slices.push_back(*std::move(slice));
         placed.output = PiecesOf(placed.slices);
         placed.input = output.input;
       }
-      Divide(output, bytes > 0 ? Begin(placed.slices[0]) : nullptr, bytes,
-             &placed);
+      Divide(output, bytes > 0 ? Begin(placed.slices[0]) : nullptr, &placed);
     }
     return absl::OkStatus();
   }
@@ -206,10 +212,15 @@ class TensorResponse final : public PlannedResponse {
   }
 
  private:
+  // Whether its rows are written over those that they are made from.
+  bool InPlace(const OutputTensor& output) const {
+    return output.map != nullptr && output.map->in_place() &&
+           message_ != nullptr && message_->exclusive &&
+           output.input.size() > 0;
+  }
+
   // Into tiles. data: of an output in one piece.
-  void Divide(const OutputTensor& output, void* data, std::size_t bytes,
-              Placed* placed) {
-    work_bytes_ += bytes + output.input.size();
+  void Divide(const OutputTensor& output, void* data, Placed* placed) {
     if (call_.compute) views_.push_back({output.dtype, output.shape, data});
     const core::RowMap* const map = output.map.get();
     if (map == nullptr || map->rows() == 0) return;
@@ -223,6 +234,7 @@ class TensorResponse final : public PlannedResponse {
 
   const TensorCall call_;
   const std::shared_ptr<const void> request_;
+  const RequestMessage* const message_;
   const std::string fields_;
   Few<Placed> placed_;
   std::optional<grpc::Slice> whole_;
@@ -237,8 +249,7 @@ std::unique_ptr<PlannedResponse> ReadyResponse(const std::string& bytes) {
 
 absl::StatusOr<std::unique_ptr<PlannedResponse>> PlanResponse(
     TensorCall call, std::shared_ptr<const void> request,
-    const RequestMessage* message, std::string fields, std::int64_t limit,
-    ResponseMemory* memory) {
+    const RequestMessage* message, std::string fields, std::int64_t limit) {
   absl::uint128 total = fields.size();
   bool spelled = false;
   for (const OutputTensor& output : call.outputs) {
@@ -256,13 +267,11 @@ absl::StatusOr<std::unique_ptr<PlannedResponse>> PlanResponse(
   if (spelled) return SpellResponse(call, std::move(fields));
   const bool computed = static_cast<bool>(call.compute);
   auto response = std::make_unique<TensorResponse>(
-      std::move(call), std::move(request), std::move(fields));
+      std::move(call), std::move(request), message, std::move(fields));
   if (total <= kOneSliceBytes && !computed) {
     response->PlaceInOne(static_cast<std::size_t>(absl::Uint128Low64(total)));
     return response;
   }
-  const absl::Status placed = response->Place(message, memory);
-  if (!placed.ok()) return placed;
   return response;
 }
 

@@ -19,8 +19,7 @@ namespace posenc::server {
 // first.
 absl::StatusOr<std::unique_ptr<PlannedResponse>> PlanResponse(
     TensorCall call, std::shared_ptr<const void> request,
-    const RequestMessage* message, std::string fields, std::int64_t limit,
-    ResponseMemory* memory);
+    const RequestMessage* message, std::string fields, std::int64_t limit);
 
 // A response whose bytes are there already.
 std::unique_ptr<PlannedResponse> ReadyResponse(const std::string& bytes);

@@ -18,10 +18,10 @@ constexpr std::size_t kAlignment = 64;
 // From here on a block of its own.
 constexpr std::size_t kPooledBytes = 256 << 10;
 
-absl::Status NoRoom(std::size_t bytes) {
+absl::Status NoMemory(std::size_t bytes) {
   return core::MakeError(
       absl::StatusCode::kResourceExhausted, core::ErrorReason::kOverloaded, "",
-      absl::StrCat("no room for a response of ", bytes,
+      absl::StrCat("no memory for a response of ", bytes,
                    " bytes beside the calls in progress; retry later"),
       {{"resource", "memory"}});
 }
@@ -35,16 +35,13 @@ struct ResponseMemory::Allocation {
   std::shared_ptr<Admission> admission;
   std::shared_ptr<BlockPool> pool;  // null: the allocator's
 
-  void GiveBack() const {
-    if (pool != nullptr) {
-      pool->Free(block);
-    } else {
-      std::free(block.data);
-    }
-  }
   static void Free(void* pointer) {
     const std::unique_ptr<Allocation> it(static_cast<Allocation*>(pointer));
-    it->GiveBack();
+    if (it->pool != nullptr) {
+      it->pool->Free(it->block);
+    } else {
+      std::free(it->block.data);
+    }
     it->admission->Release(it->claimed);
   }
 };
@@ -57,25 +54,21 @@ ResponseMemory::ResponseMemory(std::shared_ptr<Admission> admission)
 }
 
 absl::StatusOr<grpc::Slice> ResponseMemory::Allocate(std::size_t bytes) {
-  const auto claim = static_cast<std::int64_t>(bytes);
-  // Claimed after a kept block is taken, which the claim would drop otherwise;
-  // what is mapped anew has no pages yet.
   BlockPool::Block block;
   const bool pooled = bytes >= kPooledBytes;
   if (pooled) {
     block = pool_->Allocate(bytes);
+    pool_->KeepAtMost(
+        static_cast<std::size_t>(admission_->budget() - admission_->claimed()));
   } else {
     const std::size_t rounded =
         (bytes + kAlignment - 1) / kAlignment * kAlignment;
     block = {std::aligned_alloc(kAlignment, rounded), rounded};
   }
-  if (block.data == nullptr) return NoRoom(bytes);
+  if (block.data == nullptr) return NoMemory(bytes);
   auto allocation = std::make_unique<Allocation>(
-      Allocation{block, claim, admission_, pooled ? pool_ : nullptr});
-  if (!admission_->TryClaim(claim)) {
-    allocation->GiveBack();
-    return NoRoom(bytes);
-  }
+      Allocation{block, static_cast<std::int64_t>(bytes), admission_,
+                 pooled ? pool_ : nullptr});
   // What requests left free in the heap does not serve blocks.
   if (block.fresh &&
       static_cast<std::int64_t>(pool_->mapped() + FreedMemory()) >

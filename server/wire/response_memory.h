@@ -18,8 +18,9 @@ class ResponseMemory {
  public:
   explicit ResponseMemory(std::shared_ptr<Admission> admission);
 
-  // Not initialised; at least one byte. RESOURCE_EXHAUSTED, kOverloaded, where
-  // the budget or the machine has no room.
+  // At least one byte, not initialised. The caller has claimed as many; the
+  // slice gives that back when it is freed. RESOURCE_EXHAUSTED, kOverloaded,
+  // where the machine has no room: the claim remains.
   absl::StatusOr<grpc::Slice> Allocate(std::size_t bytes);
 
   // Gives what is kept back to the kernel.

@@ -25,8 +25,9 @@ struct RequestMessage {
   bool exclusive = false;
 };
 
-// A response whose bytes are still to be computed: Run(tile) once for each tile
-// of [0, tiles()), in any order, on any threads; then Finish().
+// A response whose bytes are still to be computed: Place(), where it needs
+// room; Run(tile) once for each tile of [0, tiles()), in any order, on any
+// threads; then Finish().
 class PlannedResponse {
  public:
   virtual ~PlannedResponse() = default;
@@ -35,12 +36,20 @@ class PlannedResponse {
   // Bytes that are read and written, to judge where to run.
   std::size_t work_bytes() const { return work_bytes_; }
 
+  // Memory of its own that it needs, to be claimed before Place(): what is left
+  // of that where Place() fails.
+  std::int64_t room() const { return room_; }
+
+  virtual absl::Status Place(ResponseMemory* /*memory*/) {
+    return absl::OkStatus();
+  }
   virtual absl::Status Run(std::int64_t tile, StopCheck stop) = 0;
   virtual void Finish(grpc::ByteBuffer* response) = 0;
 
  protected:
   std::int64_t tiles_ = 0;
   std::size_t work_bytes_ = 0;
+  std::int64_t room_ = 0;
 };
 
 // One call's. Used by one thread at a time.
@@ -52,9 +61,8 @@ class Session {
   virtual absl::Status Receive(RequestMessage message) = 0;
 
   // The next response; null where another message has to come first, or there
-  // is none left. Memory of its own comes from `memory`.
-  virtual absl::StatusOr<std::unique_ptr<PlannedResponse>> Next(
-      ResponseMemory* memory) = 0;
+  // is none left.
+  virtual absl::StatusOr<std::unique_ptr<PlannedResponse>> Next() = 0;
 };
 
 }  // namespace posenc::server

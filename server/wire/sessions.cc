@@ -29,15 +29,14 @@ class UnarySession : public Session {
     parsed_ = *std::move(parsed);
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next(
-      ResponseMemory* memory) final {
+  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next() final {
     if (parsed_ == nullptr) return nullptr;
     auto parsed = std::exchange(parsed_, nullptr);
     std::string fields;
     absl::StatusOr<TensorCall> call =
         Prepare(parsed->request, parsed->Taken(fields_), &fields);
-    return Plan(std::move(call), std::move(parsed), std::move(fields), options_,
-                memory);
+    return Plan(std::move(call), std::move(parsed), std::move(fields),
+                options_);
   }
 
  protected:
@@ -148,8 +147,7 @@ class MessageSession final : public Session {
     parsed_ = *std::move(parsed);
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next(
-      ResponseMemory* /*memory*/) override {
+  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next() override {
     if (parsed_ == nullptr) return nullptr;
     return std::make_unique<Answer>(std::exchange(parsed_, nullptr), options_);
   }

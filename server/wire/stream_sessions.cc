@@ -41,14 +41,13 @@ class StreamSession : public Session {
     parsed_ = *std::move(parsed);
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next(
-      ResponseMemory* memory) final {
+  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next() final {
     if (parsed_ == nullptr) return nullptr;
     auto parsed = std::exchange(parsed_, nullptr);
     if (empty_) return ReadyResponse("");
     absl::StatusOr<TensorCall> call =
         Prepare(parsed->request, parsed->Taken(fields_));
-    return Plan(std::move(call), std::move(parsed), "", options_, memory);
+    return Plan(std::move(call), std::move(parsed), "", options_);
   }
 
  protected:
@@ -193,8 +192,7 @@ class BuildTableStreamSession final : public Session {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next(
-      ResponseMemory* memory) override {
+  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next() override {
     // A table without rows is one message too.
     if (plan_ == nullptr || (first_ > 0 && first_ >= plan_->rows()) || done_) {
       return nullptr;
@@ -203,9 +201,9 @@ class BuildTableStreamSession final : public Session {
     v1::BuildTableStreamResponse response;
     if (plan_->rotary()) response.set_amplitude(plan_->amplitude());
     response.set_first_row(first_);
-    absl::StatusOr<std::unique_ptr<PlannedResponse>> planned = PlanResponse(
-        plan_->Call(first_, n), request_, nullptr, response.SerializeAsString(),
-        options_.max_response_bytes, memory);
+    absl::StatusOr<std::unique_ptr<PlannedResponse>> planned =
+        PlanResponse(plan_->Call(first_, n), request_, nullptr,
+                     response.SerializeAsString(), options_.max_response_bytes);
     if (!planned.ok()) return planned.status();
     first_ += n;
     done_ = n == 0;
@@ -241,8 +239,7 @@ class BuildBiasSession final : public Session {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next(
-      ResponseMemory* memory) override {
+  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next() override {
     if (plan_ == nullptr) return nullptr;
     const std::optional<core::BiasRange> tile = plan_->Next(&place_);
     if (!tile) return nullptr;
@@ -251,7 +248,7 @@ class BuildBiasSession final : public Session {
     response.set_key_start(tile->key_start);
     return PlanResponse(plan_->Call(*tile), request_, nullptr,
                         response.SerializeAsString(),
-                        options_.max_response_bytes, memory);
+                        options_.max_response_bytes);
   }
 
  private:
