@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "core/simd/dispatch.h"
 #include "google/protobuf/stubs/logging.h"
+#include "grpc/support/log.h"
 #include "server/flags.h"
 #include "server/machine.h"
 #include "server/memory.h"
@@ -84,8 +85,13 @@ void AwaitSignal(const sigset_t& signals, posenc::server::Server* server) {
 
 int Serve(const posenc::server::Flags& flags, const sigset_t& stop_signals,
           const char* instruction_set) {
+  // Ours says in one line why an address cannot be had; gRPC's, before it, says
+  // so in a page, which those may see who ask for it.
+  const bool quiet = std::getenv("GRPC_VERBOSITY") == nullptr;
+  if (quiet) gpr_set_log_function([](gpr_log_func_args*) {});
   absl::StatusOr<std::unique_ptr<posenc::server::Server>> server =
       posenc::server::Server::Start(flags.options);
+  if (quiet) gpr_set_log_function(nullptr);
   // An option, or an address that cannot be had.
   if (!server.ok()) return Fail(kUsage, server.status().message());
   const std::string& ready_file = flags.ready_file;
