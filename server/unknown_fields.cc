@@ -45,27 +45,25 @@ const KnownFields::Type* KnownFields::Add(const Descriptor& descriptor) {
   type = std::make_unique<Type>();
   Type* const added = type.get();
   for (int i = 0; i < descriptor.field_count(); ++i) {
-    const FieldDescriptor* const descriptor_of = descriptor.field(i);
-    const auto number = static_cast<std::size_t>(descriptor_of->number());
+    const FieldDescriptor* const field = descriptor.field(i);
+    const auto number = static_cast<std::size_t>(field->number());
     if (added->fields.size() <= number) added->fields.resize(number + 1);
-    Field* const field = &added->fields[number];
-    field->field = descriptor_of;
-    const auto type_of =
-        static_cast<WireFormatLite::FieldType>(descriptor_of->type());
-    field->wire_type = WireFormatLite::WireTypeForFieldType(type_of);
-    field->packed_wire_type = descriptor_of->is_packable()
+    Field* const known = &added->fields[number];
+    known->field = field;
+    const auto wire = static_cast<WireFormatLite::FieldType>(field->type());
+    known->wire_type = WireFormatLite::WireTypeForFieldType(wire);
+    known->packed_wire_type = field->is_packable()
                                   ? WireFormatLite::WIRETYPE_LENGTH_DELIMITED
-                                  : field->wire_type;
-    if (descriptor_of->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      const Type* const message = Add(*descriptor_of->message_type());
-      field->message = message;
-    } else if (descriptor_of->cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
-      const google::protobuf::EnumDescriptor& values =
-          *descriptor_of->enum_type();
+                                  : known->wire_type;
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      const Type* const message = Add(*field->message_type());
+      known->message = message;
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
+      const google::protobuf::EnumDescriptor& values = *field->enum_type();
       for (int v = 0; v < values.value_count(); ++v) {
         const int value = values.value(v)->number();
         if (value >= 0 && value < 64) {
-          field->values |= std::uint64_t{1} << value;
+          known->values |= std::uint64_t{1} << value;
         }
       }
     }

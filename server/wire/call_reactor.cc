@@ -72,12 +72,10 @@ absl::Status WithIndex(const absl::Status& status, std::int64_t index) {
                          details->metadata);
 }
 
-absl::Status NoRoom(std::int64_t bytes) {
+absl::Status NoRoom(absl::string_view fact) {
   return core::MakeError(
       absl::StatusCode::kResourceExhausted, core::ErrorReason::kOverloaded, "",
-      absl::StrCat("no room for a response of ", bytes,
-                   " bytes beside the calls in progress; retry later"),
-      {{"resource", "inFlightBytes"}});
+      absl::StrCat(fact, "; retry later"), {{"resource", "inFlightBytes"}});
 }
 
 // An allocation that fails is an answer, not the server's end.
@@ -139,11 +137,7 @@ void CallReactor::Enter() {
       case Admission::Entry::kFull:
         room_ = Room::kNone;
         claimed_ = 0;
-        error_ = core::MakeError(
-            absl::StatusCode::kResourceExhausted,
-            core::ErrorReason::kOverloaded, "",
-            "the server is full, and so is the queue before it; retry later",
-            {{"resource", "inFlightBytes"}});
+        error_ = NoRoom("the server is full, and so is the queue before it");
     }
   }
   Step();
@@ -169,7 +163,8 @@ void CallReactor::Refused() {
   }
   const std::int64_t bytes = planned_->room();
   planned_.reset();
-  FailComputing(NoRoom(bytes));
+  FailComputing(NoRoom(absl::StrCat("no room for a response of ", bytes,
+                                    " bytes beside the calls in progress")));
 }
 
 CallReactor::Action CallReactor::Decide() {

@@ -4,9 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "core/error.h"
 #include "grpc/slice.h"
+#include "server/calls/call.h"
 #include "server/memory.h"
 
 namespace posenc::server {
@@ -17,14 +16,6 @@ constexpr std::size_t kAlignment = 64;
 
 // From here on a block of its own.
 constexpr std::size_t kPooledBytes = 256 << 10;
-
-absl::Status NoMemory(std::size_t bytes) {
-  return core::MakeError(
-      absl::StatusCode::kResourceExhausted, core::ErrorReason::kOverloaded, "",
-      absl::StrCat("no memory for a response of ", bytes,
-                   " bytes beside the calls in progress; retry later"),
-      {{"resource", "memory"}});
-}
 
 }  // namespace
 
@@ -65,7 +56,7 @@ absl::StatusOr<grpc::Slice> ResponseMemory::Allocate(std::size_t bytes) {
         (bytes + kAlignment - 1) / kAlignment * kAlignment;
     block = {std::aligned_alloc(kAlignment, rounded), rounded};
   }
-  if (block.data == nullptr) return NoMemory(bytes);
+  if (block.data == nullptr) return OutOfMemory();
   auto allocation = std::make_unique<Allocation>(
       Allocation{block, static_cast<std::int64_t>(bytes), admission_,
                  pooled ? pool_ : nullptr});
