@@ -1,4 +1,4 @@
-#include "server/wire/block_pool.h"
+#include "server/memory/block_pool.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -8,7 +8,8 @@
 namespace posenc::server {
 namespace {
 
-// A small message must not hold a large block.
+// A kept block serves a request of at least a quarter of its size: a small
+// message must not hold a large block.
 constexpr std::size_t kMostWaste = 4;
 
 void Unmap(const std::vector<BlockPool::Block>& blocks) {
@@ -31,6 +32,8 @@ BlockPool::Block BlockPool::Allocate(std::size_t bytes) {
       used_ += block.bytes;
       return block;
     }
+    // No kept block fits. The new one may raise the peak of what is used;
+    // kept blocks beyond that peak have to go.
     used_ += size;
     most_used_ = std::max(most_used_, used_);
     dropped = Drop(most_used_ - used_);

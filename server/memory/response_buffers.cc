@@ -1,12 +1,12 @@
-#include "server/wire/response_memory.h"
+#include "server/memory/response_buffers.h"
 
 #include <cstdint>
 #include <cstdlib>
 #include <utility>
 
 #include "grpc/slice.h"
-#include "server/calls/call.h"
-#include "server/memory.h"
+#include "server/budget/errors.h"
+#include "server/memory/heap.h"
 
 namespace posenc::server {
 namespace {
@@ -14,17 +14,20 @@ namespace {
 // A cache line, and the widest vector.
 constexpr std::size_t kAlignment = 64;
 
-// From here on a block of its own.
+// Buffers from this size on come from the pool, smaller ones from the heap,
+// which has no trouble with them.
 constexpr std::size_t kPooledBytes = 256 << 10;
 
 }  // namespace
 
-// Slices may outlive the server, in clients of the same process.
-struct ResponseMemory::Allocation {
+// What a slice has to give back when it is freed. The slice owns it, and it
+// shares the pool and the budget: a client in the same process may hold slices
+// longer than the server lives.
+struct ResponseBuffers::Allocation {
   BlockPool::Block block;
   std::int64_t claimed;
   std::shared_ptr<Admission> admission;
-  std::shared_ptr<BlockPool> pool;  // null: the allocator's
+  std::shared_ptr<BlockPool> pool;  // null: the block is the heap's
 
   static void Free(void* pointer) {
     const std::unique_ptr<Allocation> it(static_cast<Allocation*>(pointer));
@@ -37,17 +40,20 @@ struct ResponseMemory::Allocation {
   }
 };
 
-ResponseMemory::ResponseMemory(std::shared_ptr<Admission> admission)
+ResponseBuffers::ResponseBuffers(std::shared_ptr<Admission> admission)
     : admission_(std::move(admission)), pool_(std::make_shared<BlockPool>()) {
+  // Kept blocks are memory too: they shrink to what calls leave of the budget.
   admission_->OnClaim([pool = pool_](std::int64_t left) {
     pool->KeepAtMost(static_cast<std::size_t>(left));
   });
 }
 
-absl::StatusOr<grpc::Slice> ResponseMemory::Allocate(std::size_t bytes) {
+absl::StatusOr<WritableSlice> ResponseBuffers::Allocate(std::size_t bytes) {
   BlockPool::Block block;
   const bool pooled = bytes >= kPooledBytes;
   if (pooled) {
+    // The claim for these bytes left the kept blocks alone (see
+    // Admission::EnterMore), because one of them may serve now.
     block = pool_->Allocate(bytes);
     pool_->KeepAtMost(
         static_cast<std::size_t>(admission_->budget() - admission_->claimed()));
@@ -60,16 +66,17 @@ absl::StatusOr<grpc::Slice> ResponseMemory::Allocate(std::size_t bytes) {
   auto allocation = std::make_unique<Allocation>(
       Allocation{block, static_cast<std::int64_t>(bytes), admission_,
                  pooled ? pool_ : nullptr});
-  // What requests left free in the heap does not serve blocks.
+  // Memory that requests left free in the heap cannot back a new mapping. If
+  // the two together exceed the budget, the heap's goes back to the kernel.
   if (block.fresh &&
       static_cast<std::int64_t>(pool_->mapped() + FreedMemory()) >
           admission_->budget()) {
     ReturnFreedMemory();
   }
-  return grpc::Slice(
+  return WritableSlice::Own(grpc::Slice(
       grpc_slice_new_with_user_data(block.data, bytes, &Allocation::Free,
                                     allocation.release()),
-      grpc::Slice::STEAL_REF);
+      grpc::Slice::STEAL_REF));
 }
 
 }  // namespace posenc::server

@@ -1,4 +1,4 @@
-// How many calls there are, for a drain to wait until there is none.
+// Counts the calls in progress, so that a drain can wait until there are none.
 
 #pragma once
 
@@ -9,6 +9,7 @@
 
 namespace posenc::server {
 
+// Safe for many threads.
 class CallsInProgress {
  public:
   void Add(int n) {
@@ -16,7 +17,7 @@ class CallsInProgress {
     count_ += n;
     if (count_ == 0) none_.notify_all();
   }
-  // False where some are still there after `timeout`.
+  // False if some are still in progress after `timeout`.
   bool AwaitNone(absl::Duration timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
     return none_.wait_for(lock, absl::ToChronoMilliseconds(timeout),

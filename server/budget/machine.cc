@@ -1,4 +1,4 @@
-#include "server/machine.h"
+#include "server/budget/machine.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -17,7 +17,8 @@
 namespace posenc::server {
 namespace {
 
-// The numbers on a file's first line; NaN for what is none ("max").
+// Returns the numbers on a file's first line, NaN for a word that is no number
+// ("max"), and nothing if there is no such file.
 std::vector<double> ReadNumbers(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -31,7 +32,8 @@ std::vector<double> ReadNumbers(const std::string& path) {
   return numbers;
 }
 
-// Not above 0: no limit (version 1 says -1).
+// Lowers *to to `limit`. A limit that is not above 0 is none: version 1 says -1
+// for it, and NaN stands for "max".
 template <typename T>
 void Tighten(double limit, std::optional<T>* to) {
   if (!(limit > 0)) return;
@@ -57,8 +59,9 @@ void ReadMemory(const std::string& directory, CgroupLimits* limits) {
   }
 }
 
-// From the group at `path` up to the mount's root: a limit holds for all below.
-// In a container the path may be the host's, and only the root is there.
+// Reads the group at `path` and every group above it, up to the mount's root,
+// because a group's limit holds for all groups below. In a container the path
+// may be the host's, and then only the root exists.
 void ReadUpwards(const std::string& mount, std::string path,
                  void (*read)(const std::string&, CgroupLimits*),
                  CgroupLimits* limits) {

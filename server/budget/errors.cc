@@ -1,16 +1,16 @@
-#include "server/calls/call.h"
+#include "server/budget/errors.h"
 
-#include <string>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 
 namespace posenc::server {
-const wire::BorrowedBytes* TakenTensors::Find(int field) const {
-  for (std::size_t i = 0; i < fields_.size(); ++i) {
-    if (fields_[i] == field) return &bytes_[i];
-  }
-  return nullptr;
+
+std::string ToString(absl::uint128 value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
 }
 
 absl::Status CheckSize(absl::string_view field, absl::string_view what,
@@ -34,6 +34,12 @@ absl::Status CheckRequest(std::size_t bytes, std::int64_t limit) {
 absl::Status CheckResponse(absl::uint128 bytes, std::int64_t limit) {
   return CheckSize("", "response", bytes, limit,
                    "ask for less in one call, or raise --max-response-bytes");
+}
+
+absl::Status OverBudget(absl::string_view fact) {
+  return core::MakeError(
+      absl::StatusCode::kResourceExhausted, core::ErrorReason::kOverloaded, "",
+      absl::StrCat(fact, "; retry later"), {{"resource", "inFlightBytes"}});
 }
 
 absl::Status OutOfMemory() {

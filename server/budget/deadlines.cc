@@ -1,4 +1,4 @@
-#include "server/wire/deadlines.h"
+#include "server/budget/deadlines.h"
 
 #include <utility>
 
@@ -18,8 +18,8 @@ Deadlines::~Deadlines() {
   thread_.join();
 }
 
-// The thread need not be woken: it sleeps no longer than the time that this
-// call has.
+// The thread need not be woken: it sleeps until the head's deadline, or for
+// time_ if the queue is empty, and neither is later than this call's deadline.
 Deadlines::Entry Deadlines::Add(std::weak_ptr<Call> call) {
   Item item = {absl::Now() + time_, std::move(call)};
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -40,6 +40,7 @@ void Deadlines::Run() {
       stop_.wait_for(lock, absl::ToChronoNanoseconds(left));
       continue;
     }
+    // The entry moves before its call is told: the call may remove it at once.
     const Entry entry = queue_.begin();
     entry->expired = true;
     const std::shared_ptr<Call> call = entry->call.lock();

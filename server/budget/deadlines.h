@@ -1,8 +1,9 @@
-// Ends calls whose client set no deadline.
+// Ends calls whose client set no deadline, after a time that all of them share.
 //
-// All get the same time, so that those who wait form a queue: entering and
-// leaving it costs a call some tens of nanoseconds, a timer of its own would
-// cost microseconds.
+// Because the time is the same for all, the calls' deadlines pass in the order
+// in which the calls came: they form a queue, and one thread sleeps until the
+// deadline at its head. Entering and leaving the queue costs a call some tens
+// of nanoseconds; a timer of its own would cost microseconds.
 
 #pragma once
 
@@ -16,12 +17,14 @@
 
 namespace posenc::server {
 
+// Safe for many threads.
 class Deadlines {
  public:
   class Call {
    public:
     virtual ~Call() = default;
-    // On the queue's own thread; soon.
+    // The deadline has passed. Called on the queue's own thread, so it must
+    // return soon.
     virtual void Expire() = 0;
   };
 
@@ -38,7 +41,7 @@ class Deadlines {
   Deadlines& operator=(const Deadlines&) = delete;
 
   Entry Add(std::weak_ptr<Call> call);
-  // Once for each entry.
+  // To be called once for each entry, expired or not.
   void Remove(Entry entry);
 
  private:
@@ -47,8 +50,9 @@ class Deadlines {
   const absl::Duration time_;
   std::mutex mutex_;
   std::condition_variable stop_;
-  std::list<Item> queue_;    // in the order of their deadlines
-  std::list<Item> expired_;  // until their calls remove them
+  // An item is in the one list or the other until its call removes it.
+  std::list<Item> queue_;  // in the order of deadlines
+  std::list<Item> expired_;
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-#include "server/wire/admission.h"
+#include "server/budget/admission.h"
 
 #include <utility>
 #include <vector>
@@ -8,10 +8,10 @@ namespace posenc::server {
 Admission::Entry Admission::Enter(std::int64_t bytes, Waiter* waiter) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!queue_.empty() || !more_.empty() || !Fits(bytes)) {
-      if (queue_.size() >= max_waiting_) return Entry::kFull;
+    if (!outside_.empty() || !inside_.empty() || !Fits(bytes)) {
+      if (outside_.size() >= max_waiting_) return Entry::kFull;
       waiter->bytes_ = bytes;
-      Wait(&queue_, waiter);
+      Wait(&outside_, waiter);
       return Entry::kWaiting;
     }
     Claim(bytes);
@@ -24,12 +24,12 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
                                       Waiter* waiter) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const bool alone = claimed_ == waiting_held_ + held;
-  if (!Fits(bytes) || (!more_.empty() && !alone)) {
+  if (!Fits(bytes) || (!inside_.empty() && !alone)) {
     if (alone || bytes > budget_ - held) return Entry::kFull;
     waiter->bytes_ = bytes;
     waiter->held_ = held;
     waiting_held_ += held;
-    Wait(&more_, waiter);
+    Wait(&inside_, waiter);
     return Entry::kWaiting;
   }
   Claim(bytes);
@@ -38,12 +38,12 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
 
 void Admission::Wait(std::list<Waiter*>* queue, Waiter* waiter) {
   waiter->queue_ = queue;
-  waiter->place_ = queue->insert(queue->end(), waiter);
+  waiter->position_ = queue->insert(queue->end(), waiter);
 }
 
 void Admission::StopWaiting(Waiter* waiter) {
-  if (waiter->queue_ == &more_) waiting_held_ -= waiter->held_;
-  waiter->queue_->erase(waiter->place_);
+  if (waiter->queue_ == &inside_) waiting_held_ -= waiter->held_;
+  waiter->queue_->erase(waiter->position_);
   waiter->queue_ = nullptr;
 }
 
@@ -70,7 +70,7 @@ void Admission::Release(std::int64_t bytes) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     claimed_ -= bytes;
-    for (std::list<Waiter*>* const queue : {&more_, &queue_}) {
+    for (std::list<Waiter*>* const queue : {&inside_, &outside_}) {
       while (!queue->empty() && Fits(queue->front()->bytes_)) {
         Waiter* const waiter = queue->front();
         StopWaiting(waiter);
@@ -79,9 +79,10 @@ void Admission::Release(std::int64_t bytes) {
       }
       if (!queue->empty()) break;
     }
-    // Its claim comes back, and this is asked again.
-    if (!more_.empty() && claimed_ == waiting_held_) {
-      refused = more_.back();
+    // Deadlock: everybody who holds a claim waits for more. The newest is
+    // refused; it releases its claim, which calls this function again.
+    if (!inside_.empty() && claimed_ == waiting_held_) {
+      refused = inside_.back();
       StopWaiting(refused);
     }
   }
@@ -111,7 +112,7 @@ std::int64_t Admission::claimed() const {
 
 std::size_t Admission::waiting() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return queue_.size() + more_.size();
+  return outside_.size() + inside_.size();
 }
 
 }  // namespace posenc::server

@@ -1,0 +1,118 @@
+// Keeps the bytes of all messages in flight below a budget, however many
+// clients there are: a call claims bytes before its payload is read, and
+// waits, or is refused, if they do not fit.
+//
+// Two queues wait for the budget, each in the order of arrival:
+//   inside_   calls that hold a claim and need more, for their response
+//   outside_  calls that hold nothing yet
+// Calls inside go first, because only they can give bytes back. Calls that all
+// hold a claim and all wait for more would wait for ever: if nobody else is
+// left to release anything, the newest of them is refused, which releases its
+// claim and so lets the others go on.
+//
+// Invariants, under the lock:
+//   claimed_ <= budget_
+//   waiting_held_ is what the calls in inside_ hold, and part of claimed_
+//   after each Release(), the head of the first queue that is not empty does
+//   not fit
+// Safe for many threads. No callback is made with the lock held.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <utility>
+
+namespace posenc::server {
+
+class Admission {
+ public:
+  // Somebody who waits. Stays valid until Admitted() or Refused() was called,
+  // or Leave() returned true.
+  class Waiter {
+   public:
+    virtual ~Waiter() = default;
+    // The bytes are claimed. Called once, without locks, on whichever thread
+    // released them: must return soon.
+    virtual void Admitted() = 0;
+    // The bytes will never come. Called instead of Admitted(), and only if the
+    // waiter came through EnterMore().
+    virtual void Refused() = 0;
+
+   private:
+    friend class Admission;
+    std::int64_t bytes_ = 0;
+    std::int64_t held_ = 0;
+    std::list<Waiter*>* queue_ = nullptr;  // null: it does not wait
+    std::list<Waiter*>::iterator position_;
+  };
+
+  enum class Entry { kAdmitted, kWaiting, kFull };
+
+  // At most `max_waiting` calls wait outside.
+  Admission(std::int64_t budget_bytes, std::size_t max_waiting)
+      : budget_(budget_bytes), max_waiting_(max_waiting) {}
+
+  // Sets what is called after every claim, with the bytes that nobody claims,
+  // on the claiming thread and without locks. To be called once, before any
+  // claim.
+  void OnClaim(std::function<void(std::int64_t left)> react) {
+    react_ = std::move(react);
+  }
+
+  // What a call of this size claims: no more than the whole budget, so that a
+  // call that is larger than the budget runs alone.
+  std::int64_t Bounded(std::int64_t bytes) const {
+    return bytes < budget_ ? bytes : budget_;
+  }
+
+  // Claims `bytes`, as bounded, for a call that holds nothing. kWaiting:
+  // `waiter` will be called, unless Leave() comes first. kFull: too many wait.
+  Entry Enter(std::int64_t bytes, Waiter* waiter);
+
+  // Claims `bytes` more for a call that holds a claim of `held`. kFull: they
+  // would never fit, or nobody else is left to release anything.
+  // OnClaim's reaction is left to the caller, who may use the memory that the
+  // reaction would throw away.
+  Entry EnterMore(std::int64_t bytes, std::int64_t held, Waiter* waiter);
+
+  // Stops waiting. False if the waiter has been called, or is being called.
+  bool Leave(Waiter* waiter);
+
+  // Claims more for a call that is inside, if it fits at once.
+  bool TryClaim(std::int64_t bytes);
+
+  // Gives bytes back, and lets those go on who fit now.
+  void Release(std::int64_t bytes);
+
+  std::int64_t budget() const { return budget_; }
+  std::int64_t claimed() const;
+  std::size_t waiting() const;
+  // Bytes that were claimed since the last call of this function, those that
+  // were held at that call included: 0 means that the server was idle.
+  std::int64_t TakeClaimedBytes();
+
+ private:
+  // These expect the lock.
+  void Claim(std::int64_t bytes);
+  void Wait(std::list<Waiter*>* queue, Waiter* waiter);
+  void StopWaiting(Waiter* waiter);
+  bool Fits(std::int64_t bytes) const { return claimed_ + bytes <= budget_; }
+
+  void React() const;  // without the lock
+
+  const std::int64_t budget_;
+  const std::size_t max_waiting_;
+  std::function<void(std::int64_t left)> react_;
+  mutable std::mutex mutex_;
+  std::int64_t claimed_ = 0;
+  std::int64_t claimed_since_ = 0;  // for TakeClaimedBytes()
+  std::list<Waiter*> outside_;
+  std::list<Waiter*> inside_;
+  std::int64_t waiting_held_ = 0;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,37 @@
+// The errors of calls that ask for more than there is.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/numeric/int128.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace posenc::server {
+
+// RESOURCE_EXHAUSTED, kMessageTooLarge, if a message of so many bytes is over
+// the limit. Not to be retried: the same message is never accepted.
+absl::Status CheckRequest(std::size_t bytes, std::int64_t limit);
+absl::Status CheckResponse(absl::uint128 bytes, std::int64_t limit);
+
+// The same error about `what` ("tiles of [8, 64, 64] float32, messages").
+// `field` is the request's field that makes it so large; empty names none.
+// `remedy` ends the message.
+absl::Status CheckSize(absl::string_view field, absl::string_view what,
+                       absl::uint128 bytes, std::int64_t limit,
+                       absl::string_view remedy);
+
+// RESOURCE_EXHAUSTED, kOverloaded: the budget has no bytes left for the call.
+// `fact` says which; the message ends with "; retry later".
+absl::Status OverBudget(absl::string_view fact);
+
+// RESOURCE_EXHAUSTED, kOverloaded: an allocation failed.
+absl::Status OutOfMemory();
+
+// `value` in decimal.
+std::string ToString(absl::uint128 value);
+
+}  // namespace posenc::server

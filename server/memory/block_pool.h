@@ -1,0 +1,66 @@
+// Keeps large blocks of memory when they are freed, for whoever needs one next.
+//
+// The allocator's heap does not serve for this: small blocks settle in the gap
+// that a large one left, the next large one no longer fits there, and the heap
+// grows by a message each time (to four messages, as measured). Here each block
+// is a mapping of its own.
+//
+//   mapped = used + kept        bytes that the kernel has given
+//   used                        bytes of blocks that somebody has
+//   kept                        bytes of free blocks
+//   most_used                   the peak of `used`, until KeepAtMost() lowers it
+//
+// Invariant after each call: mapped <= most_used. The pool therefore holds no
+// more memory than its users once needed at the same time.
+
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace posenc::server {
+
+// Safe for many threads.
+class BlockPool {
+ public:
+  struct Block {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+    bool fresh = false;  // mapped just now: each page faults when first touched
+  };
+
+  BlockPool() = default;
+  // Every block has been freed by then.
+  ~BlockPool() { KeepAtMost(0); }
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  // Returns a block of at least `bytes`, page aligned and not initialised, or
+  // one whose data is null if the machine has no memory left.
+  Block Allocate(std::size_t bytes);
+
+  // Takes a block back and keeps it for reuse.
+  void Free(const Block& block);
+
+  // Returns kept blocks to the kernel until at most `bytes` are kept.
+  void KeepAtMost(std::size_t bytes);
+
+  std::size_t kept() const;
+  std::size_t mapped() const;
+
+ private:
+  // Removes kept blocks, the smallest first, until at most `bytes` are kept.
+  // Expects the lock. The caller unmaps them without it, because that takes
+  // milliseconds.
+  std::vector<Block> Drop(std::size_t bytes);
+
+  mutable std::mutex mutex_;
+  std::multimap<std::size_t, void*> free_;  // by size
+  std::size_t kept_ = 0;
+  std::size_t used_ = 0;
+  std::size_t most_used_ = 0;
+};
+
+}  // namespace posenc::server

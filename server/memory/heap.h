@@ -1,0 +1,24 @@
+// How the process uses glibc's allocator.
+//
+// glibc returns large blocks to the kernel when they are freed. Each large
+// message would then pay for its page faults anew, which cost several times
+// what rotating it costs. So the process keeps freed memory while calls come,
+// and returns it when they stop.
+
+#pragma once
+
+#include <cstddef>
+
+namespace posenc::server {
+
+// Makes the allocator keep what is freed. To be called once, before any thread
+// starts.
+void KeepFreedMemory();
+
+// Returns freed memory to the kernel. Takes milliseconds for gigabytes.
+void ReturnFreedMemory();
+
+// Bytes that the allocator keeps, free.
+std::size_t FreedMemory();
+
+}  // namespace posenc::server

@@ -1,0 +1,55 @@
+// A request message as gRPC received it: bytes in slices, never copied.
+//
+// Everything that reads a request sees its bytes as const. Results may be
+// written over them only if nobody else reads them, and only through
+// Writable(), which hands out the slices that hold a given part. Two readers
+// are known: a client in the same process lends its own memory to the server
+// without a copy, so the bytes of an in-process call are never writable.
+
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
+#include "core/runtime/pieces.h"
+#include "grpcpp/support/slice.h"
+#include "server/memory/writable_slice.h"
+
+namespace posenc::server {
+
+class RequestMessage {
+ public:
+  // Most tensors lie in one slice or two.
+  using WritableSlices = absl::InlinedVector<WritableSlice, 2>;
+
+  RequestMessage() = default;
+  // exclusive: nobody else holds these slices.
+  RequestMessage(std::vector<grpc::Slice> slices, bool exclusive);
+
+  std::size_t bytes() const { return bytes_; }
+
+  // The message's bytes in order. The spans are valid as long as this object
+  // holds the slices and stays where it is.
+  absl::InlinedVector<absl::Span<const char>, 4> pieces() const;
+
+  // Whether Writable() may be called.
+  bool exclusive() const { return exclusive_; }
+
+  // The slices that hold `part`, which is a part of this message. Requires
+  // exclusive(). The caller must not read `part` as input after it has written
+  // there; parts that do not overlap do not disturb each other.
+  WritableSlices Writable(const core::ConstPieces& part) const;
+
+  // Lets go of the slices.
+  void Clear() { slices_.clear(); }
+
+ private:
+  std::vector<grpc::Slice> slices_;
+  std::size_t bytes_ = 0;
+  bool exclusive_ = false;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,41 @@
+// Allocates the memory that responses are computed into and sent from.
+//
+// A buffer is 64-byte aligned (a cache line, and the widest vector) and counts
+// against the budget of bytes in flight from its allocation until gRPC has sent
+// it and drops its slice, which may be after the call has ended. Large buffers
+// come from a BlockPool, which keeps them for the next response as long as
+// nobody claims the bytes.
+
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "server/budget/admission.h"
+#include "server/memory/block_pool.h"
+#include "server/memory/writable_slice.h"
+
+namespace posenc::server {
+
+// Safe for many threads. Slices may outlive this object.
+class ResponseBuffers {
+ public:
+  explicit ResponseBuffers(std::shared_ptr<Admission> admission);
+
+  // Returns at least one byte, not initialised. The caller has claimed `bytes`;
+  // the slice releases them when it is freed. RESOURCE_EXHAUSTED, kOverloaded,
+  // if the machine has no memory left; the caller then keeps its claim.
+  absl::StatusOr<WritableSlice> Allocate(std::size_t bytes);
+
+  // Returns kept blocks to the kernel.
+  void ReturnKept() { pool_->KeepAtMost(0); }
+
+ private:
+  struct Allocation;
+
+  const std::shared_ptr<Admission> admission_;
+  const std::shared_ptr<BlockPool> pool_;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,41 @@
+// A gRPC slice whose bytes may be written.
+//
+// gRPC's slices are shared by reference count and give their bytes as const. A
+// WritableSlice is the promise that nobody else looks at the bytes yet: either
+// the server allocated them for a response, or it is the only owner of the
+// request that they came with (see request_message.h). This is the one place
+// that turns const bytes into writable ones.
+
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "grpcpp/support/slice.h"
+
+namespace posenc::server {
+
+class WritableSlice {
+ public:
+  // The caller promises that nobody else looks at the slice's bytes.
+  static WritableSlice Own(grpc::Slice slice) {
+    return WritableSlice(std::move(slice));
+  }
+
+  // Valid as long as this object stays where it is: gRPC keeps the bytes of a
+  // small slice in the object itself.
+  char* data() {
+    return const_cast<char*>(reinterpret_cast<const char*>(slice_.begin()));
+  }
+  std::size_t size() const { return slice_.size(); }
+
+  // To send the bytes: from then on they must not change.
+  const grpc::Slice& slice() const { return slice_; }
+
+ private:
+  explicit WritableSlice(grpc::Slice slice) : slice_(std::move(slice)) {}
+
+  grpc::Slice slice_;
+};
+
+}  // namespace posenc::server
