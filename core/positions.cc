@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -224,6 +225,39 @@ absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
   }
   if (needs_ids) return NeedsIds("packed", axes);
   return Expand(std::get<PackedSequences>(positions), extents, axes);
+}
+
+absl::Status CheckConsecutive(std::int64_t start, std::int64_t rows, int axes,
+                              CheckReachFunction reach) {
+  const auto check = [&](std::int64_t row) -> absl::Status {
+    if (start > kMaxPosition - row) {
+      return OutOfRange("positions.start", absl::StrCat(start, " + ", row),
+                        row);
+    }
+    TokenExtents one;
+    one.tokens = 1;
+    const absl::StatusOr<TokenPositions> position =
+        Expand(StartPosition{start + row}, one, axes);
+    if (!position.ok()) return Prefixed("positions", position.status());
+    return reach(*position, row);
+  };
+  absl::Status status = check(0);
+  if (!status.ok()) return status;
+  status = check(rows - 1);
+  if (status.ok()) return status;
+  // Invariant: row `good` is good, row `bad` is not, and `status` says why.
+  std::int64_t good = 0, bad = rows - 1;
+  while (bad - good > 1) {
+    const std::int64_t middle = good + (bad - good) / 2;
+    absl::Status there = check(middle);
+    if (there.ok()) {
+      good = middle;
+    } else {
+      bad = middle;
+      status = std::move(there);
+    }
+  }
+  return status;
 }
 
 }  // namespace posenc::core

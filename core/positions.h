@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/tensor.h"
 
@@ -88,5 +90,19 @@ class TokenPositions {
 absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
                                                const TokenExtents& extents,
                                                int axes, bool needs_ids);
+
+// Whether an encoding has rows for these positions; an error's index counts
+// from `first`.
+using CheckReachFunction = absl::FunctionRef<absl::Status(
+    const TokenPositions& positions, std::int64_t first)>;
+
+// Checks the positions start, start + 1, ... of `rows` > 0 rows, the same on
+// every axis, without listing them: there may be more rows than memory holds.
+// What an encoding has is one interval of positions, so the first and the last
+// row tell whether all are good, and bisection finds the first bad one.
+// Errors as ExpandPositions, but with the caller's field in front
+// ("positions.start"; index: the row), and those of `reach` as they are.
+absl::Status CheckConsecutive(std::int64_t start, std::int64_t rows, int axes,
+                              CheckReachFunction reach);
 
 }  // namespace posenc::core

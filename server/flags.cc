@@ -10,13 +10,15 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "server/version.h"
 
 namespace posenc::server {
 namespace {
 
 constexpr int kUsage = 2;
 
-// "64MiB", "1024". False for anything else, and for what int64 cannot hold.
+// Parses "64MiB" or "1024". False for anything else, and for sizes that int64
+// cannot hold.
 bool ParseBytes(absl::string_view text, std::int64_t* bytes) {
   int shift = 0;
   if (absl::ConsumeSuffix(&text, "KiB")) {
@@ -79,20 +81,20 @@ void AddAll(CLI::App* app, Flags* flags) {
       ->capture_default_str();
   app->add_flag("--allow-insecure", options.allow_insecure,
                 "serve plaintext on other addresses than loopback");
-  AddBytes(app, "--max-request-bytes", &options.max_request_bytes, "512MiB",
+  AddBytes(app, "--max-request-bytes", &options.limits.max_request_bytes, "512MiB",
            "largest request");
-  AddBytes(app, "--max-response-bytes", &options.max_response_bytes, "512MiB",
+  AddBytes(app, "--max-response-bytes", &options.limits.max_response_bytes, "512MiB",
            "largest response");
-  AddBytes(app, "--in-flight-bytes", &options.in_flight_bytes,
+  AddBytes(app, "--in-flight-bytes", &options.limits.in_flight_bytes,
            "half of the memory",
            "messages in flight at any time; calls wait for room before they "
            "are read");
-  app->add_option("--max-waiting", options.max_waiting,
+  app->add_option("--max-waiting", options.limits.max_waiting,
                   "calls that may wait for room; more are refused")
       ->capture_default_str();
-  AddDuration(app, "--default-deadline", &options.default_deadline,
+  AddDuration(app, "--default-deadline", &options.limits.default_deadline,
               "of a call whose client sets none");
-  app->add_option("--threads", options.threads,
+  app->add_option("--threads", options.limits.threads,
                   "for computations (default: as many as there are cores)");
   AddDuration(app, "--max-connection-age", &options.max_connection_age,
               "after it a client is told to connect anew, and so to look the "

@@ -24,23 +24,25 @@
 #include "core/simd/dispatch.h"
 #include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
+#include "server/budget/limits.h"
+#include "server/budget/machine.h"
 #include "server/flags.h"
-#include "server/machine.h"
-#include "server/memory.h"
+#include "server/memory/heap.h"
 #include "server/probe.h"
 #include "server/self_test.h"
 #include "server/server.h"
+#include "server/version.h"
 
 namespace {
 
-// Exit codes, beside 0: failed while running, or not healthy; bad flags or
-// environment.
+// Exit codes beside 0: kFailed while running, or for a probe that finds the
+// server not healthy; kUsage for bad flags or environment.
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
 constexpr int kIdleSeconds = 10;
 
-// Of Kubernetes' probes.
+// The default timeout of Kubernetes' probes.
 constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 int Fail(int code, absl::string_view message) {
@@ -53,7 +55,8 @@ void Warn(absl::string_view message) {
   Fail(0, absl::StrCat("warning: ", message));
 }
 
-// Readers see the whole file or none.
+// Writes the file under another name first, so that readers see the whole file
+// or none.
 bool WriteReadyFile(const std::string& path,
                     const std::vector<std::string>& addresses) {
   const std::string temporary = absl::StrCat(path, ".", getpid());
@@ -69,14 +72,15 @@ bool WriteReadyFile(const std::string& path,
   return false;
 }
 
-// Returns at the first signal; gives memory back meanwhile, where no call came
-// for some time: bursts should not pay for its page faults again and again.
+// Returns at the first signal. Meanwhile, returns memory to the kernel when no
+// call has come for kIdleSeconds; sooner, bursts of calls would pay for its page
+// faults again and again.
 void AwaitSignal(const sigset_t& signals, posenc::server::Server* server) {
   std::int64_t quiet = kIdleSeconds;  // nothing to give back yet
   while (true) {
     const timespec second = {.tv_sec = 1, .tv_nsec = 0};
     if (sigtimedwait(&signals, nullptr, &second) >= 0) return;
-    quiet = server->BytesServed() != 0 ? 0 : quiet + 1;
+    quiet = server->TakeClaimedBytes() != 0 ? 0 : quiet + 1;
     if (quiet != kIdleSeconds) continue;
     server->ReturnKeptMemory();
     posenc::server::ReturnFreedMemory();
@@ -85,14 +89,14 @@ void AwaitSignal(const sigset_t& signals, posenc::server::Server* server) {
 
 int Serve(const posenc::server::Flags& flags, const sigset_t& stop_signals,
           const char* instruction_set) {
-  // Ours says in one line why an address cannot be had; gRPC's, before it, says
-  // so in a page, which those may see who ask for it.
+  // Silences gRPC's page-long bind errors, unless GRPC_VERBOSITY asks for its
+  // log: our own error is one line.
   const bool quiet = std::getenv("GRPC_VERBOSITY") == nullptr;
   if (quiet) gpr_set_log_function([](gpr_log_func_args*) {});
   absl::StatusOr<std::unique_ptr<posenc::server::Server>> server =
       posenc::server::Server::Start(flags.options);
   if (quiet) gpr_set_log_function(nullptr);
-  // An option, or an address that cannot be had.
+  // A bad option, or an address that cannot be bound.
   if (!server.ok()) return Fail(kUsage, server.status().message());
   const std::string& ready_file = flags.ready_file;
   const std::vector<std::string>& addresses = (*server)->addresses();
@@ -118,38 +122,39 @@ int Serve(const posenc::server::Flags& flags, const sigset_t& stop_signals,
   return 0;
 }
 
-// What the machine, or the container, does not have is better known at the
-// start than when the kernel ends the process.
+// Warns of limits that the machine, or the container, does not have: an operator
+// should learn it now and not when the kernel ends the process.
 void WarnOfLimits(const posenc::server::ServerOptions& options) {
   const std::int64_t memory = posenc::server::UsableMemory();
-  const std::int64_t budget = posenc::server::InFlightBytes(options);
+  const std::int64_t budget = posenc::server::WithDefaults(options.limits).in_flight_bytes;
   if (budget > memory) {
     Warn(absl::StrCat("--in-flight-bytes: ", budget,
                       " bytes, but the memory limit is ", memory,
                       "; a full server would be killed"));
   }
   const int cpus = posenc::server::UsableCpus();
-  if (options.threads > cpus) {
-    Warn(absl::StrCat("--threads: ", options.threads, ", but the CPU limit is ",
+  if (options.limits.threads > cpus) {
+    Warn(absl::StrCat("--threads: ", options.limits.threads, ", but the CPU limit is ",
                       cpus));
   }
 }
 
 int Run(int argc, char** argv) {
   posenc::server::KeepFreedMemory();
-  // Debian builds abseil with its detector of deadlocks on: every lock that
-  // gRPC takes then goes through one graph, a seventh of a small call's time.
+  // Debian builds abseil with its deadlock detector on. Every lock that gRPC
+  // takes then goes through one graph, which costs a seventh of a small call's
+  // time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  // It would log whatever strings a peer sends.
+  // Protobuf would log whatever strings a peer sends.
   google::protobuf::SetLogHandler(nullptr);
-  // Before any thread starts, so that all inherit the mask and one sigwait
-  // gets them.
+  // Blocks the signals before any thread starts: all threads inherit the mask,
+  // and one sigwait gets the signals.
   sigset_t stop_signals;
   sigemptyset(&stop_signals);
   sigaddset(&stop_signals, SIGTERM);
   sigaddset(&stop_signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);  // a log reader that went away
+  signal(SIGPIPE, SIG_IGN);  // a log's reader may go away
 
   int exit_code = 0;
   std::string error;

@@ -1,26 +1,12 @@
 #include "server/server.h"
 
-#include <arpa/inet.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <limits>
 #include <mutex>
-#include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "core/error.h"
 #include "grpc/compression.h"
 #include "grpc/grpc.h"
@@ -29,8 +15,8 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
-#include "server/machine.h"
-#include "server/wire/call_service.h"
+#include "server/listen/address.h"
+#include "server/service.h"
 
 namespace posenc::server {
 namespace {
@@ -39,153 +25,30 @@ constexpr char kServiceName[] = "posenc.v1.PositionalEncodingService";
 constexpr char kReadiness[] = "posenc.readiness";
 constexpr char kLiveness[] = "posenc.liveness";
 
-// gRPC refuses what is over its own limit before any code of ours runs, and
+// gRPC refuses a message over its own limit before any code of ours runs, and
 // without ErrorInfo. Its limit is a little above ours, so that a message that
-// is not far over gets the full error.
+// is just over ours gets the full error.
 constexpr std::int64_t kReceiveSlack = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxMessage = std::numeric_limits<std::int32_t>::max();
 
-// A peer has this long for its TLS or HTTP/2 preface (gRPC's own: 120 s).
+// How long a peer may take for its TLS or HTTP/2 preface (gRPC's own limit is
+// 120 s).
 constexpr int kHandshakeTimeoutMs = 10000;
-// Common clients ping every 30 s; gRPC's own 5 min would cut them off.
+// How often a peer may ping. Common clients ping every 30 s, which gRPC's own
+// limit of 5 min would punish by closing their connection.
 constexpr int kMinPingIntervalMs = 10000;
-// Once our calls have ended only health watches and the like are open. They
-// never end by themselves and would hold gRPC's shutdown to its deadline.
+// Once our calls have ended, only health watches and the like are open. They
+// never end by themselves, and gRPC's shutdown would wait for them until its
+// deadline.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 
-// Process-wide switches of gRPC, not thread-safe themselves.
+// Sets process-wide switches of gRPC, which are not thread-safe themselves.
 void InitPlugins() {
   static std::once_flag once;
   std::call_once(once, [] {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
-}
-
-struct Address {
-  std::string text;  // as given
-  std::string host;  // empty for unix sockets
-  std::string path;  // unix sockets only
-};
-
-absl::Status BadAddress(absl::string_view address, absl::string_view fact) {
-  return core::FieldInvalid("--listen", absl::StrCat(address, ": ", fact));
-}
-
-absl::Status CannotBind(absl::string_view address, absl::string_view why) {
-  return absl::UnavailableError(
-      absl::StrCat("--listen: cannot listen on ", address, ": ", why));
-}
-
-absl::StatusOr<Address> ParseAddress(const std::string& text) {
-  Address address;
-  address.text = text;
-  absl::string_view rest = text;
-  if (absl::ConsumePrefix(&rest, "unix:")) {
-    address.path = std::string(rest);
-    const std::size_t longest = sizeof(sockaddr_un::sun_path) - 1;
-    if (rest.empty()) return BadAddress(text, "no path; expected unix:/path");
-    if (rest.size() > longest) {
-      return BadAddress(text, absl::StrCat("a path of ", rest.size(),
-                                           " bytes; at most ", longest));
-    }
-    return address;
-  }
-  const std::size_t colon = rest.rfind(':');
-  const absl::string_view host = rest.substr(0, colon);
-  const bool bracketed = absl::StartsWith(host, "[") &&
-                         absl::EndsWith(host, "]") && host.size() > 2;
-  int port = 0;
-  if (colon == absl::string_view::npos || host.empty() ||
-      (!bracketed && absl::StrContains(host, ":")) ||
-      !absl::SimpleAtoi(rest.substr(colon + 1), &port) || port < 0 ||
-      port > 65535) {
-    return BadAddress(
-        text, "expected host:port, [ipv6]:port or unix:/path, port 0..65535");
-  }
-  address.host =
-      std::string(bracketed ? host.substr(1, host.size() - 2) : host);
-  return address;
-}
-
-bool IsLoopback(const std::string& host) {
-  if (host == "localhost") return true;
-  in_addr v4;
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) {
-    return (ntohl(v4.s_addr) >> 24) == 127;
-  }
-  in6_addr v6;
-  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 &&
-         IN6_IS_ADDR_LOOPBACK(&v6);
-}
-
-// gRPC would unlink whatever socket stands at the path, in use or not.
-absl::Status CheckUnixPath(const Address& address) {
-  struct stat info;
-  if (lstat(address.path.c_str(), &info) != 0) {
-    return errno == ENOENT ? absl::OkStatus()
-                           : CannotBind(address.text, std::strerror(errno));
-  }
-  if (!S_ISSOCK(info.st_mode)) {
-    return CannotBind(address.text, "the file exists and is not a socket");
-  }
-  sockaddr_un peer = {};
-  peer.sun_family = AF_UNIX;
-  std::copy(address.path.begin(), address.path.end(), peer.sun_path);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return CannotBind(address.text, std::strerror(errno));
-  const bool in_use =
-      connect(fd, reinterpret_cast<sockaddr*>(&peer), sizeof(peer)) == 0;
-  close(fd);
-  // Nobody answers: left behind by a process that was killed.
-  return in_use ? CannotBind(address.text, "a running process listens there")
-                : absl::OkStatus();
-}
-
-// Why an address cannot be bound; gRPC tells its log only.
-std::string WhyNot(const Address& address) {
-  std::string reason = "see gRPC's log";
-  if (!address.path.empty()) {
-    const std::string directory =
-        address.path.substr(0, address.path.rfind('/') + 1);
-    if (access(directory.empty() ? "." : directory.c_str(), W_OK) != 0) {
-      reason = absl::StrCat(directory, ": ", std::strerror(errno));
-    }
-    return reason;
-  }
-  addrinfo hints = {};
-  hints.ai_flags = AI_PASSIVE;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const std::string port = address.text.substr(address.text.rfind(':') + 1);
-  const int error =
-      getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) return gai_strerror(error);
-  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0) {
-    reason = std::strerror(errno);
-  }
-  if (fd >= 0) close(fd);
-  freeaddrinfo(found);
-  return reason;
-}
-
-absl::Status CheckLimit(absl::string_view flag, std::int64_t bytes) {
-  if (bytes >= 1 && bytes <= kMaxMessage) return absl::OkStatus();
-  return core::FieldInvalid(
-      flag, absl::StrCat(bytes, " bytes; must be 1 to ", kMaxMessage,
-                         ", the most that protobuf can frame"));
-}
-
-CallOptions ReadCallOptions(const ServerOptions& options) {
-  CallOptions calls;
-  calls.max_request_bytes = options.max_request_bytes;
-  calls.max_response_bytes = options.max_response_bytes;
-  calls.in_flight_bytes = InFlightBytes(options);
-  calls.max_waiting = static_cast<std::size_t>(options.max_waiting);
-  calls.default_deadline = options.default_deadline;
-  calls.threads = options.threads > 0 ? options.threads : UsableCpus();
-  return calls;
 }
 
 int Milliseconds(absl::Duration duration) {
@@ -196,7 +59,7 @@ int Milliseconds(absl::Duration duration) {
 class RunningServer final : public Server {
  public:
   explicit RunningServer(const ServerOptions& options)
-      : service_(ReadCallOptions(options)),
+      : service_(WithDefaults(options.limits)),
         lame_duck_(options.lame_duck),
         drain_timeout_(options.drain_timeout) {}
 
@@ -223,7 +86,7 @@ class RunningServer final : public Server {
     return service_.admission().claimed();
   }
 
-  std::int64_t BytesServed() const override {
+  std::int64_t TakeClaimedBytes() override {
     return service_.TakeClaimedBytes();
   }
 
@@ -250,7 +113,7 @@ class RunningServer final : public Server {
     }
   }
 
-  CallService service_;
+  RpcService service_;
   const absl::Duration lame_duck_;
   const absl::Duration drain_timeout_;
   std::vector<std::string> addresses_;
@@ -280,8 +143,8 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   builder.RegisterService(service_.registered());
   builder.RegisterCallbackGenericService(&service_);
   builder.SetMaxReceiveMessageSize(static_cast<int>(
-      std::min(options.max_request_bytes + kReceiveSlack, kMaxMessage)));
-  builder.SetMaxSendMessageSize(static_cast<int>(options.max_response_bytes));
+      std::min(options.limits.max_request_bytes + kReceiveSlack, kMaxMessage)));
+  builder.SetMaxSendMessageSize(static_cast<int>(options.limits.max_response_bytes));
   // A second server on the same port must fail, not share it.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
@@ -311,7 +174,7 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   if (server_ == nullptr) {
     // They are bound in order; the first without a port is the one.
     for (std::size_t i = 0; i < listen.size(); ++i) {
-      if (ports[i] == 0) return CannotBind(listen[i].text, WhyNot(listen[i]));
+      if (ports[i] == 0) return CannotBind(listen[i].text, WhyNotBound(listen[i]));
     }
     return absl::UnavailableError("gRPC could not start a server");
   }
@@ -329,42 +192,9 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
 
 }  // namespace
 
-std::int64_t InFlightBytes(const ServerOptions& options) {
-  if (options.in_flight_bytes != 0) return options.in_flight_bytes;
-  return std::max(UsableMemory() / 2,
-                  options.max_request_bytes + options.max_response_bytes);
-}
-
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {
-  absl::Status status =
-      CheckLimit("--max-request-bytes", options.max_request_bytes);
-  if (status.ok()) {
-    status = CheckLimit("--max-response-bytes", options.max_response_bytes);
-  }
-  if (status.ok() && options.in_flight_bytes != 0 &&
-      options.in_flight_bytes < options.max_request_bytes) {
-    status = core::FieldInvalid(
-        "--in-flight-bytes",
-        absl::StrCat(options.in_flight_bytes,
-                     "; must hold a request of --max-request-bytes, ",
-                     options.max_request_bytes));
-  }
-  if (status.ok() && options.max_waiting < 0) {
-    status = core::FieldInvalid(
-        "--max-waiting",
-        absl::StrCat(options.max_waiting, "; must not be negative"));
-  }
-  if (status.ok() && options.threads < 0) {
-    status = core::FieldInvalid(
-        "--threads", absl::StrCat(options.threads, "; must not be negative"));
-  }
-  if (status.ok() && options.default_deadline <= absl::ZeroDuration()) {
-    status = core::FieldInvalid(
-        "--default-deadline",
-        absl::StrCat(absl::FormatDuration(options.default_deadline),
-                     "; must be positive"));
-  }
+  absl::Status status = CheckLimits(options.limits);
   if (status.ok() && options.drain_timeout < absl::ZeroDuration()) {
     status = core::FieldInvalid(
         "--drain-timeout",

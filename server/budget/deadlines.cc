@@ -20,7 +20,7 @@ Deadlines::~Deadlines() {
 
 // The thread need not be woken: it sleeps until the head's deadline, or for
 // time_ if the queue is empty, and neither is later than this call's deadline.
-Deadlines::Entry Deadlines::Add(std::weak_ptr<Call> call) {
+Deadlines::Entry Deadlines::Add(std::weak_ptr<Owner> call) {
   Item item = {absl::Now() + time_, std::move(call)};
   const std::lock_guard<std::mutex> lock(mutex_);
   return queue_.insert(queue_.end(), std::move(item));
@@ -43,7 +43,7 @@ void Deadlines::Run() {
     // The entry moves before its call is told: the call may remove it at once.
     const Entry entry = queue_.begin();
     entry->expired = true;
-    const std::shared_ptr<Call> call = entry->call.lock();
+    const std::shared_ptr<Owner> call = entry->call.lock();
     expired_.splice(expired_.end(), queue_, entry);
     lock.unlock();
     if (call != nullptr) call->Expire();

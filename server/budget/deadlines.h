@@ -20,9 +20,10 @@ namespace posenc::server {
 // Safe for many threads.
 class Deadlines {
  public:
-  class Call {
+  // A call that has an entry in the queue.
+  class Owner {
    public:
-    virtual ~Call() = default;
+    virtual ~Owner() = default;
     // The deadline has passed. Called on the queue's own thread, so it must
     // return soon.
     virtual void Expire() = 0;
@@ -30,7 +31,7 @@ class Deadlines {
 
   struct Item {
     absl::Time deadline;
-    std::weak_ptr<Call> call;
+    std::weak_ptr<Owner> call;
     bool expired = false;
   };
   using Entry = std::list<Item>::iterator;
@@ -40,7 +41,7 @@ class Deadlines {
   Deadlines(const Deadlines&) = delete;
   Deadlines& operator=(const Deadlines&) = delete;
 
-  Entry Add(std::weak_ptr<Call> call);
+  Entry Add(std::weak_ptr<Owner> call);
   // To be called once for each entry, expired or not.
   void Remove(Entry entry);
 

@@ -192,12 +192,11 @@ void WriteSpec(const core::RopeSpec& in, v1::RopeSpec* out) {
 
 }  // namespace
 
-absl::StatusOr<core::RopeSource> ReadRopeSource(const v1::RopeSource& source) {
+core::RopeSource ReadRopeSource(const v1::RopeSource& source) {
   core::RopeSource out;
   switch (source.source_case()) {
     case v1::RopeSource::SOURCE_NOT_SET:
-      return core::FieldRequired(
-          "", "no source; give a spec, a preset or a config_json");
+      break;
     case v1::RopeSource::kSpec:
       out.source = ReadSpec(source.spec());
       break;

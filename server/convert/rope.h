@@ -20,12 +20,12 @@
 
 namespace posenc::server {
 
-// FieldRequired with an empty path where no source is given.
-absl::StatusOr<core::RopeSource> ReadRopeSource(const v1::RopeSource& source);
+// A source that is not set stays so, which core refuses.
+core::RopeSource ReadRopeSource(const v1::RopeSource& source);
 
 core::QueryScale ReadQueryScale(const v1::QueryScale& scale);
 
-// Where keys move, with what its positions borrow.
+// How keys are repositioned, with the tensors that its positions borrow from.
 struct InputMovement {
   core::Movement movement;
   InputPositions old_positions;
@@ -37,7 +37,7 @@ absl::StatusOr<InputMovement> ReadMovement(const v1::Movement& movement);
 core::ConvertPairingArgs ReadConvertPairing(
     const v1::ConvertPairingRequest& request);
 
-// What a value of 0 stands for is filled in: forward, half, leading.
+// Enums of requests. 0 stands for the default: forward, half, leading.
 core::Direction ReadDirection(v1::Direction direction);
 core::TableLayout ReadTableLayout(v1::TableLayout layout);
 core::RotarySlice ReadRotarySlice(v1::RotarySlice slice);

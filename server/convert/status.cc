@@ -1,4 +1,4 @@
-#include "server/status.h"
+#include "server/convert/status.h"
 
 #include <cstddef>
 #include <optional>

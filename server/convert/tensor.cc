@@ -3,42 +3,21 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <sstream>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/error.h"
-#include "posenc/wire/varint.h"
+#include "posenc/wire/frame.h"
+#include "server/budget/errors.h"
 #include "server/convert/fields.h"
 
 namespace posenc::server {
 namespace {
 
-using wire::AppendVarint;
-
 // The contract's limit on elements that are written out.
 constexpr int kMaxValues = 65536;
-
-// Of a length-delimited field whose number is below 16.
-absl::uint128 FieldBytes(absl::uint128 length) {
-  return 1 + wire::VarintBytes(absl::Uint128Low64(length)) + length;
-}
-
-// These fields of a Tensor, as the generated code writes them.
-std::string DtypeAndShape(core::Dtype dtype, const core::Shape& shape) {
-  std::string fields;
-  fields.push_back(v1::Tensor::kDtypeFieldNumber << 3);
-  AppendVarint(static_cast<std::uint64_t>(dtype), &fields);
-  if (shape.empty()) return fields;
-  std::size_t bytes = 0;
-  for (const std::int64_t extent : shape) bytes += wire::VarintBytes(extent);
-  fields.push_back(v1::Tensor::kShapeFieldNumber << 3 | 2);
-  AppendVarint(bytes, &fields);
-  for (const std::int64_t extent : shape) AppendVarint(extent, &fields);
-  return fields;
-}
 
 absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
   const double limit =
@@ -72,22 +51,19 @@ absl::Status SizeMismatch(absl::string_view field, core::Dtype dtype,
 
 }  // namespace
 
-std::string ToString(absl::uint128 value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
+const wire::BorrowedBytes* BorrowedTensors::Find(int field) const {
+  for (std::size_t i = 0; i < fields_.size(); ++i) {
+    if (fields_[i] == field) return &bytes_[i];
+  }
+  return nullptr;
 }
 
 void InputTensor::Gather() {
   if (view.data != nullptr || pieces.size() == 0) return;
   own = std::make_unique_for_overwrite<char[]>(pieces.size());
   pieces.Read(0, pieces.size(), own.get());
-  pieces = core::Pieces(own.get(), pieces.size());
+  pieces = core::ConstPieces(own.get(), pieces.size());
   view.data = own.get();
-}
-
-absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor) {
-  return ReadTensor(tensor, nullptr);
 }
 
 absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
@@ -146,24 +122,30 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
       }
       core::StoreDouble(tensor.values(i), room, i);
     }
-    out.pieces = core::Pieces(out.own.get(), values * size);
+    out.pieces = core::ConstPieces(out.own.get(), values * size);
     return out;
   }
   if (expected != data_bytes) {
     return mismatch("data", data_bytes, absl::StrCat(data_bytes, " bytes"));
   }
-  // Pieces may be written to, by those who know that the bytes are theirs.
-  core::Pieces::List pieces;
+  core::ConstPieces::List pieces;
   if (data == nullptr) {
-    pieces.emplace_back(const_cast<char*>(tensor.data().data()), data_bytes);
+    pieces.emplace_back(tensor.data().data(), data_bytes);
   } else {
-    for (const absl::Span<const char> piece : data->pieces) {
-      pieces.emplace_back(const_cast<char*>(piece.data()), piece.size());
-    }
+    pieces.assign(data->pieces.begin(), data->pieces.end());
   }
   if (pieces.size() == 1) out.view.data = pieces[0].data();
-  out.pieces = core::Pieces(std::move(pieces));
+  out.pieces = core::ConstPieces(std::move(pieces));
   return out;
+}
+
+absl::StatusOr<InputTensor> ReadRequiredTensor(
+    absl::string_view field, bool given, const v1::Tensor& tensor,
+    const wire::BorrowedBytes* data) {
+  if (!given) return core::FieldRequired(field, "not given");
+  absl::StatusOr<InputTensor> read = ReadTensor(tensor, data);
+  if (!read.ok()) return core::Prefixed(field, read.status());
+  return read;
 }
 
 absl::Status ReadTensorField(absl::string_view field, bool given,
@@ -177,39 +159,12 @@ absl::Status ReadTensorField(absl::string_view field, bool given,
   return absl::OkStatus();
 }
 
-absl::uint128 TensorFieldBytes(core::Dtype dtype, const core::Shape& shape,
-                               TensorForm form) {
-  absl::uint128 bytes =
+absl::uint128 TensorFieldBytes(int field, core::Dtype dtype,
+                               const core::Shape& shape, TensorForm form) {
+  const std::size_t element =
       form == TensorForm::kValues ? sizeof(double) : core::DtypeSize(dtype);
-  for (const std::int64_t extent : shape) {
-    bytes *= static_cast<std::uint64_t>(extent);
-  }
-  absl::uint128 total = DtypeAndShape(dtype, shape).size();
-  if (bytes > 0) total += FieldBytes(bytes);
-  return FieldBytes(total);
-}
-
-std::string TensorFieldHeader(int field, core::Dtype dtype,
-                              const core::Shape& shape) {
-  std::uint64_t bytes = core::DtypeSize(dtype);
-  for (const std::int64_t extent : shape) {
-    bytes *= static_cast<std::uint64_t>(extent);
-  }
-  std::string inner = DtypeAndShape(dtype, shape);
-  if (bytes > 0) {
-    inner.push_back(v1::Tensor::kDataFieldNumber << 3 | 2);
-    AppendVarint(bytes, &inner);
-  }
-  std::string header(1, static_cast<char>(field << 3 | 2));
-  AppendVarint(inner.size() + bytes, &header);
-  return header + inner;
-}
-
-void AppendTensorField(int field, const v1::Tensor& tensor, std::string* to) {
-  const std::string inner = tensor.SerializeAsString();
-  to->push_back(static_cast<char>(field << 3 | 2));
-  AppendVarint(inner.size(), to);
-  to->append(inner);
+  return wire::TensorFieldBytes(field, static_cast<v1::Dtype>(dtype), shape,
+                                wire::DataBytes(element, shape));
 }
 
 core::TensorView AllocateTensor(core::Dtype dtype, const core::Shape& shape,

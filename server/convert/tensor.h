@@ -8,14 +8,14 @@
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "core/runtime/row_map.h"
+#include "absl/types/span.h"
+#include "core/runtime/pieces.h"
 #include "core/tensor.h"
 #include "posenc/v1/tensor.pb.h"
 #include "posenc/wire/split.h"
@@ -25,54 +25,65 @@ namespace posenc::server {
 // Which of a Tensor's two forms carries the elements.
 enum class TensorForm { kData, kValues };
 
-// A tensor of a request. It borrows the message's bytes, or those here.
+// Tensors of a request whose bytes were left in the slices that gRPC received,
+// by the numbers of their fields.
+class BorrowedTensors {
+ public:
+  BorrowedTensors() = default;  // none: the message itself has the bytes
+  // bytes[i] are those of fields[i].
+  BorrowedTensors(absl::Span<const int> fields,
+                  absl::Span<const wire::BorrowedBytes> bytes)
+      : fields_(fields), bytes_(bytes) {}
+
+  // Null if the bytes of this field are in the message.
+  const wire::BorrowedBytes* Find(int field) const;
+
+ private:
+  absl::Span<const int> fields_;
+  absl::Span<const wire::BorrowedBytes> bytes_;
+};
+
+// A tensor of a request. Its bytes are the message's, or `own`.
 struct InputTensor {
-  // data is null where the bytes lie in several pieces.
+  // data is null if the bytes lie in several pieces.
   core::ConstTensorView view;
-  core::Pieces pieces;
+  core::ConstPieces pieces;
   TensorForm form = TensorForm::kData;
-  // Values, as elements of dtype; or pieces that were put together.
+  // Elements that were written out as `values`, or pieces put together.
   std::unique_ptr<char[]> own;
 
-  // Puts the pieces together, where there are several.
+  // Puts the pieces together, if there are several.
   void Gather();
 };
 
-// kTensorSizeMismatch where data or values are not what dtype and shape say.
-absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor);
+// Reads a tensor whose bytes are in the message, or in `data` if that is not
+// null. FieldRequired without dtype or elements; kTensorSizeMismatch if data or
+// values are not what dtype and shape take.
+absl::StatusOr<InputTensor> ReadTensor(
+    const v1::Tensor& tensor, const wire::BorrowedBytes* data = nullptr);
 
-// The same where the bytes of `data` were taken out of the message; null: they
-// were not.
-absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
-                                       const wire::BorrowedBytes* data);
+// Reads the tensor in the field `field`, to which errors refer; FieldRequired if
+// it is not given.
+absl::StatusOr<InputTensor> ReadRequiredTensor(
+    absl::string_view field, bool given, const v1::Tensor& tensor,
+    const wire::BorrowedBytes* data);
 
-// Tensors that an encoding has, for as long as views of them are used.
+// The tensors of an encoding. They live as long as views of them are used.
 using InputTensors = std::vector<InputTensor>;
 
-// Reads the field `field` into `view`, which stays empty where it is not given.
+// Reads the field `field` into `view`, which stays empty if it is not given.
 absl::Status ReadTensorField(absl::string_view field, bool given,
                              const v1::Tensor& tensor, InputTensors* tensors,
                              std::optional<core::ConstTensorView>* view);
 
-// In decimal.
-std::string ToString(absl::uint128 value);
+// Bytes that the response's field `field` takes on the wire with this tensor.
+absl::uint128 TensorFieldBytes(int field, core::Dtype dtype,
+                               const core::Shape& shape, TensorForm form);
 
-// Bytes that a response's field of this tensor takes on the wire.
-absl::uint128 TensorFieldBytes(core::Dtype dtype, const core::Shape& shape,
-                               TensorForm form);
-
-// Gives `tensor` dtype, shape and room for the elements, and returns the room.
-// Callers have checked the size.
+// Gives `tensor` dtype, shape and memory for the elements, and returns a view
+// of that memory. Callers have checked the size.
 core::TensorView AllocateTensor(core::Dtype dtype, const core::Shape& shape,
                                 v1::Tensor* tensor);
-
-// What stands before the data of such a field: its tag and length, dtype,
-// shape, and the tag and length of `data`.
-std::string TensorFieldHeader(int field, core::Dtype dtype,
-                              const core::Shape& shape);
-
-// Appends the field with a tensor that has all its elements.
-void AppendTensorField(int field, const v1::Tensor& tensor, std::string* to);
 
 // Turns data into values.
 void SpellOut(v1::Tensor* tensor);

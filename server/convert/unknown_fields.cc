@@ -1,4 +1,4 @@
-#include "server/unknown_fields.h"
+#include "server/convert/unknown_fields.h"
 
 #include <cstddef>
 #include <string>
@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "google/protobuf/wire_format_lite.h"
-#include "server/server.h"
+#include "server/version.h"
 
 namespace posenc::server {
 namespace {

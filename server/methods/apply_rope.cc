@@ -1,132 +1,48 @@
-#include "server/calls/rope.h"
+// ApplyRope and ApplyRopeStream: rotate q, k or both.
 
-#include <algorithm>
+#include "core/rope/apply.h"
+
 #include <memory>
 #include <optional>
 #include <utility>
-#include <variant>
 
-#include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "core/model/compare.h"
-#include "core/model/content_hash.h"
-#include "core/rope/apply.h"
+#include "posenc/v1/service.pb.h"
+#include "server/convert/positions.h"
 #include "server/convert/rope.h"
+#include "server/methods/methods.h"
+#include "server/methods/rope_source.h"
+#include "server/methods/stream.h"
+#include "server/methods/unary.h"
 
 namespace posenc::server {
 namespace {
 
-// Of a weight whose rows are moved between two looks at the caller.
-constexpr std::size_t kPartBytes = 1 << 20;
+using Request = v1::ApplyRopeRequest;
+using Response = v1::ApplyRopeResponse;
 
-absl::Status NoSource(absl::string_view field) {
-  return core::FieldRequired(
-      field, "not given; it takes a spec, a preset or a config_json");
-}
+constexpr int kTensorFields[] = {Request::kQFieldNumber,
+                                 Request::kKFieldNumber};
 
-absl::StatusOr<core::RopeSource> ReadSource(absl::string_view field, bool given,
-                                            const v1::RopeSource& source) {
-  if (!given) return NoSource(field);
-  absl::StatusOr<core::RopeSource> read = ReadRopeSource(source);
-  if (!read.ok()) return core::Prefixed(field, read.status());
-  return read;
-}
-
-// An encoding that needs no tensor to be resolved is; one without a width waits
-// for the first.
-absl::Status CheckSource(absl::string_view field, bool given,
-                         const v1::RopeSource& source) {
-  absl::StatusOr<core::RopeSource> read = ReadSource(field, given, source);
+// Reads the tensor in `field` into `to`, if it is given.
+absl::Status ReadTensorIfGiven(absl::string_view field, bool given,
+                               const v1::Tensor& tensor,
+                               const wire::BorrowedBytes* data,
+                               std::optional<InputTensor>* to) {
+  if (!given) return absl::OkStatus();
+  absl::StatusOr<InputTensor> read =
+      ReadRequiredTensor(field, true, tensor, data);
   if (!read.ok()) return read.status();
-  const auto* spec = std::get_if<core::RopeSpec>(&read->source);
-  if (spec != nullptr && spec->rotary_dim == 0 && !spec->nope) {
-    return absl::OkStatus();
-  }
-  return core::Prefixed(
-      field,
-      core::ResolveSource(*read, 0, core::MissingLength::kError).status());
-}
-
-absl::Status CheckHeadDim(std::int32_t head_dim) {
-  if (head_dim >= 0) return absl::OkStatus();
-  return core::FieldInvalid(
-      "head_dim", absl::StrCat(head_dim, "; must be positive, or unset"));
-}
-
-absl::Status CheckLayout(v1::Layout layout) {
-  if (layout != v1::LAYOUT_UNSPECIFIED) return absl::OkStatus();
-  return core::FieldRequired(
-      "layout",
-      "not given; the wrong one of BSHD and BHSD would not be noticed");
-}
-
-// A tensor of a request that must be there.
-absl::StatusOr<InputTensor> ReadRequired(
-    absl::string_view field, bool given, const v1::Tensor& tensor,
-    const wire::BorrowedBytes* data = nullptr) {
-  if (!given) return core::FieldRequired(field, "not given");
-  absl::StatusOr<InputTensor> read = ReadTensor(tensor, data);
-  if (!read.ok()) return core::Prefixed(field, read.status());
-  return read;
-}
-
-}  // namespace
-
-absl::StatusOr<core::ResolvedRope> ResolveField(
-    absl::string_view field, bool given, const v1::RopeSource& source,
-    std::int32_t head_dim, core::MissingLength missing_length) {
-  absl::StatusOr<core::RopeSource> read = ReadSource(field, given, source);
-  if (!read.ok()) return read.status();
-  absl::StatusOr<core::ResolvedRope> rope =
-      core::ResolveSource(*read, head_dim, missing_length);
-  if (!rope.ok()) return core::Prefixed(field, rope.status());
-  return rope;
-}
-
-absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
-                               v1::ResolveRopeResponse* response) {
-  const absl::Status valid = CheckHeadDim(request.head_dim());
-  if (!valid.ok()) return valid;
-  constexpr auto kAssume = core::MissingLength::kAssumeOriginal;
-  absl::StatusOr<core::ResolvedRope> rope = ResolveField(
-      "rope", request.has_rope(), request.rope(), request.head_dim(), kAssume);
-  if (!rope.ok()) return rope.status();
-  WriteRope(*rope, core::ContentHash(*rope), response);
-  if (!request.has_compare_with()) return absl::OkStatus();
-  absl::StatusOr<core::ResolvedRope> other =
-      ResolveField("compare_with", true, request.compare_with(),
-                   request.head_dim(), kAssume);
-  if (!other.ok()) return other.status();
-  WriteDifference(core::CompareRopes(*rope, *other),
-                  response->mutable_difference());
+  *to = *std::move(read);
   return absl::OkStatus();
 }
 
-absl::Status AnswerAnalyzeRope(const v1::AnalyzeRopeRequest& request,
-                               StopCheck stop,
-                               v1::AnalyzeRopeResponse* response) {
-  const absl::Status valid = CheckHeadDim(request.head_dim());
-  if (!valid.ok()) return valid;
-  absl::StatusOr<core::ResolvedRope> rope =
-      ResolveField("rope", request.has_rope(), request.rope(),
-                   request.head_dim(), core::MissingLength::kAssumeOriginal);
-  if (!rope.ok()) return rope.status();
-  absl::StatusOr<core::RopeAnalysis> analysis =
-      core::AnalyzeRope(*rope, request.max_distance(), request.distance_step(),
-                        request.trained_length(), [stop] { return stop(); });
-  if (!analysis.ok()) return analysis.status();
-  WriteAnalysis(*analysis, response);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<TensorCall> PrepareApplyRope(const v1::ApplyRopeRequest& request,
-                                            const TakenTensors& taken,
-                                            RopeCache* cache) {
-  absl::StatusOr<core::RopeSource> rope =
-      ReadSource("rope", request.has_rope(), request.rope());
-  if (!rope.ok()) return rope.status();
-  const absl::Status layout = CheckLayout(request.layout());
-  if (!layout.ok()) return layout;
+absl::StatusOr<TensorAnswer> Answer(const Request& request,
+                                    const BorrowedTensors& borrowed,
+                                    const MethodContext& context) {
+  absl::Status status = CheckGiven("rope", request.has_rope(), request.rope());
+  if (status.ok()) status = CheckLayout(request.layout());
+  if (!status.ok()) return status;
   if (!request.has_q() && !request.has_k()) {
     return core::FieldRequired("q", "neither q nor k; send at least one");
   }
@@ -134,140 +50,93 @@ absl::StatusOr<TensorCall> PrepareApplyRope(const v1::ApplyRopeRequest& request,
   if (!positions.ok()) return core::Prefixed("positions", positions.status());
 
   core::ApplyRopeArgs args;
-  args.rope = *std::move(rope);
-  args.lookup = CachedLookup(request.rope(), cache);
+  args.rope = CachedLookup(request.rope(), context.cache);
   args.positions = positions->positions;
   args.layout = static_cast<core::Layout>(request.layout());
   args.direction = ReadDirection(request.direction());
   if (request.has_query_scale()) {
     args.query_scale = ReadQueryScale(request.query_scale());
   }
-  struct Kept {
+  struct Inputs {
     std::optional<InputTensor> q, k;
   };
-  auto kept = std::make_shared<Kept>();
-  const auto read = [&taken](absl::string_view field, int number,
-                             const v1::Tensor& tensor,
-                             std::optional<InputTensor>* to) -> absl::Status {
-    absl::StatusOr<InputTensor> input =
-        ReadRequired(field, true, tensor, taken.Find(number));
-    if (!input.ok()) return input.status();
-    *to = *std::move(input);
-    return absl::OkStatus();
-  };
-  absl::Status status;
-  if (request.has_q()) {
+  auto inputs = std::make_shared<Inputs>();
+  status = ReadTensorIfGiven("q", request.has_q(), request.q(),
+                             borrowed.Find(Request::kQFieldNumber), &inputs->q);
+  if (status.ok()) {
     status =
-        read("q", v1::ApplyRopeRequest::kQFieldNumber, request.q(), &kept->q);
-  }
-  if (status.ok() && request.has_k()) {
-    status =
-        read("k", v1::ApplyRopeRequest::kKFieldNumber, request.k(), &kept->k);
+        ReadTensorIfGiven("k", request.has_k(), request.k(),
+                          borrowed.Find(Request::kKFieldNumber), &inputs->k);
   }
   if (!status.ok()) return status;
   absl::StatusOr<core::Rotations> rotations =
-      core::PrepareApplyRope(args, kept->q ? &kept->q->view : nullptr,
-                             kept->k ? &kept->k->view : nullptr);
+      core::PrepareApplyRope(args, inputs->q ? &inputs->q->view : nullptr,
+                             inputs->k ? &inputs->k->view : nullptr);
   if (!rotations.ok()) return rotations.status();
 
-  TensorCall call;
-  const auto add = [&call](int field, const std::optional<InputTensor>& tensor,
-                           std::unique_ptr<core::RowMap> map) {
+  TensorAnswer answer;
+  absl::InlinedVector<RowMapComputation::Output, 2> maps;
+  const auto add = [&](int field, const std::optional<InputTensor>& tensor,
+                       std::unique_ptr<core::RowMap> map) {
     if (!tensor) return;
-    call.outputs.push_back({field, tensor->view.dtype, tensor->view.shape,
-                            tensor->form, std::move(map), tensor->pieces});
+    answer.outputs.push_back(
+        {field, tensor->view.dtype, tensor->view.shape, tensor->form});
+    maps.push_back({std::move(map), tensor->pieces});
   };
-  add(v1::ApplyRopeResponse::kQFieldNumber, kept->q, std::move(rotations->q));
-  add(v1::ApplyRopeResponse::kKFieldNumber, kept->k, std::move(rotations->k));
-  call.keep = std::move(kept);
-  return call;
+  add(Response::kQFieldNumber, inputs->q, std::move(rotations->q));
+  add(Response::kKFieldNumber, inputs->k, std::move(rotations->k));
+  answer.computation = std::make_unique<RowMapComputation>(std::move(maps),
+                                                           std::move(inputs));
+  return answer;
 }
 
-absl::Status CheckApplyRopeSettings(const v1::ApplyRopeRequest& request) {
-  const absl::Status rope =
-      CheckSource("rope", request.has_rope(), request.rope());
-  return rope.ok() ? CheckLayout(request.layout()) : rope;
-}
+class ApplyRopeStreamHandler final : public StreamHandler<Request> {
+ public:
+  explicit ApplyRopeStreamHandler(const MethodContext& context)
+      : StreamHandler(context, kTensorFields) {}
 
-absl::StatusOr<TensorCall> PrepareReposition(
-    const v1::RepositionRequest& request, const TakenTensors& taken,
-    RopeCache* cache) {
-  absl::StatusOr<core::RopeSource> old_rope =
-      ReadSource("old_rope", request.has_old_rope(), request.old_rope());
-  if (!old_rope.ok()) return old_rope.status();
-  core::RepositionArgs args;
-  args.old_rope = *std::move(old_rope);
-  if (request.has_new_rope()) {
-    absl::StatusOr<core::RopeSource> new_rope =
-        ReadSource("new_rope", true, request.new_rope());
-    if (!new_rope.ok()) return new_rope.status();
-    args.new_rope = *std::move(new_rope);
-  }
-  const absl::Status layout = CheckLayout(request.layout());
-  if (!layout.ok()) return layout;
-  args.layout = static_cast<core::Layout>(request.layout());
-  absl::StatusOr<InputMovement> movement = ReadMovement(request.movement());
-  if (!movement.ok()) return core::Prefixed("movement", movement.status());
-  args.movement = std::move(movement->movement);
-  args.old_lookup = CachedLookup(request.old_rope(), cache);
-  if (request.has_new_rope()) {
-    args.new_lookup = CachedLookup(request.new_rope(), cache);
-  }
-  absl::StatusOr<InputTensor> k =
-      ReadRequired("k", request.has_k(), request.k(),
-                   taken.Find(v1::RepositionRequest::kKFieldNumber));
-  if (!k.ok()) return k.status();
-  absl::StatusOr<std::unique_ptr<core::RowMap>> map =
-      core::PrepareReposition(args, k->view);
-  if (!map.ok()) return map.status();
-
-  TensorCall call;
-  call.outputs.push_back({v1::RepositionResponse::kKFieldNumber, k->view.dtype,
-                          k->view.shape, k->form, *std::move(map), k->pieces});
-  call.keep = std::make_shared<InputTensor>(*std::move(k));
-  return call;
-}
-
-absl::Status CheckRepositionSettings(const v1::RepositionRequest& request) {
-  absl::Status status =
-      CheckSource("old_rope", request.has_old_rope(), request.old_rope());
-  if (status.ok() && request.has_new_rope()) {
-    status = CheckSource("new_rope", true, request.new_rope());
-  }
-  return status.ok() ? CheckLayout(request.layout()) : status;
-}
-
-absl::StatusOr<TensorCall> PrepareConvertPairing(
-    const v1::ConvertPairingRequest& request, const TakenTensors& taken) {
-  using Request = v1::ConvertPairingRequest;
-  absl::StatusOr<InputTensor> weight =
-      ReadRequired("weight", request.has_weight(), request.weight(),
-                   taken.Find(Request::kWeightFieldNumber));
-  if (!weight.ok()) return weight.status();
-  const absl::StatusOr<core::PairingRows> rows = core::PairingRows::Create(
-      ReadConvertPairing(request), weight->view.dtype, weight->view.shape);
-  if (!rows.ok()) return rows.status();
-
-  TensorCall call;
-  call.outputs.push_back({v1::ConvertPairingResponse::kWeightFieldNumber,
-                          weight->view.dtype, weight->view.shape});
-  const std::size_t bytes = rows->row_bytes();
-  if (bytes == 0) return call;
-  const std::int64_t part_rows = std::max<std::int64_t>(1, kPartBytes / bytes);
-  call.parts = (rows->rows() + part_rows - 1) / part_rows;
-  const auto kept = std::make_shared<InputTensor>(*std::move(weight));
-  call.compute = [rows = *rows, kept, bytes, part_rows](
-                     std::int64_t part, absl::Span<const core::TensorView> out,
-                     StopCheck) {
-    const std::int64_t first = part * part_rows;
-    const std::int64_t end = std::min(first + part_rows, rows.rows());
-    for (std::int64_t row = first; row < end; ++row) {
-      kept->pieces.Read(rows.Source(row) * bytes, bytes,
-                        static_cast<char*>(out[0].data) + row * bytes);
+ private:
+  void CopySettings(const Request& from, Request* to) override {
+    if (from.has_rope()) *to->mutable_rope() = from.rope();
+    to->set_layout(from.layout());
+    to->set_direction(from.direction());
+    if (from.has_query_scale()) {
+      *to->mutable_query_scale() = from.query_scale();
     }
+  }
+  absl::Status RefuseSettings(const Request& request) override {
+    if (request.has_rope()) return NotFirst("rope");
+    if (request.layout() != v1::LAYOUT_UNSPECIFIED) return NotFirst("layout");
+    if (request.direction() != v1::DIRECTION_UNSPECIFIED) {
+      return NotFirst("direction");
+    }
+    if (request.has_query_scale()) return NotFirst("query_scale");
     return absl::OkStatus();
-  };
-  return call;
+  }
+  bool HasTensor(const Request& request) override {
+    return request.has_q() || request.has_k();
+  }
+  absl::Status CheckSettings(const Request& request) override {
+    const absl::Status rope =
+        CheckResolves("rope", request.has_rope(), request.rope());
+    return rope.ok() ? CheckLayout(request.layout()) : rope;
+  }
+  absl::StatusOr<TensorAnswer> Answer(
+      const Request& request, const BorrowedTensors& borrowed) override {
+    return server::Answer(request, borrowed, context_);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<CallHandler> StartApplyRope(const MethodContext& context) {
+  return TensorHandler<Request, Answer, Request::kQFieldNumber,
+                       Request::kKFieldNumber>::Start(context);
+}
+
+std::unique_ptr<CallHandler> StartApplyRopeStream(
+    const MethodContext& context) {
+  return std::make_unique<ApplyRopeStreamHandler>(context);
 }
 
 }  // namespace posenc::server

@@ -1,32 +1,49 @@
-#include "server/calls/positions.h"
+// BuildPositions: position ids of a batch.
+
+#include <memory>
 
 #include "core/position_schemes.h"
+#include "posenc/v1/service.pb.h"
 #include "server/convert/positions.h"
+#include "server/methods/methods.h"
+#include "server/methods/unary.h"
 
 namespace posenc::server {
+namespace {
 
-absl::StatusOr<TensorCall> PrepareBuildPositions(
-    const v1::BuildPositionsRequest& request,
-    v1::BuildPositionsResponse* response) {
+using Response = v1::BuildPositionsResponse;
+
+absl::StatusOr<TensorAnswer> Answer(const v1::BuildPositionsRequest& request,
+                                    const MethodContext& /*context*/,
+                                    Response* response) {
   const core::PositionScheme scheme = ReadScheme(request);
   const absl::StatusOr<core::PositionExtents> extents =
       core::ValidateScheme(scheme);
   if (!extents.ok()) return extents.status();
   response->set_next_position(extents->next_position);
   response->set_delta(extents->delta);
-  TensorCall call;
-  OutputTensor& ids = call.outputs.emplace_back();
+
+  TensorAnswer answer;
+  OutputTensor& ids = answer.outputs.emplace_back();
   ids.field = v1::Positions::kIdsFieldNumber;
   ids.dtype = extents->dtype;
   ids.shape = extents->shape;
-  ids.within = v1::BuildPositionsResponse::kPositionsFieldNumber;
-  call.parts = 1;
-  call.compute = [scheme](std::int64_t, absl::Span<const core::TensorView> out,
-                          StopCheck) {
-    core::FillPositions(scheme, out[0]);
-    return absl::OkStatus();
-  };
-  return call;
+  ids.within = Response::kPositionsFieldNumber;
+  answer.computation = std::make_unique<TileFunction>(
+      1, [scheme, dtype = ids.dtype, shape = ids.shape](
+             std::int64_t /*tile*/, absl::Span<const OutputBuffer> outputs,
+             StopCheck) {
+        core::FillPositions(scheme, {dtype, shape, outputs[0].data()});
+        return absl::OkStatus();
+      });
+  return answer;
+}
+
+}  // namespace
+
+std::unique_ptr<CallHandler> StartBuildPositions(const MethodContext& context) {
+  return BuildHandler<v1::BuildPositionsRequest, Response, Answer>::Start(
+      context);
 }
 
 }  // namespace posenc::server

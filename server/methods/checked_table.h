@@ -1,74 +1,78 @@
-// BuildTable, its stream, and AddEncoding.
+// A validated table, of which any rows can be computed: what BuildTable answers
+// at once, and BuildTableStream a few MiB at a time.
 
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
 
+#include "absl/numeric/int128.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/positions.h"
+#include "core/rope/frequencies.h"
 #include "core/rope/table.h"
 #include "posenc/v1/service.pb.h"
-#include "server/calls/call.h"
 #include "server/convert/absolute.h"
 #include "server/convert/positions.h"
+#include "server/rpc/computation.h"
 
 namespace posenc::server {
 
-// A checked table, of which any rows can be built.
-class TablePlan : public std::enable_shared_from_this<TablePlan> {
+// Borrows the request.
+class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
  public:
-  // limit: bytes of a response; rows_in_message: at most, 0 for all rows.
-  static absl::StatusOr<std::shared_ptr<const TablePlan>> Read(
-      const v1::BuildTableRequest& request, std::int64_t limit,
+  // Checks everything, all positions included: rows are computed later, some at
+  // a time. max_response_bytes: of one message, with `rows_in_message` rows or,
+  // if that is 0, with all of them.
+  static absl::StatusOr<std::shared_ptr<const CheckedTable>> Check(
+      const v1::BuildTableRequest& request, std::int64_t max_response_bytes,
       std::int64_t rows_in_message);
 
   std::int64_t rows() const { return rows_; }
   bool rotary() const { return rope_.has_value(); }
-  double amplitude() const { return rope_->amplitude; }
+  // Requires rotary().
+  double attention_factor() const { return rope_->attention_factor; }
 
-  // The tensors of n rows.
-  OutputTensors Outputs(std::int64_t n) const;
-  // Builds rows [first, first + n).
-  TensorCall Call(std::int64_t first, std::int64_t n) const;
+  // Bytes that the tensors of n rows take in a message, framing included.
+  absl::uint128 FieldBytes(std::int64_t n) const;
+
+  // Computes rows [first, first + n).
+  TensorAnswer Answer(std::int64_t first, std::int64_t n) const;
 
  private:
-  absl::Status ReadRope(const v1::BuildTableRequest& request);
-  absl::Status ReadAbsolute(const v1::BuildTableRequest& request);
-  absl::Status ReadRowPositions();
-  // Of the rows from `first` on.
+  absl::Status CheckRope(const v1::BuildTableRequest& request);
+  absl::Status CheckAbsolute(const v1::BuildTableRequest& request);
+  absl::Status CheckPositions();
+  // Whether the encoding has rows for these positions, which are those of the
+  // rows from `first` on.
   absl::Status CheckReach(const core::TokenPositions& positions,
                           std::int64_t first) const;
-  absl::Status CheckRow(std::int64_t start, std::int64_t row) const;
+  OutputTensors Outputs(std::int64_t n) const;
   core::TokenPositions PositionsOf(std::int64_t first, std::int64_t n) const;
   absl::Status Fill(std::int64_t first, std::int64_t n,
                     absl::Span<const core::TensorView> out) const;
 
+  // One of the two is set.
   std::optional<core::ResolvedRope> rope_;
   std::optional<InputAbsolute> absolute_;
-  std::int64_t dim_ = 0;  // of an absolute encoding
+
+  std::int64_t dim_ = 0;  // channels of an absolute encoding
   core::Dtype dtype_ = core::Dtype::kFloat32;
   core::TableLayout layout_ = core::TableLayout::kHalf;
   core::TensorRole role_ = core::TensorRole::kQuery;
   int axes_ = 1;
   bool needs_ids_ = false;
-  bool divisible_ = true;  // rows are the first extent
+  // Whether rows are the first extent, so that tiles of rows are contiguous.
+  // They are not if frequencies differ by head.
+  bool rows_first_ = true;
   std::int64_t rows_ = 0;
   InputPositions positions_;
-  std::int64_t start_ = 0;  // where positions follow one another
+  // Positions of the rows: a list, or start_, start_ + 1, ...
   std::optional<core::TokenPositions> expanded_;
+  std::int64_t start_ = 0;
 };
-
-// Sets the response's amplitude.
-absl::StatusOr<TensorCall> PrepareBuildTable(
-    const v1::BuildTableRequest& request, std::int64_t limit,
-    v1::BuildTableResponse* response);
-
-absl::StatusOr<TensorCall> PrepareAddEncoding(
-    const v1::AddEncodingRequest& request, const TakenTensors& taken);
 
 }  // namespace posenc::server

@@ -1,25 +1,27 @@
-#include "server/calls/server_info.h"
+// GetServerInfo: version, instruction set, limits, presets, dtypes.
 
+#include <memory>
 #include <string>
 
 #include "core/model/presets.h"
 #include "core/rope/frequencies.h"
 #include "core/simd/dispatch.h"
-#include "server/calls/call.h"
-#include "server/server.h"
+#include "posenc/v1/service.pb.h"
+#include "server/methods/methods.h"
+#include "server/methods/unary.h"
+#include "server/version.h"
 
 namespace posenc::server {
+namespace {
 
-const char kVersion[] = POSENC_VERSION;
-
-absl::Status AnswerGetServerInfo(std::int64_t max_request_bytes,
-                                 std::int64_t max_response_bytes,
-                                 v1::GetServerInfoResponse* response) {
+absl::Status Answer(const v1::GetServerInfoRequest& /*request*/,
+                    const MethodContext& context, StopCheck /*stop*/,
+                    v1::GetServerInfoResponse* response) {
   response->set_version(kVersion);
   response->set_instruction_set(simd::ActiveKernels().name);
   v1::Limits* const limits = response->mutable_limits();
-  limits->set_max_request_bytes(max_request_bytes);
-  limits->set_max_response_bytes(max_response_bytes);
+  limits->set_max_request_bytes(context.limits->max_request_bytes);
+  limits->set_max_response_bytes(context.limits->max_response_bytes);
   limits->set_max_rotary_dim(core::kMaxRotaryDim);
   limits->set_stream_chunk_bytes(kStreamChunkBytes);
   for (const core::Preset& preset : core::Presets()) {
@@ -30,6 +32,13 @@ absl::Status AnswerGetServerInfo(std::int64_t max_request_bytes,
     response->add_tensor_dtypes(dtype);
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<CallHandler> StartGetServerInfo(const MethodContext& context) {
+  return MessageHandler<v1::GetServerInfoRequest, v1::GetServerInfoResponse,
+                        Answer>::Start(context);
 }
 
 }  // namespace posenc::server

@@ -1,30 +1,52 @@
-// The RPCs as sessions.
+// The RPCs of the service, one file each: what a request must be, and how its
+// response is computed.
+//
+// Simple RPCs give a function to one of the templates in unary.h; streams have
+// a CallHandler of their own. Numbers are core's, conversions are convert's:
+// a method puts the two together and names the fields that errors refer to.
 
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include "absl/strings/string_view.h"
-#include "server/calls/rope_cache.h"
-#include "server/wire/session.h"
+#include "server/budget/limits.h"
+#include "server/methods/rope_cache.h"
+#include "server/rpc/handler.h"
 
 namespace posenc::server {
 
-struct SessionOptions {
+// What methods share. Outlives their handlers.
+struct MethodContext {
+  const Limits* limits;  // with defaults filled in
   RopeCache* cache;
-  std::int64_t max_request_bytes;
-  std::int64_t max_response_bytes;
 };
 
-// An RPC of the service.
 struct Method {
   absl::string_view name;  // "ApplyRope"
   bool stream;             // of requests, responses or both
-  std::unique_ptr<Session> (*start)(const SessionOptions& options);
+  std::unique_ptr<CallHandler> (*start)(const MethodContext& context);
 };
 
-// Null where `name` is no RPC.
+// Null if `name` is no RPC.
 const Method* FindMethod(absl::string_view name);
+
+// Each returns the handler of a new call.
+std::unique_ptr<CallHandler> StartGetServerInfo(const MethodContext& context);
+std::unique_ptr<CallHandler> StartResolveRope(const MethodContext& context);
+std::unique_ptr<CallHandler> StartBuildTable(const MethodContext& context);
+std::unique_ptr<CallHandler> StartBuildTableStream(
+    const MethodContext& context);
+std::unique_ptr<CallHandler> StartBuildBias(const MethodContext& context);
+std::unique_ptr<CallHandler> StartBuildPositions(const MethodContext& context);
+std::unique_ptr<CallHandler> StartApplyRope(const MethodContext& context);
+std::unique_ptr<CallHandler> StartApplyRopeStream(const MethodContext& context);
+std::unique_ptr<CallHandler> StartReposition(const MethodContext& context);
+std::unique_ptr<CallHandler> StartRepositionStream(
+    const MethodContext& context);
+std::unique_ptr<CallHandler> StartAddEncoding(const MethodContext& context);
+std::unique_ptr<CallHandler> StartScoreRelative(const MethodContext& context);
+std::unique_ptr<CallHandler> StartConvertPairing(const MethodContext& context);
+std::unique_ptr<CallHandler> StartAnalyzeRope(const MethodContext& context);
 
 }  // namespace posenc::server

@@ -1,10 +1,9 @@
-// Encodings that were resolved before, by the bytes that asked for them: a
-// configuration takes longer to read than a few tokens to rotate.
+// Keeps encodings that were resolved before, by the bytes that asked for them,
+// because reading a configuration takes longer than rotating a few tokens.
 
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -12,19 +11,19 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/rope/apply.h"
-#include "core/rope/frequencies.h"
-#include "posenc/v1/rope.pb.h"
+#include "core/rope/prepared_rope.h"
 
 namespace posenc::server {
 
-// The least recently used go first. Safe for many threads.
+// Holds at most `max_bytes`; the least recently used encodings go first. Safe
+// for many threads.
 class RopeCache {
  public:
   explicit RopeCache(std::size_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // Null: not here.
+  // Null if the encoding is not here.
   std::shared_ptr<const core::PreparedRope> Find(const std::string& key);
+  // Does nothing if `key` is here already: equal keys have equal encodings.
   void Insert(const std::string& key,
               std::shared_ptr<const core::PreparedRope> rope);
 
@@ -37,11 +36,8 @@ class RopeCache {
   const std::size_t max_bytes_;
   std::mutex mutex_;
   std::size_t bytes_ = 0;
-  std::list<Entry> entries_;  // the latest first
-  std::unordered_map<std::string, std::list<Entry>::iterator> places_;
+  std::list<Entry> entries_;  // the most recently used first
+  std::unordered_map<std::string, std::list<Entry>::iterator> by_key_;
 };
-
-// Resolves `source`, a checked one, by way of the cache (null: without).
-core::RopeLookup CachedLookup(const v1::RopeSource& source, RopeCache* cache);
 
 }  // namespace posenc::server

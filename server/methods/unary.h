@@ -1,172 +1,136 @@
-#include "server/wire/sessions.h"
+// Handlers of RPCs with one message each way, made from the function that
+// answers.
 
-#include <algorithm>
+#pragma once
+
+#include <cstddef>
+#include <memory>
 #include <string>
-#include <type_traits>
 #include <utility>
 
-#include "core/rope/analyze.h"
-#include "posenc/v1/service.pb.h"
-#include "server/calls/positions.h"
-#include "server/calls/relative.h"
-#include "server/calls/rope.h"
-#include "server/calls/server_info.h"
-#include "server/calls/table.h"
-#include "server/wire/parsed.h"
-#include "server/wire/stream_sessions.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "server/budget/errors.h"
+#include "server/methods/methods.h"
+#include "server/rpc/handler.h"
+#include "server/rpc/request.h"
 
 namespace posenc::server {
-namespace {
 
-// One message in, one out.
+// Parses the one request, and asks Respond() for the one response.
 template <typename Request>
-class UnarySession : public Session {
+class UnaryHandler : public CallHandler {
  public:
   absl::Status Receive(RequestMessage message) final {
-    absl::StatusOr<std::shared_ptr<Parsed<Request>>> parsed =
-        Parse<Request>(std::move(message), fields_);
+    absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> parsed =
+        Parse<Request>(std::move(message), tensor_fields_);
     if (!parsed.ok()) return parsed.status();
     parsed_ = *std::move(parsed);
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next() final {
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() final {
     if (parsed_ == nullptr) return nullptr;
-    auto parsed = std::exchange(parsed_, nullptr);
-    std::string fields;
-    absl::StatusOr<TensorCall> call =
-        Prepare(parsed->request, parsed->Taken(fields_), &fields);
-    return Plan(std::move(call), std::move(parsed), std::move(fields),
-                options_);
+    return RespondTo(std::exchange(parsed_, nullptr));
   }
 
  protected:
-  UnarySession(const SessionOptions& options, absl::Span<const int> fields)
-      : options_(options), fields_(fields) {}
+  using Parsed = std::shared_ptr<const ParsedRequest<Request>>;
 
-  virtual absl::StatusOr<TensorCall> Prepare(const Request& request,
-                                             const TakenTensors& taken,
-                                             std::string* fields) = 0;
+  UnaryHandler(const MethodContext& context,
+               absl::Span<const int> tensor_fields)
+      : context_(context), tensor_fields_(tensor_fields) {}
 
-  const SessionOptions options_;
+  virtual absl::StatusOr<std::unique_ptr<PendingResponse>> RespondTo(
+      Parsed parsed) = 0;
+
+  const MethodContext context_;
+  const absl::Span<const int> tensor_fields_;  // whose bytes are borrowed
 
  private:
-  const absl::Span<const int> fields_;
-  std::shared_ptr<const Parsed<Request>> parsed_;
+  Parsed parsed_;
 };
 
-// A call whose tensor fields, by number, are borrowed. `prepare` takes the
-// cache of resolved encodings too, where its call needs one.
-template <typename Request, auto prepare, int... fields>
-class TensorSession final : public UnarySession<Request> {
+// Tensors in, tensors out: `answer(request, borrowed, context)` gives a
+// TensorAnswer. `fields` are the numbers of the request's tensors.
+template <typename Request, auto answer, int... fields>
+class TensorHandler final : public UnaryHandler<Request> {
  public:
-  explicit TensorSession(const SessionOptions& options)
-      : UnarySession<Request>(options, kFields) {}
+  static std::unique_ptr<CallHandler> Start(const MethodContext& context) {
+    return std::make_unique<TensorHandler>(context);
+  }
+  explicit TensorHandler(const MethodContext& context)
+      : UnaryHandler<Request>(context, kFields) {}
 
  private:
   static constexpr int kFields[] = {fields...};
 
-  absl::StatusOr<TensorCall> Prepare(const Request& request,
-                                     const TakenTensors& taken,
-                                     std::string*) override {
-    if constexpr (std::is_invocable_v<decltype(prepare), const Request&,
-                                      const TakenTensors&, RopeCache*>) {
-      return prepare(request, taken, this->options_.cache);
-    } else {
-      return prepare(request, taken);
-    }
+  absl::StatusOr<std::unique_ptr<PendingResponse>> RespondTo(
+      typename UnaryHandler<Request>::Parsed parsed) override {
+    absl::StatusOr<TensorAnswer> answered =
+        answer(parsed->request, parsed->Borrowed(kFields), this->context_);
+    return Respond(std::move(answered), std::move(parsed), "",
+                   this->context_.limits->max_response_bytes);
   }
 };
 
-using ApplyRopeSession =
-    TensorSession<v1::ApplyRopeRequest, PrepareApplyRope, 14, 15>;
-using RepositionSession =
-    TensorSession<v1::RepositionRequest, PrepareReposition, 15>;
-using AddEncodingSession =
-    TensorSession<v1::AddEncodingRequest, PrepareAddEncoding, 15>;
-using ScoreRelativeSession =
-    TensorSession<v1::ScoreRelativeRequest, PrepareScoreRelative, 14, 15>;
-
-using ConvertPairingSession =
-    TensorSession<v1::ConvertPairingRequest, PrepareConvertPairing, 15>;
-
-// A call whose response has other fields too, which `prepare` sets.
-template <typename Request, typename Response, auto prepare>
-class FieldsSession final : public UnarySession<Request> {
+// Settings in, tensors and small fields out: `answer(request, context,
+// &response)` gives a TensorAnswer and sets the response's other fields.
+template <typename Request, typename Response, auto answer>
+class BuildHandler final : public UnaryHandler<Request> {
  public:
-  explicit FieldsSession(const SessionOptions& options)
-      : UnarySession<Request>(options, {}) {}
+  static std::unique_ptr<CallHandler> Start(const MethodContext& context) {
+    return std::make_unique<BuildHandler>(context);
+  }
+  explicit BuildHandler(const MethodContext& context)
+      : UnaryHandler<Request>(context, {}) {}
 
  private:
-  absl::StatusOr<TensorCall> Prepare(const Request& request,
-                                     const TakenTensors&,
-                                     std::string* fields) override {
+  absl::StatusOr<std::unique_ptr<PendingResponse>> RespondTo(
+      typename UnaryHandler<Request>::Parsed parsed) override {
     Response response;
-    absl::StatusOr<TensorCall> call;
-    if constexpr (std::is_invocable_v<decltype(prepare), const Request&,
-                                      std::int64_t, Response*>) {
-      call = prepare(request, this->options_.max_response_bytes, &response);
-    } else {
-      call = prepare(request, &response);
-    }
-    *fields = response.SerializeAsString();
-    return call;
+    absl::StatusOr<TensorAnswer> answered =
+        answer(parsed->request, this->context_, &response);
+    return Respond(std::move(answered), std::move(parsed),
+                   response.SerializeAsString(),
+                   this->context_.limits->max_response_bytes);
   }
 };
 
-using BuildTableSession =
-    FieldsSession<v1::BuildTableRequest, v1::BuildTableResponse,
-                  PrepareBuildTable>;
-using BuildPositionsSession =
-    FieldsSession<v1::BuildPositionsRequest, v1::BuildPositionsResponse,
-                  PrepareBuildPositions>;
-
-// How long a small answer takes, in bytes that could be moved meanwhile.
+// A small message in, a small message out: `answer(request, context, stop,
+// &response)`. `work(request)` says how long it takes, in bytes that could be
+// moved meanwhile; it decides where the answer is computed.
 template <typename Request>
-std::size_t Work(const Request& /*request*/) {
+std::size_t LittleWork(const Request& /*request*/) {
   return 0;
 }
-std::size_t Work(const v1::AnalyzeRopeRequest& request) {
-  // Sines and cosines of about 64 pairs.
-  constexpr std::int64_t kBytesPerDistance = 1024;
-  const std::int64_t step = std::max<std::int64_t>(1, request.distance_step());
-  return kBytesPerDistance *
-         std::clamp<std::int64_t>(request.max_distance() / step, 0,
-                                  core::kMaxDistances);
-}
-
-// A small message in, a small message out.
-template <typename Request, typename Response, auto answer>
-class MessageSession final : public Session {
+template <typename Request, typename Response, auto answer,
+          auto work = LittleWork<Request>>
+class MessageHandler final : public UnaryHandler<Request> {
  public:
-  explicit MessageSession(const SessionOptions& options) : options_(options) {}
-
-  absl::Status Receive(RequestMessage message) override {
-    absl::StatusOr<std::shared_ptr<Parsed<Request>>> parsed =
-        Parse<Request>(std::move(message), {});
-    if (!parsed.ok()) return parsed.status();
-    parsed_ = *std::move(parsed);
-    return absl::OkStatus();
+  static std::unique_ptr<CallHandler> Start(const MethodContext& context) {
+    return std::make_unique<MessageHandler>(context);
   }
-  absl::StatusOr<std::unique_ptr<PlannedResponse>> Next() override {
-    if (parsed_ == nullptr) return nullptr;
-    return std::make_unique<Answer>(std::exchange(parsed_, nullptr), options_);
-  }
+  explicit MessageHandler(const MethodContext& context)
+      : UnaryHandler<Request>(context, {}) {}
 
  private:
-  class Answer final : public PlannedResponse {
+  using Parsed = typename UnaryHandler<Request>::Parsed;
+
+  // Computed as one tile, so that a long answer can be stopped.
+  class MessageResponse final : public PendingResponse {
    public:
-    Answer(std::shared_ptr<const Parsed<Request>> parsed,
-           const SessionOptions& options)
-        : parsed_(std::move(parsed)), options_(options) {
+    MessageResponse(Parsed parsed, const MethodContext& context)
+        : parsed_(std::move(parsed)), context_(context) {
       tiles_ = 1;
-      work_bytes_ = Work(parsed_->request);
+      work_bytes_ = work(parsed_->request);
     }
-    absl::Status Run(std::int64_t /*tile*/, StopCheck stop) override {
-      absl::Status status =
-          answer(parsed_->request, options_, stop, &response_);
+    absl::Status Compute(std::int64_t /*tile*/, StopCheck stop) override {
+      const absl::Status status =
+          answer(parsed_->request, context_, stop, &response_);
       if (!status.ok()) return status;
       return CheckResponse(response_.ByteSizeLong(),
-                           options_.max_response_bytes);
+                           context_.limits->max_response_bytes);
     }
     void Finish(grpc::ByteBuffer* response) override {
       const grpc::Slice slice(response_.SerializeAsString());
@@ -174,69 +138,16 @@ class MessageSession final : public Session {
     }
 
    private:
-    const std::shared_ptr<const Parsed<Request>> parsed_;
-    const SessionOptions options_;
+    const Parsed parsed_;
+    const MethodContext context_;
     Response response_;
   };
 
-  const SessionOptions options_;
-  std::shared_ptr<const Parsed<Request>> parsed_;
-};
-
-absl::Status ServerInfo(const v1::GetServerInfoRequest&,
-                        const SessionOptions& options, StopCheck,
-                        v1::GetServerInfoResponse* response) {
-  return AnswerGetServerInfo(options.max_request_bytes,
-                             options.max_response_bytes, response);
-}
-absl::Status Resolve(const v1::ResolveRopeRequest& request,
-                     const SessionOptions&, StopCheck,
-                     v1::ResolveRopeResponse* response) {
-  return AnswerResolveRope(request, response);
-}
-absl::Status Analyze(const v1::AnalyzeRopeRequest& request,
-                     const SessionOptions&, StopCheck stop,
-                     v1::AnalyzeRopeResponse* response) {
-  return AnswerAnalyzeRope(request, stop, response);
-}
-
-using GetServerInfoSession =
-    MessageSession<v1::GetServerInfoRequest, v1::GetServerInfoResponse,
-                   ServerInfo>;
-using ResolveRopeSession =
-    MessageSession<v1::ResolveRopeRequest, v1::ResolveRopeResponse, Resolve>;
-using AnalyzeRopeSession =
-    MessageSession<v1::AnalyzeRopeRequest, v1::AnalyzeRopeResponse, Analyze>;
-
-template <typename Kind>
-std::unique_ptr<Session> Start(const SessionOptions& options) {
-  return std::make_unique<Kind>(options);
-}
-
-constexpr Method kMethods[] = {
-    {"GetServerInfo", false, Start<GetServerInfoSession>},
-    {"ResolveRope", false, Start<ResolveRopeSession>},
-    {"BuildTable", false, Start<BuildTableSession>},
-    {"BuildTableStream", true, StartBuildTableStream},
-    {"BuildBias", true, StartBuildBias},
-    {"BuildPositions", false, Start<BuildPositionsSession>},
-    {"ApplyRope", false, Start<ApplyRopeSession>},
-    {"ApplyRopeStream", true, StartApplyRopeStream},
-    {"Reposition", false, Start<RepositionSession>},
-    {"RepositionStream", true, StartRepositionStream},
-    {"AddEncoding", false, Start<AddEncodingSession>},
-    {"ScoreRelative", false, Start<ScoreRelativeSession>},
-    {"ConvertPairing", false, Start<ConvertPairingSession>},
-    {"AnalyzeRope", false, Start<AnalyzeRopeSession>},
-};
-
-}  // namespace
-
-const Method* FindMethod(absl::string_view name) {
-  for (const Method& method : kMethods) {
-    if (method.name == name) return &method;
+  absl::StatusOr<std::unique_ptr<PendingResponse>> RespondTo(
+      Parsed parsed) override {
+    return std::make_unique<MessageResponse>(std::move(parsed),
+                                             this->context_);
   }
-  return nullptr;
-}
+};
 
 }  // namespace posenc::server

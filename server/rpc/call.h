@@ -1,9 +1,33 @@
-// One call in progress: reads messages, runs what the session makes of them,
-// writes responses, each while the others go on, a few messages ahead at most.
+// One call in progress: reads messages, has responses computed, and writes
+// them, each while the others go on, a few messages ahead at most.
+//
+//             received_ (<= kAhead)          computed_ (<= kAhead)
+//   gRPC --read--> [m][m] --Execution--> [r][r] --write--> gRPC
+//
+// gRPC calls the On...() functions of this reactor, on any of its threads, at
+// most one read and one write being under way. Every change ends in Step(),
+// which does whatever can be done now; Decide() is the whole policy.
+//
+// Invariants, under mutex_:
+// - reading_, computing_, writing_: one operation of that kind is under way, and
+//   whoever ends it clears the flag.
+// - starting_ counts threads that have decided on a gRPC operation and not yet
+//   returned from starting it. gRPC may run its reaction inside the call that
+//   starts it, so no lock is held there; the call must not finish meanwhile.
+// - error_, once set, stays. No message is read or computed after it; responses
+//   that were computed before it are still written, unless it drops them.
+// - finished_ is set before gRPC's Finish() is called, exactly once. It requires
+//   that nothing is under way: !computing_, !writing_, starting_ == 0, nothing
+//   in computed_, and the claim not waiting to enter.
+// - handler_busy_: the handler's last step gave a response, so it may have more
+//   without another message.
+//
+// Lifetime: gRPC keeps a plain pointer until OnDone(). The call owns itself by
+// self_ until then; whoever works for it on another thread holds another
+// reference (KeepAlive).
 
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,13 +36,18 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/runtime/pool.h"
 #include "grpcpp/generic/async_generic_service.h"
-#include "server/wire/admission.h"
-#include "server/wire/calls_in_progress.h"
-#include "server/wire/deadlines.h"
-#include "server/wire/response_memory.h"
-#include "server/wire/session.h"
+#include "server/budget/admission.h"
+#include "server/budget/calls_in_progress.h"
+#include "server/budget/deadlines.h"
+#include "server/budget/limits.h"
+#include "server/memory/request_message.h"
+#include "server/memory/response_buffers.h"
+#include "server/rpc/claim.h"
+#include "server/rpc/execution.h"
+#include "server/rpc/handler.h"
 
 namespace posenc::server {
 
@@ -26,33 +55,33 @@ namespace posenc::server {
 struct CallResources {
   core::ComputePool* pool;
   Admission* admission;
-  ResponseMemory* memory;
+  ResponseBuffers* buffers;
   Deadlines* deadlines;
   CallsInProgress* calls;
-  std::int64_t max_request_bytes;
+  const Limits* limits;
 };
 
-class CallReactor final : public grpc::ServerGenericBidiReactor,
-                          private Admission::Waiter,
-                          public Deadlines::Call,
-                          public std::enable_shared_from_this<CallReactor> {
+class Call final : public grpc::ServerGenericBidiReactor,
+                   public CallClaim::Owner,
+                   public Execution::Owner,
+                   public Deadlines::Owner,
+                   public std::enable_shared_from_this<Call> {
  public:
   // One message each way, or streams of them.
   enum class Kind { kUnary, kStream };
 
-  // Deletes itself when gRPC is done with it.
+  // Starts a call that deletes itself when gRPC is done with it.
   static grpc::ServerGenericBidiReactor* Start(
       grpc::CallbackServerContext* context, Kind kind,
-      std::unique_ptr<Session> session, const CallResources& resources);
+      std::unique_ptr<CallHandler> handler, const CallResources& resources);
 
-  CallReactor(grpc::CallbackServerContext* context, Kind kind,
-              std::unique_ptr<Session> session, const CallResources& resources);
+  // For Start() only.
+  Call(grpc::CallbackServerContext* context, Kind kind,
+       std::unique_ptr<CallHandler> handler, const CallResources& resources);
 
  private:
-  // Messages, and responses, that wait in a stream for what comes next.
-  static constexpr std::size_t kAhead = 2;
+  static constexpr std::size_t kAhead = CallClaim::kAhead;
 
-  enum class Room { kNone, kWaiting, kHeld };
   enum class Action { kNone, kRead, kCompute, kWrite, kFinish };
 
   // gRPC's reactions.
@@ -61,59 +90,55 @@ class CallReactor final : public grpc::ServerGenericBidiReactor,
   void OnCancel() override;
   void OnDone() override;
 
-  void Admitted() override;
-  void Refused() override;
+  std::shared_ptr<void> KeepAlive() override { return shared_from_this(); }
+  // The claim's.
+  void OnEntered() override;
+  void OnResponseClaimed(bool claimed) override;
+  // The execution's.
+  void OnComputed(grpc::ByteBuffer* response) override;
+  void OnComputeFailed(const absl::Status& error) override;
+  // The deadline's.
   void Expire() override;
 
   void Enter();
   // Does whatever can be done now. Called after every change, without lock.
   void Step();
+  // Chooses what is to be done next, and marks it as under way. Expects the
+  // lock.
   Action Decide();
-  void StartCompute();
-  // Plans the next response, and runs it here where it is small or `here` says
-  // so.
-  void Plan(bool here);
-  // Runs what is planned: at once, or where room for it has been claimed.
-  void Run();
-  void RunPlaced();
-  // Names the message where there are many.
-  void FailComputing(const absl::Status& error);
+  void StartStep();
+  // The message that gRPC has read, checked against limits and claim.
   absl::StatusOr<RequestMessage> TakeMessage();
-  // Ends the call with this error, at once or after the responses before it.
+  // Ends the call with this error (the first one counts), at once or after the
+  // responses that have been computed before it.
   void Fail(absl::Status error, bool drop_responses);
 
   grpc::CallbackServerContext* const context_;
   const Kind kind_;
-  const std::unique_ptr<Session> session_;
   const CallResources resources_;
   const bool in_process_;
-  std::optional<std::int64_t> announced_;  // bytes of a message
-  std::shared_ptr<CallReactor> self_;
+  CallClaim claim_;
+  Execution execution_;
+  std::shared_ptr<Call> self_;
   std::optional<Deadlines::Entry> deadline_;
 
-  // Read by tiles.
-  std::atomic<bool> stop_{false};
-
   std::mutex mutex_;
-  Room room_ = Room::kNone;
-  std::int64_t claimed_ = 0;
-  int starting_ = 0;  // threads between a decision and its effect
+  int starting_ = 0;
   bool reading_ = false, read_all_ = false;
   bool computing_ = false;
-  bool waiting_for_room_ = false;  // of a response: computing_ too
-  bool session_busy_ = false;      // it may have more responses
+  bool handler_busy_ = false;
   bool writing_ = false;
   bool finished_ = false;
-  std::int64_t messages_ = 0;
+  std::int64_t messages_ = 0;  // received, counted from 1
   // The first is next.
   absl::InlinedVector<RequestMessage, kAhead> received_;
   absl::InlinedVector<grpc::ByteBuffer, kAhead> computed_;
   absl::Status error_;
 
-  // Of the thread that computes: what it is at, and the message's index.
-  std::unique_ptr<PlannedResponse> planned_;
+  // Index of the message that the step under way computes. Used by that step
+  // alone.
   std::int64_t index_ = 0;
-
+  // gRPC reads into the one and writes from the other.
   grpc::ByteBuffer incoming_, outgoing_;
 };
 

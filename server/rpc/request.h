@@ -1,4 +1,5 @@
-// A request as the wire gave it, and what sessions make of it.
+// A request whose small fields are parsed and whose tensor bytes stay where
+// gRPC received them.
 
 #pragma once
 
@@ -6,55 +7,53 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/error.h"
 #include "posenc/wire/split.h"
-#include "server/calls/call.h"
-#include "server/unknown_fields.h"
-#include "server/wire/plan.h"
-#include "server/wire/session.h"
-#include "server/wire/sessions.h"
+#include "server/convert/tensor.h"
+#include "server/convert/unknown_fields.h"
+#include "server/memory/request_message.h"
+#include "server/rpc/computation.h"
+#include "server/rpc/handler.h"
+#include "server/rpc/tensor_response.h"
 
 namespace posenc::server {
 
-// A message whose small fields are parsed and whose tensor bytes are borrowed.
 template <typename Request>
-struct Parsed {
-  Request request;
-  RequestMessage message;
-  // False where there are no such tensors, or the generated parser had to take
-  // the message whole.
+struct ParsedRequest {
+  Request request;        // without the bytes of borrowed tensors
+  RequestMessage message;  // owns those bytes; empty if there are none
+  // False if no tensor fields were asked for, or if the message is framed in a
+  // way that only the generated parser understands: `request` then has all.
   bool borrows = false;
-  wire::SplitMessage split;
+  wire::SplitMessage split;  // points into `message`
 
-  TakenTensors Taken(absl::Span<const int> fields) const {
-    if (!borrows) return TakenTensors();
-    return TakenTensors(fields, split.tensors);
+  // The tensors of these fields, which are those that Parse() was given.
+  BorrowedTensors Borrowed(absl::Span<const int> fields) const {
+    if (!borrows) return BorrowedTensors();
+    return BorrowedTensors(fields, split.tensors);
   }
 };
 
+// Parses `message`, borrowing the bytes of the tensors in `tensor_fields`.
+// INVALID_ARGUMENT for what is no protobuf message; UNIMPLEMENTED, kFieldUnknown
+// for fields that this server does not know.
 template <typename Request>
-absl::StatusOr<std::shared_ptr<Parsed<Request>>> Parse(
+absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
     RequestMessage message, absl::Span<const int> tensor_fields) {
   static const KnownFields kKnown(*Request::descriptor());
-  auto parsed = std::make_shared<Parsed<Request>>();
+  auto parsed = std::make_shared<ParsedRequest<Request>>();
   parsed->message = std::move(message);
-  absl::InlinedVector<absl::Span<const char>, 4> slices;
-  for (const grpc::Slice& slice : parsed->message.slices) {
-    slices.emplace_back(reinterpret_cast<const char*>(slice.begin()),
-                        slice.size());
-  }
-  bool good = wire::SplitTensors(slices, tensor_fields, &parsed->split);
+  const auto pieces = parsed->message.pieces();
   std::string small;  // what the generated code parses
-  if (good) {
+  if (wire::SplitTensors(pieces, tensor_fields, &parsed->split)) {
     small = std::move(parsed->split.rest);
     parsed->borrows = !tensor_fields.empty();
   } else {
-    for (const auto slice : slices) small.append(slice.data(), slice.size());
+    for (const auto piece : pieces) small.append(piece.data(), piece.size());
   }
-  if (!parsed->borrows) parsed->message.slices.clear();
+  if (!parsed->borrows) parsed->message.Clear();
   if (!parsed->request.ParseFromString(small)) {
     return core::FieldInvalid(
         "", "the message is not a valid protobuf message of this call");
@@ -64,17 +63,18 @@ absl::StatusOr<std::shared_ptr<Parsed<Request>>> Parse(
   return parsed;
 }
 
-// What a call computes must not outlive what it was parsed from.
+// The response to `parsed`, which lives until the response is finished.
+// `fields` are the response's other fields, serialized.
 template <typename Request>
-absl::StatusOr<std::unique_ptr<PlannedResponse>> Plan(
-    absl::StatusOr<TensorCall> call,
-    std::shared_ptr<const Parsed<Request>> parsed, std::string fields,
-    const SessionOptions& options) {
-  if (!call.ok()) return call.status();
+absl::StatusOr<std::unique_ptr<PendingResponse>> Respond(
+    absl::StatusOr<TensorAnswer> answer,
+    std::shared_ptr<const ParsedRequest<Request>> parsed, std::string fields,
+    std::int64_t max_response_bytes) {
+  if (!answer.ok()) return answer.status();
   const RequestMessage* const message =
       parsed->borrows ? &parsed->message : nullptr;
-  return PlanResponse(*std::move(call), std::move(parsed), message,
-                      std::move(fields), options.max_response_bytes);
+  return MakeTensorResponse(*std::move(answer), std::move(parsed), message,
+                            std::move(fields), max_response_bytes);
 }
 
 }  // namespace posenc::server

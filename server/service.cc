@@ -1,15 +1,16 @@
-#include "server/wire/call_service.h"
+#include "server/service.h"
 
 #include "absl/strings/strip.h"
 #include "core/error.h"
 #include "google/protobuf/descriptor.h"
-#include "server/status.h"
-#include "server/wire/sessions.h"
+#include "server/convert/status.h"
+#include "server/methods/methods.h"
 
 namespace posenc::server {
 namespace {
 
-// Encodings kept: some hundred models, or a few of the widest.
+// Bytes of encodings that are kept: some hundred models, or a few of the
+// widest.
 constexpr std::size_t kCacheBytes = 16 << 20;
 
 // A call that is answered without being read.
@@ -21,35 +22,37 @@ class Refusal final : public grpc::ServerGenericBidiReactor {
 
 }  // namespace
 
-CallService::CallService(const CallOptions& options)
-    : options_(options),
+RpcService::RpcService(const Limits& limits)
+    : limits_(limits),
       registered_(this),
       cache_(kCacheBytes),
-      admission_(std::make_shared<Admission>(options.in_flight_bytes,
-                                             options.max_waiting)),
-      memory_(admission_),
-      deadlines_(options.default_deadline),
-      pool_(options.threads),
-      resources_{&pool_,      admission_.get(), &memory_,
-                 &deadlines_, &calls_,          options.max_request_bytes} {}
+      admission_(std::make_shared<Admission>(
+          limits.in_flight_bytes,
+          static_cast<std::size_t>(limits.max_waiting))),
+      buffers_(admission_),
+      deadlines_(limits.default_deadline),
+      pool_(limits.threads),
+      resources_{&pool_,      admission_.get(), &buffers_,
+                 &deadlines_, &calls_,          &limits_} {}
 
-CallService::Registered::Registered(CallService* calls) : calls_(calls) {
-  const google::protobuf::ServiceDescriptor* const service =
+RpcService::Registered::Registered(RpcService* service) : service_(service) {
+  const google::protobuf::ServiceDescriptor* const descriptor =
       google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
           Rpcs::service_full_name());
-  const int stream = service->FindMethodByName("ApplyRopeStream")->index();
-  for (int i = 0; i < service->method_count(); ++i) {
+  const int stream = descriptor->FindMethodByName("ApplyRopeStream")->index();
+  for (int i = 0; i < descriptor->method_count(); ++i) {
     if (i != stream) MarkMethodGeneric(i);
   }
 }
 
-grpc::ServerGenericBidiReactor* CallService::Registered::ApplyRopeStream(
+grpc::ServerGenericBidiReactor* RpcService::Registered::ApplyRopeStream(
     grpc::CallbackServerContext* context) {
-  return calls_->Start("ApplyRopeStream", context);
+  return service_->Start("ApplyRopeStream", context);
 }
 
-grpc::ServerGenericBidiReactor* CallService::CreateReactor(
+grpc::ServerGenericBidiReactor* RpcService::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
+  // "/posenc.v1.PositionalEncodingService/ApplyRope"
   absl::string_view name = context->method();
   if (!absl::ConsumePrefix(&name, "/") ||
       !absl::ConsumePrefix(&name, Rpcs::service_full_name()) ||
@@ -59,7 +62,7 @@ grpc::ServerGenericBidiReactor* CallService::CreateReactor(
   return Start(name, context);
 }
 
-grpc::ServerGenericBidiReactor* CallService::Start(
+grpc::ServerGenericBidiReactor* RpcService::Start(
     absl::string_view name, grpc::CallbackServerContext* context) {
   const Method* const method = FindMethod(name);
   if (method == nullptr) {
@@ -70,12 +73,9 @@ grpc::ServerGenericBidiReactor* CallService::Start(
         absl::StatusCode::kUnavailable, core::ErrorReason::kDraining, "",
         "the server is draining; retry elsewhere"));
   }
-  const SessionOptions session = {&cache_, options_.max_request_bytes,
-                                  options_.max_response_bytes};
-  return CallReactor::Start(
-      context,
-      method->stream ? CallReactor::Kind::kStream : CallReactor::Kind::kUnary,
-      method->start(session), resources_);
+  return Call::Start(context,
+                     method->stream ? Call::Kind::kStream : Call::Kind::kUnary,
+                     method->start({&limits_, &cache_}), resources_);
 }
 
 }  // namespace posenc::server

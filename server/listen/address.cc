@@ -1,0 +1,124 @@
+#include "server/listen/address.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "core/error.h"
+
+namespace posenc::server {
+
+absl::Status BadAddress(const std::string& address, const std::string& fact) {
+  return core::FieldInvalid("--listen", absl::StrCat(address, ": ", fact));
+}
+
+absl::Status CannotBind(const std::string& address, const std::string& why) {
+  return absl::UnavailableError(
+      absl::StrCat("--listen: cannot listen on ", address, ": ", why));
+}
+
+absl::StatusOr<Address> ParseAddress(const std::string& text) {
+  Address address;
+  address.text = text;
+  absl::string_view rest = text;
+  if (absl::ConsumePrefix(&rest, "unix:")) {
+    address.path = std::string(rest);
+    const std::size_t longest = sizeof(sockaddr_un::sun_path) - 1;
+    if (rest.empty()) return BadAddress(text, "no path; expected unix:/path");
+    if (rest.size() > longest) {
+      return BadAddress(text, absl::StrCat("a path of ", rest.size(),
+                                           " bytes; at most ", longest));
+    }
+    return address;
+  }
+  const std::size_t colon = rest.rfind(':');
+  const absl::string_view host = rest.substr(0, colon);
+  const bool bracketed = absl::StartsWith(host, "[") &&
+                         absl::EndsWith(host, "]") && host.size() > 2;
+  int port = 0;
+  if (colon == absl::string_view::npos || host.empty() ||
+      (!bracketed && absl::StrContains(host, ":")) ||
+      !absl::SimpleAtoi(rest.substr(colon + 1), &port) || port < 0 ||
+      port > 65535) {
+    return BadAddress(
+        text, "expected host:port, [ipv6]:port or unix:/path, port 0..65535");
+  }
+  address.host =
+      std::string(bracketed ? host.substr(1, host.size() - 2) : host);
+  return address;
+}
+
+bool IsLoopback(const std::string& host) {
+  if (host == "localhost") return true;
+  in_addr v4;
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) {
+    return (ntohl(v4.s_addr) >> 24) == 127;
+  }
+  in6_addr v6;
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 &&
+         IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+absl::Status CheckUnixPath(const Address& address) {
+  struct stat info;
+  if (lstat(address.path.c_str(), &info) != 0) {
+    return errno == ENOENT ? absl::OkStatus()
+                           : CannotBind(address.text, std::strerror(errno));
+  }
+  if (!S_ISSOCK(info.st_mode)) {
+    return CannotBind(address.text, "the file exists and is not a socket");
+  }
+  sockaddr_un peer = {};
+  peer.sun_family = AF_UNIX;
+  std::copy(address.path.begin(), address.path.end(), peer.sun_path);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return CannotBind(address.text, std::strerror(errno));
+  const bool in_use =
+      connect(fd, reinterpret_cast<sockaddr*>(&peer), sizeof(peer)) == 0;
+  close(fd);
+  // If nobody answers, a process that was killed has left the socket behind.
+  return in_use ? CannotBind(address.text, "a running process listens there")
+                : absl::OkStatus();
+}
+
+std::string WhyNotBound(const Address& address) {
+  std::string reason = "see gRPC's log";
+  if (!address.path.empty()) {
+    const std::string directory =
+        address.path.substr(0, address.path.rfind('/') + 1);
+    if (access(directory.empty() ? "." : directory.c_str(), W_OK) != 0) {
+      reason = absl::StrCat(directory, ": ", std::strerror(errno));
+    }
+    return reason;
+  }
+  addrinfo hints = {};
+  hints.ai_flags = AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const std::string port = address.text.substr(address.text.rfind(':') + 1);
+  const int error =
+      getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
+  if (error != 0) return gai_strerror(error);
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0) {
+    reason = std::strerror(errno);
+  }
+  if (fd >= 0) close(fd);
+  freeaddrinfo(found);
+  return reason;
+}
+
+}  // namespace posenc::server

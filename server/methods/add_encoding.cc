@@ -1,0 +1,65 @@
+// AddEncoding: x with an absolute encoding added, multiplied or concatenated.
+
+#include "core/absolute/add_encoding.h"
+
+#include <memory>
+#include <utility>
+
+#include "core/error.h"
+#include "posenc/v1/service.pb.h"
+#include "server/convert/absolute.h"
+#include "server/convert/positions.h"
+#include "server/methods/methods.h"
+#include "server/methods/unary.h"
+
+namespace posenc::server {
+namespace {
+
+using Request = v1::AddEncodingRequest;
+
+absl::StatusOr<TensorAnswer> Answer(const Request& request,
+                                    const BorrowedTensors& borrowed,
+                                    const MethodContext& /*context*/) {
+  if (!request.has_encoding()) {
+    return core::FieldRequired("encoding", "not given; give one encoding");
+  }
+  absl::StatusOr<InputAbsolute> encoding = ReadAbsolute(request.encoding());
+  if (!encoding.ok()) return core::Prefixed("encoding", encoding.status());
+  absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
+  if (!positions.ok()) return core::Prefixed("positions", positions.status());
+  absl::StatusOr<InputTensor> x =
+      ReadRequiredTensor("x", request.has_x(), request.x(),
+                         borrowed.Find(Request::kXFieldNumber));
+  if (!x.ok()) return x.status();
+
+  core::AddEncodingArgs args;
+  args.encoding = encoding->encoding;
+  args.positions = positions->positions;
+  args.combination = ReadCombination(request.combination());
+  if (request.has_x_scale()) args.x_scale = request.x_scale();
+  absl::StatusOr<core::AddedRows> added =
+      core::PrepareAddEncoding(args, x->view);
+  if (!added.ok()) return added.status();
+
+  TensorAnswer answer;
+  answer.outputs.push_back({v1::AddEncodingResponse::kXFieldNumber,
+                            x->view.dtype, std::move(added->shape), x->form});
+  absl::InlinedVector<RowMapComputation::Output, 2> maps;
+  maps.push_back({std::move(added->map), x->pieces});
+  struct Inputs {
+    InputAbsolute encoding;
+    InputTensor x;
+  };
+  answer.computation = std::make_unique<RowMapComputation>(
+      std::move(maps), std::make_shared<const Inputs>(Inputs{
+                           *std::move(encoding), *std::move(x)}));
+  return answer;
+}
+
+}  // namespace
+
+std::unique_ptr<CallHandler> StartAddEncoding(const MethodContext& context) {
+  return TensorHandler<Request, Answer, Request::kXFieldNumber>::Start(context);
+}
+
+}  // namespace posenc::server

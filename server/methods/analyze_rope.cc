@@ -1,0 +1,53 @@
+// AnalyzeRope: wavelengths, long-term decay and similarity of an encoding.
+
+#include "core/rope/analyze.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "posenc/v1/service.pb.h"
+#include "server/convert/rope.h"
+#include "server/methods/methods.h"
+#include "server/methods/rope_source.h"
+#include "server/methods/unary.h"
+
+namespace posenc::server {
+namespace {
+
+using Request = v1::AnalyzeRopeRequest;
+
+absl::Status Answer(const Request& request, const MethodContext& /*context*/,
+                    StopCheck stop, v1::AnalyzeRopeResponse* response) {
+  const absl::Status valid = CheckHeadDim(request.head_dim());
+  if (!valid.ok()) return valid;
+  absl::StatusOr<core::ResolvedRope> rope =
+      Resolve("rope", request.has_rope(), request.rope(), request.head_dim(),
+              core::MissingLength::kAssumeOriginal);
+  if (!rope.ok()) return rope.status();
+  absl::StatusOr<core::RopeAnalysis> analysis =
+      core::AnalyzeRope(*rope, request.max_distance(), request.distance_step(),
+                        request.trained_length(), [stop] { return stop(); });
+  if (!analysis.ok()) return analysis.status();
+  WriteAnalysis(*analysis, response);
+  return absl::OkStatus();
+}
+
+// Each distance takes the sines and cosines of about 64 pairs, which take about
+// as long as moving 1 KiB.
+std::size_t Work(const Request& request) {
+  constexpr std::int64_t kBytesPerDistance = 1024;
+  const std::int64_t step = std::max<std::int64_t>(1, request.distance_step());
+  return kBytesPerDistance *
+         std::clamp<std::int64_t>(request.max_distance() / step, 0,
+                                  core::kMaxDistances);
+}
+
+}  // namespace
+
+std::unique_ptr<CallHandler> StartAnalyzeRope(const MethodContext& context) {
+  return MessageHandler<Request, v1::AnalyzeRopeResponse, Answer, Work>::Start(
+      context);
+}
+
+}  // namespace posenc::server

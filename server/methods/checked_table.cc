@@ -1,0 +1,291 @@
+#include "server/methods/checked_table.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/absolute/rows.h"
+#include "core/error.h"
+#include "server/budget/errors.h"
+#include "server/convert/rope.h"
+#include "server/methods/rope_source.h"
+
+namespace posenc::server {
+namespace {
+
+using Response = v1::BuildTableResponse;
+
+// Bytes of a tile: about a millisecond of sines and cosines.
+constexpr std::int64_t kTileBytes = 256 << 10;
+
+// Bytes of a response beside its tensors, tags included: the attention factor,
+// and in a stream a first row of any size.
+constexpr int kAttentionFactorBytes = 9;
+constexpr int kFirstRowBytes = 11;
+
+absl::Status RowsMismatch(std::int64_t rows, absl::string_view what,
+                          std::int64_t expected) {
+  return core::MakeError(
+      absl::StatusCode::kInvalidArgument, core::ErrorReason::kShapeMismatch,
+      "rows",
+      absl::StrCat(rows, ", but ", what, " ", expected,
+                   "; leave rows unset where they tell"),
+      {{"expected", absl::StrCat(expected)}, {"actual", absl::StrCat(rows)}});
+}
+
+// The number of rows of a table: what the positions say, or else `rows`.
+absl::StatusOr<std::int64_t> TableRows(std::int64_t rows,
+                                       const core::Positions& positions) {
+  if (std::holds_alternative<std::monostate>(positions)) {
+    return core::FieldRequired(
+        "positions",
+        "not given; a table takes start (with rows), ids or "
+        "packed");
+  }
+  if (std::holds_alternative<core::SequenceStarts>(positions)) {
+    return core::FieldInvalid(
+        "positions.starts",
+        "a table has no batch; give start (with rows), ids or packed");
+  }
+  if (std::holds_alternative<core::StartPosition>(positions)) {
+    if (rows > 0) return rows;
+    return core::FieldRequired(
+        "rows",
+        "not given; positions.start says where the rows begin, not how many "
+        "there are");
+  }
+  std::int64_t implied = 0;
+  if (const auto* ids = std::get_if<core::PositionIds>(&positions)) {
+    implied = ids->ids.shape.empty() ? 1 : ids->ids.shape.back();
+  } else if (const auto* packed =
+                 std::get_if<core::PackedSequences>(&positions)) {
+    // Core refuses sequences that end before they start.
+    implied = packed->cu_seqlens.empty()
+                  ? 0
+                  : std::max<std::int64_t>(packed->cu_seqlens.back(), 0);
+  }
+  if (rows != 0 && rows != implied) {
+    return RowsMismatch(rows, "the positions are", implied);
+  }
+  return implied;
+}
+
+absl::Status RotaryOnly(const v1::BuildTableRequest& request) {
+  constexpr char kFact[] = "given for an absolute encoding; rotary tables only";
+  if (request.layout() != v1::TABLE_LAYOUT_UNSPECIFIED) {
+    return core::FieldInvalid("layout", kFact);
+  }
+  if (request.for_keys()) return core::FieldInvalid("for_keys", kFact);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckedTable::CheckRope(const v1::BuildTableRequest& request) {
+  absl::StatusOr<core::ResolvedRope> rope =
+      Resolve("rope", true, request.rope(), 0, core::MissingLength::kError);
+  if (!rope.ok()) return rope.status();
+  if (rope->spec.nope) {
+    return core::FieldInvalid(
+        "rope",
+        "this layer has no positional encoding (nope); it has no table");
+  }
+  const absl::StatusOr<std::int64_t> rows =
+      TableRows(request.rows(), positions_.positions);
+  if (!rows.ok()) return rows.status();
+  rows_ = *rows;
+  rope_ = *std::move(rope);
+  layout_ = ReadTableLayout(request.layout());
+  role_ =
+      request.for_keys() ? core::TensorRole::kKey : core::TensorRole::kQuery;
+  axes_ = rope_->axes();
+  needs_ids_ = rope_->needs_ids();
+  rows_first_ = rope_->heads == 0;
+  return absl::OkStatus();
+}
+
+absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request) {
+  const absl::Status rotary = RotaryOnly(request);
+  if (!rotary.ok()) return rotary;
+  absl::StatusOr<InputAbsolute> input = ReadAbsolute(request.absolute());
+  if (!input.ok()) return core::Prefixed("absolute", input.status());
+  absl::StatusOr<core::AbsoluteExtents> extents =
+      core::ValidateAbsolute(input->encoding);
+  if (!extents.ok()) return core::Prefixed("absolute", extents.status());
+  absolute_ = *std::move(input);
+  dim_ = extents->dim;
+  axes_ = extents->axes;
+  needs_ids_ = extents->axes > 1;
+  if (!extents->rows.has_value()) {
+    const absl::StatusOr<std::int64_t> rows =
+        TableRows(request.rows(), positions_.positions);
+    if (!rows.ok()) return rows.status();
+    rows_ = *rows;
+    return absl::OkStatus();
+  }
+  if (!std::holds_alternative<std::monostate>(positions_.positions)) {
+    return core::FieldInvalid("positions",
+                              "given for sincos_grid, whose rows are its "
+                              "cells; leave them out");
+  }
+  rows_ = *extents->rows;
+  if (request.rows() != 0 && request.rows() != rows_) {
+    return RowsMismatch(request.rows(), "the grid's cells are", rows_);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const CheckedTable>> CheckedTable::Check(
+    const v1::BuildTableRequest& request, std::int64_t max_response_bytes,
+    std::int64_t rows_in_message) {
+  if (request.encoding_case() == v1::BuildTableRequest::ENCODING_NOT_SET) {
+    return core::FieldRequired("rope",
+                               "neither rope nor absolute; give one of them");
+  }
+  auto table = std::make_shared<CheckedTable>();
+  table->dtype_ = ReadTableDtype(request.dtype());
+  if (!core::IsFloating(table->dtype_)) {
+    return core::FieldInvalid(
+        "dtype",
+        absl::StrCat(core::DtypeName(table->dtype_),
+                     "; a table is float32, float16, bfloat16 or float64"));
+  }
+  if (request.rows() < 0) {
+    return core::FieldInvalid(
+        "rows", absl::StrCat(request.rows(), "; must not be negative"));
+  }
+  absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
+  if (!positions.ok()) return core::Prefixed("positions", positions.status());
+  table->positions_ = *std::move(positions);
+  absl::Status status = request.has_absolute() ? table->CheckAbsolute(request)
+                                               : table->CheckRope(request);
+  if (!status.ok()) return status;
+
+  const std::int64_t largest = rows_in_message > 0
+                                   ? std::min(rows_in_message, table->rows_)
+                                   : table->rows_;
+  status = CheckResponse(table->FieldBytes(largest) +
+                             (table->rotary() ? kAttentionFactorBytes : 0) +
+                             (rows_in_message > 0 ? kFirstRowBytes : 0),
+                         max_response_bytes);
+  if (!status.ok()) return status;
+  status = table->CheckPositions();
+  if (!status.ok()) return status;
+  return table;
+}
+
+absl::Status CheckedTable::CheckPositions() {
+  if (std::holds_alternative<std::monostate>(positions_.positions)) {
+    return absl::OkStatus();  // a grid, which has its positions
+  }
+  const auto reach = [this](const core::TokenPositions& positions,
+                            std::int64_t first) {
+    return CheckReach(positions, first);
+  };
+  const auto* start = std::get_if<core::StartPosition>(&positions_.positions);
+  if (start != nullptr && !needs_ids_) {
+    start_ = start->start;
+    return core::CheckConsecutive(start_, rows_, axes_, reach);
+  }
+  core::TokenExtents extents;
+  extents.tokens = rows_;
+  extents.packed =
+      std::holds_alternative<core::PackedSequences>(positions_.positions);
+  absl::StatusOr<core::TokenPositions> expanded = core::ExpandPositions(
+      positions_.positions, extents, axes_, needs_ids_);
+  if (!expanded.ok()) return core::Prefixed("positions", expanded.status());
+  expanded_ = *std::move(expanded);
+  return CheckReach(*expanded_, 0);
+}
+
+absl::Status CheckedTable::CheckReach(const core::TokenPositions& positions,
+                                      std::int64_t first) const {
+  if (rope_) {
+    return core::Prefixed("positions",
+                          core::CheckXPosReach(*rope_, positions, first));
+  }
+  return core::CheckReach(absolute_->encoding, positions, first);
+}
+
+core::TokenPositions CheckedTable::PositionsOf(std::int64_t first,
+                                               std::int64_t n) const {
+  std::vector<double> values;
+  values.reserve(axes_ * n);
+  for (int a = 0; a < axes_; ++a) {
+    for (std::int64_t t = first; t < first + n; ++t) {
+      values.push_back(expanded_ ? expanded_->at(a, 0, t)
+                                 : static_cast<double>(start_ + t));
+    }
+  }
+  return core::TokenPositions(std::move(values), axes_, 1, n);
+}
+
+OutputTensors CheckedTable::Outputs(std::int64_t n) const {
+  OutputTensors outputs;
+  const core::Shape shape =
+      rope_ ? core::TableShape(*rope_, n, layout_) : core::Shape{n, dim_};
+  if (!rope_ || layout_ == core::TableLayout::kComplex) {
+    outputs.push_back({Response::kTableFieldNumber, dtype_, shape});
+  } else {
+    outputs.push_back({Response::kCosFieldNumber, dtype_, shape});
+    outputs.push_back({Response::kSinFieldNumber, dtype_, shape});
+  }
+  return outputs;
+}
+
+absl::uint128 CheckedTable::FieldBytes(std::int64_t n) const {
+  absl::uint128 bytes = 0;
+  for (const OutputTensor& output : Outputs(n)) {
+    bytes +=
+        TensorFieldBytes(output.field, output.dtype, output.shape, output.form);
+  }
+  return bytes;
+}
+
+absl::Status CheckedTable::Fill(std::int64_t first, std::int64_t n,
+                                absl::Span<const core::TensorView> out) const {
+  if (rope_) {
+    return core::BuildRopeTable(*rope_, PositionsOf(first, n), layout_, role_,
+                                out[0],
+                                out.size() > 1 ? out[1] : core::TensorView{});
+  }
+  const core::AbsoluteEncoding& encoding = absolute_->encoding;
+  if (const auto* grid = std::get_if<core::SincosGrid>(&encoding)) {
+    return core::BuildGridRows(*grid, first, out[0]);
+  }
+  const core::TokenPositions positions = PositionsOf(first, n);
+  return core::BuildAbsolute(encoding, &positions, out[0]);
+}
+
+TensorAnswer CheckedTable::Answer(std::int64_t first, std::int64_t n) const {
+  TensorAnswer answer;
+  answer.outputs = Outputs(n);
+  // Of each tensor; the two of a rotary table are alike.
+  const std::size_t bytes = ByteCount(answer.outputs[0]);
+  const std::size_t row_bytes = n > 0 ? bytes / n : 0;
+  const std::int64_t tile_rows =
+      rows_first_ ? std::max<std::int64_t>(
+                        1, kTileBytes / std::max<std::size_t>(1, row_bytes))
+                  : std::max<std::int64_t>(1, n);
+  answer.computation = std::make_unique<TileFunction>(
+      (n + tile_rows - 1) / tile_rows,
+      [self = shared_from_this(), tensors = answer.outputs, first, n, tile_rows,
+       row_bytes](std::int64_t tile, absl::Span<const OutputBuffer> outputs,
+                  StopCheck) {
+        const std::int64_t begin = tile * tile_rows;
+        const std::int64_t rows = std::min(tile_rows, n - begin);
+        std::vector<core::TensorView> views;
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+          core::Shape shape = tensors[i].shape;
+          if (self->rows_first_) shape[0] = rows;
+          views.push_back({tensors[i].dtype, std::move(shape),
+                           outputs[i].data() + begin * row_bytes});
+        }
+        return self->Fill(first + begin, rows, views);
+      });
+  return answer;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,67 @@
+// ConvertPairing: the rows of a projection weight, reordered for the other
+// pairing.
+
+#include "core/rope/convert_pairing.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "posenc/v1/service.pb.h"
+#include "server/convert/rope.h"
+#include "server/methods/methods.h"
+#include "server/methods/unary.h"
+
+namespace posenc::server {
+namespace {
+
+using Request = v1::ConvertPairingRequest;
+
+// Bytes of a weight whose rows are copied in one tile: well below a
+// millisecond.
+constexpr std::size_t kTileBytes = 1 << 20;
+
+absl::StatusOr<TensorAnswer> Answer(const Request& request,
+                                    const BorrowedTensors& borrowed,
+                                    const MethodContext& /*context*/) {
+  absl::StatusOr<InputTensor> weight =
+      ReadRequiredTensor("weight", request.has_weight(), request.weight(),
+                         borrowed.Find(Request::kWeightFieldNumber));
+  if (!weight.ok()) return weight.status();
+  const absl::StatusOr<core::PairingRows> rows = core::PairingRows::Create(
+      ReadConvertPairing(request), weight->view.dtype, weight->view.shape);
+  if (!rows.ok()) return rows.status();
+
+  TensorAnswer answer;
+  answer.outputs.push_back({v1::ConvertPairingResponse::kWeightFieldNumber,
+                            weight->view.dtype, weight->view.shape});
+  const std::size_t bytes = rows->row_bytes();
+  const std::int64_t tile_rows = std::max<std::int64_t>(
+      1, kTileBytes / std::max<std::size_t>(bytes, 1));
+  const std::int64_t tiles =
+      bytes == 0 ? 0 : (rows->rows() + tile_rows - 1) / tile_rows;
+  const auto input = std::make_shared<InputTensor>(*std::move(weight));
+  answer.computation = std::make_unique<TileFunction>(
+      tiles, [rows = *rows, input, bytes, tile_rows](
+                 std::int64_t tile, absl::Span<const OutputBuffer> outputs,
+                 StopCheck) {
+        const std::int64_t first = tile * tile_rows;
+        const std::int64_t end = std::min(first + tile_rows, rows.rows());
+        char* const out = outputs[0].data();
+        for (std::int64_t row = first; row < end; ++row) {
+          input->pieces.Read(rows.Source(row) * bytes, bytes,
+                             out + row * bytes);
+        }
+        return absl::OkStatus();
+      });
+  return answer;
+}
+
+}  // namespace
+
+std::unique_ptr<CallHandler> StartConvertPairing(const MethodContext& context) {
+  return TensorHandler<Request, Answer, Request::kWeightFieldNumber>::Start(
+      context);
+}
+
+}  // namespace posenc::server

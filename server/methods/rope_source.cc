@@ -1,0 +1,83 @@
+#include "server/methods/rope_source.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/model/source.h"
+#include "server/convert/rope.h"
+
+namespace posenc::server {
+
+absl::Status CheckGiven(absl::string_view field, bool given,
+                        const v1::RopeSource& source) {
+  if (!given) {
+    return core::FieldRequired(
+        field, "not given; it takes a spec, a preset or a config_json");
+  }
+  if (source.source_case() == v1::RopeSource::SOURCE_NOT_SET) {
+    return core::FieldRequired(
+        field, "no source; give a spec, a preset or a config_json");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckResolves(absl::string_view field, bool given,
+                           const v1::RopeSource& source) {
+  const absl::Status there = CheckGiven(field, given, source);
+  if (!there.ok()) return there;
+  const core::RopeSource read = ReadRopeSource(source);
+  const auto* spec = std::get_if<core::RopeSpec>(&read.source);
+  if (spec != nullptr && spec->rotary_dim == 0 && !spec->nope) {
+    return absl::OkStatus();
+  }
+  return core::Prefixed(
+      field,
+      core::ResolveSource(read, 0, core::MissingLength::kError).status());
+}
+
+absl::StatusOr<core::ResolvedRope> Resolve(absl::string_view field, bool given,
+                                           const v1::RopeSource& source,
+                                           std::int64_t head_dim,
+                                           core::MissingLength missing_length) {
+  const absl::Status there = CheckGiven(field, given, source);
+  if (!there.ok()) return there;
+  absl::StatusOr<core::ResolvedRope> rope =
+      core::ResolveSource(ReadRopeSource(source), head_dim, missing_length);
+  if (!rope.ok()) return core::Prefixed(field, rope.status());
+  return rope;
+}
+
+core::RopeLookup CachedLookup(const v1::RopeSource& source, RopeCache* cache) {
+  return [&source, cache](std::int64_t head_dim)
+             -> absl::StatusOr<std::shared_ptr<const core::PreparedRope>> {
+    const std::string key =
+        absl::StrCat(head_dim, ":", source.SerializeAsString());
+    auto rope = cache->Find(key);
+    if (rope != nullptr) return rope;
+    absl::StatusOr<core::ResolvedRope> resolved = core::ResolveSource(
+        ReadRopeSource(source), head_dim, core::MissingLength::kError);
+    if (!resolved.ok()) return resolved.status();
+    rope = std::make_shared<const core::PreparedRope>(*std::move(resolved));
+    cache->Insert(key, rope);
+    return rope;
+  };
+}
+
+absl::Status CheckHeadDim(std::int32_t head_dim) {
+  if (head_dim >= 0) return absl::OkStatus();
+  return core::FieldInvalid(
+      "head_dim", absl::StrCat(head_dim, "; must be positive, or unset"));
+}
+
+absl::Status CheckLayout(v1::Layout layout) {
+  if (layout != v1::LAYOUT_UNSPECIFIED) return absl::OkStatus();
+  return core::FieldRequired(
+      "layout",
+      "not given; the wrong one of BSHD and BHSD would not be noticed");
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,49 @@
+// Rotary encodings of requests: from a RopeSource to a resolved encoding, by
+// way of the cache for the calls that rotate.
+//
+// `field` is the request's field ("rope", "old_rope"), which prefixes errors;
+// `given` says whether the request has it.
+
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/rope/frequencies.h"
+#include "core/rope/prepared_rope.h"
+#include "posenc/v1/rope.pb.h"
+#include "posenc/v1/service.pb.h"
+#include "server/methods/rope_cache.h"
+
+namespace posenc::server {
+
+// FieldRequired if there is no source. Costs nothing: whether the source is
+// good is found when it is resolved.
+absl::Status CheckGiven(absl::string_view field, bool given,
+                        const v1::RopeSource& source);
+
+// Resolves an encoding that needs no tensor for that. A specification without
+// rotary_dim takes it from the first tensor, so it is left for later.
+absl::Status CheckResolves(absl::string_view field, bool given,
+                           const v1::RopeSource& source);
+
+// Resolves an encoding. head_dim 0: not known.
+absl::StatusOr<core::ResolvedRope> Resolve(absl::string_view field, bool given,
+                                           const v1::RopeSource& source,
+                                           std::int64_t head_dim,
+                                           core::MissingLength missing_length);
+
+// Looks `source` up in the cache by its bytes, and resolves it if it is not
+// there. `source` has been checked with CheckGiven and outlives the result.
+// Errors are relative to RopeSource.
+core::RopeLookup CachedLookup(const v1::RopeSource& source, RopeCache* cache);
+
+// INVALID_ARGUMENT if head_dim is negative.
+absl::Status CheckHeadDim(std::int32_t head_dim);
+
+// FieldRequired if no layout is given.
+absl::Status CheckLayout(v1::Layout layout);
+
+}  // namespace posenc::server

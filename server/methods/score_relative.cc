@@ -1,0 +1,80 @@
+// ScoreRelative: attention scores of Shaw, Transformer-XL and DeBERTa.
+
+#include "core/relative/score.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "posenc/v1/service.pb.h"
+#include "server/convert/relative.h"
+#include "server/methods/methods.h"
+#include "server/methods/unary.h"
+
+namespace posenc::server {
+namespace {
+
+using Request = v1::ScoreRelativeRequest;
+
+// Multiplications of a tile: about a millisecond.
+constexpr std::int64_t kTileProducts = std::int64_t{1} << 20;
+
+absl::StatusOr<TensorAnswer> Answer(const Request& request,
+                                    const BorrowedTensors& borrowed,
+                                    const MethodContext& /*context*/) {
+  absl::StatusOr<InputScore> score = ReadScore(request);
+  if (!score.ok()) return score.status();
+  if (!request.has_q()) return core::FieldRequired("q", "not given");
+  if (!request.has_k()) return core::FieldRequired("k", "not given");
+  absl::StatusOr<InputTensor> q = ReadRequiredTensor(
+      "q", true, request.q(), borrowed.Find(Request::kQFieldNumber));
+  if (!q.ok()) return q.status();
+  absl::StatusOr<InputTensor> k = ReadRequiredTensor(
+      "k", true, request.k(), borrowed.Find(Request::kKFieldNumber));
+  if (!k.ok()) return k.status();
+  absl::StatusOr<core::ScoreExtents> extents =
+      core::ValidateScore(score->args, q->view, k->view);
+  if (!extents.ok()) return extents.status();
+  // Every query meets every key, so both are walked many times.
+  q->Gather();
+  k->Gather();
+
+  struct Inputs {
+    InputScore score;
+    InputTensor q, k;
+  };
+  const auto inputs = std::make_shared<const Inputs>(
+      Inputs{*std::move(score), *std::move(q), *std::move(k)});
+  const core::Shape shape = extents->shape;  // [B, H, Sq, Sk]
+  const core::Dtype dtype = extents->dtype;
+  const std::int64_t rows = shape[3] > 0 ? shape[0] * shape[1] * shape[2] : 0;
+  const std::int64_t row_products =
+      std::max<std::int64_t>(1, shape[3] * inputs->q.view.shape[3]);
+  const std::int64_t tile_rows =
+      std::max<std::int64_t>(1, kTileProducts / row_products);
+  TensorAnswer answer;
+  answer.outputs.push_back(
+      {v1::ScoreRelativeResponse::kScoresFieldNumber, dtype, shape});
+  answer.computation = std::make_unique<TileFunction>(
+      (rows + tile_rows - 1) / tile_rows,
+      [inputs, dtype, rows, tile_rows,
+       row_bytes = shape[3] * core::DtypeSize(dtype)](
+          std::int64_t tile, absl::Span<const OutputBuffer> outputs,
+          StopCheck) {
+        const std::int64_t first = tile * tile_rows;
+        core::FillScores(inputs->score.args, inputs->q.view, inputs->k.view,
+                         first, std::min(tile_rows, rows - first), dtype,
+                         outputs[0].data() + first * row_bytes);
+        return absl::OkStatus();
+      });
+  return answer;
+}
+
+}  // namespace
+
+std::unique_ptr<CallHandler> StartScoreRelative(const MethodContext& context) {
+  return TensorHandler<Request, Answer, Request::kQFieldNumber,
+                       Request::kKFieldNumber>::Start(context);
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,148 @@
+#include "server/rpc/claim.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "posenc/wire/metadata.h"
+#include "server/budget/errors.h"
+
+namespace posenc::server {
+namespace {
+
+// What a message of a stream is taken to have if nothing is announced: above
+// the recommended chunk of 4 MiB.
+constexpr std::int64_t kStreamMessageBytes = std::int64_t{5} << 20;
+
+}  // namespace
+
+CallClaim::CallClaim(Admission* admission, std::int64_t max_request_bytes,
+                     bool stream, Owner* owner)
+    : admission_(admission),
+      max_request_bytes_(max_request_bytes),
+      stream_(stream),
+      owner_(owner) {}
+
+// The lock is held while admission is asked, so that Admitted() on another
+// thread finds the state that it changes.
+absl::Status CallClaim::Enter(std::optional<std::int64_t> announced) {
+  announced_ = announced;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::int64_t bytes =
+      stream_ ? announced_.value_or(kStreamMessageBytes) *
+                    static_cast<std::int64_t>(kAhead + 1)
+              : announced_.value_or(max_request_bytes_);
+  held_ = admission_->Bounded(bytes);
+  state_ = State::kWaiting;
+  switch (admission_->Enter(held_, this)) {
+    case Admission::Entry::kAdmitted:
+      state_ = State::kInside;
+      break;
+    case Admission::Entry::kWaiting:
+      break;
+    case Admission::Entry::kFull:
+      state_ = State::kOutside;
+      held_ = 0;
+      return OverBudget("the server is full, and so is the queue before it");
+  }
+  return absl::OkStatus();
+}
+
+CallClaim::State CallClaim::state() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return state_;
+}
+
+void CallClaim::Admitted() {
+  const std::shared_ptr<void> keep = owner_->KeepAlive();
+  bool response = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    response = std::exchange(response_waits_, false);
+    state_ = State::kInside;
+  }
+  if (response) return owner_->OnResponseClaimed(true);
+  owner_->OnEntered();
+}
+
+void CallClaim::Refused() {
+  const std::shared_ptr<void> keep = owner_->KeepAlive();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    response_waits_ = false;
+  }
+  owner_->OnResponseClaimed(false);
+}
+
+absl::Status CallClaim::Received(std::int64_t bytes) {
+  const absl::Status size =
+      CheckRequest(static_cast<std::size_t>(bytes), max_request_bytes_);
+  if (!size.ok()) return size;
+  if (announced_ && bytes > *announced_) {
+    return core::FieldInvalid(
+        wire::kMessageBytes,
+        absl::StrCat("a message of ", bytes, " bytes, but ", *announced_,
+                     " were announced; announce the largest, or nothing"));
+  }
+  if (stream_ && !announced_ && bytes > kStreamMessageBytes) {
+    // The excess is claimed for every such message and held to the end of the
+    // call: earlier ones may still be in memory.
+    const std::int64_t more = bytes - kStreamMessageBytes;
+    if (!admission_->TryClaim(more)) return OutOfMemory();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    held_ += more;
+  }
+  if (!stream_) {
+    std::int64_t unused = 0;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      unused = std::max<std::int64_t>(held_ - bytes, 0);
+      held_ -= unused;
+    }
+    if (unused > 0) admission_->Release(unused);
+  }
+  return absl::OkStatus();
+}
+
+// The flag is set before admission is asked, because Admitted() may be called
+// on another thread before EnterMore() returns.
+Admission::Entry CallClaim::ClaimResponse(std::int64_t bytes) {
+  std::int64_t held = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    held = held_;
+    response_waits_ = true;
+  }
+  const Admission::Entry entry = admission_->EnterMore(bytes, held, this);
+  if (entry != Admission::Entry::kWaiting) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    response_waits_ = false;
+  }
+  return entry;
+}
+
+void CallClaim::StopWaitingToEnter() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ != State::kWaiting || !admission_->Leave(this)) return;
+  state_ = State::kOutside;
+  held_ = 0;
+}
+
+bool CallClaim::StopWaitingForResponse() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!response_waits_ || !admission_->Leave(this)) return false;
+  response_waits_ = false;
+  return true;
+}
+
+void CallClaim::Release() {
+  std::int64_t held = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    held = std::exchange(held_, 0);
+  }
+  if (held > 0) admission_->Release(held);
+}
+
+}  // namespace posenc::server

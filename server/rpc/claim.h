@@ -1,0 +1,110 @@
+// What one call holds of the budget of bytes in flight, from its headers to its
+// end.
+//
+// A call claims for its requests before it is read (Enter), corrects that when
+// a message has come and its size is known (Received), and claims again for
+// each response that needs memory of its own (ClaimResponse). The bytes of a
+// response belong to its buffer from then on, which releases them when gRPC has
+// sent it (ResponseBuffers); everything else is released by Release().
+//
+//                        announced                   not announced
+//   unary call           the announced bytes         max_request_bytes
+//   stream of requests   3 x the announced bytes     3 x 5 MiB
+//
+// 3 messages: kAhead that wait, and one that is computed. A unary call returns
+// what its message does not need; a stream claims more for each message above 5
+// MiB that it did not announce.
+//
+// States, under the lock:
+//
+//   kOutside --Enter--> kWaiting --Admitted--> kInside
+//       \______________________________________/
+//
+// Waiting for a response (response_waits_) happens inside.
+//
+// Threads: functions may be called on any thread. The owner's functions are
+// called without the lock, while the claim holds a reference to the owner.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/budget/admission.h"
+
+namespace posenc::server {
+
+class CallClaim final : private Admission::Waiter {
+ public:
+  // The call. It owns the claim.
+  class Owner {
+   public:
+    // A reference that keeps the call alive.
+    virtual std::shared_ptr<void> KeepAlive() = 0;
+    // The call may be read now. Only after Enter() has left it waiting.
+    virtual void OnEntered() = 0;
+    // The response's bytes are claimed, or never will be. Only after
+    // ClaimResponse() has returned kWaiting.
+    virtual void OnResponseClaimed(bool claimed) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  // Messages of a stream that wait to be computed, at most.
+  static constexpr std::size_t kAhead = 2;
+
+  enum class State { kOutside, kWaiting, kInside };
+
+  // stream: the call has many messages, one way or both.
+  CallClaim(Admission* admission, std::int64_t max_request_bytes, bool stream,
+            Owner* owner);
+
+  // Claims for the messages to come, of which the largest has `announced`
+  // bytes if the client said so. OK: inside, or waiting. RESOURCE_EXHAUSTED,
+  // kOverloaded: too many wait already.
+  absl::Status Enter(std::optional<std::int64_t> announced);
+
+  State state() const;
+
+  // A message of `bytes` has come. kMessageTooLarge over the limit;
+  // INVALID_ARGUMENT over what was announced; kOverloaded if a stream's message
+  // is larger than was claimed and the rest is not to be had.
+  absl::Status Received(std::int64_t bytes);
+
+  // Claims for a response. kWaiting: OnResponseClaimed() will be called, unless
+  // StopWaiting() comes first. kFull: it will never fit beside the others.
+  Admission::Entry ClaimResponse(std::int64_t bytes);
+
+  // Returns claimed bytes of a response whose buffers were not allocated.
+  void ReleaseResponse(std::int64_t bytes) { admission_->Release(bytes); }
+
+  // Stops waiting to enter. Stops waiting for a response, and says whether it
+  // did: if not, OnResponseClaimed() was or is being called, or nothing waited.
+  void StopWaitingToEnter();
+  bool StopWaitingForResponse();
+
+  // The call is over: releases what it holds.
+  void Release();
+
+ private:
+  void Admitted() override;
+  void Refused() override;
+
+  Admission* const admission_;
+  const std::int64_t max_request_bytes_;
+  const bool stream_;
+  Owner* const owner_;
+  std::optional<std::int64_t> announced_;  // set by Enter()
+
+  mutable std::mutex mutex_;
+  State state_ = State::kOutside;
+  std::int64_t held_ = 0;
+  bool response_waits_ = false;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,91 @@
+// The RPCs as gRPC sees them: a service that starts a Call for each call.
+//
+// It is registered as gRPC's generic service, which shows a call's headers
+// before its payload is read (so that the call can claim memory, or be refused)
+// and gives the payload as it came (so that tensors need no copy). See
+// docs/adr/0001.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/runtime/pool.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "posenc/v1/service.grpc.pb.h"
+#include "server/budget/admission.h"
+#include "server/budget/calls_in_progress.h"
+#include "server/budget/deadlines.h"
+#include "server/budget/limits.h"
+#include "server/memory/response_buffers.h"
+#include "server/methods/rope_cache.h"
+#include "server/rpc/call.h"
+
+namespace posenc::server {
+
+class RpcService final : public grpc::CallbackGenericService {
+ public:
+  // limits: with defaults filled in.
+  explicit RpcService(const Limits& limits);
+
+  // From now on calls get UNAVAILABLE, kDraining.
+  void StartDraining() { draining_.store(true); }
+
+  // Waits until every call's response has been written. False if some have not
+  // after `timeout`.
+  bool AwaitNoCalls(absl::Duration timeout) {
+    return calls_.AwaitNone(timeout);
+  }
+
+  const Admission& admission() const { return *admission_; }
+  // See Admission.
+  std::int64_t TakeClaimedBytes() { return admission_->TakeClaimedBytes(); }
+
+  // Returns memory that is kept for responses to the kernel.
+  void ReturnKeptMemory() { buffers_.ReturnKept(); }
+
+  // To be registered as a service too, because reflection lists no generic
+  // ones. Lives as long as this.
+  grpc::Service* registered() { return &registered_; }
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override;
+
+ private:
+  using Rpcs = v1::PositionalEncodingService;
+
+  // gRPC forgets a service all of whose methods are generic. Therefore one
+  // method is registered, as a stream of raw messages, which is what generic
+  // calls are as well.
+  class Registered final
+      : public Rpcs::WithRawCallbackMethod_ApplyRopeStream<Rpcs::Service> {
+   public:
+    explicit Registered(RpcService* service);
+    grpc::ServerGenericBidiReactor* ApplyRopeStream(
+        grpc::CallbackServerContext* context) override;
+
+   private:
+    RpcService* const service_;
+  };
+
+  grpc::ServerGenericBidiReactor* Start(absl::string_view method,
+                                        grpc::CallbackServerContext* context);
+
+  const Limits limits_;
+  CallsInProgress calls_;
+  Registered registered_;
+  std::atomic<bool> draining_{false};
+  RopeCache cache_;
+  // Shared with responses that a client in this process still holds.
+  const std::shared_ptr<Admission> admission_;
+  ResponseBuffers buffers_;
+  Deadlines deadlines_;
+  // Destroyed first, which ends its threads: their work uses the others.
+  core::ComputePool pool_;
+  const CallResources resources_;
+};
+
+}  // namespace posenc::server
