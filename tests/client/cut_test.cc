@@ -266,7 +266,7 @@ TEST(CutTest, PartsTogetherAreTheWhole) {
   EXPECT_GT(cuts, 100000);
 }
 
-// A part is larger than asked only where it is the least that there is.
+// A part is larger than asked only if it is the least that there is.
 TEST(CutTest, PartsAreAsLargeAsTheyMayBe) {
   for (const v1::Layout layout : kLayouts) {
     const std::int64_t b = layout == v1::LAYOUT_THD ? 1 : 3, s = 5, h = 2;

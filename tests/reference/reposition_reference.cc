@@ -58,7 +58,7 @@ struct Channels {
   std::int64_t x, y;
 };
 
-// Where an encoding leaves pair i of a head.
+// Channels into which an encoding writes pair i of a head.
 Channels Output(const core::RopeSpec& spec, std::int64_t head_dim, int i) {
   const std::int64_t start = spec.slice == core::RotarySlice::kTrailing
                                  ? head_dim - spec.rotary_dim

@@ -211,8 +211,8 @@ TEST(DisagreementsTest, Disagreement05SoftmaxScaleIsSeparate) {
 }
 
 TEST(DisagreementsTest, Disagreement06ScaleOutsideTheExponent) {
-  // A fully interpolated pair is w / s: neither theta^(-2i s / d), nor a ladder
-  // whose base NTK has changed too.
+  // A fully interpolated pair is w / s: neither theta^(-2i s / d), nor of
+  // geometric frequencies whose base NTK has changed too.
   for (const Profile profile :
        {Profile::kHf, Profile::kVllm, Profile::kLlamaCpp, Profile::kDeepseek,
         Profile::kMlx}) {

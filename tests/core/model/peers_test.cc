@@ -1,5 +1,5 @@
-// Holds the reading of configurations, tables and rotations to recorded return
-// values of transformers (data/peers/README.md).
+// Compares the interpretation of configurations, tables and rotations with
+// recorded return values of transformers (tests/data/peers/README.md).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -287,7 +287,7 @@ TEST(PeerDataTest, HasCasesOfTransformersOnly) {
   }
 }
 
-// What is right where the peer is not (peer_defect).
+// What is right if the peer is not (peer_defect).
 
 ResolvedRope ReadPeer(const std::string& name, std::int64_t length) {
   RopeSource source;

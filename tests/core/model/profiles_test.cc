@@ -329,8 +329,8 @@ TEST(TrainedLengthTest, IsTheOriginalOrElseTheMaximum) {
   EXPECT_EQ(rope->trained_length, 2048);
 }
 
-// Every pair of profiles is compared without a contradiction: equal exactly
-// where nothing is explained, and the other way round the same numbers.
+// Every pair of profiles is compared without a contradiction: they are equal
+// exactly if nothing is explained, and exchanged they give the same numbers.
 TEST(CompareProfilesTest, ExplainsEveryPair) {
   const json configs[] = {
       Llama(Yarn({{"attn_factor", 0.5}, {"mscale", 0.7}})),

@@ -1,3 +1,6 @@
+// Values of every relative bias and index against the formulas of
+// relative.proto in __float128, and that tiles are parts of the whole.
+
 #include "core/relative/bias.h"
 
 #include <gmock/gmock.h>

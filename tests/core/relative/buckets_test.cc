@@ -1,3 +1,6 @@
+// Bucket numbers of T5 and DeBERTa at every distance, and the search for the
+// boundaries between buckets, decided in whole numbers.
+
 #include "core/relative/buckets.h"
 
 #include <gtest/gtest.h>

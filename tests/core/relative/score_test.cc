@@ -1,3 +1,6 @@
+// Scores with relative positions against their formulas in __float128, and
+// requests that are refused.
+
 #include "core/relative/score.h"
 
 #include <gtest/gtest.h>

@@ -135,7 +135,7 @@ TEST(RepositionDriftTest, Disagreement20KShiftAmplitudeUnderYarn) {
     Tensor k = start;
     for (int n = 1; n <= 4; ++n) {
       Shift(spec, 1000, k);
-      // What is measured, to four digits, for factor 2 where the shift passes
+      // What was measured, to four digits, for factor 2 if the shift applies
       // YaRN's parameters again.
       constexpr double kMeasured[] = {1.06931, 1.14342, 1.22270, 1.30747};
       const double wrong = std::pow(amplitude, n);

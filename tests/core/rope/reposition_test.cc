@@ -354,7 +354,7 @@ TEST(RepositionTest, TheFarthestMoveIsExact) {
   }
 }
 
-// The fastest frequency that is served, where the distance times it is more
+// At the fastest frequency that is served, distance times frequency is more
 // than the kernel reduces at once. float32 only: the quarter turns of 2^51 are
 // good to 2^-43 of one.
 TEST(RepositionTest, TheFastestFrequencyMovesFarthest) {

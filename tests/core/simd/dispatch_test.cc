@@ -1,3 +1,5 @@
+// Which kernels are selected, and names of instruction sets that are refused.
+
 #include "core/simd/dispatch.h"
 
 #include <string>

@@ -1,3 +1,6 @@
+// Who may claim how much of the budget, who waits, and who is refused, on one
+// thread and without calls.
+
 #include "server/wire/admission.h"
 
 #include <vector>

@@ -1,3 +1,6 @@
+// Blocks that are used again, and memory of responses that is given back when
+// others claim it.
+
 #include "server/wire/block_pool.h"
 
 #include <sys/resource.h>
