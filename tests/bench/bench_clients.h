@@ -28,7 +28,7 @@ class Client {
 };
 
 // kRepaired: rotated, and from halves to interleaved pairs, so that the result
-// cannot stand where the request was.
+// cannot replace the request in its memory.
 enum class Answer { kEcho, kRotated, kRepaired };
 
 // Messages of `bytes`, echoed or multiplied.

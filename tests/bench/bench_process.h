@@ -17,8 +17,9 @@ struct Usage {
 
 class ServerProcess {
  public:
-  // `command` is a program and its arguments, where UNIX_PATH and READY_FILE
-  // stand for two paths of its own within `directory`. core < 0: any.
+  // `command` is a program and its arguments; in these, UNIX_PATH and
+  // READY_FILE stand for two paths of its own within `directory`. core < 0:
+  // any.
   ServerProcess(std::vector<std::string> command, const std::string& directory,
                 int core);
   // Asks the process to end, and makes it after five seconds.

@@ -1,6 +1,6 @@
 // posenc-bench-empty UNIX_PATH READY_FILE: a raw gRPC handler that answers
-// every message with itself, one by one where the method is a stream: what gRPC
-// alone costs.
+// every message with itself, one by one if the method is a stream: the cost of
+// gRPC alone.
 
 #include <malloc.h>
 

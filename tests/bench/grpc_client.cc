@@ -99,7 +99,7 @@ Message MakeMessage(const float* elements, std::int64_t bytes,
   return {grpc::ByteBuffer(slices, 2), prefix.size() + bytes};
 }
 
-// Empty where `answer` is the rotation of those elements. Servers in other
+// Empty if `answer` is the rotation of those elements. Servers in other
 // languages round angles and products in their own ways, hence 2^-18 (of
 // magnitudes up to 6): any wrong pair, row or sign is further away.
 std::string CheckRotated(const grpc::ByteBuffer& answer,

@@ -9,7 +9,8 @@ using core::AxisAssignment;
 
 Quad Clamp01(Quad x) { return x < 0 ? Quad{0} : x > 1 ? Quad{1} : x; }
 
-// Pair i of a ladder over d channels; `global` is its index among all pairs.
+// Pair i of geometric frequencies over d channels; `global` is its index among
+// all pairs.
 Quad Frequency(const core::RopeSpec& spec, Quad theta, int d, int i, int global,
                std::int64_t length) {
   const auto power = [&](Quad base) {

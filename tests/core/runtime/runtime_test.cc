@@ -1,0 +1,128 @@
+// How work is spread over threads: every tile once, no deadlock, and the same
+// bytes however the memory is cut.
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/runtime/pool.h"
+#include "core/runtime/row_map.h"
+#include "gtest/gtest.h"
+
+namespace posenc::core {
+namespace {
+
+TEST(ComputePool, ForEachCallsEveryChunkOnce) {
+  for (const int threads : {1, 2, 5}) {
+    ComputePool pool(threads);
+    for (const std::int64_t chunks : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> calls(chunks);
+      pool.ForEach(chunks, [&](std::int64_t i) { calls[i].fetch_add(1); });
+      for (const auto& count : calls) EXPECT_EQ(count.load(), 1);
+    }
+  }
+}
+
+TEST(ComputePool, AWorkerMaySpreadWorkItself) {
+  std::atomic<int> done{0};
+  {
+    ComputePool pool(2);
+    for (int job = 0; job < 20; ++job) {
+      pool.Submit(
+          [&] { pool.ForEach(50, [&](std::int64_t) { done.fetch_add(1); }); });
+    }
+  }  // runs all that was submitted
+  EXPECT_EQ(done.load(), 1000);
+}
+
+TEST(ComputePool, TheCallerFinishesAloneWhereEveryWorkerIsBusy) {
+  std::atomic<bool> release{false};
+  std::atomic<int> busy{0};
+  ComputePool pool(2);
+  for (int i = 0; i < 2; ++i) {
+    pool.Submit([&] {
+      busy.fetch_add(1);
+      while (!release.load()) std::this_thread::yield();
+    });
+  }
+  while (busy.load() < 2) std::this_thread::yield();
+  int done = 0;  // no other thread comes
+  pool.ForEach(100, [&](std::int64_t) { ++done; });
+  EXPECT_EQ(done, 100);
+  release.store(true);
+}
+
+// Adds the row's number to each byte.
+class AddRow final : public RowMap {
+ public:
+  AddRow(std::int64_t rows, std::size_t bytes)
+      : RowMap(rows, bytes, bytes, true) {}
+
+  std::unique_ptr<Tile> StartTile(std::int64_t, std::int64_t) const override {
+    class Adder final : public Tile {
+     public:
+      explicit Adder(std::size_t bytes) : bytes_(bytes) {}
+      void Run(std::int64_t first, std::int64_t rows, const void* in,
+               void* out) override {
+        for (std::int64_t i = 0; i < rows * static_cast<std::int64_t>(bytes_);
+             ++i) {
+          static_cast<char*>(out)[i] = static_cast<char>(
+              static_cast<const char*>(in)[i] + first + i / bytes_);
+        }
+      }
+
+     private:
+      const std::int64_t bytes_;
+    };
+    return std::make_unique<Adder>(in_bytes());
+  }
+};
+
+Pieces::List Cut(std::string* text, std::size_t piece) {
+  Pieces::List pieces;
+  for (std::size_t i = 0; i < text->size(); i += piece) {
+    pieces.push_back(absl::MakeSpan(*text).subspan(i, piece));
+  }
+  return pieces;
+}
+
+TEST(MapRows, GivesTheSameBytesHoweverTheMemoryIsCut) {
+  const AddRow map(13, 6);
+  std::string input(13 * 6, '\0');
+  std::iota(input.begin(), input.end(), 1);
+  std::string expected = input;
+  MapAll(map, input.data(), expected.data());
+  for (std::size_t in_piece = 1; in_piece <= input.size(); ++in_piece) {
+    for (const std::size_t out_piece : {1, 5, 6, 7, 78}) {
+      std::string in = input, out(input.size(), '?');
+      MapRows(map, Pieces(Cut(&in, in_piece)), Pieces(Cut(&out, out_piece)), 0,
+              13);
+      ASSERT_EQ(out, expected) << in_piece << " " << out_piece;
+    }
+    std::string both = input;
+    const Pieces pieces(Cut(&both, in_piece));
+    MapRows(map, pieces, pieces, 0, 5);
+    MapRows(map, pieces, pieces, 5, 8);
+    ASSERT_EQ(both, expected) << in_piece;
+  }
+}
+
+TEST(Pieces, ReadAndWriteAcrossThem) {
+  std::string text = "abcdefghij";
+  const Pieces pieces(Cut(&text, 3));
+  EXPECT_EQ(pieces.size(), 10u);
+  std::string read(5, ' ');
+  pieces.Read(2, 5, read.data());
+  EXPECT_EQ(read, "cdefg");
+  pieces.Write(1, 8, "12345678");
+  EXPECT_EQ(text, "a12345678j");
+  EXPECT_EQ(pieces.From(4).size(), 2u);
+  EXPECT_TRUE(pieces.From(10).empty());
+}
+
+}  // namespace
+}  // namespace posenc::core

@@ -1,0 +1,205 @@
+// posencd with each instruction set in turn, over unix sockets.
+
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "posenc/client.h"
+#include "tests/fixtures/eventually.h"
+
+namespace posenc {
+namespace {
+
+using testing::Each;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+
+struct Temporary {
+  Temporary() {
+    std::string name = testing::TempDir() + "/posencXXXXXX";
+    path = mkdtemp(name.data());
+  }
+  ~Temporary() { std::filesystem::remove_all(path); }
+  std::string path;
+};
+
+std::string AsString(const absl::optional<TensorView>& view) {
+  return std::string(view->bytes.data(), view->bytes.size());
+}
+
+template <typename T>
+TensorView View(v1::Dtype dtype, const std::vector<T>& values) {
+  return {dtype,
+          {1, 48, 8, 128},
+          {reinterpret_cast<const char*>(values.data()),
+           sizeof(T) * values.size()}};
+}
+
+// A posencd of its own, told which instruction set to use.
+class Daemon {
+ public:
+  explicit Daemon(const std::string& isa) {
+    const std::string ready = directory_.path + "/ready";
+    const std::string isa_setting = "POSENC_FORCE_ISA=" + isa;
+    std::vector<std::string> words = {POSENCD_PATH, "--listen", address(),
+                                      "--ready-file", ready};
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    std::vector<char*> env;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      if (std::strncmp(*variable, "POSENC_", 7) != 0) env.push_back(*variable);
+    }
+    env.push_back(const_cast<char*>(isa_setting.c_str()));
+    env.push_back(nullptr);
+    if (posix_spawn(&pid_, POSENCD_PATH, nullptr, nullptr, argv.data(),
+                    env.data()) != 0) {
+      pid_ = -1;
+      return;
+    }
+    test::Eventually([&] {
+      if (Exited(WNOHANG)) return true;
+      serving_ = std::filesystem::exists(ready);
+      return serving_;
+    });
+  }
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+  ~Daemon() { Stop(SIGKILL); }
+
+  // Returns the exit code, or -1 if a signal ended it.
+  int Stop(int signal) {
+    if (pid_ > 0) {
+      kill(pid_, signal);
+      Exited(0);
+    }
+    return exit_code_;
+  }
+
+  bool serving() const { return serving_; }
+  int exit_code() const { return exit_code_; }
+  std::string address() const { return "unix:" + directory_.path + "/socket"; }
+
+ private:
+  bool Exited(int flags) {
+    int status = 0;
+    if (waitpid(pid_, &status, flags) != pid_) return false;
+    pid_ = -1;
+    exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return true;
+  }
+
+  const Temporary directory_;
+  pid_t pid_ = -1;
+  int exit_code_ = -1;
+  bool serving_ = false;
+};
+
+bool Has(const std::string& isa) {
+  if (isa == "sse2") return __builtin_cpu_supports("sse2");
+  if (isa == "avx2") {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
+  }
+  return __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl") &&
+         (isa == "avx512" || __builtin_cpu_supports("avx512bf16"));
+}
+
+// Everything that a server answers here, as bytes.
+std::vector<std::string> Answers(const Client& client) {
+  std::vector<std::string> out;
+  std::mt19937 random(10);
+  std::normal_distribution<float> normal;
+  std::vector<float> wide(48 * 8 * 128);
+  for (float& value : wide) value = normal(random);
+  std::vector<std::uint16_t> narrow(wide.size());
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &wide[i], sizeof(bits));
+    narrow[i] = static_cast<std::uint16_t>(bits >> 16);
+  }
+  ApplyRopeArgs args;
+  args.rope = FromPreset("llama-3.1-8b");
+  args.positions = StartAt((1 << 26) - 5);
+  args.layout = v1::LAYOUT_BSHD;
+  args.q = View(v1::DTYPE_FLOAT32, wide);
+  args.k = View(v1::DTYPE_BFLOAT16, narrow);
+  const auto rotated = client.ApplyRope(args);
+  EXPECT_TRUE(rotated.ok()) << rotated.status();
+  v1::BuildTableRequest request;
+  *request.mutable_rope() = FromPreset("llama-3.1-8b");
+  *request.mutable_positions() = StartAt(99999);
+  request.set_rows(257);
+  request.set_layout(v1::TABLE_LAYOUT_COMPLEX);
+  const auto table = client.BuildTable(request);
+  EXPECT_TRUE(table.ok()) << table.status();
+  if (rotated.ok()) {
+    out.push_back(AsString(rotated->q));
+    out.push_back(AsString(rotated->k));
+  }
+  if (table.ok()) out.push_back(AsString(table->table));
+  return out;
+}
+
+class InstructionSetTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(InstructionSetTest, AnswersWithTheSameBytesAsTheBaseline) {
+  if (!Has(GetParam())) GTEST_SKIP() << "this CPU lacks " << GetParam();
+  const Daemon baseline("sse2");
+  ASSERT_TRUE(baseline.serving()) << baseline.exit_code();
+  Daemon daemon(GetParam());
+  ASSERT_TRUE(daemon.serving()) << daemon.exit_code();
+  const Client client = Client::Connect({daemon.address()});
+
+  const auto info = client.GetServerInfo();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->instruction_set(), GetParam());
+  const std::vector<std::string> answers = Answers(client);
+  ASSERT_THAT(answers, SizeIs(3));
+  EXPECT_THAT(answers, Each(Not(IsEmpty())));
+  // Not EXPECT_EQ: it would print megabytes.
+  EXPECT_TRUE(answers == Answers(Client::Connect({baseline.address()})));
+  EXPECT_EQ(daemon.Stop(SIGTERM), 0);
+}
+
+TEST_P(InstructionSetTest, OneThatTheCpuLacksIsAnErrorAtStart) {
+  if (Has(GetParam())) GTEST_SKIP() << "this CPU has " << GetParam();
+
+  const Daemon daemon(GetParam());
+
+  EXPECT_FALSE(daemon.serving());
+  EXPECT_GT(daemon.exit_code(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(, InstructionSetTest,
+                         testing::Values("sse2", "avx2", "avx512",
+                                         "avx512_bf16"),
+                         [](const auto& info) {
+                           return std::string(info.param);
+                         });
+
+TEST(ForcedInstructionSetTest, AnUnknownOneIsAnErrorAtStart) {
+  const Daemon daemon("avx10");
+
+  EXPECT_FALSE(daemon.serving());
+  EXPECT_GT(daemon.exit_code(), 0);
+}
+
+}  // namespace
+}  // namespace posenc

@@ -1,0 +1,81 @@
+// An independent rotation for tests: long double, straight from the formula in
+// rope.proto, one element after the other, with index arithmetic of its own.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/rope/apply.h"
+
+namespace posenc::test {
+
+struct Extents {
+  std::int64_t batch = 1, tokens = 1, heads = 1, head_dim = 2;
+};
+
+// A tensor that owns its bytes, of exactly its size.
+struct Tensor {
+  Tensor(core::Dtype dtype, core::Layout layout, const Extents& extents);
+
+  // Element (b, s, h, d), widened; THD has b = 0 only.
+  double At(std::int64_t b, std::int64_t s, std::int64_t h,
+            std::int64_t d) const;
+  // Stores a value that need not be representable: it is cut to the dtype.
+  void Set(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t d,
+           double value);
+  // Seeded values in [-4, 4).
+  void Fill(std::mt19937_64& random);
+  std::size_t Offset(std::int64_t b, std::int64_t s, std::int64_t h,
+                     std::int64_t d) const;  // bytes
+
+  core::ConstTensorView in() const { return {dtype, shape, bytes.data()}; }
+  core::TensorView out() { return {dtype, shape, bytes.data()}; }
+
+  core::Dtype dtype;
+  core::Layout layout;
+  Extents extents;
+  core::Shape shape;
+  std::vector<std::byte> bytes;
+};
+
+// Positions of every token on every axis, [axes][batch][tokens].
+struct Grid {
+  std::int64_t axes = 1, batch = 1, tokens = 1;
+  std::vector<double> values;
+
+  double at(std::int64_t a, std::int64_t b, std::int64_t s) const {
+    return values[(a * batch + b) * tokens + s];
+  }
+  // As float64 ids of the layout's shape. The grid must outlive them.
+  core::Positions Ids(core::Layout layout) const;
+};
+
+// Whole and fractional positions in [-3000, 60000].
+Grid RandomGrid(std::int64_t axes, std::int64_t batch, std::int64_t tokens,
+                std::mt19937_64& random);
+
+// Largest relative error of one rounding to the dtype, and the absolute one
+// below its normal numbers.
+double UnitRoundoff(core::Dtype dtype);
+double HalfSubnormal(core::Dtype dtype);
+
+// Largest error of a rotated element whose pair has the norm `norm` after the
+// factors, and turns by `angle`, in the dtype's arithmetic before the last
+// rounding to a 16-bit dtype. float32: core/rope/apply.h. float64: both
+// products carry the table's 2 ulp (2^-51) and a rounding (2^-53), the sum
+// another; the frequency may be the other neighbour (2^-52 of the angle).
+double ArithmeticBound(core::Dtype dtype, double norm, double angle);
+
+// Rotates `in` with a spec that is written out, base frequencies or explicit
+// ones, and checks every element of `out`: rotated ones within the bound,
+// others bit for bit (within one rounding if a query scale applies).
+// Returns the first element that is wrong, or nothing.
+std::string FindError(const core::ApplyRopeArgs& args, const Grid& positions,
+                      core::TensorRole role, const Tensor& in,
+                      const Tensor& out);
+
+}  // namespace posenc::test
