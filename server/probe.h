@@ -1,5 +1,5 @@
-// Asks a server for its health, as Kubernetes' and Docker's exec probes do: an
-// image needs no other program for them.
+// Asks a server for its health. Kubernetes' and Docker's exec probes run it as
+// `posencd --probe`, so that an image needs no other program for them.
 
 #pragma once
 
@@ -10,8 +10,7 @@
 
 namespace posenc::server {
 
-// OK where the server at `address`, a gRPC target, says that `service` is
-// SERVING.
+// OK if the server at `address`, a gRPC target, says that `service` is SERVING.
 absl::Status Probe(const std::string& address, const std::string& service,
                    absl::Duration timeout);
 

@@ -14,12 +14,13 @@ namespace {
 
 constexpr std::int64_t kTokens = 3;
 constexpr std::int64_t kHeadDim = 128;
-// Far enough for the argument's reduction to matter.
+// So far out that the reduction of the angle matters.
 constexpr std::int64_t kStart = 1000003;
 constexpr double kTheta = 10000;
 
-// Of the answer's bytes. Cosines and sines with 60 digits, rounded to float32;
-// products and sums rounded to float32 one by one, then to the dtype.
+// Hashes of the answers' bytes. The answers are computed from cosines and sines
+// with 60 digits, rounded to float32; products and sums are rounded to float32
+// one by one, then to the dtype.
 struct Golden {
   core::Dtype dtype;
   core::Pairing pairing;
@@ -34,7 +35,7 @@ constexpr Golden kGolden[] = {
     {core::Dtype::kFloat16, core::Pairing::kInterleaved, 0xbe9a28a68c247651},
 };
 
-// Fowler, Noll, Vo: 64 bits, 1a.
+// FNV-1a of 64 bits (Fowler, Noll, Vo).
 std::uint64_t Fnv1a(const std::vector<unsigned char>& bytes) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const unsigned char byte : bytes) hash = (hash ^ byte) * 0x100000001b3;
@@ -50,7 +51,7 @@ absl::Status SelfTest() {
     const core::TensorView tensor = {
         golden.dtype, {1, kTokens, 1, kHeadDim}, bytes.data()};
     for (std::int64_t i = 0; i < kTokens * kHeadDim; ++i) {
-      // Exact in every dtype.
+      // These inputs are exact in every dtype.
       core::StoreDouble(static_cast<double>(i % 23 - 11) / 4, tensor, i);
     }
     core::RopeSpec spec;

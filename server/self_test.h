@@ -1,5 +1,5 @@
-// Rotates a few tokens whose answer is known, bit by bit, from arithmetic of 60
-// digits. A CPU or a build that computes anything else must not serve.
+// Rotates a few tokens whose answer is known, bit by bit, from arithmetic with
+// 60 digits. A CPU or a build that computes anything else must not serve.
 
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace posenc::server {
 
-// float32, bfloat16 and float16 in both pairings, with the kernels in use.
-// INTERNAL where an answer is another. Takes less than a millisecond.
+// Tests float32, bfloat16 and float16 in both pairings, with the kernels in use.
+// INTERNAL if an answer differs. Takes less than a millisecond.
 absl::Status SelfTest();
 
 }  // namespace posenc::server

@@ -77,7 +77,8 @@ class RunningServer final : public Server {
 
   std::shared_ptr<grpc::Channel> InProcessChannel() override {
     grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(-1);  // the server's limit is enough
+    // The server's own limits hold; the channel adds none.
+    arguments.SetMaxReceiveMessageSize(-1);
     arguments.SetMaxSendMessageSize(-1);
     return server_->InProcessChannel(arguments);
   }
@@ -158,8 +159,8 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
                                Milliseconds(options.max_connection_age_grace));
   }
-  // gRPC 1.51 inflates first and looks at its limit after. Tensors do not
-  // compress anyway.
+  // Compressed messages are refused: gRPC 1.51 inflates a message first and
+  // looks at its limit afterwards. Tensors do not compress anyway.
   for (const grpc_compression_algorithm algorithm :
        {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
@@ -172,7 +173,7 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   }
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
-    // They are bound in order; the first without a port is the one.
+    // Addresses are bound in order, so the first one without a port failed.
     for (std::size_t i = 0; i < listen.size(); ++i) {
       if (ports[i] == 0) return CannotBind(listen[i].text, WhyNotBound(listen[i]));
     }
@@ -202,9 +203,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
                      "; must not be negative"));
   }
   if (!status.ok()) return status;
-  // Never paired: when its last user goes, gRPC 1.51 waits up to 10 s for a
-  // thread of its own that sleeps in epoll; a server's process ends soon
-  // anyway.
+  // No grpc_shutdown() matches this call. When gRPC's last user goes, gRPC 1.51
+  // waits up to 10 s for a thread of its own that sleeps in epoll; the process
+  // of a server ends soon anyway.
   grpc_init();
   auto server = std::make_unique<RunningServer>(options);
   status = server->Listen(options);

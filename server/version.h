@@ -4,6 +4,6 @@
 
 namespace posenc::server {
 
-inline constexpr char kVersion[] = POSENC_VERSION;
+extern const char kVersion[];
 
 }  // namespace posenc::server

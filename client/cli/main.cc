@@ -12,7 +12,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/session.h"
 #include "client/cli/status.h"
-#include "server/server.h"
+#include "server/version.h"
 
 namespace posenc::cli {
 namespace {

@@ -36,8 +36,8 @@ absl::StatusOr<Session> Session::Open(const GlobalFlags& flags) {
     return Session(nullptr, Client::Connect(options));
   }
   server::ServerOptions options;
-  options.max_request_bytes = kMaxMessageBytes;
-  options.max_response_bytes = kMaxMessageBytes;
+  options.limits.max_request_bytes = kMaxMessageBytes;
+  options.limits.max_response_bytes = kMaxMessageBytes;
   absl::StatusOr<std::unique_ptr<server::Server>> server =
       server::Server::Start(options);
   if (!server.ok()) return server.status();

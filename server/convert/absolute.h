@@ -11,7 +11,7 @@
 
 namespace posenc::server {
 
-// An encoding whose tables borrow from the message, or from the tensors here.
+// An encoding. Its tables point into the message, or into `tensors`.
 struct InputAbsolute {
   core::AbsoluteEncoding encoding;
   InputTensors tensors;
@@ -19,7 +19,7 @@ struct InputAbsolute {
 absl::StatusOr<InputAbsolute> ReadAbsolute(
     const v1::AbsoluteEncoding& encoding);
 
-// What a value of 0 stands for is filled in: add, float32.
+// Enums of requests. 0 stands for the default: add, float32.
 core::Combination ReadCombination(v1::Combination combination);
 core::Dtype ReadTableDtype(v1::Dtype dtype);
 

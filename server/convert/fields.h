@@ -1,4 +1,5 @@
-// Protobuf's ways of holding plain values, for the files of this directory.
+// Turns protobuf's fields of plain values into C++ values, for the files of this
+// directory.
 
 #pragma once
 

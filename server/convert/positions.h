@@ -11,7 +11,7 @@
 
 namespace posenc::server {
 
-// Positions whose ids borrow from the message, or from the tensor here.
+// Positions. Their position ids point into the message, or into `ids`.
 struct InputPositions {
   core::Positions positions;
   InputTensor ids;

@@ -9,7 +9,8 @@
 namespace posenc::server {
 namespace {
 
-// Reads the tensors of one encoding, up to the first that is bad.
+// Reads the tensors of one encoding. After the first bad one it reads no more,
+// and keeps the error.
 class TensorFields {
  public:
   TensorFields(absl::string_view encoding, InputTensors* tensors)

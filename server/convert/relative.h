@@ -13,7 +13,7 @@
 
 namespace posenc::server {
 
-// Arguments whose tensors borrow from the message, or from those here.
+// Arguments of core. Their tensors point into the message, or into `tensors`.
 struct InputBias {
   core::BiasArgs args;
   InputTensors tensors;
@@ -24,7 +24,7 @@ struct InputScore {
   core::ScoreArgs args;
   InputTensors tensors;
 };
-// Without q and k.
+// Reads everything but q and k, which are borrowed.
 absl::StatusOr<InputScore> ReadScore(const v1::ScoreRelativeRequest& request);
 
 }  // namespace posenc::server

@@ -1,4 +1,8 @@
-// Rotary encodings: sources and settings of requests, resolved ones back.
+// Rotary encodings of requests as core's arguments, and resolved ones as
+// responses.
+//
+// Enums are numbered as the contract's, so they are cast; Parse() has refused
+// values that this server does not know.
 
 #pragma once
 

@@ -15,17 +15,19 @@
 namespace posenc::server {
 namespace {
 
-// Clients limit all trailers of a call to 8 KiB. The message crosses three
-// times: percent-encoded (up to 3 bytes for one), in google.rpc.Status and in
-// BadRequest (base64 both).
+// gRPC's clients accept at most 8 KiB of trailers for a call, and the message is
+// in them three times: percent-encoded (up to 3 bytes for one), in
+// google.rpc.Status and in BadRequest (both base64). Values of the metadata are
+// in them once.
 constexpr std::size_t kMaxMessageBytes = 1024;
 constexpr std::size_t kMaxValueBytes = 256;
 
-// How long a caller should stay away when memory ran out: about what the
-// largest request takes.
+// How long a caller should wait before it tries an overloaded server again:
+// about as long as the largest request takes.
 constexpr int kRetrySeconds = 1;
 
-// Length of the valid UTF-8 sequence that starts text, 0 where there is none.
+// Returns the length of the valid UTF-8 sequence at the start of `text`, or 0 if
+// there is none.
 std::size_t SequenceLength(absl::string_view text) {
   const auto byte = [&](std::size_t i) {
     return static_cast<unsigned char>(text[i]);
@@ -41,7 +43,7 @@ std::size_t SequenceLength(absl::string_view text) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates and what lies beyond U+10FFFF.
+  // Rejects overlong forms, surrogates and code points beyond U+10FFFF.
   if (first == 0xE0 && byte(1) < 0xA0) return 0;
   if (first == 0xED && byte(1) >= 0xA0) return 0;
   if (first == 0xF0 && byte(1) < 0x90) return 0;
@@ -49,7 +51,8 @@ std::size_t SequenceLength(absl::string_view text) {
   return length;
 }
 
-// text as valid UTF-8 of at most `limit` bytes; "..." ends what was cut.
+// Returns `text` as valid UTF-8 of at most `limit` bytes. "?" replaces bytes
+// that are not UTF-8, and "..." ends a text that was cut.
 std::string Utf8(absl::string_view text, std::size_t limit) {
   std::string out;
   bool cut = false;
@@ -77,7 +80,8 @@ void Pack(absl::string_view name, const google::protobuf::Message& detail,
           rpc::Status* status) {
   google::protobuf::Any* const any = status->add_details();
   any->set_type_url("type.googleapis.com/google.rpc." + std::string(name));
-  // Equal errors are equal bytes: maps have no order of their own.
+  // Maps have no order of their own. Deterministic serialization gives equal
+  // errors equal bytes.
   google::protobuf::io::StringOutputStream value(any->mutable_value());
   google::protobuf::io::CodedOutputStream coded(&value);
   coded.SetSerializationDeterministic(true);

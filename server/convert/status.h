@@ -1,4 +1,4 @@
-// From the core's errors to what gRPC sends.
+// Turns errors into what gRPC sends: a code, a message, and google.rpc details.
 
 #pragma once
 
@@ -7,10 +7,10 @@
 
 namespace posenc::server {
 
-// Code and message as they are (message: valid UTF-8, at most 1024 bytes) and,
-// where the status was made with core/error.h, google.rpc.Status in the error
-// details: ErrorInfo; BadRequest for INVALID_ARGUMENT and OUT_OF_RANGE with a
-// field; RetryInfo for kOverloaded.
+// Keeps the code and the message; the message becomes valid UTF-8 of at most
+// 1024 bytes. If the status was made with core/error.h, the details hold a
+// google.rpc.Status with ErrorInfo, with BadRequest for INVALID_ARGUMENT and
+// OUT_OF_RANGE that name a field, and with RetryInfo for kOverloaded.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 }  // namespace posenc::server

@@ -16,7 +16,7 @@
 namespace posenc::server {
 namespace {
 
-// The contract's limit on elements that are written out.
+// The contract's limit on elements that are written out as `values`.
 constexpr int kMaxValues = 65536;
 
 absl::Status CheckInteger(double value, core::Dtype dtype, int index) {

@@ -99,7 +99,7 @@ bool KnownFields::AllKnown(CodedInputStream* in, const Type& type) {
         if (!in->Skip(8)) return false;
         break;
       case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
-        // Packed enums are rare enough to be left to the other walk.
+        // A packed list of enums is so rare that it is left to Name().
         if (field.values != 0 || !in->ReadVarint32(&length)) return false;
         if (field.message == nullptr) {
           if (!in->Skip(static_cast<int>(length))) return false;

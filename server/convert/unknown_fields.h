@@ -1,4 +1,7 @@
-// Requests of newer clients.
+// Refuses what a newer client may send and this server does not know.
+//
+// Protobuf would skip an unknown field, and the numbers would silently lack what
+// it asks for. See docs/adr/0005.
 
 #pragma once
 
@@ -15,14 +18,15 @@
 
 namespace posenc::server {
 
-// What a kind of message, with all that it contains, may hold.
+// The fields and enum values that messages of one type, and the messages inside
+// them, may have.
 class KnownFields {
  public:
   explicit KnownFields(const google::protobuf::Descriptor& type);
 
-  // UNIMPLEMENTED, kFieldUnknown, for a field or enum value anywhere in
-  // `message`, of this type and parsed from `bytes`, that this server does not
-  // know. Protobuf would skip it, and the numbers would lack what it asks for.
+  // UNIMPLEMENTED, kFieldUnknown, if a field or an enum value anywhere in
+  // `message`, which is of this type and was parsed from `bytes`, is not known
+  // to this server.
   absl::Status Check(absl::string_view bytes,
                      const google::protobuf::Message& message) const;
 
@@ -30,22 +34,26 @@ class KnownFields {
   struct Type;
   struct Field {
     const google::protobuf::FieldDescriptor* field = nullptr;
-    const Type* message = nullptr;  // its type, where it is one
-    // How its values are written: one by one, or packed.
+    const Type* message = nullptr;  // the type, if the field is a message
+    // The wire type of its values one by one, and of a packed list of them.
     int wire_type = 0, packed_wire_type = 0;
-    // Bit n: value n of its enum is known.
+    // If the field is an enum: bit n says that value n is known.
     std::uint64_t values = 0;
   };
   struct Type {
-    std::vector<Field> fields;  // by number; null: there is none
+    std::vector<Field> fields;  // by number; `field` is null for a gap
   };
 
-  // Types may contain one another: found in `types_` before their fields are.
+  // Adds a type and those that it contains. A type enters `types_` before its
+  // fields do, because types may contain one another.
   const Type* Add(const google::protobuf::Descriptor& descriptor);
-  // True only where Name() would find nothing: nearly always, for a seventh of
-  // the instructions.
+  // Whether everything is known, by a walk over the bytes. May say false for a
+  // rare form of a good message; Name() then decides. Nearly every message ends
+  // here, with a seventh of the instructions that Name() takes.
   static bool AllKnown(google::protobuf::io::CodedInputStream* in,
                        const Type& type);
+  // The error that names the first unknown field, by a walk over the parsed
+  // message; OK if there is none.
   static absl::Status Name(const google::protobuf::Message& message,
                            const Type& type);
 

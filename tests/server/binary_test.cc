@@ -17,7 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "server/machine.h"
+#include "server/budget/machine.h"
 #include "tests/fixtures/server.h"
 
 extern char** environ;

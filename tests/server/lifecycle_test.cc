@@ -237,10 +237,10 @@ TEST_F(LifecycleTest, LimitsOutsideOfWhatProtobufCanFrameAreRefused) {
   for (const std::int64_t bytes :
        {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 31}) {
     ServerOptions options;
-    options.max_request_bytes = bytes;
+    options.limits.max_request_bytes = bytes;
     EXPECT_FALSE(Server::Start(options).ok()) << bytes;
     options = ServerOptions();
-    options.max_response_bytes = bytes;
+    options.limits.max_response_bytes = bytes;
     EXPECT_FALSE(Server::Start(options).ok()) << bytes;
   }
 }
@@ -259,7 +259,7 @@ v1::ApplyRopeRequest RequestOf(std::int64_t floats) {
 TEST_F(LifecycleTest, ARequestOverTheLimitIsToldBothSizes) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
-  options.max_request_bytes = 1 << 20;
+  options.limits.max_request_bytes = 1 << 20;
   Start(options);
   v1::ApplyRopeResponse response;
   const v1::ApplyRopeRequest fits = RequestOf((1 << 18) - 64);
@@ -285,7 +285,7 @@ TEST_F(LifecycleTest, ARequestOverTheLimitIsToldBothSizes) {
 TEST_F(LifecycleTest, AResponseOverTheLimitIsToldItsSizeWithoutBeingBuilt) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
-  options.max_response_bytes = 1 << 20;
+  options.limits.max_response_bytes = 1 << 20;
   Start(options);
   v1::BuildTableRequest request;
   request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);

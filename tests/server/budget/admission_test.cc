@@ -1,7 +1,7 @@
 // Who may claim how much of the budget, who waits, and who is refused, on one
 // thread and without calls.
 
-#include "server/wire/admission.h"
+#include "server/budget/admission.h"
 
 #include <vector>
 

@@ -1,6 +1,6 @@
 // Limits of control groups, read from a /proc and a /sys of the test's own.
 
-#include "server/machine.h"
+#include "server/budget/machine.h"
 
 #include <cstdlib>
 #include <filesystem>

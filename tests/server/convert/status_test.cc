@@ -1,6 +1,6 @@
 // Statuses of core as gRPC's: their code, message and details.
 
-#include "server/status.h"
+#include "server/convert/status.h"
 
 #include <string>
 

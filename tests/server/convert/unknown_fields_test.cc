@@ -1,6 +1,6 @@
 // Fields and enum values that this server does not know, found and named.
 
-#include "server/unknown_fields.h"
+#include "server/convert/unknown_fields.h"
 
 #include <string>
 

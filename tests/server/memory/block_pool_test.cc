@@ -1,7 +1,7 @@
 // Blocks that are used again, and memory of responses that is given back when
 // others claim it.
 
-#include "server/wire/block_pool.h"
+#include "server/memory/block_pool.h"
 
 #include <sys/resource.h>
 
@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "grpcpp/support/slice.h"
 #include "gtest/gtest.h"
-#include "server/wire/admission.h"
-#include "server/wire/response_memory.h"
+#include "server/budget/admission.h"
+#include "server/memory/response_buffers.h"
 
 namespace posenc::server {
 namespace {
@@ -92,26 +92,26 @@ class NeverWaits final : public Admission::Waiter {
 };
 
 // As a call does it.
-absl::StatusOr<grpc::Slice> Claimed(Admission* admission,
-                                    ResponseMemory* memory, std::size_t bytes) {
+absl::StatusOr<WritableSlice> Claimed(Admission* admission,
+                                    ResponseBuffers* buffers, std::size_t bytes) {
   NeverWaits waiter;
   const auto claim = static_cast<std::int64_t>(bytes);
   EXPECT_EQ(admission->EnterMore(claim, 0, &waiter),
             Admission::Entry::kAdmitted);
-  return memory->Allocate(bytes);
+  return buffers->Allocate(bytes);
 }
 
-TEST(ResponseMemory, FaultsItsPagesInOnce) {
+TEST(ResponseBuffers, FaultsItsPagesInOnce) {
   const auto admission = std::make_shared<Admission>(256 * kMega, 1);
-  ResponseMemory memory(admission);
+  ResponseBuffers buffers(admission);
   for (int round = 0; round < 4; ++round) {
     const std::int64_t before = Faults();
     {
-      absl::StatusOr<grpc::Slice> slice =
-          Claimed(admission.get(), &memory, 64 * kMega);
+      absl::StatusOr<WritableSlice> slice =
+          Claimed(admission.get(), &buffers, 64 * kMega);
       ASSERT_TRUE(slice.ok());
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(slice->begin()) % 64, 0u);
-      std::memset(const_cast<std::uint8_t*>(slice->begin()), round,
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(slice->data()) % 64, 0u);
+      std::memset(slice->data(), round,
                   slice->size());
       EXPECT_EQ(admission->claimed(), 64 * kMega);
     }
@@ -123,15 +123,15 @@ TEST(ResponseMemory, FaultsItsPagesInOnce) {
   }
 }
 
-TEST(ResponseMemory, KeepsNothingOfWhatOthersClaim) {
+TEST(ResponseBuffers, KeepsNothingOfWhatOthersClaim) {
   const auto admission = std::make_shared<Admission>(100 * kMega, 1);
-  ResponseMemory memory(admission);
+  ResponseBuffers buffers(admission);
   const auto fresh = [&] {
     const std::int64_t before = Faults();
-    const absl::StatusOr<grpc::Slice> slice =
-        Claimed(admission.get(), &memory, 60 * kMega);
+    absl::StatusOr<WritableSlice> slice =
+        Claimed(admission.get(), &buffers, 60 * kMega);
     EXPECT_TRUE(slice.ok());
-    std::memset(const_cast<std::uint8_t*>(slice->begin()), 1, slice->size());
+    std::memset(slice->data(), 1, slice->size());
     return Faults() - before >= 16;
   };
   EXPECT_TRUE(fresh());
@@ -143,19 +143,19 @@ TEST(ResponseMemory, KeepsNothingOfWhatOthersClaim) {
   EXPECT_TRUE(fresh()) << "its block was given back when the room was claimed";
 }
 
-TEST(ResponseMemory, MemoryMayOutliveIt) {
+TEST(ResponseBuffers, MemoryMayOutliveIt) {
   const auto admission = std::make_shared<Admission>(100 * kMega, 1);
-  absl::StatusOr<grpc::Slice> large, small;
+  absl::StatusOr<WritableSlice> large, small;
   {
-    ResponseMemory memory(admission);
-    large = Claimed(admission.get(), &memory, kMega);
-    small = Claimed(admission.get(), &memory, 1);
+    ResponseBuffers buffers(admission);
+    large = Claimed(admission.get(), &buffers, kMega);
+    small = Claimed(admission.get(), &buffers, 1);
     ASSERT_TRUE(large.ok() && small.ok());
   }
-  std::memset(const_cast<std::uint8_t*>(large->begin()), 1, kMega);
+  std::memset(large->data(), 1, kMega);
   EXPECT_EQ(admission->claimed(), kMega + 1);
-  *large = grpc::Slice();
-  *small = grpc::Slice();
+  large = absl::UnknownError("freed");
+  small = absl::UnknownError("freed");
   EXPECT_EQ(admission->claimed(), 0);
 }
 

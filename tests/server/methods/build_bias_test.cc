@@ -213,7 +213,7 @@ TEST_F(BiasTest, OneTileExtentIsEnough) {
 TEST_F(BiasTest, ChosenTilesKeepToASmallerLimit) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
-  options.max_response_bytes = 65536;
+  options.limits.max_response_bytes = 65536;
   Start(options);
   const v1::BuildBiasRequest request = Alibi(8, 128, 128);
   const Matrix matrix = Collect(request);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "server/version.h"
 #include "tests/fixtures/server.h"
 
 namespace posenc::server {

@@ -96,9 +96,9 @@ TEST_F(CallsTest, AFieldOfANewerClientIsRefusedByEveryCall) {
 TEST_F(CallsTest, AFullServerRefusesEveryCall) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
-  options.max_request_bytes = 1 << 20;
-  options.in_flight_bytes = 1 << 20;
-  options.max_waiting = 0;
+  options.limits.max_request_bytes = 1 << 20;
+  options.limits.in_flight_bytes = 1 << 20;
+  options.limits.max_waiting = 0;
   Start(options);
   const std::vector<std::string> methods = Methods();
   // Announces nothing, and so holds all there is.
@@ -127,9 +127,9 @@ v1::BuildTableRequest LargeTable() {
 TEST_F(CallsTest, ResponsesWaitForRoom) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
-  options.max_request_bytes = 64 << 10;
-  options.max_response_bytes = 4 << 20;
-  options.in_flight_bytes = 7 << 20;
+  options.limits.max_request_bytes = 64 << 10;
+  options.limits.max_response_bytes = 4 << 20;
+  options.limits.in_flight_bytes = 7 << 20;
   Start(options);
   std::vector<std::thread> threads;
   std::vector<grpc::Status> statuses(12);
@@ -151,9 +151,9 @@ TEST_F(CallsTest, ResponsesWaitForRoom) {
 TEST_F(CallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
-  options.max_request_bytes = 1 << 20;
-  options.max_response_bytes = 4 << 20;
-  options.in_flight_bytes = 6 << 20;
+  options.limits.max_request_bytes = 1 << 20;
+  options.limits.max_response_bytes = 4 << 20;
+  options.limits.in_flight_bytes = 6 << 20;
   Start(options);
   {
     // Announce nothing and send nothing: they hold 4 MiB.
@@ -181,7 +181,7 @@ TEST_F(CallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
 TEST_F(CallsTest, EveryCallWithoutADeadlineGetsTheServersOwn) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
-  options.default_deadline = absl::Milliseconds(20);
+  options.limits.default_deadline = absl::Milliseconds(20);
   Start(options);
   for (const std::string& method : Methods()) {
     SCOPED_TRACE(method);
@@ -219,7 +219,7 @@ TEST_F(CallsTest, NoSuchMethodIsUnimplemented) {
 TEST_F(CallsTest, ASmallAnswerKeepsToTheLimitToo) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
-  options.max_response_bytes = 64;
+  options.limits.max_response_bytes = 64;
   Start(options);
   v1::GetServerInfoResponse info;
   const grpc::Status status =

@@ -320,7 +320,7 @@ TEST_F(StreamTest, MoreThanWasAnnouncedIsAnError) {
 
 TEST_F(StreamTest, AnnouncementsThatCannotBeAreRefusedUnread) {
   const std::string beyond =
-      std::to_string(ServerOptions().max_request_bytes + 1);
+      std::to_string(ServerOptions().limits.max_request_bytes + 1);
   for (const auto& [announced, code, fact] :
        std::vector<std::tuple<std::string, grpc::StatusCode, std::string>>{
            {"what?", Status::INVALID_ARGUMENT, "posenc-message-bytes: 'what?'"},
@@ -346,9 +346,9 @@ class CrowdedTest : public StreamTest {
   void SetUp() override {
     ServerOptions options;
     options.listen = {"127.0.0.1:0"};
-    options.max_request_bytes = 1 << 20;
-    options.in_flight_bytes = 1 << 20;
-    options.max_waiting = 1;
+    options.limits.max_request_bytes = 1 << 20;
+    options.limits.in_flight_bytes = 1 << 20;
+    options.limits.max_waiting = 1;
     Start(options);
   }
 };
@@ -400,7 +400,7 @@ class HurriedTest : public StreamTest {
   void SetUp() override {
     ServerOptions options;
     options.listen = {"127.0.0.1:0"};
-    options.default_deadline = absl::Milliseconds(50);
+    options.limits.default_deadline = absl::Milliseconds(50);
     Start(options);
   }
 };
