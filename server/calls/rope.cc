@@ -134,8 +134,7 @@ absl::StatusOr<TensorCall> PrepareApplyRope(const v1::ApplyRopeRequest& request,
   if (!positions.ok()) return core::Prefixed("positions", positions.status());
 
   core::ApplyRopeArgs args;
-  args.rope = *std::move(rope);
-  args.lookup = CachedLookup(request.rope(), cache);
+  args.rope = CachedLookup(request.rope(), cache);
   args.positions = positions->positions;
   args.layout = static_cast<core::Layout>(request.layout());
   args.direction = ReadDirection(request.direction());
@@ -196,12 +195,10 @@ absl::StatusOr<TensorCall> PrepareReposition(
       ReadSource("old_rope", request.has_old_rope(), request.old_rope());
   if (!old_rope.ok()) return old_rope.status();
   core::RepositionArgs args;
-  args.old_rope = *std::move(old_rope);
   if (request.has_new_rope()) {
     absl::StatusOr<core::RopeSource> new_rope =
         ReadSource("new_rope", true, request.new_rope());
     if (!new_rope.ok()) return new_rope.status();
-    args.new_rope = *std::move(new_rope);
   }
   const absl::Status layout = CheckLayout(request.layout());
   if (!layout.ok()) return layout;
@@ -209,9 +206,9 @@ absl::StatusOr<TensorCall> PrepareReposition(
   absl::StatusOr<InputMovement> movement = ReadMovement(request.movement());
   if (!movement.ok()) return core::Prefixed("movement", movement.status());
   args.movement = std::move(movement->movement);
-  args.old_lookup = CachedLookup(request.old_rope(), cache);
+  args.old_rope = CachedLookup(request.old_rope(), cache);
   if (request.has_new_rope()) {
-    args.new_lookup = CachedLookup(request.new_rope(), cache);
+    args.new_rope = CachedLookup(request.new_rope(), cache);
   }
   absl::StatusOr<InputTensor> k =
       ReadRequired("k", request.has_k(), request.k(),

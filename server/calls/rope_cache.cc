@@ -10,7 +10,7 @@ std::size_t RopeCache::Bytes(const Entry& entry) {
   // A frequency stands there as it is and in its three pieces.
   return 2 * entry.first.size() +
          entry.second->rope.inv_freq.size() * 4 * sizeof(double) +
-         sizeof(core::PreparedRope) + sizeof(core::RotaryTurns);
+         sizeof(core::PreparedRope) + sizeof(core::PreparedFrequencies);
 }
 
 std::shared_ptr<const core::PreparedRope> RopeCache::Find(
