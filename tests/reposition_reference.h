@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apply_reference.h"
+#include "core/model/source.h"
 #include "core/rope/reposition.h"
 
 namespace posenc::test {
