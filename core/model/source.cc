@@ -1,6 +1,7 @@
 #include "core/model/source.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -149,6 +150,22 @@ absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
   }
   return FieldRequired("",
                        "no source is set; give spec, preset or config_json");
+}
+
+RopeLookup LookupOf(RopeSource source) {
+  return [source = std::move(source)](std::int64_t head_dim)
+             -> absl::StatusOr<std::shared_ptr<const PreparedRope>> {
+    absl::StatusOr<ResolvedRope> rope =
+        ResolveSource(source, head_dim, MissingLength::kError);
+    if (!rope.ok()) return rope.status();
+    return std::make_shared<const PreparedRope>(*std::move(rope));
+  };
+}
+
+RopeLookup LookupOf(RopeSpec spec) {
+  RopeSource source;
+  source.source = std::move(spec);
+  return LookupOf(std::move(source));
 }
 
 }  // namespace posenc::core

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/rope/frequencies.h"
+#include "core/rope/prepared_rope.h"
 #include "core/rope/spec.h"
 
 namespace posenc::core {
@@ -49,5 +50,11 @@ struct RopeSource {
 absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
                                            std::int64_t head_dim,
                                            MissingLength missing_length);
+
+// Resolves `source` for the head_dim that it is asked for, anew each time, with
+// MissingLength::kError.
+RopeLookup LookupOf(RopeSource source);
+// The same for a source that is this spec.
+RopeLookup LookupOf(RopeSpec spec);
 
 }  // namespace posenc::core

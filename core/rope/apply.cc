@@ -27,8 +27,9 @@ absl::StatusOr<Tensor> PlanTensor(const ApplyRopeArgs& args,
                                   absl::string_view name) {
   const absl::StatusOr<Heads> shape = ReadHeads(in, order);
   if (!shape.ok()) return Prefixed(name, shape.status());
+  if (!args.rope) return FieldRequired("rope", "no encoding is given");
   absl::StatusOr<std::shared_ptr<const PreparedRope>> prepared =
-      LookUp(args.lookup, args.rope, shape->head_dim);
+      args.rope(shape->head_dim);
   if (!prepared.ok()) return Prefixed("rope", prepared.status());
   const ResolvedRope& rope = (*prepared)->rope;
   const absl::Status status = CheckHeadCount(rope, in, *shape, name);
@@ -76,7 +77,7 @@ class PositionRows : public TokenRows {
  public:
   PositionRows(const ApplyRopeArgs& args, const PreparedRope& prepared,
                TensorRole role, std::shared_ptr<const TokenPositions> positions)
-      : rows_(prepared.rope, prepared.turns, args.direction, role,
+      : rows_(prepared.rope, prepared.frequencies, args.direction, role,
               args.query_scale.has_value() ? &*args.query_scale : nullptr),
         scaled_(args.query_scale.has_value() && role == TensorRole::kQuery),
         positions_(std::move(positions)),
@@ -113,15 +114,6 @@ class PositionRows : public TokenRows {
 };
 
 }  // namespace
-
-absl::StatusOr<std::shared_ptr<const PreparedRope>> LookUp(
-    const RopeLookup& lookup, const RopeSource& source, std::int64_t head_dim) {
-  if (lookup) return lookup(head_dim);
-  absl::StatusOr<ResolvedRope> rope =
-      ResolveSource(source, head_dim, MissingLength::kError);
-  if (!rope.ok()) return rope.status();
-  return std::make_shared<const PreparedRope>(*std::move(rope));
-}
 
 absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
                                            const ConstTensorView* q,

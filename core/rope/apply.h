@@ -13,15 +13,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/model/source.h"
 #include "core/positions.h"
+#include "core/rope/prepared_rope.h"
 #include "core/rope/table.h"
 #include "core/runtime/row_map.h"
 #include "core/tensor.h"
@@ -31,30 +29,8 @@ namespace posenc::core {
 // Order of a tensor's dimensions; numbered as posenc.v1.Layout.
 enum class Layout { kBshd = 1, kBhsd = 2, kSbhd = 3, kThd = 4 };
 
-// An encoding, and what its rows need of it.
-struct PreparedRope {
-  explicit PreparedRope(ResolvedRope resolved)
-      : rope(std::move(resolved)),
-        turns(std::make_shared<const RotaryTurns>(rope)) {}
-
-  const ResolvedRope rope;
-  const std::shared_ptr<const RotaryTurns> turns;
-};
-
-// Resolves an encoding for heads of head_dim channels. Field paths as
-// ResolveSource.
-using RopeLookup =
-    std::function<absl::StatusOr<std::shared_ptr<const PreparedRope>>(
-        std::int64_t head_dim)>;
-
-// `lookup` where it is set, else the source itself.
-absl::StatusOr<std::shared_ptr<const PreparedRope>> LookUp(
-    const RopeLookup& lookup, const RopeSource& source, std::int64_t head_dim);
-
 struct ApplyRopeArgs {
-  RopeSource rope;
-  // Instead of `rope`: from a cache.
-  RopeLookup lookup;
+  RopeLookup rope;  // must be set
   Positions positions;
   Layout layout = Layout::kBshd;
   Direction direction = Direction::kForward;

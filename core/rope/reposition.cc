@@ -200,13 +200,12 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
   }
   const absl::StatusOr<Heads> shape = ReadHeads(k, *order);
   if (!shape.ok()) return Prefixed("k", shape.status());
+  if (!args.old_rope) return FieldRequired("old_rope", "no encoding is given");
   const absl::StatusOr<std::shared_ptr<const PreparedRope>> old_prepared =
-      LookUp(args.old_lookup, args.old_rope, shape->head_dim);
+      args.old_rope(shape->head_dim);
   if (!old_prepared.ok()) return Prefixed("old_rope", old_prepared.status());
   const absl::StatusOr<std::shared_ptr<const PreparedRope>> new_prepared =
-      args.new_rope.has_value()
-          ? LookUp(args.new_lookup, *args.new_rope, shape->head_dim)
-          : old_prepared;
+      args.new_rope ? args.new_rope(shape->head_dim) : old_prepared;
   if (!new_prepared.ok()) return Prefixed("new_rope", new_prepared.status());
   const ResolvedRope& old_rope = (*old_prepared)->rope;
   const ResolvedRope& new_rope = (*new_prepared)->rope;

@@ -31,14 +31,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/model/source.h"
 #include "core/positions.h"
 #include "core/rope/apply.h"
+#include "core/rope/prepared_rope.h"
 #include "core/runtime/row_map.h"
 #include "core/tensor.h"
 
@@ -65,11 +64,8 @@ struct Movement {
 };
 
 struct RepositionArgs {
-  RopeSource old_rope;
-  std::optional<RopeSource> new_rope;  // absent: the same
-  // Instead of them: from a cache.
-  RopeLookup old_lookup;
-  RopeLookup new_lookup;
+  RopeLookup old_rope;  // must be set
+  RopeLookup new_rope;  // null: the same encoding
   Movement movement;
   Layout layout = Layout::kBshd;
 };

@@ -22,7 +22,7 @@ constexpr std::size_t kChunk = 256;
 
 }  // namespace
 
-RotaryTurns::RotaryTurns(const ResolvedRope& rope)
+PreparedFrequencies::PreparedFrequencies(const ResolvedRope& rope)
     : axis_of_pair(rope.axis_of_pair) {
   const std::size_t pairs = rope.spec.nope ? 0 : rope.pairs();
   if (rope.spec.xpos.has_value()) {
@@ -52,17 +52,17 @@ RotaryTurns::RotaryTurns(const ResolvedRope& rope)
 
 RotaryRows::RotaryRows(const ResolvedRope& rope, Direction direction,
                        TensorRole role, const QueryScale* query_scale)
-    : RotaryRows(rope, std::make_shared<const RotaryTurns>(rope), direction,
-                 role, query_scale) {}
+    : RotaryRows(rope, std::make_shared<const PreparedFrequencies>(rope),
+                 direction, role, query_scale) {}
 
 RotaryRows::RotaryRows(const ResolvedRope& rope,
-                       std::shared_ptr<const RotaryTurns> turns,
+                       std::shared_ptr<const PreparedFrequencies> frequencies,
                        Direction direction, TensorRole role,
                        const QueryScale* query_scale)
     : pairs_(rope.spec.nope ? 0 : rope.pairs()),
       heads_(std::max(rope.heads, 1)),
       frequency_axes_(rope.frequency_axes),
-      turns_(std::move(turns)),
+      frequencies_(std::move(frequencies)),
       float32_angles_(rope.spec.angle_precision == AnglePrecision::kFloat32),
       negate_(rope.spec.reverse != (direction != Direction::kForward)),
       divide_(direction == Direction::kInverse),
@@ -139,26 +139,28 @@ void RotaryRows::Row(const double* positions, T* row) const {
       trig.position = positions;
       trig.position_axis_stride = 1;
       const std::size_t turns = float32_angles_ ? 0 : first + begin;
-      trig.turns_hi = turns_->hi.data() + turns;
-      trig.turns_mid = turns_->mid.data() + turns;
-      trig.turns_lo = turns_->lo.data() + turns;
+      trig.turns_hi = frequencies_->hi.data() + turns;
+      trig.turns_mid = frequencies_->mid.data() + turns;
+      trig.turns_lo = frequencies_->lo.data() + turns;
       if (float32_angles_) {
         for (std::size_t i = 0; i < n; ++i) {
           float angle = 0;
           for (std::size_t a = 0; a < frequency_axes_; ++a) {
-            const std::size_t axis = turns_->axis_of_pair.empty()
-                                         ? a
-                                         : turns_->axis_of_pair[begin + i];
-            angle += static_cast<float>(positions[axis]) *
-                     turns_->float32_inv_freq[first + a * pairs_ + begin + i];
+            const std::size_t axis =
+                frequencies_->axis_of_pair.empty()
+                    ? a
+                    : frequencies_->axis_of_pair[begin + i];
+            angle +=
+                static_cast<float>(positions[axis]) *
+                frequencies_->float32_inv_freq[first + a * pairs_ + begin + i];
           }
           chunk_positions[i] = angle;
         }
         trig.position = chunk_positions;
         trig.position_pair_stride = 1;
-      } else if (!turns_->axis_of_pair.empty()) {
+      } else if (!frequencies_->axis_of_pair.empty()) {
         for (std::size_t i = 0; i < n; ++i) {
-          chunk_positions[i] = positions[turns_->axis_of_pair[begin + i]];
+          chunk_positions[i] = positions[frequencies_->axis_of_pair[begin + i]];
         }
         trig.position = chunk_positions;
         trig.position_pair_stride = 1;
@@ -171,7 +173,7 @@ void RotaryRows::Row(const double* positions, T* row) const {
         for (std::size_t i = 0; i < n; ++i) {
           chunk_amplitudes[i] = static_cast<double>(
               amplitude * std::exp(static_cast<long double>(sign) * exponent *
-                                   turns_->xpos_log_zeta[begin + i]));
+                                   frequencies_->xpos_log_zeta[begin + i]));
         }
         trig.amplitude = chunk_amplitudes;
         trig.amplitude_stride = 1;

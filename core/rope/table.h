@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "core/positions.h"
 #include "core/rope/frequencies.h"
+#include "core/rope/prepared_rope.h"
 #include "core/tensor.h"
 
 namespace posenc::core {
@@ -37,18 +38,6 @@ enum class Direction { kForward = 1, kInverse = 2, kAdjoint = 3 };
 // Which of q and k a row is for; they differ with xPos and a query scale only.
 enum class TensorRole { kQuery, kKey };
 
-// What rows need of an encoding besides its settings: worked out once, for
-// every direction and role.
-struct RotaryTurns {
-  explicit RotaryTurns(const ResolvedRope& rope);
-
-  std::vector<std::int32_t> axis_of_pair;
-  // Quarter turns per position in three pieces, [heads, frequency_axes, pairs].
-  std::vector<double> hi, mid, lo;
-  std::vector<float> float32_inv_freq;  // FLOAT32 only
-  std::vector<double> xpos_log_zeta;    // [pairs]; empty without xPos
-};
-
 // Evaluates rows of an encoding. Cheap to copy; safe for many threads.
 class RotaryRows {
  public:
@@ -57,8 +46,9 @@ class RotaryRows {
   // factor and query scale multiply (forward, adjoint) or divide (inverse).
   RotaryRows(const ResolvedRope& rope, Direction direction, TensorRole role,
              const QueryScale* query_scale);
-  // turns: this encoding's.
-  RotaryRows(const ResolvedRope& rope, std::shared_ptr<const RotaryTurns> turns,
+  // frequencies: this encoding's.
+  RotaryRows(const ResolvedRope& rope,
+             std::shared_ptr<const PreparedFrequencies> frequencies,
              Direction direction, TensorRole role,
              const QueryScale* query_scale);
 
@@ -78,7 +68,7 @@ class RotaryRows {
   std::size_t pairs_;
   std::size_t heads_;
   std::size_t frequency_axes_;
-  std::shared_ptr<const RotaryTurns> turns_;
+  std::shared_ptr<const PreparedFrequencies> frequencies_;
   bool float32_angles_;
   bool negate_;  // turn by -phi
   bool divide_;  // by amplitude and factors

@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/source.h"
 #include "core/rope/apply.h"
 #include "core/rope/table.h"
 #include "core/simd/dispatch.h"
@@ -137,7 +138,7 @@ Result MeasureRotation(const Case& c) {
   spec.pairing = c.pairing;
   spec.scaling = frequencies;
   core::ApplyRopeArgs args;
-  args.rope.source = spec;
+  args.rope = core::LookupOf(spec);
   args.positions = core::StartPosition{0};
   const core::ConstTensorView in{c.dtype, shape, src};
   const core::TensorView out{c.dtype, shape, dst};

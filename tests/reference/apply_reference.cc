@@ -216,10 +216,10 @@ double ArithmeticBound(Dtype dtype, double norm, double angle) {
   return (0x1p-51 + 2 * 0x1p-53 + std::abs(angle) * 0x1p-52) * norm;
 }
 
-std::string FindError(const core::ApplyRopeArgs& args, const Grid& positions,
+std::string FindError(const core::RopeSpec& spec,
+                      const core::ApplyRopeArgs& args, const Grid& positions,
                       core::TensorRole role, const Tensor& in,
                       const Tensor& out) {
-  const auto& spec = std::get<core::RopeSpec>(args.rope.source);
   const auto* explicit_frequencies =
       std::get_if<core::ExplicitFrequencies>(&spec.scaling);
   const Extents& e = in.extents;

@@ -72,9 +72,11 @@ double ArithmeticBound(core::Dtype dtype, double norm, double angle);
 
 // Rotates `in` with a spec that is written out, base frequencies or explicit
 // ones, and checks every element of `out`: rotated ones within the bound,
-// others bit for bit (within one rounding if a query scale applies).
+// others bit for bit (within one rounding if a query scale applies). args gives
+// all but the encoding.
 // Returns the first element that is wrong, or nothing.
-std::string FindError(const core::ApplyRopeArgs& args, const Grid& positions,
+std::string FindError(const core::RopeSpec& spec,
+                      const core::ApplyRopeArgs& args, const Grid& positions,
                       core::TensorRole role, const Tensor& in,
                       const Tensor& out);
 

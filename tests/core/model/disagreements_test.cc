@@ -439,7 +439,7 @@ TEST(DisagreementsTest, Disagreement18TableDtype) {
                        {Dtype::kBfloat16, table_shape, sin.data()});
     ASSERT_TRUE(built.ok()) << built;
     ApplyRopeArgs args;
-    args.rope.source = rope.spec;
+    args.rope = LookupOf(rope.spec);
     args.layout = Layout::kBshd;
     args.positions = StartPosition{kStart};
     const ConstTensorView in = {Dtype::kBfloat16, shape, x.data()};

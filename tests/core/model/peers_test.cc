@@ -245,7 +245,7 @@ TEST_P(PeerTest, RotationAgrees) {
   const int axes = peer_["axes"].get<int>();
   const auto tokens = static_cast<std::int64_t>(positions.size()) / axes;
   ApplyRopeArgs args;
-  args.rope.source = RecordedSpec();
+  args.rope = LookupOf(RecordedSpec());
   args.layout = Layout::kBhsd;
   args.positions = PositionIds{ConstTensorView{
       Dtype::kFloat64, axes == 1 ? Shape{tokens} : Shape{axes, tokens},

@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 
+#include "core/model/source.h"
 #include "core/rope/apply.h"
 #include "gtest/gtest.h"
 #include "tests/reference/apply_reference.h"
@@ -22,23 +23,28 @@ constexpr Dtype kDtypes[] = {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16,
                              Dtype::kFloat64};
 constexpr double kUnit = 0x1p-24;  // float32
 
-core::ApplyRopeArgs Args(const core::Positions& positions,
-                         Layout layout = Layout::kBshd,
-                         Pairing pairing = Pairing::kHalfSplit) {
+// Arguments whose encoding is still open to change.
+struct Request : core::ApplyRopeArgs {
+  core::ApplyRopeArgs WithRope() const {
+    core::ApplyRopeArgs args = *this;
+    args.rope = core::LookupOf(spec);
+    return args;
+  }
+
   core::RopeSpec spec;
-  spec.pairing = pairing;
-  core::ApplyRopeArgs args;
-  args.rope.source = spec;
+};
+
+Request Args(const core::Positions& positions, Layout layout = Layout::kBshd,
+             Pairing pairing = Pairing::kHalfSplit) {
+  Request args;
+  args.spec.pairing = pairing;
   args.layout = layout;
   args.positions = positions;
   return args;
 }
 
-core::RopeSpec& SpecOf(core::ApplyRopeArgs& args) {
-  return std::get<core::RopeSpec>(args.rope.source);
-}
-
-Tensor Rotate(const core::ApplyRopeArgs& args, const Tensor& in) {
+Tensor Rotate(const Request& request, const Tensor& in) {
+  const core::ApplyRopeArgs args = request.WithRope();
   Tensor out = in;
   const core::ConstTensorView from = in.in();
   const core::TensorView to = out.out();
@@ -106,10 +112,10 @@ TEST(ApplyProperties, AdjointIsTheTranspose) {
   const Tensor x = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 16, 1, 96}, 4);
   const Tensor y = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 16, 1, 96}, 5);
   for (const Pairing out : {Pairing::kHalfSplit, Pairing::kInterleaved}) {
-    core::ApplyRopeArgs args = Args(core::StartPosition{1234});
-    SpecOf(args).amplitude = 1.25;
-    SpecOf(args).output_pairing = out;
-    SpecOf(args).rotary_dim = 64;
+    Request args = Args(core::StartPosition{1234});
+    args.spec.amplitude = 1.25;
+    args.spec.output_pairing = out;
+    args.spec.rotary_dim = 64;
     const Tensor rx = Rotate(args, x);
     args.direction = Direction::kAdjoint;
     const Tensor ry = Rotate(args, y);
@@ -124,9 +130,9 @@ TEST(ApplyProperties, InverseUndoesForward) {
   for (const Dtype dtype : kDtypes)
     for (const Pairing out : {Pairing::kHalfSplit, Pairing::kInterleaved}) {
       const Tensor x = Seeded(dtype, Layout::kBhsd, {2, 33, 3, 64}, 6);
-      core::ApplyRopeArgs args = Args(core::StartPosition{4000}, Layout::kBhsd);
-      SpecOf(args).output_pairing = out;
-      SpecOf(args).amplitude = 1.5;
+      Request args = Args(core::StartPosition{4000}, Layout::kBhsd);
+      args.spec.output_pairing = out;
+      args.spec.amplitude = 1.5;
       const Tensor forward = Rotate(args, x);
       args.direction = Direction::kInverse;
       const Tensor back = Rotate(args, forward);
@@ -231,8 +237,9 @@ TEST(ApplyProperties, EmptyExtentsGiveAnEmptyResult) {
   Tensor q(Dtype::kFloat32, Layout::kBshd, {1, 4, 0, 8}), k_out = k;
   const core::ConstTensorView q_in = q.in(), k_in = k.in();
   const core::TensorView q_view = q.out(), k_view = k_out.out();
-  const core::ApplyRopeArgs args = Args(core::StartPosition{7});
-  ASSERT_TRUE(core::ApplyRope(args, &q_in, &q_view, &k_in, &k_view).ok());
+  const Request args = Args(core::StartPosition{7});
+  ASSERT_TRUE(
+      core::ApplyRope(args.WithRope(), &q_in, &q_view, &k_in, &k_view).ok());
   EXPECT_EQ(k_out.bytes, Rotate(args, k).bytes);
 }
 
@@ -247,9 +254,9 @@ TEST(ApplyProperties, ManyTokensOfNoHeadNeedNoPositions) {
   q.shape = {1, std::int64_t{1} << 31, 0, 8};
   core::TensorView out;
   out.shape = q.shape;
-  EXPECT_TRUE(
-      core::ApplyRope(Args(core::StartPosition{0}), &q, &out, nullptr, nullptr)
-          .ok());
+  EXPECT_TRUE(core::ApplyRope(Args(core::StartPosition{0}).WithRope(), &q, &out,
+                              nullptr, nullptr)
+                  .ok());
 }
 
 TEST(ApplyProperties, KeepsNanAndInfinity) {
@@ -261,8 +268,9 @@ TEST(ApplyProperties, KeepsNanAndInfinity) {
     x.Set(0, 1, 0, 2, -infinity);
     x.Set(0, 1, 0, 10, infinity);  // the partner of 2: a NaN comes of one
     const Grid grid{1, 1, 2, {1, 2}};
-    const core::ApplyRopeArgs args = Args(grid.Ids(Layout::kBshd));
-    EXPECT_EQ(FindError(args, grid, core::TensorRole::kKey, x, Rotate(args, x)),
+    const Request args = Args(grid.Ids(Layout::kBshd));
+    EXPECT_EQ(FindError(args.spec, args, grid, core::TensorRole::kKey, x,
+                        Rotate(args, x)),
               "")
         << core::DtypeName(dtype);
   }
@@ -282,12 +290,12 @@ TEST(ApplyProperties, PassThroughChannelsKeepEveryBit) {
         const auto bits = static_cast<std::uint16_t>(i);
         std::memcpy(x.bytes.data() + (head_dim - 65536 + i) * 2, &bits, 2);
       }
-      core::ApplyRopeArgs args = Args(core::StartPosition{3});
+      Request args = Args(core::StartPosition{3});
       if (nope) {
-        SpecOf(args) = core::RopeSpec();
-        SpecOf(args).nope = true;
+        args.spec = core::RopeSpec();
+        args.spec.nope = true;
       } else {
-        SpecOf(args).rotary_dim = width;
+        args.spec.rotary_dim = width;
       }
       const Tensor y = Rotate(args, x);
       const std::size_t skip = (head_dim - 65536) * size;
@@ -301,7 +309,7 @@ TEST(ApplyProperties, PassThroughChannelsKeepEveryBit) {
 TEST(ApplyProperties, AcceptsAnyAlignment) {
   for (const Dtype dtype : kDtypes) {
     const Tensor x = Seeded(dtype, Layout::kBhsd, {1, 5, 3, 34}, 14);
-    const core::ApplyRopeArgs args =
+    const Request args =
         Args(core::StartPosition{11}, Layout::kBhsd, Pairing::kInterleaved);
     const Tensor expected = Rotate(args, x);
     const std::size_t size = x.bytes.size();
@@ -311,7 +319,8 @@ TEST(ApplyProperties, AcceptsAnyAlignment) {
       std::memcpy(from.get() + shift, x.bytes.data(), size);
       const core::ConstTensorView in{dtype, x.shape, from.get() + shift};
       const core::TensorView out{dtype, x.shape, to.get() + shift};
-      ASSERT_TRUE(core::ApplyRope(args, &in, &out, nullptr, nullptr).ok());
+      ASSERT_TRUE(
+          core::ApplyRope(args.WithRope(), &in, &out, nullptr, nullptr).ok());
       EXPECT_EQ(std::memcmp(to.get() + shift, expected.bytes.data(), size), 0);
     }
   }

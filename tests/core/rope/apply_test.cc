@@ -7,6 +7,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "core/model/source.h"
 #include "gtest/gtest.h"
 #include "tests/reference/apply_reference.h"
 
@@ -35,7 +36,7 @@ core::RopeSpec Spec(Pairing pairing) {
 core::ApplyRopeArgs Args(const core::RopeSpec& spec, Layout layout,
                          const core::Positions& positions) {
   core::ApplyRopeArgs args;
-  args.rope.source = spec;
+  args.rope = core::LookupOf(spec);
   args.layout = layout;
   args.positions = positions;
   return args;
@@ -63,8 +64,9 @@ void CheckBoth(const core::RopeSpec& spec, Layout layout, Dtype dtype,
   const absl::Status status =
       core::ApplyRope(args, &q_in, &q_view, &k_in, &k_view);
   ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(FindError(args, grid, core::TensorRole::kQuery, q, q_out), "");
-  EXPECT_EQ(FindError(args, grid, core::TensorRole::kKey, k, k_out), "");
+  EXPECT_EQ(FindError(spec, args, grid, core::TensorRole::kQuery, q, q_out),
+            "");
+  EXPECT_EQ(FindError(spec, args, grid, core::TensorRole::kKey, k, k_out), "");
 }
 
 Extents E(Layout layout, std::int64_t heads, std::int64_t head_dim) {
@@ -221,8 +223,9 @@ TEST(ApplyTest, RotatesQAndKOfDifferentDtypes) {
   std::mt19937_64 random(3);
   const Extents extents{2, 5, 2, 16};
   const Grid grid = RandomGrid(1, 2, 5, random);
+  const core::RopeSpec spec = Spec(Pairing::kHalfSplit);
   const core::ApplyRopeArgs args =
-      Args(Spec(Pairing::kHalfSplit), Layout::kBshd, grid.Ids(Layout::kBshd));
+      Args(spec, Layout::kBshd, grid.Ids(Layout::kBshd));
   for (const Dtype q_dtype : kDtypes)
     for (const Dtype k_dtype : kDtypes) {
       Tensor q(q_dtype, Layout::kBshd, extents), q_out = q;
@@ -232,8 +235,10 @@ TEST(ApplyTest, RotatesQAndKOfDifferentDtypes) {
       const core::ConstTensorView q_in = q.in(), k_in = k.in();
       const core::TensorView q_view = q_out.out(), k_view = k_out.out();
       ASSERT_TRUE(core::ApplyRope(args, &q_in, &q_view, &k_in, &k_view).ok());
-      EXPECT_EQ(FindError(args, grid, core::TensorRole::kQuery, q, q_out), "");
-      EXPECT_EQ(FindError(args, grid, core::TensorRole::kKey, k, k_out), "");
+      EXPECT_EQ(FindError(spec, args, grid, core::TensorRole::kQuery, q, q_out),
+                "");
+      EXPECT_EQ(FindError(spec, args, grid, core::TensorRole::kKey, k, k_out),
+                "");
     }
 }
 

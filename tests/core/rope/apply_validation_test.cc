@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/model/source.h"
 #include "core/rope/apply.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,10 +24,10 @@ struct Request {
   Request() {
     RopeSpec spec;
     spec.pairing = Pairing::kHalfSplit;
-    args.rope.source = spec;
+    rope.source = spec;
     args.positions = StartPosition{0};
   }
-  RopeSpec& spec() { return std::get<RopeSpec>(args.rope.source); }
+  RopeSpec& spec() { return std::get<RopeSpec>(rope.source); }
   // Ids of this shape, all 0 but for the first.
   void SetIds(Dtype dtype, Shape shape, double first) {
     const TensorView view{dtype, shape, ids};
@@ -34,6 +35,7 @@ struct Request {
     args.positions = PositionIds{{dtype, shape, ids}};
   }
   absl::Status Apply() {
+    args.rope = LookupOf(rope);
     const ConstTensorView q_in{q_dtype, q_shape, data};
     const ConstTensorView k_in{Dtype::kFloat32, k_shape, data};
     const TensorView q_out{q_dtype, q_shape, out};
@@ -42,7 +44,8 @@ struct Request {
                      has_k ? &k_in : nullptr, &k_out);
   }
 
-  ApplyRopeArgs args;
+  RopeSource rope;
+  ApplyRopeArgs args;  // all but the encoding
   bool has_q = true, has_k = true;
   Dtype q_dtype = Dtype::kFloat32;
   Shape q_shape = {1, 4, 2, 8}, k_shape = {1, 4, 1, 8};
@@ -70,7 +73,7 @@ std::function<void(Request&)> Factor(double factor) {
       scaling.rotating_pairs = 2;
     }
     r.spec().scaling = scaling;
-    r.args.rope.sequence_length = 8192;
+    r.rope.sequence_length = 8192;
   };
 }
 
@@ -122,7 +125,7 @@ std::function<void(Request&)> LongRope(int shorts, int longs, bool length) {
     scaling.original_max_position_embeddings = 4096;
     scaling.factor = 4;
     r.spec().scaling = scaling;
-    if (length) r.args.rope.sequence_length = 8192;
+    if (length) r.rope.sequence_length = 8192;
   };
 }
 
@@ -138,7 +141,7 @@ std::vector<BadInput<Request>> Cases() {
        kRequired,
        "q",
        {"at least one"}},
-      {"NoSource", [](Request& r) { r.args.rope = {}; }, kRequired, "rope", {}},
+      {"NoSource", [](Request& r) { r.rope = {}; }, kRequired, "rope", {}},
       {"UnknownLayout",
        [](Request& r) { r.args.layout = Layout{9}; },
        kInvalid,
@@ -355,7 +358,7 @@ std::vector<BadInput<Request>> Cases() {
       {"DynamicWithoutLength",
        [](Request& r) {
          Factor<DynamicNtkScaling>(2)(r);
-         r.args.rope.sequence_length.reset();
+         r.rope.sequence_length.reset();
        },
        kRequired,
        "rope.sequence_length",
@@ -381,13 +384,13 @@ std::vector<BadInput<Request>> Cases() {
        "rope.spec.axes.sections",
        {"3", "4"}},
       {"UnknownPreset",
-       [](Request& r) { r.args.rope.source = PresetName{"llama-0"}; },
+       [](Request& r) { r.rope.source = PresetName{"llama-0"}; },
        ErrorReason::kPresetUnknown,
        "rope.preset",
        {"llama-0"},
        absl::StatusCode::kNotFound},
       {"ConfigThatIsNotJson",
-       [](Request& r) { r.args.rope.source = ConfigJson{"{\"rope"}; },
+       [](Request& r) { r.rope.source = ConfigJson{"{\"rope"}; },
        ErrorReason::kModelConfigInvalid,
        "rope.config_json",
        {}},

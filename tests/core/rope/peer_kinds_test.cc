@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/model/source.h"
 #include "core/rope/apply.h"
 #include "core/rope/table.h"
 #include "nlohmann/json.hpp"
@@ -77,7 +78,7 @@ std::vector<float> Apply(const RopeSpec& spec, const json& tensor,
                          const std::vector<double>& values, int axes) {
   const auto tokens = static_cast<std::int64_t>(values.size()) / axes;
   ApplyRopeArgs args;
-  args.rope.source = spec;
+  args.rope = LookupOf(spec);
   args.layout = Layout::kBhsd;
   args.positions = PositionIds{ConstTensorView{
       Dtype::kFloat64, axes == 1 ? Shape{tokens} : Shape{axes, tokens},
@@ -252,7 +253,7 @@ TEST_P(LowPrecisionPeerTest, IsWithinThePeersRoundings) {
       in[i] = reference::Encode16(format, x[i]);
     }
     ApplyRopeArgs args;
-    args.rope.source = spec;
+    args.rope = LookupOf(spec);
     args.layout = Layout::kBhsd;
     args.positions = PositionIds{
         ConstTensorView{Dtype::kFloat64, Shape{tokens}, positions.data()}};

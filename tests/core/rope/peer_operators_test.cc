@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/source.h"
 #include "core/rope/apply.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/peer_data.h"
@@ -73,7 +74,7 @@ TEST_P(MlxPeerTest, RotationAgrees) {
   for (std::size_t j = 0; j < peer_["positions"].size(); ++j) {
     const double position = peer_["positions"][j].get<double>();
     ApplyRopeArgs args;
-    args.rope = Source();
+    args.rope = LookupOf(Source());
     args.layout = Layout::kBhsd;
     args.positions =
         PositionIds{ConstTensorView{Dtype::kFloat64, Shape{1}, &position}};
@@ -182,7 +183,7 @@ TEST_P(OnnxPeerTest, IsOneRotationForEachPair) {
         spec.scaling = ExplicitFrequencies{.values = {std::atan2(s, c)}};
         const double one = 1;
         ApplyRopeArgs args;
-        args.rope.source = spec;
+        args.rope = LookupOf(spec);
         args.layout = Layout::kThd;
         args.positions =
             PositionIds{ConstTensorView{Dtype::kFloat64, Shape{1}, &one}};
@@ -245,7 +246,7 @@ TEST_P(OrtPeerTest, RotationAgrees) {
   spec.pairing = op_.interleaved ? Pairing::kInterleaved : Pairing::kHalfSplit;
   spec.rope_theta = 10000;
   ApplyRopeArgs args;
-  args.rope.source = spec;
+  args.rope = LookupOf(spec);
   args.layout = op_.layout;
   args.positions = PositionIds{ConstTensorView{
       Dtype::kInt64, Shape{op_.batch, op_.tokens}, op_.rows.data()}};

@@ -44,7 +44,7 @@ Tensor Seeded(Dtype dtype, const Extents& extents, int seed) {
 Tensor ApplyAs(core::TensorRole role, const core::RopeSpec& spec,
                const core::Positions& positions, const Tensor& x) {
   core::ApplyRopeArgs args;
-  args.rope.source = spec;
+  args.rope = core::LookupOf(spec);
   args.positions = positions;
   Tensor out = x;
   const core::ConstTensorView from = x.in();
@@ -65,7 +65,7 @@ Tensor Apply(const core::RopeSpec& spec, const core::Positions& positions,
 // Moves k in place.
 void Shift(const core::RopeSpec& spec, std::int64_t shift, Tensor& k) {
   core::RepositionArgs args;
-  args.old_rope.source = spec;
+  args.old_rope = core::LookupOf(spec);
   args.movement.target = core::ShiftAll{shift};
   const absl::Status status = core::Reposition(args, k.in(), k.out());
   ASSERT_TRUE(status.ok()) << status;
@@ -74,8 +74,8 @@ void Shift(const core::RopeSpec& spec, std::int64_t shift, Tensor& k) {
 Tensor Move(const core::RopeSpec& from, const core::RopeSpec& to,
             const core::Movement& movement, const Tensor& k) {
   core::RepositionArgs args;
-  args.old_rope.source = from;
-  args.new_rope.emplace().source = to;
+  args.old_rope = core::LookupOf(from);
+  args.new_rope = core::LookupOf(to);
   args.movement = movement;
   Tensor out = k;
   const absl::Status status = core::Reposition(args, k.in(), out.out());

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/model/source.h"
 #include "gtest/gtest.h"
 #include "tests/fixtures/instruction_sets.h"
 #include "tests/reference/reposition_reference.h"
@@ -47,8 +48,8 @@ Grid Positions(const Encodings& encodings, const Extents& e,
 
 core::RepositionArgs Args(const Encodings& encodings, Layout layout) {
   core::RepositionArgs args;
-  args.old_rope = encodings.From();
-  args.new_rope = encodings.To();
+  args.old_rope = core::LookupOf(encodings.From());
+  args.new_rope = core::LookupOf(encodings.To());
   args.layout = layout;
   return args;
 }
@@ -61,7 +62,7 @@ Tensor Reposition(const core::RepositionArgs& args, const Tensor& k) {
   return out;
 }
 
-Tensor Apply(const core::RopeSource& rope, Layout layout,
+Tensor Apply(const core::RopeLookup& rope, Layout layout,
              const core::Positions& positions, const Tensor& k) {
   core::ApplyRopeArgs args;
   args.rope = rope;
@@ -177,7 +178,7 @@ TEST_P(EachEncoding, ApplyThenRepositionIsApplyAtTheNewPosition) {
       const Tensor k = Apply(args.old_rope, layout, p.Ids(layout), x);
       const Tensor moved = Reposition(args, k);
       const Tensor direct =
-          Apply(*args.new_rope, layout, q.Ids(layout),
+          Apply(args.new_rope, layout, q.Ids(layout),
                 from.pairing == to.pairing ? x : Interleaved(x));
 
       const bool wide = core::DtypeSize(dtype) > 2;
@@ -393,7 +394,7 @@ TEST(RepositionTest, AShiftOfZeroKeepsEveryValue) {
     core::RepositionArgs args = Args(Find("yarn"), Layout::kBhsd);
     args.movement.target = core::ShiftAll{0};
     EXPECT_EQ(Reposition(args, k).bytes, k.bytes);
-    args.new_rope.reset();
+    args.new_rope = nullptr;
     EXPECT_EQ(Reposition(args, k).bytes, k.bytes);
   }
 }
@@ -403,7 +404,7 @@ TEST(RepositionTest, AnAbsentNewEncodingIsTheOldOne) {
   core::RepositionArgs args = Args(Find("yarn"), Layout::kBshd);
   args.movement.target = core::ShiftAll{12};
   const Tensor moved = Reposition(args, k);
-  args.new_rope.reset();
+  args.new_rope = nullptr;
   EXPECT_EQ(Reposition(args, k).bytes, moved.bytes);
 }
 

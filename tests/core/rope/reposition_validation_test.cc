@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/model/source.h"
 #include "core/rope/reposition.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -22,23 +23,25 @@ struct Request {
   Request() {
     RopeSpec spec;
     spec.pairing = Pairing::kHalfSplit;
-    args.old_rope.source = spec;
-    args.new_rope = args.old_rope;
+    old_rope.source = new_rope.source = spec;
     args.movement.old_positions = StartPosition{0};
     args.movement.target = ShiftAll{7};
   }
-  RopeSpec& from() { return std::get<RopeSpec>(args.old_rope.source); }
-  RopeSpec& to() { return std::get<RopeSpec>(args.new_rope->source); }
+  RopeSpec& from() { return std::get<RopeSpec>(old_rope.source); }
+  RopeSpec& to() { return std::get<RopeSpec>(new_rope.source); }
   // float64 ids of this shape, all `value`.
   ConstTensorView Ids(Shape shape, double value) {
     ids.assign(64, value);
     return {Dtype::kFloat64, shape, ids.data()};
   }
   absl::Status Reposition() {
+    args.old_rope = LookupOf(old_rope);
+    args.new_rope = LookupOf(new_rope);
     return core::Reposition(args, {dtype, shape, data}, {dtype, shape, out});
   }
 
-  RepositionArgs args;
+  RopeSource old_rope, new_rope;
+  RepositionArgs args;  // all but the encodings
   Dtype dtype = Dtype::kFloat32;
   Shape shape = {2, 4, 2, 8};
   std::byte data[1024] = {};
@@ -89,7 +92,7 @@ std::vector<BadInput<Request>> Cases() {
        "k.dtype",
        {"int32", "float32"}},
       {"NoOldRope",
-       [](Request& r) { r.args.old_rope.source = {}; },
+       [](Request& r) { r.old_rope.source = {}; },
        kRequired,
        "old_rope",
        {}},
@@ -192,8 +195,8 @@ std::vector<BadInput<Request>> Cases() {
        Unplaced([](Request& r) {
          r.from().scaling = DynamicNtkScaling{2, 4096};
          r.to().scaling = DynamicNtkScaling{2, 4096};
-         r.args.old_rope.sequence_length = 4096;
-         r.args.new_rope->sequence_length = 8192;
+         r.old_rope.sequence_length = 4096;
+         r.new_rope.sequence_length = 8192;
        }),
        kRequired,
        "movement.old_positions",

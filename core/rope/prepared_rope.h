@@ -1,0 +1,48 @@
+// A rotary encoding that is ready to rotate with, and the question that asks
+// for one. Resolving and preparing depend on the tensor's head_dim alone, so a
+// server keeps what they gave and hands it to later calls.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/rope/frequencies.h"
+
+namespace posenc::core {
+
+// What cos/sin rows need of an encoding beside its settings. It is worked out
+// once and serves every direction and role.
+struct PreparedFrequencies {
+  explicit PreparedFrequencies(const ResolvedRope& rope);
+
+  std::vector<std::int32_t> axis_of_pair;
+  // Quarter turns per position in three pieces (see angle/quarter_turns.h),
+  // [heads, frequency_axes, pairs]. With FLOAT32 angles they are those of
+  // frequency 1, once for each pair that a stack buffer of the evaluator holds.
+  std::vector<double> hi, mid, lo;
+  std::vector<float> float32_inv_freq;  // FLOAT32 only
+  std::vector<double> xpos_log_zeta;    // [pairs]; empty without xPos
+};
+
+struct PreparedRope {
+  explicit PreparedRope(ResolvedRope resolved)
+      : rope(std::move(resolved)),
+        frequencies(std::make_shared<const PreparedFrequencies>(rope)) {}
+
+  const ResolvedRope rope;
+  const std::shared_ptr<const PreparedFrequencies> frequencies;
+};
+
+// Gives the encoding for heads of head_dim channels. Field paths of its errors
+// are relative to the encoding's field, as ResolveSource's are. core/model
+// makes a lookup from a source (LookupOf); a cache may stand in front.
+using RopeLookup =
+    std::function<absl::StatusOr<std::shared_ptr<const PreparedRope>>(
+        std::int64_t head_dim)>;
+
+}  // namespace posenc::core
