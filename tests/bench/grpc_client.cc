@@ -26,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of one token: 4 KiB, and 16 KiB from a megabyte on.
+// A token has 4 KiB, and 16 KiB in messages of a megabyte or more.
 constexpr std::int64_t kDim = 128;
 std::int64_t Heads(std::int64_t bytes) { return bytes < 1 << 20 ? 8 : 32; }
 
@@ -231,7 +231,7 @@ class Unary final : public Client {
     call.reader.reset();
     call.context.emplace();
     call.context->set_wait_for_ready(true);
-    // What posenc's own client does, so that admission knows at once.
+    // posenc's own client announces the size too: admission knows it at once.
     call.context->AddMetadata("posenc-message-bytes", announced_);
     call.response.Clear();
     call.reader = stubs_[index % stubs_.size()].PrepareUnaryCall(

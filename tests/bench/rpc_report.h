@@ -1,4 +1,4 @@
-// What the benchmark of RPCs has measured, as a table, as figures, as JSON.
+// Results of the benchmark of RPCs as a table, as figures and as JSON.
 
 #pragma once
 

@@ -65,7 +65,7 @@ double IdAt(const v1::Tensor& ids, std::int64_t index) {
   return static_cast<double>(id);
 }
 
-// By the words of posenc.v1.Positions.
+// The id of token t on one axis, read as posenc.v1.Positions says.
 double IdOf(const v1::Tensor& ids, v1::Layout layout, std::int64_t axes,
             std::int64_t axis, std::int64_t b, std::int64_t t) {
   const bool several = axes > 1;

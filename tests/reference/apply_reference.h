@@ -50,7 +50,7 @@ struct Grid {
   double at(std::int64_t a, std::int64_t b, std::int64_t s) const {
     return values[(a * batch + b) * tokens + s];
   }
-  // As float64 ids of the layout's shape. The grid must outlive them.
+  // Float64 ids of the layout's shape. The grid must outlive them.
   core::Positions Ids(core::Layout layout) const;
 };
 

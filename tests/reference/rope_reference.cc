@@ -53,7 +53,7 @@ Quad Frequency(const core::RopeSpec& spec, Quad theta, int d, int i, int global,
                                : s->short_factor[global]);
   }
   if (const auto* s = std::get_if<core::Llama3Scaling>(&spec.scaling)) {
-    // In wavelengths, as Meta writes it.
+    // Meta writes the formula in wavelengths.
     const Quad w = power(theta);
     const Quad wavelength = 2 * M_PIq / w;
     const Quad original = s->original_max_position_embeddings;

@@ -118,7 +118,7 @@ class PeerTest : public testing::TestWithParam<std::string> {
     const std::vector<float> expected = Expected();
     ASSERT_EQ(rope->inv_freq.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      // Against exact arithmetic the peers are within 5 ulp.
+      // The peers are within 5 ulp of exact arithmetic.
       EXPECT_LE(UlpsApart(static_cast<float>(rope->inv_freq[i]), expected[i]),
                 5)
           << "pair " << i << ": " << rope->inv_freq[i] << " against "
@@ -287,7 +287,7 @@ TEST(PeerDataTest, HasCasesOfTransformersOnly) {
   }
 }
 
-// What is right if the peer is not (peer_defect).
+// Recorded numbers that are wrong (peer_defect), and what is right instead.
 
 ResolvedRope ReadPeer(const std::string& name, std::int64_t length) {
   RopeSource source;

@@ -1,4 +1,4 @@
-// What each project does with one configuration: profile by profile, and
+// One configuration as each project interprets it: profile by profile, and
 // against recorded numbers of mlx-lm.
 
 #include <gmock/gmock.h>

@@ -1,5 +1,6 @@
-// What other implementations get wrong: amplitudes that grow with each shift,
-// centers that move, partial heads, divided positions.
+// Repeated shifts, which other implementations get wrong: attention factors
+// that grow with each shift, centers that move, partial heads, divided
+// positions.
 
 #include <cmath>
 #include <random>

@@ -331,7 +331,8 @@ TEST(RepositionTest, EveryKindOfPositionsIsTaken) {
             "");
 }
 
-// From one end of the positions to the other: 2^32, with a fraction.
+// Keys move from one end of the positions to the other: by 2^32, with a
+// fraction.
 TEST(RepositionTest, TheFarthestMoveIsExact) {
   for (const char* name : {"plain", "yarn", "by head"}) {
     const Encodings encodings = Find(name);

@@ -1,4 +1,4 @@
-// Which kernels are selected, and names of instruction sets that are refused.
+// Selection of kernels, and names of instruction sets that are refused.
 
 #include "core/simd/dispatch.h"
 

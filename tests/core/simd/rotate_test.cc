@@ -111,7 +111,7 @@ class Data {
     std::memset(src_.data() + (c_.misalignment + index) * size, byte, size);
   }
 
-  // What dst holds afterwards, canaries in front and in the gaps included.
+  // Returns dst after the rotation, with the canaries in front and in the gaps.
   Bytes Run(const KernelTable& kernels, bool in_place) const {
     const std::size_t size = src_.size();
     // Not vectors: their ends are what sanitizers watch.
@@ -335,8 +335,8 @@ TEST_P(RotateTest, NansAndInfinitiesStayInTheirPairs) {
             ASSERT_EQ(data.Result(dst, second), data.Result(finite, second));
           }
         }
-        // Both infinite: one of difference and sum has no value, whatever the
-        // signs in the table.
+        // If both are infinite, one of difference and sum has no value,
+        // whatever the signs in the table.
         data.SetSource(SecondOf(pairing, pairs, special), INFINITY);
         const Bytes both = data.Run(*kernels_, false);
         const double x = data.Result(both, FirstOf(pairing, pairs, special));

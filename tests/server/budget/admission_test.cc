@@ -1,5 +1,5 @@
-// Who may claim how much of the budget, who waits, and who is refused, on one
-// thread and without calls.
+// Claims on the budget that are admitted, wait, or are refused, on one thread
+// and without calls.
 
 #include "server/budget/admission.h"
 

@@ -91,9 +91,10 @@ class NeverWaits final : public Admission::Waiter {
   void Refused() override { ADD_FAILURE(); }
 };
 
-// As a call does it.
+// Allocates as a call does: claims first.
 absl::StatusOr<WritableSlice> Claimed(Admission* admission,
-                                    ResponseBuffers* buffers, std::size_t bytes) {
+                                      ResponseBuffers* buffers,
+                                      std::size_t bytes) {
   NeverWaits waiter;
   const auto claim = static_cast<std::int64_t>(bytes);
   EXPECT_EQ(admission->EnterMore(claim, 0, &waiter),
