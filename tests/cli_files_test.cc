@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "client/cli/element.h"
+#include "client/check/element.h"
 #include "client/cli/file.h"
 #include "client/cli/npy.h"
 #include "client/cli/safetensors.h"

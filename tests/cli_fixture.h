@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/element.h"
+#include "client/check/element.h"
 #include "client/cli/file.h"
 #include "client/cli/npy.h"
 #include "client/cli/safetensors.h"
@@ -24,6 +24,8 @@
 namespace posenc::cli {
 
 using Json = nlohmann::json;
+using check::ElementAt;
+using check::ElementCount;
 
 struct Outcome {
   int exit_code = -1;

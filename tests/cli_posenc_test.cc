@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/element.h"
+#include "client/check/element.h"
 #include "client/cli/file.h"
 #include "client/cli/npy.h"
 #include "client/cli/safetensors.h"

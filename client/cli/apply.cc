@@ -2,8 +2,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "client/check/element.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
 #include "client/cli/progress.h"
 #include "client/cli/session.h"
 #include "client/cli/status.h"
@@ -124,7 +124,8 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
       return absl::InternalError(absl::StrCat("the server answered without ",
                                               name, " or with another size"));
     }
-    tensors[name] = {{"dtype", DtypeName(sent->dtype)}, {"shape", sent->shape}};
+    tensors[name] = {{"dtype", check::DtypeName(sent->dtype)},
+                     {"shape", sent->shape}};
   }
   if (chosen->q != nullptr) chosen->q->bytes = result->q->bytes;
   if (chosen->k != nullptr) chosen->k->bytes = result->k->bytes;

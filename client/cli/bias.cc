@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/check/element.h"
 #include "client/cli/bias_flags.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
 #include "client/cli/matrix_file.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
@@ -71,8 +71,8 @@ absl::Status Print(v1::BuildBiasRequest request, const Session& session,
     PrintJson(json);
     return absl::OkStatus();
   }
-  std::printf("bias  %s %s\n", DtypeName(bias->tensor.dtype).c_str(),
-              ShapeText({bias->tensor.shape[0], queries, keys}).c_str());
+  std::printf("bias  %s %s\n", check::DtypeName(bias->tensor.dtype).c_str(),
+              check::ShapeText({bias->tensor.shape[0], queries, keys}).c_str());
   PrintHeads(bias->tensor, request);
   return absl::OkStatus();
 }
@@ -105,8 +105,8 @@ absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
   if (globals.json) {
     PrintJson({{"out", path}, {"bias", TensorJson(file->matrix())}});
   } else {
-    std::printf("bias  %s %s\n", DtypeName(file->matrix().dtype).c_str(),
-                ShapeText(file->matrix().shape).c_str());
+    std::printf("bias  %s %s\n", check::DtypeName(file->matrix().dtype).c_str(),
+                check::ShapeText(file->matrix().shape).c_str());
   }
   return absl::OkStatus();
 }

@@ -1,8 +1,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "client/check/element.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
 #include "client/cli/session.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"

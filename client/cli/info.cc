@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "client/check/element.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
 #include "client/cli/session.h"
 
 namespace posenc::cli {
@@ -31,7 +31,7 @@ absl::Status RunInfo(const GlobalFlags& globals) {
               static_cast<long long>(info->limits().max_rotary_dim()));
   std::printf("  %-20s", "dtypes");
   for (const int dtype : info->tensor_dtypes()) {
-    std::printf(" %s", DtypeName(static_cast<v1::Dtype>(dtype)).c_str());
+    std::printf(" %s", check::DtypeName(static_cast<v1::Dtype>(dtype)).c_str());
   }
   std::printf("\n  presets");
   // Three columns fit 80 characters.

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "client/cli/element.h"
+#include "client/check/element.h"
 #include "client/cli/file.h"
 #include "client/cli/status.h"
 
@@ -187,15 +187,16 @@ absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
         "fortran_order is True; save it in C order "
         "(numpy.ascontiguousarray)");
   }
-  const std::int64_t count = ElementCount(header.shape);
-  const std::size_t size = DtypeSize(*dtype);
+  const std::int64_t count = check::ElementCount(header.shape);
+  const std::size_t size = check::DtypeSize(*dtype);
   const absl::Span<const char> data = bytes.subspan(header_start + header_size);
   // Compared by division: the product may wrap.
   if (count < 0 || data.size() % size != 0 ||
       static_cast<std::uint64_t>(count) != data.size() / size) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "shape ", ShapeText(header.shape), " of ", DtypeName(*dtype),
-        " does not match ", data.size(), " bytes of data"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("shape ", check::ShapeText(header.shape), " of ",
+                     check::DtypeName(*dtype), " does not match ", data.size(),
+                     " bytes of data"));
   }
   return TensorView{*dtype, header.shape, data};
 }
@@ -207,7 +208,7 @@ absl::StatusOr<std::string> NpyHeader(const TensorView& tensor) {
   }
   if (descr == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat(".npy has no ", DtypeName(tensor.dtype),
+        absl::StrCat(".npy has no ", check::DtypeName(tensor.dtype),
                      "; write .safetensors, or choose float32"));
   }
   // A tuple of one needs its comma: (3,).

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/cli/element.h"
+#include "client/check/element.h"
 #include "client/cli/status.h"
 
 namespace posenc::cli {
@@ -29,7 +29,7 @@ Format FormatOf(const TensorView& tensor, std::int64_t offset,
     std::size_t width = 1;
     for (std::int64_t i = 0; i < std::min(rows, kShownRows); ++i) {
       for (std::int64_t j = 0; j < std::min<std::int64_t>(columns, 24); ++j) {
-        const double value = ElementAt(tensor, offset + i * columns + j);
+        const double value = check::ElementAt(tensor, offset + i * columns + j);
         width = std::max(width, absl::StrFormat("%.0f", value).size());
       }
     }
@@ -39,7 +39,7 @@ Format FormatOf(const TensorView& tensor, std::int64_t offset,
   bool fixed = true;
   for (std::int64_t i = 0; i < std::min(rows, kShownRows); ++i) {
     for (std::int64_t j = 0; j < std::min<std::int64_t>(columns, 6); ++j) {
-      const double value = ElementAt(tensor, offset + i * columns + j);
+      const double value = check::ElementAt(tensor, offset + i * columns + j);
       fixed = fixed && (!std::isfinite(value) || std::fabs(value) < 10);
     }
   }
@@ -48,7 +48,7 @@ Format FormatOf(const TensorView& tensor, std::int64_t offset,
 
 std::string Cell(const TensorView& tensor, std::int64_t index,
                  const Format& format) {
-  const double value = ElementAt(tensor, index);
+  const double value = check::ElementAt(tensor, index);
   if (IsInteger(tensor.dtype)) {
     return absl::StrFormat("%*.0f", format.width, value);
   }
@@ -65,9 +65,10 @@ void PrintFact(const std::string& name, const std::string& value) {
 
 void PrintTensor(const std::string& name, const TensorView& tensor,
                  std::int64_t shown_rows) {
-  std::printf("%s  %s %s\n", name.c_str(), DtypeName(tensor.dtype).c_str(),
-              ShapeText(tensor.shape).c_str());
-  const std::int64_t count = ElementCount(tensor.shape);
+  std::printf("%s  %s %s\n", name.c_str(),
+              check::DtypeName(tensor.dtype).c_str(),
+              check::ShapeText(tensor.shape).c_str());
+  const std::int64_t count = check::ElementCount(tensor.shape);
   // One extent is one row.
   const std::int64_t rows = tensor.shape.size() < 2 ? 1 : tensor.shape[0];
   const std::int64_t columns = rows > 0 ? count / rows : 0;
@@ -108,11 +109,11 @@ void PrintMatrix(const TensorView& tensor, std::int64_t offset,
 }
 
 nlohmann::ordered_json TensorJson(const TensorView& tensor) {
-  return {{"dtype", DtypeName(tensor.dtype)}, {"shape", tensor.shape}};
+  return {{"dtype", check::DtypeName(tensor.dtype)}, {"shape", tensor.shape}};
 }
 
 absl::Status AddValues(const TensorView& tensor, nlohmann::ordered_json* json) {
-  const std::int64_t count = ElementCount(tensor.shape);
+  const std::int64_t count = check::ElementCount(tensor.shape);
   if (count > kMaxPrintedValues) {
     return UsageError(absl::StrCat("--json: ", count,
                                    " values; write more than ",
@@ -120,7 +121,7 @@ absl::Status AddValues(const TensorView& tensor, nlohmann::ordered_json* json) {
   }
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (std::int64_t i = 0; i < count; ++i) {
-    const double value = ElementAt(tensor, i);
+    const double value = check::ElementAt(tensor, i);
     if (IsInteger(tensor.dtype)) {
       list.push_back(static_cast<std::int64_t>(value));
     } else if (std::isfinite(value)) {

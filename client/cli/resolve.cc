@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/check/element.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
 #include "client/cli/print.h"
 #include "client/cli/session.h"
 #include "client/cli/status.h"

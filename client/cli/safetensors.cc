@@ -4,7 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/element.h"
+#include "client/check/element.h"
 #include "client/cli/file.h"
 #include "client/cli/status.h"
 #include "nlohmann/json.hpp"
@@ -81,7 +81,7 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
   entry.dtype = dtype->get<std::string>();
   entry.shape = shape->get<std::vector<std::int64_t>>();
   entry.bytes = data.subspan(begin, end - begin);
-  const std::int64_t count = ElementCount(entry.shape);
+  const std::int64_t count = check::ElementCount(entry.shape);
   if (count < 0) return MalformedEntry(name, "shape overflows 64 bits");
   for (const NamedDtype& known : kDtypes) {
     if (entry.dtype != known.name) continue;
@@ -89,9 +89,9 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
     if (entry.bytes.size() % known.size != 0 ||
         entry.bytes.size() / known.size != static_cast<std::uint64_t>(count)) {
       return MalformedEntry(
-          name,
-          absl::StrCat("shape ", ShapeText(entry.shape), " of ", entry.dtype,
-                       " does not match ", entry.bytes.size(), " bytes"));
+          name, absl::StrCat("shape ", check::ShapeText(entry.shape), " of ",
+                             entry.dtype, " does not match ",
+                             entry.bytes.size(), " bytes"));
     }
   }
   return entry;
@@ -210,7 +210,7 @@ absl::StatusOr<SafetensorsEntry> FromTensor(const std::string& name,
     }
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(".safetensors has no ", DtypeName(tensor.dtype)));
+      absl::StrCat(".safetensors has no ", check::DtypeName(tensor.dtype)));
 }
 
 std::string SafetensorsHeader(const Safetensors& file) {

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "client/check/element.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
 #include "client/cli/session.h"
@@ -92,9 +92,9 @@ absl::Status Show(const TensorView& scores, const ScoresFlags& flags,
     PrintJson(json);
     return absl::OkStatus();
   }
-  std::printf("scores  %s %s\n", DtypeName(scores.dtype).c_str(),
-              ShapeText(scores.shape).c_str());
-  if (ElementCount(scores.shape) > 0 && scores.shape.size() == 4) {
+  std::printf("scores  %s %s\n", check::DtypeName(scores.dtype).c_str(),
+              check::ShapeText(scores.shape).c_str());
+  if (check::ElementCount(scores.shape) > 0 && scores.shape.size() == 4) {
     std::printf("  head 0 of the first sequence: queries down, keys across\n");
     PrintMatrix(scores, 0, scores.shape[2], scores.shape[3], flags.query_start,
                 flags.key_start);

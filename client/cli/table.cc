@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/check/element.h"
 #include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
 #include "client/cli/npy.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cli/element.h"
+#include "client/check/element.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
 #include "client/cli/session.h"

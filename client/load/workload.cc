@@ -10,7 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "client/cli/element.h"
+#include "client/check/element.h"
+#include "client/check/random.h"
 #include "client/load/units.h"
 
 namespace posenc::load {
@@ -36,25 +37,18 @@ absl::Status Invalid(absl::string_view flag, absl::string_view text,
       absl::StrCat(flag, ": \"", text, "\"; must be ", rule));
 }
 
-std::uint64_t SplitMix(std::uint64_t* state) {
-  std::uint64_t z = (*state += 0x9e3779b97f4a7c15);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
 // Elements in [-1, 1).
 void FillTensor(v1::Dtype dtype, const std::vector<std::int64_t>& shape,
-                std::uint64_t* state, v1::Tensor* tensor) {
+                check::Random* random, v1::Tensor* tensor) {
   tensor->set_dtype(dtype);
   tensor->mutable_shape()->Add(shape.begin(), shape.end());
-  const std::int64_t elements = cli::ElementCount(shape);
+  const std::int64_t elements = check::ElementCount(shape);
   std::string* const data = tensor->mutable_data();
-  data->resize(static_cast<std::size_t>(elements) * cli::DtypeSize(dtype));
+  data->resize(static_cast<std::size_t>(elements) * check::DtypeSize(dtype));
   for (std::int64_t i = 0; i < elements; ++i) {
-    const auto bits = static_cast<std::int32_t>(SplitMix(state) >> 32);
-    cli::SetElement(dtype, data->data(), i,
-                    static_cast<float>(bits) * 0x1p-31f);
+    const auto bits = static_cast<std::int32_t>(random->Next() >> 32);
+    check::SetElement(dtype, data->data(), i,
+                      static_cast<float>(bits) * 0x1p-31f);
   }
 }
 
@@ -72,14 +66,14 @@ v1::RopeSource Rope(const WorkloadOptions& options) {
 std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
                       v1::Dtype dtype, const std::vector<std::int64_t>& shape,
                       int variant) {
-  std::uint64_t state = options.seed + static_cast<std::uint64_t>(variant);
+  check::Random random(options.seed + static_cast<std::uint64_t>(variant));
   const std::int64_t start = kStart + variant * kVariantStep;
   if (rpc == "ApplyRope") {
     v1::ApplyRopeRequest request;
     *request.mutable_rope() = Rope(options);
     request.mutable_positions()->set_start(start);
     request.set_layout(v1::LAYOUT_BSHD);
-    FillTensor(dtype, shape, &state, request.mutable_q());
+    FillTensor(dtype, shape, &random, request.mutable_q());
     return request.SerializeAsString();
   }
   if (rpc == "Reposition") {
@@ -87,7 +81,7 @@ std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
     *request.mutable_old_rope() = Rope(options);
     request.mutable_movement()->set_shift(kShift - variant);
     request.set_layout(v1::LAYOUT_BSHD);
-    FillTensor(dtype, shape, &state, request.mutable_k());
+    FillTensor(dtype, shape, &random, request.mutable_k());
     return request.SerializeAsString();
   }
   if (rpc == "BuildTable") {
@@ -109,7 +103,7 @@ std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
     sinusoidal->set_dim(static_cast<std::int32_t>(shape[2] * shape[3]));
     sinusoidal->set_order(v1::SINUSOIDAL_ORDER_INTERLEAVED);
     request.mutable_positions()->set_start(start);
-    FillTensor(dtype, {shape[0], shape[1], shape[2] * shape[3]}, &state,
+    FillTensor(dtype, {shape[0], shape[1], shape[2] * shape[3]}, &random,
                request.mutable_x());
     return request.SerializeAsString();
   }
@@ -123,13 +117,13 @@ std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
 
 absl::StatusOr<std::vector<std::int64_t>> ShapeOf(std::int64_t size,
                                                   v1::Dtype dtype) {
-  const auto element = static_cast<std::int64_t>(cli::DtypeSize(dtype));
+  const auto element = static_cast<std::int64_t>(check::DtypeSize(dtype));
   const std::int64_t rows = size / (element * kHeadDim);
   if (size % (element * kHeadDim) != 0 || rows == 0) {
     return Invalid("--size", BytesText(size),
                    absl::StrCat("a multiple of ", element * kHeadDim,
                                 " bytes, one head of ", kHeadDim,
-                                " channels in ", cli::DtypeName(dtype)));
+                                " channels in ", check::DtypeName(dtype)));
   }
   // Heads as far as they divide the rows.
   std::int64_t heads = kHeads;
@@ -178,7 +172,7 @@ absl::StatusOr<std::vector<std::vector<std::int64_t>>> ParseShapes(
       shape.push_back(value);
     }
     if (!valid || shape.size() != 4 || shape[3] % 2 != 0 ||
-        cli::ElementCount(shape) < 0) {
+        check::ElementCount(shape) < 0) {
       return Invalid(flag, text,
                      "BxSxHxD,... above 0 with an even D, such as 1x128x8x128");
     }
@@ -217,9 +211,9 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
       added.method = absl::StrCat("/posenc.v1.PositionalEncodingService/", rpc);
       added.name = rpc;
       if (!shape.empty()) {
-        added.tensor_bytes = cli::ElementCount(shape) *
-                             static_cast<std::int64_t>(cli::DtypeSize(dtype));
-        absl::StrAppend(&added.name, " ", cli::DtypeName(dtype), " ",
+        added.tensor_bytes = check::ElementCount(shape) *
+                             static_cast<std::int64_t>(check::DtypeSize(dtype));
+        absl::StrAppend(&added.name, " ", check::DtypeName(dtype), " ",
                         options.shapes.empty() ? BytesText(added.tensor_bytes)
                                                : absl::StrJoin(shape, "x"));
       }
@@ -245,12 +239,12 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
           }
         }
         for (const std::vector<std::int64_t>& shape : shapes) {
-          const std::int64_t elements = cli::ElementCount(shape);
-          if (elements > kMaxTensorBytes /
-                             static_cast<std::int64_t>(cli::DtypeSize(dtype))) {
+          const std::int64_t elements = check::ElementCount(shape);
+          if (elements > kMaxTensorBytes / static_cast<std::int64_t>(
+                                               check::DtypeSize(dtype))) {
             return absl::InvalidArgumentError(absl::StrCat(
                 options.shapes.empty() ? "--size: " : "--shape: ",
-                cli::ShapeText(shape), " of ", cli::DtypeName(dtype),
+                check::ShapeText(shape), " of ", check::DtypeName(dtype),
                 " does not fit one message; must be at most ", kMaxTensorBytes,
                 " bytes"));
           }

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace posenc::cli {
+namespace posenc::check {
 
 // SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
 // generators, OOPSLA 2014).
@@ -40,4 +40,4 @@ class Random {
   std::uint64_t state_;
 };
 
-}  // namespace posenc::cli
+}  // namespace posenc::check

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "posenc/client.h"
 
-namespace posenc::cli {
+namespace posenc::check {
 
 // 0 for dtypes that are not known.
 std::size_t DtypeSize(v1::Dtype dtype);
@@ -42,4 +42,4 @@ int MinExponent(v1::Dtype dtype);
 // "[1, 4096, 32, 128]".
 std::string ShapeText(const std::vector<std::int64_t>& shape);
 
-}  // namespace posenc::cli
+}  // namespace posenc::check

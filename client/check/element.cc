@@ -1,4 +1,4 @@
-#include "client/cli/element.h"
+#include "client/check/element.h"
 
 #include <algorithm>
 #include <bit>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace posenc::cli {
+namespace posenc::check {
 namespace {
 
 template <typename T>
@@ -167,4 +167,4 @@ std::string ShapeText(const std::vector<std::int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-}  // namespace posenc::cli
+}  // namespace posenc::check
