@@ -61,22 +61,6 @@ std::uint16_t FloatToBfloat16(float value) {
 
 }  // namespace
 
-std::size_t DtypeSize(v1::Dtype dtype) {
-  switch (dtype) {
-    case v1::DTYPE_FLOAT16:
-    case v1::DTYPE_BFLOAT16:
-      return 2;
-    case v1::DTYPE_FLOAT32:
-    case v1::DTYPE_INT32:
-      return 4;
-    case v1::DTYPE_FLOAT64:
-    case v1::DTYPE_INT64:
-      return 8;
-    default:
-      return 0;
-  }
-}
-
 std::string DtypeName(v1::Dtype dtype) {
   // "DTYPE_BFLOAT16" without its prefix.
   return absl::AsciiStrToLower(v1::Dtype_Name(dtype).substr(6));

@@ -14,9 +14,6 @@
 
 namespace posenc::check {
 
-// 0 for dtypes that are not known.
-std::size_t DtypeSize(v1::Dtype dtype);
-
 // "bfloat16".
 std::string DtypeName(v1::Dtype dtype);
 

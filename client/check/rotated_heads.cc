@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/check/element.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc::check {
 namespace {
@@ -43,7 +44,8 @@ bool VisitHead(const TokenRotation& rotation, const TensorView& before,
     element.terms = exact.y_terms;
     if (!visit(element)) return false;
   }
-  const std::int64_t size = static_cast<std::int64_t>(DtypeSize(before.dtype));
+  const std::int64_t size =
+      static_cast<std::int64_t>(wire::ElementBytes(before.dtype));
   const std::int64_t first = rotation.before.first;
   for (std::int64_t channel = 0; channel < head_dim; ++channel) {
     if (channel == first) channel += 2 * pairs;

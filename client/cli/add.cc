@@ -2,7 +2,7 @@
 
 #include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
-#include "client/cli/session.h"
+#include "client/cli/connection.h"
 #include "client/cli/transform.h"
 
 namespace posenc::cli {
@@ -33,13 +33,13 @@ absl::Status RunAdd(const AddFlags& flags, const GlobalFlags& globals) {
     if (!positions.ok()) return positions.status();
     args.positions = *std::move(positions);
   }
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   return Transform(flags.files, globals, "encoded", {"x"},
                    [&](const std::string& /*name*/, const TensorView& tensor,
                        const CallOptions& options) {
                      args.x = tensor;
-                     return session->client().AddEncoding(args, options);
+                     return connection->client().AddEncoding(args, options);
                    });
 }
 

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
+#include "client/cli/connection.h"
 #include "client/cli/plot.h"
 #include "client/cli/print.h"
-#include "client/cli/session.h"
 
 namespace posenc::cli {
 namespace {
@@ -48,7 +48,7 @@ void PrintAnalysis(const v1::AnalyzeRopeResponse& response,
   Sample(pairs, 10, [&](int i) {
     std::printf("  %6d  %18s\n", i,
                 std::isfinite(response.wavelengths(i))
-                    ? NumberText(response.wavelengths(i)).c_str()
+                    ? NineDigits(response.wavelengths(i)).c_str()
                     : "still");
   });
   const std::int64_t step = std::max<std::int64_t>(flags.distance_step, 1);
@@ -77,10 +77,10 @@ absl::Status RunAnalyze(const AnalyzeFlags& flags, const GlobalFlags& globals) {
   request.set_max_distance(flags.max_distance);
   request.set_distance_step(flags.distance_step);
   request.set_trained_length(flags.trained_length);
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   const absl::StatusOr<v1::AnalyzeRopeResponse> response =
-      session->client().AnalyzeRope(request);
+      connection->client().AnalyzeRope(request);
   if (!response.ok()) return response.status();
   if (globals.json) {
     PrintJson(ToJson(*response));

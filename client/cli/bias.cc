@@ -7,10 +7,10 @@
 #include "client/check/element.h"
 #include "client/cli/bias_flags.h"
 #include "client/cli/commands.h"
+#include "client/cli/connection.h"
 #include "client/cli/matrix_file.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
-#include "client/cli/session.h"
 #include "client/cli/status.h"
 
 namespace posenc::cli {
@@ -45,7 +45,7 @@ void PrintHeads(const TensorView& bias, const v1::BuildBiasRequest& request) {
   }
 }
 
-absl::Status Print(v1::BuildBiasRequest request, const Session& session,
+absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
                    const GlobalFlags& globals) {
   const std::int64_t queries = request.query_length();
   const std::int64_t keys = request.key_length();
@@ -61,7 +61,8 @@ absl::Status Print(v1::BuildBiasRequest request, const Session& session,
     request.set_query_length(std::min(queries, kShownRows + 1));
     request.set_key_length(std::min(keys, kPrintedKeys + 1));
   }
-  const absl::StatusOr<TensorResult> bias = session.client().BuildBias(request);
+  const absl::StatusOr<TensorResult> bias =
+      connection.client().BuildBias(request);
   if (!bias.ok()) return bias.status();
   if (globals.json) {
     nlohmann::ordered_json json;
@@ -78,7 +79,7 @@ absl::Status Print(v1::BuildBiasRequest request, const Session& session,
 }
 
 absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
-                   const Session& session, const GlobalFlags& globals) {
+                   const Connection& connection, const GlobalFlags& globals) {
   absl::StatusOr<MatrixFile> file = MatrixFile::Create(path, "bias");
   if (!file.ok()) return file.status();
   const double elements = static_cast<double>(request.query_length()) *
@@ -88,7 +89,7 @@ absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
   absl::Status status;
   {
     Progress progress("building the bias");
-    status = session.client().BuildBias(request, [&](const BiasTile& tile) {
+    status = connection.client().BuildBias(request, [&](const BiasTile& tile) {
       written = file->Write(request, tile);
       if (!written.ok()) return false;
       done += static_cast<double>(tile.tensor.shape[1]) *
@@ -132,10 +133,10 @@ absl::Status RunBias(const BiasCommandFlags& flags,
     if (!dtype.ok()) return dtype.status();
     request.set_dtype(*dtype);
   }
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
-  return flags.out.empty() ? Print(request, *session, globals)
-                           : Write(request, flags.out, *session, globals);
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
+  return flags.out.empty() ? Print(request, *connection, globals)
+                           : Write(request, flags.out, *connection, globals);
 }
 
 }  // namespace

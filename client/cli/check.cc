@@ -5,10 +5,11 @@
 #include "absl/strings/str_format.h"
 #include "client/check/element.h"
 #include "client/cli/commands.h"
+#include "client/cli/connection.h"
+#include "client/cli/print.h"
 #include "client/cli/progress.h"
 #include "client/cli/rotation.h"
 #include "client/cli/safetensors.h"
-#include "client/cli/session.h"
 #include "client/cli/status.h"
 
 namespace posenc::cli {
@@ -139,8 +140,8 @@ absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
   if (!before.ok()) return before.status();
   const absl::StatusOr<HeadsFile> after = ReadHeads(flags.after, *layout);
   if (!after.ok()) return after.status();
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   v1::ResolveRopeRequest request;
   *request.mutable_rope() = *std::move(source);
   if (request.rope().has_spec()) {
@@ -148,7 +149,7 @@ absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
         (before->q ? before->q : before->k)->index.head_dim));
   }
   const absl::StatusOr<v1::ResolveRopeResponse> rope =
-      session->client().ResolveRope(request);
+      connection->client().ResolveRope(request);
   if (!rope.ok()) return rope.status();
 
   nlohmann::ordered_json json;

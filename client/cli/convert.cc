@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/check/element.h"
 #include "client/cli/commands.h"
-#include "client/cli/session.h"
+#include "client/cli/connection.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 #include "client/cli/transform.h"
@@ -71,8 +71,8 @@ absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
   if (!slice.ok()) return slice.status();
   args.slice = *slice;
   args.rotary_dim = flags.rotary_dim;
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   HeadWidths widths;
   return Transform(
       flags.files, globals, "converted", {std::begin(kUsual), std::end(kUsual)},
@@ -83,7 +83,7 @@ absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
         const absl::Status status = widths.Check(name, tensor, args.heads);
         if (!status.ok()) return status;
         args.weight = tensor;
-        return session->client().ConvertPairing(args, options);
+        return connection->client().ConvertPairing(args, options);
       });
 }
 

@@ -3,16 +3,17 @@
 
 #include "client/check/element.h"
 #include "client/cli/commands.h"
-#include "client/cli/session.h"
+#include "client/cli/connection.h"
+#include "client/cli/print.h"
 
 namespace posenc::cli {
 namespace {
 
 absl::Status RunInfo(const GlobalFlags& globals) {
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   const absl::StatusOr<v1::GetServerInfoResponse> info =
-      session->client().GetServerInfo();
+      connection->client().GetServerInfo();
   if (!info.ok()) return info.status();
   if (globals.json) {
     PrintJson(ToJson(*info));

@@ -10,7 +10,7 @@
 
 #include "CLI/CLI.hpp"
 #include "client/cli/commands.h"
-#include "client/cli/session.h"
+#include "client/cli/print.h"
 #include "client/cli/status.h"
 #include "server/server.h"
 

@@ -6,6 +6,7 @@
 #include "client/cli/safetensors.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc::cli {
 
@@ -25,7 +26,7 @@ absl::Status MatrixFile::Start(const v1::BuildBiasRequest& request,
                    request.key_length()};
   missing_ = check::ElementCount(matrix_.shape);
   const std::int64_t size =
-      static_cast<std::int64_t>(check::DtypeSize(matrix_.dtype));
+      static_cast<std::int64_t>(wire::ElementBytes(matrix_.dtype));
   if (missing_ < 0 || missing_ > INT64_MAX / size) {
     return FileError(
         path_, absl::StrCat("cannot hold ", check::ShapeText(matrix_.shape)));
@@ -54,7 +55,7 @@ absl::Status MatrixFile::Write(const v1::BuildBiasRequest& request,
   const std::int64_t row = tile.query_start - request.query_start();
   const std::int64_t column = tile.key_start - request.key_start();
   const std::int64_t size =
-      static_cast<std::int64_t>(check::DtypeSize(view.dtype));
+      static_cast<std::int64_t>(wire::ElementBytes(view.dtype));
   const bool fits =
       view.shape.size() == 3 && size > 0 && row >= 0 && column >= 0 &&
       view.shape[1] <= request.query_length() - row &&

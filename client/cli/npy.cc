@@ -11,6 +11,7 @@
 #include "client/check/element.h"
 #include "client/cli/file.h"
 #include "client/cli/status.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc::cli {
 namespace {
@@ -188,7 +189,7 @@ absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
         "(numpy.ascontiguousarray)");
   }
   const std::int64_t count = check::ElementCount(header.shape);
-  const std::size_t size = check::DtypeSize(*dtype);
+  const std::size_t size = wire::ElementBytes(*dtype);
   const absl::Span<const char> data = bytes.subspan(header_start + header_size);
   // Compared by division: the product may wrap.
   if (count < 0 || data.size() % size != 0 ||

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/commands.h"
+#include "client/cli/connection.h"
 #include "client/cli/print.h"
-#include "client/cli/session.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 
@@ -143,10 +143,10 @@ absl::Status RunPositions(const PositionsFlags& flags,
   if (!out.ok()) return out;
   const absl::StatusOr<v1::BuildPositionsRequest> request = BuildRequest(flags);
   if (!request.ok()) return request.status();
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   const absl::StatusOr<v1::BuildPositionsResponse> response =
-      session->client().BuildPositions(*request);
+      connection->client().BuildPositions(*request);
   if (!response.ok()) return response.status();
   const v1::Tensor& tensor = response->positions().ids();
   const TensorView ids{tensor.dtype(),

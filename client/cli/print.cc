@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "client/check/element.h"
 #include "client/cli/status.h"
+#include "google/protobuf/util/json_util.h"
 
 namespace posenc::cli {
 namespace {
@@ -134,6 +135,46 @@ absl::Status AddValues(const TensorView& tensor, nlohmann::ordered_json* json) {
   }
   (*json)["values"] = std::move(list);
   return absl::OkStatus();
+}
+
+nlohmann::ordered_json ToJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string text;
+  const auto status =
+      google::protobuf::util::MessageToJsonString(message, &text, options);
+  return nlohmann::ordered_json::parse(status.ok() ? text : "{}", nullptr,
+                                       /*allow_exceptions=*/false);
+}
+
+void PrintJson(const nlohmann::ordered_json& json) {
+  // Bytes that are no UTF-8 (file names, messages) must not end the program.
+  const std::string text =
+      json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::printf("%s\n", text.c_str());
+}
+
+void PrintError(const absl::Status& status, bool json) {
+  const std::string code = absl::StatusCodeToString(status.code());
+  const std::string message(status.message());
+  if (json) {
+    PrintJson({{"error",
+                {{"code", code},
+                 {"reason", ErrorReason(status)},
+                 {"message", message}}}});
+  } else {
+    std::fprintf(stderr, "posenc: %s: %s\n", code.c_str(), message.c_str());
+  }
+}
+
+std::string NineDigits(double value) { return absl::StrFormat("%.9g", value); }
+
+std::string BytesText(double bytes) {
+  if (bytes < 1e3) return absl::StrFormat("%.0f B", bytes);
+  if (bytes < 1e6) return absl::StrFormat("%.1f kB", bytes / 1e3);
+  if (bytes < 1e9) return absl::StrFormat("%.1f MB", bytes / 1e6);
+  return absl::StrFormat("%.2f GB", bytes / 1e9);
 }
 
 }  // namespace posenc::cli

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
 #include "posenc/client.h"
 
@@ -37,5 +38,19 @@ nlohmann::ordered_json TensorJson(const TensorView& tensor);
 // All values, which are text where JSON has no number ("-Infinity"). Exit code
 // 2 where they are too many.
 absl::Status AddValues(const TensorView& tensor, nlohmann::ordered_json* json);
+
+// Fields as the proto names them, defaults included.
+nlohmann::ordered_json ToJson(const google::protobuf::Message& message);
+
+void PrintJson(const nlohmann::ordered_json& json);
+
+// "<CODE>: <message>", or the object of --json.
+void PrintError(const absl::Status& status, bool json);
+
+// "%.9g", and 1 instead of 1.0000.
+std::string NineDigits(double value);
+
+// "41.9 MB".
+std::string BytesText(double bytes);
 
 }  // namespace posenc::cli

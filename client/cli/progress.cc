@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/session.h"
+#include "client/cli/print.h"
 
 namespace posenc::cli {
 namespace {

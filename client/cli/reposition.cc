@@ -1,7 +1,7 @@
 #include <memory>
 
 #include "client/cli/commands.h"
-#include "client/cli/session.h"
+#include "client/cli/connection.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 #include "client/cli/transform.h"
@@ -69,13 +69,13 @@ absl::Status RunReposition(const RepositionFlags& flags,
     if (!new_rope.ok()) return new_rope.status();
     args.new_rope = *std::move(new_rope);
   }
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   return Transform(flags.files, globals, "repositioned", {"k", "*.k", "*key*"},
                    [&](const std::string& /*name*/, const TensorView& tensor,
                        const CallOptions& options) {
                      args.k = tensor;
-                     return session->client().Reposition(args, options);
+                     return connection->client().Reposition(args, options);
                    });
 }
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_join.h"
 #include "client/check/element.h"
 #include "client/cli/commands.h"
+#include "client/cli/connection.h"
 #include "client/cli/print.h"
-#include "client/cli/session.h"
 #include "client/cli/status.h"
 
 namespace posenc::cli {
@@ -31,14 +31,14 @@ std::string FieldText(const google::protobuf::Message& message,
       return absl::StrCat(n, " values");
     }
     const auto at = [&](int i) {
-      return NumberText(reflection.GetRepeatedDouble(message, &field, i));
+      return NineDigits(reflection.GetRepeatedDouble(message, &field, i));
     };
     return n == 1 ? absl::StrCat("[", at(0), "]")
                   : absl::StrCat("[", at(0), " ... ", at(n - 1), "] (", n, ")");
   }
   switch (field.cpp_type()) {
     case google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE:
-      return NumberText(reflection.GetDouble(message, &field));
+      return NineDigits(reflection.GetDouble(message, &field));
     case google::protobuf::FieldDescriptor::CPPTYPE_INT32:
       return absl::StrCat(reflection.GetInt32(message, &field));
     case google::protobuf::FieldDescriptor::CPPTYPE_INT64:
@@ -88,7 +88,7 @@ void PrintFrequencies(const v1::ResolveRopeResponse& response) {
     std::printf("    %5d  %18.10g  %18s\n", i, w,
                 w == 0
                     ? "still"
-                    : NumberText(2 * std::numbers::pi / std::fabs(w)).c_str());
+                    : NineDigits(2 * std::numbers::pi / std::fabs(w)).c_str());
   }
 }
 
@@ -106,7 +106,7 @@ void PrintDifference(const v1::RopeDifference& difference,
                   difference.worst_pair());
     }
     std::printf("    amplitude ratio %s\n",
-                NumberText(difference.amplitude_ratio()).c_str());
+                NineDigits(difference.amplitude_ratio()).c_str());
     if (difference.first_diverging_position() < 0) {
       std::printf("    no angle differs by 0.01 rad below position 2^31\n");
     } else {
@@ -151,7 +151,7 @@ void PrintResolved(const v1::ResolveRopeResponse& response,
     PrintFact("pairing", pairing);
     PrintFact("slice", EnumText("ROTARY_SLICE_", spec.slice()));
     if (spec.has_rope_theta()) {
-      PrintFact("rope_theta", NumberText(spec.rope_theta()));
+      PrintFact("rope_theta", NineDigits(spec.rope_theta()));
     }
     PrintFact("scaling", ScalingText(spec));
     if (spec.has_axes()) {
@@ -163,10 +163,10 @@ void PrintResolved(const v1::ResolveRopeResponse& response,
     if (spec.has_xpos()) PrintFact("xpos", FieldsText(spec.xpos()));
     if (spec.reverse()) PrintFact("reverse", "turns by -phi");
     PrintFact("angles", EnumText("ANGLE_PRECISION_", spec.angle_precision()));
-    PrintFact("amplitude", NumberText(response.amplitude()));
+    PrintFact("amplitude", NineDigits(response.amplitude()));
   }
   PrintFact("softmax multiplier",
-            NumberText(response.softmax_scale_multiplier()));
+            NineDigits(response.softmax_scale_multiplier()));
   PrintFact("query scale", response.has_query_scale()
                                ? FieldsText(response.query_scale())
                                : "none");
@@ -198,10 +198,10 @@ absl::Status RunResolve(const ResolveFlags& flags, const GlobalFlags& globals) {
     if (!other.ok()) return other.status();
     *request.mutable_compare_with() = *std::move(other);
   }
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   const absl::StatusOr<v1::ResolveRopeResponse> response =
-      session->client().ResolveRope(request);
+      connection->client().ResolveRope(request);
   if (!response.ok()) return response.status();
   if (globals.json) {
     PrintJson(ToJson(*response));

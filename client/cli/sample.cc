@@ -6,9 +6,10 @@
 #include "client/check/element.h"
 #include "client/check/random.h"
 #include "client/cli/commands.h"
+#include "client/cli/print.h"
 #include "client/cli/safetensors.h"
-#include "client/cli/session.h"
 #include "client/cli/status.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc::cli {
 namespace {
@@ -49,7 +50,7 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
     if (!shape.ok()) return shape.status();
     const std::int64_t count = check::ElementCount(*shape);
     const std::int64_t size =
-        static_cast<std::int64_t>(check::DtypeSize(*dtype));
+        static_cast<std::int64_t>(wire::ElementBytes(*dtype));
     if (count < 0 || count > kMaxBytes / size) {
       return UsageError(absl::StrCat(flag, ": ", check::ShapeText(*shape),
                                      " is negative or more than ", kMaxBytes,

@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "client/check/element.h"
 #include "client/cli/commands.h"
+#include "client/cli/connection.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
-#include "client/cli/session.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 
@@ -128,12 +128,12 @@ absl::Status RunScores(const ScoresFlags& flags, const GlobalFlags& globals) {
   if (!k.ok()) return k.status();
   args.q = *q;
   args.k = *k;
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   absl::StatusOr<TensorResult> result = absl::InternalError("not called");
   {
     const Progress progress("scoring");
-    result = session->client().ScoreRelative(args);
+    result = connection->client().ScoreRelative(args);
   }
   if (!result.ok()) return result.status();
   if (!flags.out.empty()) {

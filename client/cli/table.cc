@@ -7,11 +7,11 @@
 #include "client/check/element.h"
 #include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
+#include "client/cli/connection.h"
 #include "client/cli/npy.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
 #include "client/cli/safetensors.h"
-#include "client/cli/session.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 
@@ -38,7 +38,7 @@ struct NamedTensor {
   TensorView tensor;
 };
 
-absl::Status SetEncoding(const TableFlags& flags, const Session& session,
+absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
                          v1::BuildTableRequest* request) {
   if (!flags.absolute.Empty()) {
     if (!flags.source.Empty() || !flags.angles.empty() || flags.for_keys) {
@@ -69,7 +69,7 @@ absl::Status SetEncoding(const TableFlags& flags, const Session& session,
     *question.mutable_rope() = *source;
     question.set_head_dim(flags.head_dim);
     absl::StatusOr<v1::ResolveRopeResponse> answer =
-        session.client().ResolveRope(question);
+        connection.client().ResolveRope(question);
     if (!answer.ok()) return answer.status();
     source->clear_layer();
     source->clear_profile();
@@ -168,15 +168,15 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
   status = SetPositions(flags, &request);
   if (!status.ok()) return status;
   request.set_rows(flags.rows);
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
-  status = SetEncoding(flags, *session, &request);
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
+  status = SetEncoding(flags, *connection, &request);
   if (!status.ok()) return status;
 
   absl::StatusOr<BuildTableResult> result = absl::InternalError("not called");
   {
     Progress progress("building the table");
-    result = session->client().BuildTable(
+    result = connection->client().BuildTable(
         request, ShowProgress(&progress, "building the table: "));
   }
   if (!result.ok()) return result.status();

@@ -36,9 +36,18 @@ absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
                            const std::string& name, const TensorView& tensor,
                            const CallOptions& options)>& call);
 
-// What was done with how many bytes of which tensors (JSON), for `out`.
+// How long the calls of a command took.
+struct Timing {
+  double seconds = 0;              // of the call, or of all calls
+  int repeats = 0;                 // of the same call, after it
+  double best_repeat_seconds = 0;  // if there were any
+};
+
+// Tells which tensors (JSON: dtype and shape by name) were sent for `out`, how
+// many bytes they have and how fast they were. Rates count every byte of a
+// tensor once, though it travels to the server and back.
 void PrintDone(const GlobalFlags& globals, const std::string& verb,
                const std::string& out, const nlohmann::ordered_json& tensors,
-               double bytes, double seconds);
+               double bytes, const Timing& timing);
 
 }  // namespace posenc::cli

@@ -7,6 +7,7 @@
 #include "client/check/element.h"
 #include "client/check/rotated_heads.h"
 #include "client/check/rounding.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc::load {
 namespace {
@@ -91,7 +92,7 @@ absl::Status CheckForm(const std::string& rpc, const v1::Tensor& got,
   if (got.dtype() == dtype && actual == shape &&
       got.data().size() ==
           static_cast<std::size_t>(check::ElementCount(shape)) *
-              check::DtypeSize(dtype)) {
+              wire::ElementBytes(dtype)) {
     return absl::OkStatus();
   }
   return absl::DataLossError(

@@ -12,6 +12,7 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "posenc/wire/metadata.h"
 
 namespace posenc::load {
 namespace {
@@ -129,7 +130,7 @@ absl::Status Engine::Learn(
   for (Case& one : *workload) {
     for (Request& request : one.requests) {
       grpc::ClientContext context;
-      context.AddMetadata("posenc-message-bytes", request.bytes_text);
+      context.AddMetadata(wire::kMessageBytes, request.bytes_text);
       context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
       grpc::CompletionQueue queue;
       grpc::ByteBuffer response;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "grpcpp/client_context.h"
+#include "posenc/wire/metadata.h"
 
 namespace posenc::load {
 
@@ -85,7 +86,7 @@ void Worker::Send(std::int64_t due) {
   call->verify =
       step_->options.verify > 0 &&
       std::generate_canonical<double, 32>(random_) < step_->options.verify;
-  call->context.AddMetadata("posenc-message-bytes", call->request->bytes_text);
+  call->context.AddMetadata(wire::kMessageBytes, call->request->bytes_text);
   call->context.set_deadline(
       absl::ToChronoTime(absl::Now() + step_->options.timeout));
   step_->in_flight.fetch_add(1, std::memory_order_relaxed);

@@ -13,6 +13,7 @@
 #include "client/check/element.h"
 #include "client/check/random.h"
 #include "client/load/units.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc::load {
 namespace {
@@ -44,7 +45,7 @@ void FillTensor(v1::Dtype dtype, const std::vector<std::int64_t>& shape,
   tensor->mutable_shape()->Add(shape.begin(), shape.end());
   const std::int64_t elements = check::ElementCount(shape);
   std::string* const data = tensor->mutable_data();
-  data->resize(static_cast<std::size_t>(elements) * check::DtypeSize(dtype));
+  data->resize(static_cast<std::size_t>(elements) * wire::ElementBytes(dtype));
   for (std::int64_t i = 0; i < elements; ++i) {
     const auto bits = static_cast<std::int32_t>(random->Next() >> 32);
     check::SetElement(dtype, data->data(), i,
@@ -117,7 +118,7 @@ std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
 
 absl::StatusOr<std::vector<std::int64_t>> ShapeOf(std::int64_t size,
                                                   v1::Dtype dtype) {
-  const auto element = static_cast<std::int64_t>(check::DtypeSize(dtype));
+  const auto element = static_cast<std::int64_t>(wire::ElementBytes(dtype));
   const std::int64_t rows = size / (element * kHeadDim);
   if (size % (element * kHeadDim) != 0 || rows == 0) {
     return Invalid("--size", BytesText(size),
@@ -211,8 +212,9 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
       added.method = absl::StrCat("/posenc.v1.PositionalEncodingService/", rpc);
       added.name = rpc;
       if (!shape.empty()) {
-        added.tensor_bytes = check::ElementCount(shape) *
-                             static_cast<std::int64_t>(check::DtypeSize(dtype));
+        added.tensor_bytes =
+            check::ElementCount(shape) *
+            static_cast<std::int64_t>(wire::ElementBytes(dtype));
         absl::StrAppend(&added.name, " ", check::DtypeName(dtype), " ",
                         options.shapes.empty() ? BytesText(added.tensor_bytes)
                                                : absl::StrJoin(shape, "x"));
@@ -241,7 +243,7 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
         for (const std::vector<std::int64_t>& shape : shapes) {
           const std::int64_t elements = check::ElementCount(shape);
           if (elements > kMaxTensorBytes / static_cast<std::int64_t>(
-                                               check::DtypeSize(dtype))) {
+                                               wire::ElementBytes(dtype))) {
             return absl::InvalidArgumentError(absl::StrCat(
                 options.shapes.empty() ? "--size: " : "--shape: ",
                 check::ShapeText(shape), " of ", check::DtypeName(dtype),
