@@ -1,0 +1,554 @@
+// The commands beyond the main job, each with the service inside its process.
+// Expected numbers are the formulas of posenc.v1, written out here.
+
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fixtures/cli.h"
+
+namespace posenc::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class CommandsTest : public PosencTest {
+ protected:
+  template <typename T>
+  void WriteNpyFile(const std::string& name, v1::Dtype dtype,
+                    std::vector<std::int64_t> shape,
+                    const std::vector<T>& elements) const {
+    ASSERT_TRUE(
+        WriteNpy(Path(name), View(dtype, std::move(shape), elements)).ok());
+  }
+
+  // Each tensor by name: float32 of this shape.
+  struct Named {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    std::vector<float> elements;
+  };
+  void WriteSafetensorsFile(const std::string& name,
+                            const std::vector<Named>& tensors) const {
+    Safetensors file;
+    file.metadata = {{"origin", "test"}};
+    for (const Named& tensor : tensors) {
+      file.entries.push_back(*FromTensor(
+          tensor.name, View(v1::DTYPE_FLOAT32, tensor.shape, tensor.elements)));
+    }
+    ASSERT_TRUE(WriteSafetensors(Path(name), file).ok());
+  }
+
+  std::string Quote(const std::string& name) const {
+    return Quoted(Path(name));
+  }
+
+  // Exit code 2, and what it says.
+  void ExpectUsage(const std::string& arguments, const std::string& part) {
+    const Outcome outcome = Posenc(arguments + " --json");
+    EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.text;
+    ASSERT_TRUE(outcome.json().contains("error")) << outcome.text;
+    EXPECT_THAT(outcome.json()["error"]["message"].get<std::string>(),
+                HasSubstr(part))
+        << arguments;
+  }
+  void ExpectFileError(const std::string& arguments, const std::string& part) {
+    const Outcome outcome = Posenc(arguments + " --json");
+    EXPECT_EQ(outcome.exit_code, 3) << arguments << "\n" << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr(part)) << arguments;
+  }
+  void ExpectServerError(const std::string& arguments,
+                         const std::string& part) {
+    const Outcome outcome = Posenc(arguments + " --json");
+    EXPECT_EQ(outcome.exit_code, 1) << arguments << "\n" << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("ERROR_REASON_")) << arguments;
+    EXPECT_THAT(outcome.text, HasSubstr(part)) << arguments;
+  }
+};
+
+// One pair of frequency 1, heads of two channels.
+const char kPair[] =
+    " --layout bshd --spec '{\"rotaryDim\":2,\"pairing\":"
+    "\"PAIRING_INTERLEAVED\"}' ";
+
+TEST_F(CommandsTest, RepositionTurnsEveryKeyOfTheFileByTheShift) {
+  WriteSafetensorsFile("in.safetensors",
+                       {{"layers.0.k", {1, 1, 1, 2}, {1, 2}},
+                        {"layers.1.key", {1, 1, 1, 2}, {3, 4}},
+                        {"v", {1}, {5}}});
+  const Outcome outcome =
+      Posenc("reposition --json --shift -3 --in " + Quote("in.safetensors") +
+             " --out " + Quote("out.safetensors") + kPair);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_EQ(outcome.json()["tensors"].size(), 2u);
+  const double c = std::cos(-3.0), s = std::sin(-3.0);
+  // One rotation: 10 float32 roundings of the pair's length.
+  const auto expect = [&](const char* name, double x, double y) {
+    const std::vector<double> values =
+        ReadElements(Path("out.safetensors"), name, nullptr);
+    ASSERT_EQ(values.size(), 2u);
+    const double bound = 10 * 0x1p-24 * std::hypot(x, y);
+    EXPECT_NEAR(values[0], x * c - y * s, bound);
+    EXPECT_NEAR(values[1], x * s + y * c, bound);
+  };
+  expect("layers.0.k", 1, 2);
+  expect("layers.1.key", 3, 4);
+  EXPECT_THAT(ReadElements(Path("out.safetensors"), "v", nullptr),
+              ElementsAre(5));
+}
+
+TEST_F(CommandsTest, RepositionTakesOldAndNewPositionsAndEncodings) {
+  WriteNpyFile<double>("k.npy", v1::DTYPE_FLOAT64, {1, 2, 1, 2}, {1, 0, 1, 0});
+  WriteNpyFile<std::int64_t>("ids.npy", v1::DTYPE_INT64, {2}, {4, 9});
+  const std::string files = "reposition --in " + Quote("k.npy") + " --out " +
+                            Quote("out.npy") + kPair;
+  const Outcome outcome =
+      Posenc(files + "--start 2 --new-ids " + Quote("ids.npy") +
+             " --new-spec '{\"rotaryDim\":2,\"pairing\":"
+             "\"PAIRING_INTERLEAVED\",\"linear\":{\"factor\":2}}'");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
+  const std::vector<double> values = ReadElements(Path("out.npy"), "", nullptr);
+  // From 2, 3 at frequency 1 to 4, 9 at frequency 1/2.
+  const double angles[] = {4 / 2.0 - 2, 9 / 2.0 - 3};
+  for (int t = 0; t < 2; ++t) {
+    EXPECT_NEAR(values[2 * t], std::cos(angles[t]), 10 * 0x1p-53);
+    EXPECT_NEAR(values[2 * t + 1], std::sin(angles[t]), 10 * 0x1p-53);
+  }
+}
+
+TEST_F(CommandsTest, RepositionRefusesWhatItCannotDo) {
+  WriteNpyFile<float>("k.npy", v1::DTYPE_FLOAT32, {1, 1, 1, 4}, {1, 2, 3, 4});
+  const std::string files = "reposition --in " + Quote("k.npy") + " --out " +
+                            Quote("out.npy") + kPair;
+  ExpectUsage(files, "--shift");
+  ExpectUsage(files + "--shift 1 --new-start 3", "--shift");
+  ExpectUsage(files + "--shift 1 --tensor k", "--tensor");
+  ExpectUsage(files + "--new-start 1 --new-ids x.npy", "--new-");
+  ExpectUsage("reposition --shift 1 --layout bshd --in " + Quote("k.npy") +
+                  " --out " + Quote("out.npy"),
+              "--preset");
+  ExpectFileError(
+      "reposition --shift 1 --in missing.npy --out x.npy" + std::string(kPair),
+      "missing.npy");
+  WriteSafetensorsFile("other.safetensors", {{"v", {1}, {5}}});
+  ExpectFileError("reposition --shift 1 --in " + Quote("other.safetensors") +
+                      " --out " + Quote("out.safetensors") + kPair,
+                  "--tensor");
+  const std::string fewer =
+      "--new-spec '{\"rotaryDim\":4,\"pairing\":\"PAIRING_INTERLEAVED\"}' ";
+  ExpectServerError(files + "--shift 1 --start 0 " + fewer,
+                    "ERROR_REASON_NOT_REPOSITIONABLE");
+  EXPECT_FALSE(std::filesystem::exists(Path("out.npy")));
+}
+
+TEST_F(CommandsTest, CheckAllowsForTheRoundingsOfRepositions) {
+  const std::string model = " --preset llama-3.1-8b --layout bshd ";
+  ASSERT_EQ(Posenc("sample --dtype float16 --k 1,64,2,128 --out " +
+                   Quote("k.safetensors"))
+                .exit_code,
+            0);
+  ASSERT_EQ(Posenc("apply --start 0 --in " + Quote("k.safetensors") +
+                   " --out " + Quote("0.safetensors") + model)
+                .exit_code,
+            0);
+  ASSERT_EQ(Posenc("reposition --shift 1000 --in " + Quote("0.safetensors") +
+                   " --out " + Quote("1000.safetensors") + model)
+                .exit_code,
+            0);
+  const std::string check = "check --json --before " + Quote("k.safetensors") +
+                            " --after " + Quote("1000.safetensors") + model;
+  const Outcome moved = Posenc(check + "--start 1000 --repositions 1");
+  EXPECT_EQ(moved.exit_code, 0) << moved.text;
+  // Two roundings are more than one rotation may have; and it is no other
+  // position's rotation.
+  EXPECT_EQ(Posenc(check + "--start 1000").exit_code, 1);
+  EXPECT_EQ(Posenc(check + "--start 999 --repositions 1").exit_code, 1);
+}
+
+TEST_F(CommandsTest, AddAddsMultipliesAndConcatenatesRows) {
+  WriteNpyFile<float>("table.npy", v1::DTYPE_FLOAT32, {3, 2},
+                      {1, 2, 3, 4, 5, 6});
+  WriteSafetensorsFile("x.safetensors", {{"x", {2, 2}, {10, 20, 30, 40}}});
+  const std::string flags = "add --learned " + Quote("table.npy") +
+                            " --start 1 --in " + Quote("x.safetensors") +
+                            " --out " + Quote("y.safetensors") + " ";
+  const auto run = [&](const std::string& more) {
+    const Outcome outcome = Posenc(flags + more);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    return ReadElements(Path("y.safetensors"), "x", nullptr);
+  };
+  EXPECT_THAT(run(""), ElementsAre(13, 24, 35, 46));
+  EXPECT_THAT(run("--x-scale 2"), ElementsAre(23, 44, 65, 86));
+  EXPECT_THAT(run("--combination multiply"), ElementsAre(40, 100, 180, 280));
+  EXPECT_THAT(run("--combination concatenate"),
+              ElementsAre(10, 20, 3, 4, 30, 40, 5, 6));
+}
+
+TEST_F(CommandsTest, AddRefusesWhatItCannotDo) {
+  WriteNpyFile<float>("x.npy", v1::DTYPE_FLOAT32, {1, 2}, {1, 2});
+  const std::string files =
+      "add --in " + Quote("x.npy") + " --out " + Quote("y.npy") + " ";
+  ExpectUsage(files + "--start 0", "--sinusoidal");
+  ExpectUsage(files + "--sinusoidal 2 --order sin_cos", "positions");
+  ExpectUsage(files + "--sinusoidal 2 --start 0", "--order");
+  ExpectUsage(files + "--timestep 2 --start 0 --base 7", "--base");
+  ExpectFileError(files + "--learned " + Quote("missing.npy") + " --start 0",
+                  "missing.npy");
+  ExpectServerError(files + "--sinusoidal 4 --order sin_cos --start 0",
+                    "x.shape");
+}
+
+TEST_F(CommandsTest, TablesHoldEveryAbsoluteEncoding) {
+  const auto values = [&](const std::string& flags) {
+    const Outcome outcome = Posenc("table --json --dtype float64 " + flags);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    return outcome.json()["tensors"]["table"]["values"]
+        .get<std::vector<double>>();
+  };
+  const auto near = [](double value) {
+    return testing::DoubleNear(value, 4 * 0x1p-53);  // exact sines in float64
+  };
+  WriteNpyFile<double>("table.npy", v1::DTYPE_FLOAT64, {2, 1}, {7, 8});
+  EXPECT_THAT(values("--rows 2 --learned " + Quote("table.npy")),
+              ElementsAre(7, 8));
+  // u = (row - alpha row_0) / (1 - alpha) = 7, 25/3; position 2 is (1, 0).
+  EXPECT_THAT(
+      values("--rows 1 --start 2 --hierarchical-alpha 0.25 --learned " +
+             Quote("table.npy")),
+      ElementsAre(testing::DoubleNear(0.25 * 25 / 3 + 0.75 * 7, 8 * 0x1p-50)));
+  EXPECT_THAT(values("--rows 1 --start 3 --timestep 2 --cos-first --scale 2"),
+              ElementsAre(near(std::cos(6.0)), near(std::sin(6.0))));
+  EXPECT_THAT(values("--sincos-grid 4 --extents 1x2 --leading-zero-rows 1"),
+              ElementsAre(0, 0, 0, 0, 0, 1, 0, 1, 0, 1, near(std::sin(1.0)),
+                          near(std::cos(1.0))));
+  WriteNpyFile<double>("b.npy", v1::DTYPE_FLOAT64, {1, 1}, {0.125});
+  EXPECT_THAT(values("--rows 1 --start 1 --fourier-features " + Quote("b.npy")),
+              ElementsAre(near(std::numbers::sqrt2 / 2),
+                          near(std::numbers::sqrt2 / 2)));
+}
+
+TEST_F(CommandsTest, TableRefusesMixedAndMissingEncodings) {
+  ExpectUsage("table --rows 1", "--preset");
+  ExpectUsage("table --rows 1 --timestep 4 --preset llama-3.1-8b", "excludes");
+  ExpectUsage("table --rows 1 --timestep 4 --sincos-grid 4 --extents 2x2", "");
+  ExpectUsage("table --sincos-grid 4 --extents 2,2", "2x4x4");
+  ExpectServerError("table --sincos-grid 6 --extents 2x2", "sincos_grid");
+}
+
+TEST_F(CommandsTest, BiasPrintsACornerAndWritesTheWholeTileByTile) {
+  const std::string alibi = "bias --alibi 2 --query-start 2 --query-length 3 ";
+  const Outcome human = Posenc(alibi);
+  ASSERT_EQ(human.exit_code, 0) << human.text;
+  EXPECT_THAT(human.text, HasSubstr("bias  float32 [2, 3, 5]"));
+  EXPECT_THAT(human.text, HasSubstr("head 1 of 2"));
+  EXPECT_THAT(human.text, HasSubstr("-0.062500000"));
+
+  for (const char* name : {"bias.npy", "bias.safetensors"}) {
+    const Outcome outcome = Posenc(
+        alibi + "--json --query-tile 2 --key-tile 2 --out " + Quote(name));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
+    std::vector<std::int64_t> shape;
+    const std::string tensor = name[5] == 'n' ? "" : "bias";
+    const std::vector<double> values = ReadElements(Path(name), tensor, &shape);
+    ASSERT_THAT(shape, ElementsAre(2, 3, 5));
+    for (int n = 0; n < 30; ++n) {
+      const double slope = n < 15 ? 0x1p-4 : 0x1p-8;
+      EXPECT_EQ(values[n], -slope * std::abs(2 + n / 5 % 3 - n % 5)) << n;
+    }
+  }
+}
+
+TEST_F(CommandsTest, BiasTakesEveryKind) {
+  const auto values = [&](const std::string& flags) {
+    const Outcome outcome = Posenc("bias --json --dtype float64 " + flags);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    return outcome.json()["bias"]["values"];
+  };
+  const auto indices = [&](const std::string& flags) {
+    const Outcome outcome = Posenc("bias --json " + flags);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    EXPECT_EQ(outcome.json()["bias"]["dtype"], "int32");
+    return outcome.json()["bias"]["values"].get<std::vector<int>>();
+  };
+  const std::string three = "--query-start 2 --query-length 1 ";
+  EXPECT_EQ(values("--alibi 2 --slopes 0.5,2 --causal --query-length 2"),
+            Json({0, "-Infinity", -0.5, 0, 0, "-Infinity", -2, 0}));
+  EXPECT_THAT(indices(three + "--t5"), ElementsAre(2, 1, 0));
+  WriteNpyFile<float>("w.npy", v1::DTYPE_FLOAT32, {2, 1}, {10, 20});
+  EXPECT_EQ(values(three + "--t5 --num-buckets 2 --max-distance 8 --weights " +
+                   Quote("w.npy")),
+            Json({20.0, 20.0, 10.0}));
+  EXPECT_EQ(values(three + "--kerple power --r1 0.5 --r2 1"),
+            Json({-1.0, -0.5, 0.0}));
+  // c = 1, threshold 1: mlp(psi(i - j) / psi(max(i, 1))), mlp(x) = 3 x + 1.
+  WriteSafetensorsFile("fire.safetensors", {{"w1", {1, 1}, {1}},
+                                            {"b1", {1}, {0}},
+                                            {"w2", {1, 1}, {3}},
+                                            {"b2", {1}, {1}}});
+  const Json fire =
+      values(three + "--c 1 --threshold 1 --fire " + Quote("fire.safetensors"));
+  ASSERT_EQ(fire.size(), 3u);
+  for (int j = 0; j < 3; ++j) {
+    EXPECT_NEAR(fire[j].get<double>(),
+                3 * std::log(2.0 - j + 1) / std::log(3.0) + 1, 16 * 0x1p-53);
+  }
+  // One pair of frequency 1e-4, one head: (cos(d w) - 1) / 8.
+  const Json sandwich = values(three + "--sandwich 1 --dim 2");
+  EXPECT_NEAR(sandwich[0].get<double>(), (std::cos(2e-4) - 1) / 8, 0x1p-53);
+  WriteSafetensorsFile("tupe.safetensors",
+                       {{"position_queries", {1, 3, 1}, {1, 2, 3}},
+                        {"position_keys", {1, 3, 1}, {4, 5, 6}}});
+  EXPECT_EQ(values(three + "--scale 0.5 --untied-positions " +
+                   Quote("tupe.safetensors")),
+            Json({6.0, 7.5, 9.0}));
+  EXPECT_THAT(indices(three + "--clip 1,1"), ElementsAre(0, 0, 1));
+  EXPECT_THAT(indices(three + "--deberta 4"), ElementsAre(6, 5, 4));
+  // Cell 2 of a 2 x 2 window is (1, 0): rows differ by 1, 1, 0.
+  EXPECT_THAT(indices(three + "--key-length 3 --grid 2x2"),
+              ElementsAre(7, 6, 4));
+}
+
+TEST_F(CommandsTest, BiasRefusesWhatItCannotDo) {
+  ExpectUsage("bias --query-length 1", "--alibi");
+  ExpectUsage("bias --alibi 2", "--query-length");
+  ExpectUsage("bias --alibi 2 --t5 --query-length 1", "");
+  ExpectUsage("bias --clip 3 --query-length 1", "16,16");
+  ExpectUsage("bias --alibi 8 --query-length 4096", "--out");
+  ExpectUsage("bias --alibi 8 --query-length 4 --out bias.txt", "--out");
+  ExpectFileError(
+      "bias --fire missing.safetensors --c 1 --threshold 1 "
+      "--query-length 1",
+      "missing.safetensors");
+  ExpectFileError("bias --alibi 2 --query-length 4 --dtype bfloat16 --out " +
+                      Quote("bias.npy"),
+                  ".safetensors");
+  ExpectServerError(
+      "bias --alibi 0 --query-length 4 --out " + Quote("bias.npy"),
+      "bias.alibi.heads");
+  EXPECT_TRUE(std::filesystem::is_empty(Path("")));
+}
+
+TEST_F(CommandsTest, PositionsFollowEveryScheme) {
+  const auto ids = [&](const std::string& flags) {
+    const Outcome outcome = Posenc("positions --json " + flags);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    return outcome.json()["ids"]["values"];
+  };
+  EXPECT_EQ(ids("--packed 5,3"), Json({0, 1, 2, 3, 4, 0, 1, 2}));
+  EXPECT_EQ(ids("--padded 2,3 --to 4"), Json({0, 1, 0, 0, 0, 1, 2, 0}));
+  EXPECT_EQ(ids("--padded 2,3 --to 4 --left --padding-position -1"),
+            Json({-1, -1, 0, 1, -1, 0, 1, 2}));
+  EXPECT_EQ(ids("--context-parallel 8 --size 2 --rank 1"), Json({2, 3, 4, 5}));
+  EXPECT_EQ(ids("--grid 2x2"), Json({0, 0, 1, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(ids("--grid 2x2 --offsets 0.5,0.25 --steps 1,0.5"),
+            Json({0.5, 0.5, 1.5, 1.5, 0.25, 0.75, 0.25, 0.75}));
+  EXPECT_EQ(ids("--sinks 2 --window 3 --length 9"), Json({0, 1, 6, 7, 8}));
+  // Two tokens, a 1 x 2 x 2 grid after merging, one token.
+  const std::string mixed =
+      "positions --multimodal text:2,image:1x4x4/2,text:1";
+  const Outcome json = Posenc(mixed + " --json");
+  ASSERT_EQ(json.exit_code, 0) << json.text;
+  EXPECT_EQ(json.json()["ids"]["values"], Json({0, 1, 2, 2, 2, 2, 4, 0, 1, 2, 2,
+                                                3, 3, 4, 0, 1, 2, 3, 2, 3, 4}));
+  EXPECT_EQ(json.json()["next_position"], 5);
+  EXPECT_EQ(json.json()["delta"], 5 - 7);
+  const Outcome human = Posenc(mixed);
+  EXPECT_THAT(human.text, HasSubstr("ids  int32 [3, 7]"));
+  EXPECT_THAT(human.text, HasSubstr("next position"));
+}
+
+TEST_F(CommandsTest, PositionsAreWrittenForOtherCommandsToRead) {
+  ASSERT_EQ(
+      Posenc("positions --packed 2,1 --out " + Quote("ids.npy")).exit_code, 0);
+  EXPECT_THAT(ReadElements(Path("ids.npy"), "", nullptr), ElementsAre(0, 1, 0));
+  const Outcome table = Posenc(
+      "table --json --sinusoidal 2 --order cos_sin --ids " + Quote("ids.npy"));
+  ASSERT_EQ(table.exit_code, 0) << table.text;
+  EXPECT_EQ(table.json()["tensors"]["table"]["values"][4], 1);
+}
+
+TEST_F(CommandsTest, PositionsRefuseWhatTheyCannotDo) {
+  ExpectUsage("positions", "--packed");
+  ExpectUsage("positions --padded 3", "--to");
+  ExpectUsage("positions --packed 3,x", "no integer");
+  ExpectUsage("positions --packed 3 --grid 2x2", "");
+  ExpectUsage("positions --grid 2y2", "2x4x4");
+  ExpectUsage("positions --multimodal text:2,image:4x4", "image:TIME");
+  ExpectUsage("positions --packed 3 --out ids.txt", "--out");
+  ExpectServerError("positions --context-parallel 6 --size 2 --rank 0",
+                    "context_parallel.lengths");
+}
+
+TEST_F(CommandsTest, ConvertReordersTheRowsOfQueriesAndKeys) {
+  // Heads of four rows: two of queries, one of keys.
+  WriteSafetensorsFile(
+      "in.safetensors",
+      {{"l.self_attn.q_proj.weight", {8, 1}, {0, 1, 2, 3, 4, 5, 6, 7}},
+       {"l.self_attn.k_proj.weight", {4, 1}, {0, 1, 2, 3}},
+       {"l.self_attn.k_proj.bias", {4}, {0, 1, 2, 3}},
+       {"l.self_attn.v_proj.weight", {4, 1}, {0, 1, 2, 3}}});
+  const auto convert = [&](const std::string& from, const std::string& to,
+                           const std::string& in, const std::string& out) {
+    return Posenc("convert --old-pairing " + from + " --new-pairing " + to +
+                  " --heads 2 --kv-heads 1 --in " + Quote(in) + " --out " +
+                  Quote(out));
+  };
+  const Outcome there = convert("interleaved", "half_split", "in.safetensors",
+                                "half.safetensors");
+  ASSERT_EQ(there.exit_code, 0) << there.text;
+  EXPECT_THAT(there.text, HasSubstr("converted"));
+  const auto read = [&](const char* file, const std::string& name) {
+    return ReadElements(Path(file), "l.self_attn." + name, nullptr);
+  };
+  EXPECT_THAT(read("half.safetensors", "q_proj.weight"),
+              ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
+  EXPECT_THAT(read("half.safetensors", "k_proj.weight"),
+              ElementsAre(0, 2, 1, 3));
+  EXPECT_THAT(read("half.safetensors", "k_proj.bias"), ElementsAre(0, 2, 1, 3));
+  EXPECT_THAT(read("half.safetensors", "v_proj.weight"),
+              ElementsAre(0, 1, 2, 3));
+  ASSERT_EQ(convert("half_split", "interleaved", "half.safetensors",
+                    "back.safetensors")
+                .exit_code,
+            0);
+  EXPECT_THAT(read("back.safetensors", "q_proj.weight"),
+              ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+TEST_F(CommandsTest, ConvertRefusesWhatItCannotDo) {
+  WriteSafetensorsFile("in.safetensors",
+                       {{"q_proj.weight", {8, 1}, std::vector<float>(8)},
+                        {"k_proj.weight", {4, 1}, std::vector<float>(4)}});
+  const std::string files = "convert --in " + Quote("in.safetensors") +
+                            " --out " + Quote("out.safetensors") +
+                            " --old-pairing interleaved --new-pairing ";
+  ExpectUsage(files + "half_split", "--heads");
+  ExpectUsage(files + "sideways --heads 2", "half_split, interleaved");
+  // Legal rows, of heads that are not equally wide.
+  ExpectUsage(files + "half_split --heads 2", "--kv-heads");
+  ExpectFileError(files + "half_split --heads 2 --tensor '*wq*'", "*wq*");
+  ExpectServerError(files + "half_split --heads 3 --tensor 'q*'",
+                    "q_proj.weight");
+  EXPECT_FALSE(std::filesystem::exists(Path("out.safetensors")));
+}
+
+TEST_F(CommandsTest, AnalyzeTellsAndPlotsTheDecay) {
+  const std::string spec =
+      "analyze --spec '{\"rotaryDim\":4,\"ropeTheta\":100,\"pairing\":"
+      "\"PAIRING_HALF_SPLIT\"}' --max-distance 6 --distance-step 2 "
+      "--trained-length 100 ";
+  const Outcome json = Posenc(spec + "--json");
+  ASSERT_EQ(json.exit_code, 0) << json.text;
+  const Json analysis = json.json();
+  EXPECT_NEAR(analysis["wavelengths"][1].get<double>(), 20 * std::numbers::pi,
+              1e-12);
+  ASSERT_EQ(analysis["decay"].size(), 4u);
+  // Mean of |1| and |1 + e^(i s (w_1 - w_0))|, and 1.5 at distance 0.
+  EXPECT_NEAR(analysis["decay"][0].get<double>(), 1.5, 1e-15);
+  EXPECT_NEAR(analysis["decay"][1].get<double>(),
+              (1 + 2 * std::fabs(std::cos(0.9))) / 2, 1e-14);
+  EXPECT_EQ(analysis["pairs_within_trained_length"], 2);
+  const Outcome human = Posenc(spec);
+  ASSERT_EQ(human.exit_code, 0) << human.text;
+  for (const char* part : {"wavelength", "2 of 2 pairs", "(100)", "similarity",
+                           "1.5 |*", "+----"}) {
+    EXPECT_THAT(human.text, HasSubstr(part));
+  }
+}
+
+TEST_F(CommandsTest, AnalyzeRefusesWhatItCannotDo) {
+  ExpectUsage("analyze", "--preset");
+  ExpectFileError("analyze --config missing.json", "missing.json");
+  ExpectServerError("analyze --preset llama-3.1-8b --max-distance 100000",
+                    "distance_step");
+}
+
+TEST_F(CommandsTest, ScoresReadTheirTables) {
+  WriteSafetensorsFile("qk.safetensors", {{"q", {1, 1, 2, 2}, {1, 2, 3, 4}},
+                                          {"k", {1, 1, 2, 2}, {5, 6, 7, 8}}});
+  const auto scores = [&](const std::string& flags) {
+    const Outcome outcome =
+        Posenc("scores --json --in " + Quote("qk.safetensors") + " " + flags);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    return outcome.json()["scores"]["values"];
+  };
+  // Rows of distances -1, 0, 1; then of 0, 1 alone.
+  WriteNpyFile<float>("a.npy", v1::DTYPE_FLOAT32, {3, 2}, {1, 0, 0, 0, 0, 1});
+  EXPECT_EQ(scores("--shaw " + Quote("a.npy")), Json({17, 25, 42, 53}));
+  EXPECT_EQ(scores("--left 0 --shaw " + Quote("a.npy")),
+            Json({17 + 1, 23 + 0, 39 + 3, 53 + 3}));
+  // u = v = 0; r of distances 1, 0.
+  WriteSafetensorsFile("xl.safetensors", {{"u", {1, 2}, {0, 0}},
+                                          {"v", {1, 2}, {0, 0}},
+                                          {"r", {1, 2, 2}, {1, 0, 0, 1}}});
+  EXPECT_EQ(scores("--transformer-xl " + Quote("xl.safetensors")),
+            Json({17 + 2, "-Infinity", 39 + 3, 53 + 4}));
+  // span 2: x = i - j + 2 for distances -1, 0, 1.
+  WriteNpyFile<float>("keys.npy", v1::DTYPE_FLOAT32, {1, 4, 2},
+                      {9, 9, 1, 0, 0, 1, 0, 0});
+  EXPECT_EQ(scores("--deberta 2 --position-keys " + Quote("keys.npy")),
+            Json({17 + 2, 23 + 1, 39 + 0, 53 + 4}));
+
+  const Outcome human =
+      Posenc("scores --in " + Quote("qk.safetensors") + " --shaw " +
+             Quote("a.npy") + " --out " + Quote("scores.npy"));
+  ASSERT_EQ(human.exit_code, 0) << human.text;
+  EXPECT_THAT(human.text, HasSubstr("scores  float32 [1, 1, 2, 2]"));
+  EXPECT_THAT(ReadElements(Path("scores.npy"), "", nullptr),
+              ElementsAre(17, 25, 42, 53));
+}
+
+TEST_F(CommandsTest, ScoresRefuseWhatTheyCannotDo) {
+  WriteSafetensorsFile("q.safetensors", {{"q", {1, 1, 1, 2}, {1, 2}},
+                                         {"k", {1, 1, 1, 3}, {1, 2, 3}}});
+  WriteNpyFile<float>("a.npy", v1::DTYPE_FLOAT32, {1, 2}, {0, 0});
+  const std::string in = "scores --in " + Quote("q.safetensors") + " ";
+  ExpectUsage(in, "--shaw");
+  ExpectUsage(in + "--transformer-xl xl.npy", ".safetensors");
+  ExpectUsage("scores --in q.npy --shaw a.npy", "--in");
+  ExpectFileError(in + "--shaw " + Quote("missing.npy"), "missing.npy");
+  ExpectFileError(in + "--k keys --shaw " + Quote("a.npy"), "keys");
+  ExpectFileError(in + "--transformer-xl " + Quote("q.safetensors"),
+                  "holds no tensor \\\"u\\\"");
+  ExpectServerError(in + "--shaw " + Quote("a.npy"), "k.shape");
+}
+
+TEST_F(CommandsTest, ATensorOfSeveralIsNamed) {
+  WriteSafetensorsFile("w.safetensors",
+                       {{"a", {2, 1}, {1, 2}}, {"b", {2, 1}, {3, 4}}});
+  const std::string flags = "table --json --rows 2 --learned ";
+  const Outcome named = Posenc(flags + Quote("w.safetensors:b"));
+  ASSERT_EQ(named.exit_code, 0) << named.text;
+  EXPECT_EQ(named.json()["tensors"]["table"]["values"], Json({3, 4}));
+  ExpectFileError(flags + Quote("w.safetensors"), "it has a, b");
+  ExpectFileError(flags + Quote("w.safetensors:c"), "it has a, b");
+}
+
+TEST_F(CommandsTest, ResolveExplainsAnotherReadingOfTheSameModel) {
+  const std::string resolve =
+      "resolve --config '" POSENC_TEST_DATA "/configs/qwen3-8b-yarn.json' ";
+  const Outcome other = Posenc(resolve + "--compare-profile gpt_oss");
+  ASSERT_EQ(other.exit_code, 0) << other.text;
+  EXPECT_THAT(other.text, HasSubstr("compared with profile gpt_oss"));
+  EXPECT_THAT(other.text, HasSubstr("frequencies differ by up to"));
+  const Outcome same = Posenc(resolve + "--json --compare-length 7");
+  ASSERT_EQ(same.exit_code, 0) << same.text;
+  EXPECT_EQ(same.json()["difference"]["equal"], true);
+}
+
+TEST_F(CommandsTest, HelpOfEveryCommandHasAnExample) {
+  for (const char* command :
+       {"info", "resolve", "analyze", "positions", "table", "apply",
+        "reposition", "add", "bias", "scores", "convert", "sample", "check"}) {
+    const Outcome outcome = Posenc(std::string(command) + " --help");
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_THAT(outcome.text,
+                HasSubstr(std::string("Example:\n  posenc ") + command));
+  }
+}
+
+}  // namespace
+}  // namespace posenc::cli

@@ -1,0 +1,321 @@
+// What holds of every rotation, whatever its numbers.
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+
+#include "core/rope/apply.h"
+#include "gtest/gtest.h"
+#include "tests/reference/apply_reference.h"
+
+namespace posenc::test {
+namespace {
+
+using core::Direction;
+using core::Dtype;
+using core::Layout;
+using core::Pairing;
+
+constexpr Dtype kDtypes[] = {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16,
+                             Dtype::kFloat64};
+constexpr double kUnit = 0x1p-24;  // float32
+
+core::ApplyRopeArgs Args(const core::Positions& positions,
+                         Layout layout = Layout::kBshd,
+                         Pairing pairing = Pairing::kHalfSplit) {
+  core::RopeSpec spec;
+  spec.pairing = pairing;
+  core::ApplyRopeArgs args;
+  args.rope.source = spec;
+  args.layout = layout;
+  args.positions = positions;
+  return args;
+}
+
+core::RopeSpec& SpecOf(core::ApplyRopeArgs& args) {
+  return std::get<core::RopeSpec>(args.rope.source);
+}
+
+Tensor Rotate(const core::ApplyRopeArgs& args, const Tensor& in) {
+  Tensor out = in;
+  const core::ConstTensorView from = in.in();
+  const core::TensorView to = out.out();
+  const absl::Status status =
+      core::ApplyRope(args, nullptr, nullptr, &from, &to);
+  EXPECT_TRUE(status.ok()) << status;
+  return out;
+}
+
+Tensor Seeded(Dtype dtype, Layout layout, const Extents& extents, int seed) {
+  std::mt19937_64 random(seed);
+  Tensor tensor(dtype, layout, extents);
+  tensor.Fill(random);
+  return tensor;
+}
+
+double Dot(const Tensor& a, std::int64_t i, const Tensor& b, std::int64_t j) {
+  double sum = 0;
+  for (int d = 0; d < a.extents.head_dim; ++d) {
+    sum += a.At(0, i, 0, d) * b.At(0, j, 0, d);
+  }
+  return sum;
+}
+
+double Norm(const Tensor& a, std::int64_t i) {
+  return std::sqrt(Dot(a, i, a, i));
+}
+
+// Bounds below: an element is off by at most 4 units of its pair's norm, so a
+// head by at most 4 * sqrt(2) units of its own. Sums of this test, in float64,
+// add nothing at that scale.
+const double kHeadError = 4 * std::sqrt(2.0) * kUnit;
+
+TEST(ApplyProperties, KeepsNorms) {
+  for (const Pairing pairing : {Pairing::kHalfSplit, Pairing::kInterleaved}) {
+    const Tensor x = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 64, 1, 128}, 1);
+    const Tensor y =
+        Rotate(Args(core::StartPosition{100000}, Layout::kBshd, pairing), x);
+    for (int t = 0; t < 64; ++t) {
+      EXPECT_NEAR(Norm(y, t), Norm(x, t), kHeadError * Norm(x, t));
+      EXPECT_NE(y.At(0, t, 0, 0), x.At(0, t, 0, 0));
+    }
+  }
+}
+
+TEST(ApplyProperties, ScoresDependOnDistanceOnly) {
+  const Tensor q = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 16, 1, 128}, 2);
+  const Tensor k = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 16, 1, 128}, 3);
+  const Tensor q0 = Rotate(Args(core::StartPosition{40}), q);
+  const Tensor k0 = Rotate(Args(core::StartPosition{0}), k);
+  for (const std::int64_t shift : {1, 977, 131072, 16777216}) {
+    const Tensor q1 = Rotate(Args(core::StartPosition{40 + shift}), q);
+    const Tensor k1 = Rotate(Args(core::StartPosition{shift}), k);
+    for (int i = 0; i < 16; ++i)
+      for (int j = 0; j < 16; ++j) {
+        // Two scores, each of two vectors that are off.
+        EXPECT_NEAR(Dot(q1, i, k1, j), Dot(q0, i, k0, j),
+                    4.01 * kHeadError * Norm(q, i) * Norm(k, j))
+            << "shift " << shift;
+      }
+  }
+}
+
+TEST(ApplyProperties, AdjointIsTheTranspose) {
+  const Tensor x = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 16, 1, 96}, 4);
+  const Tensor y = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 16, 1, 96}, 5);
+  for (const Pairing out : {Pairing::kHalfSplit, Pairing::kInterleaved}) {
+    core::ApplyRopeArgs args = Args(core::StartPosition{1234});
+    SpecOf(args).amplitude = 1.25;
+    SpecOf(args).output_pairing = out;
+    SpecOf(args).rotary_dim = 64;
+    const Tensor rx = Rotate(args, x);
+    args.direction = Direction::kAdjoint;
+    const Tensor ry = Rotate(args, y);
+    for (int t = 0; t < 16; ++t) {
+      EXPECT_NEAR(Dot(rx, t, y, t), Dot(x, t, ry, t),
+                  2.01 * kHeadError * 1.25 * Norm(x, t) * Norm(y, t));
+    }
+  }
+}
+
+TEST(ApplyProperties, InverseUndoesForward) {
+  for (const Dtype dtype : kDtypes)
+    for (const Pairing out : {Pairing::kHalfSplit, Pairing::kInterleaved}) {
+      const Tensor x = Seeded(dtype, Layout::kBhsd, {2, 33, 3, 64}, 6);
+      core::ApplyRopeArgs args = Args(core::StartPosition{4000}, Layout::kBhsd);
+      SpecOf(args).output_pairing = out;
+      SpecOf(args).amplitude = 1.5;
+      const Tensor forward = Rotate(args, x);
+      args.direction = Direction::kInverse;
+      const Tensor back = Rotate(args, forward);
+      // Forward is off by e per element, sqrt(2) e per pair, which the inverse
+      // turns into another direction and adds e to. A 16-bit dtype rounds each
+      // time besides: the pair by a unit of its norm, the element by another.
+      const bool wide = dtype == Dtype::kFloat64 || dtype == Dtype::kFloat32;
+      const double e = ArithmeticBound(dtype, 1, 4033);
+      const double relative = 1.01 * ((std::sqrt(2.0) + 1) * e +
+                                      (wide ? 0 : 2 * UnitRoundoff(dtype)));
+      for (int b = 0; b < 2; ++b)
+        for (int t = 0; t < 33; ++t)
+          for (int h = 0; h < 3; ++h)
+            for (int i = 0; i < 32; ++i) {
+              const double norm =
+                  std::hypot(x.At(b, t, h, i), x.At(b, t, h, i + 32));
+              for (const int d : {i, i + 32}) {
+                ASSERT_NEAR(back.At(b, t, h, d), x.At(b, t, h, d),
+                            relative * norm + 4 * HalfSubnormal(dtype))
+                    << core::DtypeName(dtype) << " d " << d;
+              }
+            }
+    }
+}
+
+// Decode steps must agree with the prefill, and a request alone with the batch
+// that it may be part of.
+TEST(ApplyProperties, BytesDoNotDependOnThePlaceInTheBatch) {
+  for (const Dtype dtype : kDtypes)
+    for (const Layout layout : {Layout::kBshd, Layout::kBhsd, Layout::kSbhd}) {
+      const Tensor x = Seeded(dtype, layout, {3, 70, 5, 48}, 7);
+      const Tensor all = Rotate(Args(core::StartPosition{9000}, layout), x);
+      for (const int b : {0, 2})
+        for (const int t : {0, 63, 69})
+          for (const int h : {0, 4}) {
+            Tensor one(dtype, layout, {1, 1, 1, 48});
+            std::memcpy(one.bytes.data(), x.bytes.data() + x.Offset(b, t, h, 0),
+                        one.bytes.size());
+            const Tensor alone =
+                Rotate(Args(core::StartPosition{9000 + t}, layout), one);
+            EXPECT_EQ(std::memcmp(alone.bytes.data(),
+                                  all.bytes.data() + all.Offset(b, t, h, 0),
+                                  one.bytes.size()),
+                      0)
+                << core::DtypeName(dtype) << " " << b << " " << t << " " << h;
+          }
+    }
+}
+
+TEST(ApplyProperties, KindsOfPositionsAgree) {
+  const Tensor x = Seeded(Dtype::kBfloat16, Layout::kBshd, {2, 6, 2, 16}, 8);
+  const Tensor expected = Rotate(Args(core::StartPosition{-3}), x);
+  EXPECT_EQ(Rotate(Args(core::SequenceStarts{{-3, -3}}), x).bytes,
+            expected.bytes);
+  const std::vector<std::int32_t> row = {-3, -2, -1, 0, 1, 2};
+  EXPECT_EQ(Rotate(Args(core::PositionIds{{Dtype::kInt32, {6}, row.data()}}), x)
+                .bytes,
+            expected.bytes);
+  const std::vector<float> rows = {-3, -2, -1, 0, 1, 2, -3, -2, -1, 0, 1, 2};
+  EXPECT_EQ(
+      Rotate(Args(core::PositionIds{{Dtype::kFloat32, {2, 6}, rows.data()}}), x)
+          .bytes,
+      expected.bytes);
+}
+
+TEST(ApplyProperties, StartsMoveEachSequenceAlone) {
+  const Tensor x = Seeded(Dtype::kFloat32, Layout::kBshd, {2, 6, 2, 16}, 9);
+  const Tensor both = Rotate(Args(core::SequenceStarts{{5, 1000}}), x);
+  const Tensor first = Rotate(Args(core::StartPosition{5}), x);
+  const Tensor second = Rotate(Args(core::StartPosition{1000}), x);
+  const std::size_t half = x.bytes.size() / 2;
+  EXPECT_EQ(std::memcmp(both.bytes.data(), first.bytes.data(), half), 0);
+  EXPECT_EQ(
+      std::memcmp(both.bytes.data() + half, second.bytes.data() + half, half),
+      0);
+}
+
+TEST(ApplyProperties, PackedSequencesStartAgain) {
+  const Tensor x = Seeded(Dtype::kFloat32, Layout::kThd, {1, 9, 2, 16}, 10);
+  const Tensor packed = Rotate(
+      Args(core::PackedSequences{{0, 4, 4, 9}, {0, 77, 500}}, Layout::kThd), x);
+  const std::vector<std::int64_t> ids = {0, 1, 2, 3, 500, 501, 502, 503, 504};
+  EXPECT_EQ(packed.bytes,
+            Rotate(Args(core::PositionIds{{Dtype::kInt64, {9}, ids.data()}},
+                        Layout::kThd),
+                   x)
+                .bytes);
+}
+
+TEST(ApplyProperties, EmptyExtentsGiveAnEmptyResult) {
+  for (const Layout layout :
+       {Layout::kBshd, Layout::kBhsd, Layout::kSbhd, Layout::kThd})
+    for (const Extents& extents :
+         {Extents{0, 4, 2, 8}, Extents{1, 0, 2, 8}, Extents{1, 4, 0, 8}}) {
+      if (layout == Layout::kThd && extents.batch == 0) continue;
+      const Tensor x(Dtype::kFloat32, layout, extents);
+      EXPECT_TRUE(
+          Rotate(Args(core::StartPosition{0}, layout), x).bytes.empty());
+    }
+  // An empty q beside a k that is not.
+  const Tensor k = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 4, 1, 8}, 11);
+  Tensor q(Dtype::kFloat32, Layout::kBshd, {1, 4, 0, 8}), k_out = k;
+  const core::ConstTensorView q_in = q.in(), k_in = k.in();
+  const core::TensorView q_view = q.out(), k_view = k_out.out();
+  const core::ApplyRopeArgs args = Args(core::StartPosition{7});
+  ASSERT_TRUE(core::ApplyRope(args, &q_in, &q_view, &k_in, &k_view).ok());
+  EXPECT_EQ(k_out.bytes, Rotate(args, k).bytes);
+}
+
+TEST(ApplyProperties, NoTokensNeedNoPositions) {
+  const Tensor x(Dtype::kFloat32, Layout::kBshd, {1, 0, 2, 8});
+  EXPECT_TRUE(Rotate(Args(core::Positions{}), x).bytes.empty());
+}
+
+// Their positions would take 16 GiB.
+TEST(ApplyProperties, ManyTokensOfNoHeadNeedNoPositions) {
+  core::ConstTensorView q;
+  q.shape = {1, std::int64_t{1} << 31, 0, 8};
+  core::TensorView out;
+  out.shape = q.shape;
+  EXPECT_TRUE(
+      core::ApplyRope(Args(core::StartPosition{0}), &q, &out, nullptr, nullptr)
+          .ok());
+}
+
+TEST(ApplyProperties, KeepsNanAndInfinity) {
+  for (const Dtype dtype : kDtypes) {
+    Tensor x = Seeded(dtype, Layout::kBshd, {1, 2, 1, 16}, 12);
+    const double infinity = std::numeric_limits<double>::infinity();
+    x.Set(0, 0, 0, 0, std::nan(""));
+    x.Set(0, 0, 0, 1, infinity);
+    x.Set(0, 1, 0, 2, -infinity);
+    x.Set(0, 1, 0, 10, infinity);  // the partner of 2: a NaN comes of one
+    const Grid grid{1, 1, 2, {1, 2}};
+    const core::ApplyRopeArgs args = Args(grid.Ids(Layout::kBshd));
+    EXPECT_EQ(FindError(args, grid, core::TensorRole::kKey, x, Rotate(args, x)),
+              "")
+        << core::DtypeName(dtype);
+  }
+}
+
+// Every byte pattern of 16 bits, and as many seeded ones of the wider dtypes,
+// signalling NaNs among them.
+TEST(ApplyProperties, PassThroughChannelsKeepEveryBit) {
+  std::mt19937_64 random(13);
+  for (const bool nope : {false, true})
+    for (const Dtype dtype : kDtypes) {
+      const std::int64_t width = 4, head_dim = 65536 + (nope ? 0 : width);
+      Tensor x(dtype, Layout::kBshd, {1, 1, 1, head_dim});
+      for (std::byte& byte : x.bytes) byte = static_cast<std::byte>(random());
+      const std::size_t size = core::DtypeSize(dtype);
+      for (std::int64_t i = 0; size == 2 && i < 65536; ++i) {
+        const auto bits = static_cast<std::uint16_t>(i);
+        std::memcpy(x.bytes.data() + (head_dim - 65536 + i) * 2, &bits, 2);
+      }
+      core::ApplyRopeArgs args = Args(core::StartPosition{3});
+      if (nope) {
+        SpecOf(args) = core::RopeSpec();
+        SpecOf(args).nope = true;
+      } else {
+        SpecOf(args).rotary_dim = width;
+      }
+      const Tensor y = Rotate(args, x);
+      const std::size_t skip = (head_dim - 65536) * size;
+      EXPECT_EQ(std::memcmp(y.bytes.data() + skip, x.bytes.data() + skip,
+                            x.bytes.size() - skip),
+                0)
+          << core::DtypeName(dtype);
+    }
+}
+
+TEST(ApplyProperties, AcceptsAnyAlignment) {
+  for (const Dtype dtype : kDtypes) {
+    const Tensor x = Seeded(dtype, Layout::kBhsd, {1, 5, 3, 34}, 14);
+    const core::ApplyRopeArgs args =
+        Args(core::StartPosition{11}, Layout::kBhsd, Pairing::kInterleaved);
+    const Tensor expected = Rotate(args, x);
+    const std::size_t size = x.bytes.size();
+    for (const std::size_t shift : {1, 3}) {
+      const auto from = std::make_unique<std::byte[]>(size + shift);
+      const auto to = std::make_unique<std::byte[]>(size + shift);
+      std::memcpy(from.get() + shift, x.bytes.data(), size);
+      const core::ConstTensorView in{dtype, x.shape, from.get() + shift};
+      const core::TensorView out{dtype, x.shape, to.get() + shift};
+      ASSERT_TRUE(core::ApplyRope(args, &in, &out, nullptr, nullptr).ok());
+      EXPECT_EQ(std::memcmp(to.get() + shift, expected.bytes.data(), size), 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace posenc::test

@@ -1,0 +1,125 @@
+#include "core/tensor.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/error.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace posenc::core {
+namespace {
+
+std::uint16_t Stored(double value, Dtype dtype) {
+  char bytes[3] = {};
+  StoreDouble(value, {dtype, {1}, bytes + 1}, 0);  // misaligned
+  std::uint16_t bits;
+  std::memcpy(&bits, bytes + 1, sizeof(bits));
+  return bits;
+}
+
+double Read(std::uint16_t bits, Dtype dtype) {
+  return ElementAsDouble({dtype, {1}, &bits}, 0);
+}
+
+class Format16Test : public ::testing::TestWithParam<Dtype> {};
+
+TEST_P(Format16Test, EveryValueComesBack) {
+  for (int bits = 0; bits < 0x10000; ++bits) {
+    const double value = Read(bits, GetParam());
+    if (std::isnan(value)) {
+      EXPECT_TRUE(std::isnan(Read(Stored(value, GetParam()), GetParam())));
+    } else {
+      ASSERT_EQ(Stored(value, GetParam()), bits);
+    }
+  }
+}
+
+TEST_P(Format16Test, RoundsOnceToNearestEven) {
+  for (int bits = 0;
+       Read(bits + 1, GetParam()) < std::numeric_limits<double>::infinity();
+       ++bits) {
+    const double low = Read(bits, GetParam());
+    const double high = Read(bits + 1, GetParam());
+    const double middle = (low + high) / 2;  // exact in float64
+    const int even = bits % 2 == 0 ? bits : bits + 1;
+    ASSERT_EQ(Stored(middle, GetParam()), even);
+    ASSERT_EQ(Stored(std::nextafter(middle, 0), GetParam()), bits);
+    ASSERT_EQ(Stored(std::nextafter(middle, 1e300), GetParam()), bits + 1);
+    ASSERT_EQ(Stored(-middle, GetParam()), 0x8000 | even);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, Format16Test,
+                         ::testing::Values(Dtype::kFloat16, Dtype::kBfloat16));
+
+TEST(TensorTest, KnownBitPatterns) {
+  EXPECT_EQ(Stored(1, Dtype::kFloat16), 0x3c00);
+  EXPECT_EQ(Stored(65504, Dtype::kFloat16), 0x7bff);
+  EXPECT_EQ(Stored(65519.99, Dtype::kFloat16), 0x7bff);
+  EXPECT_EQ(Stored(65520, Dtype::kFloat16), 0x7c00);
+  EXPECT_EQ(Stored(1e300, Dtype::kFloat16), 0x7c00);
+  EXPECT_EQ(Stored(0x1p-24, Dtype::kFloat16), 0x0001);
+  EXPECT_EQ(Stored(1, Dtype::kBfloat16), 0x3f80);
+  EXPECT_EQ(Stored(-3.140625, Dtype::kBfloat16), 0xc049);
+  EXPECT_EQ(Stored(-0.0, Dtype::kBfloat16), 0x8000);
+}
+
+TEST(TensorTest, ReadsEveryDtypeMisaligned) {
+  char bytes[17];
+  const auto read = [&](Dtype dtype, auto value) {
+    std::memcpy(bytes + 1 + sizeof(value), &value, sizeof(value));
+    return ElementAsDouble({dtype, {2}, bytes + 1}, 1);
+  };
+  EXPECT_EQ(read(Dtype::kFloat32, 1.5f), 1.5);
+  EXPECT_EQ(read(Dtype::kFloat64, -2.25), -2.25);
+  EXPECT_EQ(read(Dtype::kInt32, std::int32_t{-7}), -7);
+  EXPECT_EQ(read(Dtype::kInt64, std::int64_t{1} << 40), 0x1p40);
+}
+
+TEST(ElementCountTest, ZerosDoNotExcuseOverflow) {
+  EXPECT_EQ(*ElementCount({}), 1);
+  EXPECT_EQ(*ElementCount({2, 3, 4}), 24);
+  EXPECT_EQ(*ElementCount({std::int64_t{1} << 62}), std::int64_t{1} << 62);
+  EXPECT_EQ(*ElementCount({0, std::int64_t{1} << 62}), 0);
+  EXPECT_FALSE(ElementCount({std::int64_t{1} << 62, 2, 0}).ok());
+  EXPECT_FALSE(
+      ElementCount({std::int64_t{1} << 32, std::int64_t{1} << 32}).ok());
+  const auto negative = ElementCount({2, -1});
+  ASSERT_FALSE(negative.ok());
+  EXPECT_EQ(GetErrorDetails(negative.status())->field, "shape");
+  EXPECT_THAT(std::string(negative.status().message()),
+              ::testing::HasSubstr("-1"));
+}
+
+TEST(ErrorTest, PrefixStandsInFrontOfFieldInMessageAndDetails) {
+  const absl::Status inner = MakeError(
+      absl::StatusCode::kOutOfRange, ErrorReason::kShapeMismatch, "ids.shape",
+      "is [3]; must be [4]", {{"expected", "[4]"}, {"actual", "3:1,x"}});
+  const absl::Status outer = Prefixed("positions", inner);
+  EXPECT_EQ(outer.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(outer.message(), "positions.ids.shape: is [3]; must be [4]");
+  const auto details = GetErrorDetails(outer);
+  ASSERT_TRUE(details.has_value());
+  EXPECT_EQ(details->reason, ErrorReason::kShapeMismatch);
+  EXPECT_EQ(details->field, "positions.ids.shape");
+  EXPECT_EQ(details->metadata,
+            (ErrorMetadata{{"expected", "[4]"}, {"actual", "3:1,x"}}));
+}
+
+TEST(ErrorTest, PrefixOfNoFieldIsTheField) {
+  const absl::Status status = Prefixed("positions", FieldRequired("", "gone"));
+  EXPECT_EQ(status.message(), "positions: gone");
+  EXPECT_EQ(GetErrorDetails(status)->field, "positions");
+}
+
+TEST(ErrorTest, OtherStatusesStayAsTheyAre) {
+  EXPECT_TRUE(Prefixed("rope", absl::OkStatus()).ok());
+  EXPECT_EQ(Prefixed("rope", absl::InternalError("x")),
+            absl::InternalError("x"));
+  EXPECT_FALSE(GetErrorDetails(absl::InternalError("x")).has_value());
+}
+
+}  // namespace
+}  // namespace posenc::core

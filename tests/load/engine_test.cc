@@ -1,0 +1,400 @@
+// The engine against a server of the test's own, on a clock that only moves
+// when somebody moves it.
+
+#include "client/load/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "client/load/arrivals.h"
+#include "gmock/gmock.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+
+namespace posenc::load {
+namespace {
+
+constexpr std::int64_t kMilli = 1'000'000;
+constexpr std::int64_t kStart = 1'000'000 * kMilli;
+
+class FakeClock : public Clock {
+ public:
+  std::int64_t Now() const override { return now_; }
+  void SleepUntil(std::int64_t nanos) override { AdvanceTo(nanos + late_); }
+  void set_late(std::int64_t nanos) { late_ = nanos; }
+  void AdvanceTo(std::int64_t nanos) {
+    std::int64_t now = now_;
+    while (now < nanos && !now_.compare_exchange_weak(now, nanos)) {
+    }
+  }
+
+ private:
+  std::atomic<std::int64_t> now_{kStart};
+  std::int64_t late_ = 0;  // that sleeps end
+};
+
+// Answers every method with what `answer` makes of the call's number.
+class StubServer : public grpc::CallbackGenericService {
+ public:
+  struct Answer {
+    grpc::Status status;
+    std::string bytes = "answer";
+  };
+  using Answerer = std::function<Answer(int call)>;
+
+  // Holds answers back until `together` calls are there, once.
+  explicit StubServer(Answerer answer, int together = 1)
+      : answer_(std::move(answer)), together_(together) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
+                             &port);
+    builder.RegisterCallbackGenericService(this);
+    server_ = builder.BuildAndStart();
+    address_ = "127.0.0.1:" + std::to_string(port);
+  }
+  ~StubServer() override { server_->Shutdown(); }
+
+  const std::string& address() const { return address_; }
+  int calls() const { return calls_; }
+  std::vector<std::string> announced() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return announced_;
+  }
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    // Clients take a server that does not know of health for a healthy one.
+    if (context->method().rfind("/grpc.health.", 0) == 0) return new Unknown;
+    const auto& metadata = context->client_metadata();
+    const auto found = metadata.find("posenc-message-bytes");
+    const std::lock_guard<std::mutex> lock(mutex_);
+    announced_.push_back(
+        found == metadata.end()
+            ? ""
+            : std::string(found->second.data(), found->second.size()));
+    return new Reactor(this);
+  }
+
+ private:
+  class Reactor : public grpc::ServerGenericBidiReactor {
+   public:
+    explicit Reactor(StubServer* server) : server_(server) {
+      StartRead(&request_);
+    }
+    void OnReadDone(bool ok) override {
+      if (!ok) return Finish(grpc::Status::CANCELLED);
+      server_->Arrived(this);
+    }
+    void Reply() {
+      const Answer answer = server_->answer_(server_->calls_++);
+      if (!answer.status.ok()) return Finish(answer.status);
+      const grpc::Slice slice(answer.bytes);
+      response_ = grpc::ByteBuffer(&slice, 1);
+      StartWriteAndFinish(&response_, {}, grpc::Status::OK);
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    StubServer* const server_;
+    grpc::ByteBuffer request_, response_;
+  };
+
+  class Unknown : public grpc::ServerGenericBidiReactor {
+   public:
+    Unknown() { Finish({grpc::StatusCode::UNIMPLEMENTED, "unknown method"}); }
+    void OnDone() override { delete this; }
+  };
+
+  void Arrived(Reactor* reactor) {
+    std::vector<Reactor*> ready;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      waiting_.push_back(reactor);
+      if (static_cast<int>(waiting_.size()) < together_) return;
+      together_ = 1;
+      ready.swap(waiting_);
+    }
+    for (Reactor* one : ready) one->Reply();
+  }
+
+  const Answerer answer_;
+  std::mutex mutex_;
+  int together_;
+  std::vector<Reactor*> waiting_;
+  std::vector<std::string> announced_;
+  std::atomic<int> calls_{0};
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+StubServer::Answer Ok(int) { return {}; }
+
+class EngineTest : public testing::Test {
+ protected:
+  EngineTest() {
+    WorkloadOptions options;
+    options.sizes = {4096};
+    workload_ = *BuildWorkload(options);
+    step_.warm_up = absl::ZeroDuration();
+    // No expectation: tests end by --calls or by the fake clock.
+    step_.timeout = absl::Seconds(60);
+  }
+
+  Engine Connect(const StubServer& server, int connections = 1, int workers = 1,
+                 bool retry = false) {
+    auto channels =
+        ConnectAll(server.address(), connections, retry, absl::Seconds(60));
+    EXPECT_TRUE(channels.ok()) << channels.status();
+    return Engine(&workload_, *channels, workers, &clock_);
+  }
+
+  StepResult Run(Engine engine) {
+    std::int64_t seen = 0;
+    StepResult result = engine.Run(step_, [&](const Interval& interval) {
+      seen += interval.counts.ok + interval.counts.Failed();
+    });
+    EXPECT_EQ(seen, result.total.ok + result.total.Failed());
+    return result;
+  }
+
+  FakeClock clock_;
+  std::vector<Case> workload_;
+  StepOptions step_;
+};
+
+TEST_F(EngineTest, OpenLoopCountsLatencyFromWhenACallWasDue) {
+  StubServer server([this](int call) {
+    if (call == 0) clock_.AdvanceTo(kStart + 300 * kMilli);
+    return StubServer::Answer{};
+  });
+  step_.rate = 1000;
+  step_.calls = 100;
+  step_.in_flight = 1;
+
+  const StepResult result = Run(Connect(server));
+
+  // The first call takes 300 ms. The n-th is due after n ms and can only be
+  // sent, and at once is answered, after those 300.
+  EXPECT_EQ(result.total.ok, 100);
+  EXPECT_EQ(result.unsent, 0);
+  EXPECT_EQ(result.total.latency.max(), 300 * kMilli);
+  EXPECT_EQ(result.total.latency.min(), 201 * kMilli);
+  EXPECT_EQ(result.total.latency.Mean(), 250.5 * kMilli);
+}
+
+TEST_F(EngineTest, ClosedLoopCountsLatencyFromTheSending) {
+  StubServer server([this](int call) {
+    if (call == 0) clock_.AdvanceTo(kStart + 300 * kMilli);
+    return StubServer::Answer{};
+  });
+  step_.calls = 100;
+  step_.in_flight = 1;
+
+  const StepResult result = Run(Connect(server));
+
+  EXPECT_EQ(result.total.ok, 100);
+  EXPECT_EQ(result.total.latency.max(), 300 * kMilli);
+  EXPECT_EQ(result.total.latency.CountUpTo(kMilli), 99);
+}
+
+TEST_F(EngineTest, CallsThatCouldNotBeSentInTimeAreErrors) {
+  StubServer server([this](int) {
+    clock_.AdvanceTo(kStart + 500 * kMilli);
+    return StubServer::Answer{};
+  });
+  step_.rate = 1000;
+  step_.duration = absl::Milliseconds(100);
+  step_.in_flight = 1;
+
+  const StepResult result = Run(Connect(server));
+
+  EXPECT_EQ(result.total.ok, 1);
+  EXPECT_EQ(result.unsent, 99);
+  EXPECT_EQ(result.ErrorRate(), 0.99);
+  EXPECT_EQ(result.seconds, 0.5);
+}
+
+TEST_F(EngineTest, SleepsThatEndLateLeaveNoCallUnsent) {
+  clock_.set_late(50 * kMilli);
+  StubServer server(Ok);
+  step_.rate = 1000;
+  step_.duration = absl::Milliseconds(100);
+  step_.in_flight = 1000;
+
+  const StepResult result = Run(Connect(server));
+
+  EXPECT_EQ(result.total.ok, 100);
+  EXPECT_EQ(result.unsent, 0);
+  EXPECT_GE(result.total.latency.min(), 50 * kMilli);
+}
+
+TEST_F(EngineTest, WarmUpIsNotCounted) {
+  StubServer server(Ok);
+  step_.rate = 1000;
+  step_.warm_up = absl::Milliseconds(50);
+  step_.duration = absl::Milliseconds(50);
+  step_.in_flight = 1000;
+
+  const StepResult result = Run(Connect(server, 3, 2));
+
+  EXPECT_EQ(result.total.ok, 50);
+  EXPECT_EQ(server.calls(), 100);
+  EXPECT_EQ(result.seconds, 0.05);
+}
+
+TEST_F(EngineTest, ClosedLoopKeepsTheCallsInFlight) {
+  // Nothing is answered before ten calls are there.
+  StubServer server(Ok, 10);
+  step_.calls = 200;
+  step_.in_flight = 10;
+
+  const StepResult result = Run(Connect(server, 4, 3));
+
+  EXPECT_EQ(result.total.ok, 200);
+  EXPECT_EQ(server.calls(), 200);
+}
+
+TEST_F(EngineTest, CountsErrorsByCode) {
+  StubServer server([](int call) -> StubServer::Answer {
+    if (call % 4 == 0) return {{grpc::StatusCode::UNAVAILABLE, "no"}};
+    if (call % 4 == 1) return {{grpc::StatusCode::INVALID_ARGUMENT, "no"}};
+    return {};
+  });
+  step_.calls = 40;
+
+  const StepResult result = Run(Connect(server));
+
+  EXPECT_EQ(result.total.ok, 20);
+  EXPECT_THAT(result.total.errors,
+              testing::ElementsAre(testing::Pair("INVALID_ARGUMENT", 10),
+                                   testing::Pair("UNAVAILABLE", 10)));
+  EXPECT_EQ(result.ErrorRate(), 0.5);
+  EXPECT_EQ(result.total.latency.count(), 20);
+  EXPECT_EQ(result.total.failed.count(), 20);
+}
+
+TEST_F(EngineTest, RetriesAsThePublishedConfigSays) {
+  StubServer server([](int call) -> StubServer::Answer {
+    if (call == 0) return {{grpc::StatusCode::UNAVAILABLE, "no"}};
+    return {};
+  });
+  step_.calls = 1;
+
+  const StepResult result = Run(Connect(server, 1, 1, true));
+
+  EXPECT_EQ(result.total.ok, 1);
+  EXPECT_EQ(server.calls(), 2);
+}
+
+TEST_F(EngineTest, AnnouncesTheBytesOfEveryMessage) {
+  StubServer server(Ok);
+  step_.calls = 5;
+
+  const StepResult result = Run(Connect(server));
+
+  EXPECT_EQ(result.total.bytes_sent, 5 * workload_[0].requests[0].bytes);
+  EXPECT_EQ(result.total.bytes_received, 5 * 6);
+  EXPECT_THAT(
+      server.announced(),
+      testing::AllOf(testing::SizeIs(5), testing::Each(std::to_string(
+                                             workload_[0].requests[0].bytes))));
+}
+
+TEST_F(EngineTest, AnswersThatDifferFromTheFirstAreWrong) {
+  // Call 0 is the one that is learned.
+  StubServer server([](int call) -> StubServer::Answer {
+    return {grpc::Status::OK, call % 2 ? "answer" : "another"};
+  });
+  Engine engine = Connect(server);
+  const absl::Status learned = engine.Learn(
+      &workload_, absl::Seconds(60),
+      [](const Case&, const std::string&, const std::string& answer) {
+        EXPECT_EQ(answer, "another");
+        return absl::OkStatus();
+      });
+  ASSERT_TRUE(learned.ok()) << learned;
+  step_.calls = 20;
+  step_.verify = 1;
+
+  const StepResult result = Run(std::move(engine));
+
+  EXPECT_EQ(result.total.ok, 20);
+  EXPECT_EQ(result.total.verified, 20);
+  EXPECT_EQ(result.total.wrong, 10);
+  EXPECT_EQ(result.total.first_wrong,
+            "ApplyRope float32 4KiB: an answer of 6 bytes differs from the "
+            "first");
+}
+
+TEST_F(EngineTest, LearnsNothingFromAnAnswerThatIsNotApproved) {
+  StubServer server(Ok);
+  const absl::Status learned = Connect(server).Learn(
+      &workload_, absl::Seconds(60),
+      [](const Case&, const std::string&, const std::string&) {
+        return absl::DataLossError("wrong");
+      });
+  EXPECT_EQ(learned, absl::DataLossError("wrong"));
+}
+
+TEST_F(EngineTest, StopsWhenTold) {
+  std::atomic<bool> stop{false};
+  StubServer server([&](int call) {
+    if (call == 10) stop = true;
+    return StubServer::Answer{};
+  });
+  step_.in_flight = 1;  // and a duration that the clock never reaches
+  const StepResult result = Connect(server).Run(step_, nullptr, &stop);
+  EXPECT_GE(result.total.ok, 11);
+}
+
+TEST(ConnectTest, SaysWhereNobodyListens) {
+  const auto channels = ConnectAll("unix:" + testing::TempDir() + "nobody.sock",
+                                   2, true, absl::Milliseconds(200));
+  ASSERT_FALSE(channels.ok());
+  EXPECT_EQ(channels.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(
+      std::string(channels.status().message()),
+      testing::MatchesRegex("--server: no connection to unix:.*nobody.sock "
+                            "within 200ms, or it is not serving"));
+}
+
+TEST(ArrivalsTest, EvenOnesAreTheRateApart) {
+  Arrivals arrivals(2000, 250'000, false, 1);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(arrivals.Next(), 250'000 + i * 500'000);
+}
+
+TEST(ArrivalsTest, RandomOnesHaveTheRateAndTheSpreadOfAPoissonProcess) {
+  Arrivals arrivals(1000, 0, true, 1);
+  const int n = 100000;
+  double sum = 0, squares = 0;
+  std::int64_t last = 0;
+  for (int i = 0; i < n; ++i) {
+    const std::int64_t due = arrivals.Next();
+    ASSERT_GE(due, last);
+    const auto gap = static_cast<double>(due - last) / kMilli;
+    last = due;
+    sum += gap;
+    squares += gap * gap;
+  }
+  // Mean 1 ms, variance 1 ms^2; of n gaps the mean's standard deviation is
+  // 1 / sqrt(n), the second moment's sqrt(20 / n): five of each.
+  EXPECT_NEAR(sum / n, 1, 5 / std::sqrt(n));
+  EXPECT_NEAR(squares / n, 2, 5 * std::sqrt(20.0 / n));
+}
+
+TEST(ArrivalsTest, EqualSeedsGiveEqualTimes) {
+  Arrivals a(1000, 0, true, 7), b(1000, 0, true, 7), c(1000, 0, true, 8);
+  const std::int64_t first = a.Next();
+  EXPECT_EQ(first, b.Next());
+  EXPECT_NE(first, c.Next());
+}
+
+}  // namespace
+}  // namespace posenc::load

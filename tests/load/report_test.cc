@@ -1,0 +1,347 @@
+// Units, the workload's flags, the search for a rate, and reports.
+
+#include "client/load/report.h"
+
+#include <cmath>
+
+#include "client/load/capacity.h"
+#include "client/load/page.h"
+#include "client/load/svg.h"
+#include "client/load/units.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace posenc::load {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(UnitsTest, ParsesDurations) {
+  EXPECT_EQ(*ParseDuration("--x", "10s"), absl::Seconds(10));
+  EXPECT_EQ(*ParseDuration("--x", "1.5ms"), absl::Microseconds(1500));
+  EXPECT_EQ(*ParseDuration("--x", "0s", true), absl::ZeroDuration());
+  for (const char* text : {"", "10", "0s", "-1s", "inf", "9000000h", "s"}) {
+    EXPECT_EQ(ParseDuration("--x", text).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << text;
+  }
+  EXPECT_EQ(ParseDuration("--duration", "ten").status().message(),
+            "--duration: \"ten\"; must be a duration above 0, such as 10s or "
+            "250ms");
+}
+
+TEST(UnitsTest, ParsesBytes) {
+  EXPECT_EQ(*ParseBytes("--x", "4096"), 4096);
+  EXPECT_EQ(*ParseBytes("--x", "64KiB"), 65536);
+  EXPECT_EQ(*ParseBytes("--x", "64kB"), 64000);
+  EXPECT_EQ(*ParseBytes("--x", "1.5MiB"), 1572864);
+  EXPECT_EQ(*ParseBytes("--x", "2GiB"), std::int64_t{1} << 31);
+  EXPECT_EQ(*ParseBytes("--x", "7B"), 7);
+  for (const char* text : {"", "0", "-1", "1.5", "x", "KiB", "1TiB", "1e3",
+                           "0.3B", "99999999999GiB", " 1", "inf"}) {
+    EXPECT_EQ(ParseBytes("--x", text).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << text;
+  }
+}
+
+TEST(UnitsTest, ParsesRates) {
+  EXPECT_THAT(*ParseRates("--x", "1000,2.5"), testing::ElementsAre(1000, 2.5));
+  for (const char* text : {"", "0", "-1", "nan", "1,,2", "1e9"}) {
+    EXPECT_FALSE(ParseRates("--x", text).ok()) << text;
+  }
+}
+
+TEST(UnitsTest, WritesThreeDigits) {
+  EXPECT_EQ(NanosText(850), "850 ns");
+  EXPECT_EQ(NanosText(213400), "213 us");
+  EXPECT_EQ(NanosText(999'600), "1 ms");
+  EXPECT_EQ(NanosText(1'254'000), "1.25 ms");
+  EXPECT_EQ(NanosText(999.9e6), "1 s");
+  EXPECT_EQ(NanosText(2.5e9), "2.5 s");
+  EXPECT_EQ(BytesText(65536), "64KiB");
+  EXPECT_EQ(BytesText(1572864), "1.5MiB");
+}
+
+TEST(WorkloadTest, DividesAnRpcsWeightAmongItsSizesAndDtypes) {
+  WorkloadOptions options;
+  options.mix = *ParseMix("--mix", "applyrope:6,ResolveRope");
+  options.sizes = {4096, 65536};
+  options.dtypes = *ParseDtypes("--dtype", "float32,BFLOAT16,float64");
+  const auto workload = BuildWorkload(options);
+  ASSERT_TRUE(workload.ok()) << workload.status();
+  ASSERT_EQ(workload->size(), 7u);
+  EXPECT_EQ((*workload)[0].name, "ApplyRope float32 4KiB");
+  EXPECT_EQ((*workload)[3].name, "ApplyRope bfloat16 64KiB");
+  EXPECT_EQ((*workload)[6].name, "ResolveRope");
+  for (int i = 0; i < 6; ++i) EXPECT_EQ((*workload)[i].weight, 1);
+  EXPECT_EQ((*workload)[6].weight, 1);
+}
+
+TEST(WorkloadTest, TensorsHaveTheSizeAskedFor) {
+  for (const std::int64_t size : {512, 1536, 4096, 65536, 1 << 20}) {
+    WorkloadOptions options;
+    options.sizes = {size};
+    const auto workload = BuildWorkload(options);
+    ASSERT_TRUE(workload.ok()) << workload.status();
+    v1::ApplyRopeRequest request;
+    ASSERT_TRUE(
+        request.ParseFromString(BytesOf((*workload)[0].requests[0].message)));
+    EXPECT_EQ(request.q().data().size(), static_cast<std::size_t>(size));
+    std::int64_t product = 4;
+    for (const std::int64_t extent : request.q().shape()) product *= extent;
+    EXPECT_EQ(product, size);
+  }
+}
+
+TEST(WorkloadTest, EqualSeedsGiveEqualBytesAndVariantsDiffer) {
+  WorkloadOptions options;
+  options.sizes = {4096};
+  options.variants = 2;
+  const auto bytes = [&](int variant) {
+    return BytesOf((*BuildWorkload(options))[0].requests[variant].message);
+  };
+  const std::string first = bytes(0);
+  EXPECT_EQ(first, bytes(0));
+  EXPECT_NE(first, bytes(1));
+  options.seed = 9;
+  EXPECT_NE(first, bytes(0));
+}
+
+TEST(WorkloadTest, RefusesWhatItCannotSend) {
+  EXPECT_FALSE(ParseMix("--mix", "Nothing").ok());
+  EXPECT_FALSE(ParseMix("--mix", "ApplyRope:0").ok());
+  EXPECT_FALSE(ParseMix("--mix", "ApplyRope,ApplyRope:2").ok());
+  EXPECT_FALSE(ParseMix("--mix", "").ok());
+  EXPECT_FALSE(ParseShapes("--shape", "1x2x3").ok());
+  EXPECT_FALSE(ParseShapes("--shape", "1x2x3x5").ok());
+  EXPECT_FALSE(ParseShapes("--shape", "1x0x3x4").ok());
+  EXPECT_FALSE(
+      ParseShapes("--shape", "9999999999x9999999999x9999999999x2").ok());
+  EXPECT_FALSE(ParseDtypes("--dtype", "int32").ok());
+  EXPECT_FALSE(ParseDtypes("--dtype", "float8").ok());
+  WorkloadOptions options;
+  options.sizes = {1000};
+  EXPECT_EQ(BuildWorkload(options).status().message(),
+            "--size: \"1000B\"; must be a multiple of 512 bytes, one head of "
+            "128 channels in float32");
+  options.sizes = {std::int64_t{1} << 31};
+  EXPECT_THAT(std::string(BuildWorkload(options).status().message()),
+              HasSubstr("does not fit one message"));
+}
+
+TEST(WorkloadTest, ComparesMessagesOfAnySlices) {
+  const grpc::Slice parts[] = {grpc::Slice("ab"), grpc::Slice("cde")};
+  const grpc::ByteBuffer message(parts, 2);
+  EXPECT_TRUE(Equals(message, "abcde"));
+  EXPECT_FALSE(Equals(message, "abcdE"));
+  EXPECT_FALSE(Equals(message, "abcdef"));
+  EXPECT_FALSE(Equals(message, "abcd"));
+  EXPECT_EQ(BytesOf(message), "abcde");
+}
+
+TEST(FindCapacityTest, ComesWithinFivePercentOfTheHighestRateThatHolds) {
+  for (const double capacity : {3.0, 990.0, 1000.0, 1700.0, 54321.0}) {
+    const Capacity found =
+        FindCapacity(1000, 40, [&](double rate) { return rate <= capacity; });
+    EXPECT_LE(found.rate, capacity);
+    EXPECT_GT(found.failed, capacity);
+    EXPECT_GE(found.rate, 0.95 * found.failed);
+  }
+}
+
+TEST(FindCapacityTest, StopsAfterItsSteps) {
+  int calls = 0;
+  const Capacity none = FindCapacity(1000, 6, [&](double) {
+    ++calls;
+    return false;
+  });
+  EXPECT_EQ(calls, 6);
+  EXPECT_EQ(none.rate, 0);
+  const Capacity all = FindCapacity(1000, 6, [](double) { return true; });
+  EXPECT_EQ(all.rate, 32000);
+  EXPECT_EQ(all.failed, 0);
+  EXPECT_EQ(all.steps, 6);
+}
+
+// Two cases, 1000 calls of 1 to 1000 us, in 2 s.
+Json SampleStep(const std::string& label, double rate) {
+  std::vector<Case> workload(2);
+  for (Case& one : workload) {
+    one.name = "Apply <" + label + ">";
+    one.requests.emplace_back().bytes = 100;
+  }
+  StepResult result;
+  result.rate = rate;
+  result.seconds = 2;
+  result.cases.resize(2);
+  for (int i = 1; i <= 1000; ++i) {
+    result.total.latency.Record(i * 1000);
+    result.cases[i % 2].Record(i * 1000);
+  }
+  result.total.ok = 1000;
+  result.total.bytes_sent = 3'000'000'000;
+  result.total.bytes_received = 1'000'000'000;
+  result.total.errors["UNAVAILABLE"] = 25;
+  result.total.failed.Record(5'000'000, 25);
+  result.unsent = 15;
+  result.total.verified = 100;
+  Json series = Json::array();
+  Interval interval;
+  interval.seconds = 0.5;
+  interval.start_seconds = 1;
+  interval.in_flight = 7;
+  interval.counts.ok = 200;
+  interval.counts.bytes_sent = 1'000'000'000;
+  interval.counts.errors["UNAVAILABLE"] = 3;
+  interval.counts.latency.Record(20'000, 200);
+  series.push_back(PointJson(interval));
+  return StepJson(label, result, workload, std::move(series));
+}
+
+Json Sample(double rate) {
+  return {{"tool", "posenc-load"},
+          {"target", "unix:/x&y"},
+          {"capacity", nullptr},
+          {"steps", Json::array({SampleStep("1000/s", rate),
+                                 SampleStep("2000/s", 2 * rate)})}};
+}
+
+TEST(ReportTest, StepHasTheFigures) {
+  const Json step = SampleStep("1000/s", 1000);
+  EXPECT_EQ(step["rate"], 1000);
+  EXPECT_EQ(step["ok"], 1000);
+  EXPECT_EQ(step["failed"], 25);
+  EXPECT_EQ(step["unsent"], 15);
+  EXPECT_EQ(step["errors"], (Json{{"UNAVAILABLE", 25}}));
+  EXPECT_NEAR(step["error_rate"].get<double>(), 40.0 / 1040, 1e-6);
+  EXPECT_EQ(step["calls_per_second"], 500);
+  EXPECT_EQ(step["gbps_sent"], 1.5);
+  EXPECT_EQ(step["gbps_received"], 0.5);
+  EXPECT_EQ(step["verified"], 100);
+  EXPECT_EQ(step["wrong"], 0);
+  EXPECT_TRUE(step["first_wrong"].is_null());
+  const Json& latency = step["latency_us"];
+  EXPECT_EQ(latency["min"], 1);
+  EXPECT_EQ(latency["mean"], 500.5);
+  EXPECT_NEAR(latency["p50"].get<double>(), 500, 0.5);
+  EXPECT_NEAR(latency["p90"].get<double>(), 900, 0.9);
+  EXPECT_NEAR(latency["p99"].get<double>(), 990, 1);
+  EXPECT_NEAR(latency["p99.9"].get<double>(), 999, 1);
+  EXPECT_EQ(latency["p99.99"], 1000);
+  EXPECT_EQ(latency["max"], 1000);
+  EXPECT_EQ(latency["percentiles"][0][0], 0);
+  EXPECT_EQ(step["failed_latency_us"]["max"], 5000);
+  EXPECT_THAT(step["histogram"].get<std::string>(),
+              testing::StartsWith("HISTFAAA"));
+  ASSERT_EQ(step["cases"].size(), 2u);
+  EXPECT_EQ(step["cases"][0]["ok"], 500);
+  EXPECT_EQ(step["cases"][0]["latency_us"]["max"], 1000);
+  EXPECT_EQ(step["cases"][1]["latency_us"]["max"], 999);
+  const Json& point = step["series"][0];
+  EXPECT_EQ(point["start_s"], 1);
+  EXPECT_EQ(point["calls_per_second"], 400);
+  EXPECT_EQ(point["gbps_sent"], 2);
+  EXPECT_EQ(point["errors"], 3);
+  EXPECT_EQ(point["in_flight"], 7);
+  EXPECT_EQ(point["p99_us"], 20);
+}
+
+TEST(ReportTest, ClosedLoopHasNoRateAndNoAnswersHaveNoLatency) {
+  std::vector<Case> workload(1);
+  workload[0].requests.emplace_back();
+  StepResult result;
+  result.cases.resize(1);
+  const Json step = StepJson("16 in flight", result, workload, Json::array());
+  EXPECT_TRUE(step["rate"].is_null());
+  EXPECT_TRUE(step["latency_us"].is_null());
+  Json report = Sample(1000);
+  report["steps"] = Json::array({step});
+  EXPECT_THAT(ReportText(report), HasSubstr("16 in flight"));
+  EXPECT_THAT(ReportPage(report), HasSubstr("no data"));
+}
+
+TEST(ReportTest, TextNamesErrorsAndWhatWasNotSent) {
+  const std::string text = ReportText(Sample(1000));
+  EXPECT_THAT(text, HasSubstr("1000/s: 25 x UNAVAILABLE, answered in 5 ms "
+                              "(p50), 5 ms (p99)\n"));
+  EXPECT_THAT(text,
+              HasSubstr("1000/s: 15 calls were due but not sent in time\n"));
+  EXPECT_THAT(text,
+              HasSubstr("1000/s: 100 answers compared bit for bit, 0 differ"));
+}
+
+TEST(ReportTest, ComparisonMatchesStepsByLabel) {
+  const Json a = Sample(1000);
+  Json b = Sample(1000);
+  b["steps"].erase(0);
+  b["steps"][0]["calls_per_second"] = 750;
+  b["steps"][0]["latency_us"]["p99"] = 99.0;
+  ASSERT_EQ(MatchSteps(a, b).size(), 1u);
+  const std::string text = ComparisonText("a.json", a, "b.json", b);
+  EXPECT_THAT(text, Not(HasSubstr("1000/s")));
+  EXPECT_THAT(text,
+              testing::ContainsRegex("calls_per_second +500 +750 +1\\.500\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("p99 +990 us +99 us +0\\.100\n"));
+  b["steps"][0]["label"] = "other";
+  EXPECT_THAT(ComparisonText("a.json", a, "b.json", b),
+              HasSubstr("1000/s / other"));
+}
+
+TEST(PageTest, NeedsNothingElseAndEscapesNames) {
+  for (const std::string& page :
+       {ReportPage(Sample(1000)),
+        ComparisonPage("a<b", Sample(1000), "b", Sample(1000))}) {
+    EXPECT_THAT(page, testing::StartsWith("<!doctype html>"));
+    EXPECT_THAT(page, testing::EndsWith("</body></html>\n"));
+    for (const char* external :
+         {"http:", "https:", "src=", "href=", "@import", "url(", "<script"}) {
+      EXPECT_THAT(page, Not(HasSubstr(external)));
+    }
+    EXPECT_THAT(page, Not(HasSubstr("x&y")));
+    EXPECT_THAT(page, Not(HasSubstr("a<b")));
+    EXPECT_THAT(page, Not(HasSubstr("<1000/s>")));
+    EXPECT_THAT(page, Not(HasSubstr("nan")));
+    EXPECT_THAT(page, Not(HasSubstr("inf")));
+    EXPECT_THAT(page, HasSubstr("Latency by percentile"));
+    EXPECT_THAT(page, HasSubstr("Throughput over time"));
+  }
+}
+
+TEST(SvgTest, LogarithmicAxisLeavesOutWhatItCannotShow) {
+  Axis y{"latency", true};
+  const std::string chart = Chart(
+      "t", {"x"}, y, {{"line", {{0, 0}, {1, 10}, {2, 1000}, {3, NAN}}, 0}});
+  // 10 and 1000 with a little room: a ninth of the way apart from the frame.
+  EXPECT_THAT(chart, HasSubstr(">100</text>"));
+  const std::size_t start = chart.find("points=\"") + 8;
+  const std::string points =
+      chart.substr(start, chart.find('"', start) - start);
+  EXPECT_EQ(std::count(points.begin(), points.end(), ','), 2);
+}
+
+TEST(SvgTest, WithoutPointsSaysSo) {
+  EXPECT_THAT(Chart("t", {"x"}, {"y"}, {{"line", {}, 0}}),
+              HasSubstr("no data"));
+}
+
+TEST(ReadReportTest, RefusesWhatIsNoReport) {
+  const std::string path = testing::TempDir() + "posenc-load-report.json";
+  EXPECT_EQ(ReadReport(path + ".absent").status().code(),
+            absl::StatusCode::kNotFound);
+  for (const char* text :
+       {"", "{", "[]", "{}", "{\"tool\": \"other\", \"steps\": []}",
+        "{\"tool\": \"posenc-load\"}"}) {
+    ASSERT_TRUE(WriteFile(path, text).ok());
+    EXPECT_EQ(ReadReport(path).status().code(), absl::StatusCode::kDataLoss)
+        << text;
+  }
+  ASSERT_TRUE(WriteFile(path, Sample(1000).dump()).ok());
+  const auto read = ReadReport(path);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, Sample(1000));
+}
+
+}  // namespace
+}  // namespace posenc::load

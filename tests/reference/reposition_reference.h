@@ -1,0 +1,58 @@
+// An independent re-positioning for tests: __float128, straight from
+// (A' / A) R(p' w' - p w), one element after the other.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/rope/reposition.h"
+#include "tests/reference/apply_reference.h"
+
+namespace posenc::test {
+
+// One encoding to another: what a test moves keys between.
+struct Encodings {
+  const char* name;
+  core::RopeSpec from, to;
+  std::int64_t axes = 1;
+  // For the scalings that follow the length.
+  std::int64_t from_length = 4096, to_length = 4096;
+  // Positions stay within [0, reach], where the keys of xPos fit in float16.
+  double reach = 60000;
+
+  core::RopeSource From() const;
+  core::RopeSource To() const;
+};
+
+// Every kind of change that one rotation makes, for 3 heads of 24 channels.
+std::vector<Encodings> AllEncodings();
+
+// Where each token stands and where it goes, to the last bit: p' = to + shift.
+struct Move {
+  Grid from, to;
+  double shift = 0;
+};
+
+// Checks every element of `out` against the keys `in` that were moved: rotated
+// ones within Bound, others bit for bit. Returns the first that is wrong, or
+// nothing.
+std::string FindMoveError(const Encodings& encodings, const Move& move,
+                          const Tensor& in, const Tensor& out);
+
+// Largest error of one rotation of a pair of length `norm`: elements, and the
+// pair as a vector. u is the unit roundoff of the arithmetic.
+//
+// float32: cos and sin are correctly rounded (u), products and the sum are
+// rounded (u each): 2u (|x c| + |y s|) + u |x'|. |x c| + |y s| and
+// |x s| + |y c| are at most the length, and together (as a vector) sqrt(2) of
+// it: 3u an element, (2 sqrt(2) + 1) u < 3.83u the pair. float64: cos and sin
+// are within 2 ulp (4u), and the quotient of the amplitudes has another u: 7u
+// an element, (6 sqrt(2) + 1) u < 9.49u the pair. 16-bit dtypes are rotated in
+// float32, then rounded once more: not in here.
+double ElementBound(core::Dtype dtype, double norm);
+double PairBound(core::Dtype dtype, double norm);
+
+}  // namespace posenc::test

@@ -1,2 +1,0 @@
-posenc_test(core_position_schemes_test LIBS posenc_core)
-posenc_test(core_position_schemes_validation_test LIBS posenc_core)

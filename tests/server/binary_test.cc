@@ -1,0 +1,317 @@
+// posencd as a process: flags, ready file, signals, exit codes.
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "server/machine.h"
+#include "tests/fixtures/server.h"
+
+extern char** environ;
+
+namespace posenc::server {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr int kPatienceMs = 60000;
+
+// A child process; its output and errors in one pipe.
+class Process {
+ public:
+  explicit Process(std::vector<std::string> arguments,
+                   const std::string& environment = "") {
+    arguments.insert(arguments.begin(), POSENCD);
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    std::vector<char*> env;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+      if (!std::string(*entry).starts_with("POSENC_")) env.push_back(*entry);
+    }
+    std::string extra = environment;
+    if (!extra.empty()) env.push_back(extra.data());
+    env.push_back(nullptr);
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    output_ = ends[0];
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
+    EXPECT_EQ(
+        posix_spawn(&pid_, POSENCD, &actions, nullptr, argv.data(), env.data()),
+        0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+  }
+  ~Process() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(output_);
+  }
+
+  void Signal(int number) { EXPECT_EQ(kill(pid_, number), 0); }
+
+  // Exit code, or -1: killed by a signal, or not ended in time.
+  int Wait() {
+    const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
+    pollfd poller = {fd, POLLIN, 0};
+    const bool ended = poll(&poller, 1, kPatienceMs) == 1;
+    close(fd);
+    if (!ended) return -1;
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  // Up to the end of a line, or of the output.
+  std::string ReadLine() {
+    std::string line;
+    pollfd poller = {output_, POLLIN, 0};
+    char c;
+    while (poll(&poller, 1, kPatienceMs) == 1 && read(output_, &c, 1) == 1) {
+      line += c;
+      if (c == '\n') break;
+    }
+    return line;
+  }
+  std::string ReadAll() {
+    std::string all;
+    for (std::string line = ReadLine(); !line.empty(); line = ReadLine()) {
+      all += line;
+    }
+    return all;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int output_ = -1;
+};
+
+class BinaryTest : public testing::Test {
+ protected:
+  BinaryTest() {
+    char name[] = "/tmp/posenc-test-XXXXXX";
+    directory_ = mkdtemp(name);
+    watch_ = inotify_init1(IN_CLOEXEC);
+    inotify_add_watch(watch_, directory_.c_str(), IN_MOVED_TO);
+  }
+  ~BinaryTest() override {
+    close(watch_);
+    unlink(ready_file().c_str());
+    unlink(socket().c_str());
+    rmdir(directory_.c_str());
+  }
+  std::string ready_file() const { return directory_ + "/ready"; }
+  std::string socket() const { return directory_ + "/s"; }
+
+  // The addresses in the ready file, once it is there.
+  std::vector<std::string> AwaitReady() {
+    pollfd poller = {watch_, POLLIN, 0};
+    EXPECT_EQ(poll(&poller, 1, kPatienceMs), 1);
+    std::ifstream file(ready_file());
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    return lines;
+  }
+
+ private:
+  std::string directory_;
+  int watch_;
+};
+
+TEST_F(BinaryTest, ServesUntilSigtermAndRemovesItsFiles) {
+  Process process({"--listen", "127.0.0.1:0", "--listen", "unix:" + socket(),
+                   "--ready-file", ready_file(), "--max-request-bytes", "64MiB",
+                   "--max-response-bytes", "12345"},
+                  "POSENC_FORCE_ISA=sse2");
+  const std::vector<std::string> addresses = AwaitReady();
+  ASSERT_EQ(addresses.size(), 2u);
+  EXPECT_EQ(process.ReadLine(),
+            absl::StrCat("posencd ", kVersion, " listening on ", addresses[0],
+                         ", unix:", socket(), "; instruction set sse2\n"));
+  for (const std::string& address : addresses) {
+    auto stub = v1::PositionalEncodingService::NewStub(Connect(address));
+    grpc::ClientContext context;
+    context.set_deadline(Deadline());
+    v1::GetServerInfoResponse info;
+    const grpc::Status status =
+        stub->GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(info.instruction_set(), "sse2");
+    EXPECT_EQ(info.limits().max_request_bytes(), 64 << 20);
+    EXPECT_EQ(info.limits().max_response_bytes(), 12345);
+  }
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_NE(access(ready_file().c_str(), F_OK), 0);
+  EXPECT_NE(access(socket().c_str(), F_OK), 0);
+}
+
+TEST_F(BinaryTest, SigintStopsItToo) {
+  Process process({"--listen", "127.0.0.1:0", "--ready-file", ready_file()});
+  ASSERT_EQ(AwaitReady().size(), 1u);
+  process.Signal(SIGINT);
+  EXPECT_EQ(process.Wait(), 0);
+}
+
+TEST_F(BinaryTest, ASecondSignalEndsTheDrainAtOnce) {
+  Process process({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
+                   "--drain-timeout", "10m", "--max-response-bytes", "1GiB"});
+  const std::vector<std::string> addresses = AwaitReady();
+  ASSERT_EQ(addresses.size(), 1u);
+  // A response that nobody reads keeps the drain from ending.
+  v1::BuildTableRequest request;
+  request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
+  request.mutable_rope()->mutable_spec()->set_rotary_dim(128);
+  request.mutable_positions()->set_start(0);
+  request.set_rows(std::int64_t{1} << 17);
+  RawCall slow(Connect(addresses[0]),
+               "/posenc.v1.PositionalEncodingService/BuildTable");
+  slow.WriteLast(request.SerializeAsString());
+  slow.ReadHeaders();
+  RawCall watch(Connect(addresses[0]), "/grpc.health.v1.Health/Watch");
+  watch.WriteLast("");
+  std::string health;
+  ASSERT_TRUE(watch.Read(&health));
+  process.Signal(SIGTERM);
+  ASSERT_TRUE(watch.Read(&health));  // draining
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 128 + SIGTERM);
+  EXPECT_NE(access(ready_file().c_str(), F_OK), 0);
+}
+
+TEST_F(BinaryTest, BadFlagsEndInOneLineAndExitCode2) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"--no-such-flag"},
+      {"--max-request-bytes", "64MB"},
+      {"--max-request-bytes", "2GiB"},
+      {"--max-response-bytes", "0"},
+      {"--max-response-bytes", "9223372036854775807GiB"},
+      {"--drain-timeout", "30"},
+      {"--drain-timeout", "-1s"},
+      {"--lame-duck", "5"},
+      {"--max-connection-age", "1h30"},
+      {"--threads", "-1"},
+      {"--max-waiting", "many"},
+      {"--listen", "nonsense"},
+      {"--listen", "0.0.0.0:0"},
+      {"--listen"},
+  };
+  for (const std::vector<std::string>& arguments : cases) {
+    SCOPED_TRACE(arguments[0] + " " + arguments.back());
+    Process process(arguments);
+    const std::string line = process.ReadLine();
+    EXPECT_THAT(line, AllOf(StartsWith("posencd: "), HasSubstr(arguments[0])));
+    EXPECT_EQ(process.ReadAll(), "");
+    EXPECT_EQ(process.Wait(), 2);
+  }
+}
+
+TEST_F(BinaryTest, AnInstructionSetThatThereIsNotIsRefusedAtStart) {
+  Process process({}, "POSENC_FORCE_ISA=avx10");
+  EXPECT_THAT(process.ReadLine(), AllOf(HasSubstr("POSENC_FORCE_ISA"),
+                                        HasSubstr("avx10"), HasSubstr("sse2")));
+  EXPECT_EQ(process.Wait(), 2);
+}
+
+TEST_F(BinaryTest, VersionAndHelpSucceed) {
+  Process version({"--version"});
+  EXPECT_EQ(version.ReadLine(), absl::StrCat("posencd ", kVersion, "\n"));
+  EXPECT_EQ(version.Wait(), 0);
+  Process help({"--help"});
+  EXPECT_THAT(help.ReadAll(),
+              AllOf(HasSubstr("--listen"), HasSubstr("127.0.0.1:50051")));
+  EXPECT_EQ(help.Wait(), 0);
+}
+
+TEST_F(BinaryTest, AnAddressThatCannotBeHadIsExitCode2) {
+  Process first({"--listen", "127.0.0.1:0", "--ready-file", ready_file()});
+  const std::vector<std::string> addresses = AwaitReady();
+  ASSERT_EQ(addresses.size(), 1u);
+  Process second({"--listen", addresses[0]});
+  EXPECT_EQ(second.Wait(), 2);
+  EXPECT_EQ(second.ReadAll(),
+            absl::StrCat("posencd: --listen: cannot listen on ", addresses[0],
+                         ": Address already in use\n"));
+
+  Process third({"--listen", "unix:/nonexistent/posenc.sock"});
+  EXPECT_EQ(third.Wait(), 2);
+  EXPECT_EQ(
+      third.ReadAll(),
+      "posencd: --listen: cannot listen on unix:/nonexistent/posenc.sock: "
+      "/nonexistent/: No such file or directory\n");
+}
+
+TEST_F(BinaryTest, TheEnvironmentSetsWhatNoFlagDoes) {
+  Process wrong({}, "POSENC_MAX_WAITING=-1");
+  EXPECT_THAT(wrong.ReadLine(), HasSubstr("--max-waiting: -1"));
+  EXPECT_EQ(wrong.Wait(), 2);
+  Process right({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
+                 "--max-waiting", "1"},
+                "POSENC_MAX_WAITING=-1");
+  EXPECT_EQ(AwaitReady().size(), 1u);
+}
+
+TEST_F(BinaryTest, ProbeTellsHealthByItsExitCode) {
+  Process server({"--listen", "127.0.0.1:0", "--ready-file", ready_file()});
+  const std::vector<std::string> addresses = AwaitReady();
+  ASSERT_EQ(addresses.size(), 1u);
+  EXPECT_EQ(Process({"--probe", addresses[0]}).Wait(), 0);
+  EXPECT_EQ(
+      Process({"--probe", addresses[0], "--probe-service", "posenc.liveness"})
+          .Wait(),
+      0);
+  Process unknown({"--probe", addresses[0], "--probe-service", "nobody"});
+  EXPECT_THAT(unknown.ReadLine(), HasSubstr(addresses[0]));
+  EXPECT_EQ(unknown.Wait(), 1);
+  Process absent({"--probe", "unix:/nonexistent/posenc.sock"});
+  EXPECT_EQ(absent.Wait(), 1);
+}
+
+TEST_F(BinaryTest, LimitsBelowABudgetAreSaidWithBothNumbers) {
+  Process process({"--listen", "127.0.0.1:0", "--in-flight-bytes", "1048576GiB",
+                   "--ready-file", ready_file()});
+  EXPECT_EQ(process.ReadLine(),
+            absl::StrCat(
+                "posencd: warning: --in-flight-bytes: ", std::int64_t{1} << 50,
+                " bytes, but the memory limit is ", UsableMemory(),
+                "; a full server would be killed\n"));
+  EXPECT_EQ(AwaitReady().size(), 1u);
+}
+
+TEST_F(BinaryTest, TheOldestConnectionsAreToldToConnectAnew) {
+  Process server({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
+                  "--max-connection-age", "100ms"});
+  const std::vector<std::string> addresses = AwaitReady();
+  ASSERT_EQ(addresses.size(), 1u);
+  const auto channel = Connect(addresses[0]);
+  ASSERT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() +
+                                        std::chrono::seconds(10)));
+  // It is idle, and no longer connected, once it was told.
+  EXPECT_TRUE(channel->WaitForStateChange(
+      GRPC_CHANNEL_READY,
+      std::chrono::system_clock::now() + std::chrono::seconds(10)));
+}
+
+}  // namespace
+}  // namespace posenc::server

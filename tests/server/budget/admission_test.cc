@@ -1,0 +1,149 @@
+#include "server/wire/admission.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace posenc::server {
+namespace {
+
+using Entry = Admission::Entry;
+
+class Waiter final : public Admission::Waiter {
+ public:
+  explicit Waiter(std::vector<int>* admitted = nullptr, int name = 0)
+      : admitted_(admitted), name_(name) {}
+  void Admitted() override {
+    if (admitted_ != nullptr) admitted_->push_back(name_);
+  }
+  void Refused() override {
+    if (admitted_ != nullptr) admitted_->push_back(-name_);
+  }
+
+ private:
+  std::vector<int>* const admitted_;
+  const int name_;
+};
+
+TEST(Admission, AdmitsWhatFitsAndQueuesWhatDoesNot) {
+  Admission admission(100, 2);
+  std::vector<int> admitted;
+  Waiter a, b(&admitted, 1), c(&admitted, 2), d;
+  EXPECT_EQ(admission.Enter(60, &a), Entry::kAdmitted);
+  EXPECT_EQ(admission.Enter(50, &b), Entry::kWaiting);
+  EXPECT_EQ(admission.Enter(10, &c), Entry::kWaiting) << "nobody overtakes";
+  EXPECT_EQ(admission.Enter(1, &d), Entry::kFull);
+  EXPECT_EQ(admission.claimed(), 60);
+  admission.Release(60);
+  EXPECT_EQ(admitted, (std::vector<int>{1, 2}));
+  EXPECT_EQ(admission.claimed(), 60);
+  admission.Release(50);
+  admission.Release(10);
+  EXPECT_EQ(admission.claimed(), 0);
+  EXPECT_EQ(admission.waiting(), 0u);
+}
+
+TEST(Admission, OneThatLeavesTheQueueIsNotAdmitted) {
+  Admission admission(100, 2);
+  std::vector<int> admitted;
+  Waiter a, b(&admitted, 1), c(&admitted, 2);
+  admission.Enter(100, &a);
+  admission.Enter(100, &b);
+  admission.Enter(30, &c);
+  EXPECT_TRUE(admission.Leave(&b));
+  EXPECT_FALSE(admission.Leave(&b));
+  admission.Release(100);
+  EXPECT_EQ(admitted, (std::vector<int>{2}));
+  EXPECT_FALSE(admission.Leave(&c)) << "it is inside";
+}
+
+TEST(Admission, MoreThanTheBudgetTakesAllOfIt) {
+  Admission admission(100, 2);
+  EXPECT_EQ(admission.Bounded(1000), 100);
+  EXPECT_EQ(admission.Bounded(7), 7);
+}
+
+TEST(Admission, OnesInsideWaitForMoreBeforeOthersEnter) {
+  Admission admission(100, 2);
+  std::vector<int> admitted;
+  Waiter a, b, c(&admitted, 1), d(&admitted, 2);
+  admission.Enter(60, &a);
+  admission.Enter(10, &b);
+  EXPECT_EQ(admission.Enter(40, &c), Entry::kWaiting);
+  EXPECT_EQ(admission.EnterMore(31, 10, &d), Entry::kWaiting);
+  EXPECT_EQ(admission.waiting(), 2u);
+  admission.Release(1);
+  EXPECT_EQ(admitted, (std::vector<int>{2}));
+  EXPECT_EQ(admission.claimed(), 100);
+  admission.Release(40);
+  EXPECT_EQ(admitted, (std::vector<int>{2, 1}));
+}
+
+TEST(Admission, MoreThatCanNeverBeHadIsRefusedAtOnce) {
+  Admission admission(100, 2);
+  Waiter a, b;
+  admission.Enter(60, &a);
+  admission.Enter(10, &b);
+  EXPECT_EQ(admission.EnterMore(91, 10, &b), Entry::kFull);
+  EXPECT_EQ(admission.waiting(), 0u);
+  EXPECT_EQ(admission.claimed(), 70);
+}
+
+TEST(Admission, NobodyWaitsForRoomThatOnlyWaitersHold) {
+  Admission admission(100, 2);
+  std::vector<int> admitted;
+  Waiter a(&admitted, 1), b(&admitted, 2), c(&admitted, 3);
+  admission.Enter(40, &a);
+  admission.Enter(40, &b);
+  admission.Enter(20, &c);
+  EXPECT_EQ(admission.EnterMore(50, 40, &a), Entry::kWaiting);
+  EXPECT_EQ(admission.EnterMore(50, 40, &b), Entry::kWaiting);
+  EXPECT_EQ(admission.EnterMore(1, 20, &c), Entry::kFull) << "the last to run";
+  admission.Release(20);  // c fails and is gone: b, the later, gives way
+  EXPECT_EQ(admitted, (std::vector<int>{-2}));
+  admission.Release(40);  // so does b
+  EXPECT_EQ(admitted, (std::vector<int>{-2, 1}));
+  EXPECT_EQ(admission.claimed(), 90);
+  admission.Release(90);
+  EXPECT_EQ(admission.claimed(), 0);
+  EXPECT_EQ(admission.waiting(), 0u);
+}
+
+TEST(Admission, TheLastToRunTakesWhatIsLeft) {
+  Admission admission(100, 2);
+  Waiter a, b;
+  admission.Enter(60, &a);
+  admission.Enter(10, &b);
+  EXPECT_EQ(admission.EnterMore(40, 60, &a), Entry::kWaiting);
+  EXPECT_EQ(admission.EnterMore(30, 10, &b), Entry::kAdmitted);
+}
+
+TEST(Admission, OneThatWaitsForMoreMayLeave) {
+  Admission admission(100, 2);
+  std::vector<int> admitted;
+  Waiter a, b(&admitted, 1), c(&admitted, 2);
+  admission.Enter(60, &a);
+  admission.Enter(20, &b);
+  admission.Enter(20, &c);
+  EXPECT_EQ(admission.EnterMore(30, 20, &b), Entry::kWaiting);
+  EXPECT_EQ(admission.EnterMore(10, 20, &c), Entry::kWaiting);
+  EXPECT_TRUE(admission.Leave(&b));
+  EXPECT_FALSE(admission.Leave(&b));
+  admission.Release(20);  // b's
+  EXPECT_EQ(admitted, (std::vector<int>{2}));
+  EXPECT_FALSE(admission.Leave(&c)) << "it has been admitted";
+}
+
+TEST(Admission, ClaimsWithoutWaitingFitOrNot) {
+  Admission admission(100, 2);
+  EXPECT_TRUE(admission.TryClaim(100));
+  EXPECT_FALSE(admission.TryClaim(1));
+  EXPECT_EQ(admission.TakeClaimedBytes(), 100);
+  EXPECT_EQ(admission.TakeClaimedBytes(), 100) << "still held";
+  admission.Release(100);
+  EXPECT_EQ(admission.TakeClaimedBytes(), 100);
+  EXPECT_EQ(admission.TakeClaimedBytes(), 0);
+}
+
+}  // namespace
+}  // namespace posenc::server

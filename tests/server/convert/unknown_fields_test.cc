@@ -1,0 +1,92 @@
+#include "server/unknown_fields.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/error.h"
+#include "gtest/gtest.h"
+#include "posenc/v1/service.pb.h"
+
+namespace posenc::server {
+namespace {
+
+// Empty: nothing is unknown. Else "field: number".
+template <typename Message>
+std::string FirstUnknown(const std::string& bytes) {
+  Message message;
+  EXPECT_TRUE(message.ParseFromString(bytes));
+  const KnownFields known(*Message::descriptor());
+  const absl::Status status = known.Check(bytes, message);
+  if (status.ok()) return "";
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  const auto details = core::GetErrorDetails(status);
+  EXPECT_EQ(details->reason, core::ErrorReason::kFieldUnknown);
+  return details->field + ": " + details->metadata[0].second;
+}
+
+std::string Length(char tag, const std::string& bytes) {
+  return {tag + std::string(1, static_cast<char>(bytes.size())) + bytes};
+}
+
+// Field 100, a varint.
+constexpr char kField100[] = "\xA0\x06\x01";
+
+TEST(KnownFieldsTest, AcceptsFieldsOfEveryKind) {
+  v1::ApplyRopeRequest request;
+  v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
+  spec->set_pairing(v1::PAIRING_HALF_SPLIT);
+  spec->set_rope_theta(1e6);
+  spec->mutable_yarn()->set_factor(4);
+  request.set_layout(v1::LAYOUT_THD);
+  request.mutable_positions()->mutable_starts()->add_values(-5);
+  request.mutable_q()->add_shape(1);
+  request.mutable_q()->add_values(0.5);
+  request.mutable_q()->set_data("data");
+  EXPECT_EQ(FirstUnknown<v1::ApplyRopeRequest>(request.SerializeAsString()),
+            "");
+  EXPECT_EQ(FirstUnknown<v1::ApplyRopeRequest>(""), "");
+}
+
+TEST(KnownFieldsTest, AcceptsRepeatedNumbersOneByOne) {
+  // q { shape: 2, values: 0.0 }, neither packed.
+  const std::string bytes =
+      Length(0x72, std::string("\x10\x02\x19", 3) + std::string(8, '\0'));
+  EXPECT_EQ(FirstUnknown<v1::ApplyRopeRequest>(bytes), "");
+}
+
+TEST(KnownFieldsTest, NamesAFieldByItsNumberAndPlace) {
+  EXPECT_EQ(FirstUnknown<v1::ApplyRopeRequest>(kField100), ": 100");
+  EXPECT_EQ(
+      FirstUnknown<v1::ApplyRopeRequest>(Length(0x0A, Length(0x0A, kField100))),
+      "rope.spec: 100");
+}
+
+TEST(KnownFieldsTest, NamesTheElementOfARepeatedMessage) {
+  const std::string spans = Length(0x0A, "") + Length(0x0A, kField100);
+  EXPECT_EQ(FirstUnknown<v1::BuildPositionsRequest>(Length(0x2A, spans)),
+            "multimodal.spans[1]: 100");
+}
+
+TEST(KnownFieldsTest, NamesEnumValues) {
+  v1::ApplyRopeRequest request;
+  for (const int value : {7, 63, 64, 1000, -1}) {
+    request.mutable_q()->set_dtype(static_cast<v1::Dtype>(value));
+    EXPECT_EQ(FirstUnknown<v1::ApplyRopeRequest>(request.SerializeAsString()),
+              "q.dtype: 1")
+        << value;
+  }
+}
+
+TEST(KnownFieldsTest, AnEnumValueThatIsOverriddenDoesNotCount) {
+  // q { dtype: 100, dtype: 1 }
+  EXPECT_EQ(
+      FirstUnknown<v1::ApplyRopeRequest>(Length(0x72, "\x08\x64\x08\x01")), "");
+}
+
+TEST(KnownFieldsTest, AKnownNumberOfAnotherWireTypeIsUnknown) {
+  // positions and q, both messages, as varints.
+  EXPECT_EQ(FirstUnknown<v1::ApplyRopeRequest>("\x70\x01"), ": 14");
+}
+
+}  // namespace
+}  // namespace posenc::server

@@ -1,0 +1,338 @@
+// Listeners, health, reflection, limits and drain.
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "tests/fixtures/server.h"
+
+namespace posenc::server {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+using LifecycleTest = ServerTest;
+
+constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
+constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
+constexpr char kService[] = "posenc.v1.PositionalEncodingService";
+// grpc.health.v1.HealthCheckResponse.
+const std::string kServing = "\x08\x01";
+const std::string kNotServing = "\x08\x02";
+
+// grpc.health.v1.HealthCheckRequest.
+std::string HealthRequest(const std::string& service) {
+  return absl::StrCat("\x0A", std::string(1, static_cast<char>(service.size())),
+                      service);
+}
+
+std::string Health(const std::shared_ptr<grpc::Channel>& channel,
+                   const std::string& service) {
+  std::string response;
+  const grpc::Status status =
+      RawUnary(channel, kCheck, HealthRequest(service), &response);
+  EXPECT_TRUE(status.ok()) << service << ": " << status.error_message();
+  return response;
+}
+
+// A directory that is gone after the test.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    char name[] = "/tmp/posenc-test-XXXXXX";
+    path_ = mkdtemp(name);
+  }
+  ~TemporaryDirectory() {
+    unlink(socket().c_str());
+    rmdir(path_.c_str());
+  }
+  std::string socket() const { return path_ + "/s"; }
+
+ private:
+  std::string path_;
+};
+
+absl::Status StartError(const std::string& listen) {
+  ServerOptions options;
+  options.listen = {listen};
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
+  return server.status();
+}
+
+TEST_F(LifecycleTest, EveryHealthNameServes) {
+  for (const char* name :
+       {"", kService, "posenc.readiness", "posenc.liveness"}) {
+    EXPECT_EQ(Health(channel_, name), kServing) << name;
+  }
+  std::string response;
+  EXPECT_EQ(RawUnary(channel_, kCheck, HealthRequest("other"), &response)
+                .error_code(),
+            grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(LifecycleTest, ReflectionListsTheServices) {
+  RawCall call(
+      channel_,
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
+  call.WriteLast("\x3A\x01*");  // list_services: "*"
+  std::string response;
+  ASSERT_TRUE(call.Read(&response));
+  EXPECT_THAT(response,
+              AllOf(HasSubstr(kService), HasSubstr("grpc.health.v1.Health"),
+                    HasSubstr("grpc.reflection.v1alpha.ServerReflection")));
+}
+
+TEST_F(LifecycleTest, DrainFinishesCallsAndRefusesNewOnes) {
+  v1::BuildTableRequest request;
+  request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
+  request.mutable_rope()->mutable_spec()->set_rotary_dim(128);
+  request.mutable_positions()->set_start(0);
+  request.set_rows(std::int64_t{1} << 17);  // 64 MiB: more than any window
+  RawCall watch(channel_, kWatch);
+  watch.WriteLast(HealthRequest("posenc.readiness"));
+  std::string health;
+  ASSERT_TRUE(watch.Read(&health));
+  EXPECT_EQ(health, kServing);
+
+  // Nothing reads its response yet, so it is in progress. Its headers arrive
+  // with the first bytes of the response: the handler has returned by then.
+  const std::shared_ptr<grpc::Channel> other = Connect(server_->addresses()[0]);
+  RawCall slow(other, absl::StrCat("/", kService, "/BuildTable"));
+  slow.WriteLast(request.SerializeAsString());
+  slow.ReadHeaders();
+
+  std::thread drain([this] { server_->Drain(); });
+  ASSERT_TRUE(watch.Read(&health));
+  EXPECT_EQ(health, kNotServing);
+  EXPECT_EQ(Health(channel_, "posenc.liveness"), kServing);
+
+  // Readiness falls just before calls are refused.
+  grpc::Status refused;
+  do {
+    v1::GetServerInfoResponse response;
+    refused = Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &response);
+  } while (refused.ok());
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(ReadDetails(refused).reason, "ERROR_REASON_DRAINING");
+  EXPECT_EQ(Health(channel_, ""), kNotServing);
+  EXPECT_EQ(Health(channel_, kService), kNotServing);
+
+  std::string bytes;
+  ASSERT_TRUE(slow.Read(&bytes));
+  v1::BuildTableResponse table;
+  ASSERT_TRUE(table.ParseFromString(bytes));
+  EXPECT_EQ(table.cos().data().size(), std::size_t{1} << 25);
+  EXPECT_TRUE(slow.Finish().ok());
+  drain.join();
+  v1::GetServerInfoResponse response;
+  EXPECT_EQ(Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &response)
+                .error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(LifecycleTest, DrainCutsCallsThatOutlastIt) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.drain_timeout = absl::Milliseconds(20);
+  Start(options);
+  v1::BuildTableRequest request;
+  request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
+  request.mutable_rope()->mutable_spec()->set_rotary_dim(128);
+  request.mutable_positions()->set_start(0);
+  request.set_rows(std::int64_t{1} << 17);
+  RawCall slow(channel_, absl::StrCat("/", kService, "/BuildTable"));
+  slow.WriteLast(request.SerializeAsString());
+  slow.ReadHeaders();
+  server_->Drain();
+  std::string bytes;
+  EXPECT_FALSE(slow.Read(&bytes));
+  EXPECT_EQ(slow.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(LifecycleTest, ListensOnTcpAndUnixSocketsAtOnce) {
+  const TemporaryDirectory directory;
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0", "unix:" + directory.socket(), "localhost:0"};
+  Start(options);
+  ASSERT_EQ(server_->addresses().size(), 3u);
+  EXPECT_THAT(server_->addresses()[0],
+              testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"));
+  EXPECT_EQ(server_->addresses()[1], options.listen[1]);
+  for (const std::string& address : server_->addresses()) {
+    EXPECT_EQ(Health(Connect(address), ""), kServing) << address;
+  }
+  server_.reset();
+  EXPECT_NE(access(directory.socket().c_str(), F_OK), 0) << "left behind";
+}
+
+TEST_F(LifecycleTest, TakesOverAnAbandonedUnixSocketButNoOther) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.socket();
+  sockaddr_un name = {};
+  name.sun_family = AF_UNIX;
+  path.copy(name.sun_path, sizeof(name.sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  const absl::Status in_use = StartError("unix:" + path);
+  EXPECT_EQ(in_use.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(in_use.message()),
+              HasSubstr("a running process listens there"));
+  close(fd);  // the file stays
+  ASSERT_EQ(access(path.c_str(), F_OK), 0);
+  ServerOptions options;
+  options.listen = {"unix:" + path};
+  Start(options);
+  EXPECT_EQ(Health(channel_, ""), kServing);
+  server_.reset();
+
+  std::ofstream(path) << "precious";
+  const absl::Status file = StartError("unix:" + path);
+  EXPECT_EQ(file.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(file.message()), HasSubstr("is not a socket"));
+  EXPECT_EQ(access(path.c_str(), F_OK), 0);
+}
+
+TEST_F(LifecycleTest, APortInUseIsAnError) {
+  const absl::Status status = StartError(server_->addresses()[0]);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(server_->addresses()[0]),
+                    HasSubstr("Address already in use")));
+}
+
+TEST_F(LifecycleTest, BadAddressesAreRefused) {
+  for (const char* address :
+       {"", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:65536", "127.0.0.1:-1",
+        "127.0.0.1:x", "::1:80", "unix:"}) {
+    const absl::Status status = StartError(address);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << address;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--listen: "));
+  }
+  const absl::Status status = StartError("unix:/" + std::string(200, 'x'));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(LifecycleTest, PlaintextOffLoopbackMustBeAskedForByName) {
+  for (const char* address : {"0.0.0.0:0", "[::]:0", "example.com:0"}) {
+    const absl::Status status = StartError(address);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << address;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--allow-insecure"));
+  }
+  ServerOptions options;
+  options.listen = {"0.0.0.0:0"};
+  options.allow_insecure = true;
+  EXPECT_TRUE(Server::Start(options).ok());
+}
+
+TEST_F(LifecycleTest, LimitsOutsideOfWhatProtobufCanFrameAreRefused) {
+  for (const std::int64_t bytes :
+       {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 31}) {
+    ServerOptions options;
+    options.max_request_bytes = bytes;
+    EXPECT_FALSE(Server::Start(options).ok()) << bytes;
+    options = ServerOptions();
+    options.max_response_bytes = bytes;
+    EXPECT_FALSE(Server::Start(options).ok()) << bytes;
+  }
+}
+
+// A request whose bytes are mostly one tensor.
+v1::ApplyRopeRequest RequestOf(std::int64_t floats) {
+  v1::ApplyRopeRequest request;
+  request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
+  request.mutable_positions()->set_start(0);
+  request.set_layout(v1::LAYOUT_THD);
+  SetTensor(v1::DTYPE_FLOAT32, {floats / 4, 1, 4},
+            std::vector<float>(floats, 1.0f), request.mutable_q());
+  return request;
+}
+
+TEST_F(LifecycleTest, ARequestOverTheLimitIsToldBothSizes) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.max_request_bytes = 1 << 20;
+  Start(options);
+  v1::ApplyRopeResponse response;
+  const v1::ApplyRopeRequest fits = RequestOf((1 << 18) - 64);
+  ASSERT_LE(fits.ByteSizeLong(), 1u << 20);
+  EXPECT_TRUE(Apply(fits, &response).ok());
+
+  const v1::ApplyRopeRequest over = RequestOf(1 << 18);
+  const grpc::Status status = Apply(over, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  const Details details = ReadDetails(status);
+  EXPECT_EQ(details.reason, "ERROR_REASON_MESSAGE_TOO_LARGE");
+  EXPECT_EQ(details.metadata.at("sizeBytes"),
+            absl::StrCat(over.ByteSizeLong()));
+  EXPECT_EQ(details.metadata.at("limitBytes"), "1048576");
+  EXPECT_FALSE(details.has_retry_info);
+
+  // Far over, gRPC itself refuses before reading: the code and no details.
+  EXPECT_EQ(Apply(RequestOf(1 << 20), &response).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(Apply(fits, &response).ok());
+}
+
+TEST_F(LifecycleTest, AResponseOverTheLimitIsToldItsSizeWithoutBeingBuilt) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.max_response_bytes = 1 << 20;
+  Start(options);
+  v1::BuildTableRequest request;
+  request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
+  request.mutable_rope()->mutable_spec()->set_rotary_dim(128);
+  request.mutable_positions()->set_start(0);
+  request.set_rows(2047);  // 2 x 524032 bytes, just below
+  v1::BuildTableResponse response;
+  ASSERT_TRUE(Table(request, &response).ok());
+  EXPECT_LE(response.ByteSizeLong(), 1u << 20);
+
+  request.set_rows(2048);
+  const std::size_t row = 2 * 64 * 4;
+  // One row more; amplitude, tags and lengths stay what they were.
+  const std::string size = absl::StrCat(response.ByteSizeLong() + row);
+  grpc::Status status = Table(request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  Details details = ReadDetails(status);
+  EXPECT_EQ(details.reason, "ERROR_REASON_MESSAGE_TOO_LARGE");
+  EXPECT_EQ(details.metadata.at("sizeBytes"), size);
+  EXPECT_EQ(details.metadata.at("limitBytes"), "1048576");
+  EXPECT_THAT(status.error_message(),
+              AllOf(HasSubstr(size), HasSubstr("1048576"),
+                    HasSubstr("--max-response-bytes")));
+
+  // 2^63 - 1 rows of 512 bytes do not fit 64 bits either.
+  request.set_rows(std::numeric_limits<std::int64_t>::max());
+  status = Table(request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  details = ReadDetails(status);
+  EXPECT_EQ(details.reason, "ERROR_REASON_MESSAGE_TOO_LARGE");
+  EXPECT_THAT(details.metadata.at("sizeBytes"),
+              testing::StartsWith("47223664828696452"));
+
+  status = Apply(RequestOf(1 << 18),
+                 std::make_unique<v1::ApplyRopeResponse>().get());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(ReadDetails(status).reason, "ERROR_REASON_MESSAGE_TOO_LARGE");
+}
+
+TEST_F(LifecycleTest, CompressedMessagesAreRefused) {
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  v1::ApplyRopeResponse response;
+  EXPECT_EQ(
+      stub_->ApplyRope(&context, RequestOf(1 << 16), &response).error_code(),
+      grpc::StatusCode::UNIMPLEMENTED);
+}
+
+}  // namespace
+}  // namespace posenc::server

@@ -1,0 +1,160 @@
+#include "server/wire/block_pool.h"
+
+#include <sys/resource.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/support/slice.h"
+#include "gtest/gtest.h"
+#include "server/wire/admission.h"
+#include "server/wire/response_memory.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr std::size_t kMega = 1 << 20;
+
+TEST(BlockPool, UsesAFreedBlockAgain) {
+  BlockPool pool;
+  const BlockPool::Block first = pool.Allocate(kMega);
+  ASSERT_NE(first.data, nullptr);
+  EXPECT_TRUE(first.fresh);
+  pool.Free(first);
+  EXPECT_EQ(pool.kept(), kMega);
+  const BlockPool::Block again = pool.Allocate(kMega - 1);
+  EXPECT_EQ(again.data, first.data);
+  EXPECT_FALSE(again.fresh);
+  EXPECT_EQ(pool.kept(), 0u);
+  pool.Free(again);
+}
+
+TEST(BlockPool, TakesALargerBlockButNotAHugeOne) {
+  BlockPool pool;
+  const BlockPool::Block huge = pool.Allocate(16 * kMega);
+  const BlockPool::Block larger = pool.Allocate(3 * kMega);
+  pool.Free(huge);
+  pool.Free(larger);
+  const BlockPool::Block block = pool.Allocate(kMega);
+  EXPECT_EQ(block.data, larger.data);
+  const BlockPool::Block other = pool.Allocate(kMega);
+  EXPECT_TRUE(other.fresh);
+  pool.Free(block);
+  pool.Free(other);
+}
+
+TEST(BlockPool, HasNoMoreMappedThanWasUsedAtOnce) {
+  BlockPool pool;
+  for (const std::size_t size : {8, 1, 64, 2, 16, 65, 4}) {
+    const BlockPool::Block block = pool.Allocate(size * kMega);
+    EXPECT_LE(pool.mapped(), 65 * kMega);
+    pool.Free(block);
+  }
+  EXPECT_EQ(pool.mapped(), pool.kept());
+}
+
+TEST(BlockPool, GivesBackWhatItMayNotKeep) {
+  BlockPool pool;
+  std::vector<BlockPool::Block> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(pool.Allocate(kMega));
+  for (const BlockPool::Block& block : blocks) pool.Free(block);
+  EXPECT_EQ(pool.kept(), 4 * kMega);
+  pool.KeepAtMost(4 * kMega);
+  EXPECT_EQ(pool.kept(), 4 * kMega);
+  pool.KeepAtMost(3 * kMega - 1);
+  EXPECT_EQ(pool.kept(), 2 * kMega);
+  pool.KeepAtMost(0);
+  EXPECT_EQ(pool.mapped(), 0u);
+}
+
+TEST(BlockPool, AnImpossibleBlockIsNone) {
+  BlockPool pool;
+  EXPECT_EQ(pool.Allocate(std::size_t{1} << 60).data, nullptr);
+  EXPECT_EQ(pool.mapped(), 0u);
+}
+
+std::int64_t Faults() {
+  rusage usage;
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_minflt;
+}
+
+class NeverWaits final : public Admission::Waiter {
+ public:
+  void Admitted() override { ADD_FAILURE(); }
+  void Refused() override { ADD_FAILURE(); }
+};
+
+// As a call does it.
+absl::StatusOr<grpc::Slice> Claimed(Admission* admission,
+                                    ResponseMemory* memory, std::size_t bytes) {
+  NeverWaits waiter;
+  const auto claim = static_cast<std::int64_t>(bytes);
+  EXPECT_EQ(admission->EnterMore(claim, 0, &waiter),
+            Admission::Entry::kAdmitted);
+  return memory->Allocate(bytes);
+}
+
+TEST(ResponseMemory, FaultsItsPagesInOnce) {
+  const auto admission = std::make_shared<Admission>(256 * kMega, 1);
+  ResponseMemory memory(admission);
+  for (int round = 0; round < 4; ++round) {
+    const std::int64_t before = Faults();
+    {
+      absl::StatusOr<grpc::Slice> slice =
+          Claimed(admission.get(), &memory, 64 * kMega);
+      ASSERT_TRUE(slice.ok());
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(slice->begin()) % 64, 0u);
+      std::memset(const_cast<std::uint8_t*>(slice->begin()), round,
+                  slice->size());
+      EXPECT_EQ(admission->claimed(), 64 * kMega);
+    }
+    EXPECT_EQ(admission->claimed(), 0);
+    // 16384 pages, or 32 huge ones.
+    if (round > 0) {
+      EXPECT_LT(Faults() - before, 16) << round;
+    }
+  }
+}
+
+TEST(ResponseMemory, KeepsNothingOfWhatOthersClaim) {
+  const auto admission = std::make_shared<Admission>(100 * kMega, 1);
+  ResponseMemory memory(admission);
+  const auto fresh = [&] {
+    const std::int64_t before = Faults();
+    const absl::StatusOr<grpc::Slice> slice =
+        Claimed(admission.get(), &memory, 60 * kMega);
+    EXPECT_TRUE(slice.ok());
+    std::memset(const_cast<std::uint8_t*>(slice->begin()), 1, slice->size());
+    return Faults() - before >= 16;
+  };
+  EXPECT_TRUE(fresh());
+  EXPECT_FALSE(fresh());
+  ASSERT_TRUE(admission->TryClaim(40 * kMega));
+  EXPECT_FALSE(fresh()) << "there is room for both";
+  ASSERT_TRUE(admission->TryClaim(kMega));
+  admission->Release(41 * kMega);
+  EXPECT_TRUE(fresh()) << "its block was given back when the room was claimed";
+}
+
+TEST(ResponseMemory, MemoryMayOutliveIt) {
+  const auto admission = std::make_shared<Admission>(100 * kMega, 1);
+  absl::StatusOr<grpc::Slice> large, small;
+  {
+    ResponseMemory memory(admission);
+    large = Claimed(admission.get(), &memory, kMega);
+    small = Claimed(admission.get(), &memory, 1);
+    ASSERT_TRUE(large.ok() && small.ok());
+  }
+  std::memset(const_cast<std::uint8_t*>(large->begin()), 1, kMega);
+  EXPECT_EQ(admission->claimed(), kMega + 1);
+  *large = grpc::Slice();
+  *small = grpc::Slice();
+  EXPECT_EQ(admission->claimed(), 0);
+}
+
+}  // namespace
+}  // namespace posenc::server

@@ -1,0 +1,390 @@
+// What every RPC has in common, whatever it computes; and how streams tell of
+// errors that lie far into what they build.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "google/protobuf/descriptor.h"
+#include "tests/fixtures/server_errors.h"
+
+namespace posenc::server {
+namespace {
+
+using testing::HasSubstr;
+
+class CallsTest : public ErrorTest {
+ protected:
+  // Paths of all RPCs.
+  static std::vector<std::string> Methods() {
+    std::vector<std::string> methods;
+    const auto* const service =
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
+            "posenc.v1.PositionalEncodingService");
+    for (int i = 0; i < service->method_count(); ++i) {
+      methods.push_back("/posenc.v1.PositionalEncodingService/" +
+                        service->method(i)->name());
+    }
+    EXPECT_EQ(methods.size(), 14u);
+    return methods;
+  }
+
+  static bool IsStream(const std::string& method) {
+    return method.ends_with("Stream") || method.ends_with("BuildBias");
+  }
+
+  grpc::Status Stream(const v1::BuildTableStreamRequest& request) {
+    grpc::ClientContext context;
+    context.set_deadline(Deadline());
+    const auto reader = stub_->BuildTableStream(&context, request);
+    v1::BuildTableStreamResponse response;
+    while (reader->Read(&response)) {
+    }
+    return reader->Finish();
+  }
+
+  // Waits until no call holds any of the budget.
+  void ExpectNothingInFlight() {
+    for (int i = 0; i < 10000 && server_->BytesInFlight() != 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(server_->BytesInFlight(), 0);
+  }
+};
+
+TEST_F(CallsTest, AMalformedMessageIsAnInvalidArgumentOfEveryCall) {
+  for (const std::string& method : Methods()) {
+    for (const std::string& message :
+         {std::string("\xff\xff\xff\xff\xff\xff"),  // a tag without end
+          std::string("\x0A\x05"),                  // a length past the end
+          std::string("\x0E"), std::string("\x00", 1)}) {  // no such types
+      SCOPED_TRACE(method);
+      std::string response;
+      const grpc::Status status =
+          RawUnary(channel_, method, message, &response);
+      EXPECT_EQ(status.error_code(), kInvalid);
+      EXPECT_EQ(status.error_message(),
+                "the message is not a valid protobuf message of this call");
+      const Details details = ReadDetails(status);
+      EXPECT_EQ(details.reason, "ERROR_REASON_FIELD_INVALID");
+      EXPECT_EQ(details.metadata.count("messageIndex"),
+                IsStream(method) ? 1u : 0u);
+    }
+  }
+}
+
+// The end of the requests is read while the error is on its way.
+TEST_F(CallsTest, AnErrorIsNotLostToTheEndOfTheRequests) {
+  for (int i = 0; i < 400; ++i) {
+    std::string response;
+    ASSERT_EQ(
+        RawUnary(channel_, "/posenc.v1.PositionalEncodingService/BuildBias",
+                 "\x0A\x05", &response)
+            .error_code(),
+        kInvalid)
+        << "call " << i;
+  }
+}
+
+TEST_F(CallsTest, AFieldOfANewerClientIsRefusedByEveryCall) {
+  for (const std::string& method : Methods()) {
+    SCOPED_TRACE(method);
+    std::string response;
+    const grpc::Status status =
+        RawUnary(channel_, method, "\xA0\x38\x01", &response);
+    EXPECT_EQ(status.error_code(), kUnimplemented);
+    EXPECT_EQ(ReadDetails(status).metadata.at("fieldNumber"), "900");
+  }
+}
+
+TEST_F(CallsTest, AFullServerRefusesEveryCall) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.max_request_bytes = 1 << 20;
+  options.in_flight_bytes = 1 << 20;
+  options.max_waiting = 0;
+  Start(options);
+  const std::vector<std::string> methods = Methods();
+  // Announces nothing, and so holds all there is.
+  const RawCall full(channel_, methods[0]);
+  for (int i = 0; i < 10000 && server_->BytesInFlight() == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  for (const std::string& method : methods) {
+    SCOPED_TRACE(method);
+    RawCall call(channel_, method);
+    const grpc::Status status = call.Finish();
+    EXPECT_EQ(status.error_code(), kExhausted);
+    EXPECT_EQ(ReadDetails(status).reason, "ERROR_REASON_OVERLOADED");
+  }
+}
+
+// 3 MiB from a request of a few bytes.
+v1::BuildTableRequest LargeTable() {
+  v1::BuildTableRequest request;
+  v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
+  spec->set_pairing(v1::PAIRING_HALF_SPLIT);
+  spec->set_rotary_dim(128);
+  request.mutable_positions()->set_start(0);
+  request.set_rows(6144);
+  return request;
+}
+
+TEST_F(CallsTest, ResponsesWaitForRoom) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.max_request_bytes = 64 << 10;
+  options.max_response_bytes = 4 << 20;
+  options.in_flight_bytes = 7 << 20;
+  Start(options);
+  std::vector<std::thread> threads;
+  std::vector<grpc::Status> statuses(12);
+  for (grpc::Status& status : statuses) {
+    threads.emplace_back([this, &status] {
+      for (int i = 0; i < 8 && status.ok(); ++i) {
+        v1::BuildTableResponse table;
+        status = Call(&Stub::BuildTable, LargeTable(), &table);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const grpc::Status& status : statuses) {
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  ExpectNothingInFlight();
+}
+
+TEST_F(CallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.max_request_bytes = 1 << 20;
+  options.max_response_bytes = 4 << 20;
+  options.in_flight_bytes = 6 << 20;
+  Start(options);
+  {
+    // Announce nothing and send nothing: they hold 4 MiB.
+    std::vector<std::unique_ptr<RawCall>> idle;
+    for (int i = 0; i < 4; ++i) {
+      idle.push_back(std::make_unique<RawCall>(channel_, Methods()[0]));
+    }
+    for (int i = 0; i < 10000 && server_->BytesInFlight() < 4 << 20; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::milliseconds(100));
+    v1::BuildTableResponse table;
+    const grpc::Status status =
+        stub_->BuildTable(&context, LargeTable(), &table);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+    // There is room for others meanwhile.
+    v1::GetServerInfoResponse info;
+    EXPECT_TRUE(
+        Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
+  }
+  ExpectNothingInFlight();
+}
+
+TEST_F(CallsTest, EveryCallWithoutADeadlineGetsTheServersOwn) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.default_deadline = absl::Milliseconds(20);
+  Start(options);
+  for (const std::string& method : Methods()) {
+    SCOPED_TRACE(method);
+    // Never sends its message.
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    grpc::GenericStub stub(channel_);
+    const auto call = stub.PrepareCall(&context, method, &queue);
+    call->StartCall(nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    grpc::Status status;
+    call->Finish(&status, nullptr);
+    queue.Next(&tag, &ok);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) {
+    }
+  }
+  ExpectNothingInFlight();
+}
+
+TEST_F(CallsTest, NoSuchMethodIsUnimplemented) {
+  for (const char* method : {"/posenc.v1.PositionalEncodingService/Other",
+                             "/posenc.v1.PositionalEncodingService/",
+                             "/posenc.v1.Other/ApplyRope"}) {
+    std::string response;
+    EXPECT_EQ(RawUnary(channel_, method, "", &response).error_code(),
+              kUnimplemented)
+        << method;
+  }
+}
+
+TEST_F(CallsTest, ASmallAnswerKeepsToTheLimitToo) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.max_response_bytes = 64;
+  Start(options);
+  v1::GetServerInfoResponse info;
+  const grpc::Status status =
+      Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info);
+  EXPECT_EQ(status.error_code(), kExhausted);
+  const Details details = ReadDetails(status);
+  EXPECT_EQ(details.reason, "ERROR_REASON_MESSAGE_TOO_LARGE");
+  EXPECT_EQ(details.metadata.at("limitBytes"), "64");
+
+  // An id takes 4 bytes, all around them 13.
+  v1::BuildPositionsRequest ids;
+  ids.mutable_attention_sinks()->set_sinks(64);
+  ids.mutable_attention_sinks()->set_length(12);
+  v1::BuildPositionsResponse response;
+  EXPECT_TRUE(Call(&Stub::BuildPositions, ids, &response).ok());
+  EXPECT_LE(response.ByteSizeLong(), 64u);
+  ids.mutable_attention_sinks()->set_length(13);
+  EXPECT_EQ(Call(&Stub::BuildPositions, ids, &response).error_code(),
+            kExhausted);
+}
+
+TEST_F(CallsTest, AnAnalysisEndsWhenItsCallerGoes) {
+  // 2^31 cosines: many seconds.
+  v1::AnalyzeRopeRequest request;
+  v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
+  spec->set_pairing(v1::PAIRING_HALF_SPLIT);
+  spec->set_rotary_dim(65536);
+  request.set_max_distance(65535);
+  {
+    RawCall call(channel_, "/posenc.v1.PositionalEncodingService/AnalyzeRope");
+    call.WriteLast(request.SerializeAsString());
+    for (int i = 0; i < 10000 && server_->BytesInFlight() == 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  ExpectNothingInFlight();
+}
+
+TEST_F(CallsTest, AWeightOfManySlicesIsConvertedBitForBit) {
+  constexpr std::int64_t kHeads = 16, kDim = 128, kColumns = 300;
+  std::vector<std::int32_t> bits(kHeads * kDim * kColumns);
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    bits[i] = static_cast<std::int32_t>(i * 2654435761u);
+  }
+  v1::ConvertPairingRequest request;
+  request.set_old_pairing(v1::PAIRING_INTERLEAVED);
+  request.set_new_pairing(v1::PAIRING_HALF_SPLIT);
+  request.set_heads(kHeads);
+  SetTensor(v1::DTYPE_FLOAT32, {kHeads * kDim, kColumns}, bits,
+            request.mutable_weight());
+  v1::ConvertPairingResponse response;
+  const grpc::Status status = Call(&Stub::ConvertPairing, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const auto converted = Elements<std::int32_t>(response.weight());
+  ASSERT_EQ(converted.size(), bits.size());
+  for (std::int64_t row = 0; row < kHeads * kDim; ++row) {
+    const std::int64_t i = row % kDim;
+    const std::int64_t from =
+        row - i + (i < kDim / 2 ? 2 * i : 2 * (i - kDim / 2) + 1);
+    for (std::int64_t c = 0; c < kColumns; ++c) {
+      ASSERT_EQ(converted[row * kColumns + c], bits[from * kColumns + c])
+          << row << ", " << c;
+    }
+  }
+  request.set_heads(3);
+  EXPECT_EQ(ReadDetails(Call(&Stub::ConvertPairing, request, &response)).reason,
+            "ERROR_REASON_SHAPE_MISMATCH");
+}
+
+// A table of 4000 rows, streamed by the thousand.
+v1::BuildTableStreamRequest Learned(std::int64_t start, std::int64_t rows) {
+  v1::BuildTableStreamRequest request;
+  request.set_rows_per_message(1000);
+  v1::BuildTableRequest* const table = request.mutable_table();
+  SetTensor(v1::DTYPE_FLOAT32, {4000, 2}, std::vector<float>(8000, 1.0f),
+            table->mutable_absolute()->mutable_learned()->mutable_table());
+  table->mutable_positions()->set_start(start);
+  table->set_rows(rows);
+  return request;
+}
+
+TEST_F(CallsTest, AStreamedTableSaysWhichOfAllItsRowsIsOutOfReach) {
+  using T = v1::BuildTableStreamRequest;
+  EXPECT_TRUE(Stream(Learned(0, 4000)).ok());
+  const auto ids = [](T& r, std::int64_t n, std::int64_t at, double position) {
+    std::vector<double> values(n);
+    values[at] = position;
+    r.mutable_table()->clear_rows();
+    SetTensor(v1::DTYPE_FLOAT64, {n}, values,
+              r.mutable_table()->mutable_positions()->mutable_ids());
+  };
+  const auto xpos = [](T& r) {
+    v1::RopeSpec* const spec =
+        r.mutable_table()->mutable_rope()->mutable_spec();
+    spec->set_pairing(v1::PAIRING_HALF_SPLIT);
+    spec->set_rotary_dim(8);
+    spec->mutable_xpos();
+  };
+  const std::vector<BadCase<T>> cases = {
+      {"OneRowTooMany",
+       [](T& r) { r.mutable_table()->set_rows(4001); },
+       kOutOfRange,
+       "POSITION_OUT_OF_RANGE",
+       "table.positions",
+       {"element 4000 is 4000", "0 to 3999"},
+       {{"index", "4000"}, {"messageIndex", "0"}}},
+      {"ManyTooMany",
+       [](T& r) { r.mutable_table()->set_rows(std::int64_t{1} << 31); },
+       kOutOfRange,
+       "POSITION_OUT_OF_RANGE",
+       "table.positions",
+       {"element 4000 is 4000"},
+       {{"index", "4000"}, {"messageIndex", "0"}}},
+      {"FarBehindIt",
+       [](T& r) { r.mutable_table()->mutable_positions()->set_start(400000); },
+       kOutOfRange,
+       "POSITION_OUT_OF_RANGE",
+       "table.positions",
+       {"element 0 is 400000;"},
+       {{"index", "0"}, {"messageIndex", "0"}}},
+      {"IdFarIn",
+       [&](T& r) { ids(r, 5000, 4321, 400000); },
+       kOutOfRange,
+       "POSITION_OUT_OF_RANGE",
+       "table.positions",
+       {"element 4321 is 400000;"},
+       {{"index", "4321"}, {"messageIndex", "0"}}},
+      {"XPosIdFarIn",
+       [&](T& r) {
+         xpos(r);
+         ids(r, 3000, 2500, 1e7);
+       },
+       kOutOfRange,
+       "POSITION_OUT_OF_RANGE",
+       "table.positions.ids",
+       {"element 2500 is 10000000;"},
+       {{"index", "2500"}, {"messageIndex", "0"}}},
+      {"XPosRowsGoTooFar",
+       [&](T& r) {
+         xpos(r);
+         // 87 * 512 / -ln(0.4 / 1.4) = 35556.6...
+         r.mutable_table()->set_rows(100000);
+       },
+       kOutOfRange,
+       "POSITION_OUT_OF_RANGE",
+       "table.positions.ids",
+       {"element 35557 is 35557;", "beyond 35556 positions"},
+       {{"index", "35557"}, {"messageIndex", "0"}}},
+  };
+  for (const BadCase<T>& bad : cases) {
+    T request = Learned(0, 4000);
+    bad.spoil(request);
+    Expect(bad, Stream(request));
+  }
+}
+
+}  // namespace
+}  // namespace posenc::server
