@@ -1,3 +1,5 @@
+// `posenc add`: adds an absolute encoding to the embeddings in a file.
+
 #include <memory>
 
 #include "client/cli/absolute_flags.h"
@@ -27,7 +29,7 @@ absl::Status RunAdd(const AddFlags& flags, const GlobalFlags& globals) {
   absl::StatusOr<v1::AbsoluteEncoding> encoding = BuildAbsolute(flags.encoding);
   if (!encoding.ok()) return encoding.status();
   args.encoding = *std::move(encoding);
-  // A grid takes none.
+  // The cells of a grid have positions of their own, so that it takes none.
   if (!flags.encoding.sincos_grid || !flags.positions.Empty()) {
     absl::StatusOr<v1::Positions> positions = BuildPositions(flags.positions);
     if (!positions.ok()) return positions.status();

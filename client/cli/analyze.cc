@@ -1,3 +1,7 @@
+// `posenc analyze`: what an encoding does over distance. Prints each pair's
+// wavelength in positions, and by distance the similarity of a vector with
+// itself and the decay of scores that RoFormer (section 3.4.3) bounds.
+
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -19,7 +23,8 @@ struct AnalyzeFlags {
   std::int64_t trained_length = 0;
 };
 
-// Calls visit(i) for up to `shown` of n indices, both ends among them.
+// Calls visit(i) for at most `shown` of the indices 0 ... n - 1, evenly spread.
+// The first and the last are among them. `shown` is at least 2.
 template <typename Visit>
 void Sample(int n, int shown, Visit visit) {
   int last = -1;

@@ -1,3 +1,6 @@
+// `posenc apply`: rotates q and k of a file, which is the service's main job.
+// Both travel in one call; the answers replace them in a copy of the file.
+
 #include <chrono>
 #include <memory>
 
@@ -27,14 +30,16 @@ struct ApplyFlags {
   int repeat = 0;  // calls after the first one
 };
 
-// Which entries of the file are q and k; nullptr where it has none.
+// Which entries of the file are q and k; nullptr if the file has no such
+// tensor. They point into the TensorFile, whose entries their answers replace.
 struct Chosen {
   SafetensorsEntry* q = nullptr;
   SafetensorsEntry* k = nullptr;
 };
 
-// The tensor to rotate: the one that the flag names, or the usual one if it is
-// there.
+// Finds the tensor to rotate: the one that the flag names, which must exist, or
+// without a flag the one of the usual name, which need not. An .npy file has
+// one entry, whose name is empty.
 absl::Status Choose(const std::string& flag, const char* usual,
                     TensorFile* file, SafetensorsEntry** entry,
                     absl::optional<TensorView>* view) {
@@ -50,6 +55,7 @@ absl::Status Choose(const std::string& flag, const char* usual,
   return absl::OkStatus();
 }
 
+// Chooses q and k, and sets the views of `args`.
 absl::StatusOr<Chosen> ChooseTensors(const ApplyFlags& flags, TensorFile* file,
                                      ApplyRopeArgs* args) {
   Chosen chosen;

@@ -1,3 +1,7 @@
+// `posenc bias`: an attention bias [heads, queries, keys], or the indices of
+// relative positions. With --out the matrix goes to the file tile by tile,
+// since it may be larger than the memory; without, a corner is printed.
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -16,9 +20,10 @@
 namespace posenc::cli {
 namespace {
 
-// Heads that are printed.
+// Heads that are printed; the others differ by their slopes or weights only.
 constexpr std::int64_t kShownHeads = 2;
-// Keys that are computed where the matrix is only printed: more than fit.
+// If the matrix is only printed, so many keys are computed: more than fit on a
+// line.
 constexpr std::int64_t kPrintedKeys = 24;
 
 struct BiasCommandFlags {
@@ -45,19 +50,22 @@ void PrintHeads(const TensorView& bias, const v1::BuildBiasRequest& request) {
   }
 }
 
+// Without --out: prints a corner of the matrix, or with --json all of it if it
+// is small enough.
 absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
                    const GlobalFlags& globals) {
   const std::int64_t queries = request.query_length();
   const std::int64_t keys = request.key_length();
   if (globals.json) {
-    // Before the work: any head alone would be too much.
+    // Refused before the work: one head alone is too much to print.
     if (queries > 0 && keys > kMaxPrintedValues / queries) {
       return UsageError(absl::StrCat(
           "--json: ", queries, " x ", keys, " values; write more than ",
           kMaxPrintedValues, " to a file with --out"));
     }
   } else {
-    // No more than is seen, and one row and column more to say that there are.
+    // Asks for no more than is seen, and for one row and column more, so that
+    // the printer knows that there are more and shows dots.
     request.set_query_length(std::min(queries, kShownRows + 1));
     request.set_key_length(std::min(keys, kPrintedKeys + 1));
   }
@@ -78,6 +86,7 @@ absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
   return absl::OkStatus();
 }
 
+// With --out: every tile goes to its place in the file as it comes.
 absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
                    const Connection& connection, const GlobalFlags& globals) {
   absl::StatusOr<MatrixFile> file = MatrixFile::Create(path, "bias");
@@ -121,7 +130,7 @@ absl::Status RunBias(const BiasCommandFlags& flags,
   request.set_query_start(flags.query_start);
   request.set_query_length(flags.query_length);
   request.set_key_start(flags.key_start);
-  // Up to the last query.
+  // By default keys reach up to the last query.
   request.set_key_length(flags.key_length.value_or(
       flags.query_start + flags.query_length - flags.key_start));
   request.set_query_tile(flags.query_tile);

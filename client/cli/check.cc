@@ -1,3 +1,6 @@
+// `posenc check`: holds a rotated file to a rotation that client/check
+// evaluates in long double, element by element.
+
 #include <cstdio>
 #include <memory>
 
@@ -25,7 +28,7 @@ struct CheckFlags {
   int repositions = 0;
 };
 
-// A .safetensors file with its q and k, where it has them.
+// A .safetensors file and views of its q and k, of which it has at least one.
 struct HeadsFile {
   FileBytes bytes;
   absl::optional<check::HeadsView> q;
@@ -58,6 +61,8 @@ absl::StatusOr<HeadsFile> ReadHeads(const std::string& path,
   return heads;
 }
 
+// Checks both tensors, prints what was found, and returns DATA_LOSS (exit code
+// 1) if an element is wrong.
 absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
                           const CheckFlags& flags, const HeadsFile& before,
                           const HeadsFile& after, const GlobalFlags& globals,
@@ -96,6 +101,9 @@ absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
   return failures.empty() ? absl::OkStatus() : absl::DataLossError(failures);
 }
 
+// Compares scores q . k of the two rotated files: a rotary encoding makes them
+// depend on the distance of two tokens alone, not on where the first one
+// stands.
 absl::Status CheckMoved(const CheckFlags& flags, const HeadsFile& after,
                         const GlobalFlags& globals,
                         nlohmann::ordered_json* json) {
@@ -142,6 +150,8 @@ absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
   if (!after.ok()) return after.status();
   const absl::StatusOr<Connection> connection = Connection::Open(globals);
   if (!connection.ok()) return connection.status();
+  // The frequencies and the attention factor are the server's own answer; what
+  // is checked is the rotation that it made with them.
   v1::ResolveRopeRequest request;
   *request.mutable_rope() = *std::move(source);
   if (request.rope().has_spec()) {

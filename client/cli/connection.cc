@@ -9,10 +9,12 @@
 namespace posenc::cli {
 namespace {
 
-// The most that protobuf can frame; a server's own limit is at most this.
+// Protobuf frames no larger message. The server's own limit is at most this,
+// and its error is the better one, since it names the limit.
 constexpr std::int64_t kMaxMessageBytes = INT32_MAX;
 
-// Long enough to show progress, and faster as a stream from here on.
+// Larger tensors travel as a stream of chunks: it takes long enough for people
+// to want its progress, and both sides work while bytes are on their way.
 constexpr std::int64_t kStreamAboveBytes = 64 << 20;
 
 }  // namespace

@@ -1,5 +1,6 @@
-// A client of the server that the flags name, or of one inside this process,
-// and how results are printed.
+// The client that a command calls: of the server that --server names, or
+// without it of a server that is embedded into this process, so that every
+// command works on its own.
 
 #pragma once
 
@@ -16,6 +17,8 @@ namespace posenc::cli {
 
 class Connection {
  public:
+  // Does not wait for the server: an address where nobody answers is the error
+  // of the first call. Exit code 2 if --timeout is no duration.
   static absl::StatusOr<Connection> Open(const GlobalFlags& flags);
 
   const Client& client() const { return client_; }
@@ -24,7 +27,8 @@ class Connection {
   Connection(std::unique_ptr<server::Server> server, Client client)
       : server_(std::move(server)), client_(std::move(client)) {}
 
-  std::unique_ptr<server::Server> server_;  // null with --server
+  // Null with --server. Declared first: it must outlive the client.
+  std::unique_ptr<server::Server> server_;
   Client client_;
 };
 

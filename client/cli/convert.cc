@@ -1,3 +1,6 @@
+// `posenc convert`: reorders the rows of projection weights, so that a model
+// that was trained with one pairing of channels runs with another.
+
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +14,9 @@
 namespace posenc::cli {
 namespace {
 
-// As transformers and as Meta and Mistral name them.
+// The projections that make q and k, as transformers names them (q_proj) and as
+// Meta and Mistral do (wq). Only these rotate, so only their rows are
+// reordered.
 const char* const kUsual[] = {"*[qk]_proj.weight", "*[qk]_proj.bias",
                               "*.w[qk].weight", "*.w[qk].bias"};
 
@@ -25,13 +30,16 @@ struct ConvertFlags {
   TransformFlags files;
 };
 
-// Keys have fewer heads than queries in many models.
+// Whether a weight makes keys. Many models have fewer heads for keys than for
+// queries (grouped-query attention), so that --kv-heads counts them.
 bool IsKeys(const std::string& name) {
   return Matches(name, {"*k_proj*", "*.wk.*", "wk.*"});
 }
 
-// With the wrong number of heads the rows would be a legal weight, in a wrong
-// order: heads of queries and keys must be equally wide.
+// Finds a wrong --heads or --kv-heads. The server cannot: rows that are cut
+// into the wrong number of heads are still a legal weight, only in a wrong
+// order. But heads of queries and keys are equally wide in every model, so that
+// two widths in one file give the mistake away.
 class HeadWidths {
  public:
   absl::Status Check(const std::string& name, const TensorView& tensor,

@@ -1,3 +1,5 @@
+// `posenc info`: version, limits and presets of the server.
+
 #include <algorithm>
 #include <cstdio>
 
@@ -35,7 +37,7 @@ absl::Status RunInfo(const GlobalFlags& globals) {
     std::printf(" %s", check::DtypeName(static_cast<v1::Dtype>(dtype)).c_str());
   }
   std::printf("\n  presets");
-  // Three columns fit 80 characters.
+  // Three columns of 24 fit into 80 characters.
   for (int i = 0; i < info->presets_size(); ++i) {
     std::printf("%s%-24s", i % 3 == 0 ? "\n    " : " ",
                 info->presets(i).c_str());

@@ -35,7 +35,7 @@ absl::Status MatrixFile::Start(const v1::BuildBiasRequest& request,
   if (HasExtension(path_, ".npy")) {
     header = NpyHeader(matrix_);
   } else {
-    // The header asks for the number of bytes only.
+    // The header needs the number of bytes, not the bytes: the view is null.
     const TensorView sized{matrix_.dtype,
                            matrix_.shape,
                            {static_cast<const char*>(nullptr),

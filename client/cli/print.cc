@@ -13,7 +13,8 @@
 namespace posenc::cli {
 namespace {
 
-// Numbers of one column width, as many as fit 80 characters.
+// How the numbers of a tensor are printed: in columns of one width, as many as
+// fit into 80 characters. Chosen by the numbers that are shown.
 struct Format {
   int width;
   int columns;
@@ -70,7 +71,7 @@ void PrintTensor(const std::string& name, const TensorView& tensor,
               check::DtypeName(tensor.dtype).c_str(),
               check::ShapeText(tensor.shape).c_str());
   const std::int64_t count = check::ElementCount(tensor.shape);
-  // One extent is one row.
+  // A tensor with one extent is one row.
   const std::int64_t rows = tensor.shape.size() < 2 ? 1 : tensor.shape[0];
   const std::int64_t columns = rows > 0 ? count / rows : 0;
   const Format format = FormatOf(tensor, 0, rows, columns);
@@ -149,7 +150,8 @@ nlohmann::ordered_json ToJson(const google::protobuf::Message& message) {
 }
 
 void PrintJson(const nlohmann::ordered_json& json) {
-  // Bytes that are no UTF-8 (file names, messages) must not end the program.
+  // dump() throws at bytes that are no UTF-8, which file names and so messages
+  // may have. They are replaced instead.
   const std::string text =
       json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
   std::printf("%s\n", text.c_str());

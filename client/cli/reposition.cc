@@ -1,3 +1,8 @@
+// `posenc reposition`: moves rotated keys to other positions, or to another
+// encoding, without the keys from before their rotation: a cache that is
+// edited, shifted or extended. The tensors of all layers in a file move alike,
+// one call each.
+
 #include <memory>
 
 #include "client/cli/commands.h"

@@ -1,3 +1,8 @@
+// `posenc resolve`: what a model's configuration means, that is the
+// frequencies, the attention factor and every assumption that was made; and how
+// far another configuration, or another project's interpretation of the same
+// one, is off.
+
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -20,7 +25,8 @@ struct ResolveFlags {
   std::int32_t head_dim = 0;
 };
 
-// One field of a scaling, long lists cut to their ends.
+// The value of one field of a scaling, through reflection: a scaling that the
+// contract gains is printed without a change here. Long lists show their ends.
 std::string FieldText(const google::protobuf::Message& message,
                       const google::protobuf::FieldDescriptor& field) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
@@ -74,7 +80,7 @@ void PrintFrequencies(const v1::ResolveRopeResponse& response) {
   std::printf("\n  frequencies of %d pairs\n", n);
   std::printf("    %5s  %18s  %18s\n", "pair", "radians/position",
               "wavelength");
-  // Enough to see the start, the ramp of a scaling, and the end.
+  // 10 pairs are enough to see the start, the ramp of a scaling, and the end.
   constexpr int kShown = 10;
   int last = -1;
   for (int step = 0; step < kShown; ++step) {
@@ -120,7 +126,8 @@ void PrintDifference(const v1::RopeDifference& difference,
   }
 }
 
-// What is compared with: "spec", "llama-3-8b, profile vllm", "length 4096".
+// What the flags name as the other encoding: "spec", "llama-3-8b, profile
+// vllm", or "length 4096" for the same model at another length.
 std::string VariantName(const SourceFlags& flags) {
   std::vector<std::string> parts;
   if (!flags.Empty()) parts.push_back(flags.Name());

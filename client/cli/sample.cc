@@ -1,3 +1,6 @@
+// `posenc sample`: seeded q and k to try things with. Equal seeds give equal
+// bytes on every machine.
+
 #include <cstdio>
 #include <memory>
 #include <new>
@@ -14,7 +17,7 @@
 namespace posenc::cli {
 namespace {
 
-// No sample of more than this: a slip of the finger must not fill the memory.
+// Upper bound on a tensor: a slip of the finger must not fill the memory.
 constexpr std::int64_t kMaxBytes = std::int64_t{8} << 30;
 
 struct SampleFlags {

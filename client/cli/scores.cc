@@ -1,3 +1,6 @@
+// `posenc scores`: attention scores of the encodings that are no sum of q . k
+// and a bias: Shaw, Transformer-XL and DeBERTa.
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>

@@ -1,3 +1,6 @@
+// `posenc table`: cosines and sines of a rotary encoding, or rows of an
+// absolute one, printed or written to files.
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -64,7 +67,9 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
                                            : source->spec().rotary_dim() == 0 &&
                                                  flags.head_dim != 0;
   if (resolve) {
-    // The complete specification of the model, to change one field of it.
+    // Asks for the complete specification of the model, to change one field of
+    // it
+    // (--angles) or to fill in the rotary_dim that --head-dim implies.
     v1::ResolveRopeRequest question;
     *question.mutable_rope() = *source;
     question.set_head_dim(flags.head_dim);
@@ -91,6 +96,8 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
   return absl::OkStatus();
 }
 
+// Exit code 2 if the outputs cannot hold the table. `single`: it is one tensor,
+// not a pair of cos and sin.
 absl::Status CheckOutputs(const TableFlags& flags, bool single) {
   const bool npy = HasExtension(flags.out, ".npy");
   const absl::Status out = CheckOut(flags.out);
@@ -132,7 +139,8 @@ absl::Status WriteTensors(const TableFlags& flags,
   return WriteSafetensors(flags.out, file);
 }
 
-// A grid has its own rows; tables start at 0 unless told otherwise.
+// A grid has rows of its own; other tables start at position 0 unless flags say
+// otherwise.
 absl::Status SetPositions(const TableFlags& flags,
                           v1::BuildTableRequest* request) {
   PositionFlags positions = flags.positions;
@@ -160,7 +168,8 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
   if (!dtype.ok()) return dtype.status();
   request.set_dtype(*dtype);
   for (const std::string& path : {flags.out, flags.out_cos, flags.out_sin}) {
-    // Known before the work, so said before the work.
+    // An .npy cannot hold bfloat16: that is known, and so said, before the
+    // work.
     if (!HasExtension(path, ".npy")) continue;
     const absl::StatusOr<std::string> header = NpyHeader({*dtype, {}, {}});
     if (!header.ok()) return FileError(path, header.status());

@@ -12,9 +12,11 @@
 namespace posenc::load {
 namespace {
 
-// Of larger tensors so many elements are checked, in whole tokens (rows) spread
-// evenly: a second's work rather than minutes.
+// Of larger tensors about so many elements are checked, in whole tokens (rows
+// of a table) that are spread evenly: a second's work rather than minutes.
 constexpr std::int64_t kCheckedElements = std::int64_t{1} << 21;
+
+// Every so many-th token is checked.
 
 std::int64_t Stride(std::int64_t elements) {
   return (elements + kCheckedElements - 1) / kCheckedElements;
@@ -84,6 +86,7 @@ absl::Status Wrong(const std::string& rpc, std::int64_t index, double actual,
                    "; must be ", static_cast<double>(expected)));
 }
 
+// Whether an answer has the dtype, the shape and as many bytes as both take.
 absl::Status CheckForm(const std::string& rpc, const v1::Tensor& got,
                        v1::Dtype dtype,
                        const std::vector<std::int64_t>& shape) {
@@ -135,6 +138,7 @@ absl::Status CheckHeads(const std::string& rpc, const v1::Tensor& sent,
   return status;
 }
 
+// Cosines and sines, one row per position.
 absl::Status CheckTable(const v1::BuildTableRequest& request,
                         const v1::BuildTableResponse& response,
                         const check::TokenRotation& rotation) {
@@ -166,7 +170,8 @@ absl::Status CheckTable(const v1::BuildTableRequest& request,
   return absl::OkStatus();
 }
 
-// Sinusoidal, interleaved.
+// The sum of x and sinusoidal rows, interleaved: channel 2i has the sine, 2i +
+// 1 the cosine of one angle.
 absl::Status CheckSum(const v1::AddEncodingRequest& request,
                       const v1::AddEncodingResponse& response) {
   const TensorView x = ViewOf(request.x());
@@ -200,6 +205,7 @@ absl::Status CheckSum(const v1::AddEncodingRequest& request,
   return absl::OkStatus();
 }
 
+// Frequencies to one unit of float64, and that there is a content hash.
 absl::Status CheckFrequencies(const v1::ResolveRopeRequest& request,
                               const v1::ResolveRopeResponse& response) {
   const int pairs = response.inv_freq_size();
@@ -210,7 +216,8 @@ absl::Status CheckFrequencies(const v1::ResolveRopeRequest& request,
   }
   for (int i = 0; i < pairs; ++i) {
     const double actual = response.inv_freq(i);
-    // A preset's are what is asked for; they have nothing to be held to.
+    // A preset's frequencies are what is asked for: there is nothing to hold
+    // them to, except that they are numbers.
     if (!request.rope().has_spec()) {
       if (!std::isfinite(actual)) return Wrong("ResolveRope", i, actual, 0);
       continue;
@@ -249,7 +256,7 @@ absl::Status CheckAnswer(const std::string& rpc, const std::string& request,
     }
     auto rotation = RotationOf(preset_rope, sent.k().shape(3));
     if (!rotation.ok()) return rotation.status();
-    rotation->attention_factor = 1;  // the keys have it already
+    rotation->attention_factor = 1;  // the rotated keys have it already
     return CheckHeads(rpc, sent.k(), got.k(), *rotation,
                       sent.movement().shift(), 0);
   }

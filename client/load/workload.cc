@@ -21,15 +21,19 @@ namespace {
 constexpr const char* kRpcs[] = {"ApplyRope", "Reposition", "BuildTable",
                                  "AddEncoding", "ResolveRope"};
 
-// Most models' heads; ResolveRope has no tensor to tell it.
+// Channels and heads of tensors whose size is given instead of a shape, and of
+// ResolveRope, which has no tensor: most models' head_dim, and the key heads of
+// many.
 constexpr std::int64_t kHeadDim = 128;
 constexpr std::int64_t kHeads = 8;
-// Where tokens start: far enough for every frequency to turn. Variants stand
-// apart, so that a table made for one does not serve another.
+// Position of the first token: far enough from 0 that all but the slowest pairs
+// have turned. Variants are a million positions apart, so that cosines and
+// sines that a server keeps of one do not serve another.
 constexpr std::int64_t kStart = 1000;
 constexpr std::int64_t kVariantStep = 1 << 20;
 constexpr std::int64_t kShift = -700;
-// Protobuf frames 2 GiB - 1; the small fields need much less than 1 MiB.
+// Protobuf frames at most 2 GiB - 1 bytes. 1 MiB is much more than the fields
+// beside the tensor take.
 constexpr std::int64_t kMaxTensorBytes = (std::int64_t{2} << 30) - (1 << 20);
 
 absl::Status Invalid(absl::string_view flag, absl::string_view text,
@@ -38,7 +42,7 @@ absl::Status Invalid(absl::string_view flag, absl::string_view text,
       absl::StrCat(flag, ": \"", text, "\"; must be ", rule));
 }
 
-// Elements in [-1, 1).
+// Fills a tensor with elements in [-1, 1), the same for equal seeds.
 void FillTensor(v1::Dtype dtype, const std::vector<std::int64_t>& shape,
                 check::Random* random, v1::Tensor* tensor) {
   tensor->set_dtype(dtype);
@@ -63,7 +67,8 @@ v1::RopeSource Rope(const WorkloadOptions& options) {
   return rope;
 }
 
-// `tensor` may be left out where the RPC has none to send.
+// The request of `rpc`, serialized. `shape` is [B, S, H, D] and says how many
+// rows or channels RPCs without heads work on; it is empty for ResolveRope.
 std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
                       v1::Dtype dtype, const std::vector<std::int64_t>& shape,
                       int variant) {
@@ -126,7 +131,7 @@ absl::StatusOr<std::vector<std::int64_t>> ShapeOf(std::int64_t size,
                                 " bytes, one head of ", kHeadDim,
                                 " channels in ", check::DtypeName(dtype)));
   }
-  // Heads as far as they divide the rows.
+  // 8 heads, or the next power of two below that divides the rows.
   std::int64_t heads = kHeads;
   while (rows % heads != 0) heads /= 2;
   return std::vector<std::int64_t>{1, rows / heads, heads, kHeadDim};
@@ -264,7 +269,8 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
 std::string BytesOf(const grpc::ByteBuffer& message) {
   std::vector<grpc::Slice> slices;
   std::string bytes;
-  // Fails only for compressed messages, which the channel does not take.
+  // Dump() fails only for compressed messages, which the channel does not
+  // accept.
   if (!message.Dump(&slices).ok()) return bytes;
   bytes.reserve(message.Length());
   for (const grpc::Slice& slice : slices) {
