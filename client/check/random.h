@@ -1,4 +1,6 @@
-// Seeded numbers, the same everywhere: no library's distribution is involved.
+// Seeded numbers for tensors and samples. The standard's generators are the
+// same everywhere, but its distributions are each library's own; these are not,
+// so that equal seeds give equal files on every machine.
 
 #pragma once
 

@@ -15,6 +15,7 @@
 namespace posenc::cli {
 namespace {
 
+// Distances are in positions: 0, distance_step ... max_distance.
 struct AnalyzeFlags {
   SourceFlags source;
   std::int32_t head_dim = 0;

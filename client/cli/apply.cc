@@ -17,6 +17,8 @@
 namespace posenc::cli {
 namespace {
 
+// `q` and `k` are names in a .safetensors file; `as` says which of the two an
+// .npy file holds, whose tensor has no name.
 struct ApplyFlags {
   SourceFlags source;
   PositionFlags positions;

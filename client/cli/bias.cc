@@ -26,6 +26,9 @@ constexpr std::int64_t kShownHeads = 2;
 // line.
 constexpr std::int64_t kPrintedKeys = 24;
 
+// Queries stand at query_start ... query_start + query_length - 1; keys
+// likewise. Tiles are the messages of the answer; 0 leaves their size to the
+// server.
 struct BiasCommandFlags {
   BiasFlags bias;
   std::int64_t query_start = 0;

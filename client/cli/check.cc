@@ -18,6 +18,8 @@
 namespace posenc::cli {
 namespace {
 
+// `before` and `after` are files; `moved` is a third one, rotated from another
+// start, whose scores are to agree with those of `after`.
 struct CheckFlags {
   SourceFlags source;
   std::string before;

@@ -9,8 +9,8 @@
 namespace posenc::cli {
 namespace {
 
-// Protobuf frames no larger message. The server's own limit is at most this,
-// and its error is the better one, since it names the limit.
+// Protobuf frames no larger message. The client sends up to this much and
+// leaves refusing to the server, whose own limit is at most this.
 constexpr std::int64_t kMaxMessageBytes = INT32_MAX;
 
 // Larger tensors travel as a stream of chunks: it takes long enough for people

@@ -20,6 +20,8 @@ namespace {
 const char* const kUsual[] = {"*[qk]_proj.weight", "*[qk]_proj.bias",
                               "*.w[qk].weight", "*.w[qk].bias"};
 
+// `heads` are the queries'; 0 kv_heads: the keys have as many; 0 rotary_dim:
+// all channels of a head rotate.
 struct ConvertFlags {
   std::string old_pairing;
   std::string new_pairing;

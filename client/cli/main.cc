@@ -1,4 +1,6 @@
-// posenc: positional encodings from the command line.
+// posenc: positional encodings from the command line. This file has the list of
+// commands and turns what they return into output and an exit code; each
+// command is in the file of its name.
 
 #include <cstdio>
 #include <cstring>

@@ -3,8 +3,8 @@
 //
 // Both formats keep the matrix [heads, queries, keys] as one dense run of bytes
 // after a header whose length is known with the first tile. A row of a tile is
-// contiguous in the file, so that a tile of q queries and h heads is q * h
-// writes, each at its own offset; tiles may come in any order.
+// contiguous in the file, so that a tile of q queries and h heads is at most
+// q * h writes, each at its own offset. Tiles may come in any order.
 
 #pragma once
 

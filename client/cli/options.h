@@ -31,9 +31,9 @@ void AddGlobalFlags(CLI::App* app, GlobalFlags* flags);
 // which length.
 struct SourceFlags {
   std::string prefix;  // stands before the flags' names: "compare-"
-  std::string preset;
-  std::string config;
-  std::string spec;
+  std::string preset;  // a name that the server knows
+  std::string config;  // the path of a config.json
+  std::string spec;    // a posenc.v1.RopeSpec as JSON
   std::string profile;
   std::string layer_type;
   std::optional<std::int32_t> layer_index;
@@ -66,12 +66,12 @@ absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
 // The positions of tokens, in one of four forms: --start, --starts, --ids or
 // --cu-seqlens.
 struct PositionFlags {
-  std::string prefix;  // stands before the flags' names: "new-"
-  std::optional<std::int64_t> start;
-  std::string starts;
-  std::string ids;
-  std::string cu_seqlens;
-  std::string packed_starts;
+  std::string prefix;                 // stands before the flags' names: "new-"
+  std::optional<std::int64_t> start;  // token t of every sequence: start + t
+  std::string starts;                 // a start per sequence: "0,-3"
+  std::string ids;                    // a file with a position per token
+  std::string cu_seqlens;             // ends of packed sequences: "0,3,7"
+  std::string packed_starts;          // with cu_seqlens: a start per sequence
 
   // True if none of the four forms is given.
   bool Empty() const;

@@ -25,6 +25,9 @@ bool IsInteger(v1::Dtype dtype) {
   return dtype == v1::DTYPE_INT32 || dtype == v1::DTYPE_INT64;
 }
 
+// Chooses the format by the rows and columns that may be shown. Integers get
+// the width of the longest; floating point numbers keep their decimal points
+// below each other unless one has more than one digit before it.
 Format FormatOf(const TensorView& tensor, std::int64_t offset,
                 std::int64_t rows, std::int64_t columns) {
   if (IsInteger(tensor.dtype)) {

@@ -14,6 +14,9 @@
 namespace posenc::cli {
 namespace {
 
+// `old` is the encoding and the positions that the keys have. New ones that are
+// not given are the same. Where keys go is said in one of three ways: a shift,
+// a shift for each token, or new positions.
 struct RepositionFlags {
   SourceFlags old_rope;
   SourceFlags new_rope;
@@ -25,6 +28,8 @@ struct RepositionFlags {
   TransformFlags files;
 };
 
+// Old positions are optional: with one encoding and no xPos a key's rotation by
+// its shift does not depend on them. The server says if it does.
 absl::StatusOr<v1::Movement> BuildMovement(const RepositionFlags& flags) {
   const int targets = flags.shift.has_value() + !flags.shifts.empty() +
                       !flags.new_positions.Empty();

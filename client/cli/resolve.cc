@@ -19,6 +19,8 @@
 namespace posenc::cli {
 namespace {
 
+// `compare` may name no encoding of its own, only another profile, layer or
+// length for the same one (BuildVariant).
 struct ResolveFlags {
   SourceFlags source;
   SourceFlags compare;
@@ -64,6 +66,7 @@ std::string FieldsText(const google::protobuf::Message& message) {
   });
 }
 
+// The scaling that is set, with its fields: "yarn: factor 4, ...".
 std::string ScalingText(const v1::RopeSpec& spec) {
   const auto* const scaling =
       v1::RopeSpec::descriptor()->FindOneofByName("scaling");
@@ -98,6 +101,8 @@ void PrintFrequencies(const v1::ResolveRopeResponse& response) {
   }
 }
 
+// How far two encodings are apart, and from which position on that matters: by
+// then the angle of some pair differs by 0.01 rad.
 void PrintDifference(const v1::RopeDifference& difference,
                      const std::string& name) {
   std::printf("\n  compared with %s\n", name.c_str());

@@ -177,9 +177,11 @@ absl::StatusOr<ScoreCheck> CheckScores(const check::HeadsView& q,
   }
   ScoreCheck result;
   if (q.index.batch * q.index.tokens * q.index.heads == 0) return result;
-  // A rotated value is off by half an ulp, that is by 2^-bits of it, and by
-  // the arithmetic's 8 units (see Checker) of the pair's length; so is each
-  // factor of each product, in both rotations.
+  // A rotated value is off by half an ulp, that is by 2^-bits of it, and by the
+  // arithmetic's 8 units (RoundingBound) of its products' sum. For both
+  // channels of a pair together these sums are at most sqrt(2) < 1.5 of the
+  // pair's length. So is each factor of each product, in both rotations: twice
+  // the sum for q and k.
   const auto unit = [](const check::HeadsView& view) {
     return std::ldexp(1.0, -check::SignificandBits(view.tensor.dtype)) +
            8 * 1.5 *
@@ -187,6 +189,7 @@ absl::StatusOr<ScoreCheck> CheckScores(const check::HeadsView& q,
                           view.tensor.dtype == v1::DTYPE_FLOAT64 ? -53 : -24);
   };
   const double relative = 2 * (unit(q) + unit(k)) * 1.01;  // second order
+  // A sample: all pairs of 4096 tokens would be 16 million for each head.
   constexpr std::int64_t kSamples = 20000;
   check::Random random(1);
   double squares = 0;
@@ -207,8 +210,8 @@ absl::StatusOr<ScoreCheck> CheckScores(const check::HeadsView& q,
       q_squares += qi * qi;
       k_squares += ki * ki;
     }
-    // Cauchy-Schwarz: a rotation keeps the lengths, so that this bounds the
-    // sums of |q_i k_i| in both rotations.
+    // A rotation keeps the lengths, so that |q| |k| bounds the sums of |q_i
+    // k_i| in both rotations (Cauchy-Schwarz).
     const double bound = relative * std::sqrt(q_squares * k_squares);
     const double difference = std::fabs(score - moved);
     if (!(difference <= bound)) ++result.wrong;

@@ -135,7 +135,7 @@ absl::StatusOr<Safetensors> ParseSafetensors(absl::Span<const char> bytes) {
   const absl::Span<const char> text = bytes.subspan(8, header_size);
   const absl::Span<const char> data = bytes.subspan(8 + header_size);
 
-  // Names that stand twice (the parser keeps the last one) and nesting are
+  // Names that stand twice, of which the parser keeps one, and nesting are
   // visible only while the header is parsed.
   std::vector<std::set<std::string>> names;
   absl::Status status;

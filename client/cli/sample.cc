@@ -20,6 +20,8 @@ namespace {
 // Upper bound on a tensor: a slip of the finger must not fill the memory.
 constexpr std::int64_t kMaxBytes = std::int64_t{8} << 30;
 
+// Elements are near normal with mean 0 and variance 1. An empty shape makes no
+// tensor.
 struct SampleFlags {
   std::string out;
   std::uint64_t seed = 0;

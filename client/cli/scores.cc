@@ -17,6 +17,8 @@
 namespace posenc::cli {
 namespace {
 
+// One of --shaw, --transformer-xl and --deberta is given; texts name files with
+// trained tables.
 struct ScoresFlags {
   std::string shaw;
   std::optional<std::int32_t> left;
@@ -76,6 +78,7 @@ absl::StatusOr<v1::RelativeScore> BuildScore(const ScoresFlags& flags) {
   return score;
 }
 
+// The tensor of this name, of a dtype that can be computed with.
 absl::StatusOr<TensorView> Find(TensorFile* file, const std::string& name) {
   const absl::StatusOr<std::vector<SafetensorsEntry*>> found =
       file->Select({name}, {});
@@ -83,6 +86,7 @@ absl::StatusOr<TensorView> Find(TensorFile* file, const std::string& name) {
   return AsTensor(*(*found)[0]);
 }
 
+// Prints the scores, or what is in the file if there is one.
 absl::Status Show(const TensorView& scores, const ScoresFlags& flags,
                   const GlobalFlags& globals) {
   if (globals.json) {

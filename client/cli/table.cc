@@ -21,6 +21,9 @@
 namespace posenc::cli {
 namespace {
 
+// An encoding, rotary or absolute, and the positions that get a row each:
+// `rows` of them from --start on, or those that the other forms of positions
+// name.
 struct TableFlags {
   SourceFlags source;
   AbsoluteFlags absolute;
@@ -36,11 +39,14 @@ struct TableFlags {
   std::string out_sin;
 };
 
+// "cos" and "sin", or "table".
 struct NamedTensor {
   std::string name;
   TensorView tensor;
 };
 
+// Sets the request's encoding. Needs a connection, since a detail of a model
+// can only be changed in its complete specification, which the server knows.
 absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
                          v1::BuildTableRequest* request) {
   if (!flags.absolute.Empty()) {
@@ -120,6 +126,8 @@ absl::Status CheckOutputs(const TableFlags& flags, bool single) {
   return absl::OkStatus();
 }
 
+// Writes each tensor to the .npy that is named for it, and all of them to --out
+// if it is a .safetensors file.
 absl::Status WriteTensors(const TableFlags& flags,
                           const std::vector<NamedTensor>& tensors) {
   Safetensors file;

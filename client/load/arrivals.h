@@ -24,9 +24,7 @@ class Arrivals {
     if (poisson_) next_ += gap_ * exponential_(random_);
   }
 
-  // The next call's time in nanoseconds after the start. Never decreases. The
-  // sum is kept in double: at 10^7 calls a second it is exact to less than 1 ns
-  // for a month.
+  // The next call's time in nanoseconds after the start. Never decreases.
   std::int64_t Next() {
     const double due = next_;
     next_ += poisson_ ? gap_ * exponential_(random_) : gap_;

@@ -129,9 +129,10 @@ class Engine {
   Clock* const clock_;
 };
 
-// Makes so many channels, each with a TCP connection of its own, which gRPC
-// would otherwise share. All are connected before this returns. UNAVAILABLE if
-// one is not within `timeout`. `retry`: as the published service config says.
+// Makes so many channels, each with a connection of its own; by default gRPC
+// lets channels to one target share one. All are connected before this returns.
+// UNAVAILABLE if one is not within `timeout`. `retry`: as the published service
+// config says.
 absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     const std::string& target, int connections, bool retry,
     absl::Duration timeout);

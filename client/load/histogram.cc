@@ -41,8 +41,8 @@ std::int64_t Histogram::LastOf(std::size_t index) {
   return FirstOf(index) + (std::int64_t{1} << ShiftOfIndex(index)) - 1;
 }
 
-// Up to the end of the power of two that kHighest is in, as HdrHistogram does
-// it: its readers expect that many.
+// Up to the end of the power of two that kHighest is in, as HdrHistogram sizes
+// its arrays.
 Histogram::Histogram() : counts_((ShiftOf(kHighest) + 2) * kHalf) {}
 
 void Histogram::Record(std::int64_t nanos, std::int64_t count) {

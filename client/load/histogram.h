@@ -8,9 +8,9 @@
 //   4096 ... 8191      4                    1024
 //   ...                ...                  ...
 //
-// A bucket is at most 2^-10 of its values wide: 1 in 1024. Bucket i of width 2^k
-// starts at (i - 1024 k) 2^k, so that a shift and a sum lead from a value to its
-// bucket and back.
+// A bucket is at most 2^-10 of its values wide: 1 in 1024. Bucket i of width
+// 2^k starts at (i - 1024 k) 2^k, so that a shift and a sum lead from a value
+// to its bucket and back.
 //
 // Values are from 1 ns to an hour; longer ones count as an hour. About 260 KB.
 // Not thread-safe: there is one per thread, merged with Add().

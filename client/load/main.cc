@@ -50,8 +50,8 @@ int Fail(const absl::Status& status, int exit_code) {
 }
 
 // The default of --max-in-flight: as many calls as have 1 GiB of requests and
-// answers together, between 4 and 4096. More would measure this machine's
-// memory.
+// answers together, between 4 and 4096, so that this machine's memory does not
+// run out.
 int OpenInFlight(const std::vector<Case>& workload) {
   std::int64_t largest = 1;
   for (const Case& one : workload) {

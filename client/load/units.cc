@@ -10,15 +10,12 @@
 #include "absl/strings/str_split.h"
 
 namespace posenc::load {
-namespace {
 
-absl::Status Invalid(absl::string_view flag, absl::string_view text,
-                     absl::string_view rule) {
+absl::Status InvalidFlag(absl::string_view flag, absl::string_view text,
+                         absl::string_view rule) {
   return absl::InvalidArgumentError(
       absl::StrCat(flag, ": \"", text, "\"; must be ", rule));
 }
-
-}  // namespace
 
 absl::StatusOr<absl::Duration> ParseDuration(absl::string_view flag,
                                              absl::string_view text,
@@ -29,9 +26,9 @@ absl::StatusOr<absl::Duration> ParseDuration(absl::string_view flag,
       (!allow_zero && duration == absl::ZeroDuration()) ||
       // A year in nanoseconds is 3 * 10^16, so that sums stay far from 2^63.
       duration > absl::Hours(24 * 365)) {
-    return Invalid(flag, text,
-                   allow_zero ? "a duration of at most a year, such as 10s"
-                              : "a duration above 0, such as 10s or 250ms");
+    return InvalidFlag(flag, text,
+                       allow_zero ? "a duration of at most a year, such as 10s"
+                                  : "a duration above 0, such as 10s or 250ms");
   }
   return duration;
 }
@@ -64,7 +61,8 @@ absl::StatusOr<std::int64_t> ParseBytes(absl::string_view flag,
     if (bytes < 1 || bytes > 0x1p62 || bytes != std::floor(bytes)) break;
     return static_cast<std::int64_t>(bytes);
   }
-  return Invalid(flag, text, "a whole number of bytes, such as 4096 or 64KiB");
+  return InvalidFlag(flag, text,
+                     "a whole number of bytes, such as 4096 or 64KiB");
 }
 
 absl::StatusOr<std::vector<double>> ParseRates(absl::string_view flag,
@@ -74,8 +72,8 @@ absl::StatusOr<std::vector<double>> ParseRates(absl::string_view flag,
     double rate;
     // gRPC starts far fewer than 10^7 calls a second.
     if (!absl::SimpleAtod(part, &rate) || !(rate > 0) || rate > 1e7) {
-      return Invalid(flag, text,
-                     "calls per second above 0, such as 1000,2000,4000");
+      return InvalidFlag(flag, text,
+                         "calls per second above 0, such as 1000,2000,4000");
     }
     rates.push_back(rate);
   }

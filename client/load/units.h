@@ -7,11 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace posenc::load {
+
+// "<flag>: "<text>"; must be <rule>", INVALID_ARGUMENT.
+absl::Status InvalidFlag(absl::string_view flag, absl::string_view text,
+                         absl::string_view rule);
 
 // Parses "10s", "1.5ms", "2m". Above 0 unless zero is allowed, at most a year.
 absl::StatusOr<absl::Duration> ParseDuration(absl::string_view flag,

@@ -36,12 +36,6 @@ constexpr std::int64_t kShift = -700;
 // beside the tensor take.
 constexpr std::int64_t kMaxTensorBytes = (std::int64_t{2} << 30) - (1 << 20);
 
-absl::Status Invalid(absl::string_view flag, absl::string_view text,
-                     absl::string_view rule) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(flag, ": \"", text, "\"; must be ", rule));
-}
-
 // Fills a tensor with elements in [-1, 1), the same for equal seeds.
 void FillTensor(v1::Dtype dtype, const std::vector<std::int64_t>& shape,
                 check::Random* random, v1::Tensor* tensor) {
@@ -126,10 +120,10 @@ absl::StatusOr<std::vector<std::int64_t>> ShapeOf(std::int64_t size,
   const auto element = static_cast<std::int64_t>(wire::ElementBytes(dtype));
   const std::int64_t rows = size / (element * kHeadDim);
   if (size % (element * kHeadDim) != 0 || rows == 0) {
-    return Invalid("--size", BytesText(size),
-                   absl::StrCat("a multiple of ", element * kHeadDim,
-                                " bytes, one head of ", kHeadDim,
-                                " channels in ", check::DtypeName(dtype)));
+    return InvalidFlag("--size", BytesText(size),
+                       absl::StrCat("a multiple of ", element * kHeadDim,
+                                    " bytes, one head of ", kHeadDim,
+                                    " channels in ", check::DtypeName(dtype)));
   }
   // 8 heads, or the next power of two below that divides the rows.
   std::int64_t heads = kHeads;
@@ -151,14 +145,15 @@ absl::StatusOr<std::vector<std::pair<std::string, double>>> ParseMix(
     if (pair.size() > 2 || known == std::end(kRpcs) ||
         (pair.size() == 2 && (!absl::SimpleAtod(pair[1], &weight) ||
                               !(weight > 0) || weight > 1e9))) {
-      return Invalid(
+      return InvalidFlag(
           flag, text,
           absl::StrCat("RPC:WEIGHT,... with an RPC of ",
                        absl::StrJoin(kRpcs, ", "), " and a weight above 0"));
     }
     for (const auto& [name, unused] : mix) {
       if (name == *known) {
-        return Invalid(flag, text, absl::StrCat("without ", name, " twice"));
+        return InvalidFlag(flag, text,
+                           absl::StrCat("without ", name, " twice"));
       }
     }
     mix.emplace_back(*known, weight);
@@ -179,8 +174,9 @@ absl::StatusOr<std::vector<std::vector<std::int64_t>>> ParseShapes(
     }
     if (!valid || shape.size() != 4 || shape[3] % 2 != 0 ||
         check::ElementCount(shape) < 0) {
-      return Invalid(flag, text,
-                     "BxSxHxD,... above 0 with an even D, such as 1x128x8x128");
+      return InvalidFlag(
+          flag, text,
+          "BxSxHxD,... above 0 with an even D, such as 1x128x8x128");
     }
     shapes.push_back(std::move(shape));
   }
@@ -196,7 +192,7 @@ absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& flag,
                          &dtype) ||
         (dtype != v1::DTYPE_FLOAT32 && dtype != v1::DTYPE_FLOAT16 &&
          dtype != v1::DTYPE_BFLOAT16 && dtype != v1::DTYPE_FLOAT64)) {
-      return Invalid(flag, text, "of float32, float16, bfloat16, float64");
+      return InvalidFlag(flag, text, "of float32, float16, bfloat16, float64");
     }
     dtypes.push_back(dtype);
   }
