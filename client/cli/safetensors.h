@@ -6,9 +6,8 @@
 //                  {"__metadata__": {"format": "pt"},
 //                   "q": {"dtype": "BF16", "shape": [1, 8, 32, 128],
 //                         "data_offsets": [0, 65536]}, ...}
-//   8 + n          the tensors' bytes, dense and little-endian; offsets count
-//   from
-//                  here
+//   8 + n          the tensors' bytes, dense and little-endian, from which
+//                  offsets count
 //
 // Tensors cover the data exactly, without hole and overlap: a reader that does
 // not demand it can be fooled by a crafted file.

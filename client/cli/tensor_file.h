@@ -21,9 +21,8 @@ absl::Status CheckFormats(const std::string& in, const std::string& out);
 // The bytes of the file and entries that point into them.
 class TensorFile {
  public:
-  // An .npy file becomes one entry with an empty name. `flag` is named by
-  // errors:
-  // "--in".
+  // An .npy file becomes one entry with an empty name. Errors name `flag`,
+  // which is "--in" or the like.
   static absl::StatusOr<TensorFile> Read(const std::string& flag,
                                          const std::string& path);
 

@@ -15,8 +15,8 @@ struct Capacity {
 // Doubles the rate from `start` on until one does not hold, then bisects
 // between the highest that held and the lowest that did not, until these are
 // within 5 % or max_steps rates were tried. If `start` itself does not hold,
-// the lower end is 0 and bisection halves the rate. Every
-// holds() is a measurement, of a step's duration.
+// the lower end is 0 and bisection halves the rate. Every holds() is a
+// measurement, of a step's duration.
 inline Capacity FindCapacity(double start, int max_steps,
                              const std::function<bool(double rate)>& holds) {
   Capacity found;

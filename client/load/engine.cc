@@ -163,9 +163,9 @@ absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     absl::Duration timeout) {
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < connections; ++i) {
-    // The client library's channel arguments, so that it is measured what its
-    // users get; only the subchannel pool is local, which gives each channel a
-    // connection of its own.
+    // The client library's channel arguments, so that what its users
+    // get is measured; only the subchannel pool is local, which gives each
+    // channel a connection of its own.
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
     arguments.SetMaxSendMessageSize(-1);

@@ -6,8 +6,8 @@
 //   encoding:    cookie (4), length of the counts (4), normalizing index offset
 //                (4), significant digits (4), lowest value (8), highest value
 //                (8), ratio of integers to values, a double (8), counts
-//   counts:      ZigZag varints; n > 0 is a bucket's count, -n is n empty
-//   buckets
+//   counts:      ZigZag varints; n > 0 is the count of a bucket, -n stands for
+//                n > 1 empty buckets, 0 for one
 //
 // All numbers but the varints are big-endian.
 
