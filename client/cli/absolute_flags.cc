@@ -1,3 +1,9 @@
+// Which flags go together is told to CLI11 rather than checked by hand: a kind
+// of encoding excludes the other kinds, and a detail needs its kind. Only flags
+// that belong to two kinds (--base, --cos-first) are checked when the message
+// is built. Values are not judged here: the server knows what each field may
+// be, and its errors name the field as the flag does.
+
 #include "client/cli/absolute_flags.h"
 
 #include "client/cli/options.h"

@@ -1,8 +1,10 @@
+// `posenc add`: adds an absolute encoding to the embeddings in a file.
+
 #include <memory>
 
 #include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
-#include "client/cli/session.h"
+#include "client/cli/connection.h"
 #include "client/cli/transform.h"
 
 namespace posenc::cli {
@@ -27,19 +29,19 @@ absl::Status RunAdd(const AddFlags& flags, const GlobalFlags& globals) {
   absl::StatusOr<v1::AbsoluteEncoding> encoding = BuildAbsolute(flags.encoding);
   if (!encoding.ok()) return encoding.status();
   args.encoding = *std::move(encoding);
-  // A grid takes none.
+  // The cells of a grid have positions of their own, so that it takes none.
   if (!flags.encoding.sincos_grid || !flags.positions.Empty()) {
     absl::StatusOr<v1::Positions> positions = BuildPositions(flags.positions);
     if (!positions.ok()) return positions.status();
     args.positions = *std::move(positions);
   }
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   return Transform(flags.files, globals, "encoded", {"x"},
                    [&](const std::string& /*name*/, const TensorView& tensor,
                        const CallOptions& options) {
                      args.x = tensor;
-                     return session->client().AddEncoding(args, options);
+                     return connection->client().AddEncoding(args, options);
                    });
 }
 

@@ -1,16 +1,21 @@
+// `posenc analyze`: what an encoding does over distance. Prints each pair's
+// wavelength in positions, and by distance the similarity of a vector with
+// itself and the decay of scores that RoFormer (section 3.4.3) bounds.
+
 #include <cmath>
 #include <cstdio>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
+#include "client/cli/connection.h"
 #include "client/cli/plot.h"
 #include "client/cli/print.h"
-#include "client/cli/session.h"
 
 namespace posenc::cli {
 namespace {
 
+// Distances are in positions: 0, distance_step ... max_distance.
 struct AnalyzeFlags {
   SourceFlags source;
   std::int32_t head_dim = 0;
@@ -19,7 +24,8 @@ struct AnalyzeFlags {
   std::int64_t trained_length = 0;
 };
 
-// Calls visit(i) for up to `shown` of n indices, both ends among them.
+// Calls visit(i) for at most `shown` of the indices 0 ... n - 1, evenly spread.
+// The first and the last are among them. `shown` is at least 2.
 template <typename Visit>
 void Sample(int n, int shown, Visit visit) {
   int last = -1;
@@ -48,7 +54,7 @@ void PrintAnalysis(const v1::AnalyzeRopeResponse& response,
   Sample(pairs, 10, [&](int i) {
     std::printf("  %6d  %18s\n", i,
                 std::isfinite(response.wavelengths(i))
-                    ? NumberText(response.wavelengths(i)).c_str()
+                    ? NineDigits(response.wavelengths(i)).c_str()
                     : "still");
   });
   const std::int64_t step = std::max<std::int64_t>(flags.distance_step, 1);
@@ -77,10 +83,10 @@ absl::Status RunAnalyze(const AnalyzeFlags& flags, const GlobalFlags& globals) {
   request.set_max_distance(flags.max_distance);
   request.set_distance_step(flags.distance_step);
   request.set_trained_length(flags.trained_length);
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   const absl::StatusOr<v1::AnalyzeRopeResponse> response =
-      session->client().AnalyzeRope(request);
+      connection->client().AnalyzeRope(request);
   if (!response.ok()) return response.status();
   if (globals.json) {
     PrintJson(ToJson(*response));

@@ -1,26 +1,34 @@
+// `posenc bias`: an attention bias [heads, queries, keys], or the indices of
+// relative positions. With --out the matrix goes to the file tile by tile,
+// since it may be larger than the memory; without, a corner is printed.
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/check/element.h"
 #include "client/cli/bias_flags.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
+#include "client/cli/connection.h"
 #include "client/cli/matrix_file.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
-#include "client/cli/session.h"
 #include "client/cli/status.h"
 
 namespace posenc::cli {
 namespace {
 
-// Heads that are printed.
+// Heads that are printed; the others differ by their slopes or weights only.
 constexpr std::int64_t kShownHeads = 2;
-// Keys that are computed where the matrix is only printed: more than fit.
+// If the matrix is only printed, so many keys are computed: more than fit on a
+// line.
 constexpr std::int64_t kPrintedKeys = 24;
 
+// Queries stand at query_start ... query_start + query_length - 1; keys
+// likewise. Tiles are the messages of the answer; 0 leaves their size to the
+// server.
 struct BiasCommandFlags {
   BiasFlags bias;
   std::int64_t query_start = 0;
@@ -45,23 +53,27 @@ void PrintHeads(const TensorView& bias, const v1::BuildBiasRequest& request) {
   }
 }
 
-absl::Status Print(v1::BuildBiasRequest request, const Session& session,
+// Without --out: prints a corner of the matrix, or with --json all of it if it
+// is small enough.
+absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
                    const GlobalFlags& globals) {
   const std::int64_t queries = request.query_length();
   const std::int64_t keys = request.key_length();
   if (globals.json) {
-    // Before the work: any head alone would be too much.
+    // Refused before the work: one head alone is too much to print.
     if (queries > 0 && keys > kMaxPrintedValues / queries) {
       return UsageError(absl::StrCat(
           "--json: ", queries, " x ", keys, " values; write more than ",
           kMaxPrintedValues, " to a file with --out"));
     }
   } else {
-    // No more than is seen, and one row and column more to say that there are.
+    // Asks for no more than is seen, and for one row and column more, so that
+    // the printer knows that there are more and shows dots.
     request.set_query_length(std::min(queries, kShownRows + 1));
     request.set_key_length(std::min(keys, kPrintedKeys + 1));
   }
-  const absl::StatusOr<TensorResult> bias = session.client().BuildBias(request);
+  const absl::StatusOr<TensorResult> bias =
+      connection.client().BuildBias(request);
   if (!bias.ok()) return bias.status();
   if (globals.json) {
     nlohmann::ordered_json json;
@@ -71,14 +83,15 @@ absl::Status Print(v1::BuildBiasRequest request, const Session& session,
     PrintJson(json);
     return absl::OkStatus();
   }
-  std::printf("bias  %s %s\n", DtypeName(bias->tensor.dtype).c_str(),
-              ShapeText({bias->tensor.shape[0], queries, keys}).c_str());
+  std::printf("bias  %s %s\n", check::DtypeName(bias->tensor.dtype).c_str(),
+              check::ShapeText({bias->tensor.shape[0], queries, keys}).c_str());
   PrintHeads(bias->tensor, request);
   return absl::OkStatus();
 }
 
+// With --out: every tile goes to its place in the file as it comes.
 absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
-                   const Session& session, const GlobalFlags& globals) {
+                   const Connection& connection, const GlobalFlags& globals) {
   absl::StatusOr<MatrixFile> file = MatrixFile::Create(path, "bias");
   if (!file.ok()) return file.status();
   const double elements = static_cast<double>(request.query_length()) *
@@ -88,7 +101,7 @@ absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
   absl::Status status;
   {
     Progress progress("building the bias");
-    status = session.client().BuildBias(request, [&](const BiasTile& tile) {
+    status = connection.client().BuildBias(request, [&](const BiasTile& tile) {
       written = file->Write(request, tile);
       if (!written.ok()) return false;
       done += static_cast<double>(tile.tensor.shape[1]) *
@@ -105,8 +118,8 @@ absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
   if (globals.json) {
     PrintJson({{"out", path}, {"bias", TensorJson(file->matrix())}});
   } else {
-    std::printf("bias  %s %s\n", DtypeName(file->matrix().dtype).c_str(),
-                ShapeText(file->matrix().shape).c_str());
+    std::printf("bias  %s %s\n", check::DtypeName(file->matrix().dtype).c_str(),
+                check::ShapeText(file->matrix().shape).c_str());
   }
   return absl::OkStatus();
 }
@@ -120,7 +133,7 @@ absl::Status RunBias(const BiasCommandFlags& flags,
   request.set_query_start(flags.query_start);
   request.set_query_length(flags.query_length);
   request.set_key_start(flags.key_start);
-  // Up to the last query.
+  // By default keys reach up to the last query.
   request.set_key_length(flags.key_length.value_or(
       flags.query_start + flags.query_length - flags.key_start));
   request.set_query_tile(flags.query_tile);
@@ -132,10 +145,10 @@ absl::Status RunBias(const BiasCommandFlags& flags,
     if (!dtype.ok()) return dtype.status();
     request.set_dtype(*dtype);
   }
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
-  return flags.out.empty() ? Print(request, *session, globals)
-                           : Write(request, flags.out, *session, globals);
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
+  return flags.out.empty() ? Print(request, *connection, globals)
+                           : Write(request, flags.out, *connection, globals);
 }
 
 }  // namespace

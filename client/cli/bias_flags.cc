@@ -1,3 +1,6 @@
+// As in absolute_flags.cc, CLI11 knows which flags exclude and need each other,
+// and the server judges the values.
+
 #include "client/cli/bias_flags.h"
 
 #include "absl/strings/str_cat.h"

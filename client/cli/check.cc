@@ -1,19 +1,25 @@
+// `posenc check`: holds a rotated file to a rotation that client/check
+// evaluates in long double, element by element.
+
 #include <cstdio>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/check/element.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
+#include "client/cli/connection.h"
+#include "client/cli/print.h"
 #include "client/cli/progress.h"
 #include "client/cli/rotation.h"
 #include "client/cli/safetensors.h"
-#include "client/cli/session.h"
 #include "client/cli/status.h"
 
 namespace posenc::cli {
 namespace {
 
+// `before` and `after` are files; `moved` is a third one, rotated from another
+// start, whose scores are to agree with those of `after`.
 struct CheckFlags {
   SourceFlags source;
   std::string before;
@@ -24,11 +30,11 @@ struct CheckFlags {
   int repositions = 0;
 };
 
-// A .safetensors file with its q and k, where it has them.
+// A .safetensors file and views of its q and k, of which it has at least one.
 struct HeadsFile {
   FileBytes bytes;
-  absl::optional<HeadsView> q;
-  absl::optional<HeadsView> k;
+  absl::optional<check::HeadsView> q;
+  absl::optional<check::HeadsView> k;
 };
 
 absl::StatusOr<HeadsFile> ReadHeads(const std::string& path,
@@ -44,7 +50,8 @@ absl::StatusOr<HeadsFile> ReadHeads(const std::string& path,
     if (entry == nullptr) continue;
     const absl::StatusOr<TensorView> tensor = AsTensor(*entry);
     if (!tensor.ok()) return FileError(path, tensor.status());
-    const absl::StatusOr<HeadsView> view = HeadsView::Of(*tensor, layout);
+    const absl::StatusOr<check::HeadsView> view =
+        check::HeadsView::Of(*tensor, layout);
     if (!view.ok()) {
       return FileError(path, absl::StrCat(name, ": ", view.status().message()));
     }
@@ -56,6 +63,8 @@ absl::StatusOr<HeadsFile> ReadHeads(const std::string& path,
   return heads;
 }
 
+// Checks both tensors, prints what was found, and returns DATA_LOSS (exit code
+// 1) if an element is wrong.
 absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
                           const CheckFlags& flags, const HeadsFile& before,
                           const HeadsFile& after, const GlobalFlags& globals,
@@ -69,31 +78,34 @@ absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
       return FileError(sent ? flags.after : flags.before,
                        absl::NotFoundError(absl::StrCat("lacks ", name)));
     }
-    const absl::StatusOr<RotationCheck> check =
+    const absl::StatusOr<RotationCheck> verdict =
         CheckRotation(rope, *sent, *got, flags.start, flags.repositions);
-    if (!check.ok()) return check.status();
+    if (!verdict.ok()) return verdict.status();
     (*json)["rotation"][name] = {
-        {"elements", check->elements},
-        {"wrong", check->wrong},
-        {"max_error_ulps", check->max_error_ulps},
-        {"max_error_of_bound", check->max_error_of_bound}};
+        {"elements", verdict->elements},
+        {"wrong", verdict->wrong},
+        {"max_error_ulps", verdict->max_error_ulps},
+        {"max_error_of_bound", verdict->max_error_of_bound}};
     if (!globals.json) {
       absl::PrintF(
           "  %s: %d elements, %d wrong; largest error %.4f ulp of %s, "
           "%.4f of its bound\n",
-          name, check->elements, check->wrong, check->max_error_ulps,
-          DtypeName(sent->tensor.dtype), check->max_error_of_bound);
+          name, verdict->elements, verdict->wrong, verdict->max_error_ulps,
+          check::DtypeName(sent->tensor.dtype), verdict->max_error_of_bound);
     }
-    if (check->wrong > 0) {
+    if (verdict->wrong > 0) {
       absl::StrAppend(&failures, failures.empty() ? "" : "; ", name, ": ",
-                      check->wrong, " of ", check->elements,
+                      verdict->wrong, " of ", verdict->elements,
                       " elements differ from the rotation, the first at index ",
-                      check->first_wrong);
+                      verdict->first_wrong);
     }
   }
   return failures.empty() ? absl::OkStatus() : absl::DataLossError(failures);
 }
 
+// Compares scores q . k of the two rotated files: a rotary encoding makes them
+// depend on the distance of two tokens alone, not on where the first one
+// stands.
 absl::Status CheckMoved(const CheckFlags& flags, const HeadsFile& after,
                         const GlobalFlags& globals,
                         nlohmann::ordered_json* json) {
@@ -105,25 +117,26 @@ absl::Status CheckMoved(const CheckFlags& flags, const HeadsFile& after,
   if (!after.q || !after.k || !moved->q || !moved->k) {
     return UsageError("--moved: scores need q and k in both files");
   }
-  const absl::StatusOr<ScoreCheck> check =
+  const absl::StatusOr<ScoreCheck> verdict =
       CheckScores(*after.q, *after.k, *moved->q, *moved->k);
-  if (!check.ok()) return check.status();
+  if (!verdict.ok()) return verdict.status();
   (*json)["scores"] = {
-      {"samples", check->samples},
-      {"wrong", check->wrong},
-      {"max_difference", check->max_difference},
-      {"max_difference_of_bound", check->max_difference_of_bound},
-      {"typical_score", check->typical_score}};
+      {"samples", verdict->samples},
+      {"wrong", verdict->wrong},
+      {"max_difference", verdict->max_difference},
+      {"max_difference_of_bound", verdict->max_difference_of_bound},
+      {"typical_score", verdict->typical_score}};
   if (!globals.json) {
     absl::PrintF(
         "  %d scores q.k (typically %.3g): moved, they differ by at most "
         "%.3g, %.3f of what rounding to %s allows\n",
-        check->samples, check->typical_score, check->max_difference,
-        check->max_difference_of_bound, DtypeName(after.q->tensor.dtype));
+        verdict->samples, verdict->typical_score, verdict->max_difference,
+        verdict->max_difference_of_bound,
+        check::DtypeName(after.q->tensor.dtype));
   }
-  if (check->wrong == 0) return absl::OkStatus();
+  if (verdict->wrong == 0) return absl::OkStatus();
   return absl::DataLossError(
-      absl::StrCat("scores: ", check->wrong, " of ", check->samples,
+      absl::StrCat("scores: ", verdict->wrong, " of ", verdict->samples,
                    " depend on more than the distance of their positions"));
 }
 
@@ -137,16 +150,18 @@ absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
   if (!before.ok()) return before.status();
   const absl::StatusOr<HeadsFile> after = ReadHeads(flags.after, *layout);
   if (!after.ok()) return after.status();
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
+  // The frequencies and the attention factor are the server's own answer; what
+  // is checked is the rotation that it made with them.
   v1::ResolveRopeRequest request;
   *request.mutable_rope() = *std::move(source);
   if (request.rope().has_spec()) {
     request.set_head_dim(static_cast<std::int32_t>(
-        (before->q ? before->q : before->k)->head_dim));
+        (before->q ? before->q : before->k)->index.head_dim));
   }
   const absl::StatusOr<v1::ResolveRopeResponse> rope =
-      session->client().ResolveRope(request);
+      connection->client().ResolveRope(request);
   if (!rope.ok()) return rope.status();
 
   nlohmann::ordered_json json;

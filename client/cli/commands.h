@@ -1,4 +1,5 @@
-// The commands. Each adds itself to the program and returns what runs it.
+// The commands of the program. Each adds its flags to a CLI11 subcommand and
+// returns the function that runs it once the command line is parsed.
 
 #pragma once
 
@@ -12,7 +13,8 @@ namespace posenc::cli {
 
 using Command = std::function<absl::Status()>;
 
-// Flags live as long as the returned function; `globals` must outlive it.
+// The returned function owns the command's flags, which CLI11 writes to while
+// it parses. `globals` must outlive it.
 Command AddInfo(CLI::App* app, const GlobalFlags* globals);
 Command AddResolve(CLI::App* app, const GlobalFlags* globals);
 Command AddTable(CLI::App* app, const GlobalFlags* globals);

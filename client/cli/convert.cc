@@ -1,9 +1,12 @@
+// `posenc convert`: reorders the rows of projection weights, so that a model
+// that was trained with one pairing of channels runs with another.
+
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "client/check/element.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
-#include "client/cli/session.h"
+#include "client/cli/connection.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 #include "client/cli/transform.h"
@@ -11,10 +14,14 @@
 namespace posenc::cli {
 namespace {
 
-// As transformers and as Meta and Mistral name them.
+// The projections that make q and k, as transformers names them (q_proj) and as
+// Meta and Mistral do (wq). Only these rotate, so only their rows are
+// reordered.
 const char* const kUsual[] = {"*[qk]_proj.weight", "*[qk]_proj.bias",
                               "*.w[qk].weight", "*.w[qk].bias"};
 
+// `heads` are the queries'; 0 kv_heads: the keys have as many; 0 rotary_dim:
+// all channels of a head rotate.
 struct ConvertFlags {
   std::string old_pairing;
   std::string new_pairing;
@@ -25,13 +32,16 @@ struct ConvertFlags {
   TransformFlags files;
 };
 
-// Keys have fewer heads than queries in many models.
+// Whether a weight makes keys. Many models have fewer heads for keys than for
+// queries (grouped-query attention), so that --kv-heads counts them.
 bool IsKeys(const std::string& name) {
   return Matches(name, {"*k_proj*", "*.wk.*", "wk.*"});
 }
 
-// With the wrong number of heads the rows would be a legal weight, in a wrong
-// order: heads of queries and keys must be equally wide.
+// Finds a wrong --heads or --kv-heads. The server cannot: rows that are cut
+// into the wrong number of heads are still a legal weight, only in a wrong
+// order. But heads of queries and keys are equally wide in every model, so that
+// two widths in one file give the mistake away.
 class HeadWidths {
  public:
   absl::Status Check(const std::string& name, const TensorView& tensor,
@@ -71,8 +81,8 @@ absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
   if (!slice.ok()) return slice.status();
   args.slice = *slice;
   args.rotary_dim = flags.rotary_dim;
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   HeadWidths widths;
   return Transform(
       flags.files, globals, "converted", {std::begin(kUsual), std::end(kUsual)},
@@ -83,7 +93,7 @@ absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
         const absl::Status status = widths.Check(name, tensor, args.heads);
         if (!status.ok()) return status;
         args.weight = tensor;
-        return session->client().ConvertPairing(args, options);
+        return connection->client().ConvertPairing(args, options);
       });
 }
 

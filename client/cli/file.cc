@@ -17,9 +17,11 @@
 namespace posenc::cli {
 namespace {
 
-// One read or write of Linux moves at most 0x7ffff000 bytes.
+// Linux moves at most 0x7ffff000 bytes (2 GiB less a page) in one read or
+// write; larger transfers are cut.
 constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
 
+// Closes a file descriptor, unless it is standard input.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -34,6 +36,7 @@ class Descriptor {
   int fd_;
 };
 
+// What errno says, for `path`.
 absl::Status SystemError(const std::string& path, absl::string_view action) {
   return FileError(path, absl::ErrnoToStatus(errno, action));
 }
@@ -61,7 +64,9 @@ absl::StatusOr<FileBytes> FileBytes::Read(const std::string& path) {
   if (fstat(file.get(), &info) != 0) return SystemError(path, "cannot stat");
   if (S_ISDIR(info.st_mode)) return FileError(path, "is a directory");
 
-  // Pipes have no size: they grow as they are read.
+  // A pipe has no size, so its buffer doubles as it is read. A regular file
+  // gets one byte more than its size: read() then finds the end without
+  // growing.
   FileBytes result;
   std::size_t capacity = S_ISREG(info.st_mode)
                              ? static_cast<std::size_t>(info.st_size) + 1
@@ -112,7 +117,7 @@ absl::Status WriteFile(const std::string& path,
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
   std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  // 0666: the umask decides, as for any file of the user's.
+  // 0666, of which the umask takes away, as for any file that a user makes.
   const int fd =
       open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return SystemError(path, "cannot create");

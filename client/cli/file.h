@@ -1,4 +1,6 @@
-// Whole files, read once and replaced at once.
+// Whole files. They are read once, into memory, and replaced at once: whoever
+// opens an output sees what was there before or the complete result, also if
+// this program is killed or the disk is full.
 
 #pragma once
 
@@ -14,11 +16,12 @@
 
 namespace posenc::cli {
 
-// Read rather than mapped: a file that shrinks meanwhile is then an error and
-// no SIGBUS, and it may be replaced by the result.
+// The bytes of a file. They are read rather than mapped: if a mapped file
+// shrinks, touching it raises SIGBUS, and a result could not replace the file
+// that it is computed from.
 class FileBytes {
  public:
-  // "-" is standard input.
+  // "-" is standard input. Errors have exit code 3 and name the path.
   static absl::StatusOr<FileBytes> Read(const std::string& path);
 
   absl::Span<const char> bytes() const { return {data_.get(), size_}; }
@@ -28,19 +31,21 @@ class FileBytes {
   std::size_t size_ = 0;
 };
 
-// Writes the parts, one after the other, beside `path` and then renames: `path`
-// is either what it was or complete.
+// Writes the parts, one after the other, to a file beside `path`, and renames
+// it to `path`. A device or pipe (/dev/stdout) is written to instead, since it
+// cannot be replaced.
 absl::Status WriteFile(const std::string& path,
                        const std::vector<absl::Span<const char>>& parts);
 
-// A file that is written piece by piece, in any order, beside `path`, which it
-// replaces once it is complete.
+// A file that is written piece by piece, in any order. Until Commit() it has a
+// name of its own beside `path` (the same directory, so that renaming is
+// atomic).
 class OutputFile {
  public:
   static absl::StatusOr<OutputFile> Create(const std::string& path);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
-  ~OutputFile();  // removes what was not committed
+  ~OutputFile();  // removes the file unless it was committed
 
   absl::Status WriteAt(std::int64_t offset, absl::Span<const char> part);
   absl::Status Commit();
@@ -53,6 +58,7 @@ class OutputFile {
   int fd_;  // -1: committed, or moved away
 };
 
+// ".npy" and the like, in upper or lower case.
 bool HasExtension(const std::string& path, const std::string& extension);
 
 }  // namespace posenc::cli

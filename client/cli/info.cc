@@ -1,18 +1,21 @@
+// `posenc info`: version, limits and presets of the server.
+
 #include <algorithm>
 #include <cstdio>
 
+#include "client/check/element.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
-#include "client/cli/session.h"
+#include "client/cli/connection.h"
+#include "client/cli/print.h"
 
 namespace posenc::cli {
 namespace {
 
 absl::Status RunInfo(const GlobalFlags& globals) {
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   const absl::StatusOr<v1::GetServerInfoResponse> info =
-      session->client().GetServerInfo();
+      connection->client().GetServerInfo();
   if (!info.ok()) return info.status();
   if (globals.json) {
     PrintJson(ToJson(*info));
@@ -31,10 +34,10 @@ absl::Status RunInfo(const GlobalFlags& globals) {
               static_cast<long long>(info->limits().max_rotary_dim()));
   std::printf("  %-20s", "dtypes");
   for (const int dtype : info->tensor_dtypes()) {
-    std::printf(" %s", DtypeName(static_cast<v1::Dtype>(dtype)).c_str());
+    std::printf(" %s", check::DtypeName(static_cast<v1::Dtype>(dtype)).c_str());
   }
   std::printf("\n  presets");
-  // Three columns fit 80 characters.
+  // Three columns of 24 fit into 80 characters.
   for (int i = 0; i < info->presets_size(); ++i) {
     std::printf("%s%-24s", i % 3 == 0 ? "\n    " : " ",
                 info->presets(i).c_str());

@@ -1,4 +1,6 @@
-// posenc: positional encodings from the command line.
+// posenc: positional encodings from the command line. This file has the list of
+// commands and turns what they return into output and an exit code; each
+// command is in the file of its name.
 
 #include <cstdio>
 #include <cstring>
@@ -10,7 +12,7 @@
 
 #include "CLI/CLI.hpp"
 #include "client/cli/commands.h"
-#include "client/cli/session.h"
+#include "client/cli/print.h"
 #include "client/cli/status.h"
 #include "server/version.h"
 
@@ -21,7 +23,8 @@ constexpr char kFooter[] =
     "\nExit codes: 0 ok; 1 the call failed, or `check` found an error; 2 wrong "
     "usage;\n3 a file cannot be read, written or parsed.";
 
-// Without the lists of what excludes and needs what, which errors tell.
+// CLI11's help without its lists of which flag excludes and needs which: they
+// are longer than the rest, and an error says it to those whom it concerns.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override {
@@ -42,7 +45,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Positional encodings: inspect, build tables, rotate tensors.",
                "posenc");
   app.footer(kFooter);
-  app.formatter(std::make_shared<HelpFormatter>());  // of the commands too
+  app.formatter(std::make_shared<HelpFormatter>());  // commands inherit it
   app.set_version_flag("--version", server::kVersion);
   app.require_subcommand(1);
   app.fallthrough();  // global flags may follow the command
@@ -106,7 +109,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    // The flag itself may not have been reached.
+    // The parser may have stopped before --json, which holds for errors too.
     bool json = false;
     for (int i = 1; i < argc; ++i) json |= !std::strcmp(argv[i], "--json");
     PrintError(UsageError(error.what()), json);

@@ -1,11 +1,12 @@
 #include "client/cli/matrix_file.h"
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/element.h"
+#include "client/check/element.h"
 #include "client/cli/npy.h"
 #include "client/cli/safetensors.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc::cli {
 
@@ -23,17 +24,18 @@ absl::Status MatrixFile::Start(const v1::BuildBiasRequest& request,
   matrix_.dtype = tile.tensor.dtype;
   matrix_.shape = {tile.tensor.shape[0], request.query_length(),
                    request.key_length()};
-  missing_ = ElementCount(matrix_.shape);
-  const std::int64_t size = static_cast<std::int64_t>(DtypeSize(matrix_.dtype));
+  missing_ = check::ElementCount(matrix_.shape);
+  const std::int64_t size =
+      static_cast<std::int64_t>(wire::ElementBytes(matrix_.dtype));
   if (missing_ < 0 || missing_ > INT64_MAX / size) {
-    return FileError(path_,
-                     absl::StrCat("cannot hold ", ShapeText(matrix_.shape)));
+    return FileError(
+        path_, absl::StrCat("cannot hold ", check::ShapeText(matrix_.shape)));
   }
   absl::StatusOr<std::string> header;
   if (HasExtension(path_, ".npy")) {
     header = NpyHeader(matrix_);
   } else {
-    // The header asks for the number of bytes only.
+    // The header needs the number of bytes, not the bytes: the view is null.
     const TensorView sized{matrix_.dtype,
                            matrix_.shape,
                            {static_cast<const char*>(nullptr),
@@ -52,19 +54,21 @@ absl::Status MatrixFile::Write(const v1::BuildBiasRequest& request,
   const TensorView& view = tile.tensor;
   const std::int64_t row = tile.query_start - request.query_start();
   const std::int64_t column = tile.key_start - request.key_start();
-  const std::int64_t size = static_cast<std::int64_t>(DtypeSize(view.dtype));
+  const std::int64_t size =
+      static_cast<std::int64_t>(wire::ElementBytes(view.dtype));
   const bool fits =
       view.shape.size() == 3 && size > 0 && row >= 0 && column >= 0 &&
       view.shape[1] <= request.query_length() - row &&
       view.shape[2] <= request.key_length() - column &&
-      ElementCount(view.shape) ==
+      check::ElementCount(view.shape) ==
           static_cast<std::int64_t>(view.bytes.size()) / size &&
       (missing_ < 0 ||
        (view.shape[0] == matrix_.shape[0] && view.dtype == matrix_.dtype));
   if (!fits) {
     return absl::InternalError(absl::StrCat(
-        "the server answered with a tile ", ShapeText(view.shape), " at query ",
-        tile.query_start, ", key ", tile.key_start, ", which does not fit"));
+        "the server answered with a tile ", check::ShapeText(view.shape),
+        " at query ", tile.query_start, ", key ", tile.key_start,
+        ", which does not fit"));
   }
   if (missing_ < 0) {
     const absl::Status status = Start(request, tile);
@@ -87,7 +91,7 @@ absl::Status MatrixFile::Write(const v1::BuildBiasRequest& request,
       rest.remove_prefix(static_cast<std::size_t>(run));
     }
   }
-  missing_ -= ElementCount(view.shape);
+  missing_ -= check::ElementCount(view.shape);
   return absl::OkStatus();
 }
 

@@ -1,5 +1,10 @@
-// A bias that is written to its file tile by tile, so that it need not fit the
-// memory.
+// A file that receives a bias tile by tile, so that the matrix need not fit
+// into memory.
+//
+// Both formats keep the matrix [heads, queries, keys] as one dense run of bytes
+// after a header whose length is known with the first tile. A row of a tile is
+// contiguous in the file, so that a tile of q queries and h heads is at most
+// q * h writes, each at its own offset. Tiles may come in any order.
 
 #pragma once
 
@@ -14,17 +19,19 @@ namespace posenc::cli {
 
 class MatrixFile {
  public:
-  // .npy, or .safetensors with one tensor of this name.
+  // An .npy file, or a .safetensors file with one tensor of this name. `path`
+  // appears with Commit().
   static absl::StatusOr<MatrixFile> Create(const std::string& path,
                                            const std::string& name);
 
-  // Puts a tile of what `request` asked for where it belongs.
+  // Writes a tile of the answer to `request`. INTERNAL if the tile does not fit
+  // the request or the first tile: a server's fault must not write elsewhere.
   absl::Status Write(const v1::BuildBiasRequest& request, const BiasTile& tile);
 
-  // INTERNAL where something is missing.
+  // INTERNAL if tiles are missing.
   absl::Status Commit();
 
-  // dtype and shape, known after the first tile.
+  // Its dtype and shape, which are known after the first tile; no bytes.
   const TensorView& matrix() const { return matrix_; }
 
  private:
@@ -33,6 +40,7 @@ class MatrixFile {
         name_(std::move(name)),
         file_(std::move(file)) {}
 
+  // Takes dtype and heads from the first tile, and writes the header.
   absl::Status Start(const v1::BuildBiasRequest& request, const BiasTile& tile);
 
   std::string path_;
@@ -40,7 +48,7 @@ class MatrixFile {
   OutputFile file_;
   TensorView matrix_;  // without bytes
   std::int64_t data_start_ = 0;
-  std::int64_t missing_ = -1;  // elements; -1: nothing came
+  std::int64_t missing_ = -1;  // elements; -1: no tile has come
 };
 
 }  // namespace posenc::cli

@@ -8,16 +8,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "client/cli/element.h"
+#include "client/check/element.h"
 #include "client/cli/file.h"
 #include "client/cli/status.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc::cli {
 namespace {
 
 constexpr absl::string_view kMagic("\x93NUMPY", 6);
 
-// NumPy pads the header so that the data starts at a multiple of this.
+// NumPy pads the header, so that data starts at a multiple of this many bytes
+// and may be mapped as vectors.
 constexpr std::size_t kAlignment = 64;
 
 struct Descr {
@@ -34,7 +36,11 @@ absl::Status Malformed(absl::string_view fact) {
   return absl::InvalidArgumentError(absl::StrCat("not a .npy file: ", fact));
 }
 
-// The header is a Python literal: a dict of a string, a bool and a tuple.
+// Reads the header, which is a Python literal: a dict with a string, a bool and
+// a tuple of integers, in any order. NumPy evaluates it with ast.literal_eval;
+// this recursive descent takes what NumPy writes, and other spacing and quotes.
+// Every Take*() skips white space, then consumes what it is named for or
+// nothing.
 class HeaderParser {
  public:
   explicit HeaderParser(absl::string_view text) : text_(text) {}
@@ -163,7 +169,7 @@ absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
         absl::StrCat(".npy version ", major, ".", minor,
                      " is not supported; 1.0 and 2.0 are"));
   }
-  // Version 1 counts the header's bytes in 16 bits, version 2 in 32.
+  // Version 1 has the header's length in 16 bits, version 2 in 32.
   const std::size_t length_bytes = major == 1 ? 2 : 4;
   const std::size_t header_start = 8 + length_bytes;
   if (text.size() < header_start) return Malformed("it ends in the length");
@@ -187,15 +193,16 @@ absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
         "fortran_order is True; save it in C order "
         "(numpy.ascontiguousarray)");
   }
-  const std::int64_t count = ElementCount(header.shape);
-  const std::size_t size = DtypeSize(*dtype);
+  const std::int64_t count = check::ElementCount(header.shape);
+  const std::size_t size = wire::ElementBytes(*dtype);
   const absl::Span<const char> data = bytes.subspan(header_start + header_size);
-  // Compared by division: the product may wrap.
+  // Compared by division, since count * size may wrap.
   if (count < 0 || data.size() % size != 0 ||
       static_cast<std::uint64_t>(count) != data.size() / size) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "shape ", ShapeText(header.shape), " of ", DtypeName(*dtype),
-        " does not match ", data.size(), " bytes of data"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("shape ", check::ShapeText(header.shape), " of ",
+                     check::DtypeName(*dtype), " does not match ", data.size(),
+                     " bytes of data"));
   }
   return TensorView{*dtype, header.shape, data};
 }
@@ -207,7 +214,7 @@ absl::StatusOr<std::string> NpyHeader(const TensorView& tensor) {
   }
   if (descr == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat(".npy has no ", DtypeName(tensor.dtype),
+        absl::StrCat(".npy has no ", check::DtypeName(tensor.dtype),
                      "; write .safetensors, or choose float32"));
   }
   // A tuple of one needs its comma: (3,).
@@ -215,6 +222,7 @@ absl::StatusOr<std::string> NpyHeader(const TensorView& tensor) {
   std::string dict = absl::StrCat(
       "{'descr': '", descr, "', 'fortran_order': False, 'shape': (",
       absl::StrJoin(tensor.shape, ", "), comma, "), }");
+  // The header's length, padding and newline included, if it starts at `start`.
   const auto padded = [&](std::size_t start) {
     const std::size_t size = start + dict.size() + 1;  // with the newline
     return dict.size() + (kAlignment - size % kAlignment) % kAlignment + 1;

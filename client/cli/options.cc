@@ -13,7 +13,7 @@
 namespace posenc::cli {
 namespace {
 
-// --preset, --config or --spec.
+// Sets the encoding itself: --preset, --config or --spec.
 absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
   if (!flags.preset.empty()) {
     source->set_preset(flags.preset);
@@ -34,8 +34,9 @@ absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
   return absl::OkStatus();
 }
 
-// --profile, --layer-type, --layer-index, --length.
-absl::Status SetReading(const SourceFlags& flags, v1::RopeSource* source) {
+// Sets how it is interpreted: --profile, --layer-type, --layer-index, --length.
+absl::Status SetInterpretation(const SourceFlags& flags,
+                               v1::RopeSource* source) {
   if (!flags.profile.empty()) {
     const absl::StatusOr<v1::Profile> profile = ParseEnum<v1::Profile>(
         absl::StrCat("--", flags.prefix, "profile"), "PROFILE_", flags.profile);
@@ -128,7 +129,7 @@ absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
   }
   v1::RopeSource source;
   absl::Status status = SetEncoding(flags, &source);
-  if (status.ok()) status = SetReading(flags, &source);
+  if (status.ok()) status = SetInterpretation(flags, &source);
   if (!status.ok()) return status;
   return source;
 }
@@ -137,7 +138,7 @@ absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
                                             const SourceFlags& flags) {
   if (!flags.Empty()) return BuildSource(flags);
   v1::RopeSource source = base;
-  const absl::Status status = SetReading(flags, &source);
+  const absl::Status status = SetInterpretation(flags, &source);
   if (!status.ok()) return status;
   return source;
 }
@@ -280,6 +281,8 @@ std::string EnumText(const std::string& prefix, Enum value) {
   return absl::AsciiStrToLower(found->name().substr(prefix.size()));
 }
 
+// Listed here rather than defined in the header, which needs no reflection
+// then.
 #define POSENC_INSTANTIATE(Enum)                                   \
   template absl::StatusOr<Enum> ParseEnum<Enum>(                   \
       const std::string&, const std::string&, const std::string&); \

@@ -1,4 +1,6 @@
 // Flags that several commands share, and the messages that they stand for.
+// Flags have the names of the contract's fields, so that an error of the
+// server, which names a field, names the flag too.
 
 #pragma once
 
@@ -15,87 +17,94 @@
 
 namespace posenc::cli {
 
+// Flags of every command, before or after its name.
 struct GlobalFlags {
-  std::string server;  // empty: the service runs inside this process
+  std::string server;  // empty: a server inside this process
   std::string timeout = "60s";
   bool json = false;
 };
 
 void AddGlobalFlags(CLI::App* app, GlobalFlags* flags);
 
-// Which rotary encoding: --preset, --config or --spec, and what belongs to it.
+// A rotary encoding: one of --preset, --config and --spec names it; the others
+// say how a model's configuration is to be interpreted, of which layer, and at
+// which length.
 struct SourceFlags {
-  std::string prefix;  // of the flags' names
-  std::string preset;
-  std::string config;
-  std::string spec;
+  std::string prefix;  // stands before the flags' names: "compare-"
+  std::string preset;  // a name that the server knows
+  std::string config;  // the path of a config.json
+  std::string spec;    // a posenc.v1.RopeSpec as JSON
   std::string profile;
   std::string layer_type;
   std::optional<std::int32_t> layer_index;
   std::optional<std::int64_t> length;
 
-  // None of --preset, --config and --spec.
+  // True without --preset, --config and --spec.
   bool Empty() const;
 
-  // Anything at all.
+  // True with any of the flags.
   bool Given() const;
 
-  // "llama-3.1-8b", the configuration's file, "spec".
+  // What people call it: "llama-3.1-8b", the configuration's file, or "spec".
   std::string Name() const;
 };
 
-// `prefix` stands in front of every name: "compare-". `group` heads their part
-// of --help.
+// `prefix` stands before every name ("compare-"), so that one command may take
+// two encodings. `group` is the heading of these flags in --help.
 void AddSourceFlags(CLI::App* app, const std::string& prefix,
                     const std::string& group, SourceFlags* flags);
 
-// Reads the configuration. Errors: exit codes 2 and 3.
+// The source that the flags name. Reads the configuration's file, which travels
+// with the request. Errors have exit code 2 (flags) or 3 (the file).
 absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags);
 
-// The same, where flags that name no encoding mean `base` under another
-// profile, layer or length.
+// The same for a second encoding. If its flags name none, they mean `base`
+// under another profile, layer or length.
 absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
                                             const SourceFlags& flags);
 
-// Where tokens stand: --start, --starts, --ids or --cu-seqlens.
+// The positions of tokens, in one of four forms: --start, --starts, --ids or
+// --cu-seqlens.
 struct PositionFlags {
-  std::string prefix;  // of the flags' names
-  std::optional<std::int64_t> start;
-  std::string starts;
-  std::string ids;
-  std::string cu_seqlens;
-  std::string packed_starts;
+  std::string prefix;                 // stands before the flags' names: "new-"
+  std::optional<std::int64_t> start;  // token t of every sequence: start + t
+  std::string starts;                 // a start per sequence: "0,-3"
+  std::string ids;                    // a file with a position per token
+  std::string cu_seqlens;             // ends of packed sequences: "0,3,7"
+  std::string packed_starts;          // with cu_seqlens: a start per sequence
 
-  // None of the kinds.
+  // True if none of the four forms is given.
   bool Empty() const;
 };
 
 void AddPositionFlags(CLI::App* app, const std::string& prefix,
                       const std::string& group, PositionFlags* flags);
 
-// One of the kinds, from the command line; --ids reads a file.
+// The message for the one form that is given; exit code 2 if there are more or
+// none. --ids reads its file.
 absl::StatusOr<v1::Positions> BuildPositions(const PositionFlags& flags);
 
-// "1,2,-3". Errors name the flag.
+// Parses "1,2,-3". This and the next two fail with exit code 2 and name `flag`.
 absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
     const std::string& flag, const std::string& text);
 
-// "1,0.5,-3e2" into a field; nothing where the text is empty.
+// Parses "1,0.5,-3e2" and appends it to a field. An empty text is no numbers.
 absl::Status ParseNumbers(const std::string& flag, const std::string& text,
                           google::protobuf::RepeatedField<double>* field);
 
-// "2x4x4", each extent in [0, 2^31).
+// Parses "2x4x4", each extent in [0, 2^31).
 absl::StatusOr<std::vector<std::int32_t>> ParseExtents(const std::string& flag,
                                                        const std::string& text);
 
-// "bfloat16", "bshd", ... by the enum's own names without their prefix.
-// `prefix` is "DTYPE_".
+// The value of an enum of the contract by its own name in lower case, without
+// the prefix: "bfloat16" with the prefix "DTYPE_". The unspecified value has no
+// name. Defined for the enums that flags take (options.cc).
 template <typename Enum>
 absl::StatusOr<Enum> ParseEnum(const std::string& flag,
                                const std::string& prefix,
                                const std::string& text);
 
-// "bfloat16" for "DTYPE_", DTYPE_BFLOAT16.
+// The reverse: "bfloat16" for "DTYPE_" and DTYPE_BFLOAT16.
 template <typename Enum>
 std::string EnumText(const std::string& prefix, Enum value);
 

@@ -10,7 +10,8 @@
 namespace posenc::cli {
 namespace {
 
-// With the labels, 80 characters.
+// Columns and rows of the curve; labels and axis take 14 columns more, and the
+// rest of 80 stays free.
 constexpr std::size_t kWidth = 64;
 constexpr int kHeight = 12;
 

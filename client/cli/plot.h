@@ -1,4 +1,4 @@
-// A curve as text.
+// A curve as text, for a terminal of 80 columns.
 
 #pragma once
 
@@ -8,8 +8,10 @@
 
 namespace posenc::cli {
 
-// Means of equal parts of `values`, from the left; below, the ends of the x
-// axis. Lines end with a newline. `values` are finite and not empty.
+// Draws `values` from left to right. If there are more values than columns, a
+// column shows the mean of its share. The y axis has its ends labelled, the x
+// axis carries `first_x` and `last_x`. Every line ends with a newline. `values`
+// are finite and not empty.
 std::string Plot(absl::Span<const double> values, const std::string& first_x,
                  const std::string& last_x);
 

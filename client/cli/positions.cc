@@ -1,3 +1,6 @@
+// `posenc positions`: the position ids of a batch that is packed, padded, split
+// over devices, a grid, multimodal, or a cache with attention sinks.
+
 #include <memory>
 
 #include "absl/strings/match.h"
@@ -5,14 +8,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/commands.h"
+#include "client/cli/connection.h"
 #include "client/cli/print.h"
-#include "client/cli/session.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 
 namespace posenc::cli {
 namespace {
 
+// One of the six schemes is given; the fields after it are its details.
 struct PositionsFlags {
   std::string packed;
   std::string padded;
@@ -55,7 +59,11 @@ absl::Status SetGrid(const PositionsFlags& flags, v1::GridPositions* grid) {
   return status;
 }
 
-// "text:5", "image:1x4x4", "video:4x8x8/2@2.5".
+// Parses one span: "text:5" (5 tokens), or "image:" and "video:" with time x
+// height x width, then "/merge" (blocks of merge x merge cells are one token)
+// and
+// "@time_step" (positions between frames), both optional: "video:4x8x8/2@2.5".
+// An image is a video of one frame; the two words mean the same.
 absl::Status SetSpan(absl::string_view text,
                      v1::MultimodalPositions::Span* span) {
   const absl::Status malformed = UsageError(
@@ -143,10 +151,10 @@ absl::Status RunPositions(const PositionsFlags& flags,
   if (!out.ok()) return out;
   const absl::StatusOr<v1::BuildPositionsRequest> request = BuildRequest(flags);
   if (!request.ok()) return request.status();
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   const absl::StatusOr<v1::BuildPositionsResponse> response =
-      session->client().BuildPositions(*request);
+      connection->client().BuildPositions(*request);
   if (!response.ok()) return response.status();
   const v1::Tensor& tensor = response->positions().ids();
   const TensorView ids{tensor.dtype(),
@@ -156,6 +164,8 @@ absl::Status RunPositions(const PositionsFlags& flags,
     const absl::Status written = WriteTensor(flags.out, "ids", ids);
     if (!written.ok()) return written;
   }
+  // After these schemes a position is not the number of tokens before it, so
+  // that who goes on generating must be told the next one.
   const bool goes_on =
       request->has_multimodal() || request->has_attention_sinks();
   if (globals.json) {

@@ -6,13 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/cli/element.h"
+#include "client/check/element.h"
 #include "client/cli/status.h"
+#include "google/protobuf/util/json_util.h"
 
 namespace posenc::cli {
 namespace {
 
-// Numbers of one column width, as many as fit 80 characters.
+// How the numbers of a tensor are printed: in columns of one width, as many as
+// fit into 80 characters. Chosen by the numbers that are shown.
 struct Format {
   int width;
   int columns;
@@ -23,13 +25,16 @@ bool IsInteger(v1::Dtype dtype) {
   return dtype == v1::DTYPE_INT32 || dtype == v1::DTYPE_INT64;
 }
 
+// Chooses the format by the rows and columns that may be shown. Integers get
+// the width of the longest; floating point numbers keep their decimal points
+// below each other unless one has more than one digit before it.
 Format FormatOf(const TensorView& tensor, std::int64_t offset,
                 std::int64_t rows, std::int64_t columns) {
   if (IsInteger(tensor.dtype)) {
     std::size_t width = 1;
     for (std::int64_t i = 0; i < std::min(rows, kShownRows); ++i) {
       for (std::int64_t j = 0; j < std::min<std::int64_t>(columns, 24); ++j) {
-        const double value = ElementAt(tensor, offset + i * columns + j);
+        const double value = check::ElementAt(tensor, offset + i * columns + j);
         width = std::max(width, absl::StrFormat("%.0f", value).size());
       }
     }
@@ -39,7 +44,7 @@ Format FormatOf(const TensorView& tensor, std::int64_t offset,
   bool fixed = true;
   for (std::int64_t i = 0; i < std::min(rows, kShownRows); ++i) {
     for (std::int64_t j = 0; j < std::min<std::int64_t>(columns, 6); ++j) {
-      const double value = ElementAt(tensor, offset + i * columns + j);
+      const double value = check::ElementAt(tensor, offset + i * columns + j);
       fixed = fixed && (!std::isfinite(value) || std::fabs(value) < 10);
     }
   }
@@ -48,7 +53,7 @@ Format FormatOf(const TensorView& tensor, std::int64_t offset,
 
 std::string Cell(const TensorView& tensor, std::int64_t index,
                  const Format& format) {
-  const double value = ElementAt(tensor, index);
+  const double value = check::ElementAt(tensor, index);
   if (IsInteger(tensor.dtype)) {
     return absl::StrFormat("%*.0f", format.width, value);
   }
@@ -65,10 +70,11 @@ void PrintFact(const std::string& name, const std::string& value) {
 
 void PrintTensor(const std::string& name, const TensorView& tensor,
                  std::int64_t shown_rows) {
-  std::printf("%s  %s %s\n", name.c_str(), DtypeName(tensor.dtype).c_str(),
-              ShapeText(tensor.shape).c_str());
-  const std::int64_t count = ElementCount(tensor.shape);
-  // One extent is one row.
+  std::printf("%s  %s %s\n", name.c_str(),
+              check::DtypeName(tensor.dtype).c_str(),
+              check::ShapeText(tensor.shape).c_str());
+  const std::int64_t count = check::ElementCount(tensor.shape);
+  // A tensor with one extent is one row.
   const std::int64_t rows = tensor.shape.size() < 2 ? 1 : tensor.shape[0];
   const std::int64_t columns = rows > 0 ? count / rows : 0;
   const Format format = FormatOf(tensor, 0, rows, columns);
@@ -108,11 +114,11 @@ void PrintMatrix(const TensorView& tensor, std::int64_t offset,
 }
 
 nlohmann::ordered_json TensorJson(const TensorView& tensor) {
-  return {{"dtype", DtypeName(tensor.dtype)}, {"shape", tensor.shape}};
+  return {{"dtype", check::DtypeName(tensor.dtype)}, {"shape", tensor.shape}};
 }
 
 absl::Status AddValues(const TensorView& tensor, nlohmann::ordered_json* json) {
-  const std::int64_t count = ElementCount(tensor.shape);
+  const std::int64_t count = check::ElementCount(tensor.shape);
   if (count > kMaxPrintedValues) {
     return UsageError(absl::StrCat("--json: ", count,
                                    " values; write more than ",
@@ -120,7 +126,7 @@ absl::Status AddValues(const TensorView& tensor, nlohmann::ordered_json* json) {
   }
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (std::int64_t i = 0; i < count; ++i) {
-    const double value = ElementAt(tensor, i);
+    const double value = check::ElementAt(tensor, i);
     if (IsInteger(tensor.dtype)) {
       list.push_back(static_cast<std::int64_t>(value));
     } else if (std::isfinite(value)) {
@@ -133,6 +139,47 @@ absl::Status AddValues(const TensorView& tensor, nlohmann::ordered_json* json) {
   }
   (*json)["values"] = std::move(list);
   return absl::OkStatus();
+}
+
+nlohmann::ordered_json ToJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string text;
+  const auto status =
+      google::protobuf::util::MessageToJsonString(message, &text, options);
+  return nlohmann::ordered_json::parse(status.ok() ? text : "{}", nullptr,
+                                       /*allow_exceptions=*/false);
+}
+
+void PrintJson(const nlohmann::ordered_json& json) {
+  // dump() throws at bytes that are no UTF-8, which file names and so messages
+  // may have. They are replaced instead.
+  const std::string text =
+      json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::printf("%s\n", text.c_str());
+}
+
+void PrintError(const absl::Status& status, bool json) {
+  const std::string code = absl::StatusCodeToString(status.code());
+  const std::string message(status.message());
+  if (json) {
+    PrintJson({{"error",
+                {{"code", code},
+                 {"reason", ErrorReason(status)},
+                 {"message", message}}}});
+  } else {
+    std::fprintf(stderr, "posenc: %s: %s\n", code.c_str(), message.c_str());
+  }
+}
+
+std::string NineDigits(double value) { return absl::StrFormat("%.9g", value); }
+
+std::string BytesText(double bytes) {
+  if (bytes < 1e3) return absl::StrFormat("%.0f B", bytes);
+  if (bytes < 1e6) return absl::StrFormat("%.1f kB", bytes / 1e3);
+  if (bytes < 1e9) return absl::StrFormat("%.1f MB", bytes / 1e6);
+  return absl::StrFormat("%.2f GB", bytes / 1e9);
 }
 
 }  // namespace posenc::cli

@@ -7,12 +7,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/session.h"
+#include "client/cli/print.h"
 
 namespace posenc::cli {
 namespace {
 
-// Shorter work needs no message.
+// Work that is shorter than kLong shows nothing; then the line is redrawn every
+// kRefresh.
 constexpr std::chrono::milliseconds kLong(700);
 constexpr std::chrono::milliseconds kRefresh(100);
 
@@ -45,6 +46,7 @@ void Progress::Run() {
   do {
     const std::chrono::duration<double> elapsed =
         std::chrono::steady_clock::now() - start;
+    // Carriage return and "erase to the end of the line".
     std::fprintf(stderr, "\r\033[K%s ... %.1f s", what_.c_str(),
                  elapsed.count());
     std::fflush(stderr);

@@ -1,5 +1,6 @@
-// A line on stderr that tells how long something has been going on: only where
-// stderr is a terminal, and only once it takes long.
+// A line on stderr that says what is going on and for how long. It appears only
+// if stderr is a terminal, and only after 0.7 s, so that quick commands stay
+// quiet.
 
 #pragma once
 
@@ -12,6 +13,8 @@
 
 namespace posenc::cli {
 
+// Draws from a thread of its own, from construction to destruction. Set() may
+// be called from any thread.
 class Progress {
  public:
   explicit Progress(std::string what);
@@ -31,7 +34,9 @@ class Progress {
   std::thread thread_;
 };
 
-// Options of a call that tell, after `what`, how far a stream is.
+// Call options that keep the line up to date: `what`, then how many bytes of
+// how many have come back. Only streams report; a unary call leaves the line as
+// it is. `progress` must outlive the call.
 CallOptions ShowProgress(Progress* progress, const std::string& what);
 
 }  // namespace posenc::cli

@@ -1,7 +1,12 @@
+// `posenc reposition`: moves rotated keys to other positions, or to another
+// encoding, without the keys from before their rotation: a cache that is
+// edited, shifted or extended. The tensors of all layers in a file move alike,
+// one call each.
+
 #include <memory>
 
 #include "client/cli/commands.h"
-#include "client/cli/session.h"
+#include "client/cli/connection.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 #include "client/cli/transform.h"
@@ -9,6 +14,9 @@
 namespace posenc::cli {
 namespace {
 
+// `old` is the encoding and the positions that the keys have. New ones that are
+// not given are the same. Where keys go is said in one of three ways: a shift,
+// a shift for each token, or new positions.
 struct RepositionFlags {
   SourceFlags old_rope;
   SourceFlags new_rope;
@@ -20,6 +28,8 @@ struct RepositionFlags {
   TransformFlags files;
 };
 
+// Old positions are optional: with one encoding and no xPos a key's rotation by
+// its shift does not depend on them. The server says if it does.
 absl::StatusOr<v1::Movement> BuildMovement(const RepositionFlags& flags) {
   const int targets = flags.shift.has_value() + !flags.shifts.empty() +
                       !flags.new_positions.Empty();
@@ -69,13 +79,13 @@ absl::Status RunReposition(const RepositionFlags& flags,
     if (!new_rope.ok()) return new_rope.status();
     args.new_rope = *std::move(new_rope);
   }
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   return Transform(flags.files, globals, "repositioned", {"k", "*.k", "*key*"},
                    [&](const std::string& /*name*/, const TensorView& tensor,
                        const CallOptions& options) {
                      args.k = tensor;
-                     return session->client().Reposition(args, options);
+                     return connection->client().Reposition(args, options);
                    });
 }
 

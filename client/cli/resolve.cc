@@ -1,3 +1,8 @@
+// `posenc resolve`: what a model's configuration means, that is the
+// frequencies, the attention factor and every assumption that was made; and how
+// far another configuration, or another project's interpretation of the same
+// one, is off.
+
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -5,22 +10,25 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/check/element.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
+#include "client/cli/connection.h"
 #include "client/cli/print.h"
-#include "client/cli/session.h"
 #include "client/cli/status.h"
 
 namespace posenc::cli {
 namespace {
 
+// `compare` may name no encoding of its own, only another profile, layer or
+// length for the same one (BuildVariant).
 struct ResolveFlags {
   SourceFlags source;
   SourceFlags compare;
   std::int32_t head_dim = 0;
 };
 
-// One field of a scaling, long lists cut to their ends.
+// The value of one field of a scaling, through reflection: a scaling that the
+// contract gains is printed without a change here. Long lists show their ends.
 std::string FieldText(const google::protobuf::Message& message,
                       const google::protobuf::FieldDescriptor& field) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
@@ -31,14 +39,14 @@ std::string FieldText(const google::protobuf::Message& message,
       return absl::StrCat(n, " values");
     }
     const auto at = [&](int i) {
-      return NumberText(reflection.GetRepeatedDouble(message, &field, i));
+      return NineDigits(reflection.GetRepeatedDouble(message, &field, i));
     };
     return n == 1 ? absl::StrCat("[", at(0), "]")
                   : absl::StrCat("[", at(0), " ... ", at(n - 1), "] (", n, ")");
   }
   switch (field.cpp_type()) {
     case google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE:
-      return NumberText(reflection.GetDouble(message, &field));
+      return NineDigits(reflection.GetDouble(message, &field));
     case google::protobuf::FieldDescriptor::CPPTYPE_INT32:
       return absl::StrCat(reflection.GetInt32(message, &field));
     case google::protobuf::FieldDescriptor::CPPTYPE_INT64:
@@ -58,6 +66,7 @@ std::string FieldsText(const google::protobuf::Message& message) {
   });
 }
 
+// The scaling that is set, with its fields: "yarn: factor 4, ...".
 std::string ScalingText(const v1::RopeSpec& spec) {
   const auto* const scaling =
       v1::RopeSpec::descriptor()->FindOneofByName("scaling");
@@ -74,7 +83,7 @@ void PrintFrequencies(const v1::ResolveRopeResponse& response) {
   std::printf("\n  frequencies of %d pairs\n", n);
   std::printf("    %5s  %18s  %18s\n", "pair", "radians/position",
               "wavelength");
-  // Enough to see the start, the ramp of a scaling, and the end.
+  // 10 pairs are enough to see the start, the ramp of a scaling, and the end.
   constexpr int kShown = 10;
   int last = -1;
   for (int step = 0; step < kShown; ++step) {
@@ -88,10 +97,12 @@ void PrintFrequencies(const v1::ResolveRopeResponse& response) {
     std::printf("    %5d  %18.10g  %18s\n", i, w,
                 w == 0
                     ? "still"
-                    : NumberText(2 * std::numbers::pi / std::fabs(w)).c_str());
+                    : NineDigits(2 * std::numbers::pi / std::fabs(w)).c_str());
   }
 }
 
+// How far two encodings are apart, and from which position on that matters: by
+// then the angle of some pair differs by 0.01 rad.
 void PrintDifference(const v1::RopeDifference& difference,
                      const std::string& name) {
   std::printf("\n  compared with %s\n", name.c_str());
@@ -106,7 +117,7 @@ void PrintDifference(const v1::RopeDifference& difference,
                   difference.worst_pair());
     }
     std::printf("    amplitude ratio %s\n",
-                NumberText(difference.amplitude_ratio()).c_str());
+                NineDigits(difference.amplitude_ratio()).c_str());
     if (difference.first_diverging_position() < 0) {
       std::printf("    no angle differs by 0.01 rad below position 2^31\n");
     } else {
@@ -120,7 +131,8 @@ void PrintDifference(const v1::RopeDifference& difference,
   }
 }
 
-// What is compared with: "spec", "llama-3-8b, profile vllm", "length 4096".
+// What the flags name as the other encoding: "spec", "llama-3-8b, profile
+// vllm", or "length 4096" for the same model at another length.
 std::string VariantName(const SourceFlags& flags) {
   std::vector<std::string> parts;
   if (!flags.Empty()) parts.push_back(flags.Name());
@@ -151,7 +163,7 @@ void PrintResolved(const v1::ResolveRopeResponse& response,
     PrintFact("pairing", pairing);
     PrintFact("slice", EnumText("ROTARY_SLICE_", spec.slice()));
     if (spec.has_rope_theta()) {
-      PrintFact("rope_theta", NumberText(spec.rope_theta()));
+      PrintFact("rope_theta", NineDigits(spec.rope_theta()));
     }
     PrintFact("scaling", ScalingText(spec));
     if (spec.has_axes()) {
@@ -163,10 +175,10 @@ void PrintResolved(const v1::ResolveRopeResponse& response,
     if (spec.has_xpos()) PrintFact("xpos", FieldsText(spec.xpos()));
     if (spec.reverse()) PrintFact("reverse", "turns by -phi");
     PrintFact("angles", EnumText("ANGLE_PRECISION_", spec.angle_precision()));
-    PrintFact("amplitude", NumberText(response.amplitude()));
+    PrintFact("amplitude", NineDigits(response.amplitude()));
   }
   PrintFact("softmax multiplier",
-            NumberText(response.softmax_scale_multiplier()));
+            NineDigits(response.softmax_scale_multiplier()));
   PrintFact("query scale", response.has_query_scale()
                                ? FieldsText(response.query_scale())
                                : "none");
@@ -198,10 +210,10 @@ absl::Status RunResolve(const ResolveFlags& flags, const GlobalFlags& globals) {
     if (!other.ok()) return other.status();
     *request.mutable_compare_with() = *std::move(other);
   }
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   const absl::StatusOr<v1::ResolveRopeResponse> response =
-      session->client().ResolveRope(request);
+      connection->client().ResolveRope(request);
   if (!response.ok()) return response.status();
   if (globals.json) {
     PrintJson(ToJson(*response));

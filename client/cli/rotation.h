@@ -1,47 +1,34 @@
-// An independent rotation, in long double, straight from the formula of
-// posenc.v1.RopeSpec and the frequencies that ResolveRope gave: it shares no
-// code with the core.
+// The verdicts of `posenc check`: whether every element of a file is within the
+// error that the contract allows of the rotation that client/check evaluates in
+// long double, and whether scores depend on distances alone.
 
 #pragma once
 
 #include <cstdint>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/check/rotated_heads.h"
 #include "posenc/client.h"
 
 namespace posenc::cli {
 
-// A tensor of heads in any layout, as [batch][token][head][channel].
-struct HeadsView {
-  static absl::StatusOr<HeadsView> Of(const TensorView& tensor,
-                                      v1::Layout layout);
-
-  std::int64_t Offset(std::int64_t b, std::int64_t s, std::int64_t h) const {
-    return b * batch_stride + s * token_stride + h * head_stride;
-  }
-
-  TensorView tensor;
-  std::int64_t batch = 1, tokens = 0, heads = 0, head_dim = 0;
-  std::int64_t batch_stride = 0, token_stride = 0, head_stride = 0;
-};
-
 struct RotationCheck {
   std::int64_t elements = 0;
-  std::int64_t wrong = 0;  // outside of their bound
+  std::int64_t wrong = 0;  // beyond their bound
   std::int64_t first_wrong = -1;
-  // Largest error, in ulps of the dtype at the result, or at 1/16 of the
-  // products' sum where they cancel to less than that; at the pair's length
-  // where repositions turned an error into the other channel.
+  // Largest error, in ulps of the dtype at the result. If the result's products
+  // cancel, at 1/16 of their sum; if repositions turned errors into the other
+  // channel, at the pair's length.
   double max_error_ulps = 0;
   double max_error_of_bound = 0;  // largest error / its bound
 };
 
-// Compares `after` with `before` rotated forward, token t at start + t, and
-// moved there in so many repositions after the rotation, each of which rounds.
+// Compares `after` with `before` rotated forward, token t at start + t. The
+// bounds allow for `repositions` moves after the rotation, each of which rounds
+// again. UNIMPLEMENTED for encodings that are not checked.
 absl::StatusOr<RotationCheck> CheckRotation(const v1::ResolveRopeResponse& rope,
-                                            const HeadsView& before,
-                                            const HeadsView& after,
+                                            const check::HeadsView& before,
+                                            const check::HeadsView& after,
                                             std::int64_t start,
                                             int repositions);
 
@@ -54,9 +41,11 @@ struct ScoreCheck {
 };
 
 // Compares sampled scores q . k of one rotation with those of the same tensors
-// rotated elsewhere. They may differ by what rounding to the dtype allows.
-absl::StatusOr<ScoreCheck> CheckScores(const HeadsView& q, const HeadsView& k,
-                                       const HeadsView& moved_q,
-                                       const HeadsView& moved_k);
+// rotated from another start. They may differ by what rounding to the dtype
+// allows.
+absl::StatusOr<ScoreCheck> CheckScores(const check::HeadsView& q,
+                                       const check::HeadsView& k,
+                                       const check::HeadsView& moved_q,
+                                       const check::HeadsView& moved_k);
 
 }  // namespace posenc::cli

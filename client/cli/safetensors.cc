@@ -4,7 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/element.h"
+#include "client/check/element.h"
 #include "client/cli/file.h"
 #include "client/cli/status.h"
 #include "nlohmann/json.hpp"
@@ -14,16 +14,18 @@ namespace {
 
 using Json = nlohmann::json;
 
-// As the reference implementation has it: longer headers are attacks.
+// The reference implementation's limit: no model has a longer header, and a
+// crafted one must not fill the memory.
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
-// The deepest value of a well-formed header: the extents of one shape.
+// Levels of nesting in a well-formed header: the header, an entry, its shape.
+// Deeper nesting could exhaust the parser's stack.
 constexpr int kMaxDepth = 3;
 
 struct NamedDtype {
   const char* name;
   std::size_t size;
-  v1::Dtype dtype;  // UNSPECIFIED: passed through only
+  v1::Dtype dtype;  // UNSPECIFIED: the tensor can only pass through
 };
 constexpr NamedDtype kDtypes[] = {
     {"F64", 8, v1::DTYPE_FLOAT64},        {"F32", 4, v1::DTYPE_FLOAT32},
@@ -44,7 +46,7 @@ absl::Status MalformedEntry(absl::string_view name, absl::string_view fact) {
   return Malformed(absl::StrCat("tensor \"", name, "\": ", fact));
 }
 
-// Unsigned, and in int64.
+// True for integers in [0, 2^63).
 bool IsExtent(const Json& value) {
   return value.is_number_unsigned() &&
          value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX};
@@ -81,17 +83,17 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
   entry.dtype = dtype->get<std::string>();
   entry.shape = shape->get<std::vector<std::int64_t>>();
   entry.bytes = data.subspan(begin, end - begin);
-  const std::int64_t count = ElementCount(entry.shape);
+  const std::int64_t count = check::ElementCount(entry.shape);
   if (count < 0) return MalformedEntry(name, "shape overflows 64 bits");
   for (const NamedDtype& known : kDtypes) {
     if (entry.dtype != known.name) continue;
-    // Compared by division: the product may wrap.
+    // Compared by division, since count * size may wrap.
     if (entry.bytes.size() % known.size != 0 ||
         entry.bytes.size() / known.size != static_cast<std::uint64_t>(count)) {
       return MalformedEntry(
-          name,
-          absl::StrCat("shape ", ShapeText(entry.shape), " of ", entry.dtype,
-                       " does not match ", entry.bytes.size(), " bytes"));
+          name, absl::StrCat("shape ", check::ShapeText(entry.shape), " of ",
+                             entry.dtype, " does not match ",
+                             entry.bytes.size(), " bytes"));
     }
   }
   return entry;
@@ -133,7 +135,8 @@ absl::StatusOr<Safetensors> ParseSafetensors(absl::Span<const char> bytes) {
   const absl::Span<const char> text = bytes.subspan(8, header_size);
   const absl::Span<const char> data = bytes.subspan(8 + header_size);
 
-  // Repeated names and senseless depth are seen while parsing only.
+  // Names that stand twice, of which the parser keeps one, and nesting are
+  // visible only while the header is parsed.
   std::vector<std::set<std::string>> names;
   absl::Status status;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
@@ -167,7 +170,8 @@ absl::StatusOr<Safetensors> ParseSafetensors(absl::Span<const char> bytes) {
     if (!entry.ok()) return entry.status();
     file.entries.push_back(*std::move(entry));
   }
-  // Empty tensors come before the one that starts where they stand.
+  // In the order of the bytes, to see holes and overlaps between neighbours.
+  // Empty tensors come before the one that starts at the same offset.
   std::stable_sort(file.entries.begin(), file.entries.end(),
                    [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
                      return a.bytes.data() != b.bytes.data()
@@ -210,7 +214,7 @@ absl::StatusOr<SafetensorsEntry> FromTensor(const std::string& name,
     }
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(".safetensors has no ", DtypeName(tensor.dtype)));
+      absl::StrCat(".safetensors has no ", check::DtypeName(tensor.dtype)));
 }
 
 std::string SafetensorsHeader(const Safetensors& file) {

@@ -1,4 +1,16 @@
-// .safetensors: a 64-bit length, that much JSON, the tensors' bytes.
+// The .safetensors format: named tensors in one file.
+//
+//   offset  bytes
+//   0       8      n, little-endian
+//   8       n      JSON, padded with spaces:
+//                  {"__metadata__": {"format": "pt"},
+//                   "q": {"dtype": "BF16", "shape": [1, 8, 32, 128],
+//                         "data_offsets": [0, 65536]}, ...}
+//   8 + n          the tensors' bytes, dense and little-endian, from which
+//                  offsets count
+//
+// Tensors cover the data exactly, without hole and overlap: a reader that does
+// not demand it can be fooled by a crafted file.
 
 #pragma once
 
@@ -16,29 +28,33 @@ namespace posenc::cli {
 
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype;  // as the file says: "BF16"; any, for what passes through
+  // As the file has it: "BF16". Tensors that pass through may have any dtype.
+  std::string dtype;
   std::vector<std::int64_t> shape;
-  absl::Span<const char> bytes;
+  absl::Span<const char> bytes;  // the file's, or whatever replaced it
 };
 
 struct Safetensors {
   std::vector<SafetensorsEntry> entries;  // in the order of their bytes
   std::map<std::string, std::string> metadata;
 
-  // nullptr where there is none.
+  // nullptr if the file has no tensor of this name.
   SafetensorsEntry* Find(const std::string& name);
 };
 
-// Views into `bytes`. Everything is checked: the bytes are covered by the
-// tensors exactly, without overlap or hole, as the format demands.
+// The entries as views into `bytes`. Nothing in the file is trusted: everything
+// that the format demands is checked. INVALID_ARGUMENT says what is wrong,
+// without the file's name.
 absl::StatusOr<Safetensors> ParseSafetensors(absl::Span<const char> bytes);
 
-// INVALID_ARGUMENT for dtypes that posenc.v1.Dtype does not have.
+// An entry as a tensor of the contract, and back; the bytes stay where they
+// are. INVALID_ARGUMENT for dtypes that the other side does not have.
 absl::StatusOr<TensorView> AsTensor(const SafetensorsEntry& entry);
 absl::StatusOr<SafetensorsEntry> FromTensor(const std::string& name,
                                             const TensorView& tensor);
 
-// Length and JSON, padded with spaces to a multiple of 8.
+// Length and JSON of a file with these entries, which need their bytes' sizes
+// only. Padded with spaces, so that the data starts at a multiple of 8.
 std::string SafetensorsHeader(const Safetensors& file);
 
 absl::Status WriteSafetensors(const std::string& path, const Safetensors& file);

@@ -1,22 +1,27 @@
-#include "client/cli/sample.h"
+// `posenc sample`: seeded q and k to try things with. Equal seeds give equal
+// bytes on every machine.
 
 #include <cstdio>
 #include <memory>
 #include <new>
 
 #include "absl/strings/str_cat.h"
+#include "client/check/element.h"
+#include "client/check/random.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
+#include "client/cli/print.h"
 #include "client/cli/safetensors.h"
-#include "client/cli/session.h"
 #include "client/cli/status.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc::cli {
 namespace {
 
-// No sample of more than this: a slip of the finger must not fill the memory.
+// Upper bound on a tensor: a slip of the finger must not fill the memory.
 constexpr std::int64_t kMaxBytes = std::int64_t{8} << 30;
 
+// Elements are near normal with mean 0 and variance 1. An empty shape makes no
+// tensor.
 struct SampleFlags {
   std::string out;
   std::uint64_t seed = 0;
@@ -38,7 +43,7 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
   if (!HasExtension(flags.out, ".safetensors")) {
     return UsageError("--out: a .safetensors file is needed");
   }
-  Random random(flags.seed);
+  check::Random random(flags.seed);
   Safetensors file;
   std::vector<std::unique_ptr<char[]>> buffers;
   for (const char* name : {"q", "k"}) {
@@ -48,17 +53,18 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
     const absl::StatusOr<std::vector<std::int64_t>> shape =
         ParseIntegers(flag, text);
     if (!shape.ok()) return shape.status();
-    const std::int64_t count = ElementCount(*shape);
-    const std::int64_t size = static_cast<std::int64_t>(DtypeSize(*dtype));
+    const std::int64_t count = check::ElementCount(*shape);
+    const std::int64_t size =
+        static_cast<std::int64_t>(wire::ElementBytes(*dtype));
     if (count < 0 || count > kMaxBytes / size) {
-      return UsageError(absl::StrCat(flag, ": ", ShapeText(*shape),
+      return UsageError(absl::StrCat(flag, ": ", check::ShapeText(*shape),
                                      " is negative or more than ", kMaxBytes,
                                      " bytes"));
     }
     const std::size_t bytes = static_cast<std::size_t>(count * size);
     buffers.push_back(std::make_unique_for_overwrite<char[]>(bytes));
     for (std::int64_t i = 0; i < count; ++i) {
-      SetElement(*dtype, buffers.back().get(), i, random.Normal());
+      check::SetElement(*dtype, buffers.back().get(), i, random.Normal());
     }
     const absl::StatusOr<SafetensorsEntry> entry =
         FromTensor(name, {*dtype, *shape, {buffers.back().get(), bytes}});
@@ -70,11 +76,12 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
   if (!written.ok()) return written;
   nlohmann::ordered_json tensors;
   for (const SafetensorsEntry& entry : file.entries) {
-    tensors[entry.name] = {{"dtype", DtypeName(*dtype)},
+    tensors[entry.name] = {{"dtype", check::DtypeName(*dtype)},
                            {"shape", entry.shape}};
     if (!globals.json) {
       std::printf("  %s  %s %s, %s\n", entry.name.c_str(),
-                  DtypeName(*dtype).c_str(), ShapeText(entry.shape).c_str(),
+                  check::DtypeName(*dtype).c_str(),
+                  check::ShapeText(entry.shape).c_str(),
                   BytesText(entry.bytes.size()).c_str());
     }
   }

@@ -1,19 +1,24 @@
+// `posenc scores`: attention scores of the encodings that are no sum of q . k
+// and a bias: Shaw, Transformer-XL and DeBERTa.
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "client/check/element.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
+#include "client/cli/connection.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
-#include "client/cli/session.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 
 namespace posenc::cli {
 namespace {
 
+// One of --shaw, --transformer-xl and --deberta is given; texts name files with
+// trained tables.
 struct ScoresFlags {
   std::string shaw;
   std::optional<std::int32_t> left;
@@ -73,6 +78,7 @@ absl::StatusOr<v1::RelativeScore> BuildScore(const ScoresFlags& flags) {
   return score;
 }
 
+// The tensor of this name, of a dtype that can be computed with.
 absl::StatusOr<TensorView> Find(TensorFile* file, const std::string& name) {
   const absl::StatusOr<std::vector<SafetensorsEntry*>> found =
       file->Select({name}, {});
@@ -80,6 +86,7 @@ absl::StatusOr<TensorView> Find(TensorFile* file, const std::string& name) {
   return AsTensor(*(*found)[0]);
 }
 
+// Prints the scores, or what is in the file if there is one.
 absl::Status Show(const TensorView& scores, const ScoresFlags& flags,
                   const GlobalFlags& globals) {
   if (globals.json) {
@@ -92,9 +99,9 @@ absl::Status Show(const TensorView& scores, const ScoresFlags& flags,
     PrintJson(json);
     return absl::OkStatus();
   }
-  std::printf("scores  %s %s\n", DtypeName(scores.dtype).c_str(),
-              ShapeText(scores.shape).c_str());
-  if (ElementCount(scores.shape) > 0 && scores.shape.size() == 4) {
+  std::printf("scores  %s %s\n", check::DtypeName(scores.dtype).c_str(),
+              check::ShapeText(scores.shape).c_str());
+  if (check::ElementCount(scores.shape) > 0 && scores.shape.size() == 4) {
     std::printf("  head 0 of the first sequence: queries down, keys across\n");
     PrintMatrix(scores, 0, scores.shape[2], scores.shape[3], flags.query_start,
                 flags.key_start);
@@ -128,12 +135,12 @@ absl::Status RunScores(const ScoresFlags& flags, const GlobalFlags& globals) {
   if (!k.ok()) return k.status();
   args.q = *q;
   args.k = *k;
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
   absl::StatusOr<TensorResult> result = absl::InternalError("not called");
   {
     const Progress progress("scoring");
-    result = session->client().ScoreRelative(args);
+    result = connection->client().ScoreRelative(args);
   }
   if (!result.ok()) return result.status();
   if (!flags.out.empty()) {

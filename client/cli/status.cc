@@ -7,6 +7,7 @@
 namespace posenc::cli {
 namespace {
 
+// Type URL of the payload, whose value is the exit code in decimal.
 constexpr char kExitPayload[] = "posenc.cli/exit";
 
 absl::Status WithExit(absl::Status status, int exit_code) {

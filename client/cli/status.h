@@ -1,4 +1,5 @@
-// Errors of the command: an absl::Status that knows its exit code.
+// Errors of the command. They are absl::Status, so that they travel as the
+// server's errors do; a payload carries the exit code.
 
 #pragma once
 
@@ -7,21 +8,23 @@
 
 namespace posenc::cli {
 
-// Part of the command's interface (README.md, --help).
+// Exit codes are part of the command's interface (README.md, --help): scripts
+// tell by them whose fault it was.
 constexpr int kExitOk = 0;
 constexpr int kExitFailed = 1;  // the call, or a check, failed
-constexpr int kExitUsage = 2;
-constexpr int kExitFile = 3;
+constexpr int kExitUsage = 2;   // flags that make no sense
+constexpr int kExitFile = 3;    // a file cannot be read, written or parsed
 
-// INVALID_ARGUMENT, exit code 2.
+// INVALID_ARGUMENT with exit code 2. `fact` starts with the flag: "--in: ...".
 absl::Status UsageError(absl::string_view fact);
 
-// "<path>: <fact>", exit code 3. The code says NOT_FOUND, INVALID_ARGUMENT (not
-// the format), or what the system answered.
+// "<path>: <fact>" with exit code 3. The status code is NOT_FOUND if something
+// is absent, INVALID_ARGUMENT if the file has another format, or the system's.
 absl::Status FileError(absl::string_view path, const absl::Status& status);
 absl::Status FileError(absl::string_view path, absl::string_view fact);
 
-// Any status that was not made above: 1.
+// The exit code that a status carries; 1 for the server's errors, which carry
+// none.
 int ExitCode(const absl::Status& status);
 
 }  // namespace posenc::cli

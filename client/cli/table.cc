@@ -1,23 +1,29 @@
+// `posenc table`: cosines and sines of a rotary encoding, or rows of an
+// absolute one, printed or written to files.
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/check/element.h"
 #include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
-#include "client/cli/element.h"
+#include "client/cli/connection.h"
 #include "client/cli/npy.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
 #include "client/cli/safetensors.h"
-#include "client/cli/session.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 
 namespace posenc::cli {
 namespace {
 
+// An encoding, rotary or absolute, and the positions that get a row each:
+// `rows` of them from --start on, or those that the other forms of positions
+// name.
 struct TableFlags {
   SourceFlags source;
   AbsoluteFlags absolute;
@@ -33,12 +39,15 @@ struct TableFlags {
   std::string out_sin;
 };
 
+// "cos" and "sin", or "table".
 struct NamedTensor {
   std::string name;
   TensorView tensor;
 };
 
-absl::Status SetEncoding(const TableFlags& flags, const Session& session,
+// Sets the request's encoding. Needs a connection, since a detail of a model
+// can only be changed in its complete specification, which the server knows.
+absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
                          v1::BuildTableRequest* request) {
   if (!flags.absolute.Empty()) {
     if (!flags.source.Empty() || !flags.angles.empty() || flags.for_keys) {
@@ -64,12 +73,14 @@ absl::Status SetEncoding(const TableFlags& flags, const Session& session,
                                            : source->spec().rotary_dim() == 0 &&
                                                  flags.head_dim != 0;
   if (resolve) {
-    // The complete specification of the model, to change one field of it.
+    // Asks for the complete specification of the model, to change one field of
+    // it
+    // (--angles) or to fill in the rotary_dim that --head-dim implies.
     v1::ResolveRopeRequest question;
     *question.mutable_rope() = *source;
     question.set_head_dim(flags.head_dim);
     absl::StatusOr<v1::ResolveRopeResponse> answer =
-        session.client().ResolveRope(question);
+        connection.client().ResolveRope(question);
     if (!answer.ok()) return answer.status();
     source->clear_layer();
     source->clear_profile();
@@ -91,6 +102,8 @@ absl::Status SetEncoding(const TableFlags& flags, const Session& session,
   return absl::OkStatus();
 }
 
+// Exit code 2 if the outputs cannot hold the table. `single`: it is one tensor,
+// not a pair of cos and sin.
 absl::Status CheckOutputs(const TableFlags& flags, bool single) {
   const bool npy = HasExtension(flags.out, ".npy");
   const absl::Status out = CheckOut(flags.out);
@@ -113,6 +126,8 @@ absl::Status CheckOutputs(const TableFlags& flags, bool single) {
   return absl::OkStatus();
 }
 
+// Writes each tensor to the .npy that is named for it, and all of them to --out
+// if it is a .safetensors file.
 absl::Status WriteTensors(const TableFlags& flags,
                           const std::vector<NamedTensor>& tensors) {
   Safetensors file;
@@ -132,7 +147,8 @@ absl::Status WriteTensors(const TableFlags& flags,
   return WriteSafetensors(flags.out, file);
 }
 
-// A grid has its own rows; tables start at 0 unless told otherwise.
+// A grid has rows of its own; other tables start at position 0 unless flags say
+// otherwise.
 absl::Status SetPositions(const TableFlags& flags,
                           v1::BuildTableRequest* request) {
   PositionFlags positions = flags.positions;
@@ -160,7 +176,8 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
   if (!dtype.ok()) return dtype.status();
   request.set_dtype(*dtype);
   for (const std::string& path : {flags.out, flags.out_cos, flags.out_sin}) {
-    // Known before the work, so said before the work.
+    // An .npy cannot hold bfloat16: that is known, and so said, before the
+    // work.
     if (!HasExtension(path, ".npy")) continue;
     const absl::StatusOr<std::string> header = NpyHeader({*dtype, {}, {}});
     if (!header.ok()) return FileError(path, header.status());
@@ -168,15 +185,15 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
   status = SetPositions(flags, &request);
   if (!status.ok()) return status;
   request.set_rows(flags.rows);
-  const absl::StatusOr<Session> session = Session::Open(globals);
-  if (!session.ok()) return session.status();
-  status = SetEncoding(flags, *session, &request);
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
+  status = SetEncoding(flags, *connection, &request);
   if (!status.ok()) return status;
 
   absl::StatusOr<BuildTableResult> result = absl::InternalError("not called");
   {
     Progress progress("building the table");
-    result = session->client().BuildTable(
+    result = connection->client().BuildTable(
         request, ShowProgress(&progress, "building the table: "));
   }
   if (!result.ok()) return result.status();

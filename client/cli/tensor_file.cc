@@ -16,7 +16,8 @@ namespace {
 constexpr char kNpy[] = ".npy";
 constexpr char kSafetensors[] = ".safetensors";
 
-// What an error lists of a file's tensors.
+// The tensors that a file has, for an error about one that it has not. Lists
+// the first 8.
 std::string Names(const std::vector<SafetensorsEntry>& entries) {
   constexpr std::size_t kShown = 8;
   const std::size_t shown = std::min(kShown, entries.size());
@@ -32,6 +33,7 @@ std::string Names(const std::vector<SafetensorsEntry>& entries) {
           : "");
 }
 
+// Copies a tensor into a message.
 absl::Status Copy(const TensorFile& file, const std::string& name,
                   v1::Tensor* tensor) {
   for (const SafetensorsEntry& entry : file.entries()) {

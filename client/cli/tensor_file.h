@@ -1,4 +1,6 @@
-// A file of tensors, .npy or .safetensors, some of which are replaced.
+// Files of tensors, .npy or .safetensors, and flags that name a tensor in one.
+// A command reads a file, replaces some of its tensors by the server's answers
+// and writes all of it.
 
 #pragma once
 
@@ -13,12 +15,14 @@
 
 namespace posenc::cli {
 
-// Exit code 2 unless both have the same of the two extensions.
+// Exit code 2 unless both paths end in .npy, or both in .safetensors.
 absl::Status CheckFormats(const std::string& in, const std::string& out);
 
+// The bytes of the file and entries that point into them.
 class TensorFile {
  public:
-  // An .npy file has one entry, without a name. `flag` is for errors: "--in".
+  // An .npy file becomes one entry with an empty name. Errors name `flag`,
+  // which is "--in" or the like.
   static absl::StatusOr<TensorFile> Read(const std::string& flag,
                                          const std::string& path);
 
@@ -26,18 +30,21 @@ class TensorFile {
   const std::string& path() const { return path_; }
   const std::vector<SafetensorsEntry>& entries() const { return file_.entries; }
 
-  // nullptr where there is none. Entries may be replaced until Write; their
-  // bytes must live as long.
+  // nullptr if there is none of this name. The caller may replace an entry's
+  // bytes by others, which must live until Write() has returned.
   SafetensorsEntry* Find(const std::string& name) { return file_.Find(name); }
 
-  // The entries whose names match a pattern (the shell's *, ? and [...]), in
-  // file order: one of `wanted`, each of which must match some; where there are
-  // none, one of `usual`. All can be computed with. The one of an .npy file.
+  // The entries whose names match one of the patterns (the shell's *, ? and
+  // [...]), in file order. The patterns are `wanted`, each of which must match
+  // some entry, or `usual` if there are none. An .npy file has one entry, which
+  // is always selected. NOT_FOUND if nothing matches; an error too if a
+  // selected tensor has a dtype that the server does not compute with.
   absl::StatusOr<std::vector<SafetensorsEntry*>> Select(
       const std::vector<std::string>& wanted,
       const std::vector<std::string>& usual);
 
-  // In the format that it was read in; everything else as it was.
+  // Writes it in the format that it was read in. What was not replaced is as it
+  // was.
   absl::Status Write(const std::string& path) const;
 
  private:
@@ -50,19 +57,20 @@ class TensorFile {
 // Exit code 2 unless `path` is empty or has one of the two extensions.
 absl::Status CheckOut(const std::string& path);
 
-// A file with this tensor alone; an .npy has no name for it.
+// Writes a file with this tensor alone. An .npy file has no place for its name.
 absl::Status WriteTensor(const std::string& path, const std::string& name,
                          const TensorView& tensor);
 
-// True where `name` matches one of the patterns.
+// True if `name` matches one of the patterns.
 bool Matches(const std::string& name, const std::vector<std::string>& patterns);
 
-// One tensor: "table.npy", or "weights.safetensors:name", where the name may be
-// missing if the file holds one tensor only.
+// Reads the tensor that a flag's argument names: "table.npy", or
+// "weights.safetensors:name". The name may be left out if the file holds one
+// tensor only.
 absl::Status ReadTensor(const std::string& flag, const std::string& argument,
                         v1::Tensor* tensor);
 
-// Named tensors of one .safetensors file.
+// Reads several tensors of one .safetensors file, by name. All must be there.
 struct NamedTarget {
   const char* name;
   v1::Tensor* tensor;

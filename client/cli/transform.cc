@@ -6,16 +6,16 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cli/element.h"
+#include "client/check/element.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
-#include "client/cli/session.h"
 #include "client/cli/tensor_file.h"
 
 namespace posenc::cli {
 namespace {
 
-// The status, with the tensor's name in front, where it has one.
+// The status with the tensor's name in front, if the tensor has one. Payloads
+// stay: they carry the server's reason and the exit code.
 absl::Status Named(const std::string& name, const absl::Status& status) {
   if (name.empty()) return status;
   absl::Status named(status.code(),
@@ -59,7 +59,8 @@ absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
       file->Select(flags.tensors, usual);
   if (!selected.ok()) return selected.status();
 
-  // Kept until they are written.
+  // The answers own the bytes that entries of the file point to until it is
+  // written.
   std::vector<TensorResult> results;
   nlohmann::ordered_json tensors;
   double bytes = 0;
@@ -85,24 +86,34 @@ absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
       results.push_back(*std::move(result));
     }
   }
-  const std::chrono::duration<double> elapsed =
-      std::chrono::steady_clock::now() - begin;
+  Timing timing;
+  timing.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+          .count();
   status = file->Write(flags.out);
   if (!status.ok()) return status;
-  PrintDone(globals, verb, flags.out, tensors, bytes, elapsed.count());
+  PrintDone(globals, verb, flags.out, tensors, bytes, timing);
   return absl::OkStatus();
 }
 
 void PrintDone(const GlobalFlags& globals, const std::string& verb,
                const std::string& out, const nlohmann::ordered_json& tensors,
-               double bytes, double seconds) {
-  const double rate = bytes / seconds / 1e9;
+               double bytes, const Timing& timing) {
+  const double rate = bytes / timing.seconds / 1e9;
+  const double best_rate =
+      timing.repeats > 0 ? bytes / timing.best_repeat_seconds / 1e9 : 0;
   if (globals.json) {
-    PrintJson({{"out", out},
-               {"tensors", tensors},
-               {"bytes", bytes},
-               {"seconds", seconds},
-               {"gigabytes_per_second", rate}});
+    nlohmann::ordered_json json = {{"out", out},
+                                   {"tensors", tensors},
+                                   {"bytes", bytes},
+                                   {"seconds", timing.seconds},
+                                   {"gigabytes_per_second", rate}};
+    if (timing.repeats > 0) {
+      json["repeats"] = {{"calls", timing.repeats},
+                         {"best_seconds", timing.best_repeat_seconds},
+                         {"best_gigabytes_per_second", best_rate}};
+    }
+    PrintJson(json);
     return;
   }
   std::vector<std::string> names;
@@ -110,13 +121,22 @@ void PrintDone(const GlobalFlags& globals, const std::string& verb,
   constexpr std::size_t kShown = 4;
   const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
   names.resize(names.size() - more);
-  // stdout may be where the file goes.
+  // Not to stdout, which may be where the file goes (--out /dev/stdout).
   std::fprintf(
       stderr,
       "  %s %s%s (%s) in %.1f ms: %.2f GB/s of tensor bytes, there and back\n",
       verb.c_str(), absl::StrJoin(names, ", ").c_str(),
       more > 0 ? absl::StrCat(" and ", more, " more").c_str() : "",
-      BytesText(bytes).c_str(), seconds * 1e3, rate);
+      BytesText(bytes).c_str(), timing.seconds * 1e3, rate);
+  if (timing.repeats == 0) return;
+  std::fprintf(
+      stderr,
+      "  first call (%spage faults): %.2f GB/s; best of %d more: %.2f GB/s\n"
+      "  GB/s counts a tensor's bytes once; its way there, the work and its "
+      "way "
+      "back take the time\n",
+      globals.server.empty() ? "" : "connection, ", rate, timing.repeats,
+      best_rate);
 }
 
 }  // namespace posenc::cli

@@ -1,4 +1,5 @@
-// When the calls of an open loop are due, whatever becomes of them.
+// The times at which calls of an open loop are due. They follow from the rate
+// alone, not from when answers come: users do not wait for each other either.
 
 #pragma once
 
@@ -7,9 +8,13 @@
 
 namespace posenc::load {
 
+// Not thread-safe: every worker has its own, with its share of the rate.
 class Arrivals {
  public:
-  // `rate` per second, evenly spaced from `first_nanos` or at random (Poisson).
+  // `rate` calls per second, from `first_nanos` on: evenly spaced, or as a
+  // Poisson process, whose gaps are independent and exponentially distributed.
+  // That is how calls of many independent users arrive, in bursts, which even
+  // spacing never shows to a server. Equal seeds give equal times.
   Arrivals(double rate, double first_nanos, bool poisson, std::uint64_t seed)
       : gap_(1e9 / rate),
         next_(first_nanos),
@@ -19,7 +24,7 @@ class Arrivals {
     if (poisson_) next_ += gap_ * exponential_(random_);
   }
 
-  // Nanoseconds after the start, never decreasing.
+  // The next call's time in nanoseconds after the start. Never decreases.
   std::int64_t Next() {
     const double due = next_;
     next_ += poisson_ ? gap_ * exponential_(random_) : gap_;

@@ -1,8 +1,9 @@
-// Whether an answer has the right values: its elements (of more than 2^21,
-// those of every n-th token) against the formula of the contract in long
-// double, computed here and sharing nothing with the server. Of presets the
-// frequencies are the server's own (ResolveRope); those of the default encoding
-// are 10000^(-2i/d).
+// Whether an answer has the right values, for --verify. Its elements are held
+// to the formula of the contract in long double (client/check, which shares
+// nothing with the server). If there are more than 2^21, every n-th token is
+// checked. Frequencies are 10000^(-2i/d) for the default encoding. For a preset
+// they are the server's own, from ResolveRope: then the rotation is checked,
+// not the preset.
 
 #pragma once
 
@@ -15,10 +16,10 @@
 
 namespace posenc::load {
 
-// `answer` to request `request` of `rpc`, both serialized. `preset_rope` is
-// what ResolveRope says of the workload's preset; null without one. Errors:
-// DATA_LOSS for a wrong answer, UNIMPLEMENTED for encodings that are not
-// checked.
+// Checks `answer`, the server's to `request` of `rpc`; both are serialized.
+// `preset_rope` is what ResolveRope says of the workload's preset; null without
+// one. Errors: DATA_LOSS for a wrong answer, which names the first wrong
+// element, and UNIMPLEMENTED for encodings that are not checked.
 absl::Status CheckAnswer(const std::string& rpc, const std::string& request,
                          const std::string& answer,
                          const v1::ResolveRopeResponse* preset_rope);

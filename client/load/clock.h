@@ -1,4 +1,5 @@
-// Time that tests can set.
+// The time. An interface, so that tests run an engine on a clock of their own
+// without sleeping.
 
 #pragma once
 
@@ -8,7 +9,8 @@
 
 namespace posenc::load {
 
-// Nanoseconds that never go back. Safe for any number of threads.
+// Counts nanoseconds from an arbitrary start and never goes back. Safe for any
+// number of threads.
 class Clock {
  public:
   virtual ~Clock() = default;

@@ -12,12 +12,14 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "posenc/wire/metadata.h"
 
 namespace posenc::load {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
-// How often the end of a step is looked for.
+// How often Run() looks whether the workers are done: short for a step's
+// length, long for the time that looking takes.
 constexpr std::chrono::milliseconds kPoll(10);
 
 }  // namespace
@@ -70,7 +72,7 @@ StepResult Engine::Run(const StepOptions& options,
   step.workload = workload_;
   step.clock = clock_;
   step.stop = stop;
-  // Each needs a call to keep in flight.
+  // A worker without a slot for a call would have nothing to do.
   step.workers = std::min(workers_, options.in_flight);
   step.begin = clock_->Now();
   step.measured = step.begin + absl::ToInt64Nanoseconds(options.warm_up);
@@ -90,7 +92,8 @@ StepResult Engine::Run(const StepOptions& options,
   std::int64_t from = step.measured;
   for (bool done = false; !done;) {
     std::this_thread::sleep_for(kPoll);
-    // Asked first, so that the last interval misses nothing.
+    // Asked before the counts are taken: what a worker recorded before it said
+    // that it is done is in the last interval.
     done = std::all_of(workers.begin(), workers.end(),
                        [](const auto& worker) { return worker->done(); });
     const std::int64_t now = clock_->Now();
@@ -129,7 +132,7 @@ absl::Status Engine::Learn(
   for (Case& one : *workload) {
     for (Request& request : one.requests) {
       grpc::ClientContext context;
-      context.AddMetadata("posenc-message-bytes", request.bytes_text);
+      context.AddMetadata(wire::kMessageBytes, request.bytes_text);
       context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
       grpc::CompletionQueue queue;
       grpc::ByteBuffer response;
@@ -160,7 +163,9 @@ absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     absl::Duration timeout) {
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < connections; ++i) {
-    // As the client library has them, but for the connection of its own.
+    // The client library's channel arguments, so that what its users
+    // get is measured; only the subchannel pool is local, which gives each
+    // channel a connection of its own.
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
     arguments.SetMaxSendMessageSize(-1);

@@ -1,9 +1,18 @@
-// Sends a workload at a server and measures it.
+// Sends a workload to a server and measures the answers.
 //
-// A worker is a thread that waits for answers, and in an open loop another that
-// sends calls when they are due. Latency counts from when a call was due (open
-// loop) or sent (closed loop): a server that stalls delays every call that was
-// due meanwhile, and all of them show it (no coordinated omission).
+// In a closed loop a fixed number of calls is in flight, and an answer triggers
+// the next call. It finds the throughput, but it asks politely: while the
+// server stalls for a second, nothing is sent, and the stall shows as one slow
+// call in each slot. The calls that users would have made meanwhile are missing
+// from the percentiles (coordinated omission, as Gil Tene calls it).
+//
+// In an open loop calls are due at times that were fixed before (arrivals.h),
+// and latency counts from when a call was due, not from when it could be sent.
+// A stall delays every call that was due in it, and all of them show it.
+//
+// Threads: each worker has one that waits for answers, and in an open loop
+// another that sends. They share a Step (worker.h) and keep their own counts,
+// which the thread that called Run() collects once a second.
 
 #pragma once
 
@@ -25,25 +34,29 @@
 
 namespace posenc::load {
 
+// A step is one measurement: one rate, or one number of calls in flight.
 struct StepOptions {
-  // Calls per second, open loop; 0: closed loop.
+  // Calls per second in an open loop; 0: closed loop.
   double rate = 0;
   bool poisson = false;
-  // Calls in flight: kept there in a closed loop, at most in an open one, where
-  // a call beyond it is sent later but counts from when it was due.
+  // Calls in flight. A closed loop keeps so many. In an open loop it is the
+  // upper bound: a call beyond it is sent later, but counts from when it was
+  // due.
   int in_flight = 16;
-  // Calls due (open) or sent (closed) in the warm-up are not counted.
+  // Calls that are due (open) or sent (closed) in the warm-up are not counted:
+  // connections, caches and the server's memory get ready in it.
   absl::Duration warm_up = absl::Seconds(1);
   absl::Duration duration = absl::Seconds(10);
-  // Instead of the duration, where above 0; the warm-up's calls come extra.
+  // If above 0, the step ends after so many calls instead of after the
+  // duration. Those of the warm-up come on top.
   std::int64_t calls = 0;
   absl::Duration timeout = absl::Seconds(10);
-  // Share of the answers that are compared with the known ones.
+  // Share of the answers, in [0, 1], that are compared with the known ones.
   double verify = 0;
   std::uint64_t seed = 1;
 };
 
-// What happened in a stretch of time.
+// What happened in a stretch of time. Not thread-safe.
 struct Counts {
   std::int64_t ok = 0;
   std::map<std::string, std::int64_t> errors;  // by the code's name
@@ -52,16 +65,19 @@ struct Counts {
   std::int64_t verified = 0;
   std::int64_t wrong = 0;
   std::string first_wrong;
+  // Failures are kept apart: an error that comes at once must not improve the
+  // latency of answers.
   Histogram latency;  // of calls that were answered
-  Histogram failed;   // of those that failed
+  Histogram failed;   // of calls that failed
 
   std::int64_t Failed() const;
   void Add(const Counts& other);
   void Clear();
 };
 
+// About a second of a step.
 struct Interval {
-  double start_seconds = 0;  // after the warm-up
+  double start_seconds = 0;  // since the end of the warm-up
   double seconds = 0;
   int in_flight = 0;  // at its end
   Counts counts;
@@ -69,33 +85,38 @@ struct Interval {
 
 struct StepResult {
   double rate = 0;
-  // From the end of the warm-up until the last answer, and no less than the
-  // duration.
+  // From the end of the warm-up until the last answer, and at least the
+  // duration: what rates are relative to. Answers that come late lower the
+  // rate.
   double seconds = 0;
   Counts total;
-  // Open loop: due in time, but never sent, as too many were in flight.
+  // Open loop: calls that were due before the end but never sent, because too
+  // many were in flight until then.
   std::int64_t unsent = 0;
-  std::vector<Histogram> cases;  // latency, as the workload's cases
+  std::vector<Histogram> cases;  // latency, by index of the workload's cases
 
-  // Failed, unsent and wrong answers, of all calls.
+  // Share of failed, unsent and wrongly answered calls in all calls.
   double ErrorRate() const;
 };
 
 class Engine {
  public:
-  // The workload and the clock must outlive the engine. At least one channel.
+  // The workload and the clock must outlive the engine. There is at least one
+  // channel; workers beyond the number of channels are not made.
   Engine(const std::vector<Case>* workload,
          std::vector<std::shared_ptr<grpc::Channel>> channels, int workers,
          Clock* clock);
 
-  // Blocks until every call has ended; on_interval is called about once a
-  // second in this thread, first after the warm-up. Setting *stop ends early.
+  // Blocks until every call has ended. `on_interval` is called about once a
+  // second in this thread, for the first time after the warm-up. Setting *stop
+  // ends the step early; calls in flight are still waited for.
   StepResult Run(const StepOptions& options,
                  const std::function<void(const Interval&)>& on_interval,
                  const std::atomic<bool>* stop = nullptr);
 
-  // Asks every request once, has check() approve the answer and keeps it for
-  // StepOptions::verify.
+  // Sends every request once, has check() approve the answer, and keeps it in
+  // the workload: StepOptions::verify compares later answers with it bit for
+  // bit, since a server answers equal requests with equal bytes.
   absl::Status Learn(
       std::vector<Case>* workload, absl::Duration timeout,
       const std::function<absl::Status(const Case&, const std::string& request,
@@ -108,13 +129,15 @@ class Engine {
   Clock* const clock_;
 };
 
-// Connections of their own, all made before this returns. Errors: UNAVAILABLE
-// where one is not made in time.
+// Makes so many channels, each with a connection of its own; by default gRPC
+// lets channels to one target share one. All are connected before this returns.
+// UNAVAILABLE if one is not within `timeout`. `retry`: as the published service
+// config says.
 absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     const std::string& target, int connections, bool retry,
     absl::Duration timeout);
 
-// "UNAVAILABLE".
+// The name of a gRPC status code: "UNAVAILABLE".
 std::string CodeName(int grpc_code);
 
 }  // namespace posenc::load

@@ -1,4 +1,4 @@
-// The command's flags and the run that they ask for.
+// The command line, and the measurement that it asks for.
 
 #pragma once
 
@@ -15,6 +15,8 @@
 
 namespace posenc::load {
 
+// The flags as they are given: lists and quantities are text still. Defaults
+// are part of the interface (--help shows them).
 struct Flags {
   std::string server;
   std::string rates;
@@ -47,21 +49,25 @@ struct Flags {
   bool quiet = false;
 };
 
+// What is to be measured. With --find-capacity, `search` is its closed loop,
+// with which it starts, and there are no steps.
 struct Plan {
   WorkloadOptions workload;
   std::vector<StepOptions> steps;
-  StepOptions search;  // of --find-capacity
+  StepOptions search;
   absl::Duration p99;
   absl::Duration timeout;
 };
 
 void AddFlags(CLI::App* app, Flags* flags);
 
-// Errors: INVALID_ARGUMENT, naming the flag, for what CLI11 has no word for.
+// Finds combinations of flags that make no sense and that CLI11 cannot be told
+// of. INVALID_ARGUMENT names the flag.
 absl::Status CheckFlags(const CLI::App& app, const Flags& flags);
 
-// Everything but the open loop's limit of calls in flight, which depends on
-// the messages' sizes.
+// Parses the flags. The open loop's limit of calls in flight is still missing:
+// it depends on the sizes of messages, which are known when the workload is
+// built.
 absl::StatusOr<Plan> MakePlan(const Flags& flags);
 
 }  // namespace posenc::load

@@ -12,7 +12,8 @@
 namespace posenc::load {
 namespace {
 
-// "V2 encoding" and "V2 compressed", each | 0x10: counts are varints.
+// The cookies of the V2 encoding and of its compressed form. 0x10 says that
+// counts are varints, not words of a fixed size.
 constexpr std::uint32_t kEncodingCookie = 0x1c849303 | 0x10;
 constexpr std::uint32_t kCompressedCookie = 0x1c849304 | 0x10;
 
@@ -22,7 +23,10 @@ void PutBigEndian(std::uint64_t value, int bytes, std::string* out) {
   }
 }
 
-// ZigZag, then 7 bits a byte, the lowest first; a ninth byte has all 8 bits.
+// ZigZag maps 0, -1, 1, -2 ... to 0, 1, 2, 3 ...; then 7 bits a byte, the
+// lowest first, and the top bit says that more follow. After 8 such bytes 8
+// bits are left of 64, which a ninth byte holds whole. (Protobuf's varints take
+// ten bytes.)
 void PutVarint(std::int64_t value, std::string* out) {
   std::uint64_t bits = (static_cast<std::uint64_t>(value) << 1) ^
                        static_cast<std::uint64_t>(value >> 63);
@@ -44,7 +48,7 @@ std::string EncodeHistogram(const Histogram& histogram) {
       PutVarint(histogram.counts()[i++], &counts);
       continue;
     }
-    // A run of n > 1 zeros is -n.
+    // n > 1 empty buckets in a row are written as -n, a single one as 0.
     std::int64_t zeros = 0;
     for (; i < end && histogram.counts()[i] == 0; ++i) ++zeros;
     PutVarint(zeros == 1 ? 0 : -zeros, &counts);
@@ -57,7 +61,7 @@ std::string EncodeHistogram(const Histogram& histogram) {
   PutBigEndian(Histogram::kDigits, 4, &encoded);
   PutBigEndian(Histogram::kLowest, 8, &encoded);
   PutBigEndian(Histogram::kHighest, 8, &encoded);
-  const double ratio = 1;  // of integer to double values
+  const double ratio = 1;  // the histogram's integers are the values
   std::uint64_t ratio_bits;
   std::memcpy(&ratio_bits, &ratio, sizeof ratio);
   PutBigEndian(ratio_bits, 8, &encoded);
@@ -65,7 +69,7 @@ std::string EncodeHistogram(const Histogram& histogram) {
 
   uLongf size = compressBound(encoded.size());
   std::string deflated(size, '\0');
-  // Fails only where memory or the output's room is short; the room is not.
+  // Fails only if memory is short: the output has compressBound() bytes.
   if (compress2(reinterpret_cast<Bytef*>(deflated.data()), &size,
                 reinterpret_cast<const Bytef*>(encoded.data()), encoded.size(),
                 Z_BEST_COMPRESSION) != Z_OK) {

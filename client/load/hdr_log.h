@@ -1,6 +1,15 @@
-// HdrHistogram's interchange forms, which its tools in every language read:
-// the compressed V2 encoding, and log files (.hlog) of it.
-// https://github.com/HdrHistogram/HdrHistogram (the format's description).
+// HdrHistogram's interchange formats, which its tools in every language read:
+// the compressed V2 encoding, and log files (.hlog) with one per interval.
+// https://github.com/HdrHistogram/HdrHistogram describes both.
+//
+//   compressed:  cookie (4 bytes), length (4), zlib stream of the encoding
+//   encoding:    cookie (4), length of the counts (4), normalizing index offset
+//                (4), significant digits (4), lowest value (8), highest value
+//                (8), ratio of integers to values, a double (8), counts
+//   counts:      ZigZag varints; n > 0 is the count of a bucket, -n stands for
+//                n > 1 empty buckets, 0 for one
+//
+// All numbers but the varints are big-endian.
 
 #pragma once
 
@@ -13,15 +22,17 @@
 
 namespace posenc::load {
 
-// The V2 encoding, deflated, as base64: "HISTFAAA...".
+// The compressed V2 encoding in base64: "HISTFAAA...". Empty if memory is
+// short.
 std::string EncodeHistogram(const Histogram& histogram);
 
-// "#[..." lines and the column names.
+// What a log starts with: comments ("#[...]") and the names of the columns.
 std::string HdrLogHeader(absl::Time start);
 
-// One interval that began `offset` after the log's start. `tag` may be empty;
-// commas and spaces in it become '_'. Values are ns; the column of the greatest
-// is in ms, as readers expect.
+// The line of one interval, which began `offset` after the log's start. `tag`
+// may be empty; commas and white space in it become '_', since they separate
+// columns. Values in the histogram are ns. The column of the greatest is in ms:
+// readers expect it to be smaller by 10^6.
 std::string HdrLogLine(const std::string& tag, absl::Duration offset,
                        absl::Duration length, const Histogram& histogram);
 

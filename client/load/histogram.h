@@ -1,8 +1,19 @@
 // Counts of latencies in log-linear buckets, as HdrHistogram has them: every
-// value is known to 3 significant digits (1 part in 1000), whatever its size.
+// value is known to 3 significant digits (1 part in 1000), whatever its size,
+// so that p99.99 of microseconds and of seconds are equally good.
 //
-// Values from 1 ns to an hour; longer ones count as an hour. Not thread-safe:
-// one per thread, merged with Add. About 260 KB.
+//   values (ns)        width of a bucket    buckets
+//   0 ... 2047         1                    2048
+//   2048 ... 4095      2                    1024
+//   4096 ... 8191      4                    1024
+//   ...                ...                  ...
+//
+// A bucket is at most 2^-10 of its values wide: 1 in 1024. Bucket i of width
+// 2^k starts at (i - 1024 k) 2^k, so that a shift and a sum lead from a value
+// to its bucket and back.
+//
+// Values are from 1 ns to an hour; longer ones count as an hour. About 260 KB.
+// Not thread-safe: there is one per thread, merged with Add().
 
 #pragma once
 
@@ -25,24 +36,24 @@ class Histogram {
   void Clear();
 
   std::int64_t count() const { return count_; }
-  // As recorded, not rounded to a bucket; 0 where empty.
+  // As recorded, not rounded to a bucket; 0 if the histogram is empty.
   std::int64_t min() const { return count_ ? min_ : 0; }
   std::int64_t max() const { return max_; }
   double Mean() const;
 
-  // The smallest recorded value, rounded up to its bucket's last but never
-  // beyond max(), that at least `percentile` per cent of the values do not
-  // exceed. 0 where empty.
+  // The smallest recorded value that at least `percentile` per cent of the
+  // values do not exceed, rounded up to the last value of its bucket but never
+  // beyond max(). 0 if the histogram is empty.
   std::int64_t Percentile(double percentile) const;
 
-  // Values that do not exceed `nanos`, to its bucket.
+  // How many values do not exceed `nanos` or share its bucket.
   std::int64_t CountUpTo(std::int64_t nanos) const;
 
-  // Buckets in order of value, the last ones being empty.
+  // All buckets, in order of their values.
   const std::vector<std::int64_t>& counts() const { return counts_; }
 
+  // The bucket of a value, and the first and last value of a bucket.
   static std::size_t IndexOf(std::int64_t nanos);
-  // First and last value of a bucket.
   static std::int64_t FirstOf(std::size_t index);
   static std::int64_t LastOf(std::size_t index);
 

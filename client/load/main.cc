@@ -1,4 +1,5 @@
-// posenc-load: measures a posenc server.
+// posenc-load: measures a posenc server. This file runs the steps and judges
+// them; engine.h sends and measures, report.h prints.
 
 #include <unistd.h>
 
@@ -33,9 +34,12 @@
 namespace posenc::load {
 namespace {
 
+// Part of the interface (README.md, --help): a script fails on 1 if the server
+// is too slow, wrong or absent, and on 2 if the command line is wrong.
 enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2 };
 
-// The one thing that a signal's handler may touch.
+// Set by SIGINT and SIGTERM. Nothing else is safe to touch in a signal's
+// handler.
 std::atomic<bool> interrupted{false};
 
 int Fail(const absl::Status& status, int exit_code) {
@@ -45,8 +49,9 @@ int Fail(const absl::Status& status, int exit_code) {
   return exit_code;
 }
 
-// What an open loop may have in flight unless told: many, but no more than
-// 1 GiB of requests' and answers' tensors.
+// The default of --max-in-flight: as many calls as have 1 GiB of requests and
+// answers together, between 4 and 4096, so that this machine's memory does not
+// run out.
 int OpenInFlight(const std::vector<Case>& workload) {
   std::int64_t largest = 1;
   for (const Case& one : workload) {
@@ -61,6 +66,7 @@ std::string Label(const StepOptions& step) {
                        : absl::StrCat(step.in_flight, " in flight");
 }
 
+// One run of the command: connects, measures every step, reports.
 class Run {
  public:
   Run(const Flags& flags, Plan plan) : flags_(flags), plan_(std::move(plan)) {}
@@ -68,6 +74,7 @@ class Run {
   int Main();
 
  private:
+  // Connects, asks who the server is and, with --verify, learns the answers.
   absl::Status Prepare();
   StepResult RunStep(const StepOptions& step);
   bool Search();
@@ -86,7 +93,7 @@ class Run {
 };
 
 absl::Status Run::Prepare() {
-  // Before minutes are spent on a report that has no place.
+  // Known before minutes are spent on a report that cannot be written.
   for (const std::string* path : {&flags_.json_path, &flags_.html_path}) {
     if (path->empty()) continue;
     if (!std::ofstream(*path, std::ios::app)) {
@@ -96,7 +103,7 @@ absl::Status Run::Prepare() {
   const auto channels = ConnectAll(flags_.server, flags_.connections,
                                    !flags_.no_retry, plan_.timeout);
   if (!channels.ok()) return channels.status();
-  // Half of the machine is the server's, where it runs here.
+  // If the server runs on this machine, half of it is the server's.
   const int threads =
       flags_.threads > 0
           ? flags_.threads
@@ -155,7 +162,7 @@ StepResult Run::RunStep(const StepOptions& step) {
               label, offset + absl::Seconds(interval.start_seconds),
               absl::Seconds(interval.seconds), interval.counts.latency);
         }
-        // What is left after the last second is too short to be a rate.
+        // The rest after the last whole second is too short to give a rate.
         if (interval.seconds < 0.25 && !series.empty()) return;
         series.push_back(PointJson(interval));
         if (live) {
@@ -168,7 +175,8 @@ StepResult Run::RunStep(const StepOptions& step) {
   return result;
 }
 
-// False where no rate held, or nothing was answered.
+// Searches the capacity (capacity.h), from the throughput of a closed loop on.
+// False if no rate held, or nothing was answered.
 bool Run::Search() {
   const StepResult closed = RunStep(plan_.search);
   if (closed.total.ok == 0 || interrupted) return false;

@@ -13,8 +13,10 @@
 namespace posenc::load {
 namespace {
 
-// More would only make the page larger.
+// Points of a curve over time: a chart is 640 units wide, so that more would
+// make the page larger and nothing clearer.
 constexpr std::size_t kMaxPoints = 300;
+// Columns of latencies, by their names in the report.
 constexpr const char* kLatencies[] = {"mean",  "p50",    "p90", "p99",
                                       "p99.9", "p99.99", "max"};
 
@@ -61,6 +63,7 @@ pre{margin:0;padding:14px 16px;overflow-x:auto;font-size:13px}
 </style></head><body>
 )";
 
+// Latencies in the report are in microseconds.
 std::string Micros(double micros) {
   return absl::StrReplaceAll(NanosText(micros * 1e3), {{" us", " \u00b5s"}});
 }
@@ -87,6 +90,7 @@ std::string Cell(const std::string& text, const char* kind = "") {
                       ">", EscapeHtml(text), "</td>");
 }
 
+// Latency by percentile p, over -log10(1 - p): every nine has the same width.
 Line Curve(const std::string& name, const Json& latency, int color,
            bool dashed = false) {
   Line line{name, {}, color, dashed, false};
@@ -110,7 +114,8 @@ std::string CurveChart(const std::string& title,
   return Chart(title, x, y, lines);
 }
 
-// One after the other, in time.
+// The figures of every second, over the time of the run; steps follow each
+// other.
 struct Series {
   Line calls{"calls/s", {}, 0};
   Line errors{"failed calls/s", {}, 4, true};
@@ -131,7 +136,8 @@ Series SeriesOf(const Json& report) {
     const Json& series = step.at("series");
     double end = 0;
     for (std::size_t i = 0; i < series.size(); i += stride) {
-      // The mean of rates and medians, the greatest of the rest.
+      // Points are merged into one by the mean of rates and medians and by the
+      // greatest of p99 and max: a peak must not vanish.
       double seconds = 0, calls = 0, errors = 0, p50 = 0, p99 = 0, max = 0;
       const std::size_t last = std::min(i + stride, series.size());
       for (std::size_t j = i; j < last; ++j) {
@@ -229,7 +235,7 @@ std::string StepsChart(const Json& report) {
     return !step.at("rate").is_null();
   };
   const Json& steps = report.at("steps");
-  // A search starts with a closed loop, which has no place among rates.
+  // A search starts with a closed loop, which has no rate to stand at.
   const bool any_open = std::any_of(steps.begin(), steps.end(), is_open);
   for (const Json& step : steps) {
     if (step.at("latency_us").is_null()) continue;
@@ -241,7 +247,7 @@ std::string StepsChart(const Json& report) {
     p99.points.emplace_back(x, latency.at("p99").get<double>());
     p999.points.emplace_back(x, latency.at("p99.9").get<double>());
   }
-  // Steps of a search come in no order.
+  // The steps of a search are not in the order of their rates.
   for (Line* line : {&p50, &p99, &p999}) {
     std::sort(line->points.begin(), line->points.end());
   }
@@ -307,7 +313,7 @@ std::string ReportPage(const Json& report) {
   const Json& steps = report.at("steps");
   if (steps.empty())
     return absl::StrCat(out, "<p>no steps</p></body></html>\n");
-  // The step that answered most.
+  // The tiles show the step with the highest throughput.
   const Json* best = &steps[0];
   std::int64_t failed = 0, wrong = 0;
   for (const Json& step : steps) {
@@ -377,7 +383,7 @@ std::string ComparisonPage(const std::string& a_name, const Json& a,
                                 Curve("b", pair.b->at("latency_us"), 1)}),
                     "<div class=\"card\"><table><tr><th></th><th>a</th>"
                     "<th>b</th><th>b / a</th></tr>\n");
-    // Within 2 % two runs are taken as equal: runs of one build differ by more.
+    // Up to 2 % is shown as equal: two runs of one build differ by more.
     const auto row = [&](const std::string& name, const std::string& x_text,
                          const std::string& y_text, double x, double y,
                          bool more_is_better) {

@@ -1,4 +1,7 @@
-// A report, or the difference of two, as one HTML page that needs nothing else.
+// A report as one HTML page: tiles, charts and tables of a run, or two runs
+// beside each other. Style and charts are in the file, which needs no script
+// and no network: it can be mailed, kept as an artifact of CI, and read in ten
+// years.
 
 #pragma once
 

@@ -14,12 +14,14 @@
 namespace posenc::load {
 namespace {
 
-// Of the curve: even steps in 1 / (1 - p), 4 each doubling, to 1 in a million.
+// The curve of percentiles p has four points for each halving of 1 - p, down to
+// this (p99.9999), or to one call: beyond that all points would be the maximum.
 constexpr double kLastTail = 1e-6;
 
+// Whole nanoseconds as microseconds.
 double Micros(double nanos) { return std::round(nanos) / 1e3; }
 
-// No more digits than a measurement has.
+// Six significant digits, which is more than a measurement has.
 double Rounded(double value) {
   if (value == 0 || !std::isfinite(value)) return 0;
   const double scale =

@@ -1,5 +1,7 @@
-// What a run came to, as JSON and as text. The JSON is the report: the text,
-// the page and comparisons are made from it.
+// The report of a run. It is JSON, which --json writes; the text on the screen,
+// the HTML page and comparisons are made from it, so that a report of last
+// month is as good as a run. Keys are part of the interface. Latencies in it
+// are microseconds, rates are per second, GB are 10^9 bytes.
 
 #pragma once
 
@@ -14,35 +16,38 @@ namespace posenc::load {
 
 using Json = nlohmann::ordered_json;
 
-// {"p50": 210.5, ..., "percentiles": [[0, 100.1], ...]}, in microseconds.
+// {"p50": 210.5, ..., "percentiles": [[0, 100.1], ...]}, in microseconds; null
+// if nothing was recorded.
 Json LatencyJson(const Histogram& histogram);
 
-// One entry of a step's "series".
+// An entry of a step's "series": the figures of about a second.
 Json PointJson(const Interval& interval);
 
-// One entry of "steps".
+// An entry of the report's "steps".
 Json StepJson(const std::string& label, const StepResult& result,
               const std::vector<Case>& workload, Json series);
 
-// The live line of a terminal.
+// The line that a terminal shows every second while a step runs.
 std::string ProgressLine(const std::string& label, const Interval& interval);
 
-// Table of the steps, errors and wrong answers, and cases where there are
-// several.
+// A table of the steps, each followed by its cases if there are several, then
+// errors and wrong answers.
 std::string ReportText(const Json& report);
 
-// Step by step, matched by label: a, b and b / a. The first steps of each are
-// compared where no label matches.
+// Compares two reports step by step: a, b and b / a.
 std::string ComparisonText(const std::string& a_name, const Json& a,
                            const std::string& b_name, const Json& b);
 
+// Steps of two reports that are compared: those of equal labels ("16 in
+// flight"). If no labels are equal, the first steps.
 struct StepPair {
   const Json* a;
   const Json* b;
 };
 std::vector<StepPair> MatchSteps(const Json& a, const Json& b);
 
-// Errors: NOT_FOUND where it cannot be read, DATA_LOSS where it is no report.
+// Reads a file that --json wrote. NOT_FOUND if it cannot be read, DATA_LOSS if
+// it is no report.
 absl::StatusOr<Json> ReadReport(const std::string& path);
 absl::Status WriteFile(const std::string& path, const std::string& text);
 

@@ -11,15 +11,16 @@
 namespace posenc::load {
 namespace {
 
-// In the SVG's own units; the page scales it.
+// Size and margins in the SVG's own units; the page scales it to its column.
 constexpr double kWidth = 640, kHeight = 300;
 constexpr double kLeft = 74, kRight = 14, kTop = 12, kBottom = 44;
 constexpr int kColors = 6;
 
+// Maps values of an axis to its place in the SVG.
 struct Scale {
   bool log = false;
   double low = 0, high = 1;  // of the values
-  double from = 0, to = 1;   // on the page
+  double from = 0, to = 1;   // where low and high are drawn
 
   double At(double value) const {
     const double part = log ? std::log(value / low) / std::log(high / low)
@@ -31,7 +32,8 @@ struct Scale {
 Scale Fit(const Axis& axis, double low, double high, double from, double to) {
   Scale scale{axis.log, low, high, from, to};
   if (axis.log) {
-    // A little room, and some extent where all are equal.
+    // 15 % of room on both sides, which is also an extent if all values are
+    // equal.
     scale.low = low / 1.15;
     scale.high = high * 1.15;
   } else {
@@ -42,11 +44,14 @@ Scale Fit(const Axis& axis, double low, double high, double from, double to) {
   return scale;
 }
 
+// Where ticks stand: multiples of 1, 2 or 5 times a power of ten, about five of
+// them; on a logarithmic axis 1, 2 and 5 of each decade, or 1 if it is wide.
 std::vector<double> RoundNumbers(const Scale& scale) {
   std::vector<double> ticks;
   if (scale.log) {
     const bool wide = scale.high / scale.low > 300;
-    // At most 40 decades: no double's ratio of latencies has more.
+    // The loop ends after 40 decades whatever the scale: latencies in
+    // microseconds span fewer.
     const int first = static_cast<int>(std::floor(std::log10(scale.low)));
     for (int e = first; e < first + 40; ++e) {
       for (const double m : {1.0, 2.0, 5.0}) {

@@ -10,15 +10,12 @@
 #include "absl/strings/str_split.h"
 
 namespace posenc::load {
-namespace {
 
-absl::Status Invalid(absl::string_view flag, absl::string_view text,
-                     absl::string_view rule) {
+absl::Status InvalidFlag(absl::string_view flag, absl::string_view text,
+                         absl::string_view rule) {
   return absl::InvalidArgumentError(
       absl::StrCat(flag, ": \"", text, "\"; must be ", rule));
 }
-
-}  // namespace
 
 absl::StatusOr<absl::Duration> ParseDuration(absl::string_view flag,
                                              absl::string_view text,
@@ -27,11 +24,11 @@ absl::StatusOr<absl::Duration> ParseDuration(absl::string_view flag,
   if (!absl::ParseDuration(text, &duration) ||
       duration < absl::ZeroDuration() ||
       (!allow_zero && duration == absl::ZeroDuration()) ||
-      // Nanoseconds in an int64, with room for sums.
+      // A year in nanoseconds is 3 * 10^16, so that sums stay far from 2^63.
       duration > absl::Hours(24 * 365)) {
-    return Invalid(flag, text,
-                   allow_zero ? "a duration of at most a year, such as 10s"
-                              : "a duration above 0, such as 10s or 250ms");
+    return InvalidFlag(flag, text,
+                       allow_zero ? "a duration of at most a year, such as 10s"
+                                  : "a duration above 0, such as 10s or 250ms");
   }
   return duration;
 }
@@ -54,7 +51,7 @@ absl::StatusOr<std::int64_t> ParseBytes(absl::string_view flag,
     }
     const absl::string_view number = text.substr(0, text.size() - unit.size());
     double value;
-    // SimpleAtod takes "inf" and " 1" too.
+    // Checked before SimpleAtod, which takes "inf", "1e3" and " 1" too.
     if (number.empty() ||
         number.find_first_not_of("0123456789.") != absl::string_view::npos ||
         !absl::SimpleAtod(number, &value)) {
@@ -64,7 +61,8 @@ absl::StatusOr<std::int64_t> ParseBytes(absl::string_view flag,
     if (bytes < 1 || bytes > 0x1p62 || bytes != std::floor(bytes)) break;
     return static_cast<std::int64_t>(bytes);
   }
-  return Invalid(flag, text, "a whole number of bytes, such as 4096 or 64KiB");
+  return InvalidFlag(flag, text,
+                     "a whole number of bytes, such as 4096 or 64KiB");
 }
 
 absl::StatusOr<std::vector<double>> ParseRates(absl::string_view flag,
@@ -72,10 +70,10 @@ absl::StatusOr<std::vector<double>> ParseRates(absl::string_view flag,
   std::vector<double> rates;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     double rate;
-    // 10^7 calls a second are far beyond what gRPC starts.
+    // gRPC starts far fewer than 10^7 calls a second.
     if (!absl::SimpleAtod(part, &rate) || !(rate > 0) || rate > 1e7) {
-      return Invalid(flag, text,
-                     "calls per second above 0, such as 1000,2000,4000");
+      return InvalidFlag(flag, text,
+                         "calls per second above 0, such as 1000,2000,4000");
     }
     rates.push_back(rate);
   }
@@ -95,7 +93,7 @@ std::string BytesText(std::int64_t bytes) {
 
 std::string NanosText(double nanos) {
   if (nanos >= 1e9) return absl::StrFormat("%.3g s", nanos / 1e9);
-  // 999.5 and more would print as 1e+03.
+  // The units change at 999.5 rather than 1000: %.3g prints 999.5 as 1e+03.
   if (nanos >= 999.5e3) {
     return nanos >= 999.5e6 ? "1 s" : absl::StrFormat("%.3g ms", nanos / 1e6);
   }

@@ -1,4 +1,5 @@
-// Durations and sizes as people write them: "250ms", "64KiB".
+// Quantities as people write and read them: "250ms", "64KiB". Parsers name the
+// flag and the text in their error, and say what it must be.
 
 #pragma once
 
@@ -6,29 +7,34 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace posenc::load {
 
-// "10s", "1.5ms", "2m"; above 0 unless zero is allowed. Errors name the flag.
+// "<flag>: "<text>"; must be <rule>", INVALID_ARGUMENT.
+absl::Status InvalidFlag(absl::string_view flag, absl::string_view text,
+                         absl::string_view rule);
+
+// Parses "10s", "1.5ms", "2m". Above 0 unless zero is allowed, at most a year.
 absl::StatusOr<absl::Duration> ParseDuration(absl::string_view flag,
                                              absl::string_view text,
                                              bool allow_zero = false);
 
-// "4096", "64KiB", "16MiB", "1GiB"; "64kB" is 64000. Above 0.
+// Parses "4096", "64KiB", "16MiB", "1GiB"; "64kB" is 64000. Above 0.
 absl::StatusOr<std::int64_t> ParseBytes(absl::string_view flag,
                                         absl::string_view text);
 
-// "1000,2000,4000", each finite and above 0.
+// Parses "1000,2000,4000", each above 0 and at most 10^7.
 absl::StatusOr<std::vector<double>> ParseRates(absl::string_view flag,
                                                absl::string_view text);
 
-// "64KiB", "1.5MiB", "100B".
+// "64KiB", "1.5MiB", "100B": powers of 1024, as --size takes them.
 std::string BytesText(std::int64_t bytes);
 
-// "850 ns", "213 us", "1.25 ms", "2.5 s".
+// "850 ns", "213 us", "1.25 ms", "2.5 s": three digits.
 std::string NanosText(double nanos);
 
 }  // namespace posenc::load

@@ -8,16 +8,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "grpcpp/client_context.h"
+#include "posenc/wire/metadata.h"
 
 namespace posenc::load {
 
 namespace {
 
-// This thread's own sleep may end so late without leaving a call unsent.
+// A dispatcher that wakes up late, because this machine is busy, is not the
+// server's fault: up to 0.1 s after the end it still sends what was due before.
 constexpr std::int64_t kLate = 100'000'000;
 
 }  // namespace
 
+// A call in flight; its address is the tag in the completion queue.
 struct Worker::Call {
   grpc::ClientContext context;
   grpc::ByteBuffer response;
@@ -85,7 +88,7 @@ void Worker::Send(std::int64_t due) {
   call->verify =
       step_->options.verify > 0 &&
       std::generate_canonical<double, 32>(random_) < step_->options.verify;
-  call->context.AddMetadata("posenc-message-bytes", call->request->bytes_text);
+  call->context.AddMetadata(wire::kMessageBytes, call->request->bytes_text);
   call->context.set_deadline(
       absl::ToChronoTime(absl::Now() + step_->options.timeout));
   step_->in_flight.fetch_add(1, std::memory_order_relaxed);
@@ -130,10 +133,13 @@ void Worker::Poll(bool closed) {
 }
 
 void Worker::Dispatch() {
-  // Linux lets sleeps run 50 us late by default, more than a small call takes.
+  // By default Linux lets sleeps end up to 50 us late (timer slack), which is
+  // more than a small call takes and would count as its latency. 1 ns is the
+  // least.
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   const StepOptions& options = step_->options;
-  // Evenly spaced, the workers take turns.
+  // Evenly spaced calls are dealt out: with n workers each has every n-th call,
+  // and starts one gap after the worker before it.
   Arrivals arrivals(options.rate / step_->workers,
                     options.poisson ? 0 : 1e9 / options.rate * index_,
                     options.poisson,
@@ -143,7 +149,8 @@ void Worker::Dispatch() {
     if (due >= step_->end || !step_->Claim(due)) break;
     step_->clock->SleepUntil(due);
     std::unique_lock<std::mutex> lock(slots_mutex_);
-    // Every call ends, at its deadline if not before.
+    // Waits for a slot as long as it takes: every call ends at its deadline, if
+    // not before.
     const bool full = used_slots_ >= slots_;
     slot_freed_.wait(lock, [this] { return used_slots_ < slots_; });
     if (step_->Stopped()) break;
@@ -163,6 +170,7 @@ void Worker::Dispatch() {
 void Worker::Record(const Call& call, std::int64_t now) {
   if (call.due < step_->measured) return;
   std::int64_t last = step_->last_answer.load(std::memory_order_relaxed);
+  // The latest answer of all workers: a maximum, without a lock.
   while (last < now && !step_->last_answer.compare_exchange_weak(
                            last, now, std::memory_order_relaxed)) {
   }

@@ -1,5 +1,16 @@
-// One worker of the engine: a completion queue, the calls on it, what they
-// came to.
+// A worker of the engine: a gRPC completion queue, the calls whose answers come
+// to it, and the counts of what they came to.
+//
+//   closed loop   poller_      sends the first calls, then one per answer
+//   open loop     dispatcher_  sleeps until a call is due, takes a slot, sends
+//                 poller_      takes answers, frees slots
+//
+// A slot is the right to have one call in flight. In a closed loop the poller
+// alone uses them. In an open loop slots_mutex_ guards them: the dispatcher
+// waits for one if all are taken, and so sends late, but the call's latency
+// counts from when it was due. counts_mutex_ guards the counts, which the
+// engine takes once a second. What only one thread touches at a time (random_,
+// choose_, next_request_, the stubs) belongs to the thread that sends.
 
 #pragma once
 
@@ -18,39 +29,44 @@
 
 namespace posenc::load {
 
-// What the workers of a step share.
+// What the workers of a step share. Times are the clock's nanoseconds.
 struct Step {
   StepOptions options;
   const std::vector<Case>* workload;
   Clock* clock;
   const std::atomic<bool>* stop;
   int workers;
-  std::int64_t begin;                  // of the warm-up
-  std::int64_t measured;               // of what counts
-  std::int64_t end;                    // nothing is due from here on
-  std::atomic<std::int64_t> calls{0};  // of those that count, where limited
+  std::int64_t begin;     // start of the warm-up
+  std::int64_t measured;  // its end: calls from here on count
+  std::int64_t end;       // nothing is due from here on
+  // Calls that count and were claimed, if their number is limited.
+  std::atomic<std::int64_t> calls{0};
   std::atomic<int> in_flight{0};
   std::atomic<std::int64_t> last_answer{0};
 
   bool Stopped() const { return stop && stop->load(std::memory_order_relaxed); }
-  // Whether one more call, due then, is within the limit of calls.
+  // Claims a call that is due at `due`: false if the limit of calls is reached.
+  // Calls of the warm-up are not limited.
   bool Claim(std::int64_t due);
 };
 
 class Worker {
  public:
-  // `index` of step->workers; uses the channels of that number.
+  // The worker with this index of step->workers. It uses every
+  // step->workers-th channel, from its index on.
   Worker(Step* step, int index,
          const std::vector<std::shared_ptr<grpc::Channel>>& channels);
   ~Worker();
 
+  // Starts the threads, which end by themselves.
   void Start();
+  // True once every call has ended and was recorded.
   bool done() const { return done_.load(std::memory_order_acquire); }
 
-  // Adds what happened since the last time.
+  // Adds to `counts` what happened since the last time. For any thread.
   void TakeInterval(Counts* counts);
 
-  // After done().
+  // Valid once done() is true.
   std::int64_t unsent() const { return unsent_; }
   const std::vector<Histogram>& cases() const { return cases_; }
 
@@ -58,19 +74,20 @@ class Worker {
   struct Call;
 
   void RunClosed();
-  void RunOpen();
   void Dispatch();
-  // Waits for answers until the queue is shut down.
+  // Takes answers until the queue is shut down.
   void Poll(bool closed);
+  // Starts a call of a case that is chosen by weight.
   void Send(std::int64_t due);
+  // Counts an ended call, unless it was due in the warm-up.
   void Record(const Call& call, std::int64_t now);
 
   Step* const step_;
   const int index_;
-  int slots_;  // of options.in_flight
+  int slots_;  // this worker's share of options.in_flight
   std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
   std::size_t next_stub_ = 0;
-  std::vector<std::size_t> next_request_;  // by case
+  std::vector<std::size_t> next_request_;  // by case: variants take turns
   std::mt19937_64 random_;
   std::discrete_distribution<std::size_t> choose_;
   grpc::CompletionQueue queue_;

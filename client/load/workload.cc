@@ -10,8 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "client/cli/element.h"
+#include "client/check/element.h"
+#include "client/check/random.h"
 #include "client/load/units.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc::load {
 namespace {
@@ -19,42 +21,33 @@ namespace {
 constexpr const char* kRpcs[] = {"ApplyRope", "Reposition", "BuildTable",
                                  "AddEncoding", "ResolveRope"};
 
-// Most models' heads; ResolveRope has no tensor to tell it.
+// Channels and heads of tensors whose size is given instead of a shape, and of
+// ResolveRope, which has no tensor: most models' head_dim, and the key heads of
+// many.
 constexpr std::int64_t kHeadDim = 128;
 constexpr std::int64_t kHeads = 8;
-// Where tokens start: far enough for every frequency to turn. Variants stand
-// apart, so that a table made for one does not serve another.
+// Position of the first token: far enough from 0 that all but the slowest pairs
+// have turned. Variants are a million positions apart, so that cosines and
+// sines that a server keeps of one do not serve another.
 constexpr std::int64_t kStart = 1000;
 constexpr std::int64_t kVariantStep = 1 << 20;
 constexpr std::int64_t kShift = -700;
-// Protobuf frames 2 GiB - 1; the small fields need much less than 1 MiB.
+// Protobuf frames at most 2 GiB - 1 bytes. 1 MiB is much more than the fields
+// beside the tensor take.
 constexpr std::int64_t kMaxTensorBytes = (std::int64_t{2} << 30) - (1 << 20);
 
-absl::Status Invalid(absl::string_view flag, absl::string_view text,
-                     absl::string_view rule) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(flag, ": \"", text, "\"; must be ", rule));
-}
-
-std::uint64_t SplitMix(std::uint64_t* state) {
-  std::uint64_t z = (*state += 0x9e3779b97f4a7c15);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
-// Elements in [-1, 1).
+// Fills a tensor with elements in [-1, 1), the same for equal seeds.
 void FillTensor(v1::Dtype dtype, const std::vector<std::int64_t>& shape,
-                std::uint64_t* state, v1::Tensor* tensor) {
+                check::Random* random, v1::Tensor* tensor) {
   tensor->set_dtype(dtype);
   tensor->mutable_shape()->Add(shape.begin(), shape.end());
-  const std::int64_t elements = cli::ElementCount(shape);
+  const std::int64_t elements = check::ElementCount(shape);
   std::string* const data = tensor->mutable_data();
-  data->resize(static_cast<std::size_t>(elements) * cli::DtypeSize(dtype));
+  data->resize(static_cast<std::size_t>(elements) * wire::ElementBytes(dtype));
   for (std::int64_t i = 0; i < elements; ++i) {
-    const auto bits = static_cast<std::int32_t>(SplitMix(state) >> 32);
-    cli::SetElement(dtype, data->data(), i,
-                    static_cast<float>(bits) * 0x1p-31f);
+    const auto bits = static_cast<std::int32_t>(random->Next() >> 32);
+    check::SetElement(dtype, data->data(), i,
+                      static_cast<float>(bits) * 0x1p-31f);
   }
 }
 
@@ -68,18 +61,19 @@ v1::RopeSource Rope(const WorkloadOptions& options) {
   return rope;
 }
 
-// `tensor` may be left out where the RPC has none to send.
+// The request of `rpc`, serialized. `shape` is [B, S, H, D] and says how many
+// rows or channels RPCs without heads work on; it is empty for ResolveRope.
 std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
                       v1::Dtype dtype, const std::vector<std::int64_t>& shape,
                       int variant) {
-  std::uint64_t state = options.seed + static_cast<std::uint64_t>(variant);
+  check::Random random(options.seed + static_cast<std::uint64_t>(variant));
   const std::int64_t start = kStart + variant * kVariantStep;
   if (rpc == "ApplyRope") {
     v1::ApplyRopeRequest request;
     *request.mutable_rope() = Rope(options);
     request.mutable_positions()->set_start(start);
     request.set_layout(v1::LAYOUT_BSHD);
-    FillTensor(dtype, shape, &state, request.mutable_q());
+    FillTensor(dtype, shape, &random, request.mutable_q());
     return request.SerializeAsString();
   }
   if (rpc == "Reposition") {
@@ -87,7 +81,7 @@ std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
     *request.mutable_old_rope() = Rope(options);
     request.mutable_movement()->set_shift(kShift - variant);
     request.set_layout(v1::LAYOUT_BSHD);
-    FillTensor(dtype, shape, &state, request.mutable_k());
+    FillTensor(dtype, shape, &random, request.mutable_k());
     return request.SerializeAsString();
   }
   if (rpc == "BuildTable") {
@@ -109,7 +103,7 @@ std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
     sinusoidal->set_dim(static_cast<std::int32_t>(shape[2] * shape[3]));
     sinusoidal->set_order(v1::SINUSOIDAL_ORDER_INTERLEAVED);
     request.mutable_positions()->set_start(start);
-    FillTensor(dtype, {shape[0], shape[1], shape[2] * shape[3]}, &state,
+    FillTensor(dtype, {shape[0], shape[1], shape[2] * shape[3]}, &random,
                request.mutable_x());
     return request.SerializeAsString();
   }
@@ -123,15 +117,15 @@ std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
 
 absl::StatusOr<std::vector<std::int64_t>> ShapeOf(std::int64_t size,
                                                   v1::Dtype dtype) {
-  const auto element = static_cast<std::int64_t>(cli::DtypeSize(dtype));
+  const auto element = static_cast<std::int64_t>(wire::ElementBytes(dtype));
   const std::int64_t rows = size / (element * kHeadDim);
   if (size % (element * kHeadDim) != 0 || rows == 0) {
-    return Invalid("--size", BytesText(size),
-                   absl::StrCat("a multiple of ", element * kHeadDim,
-                                " bytes, one head of ", kHeadDim,
-                                " channels in ", cli::DtypeName(dtype)));
+    return InvalidFlag("--size", BytesText(size),
+                       absl::StrCat("a multiple of ", element * kHeadDim,
+                                    " bytes, one head of ", kHeadDim,
+                                    " channels in ", check::DtypeName(dtype)));
   }
-  // Heads as far as they divide the rows.
+  // 8 heads, or the next power of two below that divides the rows.
   std::int64_t heads = kHeads;
   while (rows % heads != 0) heads /= 2;
   return std::vector<std::int64_t>{1, rows / heads, heads, kHeadDim};
@@ -151,14 +145,15 @@ absl::StatusOr<std::vector<std::pair<std::string, double>>> ParseMix(
     if (pair.size() > 2 || known == std::end(kRpcs) ||
         (pair.size() == 2 && (!absl::SimpleAtod(pair[1], &weight) ||
                               !(weight > 0) || weight > 1e9))) {
-      return Invalid(
+      return InvalidFlag(
           flag, text,
           absl::StrCat("RPC:WEIGHT,... with an RPC of ",
                        absl::StrJoin(kRpcs, ", "), " and a weight above 0"));
     }
     for (const auto& [name, unused] : mix) {
       if (name == *known) {
-        return Invalid(flag, text, absl::StrCat("without ", name, " twice"));
+        return InvalidFlag(flag, text,
+                           absl::StrCat("without ", name, " twice"));
       }
     }
     mix.emplace_back(*known, weight);
@@ -178,9 +173,10 @@ absl::StatusOr<std::vector<std::vector<std::int64_t>>> ParseShapes(
       shape.push_back(value);
     }
     if (!valid || shape.size() != 4 || shape[3] % 2 != 0 ||
-        cli::ElementCount(shape) < 0) {
-      return Invalid(flag, text,
-                     "BxSxHxD,... above 0 with an even D, such as 1x128x8x128");
+        check::ElementCount(shape) < 0) {
+      return InvalidFlag(
+          flag, text,
+          "BxSxHxD,... above 0 with an even D, such as 1x128x8x128");
     }
     shapes.push_back(std::move(shape));
   }
@@ -196,7 +192,7 @@ absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& flag,
                          &dtype) ||
         (dtype != v1::DTYPE_FLOAT32 && dtype != v1::DTYPE_FLOAT16 &&
          dtype != v1::DTYPE_BFLOAT16 && dtype != v1::DTYPE_FLOAT64)) {
-      return Invalid(flag, text, "of float32, float16, bfloat16, float64");
+      return InvalidFlag(flag, text, "of float32, float16, bfloat16, float64");
     }
     dtypes.push_back(dtype);
   }
@@ -217,9 +213,10 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
       added.method = absl::StrCat("/posenc.v1.PositionalEncodingService/", rpc);
       added.name = rpc;
       if (!shape.empty()) {
-        added.tensor_bytes = cli::ElementCount(shape) *
-                             static_cast<std::int64_t>(cli::DtypeSize(dtype));
-        absl::StrAppend(&added.name, " ", cli::DtypeName(dtype), " ",
+        added.tensor_bytes =
+            check::ElementCount(shape) *
+            static_cast<std::int64_t>(wire::ElementBytes(dtype));
+        absl::StrAppend(&added.name, " ", check::DtypeName(dtype), " ",
                         options.shapes.empty() ? BytesText(added.tensor_bytes)
                                                : absl::StrJoin(shape, "x"));
       }
@@ -245,12 +242,12 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
           }
         }
         for (const std::vector<std::int64_t>& shape : shapes) {
-          const std::int64_t elements = cli::ElementCount(shape);
-          if (elements > kMaxTensorBytes /
-                             static_cast<std::int64_t>(cli::DtypeSize(dtype))) {
+          const std::int64_t elements = check::ElementCount(shape);
+          if (elements > kMaxTensorBytes / static_cast<std::int64_t>(
+                                               wire::ElementBytes(dtype))) {
             return absl::InvalidArgumentError(absl::StrCat(
                 options.shapes.empty() ? "--size: " : "--shape: ",
-                cli::ShapeText(shape), " of ", cli::DtypeName(dtype),
+                check::ShapeText(shape), " of ", check::DtypeName(dtype),
                 " does not fit one message; must be at most ", kMaxTensorBytes,
                 " bytes"));
           }
@@ -268,7 +265,8 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
 std::string BytesOf(const grpc::ByteBuffer& message) {
   std::vector<grpc::Slice> slices;
   std::string bytes;
-  // Fails only for compressed messages, which the channel does not take.
+  // Dump() fails only for compressed messages, which the channel does not
+  // accept.
   if (!message.Dump(&slices).ok()) return bytes;
   bytes.reserve(message.Length());
   for (const grpc::Slice& slice : slices) {

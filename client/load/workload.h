@@ -1,5 +1,6 @@
-// What is called: requests of several RPCs, sizes and dtypes, made once and
-// serialized once, so that a call costs the client next to nothing.
+// The calls that are made: requests of several RPCs, sizes and dtypes. They are
+// made and serialized once, before the first step, and sent as generic calls,
+// so that a call costs the client next to nothing and the server is measured.
 
 #pragma once
 
@@ -14,58 +15,60 @@
 
 namespace posenc::load {
 
-// Message `bytes` of a request, shared by all calls that send it.
+// A serialized request. gRPC counts references to its bytes, which all calls
+// that send it share.
 struct Request {
   grpc::ByteBuffer message;
   std::int64_t bytes = 0;
-  std::string bytes_text;  // for the metadata `posenc-message-bytes`
-  // The serialized answer, where it is known: other answers must equal it.
+  std::string bytes_text;  // value of the metadata wire::kMessageBytes
+  // The serialized answer, which others must equal; empty until it is learned.
   std::string answer;
 };
 
-// One RPC with one dtype and size.
+// One RPC with one dtype and size, which reports show on its own.
 struct Case {
   std::string name;  // "ApplyRope bfloat16 64KiB"
   std::string rpc;
   std::string method;  // "/posenc.v1.PositionalEncodingService/ApplyRope"
-  double weight = 0;   // share of the calls
+  double weight = 0;   // its calls are chosen in proportion to this
   std::int64_t tensor_bytes = 0;
   std::vector<Request> requests;  // sent in turn
 };
 
 struct WorkloadOptions {
-  // RPC and its weight; it is divided evenly among that RPC's cases.
+  // RPCs and their weights. A weight is divided evenly among the RPC's cases.
   std::vector<std::pair<std::string, double>> mix = {{"ApplyRope", 1}};
-  // Bytes of a call's tensor; shapes [B, S, H, D] may be given instead.
+  // Bytes of a call's tensor. Shapes [B, S, H, D] may be given instead.
   std::vector<std::int64_t> sizes = {64 << 10};
   std::vector<std::vector<std::int64_t>> shapes;
   std::vector<v1::Dtype> dtypes = {v1::DTYPE_FLOAT32};
-  // Empty: half-split pairs, frequencies 10000^(-2i/d).
+  // A model's encoding; empty: half-split pairs, frequencies 10000^(-2i/d).
   std::string preset;
-  // Requests per case: other data and other positions.
+  // Requests per case, which differ by data and positions, so that the server's
+  // caches do not answer all.
   int variants = 1;
   std::uint64_t seed = 1;
 };
 
-// "ApplyRope:8,BuildTable:1"; a name alone weighs 1.
+// Parses "ApplyRope:8,BuildTable:1"; a name alone weighs 1.
 absl::StatusOr<std::vector<std::pair<std::string, double>>> ParseMix(
     const std::string& flag, const std::string& text);
 
-// "1x128x8x128,1x1x8x128", each [B, S, H, D].
+// Parses "1x128x8x128,1x1x8x128", each [B, S, H, D].
 absl::StatusOr<std::vector<std::vector<std::int64_t>>> ParseShapes(
     const std::string& flag, const std::string& text);
 
-// "float32,bfloat16".
+// Parses "float32,bfloat16".
 absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& flag,
                                                    const std::string& text);
 
-// Errors: INVALID_ARGUMENT, naming the flag.
+// Makes the requests. INVALID_ARGUMENT names the flag whose value does not fit.
 absl::StatusOr<std::vector<Case>> BuildWorkload(const WorkloadOptions& options);
 
-// A message as one string.
+// The bytes of a message, copied into one string.
 std::string BytesOf(const grpc::ByteBuffer& message);
 
-// Of a message of several slices, without joining them.
+// Whether a message has these bytes. Compares slice by slice, without a copy.
 bool Equals(const grpc::ByteBuffer& message, const std::string& bytes);
 
 }  // namespace posenc::load

@@ -6,17 +6,20 @@
 #include <memory>
 #include <string>
 
-#include "client/cli/element.h"
+#include "client/check/element.h"
 #include "client/cli/file.h"
 #include "client/cli/npy.h"
 #include "client/cli/safetensors.h"
 #include "client/cli/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc::cli {
 namespace {
 
+using check::ElementAt;
+using check::SetElement;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -61,7 +64,8 @@ TEST(NpyTest, ReadsWhatItWrites) {
   for (const v1::Dtype dtype :
        {v1::DTYPE_FLOAT16, v1::DTYPE_FLOAT32, v1::DTYPE_FLOAT64,
         v1::DTYPE_INT32, v1::DTYPE_INT64}) {
-    const std::int64_t n = 48 / static_cast<std::int64_t>(DtypeSize(dtype));
+    const std::int64_t n =
+        48 / static_cast<std::int64_t>(wire::ElementBytes(dtype));
     for (const auto& shape :
          std::vector<std::vector<std::int64_t>>{{n}, {2, n / 2}, {1, n, 1}}) {
       const TensorView tensor{dtype, shape, data};

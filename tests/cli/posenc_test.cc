@@ -1,5 +1,9 @@
 // The `posenc` command itself, with the service inside its process.
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/element.h"
+#include "client/check/element.h"
 #include "client/cli/file.h"
 #include "client/cli/npy.h"
 #include "client/cli/safetensors.h"
@@ -20,7 +24,10 @@
 namespace posenc::cli {
 namespace {
 
+using check::UlpAt;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr long double kPi = std::numbers::pi_v<long double>;
 
@@ -202,6 +209,71 @@ TEST_F(PosencTest, AppliesAnInterleavedRotationAndKeepsTheRest) {
         EXPECT_EQ(ElementAt(*rotated, head + i), q[head + i]);
       }
     }
+  }
+}
+
+TEST_F(PosencTest, RepeatTellsTheFirstCallsRateFromAWarmOneAndWritesOnce) {
+  ASSERT_EQ(Posenc("sample --seed 3 --dtype float32 --q 1,2,1,4 --out " +
+                   Quoted(Path("in.safetensors")))
+                .exit_code,
+            0);
+  const std::string apply =
+      "apply --spec '{\"pairing\":\"PAIRING_HALF_SPLIT\"}' --layout bshd "
+      "--start 5 --in " +
+      Quoted(Path("in.safetensors")) + " --out ";
+  const Outcome once = Posenc(apply + Quoted(Path("once.safetensors")));
+  ASSERT_EQ(once.exit_code, 0) << once.text;
+  EXPECT_THAT(once.text, Not(HasSubstr("first call")));
+  // A pipe keeps all that is written to it, not just what came last.
+  ASSERT_EQ(mkfifo(Path("pipe.safetensors").c_str(), 0600), 0);
+  const int pipe =
+      open(Path("pipe.safetensors").c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(pipe, 0);
+
+  const Outcome repeated =
+      Posenc(apply + Quoted(Path("pipe.safetensors")) + " --repeat 3");
+
+  EXPECT_EQ(repeated.exit_code, 0) << repeated.text;
+  EXPECT_THAT(
+      repeated.text,
+      ContainsRegex("first call \\(page faults\\): [0-9.]+ GB/s; best of "
+                    "3 more: [0-9.]+ GB/s\n"));
+  EXPECT_THAT(repeated.text, HasSubstr("GB/s counts a tensor's bytes once"));
+  std::string written(1 << 16, '\0');
+  const ssize_t got = read(pipe, written.data(), written.size());
+  close(pipe);
+  ASSERT_GE(got, 0);
+  written.resize(got);
+  const auto expected = FileBytes::Read(Path("once.safetensors"));
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  EXPECT_EQ(written, AsString(expected->bytes()));
+}
+
+TEST_F(PosencTest, RepeatAddsToTheJsonAndRefusesOtherNumbers) {
+  ASSERT_EQ(Posenc("sample --dtype float32 --k 1,2,1,4 --out " +
+                   Quoted(Path("in.safetensors")))
+                .exit_code,
+            0);
+  const std::string apply =
+      "apply --json --spec '{\"pairing\":\"PAIRING_HALF_SPLIT\"}' --layout "
+      "bshd --start 5 --in " +
+      Quoted(Path("in.safetensors")) + " --out " +
+      Quoted(Path("out.safetensors"));
+
+  const Json once = Posenc(apply).json();
+  EXPECT_GT(once["gigabytes_per_second"].get<double>(), 0);
+  EXPECT_FALSE(once.contains("repeats"));
+  const Json twice = Posenc(apply + " --repeat 1").json();
+  EXPECT_GT(twice["gigabytes_per_second"].get<double>(), 0);
+  EXPECT_EQ(twice["repeats"]["calls"], 1);
+  EXPECT_GT(twice["repeats"]["best_seconds"].get<double>(), 0);
+  EXPECT_GT(twice["repeats"]["best_gigabytes_per_second"].get<double>(), 0);
+
+  for (const char* bad : {"-1", "1001", "many", "1.5"}) {
+    const Outcome refused = Posenc(apply + " --repeat " + bad);
+    EXPECT_EQ(refused.exit_code, 2) << bad;
+    EXPECT_THAT(refused.text, HasSubstr("--repeat")) << bad;
+    EXPECT_THAT(refused.text, HasSubstr(bad));
   }
 }
 

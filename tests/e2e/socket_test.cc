@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/check/element.h"
+#include "client/check/rotated_heads.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "posenc/client.h"
@@ -77,17 +79,6 @@ std::vector<std::uint16_t> ToBfloat16(const std::vector<float>& values) {
   return out;
 }
 
-std::vector<float> FromBfloat16(absl::Span<const char> bytes) {
-  std::vector<float> out(bytes.size() / 2);
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    std::uint16_t high;
-    std::memcpy(&high, bytes.data() + 2 * i, sizeof(high));
-    const std::uint32_t bits = std::uint32_t{high} << 16;
-    std::memcpy(&out[i], &bits, sizeof(bits));
-  }
-  return out;
-}
-
 std::vector<float> FromFloat32(absl::Span<const char> bytes) {
   std::vector<float> out(bytes.size() / 4);
   std::memcpy(out.data(), bytes.data(), 4 * out.size());
@@ -116,33 +107,47 @@ ApplyRopeArgs ArgsAt(std::int64_t start) {
   return args;
 }
 
-// Checks y against x rotated, half-split, from position `start` on. float32
-// arithmetic over correctly rounded cosines makes three roundings a term; the
-// frequencies' error turns the angle; then one rounding to the dtype.
-void ExpectRotated(const std::vector<float>& x, const std::vector<float>& y,
-                   int heads, std::int64_t start, long double dtype_roundoff) {
-  ASSERT_EQ(x.size(), y.size());
+// Checks that `after` is `before` rotated, half-split, from position `start`
+// on. float32 arithmetic over correctly rounded cosines makes three roundings a
+// term; the frequencies' error turns the angle; then one rounding to the dtype.
+void ExpectRotated(const TensorView& before, const TensorView& after,
+                   std::int64_t start, long double dtype_roundoff) {
+  ASSERT_EQ(after.dtype, before.dtype);
+  ASSERT_EQ(after.shape, before.shape);
+  ASSERT_EQ(after.bytes.size(), before.bytes.size());
+  check::TokenRotation rotation;
+  for (int i = 0; i < kPairs; ++i) rotation.frequencies.push_back(Frequency(i));
+  rotation.angle_error = kFrequencyError;
+  rotation.before.pairs = rotation.after.pairs = kPairs;
+  const auto sent = check::HeadsView::Of(before, v1::LAYOUT_BSHD);
+  const auto got = check::HeadsView::Of(after, v1::LAYOUT_BSHD);
+  ASSERT_TRUE(sent.ok() && got.ok());
+  std::int64_t visited = 0;
   int failures = 0;
-  for (std::size_t i = 0; i < x.size() && failures < 5; ++i) {
-    const int channel = i % kHeadDim;
-    const int pair = channel % kPairs;
-    const bool second = channel >= kPairs;
-    const std::int64_t position = start + i / (heads * kHeadDim);
-    const long double angle = position * Frequency(pair);
-    const long double own = x[i];
-    const long double other = second ? x[i - kPairs] : x[i + kPairs];
-    const long double a = own * std::cos(angle);
-    const long double b = (second ? 1 : -1) * other * std::sin(angle);
-    const long double arithmetic =
-        3.001L * kFloatRoundoff * (std::abs(a) + std::abs(b)) +
-        std::abs(angle) * kFrequencyError * (std::abs(own) + std::abs(other));
-    const long double tolerance =
-        arithmetic + dtype_roundoff * (std::abs(a + b) + arithmetic);
-    if (!(std::abs(y[i] - (a + b)) <= tolerance)) {
-      ADD_FAILURE() << "element " << i << ", position " << position << ": "
-                    << y[i] << ", expected " << a + b << " +- " << tolerance;
-      ++failures;
-    }
+  check::VisitRotatedHeads(
+      rotation, *sent, *got,
+      [start](std::int64_t token) {
+        return static_cast<long double>(start + token);
+      },
+      /*token_step=*/1,
+      [&](const check::RotatedElement& element) {
+        ++visited;
+        const long double arithmetic =
+            3.001L * kFloatRoundoff * element.terms + element.from_angle;
+        const long double tolerance =
+            arithmetic +
+            dtype_roundoff * (std::abs(element.exact) + arithmetic);
+        if (element.passes_through ||
+            !(std::abs(element.actual - element.exact) <= tolerance)) {
+          ADD_FAILURE() << "element " << element.index << ": " << element.actual
+                        << ", expected " << element.exact << " +- "
+                        << tolerance;
+          ++failures;
+        }
+        return failures < 5;
+      });
+  if (failures == 0) {
+    EXPECT_EQ(visited, check::ElementCount(before.shape));
   }
 }
 
@@ -188,8 +193,8 @@ TEST_P(SocketTest, RotatesFloat32QueriesAndKeysAsTheFormulaSays) {
   EXPECT_EQ(result->q->dtype, v1::DTYPE_FLOAT32);
   EXPECT_EQ(result->q->shape, args.q->shape);
   EXPECT_EQ(result->k->shape, args.k->shape);
-  ExpectRotated(q, FromFloat32(result->q->bytes), 32, 100000, 0);
-  ExpectRotated(k, FromFloat32(result->k->bytes), 8, 100000, 0);
+  ExpectRotated(*args.q, *result->q, 100000, 0);
+  ExpectRotated(*args.k, *result->k, 100000, 0);
 }
 
 TEST_P(SocketTest, RotatesBfloat16QueriesAndKeysAsTheFormulaSays) {
@@ -204,10 +209,8 @@ TEST_P(SocketTest, RotatesBfloat16QueriesAndKeysAsTheFormulaSays) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->q->dtype, v1::DTYPE_BFLOAT16);
   EXPECT_EQ(result->k->dtype, v1::DTYPE_BFLOAT16);
-  ExpectRotated(FromBfloat16(args.q->bytes), FromBfloat16(result->q->bytes), 32,
-                4000, kBfloat16Roundoff);
-  ExpectRotated(FromBfloat16(args.k->bytes), FromBfloat16(result->k->bytes), 8,
-                4000, kBfloat16Roundoff);
+  ExpectRotated(*args.q, *result->q, 4000, kBfloat16Roundoff);
+  ExpectRotated(*args.k, *result->k, 4000, kBfloat16Roundoff);
 }
 
 // Rotated in float32, a pair of length r is off by at most 3u(|x| + |z|) in

@@ -63,73 +63,37 @@ Pair BasePair(const core::RopeSpec& spec, int rotary_dim, int i) {
   }
 }
 
-// Channels of pair i in a rotated slice of `width` channels from `start`.
-struct Channels {
-  int x, y;
-};
-
-Channels PairChannels(core::Pairing pairing, int start, int width, int i) {
-  if (pairing == core::Pairing::kInterleaved) {
-    return {start + 2 * i, start + 2 * i + 1};
+// The contract's name of a layout, as check::HeadIndex takes it.
+const char* Order(Layout layout) {
+  switch (layout) {
+    case Layout::kBshd:
+      return "bshd";
+    case Layout::kBhsd:
+      return "bhsd";
+    case Layout::kSbhd:
+      return "sbhd";
+    default:
+      return "thd";
   }
-  return {start + i, start + i + width / 2};
-}
-
-Channels ChannelsOf(const core::RopeSpec& spec, core::Pairing pairing,
-                    int start, int width, int i) {
-  if (!spec.axes.has_value() || !spec.axes->halves_per_axis) {
-    return PairChannels(pairing, start, width, i);
-  }
-  int first = 0;
-  for (const int section : spec.axes->sections) {
-    if (i < first + section) {
-      return PairChannels(pairing, start + 2 * first, 2 * section, i - first);
-    }
-    first += section;
-  }
-  return {-1, -1};
 }
 
 }  // namespace
 
 Tensor::Tensor(Dtype dtype_in, Layout layout_in, const Extents& e)
     : dtype(dtype_in), layout(layout_in), extents(e) {
-  switch (layout) {
-    case Layout::kBshd:
-      shape = {e.batch, e.tokens, e.heads, e.head_dim};
-      break;
-    case Layout::kBhsd:
-      shape = {e.batch, e.heads, e.tokens, e.head_dim};
-      break;
-    case Layout::kSbhd:
-      shape = {e.tokens, e.batch, e.heads, e.head_dim};
-      break;
-    case Layout::kThd:
-      shape = {e.tokens, e.heads, e.head_dim};
-      break;
+  for (const char* c = Order(layout); *c != '\0'; ++c) {
+    shape.push_back(*c == 'b'   ? e.batch
+                    : *c == 'h' ? e.heads
+                    : *c == 'd' ? e.head_dim
+                                : e.tokens);
   }
+  index = check::HeadIndex::Of(Order(layout), {shape.begin(), shape.end()});
   bytes.resize(e.batch * e.tokens * e.heads * e.head_dim * Size(dtype));
 }
 
 std::size_t Tensor::Offset(std::int64_t b, std::int64_t s, std::int64_t h,
                            std::int64_t d) const {
-  const auto& [batch, tokens, heads, head_dim] = extents;
-  std::int64_t row = 0;
-  switch (layout) {
-    case Layout::kBshd:
-      row = (b * tokens + s) * heads + h;
-      break;
-    case Layout::kBhsd:
-      row = (b * heads + h) * tokens + s;
-      break;
-    case Layout::kSbhd:
-      row = (s * batch + b) * heads + h;
-      break;
-    case Layout::kThd:
-      row = s * heads + h;
-      break;
-  }
-  return (row * head_dim + d) * Size(dtype);
+  return (index.Offset(b, s, h) + d) * Size(dtype);
 }
 
 double Tensor::At(std::int64_t b, std::int64_t s, std::int64_t h,
@@ -216,6 +180,24 @@ double ArithmeticBound(Dtype dtype, double norm, double angle) {
   return (0x1p-51 + 2 * 0x1p-53 + std::abs(angle) * 0x1p-52) * norm;
 }
 
+check::PairLayout PairsOf(const core::RopeSpec& spec, core::Pairing pairing,
+                          std::int64_t head_dim) {
+  const std::int64_t width = spec.nope              ? 0
+                             : spec.rotary_dim != 0 ? spec.rotary_dim
+                                                    : head_dim;
+  check::PairLayout layout;
+  layout.interleaved = pairing == core::Pairing::kInterleaved;
+  layout.pairs = width / 2;
+  if (spec.slice == core::RotarySlice::kTrailing) {
+    layout.first = head_dim - width;
+  }
+  if (spec.axes.has_value() && spec.axes->halves_per_axis) {
+    layout.pairs_by_axis.assign(spec.axes->sections.begin(),
+                                spec.axes->sections.end());
+  }
+  return layout;
+}
+
 std::string FindError(const core::RopeSpec& spec,
                       const core::ApplyRopeArgs& args, const Grid& positions,
                       core::TensorRole role, const Tensor& in,
@@ -223,20 +205,18 @@ std::string FindError(const core::RopeSpec& spec,
   const auto* explicit_frequencies =
       std::get_if<core::ExplicitFrequencies>(&spec.scaling);
   const Extents& e = in.extents;
-  const int width = spec.nope              ? 0
-                    : spec.rotary_dim != 0 ? spec.rotary_dim
-                                           : static_cast<int>(e.head_dim);
-  const int pairs = width / 2;
-  const int start = spec.slice == core::RotarySlice::kTrailing
-                        ? static_cast<int>(e.head_dim) - width
-                        : 0;
   const bool forward = args.direction == core::Direction::kForward;
   const bool divide = args.direction == core::Direction::kInverse;
   const core::Pairing written =
       spec.output_pairing == core::Pairing::kUnspecified ? spec.pairing
                                                          : spec.output_pairing;
-  const core::Pairing from = forward ? spec.pairing : written;
-  const core::Pairing to = forward ? written : spec.pairing;
+  const check::PairLayout from =
+      PairsOf(spec, forward ? spec.pairing : written, e.head_dim);
+  const check::PairLayout to =
+      PairsOf(spec, forward ? written : spec.pairing, e.head_dim);
+  const int pairs = static_cast<int>(from.pairs);
+  const int width = 2 * pairs;
+  const int start = static_cast<int>(from.first);
   const bool is_query = role == core::TensorRole::kQuery;
 
   for (std::int64_t b = 0; b < e.batch; ++b)
@@ -250,7 +230,8 @@ std::string FindError(const core::RopeSpec& spec,
       }
       if (divide) scale = 1 / scale;
       for (std::int64_t h = 0; h < e.heads; ++h) {
-        const auto fault = [&](int d, long double expected, double bound) {
+        const auto fault = [&](std::int64_t d, long double expected,
+                               double bound) {
           return absl::StrCat("[b=", b, " s=", s, " h=", h, " d=", d, "] is ",
                               out.At(b, s, h, d), ", not ",
                               static_cast<double>(expected), " within ", bound);
@@ -282,14 +263,14 @@ std::string FindError(const core::RopeSpec& spec,
           if (divide) factor = 1 / factor;
           factor *= scale;
           const long double turn = spec.reverse == forward ? -angle : angle;
-          const Channels source = ChannelsOf(spec, from, start, width, i);
-          const Channels target = ChannelsOf(spec, to, start, width, i);
+          const check::PairChannels source = from.Channels(i);
+          const check::PairChannels target = to.Channels(i);
           const long double x = in.At(b, s, h, source.x);
           const long double y = in.At(b, s, h, source.y);
-          const long double c = factor * std::cos(turn);
-          const long double sine = factor * std::sin(turn);
-          const long double expected[2] = {x * c - y * sine, x * sine + y * c};
-          const int channel[2] = {target.x, target.y};
+          const check::RotatedPair<long double> rotated = check::RotatePair(
+              x, y, factor * std::cos(turn), factor * std::sin(turn));
+          const long double expected[2] = {rotated.x, rotated.y};
+          const std::int64_t channel[2] = {target.x, target.y};
           for (int j = 0; j < 2; ++j) {
             const double actual = out.At(b, s, h, channel[j]);
             double bound =

@@ -1,5 +1,7 @@
-// An independent rotation for tests: long double, straight from the formula in
-// rope.proto, one element after the other, with index arithmetic of its own.
+// What core's rotations are held to: angles and factors in long double,
+// straight from rope.proto, element by element. The pair's rotation and where
+// pairs and heads lie are those of client/check, which shares no code with
+// core.
 
 #pragma once
 
@@ -9,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "client/check/heads.h"
+#include "client/check/rotation.h"
 #include "core/rope/apply.h"
 
 namespace posenc::test {
@@ -39,6 +43,7 @@ struct Tensor {
   core::Layout layout;
   Extents extents;
   core::Shape shape;
+  check::HeadIndex index;
   std::vector<std::byte> bytes;
 };
 
@@ -69,6 +74,11 @@ double HalfSubnormal(core::Dtype dtype);
 // products carry the table's 2 ulp (2^-51) and a rounding (2^-53), the sum
 // another; the frequency may be the other neighbour (2^-52 of the angle).
 double ArithmeticBound(core::Dtype dtype, double norm, double angle);
+
+// Where a tensor whose pairs lie as in `pairing` has them. `spec` may leave
+// rotary_dim to head_dim.
+check::PairLayout PairsOf(const core::RopeSpec& spec, core::Pairing pairing,
+                          std::int64_t head_dim);
 
 // Rotates `in` with a spec that is written out, base frequencies or explicit
 // ones, and checks every element of `out`: rotated ones within the bound,

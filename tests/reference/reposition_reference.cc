@@ -54,29 +54,6 @@ Quad KeyDecay(const core::RopeSpec& spec, int i, int pairs, Quad p) {
          spec.xpos->scale_base.value_or(512);
 }
 
-struct Channels {
-  std::int64_t x, y;
-};
-
-// Channels into which an encoding writes pair i of a head.
-Channels Output(const core::RopeSpec& spec, std::int64_t head_dim, int i) {
-  const std::int64_t start = spec.slice == core::RotarySlice::kTrailing
-                                 ? head_dim - spec.rotary_dim
-                                 : 0;
-  if (spec.output_pairing == core::Pairing::kInterleaved) {
-    return {start + 2 * i, start + 2 * i + 1};
-  }
-  int first = 0, pairs = spec.rotary_dim / 2;
-  if (spec.axes.has_value() && spec.axes->halves_per_axis) {
-    std::size_t a = 0;
-    while (i >= first + spec.axes->sections[a]) {
-      first += spec.axes->sections[a++];
-    }
-    pairs = spec.axes->sections[a];
-  }
-  return {start + first + i, start + first + i + pairs};
-}
-
 }  // namespace
 
 core::RopeSource Encodings::From() const {
@@ -197,6 +174,11 @@ std::string FindMoveError(const Encodings& encodings, const Move& move,
   const core::ResolvedRope to = *core::ResolveSource(
       encodings.To(), e.head_dim, core::MissingLength::kError);
   const int pairs = to.pairs();
+  // Each encoding leaves keys in its output pairing.
+  const check::PairLayout stood =
+      PairsOf(from.spec, from.spec.output_pairing, e.head_dim);
+  const check::PairLayout stands =
+      PairsOf(to.spec, to.spec.output_pairing, e.head_dim);
   // The angle at p[axis], which is exact in __float128.
   const auto angle = [&](const core::ResolvedRope& rope, const Quad* p,
                          std::int64_t h, int i) {
@@ -228,12 +210,13 @@ std::string FindMoveError(const Encodings& encodings, const Move& move,
           const Quad factor = Quad(to.amplitude) / from.amplitude *
                               expq(KeyDecay(to.spec, i, pairs, new_p[0]) -
                                    KeyDecay(from.spec, i, pairs, old_p[0]));
-          const Channels source = Output(from.spec, e.head_dim, i);
-          const Channels target = Output(to.spec, e.head_dim, i);
+          const check::PairChannels source = stood.Channels(i);
+          const check::PairChannels target = stands.Channels(i);
           const Quad x = in.At(b, s, h, source.x);
           const Quad y = in.At(b, s, h, source.y);
-          const Quad c = factor * cosq(turn), sine = factor * sinq(turn);
-          const Quad expected[2] = {x * c - y * sine, x * sine + y * c};
+          const check::RotatedPair<Quad> moved = check::RotatePair<Quad>(
+              x, y, factor * cosq(turn), factor * sinq(turn));
+          const Quad expected[2] = {moved.x, moved.y};
           const auto norm = static_cast<double>(factor * hypotq(x, y));
           const std::int64_t channel[2] = {target.x, target.y};
           for (int j = 0; j < 2; ++j) {

@@ -1,10 +1,12 @@
-// Reposition over a real connection; expected values in float64 from the
-// formulas.
+// Reposition over a real connection. Expected values come from the formulas,
+// with frequencies in float64.
 
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "client/check/rotated_heads.h"
 #include "tests/fixtures/server_errors.h"
 
 namespace posenc::server {
@@ -37,24 +39,39 @@ v1::RepositionRequest GoodMove() {
   return request;
 }
 
-// Every pair of token t turned by angle(t, pair), half-split.
-template <typename Angle>
-void ExpectTurned(const v1::Tensor& in, const v1::Tensor& out, Angle angle) {
+TensorView ViewOf(const v1::Tensor& tensor) {
+  return {tensor.dtype(),
+          {tensor.shape().begin(), tensor.shape().end()},
+          {tensor.data().data(), tensor.data().size()}};
+}
+
+// Every key of token t rotated, half-split, by the angles of movement(t).
+void ExpectTurned(const v1::Tensor& in, const v1::Tensor& out,
+                  absl::FunctionRef<long double(std::int64_t)> movement) {
   ASSERT_EQ(out.dtype(), v1::DTYPE_FLOAT32);
-  EXPECT_THAT(out.shape(), ElementsAreArray(in.shape()));
-  const std::vector<float> x = Elements<float>(in), y = Elements<float>(out);
-  ASSERT_EQ(x.size(), y.size());
-  for (int row = 0; row < 6; ++row) {
-    for (int i = 0; i < 4; ++i) {
-      const double phi = angle(row / 2, i);
-      const double a = x[row * 8 + i], b = x[row * 8 + i + 4];
-      // The core's bound, and what float64 adds.
-      const double bound = (10 * 0x1p-24 + 1e-11) * std::hypot(a, b);
-      EXPECT_NEAR(y[row * 8 + i], a * std::cos(phi) - b * std::sin(phi), bound);
-      EXPECT_NEAR(y[row * 8 + i + 4], a * std::sin(phi) + b * std::cos(phi),
-                  bound);
-    }
-  }
+  ASSERT_THAT(out.shape(), ElementsAreArray(in.shape()));
+  ASSERT_EQ(out.data().size(), in.data().size());
+  check::TokenRotation rotation;
+  for (int i = 0; i < 4; ++i) rotation.frequencies.push_back(Frequency(i, 8));
+  rotation.before.pairs = rotation.after.pairs = 4;
+  const auto before = check::HeadsView::Of(ViewOf(in), v1::LAYOUT_BSHD);
+  const auto after = check::HeadsView::Of(ViewOf(out), v1::LAYOUT_BSHD);
+  ASSERT_TRUE(before.ok() && after.ok());
+  int visited = 0;
+  check::VisitRotatedHeads(
+      rotation, *before, *after, movement, /*token_step=*/1,
+      [&visited](const check::RotatedElement& element) {
+        ++visited;
+        EXPECT_FALSE(element.passes_through);
+        // The core's bound, and what the frequencies' float64 adds.
+        const double bound =
+            (10 * 0x1p-24 + 1e-11) *
+            static_cast<double>(std::hypot(element.x, element.y));
+        EXPECT_NEAR(element.actual, static_cast<double>(element.exact), bound)
+            << "element " << element.index;
+        return true;
+      });
+  EXPECT_EQ(visited, 48);
 }
 
 TEST_F(RepositionTest, AShiftTurnsEveryKeyAsFar) {
@@ -63,8 +80,7 @@ TEST_F(RepositionTest, AShiftTurnsEveryKeyAsFar) {
   const grpc::Status status = Call(&Stub::Reposition, request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(response.k().values_size(), 0);
-  ExpectTurned(request.k(), response.k(),
-               [](int, int i) { return 1000 * Frequency(i, 8); });
+  ExpectTurned(request.k(), response.k(), [](std::int64_t) { return 1000.0L; });
 }
 
 TEST_F(RepositionTest, TokensMoveEachByTheirOwnShift) {
@@ -76,7 +92,7 @@ TEST_F(RepositionTest, TokensMoveEachByTheirOwnShift) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   const double shifts[] = {0, -7, 40};
   ExpectTurned(request.k(), response.k(),
-               [&shifts](int t, int i) { return shifts[t] * Frequency(i, 8); });
+               [&shifts](std::int64_t t) -> long double { return shifts[t]; });
 }
 
 TEST_F(RepositionTest, KeysMoveFromOldPositionsToNewOnesOfAnotherRope) {
@@ -91,8 +107,8 @@ TEST_F(RepositionTest, KeysMoveFromOldPositionsToNewOnesOfAnotherRope) {
   const grpc::Status status = Call(&Stub::Reposition, request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   const double to[] = {0, 5, 90};
-  ExpectTurned(request.k(), response.k(), [&to](int t, int i) {
-    return (to[t] / 2 - (10 + t)) * Frequency(i, 8);
+  ExpectTurned(request.k(), response.k(), [&to](std::int64_t t) -> long double {
+    return to[t] / 2 - static_cast<double>(10 + t);
   });
 }
 

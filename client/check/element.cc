@@ -1,4 +1,4 @@
-#include "client/cli/element.h"
+#include "client/check/element.h"
 
 #include <algorithm>
 #include <bit>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace posenc::cli {
+namespace posenc::check {
 namespace {
 
 template <typename T>
@@ -27,6 +27,8 @@ void Store(char* data, std::int64_t index, T value) {
               sizeof(T));
 }
 
+// float16: a sign, 5 bits of exponent (bias 15), 10 of fraction. Exponent 31 is
+// for infinities and NaN; exponent 0 has no leading one, and the scale of 1.
 double HalfToDouble(std::uint16_t bits) {
   const int exponent = (bits >> 10) & 31;
   const int fraction = bits & 1023;
@@ -39,6 +41,7 @@ double HalfToDouble(std::uint16_t bits) {
   return sign * std::ldexp(1024 + fraction, exponent - 25);
 }
 
+// Rounds to nearest even: nearbyint() does, in the default rounding mode.
 std::uint16_t FloatToHalf(float value) {
   const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const double magnitude = std::fabs(static_cast<double>(value));
@@ -47,12 +50,16 @@ std::uint16_t FloatToHalf(float value) {
   if (magnitude >= 65520) return sign | 0x7c00;
   if (magnitude < 0x1p-24 * 0.5) return sign;
   const int exponent = std::max(std::ilogb(magnitude), -14);
-  // Exact: magnitude has 24 bits. 2048 carries into the exponent by itself.
+  // Scaled to whole steps of the result, which is exact. If rounding gives
+  // 2048, one step too many for its exponent, the addition carries into the
+  // exponent.
   const int rounded =
       static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
   return sign | static_cast<std::uint16_t>(rounded + ((exponent + 14) << 10));
 }
 
+// bfloat16 is the upper half of a float32. Adding just under half of its last
+// bit, and that bit itself, before the cut rounds to nearest even.
 std::uint16_t FloatToBfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16) | 0x40;
@@ -61,29 +68,13 @@ std::uint16_t FloatToBfloat16(float value) {
 
 }  // namespace
 
-std::size_t DtypeSize(v1::Dtype dtype) {
-  switch (dtype) {
-    case v1::DTYPE_FLOAT16:
-    case v1::DTYPE_BFLOAT16:
-      return 2;
-    case v1::DTYPE_FLOAT32:
-    case v1::DTYPE_INT32:
-      return 4;
-    case v1::DTYPE_FLOAT64:
-    case v1::DTYPE_INT64:
-      return 8;
-    default:
-      return 0;
-  }
-}
-
 std::string DtypeName(v1::Dtype dtype) {
   // "DTYPE_BFLOAT16" without its prefix.
   return absl::AsciiStrToLower(v1::Dtype_Name(dtype).substr(6));
 }
 
 std::int64_t ElementCount(const std::vector<std::int64_t>& shape) {
-  // A zero extent anywhere makes the others harmless.
+  // A zero extent makes the product 0, even if the others overflow.
   std::int64_t count = 1;
   bool overflow = false;
   bool empty = false;
@@ -167,4 +158,4 @@ std::string ShapeText(const std::vector<std::int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-}  // namespace posenc::cli
+}  // namespace posenc::check

@@ -1,10 +1,12 @@
-// Seeded numbers, the same everywhere: no library's distribution is involved.
+// Seeded numbers for tensors and samples. The standard's generators are the
+// same everywhere, but its distributions are each library's own; these are not,
+// so that equal seeds give equal files on every machine.
 
 #pragma once
 
 #include <cstdint>
 
-namespace posenc::cli {
+namespace posenc::check {
 
 // SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
 // generators, OOPSLA 2014).
@@ -40,4 +42,4 @@ class Random {
   std::uint64_t state_;
 };
 
-}  // namespace posenc::cli
+}  // namespace posenc::check

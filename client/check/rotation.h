@@ -1,0 +1,75 @@
+// Rotary position embedding straight from the formula in posenc/v1/rope.proto:
+// how a pair of channels turns, and where pairs lie in a head. `posenc check`,
+// posenc-load --verify and the tests hold the server's answers against it.
+//
+// An oracle is worth something only if it shares no code with what it judges:
+// this file includes neither core/ nor server/, and neither of them may include
+// it. It is written to be read next to the formula, not to be fast. Angles are
+// the caller's, who evaluates cosines and sines in the precision that its
+// verdict needs: long double for the programs, __float128 for the strictest
+// tests. Nothing here rounds except the arithmetic of Real itself.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace posenc::check {
+
+template <typename Real>
+struct RotatedPair {
+  Real x, y;
+  // |x c| + |y s| and |x s| + |y c|. Rounding errors are relative to these
+  // sums, not to the results: the two products of a result may cancel.
+  Real x_terms, y_terms;
+};
+
+// The vector (x, y) turned counterclockwise. `c` and `s` are the angle's cosine
+// and sine times the attention factor, which scales the vector.
+template <typename Real>
+RotatedPair<Real> RotatePair(Real x, Real y, Real c, Real s) {
+  // std::abs has no __float128.
+  const auto magnitude = [](Real value) { return value < 0 ? -value : value; };
+  return {x * c - y * s, x * s + y * c, magnitude(x * c) + magnitude(y * s),
+          magnitude(x * s) + magnitude(y * c)};
+}
+
+// The channels of a head that hold a pair's x and y.
+struct PairChannels {
+  std::int64_t x, y;
+};
+
+// Where the pairs of a head lie. With d = 2 * pairs rotated channels that start
+// at channel f:
+//
+//   interleaved   pair i is (f + 2i, f + 2i + 1)
+//   half-split    pair i is (f + i,  f + i + d/2)
+//
+// With halves_per_axis, the slice of d channels consists of one slice for each
+// axis, and each of these is paired in itself. For 2 and 1 pairs, half-split:
+//
+//   channel  f+0  f+1  f+2  f+3 | f+4  f+5
+//            x0   x1   y0   y1  | x2   y2
+struct PairLayout {
+  bool interleaved = false;
+  std::int64_t first = 0;  // channel
+  std::int64_t pairs = 0;  // of all axes
+  // Pairs of each axis that has a slice of its own; empty: there is one slice.
+  std::vector<std::int32_t> pairs_by_axis;
+
+  PairChannels Channels(std::int64_t pair) const {
+    std::int64_t before = 0;  // pairs of earlier slices
+    std::int64_t count = pairs;
+    for (const std::int32_t of_axis : pairs_by_axis) {
+      count = of_axis;
+      if (pair < before + count) break;
+      before += count;
+    }
+    const std::int64_t start = first + 2 * before;
+    const std::int64_t i = pair - before;
+    if (interleaved) return {start + 2 * i, start + 2 * i + 1};
+    return {start + i, start + i + count};
+  }
+};
+
+}  // namespace posenc::check

@@ -1,0 +1,47 @@
+#include "client/cli/connection.h"
+
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "client/cli/status.h"
+
+namespace posenc::cli {
+namespace {
+
+// Protobuf frames no larger message. The client sends up to this much and
+// leaves refusing to the server, whose own limit is at most this.
+constexpr std::int64_t kMaxMessageBytes = INT32_MAX;
+
+// Larger tensors travel as a stream of chunks: it takes long enough for people
+// to want its progress, and both sides work while bytes are on their way.
+constexpr std::int64_t kStreamAboveBytes = 64 << 20;
+
+}  // namespace
+
+absl::StatusOr<Connection> Connection::Open(const GlobalFlags& flags) {
+  absl::Duration timeout;
+  if (!absl::ParseDuration(flags.timeout, &timeout) ||
+      timeout <= absl::ZeroDuration()) {
+    return UsageError(absl::StrCat("--timeout: '", flags.timeout,
+                                   "' is no positive duration; write 60s"));
+  }
+  if (!flags.server.empty()) {
+    ClientOptions options;
+    options.target = flags.server;
+    options.timeout = timeout;
+    options.max_message_bytes = kMaxMessageBytes;
+    options.stream_above_bytes = kStreamAboveBytes;
+    return Connection(nullptr, Client::Connect(options));
+  }
+  server::ServerOptions options;
+  options.limits.max_request_bytes = kMaxMessageBytes;
+  options.limits.max_response_bytes = kMaxMessageBytes;
+  absl::StatusOr<std::unique_ptr<server::Server>> server =
+      server::Server::Start(options);
+  if (!server.ok()) return server.status();
+  Client client((*server)->InProcessChannel(), timeout);
+  return Connection(*std::move(server), std::move(client));
+}
+
+}  // namespace posenc::cli
