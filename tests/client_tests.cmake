@@ -6,6 +6,7 @@ target_compile_definitions(
 )
 posenc_test(client_cut_test LIBS posenc_client)
 posenc_test(client_bulk_test LIBS posenc_client gRPC::grpc++)
+posenc_test(client_bias_test LIBS posenc_client gRPC::grpc++)
 posenc_test(client_stream_test LIBS posenc_client gRPC::grpc++)
 posenc_test(client_table_stream_test LIBS posenc_client gRPC::grpc++)
 posenc_test(client_balance_test LIBS posenc_client posenc_server)
