@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc {
 namespace {
@@ -18,19 +19,7 @@ std::string Text(absl::Span<const std::int64_t> shape) {
 }
 
 std::int64_t ElementBytes(v1::Dtype dtype) {
-  switch (dtype) {
-    case v1::DTYPE_FLOAT16:
-    case v1::DTYPE_BFLOAT16:
-      return 2;
-    case v1::DTYPE_FLOAT32:
-    case v1::DTYPE_INT32:
-      return 4;
-    case v1::DTYPE_FLOAT64:
-    case v1::DTYPE_INT64:
-      return 8;
-    default:
-      return 0;
-  }
+  return static_cast<std::int64_t>(wire::ElementBytes(dtype));
 }
 
 // Of axes; any encoding has fewer.
@@ -250,6 +239,13 @@ bool NeedAxes(const v1::Tensor& ids, v1::Layout layout,
 bool NeedAxes(const v1::Positions& positions, v1::Layout layout,
               const HeadExtents& extents) {
   return positions.has_ids() && NeedAxes(positions.ids(), layout, extents);
+}
+
+bool NeedAxes(const v1::Movement& movement, v1::Layout layout,
+              const HeadExtents& extents) {
+  return NeedAxes(movement.old_positions(), layout, extents) ||
+         NeedAxes(movement.new_positions(), layout, extents) ||
+         NeedAxes(movement.shifts(), layout, extents);
 }
 
 absl::StatusOr<v1::Tensor> CutIds(const v1::Tensor& ids, v1::Layout layout,

@@ -43,6 +43,8 @@ bool NeedAxes(const v1::Tensor& ids, v1::Layout layout,
               const HeadExtents& extents);
 bool NeedAxes(const v1::Positions& positions, v1::Layout layout,
               const HeadExtents& extents);
+bool NeedAxes(const v1::Movement& movement, v1::Layout layout,
+              const HeadExtents& extents);
 
 // The positions of a part's tokens. INVALID_ARGUMENT where these are not the
 // positions of the whole.

@@ -42,7 +42,6 @@ TableRows::TableRows(const v1::BuildTableRequest& request)
     : rows_(RowsOf(request)),
       by_head_(request.rope().spec().explicit_frequencies().heads() > 0) {}
 
-// A server's slip must not write elsewhere.
 absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
                                   const ReceivedMessage& message,
                                   std::int64_t* rows) {
@@ -55,13 +54,14 @@ absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
   if (part->shape_size() < axis + 2) return Misfit(first_row);
   const std::int64_t heads = by_head_ ? part->shape(0) : 1;
   *rows = part->shape(axis);
-  const auto bytes = static_cast<std::int64_t>(message.bytes(index));
+  const auto bytes = static_cast<std::int64_t>(message.bytes(index).size);
   if (heads < 1 || *rows < 1 || *rows > rows_ - first_row ||
       bytes % heads != 0 || bytes / heads % *rows != 0) {
     return Misfit(first_row);
   }
   const std::int64_t row_bytes = bytes / heads / *rows;
   if (!whole) {
+    // A tensor that the first message did not have must not come later.
     if (first_row != 0) return Misfit(first_row);
     // 2^62 bytes are beyond any memory.
     if (row_bytes > 0 && rows_ > (std::int64_t{1} << 62) / row_bytes / heads) {
@@ -82,10 +82,11 @@ absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
              part->dtype() != whole->view.dtype) {
     return Misfit(first_row);
   }
+  // The message has the heads one after the other, each with these rows only.
+  TensorReader reader(message.bytes(index));
   for (std::int64_t h = 0; h < heads; ++h) {
-    message.Copy(index, static_cast<std::size_t>(h * *rows * row_bytes),
-                 static_cast<std::size_t>(*rows * row_bytes),
-                 whole->memory.get() + (h * rows_ + first_row) * row_bytes);
+    reader.Read(static_cast<std::size_t>(*rows * row_bytes),
+                whole->memory.get() + (h * rows_ + first_row) * row_bytes);
   }
   return absl::OkStatus();
 }
