@@ -14,7 +14,7 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "posenc/client.h"
-#include "tests/client_fixture.h"
+#include "tests/fixtures/client.h"
 
 namespace posenc {
 namespace {
