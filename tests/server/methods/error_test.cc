@@ -55,6 +55,21 @@ TEST_F(ErrorTest, BuildTableNamesFieldNumbersAndReason) {
        "FIELD_REQUIRED",
        "positions",
        {}},
+      {"StartWithoutRows",
+       [](T& r) { r.clear_rows(); },
+       kInvalid,
+       "FIELD_REQUIRED",
+       "rows",
+       {"positions.start"}},
+      {"StartWithoutRowsOfAnAbsoluteEncoding",
+       [](T& r) {
+         Sinusoid(r);
+         r.clear_rows();
+       },
+       kInvalid,
+       "FIELD_REQUIRED",
+       "rows",
+       {"positions.start"}},
       {"Starts",
        [](T& r) { r.mutable_positions()->mutable_starts()->add_values(0); },
        kInvalid,

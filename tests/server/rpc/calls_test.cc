@@ -317,6 +317,13 @@ TEST_F(CallsTest, AStreamedTableSaysWhichOfAllItsRowsIsOutOfReach) {
     spec->mutable_xpos();
   };
   const std::vector<BadCase<T>> cases = {
+      {"StartWithoutRows",
+       [](T& r) { r.mutable_table()->clear_rows(); },
+       kInvalid,
+       "FIELD_REQUIRED",
+       "table.rows",
+       {"positions.start"},
+       {{"messageIndex", "0"}}},
       {"OneRowTooMany",
        [](T& r) { r.mutable_table()->set_rows(4001); },
        kOutOfRange,
