@@ -29,7 +29,7 @@ class TablePlan : public std::enable_shared_from_this<TablePlan> {
 
   std::int64_t rows() const { return rows_; }
   bool rotary() const { return rope_.has_value(); }
-  double amplitude() const { return rope_->amplitude; }
+  double amplitude() const { return rope_->attention_factor; }
 
   // The tensors of n rows.
   OutputTensors Outputs(std::int64_t n) const;

@@ -15,7 +15,7 @@ core::RopeSpec ReadSpec(const v1::RopeSpec& in) {
   out.rope_theta = Optional(in.has_rope_theta(), in.rope_theta());
   out.pairing = static_cast<core::Pairing>(in.pairing());
   out.output_pairing = static_cast<core::Pairing>(in.output_pairing());
-  out.amplitude = Optional(in.has_amplitude(), in.amplitude());
+  out.attention_factor = Optional(in.has_amplitude(), in.amplitude());
   out.reverse = in.reverse();
   out.angle_precision = in.angle_precision() == v1::ANGLE_PRECISION_FLOAT32
                             ? core::AnglePrecision::kFloat32
@@ -167,7 +167,7 @@ void WriteSpec(const core::RopeSpec& in, v1::RopeSpec* out) {
   if (in.rope_theta) out->set_rope_theta(*in.rope_theta);
   out->set_pairing(static_cast<v1::Pairing>(in.pairing));
   out->set_output_pairing(static_cast<v1::Pairing>(in.output_pairing));
-  if (in.amplitude) out->set_amplitude(*in.amplitude);
+  if (in.attention_factor) out->set_amplitude(*in.attention_factor);
   out->set_reverse(in.reverse);
   out->set_angle_precision(static_cast<v1::AnglePrecision>(in.angle_precision));
   if (in.axes) {
@@ -283,7 +283,7 @@ void WriteRope(const core::ResolvedRope& rope, const std::string& content_hash,
   response->mutable_inv_freq()->Add(rope.inv_freq.begin(), rope.inv_freq.end());
   response->mutable_axis_of_pair()->Add(rope.axis_of_pair.begin(),
                                         rope.axis_of_pair.end());
-  response->set_amplitude(rope.amplitude);
+  response->set_amplitude(rope.attention_factor);
   response->set_softmax_scale_multiplier(rope.softmax_scale_multiplier);
   if (rope.query_scale.has_value()) {
     v1::QueryScale* const scale = response->mutable_query_scale();
@@ -309,7 +309,7 @@ void WriteDifference(const core::RopeDifference& difference,
   out->set_max_relative_frequency_difference(
       difference.max_relative_frequency_difference);
   out->set_worst_pair(difference.worst_pair);
-  out->set_amplitude_ratio(difference.amplitude_ratio);
+  out->set_amplitude_ratio(difference.attention_factor_ratio);
   out->set_first_diverging_position(difference.first_diverging_position);
   for (const std::string& explanation : difference.explanations) {
     out->add_explanations(explanation);
