@@ -113,7 +113,7 @@ TEST(ApplyProperties, AdjointIsTheTranspose) {
   const Tensor y = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 16, 1, 96}, 5);
   for (const Pairing out : {Pairing::kHalfSplit, Pairing::kInterleaved}) {
     Request args = Args(core::StartPosition{1234});
-    args.spec.amplitude = 1.25;
+    args.spec.attention_factor = 1.25;
     args.spec.output_pairing = out;
     args.spec.rotary_dim = 64;
     const Tensor rx = Rotate(args, x);
@@ -132,7 +132,7 @@ TEST(ApplyProperties, InverseUndoesForward) {
       const Tensor x = Seeded(dtype, Layout::kBhsd, {2, 33, 3, 64}, 6);
       Request args = Args(core::StartPosition{4000}, Layout::kBhsd);
       args.spec.output_pairing = out;
-      args.spec.amplitude = 1.5;
+      args.spec.attention_factor = 1.5;
       const Tensor forward = Rotate(args, x);
       args.direction = Direction::kInverse;
       const Tensor back = Rotate(args, forward);
