@@ -26,7 +26,9 @@
 // one row serves every token. Otherwise each worker keeps a table of its own
 // for a block of neighbouring tokens and evaluates the next block when a token
 // outside comes: once for every block in BSHD, and once for every block and
-// head in a BHSD tensor too long to be kept.
+// head in a BHSD tensor too long to be kept. In SBHD, if sequences have
+// positions of their own, a block is one token: the next row is another
+// sequence's, for which a longer block would be thrown away at every token.
 namespace posenc::core {
 namespace {
 
@@ -161,9 +163,14 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     source_ = map.source_->Clone();
     const bool wide = map.rotation_.dtype == Dtype::kFloat64;
     const std::size_t values = map.frequency_sets_ * 2 * map.pairs_;
-    block_tokens_ = std::clamp<std::int64_t>(
-        kBlockBytes / std::max<std::size_t>(values * sizeof(float), kCacheLine),
-        1, std::max<std::int64_t>(1, map.tokens_));
+    const bool sequences_alternate =
+        map.layout_ == Layout::kSbhd && !map.shared_ && map.batch_ > 1;
+    if (!sequences_alternate) {
+      block_tokens_ = std::clamp<std::int64_t>(
+          kBlockBytes /
+              std::max<std::size_t>(values * sizeof(float), kCacheLine),
+          1, std::max<std::int64_t>(1, map.tokens_));
+    }
     block_.emplace(wide, values, block_tokens_, map.scaled_);
   }
 
