@@ -62,7 +62,7 @@ void ScaleChannels(const HeadRotation& rotation, const std::byte* src,
   }
   const simd::KernelTable& kernels = simd::ActiveKernels();
   const auto factor = static_cast<float>(scale);
-  // Any size would do: a head is converted bit by bit, on the stack.
+  // Buffers on the stack, through which a head is converted. Any size would do.
   std::array<float, 256> wide;
   std::array<std::uint16_t, 256> bits;  // aligned, as uint16_t must be
   for (std::size_t i = 0; i < width; i += wide.size()) {

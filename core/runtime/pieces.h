@@ -3,8 +3,9 @@
 // only to be read once.
 //
 // A type says whether the bytes may be written to, as with TensorView and
-// ConstTensorView: the slices of a request may be shared with others, so they
-// are ConstPieces; who knows that they are its own makes Pieces of them.
+// ConstTensorView. The slices of a request may be shared with others, so they
+// are ConstPieces; code that knows the bytes to be its own makes Pieces of
+// them.
 
 #pragma once
 
