@@ -57,5 +57,19 @@ TEST(SplitTurnsTest, ZeroTurnsNowhere) {
   EXPECT_EQ(turns.lo, 0);
 }
 
+TEST(CutQuarterTurnsTest, PiecesAddUpExactly) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 100000; ++i) {
+    const double turns = (i % 2 == 0 ? 1 : -1) * RandomFrequency(random);
+    const QuarterTurns pieces = CutQuarterTurns(turns);
+    ASSERT_LE(SignificantBits(pieces.hi), 21);
+    ASSERT_LE(SignificantBits(pieces.mid), 21);
+    const __float128 sum = static_cast<__float128>(pieces.hi) +
+                           static_cast<__float128>(pieces.mid) +
+                           static_cast<__float128>(pieces.lo);
+    ASSERT_EQ(static_cast<double>(sum - static_cast<__float128>(turns)), 0);
+  }
+}
+
 }  // namespace
 }  // namespace posenc::core
