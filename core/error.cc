@@ -12,8 +12,9 @@ namespace {
 
 constexpr char kPayloadUrl[] = "posenc.error";
 
-// The payload is a list of strings, each "<length>:<bytes>": reason, field,
-// then keys and values in turn.
+// Details travel in the status as a payload: strings "<length>:<bytes>", one
+// after the other. They are reason, field, then the metadata, key and value
+// alternating.
 void AppendString(absl::string_view text, std::string* payload) {
   absl::StrAppend(payload, text.size(), ":", text);
 }

@@ -37,17 +37,17 @@ using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
 struct ErrorDetails {
   ErrorReason reason;
-  std::string field;       // empty where the request as a whole is meant
+  std::string field;       // empty if the request as a whole is meant
   ErrorMetadata metadata;  // without "field"
 };
 
-// Status with `code`, message "<field>: <fact>" ("<fact>" where field is
+// Status with `code`, message "<field>: <fact>" ("<fact>" if field is
 // empty), and details.
 absl::Status MakeError(absl::StatusCode code, ErrorReason reason,
                        absl::string_view field, absl::string_view fact,
                        const ErrorMetadata& metadata = {});
 
-// INVALID_ARGUMENT, kFieldRequired / kFieldInvalid.
+// INVALID_ARGUMENT with kFieldRequired, or kFieldInvalid.
 absl::Status FieldRequired(absl::string_view field, absl::string_view fact);
 absl::Status FieldInvalid(absl::string_view field, absl::string_view fact);
 

@@ -25,7 +25,7 @@ absl::Status OutOfRange(absl::string_view field, absl::string_view fact,
                    {{"index", absl::StrCat(index)}});
 }
 
-// Positions 0 .. length - 1 as int32.
+// Checks a length whose positions 0 .. length - 1 are int32.
 absl::Status CheckLength(absl::string_view field, std::int64_t length,
                          std::int64_t index) {
   if (length < 0) {
@@ -51,7 +51,7 @@ absl::Status CheckLengths(absl::string_view field,
   return absl::OkStatus();
 }
 
-// Lengths are below 2^32, so that their sum cannot overflow.
+// The sum of validated lengths. Each is below 2^32, so it cannot overflow.
 std::int64_t Sum(const std::vector<std::int64_t>& lengths) {
   std::int64_t sum = 0;
   for (const std::int64_t length : lengths) sum += length;
@@ -134,7 +134,7 @@ absl::StatusOr<PositionExtents> Validate(const ContextParallelScheme& split) {
   return PositionExtents{Dtype::kInt32, {Sum(split.lengths) / split.size}};
 }
 
-// The axis' offsets and steps: as many as extents, or none; finite.
+// Checks offsets or steps: finite, and as many as there are extents, or none.
 absl::Status CheckPerAxis(absl::string_view field,
                           const std::vector<double>& values, std::size_t axes) {
   if (!values.empty() && values.size() != axes) {
@@ -163,7 +163,7 @@ double GridPosition(const GridScheme& grid, std::size_t axis,
   return offset + step * static_cast<double>(index);
 }
 
-// merge_size, where it is given.
+// Checks merge_size, if it is given.
 absl::Status CheckMerge(const GridScheme& grid) {
   const std::size_t axes = grid.extents.size();
   if (grid.merge_size < 0) {
@@ -240,8 +240,8 @@ struct MergedGrid {
   std::int64_t time, height, width;
   double time_step;
 
-  // index * time_step, cut: a product in float64, as torch would have it with
-  // a float64 step.
+  // index * time_step, cut to an integer. The product is in float64, as torch
+  // has it with a float64 step.
   double TimePosition(std::int64_t index) const {
     return std::trunc(static_cast<double>(index) * time_step);
   }
@@ -288,7 +288,7 @@ absl::Status CheckVision(const std::string& field, const VisionGrid& vision) {
   return absl::OkStatus();
 }
 
-// Where a sequence stands after some of its spans.
+// How far a sequence has come after some of its spans.
 struct Walk {
   std::int64_t next = 0;  // one past the greatest position
   std::int64_t tokens = 0;
@@ -325,7 +325,7 @@ absl::StatusOr<PositionExtents> Validate(const MultimodalScheme& scheme) {
       const std::string text_field = absl::StrCat(field, ".text_tokens");
       status = CheckLength(text_field, *text, i);
       if (status.ok()) {
-        // No tokens leave the sequence where it is: greatest is -1.
+        // 0 tokens do not advance the sequence: the greatest position is -1.
         status = Advance(text_field, i, static_cast<double>(*text - 1), *text,
                          &walk);
       }
@@ -354,8 +354,9 @@ absl::StatusOr<PositionExtents> Validate(const MultimodalScheme& scheme) {
                          walk.next - walk.tokens};
 }
 
-// A cache that is not full yet has lost nothing. Either may be greater than
-// the cache, which then cuts it: the sum of both must not overflow.
+// The number of positions that are kept: all of them, as long as the cache of
+// sinks + window is not full. Each of the two may be greater than the length
+// and is cut to it first, as their sum could overflow.
 std::int64_t Kept(const AttentionSinkScheme& scheme) {
   return std::min(std::min(scheme.sinks, scheme.length) +
                       std::min(scheme.window, scheme.length),
@@ -429,9 +430,13 @@ void Fill(const ContextParallelScheme& split, const TensorView& ids) {
   }
 }
 
-// The index on `axis` of the cell that comes at place `cell`.
-// Row-major, but for the last two axes in blocks: block row, block column, row
-// in the block, column in the block.
+// The index on `axis` of cell number `cell`. Cells are row-major. With
+// merge_size m the last two axes are cut into blocks of m * m cells, which a
+// vision tower merges into one token, so that a block's cells follow each
+// other:
+//
+//   m = 2, cells of a 2 x 4 grid    0 1 | 4 5
+//                                   2 3 | 6 7
 std::int64_t GridIndexOf(const GridScheme& grid, std::size_t axis,
                          std::int64_t cell) {
   const std::size_t axes = grid.extents.size();

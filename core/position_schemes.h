@@ -36,8 +36,8 @@ struct ContextParallelScheme {
   std::int32_t rank = 0;
 };
 
-// [axes, cells]: offsets[a] + steps[a] * index; float64 where offsets or steps
-// are given. merge_size: in blocks of merge_size^2 cells of the last two axes.
+// [axes, cells]: offsets[a] + steps[a] * index; float64 if offsets or steps are
+// given. merge_size: in blocks of merge_size^2 cells of the last two axes.
 struct GridScheme {
   std::vector<std::int64_t> extents;
   std::vector<double> offsets;
@@ -60,7 +60,7 @@ struct MultimodalScheme {
 };
 
 // [T]: the first `sinks` and the last `window` of `length` positions; all of
-// them where there are no more than that.
+// them if there are no more than that.
 struct AttentionSinkScheme {
   std::int64_t sinks = 0;
   std::int64_t window = 0;
@@ -75,18 +75,19 @@ using PositionScheme = std::variant<std::monostate, PackedScheme, PaddedScheme,
 struct PositionExtents {
   Dtype dtype = Dtype::kInt32;
   Shape shape;
-  // Where decoding goes on: multimodal, and attention sinks (in the cache).
+  // The position at which decoding goes on; for multimodal batches, and for
+  // attention sinks (counted in the cache).
   std::int64_t next_position = 0;
   // Multimodal: next_position minus the number of tokens.
   std::int64_t delta = 0;
 };
 
 // Validates the scheme. Field paths: "packed.lengths[2]", "grid.extents", ...
-// OUT_OF_RANGE kPositionOutOfRange where a position would leave |p| <= 2^31
+// OUT_OF_RANGE kPositionOutOfRange if a position would leave |p| <= 2^31
 // (2^31 - 1 for int32).
 absl::StatusOr<PositionExtents> ValidateScheme(const PositionScheme& scheme);
 
-// ids: of a validated scheme's dtype and shape.
+// Writes the positions of a validated scheme; ids has its dtype and shape.
 void FillPositions(const PositionScheme& scheme, const TensorView& ids);
 
 }  // namespace posenc::core

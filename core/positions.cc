@@ -27,8 +27,8 @@ absl::Status WrongShape(absl::string_view field, const std::string& expected,
                    {{"expected", expected}, {"actual", actual}});
 }
 
-// Checks that tokens start .. start + count - 1 are in range; no sum that
-// could overflow is formed.
+// Checks that the positions start .. start + count - 1 are in range, without
+// forming a sum that could overflow.
 absl::Status CheckRun(absl::string_view field, std::int64_t start,
                       std::int64_t count, std::int64_t index) {
   if (start < -kMaxPosition || start > kMaxPosition) {
@@ -51,7 +51,7 @@ void AppendRun(std::int64_t start, std::int64_t count,
   }
 }
 
-// The same values on every axis.
+// Positions that are the same on every axis.
 TokenPositions OnEveryAxis(std::vector<double> values, int axes,
                            std::int64_t batch, std::int64_t tokens) {
   const std::size_t size = values.size();
@@ -125,7 +125,7 @@ absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
   std::vector<double> values(axes * batch * extents.tokens);
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = ElementAsDouble(ids, static_cast<std::int64_t>(i));
-    // Written so that NaN fails.
+    // Not fabs(..) > kMaxPosition: NaN must fail, too.
     if (!(std::fabs(values[i]) <= kMaxPosition)) {
       return OutOfRange(
           "ids", absl::StrFormat("element %d is %.17g", i, values[i]), i);
@@ -193,7 +193,8 @@ absl::Status NeedsIds(absl::string_view kind, int axes) {
 }  // namespace
 
 std::string PositionText(double position) {
-  // Far beyond all positions: what comes here may be no position at all.
+  // Numbers up to here are written out in full. Positions are far smaller, but
+  // a rejected number may be anything.
   constexpr double kFull = 1e15;
   if (position != std::trunc(position) || std::fabs(position) >= kFull) {
     return NumberText(position);

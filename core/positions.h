@@ -1,4 +1,4 @@
-// Where the tokens of a batch stand: one position per token and axis.
+// The positions of a batch's tokens: one per token and axis.
 //
 // Of the four kinds (posenc.v1.Positions), `start`, `starts` and `packed` give
 // a token the same position on every axis; `ids` may differ by axis, its first
@@ -18,7 +18,7 @@
 
 namespace posenc::core {
 
-// Positions are within this of 0.
+// Greatest magnitude of a position.
 inline constexpr std::int64_t kMaxPosition = std::int64_t{1} << 31;
 
 struct StartPosition {
@@ -38,7 +38,7 @@ struct PackedSequences {
 using Positions = std::variant<std::monostate, StartPosition, SequenceStarts,
                                PositionIds, PackedSequences>;
 
-// A position for a message: 400000, where NumberText says 4e+05.
+// A position for a message: 400000, for which NumberText says 4e+05.
 std::string PositionText(double position);
 
 // The extents that positions are laid over.
@@ -48,8 +48,8 @@ struct TokenExtents {
   bool packed = false;      // layout THD
 };
 
-// Positions in float64 (exact: ids are at most 2^31 + fraction of a float64).
-// One row serves every sequence where `shared` is set.
+// Positions in float64, which holds those of every kind exactly. If shared(),
+// those of one sequence serve all.
 class TokenPositions {
  public:
   // [axes, batch or 1, tokens], row-major.
@@ -63,7 +63,7 @@ class TokenPositions {
   int axes() const { return axes_; }
   bool shared() const { return batch_ == 1; }
   std::int64_t tokens() const { return tokens_; }
-  // Position of token t of sequence b on axis a. b is ignored where shared.
+  // Position of token t of sequence b on axis a. b is ignored if shared().
   double at(int a, std::int64_t b, std::int64_t t) const {
     return values_[(a * batch_ + (batch_ == 1 ? 0 : b)) * tokens_ + t];
   }
@@ -80,7 +80,7 @@ class TokenPositions {
 // axes; `needs_ids` says that every axis must be given (ASSIGNMENT_PER_AXIS
 // and explicit frequencies of several axes), so that only `ids` will do.
 // Errors name fields relative to Positions: "ids.shape",
-// "packed.cu_seqlens[3]", "starts.values"; a missing kind (where there are
+// "packed.cu_seqlens[3]", "starts.values"; a missing kind (if there are
 // tokens) is FieldRequired with an empty field, which Prefixed turns into the
 // caller's "positions".
 //   FieldInvalid: starts with THD, packed without, ids of another dtype.

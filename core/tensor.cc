@@ -63,8 +63,9 @@ std::uint16_t Narrow(double value, const Format16& format) {
   if (magnitude == 0) return sign;
   const int exponent =
       std::max(std::ilogb(magnitude), static_cast<int>(format.min_exponent));
-  // In units of the last place: an integer below 2^(mantissa + 1), scaled
-  // without error and rounded once. A carry runs into the exponent by itself.
+  // The magnitude in units of the last place is below 2^(mantissa + 1). ldexp
+  // scales without error, so that nearbyint is the only rounding. If it rounds
+  // up to 2^(mantissa + 1), adding the exponent's bits carries into them.
   const auto units = static_cast<std::uint32_t>(
       std::nearbyint(std::ldexp(magnitude, format.mantissa - exponent)));
   if (exponent > format.max_exponent) return sign | infinity;

@@ -38,9 +38,9 @@ using Shape = std::vector<std::int64_t>;
 // "[2, 8, 4, 64]".
 std::string ShapeToString(const Shape& shape);
 
-// Number of elements; FieldInvalid("shape", ...) where an extent is negative
-// or the product exceeds 2^62 (a zero elsewhere does not excuse overflow of
-// the others: extents are multiplied with zeros taken last).
+// Number of elements; FieldInvalid("shape", ...) if an extent is negative or
+// the product of those that are not 0 exceeds 2^62: a zero elsewhere does not
+// excuse an overflow of the others.
 absl::StatusOr<std::int64_t> ElementCount(const Shape& shape);
 
 struct ConstTensorView {
@@ -55,7 +55,8 @@ struct TensorView {
   void* data = nullptr;
 };
 
-// Element i of a tensor of any dtype, widened. Positions and small inputs only.
+// Element i of a tensor of any dtype, widened. Slow: for positions and small
+// inputs only.
 double ElementAsDouble(const ConstTensorView& tensor, std::int64_t i);
 
 // Rounds `value` once to `dtype`, nearest even, and stores it as element i.

@@ -19,8 +19,9 @@
 namespace posenc::core {
 namespace {
 
-// Rows of the table that several sequences take are kept, in blocks that are
-// computed by whoever needs one first.
+// If several sequences have the same positions, rows of the encoding are kept
+// for all of them, in blocks. The first worker that needs a block computes it,
+// and others that need it meanwhile wait; so blocks are small.
 constexpr std::int64_t kBlockRows = 64;
 
 absl::Status WrongShape(const std::string& expected, const Shape& actual) {
@@ -67,7 +68,8 @@ absl::Status CheckShape(const AddEncodingArgs& args,
   return absl::OkStatus();
 }
 
-// Rows of x's dtype as T and back.
+// Loads rows of x's dtype as T, and stores them rounded. T is the type of the
+// arithmetic: float for all dtypes but float64.
 template <typename T>
 class RowFormat {
  public:
@@ -104,8 +106,8 @@ class RowFormat {
   std::size_t size_;
 };
 
-// x: a row of n elements, replaced by the result of args; concatenation only
-// scales it.
+// Replaces x, a row of n elements, by its combination with the encoding's row
+// e. Concatenation only scales x; e is then stored behind it.
 template <typename T>
 void Combine(Combination combination, T scale, const T* e, std::int64_t n,
              T* x) {
@@ -125,7 +127,7 @@ void Combine(Combination combination, T scale, const T* e, std::int64_t n,
 template <typename T>
 class AddMap final : public RowMap {
  public:
-  // positions: null for a grid.
+  // `positions` is null for a grid, which has its own.
   AddMap(const AddEncodingArgs& args,
          std::shared_ptr<const TokenPositions> positions, Dtype dtype,
          std::int64_t batch, std::int64_t tokens, std::int64_t dim,
@@ -143,9 +145,9 @@ class AddMap final : public RowMap {
         blocks_(batch > 1 && shared_ ? (tokens + kBlockRows - 1) / kBlockRows
                                      : 0) {}
 
-  std::unique_ptr<Tile> StartTile(std::int64_t /*first*/,
-                                  std::int64_t /*rows*/) const override {
-    return std::make_unique<AddTile>(*this);
+  std::unique_ptr<Worker> StartWorker(std::int64_t /*first*/,
+                                      std::int64_t /*rows*/) const override {
+    return std::make_unique<AddWorker>(*this);
   }
 
  private:
@@ -154,9 +156,9 @@ class AddMap final : public RowMap {
     std::vector<T> rows;
   };
 
-  class AddTile final : public Tile {
+  class AddWorker final : public Worker {
    public:
-    explicit AddTile(const AddMap& map)
+    explicit AddWorker(const AddMap& map)
         : map_(map),
           rows_(map.rows_prototype_),
           row_(map.dim_),
@@ -181,6 +183,7 @@ class AddMap final : public RowMap {
     }
 
    private:
+    // The encoding's row of a token, valid until the next call.
     const T* Encoded(std::int64_t b, std::int64_t t) {
       if (map_.blocks_.empty()) {
         Fill(b, t, encoded_.data());
@@ -211,7 +214,7 @@ class AddMap final : public RowMap {
     std::vector<double> at_;
   };
 
-  // Its frequencies are split once; every tile has a copy.
+  // Workers copy it: splitting its frequencies takes longer than copying them.
   const AbsoluteRows<T> rows_prototype_;
   const Combination combination_;
   const T scale_;
@@ -219,6 +222,7 @@ class AddMap final : public RowMap {
   const RowFormat<T> format_;
   const std::int64_t tokens_, dim_;
   const bool shared_;
+  // Empty if each sequence has positions of its own, or there is one sequence.
   mutable std::vector<Block> blocks_;
 };
 
@@ -267,7 +271,8 @@ absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
     absl::StatusOr<TokenPositions> expanded = ExpandPositions(
         args.positions, tokens, extents->axes, extents->axes > 1);
     if (!expanded.ok()) return Prefixed("positions", expanded.status());
-    // Before anything is written: x may be overwritten in place.
+    // Check every position before anything is written: x may be overwritten in
+    // place.
     const absl::Status status = CheckReach(args.encoding, *expanded);
     if (!status.ok()) return status;
     positions = std::make_shared<const TokenPositions>(*std::move(expanded));

@@ -31,21 +31,21 @@ struct AddEncodingArgs {
   std::optional<double> x_scale;
 };
 
-// The result's extents, and what makes its rows from those of x.
+// The result's extents, and the map that makes its rows of those of x.
 struct AddedRows {
   Shape shape;
   std::unique_ptr<RowMap> map;
 };
 
-// For x of this dtype and shape, [B, S, dim], [S, dim], or [T, dim] with packed
-// positions (the data is not looked at). It runs in place where it does not
-// concatenate. Borrows the tensors of the encoding.
-// Field paths: "encoding...", "positions...", "combination", "x_scale",
-// "x.shape", "x.dtype".
+// Prepares to combine x of this dtype and shape, [B, S, dim], [S, dim], or [T,
+// dim] with packed positions (the data is not looked at). It runs in place
+// unless it concatenates. Borrows the tensors of the encoding. Field paths:
+// "encoding...", "positions...", "combination", "x_scale", "x.shape",
+// "x.dtype".
 absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
                                              const ConstTensorView& x);
 
-// The same, at once. out: of that shape and x's dtype; it is x's own memory
+// The same, at once. `out` has that shape and x's dtype. It is x's own memory
 // (not when concatenating), or does not overlap it.
 absl::Status AddEncoding(const AddEncodingArgs& args, const ConstTensorView& x,
                          const TensorView& out);

@@ -65,8 +65,9 @@ std::variant<TrigRows, LearnedRows<T>, GridRows<T>> RowsOf(
   return SinusoidalRows(std::get<Sinusoidal>(encoding));
 }
 
-// T: float for a float32 table, double for the others, so that each value is
-// rounded once.
+// T is float for a float32 table and double for the others, so that each value
+// is rounded once: a float32 value rounded again to 16 bits could end up on the
+// wrong side of a tie.
 template <typename T>
 void FillTable(const AbsoluteEncoding& encoding,
                const TokenPositions* positions, std::int64_t first_row,
@@ -92,7 +93,7 @@ void FillTable(const AbsoluteEncoding& encoding,
   }
 }
 
-// Rows of a table of the same dtype, bit by bit.
+// Copies rows of a trained table of the same dtype, bit by bit.
 void CopyRows(const ConstTensorView& from, const TokenPositions& positions,
               const TensorView& table) {
   const std::size_t bytes = table.shape[1] * DtypeSize(table.dtype);
@@ -116,7 +117,7 @@ absl::Status BuildRows(const AbsoluteEncoding& encoding,
     const absl::Status status = CheckReach(encoding, *positions);
     if (!status.ok()) return status;
   }
-  // No frequencies are made for nothing.
+  // An empty table needs no frequencies, which may be a million.
   if (table.shape[0] == 0) return absl::OkStatus();
   const auto* learned = std::get_if<LearnedTable>(&encoding);
   if (learned != nullptr && !learned->hierarchical_alpha.has_value() &&

@@ -15,10 +15,9 @@
 
 namespace posenc::core {
 
-// Rows of a trained table, [rows, dim]. With hierarchical_alpha, Su's extension
-// to rows^2 positions (kexue.fm/archives/7947): with
-// u_i = (row_i - alpha * row_0) / (1 - alpha), position i * rows + j gets
-// alpha * u_i + (1 - alpha) * u_j.
+// Rows of a trained table, [rows, dim]. hierarchical_alpha extends them to
+// rows^2 positions (Su, kexue.fm/archives/7947): position i * rows + j gets
+// alpha * u_i + (1 - alpha) * u_j, u_i = (row_i - alpha * row_0) / (1 - alpha).
 struct LearnedTable {
   std::optional<double> hierarchical_alpha;
   std::optional<ConstTensorView> table;
@@ -64,17 +63,17 @@ struct AbsoluteExtents {
 };
 
 // Validates the encoding. Field paths: "sinusoidal.dim", "learned.table.shape",
-// "timestep.downscale_freq_shift", ...; FieldRequired with an empty path where
+// "timestep.downscale_freq_shift", ...; FieldRequired with an empty path if
 // none is given.
 absl::StatusOr<AbsoluteExtents> ValidateAbsolute(
     const AbsoluteEncoding& encoding);
 
-// table: [rows, dim], any floating dtype. A validated encoding; positions are
-// null for a grid. Sines and cosines are exact (as rope/table.h); rows of
-// trained tables are copied where dtypes agree, hierarchical ones computed in
-// float64; all are rounded once to the table's dtype.
-// OUT_OF_RANGE kPositionOutOfRange ("positions", metadata index): a position
-// past a trained table, or a fractional one.
+// Fills `table`, [rows, dim] of any floating dtype, from a validated encoding.
+// positions are null for a grid. Sines and cosines are exact (trig_rows.h);
+// rows of trained tables are copied if dtypes agree, hierarchical ones computed
+// in float64; all are rounded once to the table's dtype. OUT_OF_RANGE
+// kPositionOutOfRange ("positions", metadata index): a position past a trained
+// table, or a fractional one.
 absl::Status BuildAbsolute(const AbsoluteEncoding& encoding,
                            const TokenPositions* positions,
                            const TensorView& table);

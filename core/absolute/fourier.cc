@@ -1,7 +1,7 @@
 #include "core/absolute/fourier.h"
 
 #include <cmath>
-#include <vector>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
@@ -9,22 +9,9 @@
 namespace posenc::core {
 namespace {
 
-// 4 B x stays below 2^51 quarter turns at positions of 2^31.
+// With positions of 2^31, 4 B x then stays below 2^51 quarter turns, which the
+// kernel can reduce.
 constexpr double kLargest = 0x1p18;
-
-// The 21 leading significant bits (Veltkamp: 53 - 21 = 32).
-double Round21(double x) {
-  const double c = x * 4294967297.0;  // 2^32 + 1
-  return c - (c - x);
-}
-
-// Quarter turns in three pieces, whose sum is exact.
-Turns Split(double turns) {
-  const double quarters = 4 * turns;
-  const double hi = Round21(quarters);
-  const double mid = Round21(quarters - hi);
-  return {hi, mid, (quarters - hi) - mid};
-}
 
 }  // namespace
 
@@ -52,7 +39,7 @@ absl::Status ValidateFourier(const FourierFeatures& encoding) {
   const std::int64_t count = b.shape[0] * b.shape[1];
   for (std::int64_t i = 0; i < count; ++i) {
     const double value = ElementAsDouble(b, i);
-    // Written so that NaN fails.
+    // Not fabs(..) > kLargest: NaN must fail, too.
     if (!(std::fabs(value) <= kLargest)) {
       return FieldInvalid("frequencies",
                           absl::StrCat("element ", i, " is ", NumberText(value),
@@ -65,13 +52,14 @@ absl::Status ValidateFourier(const FourierFeatures& encoding) {
 
 TrigRows FourierRows(const FourierFeatures& encoding) {
   const ConstTensorView& b = *encoding.frequencies;
-  std::vector<Turns> turns;
+  QuarterTurnArrays frequencies;
   for (std::int64_t i = 0; i < b.shape[0] * b.shape[1]; ++i) {
-    turns.push_back(Split(ElementAsDouble(b, i)));
+    // B counts full circles. Times 4 is exact, and no pi is needed.
+    frequencies.Append(CutQuarterTurns(4 * ElementAsDouble(b, i)));
   }
   return TrigRows(
       encoding.cos_first ? SinusoidalOrder::kCosSin : SinusoidalOrder::kSinCos,
-      2 * b.shape[1], b.shape[0], turns);
+      2 * b.shape[1], b.shape[0], std::move(frequencies));
 }
 
 }  // namespace posenc::core

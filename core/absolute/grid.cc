@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kDefaultBase = 10000;
 
-Sinusoidal AxisLadder(const SincosGrid& encoding) {
+Sinusoidal AxisEncoding(const SincosGrid& encoding) {
   Sinusoidal axis;
   axis.dim = encoding.dim / static_cast<std::int32_t>(encoding.extents.size());
   axis.base = encoding.base;
@@ -64,7 +64,7 @@ absl::StatusOr<std::int64_t> ValidateGrid(const SincosGrid& encoding) {
                             axes, " axes, and at most ", kMaxAbsoluteDim));
   }
   absl::Status status =
-      CheckLadderBase("base", encoding.base.value_or(kDefaultBase));
+      CheckSinusoidBase("base", encoding.base.value_or(kDefaultBase));
   if (!status.ok()) return status;
   if (encoding.leading_zero_rows < 0) {
     return FieldInvalid(
@@ -99,14 +99,14 @@ template <typename T>
 GridRows<T>::GridRows(const SincosGrid& encoding)
     : dim_(encoding.dim),
       zero_rows_(encoding.leading_zero_rows),
-      ladder_(SinusoidalRows(AxisLadder(encoding))) {
+      axis_rows_(SinusoidalRows(AxisEncoding(encoding))) {
   const std::size_t axes = encoding.extents.size();
-  const auto width = static_cast<std::int64_t>(ladder_.dim());
+  const auto width = static_cast<std::int64_t>(axis_rows_.dim());
   for (std::size_t a = 0; a < axes; ++a) {
-    const std::size_t place = encoding.last_axis_first ? axes - 1 - a : a;
+    const std::size_t slot = encoding.last_axis_first ? axes - 1 - a : a;
     axes_.push_back(
         {encoding.extents[a], encoding.steps.empty() ? 1 : encoding.steps[a],
-         static_cast<std::int64_t>(place) * width, -1, std::vector<T>(width)});
+         static_cast<std::int64_t>(slot) * width, -1, std::vector<T>(width)});
   }
 }
 
@@ -123,7 +123,7 @@ void GridRows<T>::Row(std::int64_t t, T* row) {
     cell /= axis.extent;
     if (axis.index != index) {
       const double position = static_cast<double>(index) * axis.step;
-      ladder_.Row(&position, axis.values.data());
+      axis_rows_.Row(&position, axis.values.data());
       axis.index = index;
     }
     std::copy(axis.values.begin(), axis.values.end(), row + axis.channel);

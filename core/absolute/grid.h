@@ -18,10 +18,10 @@
 
 namespace posenc::core {
 
-// Rows of the grid, with the zero rows. Errors: dim not divisible by 2 * axes,
-// no extents or one < 1, cells beyond 2^62 / dim, base as sinusoidal.h,
-// leading_zero_rows < 0, steps of another number than the axes, <= 0, or that
-// carry the last cell beyond 2^31.
+// The number of the grid's rows, with the zero rows. Errors: dim not divisible
+// by 2 * axes, no extents or one < 1, cells beyond 2^62 / dim, base as
+// sinusoidal.h, leading_zero_rows < 0, steps of another number than the axes,
+// <= 0, or that carry the last cell beyond 2^31.
 absl::StatusOr<std::int64_t> ValidateGrid(const SincosGrid& encoding);
 
 // Evaluates rows of a validated grid. T: float or double.
@@ -30,8 +30,8 @@ class GridRows {
  public:
   explicit GridRows(const SincosGrid& encoding);
 
-  // Row t. Rows in order cost least: an axis whose index has not changed is not
-  // evaluated again.
+  // Writes row t. Rows in order cost least: an axis whose index has not changed
+  // is not evaluated again.
   void Row(std::int64_t t, T* row);
 
  private:
@@ -44,7 +44,7 @@ class GridRows {
   };
 
   std::int64_t dim_, zero_rows_;
-  TrigRows ladder_;  // of one axis
+  TrigRows axis_rows_;  // of one axis
   std::vector<Axis> axes_;
 };
 

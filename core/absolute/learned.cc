@@ -33,7 +33,7 @@ absl::Status ValidateLearned(const LearnedTable& encoding) {
   }
   if (encoding.hierarchical_alpha.has_value()) {
     const double alpha = *encoding.hierarchical_alpha;
-    // Written so that NaN fails.
+    // Not alpha <= 0 || alpha >= 1: NaN must fail, too.
     if (!(alpha > 0 && alpha < 1)) {
       return FieldInvalid(
           "hierarchical_alpha",
@@ -121,6 +121,7 @@ void LearnedRows<T>::Row(double position, T* row) {
   Load(i, outer_.data());
   Load(p % rows_, inner_.data());
   for (std::int64_t c = 0; c < dim_; ++c) {
+    // alpha * u_i + (1 - alpha) * u_j; in the second term 1 - alpha cancels.
     const double shift = alpha_ * first_[c];
     row[c] = static_cast<T>(alpha_ * ((outer_[c] - shift) / (1 - alpha_)) +
                             (inner_[c] - shift));

@@ -13,23 +13,23 @@
 
 namespace posenc::core {
 
-// T: float (values rounded once) or double.
+// T is float (values rounded once) or double.
 template <typename T>
 class AbsoluteRows {
  public:
-  // A validated encoding.
+  // The encoding is validated.
   explicit AbsoluteRows(const AbsoluteEncoding& encoding);
 
-  // Row of a token at positions[axis], which the encoding reaches; of a grid,
-  // its row t.
+  // Writes the row of a token at positions[axis], which the encoding reaches;
+  // for a grid, its row t.
   void Row(std::int64_t t, const double* positions, T* row);
 
  private:
   std::variant<TrigRows, LearnedRows<T>, GridRows<T>> rows_;
 };
 
-// OUT_OF_RANGE where a trained table has no row for a position (learned.h),
-// whose index counts from `first`.
+// OUT_OF_RANGE if a trained table has no row for a position (learned.h), whose
+// index counts from `first`.
 absl::Status CheckReach(const AbsoluteEncoding& encoding,
                         const TokenPositions& positions,
                         std::int64_t first = 0);

@@ -1,6 +1,6 @@
 #include "core/absolute/sinusoidal.h"
 
-#include <vector>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/absolute/encoding.h"
@@ -14,13 +14,13 @@ constexpr double kDefaultBase = 10000;  // the paper's
 
 }  // namespace
 
-absl::Status CheckLadderDim(std::int32_t dim) {
+absl::Status CheckSinusoidDim(std::int32_t dim) {
   if (dim >= 2 && dim <= kMaxAbsoluteDim) return absl::OkStatus();
   return FieldInvalid(
       "dim", absl::StrCat("is ", dim, "; must be 2 to ", kMaxAbsoluteDim));
 }
 
-absl::Status CheckLadderBase(absl::string_view field, double base) {
+absl::Status CheckSinusoidBase(absl::string_view field, double base) {
   if (base > 1 && base <= 1 / kMinFrequency) return absl::OkStatus();
   return FieldInvalid(field,
                       absl::StrCat("is ", NumberText(base),
@@ -29,10 +29,10 @@ absl::Status CheckLadderBase(absl::string_view field, double base) {
 }
 
 absl::Status ValidateSinusoidal(const Sinusoidal& encoding) {
-  const absl::Status dim = CheckLadderDim(encoding.dim);
+  const absl::Status dim = CheckSinusoidDim(encoding.dim);
   if (!dim.ok()) return dim;
   absl::Status base =
-      CheckLadderBase("base", encoding.base.value_or(kDefaultBase));
+      CheckSinusoidBase("base", encoding.base.value_or(kDefaultBase));
   if (!base.ok()) return base;
   if (encoding.order == SinusoidalOrder::kUnspecified) {
     return FieldRequired("order", "not set; say where sines and cosines go");
@@ -61,14 +61,14 @@ TrigRows SinusoidalRows(const Sinusoidal& encoding) {
   const std::int32_t n = encoding.dim / 2;
   const std::int32_t sines =
       n + (encoding.odd_dim_sine && encoding.dim % 2 != 0 ? 1 : 0);
-  std::vector<Turns> turns;
+  QuarterTurnArrays frequencies;
   for (std::int32_t i = 0; i < sines; ++i) {
     const long double exponent =
         encoding.endpoint ? static_cast<long double>(i) / (n - 1)
                           : 2 * static_cast<long double>(i) / encoding.dim;
-    turns.push_back(SplitTurns(LadderFrequency(base, exponent)));
+    frequencies.Append(SplitQuarterTurns(GeometricFrequency(base, exponent)));
   }
-  TrigRows rows(encoding.order, encoding.dim, 1, turns);
+  TrigRows rows(encoding.order, encoding.dim, 1, std::move(frequencies));
   if (encoding.padding_position.has_value()) {
     rows.set_zero_position(static_cast<double>(*encoding.padding_position));
   }

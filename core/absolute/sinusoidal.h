@@ -39,18 +39,18 @@ struct Sinusoidal {
 
 // FieldInvalid unless 1 < base <= 2^900, beyond which the lowest frequency
 // leaves the range of exact reduction.
-absl::Status CheckLadderBase(absl::string_view field, double base);
-// The width of a ladder's rows, field dim: at least one pair.
-absl::Status CheckLadderDim(std::int32_t dim);
+absl::Status CheckSinusoidBase(absl::string_view field, double base);
+// FieldInvalid ("dim") unless 2 <= dim <= 2^20.
+absl::Status CheckSinusoidDim(std::int32_t dim);
 
-// dim < 2 or > 2^20, base out of range, order missing, endpoint with dim < 4,
-// odd_dim_sine with another order than interleaved.
+// Errors: dim < 2 or > 2^20, base out of range, order missing, endpoint with
+// dim < 4, odd_dim_sine with another order than interleaved.
 absl::Status ValidateSinusoidal(const Sinusoidal& encoding);
 
-// Of a validated encoding.
+// The rows of a validated encoding.
 TrigRows SinusoidalRows(const Sinusoidal& encoding);
 
-// table: [rows, dim], any floating dtype, rounded once.
+// Fills `table`, [rows, dim] of any floating dtype, each value rounded once.
 absl::Status BuildSinusoidal(const Sinusoidal& encoding,
                              const TokenPositions& positions,
                              const TensorView& table);

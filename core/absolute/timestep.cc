@@ -1,7 +1,7 @@
 #include "core/absolute/timestep.h"
 
 #include <cmath>
-#include <vector>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
@@ -15,14 +15,14 @@ double Frequency(const Timestep& encoding, std::int32_t i) {
   const long double steps =
       static_cast<long double>(encoding.dim / 2) -  // NOLINT: floor is meant
       encoding.downscale_freq_shift.value_or(0);
-  return LadderFrequency(encoding.max_period.value_or(kDefaultMaxPeriod),
-                         i / steps, encoding.scale.value_or(1));
+  return GeometricFrequency(encoding.max_period.value_or(kDefaultMaxPeriod),
+                            i / steps, encoding.scale.value_or(1));
 }
 
 }  // namespace
 
 absl::Status ValidateTimestep(const Timestep& encoding) {
-  const absl::Status dim = CheckLadderDim(encoding.dim);
+  const absl::Status dim = CheckSinusoidDim(encoding.dim);
   if (!dim.ok()) return dim;
   const double max_period = encoding.max_period.value_or(kDefaultMaxPeriod);
   if (!(max_period > 1) || !std::isfinite(max_period)) {
@@ -52,12 +52,14 @@ absl::Status ValidateTimestep(const Timestep& encoding) {
                      " - ", NumberText(shift),
                      ") divide by zero, use another shift or more channels"));
   }
-  // Frequencies rise or fall from the first to the last.
+  // Frequencies are monotone in i: if the first and the last are in range, all
+  // are.
   for (const std::int32_t i : {0, n - 1}) {
     const double w = Frequency(encoding, i);
     const double magnitude = std::fabs(w);
     if (magnitude >= kMinFrequency && magnitude <= kMaxFrequency) continue;
-    const bool steep = shift > 1;  // past 1 / max_period, or rising
+    // Such a shift makes them fall past 1 / max_period, or rise.
+    const bool steep = shift > 1;
     return FieldInvalid(
         i == 0  ? "scale"
         : steep ? "downscale_freq_shift"
@@ -69,14 +71,13 @@ absl::Status ValidateTimestep(const Timestep& encoding) {
 }
 
 TrigRows TimestepRows(const Timestep& encoding) {
-  std::vector<Turns> turns;
-  turns.reserve(encoding.dim / 2);
+  QuarterTurnArrays frequencies;
   for (std::int32_t i = 0; i < encoding.dim / 2; ++i) {
-    turns.push_back(SplitTurns(Frequency(encoding, i)));
+    frequencies.Append(SplitQuarterTurns(Frequency(encoding, i)));
   }
   return TrigRows(
       encoding.cos_first ? SinusoidalOrder::kCosSin : SinusoidalOrder::kSinCos,
-      encoding.dim, 1, turns);
+      encoding.dim, 1, std::move(frequencies));
 }
 
 }  // namespace posenc::core

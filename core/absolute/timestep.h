@@ -14,11 +14,11 @@
 
 namespace posenc::core {
 
-// dim out of 2 .. 2^20, max_period <= 1, scale 0, n equal to the shift,
+// Errors: dim out of 2 .. 2^20, max_period <= 1, scale 0, n equal to the shift,
 // anything not finite, frequencies out of range.
 absl::Status ValidateTimestep(const Timestep& encoding);
 
-// Of a validated encoding.
+// The rows of a validated encoding.
 TrigRows TimestepRows(const Timestep& encoding);
 
 }  // namespace posenc::core

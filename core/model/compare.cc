@@ -86,7 +86,7 @@ std::string SliceText(const ResolvedRope& rope) {
   return rope.spec.slice == RotarySlice::kTrailing ? "trailing" : "leading";
 }
 
-// All axis 0 where nothing else is said.
+// The axis of each pair: axis 0 for all unless the encoding says otherwise.
 std::vector<std::int32_t> AxisOfPair(const ResolvedRope& rope) {
   if (!rope.axis_of_pair.empty()) return rope.axis_of_pair;
   return std::vector<std::int32_t>(rope.pairs(), 0);
@@ -107,8 +107,8 @@ bool SameXPos(const std::optional<XPos>& a, const std::optional<XPos>& b) {
          a->center == b->center;
 }
 
-// Fills in the numbers; both have the same layout of frequencies. Where one
-// turns backwards its frequencies count as negative.
+// Fills in the numbers. Both encodings have the same layout of frequencies. If
+// one of them is reversed, its frequencies count as negative.
 void CompareFrequencies(const ResolvedRope& a, const ResolvedRope& b,
                         RopeDifference* difference) {
   const double sign_a = a.spec.reverse ? -1 : 1;
@@ -128,7 +128,8 @@ void CompareFrequencies(const ResolvedRope& a, const ResolvedRope& b,
     }
   }
   if (most <= 0) return;
-  // Smallest whole p with p * most > kDivergence.
+  // The smallest whole p with p * most > kDivergence; the quotient may be off
+  // by one after rounding, so it is corrected by the products.
   double position = std::floor(kDivergence / most);
   while (position * most <= kDivergence && position < kMaxPosition) {
     position += 1;
@@ -162,7 +163,7 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
            QueryScaleText(a.query_scale), QueryScaleText(b.query_scale));
     return difference;
   }
-  difference.amplitude_ratio = b.amplitude / a.amplitude;
+  difference.attention_factor_ratio = b.attention_factor / a.attention_factor;
   differ("rotated channels", absl::StrCat(a.spec.rotary_dim),
          absl::StrCat(b.spec.rotary_dim));
   differ("rotated slice", SliceText(a), SliceText(b));
@@ -172,9 +173,9 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
   differ("position axes", absl::StrCat(a.axes()), absl::StrCat(b.axes()));
   differ("sets of frequencies (heads)", absl::StrCat(a.heads),
          absl::StrCat(b.heads));
-  if (a.amplitude != b.amplitude) {
-    explain(absl::StrCat("amplitude: ", NumberText(a.amplitude), " against ",
-                         NumberText(b.amplitude),
+  if (a.attention_factor != b.attention_factor) {
+    explain(absl::StrCat("amplitude: ", NumberText(a.attention_factor),
+                         " against ", NumberText(b.attention_factor),
                          "; attention logits differ by the square of the "
                          "ratio"));
   }
@@ -201,7 +202,7 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
   CompareFrequencies(a, b, &difference);
   if (a.inv_freq != b.inv_freq) {
     difference.equal = false;
-    // Explicit frequencies have none.
+    // Explicit frequencies have no base.
     if (a.spec.rope_theta && b.spec.rope_theta) {
       differ("base (rope_theta)", NumberText(*a.spec.rope_theta),
              NumberText(*b.spec.rope_theta));

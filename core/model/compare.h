@@ -1,4 +1,4 @@
-// How two readings of a rotary encoding differ, in numbers and words.
+// How two interpretations of a rotary encoding differ, in numbers and words.
 
 #pragma once
 
@@ -15,7 +15,7 @@ struct RopeDifference {
   bool equal = true;
   double max_relative_frequency_difference = 0;
   std::int32_t worst_pair = 0;
-  double amplitude_ratio = 1;  // b's over a's
+  double attention_factor_ratio = 1;  // b's over a's
   std::int64_t first_diverging_position = -1;
   std::vector<std::string> explanations;
 };

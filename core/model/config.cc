@@ -16,12 +16,24 @@
 #include "core/model/rope_config.h"
 #include "core/model/scaling_config.h"
 
+// Two questions are asked of a configuration: which layers it distinguishes,
+// and what one of them is rotated by. The first is answered here: types of
+// layers come from nested rope_parameters, from the model's class (families.h),
+// or not at all, and a layer is chosen by its type or its index. The second is
+// answered by ReadRopeDict for the dict of that layer.
+//
+// Errors come in two ways. A value of the wrong type sets the status that all
+// JsonObjects of a call share, and reading goes on as if the key were absent.
+// What concerns the choice of a layer is returned. As an absent key may lead to
+// an error about the choice, the shared status is reported first
+// (ReadModelConfig).
 namespace posenc::core {
 namespace {
 
 using nlohmann::json;
 
-// The language model's part of a multimodal configuration.
+// The language model's part of a multimodal configuration, which may be nested
+// more than once. model_type becomes the innermost one that is given.
 JsonObject LanguagePart(JsonObject config, std::string* model_type) {
   for (bool found = true; found;) {
     *model_type = config.Text("model_type").value_or(*model_type);
@@ -52,8 +64,7 @@ class ConfigReader {
         dict_(from_class_ ? JsonObject(&class_dict_, "rope_parameters", status)
               : config.Has("rope_scaling") ? config.Object("rope_scaling")
                                            : config.Object("rope_parameters")),
-        nested_(IsNested()),
-        status_(status) {}
+        nested_(IsNested()) {}
 
   absl::StatusOr<ModelRope> Read(
       const std::optional<std::string>& layer_type,
@@ -80,8 +91,11 @@ class ConfigReader {
       from.layer_theta = LayerTheta(layer_index);
       WarnOfBothSpellings(&rope);
       ReadRopeDict(from, &rope);
-      // Keys of the other kind of layers are known too.
-      for (const LayerKind& kind : family_.kinds) config_.Has(kind.theta_key);
+      // Keys of the other kind of layers are known, too: they must not be
+      // reported as not read.
+      for (const LayerKind& kind : family_.kinds) {
+        config_.MarkRead(kind.theta_key);
+      }
       for (const std::string& key : config_.Keys()) {
         if ((absl::StartsWith(key, "rope_") ||
              absl::StartsWith(key, "rotary_")) &&
@@ -91,12 +105,12 @@ class ConfigReader {
         }
       }
     }
-    if (!status_->ok()) return *status_;
     return rope;
   }
 
  private:
-  // A dict of dicts, one for each type of layer; null for one without rope.
+  // True if the dict holds dicts, one for each type of layer (null for a type
+  // without rope).
   bool IsNested() const {
     for (const std::string& key : dict_.Keys()) {
       if (dict_.Find(key)->is_object()) return true;
@@ -115,8 +129,8 @@ class ConfigReader {
             .from_class = from_class_};
   }
 
-  // A reference implementation runs its own models; what it would do with
-  // another's configuration is its rules applied to it.
+  // A reference implementation runs its own models only. For other models the
+  // answer is what its rules would give.
   void WarnOfModel(ModelRope* rope) const {
     if (absl::StartsWith(model_type_, rules_.model_prefix)) return;
     rope->warnings.push_back(absl::StrCat(
@@ -125,7 +139,8 @@ class ConfigReader {
         "; its rules are applied to it all the same"));
   }
 
-  // rope_scaling beats rope_parameters whole.
+  // If both spellings are given, rope_scaling replaces rope_parameters as a
+  // whole.
   void WarnOfBothSpellings(ModelRope* rope) const {
     if (!config_.Has("rope_scaling") || !config_.Has("rope_parameters")) return;
     const auto bare = [this](absl::string_view key) {
@@ -157,8 +172,7 @@ class ConfigReader {
                       "; read as Llama's class")});
   }
 
-  // Layer types that have parameters of their own; empty where all share one
-  // set.
+  // Layer types that have parameters of their own; empty if all share one set.
   std::vector<std::string> Types() const {
     if (nested_) return dict_.Keys();
     if (!family_.kinds[0].type.empty()) {
@@ -175,7 +189,8 @@ class ConfigReader {
     return nullptr;
   }
 
-  // Types among `types` that the model has layers of.
+  // Those of `types` that the model has layers of; all if it does not list its
+  // layers.
   std::vector<std::string> UsedTypes(const std::vector<std::string>& types) {
     const std::vector<std::string> of_layers = LayerTypes();
     std::vector<std::string> used;
@@ -187,6 +202,8 @@ class ConfigReader {
     return used.empty() ? types : used;
   }
 
+  // True if layers of these types rotate differently, so that one must be
+  // chosen.
   bool Differ(const std::vector<std::string>& types) const {
     if (types.size() < 2) return false;
     if (config_.Has("global_head_dim") || family_.global_head_dim > 0) {
@@ -243,7 +260,9 @@ class ConfigReader {
     return absl::OkStatus();
   }
 
-  // Empty where the configuration does not say.
+  // The type of a layer; empty if the configuration does not say. Projects mark
+  // it in four ways: a list of types, a list of numbers, a pattern of letters,
+  // and "every n-th".
   std::string TypeOfLayer(std::int64_t index) const {
     const std::vector<std::string> types = LayerTypes();
     if (index < static_cast<std::int64_t>(types.size())) return types[index];
@@ -281,6 +300,8 @@ class ConfigReader {
     return is_full ? full : other;
   }
 
+  // The type of layer whose parameters are wanted; empty if all layers share
+  // them. At most one of layer_type and layer_index is given.
   absl::StatusOr<std::string> ChooseType(
       const std::optional<std::string>& layer_type,
       const std::optional<std::int32_t>& layer_index) {
@@ -334,7 +355,8 @@ class ConfigReader {
     return used.empty() ? "" : used[0];
   }
 
-  // Whether the chosen layer is one without rope.
+  // True if the chosen layer has no rope. Classes mark such layers in many
+  // ways, which are tried from the plainest to the most particular.
   absl::StatusOr<bool> ReadNope(
       const std::optional<std::string>& layer_type,
       const std::optional<std::int32_t>& layer_index) {
@@ -370,7 +392,8 @@ class ConfigReader {
     }
     if (family_.nope == NopeRule::kFullAttention ||
         family_.nope == NopeRule::kSlidingOnly) {
-      // transformers' classes have a window of 4096 unless told null.
+      // In transformers' classes the window is 4096 unless the configuration
+      // says null.
       if (family_.nope == NopeRule::kFullAttention &&
           config_.HasNull("sliding_window")) {
         return false;
@@ -420,11 +443,12 @@ class ConfigReader {
     return every > 0 && (*layer_index + 1) % every == 0;
   }
 
-  // Llama 4 scales the queries of its layers without rope.
+  // Llama 4 scales the queries of its layers without rope, by their position.
   void ReadQueryTemperature(bool nope, ModelRope* rope) const {
     if (!nope || model_type_.rfind("llama4", 0) != 0) return;
     const json* tuning = config_.Find("attn_temperature_tuning");
-    // Published as true or as a number, 4; the class's default is true.
+    // Configurations are published with true, or with the number 4; the class's
+    // default is true.
     if (tuning != nullptr && (tuning->is_null() || *tuning == false ||
                               (tuning->is_number() && *tuning == 0))) {
       return;
@@ -451,7 +475,6 @@ class ConfigReader {
   const bool from_class_;
   const JsonObject dict_;
   const bool nested_;
-  absl::Status* const status_;
 };
 
 }  // namespace

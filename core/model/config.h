@@ -1,11 +1,13 @@
 // Reads the rotary encoding out of a model's config.json.
 //
-// Semantics: those of the profile's project with the same file (profile.h);
-// where transformers is known to be defective, PROFILE_HF is what the model
-// means. Old spelling (rope_theta, rope_scaling) and new (rope_parameters, also
-// nested by layer type), text_config nesting, per-family keys (rotary_pct,
-// rotary_emb_base, rotary_dim, qk_rope_head_dim, ...). The formats of Mistral's
-// params.json and gpt-oss's own config.json are recognised (native_config.h).
+// The result is what the profile's project makes of the same file (profile.h).
+// PROFILE_HF departs from transformers if that is known to be defective: it is
+// what the model means. The old spelling (rope_theta, rope_scaling) is read,
+// the new one (rope_parameters, also nested by layer type), text_config
+// nesting, and per-family keys (rotary_pct, rotary_emb_base, rotary_dim,
+// qk_rope_head_dim,
+// ...). The formats of Mistral's params.json and gpt-oss's own config.json are
+// recognised (native_config.h).
 
 #pragma once
 
@@ -24,19 +26,20 @@ namespace posenc::core {
 
 // How a sequence's length decides frequencies that depend on one.
 enum class LengthUse {
-  kEach,   // each sequence's own
-  kOnce,   // a server's longest: the one given, or else ModelRope::length
-  kFixed,  // ModelRope::length, whatever is given
+  kEach,  // each sequence has its own frequencies
+  kOnce,  // one choice, by the longest sequence that an inference server takes:
+          // the length given, or else ModelRope::length
+  kFixed,  // one choice, by ModelRope::length, whatever length is given
 };
 
-// What a configuration says, before frequencies are computed.
+// A configuration's rotary encoding, before frequencies are computed.
 struct ModelRope {
   RopeSpec spec;  // rotary_dim and pairing set; nope for a layer without
   std::int64_t head_dim = 0;
   double softmax_scale_multiplier = 1;
   std::optional<QueryScale> query_scale;
   // original_max_position_embeddings, or max_position_embeddings; 0: not known.
-  std::int64_t trained_length = 0;
+  std::int64_t original_max_position_embeddings = 0;
   LengthUse length_use = LengthUse::kEach;
   std::int64_t length = 0;
   std::string length_reason;
@@ -46,8 +49,8 @@ struct ModelRope {
 
 // Errors: INVALID_ARGUMENT kModelConfigInvalid, field "config_json", metadata
 // key: not JSON, a known key of the wrong type, a missing key, an unknown rope
-// type; FieldRequired("layer_type") where layers differ and none was chosen;
-// what the profile's project refuses, or reads by a key that is missing.
+// type; FieldRequired("layer_type") if layers differ and none was chosen;
+// whatever the profile's project refuses, or reads by a key that is missing.
 absl::StatusOr<ModelRope> ReadModelConfig(
     absl::string_view config_json, Profile profile,
     const std::optional<std::string>& layer_type,

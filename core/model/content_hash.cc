@@ -54,7 +54,7 @@ std::string ContentHash(const ResolvedRope& rope) {
   bytes.Integer(spec.axes && spec.axes->halves_per_axis);
   bytes.Integer(spec.reverse);
   bytes.Integer(static_cast<std::int64_t>(spec.angle_precision));
-  bytes.Double(rope.amplitude);
+  bytes.Double(rope.attention_factor);
   bytes.Integer(spec.xpos.has_value());
   if (spec.xpos) {
     bytes.Double(spec.xpos->scale_base.value_or(kXPosScaleBase));

@@ -8,22 +8,22 @@
 // from what ResolveRope answers.
 //
 //   integer  1, the version of this form
-//   integer  1 where the layer does not rotate (nope), and nothing more; else 0
+//   integer  1 if the layer does not rotate (nope), and nothing more; else 0
 //   integer  rotary_dim
 //   integer  slice: 1 leading, 2 trailing. A slice as wide as the head is both
-//            at once: where head_dim is known it counts as leading. head_dim
+//            at once: if head_dim is known it counts as leading. head_dim
 //            itself is not part.
 //   integer  pairing: 1 half-split, 2 interleaved
-//   integer  output_pairing, likewise; the pairing where it is the same
+//   integer  output_pairing, likewise; the pairing if it is the same
 //   integer  1 for halves_per_axis, else 0
 //   integer  1 for reverse, else 0
 //   integer  angle_precision: 1 exact, 2 float32
-//   number   amplitude
+//   number   amplitude (ResolvedRope::attention_factor)
 //   integer  1 for xPos and then numbers scale_base, gamma, center; else 0
 //   integer  heads (0: the frequencies are the same for every head)
 //   integer  frequency axes (1, unless angles are sums over axes)
 //   list     of numbers: inv_freq, heads slowest, pairs fastest
-//   list     of integers: the axis of each pair; empty where all are axis 0
+//   list     of integers: the axis of each pair; empty if all are axis 0
 //
 // Base and scaling are in the frequencies; the softmax multiplier and the
 // queries' factor are no part of the rotation.

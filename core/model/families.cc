@@ -25,7 +25,9 @@ constexpr char kGemma4Rope[] =
     R"("full_attention":{"rope_type":"proportional",)"
     R"("partial_rotary_factor":0.25,"rope_theta":1000000.0}})";
 
-// Defaults are those of transformers' configuration classes.
+// Rows are in no order that matters: a model type stands in one of them only.
+// Fields that a row leaves out have the defaults of Family, and those are the
+// defaults of transformers' configuration classes.
 constexpr Family kFamilies[] = {
     {.model_types =
          "llama mistral ministral qwen2 qwen2_moe qwen3_moe olmo olmo2 olmoe "
@@ -121,7 +123,7 @@ constexpr Family kFamilies[] = {
      .theta = 150000,
      .head_dim = 64,
      .rope_parameters = kGptOssRope},
-    // Its rows are interleaved where gpt-oss's are halves.
+    // Like gpt-oss, but with interleaved rows.
     {.model_types = "openai_privacy_filter",
      .pairing = kInterleaved,
      .theta = 150000,
@@ -323,7 +325,7 @@ constexpr Family kFamilies[] = {
     {.model_types = "cohere_compass",
      .axes = AxisAssignment::kInterleaved,
      .sections = {24, 20, 20}},
-    // Rotates interleaved pairs and leaves them half-split.
+    // The classes rotate interleaved pairs and write them half-split.
     {.model_types = "deepseek_v3 kimi_k2 kimi_k25 youtu axk1 axk2 "
                     "glm4_moe_lite deepseek_v32 glm_moe_dsa",
      .pairing = kInterleaved,
@@ -441,7 +443,8 @@ constexpr Family kFamilies[] = {
      .full_every = 4},
 };
 
-// A config that publishes partial_rotary_factor means it.
+// Other model types: a configuration that publishes partial_rotary_factor means
+// it, although Llama's class would not read it.
 constexpr Family kOther = {.width = RotaryWidth::kPartial};
 
 std::string Underscored(absl::string_view model_type) {

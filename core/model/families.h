@@ -1,5 +1,5 @@
-// What a model's class knows and its config.json does not say: one row of data
-// per family of transformers classes.
+// Facts that a model's class knows and its config.json does not say: one row of
+// data per family of transformers classes.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace posenc::core {
 
-// Where the rotated width comes from.
+// The source of the rotated width.
 enum class RotaryWidth {
   kHead,       // head_dim; partial_rotary_factor counts for scaled rope only
   kPartial,    // floor(head_dim * partial_rotary_factor)
@@ -19,7 +19,7 @@ enum class RotaryWidth {
   kMla,        // key qk_rope_head_dim, behind qk_nope_head_dim
 };
 
-// Layers of one type. `theta_key` is read before the family's own.
+// Layers of one type. `theta_key` is read before the family's own key.
 struct LayerKind {
   absl::string_view type;  // empty: no such kind
   absl::string_view theta_key;
@@ -29,7 +29,7 @@ struct LayerKind {
 
 enum class NopeRule {
   kNone,
-  kFullAttention,  // full attention, where there is a sliding window too
+  kFullAttention,  // full attention, if there is a sliding window, too
   kSlidingOnly,    // full attention, whether or not there is a window
   kLayerList,      // no_rope_layers: 0 marks a layer without rope
   kFromLast,       // the last layer, and every n-th before it
@@ -48,7 +48,7 @@ struct Family {
   double theta = 10000;
   absl::string_view head_dim_key = "head_dim";
   std::int64_t head_dim = 0;         // 0: hidden_size / num_attention_heads
-  std::int64_t global_head_dim = 0;  // of full attention, where it differs
+  std::int64_t global_head_dim = 0;  // of full attention, if it differs
   AxisAssignment axes = AxisAssignment::kSectioned;
   std::int32_t sections[3] = {};  // as published; 0: one axis if none is given
   LayerKind kinds[2] = {};
@@ -66,11 +66,11 @@ struct Family {
   absl::string_view rope_switch_value = {};
 };
 
-// "Llama-4_text" as the table spells it: "Llama_4".
+// A model type as the table spells it: "Llama_4" for "Llama-4_text".
 std::string ModelKey(absl::string_view model_type);
 
-// `known` is false, and the family Llama's without its peculiarities, for a
-// model type that is not in the table.
+// The family of a model type. If the table does not have it, `known` is set to
+// false and the family is Llama's without its peculiarities.
 const Family& FindFamily(absl::string_view model_type, bool* known);
 
 }  // namespace posenc::core

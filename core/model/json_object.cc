@@ -9,13 +9,12 @@
 namespace posenc::core {
 namespace {
 
-// A config.json is some KiB deep 5 levels. The parser's values free themselves
-// recursively, so depth is bounded before they exist.
+// A config.json has some KiB and 5 levels. The parser's values free themselves
+// recursively, so their depth must be bounded before they exist.
 constexpr std::size_t kMaxConfigBytes = 1 << 20;
 constexpr int kMaxConfigDepth = 64;
 
-// Words that Python's json writes for floats which JSON has not. The first
-// holds the last.
+// Words that Python's json writes for floats that JSON does not have.
 constexpr absl::string_view kNotFinite[] = {"-Infinity", "Infinity", "NaN"};
 
 absl::string_view NotFiniteAt(absl::string_view text) {
@@ -107,7 +106,7 @@ const nlohmann::json* JsonObject::Find(absl::string_view key) const {
 }
 
 const nlohmann::json* JsonObject::Read(absl::string_view key) const {
-  read_->insert(std::string(key));
+  MarkRead(key);
   const nlohmann::json* value = Find(key);
   return value == nullptr || value->is_null() ? nullptr : value;
 }
@@ -117,9 +116,13 @@ bool JsonObject::Has(absl::string_view key) const {
 }
 
 bool JsonObject::HasNull(absl::string_view key) const {
-  read_->insert(std::string(key));
+  MarkRead(key);
   const nlohmann::json* value = Find(key);
   return value != nullptr && value->is_null();
+}
+
+void JsonObject::MarkRead(absl::string_view key) const {
+  read_->insert(std::string(key));
 }
 
 void JsonObject::Fail(absl::string_view key, absl::string_view fact) const {

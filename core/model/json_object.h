@@ -1,5 +1,9 @@
-// Typed reading of a JSON object: the first error is kept, and the keys that
-// were asked for.
+// Reads values of a JSON object by type. It keeps the first error, and which
+// keys were asked for: those of a configuration that nobody asked for are
+// reported.
+//
+// nlohmann::json is in this header for core/model's own files. No header that
+// others include from core/model includes it.
 
 #pragma once
 
@@ -22,23 +26,28 @@ absl::Status ConfigError(absl::string_view key, absl::string_view fact);
 // Error of a text too long, or nested too deep, to be parsed.
 absl::Status CheckJsonSize(absl::string_view text);
 
-// Discarded where the text is not JSON. NaN and the infinities, which Python
-// writes as bare words, are read as strings: where a number is wanted they are
-// refused, elsewhere they do no harm.
+// A discarded value if the text is not JSON. NaN and the infinities, which
+// Python writes as bare words, are read as strings: if a number is wanted they
+// are refused, elsewhere they do no harm.
 nlohmann::json ParseConfig(absl::string_view text);
 
-// Cheap to copy; the JSON and the status must outlive it. An absent or null key
-// reads as nullopt, and so does one of the wrong type, which sets the status.
+// An absent or null key reads as nullopt, and so does one of the wrong type,
+// which sets the status. Copies are cheap and share what was asked for; the
+// JSON and the status must outlive them.
 class JsonObject {
  public:
   // `json` may be null, for an object without keys. `path` names it in errors.
   JsonObject(const nlohmann::json* json, std::string path,
              absl::Status* status);
 
-  bool Has(absl::string_view key) const;  // and not null
+  // True if the key is there and not null, or there and null. Asking counts as
+  // reading (see WasRead).
+  bool Has(absl::string_view key) const;
   bool HasNull(absl::string_view key) const;
+  // Counts the key as read, for one that is known but means nothing here.
+  void MarkRead(absl::string_view key) const;
   std::string Path(absl::string_view key) const;
-  // Null: absent. Does not count as reading.
+  // Null if absent. Does not count as reading.
   const nlohmann::json* Find(absl::string_view key) const;
 
   std::optional<double> Number(absl::string_view key) const;
@@ -54,6 +63,7 @@ class JsonObject {
   // Absent: the error that it is missing, and 0.
   double RequiredNumber(absl::string_view key, absl::string_view why) const;
 
+  // Sets the status, unless an earlier error has: it explains the later ones.
   void Fail(absl::string_view key, absl::string_view fact) const;
   std::vector<std::string> Keys() const;
   bool WasRead(absl::string_view key) const;

@@ -12,7 +12,7 @@
 namespace posenc::core {
 namespace {
 
-// Keys that give away another project's params.json.
+// Keys that only another project's params.json has.
 struct Foreign {
   absl::string_view key;
   absl::string_view whose;
@@ -66,7 +66,7 @@ double TurnsOr(const JsonObject& yarn, absl::string_view key, double otherwise,
 }
 
 // Mistral's alpha and beta are beta_slow and beta_fast elsewhere. apply_scale
-// false leaves the amplitude at 1.
+// false leaves the attention factor at 1.
 void ReadMistralYarn(const JsonObject& from, bool latent, ModelRope* rope) {
   constexpr char kWhy[] = "yarn needs it";
   YarnScaling yarn;
@@ -86,9 +86,9 @@ void ReadMistralYarn(const JsonObject& from, bool latent, ModelRope* rope) {
            "absent; default of vLLM's reader of params.json", rope);
   }
   if (latent) {
-    // Latent attention: as DeepSeek's, mscale = mscale_all_dim = 1 (in vLLM's
-    // reader; Mistral has published no code of its own): cos and sin keep
-    // amplitude 1, the scores take the square.
+    // Latent attention works as DeepSeek's with mscale = mscale_all_dim = 1 (in
+    // vLLM's reader; Mistral has published no code of its own): cosines and
+    // sines keep the attention factor 1, and scores take the square.
     yarn.attention_factor = 1;
     const long double g = YarnMscale(yarn.factor, 1);
     rope->softmax_scale_multiplier = static_cast<double>(g * g);
@@ -168,15 +168,16 @@ absl::StatusOr<ModelRope> ReadMistralParams(
   Assume("pairing", "interleaved",
          "as the weights beside params.json (consolidated.safetensors) have it",
          &rope);
-  rope.trained_length =
+  rope.original_max_position_embeddings =
       params.FirstInteger({"max_position_embeddings", "max_seq_len"})
           .value_or(0);
   if (params.Has("yarn")) {
     const JsonObject yarn = params.Object("yarn");
     ReadMistralYarn(yarn, params.Has("qk_rope_head_dim"), &rope);
     WarnOfUnread(yarn, "", &rope);
-    rope.trained_length = std::get<YarnScaling>(rope.spec.scaling)
-                              .original_max_position_embeddings;
+    rope.original_max_position_embeddings =
+        std::get<YarnScaling>(rope.spec.scaling)
+            .original_max_position_embeddings;
   }
   if (params.Has("llama_4_scaling")) {
     const JsonObject scale = params.Object("llama_4_scaling");
@@ -202,7 +203,7 @@ nlohmann::json GptOssAsTransformers(const JsonObject& config) {
         "rope_theta"}) {
     if (const auto value = config.Number(key)) same[std::string(key)] = *value;
   }
-  // Defaults of its ModelConfig.
+  // The defaults of gpt-oss's ModelConfig.
   const double factor = config.Number("rope_scaling_factor").value_or(32);
   const std::int64_t original =
       config.Integer("initial_context_length").value_or(4096);
@@ -248,7 +249,7 @@ nlohmann::json StepAsTransformers(const JsonObject& config) {
                                              type, ", at layer ", i));
     }
   }
-  // Only these are scaled.
+  // Only full attention is scaled.
   const JsonObject scaling = config.Object("rope_scaling");
   if (parameters.contains("full_attention")) {
     for (const std::string& key : scaling.Keys()) {

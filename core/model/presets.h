@@ -14,10 +14,10 @@ struct Preset {
   absl::string_view config_json;
 };
 
-// Sorted by name.
+// All presets, sorted by name.
 const std::vector<Preset>& Presets();
 
-// Null where there is none.
+// Null if there is none of that name.
 const Preset* FindPreset(absl::string_view name);
 
 }  // namespace posenc::core

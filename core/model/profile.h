@@ -1,8 +1,9 @@
-// What the projects do with one and the same configuration, where they differ:
-// one row of data for each.
+// A profile is a project's interpretation of configurations. This is what the
+// projects do differently with one and the same configuration: one row of data
+// for each.
 //
-// Read in the sources of transformers 5.23, vLLM 0.11 and later, llama.cpp
-// with its converter (2026), gpt-oss (torch/model.py), DeepSeek
+// The rules were read in the sources of transformers 5.23, vLLM 0.11 and later,
+// llama.cpp with its converter (2026), gpt-oss (torch/model.py), DeepSeek
 // (modeling_deepseek.py), mistral-inference with vLLM's reader of params.json,
 // and mlx-lm 0.32.2.
 
@@ -15,17 +16,18 @@
 
 namespace posenc::core {
 
-// Whether YaRN's ramp ends at whole pairs.
+// Decides whether YaRN's ramp ends at whole pairs.
 enum class Truncation { kByKey, kAlways, kNever };
 
-// Which of LongRoPE's two lists turns a token.
+// Decides which of LongRoPE's two lists of factors a token's frequencies have.
 enum class LongRopeChoice {
   kPerLength,  // by the sequence's length
   kOnce,       // by the longest sequence that the server takes
   kAlwaysLong,
 };
 
-enum class YarnAmplitude {
+// The attention factor of YaRN; g(s, m) = 0.1 m ln(s) + 1, s the factor.
+enum class YarnAttentionFactor {
   kTransformers,  // attention_factor, or the mscale pair, or g(s, 1)
   kVllm,          // likewise, and attn_factor multiplies g
   kLlamaCpp,      // g(s, 1) * attn_factor; mscale_all_dim for some models
@@ -36,21 +38,22 @@ enum class YarnAmplitude {
 struct ProfileRules {
   Profile profile;
   absl::string_view project;
-  absl::string_view rope_types;    // that it reads, separated by blanks
+  absl::string_view rope_types;    // those that it knows, separated by blanks
   absl::string_view model_prefix;  // the only models that it runs; empty: many
   Truncation truncation;
-  YarnAmplitude amplitude;
+  YarnAttentionFactor attention_factor;
   LongRopeChoice longrope;
-  // In place of an absent original length: -1 max_position_embeddings, 0 none.
+  // These replace an absent original_max_position_embeddings: by the number, by
+  // max_position_embeddings for -1, or not at all for 0.
   std::int64_t yarn_original;
   std::int64_t llama3_original;
-  bool llama3_defaults;  // low_freq_factor 1, high_freq_factor 4 where absent
+  bool llama3_defaults;  // low_freq_factor 1, high_freq_factor 4 if absent
   bool null_factor;      // max_position_embeddings / original for null
 };
 
 const ProfileRules& RulesOf(Profile profile);
 
-// True for one of names, which blanks separate.
+// True if `names`, which are separated by blanks, has `name`.
 bool IsAmong(absl::string_view name, absl::string_view names);
 
 }  // namespace posenc::core

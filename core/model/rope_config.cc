@@ -13,7 +13,7 @@
 namespace posenc::core {
 namespace {
 
-// partial_rotary_factor, from the innermost place that has it.
+// partial_rotary_factor, of the layer's dict or else of the configuration.
 std::optional<double> PartialFactor(const RopeDict& from) {
   constexpr absl::string_view kKey = "partial_rotary_factor";
   const std::pair<const JsonObject*, absl::string_view> places[] = {
@@ -53,7 +53,8 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
       from.config.Fail("qk_rope_head_dim",
                        "is missing; this model rotates that slice");
     }
-    PartialFactor(from);  // restates qk_rope_head_dim, where it is given
+    // If given, it restates qk_rope_head_dim: asking counts it as read.
+    PartialFactor(from);
     return width.value_or(0);
   }
   if (type == "proportional") return from.head_dim;
@@ -73,7 +74,7 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
     }
     return *width;
   }
-  // vLLM takes the share wherever it is given.
+  // vLLM takes the share for every model that gives it.
   if (from.family.width == RotaryWidth::kHead && type == "default" &&
       from.rules.profile != Profile::kVllm) {
     const double factor = PartialFactor(from).value_or(1);
@@ -112,7 +113,7 @@ std::optional<RotaryAxes> ReadAxes(const RopeDict& from) {
         from.dict.Fail(key, "must have 3 elements: height, width, time");
         return std::nullopt;
       }
-      // Published as height, width, time; the axes are time, height, width.
+      // ERNIE publishes height, width, time; the axes are time, height, width.
       axes.sections = {axes.sections[2], axes.sections[0], axes.sections[1]};
     }
     return axes;
@@ -120,7 +121,7 @@ std::optional<RotaryAxes> ReadAxes(const RopeDict& from) {
   return std::nullopt;
 }
 
-// The sections that the class takes for absent ones, where they fit.
+// The sections that the class takes for absent ones, if they fit the width.
 std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, ModelRope* rope) {
   const auto& [a, b, c] = from.family.sections;
   if (a == 0 || a + b + c != rope->spec.rotary_dim / 2) return std::nullopt;
@@ -151,7 +152,7 @@ void ReadPairing(const RopeDict& from, ModelRope* rope) {
       !from.config.Flag("rope_interleave").value_or(true)) {
     spec.pairing = Pairing::kHalfSplit;
   } else if (profile == Profile::kHf) {
-    // Others leave the pairs as they came.
+    // Other projects leave the pairs as they came.
     spec.output_pairing = from.family.output_pairing;
   }
   if (spec.pairing != Pairing::kHalfSplit) return;
@@ -181,8 +182,8 @@ void ReadProportional(const RopeDict& from, ModelRope* rope) {
           std::floor(share * static_cast<double>(from.head_dim) / 2))};
 }
 
-// ggml turns a pair that no axis claims by a fourth position, which llama.cpp
-// sets to 0: it does not turn. Elsewhere time claims it.
+// ggml rotates a pair that no axis claims by a fourth position, which llama.cpp
+// sets to 0: the pair does not rotate. In other projects time claims it.
 void StopLeftoverPairs(ModelRope* rope) {
   RopeSpec& spec = rope->spec;
   if (!spec.axes || spec.axes->assignment != AxisAssignment::kInterleaved ||
@@ -203,7 +204,8 @@ void StopLeftoverPairs(ModelRope* rope) {
   if (!resolved.ok()) return;  // the caller resolves it again, and reports
   std::vector<double> inv_freq = resolved->inv_freq;
   for (const std::int32_t i : leftover) inv_freq[i] = 0;
-  if (!spec.amplitude) spec.amplitude = resolved->amplitude;
+  if (!spec.attention_factor)
+    spec.attention_factor = resolved->attention_factor;
   WriteOutFrequencies(inv_freq, &spec);
   rope->warnings.push_back(absl::StrCat(
       "llama.cpp does not turn pairs ", absl::StrJoin(leftover, ", "),
@@ -227,7 +229,7 @@ void ReadQueryScale(const RopeDict& from, ModelRope* rope) {
 void WarnOfUnreadKeys(const RopeDict& from, const std::string& type,
                       ModelRope* rope) {
   for (const std::string& key : from.dict.Keys()) {
-    // Mistral repeats the model's length there.
+    // Mistral's dicts repeat the model's length.
     if (key == "max_position_embeddings") continue;
     if (from.dict.WasRead(key)) continue;
     rope->warnings.push_back(
@@ -249,7 +251,7 @@ double ReadTheta(const RopeDict& from, ModelRope* rope) {
   const bool own_key = from.kind != nullptr && !from.nested;
   const absl::string_view key =
       own_key ? from.kind->theta_key : from.family.theta_key;
-  // A flat dict's theta is not that of layers which have a key of their own.
+  // The theta of a flat dict is not for layers that have a key of their own.
   const bool dict_counts = !own_key || from.kind->scaled || key == kKey;
   const auto inner = from.dict.Number(kKey);
   if (inner && dict_counts) {
@@ -263,7 +265,7 @@ double ReadTheta(const RopeDict& from, ModelRope* rope) {
   }
   if (!key.empty()) {
     if (const auto theta = from.config.Number(key)) return *theta;
-    // DBRX and MPT publish it there.
+    // DBRX and MPT publish theta in attn_config.
     const JsonObject attention = from.config.Object("attn_config");
     if (const auto theta = attention.Number(key)) return *theta;
   }
@@ -333,7 +335,8 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   ReadPairing(from, rope);
   spec.reverse = from.family.reverse;
   spec.rope_theta = ReadTheta(from, rope);
-  rope->trained_length = TrainedLength(from);
+  rope->original_max_position_embeddings =
+      OriginalOrMaxPositionEmbeddings(from);
   const std::int64_t width = ReadWidth(from, type, rope);
   if (width < 1 || width > kMaxRotaryDim) {
     from.config.Fail("head_dim", absl::StrCat("and partial widths give ", width,
@@ -342,7 +345,7 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
     return;
   }
   spec.rotary_dim = static_cast<std::int32_t>(width);
-  // mlx-lm's text models take one position.
+  // mlx-lm's text models take one position per token, whatever the sections.
   if (!is_mlx) spec.axes = ReadAxes(from);
   if (!is_mlx && !spec.axes) spec.axes = DefaultAxes(from, rope);
   if (type == "proportional" && IsAmong(type, from.rules.rope_types)) {

@@ -20,26 +20,26 @@ struct RopeDict {
   const Family& family;
   const ProfileRules& rules;
   std::string model_type;
-  // Null where layers of the model do not differ by theta.
+  // Null if layers of the model do not differ by theta.
   const LayerKind* kind = nullptr;
   bool nested = false;
-  // The class's own, for a configuration without one.
+  // True if the dict is the class's own, for a configuration without one.
   bool from_class = false;
-  // Of this layer alone (layer_rope_theta).
+  // This layer's own base (layer_rope_theta).
   std::optional<double> layer_theta = {};
-  // Of these layers; 0 where the config gives none.
+  // Width of heads of these layers; 0 if the configuration gives none.
   std::int64_t head_dim = 0;
 };
 
 // Adds to `rope` what the dict says. Errors go to the status of its objects.
 void ReadRopeDict(const RopeDict& from, ModelRope* rope);
 
-// Width of a head of layers of that type; 0 and an error where the
-// configuration gives none.
+// Width of a head of layers of that type; 0 and an error if the configuration
+// gives none.
 std::int64_t HeadDim(const JsonObject& config, const Family& family,
                      absl::string_view layer_type);
 
-// Base of the frequencies, and where it comes from.
+// Base of the frequencies. If it is a default, `rope` gets the assumption.
 double ReadTheta(const RopeDict& from, ModelRope* rope);
 
 }  // namespace posenc::core

@@ -15,9 +15,9 @@ namespace {
 
 constexpr absl::string_view kOriginal = "original_max_position_embeddings";
 
-// transformers moves a config-level original_max_position_embeddings into a
-// flat dict, over what stands there; a nested one is read first. mlx-lm reads
-// the dict.
+// original_max_position_embeddings, if it is given. transformers moves one that
+// stands beside a flat dict into it, and so replaces the dict's own; that of a
+// nested dict goes first. mlx-lm reads the dict only.
 std::optional<std::int64_t> GivenOriginal(const RopeDict& from) {
   const auto inner = from.dict.Integer(kOriginal);
   const auto outer = from.config.Integer(kOriginal);
@@ -37,7 +37,7 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
       dict.Fail(key, "is missing; rope type longrope needs it");
     }
   }
-  const std::int64_t original = OriginalLength(
+  const std::int64_t original = ReadOriginalMaxPositionEmbeddings(
       from, "longrope",
       IsAmong(from.rules.project, "llama.cpp mlx-lm") ? 0 : -1, rope);
   longrope.original_max_position_embeddings = original;
@@ -85,7 +85,8 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
   rope->spec.scaling = std::move(longrope);
 }
 
-std::vector<long double> Ladder(const ModelRope& rope, long double theta) {
+std::vector<long double> GeometricFrequencies(const ModelRope& rope,
+                                              long double theta) {
   const int n = rope.spec.rotary_dim / 2;
   std::vector<long double> w;
   w.reserve(n);
@@ -95,14 +96,17 @@ std::vector<long double> Ladder(const ModelRope& rope, long double theta) {
   return w;
 }
 
-// Without a band between low and high frequencies: a step, which Llama3Scaling
-// cannot say.
+// Llama 3's scaling with low_freq_factor = high_freq_factor has no band to
+// blend in, but a step. Llama3Scaling cannot say that, so frequencies are
+// written out.
 void StepAt(double low, double factor, std::int64_t original, ModelRope* rope) {
-  constexpr long double kTurn = 2 * std::numbers::pi_v<long double>;
+  constexpr long double kFullCircle = 2 * std::numbers::pi_v<long double>;
   std::vector<double> inv_freq;
-  for (const long double w : Ladder(*rope, *rope->spec.rope_theta)) {
-    const long double turns = static_cast<long double>(original) * w / kTurn;
-    inv_freq.push_back(static_cast<double>(turns < low ? w / factor : w));
+  for (const long double w :
+       GeometricFrequencies(*rope, *rope->spec.rope_theta)) {
+    const long double rotations =
+        static_cast<long double>(original) * w / kFullCircle;
+    inv_freq.push_back(static_cast<double>(rotations < low ? w / factor : w));
   }
   Assume("scaling", "step",
          absl::StrCat("low_freq_factor and high_freq_factor are both ",
@@ -125,9 +129,10 @@ void ReadLlama3(const RopeDict& from, ModelRope* rope) {
   llama3.factor = from.dict.RequiredNumber("factor", kWhy);
   llama3.low_freq_factor = frequency_factor("low_freq_factor", 1);
   llama3.high_freq_factor = frequency_factor("high_freq_factor", 4);
-  llama3.original_max_position_embeddings =
-      OriginalLength(from, "llama3", from.rules.llama3_original, rope);
-  // llama.cpp's converter asserts that they differ.
+  llama3.original_max_position_embeddings = ReadOriginalMaxPositionEmbeddings(
+      from, "llama3", from.rules.llama3_original, rope);
+  // If they are equal, llama.cpp's converter fails (as the checks of
+  // Llama3Scaling do), other projects make a step.
   if (llama3.low_freq_factor == llama3.high_freq_factor &&
       llama3.low_freq_factor > 0 && llama3.factor > 0 &&
       llama3.original_max_position_embeddings > 0 &&
@@ -146,12 +151,12 @@ void ReadDynamic(const RopeDict& from, ModelRope* rope) {
                            profile == Profile::kVllm ||
                            absl::StartsWith(from.model_type, "hunyuan");
   if (reads_alpha && dict.Has("alpha")) {
-    // Hunyuan: a static base change. The rest of its dict is published with a
-    // factor of 1, at which none of it would have an effect.
+    // Hunyuan's alpha changes the base once, for every length. The rest of its
+    // dict is published with a factor of 1, with which it has no effect.
     if (dict.Number("factor").value_or(1) == 1) {
       for (const absl::string_view key :
            {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}) {
-        dict.Has(key);
+        dict.MarkRead(key);
       }
     } else {
       rope->warnings.push_back(absl::StrCat(
@@ -169,7 +174,8 @@ void ReadDynamic(const RopeDict& from, ModelRope* rope) {
   const double factor =
       dict.RequiredNumber("factor", "rope type dynamic needs it");
   if (profile == Profile::kVllm) {
-    // One table, for the longest sequence Lmax * s: s * L / Lmax - (s - 1).
+    // vLLM makes one table, for the longest sequence L = Lmax * s. There the
+    // formula s * L / Lmax - (s - 1) gives s * s - s + 1.
     const double constant = factor * factor - factor + 1;
     rope->spec.scaling = NtkScaling{constant};
     Assume("ntk.factor", NumberText(constant),
@@ -183,8 +189,9 @@ void ReadDynamic(const RopeDict& from, ModelRope* rope) {
       factor, RequiredMaximum(from, "rope type dynamic needs it")};
 }
 
-// vLLM's static NTK: base * s, then each frequency / s^(2/d); or, with mixed_b,
-// pair m from 1 divided by exp(a m^b), a = ln(s) / (d/2)^b.
+// vLLM's static NTK multiplies the base by s, and divides each frequency by
+// s^(2/d). With mixed_b it keeps the base, and divides the frequency of pair m,
+// counted from 1, by exp(a m^b), a = ln(s) / (d/2)^b.
 void ReadVllmNtk(const RopeDict& from, ModelRope* rope) {
   const auto factor = static_cast<long double>(
       from.dict.RequiredNumber("factor", "rope type ntk needs it"));
@@ -199,7 +206,8 @@ void ReadVllmNtk(const RopeDict& from, ModelRope* rope) {
   }
   std::vector<double> inv_freq;
   long double m = 1;
-  for (const long double w : Ladder(*rope, mixed_b ? theta : theta * factor)) {
+  for (const long double w :
+       GeometricFrequencies(*rope, mixed_b ? theta : theta * factor)) {
     const long double divisor =
         mixed_b ? std::exp(std::log(factor) / std::pow(n, *mixed_b) *
                            std::pow(m, *mixed_b))
@@ -220,10 +228,11 @@ std::string RopeType(const RopeDict& from) {
   const bool alias_first = profile == Profile::kMlx;
   const std::optional<std::string> type =
       alias_first ? (alias ? alias : first) : (first ? first : alias);
-  // M-RoPE is told by its sections.
+  // M-RoPE is no scaling: its sections tell it.
   if (!type || *type == "mrope") return "default";
   if (*type == "xdrope") return dict.Has("alpha") ? "dynamic" : "default";
-  // mlx-lm knows the old name in the classes that published it.
+  // "su" is LongRoPE's old name. mlx-lm knows it only in the classes that
+  // published it.
   if (*type == "su" &&
       (profile != Profile::kMlx || from.family.yarn_is_longrope ||
        IsAmong(from.model_type, "phimoe minicpm3"))) {
@@ -245,7 +254,7 @@ std::optional<std::int64_t> MaxPositions(const JsonObject& config) {
       {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length"});
 }
 
-std::int64_t TrainedLength(const RopeDict& from) {
+std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from) {
   const auto original = GivenOriginal(from);
   return original ? *original : MaxPositions(from.config).value_or(0);
 }
@@ -259,8 +268,10 @@ std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why) {
   return length.value_or(0);
 }
 
-std::int64_t OriginalLength(const RopeDict& from, const std::string& type,
-                            std::int64_t otherwise, ModelRope* rope) {
+std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
+                                               const std::string& type,
+                                               std::int64_t otherwise,
+                                               ModelRope* rope) {
   if (const auto given = GivenOriginal(from)) return *given;
   const std::string why =
       absl::StrCat("rope type ", type, " needs the original length");
@@ -286,7 +297,7 @@ void WarnOfFactor(const RopeDict& from, double factor, std::int64_t original,
   if (!maximum || original < 1 || !GivenOriginal(from)) return;
   const double implied =
       static_cast<double>(*maximum) / static_cast<double>(original);
-  // Published factors are rounded in the last decimals at most.
+  // Published factors are rounded in their last decimals, at most.
   if (std::abs(factor - implied) <= 1e-6 * implied) return;
   rope->warnings.push_back(absl::StrCat(
       from.dict.Path("factor"), " is ", NumberText(factor),

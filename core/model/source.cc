@@ -15,7 +15,7 @@
 namespace posenc::core {
 namespace {
 
-// Letters to change, insert or delete (Levenshtein).
+// The number of letters to change, insert or delete (Levenshtein).
 std::size_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -31,7 +31,7 @@ std::size_t EditDistance(absl::string_view a, absl::string_view b) {
 }
 
 absl::Status UnknownPreset(const std::string& name) {
-  // Distance is quadratic in the length; no name is longer than this.
+  // The distance takes quadratic time, and no preset's name is longer.
   const absl::string_view shown = absl::string_view(name).substr(0, 64);
   std::vector<std::pair<std::size_t, absl::string_view>> near;
   for (const Preset& preset : Presets()) {
@@ -49,7 +49,8 @@ absl::Status UnknownPreset(const std::string& name) {
                    {{"preset", std::string(shown)}});
 }
 
-// Faults that the frequencies' checks find in a configuration's own values.
+// An error that ResolveSpec() finds in values of a configuration, named as
+// such: its field is one of a spec that the caller never wrote.
 absl::Status ConfigFault(absl::string_view field, const absl::Status& status) {
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
   if (!details || details->field == "sequence_length") return status;
@@ -67,7 +68,8 @@ absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
       text, source.profile, source.layer_type, source.layer_index);
   if (!model.ok()) return model.status();
   const std::int64_t rotary_dim = model->spec.rotary_dim;
-  // A tensor may hold the rotated part alone, as MLA's shared key does.
+  // A tensor's heads may be narrower than the model's: MLA's shared key is the
+  // rotated part alone.
   if (head_dim != 0 && head_dim < rotary_dim) {
     return FieldInvalid(
         field, absl::StrCat("rotates ", rotary_dim, " of the ", model->head_dim,
@@ -85,14 +87,18 @@ absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
                   length, missing_length);
   if (!resolved.ok()) return ConfigFault(field, resolved.status());
   if (!each) {
+    // The project makes this choice once, for every length. So must the spec
+    // that the caller gets: written out, it resolves to the same frequencies
+    // whatever length comes with it.
     WriteOutFrequencies(resolved->inv_freq, &resolved->spec);
     if (!source.sequence_length && !model->length_reason.empty()) {
       model->assumptions.push_back(
           {"sequence_length", absl::StrCat(*length), model->length_reason});
     }
   }
-  if (model->trained_length > 0) {
-    resolved->trained_length = model->trained_length;
+  if (model->original_max_position_embeddings > 0) {
+    resolved->original_max_position_embeddings =
+        model->original_max_position_embeddings;
   }
   resolved->softmax_scale_multiplier = model->softmax_scale_multiplier;
   resolved->query_scale = model->query_scale;
@@ -117,7 +123,7 @@ absl::StatusOr<ResolvedRope> ResolveGivenSpec(const RopeSource& source,
   if (resolved.ok()) return resolved;
   const std::optional<ErrorDetails> details =
       GetErrorDetails(resolved.status());
-  // The length stands beside the spec, not in it.
+  // sequence_length is a field beside the spec, not in it.
   if (details && details->field == "sequence_length") return resolved;
   return Prefixed("spec", resolved.status());
 }

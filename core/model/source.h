@@ -1,5 +1,5 @@
-// Where a rotary encoding comes from: written out, a preset's name, or a
-// model's own configuration.
+// The source of a rotary encoding: a spec that is written out, a preset's name,
+// or a model's own configuration.
 
 #pragma once
 
@@ -37,13 +37,13 @@ struct RopeSource {
   // monostate: not given, an error.
   std::variant<std::monostate, RopeSpec, PresetName, ConfigJson> source;
   Profile profile = Profile::kHf;
-  // At most one.
+  // At most one of these two.
   std::optional<std::string> layer_type;
   std::optional<std::int32_t> layer_index;
   std::optional<std::int64_t> sequence_length;
 };
 
-// head_dim: the tensor's, or 0 where there is none; a configuration's own
+// head_dim is the tensor's, or 0 if there is none; a configuration's own
 // head_dim is then used. Field paths are relative to RopeSource:
 // "spec.yarn.factor", "preset", "config_json", "layer_type", "sequence_length".
 // NOT_FOUND kPresetUnknown; kModelConfigInvalid with metadata key.

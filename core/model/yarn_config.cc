@@ -13,7 +13,8 @@
 namespace posenc::core {
 namespace {
 
-// transformers writes `value or default`: 0 counts as absent.
+// A beta, or its default. transformers writes `value or default`: 0 counts as
+// absent.
 double BetaOr(const RopeDict& from, absl::string_view key, double otherwise,
               ModelRope* rope) {
   const auto beta = from.dict.Number(key);
@@ -48,7 +49,8 @@ bool IsDeepseekV4(const RopeDict& from) {
   return absl::StartsWith(from.model_type, "deepseek_v4");
 }
 
-// vLLM's and llama.cpp's class for multi-head latent attention is another.
+// True if the model has multi-head latent attention as DeepSeek's, for which
+// vLLM and llama.cpp have a class of its own.
 bool IsDeepseekClass(const RopeDict& from) {
   return from.family.softmax_mscale || IsDeepseekV4(from) ||
          from.dict.Text("type") == "deepseek_yarn" ||
@@ -60,8 +62,8 @@ long double Ratio(const RopeDict& from, double factor) {
          YarnMscale(factor, from.dict.Number("mscale_all_dim").value_or(0));
 }
 
-long double VllmAmplitude(const RopeDict& from, double factor,
-                          ModelRope* rope) {
+long double VllmAttentionFactor(const RopeDict& from, double factor,
+                                ModelRope* rope) {
   const double multiplier = from.dict.Number("attn_factor").value_or(1);
   if (IsDeepseekClass(from)) return Ratio(from, factor) * multiplier;
   if (const auto given = from.dict.Number("attention_factor")) {
@@ -78,24 +80,26 @@ long double VllmAmplitude(const RopeDict& from, double factor,
   return (pair ? Ratio(from, factor) : YarnMscale(factor, 1)) * multiplier;
 }
 
-// The converter keeps mscale_all_dim for these models alone, and mscale for
-// none: the loader takes 1, or mscale_all_dim for DeepSeek's.
-long double LlamaCppAmplitude(const RopeDict& from, double factor) {
-  long double amplitude = YarnMscale(factor, 1);
+// llama.cpp's converter keeps mscale_all_dim for these models only, and mscale
+// for none. So its loader takes 1 for mscale, or mscale_all_dim for DeepSeek's.
+long double LlamaCppAttentionFactor(const RopeDict& from, double factor) {
+  long double attention_factor = YarnMscale(factor, 1);
   const bool mistral = IsAmong(from.model_type, "ministral3 mistral4");
   if (mistral || from.family.softmax_mscale) {
     const double all_dim = from.dict.Number("mscale_all_dim").value_or(0);
     if (all_dim != 0) {
-      amplitude = mistral ? amplitude / YarnMscale(factor, all_dim) : 1;
+      attention_factor =
+          mistral ? attention_factor / YarnMscale(factor, all_dim) : 1;
     }
   }
   const auto multiplier = from.dict.Number("attn_factor");
-  return amplitude * multiplier.value_or(1);
+  return attention_factor * multiplier.value_or(1);
 }
 
-void ReadAmplitude(const RopeDict& from, YarnScaling* yarn, ModelRope* rope) {
+void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn,
+                         ModelRope* rope) {
   const JsonObject& dict = from.dict;
-  if (from.rules.amplitude == YarnAmplitude::kTransformers) {
+  if (from.rules.attention_factor == YarnAttentionFactor::kTransformers) {
     yarn->attention_factor = dict.Number("attention_factor");
     if (!yarn->attention_factor && IsDeepseekV4(from) && !from.nested) {
       yarn->attention_factor = 1;  // its class's own default
@@ -106,23 +110,23 @@ void ReadAmplitude(const RopeDict& from, YarnScaling* yarn, ModelRope* rope) {
   }
   long double exact = YarnMscale(yarn->factor, 1);
   if (IsDeepseekV4(from)) {
-    // Its code turns by plain complex units, whatever the dict says.
+    // Its code rotates by complex numbers of length 1, whatever the dict says.
     exact = 1;
-  } else if (from.rules.amplitude == YarnAmplitude::kVllm) {
-    exact = VllmAmplitude(from, yarn->factor, rope);
-  } else if (from.rules.amplitude == YarnAmplitude::kLlamaCpp) {
-    exact = LlamaCppAmplitude(from, yarn->factor);
-  } else if (from.rules.amplitude == YarnAmplitude::kRatio) {
+  } else if (from.rules.attention_factor == YarnAttentionFactor::kVllm) {
+    exact = VllmAttentionFactor(from, yarn->factor, rope);
+  } else if (from.rules.attention_factor == YarnAttentionFactor::kLlamaCpp) {
+    exact = LlamaCppAttentionFactor(from, yarn->factor);
+  } else if (from.rules.attention_factor == YarnAttentionFactor::kRatio) {
     exact = Ratio(from, yarn->factor);
   }
-  const auto amplitude = static_cast<double>(exact);
-  if (!(amplitude > 0 && std::isfinite(amplitude))) {
+  const auto attention_factor = static_cast<double>(exact);
+  if (!(attention_factor > 0 && std::isfinite(attention_factor))) {
     dict.Fail("mscale", absl::StrCat("and its neighbours give the amplitude ",
-                                     NumberText(amplitude),
+                                     NumberText(attention_factor),
                                      "; amplitudes are finite and > 0"));
     return;
   }
-  yarn->attention_factor = amplitude;
+  yarn->attention_factor = attention_factor;
 }
 
 void ReadTruncation(const RopeDict& from, YarnScaling* yarn, ModelRope* rope) {
@@ -133,7 +137,7 @@ void ReadTruncation(const RopeDict& from, YarnScaling* yarn, ModelRope* rope) {
   } else if (from.rules.truncation == Truncation::kAlways || deepseek) {
     yarn->truncate = true;
   } else if (from.nested && from.rules.profile == Profile::kHf) {
-    // transformers looks for the key one level too high.
+    // transformers looks for the key one level too high, and never finds it.
     yarn->truncate = true;
     if (from.dict.Flag("truncate") == false) {
       rope->warnings.push_back(
@@ -176,14 +180,14 @@ long double YarnMscale(double factor, double mscale) {
 void ReadYarn(const RopeDict& from, ModelRope* rope) {
   const JsonObject& dict = from.dict;
   YarnScaling yarn;
-  yarn.original_max_position_embeddings =
-      OriginalLength(from, "yarn", from.rules.yarn_original, rope);
+  yarn.original_max_position_embeddings = ReadOriginalMaxPositionEmbeddings(
+      from, "yarn", from.rules.yarn_original, rope);
   yarn.factor =
       ReadFactor(from, "yarn", yarn.original_max_position_embeddings, rope);
   yarn.beta_fast = BetaOr(from, "beta_fast", 32, rope);
   yarn.beta_slow = BetaOr(from, "beta_slow", 1, rope);
   ReadTruncation(from, &yarn, rope);
-  ReadAmplitude(from, &yarn, rope);
+  ReadAttentionFactor(from, &yarn, rope);
   const bool scaled = yarn.factor > 1;
   if (from.rules.profile == Profile::kGptOss) {
     if (!scaled) return;  // its code does not scale then

@@ -1,5 +1,5 @@
-// Reads YaRN's parameters, about whose amplitude and ramp the projects disagree
-// most.
+// Reads YaRN's parameters, about whose attention factor and ramp the projects
+// disagree most.
 
 #pragma once
 

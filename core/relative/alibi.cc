@@ -29,13 +29,14 @@ class AlibiRule final : public DistanceRule {
  protected:
   void Head(std::int64_t head, const double* distance, std::int64_t n,
             double* values) const override {
-    // Made where it is used: heads cost no memory but the tile's.
+    // The slope is computed anew for each strip, so that no list of heads, of
+    // which a request may name 2^31, takes memory.
     const double slope =
         alibi_.slopes.empty()
             ? Slope(alibi_.heads, alibi_.max_bias.value_or(kDefaultMaxBias),
                     head)
             : alibi_.slopes[head];
-    // Not -slope * distance, which is -0 at distance 0.
+    // -slope * distance would be -0 at distance 0.
     for (std::int64_t s = 0; s < n; ++s) values[s] = 0 - slope * distance[s];
   }
 

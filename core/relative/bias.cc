@@ -102,16 +102,16 @@ absl::Status CheckInside(const BiasRange& range, std::int64_t count,
                      range.key_length, count, what);
 }
 
-void* TileWriter::At(std::int64_t head, std::int64_t row,
-                     std::int64_t column) const {
-  const std::int64_t element =
-      (head * tile.query_length + row) * tile.key_length + column;
+void* BiasTileWriter::At(std::int64_t head, std::int64_t row,
+                         std::int64_t column) const {
+  const std::int64_t element = head * head_stride + row * row_stride + column;
   return static_cast<char*>(out) +
          element * static_cast<std::int64_t>(DtypeSize(dtype));
 }
 
-void TileWriter::Put(std::int64_t head, std::int64_t row, std::int64_t column,
-                     std::int64_t n, double* values) const {
+void BiasTileWriter::Put(std::int64_t head, std::int64_t row,
+                         std::int64_t column, std::int64_t n,
+                         double* values) const {
   if (causal) {
     const std::int64_t query = tile.query_start + row;
     const std::int64_t visible = query - (tile.key_start + column) + 1;
@@ -132,9 +132,16 @@ void DistanceRule::Shared(std::int64_t first, std::int64_t n,
   }
 }
 
-void DistanceRule::Fill(const TileWriter& writer) const {
-  // In blocks, so that strips of distances stay in the cache and small beside
-  // the tile.
+// Rows of a tile overlap: of values b(i - j), row r + 1 is row r shifted by
+// one. So one strip of rows + columns - 1 values, rounded once, holds every
+// row. For 3 queries from position 0 and 4 keys from position 0:
+//
+//   strip   b(2) b(1) b(0) b(-1) b(-2) b(-3)   from distance `first` downwards
+//   row 2   |------ 4 keys ------|
+//   row 1        |------ 4 keys ------|
+//   row 0             |------- 4 keys -------|
+void DistanceRule::Fill(const BiasTileWriter& writer) const {
+  // Blocks keep the strip in the cache, and small beside what is made of it.
   constexpr std::int64_t kBlock = 4096;
   const BiasRange& tile = writer.tile;
   const std::size_t size = DtypeSize(writer.dtype);
@@ -144,7 +151,7 @@ void DistanceRule::Fill(const TileWriter& writer) const {
     const std::int64_t rows = std::min(kBlock, tile.query_length - row);
     for (std::int64_t column = 0; column < tile.key_length; column += kBlock) {
       const std::int64_t columns = std::min(kBlock, tile.key_length - column);
-      // From the last query's distance to the first key, downwards.
+      // The distance of the block's last query to its first key.
       const std::int64_t n = rows + columns - 1;
       const std::int64_t first =
           tile.query_start + row + rows - 1 - (tile.key_start + column);
@@ -196,7 +203,12 @@ std::int64_t BiasTiles::heads() const { return rule_->heads(); }
 Dtype BiasTiles::dtype() const { return dtype_; }
 
 void BiasTiles::Fill(const BiasRange& tile, void* out) const {
-  rule_->Fill({tile, dtype_, causal_, out});
+  Fill(tile, out, tile.key_length, tile.query_length * tile.key_length);
+}
+
+void BiasTiles::Fill(const BiasRange& tile, void* out, std::int64_t row_stride,
+                     std::int64_t head_stride) const {
+  rule_->Fill({tile, dtype_, causal_, out, row_stride, head_stride});
 }
 
 }  // namespace posenc::core

@@ -1,6 +1,6 @@
 // Additive attention biases that depend on query and key positions only, by
-// tiles. i is the query's position, j the key's. Formulas: posenc.v1
-// relative.proto, at each message; here, names alone.
+// bias tiles: rectangles of the matrix. i is the query's position, j the key's.
+// Formulas: posenc.v1 relative.proto, at each message; here, names alone.
 //
 // Values are computed in float64 and rounded once to the tile's dtype; bucket
 // boundaries are exact (integers, never a rounded logarithm).
@@ -91,11 +91,11 @@ struct BiasArgs {
   Bias bias;
   BiasRange range;
   std::optional<Dtype> dtype;  // absent: float32, or int32 for indices
-  bool causal = false;         // -infinity where j > i
+  bool causal = false;         // -infinity if j > i
 };
 
-// A validated bias, ready to be evaluated tile by tile; borrows the tensors of
-// its arguments. Safe for many threads.
+// A validated bias, ready to be evaluated tile by tile. It borrows the tensors
+// of its arguments. Safe for many threads.
 class BiasTiles {
  public:
   // Field paths: "bias.alibi.heads", "bias.t5.weights.shape", "query_length",
@@ -112,6 +112,10 @@ class BiasTiles {
   // Writes [heads, tile.query_length, tile.key_length], row-major, of dtype().
   // The tile lies inside the range.
   void Fill(const BiasRange& tile, void* out) const;
+  // The same into a larger tensor: `out` points to the tile's first element,
+  // and the strides count elements from one row, or head, to the next.
+  void Fill(const BiasRange& tile, void* out, std::int64_t row_stride,
+            std::int64_t head_stride) const;
 
   class Rule;
 

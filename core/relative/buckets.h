@@ -1,8 +1,8 @@
 // Maps a distance between two positions to an index: T5's and DeBERTa's
 // logarithmic buckets, Shaw's clipped distance, windows of an image.
 //
-// Boundaries of logarithmic buckets are decided exactly, wherever a rounded
-// logarithm would leave them in doubt.
+// Boundaries of logarithmic buckets are decided exactly if a rounded logarithm
+// leaves them in doubt.
 
 #pragma once
 
@@ -26,7 +26,7 @@ struct ClippedDistance {
 };
 
 // clip(bucket(i - j) + span, 0, 2 * span - 1), span = bucket_size, or
-// max_position where that is 0 (DeBERTa, arXiv:2006.03654).
+// max_position if that is 0 (DeBERTa, arXiv:2006.03654).
 struct DebertaBuckets {
   std::int32_t bucket_size = 0;
   std::int32_t max_position = 0;
@@ -44,8 +44,10 @@ absl::Status ValidateClipped(const ClippedDistance& clip);
 absl::Status ValidateDeberta(const DebertaBuckets& buckets);
 absl::Status ValidateGridIndex(const GridIndex& grid);
 
-// The index of |distance| <= 2^32 under validated rules.
-// T5: distance = i - j. Precomputes its boundaries.
+// The classes below give the index of a |distance| <= 2^32 under validated
+// rules.
+
+// T5: distance = i - j. It precomputes its boundaries.
 class T5BucketIndex {
  public:
   explicit T5BucketIndex(const T5Buckets& buckets);

@@ -13,22 +13,22 @@
 
 namespace posenc::core {
 
-// An extent by its name in the proto's comment, if it has one; size -1: any, at
-// least 1.
+// An extent by its name in the proto's comment, if it has one. Size -1 means
+// any size from 1 on.
 struct NamedExtent {
   std::string name;
   std::int64_t size = -1;
 };
 
-// A floating tensor of the given extents. FieldRequired where absent,
-// "<field>.dtype", kShapeMismatch "<field>.shape".
+// Checks a floating tensor of the given extents. FieldRequired if it is absent;
+// "<field>.dtype"; kShapeMismatch "<field>.shape".
 absl::Status CheckTensor(absl::string_view field,
                          const std::optional<ConstTensorView>& tensor,
                          const std::vector<NamedExtent>& extents);
 
 absl::Status CheckFloating(absl::string_view field, Dtype dtype);
 
-// The tokens start .. start + length - 1 stand within +-2^31, so that
+// Checks that positions start .. start + length - 1 are within +-2^31, so that
 // distances are at most 2^32.
 absl::Status CheckPositions(absl::string_view start_field, std::int64_t start,
                             std::int64_t length);

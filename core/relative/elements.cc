@@ -12,9 +12,14 @@ namespace {
 
 constexpr std::int64_t kBlock = 256;  // elements converted at a time
 
-// `value` in float32 with the lowest bit set where something was cut off
-// (round to odd): rounding that to a format with at least two bits less is
-// rounding `value` once.
+// Rounds to odd: cuts `value` to float32 and sets the lowest bit if something
+// was cut off. That bit keeps a value off the ties between two 16-bit numbers,
+// so rounding the result to a format with at least two bits less is rounding
+// `value` once:
+//
+//   value         1.0000000 1 00..01   just above a tie of bfloat16
+//   to nearest    1.0000000 1 00..0    the tie itself, which rounds down: wrong
+//   to odd        1.0000000 1 00..1    still above the tie, which rounds up
 float RoundToOdd(double value) {
   const auto nearest = static_cast<float>(value);
   if (std::isnan(value) || nearest == value) return nearest;
@@ -102,7 +107,9 @@ void ArrangePanels(const double* rows, std::int64_t n, std::int64_t width,
 void DotPanels(const double* row, const double* panels, std::int64_t width,
                std::int64_t n, double* sums) {
   for (std::int64_t j = 0; j < n; j += kPanelRows) {
-    double lanes[kPanelRows] = {};  // in registers
+    // The compiler keeps the 8 sums in registers. Each is summed in the order
+    // of c, so that the bytes do not depend on the vector's width.
+    double lanes[kPanelRows] = {};
     for (std::int64_t c = 0; c < width; ++c, panels += kPanelRows) {
       for (std::int64_t l = 0; l < kPanelRows; ++l) {
         lanes[l] += row[c] * panels[l];

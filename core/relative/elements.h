@@ -24,7 +24,7 @@ inline constexpr std::int64_t kPanelRows = 8;
 constexpr std::int64_t PanelsSize(std::int64_t n, std::int64_t width) {
   return (n + kPanelRows - 1) / kPanelRows * kPanelRows * width;
 }
-// Where channel c of row j is.
+// Index of channel c of row j.
 constexpr std::int64_t PanelIndex(std::int64_t j, std::int64_t c,
                                   std::int64_t width) {
   return (j / kPanelRows * width + c) * kPanelRows + j % kPanelRows;

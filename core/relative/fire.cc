@@ -33,13 +33,15 @@ class FireRule final : public BiasTiles::Rule {
     return static_cast<std::int64_t>(b2_.size());
   }
 
-  void Fill(const TileWriter& writer) const override {
+  void Fill(const BiasTileWriter& writer) const override {
     constexpr std::int64_t kBlock = 128;  // columns at a time
     const BiasRange& tile = writer.tile;
     const auto hidden = static_cast<std::int64_t>(b1_.size());
     std::vector<double> x(kBlock), units(PanelsSize(kBlock, hidden)),
         values(kBlock);
-    // psi over the block's distances, from the last query's to the first key.
+    // psi of the block's distances, downwards from the last query's to the
+    // first key: rows overlap as DistanceRule says, but each row has its own
+    // divisor.
     std::vector<long double> psi(2 * kBlock - 1);
     for (std::int64_t row = 0; row < tile.query_length; row += kBlock) {
       const std::int64_t rows = std::min(kBlock, tile.query_length - row);
@@ -63,15 +65,17 @@ class FireRule final : public BiasTiles::Rule {
   }
 
  private:
-  // In long double: its logarithm is the same on every x86, and its range
-  // holds c * threshold however small they are.
+  // Evaluated in long double: its logarithm is the same on every x86, while
+  // that of double is chosen by instruction set, and its range holds c *
+  // threshold however small they are.
   long double Psi(long double distance) const {
     return std::log1p(std::fabs(c_ * distance));
   }
 
-  void FillRow(const TileWriter& writer, std::int64_t row, std::int64_t column,
-               std::int64_t n, const std::vector<double>& x,
-               std::vector<double>* units, std::vector<double>* values) const {
+  void FillRow(const BiasTileWriter& writer, std::int64_t row,
+               std::int64_t column, std::int64_t n,
+               const std::vector<double>& x, std::vector<double>* units,
+               std::vector<double>* values) const {
     const auto hidden = static_cast<std::int64_t>(b1_.size());
     for (std::int64_t k = 0; k < hidden; ++k) {
       for (std::int64_t j = 0; j < n; ++j) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kFarthest = std::int64_t{1} << 32;
 
-// a^n * b^m, digits in base 2^32 from the lowest.
+// a^n * b^m as digits in base 2^32, the lowest first.
 std::vector<std::uint32_t> PowerProduct(std::uint64_t a, std::int64_t n,
                                         std::uint64_t b, std::int64_t m) {
   std::vector<std::uint32_t> digits = {1};
@@ -40,6 +40,19 @@ int Compare(const std::vector<std::uint32_t>& a,
 
 }  // namespace
 
+// The point is cut to an integer. A rounded power tells which, unless it is so
+// close to an integer that its error could put it on the other side. Then
+// integers decide: with step / steps = n / d in lowest terms,
+//
+//   nearest <=> first * (last / first)^(n / d)
+//
+// holds if it holds after raising both sides to the power d and multiplying by
+// first^(n - d), or by its inverse if n < d:
+//
+//   nearest^d * first^(n - d)  <=>  last^n       or
+//   nearest^d                  <=>  last^n * first^(d - n)
+//
+// These numbers may have 100,000s of bits, but few points need them.
 GeometricPoint FindGeometricPoint(std::int64_t first, std::int64_t last,
                                   std::int64_t step, std::int64_t steps) {
   const long double ratio = static_cast<long double>(last) / first;
@@ -54,7 +67,6 @@ GeometricPoint FindGeometricPoint(std::int64_t first, std::int64_t last,
   if (std::fabs(point - nearest) > slack) {
     return {static_cast<std::int64_t>(point), false};
   }
-  // nearest <=> point, to the power of steps, without divisions.
   const std::int64_t common = std::gcd(step, steps);
   const std::int64_t n = step / common;
   const std::int64_t d = steps / common;

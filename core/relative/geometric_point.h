@@ -8,11 +8,11 @@ namespace posenc::core {
 
 struct GeometricPoint {
   std::int64_t floor;
-  bool exact;  // nothing was cut off
+  bool exact;  // the point is an integer: nothing was cut off
 };
 
-// first * (last / first)^(step / steps), decided exactly: a logarithm is only
-// trusted where its error cannot matter. 1 <= first < last < 2^31, step >= 0,
+// first * (last / first)^(step / steps), decided exactly: a rounded power is
+// trusted only if its error cannot matter. 1 <= first < last < 2^31, step >= 0,
 // steps >= 1. Points past 2^32 all give 2^32, inexact: no distance is greater.
 GeometricPoint FindGeometricPoint(std::int64_t first, std::int64_t last,
                                   std::int64_t step, std::int64_t steps);

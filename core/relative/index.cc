@@ -9,7 +9,7 @@
 namespace posenc::core {
 namespace {
 
-// An index of the distance i - j.
+// Indices that depend on the distance i - j alone.
 template <typename Index>
 class DistanceIndexRule final : public DistanceRule {
  public:
@@ -54,10 +54,11 @@ class GridRule final : public BiasTiles::Rule {
         range, cells_,
         absl::StrCat("a grid of [", absl::StrJoin(grid_.extents, ", "), "]"));
   }
-  void Fill(const TileWriter& writer) const override {
+  void Fill(const BiasTileWriter& writer) const override {
     constexpr std::int64_t kBlock = 256;  // columns at a time
     const BiasRange& tile = writer.tile;
-    // Of the last cell against the first, the greatest index there is.
+    // The index of the last cell against the first one, the greatest there is,
+    // and what the others count from.
     const std::int64_t middle = Weight(cells_ - 1);
     std::int64_t keys[kBlock];
     double values[kBlock];
@@ -77,8 +78,8 @@ class GridRule final : public BiasTiles::Rule {
   }
 
  private:
-  // A cell's part of the index, which is linear in the coordinates: the index
-  // is Weight(i) - Weight(j) + Weight(last cell).
+  // The index is linear in the coordinates, so each cell contributes a weight
+  // of its own: index(i, j) = Weight(i) - Weight(j) + Weight(last cell).
   std::int64_t Weight(std::int64_t cell) const {
     std::int64_t weight = 0, stride = 1;
     for (std::size_t a = grid_.extents.size(); a-- > 0;) {

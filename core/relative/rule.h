@@ -12,15 +12,19 @@
 
 namespace posenc::core {
 
-// Where the values of one tile go.
-struct TileWriter {
+// Stores the values of one bias tile. Rows and columns count from the tile's
+// first; the tile may lie in a larger tensor, hence the strides.
+struct BiasTileWriter {
   BiasRange tile;
   Dtype dtype;
   bool causal;
-  void* out;
+  void* out;                // of (head 0, row 0, column 0)
+  std::int64_t row_stride;  // elements
+  std::int64_t head_stride;
 
   void* At(std::int64_t head, std::int64_t row, std::int64_t column) const;
-  // n values from (head, row, column) on; masks them in place first.
+  // Writes n values from (head, row, column) on. It masks them in `values`
+  // first.
   void Put(std::int64_t head, std::int64_t row, std::int64_t column,
            std::int64_t n, double* values) const;
 };
@@ -32,16 +36,16 @@ class BiasTiles::Rule {
   virtual bool holds_indices() const { return false; }
   // OUT_OF_RANGE for positions that the rule does not have.
   virtual absl::Status CheckRange(const BiasRange& range) const;
-  virtual void Fill(const TileWriter& writer) const = 0;
+  virtual void Fill(const BiasTileWriter& writer) const = 0;
 };
 
 using BiasRule = std::unique_ptr<const BiasTiles::Rule>;
 
-// A bias of the distance i - j alone: computed once per distance and head, and
-// copied into rows that are shifted by one each.
+// A bias that depends on the distance i - j alone. It is computed once per
+// distance and head; the rows of a tile are that strip, shifted by one each.
 class DistanceRule : public BiasTiles::Rule {
  public:
-  void Fill(const TileWriter& writer) const final;
+  void Fill(const BiasTileWriter& writer) const final;
 
  protected:
   // What heads share, for distances first, first - 1, ...; |distance| unless
@@ -61,7 +65,7 @@ absl::StatusOr<BiasRule> MakeRule(const Sandwich& sandwich);
 absl::StatusOr<BiasRule> MakeRule(const RelativeIndex& index);
 absl::StatusOr<BiasRule> MakeRule(const UntiedPositions& untied);
 
-// CheckRange where positions 0 .. count - 1 exist; `what` has them.
+// CheckRange() of a rule whose positions are 0 .. count - 1; `what` names them.
 absl::Status CheckInside(const BiasRange& range, std::int64_t count,
                          absl::string_view what);
 

@@ -1,11 +1,12 @@
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/angle/cos_sin_row.h"
+#include "core/angle/quarter_turns.h"
 #include "core/error.h"
 #include "core/relative/rule.h"
-#include "core/rope/turns.h"
-#include "core/simd/trig_row.h"
 
 namespace posenc::core {
 namespace {
@@ -19,13 +20,11 @@ class SandwichRule final : public DistanceRule {
       const long double frequency =
           std::pow(10000.0L, -2.0L * n / sandwich.dim);
       const auto rounded = static_cast<double>(frequency);
-      const Turns turns = SplitTurns(rounded);
-      hi_.push_back(turns.hi);
-      mid_.push_back(turns.mid);
+      QuarterTurns turns = SplitQuarterTurns(rounded);
       // What float64 cut off the frequency, which distances near 2^32 show.
-      lo_.push_back(turns.lo +
-                    static_cast<double>((frequency - rounded) * 2 /
-                                        std::numbers::pi_v<long double>));
+      turns.lo += static_cast<double>((frequency - rounded) * 2 /
+                                      std::numbers::pi_v<long double>);
+      frequencies_.Append(turns);
     }
   }
 
@@ -34,19 +33,18 @@ class SandwichRule final : public DistanceRule {
  protected:
   void Shared(std::int64_t first, std::int64_t n,
               double* shared) const override {
-    std::vector<double> cosines(hi_.size()), sines(hi_.size());
-    const double amplitude = 1;
+    std::vector<double> cosines(frequencies_.size()),
+        sines(frequencies_.size());
+    const double factor = 1;
     for (std::int64_t s = 0; s < n; ++s) {
       const auto distance = static_cast<double>(first - s);
       simd::TrigRow row = {};
       row.position = &distance;
-      row.turns_hi = hi_.data();
-      row.turns_mid = mid_.data();
-      row.turns_lo = lo_.data();
+      frequencies_.Point(0, &row);
       row.axes = 1;
-      row.n = hi_.size();
-      row.amplitude = &amplitude;
-      simd::FillTrigRow(row, cosines.data(), sines.data());
+      row.n = frequencies_.size();
+      row.amplitude = &factor;
+      FillCosSinRow(row, cosines.data(), sines.data());
       double sum = 0;
       for (const double cosine : cosines) sum += cosine - 1;
       shared[s] = sum;
@@ -60,7 +58,7 @@ class SandwichRule final : public DistanceRule {
 
  private:
   const std::int32_t heads_;
-  std::vector<double> hi_, mid_, lo_;
+  QuarterTurnArrays frequencies_;
 };
 
 }  // namespace

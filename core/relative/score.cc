@@ -15,17 +15,18 @@
 namespace posenc::core {
 namespace {
 
-// Scores are computed in tiles of this size; of wide heads smaller ones, which
-// bounds what a tile takes to a few MiB.
-constexpr std::int64_t kTileRows = 32;
-constexpr std::int64_t kTileKeys = 128;
-constexpr std::int64_t kFullTileWidth = 1024;
+// Scores are computed in blocks of queries and keys whose channels stay in the
+// cache while every query meets every key. Wide heads have smaller blocks, so
+// that one takes a few MiB at most.
+constexpr std::int64_t kBlockRows = 32;
+constexpr std::int64_t kBlockKeys = 128;
+constexpr std::int64_t kFullBlockWidth = 1024;
 
 // Heads of models have up to a few hundred channels.
 constexpr std::int64_t kMaxWidth = std::int64_t{1} << 16;
 
-std::int64_t TileExtent(std::int64_t full, std::int64_t width) {
-  return std::clamp<std::int64_t>(full * kFullTileWidth / width, 1, full);
+std::int64_t BlockExtent(std::int64_t full, std::int64_t width) {
+  return std::clamp<std::int64_t>(full * kFullBlockWidth / width, 1, full);
 }
 
 constexpr double kMasked = -std::numeric_limits<double>::infinity();
@@ -96,75 +97,84 @@ ScoreTerms Terms(const DebertaScore& deberta) {
 
 ScoreTerms Terms(std::monostate) { return {}; }
 
-// One tile: rows i .. i + rows - 1 of a head against keys j .. j + keys - 1.
-// Positions are relative to `distance`, that of the first query to the first
-// key.
-struct Tile {
+// One block: rows i .. i + rows - 1 of a head against keys j .. j + keys - 1.
+// `distance` is that of the first query to the first key; query r and key j are
+// distance + r - j apart.
+struct Block {
   std::int64_t head = 0;
   std::int64_t rows = 0;
   std::int64_t keys = 0;
   std::int64_t distance = 0;
 };
 
-class TileScorer {
+// Distances of a block repeat along its diagonals: its rows * keys pairs have
+// rows + keys - 1 distances, hence need no more rows of a position table. So a
+// query is multiplied with each of those table rows once, and the products are
+// then spread over the keys by distance. Slot() numbers the distances from the
+// smallest one, that of the first query to the last key:
+//
+//   slot    key 0  key 1  key 2
+//   row 0     2      1      0
+//   row 1     3      2      1
+class BlockScorer {
  public:
-  TileScorer(const ScoreTerms& terms, std::int64_t width)
+  BlockScorer(const ScoreTerms& terms, std::int64_t width)
       : terms_(terms),
         width_(width),
-        rows_(TileExtent(kTileRows, width)),
-        tile_keys_(TileExtent(kTileKeys, width)),
+        rows_(BlockExtent(kBlockRows, width)),
+        block_keys_(BlockExtent(kBlockKeys, width)),
         content_(rows_ * width),
         position_(rows_ * width),
-        keys_(tile_keys_ * width),
-        panels_(PanelsSize(tile_keys_, width)),
-        scores_(rows_ * tile_keys_),
-        index_(rows_ + tile_keys_ - 1) {}
+        keys_(block_keys_ * width),
+        panels_(PanelsSize(block_keys_, width)),
+        scores_(rows_ * block_keys_),
+        index_(rows_ + block_keys_ - 1) {}
 
-  // The largest tile.
+  // The largest block.
   std::int64_t rows() const { return rows_; }
-  std::int64_t keys() const { return tile_keys_; }
+  std::int64_t keys() const { return block_keys_; }
 
   // Queries from row `first` of q on.
   void LoadQueries(const ConstTensorView& q, std::int64_t first,
-                   const Tile& tile) {
-    LoadDoubles(q, first * width_, tile.rows * width_, content_.data());
-    std::copy_n(content_.begin(), tile.rows * width_, position_.begin());
-    AddBias(terms_.content_bias, tile, &content_);
-    AddBias(terms_.position_bias, tile, &position_);
+                   const Block& block) {
+    LoadDoubles(q, first * width_, block.rows * width_, content_.data());
+    std::copy_n(content_.begin(), block.rows * width_, position_.begin());
+    AddBias(terms_.content_bias, block, &content_);
+    AddBias(terms_.position_bias, block, &position_);
   }
 
-  // Scores against the keys from row `first` of k on: rows of tile.keys.
+  // Scores against the keys from row `first` of k on: rows of block.keys.
   const std::vector<double>& Score(const ConstTensorView& k, std::int64_t first,
-                                   const Tile& tile) {
-    LoadDoubles(k, first * width_, tile.keys * width_, keys_.data());
-    ArrangePanels(keys_.data(), tile.keys, width_, panels_.data());
-    for (std::int64_t r = 0; r < tile.rows; ++r) {
-      DotPanels(&content_[r * width_], panels_.data(), width_, tile.keys,
-                &scores_[r * tile.keys]);
+                                   const Block& block) {
+    LoadDoubles(k, first * width_, block.keys * width_, keys_.data());
+    ArrangePanels(keys_.data(), block.keys, width_, panels_.data());
+    for (std::int64_t r = 0; r < block.rows; ++r) {
+      DotPanels(&content_[r * width_], panels_.data(), width_, block.keys,
+                &scores_[r * block.keys]);
     }
-    if (terms_.of_query.table != nullptr) AddQueryTerm(tile);
-    if (terms_.of_key.table != nullptr) AddKeyTerm(tile);
-    if (terms_.masked) Mask(tile);
+    if (terms_.of_query.table != nullptr) AddQueryTerm(block);
+    if (terms_.of_key.table != nullptr) AddKeyTerm(block);
+    if (terms_.masked) Mask(block);
     return scores_;
   }
 
  private:
-  void AddBias(const ConstTensorView* bias, const Tile& tile,
+  void AddBias(const ConstTensorView* bias, const Block& block,
                std::vector<double>* queries) const {
     if (bias == nullptr) return;
     std::vector<double> row(width_);
-    LoadDoubles(*bias, tile.head * width_, width_, row.data());
-    for (std::int64_t i = 0; i < tile.rows * width_; ++i) {
+    LoadDoubles(*bias, block.head * width_, width_, row.data());
+    for (std::int64_t i = 0; i < block.rows * width_; ++i) {
       (*queries)[i] += row[i % width_];
     }
   }
 
-  // Loads the rows of the term's table that the tile needs; returns how many.
+  // Loads the rows of the term's table that the block needs; returns how many.
   // index_[s] is the loaded row for distance `nearest` + s, nearest being that
   // of the first query to the last key.
-  std::int64_t LoadTable(const PositionTerm& term, const Tile& tile) {
-    const std::int64_t nearest = tile.distance - (tile.keys - 1);
-    const std::int64_t n = tile.rows + tile.keys - 1;
+  std::int64_t LoadTable(const PositionTerm& term, const Block& block) {
+    const std::int64_t nearest = block.distance - (block.keys - 1);
+    const std::int64_t n = block.rows + block.keys - 1;
     for (std::int64_t s = 0; s < n; ++s) index_[s] = term.row(nearest + s);
     const auto [low, high] = std::minmax(index_[0], index_[n - 1]);
     const std::int64_t first = low;
@@ -172,7 +182,7 @@ class TileScorer {
     for (std::int64_t s = 0; s < n; ++s) index_[s] -= first;
     const std::int64_t head_rows = term.per_head ? term.table->shape[1] : 0;
     table_rows_.resize(rows * width_);
-    LoadDoubles(*term.table, (tile.head * head_rows + first) * width_,
+    LoadDoubles(*term.table, (block.head * head_rows + first) * width_,
                 rows * width_, table_rows_.data());
     table_.resize(PanelsSize(rows, width_));
     ArrangePanels(table_rows_.data(), rows, width_, table_.data());
@@ -180,42 +190,42 @@ class TileScorer {
     return rows;
   }
 
-  void AddQueryTerm(const Tile& tile) {
-    const std::int64_t n = LoadTable(terms_.of_query, tile);
-    for (std::int64_t r = 0; r < tile.rows; ++r) {
+  void AddQueryTerm(const Block& block) {
+    const std::int64_t n = LoadTable(terms_.of_query, block);
+    for (std::int64_t r = 0; r < block.rows; ++r) {
       DotPanels(&position_[r * width_], table_.data(), width_, n,
                 products_.data());
-      for (std::int64_t j = 0; j < tile.keys; ++j) {
-        scores_[r * tile.keys + j] += products_[index_[Slot(tile, r, j)]];
+      for (std::int64_t j = 0; j < block.keys; ++j) {
+        scores_[r * block.keys + j] += products_[index_[Slot(block, r, j)]];
       }
     }
   }
 
-  void AddKeyTerm(const Tile& tile) {
-    const std::int64_t n = LoadTable(terms_.of_key, tile);
-    for (std::int64_t j = 0; j < tile.keys; ++j) {
+  void AddKeyTerm(const Block& block) {
+    const std::int64_t n = LoadTable(terms_.of_key, block);
+    for (std::int64_t j = 0; j < block.keys; ++j) {
       DotPanels(&keys_[j * width_], table_.data(), width_, n, products_.data());
-      for (std::int64_t r = 0; r < tile.rows; ++r) {
-        scores_[r * tile.keys + j] += products_[index_[Slot(tile, r, j)]];
+      for (std::int64_t r = 0; r < block.rows; ++r) {
+        scores_[r * block.keys + j] += products_[index_[Slot(block, r, j)]];
       }
     }
   }
 
-  static std::int64_t Slot(const Tile& tile, std::int64_t r, std::int64_t j) {
-    return r - j + tile.keys - 1;
+  static std::int64_t Slot(const Block& block, std::int64_t r, std::int64_t j) {
+    return r - j + block.keys - 1;
   }
 
-  void Mask(const Tile& tile) {
-    for (std::int64_t r = 0; r < tile.rows; ++r) {
+  void Mask(const Block& block) {
+    for (std::int64_t r = 0; r < block.rows; ++r) {
       const std::int64_t visible =
-          std::clamp<std::int64_t>(tile.distance + r + 1, 0, tile.keys);
-      std::fill(&scores_[r * tile.keys] + visible,
-                &scores_[r * tile.keys] + tile.keys, kMasked);
+          std::clamp<std::int64_t>(block.distance + r + 1, 0, block.keys);
+      std::fill(&scores_[r * block.keys] + visible,
+                &scores_[r * block.keys] + block.keys, kMasked);
     }
   }
 
   const ScoreTerms& terms_;
-  const std::int64_t width_, rows_, tile_keys_;
+  const std::int64_t width_, rows_, block_keys_;
   std::vector<double> content_, position_;  // [rows, D]
   std::vector<double> keys_, panels_;       // [keys, D], and arranged
   std::vector<double> table_rows_, table_, products_;
@@ -263,7 +273,7 @@ absl::Status CheckContent(const ConstTensorView& q, const ConstTensorView& k) {
   return absl::OkStatus();
 }
 
-// What terms are checked against.
+// The extents and distances that terms are checked against.
 struct Content {
   std::int64_t heads = 0;
   std::int64_t width = 0;
@@ -402,26 +412,26 @@ void FillScores(const ScoreArgs& args, const ConstTensorView& q,
   const std::int64_t keys = k.shape[2];
   const ScoreTerms terms =
       std::visit([](const auto& score) { return Terms(score); }, args.score);
-  TileScorer scorer(terms, q.shape[3]);
+  BlockScorer scorer(terms, q.shape[3]);
   char* bytes = static_cast<char*>(out);
   for (std::int64_t done = 0; done < rows;) {
     const std::int64_t group = (first_row + done) / queries;  // b * H + h
     const std::int64_t query = (first_row + done) % queries;
-    Tile tile;
-    tile.head = group % heads;
-    tile.rows = std::min({scorer.rows(), rows - done, queries - query});
-    scorer.LoadQueries(q, first_row + done, tile);
+    Block block;
+    block.head = group % heads;
+    block.rows = std::min({scorer.rows(), rows - done, queries - query});
+    scorer.LoadQueries(q, first_row + done, block);
     for (std::int64_t key = 0; key < keys; key += scorer.keys()) {
-      tile.keys = std::min(scorer.keys(), keys - key);
-      tile.distance = args.query_start + query - (args.key_start + key);
+      block.keys = std::min(scorer.keys(), keys - key);
+      block.distance = args.query_start + query - (args.key_start + key);
       const std::vector<double>& scores =
-          scorer.Score(k, group * keys + key, tile);
-      for (std::int64_t r = 0; r < tile.rows; ++r) {
-        StoreDoubles(&scores[r * tile.keys], tile.keys, dtype,
+          scorer.Score(k, group * keys + key, block);
+      for (std::int64_t r = 0; r < block.rows; ++r) {
+        StoreDoubles(&scores[r * block.keys], block.keys, dtype,
                      bytes + ((done + r) * keys + key) * DtypeSize(dtype));
       }
     }
-    done += tile.rows;
+    done += block.rows;
   }
 }
 

@@ -3,7 +3,7 @@
 //
 //   Shaw (arXiv:1803.02155, eq. 4)
 //     q_i . (k_j + a[clip(j - i, -left, right) + left])
-//   Transformer-XL (arXiv:1901.02860, 3.3); -infinity where j > i
+//   Transformer-XL (arXiv:1901.02860, 3.3); -infinity if j > i
 //     (q_i + u) . k_j + (q_i + v) . r_(i - j)
 //   DeBERTa (arXiv:2006.03654), x = clip(bucket(i - j) + span, 0, 2 span - 1)
 //     q_i . k_j + q_i . position_keys[x] + k_j . position_queries[x]
@@ -49,7 +49,7 @@ struct ScoreArgs {
       score;
   std::int64_t query_start = 0;
   std::int64_t key_start = 0;
-  std::optional<Dtype> dtype;  // absent: float32, or float64 where q is
+  std::optional<Dtype> dtype;  // absent: float32, or float64 if q is
 };
 
 struct ScoreExtents {
@@ -63,9 +63,9 @@ absl::StatusOr<ScoreExtents> ValidateScore(const ScoreArgs& args,
                                            const ConstTensorView& q,
                                            const ConstTensorView& k);
 
-// Rows [first_row, first_row + rows) of the B * H * Sq rows of the scores, for
-// validated arguments; `out` points to row first_row. Fastest by 32 rows or
-// more; the values are the same however rows are cut.
+// Writes rows [first_row, first_row + rows) of the B * H * Sq rows of the
+// scores, for validated arguments; `out` points to row first_row. It is fastest
+// by 32 rows or more; the values are the same however rows are cut.
 void FillScores(const ScoreArgs& args, const ConstTensorView& q,
                 const ConstTensorView& k, std::int64_t first_row,
                 std::int64_t rows, Dtype dtype, void* out);

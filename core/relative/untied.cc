@@ -22,7 +22,7 @@ class UntiedRule final : public BiasTiles::Rule {
     return CheckInside(range, queries_.shape[1], "bias.untied_positions");
   }
 
-  void Fill(const TileWriter& writer) const override {
+  void Fill(const BiasTileWriter& writer) const override {
     constexpr std::int64_t kBlock = 128;  // keys at a time
     const BiasRange& tile = writer.tile;
     const std::int64_t rows = queries_.shape[1];

@@ -11,8 +11,8 @@
 namespace posenc::core {
 namespace {
 
-constexpr long double kTurn = 2 * std::numbers::pi_v<long double>;
-// Positions end there.
+constexpr long double kFullCircle = 2 * std::numbers::pi_v<long double>;
+// Positions end there, and so do distances from 0.
 constexpr std::int64_t kMaxDistance = std::int64_t{1} << 31;
 
 absl::Status CheckRope(const ResolvedRope& rope) {
@@ -52,10 +52,11 @@ absl::Status CheckDistances(std::int64_t max_distance, std::int64_t step) {
   return absl::OkStatus();
 }
 
-// The rotation alone: neither amplitude nor decay, exact angles.
+// The encoding without attention factor and xPos, with exact angles: what is
+// analyzed is the rotation alone.
 ResolvedRope BareRotation(const ResolvedRope& rope) {
   ResolvedRope bare = rope;
-  bare.amplitude = 1;
+  bare.attention_factor = 1;
   bare.spec.reverse = false;
   bare.spec.angle_precision = AnglePrecision::kExact;
   bare.spec.xpos.reset();
@@ -64,40 +65,44 @@ ResolvedRope BareRotation(const ResolvedRope& rope) {
 
 }  // namespace
 
-absl::StatusOr<RopeAnalysis> AnalyzeRope(const ResolvedRope& rope,
-                                         std::int64_t max_distance,
-                                         std::int64_t distance_step,
-                                         std::int64_t trained_length,
-                                         const StopAnalysis& stop) {
+absl::StatusOr<RopeAnalysis> AnalyzeRope(
+    const ResolvedRope& rope, std::int64_t max_distance,
+    std::int64_t distance_step, std::int64_t original_max_position_embeddings,
+    const StopAnalysis& stop) {
   const std::int64_t step = distance_step == 0 ? 1 : distance_step;
   absl::Status status = CheckRope(rope);
   if (status.ok()) status = CheckDistances(max_distance, step);
   if (!status.ok()) return status;
-  if (trained_length < 0) {
+  if (original_max_position_embeddings < 0) {
     return FieldInvalid("trained_length",
-                        absl::StrCat("is ", trained_length, "; must be >= 0"));
+                        absl::StrCat("is ", original_max_position_embeddings,
+                                     "; must be >= 0"));
   }
-  const std::int64_t trained =
-      trained_length == 0 ? rope.trained_length : trained_length;
+  const std::int64_t trained = original_max_position_embeddings == 0
+                                   ? rope.original_max_position_embeddings
+                                   : original_max_position_embeddings;
 
   RopeAnalysis analysis;
   for (const double w : rope.inv_freq) {
     const long double magnitude = std::fabs(w);
     analysis.wavelengths.push_back(
         w == 0 ? std::numeric_limits<double>::infinity()
-               : static_cast<double>(kTurn / magnitude));
-    if (magnitude * trained >= kTurn) ++analysis.pairs_within_trained_length;
+               : static_cast<double>(kFullCircle / magnitude));
+    if (magnitude * trained >= kFullCircle)
+      ++analysis.pairs_within_trained_length;
   }
 
-  const RotaryRows rows(BareRotation(rope), Direction::kForward,
-                        TensorRole::kQuery, nullptr);
-  const std::size_t pairs = rows.pairs();
+  const CosSinEvaluator evaluator(BareRotation(rope), Direction::kForward,
+                                  TensorRole::kQuery, nullptr);
+  const std::size_t pairs = evaluator.pairs();
   std::vector<double> row(2 * pairs);
   for (std::int64_t s = 0; s <= max_distance; s += step) {
     if (stop) status = stop();
     if (!status.ok()) return status;
     const auto distance = static_cast<double>(s);
-    rows.Row(&distance, row.data());
+    evaluator.Row(&distance, row.data());
+    // re and im run through the partial sums of exp(i s w_m), m < n, whose
+    // lengths make the decay; the last one is all that similarity needs.
     double re = 0, im = 0, lengths = 0;
     for (std::size_t i = 0; i < pairs; ++i) {
       re += row[i];

@@ -1,6 +1,6 @@
 // Numbers for plots of a rotary encoding, and for choosing a base.
 //
-//   wavelengths[i] = 2 pi / w_i (infinity where w_i is 0)
+//   wavelengths[i] = 2 pi / w_i (infinity if w_i is 0)
 //   decay(s)      = mean over n = 1..d/2 of |sum_(m < n) exp(i s w_m)|
 //   similarity(s) = mean over pairs of cos(s w_i)
 //
@@ -17,27 +17,28 @@
 
 namespace posenc::core {
 
-// Most distances that are evaluated in one call.
+// Upper bound on the distances of one call.
 inline constexpr std::int64_t kMaxDistances = 65536;
 
 struct RopeAnalysis {
   std::vector<double> wavelengths;  // [d/2]
   std::vector<double> decay;        // at 0, distance_step, ... max_distance
   std::vector<double> similarity;   // likewise
-  // Pairs that complete a turn in the trained length; 0 where it is not known.
+  // Pairs that complete a rotation within the original maximum of positions; 0
+  // if that is not known.
   std::int32_t pairs_within_trained_length = 0;
 };
 
 using StopAnalysis = std::function<absl::Status()>;
 
-// distance_step 0: 1. trained_length 0: rope.trained_length. stop, asked at
-// each distance: what is not OK ends the analysis. Field paths: "rope" (several
-// axes, frequencies by head, NoPE), "max_distance", "distance_step",
-// "trained_length".
-absl::StatusOr<RopeAnalysis> AnalyzeRope(const ResolvedRope& rope,
-                                         std::int64_t max_distance,
-                                         std::int64_t distance_step,
-                                         std::int64_t trained_length,
-                                         const StopAnalysis& stop = nullptr);
+// distance_step 0 means 1; original_max_position_embeddings 0 means the rope's.
+// `stop` is asked at each distance; an error that it returns ends the analysis.
+// Field paths: "rope" (several axes, frequencies by head, NoPE),
+// "max_distance", "distance_step", "trained_length" (as the contract calls
+// original_max_position_embeddings).
+absl::StatusOr<RopeAnalysis> AnalyzeRope(
+    const ResolvedRope& rope, std::int64_t max_distance,
+    std::int64_t distance_step, std::int64_t original_max_position_embeddings,
+    const StopAnalysis& stop = nullptr);
 
 }  // namespace posenc::core

@@ -14,36 +14,39 @@
 namespace posenc::core {
 namespace {
 
-// One of q and k: its heads and how they rotate.
-struct Tensor {
+// One of q and k: its heads and how they rotate. q and k may differ in heads,
+// head_dim and dtype; each asks for the encoding of its own head_dim.
+struct RotatedTensor {
   std::shared_ptr<const PreparedRope> prepared;
-  Heads shape;
-  HeadPlan plan;
+  HeadLayout layout;
+  HeadRotation rotation;
 };
 
-absl::StatusOr<Tensor> PlanTensor(const ApplyRopeArgs& args,
-                                  const LayoutOrder& order,
-                                  const ConstTensorView& in,
-                                  absl::string_view name) {
-  const absl::StatusOr<Heads> shape = ReadHeads(in, order);
-  if (!shape.ok()) return Prefixed(name, shape.status());
+absl::StatusOr<RotatedTensor> PrepareTensor(const ApplyRopeArgs& args,
+                                            const LayoutOrder& order,
+                                            const ConstTensorView& in,
+                                            absl::string_view name) {
+  const absl::StatusOr<HeadLayout> layout = ReadHeadLayout(in, order);
+  if (!layout.ok()) return Prefixed(name, layout.status());
   if (!args.rope) return FieldRequired("rope", "no encoding is given");
   absl::StatusOr<std::shared_ptr<const PreparedRope>> prepared =
-      args.rope(shape->head_dim);
+      args.rope(layout->head_dim);
   if (!prepared.ok()) return Prefixed("rope", prepared.status());
   const ResolvedRope& rope = (*prepared)->rope;
-  const absl::Status status = CheckHeadCount(rope, in, *shape, name);
+  const absl::Status status = CheckHeadCount(rope, in, *layout, name);
   if (!status.ok()) return status;
   const RopeSpec& spec = rope.spec;
+  // A forward rotation reads `pairing`; what undoes it reads what it wrote.
   Pairing from = spec.pairing;
   Pairing to = spec.output_pairing;
   if (args.direction != Direction::kForward) std::swap(from, to);
-  HeadPlan plan = PlanHeads(in.dtype, shape->head_dim, spec,
-                            SegmentsOf(spec, shape->head_dim), from, to);
-  return Tensor{*std::move(prepared), *shape, std::move(plan)};
+  HeadRotation rotation =
+      MakeHeadRotation(in.dtype, layout->head_dim, spec,
+                       SegmentsOf(spec, layout->head_dim), from, to);
+  return RotatedTensor{*std::move(prepared), *layout, std::move(rotation)};
 }
 
-absl::Status CheckAgreement(const Heads& q, const Heads& k) {
+absl::Status CheckAgreement(const HeadLayout& q, const HeadLayout& k) {
   if (q.batch == k.batch && q.tokens == k.tokens) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
@@ -72,31 +75,32 @@ absl::Status CheckQueryScale(const QueryScale& scale, bool has_q) {
   return absl::OkStatus();
 }
 
-// Rows of one direction at the tokens' positions.
-class PositionRows : public TokenRows {
+// The cosines and sines of the tokens' positions.
+class PositionCosSin : public CosSinSource {
  public:
-  PositionRows(const ApplyRopeArgs& args, const PreparedRope& prepared,
-               TensorRole role, std::shared_ptr<const TokenPositions> positions)
-      : rows_(prepared.rope, prepared.frequencies, args.direction, role,
-              args.query_scale.has_value() ? &*args.query_scale : nullptr),
+  PositionCosSin(const ApplyRopeArgs& args, const PreparedRope& prepared,
+                 TensorRole role,
+                 std::shared_ptr<const TokenPositions> positions)
+      : evaluator_(prepared.rope, prepared.frequencies, args.direction, role,
+                   args.query_scale.has_value() ? &*args.query_scale : nullptr),
         scaled_(args.query_scale.has_value() && role == TensorRole::kQuery),
         positions_(std::move(positions)),
         at_(positions_ == nullptr ? 0 : positions_->axes()) {}
 
-  std::unique_ptr<TokenRows> Clone() const override {
-    return std::make_unique<PositionRows>(*this);
+  std::unique_ptr<CosSinSource> Clone() const override {
+    return std::make_unique<PositionCosSin>(*this);
   }
-  std::size_t pairs() const override { return rows_.pairs(); }
-  std::size_t heads() const override { return rows_.heads(); }
+  std::size_t pairs() const override { return evaluator_.pairs(); }
+  std::size_t heads() const override { return evaluator_.heads(); }
   void Fill(std::int64_t b, std::int64_t t, float* row) override {
-    rows_.Row(At(b, t), row);
+    evaluator_.Row(At(b, t), row);
   }
   void Fill(std::int64_t b, std::int64_t t, double* row) override {
-    rows_.Row(At(b, t), row);
+    evaluator_.Row(At(b, t), row);
   }
   bool scaled() const override { return scaled_; }
   double HeadScale(std::int64_t b, std::int64_t t) override {
-    return rows_.HeadScale(At(b, t));
+    return evaluator_.HeadScale(At(b, t));
   }
 
  private:
@@ -107,10 +111,11 @@ class PositionRows : public TokenRows {
     return at_.data();
   }
 
-  RotaryRows rows_;
+  CosSinEvaluator evaluator_;
   bool scaled_;
   std::shared_ptr<const TokenPositions> positions_;
-  absl::InlinedVector<double, 4> at_;  // of the token at hand
+  // The position of the token at hand on each axis.
+  absl::InlinedVector<double, 4> at_;
 };
 
 }  // namespace
@@ -136,31 +141,32 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
   }
 
   const ConstTensorView* const inputs[2] = {q, k};
-  std::optional<Tensor> tensors[2];
+  std::optional<RotatedTensor> tensors[2];
   for (int i = 0; i < 2; ++i) {
     if (inputs[i] == nullptr) continue;
-    absl::StatusOr<Tensor> tensor =
-        PlanTensor(args, *order, *inputs[i], i == 0 ? "q" : "k");
+    absl::StatusOr<RotatedTensor> tensor =
+        PrepareTensor(args, *order, *inputs[i], i == 0 ? "q" : "k");
     if (!tensor.ok()) return tensor.status();
     tensors[i] = *std::move(tensor);
   }
   if (q != nullptr && k != nullptr) {
     const absl::Status status =
-        CheckAgreement(tensors[0]->shape, tensors[1]->shape);
+        CheckAgreement(tensors[0]->layout, tensors[1]->layout);
     if (!status.ok()) return status;
   }
 
-  const Tensor& any = tensors[0].has_value() ? *tensors[0] : *tensors[1];
+  const RotatedTensor& any = tensors[0].has_value() ? *tensors[0] : *tensors[1];
   const ResolvedRope& rope = any.prepared->rope;
-  const auto has_work = [](const std::optional<Tensor>& tensor) {
-    return tensor.has_value() && !tensor->shape.empty();
+  const auto has_work = [](const std::optional<RotatedTensor>& tensor) {
+    return tensor.has_value() && !tensor->layout.empty();
   };
   std::shared_ptr<const TokenPositions> positions;  // null: no tokens
-  // Before positions are expanded: no data bounds the number of tokens here.
+  // A tensor without elements may have any number of tokens, which no data
+  // bounds: its positions must not be expanded.
   if (has_work(tensors[0]) || has_work(tensors[1])) {
     TokenExtents extents;
-    extents.batch = any.shape.batch;
-    extents.tokens = any.shape.tokens;
+    extents.batch = any.layout.batch;
+    extents.tokens = any.layout.tokens;
     extents.packed = args.layout == Layout::kThd;
     absl::StatusOr<TokenPositions> expanded =
         ExpandPositions(args.positions, extents, rope.axes(), rope.needs_ids());
@@ -173,12 +179,12 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
   Rotations rotations;
   for (int i = 0; i < 2; ++i) {
     if (!tensors[i].has_value()) continue;
-    auto rows = std::make_unique<const PositionRows>(
+    auto source = std::make_unique<const PositionCosSin>(
         args, *tensors[i]->prepared,
         i == 0 ? TensorRole::kQuery : TensorRole::kKey, positions);
     (i == 0 ? rotations.q : rotations.k) = std::make_unique<RotationMap>(
-        tensors[i]->plan, args.layout, tensors[i]->shape,
-        positions == nullptr || positions->shared(), std::move(rows));
+        tensors[i]->rotation, args.layout, tensors[i]->layout,
+        positions == nullptr || positions->shared(), std::move(source));
   }
   return rotations;
 }

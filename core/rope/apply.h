@@ -1,14 +1,14 @@
 // Rotates q, k or both by a rotary encoding.
 //
-//   (x, y) -> amplitude * (x cos phi - y sin phi, x sin phi + y cos phi)
+//   (x, y) -> A * (x cos phi - y sin phi, x sin phi + y cos phi)
 //
-// for every pair of channels of the rotated slice; other channels pass through
-// bit for bit (times the query scale where q has one). float32 arithmetic
-// (float64 for float64), unfused, rounded once to the tensor's dtype, nearest
-// even; NaN and infinity are kept. The bytes do not depend on instruction set,
-// thread count or place in the batch. Error against the exact rotation:
-// float32 <= 4 * 2^-24 * amplitude * |(x, y)| per element, the 16-bit dtypes
-// half an ulp of their own more.
+// for every pair of channels of the rotated slice, A being the attention
+// factor; other channels pass through bit for bit (times the query scale, if q
+// has one). Arithmetic is in float32 (float64 for float64), unfused, rounded
+// once to the tensor's dtype, nearest even; NaN and infinity are kept. The
+// bytes do not depend on instruction set, thread count or position in the
+// batch. Error against the exact rotation: float32 <= 4 * 2^-24 * A * |(x, y)|
+// per element, the 16-bit dtypes half an ulp of their own more.
 
 #pragma once
 
@@ -19,15 +19,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/positions.h"
+#include "core/rope/cos_sin_evaluator.h"
+#include "core/rope/head_layout.h"
 #include "core/rope/prepared_rope.h"
-#include "core/rope/table.h"
+#include "core/rope/spec.h"
 #include "core/runtime/row_map.h"
 #include "core/tensor.h"
 
 namespace posenc::core {
-
-// Order of a tensor's dimensions; numbered as posenc.v1.Layout.
-enum class Layout { kBshd = 1, kBhsd = 2, kSbhd = 3, kThd = 4 };
 
 struct ApplyRopeArgs {
   RopeLookup rope;  // must be set
@@ -37,16 +36,16 @@ struct ApplyRopeArgs {
   std::optional<QueryScale> query_scale;
 };
 
-// Rotations of the rows of q and k, heads of tokens in the order of memory;
-// null for a tensor that is not given. They run in place where input and output
-// pairing are the same.
+// Rotations of the rows of q and k, a row being one head of one token, in the
+// order of memory; null for a tensor that is not given. They run in place if
+// input and output pairing are the same.
 struct Rotations {
   std::unique_ptr<RowMap> q;
   std::unique_ptr<RowMap> k;
 };
 
-// For tensors of these dtypes and shapes (the data is not looked at), at least
-// one of which is not null.
+// Prepares to rotate tensors of these dtypes and shapes (the data is not looked
+// at), at least one of which is not null.
 // Field paths: "rope...", "positions...", "query_scale...", "q.shape",
 // "k.dtype".
 absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,

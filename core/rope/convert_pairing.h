@@ -4,8 +4,8 @@
 //   interleaved to half-split, in every head's rotated slice of d rows:
 //   out[i] = in[2i], out[i + d/2] = in[2i + 1]
 //
-// Scores q . k are unchanged where q and k are both converted. Rows are moved,
-// never computed with: any floating dtype, bit for bit.
+// Scores q . k are unchanged if q and k are both converted. Rows are copied bit
+// for bit, in any floating dtype; nothing is computed with them.
 
 #pragma once
 
@@ -27,10 +27,10 @@ struct ConvertPairingArgs {
   RotarySlice slice = RotarySlice::kLeading;
 };
 
-// Which row of a weight each row of the result is.
+// Says which row of the weight each row of the result is.
 class PairingRows {
  public:
-  // Of a weight [heads * head_dim, ...].
+  // The weight is [heads * head_dim, ...].
   // Field paths: "old_pairing", "heads", "rotary_dim", "weight.shape", ...
   static absl::StatusOr<PairingRows> Create(const ConvertPairingArgs& args,
                                             Dtype dtype, const Shape& shape);
@@ -48,7 +48,8 @@ class PairingRows {
   std::size_t row_bytes_ = 0;
 };
 
-// As PairingRows; out: the same dtype and shape, elsewhere.
+// Converts a whole weight. `out` has its dtype and shape, and does not overlap
+// it. Errors are those of PairingRows::Create.
 absl::Status ConvertPairing(const ConvertPairingArgs& args,
                             const ConstTensorView& weight,
                             const TensorView& out);

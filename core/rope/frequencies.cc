@@ -6,16 +6,29 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/angle/quarter_turns.h"
 #include "core/error.h"
 #include "core/rope/scaling.h"
 #include "core/rope/xpos.h"
 
+// A spec is completed field by field, each step relying on those before it:
+//
+//   width     rotary_dim, from head_dim if unset; all else counts pairs
+//   theta     the base, unless frequencies or bases of the axes are given
+//   explicit  frequencies that are given, and by that heads and axes
+//   axes      which pair follows which axis of the positions
+//   xpos      needs to know that there is one axis only
+//   scaling   its own fields; then the length that it is evaluated at
+//   frequencies, attention factor
+//
+// The order also decides which of several errors is reported.
 namespace posenc::core {
 namespace {
 
 constexpr double kDefaultTheta = 10000;  // the paper's
 
-// More than any encoding has; bounds what positions of every axis may take.
+// No known encoding has more than four. It bounds the memory that positions of
+// every axis take.
 constexpr std::size_t kMaxAxes = 16;
 
 bool IsExplicit(const RopeSpec& spec) {
@@ -28,7 +41,8 @@ void Assume(absl::string_view field, absl::string_view value,
       {std::string(field), std::string(value), std::string(reason)});
 }
 
-// NoPE goes alone: whatever else is set was meant to have an effect.
+// NoPE must come alone: whatever else is set was meant to have an effect, and
+// would have none.
 absl::Status CheckNope(const RopeSpec& spec) {
   const std::pair<absl::string_view, bool> fields[] = {
       {"rotary_dim", spec.rotary_dim != 0},
@@ -36,7 +50,7 @@ absl::Status CheckNope(const RopeSpec& spec) {
       {"rope_theta", spec.rope_theta.has_value()},
       {"pairing", spec.pairing != Pairing::kUnspecified},
       {"output_pairing", spec.output_pairing != Pairing::kUnspecified},
-      {"amplitude", spec.amplitude.has_value()},
+      {"amplitude", spec.attention_factor.has_value()},
       {"reverse", spec.reverse},
       {"angle_precision", spec.angle_precision != AnglePrecision::kExact},
       {"axes", spec.axes.has_value()},
@@ -177,7 +191,11 @@ absl::Status CheckPerAxisFields(const RopeSpec& spec) {
   return absl::OkStatus();
 }
 
-// The axis of each pair, by the rules of RotaryAxes.Assignment.
+// The axis of each pair, by the rules of RotaryAxes.Assignment. For sections
+// [2, 1, 1] or, with an alternating tail, [1, 1, 1], of axes t, h, w:
+//   sectioned, per axis   t t h w
+//   interleaved           t h w t     (Qwen3-VL; the rest follows axis 0)
+//   alternating tail      h w t       (ERNIE: h and w alternate, t comes last)
 std::vector<std::int32_t> AssignPairs(const RotaryAxes& axes,
                                       std::int32_t pairs) {
   const std::vector<std::int32_t>& sections = axes.sections;
@@ -270,7 +288,8 @@ absl::Status CompleteXPos(ResolvedRope* rope) {
   return status;
 }
 
-// Needs heads, axes and rotary_dim only; runs before CompleteAxes.
+// Takes explicit frequencies over. It runs before CompleteAxes, so it knows
+// heads, axes and rotary_dim only.
 absl::Status CompleteExplicit(ResolvedRope* rope) {
   auto* given = std::get_if<ExplicitFrequencies>(&rope->spec.scaling);
   if (given == nullptr) return absl::OkStatus();
@@ -303,12 +322,13 @@ absl::Status CompleteExplicit(ResolvedRope* rope) {
                      " * axes ", given->axes, " * pairs ", rope->pairs(), " = ",
                      expected));
   }
-  // Sums over the axes of positions of 2^31 then stay below 2^51 quarter
-  // turns, which the reduction takes.
-  const double limit = 0x1p20 / given->axes;
+  // Angles are sums over the axes: the bound on one frequency
+  // (angle/quarter_turns.h) is shared among them.
+  const double limit = kMaxFrequency / given->axes;
   for (std::size_t i = 0; i < given->values.size(); ++i) {
     const double magnitude = std::fabs(given->values[i]);
-    if (!(magnitude <= limit) || (magnitude != 0 && magnitude < 0x1p-900)) {
+    if (!(magnitude <= limit) ||
+        (magnitude != 0 && magnitude < kMinFrequency)) {
       return FieldInvalid(
           absl::StrCat("explicit_frequencies.values[", i, "]"),
           absl::StrCat("is ", NumberText(given->values[i]),
@@ -322,13 +342,13 @@ absl::Status CompleteExplicit(ResolvedRope* rope) {
   return absl::OkStatus();
 }
 
-absl::Status AppendLadders(std::int64_t length, ResolvedRope* rope) {
+absl::Status AppendFrequencies(std::int64_t length, ResolvedRope* rope) {
   const RopeSpec& spec = rope->spec;
   if (IsExplicit(spec)) return absl::OkStatus();
   if (!spec.axes.has_value() ||
       spec.axes->assignment != AxisAssignment::kPerAxis) {
-    return AppendLadder(spec, *spec.rope_theta, rope->pairs(), 0, length,
-                        &rope->inv_freq);
+    return AppendGeometricFrequencies(spec, *spec.rope_theta, rope->pairs(), 0,
+                                      length, &rope->inv_freq);
   }
   const RotaryAxes& axes = *spec.axes;
   std::int32_t first_pair = 0;
@@ -336,25 +356,26 @@ absl::Status AppendLadders(std::int64_t length, ResolvedRope* rope) {
     if (axes.sections[a] == 0) continue;
     const double theta =
         axes.axis_thetas.empty() ? *spec.rope_theta : axes.axis_thetas[a];
-    absl::Status status = AppendLadder(spec, theta, axes.sections[a],
-                                       first_pair, length, &rope->inv_freq);
+    absl::Status status = AppendGeometricFrequencies(
+        spec, theta, axes.sections[a], first_pair, length, &rope->inv_freq);
     if (!status.ok()) return status;
     first_pair += axes.sections[a];
   }
   return absl::OkStatus();
 }
 
-absl::Status CompleteAmplitude(std::int64_t length, ResolvedRope* rope) {
-  std::optional<double>& amplitude = rope->spec.amplitude;
-  const absl::StatusOr<double> implied = ScalingAmplitude(rope->spec, length);
+absl::Status CompleteAttentionFactor(std::int64_t length, ResolvedRope* rope) {
+  std::optional<double>& attention_factor = rope->spec.attention_factor;
+  const absl::StatusOr<double> implied =
+      ScalingAttentionFactor(rope->spec, length);
   if (!implied.ok()) return implied.status();
-  if (amplitude.has_value()) {
-    absl::Status status = CheckPositive("amplitude", *amplitude);
+  if (attention_factor.has_value()) {
+    absl::Status status = CheckPositive("amplitude", *attention_factor);
     if (!status.ok()) return status;
   } else {
-    amplitude = *implied;
+    attention_factor = *implied;
   }
-  rope->amplitude = *amplitude;
+  rope->attention_factor = *attention_factor;
   return absl::OkStatus();
 }
 
@@ -402,9 +423,10 @@ absl::StatusOr<ResolvedRope> ResolveSpec(
   const absl::StatusOr<std::int64_t> length =
       ScalingLength(sequence_length, missing_length, &rope);
   if (!length.ok()) return length.status();
-  rope.trained_length = OriginalMaximum(rope.spec);
-  status = AppendLadders(*length, &rope);
-  if (status.ok()) status = CompleteAmplitude(*length, &rope);
+  rope.original_max_position_embeddings =
+      OriginalMaxPositionEmbeddings(rope.spec);
+  status = AppendFrequencies(*length, &rope);
+  if (status.ok()) status = CompleteAttentionFactor(*length, &rope);
   if (!status.ok()) return status;
   return rope;
 }

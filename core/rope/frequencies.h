@@ -1,9 +1,9 @@
-// Turns a rotary specification into frequencies and amplitude.
+// Makes frequencies and an attention factor of a rotary specification.
 //
 // Formulas: posenc.v1 rope.proto, at each scaling message. Every frequency and
-// amplitude is evaluated in long double from the formula and rounded once to
-// float64; that float64 number then *is* the frequency: ResolveRope returns it,
-// and exact tables reduce position * frequency without error.
+// attention factor is evaluated in long double from the formula and rounded
+// once to float64; that float64 number then *is* the frequency: ResolveRope
+// returns it, and exact tables reduce position * frequency without error.
 
 #pragma once
 
@@ -24,10 +24,10 @@ struct Assumption {
   std::string reason;  // "absent; transformers' default"
 };
 
-// What to do where a length-dependent scaling comes without a length.
+// Decides about a length-dependent scaling that comes without a length.
 enum class MissingLength {
   kError,           // FieldRequired("sequence_length")
-  kAssumeOriginal,  // evaluate at the original maximum, and say so
+  kAssumeOriginal,  // evaluate at original_max_position_embeddings, and say so
 };
 
 // A rotary encoding ready for use.
@@ -40,18 +40,18 @@ struct ResolvedRope {
   std::int32_t heads = 0;                  // 0: the same for every head
   std::int32_t frequency_axes = 1;         // > 1: angles are sums over the axes
   std::vector<std::int32_t> axis_of_pair;  // [pairs]; empty: axis 0
-  double amplitude = 1;
+  double attention_factor = 1;
   double softmax_scale_multiplier = 1;
   std::optional<QueryScale> query_scale;
-  // The original maximum, where the source tells; 0: not known.
-  std::int64_t trained_length = 0;
+  // Positions that the model was trained with before scaling; 0: not known.
+  std::int64_t original_max_position_embeddings = 0;
   std::vector<Assumption> assumptions;
   std::vector<std::string> warnings;
 
   std::int32_t pairs() const { return spec.rotary_dim / 2; }
   // Position axes that a token has.
   std::int32_t axes() const;
-  // True where every axis must be given as ids (see ExpandPositions).
+  // True if every axis must be given as ids (see ExpandPositions).
   bool needs_ids() const;
 };
 

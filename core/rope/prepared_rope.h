@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,20 +12,24 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/angle/quarter_turns.h"
 #include "core/rope/frequencies.h"
 
 namespace posenc::core {
 
-// What cos/sin rows need of an encoding beside its settings. It is worked out
-// once and serves every direction and role.
+// CosSinEvaluator evaluates so many pairs at a time: their positions, factors
+// and float32 angles lie on its stack.
+inline constexpr std::size_t kStackPairs = 256;
+
+// An encoding's frequencies, and all else that its cos/sin rows need beside its
+// settings. It is worked out once and serves every direction and role.
 struct PreparedFrequencies {
   explicit PreparedFrequencies(const ResolvedRope& rope);
 
   std::vector<std::int32_t> axis_of_pair;
-  // Quarter turns per position in three pieces (see angle/quarter_turns.h),
-  // [heads, frequency_axes, pairs]. With FLOAT32 angles they are those of
-  // frequency 1, once for each pair that a stack buffer of the evaluator holds.
-  std::vector<double> hi, mid, lo;
+  // [heads, frequency_axes, pairs]. With FLOAT32 angles all are of frequency 1,
+  // and there are kStackPairs of them.
+  QuarterTurnArrays quarter_turns;
   std::vector<float> float32_inv_freq;  // FLOAT32 only
   std::vector<double> xpos_log_zeta;    // [pairs]; empty without xPos
 };

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/error.h"
-#include "core/rope/move_rows.h"
+#include "core/rope/reposition_cos_sin.h"
 #include "core/rope/rotation_map.h"
 
 namespace posenc::core {
@@ -26,7 +26,8 @@ absl::string_view SliceName(RotarySlice slice) {
   return slice == RotarySlice::kTrailing ? "trailing" : "leading";
 }
 
-// Both encodings rotate the same channels, with as many axes.
+// kNotRepositionable unless both encodings rotate the same channels and have as
+// many axes.
 absl::Status CheckJoinable(const ResolvedRope& old_rope,
                            const ResolvedRope& new_rope,
                            std::int64_t head_dim) {
@@ -64,8 +65,10 @@ std::string HalvesName(const std::vector<Segment>& segments) {
       "]");
 }
 
-// The channels that keys are read from and written to. Interleaved pairs may
-// be cut anywhere between pairs; halves only where both sides cut them.
+// The channels that keys are read from and written to, as segments that serve
+// both encodings. Interleaved pairs may be cut between any two pairs, so the
+// other side's segments will do; if both sides have halves, they must be cut
+// alike.
 absl::StatusOr<std::vector<Segment>> JoinSegments(const RopeSpec& from,
                                                   const RopeSpec& to,
                                                   std::int64_t head_dim) {
@@ -84,7 +87,8 @@ absl::StatusOr<std::vector<Segment>> JoinSegments(const RopeSpec& from,
       " pairs into halves, and old_rope of ", HalvesName(old_segments)));
 }
 
-// The error of ids that go by another name here.
+// ExpandPositions() takes shifts for ids; this gives its errors the name that
+// they have here: "ids.shape" becomes "movement.shifts.shape".
 absl::Status NameShifts(const absl::Status& status) {
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
   if (!details.has_value()) return status;
@@ -97,26 +101,29 @@ absl::Status NameShifts(const absl::Status& status) {
                    details->metadata);
 }
 
-// |p + shift| <= 2^31 wherever p is known.
-absl::Status CheckTargets(const Moves& moves, const TokenExtents& extents,
-                          int axes) {
-  if (!moves.from.has_value() || moves.to.has_value()) return absl::OkStatus();
-  const std::int64_t rows = moves.shared() ? 1 : extents.batch;
+// kPositionOutOfRange unless |p + shift| <= 2^31 for every p that is known.
+absl::Status CheckTargets(const PositionChange& change,
+                          const TokenExtents& extents, int axes) {
+  if (!change.from.has_value() || change.to.has_value())
+    return absl::OkStatus();
+  const std::int64_t sequences = change.shared() ? 1 : extents.batch;
   for (int a = 0; a < axes; ++a) {
-    for (std::int64_t b = 0; b < rows; ++b) {
+    for (std::int64_t b = 0; b < sequences; ++b) {
       for (std::int64_t t = 0; t < extents.tokens; ++t) {
-        const double from = moves.from->at(a, b, t);
-        const double shift =
-            moves.shifts.has_value() ? moves.shifts->at(a, b, t) : moves.shift;
+        const double from = change.from->at(a, b, t);
+        const double shift = change.shifts.has_value()
+                                 ? change.shifts->at(a, b, t)
+                                 : change.shift;
         if (std::fabs(from + shift) <= kMaxPosition) continue;
         return MakeError(
             absl::StatusCode::kInvalidArgument,
             ErrorReason::kPositionOutOfRange,
-            moves.shifts.has_value() ? "movement.shifts" : "movement.shift",
+            change.shifts.has_value() ? "movement.shifts" : "movement.shift",
             absl::StrFormat("moves token %d of sequence %d from %.17g to "
                             "%.17g; positions are within +-2^31",
                             t, b, from, from + shift),
-            {{"index", absl::StrCat((a * rows + b) * extents.tokens + t)}});
+            {{"index",
+              absl::StrCat((a * sequences + b) * extents.tokens + t)}});
       }
     }
   }
@@ -124,11 +131,11 @@ absl::Status CheckTargets(const Moves& moves, const TokenExtents& extents,
 }
 
 // Reads the movement of a tensor that is not empty.
-absl::StatusOr<Moves> ReadMovement(const Movement& movement,
-                                   const ResolvedRope& old_rope,
-                                   const ResolvedRope& new_rope,
-                                   const TokenExtents& extents) {
-  Moves moves;
+absl::StatusOr<PositionChange> ReadMovement(const Movement& movement,
+                                            const ResolvedRope& old_rope,
+                                            const ResolvedRope& new_rope,
+                                            const TokenExtents& extents) {
+  PositionChange change;
   const auto expand = [&](const Positions& positions, const ResolvedRope& rope,
                           std::optional<TokenPositions>* to) -> absl::Status {
     absl::StatusOr<TokenPositions> expanded =
@@ -155,16 +162,16 @@ absl::StatusOr<Moves> ReadMovement(const Movement& movement,
     }
   } else {
     const absl::Status status =
-        expand(movement.old_positions, old_rope, &moves.from);
+        expand(movement.old_positions, old_rope, &change.from);
     if (!status.ok()) return Prefixed("movement.old_positions", status);
   }
 
   if (target != nullptr) {
-    const absl::Status status = expand(target->positions, new_rope, &moves.to);
+    const absl::Status status = expand(target->positions, new_rope, &change.to);
     if (!status.ok()) return Prefixed("movement.new_positions", status);
   } else if (const auto* shifts = std::get_if<TokenShifts>(&movement.target)) {
     const absl::Status status =
-        expand(PositionIds{shifts->shifts}, new_rope, &moves.shifts);
+        expand(PositionIds{shifts->shifts}, new_rope, &change.shifts);
     if (!status.ok()) return NameShifts(status);
   } else {
     const std::int64_t shift = std::get<ShiftAll>(movement.target).shift;
@@ -174,17 +181,17 @@ absl::StatusOr<Moves> ReadMovement(const Movement& movement,
                        absl::StrCat("is ", shift, "; must be within +-2^31"),
                        {{"index", "0"}});
     }
-    moves.shift = static_cast<double>(shift);
+    change.shift = static_cast<double>(shift);
   }
-  const absl::Status status = CheckTargets(moves, extents, new_rope.axes());
+  const absl::Status status = CheckTargets(change, extents, new_rope.axes());
   if (!status.ok()) return status;
-  return moves;
+  return change;
 }
 
-absl::string_view TargetField(const Moves& moves) {
-  return moves.to.has_value()       ? "movement.new_positions"
-         : moves.shifts.has_value() ? "movement.shifts"
-                                    : "movement.shift";
+absl::string_view TargetField(const PositionChange& change) {
+  return change.to.has_value()       ? "movement.new_positions"
+         : change.shifts.has_value() ? "movement.shifts"
+                                     : "movement.shift";
 }
 
 }  // namespace
@@ -198,46 +205,47 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
                          "does not say where the keys go; set new_positions, "
                          "shift or shifts");
   }
-  const absl::StatusOr<Heads> shape = ReadHeads(k, *order);
-  if (!shape.ok()) return Prefixed("k", shape.status());
+  const absl::StatusOr<HeadLayout> layout = ReadHeadLayout(k, *order);
+  if (!layout.ok()) return Prefixed("k", layout.status());
   if (!args.old_rope) return FieldRequired("old_rope", "no encoding is given");
   const absl::StatusOr<std::shared_ptr<const PreparedRope>> old_prepared =
-      args.old_rope(shape->head_dim);
+      args.old_rope(layout->head_dim);
   if (!old_prepared.ok()) return Prefixed("old_rope", old_prepared.status());
   const absl::StatusOr<std::shared_ptr<const PreparedRope>> new_prepared =
-      args.new_rope ? args.new_rope(shape->head_dim) : old_prepared;
+      args.new_rope ? args.new_rope(layout->head_dim) : old_prepared;
   if (!new_prepared.ok()) return Prefixed("new_rope", new_prepared.status());
   const ResolvedRope& old_rope = (*old_prepared)->rope;
   const ResolvedRope& new_rope = (*new_prepared)->rope;
-  absl::Status status = CheckJoinable(old_rope, new_rope, shape->head_dim);
-  if (status.ok()) status = CheckHeadCount(old_rope, k, *shape, "k");
-  if (status.ok()) status = CheckHeadCount(new_rope, k, *shape, "k");
+  absl::Status status = CheckJoinable(old_rope, new_rope, layout->head_dim);
+  if (status.ok()) status = CheckHeadCount(old_rope, k, *layout, "k");
+  if (status.ok()) status = CheckHeadCount(new_rope, k, *layout, "k");
   if (!status.ok()) return status;
   absl::StatusOr<std::vector<Segment>> segments =
-      JoinSegments(old_rope.spec, new_rope.spec, shape->head_dim);
+      JoinSegments(old_rope.spec, new_rope.spec, layout->head_dim);
   if (!segments.ok()) return segments.status();
   TokenExtents extents;
-  extents.batch = shape->batch;
-  extents.tokens = shape->tokens;
+  extents.batch = layout->batch;
+  extents.tokens = layout->tokens;
   extents.packed = args.layout == Layout::kThd;
-  auto moves = std::make_shared<Moves>();
-  // Before positions are expanded: no data bounds the number of tokens here.
-  if (!shape->empty()) {
-    absl::StatusOr<Moves> read =
+  auto change = std::make_shared<PositionChange>();
+  // A tensor without elements may have any number of tokens, which no data
+  // bounds: its positions must not be expanded.
+  if (!layout->empty()) {
+    absl::StatusOr<PositionChange> read =
         ReadMovement(args.movement, old_rope, new_rope, extents);
     if (!read.ok()) return read.status();
-    *moves = *std::move(read);
+    *change = *std::move(read);
   }
-  auto rows = std::make_unique<MoveRows>(old_rope, new_rope, moves);
-  if (!shape->empty()) {
-    status = rows->CheckReach(extents.batch, extents.tokens);
-    if (!status.ok()) return Prefixed(TargetField(*moves), status);
+  auto source = std::make_unique<RepositionCosSin>(old_rope, new_rope, change);
+  if (!layout->empty()) {
+    status = source->CheckReach(extents.batch, extents.tokens);
+    if (!status.ok()) return Prefixed(TargetField(*change), status);
   }
-  const HeadPlan plan =
-      PlanHeads(k.dtype, shape->head_dim, new_rope.spec, *std::move(segments),
-                old_rope.spec.output_pairing, new_rope.spec.output_pairing);
-  return std::make_unique<RotationMap>(plan, args.layout, *shape,
-                                       moves->shared(), std::move(rows));
+  const HeadRotation rotation = MakeHeadRotation(
+      k.dtype, layout->head_dim, new_rope.spec, *std::move(segments),
+      old_rope.spec.output_pairing, new_rope.spec.output_pairing);
+  return std::make_unique<RotationMap>(rotation, args.layout, *layout,
+                                       change->shared(), std::move(source));
 }
 
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,

@@ -1,31 +1,32 @@
-// Moves rotated keys to other positions, or from one rotary encoding to
-// another, in one rotation.
+// Repositions rotated keys: takes them to other positions, or from one rotary
+// encoding to another, in one rotation.
 //
 //   (x, y) -> (A' / A) R(p' w' - p w) (x, y)
 //
 // for every pair of the rotated slice: p, w, A are the old position, frequency
-// and amplitude, p', w', A' the new ones; xPos factors of keys join A, and
-// `reverse` is the sign of its encoding's angle. Other channels pass through
-// bit for bit.
+// and attention factor, p', w', A' the new ones; xPos factors of keys join A,
+// and `reverse` is the sign of its encoding's angle. Other channels pass
+// through bit for bit.
 //
 // The angle is formed and reduced exactly, then rounded once as cosine and
-// sine. Where frequencies agree it is (p' - p) w: a shift needs no positions
-// then, and A' / A is exactly 1, so that shifts do not drift. An encoding with
-// float32 angles has the angle that applying it has, float32(p w), and the
-// difference of the two is exact; a shift without positions turns by
+// sine. If the frequencies agree it is (p' - p) w: a shift then needs no
+// positions, and A' / A is exactly 1, so that shifts do not drift. An encoding
+// with float32 angles has the angle that applying it has, float32(p w), and the
+// difference of the two is exact; a shift without positions rotates by
 // float32(shift w).
 //
-// Keys of length L (of a pair, after the factors) that were applied at p and
-// moved to p' differ from keys applied at p' by at most, an element:
+// Take keys of length L (of a pair, after the factors) that were applied at p
+// and repositioned to p'. They differ from keys applied at p' by at most, an
+// element:
 //   float32  10 * 2^-24 L: a pair is off by (2 sqrt(2) + 1) u after one
-//            rotation, an element by 3 u; one that is turned on and two
+//            rotation, an element by 3 u; one that is rotated on and two
 //   float64  24 * 2^-53 L, as cosines are within 2 ulp
 //   16 bits  as float32, and 3 u L for u = 2^-11 (float16) or 2^-8 (bfloat16):
 //            each of the three results is rounded
 // n shifts change L by a factor within (1 +- 3.83 u)^n, u = 2^-24.
 //
-// Reads old_rope's output pairing and writes new_rope's; pair i stays pair i,
-// as it does where projections are converted (see convert_pairing.h).
+// Keys are read in old_rope's output pairing and written in new_rope's; pair i
+// stays pair i, as it does when projections are converted (convert_pairing.h).
 
 #pragma once
 
@@ -36,7 +37,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/positions.h"
-#include "core/rope/apply.h"
+#include "core/rope/head_layout.h"
 #include "core/rope/prepared_rope.h"
 #include "core/runtime/row_map.h"
 #include "core/tensor.h"
@@ -56,8 +57,8 @@ struct TokenShifts {
 };
 
 struct Movement {
-  // Required with NewPositions, and where frequencies, sign, angle precision
-  // or the base of xPos differ (its center may).
+  // Required with NewPositions, and if frequencies, sign, angle precision or
+  // the base of xPos differ (its center may).
   Positions old_positions;
   // monostate: not given, an error.
   std::variant<std::monostate, NewPositions, ShiftAll, TokenShifts> target;
@@ -70,18 +71,18 @@ struct RepositionArgs {
   Layout layout = Layout::kBshd;
 };
 
-// The rotation of k's rows, heads of tokens in the order of memory, for keys of
-// this dtype and shape (the data is not looked at). It runs in place where the
-// output pairings are the same.
+// The rotation of k's rows, a row being one head of one token, in the order of
+// memory, for keys of this dtype and shape (the data is not looked at). It runs
+// in place if the output pairings are the same.
 // Field paths: "old_rope...", "new_rope...", "movement.old_positions...",
 // "movement.new_positions...", "movement.shifts.shape", "k.shape".
-// kNotRepositionable where no one rotation joins the encodings: another
+// kNotRepositionable if no one rotation joins the encodings: another
 // rotary_dim, slice, number of axes or heads, or NoPE against rope.
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     const RepositionArgs& args, const ConstTensorView& k);
 
 // The same, at once. k_out has k's dtype and shape. It is k's own memory (only
-// where the output pairings are the same), or does not overlap it.
+// if the output pairings are the same), or does not overlap it.
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
                         const TensorView& k_out);
 

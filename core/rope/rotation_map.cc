@@ -8,28 +8,50 @@
 
 #include "core/simd/dispatch.h"
 
+// Evaluating a token's cosines and sines costs more than rotating one head by
+// them, so they must be evaluated once and used for all heads. Whether that
+// comes by itself depends on the order of memory. For 2 sequences of tokens
+// t0 t1 ... and heads h0 h1 ...:
+//
+//   BSHD, THD   t0h0 t0h1 .. t1h0 t1h1 ..           the heads of a token follow
+//               t0h0 ..        (sequence 1)         each other
+//   SBHD        t0h0 t0h1 ..   t0h0 t0h1 ..  t1h0   so do they here; sequences
+//               seq. 0         seq. 1               alternate at every token
+//   BHSD        t0h0 t1h0 t2h0 ..  t0h1 t1h1 t2h1   all tokens pass by once for
+//                                                   each head
+//
+// In BHSD (of more than one head) every token comes back after all others have
+// passed. There all cosines and sines are evaluated beforehand and kept for the
+// whole call, shared by all workers, if kKeptBytes hold them. So they are if
+// one row serves every token. Otherwise each worker keeps a table of its own
+// for a block of neighbouring tokens and evaluates the next block when a token
+// outside comes: once for every block in BSHD, and once for every block and
+// head in a BHSD tensor too long to be kept. In SBHD, if sequences have
+// positions of their own, a block is one token: the next row is another
+// sequence's, for which a longer block would be thrown away at every token.
 namespace posenc::core {
 namespace {
 
-// Rows of a block of tokens stay in the first-level cache (32 KiB and more on
+// A block's cosines and sines stay in the first-level cache (32 KiB and more on
 // every CPU served) while the heads that use them pass by.
 constexpr std::size_t kBlockBytes = 32 * 1024;
 constexpr std::size_t kCacheLine = 64;
 
 // A tensor of that many bytes has left the second-level cache when its rotation
-// begins. A page ahead: the hardware's prefetchers stop at a page's end.
+// begins, so that fetching ahead pays. A page ahead: the hardware's prefetchers
+// stop at a page's end.
 constexpr std::size_t kColdBytes = 1 << 20;
 constexpr std::size_t kPrefetchBytes = 4096;
 
-// Rows of all tokens are kept where that many bytes hold them: a part of a
-// third-level cache.
+// Upper bound on what the cosines and sines of all tokens take: a fraction of a
+// third-level cache, which other calls use, too.
 constexpr std::size_t kKeptBytes = 8 << 20;
 
 // dst[i] = src[i] * scale, in float32 (float64 for float64), rounded once.
-void ScaleChannels(const HeadPlan& plan, const std::byte* src, std::byte* dst,
-                   double scale) {
-  const auto width = static_cast<std::size_t>(plan.pass_width);
-  if (plan.dtype == Dtype::kFloat64) {
+void ScaleChannels(const HeadRotation& rotation, const std::byte* src,
+                   std::byte* dst, double scale) {
+  const auto width = static_cast<std::size_t>(rotation.pass_width);
+  if (rotation.dtype == Dtype::kFloat64) {
     for (std::size_t i = 0; i < width; ++i) {
       double x;
       std::memcpy(&x, src + i * sizeof(x), sizeof(x));
@@ -40,14 +62,15 @@ void ScaleChannels(const HeadPlan& plan, const std::byte* src, std::byte* dst,
   }
   const simd::KernelTable& kernels = simd::ActiveKernels();
   const auto factor = static_cast<float>(scale);
-  std::array<float, 256> wide;          // any number: a piece of a head
+  // Buffers on the stack, through which a head is converted. Any size would do.
+  std::array<float, 256> wide;
   std::array<std::uint16_t, 256> bits;  // aligned, as uint16_t must be
   for (std::size_t i = 0; i < width; i += wide.size()) {
     const std::size_t n = std::min(wide.size(), width - i);
-    const std::byte* from = src + i * plan.element;
-    std::byte* to = dst + i * plan.element;
-    const bool half = plan.dtype == Dtype::kFloat16;
-    if (plan.element == sizeof(float)) {
+    const std::byte* from = src + i * rotation.element;
+    std::byte* to = dst + i * rotation.element;
+    const bool half = rotation.dtype == Dtype::kFloat16;
+    if (rotation.element == sizeof(float)) {
       std::memcpy(wide.data(), from, n * sizeof(float));
     } else {
       std::memcpy(bits.data(), from, n * sizeof(std::uint16_t));
@@ -55,7 +78,7 @@ void ScaleChannels(const HeadPlan& plan, const std::byte* src, std::byte* dst,
                                                       n);
     }
     for (std::size_t j = 0; j < n; ++j) wide[j] *= factor;
-    if (plan.element == sizeof(float)) {
+    if (rotation.element == sizeof(float)) {
       std::memcpy(to, wide.data(), n * sizeof(float));
     } else {
       (half ? kernels.narrow_f16 : kernels.narrow_bf16)(wide.data(),
@@ -67,10 +90,11 @@ void ScaleChannels(const HeadPlan& plan, const std::byte* src, std::byte* dst,
 
 }  // namespace
 
-RotationMap::Table::Table(bool wide, std::size_t row, std::int64_t tokens,
-                          bool scaled)
-    : wide_(wide), row_bytes_(row * (wide ? sizeof(double) : sizeof(float))) {
-  const std::size_t bytes = static_cast<std::size_t>(tokens) * row_bytes_;
+RotationMap::CosSinTable::CosSinTable(bool wide, std::size_t values,
+                                      std::int64_t tokens, bool scaled)
+    : wide_(wide),
+      token_bytes_(values * (wide ? sizeof(double) : sizeof(float))) {
+  const std::size_t bytes = static_cast<std::size_t>(tokens) * token_bytes_;
   std::size_t space = bytes + kCacheLine;
   storage_ = std::make_unique_for_overwrite<std::byte[]>(space);
   void* aligned = storage_.get();
@@ -79,70 +103,80 @@ RotationMap::Table::Table(bool wide, std::size_t row, std::int64_t tokens,
   if (scaled) scales_.resize(tokens);
 }
 
-void RotationMap::Table::Fill(TokenRows* rows, std::int64_t b,
-                              std::int64_t first, std::int64_t n) {
+void RotationMap::CosSinTable::Fill(CosSinSource* source, std::int64_t b,
+                                    std::int64_t first, std::int64_t n) {
   for (std::int64_t t = 0; t < n; ++t) {
-    std::byte* const row = data_ + static_cast<std::size_t>(t) * row_bytes_;
-    if (row_bytes_ > 0 && wide_) {
-      rows->Fill(b, first + t, reinterpret_cast<double*>(row));
-    } else if (row_bytes_ > 0) {
-      rows->Fill(b, first + t, reinterpret_cast<float*>(row));
+    std::byte* const values =
+        data_ + static_cast<std::size_t>(t) * token_bytes_;
+    if (token_bytes_ > 0 && wide_) {
+      source->Fill(b, first + t, reinterpret_cast<double*>(values));
+    } else if (token_bytes_ > 0) {
+      source->Fill(b, first + t, reinterpret_cast<float*>(values));
     }
-    if (!scales_.empty()) scales_[t] = rows->HeadScale(b, first + t);
+    if (!scales_.empty()) scales_[t] = source->HeadScale(b, first + t);
   }
 }
 
-RotationMap::RotationMap(const HeadPlan& plan, Layout layout,
-                         const Heads& shape, bool shared,
-                         std::unique_ptr<const TokenRows> rows)
-    : RowMap(shape.batch * shape.tokens * shape.heads,
-             static_cast<std::size_t>(shape.head_dim) * plan.element,
-             static_cast<std::size_t>(shape.head_dim) * plan.element,
-             plan.same_pairing),
-      plan_(plan),
+RotationMap::RotationMap(const HeadRotation& rotation, Layout layout,
+                         const HeadLayout& extents, bool shared,
+                         std::unique_ptr<const CosSinSource> source)
+    : RowMap(extents.batch * extents.tokens * extents.heads,
+             static_cast<std::size_t>(extents.head_dim) * rotation.element,
+             static_cast<std::size_t>(extents.head_dim) * rotation.element,
+             rotation.same_pairing),
+      rotation_(rotation),
       layout_(layout),
-      batch_(shape.batch),
-      tokens_(shape.tokens),
-      heads_(shape.heads),
+      batch_(extents.batch),
+      tokens_(extents.tokens),
+      heads_(extents.heads),
       shared_(shared),
-      token_rows_(std::move(rows)) {
-  pairs_ = plan_.segments.empty() ? 0 : token_rows_->pairs();
-  row_sets_ = token_rows_->heads();
-  uniform_ = token_rows_->uniform();
-  scaled_ = token_rows_->scaled();
+      source_(std::move(source)) {
+  pairs_ = rotation_.segments.empty() ? 0 : source_->pairs();
+  frequency_sets_ = source_->heads();
+  uniform_ = source_->uniform();
+  scaled_ = source_->scaled();
 
-  if (static_cast<std::size_t>(this->rows()) * in_bytes() >= kColdBytes) {
+  if (static_cast<std::size_t>(rows()) * in_bytes() >= kColdBytes) {
     prefetch_ = kPrefetchBytes;
   }
-  if (this->rows() == 0) return;  // its other extents may be of any size
-  const bool wide = plan_.dtype == Dtype::kFloat64;
-  const std::size_t row = row_sets_ * 2 * pairs_;
+  if (rows() == 0) return;  // its other extents may be of any size
+  const bool wide = rotation_.dtype == Dtype::kFloat64;
+  const std::size_t values = frequency_sets_ * 2 * pairs_;  // of a token
   const std::int64_t sequences = shared_ ? 1 : batch_;
   const std::int64_t tokens = uniform_ ? 1 : tokens_;
-  const bool again = layout_ == Layout::kBhsd && heads_ > 1;
-  if ((again || uniform_) &&
-      static_cast<std::size_t>(sequences * tokens) * row * 4 <= kKeptBytes) {
-    const std::unique_ptr<TokenRows> filler = token_rows_->Clone();
+  const bool tokens_come_back = layout_ == Layout::kBhsd && heads_ > 1;
+  if ((tokens_come_back || uniform_) &&
+      static_cast<std::size_t>(sequences * tokens) * values * sizeof(float) <=
+          kKeptBytes) {
+    const std::unique_ptr<CosSinSource> own = source_->Clone();
     for (std::int64_t b = 0; b < sequences; ++b) {
-      all_.emplace_back(wide, row, tokens, scaled_);
-      all_.back().Fill(filler.get(), b, 0, tokens);
+      all_.emplace_back(wide, values, tokens, scaled_);
+      all_.back().Fill(own.get(), b, 0, tokens);
     }
   }
 }
 
-class RotationMap::RotationTile final : public RowMap::Tile {
+class RotationMap::RotationWorker final : public RowMap::Worker {
  public:
-  explicit RotationTile(const RotationMap& map) : map_(map) {
+  explicit RotationWorker(const RotationMap& map) : map_(map) {
     if (!map.all_.empty()) return;
-    rows_ = map.token_rows_->Clone();
-    const bool wide = map.plan_.dtype == Dtype::kFloat64;
-    const std::size_t row = map.row_sets_ * 2 * map.pairs_;
-    block_ = std::clamp<std::int64_t>(
-        kBlockBytes / std::max<std::size_t>(row * sizeof(float), kCacheLine), 1,
-        std::max<std::int64_t>(1, map.tokens_));
-    table_.emplace(wide, row, block_, map.scaled_);
+    source_ = map.source_->Clone();
+    const bool wide = map.rotation_.dtype == Dtype::kFloat64;
+    const std::size_t values = map.frequency_sets_ * 2 * map.pairs_;
+    const bool sequences_alternate =
+        map.layout_ == Layout::kSbhd && !map.shared_ && map.batch_ > 1;
+    if (!sequences_alternate) {
+      block_tokens_ = std::clamp<std::int64_t>(
+          kBlockBytes /
+              std::max<std::size_t>(values * sizeof(float), kCacheLine),
+          1, std::max<std::int64_t>(1, map.tokens_));
+    }
+    block_.emplace(wide, values, block_tokens_, map.scaled_);
   }
 
+  // Takes as many rows at a time as one call of the kernel can: tokens of one
+  // head in BHSD, whole tokens in BSHD and THD, heads of one token elsewhere.
+  // A tile may begin and end inside a token.
   void Run(std::int64_t first, std::int64_t rows, const void* in,
            void* out) override {
     const auto* src = static_cast<const std::byte*>(in);
@@ -180,8 +214,8 @@ class RotationMap::RotationTile final : public RowMap::Tile {
   }
 
  private:
-  // `heads` heads from h on of n tokens from t on; the tokens follow one
-  // another with that many heads each.
+  // Rotates `heads` heads from h on of each of n tokens from t on. In memory
+  // the tokens follow one another with just these heads each.
   void Tokens(std::int64_t b, std::int64_t t, std::int64_t n, std::int64_t h,
               std::int64_t heads, const std::byte* src, std::byte* dst) {
     const std::int64_t sequence = map_.shared_ ? 0 : b;
@@ -190,15 +224,17 @@ class RotationMap::RotationTile final : public RowMap::Tile {
                     src, dst);
     }
     while (n > 0) {
-      const std::int64_t start = t / block_ * block_;
-      if (sequence != table_sequence_ || start != table_start_) {
-        table_->Fill(rows_.get(), sequence, start,
-                     std::min(block_, map_.tokens_ - start));
-        table_sequence_ = sequence;
-        table_start_ = start;
+      // Blocks start at multiples of their length, so that a block that one
+      // head has left is found again by the next.
+      const std::int64_t start = t / block_tokens_ * block_tokens_;
+      if (sequence != block_sequence_ || start != block_start_) {
+        block_->Fill(source_.get(), sequence, start,
+                     std::min(block_tokens_, map_.tokens_ - start));
+        block_sequence_ = sequence;
+        block_start_ = start;
       }
-      const std::int64_t here = std::min(n, start + block_ - t);
-      Rotate(*table_, t - start, here, h, heads, src, dst);
+      const std::int64_t here = std::min(n, start + block_tokens_ - t);
+      Rotate(*block_, t - start, here, h, heads, src, dst);
       const std::size_t bytes =
           static_cast<std::size_t>(here * heads) * map_.in_bytes();
       src += bytes;
@@ -208,63 +244,68 @@ class RotationMap::RotationTile final : public RowMap::Tile {
     }
   }
 
-  // The row of the first token is `row` of the table.
-  void Rotate(const Table& table, std::int64_t row, std::int64_t n,
+  // As Tokens(); the first token is number `at` of the table.
+  void Rotate(const CosSinTable& table, std::int64_t at, std::int64_t n,
               std::int64_t h, std::int64_t heads, const std::byte* src,
               std::byte* dst) const {
-    const HeadPlan& plan = map_.plan_;
+    const HeadRotation& rotation = map_.rotation_;
     const auto pairs = static_cast<std::ptrdiff_t>(map_.pairs_);
-    const std::ptrdiff_t row_pitch =
-        2 * pairs * static_cast<std::ptrdiff_t>(map_.row_sets_);
+    const std::ptrdiff_t token_pitch =
+        2 * pairs * static_cast<std::ptrdiff_t>(map_.frequency_sets_);
     const std::size_t value =
-        plan.dtype == Dtype::kFloat64 ? sizeof(double) : sizeof(float);
-    const std::size_t own_row = map_.row_sets_ > 1 ? h * 2 * pairs : 0;
+        rotation.dtype == Dtype::kFloat64 ? sizeof(double) : sizeof(float);
+    const std::size_t own_set = map_.frequency_sets_ > 1 ? h * 2 * pairs : 0;
     const auto head_dim =
-        static_cast<std::ptrdiff_t>(map_.in_bytes() / plan.element);
-    for (const Segment& segment : plan.segments) {
+        static_cast<std::ptrdiff_t>(map_.in_bytes() / rotation.element);
+    for (const Segment& segment : rotation.segments) {
       simd::RotateJob job;
-      job.src = src + segment.channel * plan.element;
-      job.dst = dst + segment.channel * plan.element;
+      job.src = src + segment.channel * rotation.element;
+      job.dst = dst + segment.channel * rotation.element;
       job.tokens = n;
       job.heads = heads;
       job.pairs = segment.pairs;
       job.src_token_stride = job.dst_token_stride = heads * head_dim;
       job.src_head_stride = job.dst_head_stride = head_dim;
-      job.table = table.Row(row) + (own_row + segment.first_pair) * value;
-      job.table_token_stride = map_.uniform_ ? 0 : row_pitch;
-      job.table_head_stride = map_.row_sets_ > 1 ? 2 * pairs : 0;
+      job.table = table.At(at) + (own_set + segment.first_pair) * value;
+      job.table_token_stride = map_.uniform_ ? 0 : token_pitch;
+      job.table_head_stride = map_.frequency_sets_ > 1 ? 2 * pairs : 0;
       job.table_sine_offset = pairs;
-      // Not where wide elements go elsewhere: fetching the lines to be written
-      // is what such a rotation waits for, and more fetches make it a tenth
-      // slower; 16-bit elements gain a third, in place all do.
-      job.prefetch = dst == src || plan.element == 2 ? map_.prefetch_ : 0;
-      plan.rotate(job);
+      // Fetching ahead helps every dtype in place; 16-bit elements that go
+      // elsewhere gain a third. Wide elements that go elsewhere do not: that
+      // rotation waits for the lines to be written, and more fetches make it a
+      // tenth slower.
+      job.prefetch = dst == src || rotation.element == 2 ? map_.prefetch_ : 0;
+      rotation.rotate(job);
     }
-    if (plan.pass_width == 0) return;
-    const std::size_t pass = plan.pass_channel * plan.element;
+    if (rotation.pass_width == 0) return;
+    const std::size_t pass = rotation.pass_channel * rotation.element;
     for (std::int64_t t = 0; t < n; ++t) {
       for (std::int64_t i = 0; i < heads; ++i) {
-        const std::size_t at = (t * heads + i) * map_.in_bytes() + pass;
-        // A factor of 1 must not touch bits either.
-        if (map_.scaled_ && table.Scale(row + t) != 1) {
-          ScaleChannels(plan, src + at, dst + at, table.Scale(row + t));
+        const std::size_t offset = (t * heads + i) * map_.in_bytes() + pass;
+        // A factor of 1 must leave every bit as it is: a product would turn a
+        // signalling NaN into a quiet one.
+        if (map_.scaled_ && table.Scale(at + t) != 1) {
+          ScaleChannels(rotation, src + offset, dst + offset,
+                        table.Scale(at + t));
         } else if (dst != src) {
-          std::memcpy(dst + at, src + at, plan.pass_width * plan.element);
+          std::memcpy(dst + offset, src + offset,
+                      rotation.pass_width * rotation.element);
         }
       }
     }
   }
 
   const RotationMap& map_;
-  std::unique_ptr<TokenRows> rows_;
-  std::int64_t block_ = 1;  // tokens of the table
-  std::optional<Table> table_;
-  std::int64_t table_sequence_ = -1, table_start_ = -1;
+  // Unset if the map keeps all cosines and sines.
+  std::unique_ptr<CosSinSource> source_;
+  std::int64_t block_tokens_ = 1;
+  std::optional<CosSinTable> block_;
+  std::int64_t block_sequence_ = -1, block_start_ = -1;  // what block_ holds
 };
 
-std::unique_ptr<RowMap::Tile> RotationMap::StartTile(
+std::unique_ptr<RowMap::Worker> RotationMap::StartWorker(
     std::int64_t /*first*/, std::int64_t /*rows*/) const {
-  return std::make_unique<RotationTile>(*this);
+  return std::make_unique<RotationWorker>(*this);
 }
 
 }  // namespace posenc::core

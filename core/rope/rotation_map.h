@@ -1,5 +1,5 @@
-// Rotates the heads of a tensor, row by row in the order of memory: a row is
-// one head of one token. Shared by ApplyRope and Reposition.
+// Rotates the heads of a tensor, row by row in the order of memory: a row of
+// the tensor is one head of one token. Shared by ApplyRope and Reposition.
 
 #pragma once
 
@@ -8,77 +8,60 @@
 #include <memory>
 #include <vector>
 
-#include "core/rope/apply.h"
-#include "core/rope/heads.h"
+#include "core/rope/cos_sin_source.h"
+#include "core/rope/head_layout.h"
+#include "core/rope/head_rotation.h"
 #include "core/runtime/row_map.h"
 
 namespace posenc::core {
 
-// What tokens are rotated by. One thread each.
-class TokenRows {
- public:
-  virtual ~TokenRows() = default;
-
-  // Another that gives the same, for another thread.
-  virtual std::unique_ptr<TokenRows> Clone() const = 0;
-
-  virtual std::size_t pairs() const = 0;
-  virtual std::size_t heads() const = 0;  // 1: one row serves every head
-  // Whether one row serves every token of every sequence.
-  virtual bool uniform() const { return false; }
-
-  // Writes [heads][2][pairs], cosines then sines, of token t of sequence b.
-  virtual void Fill(std::int64_t b, std::int64_t t, float* row) = 0;
-  virtual void Fill(std::int64_t b, std::int64_t t, double* row) = 0;
-
-  // Whether the channels that pass through have a factor, and which.
-  virtual bool scaled() const { return false; }
-  virtual double HeadScale(std::int64_t /*b*/, std::int64_t /*t*/) { return 1; }
-};
-
 class RotationMap final : public RowMap {
  public:
-  // shared: the rows of sequence 0 serve all.
-  RotationMap(const HeadPlan& plan, Layout layout, const Heads& shape,
-              bool shared, std::unique_ptr<const TokenRows> rows);
+  // shared: the cosines and sines of sequence 0 serve all sequences.
+  RotationMap(const HeadRotation& rotation, Layout layout,
+              const HeadLayout& extents, bool shared,
+              std::unique_ptr<const CosSinSource> source);
 
-  std::unique_ptr<Tile> StartTile(std::int64_t first,
-                                  std::int64_t rows) const override;
+  std::unique_ptr<Worker> StartWorker(std::int64_t first,
+                                      std::int64_t rows) const override;
 
  private:
-  class RotationTile;
+  class RotationWorker;
 
-  // Rows of cosines and sines of consecutive tokens of one sequence.
-  class Table {
+  // The cosines and sines of consecutive tokens of one sequence.
+  class CosSinTable {
    public:
-    Table(bool wide, std::size_t row, std::int64_t tokens, bool scaled);
-    void Fill(TokenRows* rows, std::int64_t b, std::int64_t first,
+    // values: of one token.
+    CosSinTable(bool wide, std::size_t values, std::int64_t tokens,
+                bool scaled);
+    void Fill(CosSinSource* source, std::int64_t b, std::int64_t first,
               std::int64_t n);
-    // Of the token first + t.
-    const std::byte* Row(std::int64_t t) const {
-      return data_ + static_cast<std::size_t>(t) * row_bytes_;
+    // Those of the token first + t.
+    const std::byte* At(std::int64_t t) const {
+      return data_ + static_cast<std::size_t>(t) * token_bytes_;
     }
     double Scale(std::int64_t t) const { return scales_[t]; }
 
    private:
-    bool wide_;
-    std::size_t row_bytes_;
+    bool wide_;  // float64
+    std::size_t token_bytes_;
     std::unique_ptr<std::byte[]> storage_;
-    std::byte* data_;
+    std::byte* data_;  // in storage_, aligned to a cache line
     std::vector<double> scales_;
   };
 
-  const HeadPlan plan_;
+  const HeadRotation rotation_;
   const Layout layout_;
   const std::int64_t batch_, tokens_, heads_;
   const bool shared_;
-  const std::unique_ptr<const TokenRows> token_rows_;  // cloned by tiles
+  const std::unique_ptr<const CosSinSource> source_;  // workers clone it
   std::size_t pairs_ = 0;
-  std::size_t row_sets_ = 1;  // rows by head: as many as heads
+  std::size_t frequency_sets_ = 1;  // 1, or heads_
   bool uniform_ = false, scaled_ = false;
   std::size_t prefetch_ = 0;  // bytes ahead
-  // Head by head, every token's row is needed again: kept where they are few.
-  std::vector<Table> all_;  // [batch, or 1 where shared]
+  // All cosines and sines, [batch, or 1 if shared_]; empty if workers evaluate
+  // theirs as they go (see rotation_map.cc).
+  std::vector<CosSinTable> all_;
 };
 
 }  // namespace posenc::core

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/angle/quarter_turns.h"
 #include "core/error.h"
 
 namespace posenc::core {
@@ -16,7 +17,7 @@ using Real = long double;
 
 constexpr Real kPi = std::numbers::pi_v<Real>;
 
-// A required field of a message without presence: 0 is what "unset" reads as.
+// Fields of the contract without presence read as 0 if they are unset.
 absl::Status CheckRequired(absl::string_view field, double value) {
   if (value == 0) {
     return FieldRequired(field, "is unset or 0; must be > 0");
@@ -66,7 +67,7 @@ void Default(absl::string_view field, T value, absl::string_view text,
       {std::string(field), std::string(text), std::string(reason)});
 }
 
-// First failure of several checks.
+// The first error of several checks.
 absl::Status All(std::initializer_list<absl::Status> checks) {
   for (const absl::Status& check : checks) {
     if (!check.ok()) return check;
@@ -223,27 +224,45 @@ absl::Status NeedsTwoPairs(absl::string_view field) {
                       "least 4 channels, or use linear");
 }
 
-// Pair i of YaRN's ramp goes from 0 (kept) to 1 (divided by factor).
+// YaRN ("NTK by parts", arXiv:2309.00071) treats pairs by the number of full
+// rotations that they make within the original positions:
+//
+//   rotations > beta_fast   kept: they tell neighbours apart
+//   rotations < beta_slow   divided by the factor: they tell far positions, and
+//                           must not see angles that training never had
+//   between                 blended along a ramp, linear in the pair's number
+//
+// Pair i makes L w_i / (2 pi) rotations, w_i = theta^(-2i/d). Solved for i, the
+// pair with a given number of rotations is
+//
+//   i = d ln(L / (2 pi rotations)) / (2 ln theta)
+//
+//   ramp 1 |            ________
+//          |           /
+//        0 |__________/
+//            low = i(beta_fast)   high = i(beta_slow)
 struct YarnRamp {
   Real low, high;
 
   YarnRamp(const YarnScaling& yarn, Real theta, std::int32_t n) {
     const Real d = 2 * static_cast<Real>(n);
-    const auto pair_with_turns = [&](Real turns) {
+    const auto pair_with_rotations = [&](Real rotations) {
       return d *
              std::log(static_cast<Real>(yarn.original_max_position_embeddings) /
-                      (2 * kPi * turns)) /
+                      (2 * kPi * rotations)) /
              (2 * std::log(theta));
     };
-    low = pair_with_turns(yarn.beta_fast.value_or(32));
-    high = pair_with_turns(yarn.beta_slow.value_or(1));
+    low = pair_with_rotations(yarn.beta_fast.value_or(32));
+    high = pair_with_rotations(yarn.beta_slow.value_or(1));
     if (yarn.truncate.value_or(true)) {
       low = std::floor(low);
       high = std::ceil(high);
     }
     low = std::max(low, Real{0});
-    // d - 1, not the last pair: so in the original, and everywhere since.
+    // The last pair would be d / 2 - 1. The authors' code has d - 1, as have
+    // all that followed it, and models were trained with it.
     high = std::min(high, d - 1);
+    // The authors' code avoids a division by zero so.
     if (low == high) high += 0.001L;
   }
 
@@ -252,7 +271,9 @@ struct YarnRamp {
   }
 };
 
-Real YarnAmplitude(Real factor, Real mscale) {
+// YaRN's attention factor, g(factor, mscale): 0.1 ln(factor) + 1 for mscale 1.
+// Longer contexts flatten the softmax, and larger logits sharpen it again.
+Real YarnMscale(Real factor, Real mscale) {
   return factor <= 1 ? Real{1} : 0.1L * mscale * std::log(factor) + 1;
 }
 
@@ -286,7 +307,7 @@ absl::StatusOr<std::int64_t> ScalingLength(
       !std::holds_alternative<LongRopeScaling>(rope->spec.scaling)) {
     return 0;
   }
-  const std::int64_t original = OriginalMaximum(rope->spec);
+  const std::int64_t original = OriginalMaxPositionEmbeddings(rope->spec);
   if (sequence_length.has_value()) {
     if (*sequence_length > 0) return *sequence_length;
     return FieldInvalid("sequence_length",
@@ -304,17 +325,22 @@ absl::StatusOr<std::int64_t> ScalingLength(
   return original;
 }
 
-absl::Status AppendLadder(const RopeSpec& spec, double theta, std::int32_t n,
-                          std::int32_t first_pair, std::int64_t length,
-                          std::vector<double>* inv_freq) {
+absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
+                                        std::int32_t n, std::int32_t first_pair,
+                                        std::int64_t length,
+                                        std::vector<double>* inv_freq) {
   const Real d = 2 * static_cast<Real>(n);
   Real base = theta;
   if (const auto* ntk = std::get_if<NtkScaling>(&spec.scaling)) {
+    // The base grows so that the slowest pair is slowed down by the factor, and
+    // the fastest not at all: (base * f^(d/(d-2)))^(-(d-2)/d) = base^.. / f.
     if (n == 1) return NeedsTwoPairs("ntk");
     base *= std::pow(static_cast<Real>(ntk->factor), d / (d - 2));
   } else if (const auto* dynamic =
                  std::get_if<DynamicNtkScaling>(&spec.scaling)) {
     if (n == 1) return NeedsTwoPairs("dynamic_ntk");
+    // The same with a factor that grows with the length from 1 on. At twice the
+    // maximum it is factor + 1, as transformers has it.
     if (length > dynamic->max_position_embeddings) {
       const Real factor = dynamic->factor;
       const Real grown =
@@ -329,6 +355,8 @@ absl::Status AppendLadder(const RopeSpec& spec, double theta, std::int32_t n,
   if (const auto* yarn = std::get_if<YarnScaling>(&spec.scaling)) {
     ramp.emplace(*yarn, base, n);
   }
+  // Frequency w of pair i after scaling, in long double: only the result is
+  // rounded to float64.
   const auto scaled = [&](Real w, std::int32_t i) {
     return std::visit(
         [&](const auto& scaling) -> Real {
@@ -344,11 +372,12 @@ absl::Status AppendLadder(const RopeSpec& spec, double theta, std::int32_t n,
             return w / (is_long ? scaling.long_factor
                                 : scaling.short_factor)[first_pair + i];
           } else if constexpr (std::is_same_v<T, Llama3Scaling>) {
-            const Real turns =
+            // As YaRN, but the ramp is linear in the number of rotations.
+            const Real rotations =
                 scaling.original_max_position_embeddings * w / (2 * kPi);
             const Real low = scaling.low_freq_factor;
             const Real t =
-                std::clamp((turns - low) / (scaling.high_freq_factor - low),
+                std::clamp((rotations - low) / (scaling.high_freq_factor - low),
                            Real{0}, Real{1});
             return (1 - t) * (w / scaling.factor) + t * w;
           } else if constexpr (std::is_same_v<T, ProportionalScaling>) {
@@ -363,12 +392,10 @@ absl::Status AppendLadder(const RopeSpec& spec, double theta, std::int32_t n,
     const Real w = std::pow(base, -static_cast<Real>(i) / n);
     inv_freq->push_back(static_cast<double>(scaled(w, i)));
   }
-  // What the reduction to quarter turns takes: positions of 2^31 times 2^20
-  // stay below 2^51 quarter turns, and the last of three pieces above the
-  // smallest float64.
+  // Others cannot be reduced exactly.
   for (std::size_t i = inv_freq->size() - n; i < inv_freq->size(); ++i) {
     const double w = (*inv_freq)[i];
-    if (w != 0 && !(w >= 0x1p-900 && w <= 0x1p20)) {
+    if (w != 0 && !(w >= kMinFrequency && w <= kMaxFrequency)) {
       return FieldInvalid(
           ScalingName(spec),
           absl::StrCat("gives pair ", i, " the frequency ", NumberText(w),
@@ -384,7 +411,7 @@ RampBounds YarnRampBounds(const YarnScaling& yarn, double theta,
   return {static_cast<double>(ramp.low), static_cast<double>(ramp.high)};
 }
 
-std::int64_t OriginalMaximum(const RopeSpec& spec) {
+std::int64_t OriginalMaxPositionEmbeddings(const RopeSpec& spec) {
   return std::visit(
       [](const auto& scaling) -> std::int64_t {
         using T = std::decay_t<decltype(scaling)>;
@@ -401,27 +428,28 @@ std::int64_t OriginalMaximum(const RopeSpec& spec) {
       spec.scaling);
 }
 
-absl::StatusOr<double> ScalingAmplitude(const RopeSpec& spec,
-                                        std::int64_t length) {
+absl::StatusOr<double> ScalingAttentionFactor(const RopeSpec& spec,
+                                              std::int64_t length) {
   if (const auto* yarn = std::get_if<YarnScaling>(&spec.scaling)) {
     if (yarn->attention_factor.has_value()) return *yarn->attention_factor;
+    // DeepSeek's two mscales count only together: g(s, mscale) / g(s, all_dim).
+    // 0 is what their configurations write for an absent one.
     const Real mscale = yarn->mscale.value_or(0);
     const Real all_dim = yarn->mscale_all_dim.value_or(0);
     if (mscale == 0 || all_dim == 0) {
-      return static_cast<double>(YarnAmplitude(yarn->factor, 1));
+      return static_cast<double>(YarnMscale(yarn->factor, 1));
     }
-    const auto amplitude =
-        static_cast<double>(YarnAmplitude(yarn->factor, mscale) /
-                            YarnAmplitude(yarn->factor, all_dim));
-    if (!(amplitude > 0 && std::isfinite(amplitude))) {
+    const auto attention_factor = static_cast<double>(
+        YarnMscale(yarn->factor, mscale) / YarnMscale(yarn->factor, all_dim));
+    if (!(attention_factor > 0 && std::isfinite(attention_factor))) {
       return FieldInvalid(
           "yarn.mscale",
           absl::StrCat(NumberText(*yarn->mscale), " with mscale_all_dim ",
                        NumberText(*yarn->mscale_all_dim),
-                       " gives the amplitude ", NumberText(amplitude),
+                       " gives the amplitude ", NumberText(attention_factor),
                        "; amplitudes are finite and > 0"));
     }
-    return amplitude;
+    return attention_factor;
   }
   if (const auto* longrope = std::get_if<LongRopeScaling>(&spec.scaling)) {
     const Real original =
@@ -429,6 +457,7 @@ absl::StatusOr<double> ScalingAmplitude(const RopeSpec& spec,
     if (longrope->attention_factor.has_value()) {
       return *longrope->attention_factor;
     }
+    // Phi-3 small's two factors, one for each list.
     const std::optional<double>& mscale =
         length > longrope->original_max_position_embeddings
             ? longrope->long_mscale
@@ -440,6 +469,7 @@ absl::StatusOr<double> ScalingAmplitude(const RopeSpec& spec,
                            "mscale of the side in use; the amplitude needs one "
                            "of them");
     }
+    // LongRoPE's own (arXiv:2402.13753): sqrt(1 + ln(factor) / ln(original)).
     if (*longrope->factor <= 1) return 1;
     return static_cast<double>(
         std::sqrt(1 + std::log(static_cast<Real>(*longrope->factor)) /

@@ -1,5 +1,6 @@
 // A rotary position encoding (RoFormer, arXiv:2104.09864), as
-// posenc.v1.RopeSpec describes it: same names, same defaults, same numbers.
+// posenc.v1.RopeSpec describes it: same names (but for one), same defaults,
+// same numbers.
 
 #pragma once
 
@@ -85,7 +86,8 @@ struct RopeSpec {
   std::optional<double> rope_theta;
   Pairing pairing = Pairing::kUnspecified;
   Pairing output_pairing = Pairing::kUnspecified;
-  std::optional<double> amplitude;
+  // RopeSpec.amplitude: replaces the one that the scaling implies.
+  std::optional<double> attention_factor;
   bool reverse = false;
   AnglePrecision angle_precision = AnglePrecision::kExact;
   std::optional<RotaryAxes> axes;

@@ -9,11 +9,12 @@
 
 namespace posenc::core {
 
-// The paper's, where a spec leaves them unset.
+// The paper's, for specs that leave them unset.
 inline constexpr double kXPosScaleBase = 512;
 inline constexpr double kXPosGamma = 0.4;
 
-// e^87 is the last whole power below float32's limit.
+// Greatest |ln| of an xPos factor: with it the factor is a normal float32
+// number, which are from e^-87.3 to e^88.7.
 inline constexpr double kMaxXPosExponent = 87;
 
 // ln((i / pairs + gamma) / (1 + gamma)), for pair i.

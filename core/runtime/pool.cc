@@ -6,14 +6,29 @@
 
 namespace posenc::core {
 
+// One ForEach() on its way. It lies on the caller's stack, so no worker may
+// touch it after the caller has returned. Three rules see to that:
+//
+//   - A worker enters only by way of spreads_, under mutex_, and counts itself
+//     in `helpers` before it releases mutex_.
+//   - The caller takes the Spread off spreads_ once it finds no more tiles.
+//     From then on nobody enters.
+//   - The caller returns when `helpers` is 0. That also means that all tiles
+//     are done, not only taken: who takes a tile computes it before it leaves.
+//
+// The caller waits for workers that are computing, never for one that has yet
+// to wake up or is busy elsewhere. A caller that is itself a worker (a job that
+// spreads its work) cannot deadlock therefore: it waits for tiles that other
+// threads are computing at that moment, and tiles wait for nobody.
 struct ComputePool::Spread {
-  absl::FunctionRef<void(std::int64_t)> chunk;
-  const std::int64_t chunks;
-  std::atomic<std::int64_t> next{0};
-  int helpers = 0;  // workers inside; guarded by mutex_
+  absl::FunctionRef<void(std::int64_t)> compute;
+  const std::int64_t tiles;
+  std::atomic<std::int64_t> next{0};  // the tile to be taken next
+  int helpers = 0;                    // workers inside; guarded by mutex_
 
+  // Takes tiles until there are none. Faster threads take more.
   void Run() {
-    for (std::int64_t i; (i = next.fetch_add(1)) < chunks;) chunk(i);
+    for (std::int64_t i; (i = next.fetch_add(1)) < tiles;) compute(i);
   }
 };
 
@@ -40,10 +55,12 @@ void ComputePool::Submit(std::function<void()> job) {
   wake_.notify_one();
 }
 
-void ComputePool::ForEach(std::int64_t chunks,
-                          absl::FunctionRef<void(std::int64_t)> chunk) {
-  Spread spread{chunk, chunks};
-  const std::int64_t wanted = std::min<std::int64_t>(chunks, threads()) - 1;
+void ComputePool::ForEach(std::int64_t tiles,
+                          absl::FunctionRef<void(std::int64_t)> compute) {
+  Spread spread{compute, tiles};
+  // The caller itself counts as one; one tile needs no help at all, and no
+  // lock.
+  const std::int64_t wanted = std::min<std::int64_t>(tiles, threads()) - 1;
   if (wanted > 0) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -54,6 +71,7 @@ void ComputePool::ForEach(std::int64_t chunks,
   spread.Run();
   if (wanted <= 0) return;
   std::unique_lock<std::mutex> lock(mutex_);
+  // A worker that found no more tiles may have taken it off already.
   const auto listed = std::find(spreads_.begin(), spreads_.end(), &spread);
   if (listed != spreads_.end()) spreads_.erase(listed);
   left_.wait(lock, [&spread] { return spread.helpers == 0; });
@@ -65,7 +83,8 @@ void ComputePool::Work() {
     wake_.wait(lock, [this] {
       return stopping_ || !jobs_.empty() || !spreads_.empty();
     });
-    // A call that waits goes before one that is being worked on.
+    // A call that waits goes before one that is being worked on: the latter has
+    // at least its own thread.
     if (!jobs_.empty()) {
       const std::function<void()> job = std::move(jobs_.front());
       jobs_.pop_front();
@@ -79,7 +98,8 @@ void ComputePool::Work() {
       spread->Run();
       lock.lock();
       --spread->helpers;
-      // All chunks are taken: nobody else need come.
+      // All tiles are taken, so nobody else need enter. After the lock is
+      // released with helpers at 0, *spread may be gone.
       const auto listed = std::find(spreads_.begin(), spreads_.end(), spread);
       if (listed != spreads_.end()) spreads_.erase(listed);
       left_.notify_all();

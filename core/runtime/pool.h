@@ -2,7 +2,7 @@
 //
 // A thread that spreads a computation takes part in it and never waits for a
 // worker that has not started: a sleeping worker needs 30 us to wake, and
-// milliseconds on a busy machine, in which the caller does the work itself.
+// milliseconds on a busy machine; meanwhile the caller does the work itself.
 
 #pragma once
 
@@ -29,14 +29,14 @@ class ComputePool {
 
   int threads() const { return static_cast<int>(workers_.size()); }
 
-  // Runs `job` on a worker, in the order of submission.
+  // Runs `job` on a worker. Jobs start in the order of submission.
   void Submit(std::function<void()> job);
 
-  // Calls chunk(i) once for each i in [0, chunks), on the calling thread and on
-  // workers that have nothing else to do; returns when all have returned. The
-  // calling thread may itself be a worker.
-  void ForEach(std::int64_t chunks,
-               absl::FunctionRef<void(std::int64_t)> chunk);
+  // Calls compute(i) once for each tile i in [0, tiles), on the calling thread
+  // and on workers that have nothing else to do; returns when all calls have
+  // returned. The calling thread may itself be a worker.
+  void ForEach(std::int64_t tiles,
+               absl::FunctionRef<void(std::int64_t)> compute);
 
  private:
   struct Spread;
@@ -44,10 +44,11 @@ class ComputePool {
   void Work();
 
   std::mutex mutex_;
-  std::condition_variable wake_;
-  std::condition_variable left_;  // a worker has left a Spread
+  std::condition_variable wake_;  // workers wait for a job or a Spread
+  std::condition_variable left_;  // callers wait for workers to leave a Spread
   std::deque<std::function<void()>> jobs_;
-  std::deque<Spread*> spreads_;  // with chunks that nobody has taken
+  // Computations that may still have tiles to take. Their callers own them.
+  std::deque<Spread*> spreads_;
   bool stopping_ = false;
   std::vector<std::thread> workers_;
 };

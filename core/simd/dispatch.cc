@@ -13,7 +13,8 @@ namespace {
 
 constexpr const char* kNames[] = {"sse2", "avx2", "avx512", "avx512_bf16"};
 
-// xsimd's own detection does not ask whether the system saves the registers.
+// __builtin_cpu_supports also asks whether the system saves the registers,
+// which xsimd's own detection does not.
 std::vector<const KernelTable*> DetectKernels() {
   std::vector<const KernelTable*> supported;
   __builtin_cpu_init();

@@ -10,7 +10,7 @@
 
 namespace posenc::simd {
 
-// Those that this CPU can run, slowest first: "sse2", "avx2", "avx512",
+// The kernels that this CPU can run, slowest first: "sse2", "avx2", "avx512",
 // "avx512_bf16".
 const std::vector<const KernelTable*>& SupportedKernels();
 
@@ -18,8 +18,9 @@ const std::vector<const KernelTable*>& SupportedKernels();
 // unsupported name is INVALID_ARGUMENT, with a message that lists the names.
 absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced);
 
-// What POSENC_FORCE_ISA names, or the fastest where it is unset or unusable;
-// read once. Servers call SelectKernels first and refuse to start on an error.
+// The kernels that POSENC_FORCE_ISA names, or the fastest if it is unset or
+// unusable; read once. Servers call SelectKernels first and refuse to start on
+// an error.
 const KernelTable& ActiveKernels();
 
 }  // namespace posenc::simd

@@ -1,4 +1,4 @@
-// What both AVX-512 files share. See kernels.inl.
+// Loads and stores that both AVX-512 files share. See kernels.inl.
 
 #pragma once
 

@@ -12,9 +12,11 @@ namespace posenc::simd {
 // Cosines and sines of n pairs of one token:
 //   phi_i = sum over axes a of position[a] * turns[a][i] quarter turns
 //   cos[i] = amplitude_i * cos(phi_i), sin[i] = amplitude_i * sin(phi_i)
-// where turns = hi + mid + lo; hi and mid have at most 21 significant bits, so
-// that hi * p and mid * p are exact for positions of 32 bits; positions with
-// more bits (fractions) are split in the kernel. |phi| < 2^51 quarter turns.
+// with turns = hi + mid + lo, split as angle/quarter_turns.h explains: hi and
+// mid have at most 21 significant bits, so that hi * p and mid * p are exact
+// for positions of 32 bits. Positions with more bits (fractions) are split in
+// the kernel. |phi| < 2^51 quarter turns. amplitude is any factor of both:
+// attention factor, xPos factor, query scale.
 struct TrigRow {
   // Position of pair i on axis a: position[a * position_axis_stride +
   // i * position_pair_stride]; the pair stride is 0 (one position for all)
@@ -33,11 +35,10 @@ struct TrigRow {
 };
 
 // Rotates the pairs of tokens x heads slices. Element strides; any alignment.
-// src and dst are equal or do not overlap; they are equal only where the
-// pairings are.
-// Row of token t, head h: table + t * table_token_stride + h *
-// table_head_stride, laid out as [2][table_pairs]: cosines, then sines at
-// + table_sine_offset.
+// src and dst are equal or do not overlap; they are equal only if the pairings
+// are.
+// The cosines of token t, head h are at table + t * table_token_stride + h *
+// table_head_stride, the sines table_sine_offset behind them.
 // Half-split pairs are (i, i + pairs), interleaved ones (2i, 2i + 1), counted
 // from src and dst.
 struct RotateJob {
@@ -54,8 +55,8 @@ struct RotateJob {
   std::ptrdiff_t table_token_stride;
   std::ptrdiff_t table_head_stride;
   std::ptrdiff_t table_sine_offset;
-  // Bytes of src that are fetched into the cache ahead of the slice at hand; 0:
-  // none. May reach past the end of src.
+  // How many bytes ahead of the slice at hand src is fetched into the cache; 0:
+  // not at all. May reach past the end of src.
   std::size_t prefetch;
 };
 

@@ -80,7 +80,8 @@ struct Bf16 {
   static void Store(const Batch& x, std::uint16_t* dst) {
     Isa::StoreHigh16(Isa::RoundBf16(x), dst);
   }
-  // A pair is one 32-bit word, x in its lower half: no shuffles.
+  // A pair is one 32-bit word with x in its lower half, so that no shuffles are
+  // needed.
   static void LoadInterleaved(const std::uint16_t* src, Batch* x, Batch* y) {
     const Words pairs =
         Words::load_unaligned(reinterpret_cast<const std::uint32_t*>(src));
@@ -104,7 +105,7 @@ xsimd::batch<std::uint32_t, Arch> RoundBf16WithIntegers(
   const Words bits = xsimd::bitwise_cast<Words>(x);
   const Words rounded = bits + Words(0x7fffu) + ((bits >> 16) & Words(1u));
   const Words quiet_nan = bits | Words(0x00400000u);
-  // Not x != x: xsimd 8.1 compares ordered on AVX.
+  // isnan, not x != x: xsimd 8.1 compares ordered on AVX.
   const Batch result =
       xsimd::select(xsimd::isnan(x), xsimd::bitwise_cast<Batch>(quiet_nan),
                     xsimd::bitwise_cast<Batch>(rounded));

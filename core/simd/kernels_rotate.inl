@@ -45,9 +45,9 @@ void StoreRotated(const typename Dtype::Batch& x,
   }
 }
 
-// At least one batch of pairs. What is left over is done by one more batch that
-// overlaps the others: it is loaded before anything is stored, so that nothing
-// is rotated twice where src is dst.
+// Rotates a slice of at least one batch of pairs. What is left over is done by
+// one more batch that overlaps the others. It is loaded before anything is
+// stored, so that nothing is rotated twice if src is dst.
 template <class Dtype, PairingIndex kIn, PairingIndex kOut>
 void RotateLongSlice(const typename Dtype::Storage* src,
                      typename Dtype::Storage* dst, std::size_t pairs,
@@ -69,7 +69,7 @@ void RotateLongSlice(const typename Dtype::Storage* src,
   }
 }
 
-// Fewer pairs than a batch has: through padded copies.
+// Rotates a slice of fewer pairs than a batch has, through padded copies.
 template <class Dtype, PairingIndex kIn, PairingIndex kOut>
 void RotateShortSlice(const typename Dtype::Storage* src,
                       typename Dtype::Storage* dst, std::size_t pairs,
@@ -105,8 +105,8 @@ template <class Dtype, PairingIndex kIn, PairingIndex kOut>
 void Rotate(const RotateJob& job_in_memory) {
   using Storage = typename Dtype::Storage;
   using Real = typename Dtype::Real;
-  // A copy: vector stores may alias anything, and would make the loop reload
-  // every stride.
+  // The job is copied: vector stores may alias anything in memory, so the loop
+  // would have to reload every stride.
   const RotateJob job = job_in_memory;
   const std::size_t pairs = job.pairs;
   if (pairs == 0) return;

@@ -1,7 +1,25 @@
 // Cosines and sines of position * frequency. Part of kernels.inl.
 //
-// The angle is never formed: it is a sum of exact products in quarter turns,
-// and each loses its whole quarter turns before the fractions are added.
+// angle/quarter_turns.h tells the idea: the angle is never formed. It is a sum
+// of exact products in quarter turns, and each loses its whole quarter turns
+// before the fractions are added. For one axis:
+//
+//   p = p_high + p_low                      32 and 21 bits
+//   x = p_high * hi                         exact, up to 2^51 quarter turns
+//     = integer + fraction                  exact; |fraction| <= 1/2
+//   likewise p_high * mid and p_low * hi    their integers count, too
+//   p_high * lo, p_low * mid, p_low * lo    rounded, tiny: added as they are
+//
+//   phi = integers + sum of fractions       integers modulo 2^64
+//       = quarters + fraction + error       |fraction| <= 1/2 after Finish()
+//
+// Then one polynomial each for sine and cosine on [-pi/4, pi/4]; `quarters`
+// modulo 4 says which of the two is which, and their signs:
+//
+//   quarters   0       1       2       3
+//   cos phi    cos r  -sin r  -cos r   sin r      r = fraction + error, in
+//   sin phi    sin r   cos r  -sin r  -cos r      radians
+//
 // Nothing is fused and every lane is alone, so that all instruction sets give
 // the same bytes.
 
@@ -18,12 +36,14 @@
 namespace posenc::simd {
 namespace {
 
-// x + kRoundToInteger - kRoundToInteger is x rounded to nearest for
-// |x| <= 2^51, and the sum's lowest bits are that integer's.
+// Adding 1.5 * 2^52 shifts x so that the last bit of the sum is worth 1: the
+// addition itself rounds x to the nearest integer, for |x| <= 2^51. The sum's
+// lowest bits, read as an integer, are those of that integer (in two's
+// complement: the 0.5 * 2^52 keeps negative x from borrowing the leading bit).
 constexpr double kRoundToInteger = 0x1.8p52;
 
-// An angle in quarter turns while it is added up:
-// quarters + fraction + error, with error < ulp(fraction) or so.
+// An angle in quarter turns while it is added up, quarters + fraction + error.
+// The error is what rounding took from the fraction, about an ulp of it.
 template <class Arch>
 class QuarterTurns {
  public:
@@ -37,7 +57,7 @@ class QuarterTurns {
     Add(x - (shifted - Real(kRoundToInteger)));
   }
 
-  // What is so small that it needs no reduction of its own.
+  // x is so small that it needs no reduction of its own.
   void Add(const Real& x) {
     const Real sum = fraction_ + x;
     error_ = error_ + TwoSumError(fraction_, x, sum);
@@ -53,7 +73,8 @@ class QuarterTurns {
     error_ = TwoSumError(rest, error_, fraction_);
   }
 
-  // Only the lowest two bits have a meaning.
+  // Only the lowest two bits have a meaning: the others hold what adding
+  // kRoundToInteger left behind.
   const Bits& quarters() const { return quarters_; }
   const Real& fraction() const { return fraction_; }
   const Real& error() const { return error_; }
@@ -71,8 +92,8 @@ class QuarterTurns {
   Real error_ = Real(0.0);
 };
 
-// sin(x + y) and cos(x + y) for |x| <= pi / 4, y < ulp(x): the polynomials of
-// fdlibm's k_sin.c and k_cos.c, below 0.6 ulp.
+// sin(x + y) and cos(x + y) for |x| <= pi / 4, y < ulp(x), by the polynomials
+// of fdlibm's k_sin.c and k_cos.c. The error is below 0.6 ulp.
 template <class Real>
 Real KernelSin(const Real& x, const Real& y) {
   const Real z = x * x;
@@ -100,8 +121,8 @@ Real KernelCos(const Real& x, const Real& y) {
   return w + (((Real(1.0) - w) - half_z) + (z * r - x * y));
 }
 
-// fraction + error quarter turns in radians, as x + y. y matters to float64
-// results only, and is 0 where kNeedsTail is false.
+// Converts fraction + error quarter turns to radians, x + y. y matters to
+// float64 results only, and is 0 if kNeedsTail is false.
 template <bool kNeedsTail, class Real>
 void ToRadians(const Real& fraction, const Real& error, Real* x, Real* y) {
   // pi / 2 = kHigh + kLow to 2^-110; kHigh = kHigh26 + kHigh27 exactly, so that
@@ -126,7 +147,7 @@ void ToRadians(const Real& fraction, const Real& error, Real* x, Real* y) {
   }
 }
 
-// Lanes [0, count) of p, count < lanes only where kPartial.
+// Loads lanes [0, count) from p; count < lanes only if kPartial.
 template <bool kPartial, class Real>
 Real LoadLanes(const double* p, std::size_t count) {
   if constexpr (kPartial) {
@@ -150,7 +171,7 @@ void StoreLanes(const Real& x, Out* dst, std::size_t count) {
   }
 }
 
-// Pairs [first, first + count).
+// Evaluates pairs [first, first + count).
 template <class Isa, class Out, bool kPartial>
 void TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
                Out* cosines, Out* sines) {
@@ -167,14 +188,16 @@ void TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
     const Real hi = LoadLanes<kPartial, Real>(row.turns_hi + offset, count);
     const Real mid = LoadLanes<kPartial, Real>(row.turns_mid + offset, count);
     const Real lo = LoadLanes<kPartial, Real>(row.turns_lo + offset, count);
-    // 32 and 21 significant bits (Veltkamp: 2^(53 - 32) + 1).
+    // p_high has 32 significant bits, p_low the other 21 (Veltkamp's split, by
+    // 2^(53 - 32) + 1).
     const Real c = p * Real(2097153.0);
     const Real p_high = c - (c - p);
     const Real p_low = p - p_high;
     turns.AddReduced(p_high * hi);
     turns.AddReduced(p_high * mid);
     turns.Add(p_high * lo);
-    // Integers have no low part; adding its zeros would change nothing.
+    // Whole positions have no low part. Adding its zeros would change nothing,
+    // so the branch changes speed only.
     if (xsimd::any(p_low != Real(0.0))) {
       turns.AddReduced(p_low * hi);
       turns.Add(p_low * mid);
@@ -188,8 +211,8 @@ void TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
                                          &y);
   const Bits sin_bits = xsimd::bitwise_cast<Bits>(KernelSin(x, y));
   const Bits cos_bits = xsimd::bitwise_cast<Bits>(KernelCos(x, y));
-  // Odd quarters swap sine and cosine; bit 1 of q is the sine's sign, of q + 1
-  // the cosine's.
+  // The table above, in bits: odd quarters swap sine and cosine; bit 1 of q is
+  // the sine's sign, and bit 1 of q + 1 the cosine's.
   const Bits q = turns.quarters();
   const Bits one(std::int64_t(1));
   const Bits odd = Bits(std::int64_t(0)) - (q & one);
@@ -212,7 +235,7 @@ void TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
 template <class Isa, class Out>
 void TrigRows(const TrigRow& row_in_memory, Out* cosines, Out* sines) {
   constexpr std::size_t kLanes = xsimd::batch<double, typename Isa::Arch>::size;
-  // A copy, as in Rotate.
+  // The row is copied for the same reason as the job in Rotate.
   const TrigRow row = row_in_memory;
   std::size_t i = 0;
   for (; i + kLanes <= row.n; i += kLanes) {

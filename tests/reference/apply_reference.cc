@@ -251,7 +251,7 @@ std::string FindError(const core::RopeSpec& spec,
             const Pair pair = BasePair(spec, width, i);
             angle = positions.at(pair.axis, b, s) * pair.frequency;
           }
-          long double factor = spec.amplitude.value_or(1);
+          long double factor = spec.attention_factor.value_or(1);
           if (spec.xpos.has_value()) {
             const long double gamma = spec.xpos->gamma.value_or(0.4);
             const long double zeta = (2.0L * i / width + gamma) / (1 + gamma);

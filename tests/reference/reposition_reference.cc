@@ -86,7 +86,7 @@ std::vector<Encodings> AllEncodings() {
   across.output_pairing = core::Pairing::kInterleaved;
   interleaved.pairing = core::Pairing::kInterleaved;
   core::RopeSpec amplified = Plain();
-  amplified.amplitude = 0.75;
+  amplified.attention_factor = 0.75;
 
   core::YarnScaling yarn;
   yarn.factor = 4;
@@ -207,7 +207,8 @@ std::string FindMoveError(const Encodings& encodings, const Move& move,
         }
         for (int i = 0; i < pairs; ++i) {
           const Quad turn = angle(to, new_p, h, i) - angle(from, old_p, h, i);
-          const Quad factor = Quad(to.amplitude) / from.amplitude *
+          const Quad factor = Quad(to.attention_factor) /
+                              from.attention_factor *
                               expq(KeyDecay(to.spec, i, pairs, new_p[0]) -
                                    KeyDecay(from.spec, i, pairs, old_p[0]));
           const check::PairChannels source = stood.Channels(i);

@@ -119,10 +119,10 @@ TEST(AbsoluteTest, FrequenciesAreTheFormulasToHalfAPlace) {
     for (const int n : {1, 2, 3, 8, 64, 767}) {
       for (int i = 0; i < n; ++i) {
         const Quad exact = powq(base, -Quad(i) / n);
-        EXPECT_LE(
-            reference::UlpError(
-                LadderFrequency(base, static_cast<long double>(i) / n), exact),
-            0.5 + 0x1p-6)
+        EXPECT_LE(reference::UlpError(
+                      GeometricFrequency(base, static_cast<long double>(i) / n),
+                      exact),
+                  0.5 + 0x1p-6)
             << base << ", " << i << "/" << n;
       }
     }

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <random>
 
-#include "core/rope/turns.h"
+#include "core/angle/quarter_turns.h"
 #include "gtest/gtest.h"
 
 namespace posenc::core {
@@ -33,7 +33,7 @@ TEST(SplitTurnsTest, PiecesAddUpToTwoOverPi) {
     const double sign = i % 2 == 0 ? 1 : -1;
     const double w =
         i < 64 ? std::pow(10000.0, -i / 64.0) : sign * RandomFrequency(random);
-    const Turns turns = SplitTurns(w);
+    const QuarterTurns turns = SplitQuarterTurns(w);
     // asin(1) = pi / 2; the four roundings are 2^-110 at most.
     const __float128 exact = w / asinq(1);
     const __float128 sum = static_cast<__float128>(turns.hi) +
@@ -47,17 +47,31 @@ TEST(SplitTurnsTest, PiecesAddUpToTwoOverPi) {
 TEST(SplitTurnsTest, UpperPiecesHave21Bits) {
   std::mt19937_64 random(2);
   for (int i = 0; i < 100000; ++i) {
-    const Turns turns = SplitTurns(RandomFrequency(random));
+    const QuarterTurns turns = SplitQuarterTurns(RandomFrequency(random));
     ASSERT_LE(SignificantBits(turns.hi), 21);
     ASSERT_LE(SignificantBits(turns.mid), 21);
   }
 }
 
 TEST(SplitTurnsTest, ZeroTurnsNowhere) {
-  const Turns turns = SplitTurns(0);
+  const QuarterTurns turns = SplitQuarterTurns(0);
   EXPECT_EQ(turns.hi, 0);
   EXPECT_EQ(turns.mid, 0);
   EXPECT_EQ(turns.lo, 0);
+}
+
+TEST(CutQuarterTurnsTest, PiecesAddUpExactly) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 100000; ++i) {
+    const double turns = (i % 2 == 0 ? 1 : -1) * RandomFrequency(random);
+    const QuarterTurns pieces = CutQuarterTurns(turns);
+    ASSERT_LE(SignificantBits(pieces.hi), 21);
+    ASSERT_LE(SignificantBits(pieces.mid), 21);
+    const __float128 sum = static_cast<__float128>(pieces.hi) +
+                           static_cast<__float128>(pieces.mid) +
+                           static_cast<__float128>(pieces.lo);
+    ASSERT_EQ(static_cast<double>(sum - static_cast<__float128>(turns)), 0);
+  }
 }
 
 }  // namespace

@@ -96,8 +96,8 @@ Count CountBlock(std::int64_t block, bool digest_only) {
     std::fprintf(stderr, "%s\n", rope.status().ToString().c_str());
     std::exit(1);
   }
-  const core::RotaryRows rows(*rope, core::Direction::kForward,
-                              core::TensorRole::kKey, nullptr);
+  const core::CosSinEvaluator rows(*rope, core::Direction::kForward,
+                                   core::TensorRole::kKey, nullptr);
   Count count;
   float row[2 * kPairs];
   for (const double position : BlockPositions(block)) {

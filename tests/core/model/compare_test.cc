@@ -37,7 +37,7 @@ TEST(CompareTest, SameRotationIsEqualHoweverSpelled) {
       CompareRopes(Resolved(Plain()), Resolved(one));
   EXPECT_TRUE(difference.equal);
   EXPECT_EQ(difference.max_relative_frequency_difference, 0);
-  EXPECT_EQ(difference.amplitude_ratio, 1);
+  EXPECT_EQ(difference.attention_factor_ratio, 1);
   EXPECT_EQ(difference.first_diverging_position, -1);
   EXPECT_THAT(difference.explanations, testing::IsEmpty());
 }
@@ -84,7 +84,7 @@ TEST(CompareTest, ExplainsInWords) {
       CompareRopes(Resolved(Plain()), Resolved(other));
   EXPECT_FALSE(difference.equal);
   // g(4, 1) of the YaRN paper.
-  EXPECT_DOUBLE_EQ(difference.amplitude_ratio, 0.1 * std::log(4) + 1);
+  EXPECT_DOUBLE_EQ(difference.attention_factor_ratio, 0.1 * std::log(4) + 1);
   EXPECT_THAT(difference.explanations,
               Contains(HasSubstr("pairing: half-split against interleaved")));
   EXPECT_THAT(difference.explanations, Contains(HasSubstr("base")));
@@ -225,7 +225,7 @@ TEST(ContentHashTest, IsTheDocumentedDigest) {
           .slice = RotarySlice::kTrailing,
           .pairing = Pairing::kInterleaved,
           .output_pairing = Pairing::kHalfSplit,
-          .amplitude = 1.5,
+          .attention_factor = 1.5,
           .reverse = true,
           .angle_precision = AnglePrecision::kFloat32,
           .xpos = XPos{.center = 3},
@@ -242,7 +242,7 @@ TEST(ContentHashTest, DiffersWhereTheRotationDoes) {
   std::vector<RopeSpec> others(8, Plain());
   others[0].pairing = Pairing::kInterleaved;
   others[1].output_pairing = Pairing::kInterleaved;
-  others[2].amplitude = 2;
+  others[2].attention_factor = 2;
   others[3].reverse = true;
   others[4].angle_precision = AnglePrecision::kFloat32;
   others[5].rope_theta = 10001;

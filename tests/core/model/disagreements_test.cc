@@ -137,23 +137,23 @@ TEST(DisagreementsTest, Disagreement03YarnAmplitudeKeys) {
       Model("qwen3", 128, 1e6, 131072,
             Yarn(4, 32768, {{"attn_factor", 0.8782488562869419}}));
   for (const Profile profile : {Profile::kVllm, Profile::kLlamaCpp}) {
-    EXPECT_NEAR(Read(attn, profile).amplitude, 1, 0x1p-52);
+    EXPECT_NEAR(Read(attn, profile).attention_factor, 1, 0x1p-52);
   }
   const ResolvedRope hf = Read(attn, Profile::kHf);
-  ExpectSame(hf.amplitude, G(4, 1));
+  ExpectSame(hf.attention_factor, G(4, 1));
   EXPECT_TRUE(Warned(hf, "attn_factor is not read"));
   const ResolvedRope mlx = Read(attn, Profile::kMlx);
-  ExpectSame(mlx.amplitude, G(4, 1));
+  ExpectSame(mlx.attention_factor, G(4, 1));
   EXPECT_TRUE(Warned(mlx, "attn_factor is not read"));
 
   const json given = Model("qwen3", 128, 1e6, 131072,
                            Yarn(4, 32768, {{"attention_factor", 1.25}}));
-  EXPECT_EQ(Read(given, Profile::kHf).amplitude, 1.25);
-  EXPECT_EQ(Read(given, Profile::kVllm).amplitude, 1.25);
+  EXPECT_EQ(Read(given, Profile::kHf).attention_factor, 1.25);
+  EXPECT_EQ(Read(given, Profile::kVllm).attention_factor, 1.25);
   for (const Profile profile : {Profile::kLlamaCpp, Profile::kGptOss,
                                 Profile::kDeepseek, Profile::kMlx}) {
     const ResolvedRope rope = Read(given, profile);
-    ExpectSame(rope.amplitude, G(4, 1));
+    ExpectSame(rope.attention_factor, G(4, 1));
     EXPECT_TRUE(Warned(rope, "attention_factor is not read"));
   }
 }
@@ -166,22 +166,22 @@ TEST(DisagreementsTest, Disagreement04MscalePairBothOne) {
   for (const Profile profile :
        {Profile::kHf, Profile::kVllm, Profile::kLlamaCpp, Profile::kDeepseek,
         Profile::kMistral, Profile::kMlx}) {
-    EXPECT_EQ(Read(pair, profile).amplitude, 1);
+    EXPECT_EQ(Read(pair, profile).attention_factor, 1);
   }
-  EXPECT_NEAR(Read(pair, Profile::kGptOss).amplitude, 1.2773, 5e-5);
+  EXPECT_NEAR(Read(pair, Profile::kGptOss).attention_factor, 1.2773, 5e-5);
   // One of the pair alone.
   const json alone =
       Model("qwen3", 128, 1e6, 262144, Yarn(16, 16384, {{"mscale", 0.707}}));
-  ExpectSame(Read(alone, Profile::kHf).amplitude, G(16, 1));
-  ExpectSame(Read(alone, Profile::kVllm).amplitude, G(16, 1));
-  ExpectSame(Read(alone, Profile::kDeepseek).amplitude, G(16, 0.707));
-  ExpectSame(Read(alone, Profile::kMlx).amplitude, G(16, 0.707));
+  ExpectSame(Read(alone, Profile::kHf).attention_factor, G(16, 1));
+  ExpectSame(Read(alone, Profile::kVllm).attention_factor, G(16, 1));
+  ExpectSame(Read(alone, Profile::kDeepseek).attention_factor, G(16, 0.707));
+  ExpectSame(Read(alone, Profile::kMlx).attention_factor, G(16, 0.707));
   const json all_dim = Model("qwen3", 128, 1e6, 262144,
                              Yarn(16, 16384, {{"mscale_all_dim", 1}}));
-  ExpectSame(Read(all_dim, Profile::kHf).amplitude, G(16, 1));
-  EXPECT_EQ(Read(all_dim, Profile::kMlx).amplitude, 1);
+  ExpectSame(Read(all_dim, Profile::kHf).attention_factor, G(16, 1));
+  EXPECT_EQ(Read(all_dim, Profile::kMlx).attention_factor, 1);
   // llama.cpp's converter keeps neither for this model.
-  ExpectSame(Read(alone, Profile::kLlamaCpp).amplitude, G(16, 1));
+  ExpectSame(Read(alone, Profile::kLlamaCpp).attention_factor, G(16, 1));
 }
 
 TEST(DisagreementsTest, Disagreement05SoftmaxScaleIsSeparate) {
@@ -191,17 +191,17 @@ TEST(DisagreementsTest, Disagreement05SoftmaxScaleIsSeparate) {
        {Profile::kHf, Profile::kVllm, Profile::kLlamaCpp, Profile::kDeepseek,
         Profile::kMlx}) {
     const ResolvedRope rope = Read(both, profile);
-    EXPECT_EQ(rope.amplitude, 1);
+    EXPECT_EQ(rope.attention_factor, 1);
     ExpectSame(rope.softmax_scale_multiplier, G(40, 1) * G(40, 1));
   }
   // mscale_all_dim alone: transformers has 1.3689 in the table as well, and
   // 1.8739 on the scores; the ratio of DeepSeek's formula is 1.
   const json alone = Latent(Yarn(40, 4096, {{"mscale_all_dim", 1.0}}));
   const ResolvedRope hf = Read(alone, Profile::kHf);
-  EXPECT_NEAR(hf.amplitude, 1.3689, 5e-5);
+  EXPECT_NEAR(hf.attention_factor, 1.3689, 5e-5);
   EXPECT_NEAR(hf.softmax_scale_multiplier, 1.8739, 5e-5);
-  EXPECT_EQ(Read(alone, Profile::kDeepseek).amplitude, 1);
-  EXPECT_EQ(Read(alone, Profile::kVllm).amplitude, 1);
+  EXPECT_EQ(Read(alone, Profile::kDeepseek).attention_factor, 1);
+  EXPECT_EQ(Read(alone, Profile::kVllm).attention_factor, 1);
   // Models of plain attention take no such factor.
   EXPECT_EQ(Read(Model("qwen3", 128, 1e6, 16384,
                        Yarn(4, 4096, {{"mscale_all_dim", 1.0}})),
@@ -294,7 +294,7 @@ TEST(DisagreementsTest, Disagreement08LongRopeChoice) {
                                    MissingLength::kError);
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(again->inv_freq, rope.inv_freq);
-    EXPECT_EQ(again->amplitude, rope.amplitude);
+    EXPECT_EQ(again->attention_factor, rope.attention_factor);
   }
   // Always long.
   EXPECT_EQ(Read(config, Profile::kMlx).inv_freq[0], 0.25);
@@ -303,12 +303,12 @@ TEST(DisagreementsTest, Disagreement08LongRopeChoice) {
   const auto amplitude = [](Real s) {
     return std::sqrt(1 + std::log(s) / std::log(4096.0L));
   };
-  ExpectSame(Read(config, Profile::kHf, 1).amplitude, amplitude(2));
+  ExpectSame(Read(config, Profile::kHf, 1).attention_factor, amplitude(2));
   for (const Profile profile :
        {Profile::kVllm, Profile::kLlamaCpp, Profile::kMlx}) {
     const ResolvedRope rope = Read(config, profile);
-    ExpectSame(rope.amplitude, amplitude(32));
-    EXPECT_NEAR(rope.amplitude, 1.1902, 5e-5);
+    ExpectSame(rope.attention_factor, amplitude(32));
+    EXPECT_NEAR(rope.attention_factor, 1.1902, 5e-5);
     EXPECT_TRUE(Warned(rope, "factor is not read"));
   }
 }
@@ -505,7 +505,7 @@ TEST(DisagreementsTest, DeepseekV4TurnsByUnits) {
     source.layer_type = "compress";
     const auto rope = ResolveSource(source, 0, MissingLength::kError);
     ASSERT_TRUE(rope.ok()) << rope.status();
-    EXPECT_EQ(rope->amplitude, 1);
+    EXPECT_EQ(rope->attention_factor, 1);
     EXPECT_EQ(rope->spec.slice, RotarySlice::kTrailing);
   }
 }

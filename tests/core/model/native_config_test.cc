@@ -41,8 +41,8 @@ TEST(GptOssConfigTest, ReadsItsOwnConfig) {
   EXPECT_EQ(a.inv_freq, Read(published, Profile::kGptOss).inv_freq);
   EXPECT_EQ(a.inv_freq, Read(published, Profile::kHf).inv_freq);
   EXPECT_EQ(a.inv_freq, Read(own, Profile::kHf).inv_freq);
-  EXPECT_EQ(a.trained_length, 4096);
-  ExpectSame(a.amplitude, 0.1L * std::log(32.0L) + 1);
+  EXPECT_EQ(a.original_max_position_embeddings, 4096);
+  ExpectSame(a.attention_factor, 0.1L * std::log(32.0L) + 1);
 }
 
 // Published params.json of Mistral models, cut down.
@@ -68,8 +68,8 @@ TEST(MistralParamsTest, ReadsParams) {
   const ResolvedRope rope = Read(params, Profile::kMistral);
   EXPECT_EQ(rope.head_dim, 128);
   EXPECT_EQ(rope.spec.pairing, Pairing::kInterleaved);
-  EXPECT_EQ(rope.amplitude, 1);
-  EXPECT_EQ(rope.trained_length, 16384);
+  EXPECT_EQ(rope.attention_factor, 1);
+  EXPECT_EQ(rope.original_max_position_embeddings, 16384);
   ASSERT_TRUE(rope.query_scale.has_value());
   EXPECT_EQ(rope.query_scale->beta, 0.1);
   EXPECT_EQ(rope.query_scale->floor_scale, 16384);
@@ -94,14 +94,14 @@ TEST(MistralParamsTest, ReadsParams) {
     EXPECT_EQ(Read(params, profile).inv_freq, rope.inv_freq);
   }
   EXPECT_EQ(Read(published, Profile::kHf).inv_freq, rope.inv_freq);
-  EXPECT_EQ(Read(published, Profile::kHf).amplitude, 1);
+  EXPECT_EQ(Read(published, Profile::kHf).attention_factor, 1);
 }
 
 TEST(MistralParamsTest, ScalesTheAmplitudeUnlessToldNot) {
   json yarn = {{"original_max_position_embeddings", 8192}, {"factor", 4}};
   const ResolvedRope rope =
       Read(MistralParams({{"yarn", yarn}}), Profile::kMistral);
-  ExpectSame(rope.amplitude, 0.1L * std::log(4.0L) + 1);
+  ExpectSame(rope.attention_factor, 0.1L * std::log(4.0L) + 1);
   EXPECT_TRUE(Assumed(rope, "yarn.apply_scale", "true"));
   EXPECT_TRUE(Assumed(rope, "yarn.beta", "32"));
   yarn["turns"] = 3;
@@ -121,7 +121,7 @@ TEST(MistralParamsTest, LatentAttentionScalesTheScores) {
   EXPECT_EQ(rope.spec.rotary_dim, 64);
   EXPECT_EQ(rope.head_dim, 192);
   EXPECT_EQ(rope.spec.slice, RotarySlice::kTrailing);
-  EXPECT_EQ(rope.amplitude, 1);
+  EXPECT_EQ(rope.attention_factor, 1);
   const long double g = 0.1L * std::log(36.0L) + 1;
   ExpectSame(rope.softmax_scale_multiplier, g * g);
 }

@@ -108,7 +108,7 @@ class PeerTest : public testing::TestWithParam<std::string> {
                   : spec.output_pairing,
               out);
     EXPECT_EQ(spec.reverse, peer_.value("rotation_sign", json()) == -1);
-    EXPECT_NEAR(rope->amplitude, amplitude(), 1e-7 * amplitude());
+    EXPECT_NEAR(rope->attention_factor, amplitude(), 1e-7 * amplitude());
     if (peer_.contains("softmax_scale_multiplier") &&
         peer_["softmax_scale_multiplier"].is_number()) {
       const double multiplier = peer_["softmax_scale_multiplier"].get<double>();
@@ -161,7 +161,7 @@ class PeerTest : public testing::TestWithParam<std::string> {
                      : RotarySlice::kTrailing;
     spec.pairing = PairingOf(peer_["pairing_in"]);
     spec.output_pairing = PairingOf(peer_["pairing_out"]);
-    spec.amplitude = amplitude();
+    spec.attention_factor = amplitude();
     spec.reverse = peer_.value("rotation_sign", json()) == -1;
     if (GetParam() == "roformer-chinese-base") return spec;
     spec.angle_precision = AnglePrecision::kFloat32;

@@ -65,8 +65,8 @@ TEST_P(PresetTest, HasFrequenciesOfItsConfig) {
           << "pair " << i;
     }
     // Recorded with 9 digits.
-    EXPECT_NEAR(rope->amplitude, layer["attention_scaling"].get<double>(),
-                1e-7);
+    EXPECT_NEAR(rope->attention_factor,
+                layer["attention_scaling"].get<double>(), 1e-7);
   }
 }
 

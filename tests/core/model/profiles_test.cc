@@ -60,8 +60,8 @@ TEST(ProfilesTest, AgreeOnPlainRope) {
     for (int i = 0; i < 32; ++i) {
       ExpectSame(rope.inv_freq[i], std::pow(10000.0L, -i / 32.0L));
     }
-    EXPECT_EQ(rope.amplitude, 1);
-    EXPECT_EQ(rope.trained_length, 16384);
+    EXPECT_EQ(rope.attention_factor, 1);
+    EXPECT_EQ(rope.original_max_position_embeddings, 16384);
   }
 }
 
@@ -94,7 +94,7 @@ TEST(ProfilesTest, ReadMlxVectors) {
     EXPECT_EQ(rope.spec.pairing, peer["pairing"] == "interleaved"
                                      ? Pairing::kInterleaved
                                      : Pairing::kHalfSplit);
-    EXPECT_NEAR(rope.amplitude, peer["amplitude"].get<double>(), 1e-15);
+    EXPECT_NEAR(rope.attention_factor, peer["amplitude"].get<double>(), 1e-15);
     if (peer.contains("periods")) {
       ASSERT_EQ(rope.inv_freq.size(), peer["periods"].size());
       for (std::size_t i = 0; i < rope.inv_freq.size(); ++i) {
@@ -311,22 +311,23 @@ TEST(ContradictionsTest, AreWarnings) {
 }
 
 TEST(TrainedLengthTest, IsTheOriginalOrElseTheMaximum) {
-  EXPECT_EQ(Read(Llama(Yarn(json::object())), Profile::kHf).trained_length,
+  EXPECT_EQ(Read(Llama(Yarn(json::object())), Profile::kHf)
+                .original_max_position_embeddings,
             4096);
   EXPECT_EQ(Read(Llama({{"rope_type", "dynamic"}, {"factor", 2.0}}),
                  Profile::kHf, 100)
-                .trained_length,
+                .original_max_position_embeddings,
             16384);
   json none = Llama(nullptr);
   none.erase("max_position_embeddings");
-  EXPECT_EQ(Read(none, Profile::kHf).trained_length, 0);
+  EXPECT_EQ(Read(none, Profile::kHf).original_max_position_embeddings, 0);
   const RopeSpec spec = {.rotary_dim = 64,
                          .pairing = Pairing::kHalfSplit,
                          .scaling = DynamicNtkScaling{
                              .factor = 2, .max_position_embeddings = 2048}};
   const auto rope = ResolveSpec(spec, 64, 10, MissingLength::kError);
   ASSERT_TRUE(rope.ok());
-  EXPECT_EQ(rope->trained_length, 2048);
+  EXPECT_EQ(rope->original_max_position_embeddings, 2048);
 }
 
 // Every pair of profiles is compared without a contradiction: they are equal

@@ -134,12 +134,18 @@ void CheckTiles(const Bias& bias, const BiasRange& range) {
     for (const auto& [rows, columns] :
          std::vector<std::pair<std::int64_t, std::int64_t>>{
              {1, 1}, {1, 150}, {150, 1}, {7, 5}, {64, 129}}) {
+      OwnedTensor joined(tiles->dtype(), whole.shape());
       for (std::int64_t q = 0; q < range.query_length; q += rows) {
         for (std::int64_t k = 0; k < range.key_length; k += columns) {
           const BiasRange tile = {
               range.query_start + q, std::min(rows, range.query_length - q),
               range.key_start + k, std::min(columns, range.key_length - k)};
           OwnedTensor part = Fill(*tiles, tile);
+          // Strided, the tile lands where the whole has it.
+          tiles->Fill(tile,
+                      static_cast<char*>(joined.data()) +
+                          (q * range.key_length + k) * size,
+                      range.key_length, range.query_length * range.key_length);
           for (std::int64_t h = 0; h < tiles->heads(); ++h) {
             for (std::int64_t r = 0; r < tile.query_length; ++r) {
               const std::int64_t in_part =
@@ -155,6 +161,7 @@ void CheckTiles(const Bias& bias, const BiasRange& range) {
           }
         }
       }
+      ASSERT_EQ(joined.bytes(), whole.bytes()) << rows << " x " << columns;
     }
   }
 }

@@ -105,7 +105,7 @@ TEST(AnalyzeRopeTest, AnglesAreExactAtTheFarthestDistance) {
 TEST(AnalyzeRopeTest, OnlyFrequenciesMatter) {
   const RopeAnalysis plain = Analyze(Resolve(Plain(64)), 5000, 100);
   RopeSpec spec = Plain(64);
-  spec.amplitude = 1.5;
+  spec.attention_factor = 1.5;
   spec.reverse = true;
   spec.angle_precision = AnglePrecision::kFloat32;
   spec.xpos.emplace();
@@ -156,9 +156,9 @@ TEST(AnalyzeRopeTest, CountsPairsThatTurnWithinTheTrainedLength) {
   // The longest wavelength is 2 pi 10000^(63 / 64) = 54410.2.
   EXPECT_EQ(count(54411), 64);
   EXPECT_EQ(count(54410), 63);
-  rope.trained_length = 0;
+  rope.original_max_position_embeddings = 0;
   EXPECT_EQ(count(0), 0);
-  rope.trained_length = 4096;
+  rope.original_max_position_embeddings = 4096;
   EXPECT_EQ(count(0), 46);
   EXPECT_EQ(count(7), 1);
 }
@@ -260,9 +260,10 @@ TEST_P(AnalyzeRopeValidation, SaysWhatIsWrong) {
   const BadInput& bad = GetParam();
   RopeSpec spec = Plain(8);
   bad.spoil(spec);
-  const absl::Status status = AnalyzeRope(Resolve(spec), bad.max_distance,
-                                          bad.distance_step, bad.trained_length)
-                                  .status();
+  const absl::Status status =
+      AnalyzeRope(Resolve(spec), bad.max_distance, bad.distance_step,
+                  bad.original_max_position_embeddings)
+          .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
   ASSERT_TRUE(details.has_value()) << status;

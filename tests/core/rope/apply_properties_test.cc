@@ -5,9 +5,11 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <vector>
 
 #include "core/model/source.h"
 #include "core/rope/apply.h"
+#include "core/rope/rotation_map.h"
 #include "gtest/gtest.h"
 #include "tests/reference/apply_reference.h"
 
@@ -113,7 +115,7 @@ TEST(ApplyProperties, AdjointIsTheTranspose) {
   const Tensor y = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 16, 1, 96}, 5);
   for (const Pairing out : {Pairing::kHalfSplit, Pairing::kInterleaved}) {
     Request args = Args(core::StartPosition{1234});
-    args.spec.amplitude = 1.25;
+    args.spec.attention_factor = 1.25;
     args.spec.output_pairing = out;
     args.spec.rotary_dim = 64;
     const Tensor rx = Rotate(args, x);
@@ -132,7 +134,7 @@ TEST(ApplyProperties, InverseUndoesForward) {
       const Tensor x = Seeded(dtype, Layout::kBhsd, {2, 33, 3, 64}, 6);
       Request args = Args(core::StartPosition{4000}, Layout::kBhsd);
       args.spec.output_pairing = out;
-      args.spec.amplitude = 1.5;
+      args.spec.attention_factor = 1.5;
       const Tensor forward = Rotate(args, x);
       args.direction = Direction::kInverse;
       const Tensor back = Rotate(args, forward);
@@ -304,6 +306,47 @@ TEST(ApplyProperties, PassThroughChannelsKeepEveryBit) {
                 0)
           << core::DtypeName(dtype);
     }
+}
+
+// Leaves every head as it is, and counts.
+class CountingSource : public core::CosSinSource {
+ public:
+  explicit CountingSource(int* count) : count_(count) {}
+
+  std::unique_ptr<core::CosSinSource> Clone() const override {
+    return std::make_unique<CountingSource>(count_);
+  }
+  std::size_t pairs() const override { return 1; }
+  std::size_t heads() const override { return 1; }
+  void Fill(std::int64_t, std::int64_t, float* row) override {
+    row[0] = 1;
+    row[1] = 0;
+    ++*count_;
+  }
+  void Fill(std::int64_t, std::int64_t, double*) override { FAIL(); }
+
+ private:
+  int* const count_;
+};
+
+TEST(ApplyProperties, EveryTokenIsEvaluatedOnceInEveryLayout) {
+  core::RopeSpec spec;
+  spec.rotary_dim = 2;
+  const core::HeadLayout extents = {3, 50, 4, 2};
+  for (const Layout layout : {Layout::kBshd, Layout::kBhsd, Layout::kSbhd}) {
+    for (const bool shared : {false, true}) {
+      int count = 0;
+      const core::RotationMap map(
+          core::MakeHeadRotation(Dtype::kFloat32, 2, spec,
+                                 core::SegmentsOf(spec, 2), Pairing::kHalfSplit,
+                                 Pairing::kHalfSplit),
+          layout, extents, shared, std::make_unique<CountingSource>(&count));
+      std::vector<float> x(3 * 50 * 4 * 2, 1);
+      core::MapAll(map, x.data(), x.data());
+      EXPECT_EQ(count, shared ? 50 : 150)
+          << static_cast<int>(layout) << " " << shared;
+    }
+  }
 }
 
 TEST(ApplyProperties, AcceptsAnyAlignment) {

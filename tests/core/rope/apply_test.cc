@@ -108,7 +108,7 @@ TEST_P(EachDtype, AppliesAmplitudeThetaAndReverse) {
     for (const bool reverse : {false, true})
       for (const Pairing pairing : kPairings) {
         core::RopeSpec spec = Spec(pairing);
-        spec.amplitude = 1.2079441541679836;
+        spec.attention_factor = 1.2079441541679836;
         spec.rope_theta = 500000;
         spec.reverse = reverse;
         CheckBoth(spec, Layout::kBshd, GetParam(), direction, 1, {2, 5, 3, 64},

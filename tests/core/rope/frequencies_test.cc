@@ -45,10 +45,10 @@ TEST_P(FrequenciesTest, AreTheFormulaRoundedOnce) {
     EXPECT_LE(reference::UlpError(rope.inv_freq[i], exact[i]), 0.5 + 1.0 / 32)
         << "pair " << i;
   }
-  EXPECT_LE(
-      reference::UlpError(rope.amplitude, reference::Amplitude(spec, length)),
-      0.5 + 1.0 / 32);
-  EXPECT_EQ(rope.spec.amplitude, rope.amplitude);
+  EXPECT_LE(reference::UlpError(rope.attention_factor,
+                                reference::Amplitude(spec, length)),
+            0.5 + 1.0 / 32);
+  EXPECT_EQ(rope.spec.attention_factor, rope.attention_factor);
 }
 
 std::vector<Case> AllScalings() {
@@ -148,13 +148,13 @@ TEST(ScalingTest, UntruncatedRampOfGptOssRunsFrom8To17) {
 
 TEST(ScalingTest, AmplitudeOfPhi3Mini128kIs1Point1902) {
   const ResolvedRope rope = Resolve(With(Plain(96), LongRope(48)), 100000);
-  EXPECT_NEAR(rope.amplitude, 1.1902, 5e-5);
+  EXPECT_NEAR(rope.attention_factor, 1.1902, 5e-5);
 }
 
 TEST(ScalingTest, GivenAmplitudeReplacesTheImpliedOne) {
   RopeSpec spec = With(Plain(64), Yarn(40, 4096));
-  spec.amplitude = 2.5;
-  EXPECT_EQ(Resolve(spec).amplitude, 2.5);
+  spec.attention_factor = 2.5;
+  EXPECT_EQ(Resolve(spec).attention_factor, 2.5);
 }
 
 TEST(AxesTest, SectionedPairsFollowTheirSection) {
@@ -219,7 +219,7 @@ TEST(ResolveTest, CompletedSpecResolvesToItself) {
       ResolveSpec(first->spec, 0, std::nullopt, MissingLength::kError);
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->inv_freq, first->inv_freq);
-  EXPECT_EQ(second->amplitude, first->amplitude);
+  EXPECT_EQ(second->attention_factor, first->attention_factor);
   EXPECT_THAT(second->assumptions, IsEmpty());
 }
 

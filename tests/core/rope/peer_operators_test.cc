@@ -56,7 +56,7 @@ TEST_P(MlxPeerTest, ReadsItsFrequenciesAndAmplitude) {
   EXPECT_EQ(rope->spec.rotary_dim, peer_["rotary_dim"].get<int>());
   EXPECT_EQ(rope->spec.pairing, PairingOf(peer_["pairing"]));
   const double amplitude = peer_["amplitude"].get<double>();
-  EXPECT_NEAR(rope->amplitude, amplitude, 1e-12 * amplitude);
+  EXPECT_NEAR(rope->attention_factor, amplitude, 1e-12 * amplitude);
   if (!peer_.contains("periods") || peer_["periods"].is_null()) return;
   ASSERT_EQ(rope->inv_freq.size(), peer_["periods"].size());
   for (std::size_t i = 0; i < rope->inv_freq.size(); ++i) {
@@ -179,7 +179,7 @@ TEST_P(OnnxPeerTest, IsOneRotationForEachPair) {
         RopeSpec spec;
         spec.rotary_dim = 2;
         spec.pairing = Pairing::kHalfSplit;
-        spec.amplitude = std::hypot(c, s);
+        spec.attention_factor = std::hypot(c, s);
         spec.scaling = ExplicitFrequencies{.values = {std::atan2(s, c)}};
         const double one = 1;
         ApplyRopeArgs args;
@@ -197,7 +197,7 @@ TEST_P(OnnxPeerTest, IsOneRotationForEachPair) {
         result[first] = rotated[0];
         result[second] = rotated[1];
         reach[first] = reach[second] =
-            *spec.amplitude * (std::abs(pair[0]) + std::abs(pair[1]));
+            *spec.attention_factor * (std::abs(pair[0]) + std::abs(pair[1]));
       }
     }
   }

@@ -295,7 +295,7 @@ TEST(TableTest, WideAndLongTablesAreServed) {
 
 TEST(TableTest, AmplitudeMultipliesAndReverseTurnsBack) {
   RopeSpec spec = Plain(64);
-  spec.amplitude = 1.25;
+  spec.attention_factor = 1.25;
   spec.reverse = true;
   const ResolvedRope rope = Resolve(spec);
   const auto table = Build<float>(rope, OneAxis({999}), Dtype::kFloat32);
@@ -329,14 +329,14 @@ class DirectionTest : public ::testing::Test {
  protected:
   DirectionTest() {
     RopeSpec spec = Plain(64);
-    spec.amplitude = 1.5;
+    spec.attention_factor = 1.5;
     spec.xpos = XPos{512, 0.4, 0};
     rope_ = Resolve(spec);
   }
 
   // cos + i sin of pair i.
   std::vector<double> Row(Direction direction, TensorRole role) const {
-    const RotaryRows rows(rope_, direction, role, &scale_);
+    const CosSinEvaluator rows(rope_, direction, role, &scale_);
     std::vector<double> row(64);
     rows.Row(&position_, row.data());
     return row;
@@ -379,10 +379,12 @@ TEST_F(DirectionTest, AdjointIsTheTranspose) {
 TEST_F(DirectionTest, QueryScaleIsForQueriesOnly) {
   // floor(20001 / 8192) = 2.
   const double expected = 1 + 0.1 * std::log(3.0);
-  const RotaryRows q(rope_, Direction::kForward, TensorRole::kQuery, &scale_);
-  const RotaryRows undo(rope_, Direction::kInverse, TensorRole::kQuery,
-                        &scale_);
-  const RotaryRows k(rope_, Direction::kForward, TensorRole::kKey, &scale_);
+  const CosSinEvaluator q(rope_, Direction::kForward, TensorRole::kQuery,
+                          &scale_);
+  const CosSinEvaluator undo(rope_, Direction::kInverse, TensorRole::kQuery,
+                             &scale_);
+  const CosSinEvaluator k(rope_, Direction::kForward, TensorRole::kKey,
+                          &scale_);
   EXPECT_DOUBLE_EQ(q.HeadScale(&position_), expected);
   EXPECT_DOUBLE_EQ(undo.HeadScale(&position_), 1 / expected);
   EXPECT_EQ(k.HeadScale(&position_), 1);

@@ -7,8 +7,10 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
+#include "core/runtime/pieces.h"
 #include "core/runtime/pool.h"
 #include "core/runtime/row_map.h"
 #include "gtest/gtest.h"
@@ -16,12 +18,12 @@
 namespace posenc::core {
 namespace {
 
-TEST(ComputePool, ForEachCallsEveryChunkOnce) {
+TEST(ComputePool, ForEachCallsEveryTileOnce) {
   for (const int threads : {1, 2, 5}) {
     ComputePool pool(threads);
-    for (const std::int64_t chunks : {0, 1, 2, 7, 1000}) {
-      std::vector<std::atomic<int>> calls(chunks);
-      pool.ForEach(chunks, [&](std::int64_t i) { calls[i].fetch_add(1); });
+    for (const std::int64_t tiles : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> calls(tiles);
+      pool.ForEach(tiles, [&](std::int64_t i) { calls[i].fetch_add(1); });
       for (const auto& count : calls) EXPECT_EQ(count.load(), 1);
     }
   }
@@ -62,8 +64,9 @@ class AddRow final : public RowMap {
   AddRow(std::int64_t rows, std::size_t bytes)
       : RowMap(rows, bytes, bytes, true) {}
 
-  std::unique_ptr<Tile> StartTile(std::int64_t, std::int64_t) const override {
-    class Adder final : public Tile {
+  std::unique_ptr<Worker> StartWorker(std::int64_t,
+                                      std::int64_t) const override {
+    class Adder final : public Worker {
      public:
       explicit Adder(std::size_t bytes) : bytes_(bytes) {}
       void Run(std::int64_t first, std::int64_t rows, const void* in,
@@ -122,6 +125,25 @@ TEST(Pieces, ReadAndWriteAcrossThem) {
   EXPECT_EQ(text, "a12345678j");
   EXPECT_EQ(pieces.From(4).size(), 2u);
   EXPECT_TRUE(pieces.From(10).empty());
+}
+
+TEST(Pieces, ConstOnesReadTheSameBytes) {
+  std::string text = "abcdefghij";
+  const Pieces pieces(Cut(&text, 3));
+  const ConstPieces bytes = pieces;
+  EXPECT_EQ(bytes.size(), 10u);
+  std::string read(7, ' ');
+  bytes.Read(2, 7, read.data());
+  EXPECT_EQ(read, "cdefghi");
+  EXPECT_EQ(bytes.From(4).data(), pieces.From(4).data());
+  EXPECT_EQ(bytes.From(4).size(), 2u);
+  EXPECT_TRUE(bytes.From(10).empty());
+  EXPECT_EQ(ConstPieces(text.data(), text.size()).From(1).size(), 9u);
+}
+
+TEST(Pieces, ConstOnesCannotBecomeWritable) {
+  EXPECT_TRUE((std::is_convertible_v<Pieces, ConstPieces>));
+  EXPECT_FALSE((std::is_constructible_v<Pieces, ConstPieces>));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rope/turns.h"
+#include "core/angle/quarter_turns.h"
 #include "core/simd/dispatch.h"
 #include "gtest/gtest.h"
 #include "tests/fixtures/instruction_sets.h"
@@ -33,7 +33,7 @@ struct Row {
   TrigRow View() {
     hi.clear(), mid.clear(), lo.clear();
     for (const double frequency : frequencies) {
-      const core::Turns turns = core::SplitTurns(frequency);
+      const core::QuarterTurns turns = core::SplitQuarterTurns(frequency);
       hi.push_back(turns.hi);
       mid.push_back(turns.mid);
       lo.push_back(turns.lo);

@@ -1,0 +1,20 @@
+// Sums without rounding.
+
+#pragma once
+
+namespace posenc::core {
+
+struct ExactSum {
+  double value, error;
+};
+
+// a + b = value + error exactly (Knuth), whichever of the two is larger: value
+// is the rounded sum, and error what rounding took from a and from b. The
+// compiler must not simplify this: core is built without -ffast-math.
+inline ExactSum TwoSum(double a, double b) {
+  const double value = a + b;
+  const double b_part = value - a;  // what of b is in value
+  return {value, (a - (value - b_part)) + (b - b_part)};
+}
+
+}  // namespace posenc::core

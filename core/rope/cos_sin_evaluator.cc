@@ -1,0 +1,153 @@
+#include "core/rope/cos_sin_evaluator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/angle/cos_sin_row.h"
+#include "core/error.h"
+#include "core/rope/xpos.h"
+
+namespace posenc::core {
+
+CosSinEvaluator::CosSinEvaluator(const ResolvedRope& rope, Direction direction,
+                                 TensorRole role, const QueryScale* query_scale)
+    : CosSinEvaluator(rope, std::make_shared<const PreparedFrequencies>(rope),
+                      direction, role, query_scale) {}
+
+CosSinEvaluator::CosSinEvaluator(
+    const ResolvedRope& rope,
+    std::shared_ptr<const PreparedFrequencies> frequencies, Direction direction,
+    TensorRole role, const QueryScale* query_scale)
+    : pairs_(rope.spec.nope ? 0 : rope.pairs()),
+      heads_(std::max(rope.heads, 1)),
+      frequency_axes_(rope.frequency_axes),
+      frequencies_(std::move(frequencies)),
+      float32_angles_(rope.spec.angle_precision == AnglePrecision::kFloat32),
+      negate_(rope.spec.reverse != (direction != Direction::kForward)),
+      divide_(direction == Direction::kInverse),
+      attention_factor_(rope.attention_factor),
+      has_xpos_(rope.spec.xpos.has_value()),
+      xpos_divides_(role == TensorRole::kKey),
+      xpos_center_(has_xpos_ ? rope.spec.xpos->center : 0),
+      xpos_scale_base_(
+          has_xpos_ ? rope.spec.xpos->scale_base.value_or(kXPosScaleBase) : 1),
+      has_query_scale_(query_scale != nullptr && role == TensorRole::kQuery),
+      query_scale_(has_query_scale_ ? *query_scale : QueryScale{}) {}
+
+double CosSinEvaluator::HeadScale(const double* positions) const {
+  if (!has_query_scale_) return 1;
+  // Padding before the first token has negative positions, for which the
+  // logarithm may have no value: it counts as the first step.
+  const double step = std::max(
+      0.0,
+      std::floor((positions[0] + static_cast<double>(query_scale_.offset)) /
+                 query_scale_.floor_scale));
+  // long double: unlike libm's double functions, the same on every CPU.
+  const long double scale =
+      1 + query_scale_.beta * std::log(1 + static_cast<long double>(step));
+  return static_cast<double>(divide_ ? 1 / scale : scale);
+}
+
+absl::Status CheckXPosReach(const ResolvedRope& rope,
+                            const TokenPositions& positions,
+                            std::int64_t first) {
+  if (!rope.spec.xpos.has_value()) return absl::OkStatus();
+  const XPos& xpos = *rope.spec.xpos;
+  const double gamma = xpos.gamma.value_or(kXPosGamma);
+  const double scale_base = xpos.scale_base.value_or(kXPosScaleBase);
+  // Pair 0 decays fastest, so it leaves float32 first.
+  const double reach =
+      kMaxXPosExponent * scale_base / -std::log(gamma / (1 + gamma));
+  for (std::size_t i = 0; i < positions.values().size(); ++i) {
+    const double p = positions.values()[i];
+    if (std::fabs(p - xpos.center) > reach) {
+      return MakeError(
+          absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
+          "ids",
+          absl::StrFormat("element %d is %s; xPos with scale_base %g leaves "
+                          "float32 beyond %.0f positions from its center, %s",
+                          first + i, PositionText(p), scale_base,
+                          std::floor(reach), PositionText(xpos.center)),
+          {{"index", absl::StrCat(first + i)}});
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+void CosSinEvaluator::Row(const double* positions, T* row) const {
+  const double head_scale = HeadScale(positions);
+  const double factor =
+      (divide_ ? 1 / attention_factor_ : attention_factor_) * head_scale;
+  // Pairs are evaluated in steps whose positions, factors and float32 angles
+  // fit on the stack. Angles that are sums over the axes are an exception: the
+  // kernel finds the frequencies of the next axis all pairs_ further on, so it
+  // needs all pairs at once. They have neither an axis for each pair nor xPos,
+  // so nothing of them is on the stack.
+  const bool summed = frequency_axes_ > 1 && !float32_angles_;
+  const std::size_t step = summed ? pairs_ : std::min(pairs_, kStackPairs);
+
+  double stack_positions[kStackPairs];
+  double stack_factors[kStackPairs];
+  for (std::size_t h = 0; h < heads_; ++h) {
+    const std::size_t first = h * frequency_axes_ * pairs_;
+    T* const cos = row + h * 2 * pairs_;
+    T* const sin = cos + pairs_;
+    for (std::size_t begin = 0; begin < pairs_; begin += step) {
+      const std::size_t n = std::min(step, pairs_ - begin);
+      simd::TrigRow trig = {};
+      trig.n = n;
+      trig.negate = negate_;
+      trig.axes = summed ? frequency_axes_ : 1;
+      trig.position = positions;
+      trig.position_axis_stride = 1;
+      frequencies_->quarter_turns.Point(float32_angles_ ? 0 : first + begin,
+                                        &trig);
+      if (float32_angles_) {
+        for (std::size_t i = 0; i < n; ++i) {
+          float angle = 0;
+          for (std::size_t a = 0; a < frequency_axes_; ++a) {
+            const std::size_t axis =
+                frequencies_->axis_of_pair.empty()
+                    ? a
+                    : frequencies_->axis_of_pair[begin + i];
+            angle +=
+                static_cast<float>(positions[axis]) *
+                frequencies_->float32_inv_freq[first + a * pairs_ + begin + i];
+          }
+          stack_positions[i] = angle;
+        }
+        trig.position = stack_positions;
+        trig.position_pair_stride = 1;
+      } else if (!frequencies_->axis_of_pair.empty()) {
+        for (std::size_t i = 0; i < n; ++i) {
+          stack_positions[i] = positions[frequencies_->axis_of_pair[begin + i]];
+        }
+        trig.position = stack_positions;
+        trig.position_pair_stride = 1;
+      }
+      trig.amplitude = &factor;
+      if (has_xpos_) {
+        const double exponent =
+            (positions[0] - xpos_center_) / xpos_scale_base_;
+        const double sign = xpos_divides_ != divide_ ? -1 : 1;
+        for (std::size_t i = 0; i < n; ++i) {
+          stack_factors[i] = static_cast<double>(
+              factor * std::exp(static_cast<long double>(sign) * exponent *
+                                frequencies_->xpos_log_zeta[begin + i]));
+        }
+        trig.amplitude = stack_factors;
+        trig.amplitude_stride = 1;
+      }
+      FillCosSinRow(trig, cos + begin, sin + begin);
+    }
+  }
+}
+
+template void CosSinEvaluator::Row(const double* positions, float* row) const;
+template void CosSinEvaluator::Row(const double* positions, double* row) const;
+
+}  // namespace posenc::core

@@ -1,0 +1,36 @@
+// Gives a rotation the cosines and sines of its tokens. ApplyRope has a source
+// for positions, Reposition one for changes of position.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace posenc::core {
+
+// Produces the (cos, sin) row of a token. Not thread-safe: each thread has a
+// Clone() of its own.
+class CosSinSource {
+ public:
+  virtual ~CosSinSource() = default;
+
+  // Another source of the same values.
+  virtual std::unique_ptr<CosSinSource> Clone() const = 0;
+
+  virtual std::size_t pairs() const = 0;
+  // Sets of frequencies: 1, or one for each head of the tensor.
+  virtual std::size_t heads() const = 0;
+  // True if one row serves every token of every sequence.
+  virtual bool uniform() const { return false; }
+
+  // Writes [heads][2][pairs], cosines then sines, of token t of sequence b.
+  virtual void Fill(std::int64_t b, std::int64_t t, float* row) = 0;
+  virtual void Fill(std::int64_t b, std::int64_t t, double* row) = 0;
+
+  // True if the channels that pass through have a factor, HeadScale().
+  virtual bool scaled() const { return false; }
+  virtual double HeadScale(std::int64_t /*b*/, std::int64_t /*t*/) { return 1; }
+};
+
+}  // namespace posenc::core

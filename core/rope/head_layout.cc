@@ -1,0 +1,62 @@
+#include "core/rope/head_layout.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+
+namespace posenc::core {
+
+absl::StatusOr<LayoutOrder> FindLayout(Layout layout) {
+  static constexpr LayoutOrder kOrders[] = {{"BSHD", 4, 0, 1, 2},
+                                            {"BHSD", 4, 0, 2, 1},
+                                            {"SBHD", 4, 1, 0, 2},
+                                            {"THD", 3, -1, 0, 1}};
+  const int i = static_cast<int>(layout) - 1;
+  if (i >= 0 && i < 4) return kOrders[i];
+  return FieldInvalid("layout",
+                      absl::StrCat(static_cast<int>(layout),
+                                   "; must be BSHD, BHSD, SBHD or THD"));
+}
+
+absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
+                                          const LayoutOrder& order) {
+  if (!IsFloating(tensor.dtype)) {
+    return FieldInvalid("dtype",
+                        absl::StrCat(DtypeName(tensor.dtype),
+                                     " cannot be rotated; must be float32, "
+                                     "float16, bfloat16 or float64"));
+  }
+  const Shape& shape = tensor.shape;
+  if (static_cast<int>(shape.size()) != order.rank) {
+    return FieldInvalid(
+        "shape",
+        absl::StrCat(ShapeToString(shape), " has rank ", shape.size(),
+                     "; layout ", order.name, " has rank ", order.rank));
+  }
+  const absl::Status countable = ElementCount(shape).status();
+  if (!countable.ok()) return countable;
+  if (shape.back() == 0) {
+    return FieldInvalid("shape", absl::StrCat(ShapeToString(shape),
+                                              " has head_dim 0; must be > 0"));
+  }
+  HeadLayout layout;
+  if (order.batch >= 0) layout.batch = shape[order.batch];
+  layout.tokens = shape[order.token];
+  layout.heads = shape[order.head];
+  layout.head_dim = shape.back();
+  return layout;
+}
+
+absl::Status CheckHeadCount(const ResolvedRope& rope,
+                            const ConstTensorView& tensor,
+                            const HeadLayout& layout, absl::string_view name) {
+  if (rope.heads == 0 || rope.heads == layout.heads) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
+      absl::StrCat(name, ".shape"),
+      absl::StrCat(ShapeToString(tensor.shape), " has ", layout.heads,
+                   " heads; the frequencies are given for ", rope.heads),
+      {{"expected", absl::StrCat(rope.heads)},
+       {"actual", absl::StrCat(layout.heads)}});
+}
+
+}  // namespace posenc::core

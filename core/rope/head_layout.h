@@ -1,0 +1,47 @@
+// Tensors of heads: the order of their dimensions, and how many heads of which
+// width they hold. Shared by ApplyRope and Reposition.
+
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/rope/frequencies.h"
+#include "core/tensor.h"
+
+namespace posenc::core {
+
+// Order of a tensor's dimensions; numbered as posenc.v1.Layout. B is the batch,
+// S and T the tokens, H the heads, D the channels of a head.
+enum class Layout { kBshd = 1, kBhsd = 2, kSbhd = 3, kThd = 4 };
+
+// The dimension that each letter of a layout's name has in a shape.
+struct LayoutOrder {
+  const char* name;
+  int rank;
+  int batch, token, head;  // batch -1: there is none
+};
+
+// FieldInvalid("layout").
+absl::StatusOr<LayoutOrder> FindLayout(Layout layout);
+
+// Extents of a tensor of heads.
+struct HeadLayout {
+  std::int64_t batch = 1, tokens = 0, heads = 0, head_dim = 0;
+
+  bool empty() const { return batch == 0 || tokens == 0 || heads == 0; }
+};
+
+// Field paths: "dtype", "shape".
+absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
+                                          const LayoutOrder& order);
+
+// kShapeMismatch ("<name>.shape") if frequencies by head are for another number
+// of heads.
+absl::Status CheckHeadCount(const ResolvedRope& rope,
+                            const ConstTensorView& tensor,
+                            const HeadLayout& layout, absl::string_view name);
+
+}  // namespace posenc::core

@@ -1,0 +1,46 @@
+// How the heads of one tensor rotate: which of their channels, by which kernel.
+// Shared by ApplyRope and Reposition.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/rope/spec.h"
+#include "core/simd/kernels.h"
+#include "core/tensor.h"
+
+namespace posenc::core {
+
+// A run of channels that holds whole pairs. All rotated channels are one
+// segment, unless each axis splits its own channels into halves: then there is
+// a segment for each axis that has pairs.
+struct Segment {
+  std::int64_t channel;
+  std::int64_t first_pair;
+  std::int64_t pairs;
+};
+
+// The segments of a head of head_dim channels; none for NoPE.
+std::vector<Segment> SegmentsOf(const RopeSpec& spec, std::int64_t head_dim);
+
+struct HeadRotation {
+  Dtype dtype = Dtype::kFloat32;
+  std::size_t element = 0;  // bytes
+  std::vector<Segment> segments;
+  // The channels that pass through.
+  std::int64_t pass_channel = 0;
+  std::int64_t pass_width = 0;
+  simd::RotateKernel rotate = nullptr;
+  bool same_pairing = true;  // in and out
+};
+
+// The channels that pass through come from `spec`, the segments do not: they
+// may join two encodings.
+HeadRotation MakeHeadRotation(Dtype dtype, std::int64_t head_dim,
+                              const RopeSpec& spec,
+                              std::vector<Segment> segments, Pairing from,
+                              Pairing to);
+
+}  // namespace posenc::core

@@ -1,0 +1,71 @@
+// Bytes that lie in pieces, seen as one array: a message arrives in as many
+// slices as the transport likes, and a tensor in it must not be copied together
+// only to be read once.
+//
+// A type says whether the bytes may be written to, as with TensorView and
+// ConstTensorView. The slices of a request may be shared with others, so they
+// are ConstPieces; code that knows the bytes to be its own makes Pieces of
+// them.
+
+#pragma once
+
+#include <cstddef>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
+
+namespace posenc::core {
+
+// The part that Pieces and ConstPieces share; Byte is char or const char.
+// Copies of up to two pieces allocate nothing.
+template <typename Byte>
+class PieceArray {
+ public:
+  using List = absl::InlinedVector<absl::Span<Byte>, 2>;
+
+  std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
+
+  // The rest, from `offset` on, of the piece that holds `offset`; empty at the
+  // end of the array.
+  absl::Span<Byte> From(std::size_t offset) const;
+
+  // Copies `bytes` from `offset` on, across pieces.
+  void Read(std::size_t offset, std::size_t bytes, void* to) const;
+
+ protected:
+  PieceArray() = default;
+  explicit PieceArray(List pieces);
+
+  const List& pieces() const { return pieces_; }
+
+ private:
+  List pieces_;
+  // Offset past each piece, so that From() finds one by bisection.
+  absl::InlinedVector<std::size_t, 2> ends_;
+};
+
+class Pieces : public PieceArray<char> {
+ public:
+  Pieces() = default;
+  // One piece.
+  Pieces(void* data, std::size_t size);
+  explicit Pieces(List pieces);
+
+  // Copies `bytes` to `offset`, across pieces.
+  void Write(std::size_t offset, std::size_t bytes, const void* from) const;
+
+ private:
+  friend class ConstPieces;
+};
+
+class ConstPieces : public PieceArray<const char> {
+ public:
+  ConstPieces() = default;
+  // One piece.
+  ConstPieces(const void* data, std::size_t size);
+  explicit ConstPieces(List pieces);
+  // Implicit, as a pointer to const is made of a pointer.
+  ConstPieces(const Pieces& pieces);  // NOLINT(google-explicit-constructor)
+};
+
+}  // namespace posenc::core
