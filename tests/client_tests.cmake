@@ -10,6 +10,7 @@ posenc_test(client_bias_test LIBS posenc_client gRPC::grpc++)
 posenc_test(client_stream_test LIBS posenc_client gRPC::grpc++)
 posenc_test(client_table_stream_test LIBS posenc_client gRPC::grpc++)
 posenc_test(client_balance_test LIBS posenc_client posenc_server)
+posenc_test(client_views_test LIBS posenc_client posenc_server)
 posenc_test(client_rpcs_test LIBS posenc_client posenc_server)
 
 # The main job through real sockets, and posencd with every instruction set.
