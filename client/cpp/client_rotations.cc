@@ -4,12 +4,13 @@
 // The two RPCs differ in their messages only, so each has a description
 // (rotation_rpcs.h), and the ways to make the call are templates:
 //
-//   InOneMessage()   one unary call
-//   InChunks()       cuts the tensors, positions with them, and streams them
-//   Rotate()         the first if it can, else the second
-//   SendChunks()     a stream of the caller's chunks; InChunks() is built on it
+//   SendChunks()      a stream of chunks that the caller gives
+//   InChunks()        cuts the tensors, positions with them, and streams them
+//   InOneMessage()    one unary call
+//   Rotate()          in one message if it may be so large, else in chunks
+//   RotateInStream()  in chunks unless there is nothing to cut
 //
-// None calls one above it, so a call makes at most two attempts.
+// Each calls only what stands above it, so a call makes at most two attempts.
 
 #include <algorithm>
 #include <deque>
@@ -41,7 +42,8 @@ std::vector<int> Fields() {
   return fields;
 }
 
-// Whether there is anything that can be cut: positions and settings cannot.
+// Whether there is anything to cut. Positions and settings alone cannot be: if
+// they are too large for a message, a stream would not help.
 template <typename Rpc>
 bool HasTensorBytes(const typename Rpc::Args& args) {
   return std::any_of(std::begin(Rpc::kTensors), std::end(Rpc::kTensors),
@@ -51,10 +53,8 @@ bool HasTensorBytes(const typename Rpc::Args& args) {
                      });
 }
 
-// In the following `calls` is a Client's.
-
-// Runs a stream. Its settings go with the first chunk; `take` gets the tensors
-// of every response.
+// Runs a stream; `calls` is a Client's, here and below. Its settings go with
+// the first chunk; `take` gets the tensors of every response.
 template <typename Rpc, typename Calls, typename Take>
 absl::Status SendChunks(
     Calls* calls, const typename Rpc::Settings& settings,
@@ -105,6 +105,8 @@ struct TensorInParts {
   std::vector<Part> parts;
 };
 
+// Cuts tensor number `index`. Errors name it; RESOURCE_EXHAUSTED if a part
+// stays larger than a message may be.
 template <typename Rpc>
 absl::Status Cut(const typename Rpc::Args& args, std::size_t index,
                  std::int64_t chunk_bytes, std::int64_t max_bytes,
