@@ -1,4 +1,4 @@
-// Puts the tiles of a bias where they belong in one tensor.
+// Puts the tiles of a bias together in one tensor.
 
 #pragma once
 
@@ -31,8 +31,8 @@ class BiasMatrix {
   explicit BiasMatrix(const v1::BuildBiasRequest& request)
       : request_(request) {}
 
-  // Copies the bytes of a tile, which is tensor 0 of `message`, to where they
-  // belong. INTERNAL if this tile is not the next one of what was asked for;
+  // Copies the bytes of a tile, which is tensor 0 of `message`, to their place.
+  // INTERNAL if this tile is not the next one of what was asked for;
   // RESOURCE_EXHAUSTED if no memory could hold the matrix.
   absl::Status Add(const v1::BuildBiasResponse& response,
                    const ReceivedMessage& message);
@@ -48,8 +48,8 @@ class BiasMatrix {
   std::int64_t heads_ = 0;
   std::int64_t element_bytes_ = 0;
 
-  // Where the next tile starts, counted from the request's first query and key,
-  // and how many queries the tiles of its band have.
+  // Start of the next tile, counted from the request's first query and key, and
+  // the number of queries that the tiles of its band have.
   std::int64_t next_row_ = 0;
   std::int64_t next_column_ = 0;
   std::int64_t band_rows_ = 0;

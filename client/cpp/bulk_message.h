@@ -2,7 +2,7 @@
 //
 // In a request the bytes are lent to gRPC (loans.h), which sends them from the
 // caller's memory. In a response they stay in the slices in which gRPC received
-// them until they are copied, once, to where they are wanted. Only the small
+// them until they are copied, once, to their destination. Only the small
 // fields go through the generated code.
 
 #pragma once
@@ -92,7 +92,7 @@ class ReceivedMessage {
 
   std::vector<int> numbers_;
   const google::protobuf::Message* message_ = nullptr;
-  // Where `bytes_` points, unless the message itself holds the bytes.
+  // What `bytes_` points into, unless the message itself holds the bytes.
   std::vector<grpc::Slice> slices_;
   absl::InlinedVector<wire::BorrowedBytes, 2> bytes_;
 };

@@ -155,7 +155,7 @@ absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
   absl::StatusOr<ReceivedTensors> result;
   {
     // A queue of this call's own, polled by this thread alone: the response is
-    // taken where it arrives, and no other thread need wake up.
+    // taken by the thread that waits for it, and no other need wake up.
     grpc::CompletionQueue queue;
     grpc::GenericStub stub(channel);
     grpc::ByteBuffer outgoing =

@@ -4,7 +4,7 @@
 // There are four kinds of calls:
 // - Call(): a small unary call over the generated stub.
 // - Bulk(): a unary call with tensors. It goes over a generic stub, so that the
-//   tensors' bytes are sent from where they lie and copied once when they come.
+//   tensors' bytes are sent without a copy, and copied once when they come.
 // - Stream(): a bidirectional stream of bulk messages.
 // - Receive(): one small request, a stream of bulk responses.
 // A client that was made of a stub alone has the first two only, and copies
@@ -56,7 +56,7 @@ struct SentTensors {
   std::int64_t message_bytes = 0;
 };
 
-// The tensors of a unary response, and where they go.
+// The tensors of a unary response, and the memory for them.
 struct WantedTensors {
   std::vector<int> fields;   // numbers
   std::vector<Output> into;  // one for each
@@ -115,8 +115,8 @@ class Client::Calls {
 
   // The same with tensors, which are not set in `request`. `name` and `method`
   // are of one RPC: which of them is needed depends on what this client was
-  // made of. `response` gets everything but the tensors' bytes, which go where
-  // they are wanted.
+  // made of. `response` gets everything but the tensors' bytes, which go to
+  // `wanted.into`.
   template <typename Method, typename Request, typename Response>
   absl::StatusOr<ReceivedTensors> Bulk(const char* name, Method method,
                                        Request* request,

@@ -2,14 +2,15 @@
 // if the tensors are too large for that, in chunks that go through a stream.
 //
 // The two RPCs differ in their messages only, so each has a description
-// (ApplyRopeRpc, RepositionRpc), and the ways to make the call are templates:
+// (rotation_rpcs.h), and the ways to make the call are templates:
 //
-//   InOneMessage()   one unary call
-//   InChunks()       cuts the tensors, positions with them, and streams them
-//   Rotate()         the first if it can, else the second
-//   SendChunks()     a stream of the caller's chunks; InChunks() is built on it
+//   SendChunks()      a stream of chunks that the caller gives
+//   InChunks()        cuts the tensors, positions with them, and streams them
+//   InOneMessage()    one unary call
+//   Rotate()          in one message if it may be so large, else in chunks
+//   RotateInStream()  in chunks unless there is nothing to cut
 //
-// None calls one above it, so a call makes at most two attempts.
+// Each calls only what stands above it, so a call makes at most two attempts.
 
 #include <algorithm>
 #include <deque>
@@ -20,6 +21,7 @@
 #include "calls.h"
 #include "cut.h"
 #include "posenc/client.h"
+#include "rotation_rpcs.h"
 
 namespace posenc {
 namespace {
@@ -27,130 +29,6 @@ namespace {
 // What a message has beside a chunk's tensors, positions and the settings:
 // tags, lengths, shapes.
 constexpr std::int64_t kFramingBytes = 256;
-
-// One of an RPC's tensors. `field` is its number in all of the RPC's messages.
-template <typename Args, typename Chunk>
-struct RpcTensor {
-  const char* name;
-  const char* output_name;
-  int field;
-  absl::optional<TensorView> Args::*view;
-  Output Args::*output;
-  absl::optional<TensorView> Chunk::*chunk_view;
-  Output Chunk::*chunk_output;
-};
-
-bool ByHead(const v1::RopeSource& rope) {
-  return rope.spec().explicit_frequencies().heads() > 0;
-}
-
-struct ApplyRopeRpc {
-  using Args = ApplyRopeArgs;
-  using Settings = ApplyRopeStreamSettings;
-  using Chunk = ApplyRopeChunk;
-  using Result = ApplyRopeResult;
-  using Request = v1::ApplyRopeRequest;
-  using Response = v1::ApplyRopeResponse;
-  using StreamRequest = v1::ApplyRopeStreamRequest;
-  using StreamResponse = v1::ApplyRopeStreamResponse;
-
-  static constexpr char kName[] = "ApplyRope";
-  static constexpr char kStreamName[] = "ApplyRopeStream";
-  static constexpr auto kMethod = &Stub::ApplyRope;
-  static constexpr RpcTensor<Args, Chunk> kTensors[] = {
-      {"q", "q_out", Request::kQFieldNumber, &Args::q, &Args::q_out, &Chunk::q,
-       &Chunk::q_out},
-      {"k", "k_out", Request::kKFieldNumber, &Args::k, &Args::k_out, &Chunk::k,
-       &Chunk::k_out}};
-
-  // Where tokens stand: a field of arguments, chunks and requests.
-  static constexpr auto kArgsPlaces = &Args::positions;
-  static constexpr auto kChunkPlaces = &Chunk::positions;
-  static constexpr auto kCutPlaces = &CutPositions;
-
-  // `from` is Args or Settings.
-  template <typename From, typename Message>
-  static void SetSettings(const From& from, Message* message) {
-    *message->mutable_rope() = from.rope;
-    message->set_layout(from.layout);
-    message->set_direction(from.direction);
-    if (from.query_scale) {
-      *message->mutable_query_scale() = *from.query_scale;
-    }
-  }
-  // Positions that are not given stay unset: the server must say so, not see
-  // an empty message.
-  template <typename Message>
-  static void SetPlaces(v1::Positions positions, Message* message) {
-    if (positions.kind_case() == v1::Positions::KIND_NOT_SET) return;
-    *message->mutable_positions() = std::move(positions);
-  }
-
-  static Settings SettingsOf(const Args& args) {
-    return {args.rope, args.layout, args.direction, args.query_scale};
-  }
-  static std::size_t SettingsBytes(const Args& args) {
-    return args.rope.ByteSizeLong();
-  }
-  static bool HeadsDiffer(const Args& args) { return ByHead(args.rope); }
-  static const v1::RopeSource& RopeOf(const Args& args) { return args.rope; }
-
-  static Result ResultOf(ReceivedTensors tensors) {
-    return {std::move(tensors.views[0]), std::move(tensors.views[1]),
-            std::move(tensors.owner)};
-  }
-};
-
-struct RepositionRpc {
-  using Args = RepositionArgs;
-  using Settings = RepositionStreamSettings;
-  using Chunk = RepositionChunk;
-  using Result = TensorResult;
-  using Request = v1::RepositionRequest;
-  using Response = v1::RepositionResponse;
-  using StreamRequest = v1::RepositionStreamRequest;
-  using StreamResponse = v1::RepositionStreamResponse;
-
-  static constexpr char kName[] = "Reposition";
-  static constexpr char kStreamName[] = "RepositionStream";
-  static constexpr auto kMethod = &Stub::Reposition;
-  static constexpr RpcTensor<Args, Chunk> kTensors[] = {
-      {"k", "out", Request::kKFieldNumber, &Args::k, &Args::out, &Chunk::k,
-       &Chunk::out}};
-
-  static constexpr auto kArgsPlaces = &Args::movement;
-  static constexpr auto kChunkPlaces = &Chunk::movement;
-  static constexpr auto kCutPlaces = &CutMovement;
-
-  template <typename From, typename Message>
-  static void SetSettings(const From& from, Message* message) {
-    *message->mutable_old_rope() = from.old_rope;
-    if (from.new_rope) *message->mutable_new_rope() = *from.new_rope;
-    message->set_layout(from.layout);
-  }
-  template <typename Message>
-  static void SetPlaces(v1::Movement movement, Message* message) {
-    *message->mutable_movement() = std::move(movement);
-  }
-
-  static Settings SettingsOf(const Args& args) {
-    return {args.old_rope, args.new_rope, args.layout};
-  }
-  static std::size_t SettingsBytes(const Args& args) {
-    return args.old_rope.ByteSizeLong() +
-           (args.new_rope ? args.new_rope->ByteSizeLong() : 0);
-  }
-  static bool HeadsDiffer(const Args& args) {
-    return ByHead(args.old_rope) || (args.new_rope && ByHead(*args.new_rope));
-  }
-  static const v1::RopeSource& RopeOf(const Args& args) {
-    return args.old_rope;
-  }
-
-  static Result ResultOf(ReceivedTensors tensors) {
-    return OnlyTensor(std::move(tensors));
-  }
-};
 
 template <typename Rpc>
 std::vector<int> Fields() {
@@ -164,7 +42,8 @@ std::vector<int> Fields() {
   return fields;
 }
 
-// Whether there is anything that can be cut: positions and settings cannot.
+// Whether there is anything to cut. Positions and settings alone cannot be: if
+// they are too large for a message, a stream would not help.
 template <typename Rpc>
 bool HasTensorBytes(const typename Rpc::Args& args) {
   return std::any_of(std::begin(Rpc::kTensors), std::end(Rpc::kTensors),
@@ -174,10 +53,8 @@ bool HasTensorBytes(const typename Rpc::Args& args) {
                      });
 }
 
-// In the following `calls` is a Client's.
-
-// Runs a stream. Its settings go with the first chunk; `take` gets the tensors
-// of every response.
+// Runs a stream; `calls` is a Client's, here and below. Its settings go with
+// the first chunk; `take` gets the tensors of every response.
 template <typename Rpc, typename Calls, typename Take>
 absl::Status SendChunks(
     Calls* calls, const typename Rpc::Settings& settings,
@@ -228,6 +105,8 @@ struct TensorInParts {
   std::vector<Part> parts;
 };
 
+// Cuts tensor number `index`. Errors name it; RESOURCE_EXHAUSTED if a part
+// stays larger than a message may be.
 template <typename Rpc>
 absl::Status Cut(const typename Rpc::Args& args, std::size_t index,
                  std::int64_t chunk_bytes, std::int64_t max_bytes,

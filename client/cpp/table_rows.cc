@@ -18,6 +18,7 @@ absl::Status Misfit(std::int64_t first_row) {
 
 std::int64_t RowsOf(const v1::BuildTableRequest& request) {
   const v1::Positions& positions = request.positions();
+  // The last extent of ids counts tokens; the others are axes or sequences.
   if (positions.has_ids() && positions.ids().shape_size() > 0) {
     return positions.ids().shape(positions.ids().shape_size() - 1);
   }
@@ -26,6 +27,7 @@ std::int64_t RowsOf(const v1::BuildTableRequest& request) {
   }
   if (!request.absolute().has_sincos_grid()) return request.rows();
   const v1::SincosGrid& grid = request.absolute().sincos_grid();
+  // A grid has a row for every cell, and room for special tokens before them.
   std::int64_t cells = 1;
   for (const std::int64_t extent : grid.extents()) {
     if (extent < 0 ||
@@ -52,6 +54,8 @@ absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
   }
   const int axis = by_head_ ? 1 : 0;
   if (part->shape_size() < axis + 2) return Misfit(first_row);
+  // Sizes follow from the bytes by division: a wrong shape's product may
+  // overflow.
   const std::int64_t heads = by_head_ ? part->shape(0) : 1;
   *rows = part->shape(axis);
   const auto bytes = static_cast<std::int64_t>(message.bytes(index).size);
@@ -95,6 +99,7 @@ absl::Status TableRows::Add(std::int64_t first_row, double amplitude,
                             const ReceivedMessage& message) {
   if (first_row != next_row_) return Misfit(first_row);
   amplitude_ = amplitude;
+  // cos, sin and table, as far as they are there, have the same rows.
   std::int64_t rows = 0;
   for (std::size_t i = 0; i < 3; ++i) {
     const std::int64_t before = rows;
@@ -125,6 +130,7 @@ absl::StatusOr<BuildTableResult> TableRows::Take() {
   }
   BuildTableResult result;
   result.amplitude = amplitude_;
+  // One owner for all: a result is kept or dropped as a whole.
   auto memory = std::make_shared<std::vector<std::shared_ptr<char>>>();
   absl::optional<TensorView>* const views[3] = {&result.cos, &result.sin,
                                                 &result.table};

@@ -1,4 +1,4 @@
-// Puts the rows of a streamed table where they belong.
+// Puts the rows of a streamed table together.
 
 #pragma once
 
