@@ -1,4 +1,4 @@
-// Many servers behind one name: who gets the calls.
+// Many servers behind one name, and which of them get the calls.
 
 #include <atomic>
 #include <map>

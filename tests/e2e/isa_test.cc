@@ -173,7 +173,7 @@ TEST_P(InstructionSetTest, AnswersWithTheSameBytesAsTheBaseline) {
   const std::vector<std::string> answers = Answers(client);
   ASSERT_THAT(answers, SizeIs(3));
   EXPECT_THAT(answers, Each(Not(IsEmpty())));
-  // Not EXPECT_EQ: it would print megabytes.
+  // EXPECT_EQ would print megabytes.
   EXPECT_TRUE(answers == Answers(Client::Connect({baseline.address()})));
   EXPECT_EQ(daemon.Stop(SIGTERM), 0);
 }

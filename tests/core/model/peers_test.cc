@@ -49,7 +49,7 @@ class PeerTest : public testing::TestWithParam<std::string> {
   std::size_t pairs() const { return peer_["rotary_dim"].get<int>() / 2; }
   double amplitude() const { return peer_["attention_scaling"].get<double>(); }
 
-  // The frequencies that the model means.
+  // The frequencies that the model's authors mean.
   std::vector<float> Expected() const {
     std::vector<float> expected = Floats(peer_["inv_freq"]);
     const std::size_t n = expected.size();

@@ -161,7 +161,7 @@ double Score(const Tensor& q, std::int64_t i, const Tensor& k, std::int64_t j) {
   return sum;
 }
 
-// Sum of the products of the pairs' lengths: what errors of scores scale with.
+// Sum of the products of the pairs' lengths; errors of scores scale with it.
 double Scale(const Tensor& q, std::int64_t i, const Tensor& k, std::int64_t j) {
   const auto width = static_cast<int>(q.extents.head_dim);
   double sum = 0;

@@ -139,7 +139,7 @@ TEST_P(EachEncoding, FollowsTheFormulaByShifts) {
       }
 }
 
-// Half-split heads as a converted checkpoint has them.
+// Half-split heads in the order of a converted checkpoint.
 Tensor Interleaved(const Tensor& x) {
   Tensor out = x;
   const Extents& e = x.extents;
@@ -153,7 +153,7 @@ Tensor Interleaved(const Tensor& x) {
   return out;
 }
 
-// The promise of the whole: no trace of the way is left.
+// The main promise: a repositioned key bears no trace of its way.
 //
 // Elements, for keys of length L after the factors: applying at p is off by
 // PairBound, which the move turns but keeps; the move is off by ElementBound,
@@ -462,7 +462,7 @@ TEST(RepositionTest, BytesDoNotDependOnThePlaceInTheBatch) {
     }
 }
 
-// FNV-1a of what every encoding gives, in every dtype and layout.
+// FNV-1a of the keys that every encoding gives, in every dtype and layout.
 std::string Digest() {
   std::uint64_t hash = 14695981039346656037u;
   for (const Encodings& encodings : AllEncodings())

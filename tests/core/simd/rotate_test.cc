@@ -114,7 +114,7 @@ class Data {
   // Returns dst after the rotation, with the canaries in front and in the gaps.
   Bytes Run(const KernelTable& kernels, bool in_place) const {
     const std::size_t size = src_.size();
-    // Not vectors: their ends are what sanitizers watch.
+    // Arrays of the exact size, not vectors: sanitizers watch their ends.
     const std::unique_ptr<unsigned char[]> src(new unsigned char[size]);
     const std::unique_ptr<unsigned char[]> dst(new unsigned char[size]);
     std::memcpy(src.get(), src_.data(), size);
@@ -367,10 +367,10 @@ TEST_P(RotateTest, NanInputsMakeNanPairs) {
 
 TEST_P(RotateTest, NothingToDoTouchesNothing) {
   const DtypeIndex dtype = std::get<1>(GetParam());
-  // Slices of 19 pairs at the start of each token's 2 * 64 elements.
+  // Each slice has 64 elements, of which the first 19 pairs are rotated.
   constexpr std::size_t kTokens = 3, kHeads = 2, kStride = 64, kPairs = 19;
   const std::size_t size = kTokens * kHeads * kStride * ElementBytes(dtype);
-  // The table has one row for all, of as many bytes as one slice may take.
+  // One row of cosines and sines serves all slices.
   const Bytes src(size, 0x5a), table(kStride * 8, 0x3c), canaries(size, 0xa5);
   for (const PairingIndex in : {kHalf, kInterleaved}) {
     for (const PairingIndex out : {kHalf, kInterleaved}) {

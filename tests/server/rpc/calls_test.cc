@@ -101,7 +101,7 @@ TEST_F(CallsTest, AFullServerRefusesEveryCall) {
   options.limits.max_waiting = 0;
   Start(options);
   const std::vector<std::string> methods = Methods();
-  // Announces nothing, and so holds all there is.
+  // A call that announces no size claims the whole budget.
   const RawCall full(channel_, methods[0]);
   ASSERT_TRUE(Eventually([this] { return server_->BytesInFlight() > 0; }));
   for (const std::string& method : methods) {
@@ -156,7 +156,7 @@ TEST_F(CallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
   options.limits.in_flight_bytes = 6 << 20;
   Start(options);
   {
-    // Announce nothing and send nothing: they hold 4 MiB.
+    // Calls that announce no size and send nothing hold 1 MiB each.
     std::vector<std::unique_ptr<RawCall>> idle;
     for (int i = 0; i < 4; ++i) {
       idle.push_back(std::make_unique<RawCall>(channel_, Methods()[0]));
