@@ -260,10 +260,9 @@ TEST_P(AnalyzeRopeValidation, SaysWhatIsWrong) {
   const BadInput& bad = GetParam();
   RopeSpec spec = Plain(8);
   bad.spoil(spec);
-  const absl::Status status =
-      AnalyzeRope(Resolve(spec), bad.max_distance, bad.distance_step,
-                  bad.original_max_position_embeddings)
-          .status();
+  const absl::Status status = AnalyzeRope(Resolve(spec), bad.max_distance,
+                                          bad.distance_step, bad.trained_length)
+                                  .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
   ASSERT_TRUE(details.has_value()) << status;
