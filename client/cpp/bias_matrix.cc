@@ -1,6 +1,5 @@
 #include "bias_matrix.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,63 +7,69 @@
 namespace posenc {
 namespace {
 
-absl::Status Misfit(const BiasTile& tile) {
+absl::Status Misfit(const v1::BuildBiasResponse& tile) {
   return absl::InternalError(absl::StrCat(
-      "the bias came with a tile at query ", tile.query_start, ", key ",
-      tile.key_start, " that does not fit the request or the first tile"));
+      "the bias came with a tile at query ", tile.query_start(), ", key ",
+      tile.key_start(), " that does not fit the request or the first tile"));
 }
 
 }  // namespace
 
-// A server's slip must not write elsewhere.
-absl::Status BiasMatrix::Add(const BiasTile& tile) {
-  const TensorView& view = tile.tensor;
-  if (view.shape.size() != 3 || view.shape[0] < 1 || view.shape[1] < 1 ||
-      view.shape[2] < 1) {
-    return Misfit(tile);
+absl::Status BiasMatrix::Add(const v1::BuildBiasResponse& response,
+                             const ReceivedMessage& message) {
+  const auto& shape = response.tile().shape();
+  if (shape.size() != 3 || shape[0] < 1 || shape[1] < 1 || shape[2] < 1) {
+    return Misfit(response);
   }
-  const std::int64_t queries = view.shape[1], keys = view.shape[2];
+  const std::int64_t heads = shape[0], queries = shape[1], keys = shape[2];
   const std::int64_t rows = request_.query_length();
   const std::int64_t columns = request_.key_length();
-  const std::int64_t row = tile.query_start - request_.query_start();
-  const std::int64_t column = tile.key_start - request_.key_start();
-  if (row < 0 || column < 0 || queries > rows - row ||
-      keys > columns - column) {
-    return Misfit(tile);
+  const std::int64_t row = next_row_, column = next_column_;
+  if (response.query_start() != request_.query_start() + row ||
+      response.key_start() != request_.key_start() + column ||
+      queries > rows - row || keys > columns - column ||
+      (column > 0 && queries != band_rows_)) {
+    return Misfit(response);
   }
-  // By division: a shape that the bytes do not have may overflow.
-  const std::int64_t bytes = static_cast<std::int64_t>(view.bytes.size());
-  const std::int64_t head_bytes = bytes / view.shape[0];
-  const std::int64_t size = head_bytes / queries / keys;
-  if (size < 1 || size > 8 || bytes % view.shape[0] != 0 ||
-      head_bytes != size * queries * keys) {
-    return Misfit(tile);
+  // The size of an element follows from the bytes. By division: the product of
+  // a shape that the bytes do not have may overflow.
+  const auto bytes = static_cast<std::int64_t>(message.bytes(0).size);
+  const std::int64_t head_bytes = bytes / heads;
+  const std::int64_t element_bytes = head_bytes / queries / keys;
+  if (element_bytes < 1 || element_bytes > 8 || bytes % heads != 0 ||
+      head_bytes != element_bytes * queries * keys) {
+    return Misfit(response);
   }
   if (data_ == nullptr) {
-    dtype_ = view.dtype;
-    heads_ = view.shape[0];
-    size_ = size;
-    // [heads, rows, columns] in bytes; 2^62 is beyond any memory.
-    if (columns > (std::int64_t{1} << 62) / size / heads_ / rows) {
+    dtype_ = response.tile().dtype();
+    heads_ = heads;
+    element_bytes_ = element_bytes;
+    // 2^62 bytes are beyond any memory.
+    if (columns > (std::int64_t{1} << 62) / element_bytes / heads / rows) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("bias: ", heads_, " x ", rows, " x ", columns,
+          absl::StrCat("bias: ", heads, " x ", rows, " x ", columns,
                        " elements; take it tile by tile"));
     }
-    data_ = std::make_shared<std::string>(
-        static_cast<std::size_t>(heads_ * rows * columns * size), '\0');
-  } else if (view.dtype != dtype_ || view.shape[0] != heads_ || size != size_) {
-    return Misfit(tile);
+    data_ = AlignedMemory(
+        static_cast<std::size_t>(heads * rows * columns * element_bytes));
+  } else if (response.tile().dtype() != dtype_ || heads != heads_ ||
+             element_bytes != element_bytes_) {
+    return Misfit(response);
   }
-  const char* from = view.bytes.data();
-  for (std::int64_t h = 0; h < heads_; ++h) {
+  TensorReader reader(message.bytes(0));
+  for (std::int64_t h = 0; h < heads; ++h) {
     for (std::int64_t i = 0; i < queries; ++i) {
-      char* const to =
-          &(*data_)[((h * rows + row + i) * columns + column) * size];
-      std::copy_n(from, keys * size, to);
-      from += keys * size;
+      reader.Read(static_cast<std::size_t>(keys * element_bytes),
+                  data_.get() + ((h * rows + row + i) * columns + column) *
+                                    element_bytes);
     }
   }
-  elements_ += heads_ * queries * keys;
+  band_rows_ = queries;
+  next_column_ = column + keys;
+  if (next_column_ == columns) {
+    next_row_ = row + queries;
+    next_column_ = 0;
+  }
   return absl::OkStatus();
 }
 
@@ -72,14 +77,17 @@ absl::StatusOr<TensorResult> BiasMatrix::Take() {
   TensorResult result;
   result.tensor.shape = {heads_, request_.query_length(),
                          request_.key_length()};
-  if (elements_ != heads_ * request_.query_length() * request_.key_length()) {
+  // Trained tables may be of no heads: such a bias comes without any tile.
+  if (data_ == nullptr) return result;
+  if (next_row_ != request_.query_length()) {
     return absl::InternalError("the bias came with tiles missing or twice");
   }
-  if (data_ != nullptr) {
-    result.tensor.dtype = dtype_;
-    result.tensor.bytes = absl::MakeConstSpan(data_->data(), data_->size());
-    result.owner = std::move(data_);
-  }
+  result.tensor.dtype = dtype_;
+  result.tensor.bytes = absl::MakeConstSpan(
+      data_.get(),
+      static_cast<std::size_t>(heads_ * request_.query_length() *
+                               request_.key_length() * element_bytes_));
+  result.owner = std::move(data_);
   return result;
 }
 

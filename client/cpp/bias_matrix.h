@@ -1,36 +1,60 @@
-// Puts the tiles of a bias where they belong in one tensor.
+// Puts the tiles of a bias together in one tensor.
 
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "bulk_message.h"
 #include "posenc/messages.h"
 
 namespace posenc {
 
+// The contract has tiles come in row-major order of the matrix. Here that is
+// checked, and with it that every element is written exactly once:
+//
+//            next_column_
+//              v
+//   +-----+-----+
+//   |  0  |  1  |   tiles of one band of queries have equal heights
+//   +-----+ - - +   <- next_row_
+//   |  2  |  3  |   here tile 2 has come, and tile 3 must be the next
+//   +-----+-----+
+//
+// So the memory need not be cleared first, and no server can make the client
+// write outside of it.
 class BiasMatrix {
  public:
   // Borrows the request.
   explicit BiasMatrix(const v1::BuildBiasRequest& request)
       : request_(request) {}
 
-  // INTERNAL where the tile is not part of what was asked for.
-  absl::Status Add(const BiasTile& tile);
+  // Copies the bytes of a tile, which is tensor 0 of `message`, to their place.
+  // INTERNAL if this tile is not the next one of what was asked for;
+  // RESOURCE_EXHAUSTED if no memory could hold the matrix.
+  absl::Status Add(const v1::BuildBiasResponse& response,
+                   const ReceivedMessage& message);
 
-  // INTERNAL where something is missing.
+  // INTERNAL if something is missing.
   absl::StatusOr<TensorResult> Take();
 
  private:
   const v1::BuildBiasRequest& request_;
+
+  // Of the first tile; all others have the same.
   v1::Dtype dtype_ = v1::DTYPE_UNSPECIFIED;
   std::int64_t heads_ = 0;
-  std::int64_t size_ = 0;  // of an element
-  std::int64_t elements_ = 0;
-  std::shared_ptr<std::string> data_;
+  std::int64_t element_bytes_ = 0;
+
+  // Start of the next tile, counted from the request's first query and key, and
+  // the number of queries that the tiles of its band have.
+  std::int64_t next_row_ = 0;
+  std::int64_t next_column_ = 0;
+  std::int64_t band_rows_ = 0;
+
+  std::shared_ptr<char> data_;
 };
 
 }  // namespace posenc

@@ -7,63 +7,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
-#include "posenc/wire/varint.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc {
 namespace {
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
-using wire::AppendVarint;
-using wire::VarintBytes;
 
-constexpr std::uint32_t kLengthDelimited = 2;
-constexpr int kDataField = v1::Tensor::kDataFieldNumber;
+// Smaller tensors are copied: that costs less than a slice that has to come
+// back. It also means that only bulk connections (calls.cc), which take
+// messages from this size on, ever hold memory of the caller's.
+constexpr std::size_t kLentBytes = 64 << 10;
 
-// Below this a copy costs less than a slice that has to come back; only bulk
-// connections (calls.cc) ever hold memory of the caller's.
-constexpr std::size_t kLent = 64 << 10;
+// A cache line, and the largest vector register.
+constexpr std::size_t kAlignment = 64;
 
-constexpr std::size_t kAlignment = 64;  // a cache line, a vector register
-
-std::uint32_t Tag(int field) {
-  return static_cast<std::uint32_t>(field) << 3 | kLengthDelimited;
-}
-
-v1::Tensor HeaderOf(const TensorView& view) {
-  v1::Tensor tensor;
-  tensor.set_dtype(view.dtype);
-  tensor.mutable_shape()->Add(view.shape.begin(), view.shape.end());
-  return tensor;
-}
-
-// Of the tensor's own message.
-std::size_t TensorBytes(const v1::Tensor& header, const TensorView& view) {
-  const std::size_t data = view.bytes.size();
-  std::size_t bytes = header.ByteSizeLong();
-  if (data > 0)
-    bytes += VarintBytes(Tag(kDataField)) + VarintBytes(data) + data;
-  return bytes;
-}
-
+// Reflection serves all RPCs with one function; it costs nothing beside a
+// tensor.
 const FieldDescriptor* FieldOf(const Message& message, int number) {
   return message.GetDescriptor()->FindFieldByNumber(number);
-}
-
-void CopyPieces(absl::Span<const absl::Span<const char>> pieces,
-                std::size_t offset, std::size_t size, char* to) {
-  for (absl::Span<const char> piece : pieces) {
-    if (size == 0) return;
-    if (offset >= piece.size()) {
-      offset -= piece.size();
-      continue;
-    }
-    piece = piece.subspan(offset, size);
-    offset = 0;
-    std::memmove(to, piece.data(), piece.size());
-    to += piece.size();
-    size -= piece.size();
-  }
 }
 
 }  // namespace
@@ -72,12 +35,17 @@ std::int64_t MessageBytes(const Message& message,
                           absl::Span<const TensorField> tensors) {
   std::size_t bytes = message.ByteSizeLong();
   for (const TensorField& field : tensors) {
-    const std::size_t length = TensorBytes(HeaderOf(*field.view), *field.view);
-    bytes += VarintBytes(Tag(field.number)) + VarintBytes(length) + length;
+    const TensorView& view = *field.view;
+    bytes += absl::Uint128Low64(wire::TensorFieldBytes(
+        field.number, view.dtype, view.shape, view.bytes.size()));
   }
   return static_cast<std::int64_t>(bytes);
 }
 
+// The slices of a message with q and k, both large:
+//
+//   | small fields, header of q | q | header of k | k |
+//       copied                   lent    copied     lent
 grpc::ByteBuffer FrameMessage(const Message& message,
                               absl::Span<const TensorField> tensors,
                               const std::shared_ptr<const void>& owner,
@@ -85,20 +53,16 @@ grpc::ByteBuffer FrameMessage(const Message& message,
   std::vector<grpc::Slice> slices;
   std::string small = message.SerializeAsString();
   for (const TensorField& field : tensors) {
-    const v1::Tensor header = HeaderOf(*field.view);
-    const absl::Span<const char> data = field.view->bytes;
-    AppendVarint(Tag(field.number), &small);
-    AppendVarint(TensorBytes(header, *field.view), &small);
-    header.AppendToString(&small);
-    if (data.empty()) continue;
-    AppendVarint(Tag(kDataField), &small);
-    AppendVarint(data.size(), &small);
-    if (data.size() < kLent) {
-      small.append(data.data(), data.size());
+    const TensorView& view = *field.view;
+    wire::AppendTensorFieldHeader(field.number, view.dtype, view.shape,
+                                  view.bytes.size(), &small);
+    if (view.bytes.empty()) continue;
+    if (view.bytes.size() < kLentBytes) {
+      small.append(view.bytes.data(), view.bytes.size());
       continue;
     }
     slices.emplace_back(small);
-    slices.push_back(loans->Lend(data, owner));
+    slices.push_back(loans->Lend(view.bytes, owner));
     small.clear();
   }
   if (!small.empty() || slices.empty()) slices.emplace_back(small);
@@ -113,13 +77,27 @@ void SetTensors(absl::Span<const TensorField> tensors, Message* message) {
   }
 }
 
+void TensorReader::Read(std::size_t size, char* to) {
+  while (size > 0) {
+    const absl::Span<const char> piece = pieces_.front().subspan(offset_, size);
+    std::memmove(to, piece.data(), piece.size());  // they may overlap
+    to += piece.size();
+    size -= piece.size();
+    offset_ += piece.size();
+    if (offset_ == pieces_.front().size()) {
+      pieces_.remove_prefix(1);
+      offset_ = 0;
+    }
+  }
+}
+
 absl::StatusOr<ReceivedMessage> ReceivedMessage::Parse(
-    const grpc::ByteBuffer& buffer, std::vector<int> tensors,
+    const grpc::ByteBuffer& buffer, std::vector<int> numbers,
     Message* message) {
   ReceivedMessage result;
-  result.numbers_ = std::move(tensors);
+  result.numbers_ = std::move(numbers);
   result.message_ = message;
-  // Of an empty message there are no slices to be had.
+  // An empty message has no slices, and Dump() would fail.
   if (buffer.Valid() && !buffer.Dump(&result.slices_).ok()) {
     return absl::InternalError("the response cannot be read");
   }
@@ -128,28 +106,43 @@ absl::StatusOr<ReceivedMessage> ReceivedMessage::Parse(
     pieces.emplace_back(reinterpret_cast<const char*>(slice.begin()),
                         slice.size());
   }
+  wire::SplitMessage split;
   bool parsed;
-  if (wire::SplitTensors(pieces, result.numbers_, &result.split_)) {
-    parsed = message->ParseFromString(result.split_.rest);
+  if (wire::SplitTensors(pieces, result.numbers_, &split)) {
+    parsed = message->ParseFromString(split.rest);
+    result.bytes_ = std::move(split.tensors);
   } else {
-    // Legal, but framed as nobody writes it: the generated parser decides.
-    result.split_ = {};
+    // Malformed, or legal but framed as nobody writes it: the generated parser
+    // decides. Its message then holds the tensors' bytes.
     std::string whole;
     for (const absl::Span<const char> piece : pieces) {
       whole.append(piece.data(), piece.size());
     }
     parsed = message->ParseFromString(whole);
+    result.BorrowFromMessage();
   }
   if (!parsed) return absl::InternalError("the response is no valid message");
   return result;
 }
 
-ReceivedMessage ReceivedMessage::Of(std::vector<int> tensors,
+ReceivedMessage ReceivedMessage::Of(std::vector<int> numbers,
                                     const Message* message) {
   ReceivedMessage result;
-  result.numbers_ = std::move(tensors);
+  result.numbers_ = std::move(numbers);
   result.message_ = message;
+  result.BorrowFromMessage();
   return result;
+}
+
+void ReceivedMessage::BorrowFromMessage() {
+  bytes_.assign(numbers_.size(), {});
+  for (std::size_t i = 0; i < numbers_.size(); ++i) {
+    const v1::Tensor* const found = tensor(i);
+    if (found == nullptr || found->data().empty()) continue;
+    bytes_[i].pieces = {
+        absl::MakeConstSpan(found->data().data(), found->data().size())};
+    bytes_[i].size = found->data().size();
+  }
 }
 
 const v1::Tensor* ReceivedMessage::tensor(std::size_t index) const {
@@ -161,21 +154,6 @@ const v1::Tensor* ReceivedMessage::tensor(std::size_t index) const {
       &reflection->GetMessage(*message_, field));
 }
 
-std::size_t ReceivedMessage::bytes(std::size_t index) const {
-  if (!split_.tensors.empty()) return split_.tensors[index].size;
-  const v1::Tensor* const found = tensor(index);
-  return found == nullptr ? 0 : found->data().size();
-}
-
-void ReceivedMessage::Copy(std::size_t index, std::size_t offset,
-                           std::size_t size, char* to) const {
-  if (!split_.tensors.empty()) {
-    CopyPieces(split_.tensors[index].pieces, offset, size, to);
-  } else if (size > 0) {
-    std::memcpy(to, tensor(index)->data().data() + offset, size);
-  }
-}
-
 std::shared_ptr<char> AlignedMemory(std::size_t bytes) {
   constexpr std::align_val_t kAligned{kAlignment};
   return std::shared_ptr<char>(
@@ -183,15 +161,16 @@ std::shared_ptr<char> AlignedMemory(std::size_t bytes) {
       [](char* memory) { ::operator delete(memory, kAligned); });
 }
 
-absl::StatusOr<TakenTensors> TakeTensors(
-    const ReceivedMessage& message,
-    absl::Span<const absl::optional<absl::Span<char>>> into) {
+absl::StatusOr<ReceivedTensors> TakeTensors(const ReceivedMessage& message,
+                                            absl::Span<const Output> into) {
   const auto aligned = [](std::size_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   };
+  // Everything is checked before anything is written: an error leaves outputs
+  // as they were.
   std::size_t own = 0;
   for (std::size_t i = 0; i < into.size(); ++i) {
-    const std::size_t bytes = message.bytes(i);
+    const std::size_t bytes = message.bytes(i).size;
     if (!into[i]) {
       own += aligned(bytes);
     } else if (message.tensor(i) != nullptr && into[i]->size() != bytes) {
@@ -200,24 +179,42 @@ absl::StatusOr<TakenTensors> TakeTensors(
           into[i]->size(), "; they must be equal"));
     }
   }
-  TakenTensors taken;
+  ReceivedTensors received;
   const std::shared_ptr<char> memory = own > 0 ? AlignedMemory(own) : nullptr;
-  taken.owner = memory;
+  received.owner = memory;
   char* free = memory.get();
   for (std::size_t i = 0; i < into.size(); ++i) {
-    taken.views.emplace_back();
+    received.views.emplace_back();
     const v1::Tensor* const tensor = message.tensor(i);
     if (tensor == nullptr) continue;
-    const std::size_t bytes = message.bytes(i);
+    const std::size_t bytes = message.bytes(i).size;
     char* const to = into[i] ? into[i]->data() : free;
     if (!into[i]) free += aligned(bytes);
-    message.Copy(i, 0, bytes, to);
-    TensorView& view = taken.views.back().emplace();
+    TensorReader(message.bytes(i)).Read(bytes, to);
+    TensorView& view = received.views.back().emplace();
     view.dtype = tensor->dtype();
     view.shape.assign(tensor->shape().begin(), tensor->shape().end());
     view.bytes = absl::MakeConstSpan(to, bytes);
   }
-  return taken;
+  return received;
+}
+
+TensorResult OnlyTensor(ReceivedTensors tensors) {
+  TensorResult result;
+  if (tensors.views[0]) result.tensor = *std::move(tensors.views[0]);
+  result.owner = std::move(tensors.owner);
+  return result;
+}
+
+absl::Status CheckOutput(absl::string_view name,
+                         const absl::optional<TensorView>& tensor,
+                         const Output& output) {
+  if (!tensor || !output || tensor->bytes.size() == output->size()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": ", output->size(), " bytes for a tensor of ",
+                   tensor->bytes.size(), "; they must be equal"));
 }
 
 }  // namespace posenc

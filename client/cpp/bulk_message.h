@@ -1,6 +1,9 @@
-// Messages with tensors. In requests their bytes are lent to gRPC, not copied;
-// in responses they stay in gRPC's slices until they are copied, once, to where
-// they are wanted.
+// Messages with tensors, without a copy of the tensors' bytes.
+//
+// In a request the bytes are lent to gRPC (loans.h), which sends them from the
+// caller's memory. In a response they stay in the slices in which gRPC received
+// them until they are copied, once, to their destination. Only the small
+// fields go through the generated code.
 
 #pragma once
 
@@ -9,8 +12,10 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "google/protobuf/message.h"
@@ -28,62 +33,94 @@ struct TensorField {
   const TensorView* view;
 };
 
-// Bytes of `message` with these tensors, which are not set in it.
+// Bytes that `message` and these tensors, which are not set in it, take on the
+// wire.
 std::int64_t MessageBytes(const google::protobuf::Message& message,
                           absl::Span<const TensorField> tensors);
 
-// The same as protobuf would write it.
+// Writes `message` with these tensors as protobuf would. The bytes of tensors
+// of 64 KiB and more are lent, not copied: they must stay as they are until
+// `loans` has them back. `owner`, if set, is kept alive for that long.
 grpc::ByteBuffer FrameMessage(const google::protobuf::Message& message,
                               absl::Span<const TensorField> tensors,
                               const std::shared_ptr<const void>& owner,
                               Loans* loans);
 
-// Copies of the tensors, for the generated stub.
+// Copies the tensors into `message`, for calls over the generated stub.
 void SetTensors(absl::Span<const TensorField> tensors,
                 google::protobuf::Message* message);
 
-// A response whose tensors' bytes have not been copied yet.
-class ReceivedMessage {
+// Reads the bytes of a received tensor from front to back.
+class TensorReader {
  public:
-  // Everything but the bytes of the fields `tensors` goes into `message`, which
-  // is borrowed. INTERNAL where the buffer holds no such message.
-  static absl::StatusOr<ReceivedMessage> Parse(
-      const grpc::ByteBuffer& buffer, std::vector<int> tensors,
-      google::protobuf::Message* message);
+  // Borrows the bytes.
+  explicit TensorReader(const wire::BorrowedBytes& bytes)
+      : pieces_(bytes.pieces) {}
 
-  // Of a message that was parsed as a whole.
-  static ReceivedMessage Of(std::vector<int> tensors,
-                            const google::protobuf::Message* message);
-
-  // By index into `tensors`. nullptr where the message has none.
-  const v1::Tensor* tensor(std::size_t index) const;
-  std::size_t bytes(std::size_t index) const;
-
-  // Copies bytes [offset, offset + size) of a tensor. They may go to where they
-  // are: in-process channels pass the caller's memory around.
-  void Copy(std::size_t index, std::size_t offset, std::size_t size,
-            char* to) const;
+  // Copies the next `size` bytes, which must be there. `to` may be where they
+  // are already: in-process channels pass the caller's memory around.
+  void Read(std::size_t size, char* to);
 
  private:
+  absl::Span<const absl::Span<const char>> pieces_;
+  std::size_t offset_ = 0;  // read of the first of them
+};
+
+// A response whose tensors' bytes have not been copied yet. It keeps gRPC's
+// slices alive, and borrows the message that was parsed from them.
+class ReceivedMessage {
+ public:
+  // Parses everything into `message` but the bytes of the tensor fields that
+  // `numbers` names. INTERNAL if the buffer holds no such message.
+  static absl::StatusOr<ReceivedMessage> Parse(
+      const grpc::ByteBuffer& buffer, std::vector<int> numbers,
+      google::protobuf::Message* message);
+
+  // Takes a message that was parsed as a whole, by the generated stub.
+  static ReceivedMessage Of(std::vector<int> numbers,
+                            const google::protobuf::Message* message);
+
+  // Tensors are counted as in `numbers`. tensor() has dtype and shape; it is
+  // nullptr if the message does not have that tensor.
+  const v1::Tensor* tensor(std::size_t index) const;
+  const wire::BorrowedBytes& bytes(std::size_t index) const {
+    return bytes_[index];
+  }
+
+ private:
+  void BorrowFromMessage();
+
   std::vector<int> numbers_;
   const google::protobuf::Message* message_ = nullptr;
+  // What `bytes_` points into, unless the message itself holds the bytes.
   std::vector<grpc::Slice> slices_;
-  wire::SplitMessage split_;  // no tensors where the message has their bytes
+  absl::InlinedVector<wire::BorrowedBytes, 2> bytes_;
 };
 
-// Tensors copied out of a response.
-struct TakenTensors {
+// Tensors that were copied out of a response. A tensor that the response does
+// not have is unset.
+struct ReceivedTensors {
   std::vector<absl::optional<TensorView>> views;
-  std::shared_ptr<const void> owner;  // of what did not go to the caller's
+  // Keeps alive what did not go to memory of the caller's.
+  std::shared_ptr<const void> owner;
 };
 
-// 64-byte aligned, not initialised.
+// Memory at a multiple of 64 bytes, not initialised.
 std::shared_ptr<char> AlignedMemory(std::size_t bytes);
 
-// Tensor i goes to into[i], or, where that is unset, to memory of its own, one
-// block for all. INVALID_ARGUMENT where one does not fit.
-absl::StatusOr<TakenTensors> TakeTensors(
-    const ReceivedMessage& message,
-    absl::Span<const absl::optional<absl::Span<char>>> into);
+// Copies tensor i to into[i], or, if that is unset, to memory of the result's
+// own, which is one block for all. INVALID_ARGUMENT if the bytes of a tensor
+// are not exactly as many as the memory that was given for it.
+absl::StatusOr<ReceivedTensors> TakeTensors(const ReceivedMessage& message,
+                                            absl::Span<const Output> into);
+
+// The result of a call that gives one tensor.
+TensorResult OnlyTensor(ReceivedTensors tensors);
+
+// INVALID_ARGUMENT if `output` is not as large as `tensor`, for calls whose
+// result is. Without it a wrong size would be found only after the work.
+absl::Status CheckOutput(absl::string_view name,
+                         const absl::optional<TensorView>& tensor,
+                         const Output& output);
 
 }  // namespace posenc

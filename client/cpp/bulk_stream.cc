@@ -8,7 +8,7 @@
 namespace posenc {
 namespace {
 
-// Beyond it a time added to the clock could overflow.
+// Longer waits are waits without end: added to the clock, they could overflow.
 constexpr absl::Duration kForever = absl::Hours(24 * 365);
 
 }  // namespace
@@ -19,7 +19,9 @@ grpc::Status BulkStream::Run(const std::shared_ptr<grpc::Channel>& channel,
                              const Take& take, absl::Status* local) {
   grpc::GenericStub stub(channel);
   stub.PrepareBidiStreamingCall(context, method, grpc::StubOptions(), this);
-  AddHold();  // reads and writes start outside of gRPC's reactions
+  // Reads and writes are started outside of gRPC's reactions, so gRPC may not
+  // take the call for done before RemoveHold().
+  AddHold();
   StartCall();
   StartRead(&incoming_);
   const auto fail = [&](const absl::Status& error) {
@@ -35,7 +37,8 @@ grpc::Status BulkStream::Run(const std::shared_ptr<grpc::Channel>& channel,
         status = Write(next);
         break;
       case Event::kResponse:
-        // What was under way when an error came is dropped.
+        // After an error what was still under way is read, as gRPC does not
+        // end a call before that, and dropped.
         status = Read(local->ok() ? &take : nullptr);
         break;
       case Event::kSilence:
@@ -52,7 +55,7 @@ grpc::Status BulkStream::Run(const std::shared_ptr<grpc::Channel>& channel,
   RemoveHold();
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [this] { return done_; });
-  outgoing_.Clear();
+  outgoing_.Clear();  // lent slices come back
   return status_;
 }
 
@@ -71,7 +74,7 @@ BulkStream::Event BulkStream::Await() {
                                 something)) {
     return Event::kSilence;
   }
-  // Writing first keeps the peer busy.
+  // Writing goes first: the server then has work while a response is taken.
   if (may_write()) return Event::kMayWrite;
   return response_ready_ ? Event::kResponse : Event::kNoMore;
 }
@@ -95,7 +98,7 @@ absl::Status BulkStream::Write(const Next& next) {
 }
 
 absl::Status BulkStream::Read(const Take* take) {
-  // Another may come in while this one is taken.
+  // The next response may come in while this one is taken.
   grpc::ByteBuffer response;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

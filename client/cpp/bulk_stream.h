@@ -1,5 +1,23 @@
-// A stream of bulk messages, driven from the caller's thread: gRPC's own
-// threads send and receive meanwhile.
+// A stream of bulk messages, driven from the caller's thread.
+//
+// gRPC's threads send and receive; the caller's thread gives the messages and
+// takes the responses, so that the callbacks of the public API run in it, and
+// so that a slow callback holds back its own stream only. The two sides meet in
+// a few flags under one mutex:
+//
+//   caller's thread                      gRPC's threads
+//   Await() waits for an event     <--   OnReadDone, OnWriteDone: set a flag
+//   Write(): next(), StartWrite    -->   send outgoing_
+//   Read():  StartRead, take()     -->   receive into incoming_
+//
+// At most one write and one read are under way at a time, and each of the two
+// buffers belongs to gRPC during that time:
+// - `outgoing_` from StartWrite() to OnWriteDone() (writing_ is true);
+// - `incoming_` from StartRead() to OnReadDone() (response_ready_ is false).
+//
+// The next read is started before a response is taken, so that one response
+// arrives while another is used. What is further behind waits in gRPC's flow
+// control: memory stays bounded if the caller is slow.
 
 #pragma once
 
@@ -23,23 +41,25 @@ namespace posenc {
 class BulkStream final
     : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // Gives the next message; false where there is none.
+  // Gives the next message; false if there is none.
   using Next = std::function<absl::StatusOr<bool>(grpc::ByteBuffer*)>;
   // Takes the next response.
   using Take = std::function<absl::Status(const grpc::ByteBuffer&)>;
 
-  // At most `window` messages are sent ahead of their responses. `patience` is
-  // how long nothing may happen.
+  // At most `window` messages are sent ahead of their responses. If nothing
+  // happens for `patience`, the stream is given up; infinity waits for the
+  // deadline of the call.
   BulkStream(std::int64_t window, absl::Duration patience)
       : window_(window), patience_(patience) {}
 
-  // Runs the call to its end, once. The first error of `next` or `take`
-  // cancels it and comes back.
+  // Runs the call to its end, once. `next` and `take` are called in this
+  // thread. The first error of either, or of patience, cancels the call and is
+  // in `local`; if that is OK, the result is the call's.
   grpc::Status Run(const std::shared_ptr<grpc::Channel>& channel,
                    const std::string& method, grpc::ClientContext* context,
                    const Next& next, const Take& take, absl::Status* local);
 
-  // What the peer answered and was asked, once it has run.
+  // Messages that were sent, and responses that were taken, so far.
   std::int64_t sent() const { return sent_; }
   std::int64_t answered() const { return answered_; }
 
@@ -49,28 +69,36 @@ class BulkStream final
   void OnWritesDoneDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
 
-  enum class Event { kMayWrite, kResponse, kNoMore, kSilence };
+  enum class Event {
+    kMayWrite,  // nothing is being written, and the window is open
+    kResponse,  // there is one in incoming_
+    kNoMore,    // the server has ended the stream, and everything is read
+    kSilence    // none of these within `patience_`
+  };
   Event Await();
+  // Sends what `next` gives, or the end of messages.
   absl::Status Write(const Next& next);
+  // Takes a response off, and drops it if `take` is null.
   absl::Status Read(const Take* take);
 
   const std::int64_t window_;
   const absl::Duration patience_;
 
-  // The caller's thread's.
+  // Used by the caller's thread alone.
   std::int64_t sent_ = 0;
   std::int64_t answered_ = 0;
-  bool stopped_ = false;  // nothing more is to be written
-  grpc::ByteBuffer outgoing_;
+  bool stopped_ = false;       // nothing more is to be written
+  grpc::ByteBuffer outgoing_;  // gRPC's while writing_
 
+  // Guards what follows; see above for the buffers.
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_;  // one of the flags was set
   bool writing_ = false;
-  bool write_failed_ = false;
-  bool response_ready_ = false;  // in incoming_
+  bool write_failed_ = false;  // the call is over: its status says why
+  bool response_ready_ = false;
   bool no_more_ = false;
   bool done_ = false;
-  grpc::Status status_;
+  grpc::Status status_;  // once done_
   grpc::ByteBuffer incoming_;
 };
 

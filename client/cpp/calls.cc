@@ -10,13 +10,13 @@
 #include "bulk_stream.h"
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/generic/generic_stub.h"
+#include "posenc/wire/metadata.h"
 #include "status_type.h"
 
 namespace posenc {
 namespace {
 
 constexpr char kService[] = "/posenc.v1.PositionalEncodingService/";
-constexpr char kMessageBytes[] = "posenc-message-bytes";
 
 // The most that protobuf can frame: 2 GiB - 1.
 constexpr std::int64_t kMaxProtoBytes = std::numeric_limits<int>::max();
@@ -24,20 +24,28 @@ constexpr std::int64_t kMaxProtoBytes = std::numeric_limits<int>::max();
 // Smaller messages gain nothing from a connection of their own.
 constexpr std::int64_t kBulkBytes = 64 << 10;
 
-// Best in measurements: requests, work and responses overlap, and a chunk stays
-// in the cache.
+// Size of a chunk if the server recommends none. 4 MiB were the best in
+// measurements: requests, computation and responses overlap, and a chunk stays
+// in the cache while it is worked on.
 constexpr std::int64_t kChunkBytes = 4 << 20;
-// One each being sent, computed, received and taken.
+// Messages that are sent ahead of their responses: one each is being sent,
+// computed, received and taken.
 constexpr std::int64_t kWindow = 4;
 
-// What is left to a message beside a chunk: settings, positions, framing.
+// What a message may have beside a chunk: settings, positions, framing.
 constexpr std::int64_t kMessageOverhead = 64 << 10;
 
-// Servers end calls without a deadline by themselves.
+// Deadline of a stream that is only to make progress. Without any the server
+// would set its own, which is meant for calls that forgot theirs.
 constexpr absl::Duration kLongestStream = absl::Hours(24);
 
 // How long a connection may take to send what a call left behind.
 constexpr absl::Duration kGrace = absl::Milliseconds(200);
+
+bool HasSeveralAxes(const v1::RopeSpec& spec) {
+  return spec.axes().sections_size() > 1 ||
+         spec.explicit_frequencies().axes() > 1;
+}
 
 }  // namespace
 
@@ -51,8 +59,8 @@ absl::Status ToAbsl(const grpc::Status& status) {
 }
 
 absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
-  // gRPC rounds deadlines up to its next millisecond: a quick call could still
-  // pass.
+  // gRPC would not refuse these: it rounds deadlines up to its next
+  // millisecond, within which a quick call may be done.
   if (timeout <= absl::ZeroDuration()) {
     return absl::DeadlineExceededError(absl::StrCat(
         "timeout: ", absl::FormatDuration(timeout), "; must be above 0"));
@@ -68,6 +76,11 @@ absl::Status CheckBytes(std::int64_t bytes) {
   return absl::ResourceExhaustedError(
       absl::StrCat("request: ", bytes, " bytes; the limit is ", kMaxProtoBytes,
                    ", split the batch"));
+}
+
+bool TooLarge(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kResourceExhausted &&
+         ErrorReason(status) != "ERROR_REASON_OVERLOADED";
 }
 
 Client::Calls::Calls(const ClientOptions& options)
@@ -94,57 +107,59 @@ Client::Calls::Calls(std::shared_ptr<Stub> stub, absl::Duration timeout)
       max_message_bytes_(kMaxProtoBytes),
       stream_above_bytes_(kMaxProtoBytes) {}
 
-bool Client::Calls::MustStream(std::int64_t bytes,
-                               absl::Span<const TensorField> tensors) const {
-  // Nothing but the tensors can be cut.
-  const auto has_bytes = [](const TensorField& field) {
-    return !field.view->bytes.empty();
-  };
-  return can_stream() && bytes > stream_above_bytes_ &&
-         std::any_of(tensors.begin(), tensors.end(), has_bytes);
-}
-
-std::int64_t Client::Calls::ChunkBytes() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!chunk_bytes_) {
-    v1::GetServerInfoResponse info;
-    const absl::Status status = Call(
-        &Stub::GetServerInfo, v1::GetServerInfoRequest(), CallOptions(), &info);
-    std::int64_t bytes = kChunkBytes;
-    if (status.ok() && info.limits().stream_chunk_bytes() > 0) {
-      bytes = info.limits().stream_chunk_bytes();
-    }
-    // What a server does not tell now it may tell later.
-    bytes = std::clamp<std::int64_t>(
-        bytes, 1,
-        std::max<std::int64_t>(max_message_bytes_ - kMessageOverhead, 1));
-    if (!status.ok()) return bytes;
-    chunk_bytes_ = bytes;
+std::int64_t Client::Calls::ChunkBytes(const CallOptions& options) {
+  const std::int64_t known = chunk_bytes_.load(std::memory_order_relaxed);
+  if (known > 0) return known;
+  v1::GetServerInfoResponse info;
+  const absl::Status status =
+      Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), options, &info);
+  std::int64_t bytes = kChunkBytes;
+  if (status.ok() && info.limits().stream_chunk_bytes() > 0) {
+    bytes = info.limits().stream_chunk_bytes();
   }
-  return *chunk_bytes_;
+  bytes = std::clamp<std::int64_t>(
+      bytes, 1,
+      std::max<std::int64_t>(max_message_bytes_ - kMessageOverhead, 1));
+  // A server that does not answer now may answer the next call.
+  if (status.ok()) chunk_bytes_.store(bytes, std::memory_order_relaxed);
+  return bytes;
 }
 
-absl::StatusOr<TakenTensors> Client::Calls::BulkUnary(
-    const char* name, const BulkRequest& request, const BulkResponse& response,
-    std::int64_t expected, const CallOptions& options) {
-  const std::int64_t bytes = MessageBytes(*request.message, request.tensors);
-  absl::Status status = CheckBytes(bytes);
+absl::StatusOr<bool> Client::Calls::SeveralAxes(const v1::RopeSource& rope,
+                                                const CallOptions& options) {
+  if (rope.has_spec()) return HasSeveralAxes(rope.spec());
+  v1::ResolveRopeRequest question;
+  *question.mutable_rope() = rope;
+  v1::ResolveRopeResponse answer;
+  const absl::Status status =
+      Call(&Stub::ResolveRope, question, options, &answer);
   if (!status.ok()) return status;
+  return HasSeveralAxes(answer.spec());
+}
+
+absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
+    const char* name, const google::protobuf::Message& request,
+    const SentTensors& sent, google::protobuf::Message* response,
+    const WantedTensors& wanted, const CallOptions& options) {
+  // Destroyed before Recall(): a context holds on to its call, and a call to
+  // the slices that it sends.
   auto context = std::make_unique<grpc::ClientContext>();
-  status = SetDeadline(timeout(options), context.get());
+  const absl::Status status = SetDeadline(timeout(options), context.get());
   if (!status.ok()) return status;
-  context->AddMetadata(kMessageBytes, absl::StrCat(bytes));
+  context->AddMetadata(wire::kMessageBytes, absl::StrCat(sent.message_bytes));
+  const std::int64_t larger =
+      std::max(sent.message_bytes, wanted.expected_bytes);
   std::shared_ptr<grpc::Channel> channel =
-      std::max(bytes, expected) >= kBulkBytes ? channels_->Bulk()
-                                              : channels_->small();
+      larger >= kBulkBytes ? channels_->Bulk() : channels_->small();
   Loans loans;
-  absl::StatusOr<TakenTensors> taken;
+  absl::StatusOr<ReceivedTensors> result;
   {
-    // Polled by this thread alone: no other need wake up.
+    // A queue of this call's own, polled by this thread alone: the response is
+    // taken by the thread that waits for it, and no other need wake up.
     grpc::CompletionQueue queue;
     grpc::GenericStub stub(channel);
     grpc::ByteBuffer outgoing =
-        FrameMessage(*request.message, request.tensors, request.owner, &loans);
+        FrameMessage(request, sent.fields, nullptr, &loans);
     const auto call = stub.PrepareUnaryCall(
         context.get(), absl::StrCat(kService, name), outgoing, &queue);
     outgoing.Clear();
@@ -158,26 +173,26 @@ absl::StatusOr<TakenTensors> Client::Calls::BulkUnary(
     queue.Shutdown();
     while (queue.Next(&tag, &ok)) continue;
     if (!outcome.ok()) {
-      taken = ToAbsl(outcome);
+      result = ToAbsl(outcome);
     } else {
       const absl::StatusOr<ReceivedMessage> received =
-          ReceivedMessage::Parse(incoming, response.tensors, response.message);
+          ReceivedMessage::Parse(incoming, wanted.fields, response);
       if (received.ok()) {
-        taken = TakeTensors(*received, response.into);
+        result = TakeTensors(*received, wanted.into);
       } else {
-        taken = received.status();
+        result = received.status();
       }
     }
     context.reset();
   }
   Recall(loans, std::move(channel));
-  return taken;
+  return result;
 }
 
-absl::Status Client::Calls::Stream(const char* name, std::int64_t announced,
-                                   bool one_to_one, const NextRequest& next,
-                                   const TakeResponse& take,
-                                   const CallOptions& options) {
+absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
+                                      bool one_to_one, const NextMessage& next,
+                                      const TakeResponse& take,
+                                      const CallOptions& options) {
   if (channels_ == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
         name, ": this client has a stub only; streams need a channel"));
@@ -187,30 +202,33 @@ absl::Status Client::Calls::Stream(const char* name, std::int64_t announced,
   if (!status.ok()) return status;
   absl::Duration patience = absl::InfiniteDuration();
   if (!options.timeout) {
+    // The client's timeout is not for the whole: a stream may take as long as
+    // it makes progress.
     patience = timeout_;
     context->set_deadline(absl::ToChronoTime(absl::Now() + kLongestStream));
   }
   if (announced > 0) {
-    context->AddMetadata(kMessageBytes, absl::StrCat(announced));
+    context->AddMetadata(wire::kMessageBytes, absl::StrCat(announced));
   }
   std::shared_ptr<grpc::Channel> channel = channels_->Bulk();
   Loans loans;
   {
-    // A server stream has one request, whose responses are not counted.
+    // A server stream has one request, however many responses: with a window of
+    // 1 its end could not be written before the first of them.
     BulkStream stream(one_to_one ? kWindow : 2, patience);
     const std::int64_t most = announced > 0 ? announced : max_message_bytes_;
     const auto frame = [&](grpc::ByteBuffer* buffer) -> absl::StatusOr<bool> {
-      BulkRequest request;
-      const absl::StatusOr<bool> more = next(&request);
+      StreamMessage message;
+      const absl::StatusOr<bool> more = next(&message);
       if (!more.ok() || !*more) return more;
       const std::int64_t bytes =
-          MessageBytes(*request.message, request.tensors);
+          MessageBytes(*message.message, message.tensors);
       if (bytes > most) {
         return absl::ResourceExhaustedError(absl::StrCat(
             "message ", stream.sent(), ": ", bytes, " bytes; at most ", most,
             announced > 0 ? ", as announced" : ", send smaller parts"));
       }
-      *buffer = FrameMessage(*request.message, request.tensors, request.owner,
+      *buffer = FrameMessage(*message.message, message.tensors, message.owner,
                              &loans);
       return true;
     };
@@ -239,9 +257,10 @@ absl::Status Client::Calls::Stream(const char* name, std::int64_t announced,
 void Client::Calls::Recall(const Loans& loans,
                            std::shared_ptr<grpc::Channel> channel) {
   if (loans.AwaitReturn(kGrace)) return;
-  // The peer does not take what gRPC is still writing; gRPC closes no
-  // connection before that. Others should not go there until TCP gives up
-  // (stuck_timeout).
+  // The peer does not take what gRPC is still writing, and gRPC closes no
+  // connection before that is written. TCP gives up after stuck_timeout. Until
+  // then the connection is of no use to other calls: take it out of the turns,
+  // and drop our reference so that gRPC may close it.
   channels_->Drop(channel);
   channel.reset();
   loans.AwaitReturn(absl::InfiniteDuration());

@@ -1,17 +1,31 @@
-// How the calls of a Client are made.
+// How a Client makes its calls: over which connection, with which deadline, in
+// how many bytes, and what becomes of the tensors on both ways.
+//
+// There are four kinds of calls:
+// - Call(): a small unary call over the generated stub.
+// - Bulk(): a unary call with tensors. It goes over a generic stub, so that the
+//   tensors' bytes are sent without a copy, and copied once when they come.
+// - Stream(): a bidirectional stream of bulk messages.
+// - Receive(): one small request, a stream of bulk responses.
+// A client that was made of a stub alone has the first two only, and copies
+// tensors as the generated code does.
+//
+// Calls is shared by all copies of a Client and is safe for any number of
+// threads. A call runs in its caller's thread from beginning to end; no lock is
+// held while it waits for the server.
 
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "bulk_message.h"
 #include "channels.h"
@@ -22,24 +36,41 @@ namespace posenc {
 
 using Stub = v1::PositionalEncodingService::StubInterface;
 
+// Keeps the server's google.rpc.Status as a payload (status_type.h).
 absl::Status ToAbsl(const grpc::Status& status);
 
+// DEADLINE_EXCEEDED if the timeout is over already; infinity sets none.
 absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context);
 
-// Protobuf would abort or wrap around beyond 2 GiB - 1, before any server sees
-// it.
+// RESOURCE_EXHAUSTED from 2 GiB on: protobuf would abort or wrap around before
+// any server sees the message.
 absl::Status CheckBytes(std::int64_t bytes);
 
-// A bulk call's request, and where its response's tensors go.
-struct BulkRequest {
-  const google::protobuf::Message* message;
-  std::vector<TensorField> tensors;
-  std::shared_ptr<const void> owner;  // of the tensors' bytes
+// True if a message is over a limit of the server's or ours, rather than that
+// the server is busy: less at a time may then help, and asking again does not.
+bool TooLarge(const absl::Status& status);
+
+// The tensors of a unary request, and the size of the whole message.
+struct SentTensors {
+  std::vector<TensorField> fields;
+  std::int64_t message_bytes = 0;
 };
-struct BulkResponse {
-  google::protobuf::Message* message;
-  std::vector<int> tensors;  // field numbers
+
+// The tensors of a unary response, and the memory for them.
+struct WantedTensors {
+  std::vector<int> fields;   // numbers
   std::vector<Output> into;  // one for each
+  // About how many bytes come back, if more than are sent.
+  std::int64_t expected_bytes = 0;
+};
+
+// A message of a stream. Everything is borrowed until it has been written.
+struct StreamMessage {
+  const google::protobuf::Message* message = nullptr;
+  std::vector<TensorField> tensors;
+  // Keeps the tensors' bytes alive until gRPC lets go of them; if it is unset
+  // they must stay until the call returns.
+  std::shared_ptr<const void> owner;
 };
 
 class Client::Calls {
@@ -51,19 +82,21 @@ class Client::Calls {
   Stub* stub() const { return stub_.get(); }
   bool can_stream() const { return channels_ != nullptr; }
   std::int64_t max_message_bytes() const { return max_message_bytes_; }
+  // Larger messages go as a stream if their tensors can be cut.
+  std::int64_t stream_above_bytes() const { return stream_above_bytes_; }
 
   absl::Duration timeout(const CallOptions& options) const {
     return options.timeout.value_or(timeout_);
   }
 
-  // Whether a message of so many bytes goes as a stream instead.
-  bool MustStream(std::int64_t bytes,
-                  absl::Span<const TensorField> tensors) const;
+  // Size of a stream's messages: what the server recommends, never more than a
+  // message may have. Asks the server if it has not told yet; threads that come
+  // at the same time each ask for themselves, so that none waits for another's
+  // timeout.
+  std::int64_t ChunkBytes(const CallOptions& options);
 
-  // What the server recommends, asked for once; never more than a message.
-  std::int64_t ChunkBytes();
-
-  // Whether an encoding has several position axes; presets are resolved.
+  // Whether an encoding has several position axes. Presets and configurations
+  // are resolved by the server.
   absl::StatusOr<bool> SeveralAxes(const v1::RopeSource& rope,
                                    const CallOptions& options);
 
@@ -80,57 +113,92 @@ class Client::Calls {
     return ToAbsl((stub_.get()->*method)(&context, request, response));
   }
 
-  // The same with tensors. `name` is the method's; `expected` is about how many
-  // bytes come back, where these are more than are sent.
+  // The same with tensors, which are not set in `request`. `name` and `method`
+  // are of one RPC: which of them is needed depends on what this client was
+  // made of. `response` gets everything but the tensors' bytes, which go to
+  // `wanted.into`.
   template <typename Method, typename Request, typename Response>
-  absl::StatusOr<TakenTensors> Bulk(const char* name, Method method,
-                                    std::int64_t expected, Request* request,
-                                    std::vector<TensorField> tensors,
-                                    Response* response, std::vector<int> fields,
-                                    std::vector<Output> into,
-                                    const CallOptions& options) {
-    BulkResponse wanted{response, std::move(fields), std::move(into)};
-    if (channels_ != nullptr) {
-      return BulkUnary(name, {request, std::move(tensors), nullptr}, wanted,
-                       expected, options);
-    }
-    absl::Status status = CheckBytes(MessageBytes(*request, tensors));
+  absl::StatusOr<ReceivedTensors> Bulk(const char* name, Method method,
+                                       Request* request,
+                                       const SentTensors& sent,
+                                       Response* response,
+                                       const WantedTensors& wanted,
+                                       const CallOptions& options) {
+    absl::Status status = CheckBytes(sent.message_bytes);
     if (!status.ok()) return status;
-    SetTensors(tensors, request);
+    if (channels_ != nullptr) {
+      return BulkUnary(name, *request, sent, response, wanted, options);
+    }
+    SetTensors(sent.fields, request);
     status = Call(method, *request, options, response);
     if (!status.ok()) return status;
-    return TakeTensors(ReceivedMessage::Of(wanted.tensors, response),
+    return TakeTensors(ReceivedMessage::Of(wanted.fields, response),
                        wanted.into);
   }
 
-  // Gives the next request of a stream; false where there is none.
-  using NextRequest = std::function<absl::StatusOr<bool>(BulkRequest*)>;
+  // Gives the next message of a stream; false if there is none.
+  using NextMessage = std::function<absl::StatusOr<bool>(StreamMessage*)>;
+  // Takes the next response.
   using TakeResponse = std::function<absl::Status(const grpc::ByteBuffer&)>;
 
-  // `announced` is the size of the largest message; 0 leaves it out. Bounds the
-  // messages where it is set.
-  absl::Status Stream(const char* name, std::int64_t announced, bool one_to_one,
-                      const NextRequest& next, const TakeResponse& take,
-                      const CallOptions& options);
+  // Runs a bidirectional stream, which answers every message with one response.
+  // `announced` bounds the size of its messages and is told to the server; 0
+  // leaves that out. Both functions are called in this thread; their first
+  // error ends the call and is returned.
+  absl::Status Stream(const char* name, std::int64_t announced,
+                      const NextMessage& next, const TakeResponse& take,
+                      const CallOptions& options) {
+    return RunStream(name, announced, /*one_to_one=*/true, next, take, options);
+  }
+
+  // Sends `request` and gives every response to `take`, in this thread, with
+  // the tensors of its fields `numbers` still in gRPC's memory. The first error
+  // of `take` ends the call and is returned.
+  template <typename Response, typename Take>
+  absl::Status Receive(const char* name,
+                       const google::protobuf::Message& request,
+                       const std::vector<int>& numbers, const Take& take,
+                       const CallOptions& options) {
+    const std::int64_t bytes = MessageBytes(request, {});
+    const absl::Status status = CheckBytes(bytes);
+    if (!status.ok()) return status;
+    bool asked = false;
+    return RunStream(
+        name, bytes, /*one_to_one=*/false,
+        [&](StreamMessage* next) -> absl::StatusOr<bool> {
+          next->message = &request;
+          return !std::exchange(asked, true);
+        },
+        [&](const grpc::ByteBuffer& buffer) -> absl::Status {
+          Response response;
+          const absl::StatusOr<ReceivedMessage> received =
+              ReceivedMessage::Parse(buffer, numbers, &response);
+          if (!received.ok()) return received.status();
+          return take(response, *received);
+        },
+        options);
+  }
 
  private:
-  absl::StatusOr<TakenTensors> BulkUnary(const char* name,
-                                         const BulkRequest& request,
-                                         const BulkResponse& response,
-                                         std::int64_t expected,
-                                         const CallOptions& options);
+  absl::StatusOr<ReceivedTensors> BulkUnary(
+      const char* name, const google::protobuf::Message& request,
+      const SentTensors& sent, google::protobuf::Message* response,
+      const WantedTensors& wanted, const CallOptions& options);
+
+  absl::Status RunStream(const char* name, std::int64_t announced,
+                         bool one_to_one, const NextMessage& next,
+                         const TakeResponse& take, const CallOptions& options);
 
   // Returns when everything lent has come back. The call is over.
   void Recall(const Loans& loans, std::shared_ptr<grpc::Channel> channel);
 
-  const std::unique_ptr<Channels> channels_;  // null: stub only
+  const std::unique_ptr<Channels> channels_;  // null if there is a stub only
   const std::shared_ptr<Stub> stub_;
   const absl::Duration timeout_;
   const std::int64_t max_message_bytes_;
   const std::int64_t stream_above_bytes_;
 
-  std::mutex mutex_;
-  absl::optional<std::int64_t> chunk_bytes_;  // guarded by mutex_
+  std::atomic<std::int64_t> chunk_bytes_{0};  // 0: the server has not told
 };
 
 }  // namespace posenc

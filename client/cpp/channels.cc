@@ -12,6 +12,7 @@
 namespace posenc {
 namespace {
 
+// `own_connection` says that the channel shares none with other channels.
 std::shared_ptr<grpc::Channel> CreateChannel(const ClientOptions& options,
                                              bool own_connection) {
   const int max_bytes = static_cast<int>(std::clamp<std::int64_t>(
@@ -19,31 +20,32 @@ std::shared_ptr<grpc::Channel> CreateChannel(const ClientOptions& options,
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(max_bytes);
   args.SetMaxSendMessageSize(max_bytes);
-  // Tensors do not compress, and gRPC 1.51's decompression can be made to eat
-  // memory: offer none and take none.
+  // Tensors do not compress, and gRPC 1.51 can be made to eat memory by what it
+  // decompresses: offer no compression and take none.
   args.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
   args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
               1 << GRPC_COMPRESS_NONE);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 1);
-  // A call that has sent more than this is not retried; gRPC's 256 KiB would
-  // leave out most tensors. What is kept are references, not copies.
+  // A call that has sent more than this is not retried. gRPC's 256 KiB would
+  // exclude most tensors; what it keeps are references, not copies.
   args.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, max_bytes);
   // A retry is of use only if the connection has been tried again by then:
   // the first backoff of the retries, not gRPC's 1 s.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // gRPC looks a name up at most every 30 s: too rarely where all the servers
-  // it knew have been replaced meanwhile. Kubernetes' names live for 5 s.
+  // gRPC looks a name up every 30 s at most, which is too rare if all servers
+  // that it knew have been replaced. Names in Kubernetes live for 5 s.
   args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 5000);
-  // What a stuck peer does not take holds the caller's memory: gRPC gives it
-  // back when TCP gives up, which it never does unless told (this sets
-  // TCP_USER_TIMEOUT). gRPC couples that to HTTP/2 pings, which servers may
-  // find too many: one an hour is none.
+  // Bytes that a stuck peer does not take are the caller's memory (loans.h).
+  // gRPC lets go of them when TCP gives up, which TCP never does unless told:
+  // the keepalive timeout becomes TCP_USER_TIMEOUT. gRPC sets that only if it
+  // also sends HTTP/2 pings, and servers close connections that ping too often:
+  // one an hour is as good as none.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 3600 * 1000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
               static_cast<int>(std::clamp<std::int64_t>(
                   absl::ToInt64Milliseconds(options.stuck_timeout), 1,
                   std::numeric_limits<int>::max())));
-  // Channels with equal arguments share connections otherwise.
+  // Otherwise all channels with equal arguments would share one connection.
   if (own_connection) args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetServiceConfigJSON(options.service_config.value_or(kServiceConfig));
   return grpc::CreateCustomChannel(options.target,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc {
 namespace {
@@ -17,32 +18,24 @@ std::string Text(absl::Span<const std::int64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
+// Signed, as the sizes here are.
 std::int64_t ElementBytes(v1::Dtype dtype) {
-  switch (dtype) {
-    case v1::DTYPE_FLOAT16:
-    case v1::DTYPE_BFLOAT16:
-      return 2;
-    case v1::DTYPE_FLOAT32:
-    case v1::DTYPE_INT32:
-      return 4;
-    case v1::DTYPE_FLOAT64:
-    case v1::DTYPE_INT64:
-      return 8;
-    default:
-      return 0;
-  }
+  return static_cast<std::int64_t>(wire::ElementBytes(dtype));
 }
 
-// Of axes; any encoding has fewer.
+// Upper bound on position axes; every encoding has fewer. It keeps the product
+// of axes, batch and tokens from overflowing.
 constexpr std::int64_t kMaxAxes = 1 << 16;
 
-// A position that no server takes stays one.
+// The position `tokens` further on. Saturates instead of overflowing: the
+// server refuses such positions anyway, and names them.
 std::int64_t Later(std::int64_t position, std::int64_t tokens) {
   return position > std::numeric_limits<std::int64_t>::max() - tokens
              ? position
              : position + tokens;
 }
 
+// The dimensions of a layout, outermost first; none if there is no such layout.
 enum class Axis { kBatch, kToken, kHead, kChannel };
 
 std::vector<Axis> AxesOf(v1::Layout layout) {
@@ -60,8 +53,9 @@ std::vector<Axis> AxesOf(v1::Layout layout) {
   }
 }
 
-// How many of a layout's axes, from the outermost, may be cut: whole tokens
-// stay together where their heads do.
+// How many of a layout's axes, counted from the outermost, may be cut. Axes of
+// channels never are, and axes of heads only in BHSD, in which a head has all
+// its tokens side by side.
 std::size_t Cuttable(v1::Layout layout, bool whole_heads) {
   switch (layout) {
     case v1::LAYOUT_BHSD:
@@ -97,7 +91,8 @@ absl::Status Misfit(absl::string_view what, absl::string_view fact) {
       absl::StrCat(what, ": ", fact, "; the tensor cannot be cut into parts"));
 }
 
-// Elements of [rows, columns] in ranges of both; either form of the data.
+// Copies a range of rows and columns of a matrix with `columns` columns. The
+// elements are in `values` or in `data`, whichever `from` has.
 void CopyBlock(const v1::Tensor& from, std::int64_t columns,
                std::int64_t row_begin, std::int64_t row_end,
                std::int64_t column_begin, std::int64_t column_end,
@@ -115,6 +110,12 @@ void CopyBlock(const v1::Tensor& from, std::int64_t columns,
   }
 }
 
+// A packed batch is cut between any two tokens. The sequences that a part
+// covers, whole or in part, become its sequences, each with a start of its own:
+//
+//   cu_seqlens  0     4       9        the part: tokens [2, 6)
+//               |-----|-------|  -->   cu_seqlens 0 2 4
+//                  [   part ]          starts     2 0 (if all started at 0)
 absl::StatusOr<v1::Positions> CutPacked(const v1::PackedSequences& packed,
                                         const HeadExtents& extents,
                                         const Part& part) {
@@ -156,7 +157,8 @@ absl::StatusOr<HeadExtents> ExtentsOf(const TensorView& tensor,
                                v1::Layout_Name(layout)));
   }
   HeadExtents extents;
-  // By division: a shape that the bytes do not have may overflow.
+  // Compares by division: the product of a shape that the bytes do not have may
+  // overflow. What is left of the bytes must be 1 at the end.
   std::int64_t left = static_cast<std::int64_t>(tensor.bytes.size());
   const std::int64_t size = ElementBytes(tensor.dtype);
   bool fits = size > 0 && left % size == 0;
@@ -203,8 +205,8 @@ absl::StatusOr<std::vector<Part>> CutTensor(const TensorView& tensor,
     step[i] = bytes;
     bytes *= tensor.shape[i];
   }
-  // The outermost axis of which one step is small enough, or the last that may
-  // be cut: parts are runs along it.
+  // Parts are runs along one axis: the outermost whose steps are small enough,
+  // or else the last that may be cut.
   std::size_t cut = 0;
   while (cut + 1 < Cuttable(layout, whole_heads) && step[cut] > max_bytes) {
     ++cut;
@@ -218,7 +220,7 @@ absl::StatusOr<std::vector<Part>> CutTensor(const TensorView& tensor,
   part.batch_end = extents->batch;
   part.token_end = extents->tokens;
   part.head_end = extents->heads;
-  std::vector<std::int64_t> index(cut, 0);  // along the axes outside
+  std::vector<std::int64_t> index(cut, 0);  // along the axes outside of it
   while (part.offset < bytes) {
     for (std::int64_t begin = 0; begin < extent; begin += run) {
       const std::int64_t end = std::min(begin + run, extent);
@@ -252,11 +254,20 @@ bool NeedAxes(const v1::Positions& positions, v1::Layout layout,
   return positions.has_ids() && NeedAxes(positions.ids(), layout, extents);
 }
 
+bool NeedAxes(const v1::Movement& movement, v1::Layout layout,
+              const HeadExtents& extents) {
+  return NeedAxes(movement.old_positions(), layout, extents) ||
+         NeedAxes(movement.new_positions(), layout, extents) ||
+         NeedAxes(movement.shifts(), layout, extents);
+}
+
 absl::StatusOr<v1::Tensor> CutIds(const v1::Tensor& ids, v1::Layout layout,
                                   const HeadExtents& extents, bool several_axes,
                                   const Part& part) {
   const absl::Span<const std::int64_t> shape(ids.shape().data(),
                                              ids.shape_size());
+  // Ids are [S], [B, S], [axes, S] or [axes, B, S]; [T] or [axes, T] if packed.
+  // The rank and the first extent tell which, but for NeedAxes().
   const std::size_t rank = shape.size();
   const bool packed = layout == v1::LAYOUT_THD;
   if (rank == (packed ? 2 : 3)) several_axes = true;
@@ -269,7 +280,7 @@ absl::StatusOr<v1::Tensor> CutIds(const v1::Tensor& ids, v1::Layout layout,
                     shape[rank - 1] == extents.tokens &&
                     (!per_sequence || shape[rank - 2] == extents.batch) &&
                     axes > 0 && axes <= kMaxAxes;
-  // No overflow: so many tokens are in memory.
+  // This does not overflow: so many tokens are in memory.
   const std::int64_t count = fits ? axes * batch * extents.tokens : 0;
   const bool complete =
       ids.values_size() > 0
@@ -282,6 +293,8 @@ absl::StatusOr<v1::Tensor> CutIds(const v1::Tensor& ids, v1::Layout layout,
                                             " are not those of ", extents.batch,
                                             " x ", extents.tokens, " tokens"));
   }
+  // The ids are a matrix of axes * batch rows and a column for every token. A
+  // part has some sequences of each axis, and of these some tokens.
   v1::Tensor cut;
   cut.set_dtype(ids.dtype());
   if (several_axes) cut.add_shape(axes);

@@ -1,5 +1,21 @@
 // Cuts tensors of heads, and the positions of their tokens, into parts that go
-// one by one through a stream.
+// through a stream one by one, each as if it were a request of its own.
+//
+// A part is a run of memory: it is sent without a copy, and its result is
+// written to the same place of the output. So a tensor is cut along its
+// outermost dimension, and along inner ones only if one step of the outer is
+// too large already:
+//
+//   LAYOUT_BSHD, [2, 3, H, D], at most 2 tokens a part
+//
+//     sequence 0            sequence 1
+//     +----+----+----+      +----+----+----+
+//     | t0 | t1 | t2 |      | t0 | t1 | t2 |      memory goes on to the right
+//     +----+----+----+      +----+----+----+
+//      \_ part 0_/ \_1/       \_ part 2_/ \_3/
+//
+// Every token is rotated by its own position only, so positions are cut along:
+// part 1 starts at the position of t2.
 
 #pragma once
 
@@ -11,16 +27,16 @@
 
 namespace posenc {
 
-// Of a tensor, by its layout.
+// The extents of a tensor of heads, whatever the order of its dimensions.
 struct HeadExtents {
   std::int64_t batch = 1, tokens = 0, heads = 0, channels = 0;
 };
 
-// INVALID_ARGUMENT where the shape is none of this layout.
+// INVALID_ARGUMENT if the shape does not go with the layout or the bytes.
 absl::StatusOr<HeadExtents> ExtentsOf(const TensorView& tensor,
                                       v1::Layout layout);
 
-// A contiguous part: these sequences, tokens and heads.
+// A contiguous part of a tensor: these sequences, tokens and heads.
 struct Part {
   std::int64_t batch_begin = 0, batch_end = 0;
   std::int64_t token_begin = 0, token_end = 0;
@@ -29,23 +45,27 @@ struct Part {
   std::int64_t offset = 0, bytes = 0;  // in the tensor
 };
 
-// In the order of memory, each of at most `max_bytes` where that can be: a
-// token of one head is never cut, nor, in the layouts where they lie side by
-// side, the heads of a token. `whole_heads` keeps all heads together in every
-// layout, for frequencies that differ by head.
+// Cuts a tensor into parts, in the order of memory, of at most `max_bytes` if
+// that is possible: a token of one head is never cut, nor are the heads of a
+// token in layouts in which they lie side by side. `whole_heads` keeps all
+// heads together in every layout, as frequencies that differ by head need it.
 absl::StatusOr<std::vector<Part>> CutTensor(const TensorView& tensor,
                                             v1::Layout layout, bool whole_heads,
                                             std::int64_t max_bytes);
 
-// True where ids of this shape may be [B, S] or [axes, S], so that one must
-// know whether the encoding has several axes.
+// True if ids of this shape may be [B, S] or [axes, S]: only the encoding tells
+// whether it has several axes.
 bool NeedAxes(const v1::Tensor& ids, v1::Layout layout,
               const HeadExtents& extents);
 bool NeedAxes(const v1::Positions& positions, v1::Layout layout,
               const HeadExtents& extents);
+bool NeedAxes(const v1::Movement& movement, v1::Layout layout,
+              const HeadExtents& extents);
 
-// The positions of a part's tokens. INVALID_ARGUMENT where these are not the
-// positions of the whole.
+// The positions of a part's tokens. `several_axes` says whether the encoding
+// has several; it matters only if NeedAxes(). INVALID_ARGUMENT if these are not
+// the positions of the whole tensor. Missing positions stay missing: the server
+// says so.
 absl::StatusOr<v1::Positions> CutPositions(const v1::Positions& positions,
                                            v1::Layout layout,
                                            const HeadExtents& extents,
@@ -56,6 +76,7 @@ absl::StatusOr<v1::Tensor> CutIds(const v1::Tensor& ids, v1::Layout layout,
                                   const HeadExtents& extents, bool several_axes,
                                   const Part& part);
 
+// The same for all positions and shifts of a movement.
 absl::StatusOr<v1::Movement> CutMovement(const v1::Movement& movement,
                                          v1::Layout layout,
                                          const HeadExtents& extents,

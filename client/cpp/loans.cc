@@ -25,15 +25,18 @@ grpc::Slice Loans::Lend(absl::Span<const char> bytes,
     const std::lock_guard<std::mutex> lock(state_->mutex);
     ++state_->out;
   }
-  // gRPC takes no const, but does not write to what it sends.
+  // grpc::Slice takes no const, but gRPC does not write to what it sends.
   return grpc::Slice(const_cast<char*>(bytes.data()), bytes.size(),
                      &Loans::Return, new Loan{state_, std::move(owner)});
 }
 
 void Loans::Return(void* loan) {
-  // The state outlives the Loans: who waits may be gone once it is told.
+  // This reference keeps the mutex alive: as soon as `out` is 0, a waiting call
+  // may return and destroy its Loans, while this thread still has the lock.
   std::shared_ptr<State> state;
   {
+    // The owner goes before the count: a caller that has been told that nothing
+    // is out may rely on its bytes having been dropped.
     const std::unique_ptr<Loan> returned(static_cast<Loan*>(loan));
     state = std::move(returned->state);
   }

@@ -1,8 +1,18 @@
 // Memory of the caller's that gRPC sends from.
 //
-// gRPC may hold on to a slice after its call has ended: in the buffer of a
-// write that the peer does not take, or for a retry. So a call must not return
-// before everything that it lent has come back.
+// A call that lends memory must not return before gRPC has let go of all of it:
+// the caller may free it, or write to it, at once. That is not the same moment
+// as the end of the call. gRPC may hold on to a slice after a call has ended:
+// in the write buffer of a connection whose peer takes nothing, or for a retry.
+//
+//   the call's thread        gRPC's slices and threads
+//   Lend(q)           -->    slice with a Loan      out() == 1
+//   ... the call ends        still being written
+//   AwaitReturn()            written or dropped:
+//       wakes up      <--    Return(loan)           out() == 0
+//
+// Who owns what: a slice owns its Loan, and a Loan shares the State, so that
+// the last slice may go after the Loans itself.
 
 #pragma once
 
@@ -15,23 +25,27 @@
 
 namespace posenc {
 
+// Safe for any number of threads: gRPC returns loans on its own.
 class Loans {
  public:
   Loans();
 
-  // A slice over `bytes`, which must not move until it has come back. `owner`
-  // lives at least as long.
+  // Makes a slice over `bytes`, which must stay as they are until it has come
+  // back. `owner`, if set, is dropped only then.
   grpc::Slice Lend(absl::Span<const char> bytes,
                    std::shared_ptr<const void> owner = nullptr);
 
-  // False where some are still out after `timeout`.
+  // Waits until everything has come back. False if some is still out after
+  // `timeout`, which may be infinite.
   bool AwaitReturn(absl::Duration timeout) const;
 
+  // Slices that have not come back.
   std::int64_t out() const;
 
  private:
   struct State;
   struct Loan;
+  // Called by gRPC, in any thread, when the last reference to a slice goes.
   static void Return(void* loan);
 
   const std::shared_ptr<State> state_;

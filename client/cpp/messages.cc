@@ -1,5 +1,7 @@
 #include "posenc/messages.h"
 
+#include <utility>
+
 #include "absl/strings/cord.h"
 #include "posenc/rpc/status.pb.h"
 #include "status_type.h"
@@ -10,6 +12,15 @@ namespace {
 constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr char kErrorDomain[] = "posenc";
 
+template <typename T>
+TensorView ViewOfElements(v1::Dtype dtype, absl::Span<const T> elements,
+                          std::vector<std::int64_t> shape) {
+  return {dtype, std::move(shape),
+          absl::MakeConstSpan(reinterpret_cast<const char*>(elements.data()),
+                              elements.size() * sizeof(T))};
+}
+
+// The server's ErrorInfo; an empty one if there is none.
 rpc::ErrorInfo InfoOf(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kStatusType);
   rpc::Status details;
@@ -25,6 +36,45 @@ rpc::ErrorInfo InfoOf(const absl::Status& status) {
 }
 
 }  // namespace
+
+TensorView ViewOf(absl::Span<const float> elements,
+                  std::vector<std::int64_t> shape) {
+  return ViewOfElements(v1::DTYPE_FLOAT32, elements, std::move(shape));
+}
+
+TensorView ViewOf(absl::Span<const double> elements,
+                  std::vector<std::int64_t> shape) {
+  return ViewOfElements(v1::DTYPE_FLOAT64, elements, std::move(shape));
+}
+
+TensorView ViewOf(absl::Span<const std::int32_t> elements,
+                  std::vector<std::int64_t> shape) {
+  return ViewOfElements(v1::DTYPE_INT32, elements, std::move(shape));
+}
+
+TensorView ViewOf(absl::Span<const std::int64_t> elements,
+                  std::vector<std::int64_t> shape) {
+  return ViewOfElements(v1::DTYPE_INT64, elements, std::move(shape));
+}
+
+TensorView ViewOf(v1::Dtype dtype, absl::Span<const std::uint16_t> elements,
+                  std::vector<std::int64_t> shape) {
+  return ViewOfElements(dtype, elements, std::move(shape));
+}
+
+TensorView ViewOf(const v1::Tensor& tensor) {
+  return {tensor.dtype(),
+          {tensor.shape().begin(), tensor.shape().end()},
+          absl::MakeConstSpan(tensor.data().data(), tensor.data().size())};
+}
+
+v1::Tensor ToTensor(const TensorView& view) {
+  v1::Tensor tensor;
+  tensor.set_dtype(view.dtype);
+  tensor.mutable_shape()->Add(view.shape.begin(), view.shape.end());
+  tensor.set_data(view.bytes.data(), view.bytes.size());
+  return tensor;
+}
 
 v1::Positions StartAt(std::int64_t start) {
   v1::Positions positions;
@@ -42,14 +92,6 @@ v1::RopeSource FromConfigJson(absl::string_view config_json) {
   v1::RopeSource source;
   source.set_config_json(config_json.data(), config_json.size());
   return source;
-}
-
-v1::Tensor ToTensor(const TensorView& view) {
-  v1::Tensor tensor;
-  tensor.set_dtype(view.dtype);
-  tensor.mutable_shape()->Add(view.shape.begin(), view.shape.end());
-  tensor.set_data(view.bytes.data(), view.bytes.size());
-  return tensor;
 }
 
 std::string ErrorReason(const absl::Status& status) {

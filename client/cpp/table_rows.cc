@@ -18,6 +18,7 @@ absl::Status Misfit(std::int64_t first_row) {
 
 std::int64_t RowsOf(const v1::BuildTableRequest& request) {
   const v1::Positions& positions = request.positions();
+  // The last extent of ids counts tokens; the others are axes or sequences.
   if (positions.has_ids() && positions.ids().shape_size() > 0) {
     return positions.ids().shape(positions.ids().shape_size() - 1);
   }
@@ -26,6 +27,7 @@ std::int64_t RowsOf(const v1::BuildTableRequest& request) {
   }
   if (!request.absolute().has_sincos_grid()) return request.rows();
   const v1::SincosGrid& grid = request.absolute().sincos_grid();
+  // A grid has a row for every cell, and room for special tokens before them.
   std::int64_t cells = 1;
   for (const std::int64_t extent : grid.extents()) {
     if (extent < 0 ||
@@ -42,7 +44,6 @@ TableRows::TableRows(const v1::BuildTableRequest& request)
     : rows_(RowsOf(request)),
       by_head_(request.rope().spec().explicit_frequencies().heads() > 0) {}
 
-// A server's slip must not write elsewhere.
 absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
                                   const ReceivedMessage& message,
                                   std::int64_t* rows) {
@@ -53,15 +54,18 @@ absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
   }
   const int axis = by_head_ ? 1 : 0;
   if (part->shape_size() < axis + 2) return Misfit(first_row);
+  // Sizes follow from the bytes by division: a wrong shape's product may
+  // overflow.
   const std::int64_t heads = by_head_ ? part->shape(0) : 1;
   *rows = part->shape(axis);
-  const auto bytes = static_cast<std::int64_t>(message.bytes(index));
+  const auto bytes = static_cast<std::int64_t>(message.bytes(index).size);
   if (heads < 1 || *rows < 1 || *rows > rows_ - first_row ||
       bytes % heads != 0 || bytes / heads % *rows != 0) {
     return Misfit(first_row);
   }
   const std::int64_t row_bytes = bytes / heads / *rows;
   if (!whole) {
+    // A tensor that the first message did not have must not come later.
     if (first_row != 0) return Misfit(first_row);
     // 2^62 bytes are beyond any memory.
     if (row_bytes > 0 && rows_ > (std::int64_t{1} << 62) / row_bytes / heads) {
@@ -82,10 +86,11 @@ absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
              part->dtype() != whole->view.dtype) {
     return Misfit(first_row);
   }
+  // The message has the heads one after the other, each with these rows only.
+  TensorReader reader(message.bytes(index));
   for (std::int64_t h = 0; h < heads; ++h) {
-    message.Copy(index, static_cast<std::size_t>(h * *rows * row_bytes),
-                 static_cast<std::size_t>(*rows * row_bytes),
-                 whole->memory.get() + (h * rows_ + first_row) * row_bytes);
+    reader.Read(static_cast<std::size_t>(*rows * row_bytes),
+                whole->memory.get() + (h * rows_ + first_row) * row_bytes);
   }
   return absl::OkStatus();
 }
@@ -94,6 +99,7 @@ absl::Status TableRows::Add(std::int64_t first_row, double amplitude,
                             const ReceivedMessage& message) {
   if (first_row != next_row_) return Misfit(first_row);
   amplitude_ = amplitude;
+  // cos, sin and table, as far as they are there, have the same rows.
   std::int64_t rows = 0;
   for (std::size_t i = 0; i < 3; ++i) {
     const std::int64_t before = rows;
@@ -124,6 +130,7 @@ absl::StatusOr<BuildTableResult> TableRows::Take() {
   }
   BuildTableResult result;
   result.amplitude = amplitude_;
+  // One owner for all: a result is kept or dropped as a whole.
   auto memory = std::make_shared<std::vector<std::shared_ptr<char>>>();
   absl::optional<TensorView>* const views[3] = {&result.cos, &result.sin,
                                                 &result.table};

@@ -1,4 +1,4 @@
-// Puts the rows of a streamed table where they belong.
+// Puts the rows of a streamed table together.
 
 #pragma once
 
@@ -14,32 +14,40 @@
 
 namespace posenc {
 
-// Of the table that is asked for, as far as a request tells that the server
-// accepts; 0 where it does not.
+// Rows of the table that is asked for; 0 if the request does not tell. Right
+// for every request that the server accepts.
 std::int64_t RowsOf(const v1::BuildTableRequest& request);
 
+// Collects the messages of a BuildTableStream. Rows come in order, so that one
+// number tells which are there: the memory need not be cleared first. If
+// frequencies differ by head, a table is [heads, rows, ...], and each message
+// brings some rows of every head.
 class TableRows {
  public:
   explicit TableRows(const v1::BuildTableRequest& request);
 
-  // Of one message: cos, sin and table. INTERNAL where they do not fit.
+  // Adds the rows of one message, whose tensors are cos, sin and table. Memory
+  // is made at the first of them. INTERNAL if they are not the next rows of
+  // what was asked for; nothing is then written outside of that memory.
   absl::Status Add(std::int64_t first_row, double amplitude,
                    const ReceivedMessage& message);
 
+  // How much of the table has come; bytes() is 0 before the first message.
   std::int64_t bytes_done() const;
   std::int64_t bytes() const;
 
-  // INTERNAL where rows are missing.
+  // INTERNAL if rows are missing.
   absl::StatusOr<BuildTableResult> Take();
 
  private:
   struct Tensor {
-    TensorView view;
+    TensorView view;  // of the whole
     std::int64_t heads = 1;
-    std::int64_t row_bytes = 0;
+    std::int64_t row_bytes = 0;  // of one head
     std::shared_ptr<char> memory;
   };
 
+  // Adds to cos (0), sin (1) or table (2); tells how many rows there were.
   absl::Status AddTensor(std::size_t index, std::int64_t first_row,
                          const ReceivedMessage& message, std::int64_t* rows);
 

@@ -2,11 +2,13 @@
 // socket.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -41,7 +43,10 @@ class StreamService : public v1::PositionalEncodingService::Service {
   grpc::Status GetServerInfo(grpc::ServerContext*,
                              const v1::GetServerInfoRequest*,
                              v1::GetServerInfoResponse* response) override {
-    ++infos;
+    if (infos++ == 0 && hold_info != nullptr) {
+      info_held.Notify();
+      hold_info->WaitForNotification();
+    }
     response->mutable_limits()->set_stream_chunk_bytes(chunk_bytes);
     return grpc::Status::OK;
   }
@@ -57,8 +62,12 @@ class StreamService : public v1::PositionalEncodingService::Service {
 
   grpc::Status ApplyRope(grpc::ServerContext*, const v1::ApplyRopeRequest*,
                          v1::ApplyRopeResponse*) override {
-    ++unary;
-    return unary_status;
+    return ++unary > unary_failures ? grpc::Status::OK : unary_status;
+  }
+
+  grpc::Status Reposition(grpc::ServerContext*, const v1::RepositionRequest*,
+                          v1::RepositionResponse*) override {
+    return ++unary > unary_failures ? grpc::Status::OK : unary_status;
   }
 
   grpc::Status ApplyRopeStream(
@@ -90,13 +99,18 @@ class StreamService : public v1::PositionalEncodingService::Service {
   std::int64_t chunk_bytes = 64;
   grpc::Status unary_status = Error(grpc::StatusCode::RESOURCE_EXHAUSTED,
                                     "ERROR_REASON_MESSAGE_TOO_LARGE", "");
+  int unary_failures = 1000;  // calls that end with unary_status
   int fail_at = -1;  // ends a stream with `end` in place of this response
   grpc::Status end;
   int extra = 0;  // responses that nobody asked for
   absl::Notification* hold = nullptr;
+  absl::Notification* hold_info =
+      nullptr;  // awaited by the first GetServerInfo
 
   // Read after them.
-  int infos = 0, unary = 0, resolved = 0;
+  std::atomic<int> infos = 0;
+  absl::Notification info_held;
+  int unary = 0, resolved = 0;
   std::vector<v1::ApplyRopeStreamRequest> applied;
   std::vector<v1::RepositionStreamRequest> moved;
   std::string announced;
@@ -155,6 +169,17 @@ struct Sample {
     args.direction = v1::DIRECTION_ADJOINT;
     args.query_scale.emplace().set_beta(0.5);
     args.q = TensorView{v1::DTYPE_FLOAT32, {2, 3, 4, 2}, q_bytes};
+    args.k = TensorView{v1::DTYPE_FLOAT32, {2, 3, 1, 2}, k_bytes};
+  }
+};
+
+struct Keys {
+  std::string k_bytes = Bytes(2 * 3 * 8);
+  RepositionArgs args;
+  Keys() {
+    args.old_rope = FromPreset("llama-3.1-8b");
+    args.movement.set_shift(-5);
+    args.layout = v1::LAYOUT_BSHD;
     args.k = TensorView{v1::DTYPE_FLOAT32, {2, 3, 1, 2}, k_bytes};
   }
 };
@@ -295,6 +320,30 @@ TEST_F(StreamTest, WhatIsAboveTheServersLimitIsStreamed) {
   EXPECT_EQ(service_.unary, 1);
 }
 
+// Only tensors can be cut. The service would take the sixth call, so that a
+// client that asks again and again ends.
+TEST_F(StreamTest, ALargeRequestWithoutTensorBytesIsRefusedOnce) {
+  service_.unary_failures = 5;
+  const Client client = Client::Connect(options_);
+  const std::string config(1000, ' ');
+  ASSERT_GT(static_cast<std::int64_t>(config.size()), service_.chunk_bytes);
+  ApplyRopeArgs apply;
+  apply.rope = FromConfigJson(config);
+  apply.q = TensorView{v1::DTYPE_FLOAT32, {1, 0, 4, 2}, {}};
+  RepositionArgs move;
+  move.old_rope = FromConfigJson(config);
+  move.k = apply.q;
+
+  const absl::Status statuses[] = {
+      client.ApplyRope(apply).status(), client.ApplyRopeStream(apply).status(),
+      client.Reposition(move).status(), client.RepositionStream(move).status()};
+
+  EXPECT_EQ(service_.unary, 4);
+  for (const absl::Status& status : statuses) {
+    EXPECT_EQ(ErrorReason(status), "ERROR_REASON_MESSAGE_TOO_LARGE") << status;
+  }
+}
+
 TEST_F(StreamTest, AnOverloadedServerIsNotAskedAgainThroughAStream) {
   service_.unary_status = Error(grpc::StatusCode::RESOURCE_EXHAUSTED,
                                 "ERROR_REASON_OVERLOADED", "");
@@ -312,6 +361,29 @@ TEST_F(StreamTest, TheServerIsAskedOnceForItsChunks) {
   ASSERT_TRUE(client.ApplyRopeStream(Sample().args).ok());
 
   EXPECT_EQ(service_.infos, 1);
+}
+
+TEST_F(StreamTest, NobodyWaitsForAnothersQuestionAboutChunks) {
+  absl::Notification release, answered;
+  service_.hold_info = &release;
+  const Client client = Client::Connect(options_);
+  absl::Status first, second;
+  std::thread asking(
+      [&] { first = client.ApplyRopeStream(Sample().args).status(); });
+  service_.info_held.WaitForNotification();
+
+  std::thread other([&] {
+    second = client.RepositionStream(Keys().args).status();
+    answered.Notify();
+  });
+  // Bounds a failure only: the first question is open until it is released.
+  EXPECT_TRUE(answered.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  release.Notify();
+  asking.join();
+  other.join();
+
+  EXPECT_TRUE(first.ok()) << first;
+  EXPECT_TRUE(second.ok()) << second;
 }
 
 // [2, 3] may be two sequences, or two axes: only the encoding tells.

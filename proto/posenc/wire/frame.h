@@ -3,7 +3,7 @@
 // split.h takes the bytes of a tensor out of a serialized message; this is the
 // other direction. Both sides send tensors from memory that protobuf never
 // sees: they write the few bytes that belong before the data, and hand gRPC
-// the data where it lies. The result is what the generated code would have
+// the data as it lies. The result is what the generated code would have
 // written for a field of type posenc.v1.Tensor with `data`, byte for byte.
 //
 // 4 KiB of float32 in the shape [1, 1024], as field 14 of a message:

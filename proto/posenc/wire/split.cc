@@ -10,13 +10,14 @@ namespace {
 
 constexpr int kTensorData = 15;  // posenc.v1.Tensor.data
 
+// The low three bits of a tag.
 enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 
-constexpr std::size_t kMaxVarintBytes = 10;
-// Lengths stay below 2^31.
-constexpr std::size_t kMaxLengthBytes = 5;
+constexpr std::size_t kMaxVarintBytes = 10;  // of 64 bits
+constexpr std::size_t kMaxLengthBytes = 5;   // of 31 bits: messages are smaller
 
-// Reads forward through slices.
+// Reads forward through slices. It checks nothing: a caller reads no more than
+// left().
 class Cursor {
  public:
   explicit Cursor(absl::Span<const absl::Span<const char>> slices)
@@ -27,7 +28,6 @@ class Cursor {
 
   std::size_t left() const { return left_; }
 
-  // Callers have checked left().
   std::uint8_t Byte() {
     const auto byte = static_cast<std::uint8_t>(slices_[slice_][offset_]);
     Advance(1);
@@ -45,6 +45,7 @@ class Cursor {
   }
 
  private:
+  // Gives the next bytes to `use`, piece by piece.
   template <typename Use>
   void Walk(std::size_t bytes, Use use) {
     while (bytes > 0) {
@@ -67,13 +68,15 @@ class Cursor {
     }
   }
 
+  // The next byte is slices_[slice_][offset_], unless left_ is 0.
   const absl::Span<const absl::Span<const char>> slices_;
   std::size_t slice_ = 0;
   std::size_t offset_ = 0;
   std::size_t left_ = 0;
 };
 
-// A length that fits in `limit`, written as short as it can be.
+// Reads a length. False unless it is written as short as it can be and it and
+// the bytes after it fit in `limit`: then what follows may be read unchecked.
 bool ReadLength(Cursor* cursor, std::size_t limit, std::size_t* length) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < kMaxLengthBytes && i < limit; ++i) {
@@ -87,7 +90,8 @@ bool ReadLength(Cursor* cursor, std::size_t limit, std::size_t* length) {
   return false;
 }
 
-// Copies what follows `tag` as it stands.
+// Copies a record, whose `tag` has been read, as it stands. False if it is
+// longer than `limit` or of a kind that nobody writes.
 bool CopyRecord(Cursor* cursor, std::uint8_t tag, std::size_t limit,
                 std::string* to) {
   to->push_back(static_cast<char>(tag));
@@ -118,12 +122,15 @@ bool CopyRecord(Cursor* cursor, std::uint8_t tag, std::size_t limit,
   }
 }
 
-// A tag of one byte: every field of the contract's bulk messages has one.
+// Reads a tag of one byte, which every field of the contract's bulk messages
+// has.
 bool ReadTag(Cursor* cursor, std::uint8_t* tag) {
   *tag = cursor->Byte();
   return *tag < 0x80 && *tag >> 3 != 0;
 }
 
+// Splits the next `bytes` bytes, which are one tensor: appends its small fields
+// to `rest`, borrows its data.
 bool SplitTensor(Cursor* cursor, std::size_t bytes, std::string* rest,
                  BorrowedBytes* data) {
   const std::size_t end = cursor->left() - bytes;
@@ -136,7 +143,7 @@ bool SplitTensor(Cursor* cursor, std::size_t bytes, std::string* rest,
     }
     std::size_t length = 0;
     if (!ReadLength(cursor, cursor->left() - end, &length)) return false;
-    *data = BorrowedBytes();
+    *data = BorrowedBytes();  // the last one counts
     cursor->Borrow(length, data);
   }
   return true;
@@ -161,6 +168,7 @@ bool SplitTensors(absl::Span<const absl::Span<const char>> slices,
     }
     std::size_t length = 0;
     if (!ReadLength(&cursor, cursor.left(), &length)) return false;
+    // The tensor becomes shorter, and so does its length in `rest`.
     tensor.clear();
     if (!SplitTensor(&cursor, length, &tensor,
                      &out->tensors[field - tensor_fields.begin()])) {

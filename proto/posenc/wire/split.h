@@ -1,8 +1,15 @@
 // Takes tensor bytes out of a serialized message without copying them.
 //
-// A bulk request is a few small fields and one or two tensors whose bytes are
+// A bulk message is a few small fields and one or two tensors, whose bytes are
 // nearly all of it. The small fields, tensors' dtype and shape among them, are
-// parsed by the generated code; the bytes stay where gRPC received them.
+// copied into a string for the generated parser; the tensors' bytes stay in the
+// slices in which gRPC received them:
+//
+//   slices   | rope, positions, q: dtype, shape, data....|....|....... |
+//               \________________________/       \__________________/
+//   rest      rope, positions, q: dtype, shape     BorrowedBytes of q
+//
+// frame.h is the other direction, and has the bytes of a tensor in detail.
 
 #pragma once
 
@@ -14,28 +21,30 @@
 
 namespace posenc::wire {
 
-// Bytes of one tensor, in order, wherever the message had them.
+// Bytes of one tensor, in order, wherever they lie in the message.
 struct BorrowedBytes {
-  // None of them empty.
+  // None of them is empty.
   absl::InlinedVector<absl::Span<const char>, 2> pieces;
   std::size_t size = 0;
 };
 
 struct SplitMessage {
   // The message without those bytes: every other record as it came and in its
-  // order, so that the generated parser merges and overrides as it would have.
+  // order, so that the generated parser merges and overrides fields as it would
+  // have.
   std::string rest;
   // One for each of the tensor fields that were asked for.
   absl::InlinedVector<BorrowedBytes, 2> tensors;
 };
 
-// Splits a message that lies in `slices`. `tensor_fields` are numbers below 16
-// of fields of type posenc.v1.Tensor. Where a tensor's `data` comes more than
-// once, the last one counts, as protobuf has it.
+// Splits a message that lies in `slices`, which `out` then points into.
+// `tensor_fields` are numbers below 16 of fields of type posenc.v1.Tensor. If
+// the `data` of a tensor comes more than once, the last one counts, as protobuf
+// has it.
 //
-// False where the message is malformed or framed in a way that is legal but
-// that nobody writes (groups, padded varints): the generated parser then
-// decides. `out` points into `slices`.
+// False if the message is malformed, or framed in a way that is legal but that
+// nobody writes (groups, padded varints). The generated parser must then decide
+// about the whole message; `out` is of no use.
 bool SplitTensors(absl::Span<const absl::Span<const char>> slices,
                   absl::Span<const int> tensor_fields, SplitMessage* out);
 

@@ -1,4 +1,8 @@
-// Lengths and tags as protobuf writes them.
+// Integers in protobuf's variable-length encoding, which lengths and tags have:
+// seven bits a byte, the lowest first; the highest bit of a byte says that
+// another one follows.
+//
+//   300 = 0b10'0101100  ->  ac 02    (1|0101100, 0|0000010)
 
 #pragma once
 
@@ -8,6 +12,7 @@
 
 namespace posenc::wire {
 
+// Bytes that AppendVarint() appends: 1 to 10.
 inline std::size_t VarintBytes(std::uint64_t value) {
   std::size_t bytes = 1;
   for (; value >= 0x80; value >>= 7) ++bytes;

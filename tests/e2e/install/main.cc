@@ -16,10 +16,7 @@ int main(int argc, char** argv) {
   args.rope = posenc::FromPreset("llama-3.1-8b");
   args.positions = posenc::StartAt(1000);
   args.layout = posenc::v1::LAYOUT_BSHD;
-  args.q = posenc::TensorView{
-      posenc::v1::DTYPE_FLOAT32,
-      {1, 4, 32, 128},
-      {reinterpret_cast<const char*>(q.data()), q.size() * sizeof(float)}};
+  args.q = posenc::ViewOf(q, {1, 4, 32, 128});
   const absl::StatusOr<posenc::ApplyRopeResult> out = client.ApplyRope(args);
   if (!out.ok()) {
     std::fprintf(stderr, "%s\n", out.status().ToString().c_str());

@@ -43,12 +43,6 @@ v1::RepositionRequest GoodMove() {
   return request;
 }
 
-TensorView ViewOf(const v1::Tensor& tensor) {
-  return {tensor.dtype(),
-          {tensor.shape().begin(), tensor.shape().end()},
-          {tensor.data().data(), tensor.data().size()}};
-}
-
 // Every key of token t rotated, half-split, by the angles of movement(t).
 void ExpectTurned(const v1::Tensor& in, const v1::Tensor& out,
                   absl::FunctionRef<long double(std::int64_t)> movement) {

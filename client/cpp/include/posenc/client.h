@@ -1,24 +1,41 @@
 // C++ client of posenc (C++17).
 //
 //   auto client = posenc::Client::Connect({"dns:///posenc:50051"});
+//   const std::vector<float> q = ...;
 //   posenc::ApplyRopeArgs args;
 //   args.rope = posenc::FromPreset("llama-3.1-8b");
 //   args.positions = posenc::StartAt(0);
 //   args.layout = posenc::v1::LAYOUT_BSHD;
-//   args.q = {posenc::v1::DTYPE_BFLOAT16, {1, 4096, 32, 128}, q_bytes};
+//   args.q = posenc::ViewOf(q, {1, 4096, 32, 128});
 //   absl::StatusOr<posenc::ApplyRopeResult> out = client.ApplyRope(args);
 //
-// A Client is cheap to copy (copies share the connections) and safe for any
-// number of threads. Calls block; errors are absl::Status with the server's
-// code and message, and ErrorReason() tells the machine-readable reason. The
-// client checks nothing that the server checks.
+// Threads: a Client is cheap to copy (copies share the connections) and safe
+// for any number of threads. Calls block; callbacks are called in the thread
+// that made the call, and must not throw.
 //
-// Tensor bytes are sent from where they are, and copied once when they come
-// back: to the caller's `q_out`, `k_out` or `out`, which may be the input's own
-// memory, or to 64-byte aligned memory that the result keeps alive. No call
-// returns before gRPC has let go of the caller's memory.
+// Memory: tensors of 64 KiB and more are sent without a copy; results are
+// copied once, to the caller's `q_out`, `k_out` or `out`, or to 64-byte aligned
+// memory that the result keeps alive. No call returns before gRPC has let go of
+// the caller's memory.
 //
-// Tensors too large for a message go through a stream by themselves.
+// Size: ApplyRope and Reposition send tensors that are too large for a message
+// as a stream; BuildTable takes such a table as one.
+//
+// Errors: absl::Status with the server's code and message, nothing throws.
+// ErrorReason() tells the machine-readable reason. Every call may end as
+//   INVALID_ARGUMENT     the request can never succeed: FIELD_REQUIRED,
+//                        FIELD_INVALID, TENSOR_SIZE_MISMATCH, SHAPE_MISMATCH
+//   UNIMPLEMENTED        the server is older than this client: FIELD_UNKNOWN
+//   RESOURCE_EXHAUSTED   a message is over a limit (MESSAGE_TOO_LARGE; send
+//                        less) or the server is full (OVERLOADED; retry later)
+//   UNAVAILABLE          the server is draining (DRAINING) or not there, after
+//                        four attempts
+//   DEADLINE_EXCEEDED    the timeout is over
+//   INTERNAL             a bug, or an answer that does not fit the request
+// (reasons are written here without "ERROR_REASON_"). What a method adds to
+// these is said there: NOT_FOUND is PRESET_UNKNOWN wherever a RopeSource is
+// taken, INVALID_ARGUMENT then also MODEL_CONFIG_INVALID, and OUT_OF_RANGE is
+// POSITION_OUT_OF_RANGE. The client checks nothing that the server checks.
 
 #pragma once
 
@@ -41,137 +58,189 @@ namespace posenc {
 
 struct ClientOptions {
   // A gRPC target: "dns:///posenc:50051", "127.0.0.1:50051",
-  // "unix:/run/posenc".
+  // "unix:/run/posenc". Required.
   std::string target;
 
-  // Deadline of a call that sets none; of a stream, how long nothing may come.
+  // Default deadline of a unary call. For streams: the longest time without any
+  // progress; the whole stream has no default deadline (but that of a day).
+  // Infinity: none. CallOptions overrides it.
   absl::Duration timeout = absl::Seconds(60);
 
-  // Bytes of one message, either way; the server's default.
+  // Bytes of the largest message, either way: larger ones are neither sent nor
+  // taken, and end their calls as RESOURCE_EXHAUSTED. At most 2 GiB - 1. The
+  // default is the server's; raise it if the server's limits are raised.
   std::int64_t max_message_bytes = std::int64_t{512} << 20;
 
-  // ApplyRope and Reposition go as a stream where a message would be larger.
-  // Unset: max_message_bytes.
+  // Bytes above which ApplyRope and Reposition go as a stream instead of one
+  // message. Unset: max_message_bytes. Lower it, to 16 MiB say, if transfer is
+  // to overlap with computation.
   absl::optional<std::int64_t> stream_above_bytes;
 
-  // Connections for messages from 64 KiB on, made when they are needed; small
-  // ones have one of their own.
+  // Connections for messages of 64 KiB and more, made when they are needed, one
+  // after the other in turn: a single connection would hold concurrent calls
+  // back. Small messages share one of their own. 0: all share that one.
   int bulk_channels = 4;
 
-  // A TCP connection that takes nothing for so long while bytes are waiting is
-  // given up. A call whose deadline passed meanwhile returns only then: until
-  // then gRPC may read its tensors. Unix sockets have no such time.
+  // Time after which a TCP connection is given up that takes no bytes while
+  // some are waiting. A call whose deadline passes meanwhile returns only then,
+  // as gRPC may read its tensors until then. Unix sockets know no such time.
   absl::Duration stuck_timeout = absl::Seconds(10);
 
-  // Unset: round robin over healthy servers, retries on UNAVAILABLE up to 4
-  // attempts (kServiceConfig). JSON.
+  // gRPC's service config, as JSON. Unset: kServiceConfig.
   absl::optional<std::string> service_config;
 
   // nullptr: plaintext.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
 };
 
+// Options of one call.
 struct CallOptions {
-  // Of the whole call, streams too.
+  // Deadline of the whole call, if it is a stream too. Unset: the client's
+  // timeout. Not above 0: the call ends at once.
   absl::optional<absl::Duration> timeout;
 
-  // Called in the caller's thread while a tensor goes through a stream.
+  // Called after every chunk while ApplyRope, Reposition or BuildTable moves a
+  // tensor through a stream. `bytes` is the size of all tensors together.
   std::function<void(std::int64_t bytes_done, std::int64_t bytes)> on_progress;
 };
 
-// The published service config.
+// The published service config: round robin over healthy servers, and up to
+// four attempts for calls that end as UNAVAILABLE.
 extern const char kServiceConfig[];
 
 class Client {
  public:
-  // Never blocks and never fails on an absent server: the first call does.
+  // A client of the server, or the servers, at options.target. Never blocks and
+  // never fails: if nobody is there, the first call says so.
   static Client Connect(const ClientOptions& options);
 
-  // Over a channel of the caller's own (an in-process server). After a deadline
-  // in the middle of sending, calls return once it has taken or dropped what
-  // they lent it; see stuck_timeout.
+  // A client over a channel of the caller's own, of an in-process server for
+  // example, for all messages. The channel's limits hold. After a deadline in
+  // the middle of sending, calls return once the channel has sent or dropped
+  // what they lent it; see stuck_timeout.
   explicit Client(std::shared_ptr<grpc::Channel> channel,
                   absl::Duration timeout = absl::Seconds(60));
 
-  // Over a stub, for tests with a mock: tensors are copied as protobuf does,
-  // and there are no streams but BuildBias.
+  // A client over a stub, for tests with a mock. Tensors are copied as the
+  // generated code does it. There are no streams (FAILED_PRECONDITION), but for
+  // BuildBias, whose timeout then bounds the whole.
   explicit Client(
       std::shared_ptr<v1::PositionalEncodingService::StubInterface> stub,
       absl::Duration timeout = absl::Seconds(60));
 
+  // Tells the server's version, instruction set, limits and presets.
   absl::StatusOr<v1::GetServerInfoResponse> GetServerInfo(
       const CallOptions& options = {}) const;
 
+  // Turns a preset, a config.json or a specification into exact frequencies,
+  // and says what was assumed; optionally explains the difference to another.
+  // Also NOT_FOUND.
   absl::StatusOr<v1::ResolveRopeResponse> ResolveRope(
       const v1::ResolveRopeRequest& request,
       const CallOptions& options = {}) const;
 
+  // Tells wavelengths, long-term decay and similarity between positions, as
+  // numbers for plots. One axis only. Also NOT_FOUND.
   absl::StatusOr<v1::AnalyzeRopeResponse> AnalyzeRope(
       const v1::AnalyzeRopeRequest& request,
       const CallOptions& options = {}) const;
 
-  // The answer's `positions` go into other calls as they are.
+  // Builds position ids for batches that are packed, padded, split over
+  // devices, or mix text and images. The answer's `positions` go into other
+  // calls as they are.
   absl::StatusOr<v1::BuildPositionsResponse> BuildPositions(
       const v1::BuildPositionsRequest& request,
       const CallOptions& options = {}) const;
 
-  // Tables over the limits come as a stream.
+  // Builds rows of a table: cosines and sines of a rotary encoding, or an
+  // absolute encoding; shapes are at BuildTableResult. If the table is over a
+  // limit it is asked for again, as a stream, which on_progress then follows.
+  // Also NOT_FOUND and OUT_OF_RANGE.
   absl::StatusOr<BuildTableResult> BuildTable(
       const v1::BuildTableRequest& request,
       const CallOptions& options = {}) const;
 
-  // Calls on_rows for every message, in order, in the caller's thread. Where it
-  // returns false the call ends as CANCELLED.
+  // The same without collecting: calls on_rows for every message, in the order
+  // of the rows. If it returns false, the call ends as CANCELLED.
   absl::Status BuildTableStream(
       const v1::BuildTableStreamRequest& request,
       const std::function<bool(const TableChunk&)>& on_rows,
       const CallOptions& options = {}) const;
 
-  // Calls on_tile for every tile, in row-major order of the matrix, in the
-  // caller's thread. Where it returns false the call ends as CANCELLED.
+  // Builds an attention bias for a range of queries and keys, tile by tile: a
+  // stream, so that the timeout is how long no tile may come. Calls on_tile for
+  // every tile, in row-major order of the matrix. If it returns false, the call
+  // ends as CANCELLED. Also OUT_OF_RANGE.
   absl::Status BuildBias(const v1::BuildBiasRequest& request,
                          const std::function<bool(const BiasTile&)>& on_tile,
                          const CallOptions& options = {}) const;
 
-  // All tiles as one tensor, [heads, query_length, key_length].
+  // The same as one tensor, [heads, query_length, key_length].
   absl::StatusOr<TensorResult> BuildBias(const v1::BuildBiasRequest& request,
                                          const CallOptions& options = {}) const;
 
+  // Rotates q, k or both, [B, S, H, D] in the order of args.layout or [T, H,
+  // D]; results are shaped and typed as they are. An output may be its input's
+  // own memory. Tensors over stream_above_bytes, or over the server's limit,
+  // go as a stream. Also NOT_FOUND and OUT_OF_RANGE; INVALID_ARGUMENT without a
+  // reason if an output is not as large as its tensor, or if a tensor is to be
+  // cut but does not fit its layout or positions.
   absl::StatusOr<ApplyRopeResult> ApplyRope(
       const ApplyRopeArgs& args, const CallOptions& options = {}) const;
 
-  // The same as a stream, whatever the size: cut into chunks of a few MiB of
-  // which a few are under way at a time.
+  // The same as a stream, whatever the size: tensors are cut along their
+  // outermost dimensions, positions with them, into chunks of the size that the
+  // server recommends (4 MiB), of which a few are under way at a time.
+  // Arguments without tensor bytes go as one message. The timeout is how long
+  // no chunk may come. RESOURCE_EXHAUSTED also if a chunk cannot be made small
+  // enough, as with LAYOUT_BHSD and frequencies that differ by head.
   absl::StatusOr<ApplyRopeResult> ApplyRopeStream(
       const ApplyRopeArgs& args, const CallOptions& options = {}) const;
 
-  // For tensors larger than memory: `next` fills in the next chunk, or returns
-  // false at the end, and `done` gets each result, in order, both in the
-  // caller's thread. Their first error ends the call and is what it returns.
+  // The same for tensors larger than memory: `next` fills in the next chunk, or
+  // returns false at the end; `done` gets each result, in order. Up to four
+  // chunks are sent ahead of their results. The first error of either ends the
+  // call and is what it returns. An error of the server's has the chunk's
+  // number as ErrorFact(status, "messageIndex"); results before it hold.
   absl::Status ApplyRopeStream(
       const ApplyRopeStreamSettings& settings,
       const std::function<absl::StatusOr<bool>(ApplyRopeChunk*)>& next,
       const std::function<absl::Status(const ApplyRopeResult&)>& done,
       const CallOptions& options = {}) const;
 
+  // Moves rotated keys to other positions, or from one rotary encoding to
+  // another, in one rotation. Shapes, aliasing, streams and errors are those of
+  // ApplyRope; INVALID_ARGUMENT also if no one rotation joins the encodings
+  // (NOT_REPOSITIONABLE).
   absl::StatusOr<TensorResult> Reposition(
       const RepositionArgs& args, const CallOptions& options = {}) const;
 
+  // The same as a stream, whatever the size; see ApplyRopeStream.
   absl::StatusOr<TensorResult> RepositionStream(
       const RepositionArgs& args, const CallOptions& options = {}) const;
 
+  // The same for caches larger than memory; see ApplyRopeStream.
   absl::Status RepositionStream(
       const RepositionStreamSettings& settings,
       const std::function<absl::StatusOr<bool>(RepositionChunk*)>& next,
       const std::function<absl::Status(const TensorResult&)>& done,
       const CallOptions& options = {}) const;
 
+  // Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute
+  // encoding. `out` may be x's own memory. One message: x is below
+  // max_message_bytes. Also OUT_OF_RANGE.
   absl::StatusOr<TensorResult> AddEncoding(
       const AddEncodingArgs& args, const CallOptions& options = {}) const;
 
+  // Computes attention scores of encodings that act inside attention: q
+  // [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], not divided by
+  // sqrt(D). One message each way. Also OUT_OF_RANGE.
   absl::StatusOr<TensorResult> ScoreRelative(
       const ScoreRelativeArgs& args, const CallOptions& options = {}) const;
 
+  // Reorders the rows of a projection's weight or bias, [H * D, ...], so that
+  // a checkpoint for one pairing works with the other. Elements are moved bit
+  // for bit. `out` may be the weight's own memory. One message.
   absl::StatusOr<TensorResult> ConvertPairing(
       const ConvertPairingArgs& args, const CallOptions& options = {}) const;
 

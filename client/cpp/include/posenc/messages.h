@@ -1,5 +1,12 @@
-// What the calls of posenc::Client take and give. Settings that have no type of
-// their own here are the generated messages of posenc.v1.
+// What the calls of posenc::Client take and give (C++17).
+//
+// Settings that have no type of their own here are the generated messages of
+// posenc.v1, whose .proto files are the specification: formulas, defaults and
+// errors are explained there. A field that is left as it is here is not sent,
+// and gets the contract's default or its "required" error.
+//
+// In shapes B is batch, S sequence, H heads, D head_dim and T all tokens of a
+// packed batch.
 
 #pragma once
 
@@ -19,157 +26,310 @@ namespace posenc {
 using Dtype = v1::Dtype;
 using Layout = v1::Layout;
 
-// A tensor of somebody else: row-major, little-endian bytes.
+// ---- Tensors ---------------------------------------------------------------
+
+// A dense tensor in somebody else's memory, which must outlive the view. A view
+// is cheap to copy but for its shape.
 struct TensorView {
-  v1::Dtype dtype = v1::DTYPE_UNSPECIFIED;
+  v1::Dtype dtype = v1::DTYPE_UNSPECIFIED;  // required
+
+  // Extents, outermost first. Empty: a scalar.
   std::vector<std::int64_t> shape;
+
+  // The elements: row-major, little-endian, without padding, at any alignment.
+  // As many bytes as dtype and shape take; the server refuses others.
   absl::Span<const char> bytes;
 };
 
-// Where a call puts a tensor's bytes: exactly as many as come. It may be the
-// input's own memory; after an error nobody knows what it holds. Unset: memory
-// of the result's own.
+// Views of elements of these types. Nothing is copied.
+//
+// Whether there are as many elements as the shape says is the server's to
+// check, as it is for every client: if not, the call that gets the view ends
+// as INVALID_ARGUMENT (ERROR_REASON_TENSOR_SIZE_MISMATCH, or without a reason
+// if the tensor was to be cut for a stream) with both sizes in its message. No
+// byte outside of the span is ever read.
+TensorView ViewOf(absl::Span<const float> elements,
+                  std::vector<std::int64_t> shape);
+TensorView ViewOf(absl::Span<const double> elements,
+                  std::vector<std::int64_t> shape);
+TensorView ViewOf(absl::Span<const std::int32_t> elements,
+                  std::vector<std::int64_t> shape);
+TensorView ViewOf(absl::Span<const std::int64_t> elements,
+                  std::vector<std::int64_t> shape);
+
+// A view of 16-bit elements, for which C++17 has no types: `dtype` is
+// DTYPE_FLOAT16 or DTYPE_BFLOAT16, and `elements` are their bits.
+TensorView ViewOf(v1::Dtype dtype, absl::Span<const std::uint16_t> elements,
+                  std::vector<std::int64_t> shape);
+
+// A view of the `data` of a tensor in a message, such as BuildPositions gives.
+// It ends when the message changes.
+TensorView ViewOf(const v1::Tensor& tensor);
+
+// A copy, for tensors that belong into a message: position ids, trained tables.
+v1::Tensor ToTensor(const TensorView& view);
+
+// Memory of the caller's for a result, exactly as large as the result is:
+// another size is INVALID_ARGUMENT. It may be the memory of the call's input of
+// the same name ("q_out" of "q"), from its first byte to its last; it must not
+// overlap other tensors of the call. After an error its contents are
+// unspecified, even if it was the input.
+//
+// Unset: the result gets memory of its own. Reusing memory is faster if the
+// results are large: page faults of fresh memory cost more than the copy.
 using Output = absl::optional<absl::Span<char>>;
 
-// A tensor that a call gave: a view of what `owner` keeps alive, or of the
-// output that the call was given.
+// An output over elements: args.q_out = OutputTo(absl::MakeSpan(rotated)).
+template <typename T>
+Output OutputTo(absl::Span<T> elements) {
+  return absl::MakeSpan(reinterpret_cast<char*>(elements.data()),
+                        elements.size() * sizeof(T));
+}
+
+// A tensor that a call gave.
 struct TensorResult {
+  // Lies in the call's output if it was given one; else in 64-byte aligned
+  // memory that `owner` keeps alive.
   TensorView tensor;
   std::shared_ptr<const void> owner;
 };
 
+// ---- Rotation --------------------------------------------------------------
+
+// Arguments of ApplyRope.
 struct ApplyRopeArgs {
+  // The encoding. Required; see FromPreset() and FromConfigJson().
   v1::RopeSource rope;
+
+  // Positions of the tokens. Required; see StartAt().
   v1::Positions positions;
+
+  // Order of the dimensions of q and k. Required: the wrong one would not be
+  // noticed.
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
+
+  // Unset: forward. INVERSE undoes a rotation, ADJOINT is its gradient.
   v1::Direction direction = v1::DIRECTION_UNSPECIFIED;
+
+  // Also multiplies q by a factor that depends on the position. Unset: no
+  // factor, even if the model has such a rule (ResolveRope tells).
   absl::optional<v1::QueryScale> query_scale;
+
+  // What is rotated; at least one of them. [B, S, H, D] in the order of
+  // `layout`, or [T, H, D]. Both have the same B and S, or T; they may differ
+  // in H, D and dtype, which is a floating one.
   absl::optional<TensorView> q;
   absl::optional<TensorView> k;
+
+  // Memory for the results, which have the dtype and shape of q and k.
   Output q_out;
   Output k_out;
 };
 
-// Views stay valid as long as the result (or a copy of `owner`) lives, and
-// those of outputs as long as these.
+// The tensors that were given, rotated. Views of outputs stay valid as long as
+// these; others as long as `owner` or a copy of it.
 struct ApplyRopeResult {
   absl::optional<TensorView> q;
   absl::optional<TensorView> k;
   std::shared_ptr<const void> owner;
 };
 
-// What all messages of a stream share.
+// What all chunks of a stream share; fields as in ApplyRopeArgs.
 struct ApplyRopeStreamSettings {
   v1::RopeSource rope;
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
   v1::Direction direction = v1::DIRECTION_UNSPECIFIED;
   absl::optional<v1::QueryScale> query_scale;
 
-  // Bound of a message with its positions, so that the server need not reckon
-  // with its limit. 0: not told.
+  // An upper bound of the bytes of a message: tensors, positions and, in the
+  // first one, these settings. The server claims so much memory for a message;
+  // a chunk that is larger ends the stream. 0: nothing is announced, and the
+  // server claims 5 MiB a message.
   std::int64_t max_message_bytes = 0;
 };
 
-// One message of a stream.
+// One message of a stream; fields as in ApplyRopeArgs. Chunks of 2 to 4 MiB
+// are fastest.
 struct ApplyRopeChunk {
+  // Of this chunk's tokens.
   v1::Positions positions;
   absl::optional<TensorView> q;
   absl::optional<TensorView> k;
   Output q_out;
   Output k_out;
 
-  // Of q's and k's bytes, which must stay until it is dropped; where it is
-  // unset, until the call returns.
+  // Keeps the bytes of q and k alive until gRPC has sent them and drops it. If
+  // it is unset, they must stay until the call returns.
   std::shared_ptr<const void> owner;
 };
 
+// Arguments of Reposition.
+struct RepositionArgs {
+  // The encoding that k was rotated with. Required.
+  v1::RopeSource old_rope;
+
+  // The encoding that k is to have. Unset: the same.
+  absl::optional<v1::RopeSource> new_rope;
+
+  // The old and the new positions of the tokens, or by how much they move.
+  // Required.
+  v1::Movement movement;
+
+  // Order of the dimensions of k. Required.
+  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
+
+  // Rotated keys, [B, S, H, D] in the order of `layout`, or [T, H, D], of a
+  // floating dtype. B may as well count layers or cache blocks. Required.
+  absl::optional<TensorView> k;
+
+  // Memory for the result, which has the dtype and shape of k.
+  Output out;
+};
+
+// What all chunks of a stream share; fields as in RepositionArgs, and
+// max_message_bytes as in ApplyRopeStreamSettings.
+struct RepositionStreamSettings {
+  v1::RopeSource old_rope;
+  absl::optional<v1::RopeSource> new_rope;
+  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
+  std::int64_t max_message_bytes = 0;
+};
+
+// One message of a stream; fields as in RepositionArgs, and `owner` as in
+// ApplyRopeChunk.
+struct RepositionChunk {
+  // Of this chunk's tokens.
+  v1::Movement movement;
+  absl::optional<TensorView> k;
+  Output out;
+  std::shared_ptr<const void> owner;
+};
+
+// ---- Tables and biases -----------------------------------------------------
+
+// A table, or some rows of it. Which tensors there are, and how wide, depends
+// on the request's `layout`; d is the encoding's rotary_dim. If frequencies
+// differ by head, every shape starts with the heads.
 struct BuildTableResult {
+  // Rotary encodings only: the factor on cosines and sines that the values have
+  // already (YaRN's attention factor).
   double amplitude = 1;
+
+  // Rotary: [rows, d / 2] each, or [rows, d] if values are repeated.
   absl::optional<TensorView> cos;
   absl::optional<TensorView> sin;
+
+  // TABLE_LAYOUT_COMPLEX: [rows, d / 2, 2]. Absolute encodings: [rows, dim].
   absl::optional<TensorView> table;
+
+  // Keeps the tensors alive.
   std::shared_ptr<const void> owner;
 };
 
-// Rows of a table, as they come: those from `first_row` on.
+// Rows of a table as they come: those from `first_row` on, counted from 0. They
+// may be kept, as `rows` owns its memory.
 struct TableChunk {
   std::int64_t first_row = 0;
   BuildTableResult rows;
 };
 
-// Part of a bias, as it comes: [heads, queries, keys], the first of them at
-// these positions. The view ends with the callback that got it.
+// A part of a bias as it comes.
 struct BiasTile {
+  // Positions of its first query and its first key.
   std::int64_t query_start = 0;
   std::int64_t key_start = 0;
+
+  // [heads, queries, keys], aligned to 8 bytes. The view ends with the callback
+  // that got it.
   TensorView tensor;
 };
 
-struct RepositionArgs {
-  v1::RopeSource old_rope;
-  absl::optional<v1::RopeSource> new_rope;  // unset: the same
-  v1::Movement movement;
-  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
-  absl::optional<TensorView> k;
-  Output out;
-};
+// ---- Other operators -------------------------------------------------------
 
-// As ApplyRopeStreamSettings and ApplyRopeChunk.
-struct RepositionStreamSettings {
-  v1::RopeSource old_rope;
-  absl::optional<v1::RopeSource> new_rope;  // unset: the same
-  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
-  std::int64_t max_message_bytes = 0;
-};
-struct RepositionChunk {
-  v1::Movement movement;
-  absl::optional<TensorView> k;
-  Output out;
-  std::shared_ptr<const void> owner;
-};
-
+// Arguments of AddEncoding.
 struct AddEncodingArgs {
+  // The absolute encoding. Required.
   v1::AbsoluteEncoding encoding;
+
+  // Positions of the tokens. Required, but for a SincosGrid, which takes none.
   v1::Positions positions;
+
+  // Unset: add. MULTIPLY and CONCATENATE are for models that have them.
   v1::Combination combination = v1::COMBINATION_UNSPECIFIED;
+
+  // Factor on x before that, as sqrt(dim) in the Transformer. Unset: 1.
   absl::optional<double> x_scale;
+
+  // Embeddings: [B, S, dim] or [S, dim]; [T, dim] with packed positions.
+  // Required.
   absl::optional<TensorView> x;
+
+  // Memory for the result, which is shaped like x; CONCATENATE makes its last
+  // extent larger by the encoding's.
   Output out;
 };
 
+// Arguments of ScoreRelative.
 struct ScoreRelativeArgs {
+  // The rule, with its trained tensors. Required.
   v1::RelativeScore score;
+
+  // Positions of the first query and of the first key. In a decode step after
+  // 500 tokens query_start is 500.
   std::int64_t query_start = 0;
   std::int64_t key_start = 0;
+
+  // Dtype of the scores. Unset: float64 if q is float64, else float32.
   v1::Dtype dtype = v1::DTYPE_UNSPECIFIED;
+
+  // [B, H, Sq, D] and [B, H, Sk, D]. Required.
   absl::optional<TensorView> q;
   absl::optional<TensorView> k;
+
+  // Memory for the scores, [B, H, Sq, Sk].
   Output out;
 };
 
+// Arguments of ConvertPairing.
 struct ConvertPairingArgs {
+  // The pairing that the weight is for, and the one that it is to be for.
+  // Required.
   v1::Pairing old_pairing = v1::PAIRING_UNSPECIFIED;
   v1::Pairing new_pairing = v1::PAIRING_UNSPECIFIED;
+
+  // Heads whose channels the rows are. Required.
   std::int32_t heads = 0;
-  std::int32_t rotary_dim = 0;  // 0: the head
-  v1::RotarySlice slice = v1::ROTARY_SLICE_UNSPECIFIED;
+
+  // Rotated channels of a head, and which they are. 0: the whole head.
+  std::int32_t rotary_dim = 0;
+  v1::RotarySlice slice = v1::ROTARY_SLICE_UNSPECIFIED;  // unset: the leading
+
+  // [H * D, ...]: a projection's weight or bias. Required.
   absl::optional<TensorView> weight;
+
+  // Memory for the result, which has the dtype and shape of `weight`.
   Output out;
 };
 
-// Shorthands for the common kinds of v1::Positions and v1::RopeSource.
+// ---- Shorthands and errors -------------------------------------------------
+
+// Token t of every sequence stands at start + t.
 v1::Positions StartAt(std::int64_t start);
+
+// An encoding by a name that GetServerInfo lists, such as "llama-3.1-8b".
 v1::RopeSource FromPreset(absl::string_view name);
+
+// The encoding of a model, by the text of its config.json or params.json.
 v1::RopeSource FromConfigJson(absl::string_view config_json);
 
-// A copy, for tensors that belong to a message: position ids, trained tables.
-v1::Tensor ToTensor(const TensorView& view);
-
-// "ERROR_REASON_FIELD_INVALID" where the server gave one; else empty.
+// The name of the server's posenc.v1.ErrorReason, such as
+// "ERROR_REASON_FIELD_INVALID": branch on this, not on the message. Empty if
+// the error is not the server's, or has no reason.
 std::string ErrorReason(const absl::Status& status);
 
-// One of its facts: ErrorFact(status, "messageIndex") is which message of a
-// stream, from 0. Empty where the server gave none.
+// A fact that comes with the reason (errors.proto lists them), such as
+// "field" or, for streams, "messageIndex": the message at fault, counted from
+// 0. Empty if there is none of that name.
 std::string ErrorFact(const absl::Status& status, absl::string_view name);
 
 }  // namespace posenc

@@ -1,0 +1,185 @@
+// What the server builds: tables and biases. Requests are small, and responses
+// may be larger than a message, so they can come as a stream.
+
+#include <cstdint>
+#include <utility>
+
+#include "bias_matrix.h"
+#include "calls.h"
+#include "posenc/client.h"
+#include "table_rows.h"
+
+namespace posenc {
+namespace {
+
+// About the bytes of a table's row: 128 channels, cosines and sines, in
+// float32. It decides only over which connection a table comes.
+constexpr std::int64_t kRowBytes = 1024;
+
+using TableMessage = v1::BuildTableStreamResponse;
+using BiasMessage = v1::BuildBiasResponse;
+
+// The tensors of BuildTableResponse and of BuildTableStreamResponse.
+template <typename Message>
+std::vector<int> Fields() {
+  return {Message::kCosFieldNumber, Message::kSinFieldNumber,
+          Message::kTableFieldNumber};
+}
+
+BuildTableResult TableOf(double amplitude, ReceivedTensors tensors) {
+  BuildTableResult result;
+  result.amplitude = amplitude;
+  result.cos = std::move(tensors.views[0]);
+  result.sin = std::move(tensors.views[1]);
+  result.table = std::move(tensors.views[2]);
+  result.owner = std::move(tensors.owner);
+  return result;
+}
+
+// Gives a tile's bytes in one piece that may be read as elements of 8 bytes.
+// Small tiles are in one slice of gRPC's and are borrowed; those of megabytes
+// come in many, and are copied once, to memory that every tile uses again.
+class TileBytes {
+ public:
+  // Valid until the next call, and as long as `message`.
+  absl::Span<const char> Of(const ReceivedMessage& message) {
+    const wire::BorrowedBytes& bytes = message.bytes(0);
+    if (bytes.pieces.empty()) return {};
+    const char* const first = bytes.pieces[0].data();
+    if (bytes.pieces.size() == 1 &&
+        reinterpret_cast<std::uintptr_t>(first) % 8 == 0) {
+      return bytes.pieces[0];
+    }
+    if (bytes.size > capacity_) {
+      memory_ = AlignedMemory(bytes.size);
+      capacity_ = bytes.size;
+    }
+    TensorReader(bytes).Read(bytes.size, memory_.get());
+    return absl::MakeConstSpan(memory_.get(), bytes.size);
+  }
+
+ private:
+  std::shared_ptr<char> memory_;
+  std::size_t capacity_ = 0;
+};
+
+// Gives every tile to `take`, with its bytes still in gRPC's memory. `calls` is
+// a Client's.
+template <typename Calls, typename Take>
+absl::Status ReceiveTiles(Calls* calls, const v1::BuildBiasRequest& request,
+                          const Take& take, const CallOptions& options) {
+  const std::vector<int> fields = {BiasMessage::kTileFieldNumber};
+  if (calls->can_stream()) {
+    return calls->template Receive<BiasMessage>("BuildBias", request, fields,
+                                                take, options);
+  }
+  // Over a stub alone nothing can watch a blocking Read(): the timeout is the
+  // deadline of the whole.
+  grpc::ClientContext context;
+  absl::Status status = SetDeadline(calls->timeout(options), &context);
+  if (status.ok()) {
+    status = CheckBytes(static_cast<std::int64_t>(request.ByteSizeLong()));
+  }
+  if (!status.ok()) return status;
+  const auto reader = calls->stub()->BuildBias(&context, request);
+  BiasMessage response;
+  while (reader->Read(&response)) {
+    if (!status.ok()) continue;  // it was under way when the call was cancelled
+    status = take(response, ReceivedMessage::Of(fields, &response));
+    if (!status.ok()) context.TryCancel();
+  }
+  // An error of ours goes before what the server says to the cancellation.
+  const absl::Status outcome = ToAbsl(reader->Finish());
+  return status.ok() ? outcome : status;
+}
+
+}  // namespace
+
+absl::StatusOr<BuildTableResult> Client::BuildTable(
+    const v1::BuildTableRequest& request, const CallOptions& options) const {
+  v1::BuildTableResponse response;
+  v1::BuildTableRequest unary = request;
+  WantedTensors wanted;
+  wanted.fields = Fields<v1::BuildTableResponse>();
+  wanted.into.resize(3);
+  wanted.expected_bytes = RowsOf(request) * kRowBytes;
+  absl::StatusOr<ReceivedTensors> tensors =
+      calls_->Bulk("BuildTable", &Stub::BuildTable, &unary,
+                   {{}, MessageBytes(unary, {})}, &response, wanted, options);
+  if (tensors.ok()) return TableOf(response.amplitude(), *std::move(tensors));
+  if (!TooLarge(tensors.status()) || !calls_->can_stream()) {
+    return tensors.status();
+  }
+  TableRows rows(request);
+  v1::BuildTableStreamRequest stream;
+  *stream.mutable_table() = request;
+  const absl::Status status = calls_->Receive<TableMessage>(
+      "BuildTableStream", stream, Fields<TableMessage>(),
+      [&](const TableMessage& chunk, const ReceivedMessage& message) {
+        absl::Status added =
+            rows.Add(chunk.first_row(), chunk.amplitude(), message);
+        if (added.ok() && options.on_progress) {
+          options.on_progress(rows.bytes_done(), rows.bytes());
+        }
+        return added;
+      },
+      options);
+  if (!status.ok()) return status;
+  return rows.Take();
+}
+
+absl::Status Client::BuildTableStream(
+    const v1::BuildTableStreamRequest& request,
+    const std::function<bool(const TableChunk&)>& on_rows,
+    const CallOptions& options) const {
+  return calls_->Receive<TableMessage>(
+      "BuildTableStream", request, Fields<TableMessage>(),
+      [&](const TableMessage& chunk,
+          const ReceivedMessage& message) -> absl::Status {
+        absl::StatusOr<ReceivedTensors> tensors =
+            TakeTensors(message, std::vector<Output>(3));
+        if (!tensors.ok()) return tensors.status();
+        return on_rows({chunk.first_row(),
+                        TableOf(chunk.amplitude(), *std::move(tensors))})
+                   ? absl::OkStatus()
+                   : absl::CancelledError("the caller wants no more rows");
+      },
+      options);
+}
+
+absl::Status Client::BuildBias(
+    const v1::BuildBiasRequest& request,
+    const std::function<bool(const BiasTile&)>& on_tile,
+    const CallOptions& options) const {
+  TileBytes bytes;
+  return ReceiveTiles(
+      calls_.get(), request,
+      [&](const BiasMessage& response, const ReceivedMessage& message) {
+        BiasTile tile;
+        tile.query_start = response.query_start();
+        tile.key_start = response.key_start();
+        tile.tensor.dtype = response.tile().dtype();
+        tile.tensor.shape.assign(response.tile().shape().begin(),
+                                 response.tile().shape().end());
+        tile.tensor.bytes = bytes.Of(message);
+        return on_tile(tile)
+                   ? absl::OkStatus()
+                   : absl::CancelledError("the caller wants no more tiles");
+      },
+      options);
+}
+
+absl::StatusOr<TensorResult> Client::BuildBias(
+    const v1::BuildBiasRequest& request, const CallOptions& options) const {
+  BiasMatrix matrix(request);
+  const absl::Status status = ReceiveTiles(
+      calls_.get(), request,
+      [&](const BiasMessage& response, const ReceivedMessage& message) {
+        return matrix.Add(response, message);
+      },
+      options);
+  if (!status.ok()) return status;
+  return matrix.Take();
+}
+
+}  // namespace posenc

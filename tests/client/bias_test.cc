@@ -1,0 +1,253 @@
+// The client's BuildBias against a scripted service: how long it may take, over
+// which connection it comes, and where its tiles are put.
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "posenc/client.h"
+#include "tests/fixtures/client.h"
+
+namespace posenc {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::int64_t kHeads = 2, kQueries = 5, kKeys = 7;
+
+// An element that tells its place.
+float Element(std::int64_t head, std::int64_t query, std::int64_t key) {
+  return static_cast<float>((head * 1000 + query) * 1000 + key);
+}
+
+v1::BuildBiasResponse Tile(std::int64_t query, std::int64_t queries,
+                           std::int64_t key, std::int64_t keys) {
+  v1::BuildBiasResponse response;
+  response.set_query_start(query);
+  response.set_key_start(key);
+  v1::Tensor* const tile = response.mutable_tile();
+  tile->set_dtype(v1::DTYPE_FLOAT32);
+  for (const std::int64_t extent : {kHeads, queries, keys}) {
+    tile->add_shape(extent);
+  }
+  for (std::int64_t h = 0; h < kHeads; ++h) {
+    for (std::int64_t i = query; i < query + queries; ++i) {
+      for (std::int64_t j = key; j < key + keys; ++j) {
+        const float element = Element(h, i, j);
+        tile->mutable_data()->append(reinterpret_cast<const char*>(&element),
+                                     sizeof(element));
+      }
+    }
+  }
+  return response;
+}
+
+// [5, 7] in tiles of [2, 4] at most, in row-major order.
+std::vector<v1::BuildBiasResponse> AllTiles() {
+  return {Tile(0, 2, 0, 4), Tile(0, 2, 4, 3), Tile(2, 2, 0, 4),
+          Tile(2, 2, 4, 3), Tile(4, 1, 0, 4), Tile(4, 1, 4, 3)};
+}
+
+v1::BuildBiasRequest Request() {
+  v1::BuildBiasRequest request;
+  request.mutable_bias()->mutable_alibi()->set_heads(kHeads);
+  request.set_query_length(kQueries);
+  request.set_key_length(kKeys);
+  return request;
+}
+
+class BiasService : public v1::PositionalEncodingService::Service {
+ public:
+  grpc::Status GetServerInfo(grpc::ServerContext* context,
+                             const v1::GetServerInfoRequest*,
+                             v1::GetServerInfoResponse*) override {
+    const absl::MutexLock lock(&mutex_);
+    info_peer_ = context->peer();
+    return grpc::Status::OK;
+  }
+
+  grpc::Status BuildBias(
+      grpc::ServerContext* context, const v1::BuildBiasRequest* request,
+      grpc::ServerWriter<v1::BuildBiasResponse>* writer) override {
+    {
+      const absl::MutexLock lock(&mutex_);
+      bias_peer_ = context->peer();
+      deadline_ = absl::FromChrono(context->deadline());
+      request_bytes_ = absl::StrCat(request->ByteSizeLong());
+      const auto found =
+          context->client_metadata().find("posenc-message-bytes");
+      if (found != context->client_metadata().end()) {
+        announced_.assign(found->second.data(), found->second.size());
+      }
+    }
+    for (const v1::BuildBiasResponse& tile : tiles) {
+      if (!writer->Write(tile)) break;
+    }
+    if (hold) release.WaitForNotification();
+    return grpc::Status::OK;
+  }
+
+  // Set before the calls.
+  std::vector<v1::BuildBiasResponse> tiles = AllTiles();
+  bool hold = false;  // after the tiles, until `release`
+  absl::Notification release;
+
+  std::string info_peer() const { return Locked(info_peer_); }
+  std::string bias_peer() const { return Locked(bias_peer_); }
+  std::string announced() const { return Locked(announced_); }
+  std::string request_bytes() const { return Locked(request_bytes_); }
+  absl::Time deadline() const { return Locked(deadline_); }
+
+ private:
+  template <typename T>
+  T Locked(const T& value) const {
+    const absl::MutexLock lock(&mutex_);
+    return value;
+  }
+
+  mutable absl::Mutex mutex_;
+  std::string info_peer_, bias_peer_, announced_, request_bytes_;
+  absl::Time deadline_;
+};
+
+using BiasTest = ServiceTest<BiasService>;
+
+void ExpectWhole(const absl::StatusOr<TensorResult>& bias) {
+  ASSERT_TRUE(bias.ok()) << bias.status();
+  EXPECT_EQ(bias->tensor.dtype, v1::DTYPE_FLOAT32);
+  EXPECT_EQ(bias->tensor.shape,
+            (std::vector<std::int64_t>{kHeads, kQueries, kKeys}));
+  EXPECT_EQ(AsString(bias->tensor.bytes),
+            Tile(0, kQueries, 0, kKeys).tile().data());
+}
+
+TEST_F(BiasTest, TheStreamAsAWholeHasNoDeadlineUnlessTheCallSetsOne) {
+  const Client client = Client::Connect(options_);
+
+  ExpectWhole(client.BuildBias(Request()));
+  EXPECT_GT(service_.deadline(), absl::Now() + absl::Hours(1));
+
+  CallOptions call;
+  call.timeout = absl::Minutes(10);
+  ExpectWhole(client.BuildBias(Request(), call));
+  EXPECT_LT(service_.deadline(), absl::Now() + absl::Hours(1));
+}
+
+TEST_F(BiasTest, ABiasThatStandsStillIsGivenUp) {
+  service_.hold = true;
+  service_.tiles.resize(2);
+  options_.timeout = absl::Milliseconds(300);
+  const Client client = Client::Connect(options_);
+  int tiles = 0;
+
+  const absl::Status status =
+      client.BuildBias(Request(), [&](const BiasTile&) { return ++tiles > 0; });
+  service_.release.Notify();
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(status.message(),
+            "the stream stood still for 300ms after 2 responses");
+  EXPECT_EQ(tiles, 2);
+}
+
+TEST_F(BiasTest, TilesComeOverABulkConnection) {
+  const Client client = Client::Connect(options_);
+  ASSERT_TRUE(client.GetServerInfo().ok());
+  ExpectWhole(client.BuildBias(Request()));
+  EXPECT_NE(service_.bias_peer(), service_.info_peer());
+}
+
+TEST_F(BiasTest, AnnouncesTheExactSizeOfTheRequest) {
+  const Client client = Client::Connect(options_);
+  ExpectWhole(client.BuildBias(Request()));
+  EXPECT_EQ(service_.announced(), service_.request_bytes());
+}
+
+TEST_F(BiasTest, TheCollectedTensorLiesAligned) {
+  const Client client = Client::Connect(options_);
+  std::vector<TensorResult> biases;
+  for (int i = 0; i < 8; ++i) {
+    absl::StatusOr<TensorResult> bias = client.BuildBias(Request());
+    ExpectWhole(bias);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(bias->tensor.bytes.data()) % 64,
+              0u);
+    biases.push_back(*std::move(bias));
+  }
+}
+
+// A tile of megabytes arrives in many pieces of gRPC's.
+TEST_F(BiasTest, LargeTilesAreWholeAndMayBeReadAsTheirElements) {
+  constexpr std::int64_t kLong = 700;
+  service_.tiles = {Tile(0, kLong, 0, kLong), Tile(kLong, 1, 0, kLong)};
+  v1::BuildBiasRequest request = Request();
+  request.set_query_length(kLong + 1);
+  request.set_key_length(kLong);
+  const Client client = Client::Connect(options_);
+
+  std::size_t seen = 0;
+  const absl::Status status =
+      client.BuildBias(request, [&](const BiasTile& tile) {
+        const v1::BuildBiasResponse& sent = service_.tiles[seen++];
+        EXPECT_EQ(tile.query_start, sent.query_start());
+        EXPECT_EQ(tile.tensor.shape,
+                  std::vector<std::int64_t>(sent.tile().shape().begin(),
+                                            sent.tile().shape().end()));
+        EXPECT_TRUE(AsString(tile.tensor.bytes) == sent.tile().data());
+        EXPECT_EQ(
+            reinterpret_cast<std::uintptr_t>(tile.tensor.bytes.data()) % 8, 0u);
+        return true;
+      });
+  const absl::StatusOr<TensorResult> bias = client.BuildBias(request);
+
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(seen, 2u);
+  ASSERT_TRUE(bias.ok()) << bias.status();
+  EXPECT_TRUE(AsString(bias->tensor.bytes) ==
+              Tile(0, kLong + 1, 0, kLong).tile().data());
+}
+
+TEST_F(BiasTest, TilesMissingTwiceOrOutOfOrderAreInternal) {
+  const Client client = Client::Connect(options_);
+  const auto tiles = AllTiles();
+  const std::vector<std::vector<v1::BuildBiasResponse>> wrong = {
+      {tiles[0]},
+      {tiles[0], tiles[1], tiles[2], tiles[3], tiles[4]},
+      // As many elements as the whole has, but not all of them.
+      {tiles[0], tiles[0], tiles[1], tiles[1], tiles[4], tiles[5]},
+      {tiles[2], tiles[3], tiles[0], tiles[1], tiles[4], tiles[5]},
+      {tiles[0], Tile(0, 1, 4, 3), Tile(1, 1, 4, 3), tiles[2], tiles[3],
+       tiles[4], tiles[5]},
+      {tiles[0], tiles[1], tiles[2], tiles[3], tiles[4], tiles[5], tiles[5]}};
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    service_.tiles = wrong[i];
+    EXPECT_EQ(client.BuildBias(Request()).status().code(),
+              absl::StatusCode::kInternal)
+        << i;
+  }
+}
+
+TEST_F(BiasTest, WorksOverAStubAlone) {
+  const Client client(
+      std::shared_ptr<v1::PositionalEncodingService::StubInterface>(
+          v1::PositionalEncodingService::NewStub(
+              server_->InProcessChannel(grpc::ChannelArguments()))));
+  ExpectWhole(client.BuildBias(Request()));
+
+  int tiles = 0;
+  const absl::Status status =
+      client.BuildBias(Request(), [&](const BiasTile&) { return ++tiles < 2; });
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no more tiles"));
+  EXPECT_EQ(tiles, 2);
+}
+
+}  // namespace
+}  // namespace posenc
