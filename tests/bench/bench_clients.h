@@ -11,7 +11,7 @@
 
 namespace posenc::bench {
 
-// What a client did in a stretch of time.
+// Calls of one client in a stretch of time.
 struct Sample {
   double seconds = 0;
   std::vector<double> latencies;  // in seconds, one per call
@@ -28,7 +28,7 @@ class Client {
 };
 
 // kRepaired: rotated, and from halves to interleaved pairs, so that the result
-// cannot stand where the request was.
+// cannot replace the request in its memory.
 enum class Answer { kEcho, kRotated, kRepaired };
 
 // Messages of `bytes`, echoed or multiplied.

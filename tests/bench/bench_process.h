@@ -9,7 +9,7 @@
 
 namespace posenc::bench {
 
-// What a process has used since its start.
+// Resources that a process has used since its start.
 struct Usage {
   double cpu_seconds = 0;
   double minor_faults = 0;
@@ -17,8 +17,9 @@ struct Usage {
 
 class ServerProcess {
  public:
-  // `command` is a program and its arguments, where UNIX_PATH and READY_FILE
-  // stand for two paths of its own within `directory`. core < 0: any.
+  // `command` is a program and its arguments; in these, UNIX_PATH and
+  // READY_FILE stand for two paths of its own within `directory`. core < 0:
+  // any.
   ServerProcess(std::vector<std::string> command, const std::string& directory,
                 int core);
   // Asks the process to end, and makes it after five seconds.
@@ -29,13 +30,13 @@ class ServerProcess {
   // Until it serves. False: it did not start; see log().
   bool WaitReady();
 
-  // As the server has written them: "127.0.0.1:port", "unix:path".
+  // Addresses as the server has written them: "127.0.0.1:port", "unix:path".
   const std::string& tcp() const { return tcp_; }
   const std::string& unix() const { return unix_; }
 
   Usage usage() const;
   double peak_resident_bytes() const;
-  // What the process has printed.
+  // Everything that the process has printed.
   std::string log() const;
 
  private:

@@ -1,6 +1,6 @@
 // posenc-bench-empty UNIX_PATH READY_FILE: a raw gRPC handler that answers
-// every message with itself, one by one where the method is a stream: what gRPC
-// alone costs.
+// every message with itself, one by one if the method is a stream: the cost of
+// gRPC alone.
 
 #include <malloc.h>
 
@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
   mallopt(M_TOP_PAD, 64 << 20);
   mallopt(M_ARENA_MAX, 1);
-  // As posencd does: Debian's abseil looks for deadlocks at every lock.
+  // Debian's abseil looks for deadlocks at every lock; posencd, too, stops it.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   posenc::EchoService service;
   return posenc::Serve(argv[1], argv[2], [&](grpc::ServerBuilder* builder) {

@@ -26,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of one token: 4 KiB, and 16 KiB from a megabyte on.
+// A token has 4 KiB, and 16 KiB in messages of a megabyte or more.
 constexpr std::int64_t kDim = 128;
 std::int64_t Heads(std::int64_t bytes) { return bytes < 1 << 20 ? 8 : 32; }
 
@@ -99,7 +99,7 @@ Message MakeMessage(const float* elements, std::int64_t bytes,
   return {grpc::ByteBuffer(slices, 2), prefix.size() + bytes};
 }
 
-// Empty where `answer` is the rotation of those elements. Servers in other
+// Empty if `answer` is the rotation of those elements. Servers in other
 // languages round angles and products in their own ways, hence 2^-18 (of
 // magnitudes up to 6): any wrong pair, row or sign is further away.
 std::string CheckRotated(const grpc::ByteBuffer& answer,
@@ -231,7 +231,7 @@ class Unary final : public Client {
     call.reader.reset();
     call.context.emplace();
     call.context->set_wait_for_ready(true);
-    // What posenc's own client does, so that admission knows at once.
+    // posenc's own client announces the size too: admission knows it at once.
     call.context->AddMetadata("posenc-message-bytes", announced_);
     call.response.Clear();
     call.reader = stubs_[index % stubs_.size()].PrepareUnaryCall(

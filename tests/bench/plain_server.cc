@@ -3,7 +3,7 @@
 // The ceiling for a server that moves, or also computes on, the same bytes.
 //
 // A message is its size as 8 bytes, then the bytes; the answer is the bytes.
-// As in a unary call, all of a message has arrived before the answer starts.
+// The answer starts when all of the message has arrived, as in a unary call.
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// What every server of the benchmark does once it listens: writes its
-// addresses, one a line. Readers see the whole file or none.
+// Every server of the benchmark, once it listens, writes its addresses to a
+// file, one a line. Readers see the whole file or none.
 
 #pragma once
 

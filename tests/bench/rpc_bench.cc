@@ -217,7 +217,8 @@ std::vector<int> Cores() {
   return cores;
 }
 
-// Pins this process, before any thread starts, and says where servers go.
+// Pins this process, before any thread starts, and returns the core for
+// servers.
 int Pin() {
   const std::vector<int> cores = Cores();
   if (cores.size() < 2) {

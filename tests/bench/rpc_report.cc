@@ -234,7 +234,7 @@ bool WriteJson(const std::vector<Result>& results, const std::string& path) {
     row["server_cpu_s_per_gb"] = CpuPerGb(result);
     row["faults_per_call"] = result.faults / result.calls;
     row["peak_resident_bytes"] = result.peak_resident_bytes;
-    // One row for each ratio; one without where there is none.
+    // One row for each ratio; a row without a ratio if there is none.
     bool any = false;
     const auto add = [&](const char* name, const Result* to) {
       const std::optional<double> ratio =

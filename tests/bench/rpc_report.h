@@ -1,4 +1,4 @@
-// What the benchmark of RPCs has measured, as a table, as figures, as JSON.
+// Results of the benchmark of RPCs as a table, as figures and as JSON.
 
 #pragma once
 
@@ -27,9 +27,9 @@ double Median(std::vector<double> values);
 // Half of the range of the rounds, as a part of their median.
 double Spread(const Result& result);
 double Gbps(const Result& result);
-// Median of the rounds' ratios; none where either was not measured.
+// Median of the rounds' ratios; none if either was not measured.
 std::optional<double> Ratio(const Result& result, const Result& to);
-// Null where there is no such case.
+// Null if there is no such case.
 const Result* Find(const std::vector<Result>& results, const std::string& name,
                    const Result& like);
 

@@ -35,7 +35,7 @@ inline bool ReceiveAll(int fd, void* data, std::size_t size) {
   return true;
 }
 
-// As gRPC sets its own; no effect on unix sockets.
+// gRPC sets this on its own sockets. It has no effect on unix sockets.
 inline void SetNoDelay(int fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));

@@ -111,7 +111,7 @@ TEST_F(CommandsTest, RepositionTakesOldAndNewPositionsAndEncodings) {
              "\"PAIRING_INTERLEAVED\",\"linear\":{\"factor\":2}}'");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
   const std::vector<double> values = ReadElements(Path("out.npy"), "", nullptr);
-  // From 2, 3 at frequency 1 to 4, 9 at frequency 1/2.
+  // Positions 2 and 3 at frequency 1 become 4 and 9 at frequency 1/2.
   const double angles[] = {4 / 2.0 - 2, 9 / 2.0 - 3};
   for (int t = 0; t < 2; ++t) {
     EXPECT_NEAR(values[2 * t], std::cos(angles[t]), 10 * 0x1p-53);

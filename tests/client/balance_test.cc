@@ -1,4 +1,4 @@
-// Many servers behind one name: who gets the calls.
+// Many servers behind one name, and which of them get the calls.
 
 #include <atomic>
 #include <map>
@@ -117,7 +117,7 @@ TEST(BalanceTest, ANameIsResolved) {
 std::unique_ptr<server::Server> StartPosenc() {
   server::ServerOptions options;
   options.listen = {"127.0.0.1:0"};
-  // What a client needs to hear that a server is about to go.
+  // Time in which clients hear that the server is about to go.
   options.lame_duck = absl::Seconds(1);
   auto server = server::Server::Start(options);
   EXPECT_TRUE(server.ok()) << server.status();

@@ -1,4 +1,5 @@
-// Tensors that are lent to gRPC, where results go, and over which connections.
+// Tensors that are lent to gRPC, memory of the caller that receives results,
+// and which connections carry them.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -83,7 +84,8 @@ std::string Flat(const grpc::ByteBuffer& buffer) {
   return flat;
 }
 
-// Sizes around where lengths need another byte, and around what is copied.
+// Sizes around those at which a length needs another byte, and around the
+// greatest size that is copied.
 TEST(BulkMessageTest, FramesAreWhatProtobufWrites) {
   for (const std::size_t size : {0, 4, 112, 116, 120, 124, 128, 16368, 16380,
                                  16384, 65532, 65536, 65540, 1 << 21}) {

@@ -65,7 +65,7 @@ double IdAt(const v1::Tensor& ids, std::int64_t index) {
   return static_cast<double>(id);
 }
 
-// By the words of posenc.v1.Positions.
+// The id of token t on one axis, read as posenc.v1.Positions says.
 double IdOf(const v1::Tensor& ids, v1::Layout layout, std::int64_t axes,
             std::int64_t axis, std::int64_t b, std::int64_t t) {
   const bool several = axes > 1;
@@ -266,7 +266,7 @@ TEST(CutTest, PartsTogetherAreTheWhole) {
   EXPECT_GT(cuts, 100000);
 }
 
-// A part is larger than asked only where it is the least that there is.
+// A part is larger than asked only if it is the least that there is.
 TEST(CutTest, PartsAreAsLargeAsTheyMayBe) {
   for (const v1::Layout layout : kLayouts) {
     const std::int64_t b = layout == v1::LAYOUT_THD ? 1 : 3, s = 5, h = 2;

@@ -276,7 +276,7 @@ TEST_F(ClientRpcsTest, AnalysisTellsWavelengthsAndSimilarity) {
   EXPECT_EQ(analysis->pairs_within_trained_length(), 1);
 }
 
-// Whatever is left out is left to the server to ask for.
+// A client sends what is there; the server asks for what is missing.
 TEST_F(ClientRpcsTest, NothingGivenIsTheServersErrorNotTheClients) {
   for (const absl::Status& status :
        {client_.Reposition({}).status(), client_.AddEncoding({}).status(),

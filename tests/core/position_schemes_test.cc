@@ -40,7 +40,7 @@ Built Build(const PositionScheme& scheme) {
   out.extents = *extents;
   std::int64_t count = 1;
   for (const std::int64_t extent : extents->shape) count *= extent;
-  // Of the exact size, so that a sanitizer sees every byte too many.
+  // The exact size, so that a sanitizer sees every byte too many.
   std::vector<char> bytes(count * DtypeSize(extents->dtype));
   const TensorView view = {extents->dtype, extents->shape, bytes.data()};
   FillPositions(scheme, view);
@@ -104,7 +104,7 @@ TEST(ContextParallelSchemeTest, RanksPartitionTheSequenceAndItsCausalWork) {
   }
   std::sort(all.begin(), all.end());
   for (std::int64_t i = 0; i < kLength; ++i) EXPECT_EQ(all[i], i);
-  // What zig-zag is for: every device attends to as many keys.
+  // The purpose of zig-zag: every device attends to as many keys.
   EXPECT_THAT(work, testing::Each(work[0]));
 }
 

@@ -1,3 +1,5 @@
+// Positions of tokens from each form of the contract, and bad ones refused.
+
 #include "core/positions.h"
 
 #include <cstring>

@@ -1,3 +1,5 @@
+// Elements of every dtype, shapes that overflow, and prefixes of errors.
+
 #include "core/tensor.h"
 
 #include <cmath>

@@ -111,7 +111,7 @@ void Append(const std::string& data, std::vector<Real>* out) {
   }
 }
 
-// What an answer holds at a path.
+// The part of an answer that a path names.
 struct Answer {
   v1::Dtype dtype = v1::DTYPE_FLOAT64;
   std::vector<std::int64_t> shape;
@@ -337,7 +337,8 @@ class Tiles {
     }
   }
 
-  // As int64 or float64 values: both hold every element exactly.
+  // The whole matrix as int64 or float64 values: both hold every element
+  // exactly.
   v1::BuildBiasResponse Whole() const {
     v1::BuildBiasResponse out;
     v1::Tensor* const tensor = out.mutable_tile();

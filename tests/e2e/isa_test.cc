@@ -6,18 +6,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "posenc/client.h"
+#include "tests/fixtures/eventually.h"
 
 namespace posenc {
 namespace {
@@ -70,18 +69,17 @@ class Daemon {
       pid_ = -1;
       return;
     }
-    // A minute: a sanitizer's build on a busy machine.
-    for (int i = 0; i < 6000 && !serving_; ++i) {
-      if (Exited(WNOHANG)) return;
+    test::Eventually([&] {
+      if (Exited(WNOHANG)) return true;
       serving_ = std::filesystem::exists(ready);
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
+      return serving_;
+    });
   }
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
   ~Daemon() { Stop(SIGKILL); }
 
-  // The exit code, or -1 where a signal ended it.
+  // Returns the exit code, or -1 if a signal ended it.
   int Stop(int signal) {
     if (pid_ > 0) {
       kill(pid_, signal);
@@ -175,7 +173,7 @@ TEST_P(InstructionSetTest, AnswersWithTheSameBytesAsTheBaseline) {
   const std::vector<std::string> answers = Answers(client);
   ASSERT_THAT(answers, SizeIs(3));
   EXPECT_THAT(answers, Each(Not(IsEmpty())));
-  // Not EXPECT_EQ: it would print megabytes.
+  // EXPECT_EQ would print megabytes.
   EXPECT_TRUE(answers == Answers(Client::Connect({baseline.address()})));
   EXPECT_EQ(daemon.Stop(SIGTERM), 0);
 }

@@ -1,6 +1,6 @@
 // The main job through real sockets: client library, gRPC, server, core.
-// What comes back is held against a rotation of the test's own, in long double
-// from the published formula of Llama 3.1.
+// Answers are compared with a rotation of the test's own, in long double from
+// the published formula of Llama 3.1.
 
 #include <algorithm>
 #include <cmath>

@@ -11,9 +11,9 @@ namespace posenc::fuzz {
 
 // Splits `message` as a request whose tensors are fields 14 and 15, cut into
 // slices of `slice_bytes` (0: one). Returns what is wrong, or nothing:
-// - where the generated parser refuses the message, the split says no or leaves
+// - if the generated parser refuses the message, the split says no or leaves
 //   a rest that the generated parser refuses too;
-// - where it accepts, the split says no (the caller then parses it whole) or
+// - if it accepts, the split says no (the caller then parses it whole) or
 //   its rest with the borrowed bytes put back is the same message.
 std::string CheckSplit(absl::string_view message, std::size_t slice_bytes);
 

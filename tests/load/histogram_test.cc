@@ -22,7 +22,7 @@
 namespace posenc::load {
 namespace {
 
-// Over 11 decades, so that every bucket size is met.
+// Values over 11 decades, so that every bucket size is met.
 std::vector<std::int64_t> RandomValues(int n, unsigned seed) {
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<double> exponent(0, 12.5);

@@ -1,6 +1,6 @@
-# Compiles FILES below ROOT to the descriptor set SET and lints it. Where the
-# file EXPECTED exists, its lines are the faults that must be found; elsewhere
-# there must be none.
+# Compiles FILES below ROOT to the descriptor set SET and lints it. If the file
+# EXPECTED exists, its lines are the faults that must be found; otherwise there
+# must be none.
 execute_process(
   COMMAND ${PROTOC} -I ${ROOT} --include_source_info --include_imports
           --descriptor_set_out=${SET} ${FILES}

@@ -55,7 +55,7 @@ struct Grid {
   double at(std::int64_t a, std::int64_t b, std::int64_t s) const {
     return values[(a * batch + b) * tokens + s];
   }
-  // As float64 ids of the layout's shape. The grid must outlive them.
+  // Float64 ids of the layout's shape. The grid must outlive them.
   core::Positions Ids(core::Layout layout) const;
 };
 
@@ -82,7 +82,7 @@ check::PairLayout PairsOf(const core::RopeSpec& spec, core::Pairing pairing,
 
 // Rotates `in` with a spec that is written out, base frequencies or explicit
 // ones, and checks every element of `out`: rotated ones within the bound,
-// others bit for bit (within one rounding where a query scale applies).
+// others bit for bit (within one rounding if a query scale applies).
 // Returns the first element that is wrong, or nothing.
 std::string FindError(const core::ApplyRopeArgs& args, const Grid& positions,
                       core::TensorRole role, const Tensor& in,

@@ -13,14 +13,14 @@
 
 namespace posenc::test {
 
-// One encoding to another: what a test moves keys between.
+// Two encodings: a test repositions keys from one to the other.
 struct Encodings {
   const char* name;
   core::RopeSpec from, to;
   std::int64_t axes = 1;
-  // For the scalings that follow the length.
+  // Lengths for the scalings that depend on one.
   std::int64_t from_length = 4096, to_length = 4096;
-  // Positions stay within [0, reach], where the keys of xPos fit in float16.
+  // Positions stay within [0, reach], so that the keys of xPos fit in float16.
   double reach = 60000;
 
   core::RopeSource From() const;
@@ -30,7 +30,7 @@ struct Encodings {
 // Every kind of change that one rotation makes, for 3 heads of 24 channels.
 std::vector<Encodings> AllEncodings();
 
-// Where each token stands and where it goes, to the last bit: p' = to + shift.
+// Old and new position of each token, to the last bit: p' = to + shift.
 struct Move {
   Grid from, to;
   double shift = 0;

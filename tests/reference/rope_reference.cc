@@ -9,7 +9,8 @@ using core::AxisAssignment;
 
 Quad Clamp01(Quad x) { return x < 0 ? Quad{0} : x > 1 ? Quad{1} : x; }
 
-// Pair i of a ladder over d channels; `global` is its index among all pairs.
+// Pair i of geometric frequencies over d channels; `global` is its index among
+// all pairs.
 Quad Frequency(const core::RopeSpec& spec, Quad theta, int d, int i, int global,
                std::int64_t length) {
   const auto power = [&](Quad base) {
@@ -52,7 +53,7 @@ Quad Frequency(const core::RopeSpec& spec, Quad theta, int d, int i, int global,
                                : s->short_factor[global]);
   }
   if (const auto* s = std::get_if<core::Llama3Scaling>(&spec.scaling)) {
-    // In wavelengths, as Meta writes it.
+    // Meta writes the formula in wavelengths.
     const Quad w = power(theta);
     const Quad wavelength = 2 * M_PIq / w;
     const Quad original = s->original_max_position_embeddings;

@@ -17,7 +17,7 @@ using Quad = __float128;
 // sequence length, for the scalings that have one.
 std::vector<Quad> InvFreq(const core::RopeSpec& spec, std::int64_t length);
 
-// Amplitude that the scaling of `spec` implies.
+// Attention factor that the scaling of `spec` implies.
 Quad Amplitude(const core::RopeSpec& spec, std::int64_t length);
 
 // Untruncated ends of YaRN's ramp: the pair that makes `turns` turns within

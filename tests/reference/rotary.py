@@ -242,7 +242,7 @@ def reposition(request):
         return [_move(tensor, layout, "k", _REPOSITION_UNITS,
                       lambda b, s, h: ([], 1))]
     batch, tokens = extent[0], extent[1]
-    # Where they do not matter: any place will do.
+    # If old positions do not matter, any will do.
     source = expand(movement.get("oldPositions", {"start": 0}), old.axes,
                     batch, tokens)
     if "newPositions" in movement:
@@ -288,7 +288,7 @@ def resolve_rope(request):
     length = source.get("sequenceLength", model.get("assumed_length"))
     frequencies, amplitude = resolve(spec, d, length)
     line = [w for head in frequencies for axis in head for w in axis]
-    # From the formula in more than float64, rounded once: at most 1 ulp where
+    # From the formula in more than float64, rounded once: 1 ulp off at most, if
     # the formula's own error meets a tie.
     out = [expectation("invFreq", line, ulp(1), [len(line)]),
            expectation("amplitude", amplitude, ulp(1)),

@@ -3,7 +3,7 @@
 //
 // Debian's gRPC and abseil are built without the sanitizer. It sees none of
 // their locks and atomics, so all that passes through them looks like a race.
-// This file stands before their functions (and is linked into every test where
+// This file stands before their functions (and is linked into every test if
 // the sanitizer is on) and adds the orders that those functions do establish:
 //   absl::Mutex, absl::CondVar   who unlocks is before who locks next
 //   batches of operations        who starts one is before who comes back from

@@ -47,7 +47,7 @@ std::vector<double> RandomPositions(std::size_t count, std::uint64_t seed) {
 
 constexpr int kPoints = 200'000;
 
-// What channel c of a row at position p should be.
+// The exact value of channel c in the row at position p.
 using Channel = std::function<Quad(double p, int c)>;
 
 // Counts values that are not the float32 nearest to the exact one.

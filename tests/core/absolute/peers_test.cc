@@ -104,7 +104,7 @@ Sinusoidal Variant(const json& peer) {
 
 void CheckSinusoidal(const json& peer) {
   Sinusoidal encoding = Variant(peer);
-  // Where a peer shifts, `rows` are the positions that its formula sees (XGLM:
+  // If a peer shifts positions, `rows` are those that its formula sees (XGLM:
   // p + 2). Signed distances count rows from their first instead.
   std::vector<double> positions = List<double>(peer["positions"]);
   if (*std::min_element(positions.begin(), positions.end()) >= 0) {

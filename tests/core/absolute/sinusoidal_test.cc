@@ -1,3 +1,6 @@
+// Sinusoidal rows against sines and cosines in __float128: every order of their
+// elements, padding, and bad encodings.
+
 #include "core/absolute/sinusoidal.h"
 
 #include <quadmath.h>

@@ -1,4 +1,4 @@
-// What absolute encodings refuse, with code, field, reason and message.
+// Absolute encodings that are refused: code, field, reason and message.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

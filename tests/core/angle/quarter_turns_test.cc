@@ -1,3 +1,6 @@
+// The pieces into which a frequency is split: their sum, and how many bits each
+// has, which is what makes products with positions exact.
+
 #include <quadmath.h>
 
 #include <cmath>

@@ -1,3 +1,6 @@
+// How two encodings differ, in numbers and in words; and the hash of an
+// encoding, against digests that Python computed.
+
 #include "core/model/compare.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Reading of configurations: spellings, families, layers, and bad input.
+// Interpretation of configurations: spellings, families, layers, and bad input.
 
 #include "core/model/config.h"
 

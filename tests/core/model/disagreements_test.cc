@@ -73,7 +73,7 @@ Real RampPair(int d, Real theta, Real original, Real turns) {
          (2 * std::log(theta));
 }
 
-// To rounding of one float64.
+// Expects frequencies that are `expected` up to the rounding of one float64.
 void ExpectFrequencies(const ResolvedRope& rope,
                        const std::vector<Real>& expected) {
   ASSERT_EQ(rope.inv_freq.size(), expected.size());
@@ -211,8 +211,8 @@ TEST(DisagreementsTest, Disagreement05SoftmaxScaleIsSeparate) {
 }
 
 TEST(DisagreementsTest, Disagreement06ScaleOutsideTheExponent) {
-  // A fully interpolated pair is w / s: neither theta^(-2i s / d), nor a ladder
-  // whose base NTK has changed too.
+  // A fully interpolated pair is w / s: neither theta^(-2i s / d), nor of
+  // geometric frequencies whose base NTK has changed too.
   for (const Profile profile :
        {Profile::kHf, Profile::kVllm, Profile::kLlamaCpp, Profile::kDeepseek,
         Profile::kMlx}) {
@@ -278,11 +278,11 @@ TEST(DisagreementsTest, Disagreement08LongRopeChoice) {
     model["original_max_position_embeddings"] = 4096;
     return model;
   }();
-  // By each length.
+  // The profile of transformers decides for each length.
   EXPECT_EQ(Read(config, Profile::kHf, 4096).inv_freq[0], 1);
   EXPECT_EQ(Read(config, Profile::kHf, 4097).inv_freq[0], 0.25);
   EXPECT_FALSE(TryRead(config, Profile::kHf).ok());
-  // Once, by the longest that is served.
+  // These profiles decide once, by the longest length that is served.
   for (const Profile profile : {Profile::kVllm, Profile::kLlamaCpp}) {
     const ResolvedRope rope = Read(config, profile);
     EXPECT_EQ(rope.inv_freq[0], 0.25);

@@ -1,4 +1,4 @@
-// Which of a model's layers have which rotation, and which have none.
+// Models whose layers have different rotations, or none.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Holds the reading of configurations, tables and rotations to recorded return
-// values of transformers (data/peers/README.md).
+// Compares the interpretation of configurations, tables and rotations with
+// recorded return values of transformers (tests/data/peers/README.md).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ class PeerTest : public testing::TestWithParam<std::string> {
   std::size_t pairs() const { return peer_["rotary_dim"].get<int>() / 2; }
   double amplitude() const { return peer_["attention_scaling"].get<double>(); }
 
-  // The frequencies that the model means.
+  // The frequencies that the model's authors mean.
   std::vector<float> Expected() const {
     std::vector<float> expected = Floats(peer_["inv_freq"]);
     const std::size_t n = expected.size();
@@ -118,7 +118,7 @@ class PeerTest : public testing::TestWithParam<std::string> {
     const std::vector<float> expected = Expected();
     ASSERT_EQ(rope->inv_freq.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      // Against exact arithmetic the peers are within 5 ulp.
+      // The peers are within 5 ulp of exact arithmetic.
       EXPECT_LE(UlpsApart(static_cast<float>(rope->inv_freq[i]), expected[i]),
                 5)
           << "pair " << i << ": " << rope->inv_freq[i] << " against "
@@ -287,7 +287,7 @@ TEST(PeerDataTest, HasCasesOfTransformersOnly) {
   }
 }
 
-// What is right where the peer is not (peer_defect).
+// Recorded numbers that are wrong (peer_defect), and what is right instead.
 
 ResolvedRope ReadPeer(const std::string& name, std::int64_t length) {
   RopeSource source;

@@ -1,4 +1,4 @@
-// What each project does with one configuration: profile by profile, and
+// One configuration as each project interprets it: profile by profile, and
 // against recorded numbers of mlx-lm.
 
 #include <gmock/gmock.h>
@@ -329,8 +329,8 @@ TEST(TrainedLengthTest, IsTheOriginalOrElseTheMaximum) {
   EXPECT_EQ(rope->trained_length, 2048);
 }
 
-// Every pair of profiles is compared without a contradiction: equal exactly
-// where nothing is explained, and the other way round the same numbers.
+// Every pair of profiles is compared without a contradiction: they are equal
+// exactly if nothing is explained, and exchanged they give the same numbers.
 TEST(CompareProfilesTest, ExplainsEveryPair) {
   const json configs[] = {
       Llama(Yarn({{"attn_factor", 0.5}, {"mscale", 0.7}})),

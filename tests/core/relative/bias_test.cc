@@ -1,3 +1,6 @@
+// Values of every relative bias and index against the formulas of
+// relative.proto in __float128, and that tiles are parts of the whole.
+
 #include "core/relative/bias.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +38,7 @@ OwnedTensor Build(const BiasArgs& args) {
   return Fill(*tiles, args.range);
 }
 
-// What the formula gives, and by how much float64 arithmetic may miss it.
+// The formula's value, and by how much float64 arithmetic may miss it.
 struct Exact {
   Quad value;
   Quad slack;
@@ -80,7 +83,7 @@ void CheckFormula(const Bias& bias, std::int64_t heads, const Formula& formula,
                 continue;
               }
               const Exact exact = formula(h, i, j);
-              // Past float16's greatest number, 65504 and half a unit.
+              // 65520 is half a unit past float16's greatest number, 65504.
               if (dtype == Dtype::kFloat16 && fabsq(exact.value) >= 65520) {
                 ASSERT_TRUE(std::isinf(actual[at])) << where();
                 continue;

@@ -1,4 +1,4 @@
-// What BuildBias refuses, and in which words.
+// Biases that are refused: code, field, reason and message.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

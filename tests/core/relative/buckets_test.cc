@@ -1,3 +1,6 @@
+// Bucket numbers of T5 and DeBERTa at every distance, and the search for the
+// boundaries between buckets, decided in whole numbers.
+
 #include "core/relative/buckets.h"
 
 #include <gtest/gtest.h>
@@ -86,7 +89,8 @@ std::int64_t DebertaReference(const DebertaBuckets& buckets,
   return std::clamp<std::int64_t>(bucket + span, 0, 2 * span - 1);
 }
 
-// Both sides of zero, dense where buckets are, then growing by about 1 %.
+// Distances on both sides of zero: every one among the buckets, then steps that
+// grow by about 1 %.
 std::vector<std::int64_t> Distances() {
   std::vector<std::int64_t> distances;
   for (std::int64_t d = 0; d <= kFar; d += 1 + (d > 2000 ? d / 97 : 0)) {

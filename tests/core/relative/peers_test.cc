@@ -191,7 +191,7 @@ DebertaBuckets ReadDeberta(const json& peer) {
   return {peer.at("bucket_size"), peer.at("max_position")};
 }
 
-// The peer clips where it looks up; recorded buckets are not clipped yet.
+// The peer clips when it looks up; recorded buckets are not clipped yet.
 std::vector<double> Clipped(std::vector<double> buckets, double span) {
   for (double& bucket : buckets) {
     bucket = std::clamp(bucket + span, 0., 2 * span - 1);

@@ -1,3 +1,6 @@
+// Scores with relative positions against their formulas in __float128, and
+// requests that are refused.
+
 #include "core/relative/score.h"
 
 #include <gtest/gtest.h>
@@ -105,7 +108,7 @@ struct Case {
   std::int64_t key_start;
 };
 
-// Beyond one tile of 32 queries and 128 keys, decode steps, odd widths.
+// Shapes beyond one tile of 32 queries and 128 keys, decode steps, odd widths.
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const Dtype dtype : kFloatingDtypes) {

@@ -1,4 +1,5 @@
-// Against the formulas of core/rope/analyze.h in __float128.
+// Analyses of encodings against the formulas of core/rope/analyze.h in
+// __float128.
 
 #include "core/rope/analyze.h"
 

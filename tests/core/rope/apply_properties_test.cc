@@ -1,4 +1,4 @@
-// What holds of every rotation, whatever its numbers.
+// Properties of every rotation, whatever its numbers.
 
 #include <cmath>
 #include <cstring>

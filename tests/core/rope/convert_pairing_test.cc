@@ -103,7 +103,7 @@ TEST_P(EachSlice, ScoresStayTheSameWithTheOtherPairing) {
     const auto new_k =
         project(Convert(args, matrix, wk), Convert(args, row, bk), xk, 11,
                 args.new_pairing);
-    // What comes of forgetting the conversion.
+    // Without the conversion, results are far off.
     const auto wrong_k = project(wk, bk, xk, 11, args.new_pairing);
     double worst = 0;
     for (int h = 0; h < kHeads; ++h) {

@@ -1,3 +1,6 @@
+// Frequencies and attention factors of every scaling against the formulas in
+// long double, and against numbers that others have published.
+
 #include "core/rope/frequencies.h"
 
 #include <cmath>

@@ -35,9 +35,9 @@ std::string NameOf(const testing::TestParamInfo<std::string>& info) {
   return test::TestName(info.param);
 }
 
-// Rows of cos and sin at [axes, rows] positions, against recorded ones. Of the
-// recorded frequencies the angles are the peer's own; those of a ladder
-// computed here are up to 5 float32 ulp from the peer's.
+// Compares rows of cos and sin at [axes, rows] positions with recorded ones.
+// Recorded frequencies give the peer's own angles; geometric frequencies that
+// are computed here are up to 5 float32 ulp from the peer's.
 void CheckTable(const RopeSpec& spec, int head_dim,
                 const std::vector<double>& values, int axes,
                 const json& table) {
@@ -101,8 +101,9 @@ class AxialPeerTest : public testing::TestWithParam<std::string> {
     return peer_["pairing_in"] == "half_per_axis";
   }
 
-  // A ladder for each axis, where the axes' pairs stand in their order.
-  bool HasLadderPerAxis() const {
+  // Whether each axis has geometric frequencies of its own, in the order of its
+  // pairs.
+  bool HasGeometricFrequenciesPerAxis() const {
     const auto axis = peer_["pair_axis"].get<std::vector<int>>();
     const auto inv_freq = peer_["inv_freq"].get<std::vector<double>>();
     for (int i = 1; i < pairs(); ++i) {
@@ -156,8 +157,8 @@ class AxialPeerTest : public testing::TestWithParam<std::string> {
   const json peer_ = LoadPeer("rope", GetParam());
 };
 
-TEST_P(AxialPeerTest, LaddersPerAxisHaveItsFrequencies) {
-  if (!HasLadderPerAxis()) {
+TEST_P(AxialPeerTest, GeometricFrequenciesPerAxisAreItsOwn) {
+  if (!HasGeometricFrequenciesPerAxis()) {
     GTEST_SKIP() << "its pairs are not a ladder for each axis in turn";
   }
   const auto rope = ResolveSpec(PerAxisSpec(), peer_["head_dim"].get<int>(),
@@ -187,7 +188,7 @@ TEST_P(AxialPeerTest, RotationAgrees) {
         TensorData(apply[std::string(name) + "_out"]);
     ASSERT_EQ(out.size(), expected.size());
     for (std::size_t i = 0; i < out.size(); ++i) {
-      // Of the recorded frequencies 5e-7; of a ladder computed here, whose
+      // Recorded frequencies: 5e-7; geometric ones computed here, whose
       // frequencies are up to 5 float32 ulp from the peer's, that angle more,
       // on elements that are below 2.
       const double reach = halves_per_axis() ? 4 * 5 * 0x1p-23 * 63 : 0;
@@ -270,7 +271,7 @@ TEST_P(LowPrecisionPeerTest, IsWithinThePeersRoundings) {
       const double position = positions[i / width % tokens];
       const double reach = std::abs(x[i]) + std::abs(x[other]);
       // The peer's angle is a float32 product, of a float32 frequency 5 ulp
-      // off; its table is rounded to 16 bits, where it says so; its result and
+      // off; its table is rounded to 16 bits, if it says so; its result and
       // the service's are each rounded to 16 bits, of numbers that may reach
       // into the next binade.
       const double table = peer["table_dtype"] == "float32" ? 0x1p-24 : unit;

@@ -1,5 +1,6 @@
-// What other implementations get wrong: amplitudes that grow with each shift,
-// centers that move, partial heads, divided positions.
+// Repeated shifts, which other implementations get wrong: attention factors
+// that grow with each shift, centers that move, partial heads, divided
+// positions.
 
 #include <cmath>
 #include <random>
@@ -135,7 +136,7 @@ TEST(RepositionDriftTest, Disagreement20KShiftAmplitudeUnderYarn) {
     Tensor k = start;
     for (int n = 1; n <= 4; ++n) {
       Shift(spec, 1000, k);
-      // What is measured, to four digits, for factor 2 where the shift passes
+      // What was measured, to four digits, for factor 2 if the shift applies
       // YaRN's parameters again.
       constexpr double kMeasured[] = {1.06931, 1.14342, 1.22270, 1.30747};
       const double wrong = std::pow(amplitude, n);
@@ -160,7 +161,7 @@ double Score(const Tensor& q, std::int64_t i, const Tensor& k, std::int64_t j) {
   return sum;
 }
 
-// Sum of the products of the pairs' lengths: what errors of scores scale with.
+// Sum of the products of the pairs' lengths; errors of scores scale with it.
 double Scale(const Tensor& q, std::int64_t i, const Tensor& k, std::int64_t j) {
   const auto width = static_cast<int>(q.extents.head_dim);
   double sum = 0;

@@ -138,7 +138,7 @@ TEST_P(EachEncoding, FollowsTheFormulaByShifts) {
       }
 }
 
-// Half-split heads as a converted checkpoint has them.
+// Half-split heads in the order of a converted checkpoint.
 Tensor Interleaved(const Tensor& x) {
   Tensor out = x;
   const Extents& e = x.extents;
@@ -152,7 +152,7 @@ Tensor Interleaved(const Tensor& x) {
   return out;
 }
 
-// The promise of the whole: no trace of the way is left.
+// The main promise: a repositioned key bears no trace of its way.
 //
 // Elements, for keys of length L after the factors: applying at p is off by
 // PairBound, which the move turns but keeps; the move is off by ElementBound,
@@ -330,7 +330,8 @@ TEST(RepositionTest, EveryKindOfPositionsIsTaken) {
             "");
 }
 
-// From one end of the positions to the other: 2^32, with a fraction.
+// Keys move from one end of the positions to the other: by 2^32, with a
+// fraction.
 TEST(RepositionTest, TheFarthestMoveIsExact) {
   for (const char* name : {"plain", "yarn", "by head"}) {
     const Encodings encodings = Find(name);
@@ -354,7 +355,7 @@ TEST(RepositionTest, TheFarthestMoveIsExact) {
   }
 }
 
-// The fastest frequency that is served, where the distance times it is more
+// At the fastest frequency that is served, distance times frequency is more
 // than the kernel reduces at once. float32 only: the quarter turns of 2^51 are
 // good to 2^-43 of one.
 TEST(RepositionTest, TheFastestFrequencyMovesFarthest) {
@@ -460,7 +461,7 @@ TEST(RepositionTest, BytesDoNotDependOnThePlaceInTheBatch) {
     }
 }
 
-// FNV-1a of what every encoding gives, in every dtype and layout.
+// FNV-1a of the keys that every encoding gives, in every dtype and layout.
 std::string Digest() {
   std::uint64_t hash = 14695981039346656037u;
   for (const Encodings& encodings : AllEncodings())

@@ -1,3 +1,6 @@
+// Cosine and sine tables against __float128: roundings, layouts, axes, xPos,
+// attention factors, and the directions of a rotation.
+
 #include "core/rope/table.h"
 
 #include <cmath>

@@ -1,3 +1,6 @@
+// How work is spread over threads: every tile once, no deadlock, and the same
+// bytes however the memory is cut.
+
 #include <atomic>
 #include <cstring>
 #include <memory>

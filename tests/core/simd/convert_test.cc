@@ -1,3 +1,6 @@
+// Conversions between 16-bit numbers and float32 by each kernel: every 16-bit
+// number, and every neighbourhood in which rounding turns.
+
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -59,8 +62,9 @@ std::vector<std::uint16_t> All16BitNumbers() {
   return all;
 }
 
-// Random bit patterns (all magnitudes), and every neighbourhood where rounding
-// turns: 16-bit numbers, the midpoints between them, one ulp to both sides.
+// Random bit patterns (all magnitudes), and every neighbourhood in which
+// rounding turns: 16-bit numbers, the midpoints between them, one ulp to both
+// sides.
 std::vector<float> FloatsToNarrow(const Format16& format) {
   std::vector<float> floats = {
       0.0f,     -0.0f,    INFINITY, -INFINITY, 65504.0f,   65519.9f,  65520.0f,

@@ -1,3 +1,5 @@
+// Selection of kernels, and names of instruction sets that are refused.
+
 #include "core/simd/dispatch.h"
 
 #include <string>

@@ -1,4 +1,5 @@
-// Oracle: the rotation in long double, element by element.
+// Rotations by each kernel against the rotation in long double, element by
+// element; and bytes around the elements, which must stay.
 
 #include <algorithm>
 #include <cmath>
@@ -74,7 +75,7 @@ void Encode(DtypeIndex dtype, double x, unsigned char* bytes,
               size);
 }
 
-// Where the parts of pair i are in a slice.
+// Indices in a slice of the two elements of pair i.
 std::size_t FirstOf(PairingIndex pairing, std::size_t, std::size_t i) {
   return pairing == kHalf ? i : 2 * i;
 }
@@ -110,10 +111,10 @@ class Data {
     std::memset(src_.data() + (c_.misalignment + index) * size, byte, size);
   }
 
-  // What dst holds afterwards, canaries in front and in the gaps included.
+  // Returns dst after the rotation, with the canaries in front and in the gaps.
   Bytes Run(const KernelTable& kernels, bool in_place) const {
     const std::size_t size = src_.size();
-    // Not vectors: their ends are what sanitizers watch.
+    // Arrays of the exact size, not vectors: sanitizers watch their ends.
     const std::unique_ptr<unsigned char[]> src(new unsigned char[size]);
     const std::unique_ptr<unsigned char[]> dst(new unsigned char[size]);
     std::memcpy(src.get(), src_.data(), size);
@@ -175,7 +176,7 @@ class Data {
   }
 
   // Bytes in front of the slices and between them are `untouched`'s, or the
-  // canary where that is null.
+  // canary if that is null.
   void ExpectGapsUntouched(const Bytes& dst, const Bytes* untouched) const {
     const std::size_t size = ElementBytes(c_.dtype);
     for (std::size_t i = 0; i < c_.misalignment + elements_; ++i) {
@@ -334,8 +335,8 @@ TEST_P(RotateTest, NansAndInfinitiesStayInTheirPairs) {
             ASSERT_EQ(data.Result(dst, second), data.Result(finite, second));
           }
         }
-        // Both infinite: one of difference and sum has no value, whatever the
-        // signs in the table.
+        // If both are infinite, one of difference and sum has no value,
+        // whatever the signs in the table.
         data.SetSource(SecondOf(pairing, pairs, special), INFINITY);
         const Bytes both = data.Run(*kernels_, false);
         const double x = data.Result(both, FirstOf(pairing, pairs, special));
@@ -366,13 +367,37 @@ TEST_P(RotateTest, NanInputsMakeNanPairs) {
 
 TEST_P(RotateTest, NothingToDoTouchesNothing) {
   const DtypeIndex dtype = std::get<1>(GetParam());
-  RotateJob job = {};
-  job.tokens = 3;
-  job.heads = 2;
-  kernels_->rotate[dtype][kHalf][kHalf](job);  // no pairs: would crash
-  job.pairs = 8;
-  job.tokens = 0;
-  kernels_->rotate[dtype][kInterleaved][kHalf](job);
+  // Each slice has 64 elements, of which the first 19 pairs are rotated.
+  constexpr std::size_t kTokens = 3, kHeads = 2, kStride = 64, kPairs = 19;
+  const std::size_t size = kTokens * kHeads * kStride * ElementBytes(dtype);
+  // One row of cosines and sines serves all slices.
+  const Bytes src(size, 0x5a), table(kStride * 8, 0x3c), canaries(size, 0xa5);
+  for (const PairingIndex in : {kHalf, kInterleaved}) {
+    for (const PairingIndex out : {kHalf, kInterleaved}) {
+      Bytes dst = canaries;
+      RotateJob job = {};
+      job.src = src.data();
+      job.dst = dst.data();
+      job.tokens = kTokens;
+      job.heads = kHeads;
+      job.pairs = kPairs;
+      job.src_head_stride = job.dst_head_stride = kStride;
+      job.src_token_stride = job.dst_token_stride = kHeads * kStride;
+      job.table = table.data();
+      job.table_sine_offset = kPairs;
+      const RotateKernel rotate = kernels_->rotate[dtype][in][out];
+      for (std::size_t RotateJob::*const extent :
+           {&RotateJob::tokens, &RotateJob::heads, &RotateJob::pairs}) {
+        RotateJob nothing = job;
+        nothing.*extent = 0;
+        rotate(nothing);
+        EXPECT_EQ(dst, canaries);
+      }
+      // The same job with something to do writes here.
+      rotate(job);
+      EXPECT_NE(dst, canaries);
+    }
+  }
 }
 
 std::string TestName(

@@ -1,4 +1,5 @@
-// Oracle: sinq and cosq of position * frequency, which is exact in __float128.
+// Cosines and sines of each kernel against sinq and cosq of position *
+// frequency, a product that is exact in __float128.
 
 #include <quadmath.h>
 
@@ -99,7 +100,7 @@ bool SameBytes(const Values<T>& a, const Values<T>& b) {
          std::memcmp(a.sines.data(), b.sines.data(), bytes) == 0;
 }
 
-// A mix of what requests hold: integers up to 2^26 of both signs, and
+// A mix of the positions in requests: integers up to 2^26 of both signs, and
 // fractions of 53 bits; frequencies of common models and random ones.
 class RandomRows {
  public:
@@ -150,8 +151,8 @@ class TrigTest : public testing::TestWithParam<const char*> {
   const KernelTable* kernels_ = nullptr;
 };
 
-// Only the baseline against the oracle, which is slow: the other sets are held
-// to its bytes, on the same points, below.
+// Only the baseline is compared with the oracle, which is slow. The other sets
+// must give its bytes on the same points, below.
 TEST(TrigOracleTest, AMillionFloatsAreCorrectlyRounded) {
   const KernelTable& kernels = *SupportedKernels().front();
   RandomRows rows(1);

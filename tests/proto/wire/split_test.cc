@@ -1,3 +1,5 @@
+// Messages split into tensor bytes and the rest, against protobuf's own parser.
+
 #include "posenc/wire/split.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Claims on the budget that are admitted, wait, or are refused, on one thread
+// and without calls.
+
 #include "server/wire/admission.h"
 
 #include <vector>

@@ -1,3 +1,5 @@
+// Limits of control groups, read from a /proc and a /sys of the test's own.
+
 #include "server/machine.h"
 
 #include <cstdlib>

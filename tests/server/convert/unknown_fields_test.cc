@@ -1,3 +1,5 @@
+// Fields and enum values that this server does not know, found and named.
+
 #include "server/unknown_fields.h"
 
 #include <string>

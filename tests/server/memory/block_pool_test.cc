@@ -1,3 +1,6 @@
+// Blocks that are used again, and memory of responses that is given back when
+// others claim it.
+
 #include "server/wire/block_pool.h"
 
 #include <sys/resource.h>
@@ -88,7 +91,7 @@ class NeverWaits final : public Admission::Waiter {
   void Refused() override { ADD_FAILURE(); }
 };
 
-// As a call does it.
+// Allocates as a call does: claims first.
 absl::StatusOr<grpc::Slice> Claimed(Admission* admission,
                                     ResponseMemory* memory, std::size_t bytes) {
   NeverWaits waiter;

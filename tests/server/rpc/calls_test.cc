@@ -1,4 +1,4 @@
-// What every RPC has in common, whatever it computes; and how streams tell of
+// Behaviour that all RPCs share, whatever they compute; and how streams tell of
 // errors that lie far into what they build.
 
 #include <chrono>
@@ -14,6 +14,7 @@
 namespace posenc::server {
 namespace {
 
+using test::Eventually;
 using testing::HasSubstr;
 
 class CallsTest : public ErrorTest {
@@ -44,14 +45,6 @@ class CallsTest : public ErrorTest {
     while (reader->Read(&response)) {
     }
     return reader->Finish();
-  }
-
-  // Waits until no call holds any of the budget.
-  void ExpectNothingInFlight() {
-    for (int i = 0; i < 10000 && server_->BytesInFlight() != 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    EXPECT_EQ(server_->BytesInFlight(), 0);
   }
 };
 
@@ -108,11 +101,9 @@ TEST_F(CallsTest, AFullServerRefusesEveryCall) {
   options.max_waiting = 0;
   Start(options);
   const std::vector<std::string> methods = Methods();
-  // Announces nothing, and so holds all there is.
+  // A call that announces no size claims the whole budget.
   const RawCall full(channel_, methods[0]);
-  for (int i = 0; i < 10000 && server_->BytesInFlight() == 0; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  ASSERT_TRUE(Eventually([this] { return server_->BytesInFlight() > 0; }));
   for (const std::string& method : methods) {
     SCOPED_TRACE(method);
     RawCall call(channel_, method);
@@ -165,14 +156,13 @@ TEST_F(CallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
   options.in_flight_bytes = 6 << 20;
   Start(options);
   {
-    // Announce nothing and send nothing: they hold 4 MiB.
+    // Calls that announce no size and send nothing hold 1 MiB each.
     std::vector<std::unique_ptr<RawCall>> idle;
     for (int i = 0; i < 4; ++i) {
       idle.push_back(std::make_unique<RawCall>(channel_, Methods()[0]));
     }
-    for (int i = 0; i < 10000 && server_->BytesInFlight() < 4 << 20; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    ASSERT_TRUE(
+        Eventually([this] { return server_->BytesInFlight() >= 4 << 20; }));
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() +
                          std::chrono::milliseconds(100));
@@ -261,9 +251,7 @@ TEST_F(CallsTest, AnAnalysisEndsWhenItsCallerGoes) {
   {
     RawCall call(channel_, "/posenc.v1.PositionalEncodingService/AnalyzeRope");
     call.WriteLast(request.SerializeAsString());
-    for (int i = 0; i < 10000 && server_->BytesInFlight() == 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    ASSERT_TRUE(Eventually([this] { return server_->BytesInFlight() > 0; }));
   }
   ExpectNothingInFlight();
 }

@@ -1,4 +1,5 @@
-// The streams of bulk RPCs, and what the raw path makes of odd messages.
+// Streams of the bulk RPCs, and odd messages that the generated parser does not
+// see whole.
 
 #include <atomic>
 #include <functional>
@@ -14,6 +15,7 @@
 namespace posenc::server {
 namespace {
 
+using test::Eventually;
 using testing::HasSubstr;
 using Status = grpc::StatusCode;
 
@@ -84,15 +86,6 @@ class StreamTest : public ServerTest {
     grpc::ClientContext context;
     context.set_deadline(Deadline());
     return Exchange(stub_->ApplyRopeStream(&context), requests, responses);
-  }
-
-  // Waits until no call holds any of the budget.
-  void ExpectNothingInFlight() {
-    for (int i = 0; i < 5000 && server_->BytesInFlight() != 0; ++i) {
-      std::this_thread::yield();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    EXPECT_EQ(server_->BytesInFlight(), 0);
   }
 };
 
@@ -363,9 +356,7 @@ class CrowdedTest : public StreamTest {
 TEST_F(CrowdedTest, ACallWaitsForRoomAndIsRefusedWhereTheQueueIsFull) {
   // Headers of a call that announces nothing take the whole budget.
   auto first = std::make_unique<RawCall>(channel_, kApply);
-  for (int i = 0; i < 5000 && server_->BytesInFlight() == 0; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  ASSERT_TRUE(Eventually([this] { return server_->BytesInFlight() > 0; }));
   ASSERT_EQ(server_->BytesInFlight(), 1 << 20);
   std::vector<grpc::Status> waited(4);
   std::vector<std::multimap<std::string, std::string>> trailers(4);
@@ -385,9 +376,7 @@ TEST_F(CrowdedTest, ACallWaitsForRoomAndIsRefusedWhereTheQueueIsFull) {
     });
   }
   // One waits, three are refused; only then does the first make room.
-  for (int i = 0; i < 5000 && refused.load() < 3; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  EXPECT_TRUE(Eventually([&refused] { return refused.load() >= 3; }));
   first.reset();
   for (std::thread& thread : threads) thread.join();
   int served = 0;
@@ -435,10 +424,8 @@ TEST_F(HurriedTest, ASlowReaderIsCutOff) {
   request.mutable_table()->set_rows(std::int64_t{1} << 31);
   grpc::ClientContext context;  // no deadline
   const auto reader = stub_->BuildTableStream(&context, request);
-  // Reads nothing until the server has given up.
-  for (int i = 0; i < 20000 && server_->BytesInFlight() == 0; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  // Reads nothing until the server, which has begun, has given up.
+  reader->WaitForInitialMetadata();
   ExpectNothingInFlight();
   v1::BuildTableStreamResponse response;
   while (reader->Read(&response)) {
