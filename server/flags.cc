@@ -81,10 +81,10 @@ void AddAll(CLI::App* app, Flags* flags) {
       ->capture_default_str();
   app->add_flag("--allow-insecure", options.allow_insecure,
                 "serve plaintext on other addresses than loopback");
-  AddBytes(app, "--max-request-bytes", &options.limits.max_request_bytes, "512MiB",
-           "largest request");
-  AddBytes(app, "--max-response-bytes", &options.limits.max_response_bytes, "512MiB",
-           "largest response");
+  AddBytes(app, "--max-request-bytes", &options.limits.max_request_bytes,
+           "512MiB", "largest request");
+  AddBytes(app, "--max-response-bytes", &options.limits.max_response_bytes,
+           "512MiB", "largest response");
   AddBytes(app, "--in-flight-bytes", &options.limits.in_flight_bytes,
            "half of the memory",
            "messages in flight at any time; calls wait for room before they "

@@ -73,8 +73,8 @@ bool WriteReadyFile(const std::string& path,
 }
 
 // Returns at the first signal. Meanwhile, returns memory to the kernel when no
-// call has come for kIdleSeconds; sooner, bursts of calls would pay for its page
-// faults again and again.
+// call has come for kIdleSeconds; sooner, bursts of calls would pay for its
+// page faults again and again.
 void AwaitSignal(const sigset_t& signals, posenc::server::Server* server) {
   std::int64_t quiet = kIdleSeconds;  // nothing to give back yet
   while (true) {
@@ -122,11 +122,12 @@ int Serve(const posenc::server::Flags& flags, const sigset_t& stop_signals,
   return 0;
 }
 
-// Warns of limits that the machine, or the container, does not have: an operator
-// should learn it now and not when the kernel ends the process.
+// Warns of limits that the machine, or the container, does not have: an
+// operator should learn it now and not when the kernel ends the process.
 void WarnOfLimits(const posenc::server::ServerOptions& options) {
   const std::int64_t memory = posenc::server::UsableMemory();
-  const std::int64_t budget = posenc::server::WithDefaults(options.limits).in_flight_bytes;
+  const std::int64_t budget =
+      posenc::server::WithDefaults(options.limits).in_flight_bytes;
   if (budget > memory) {
     Warn(absl::StrCat("--in-flight-bytes: ", budget,
                       " bytes, but the memory limit is ", memory,
@@ -134,8 +135,8 @@ void WarnOfLimits(const posenc::server::ServerOptions& options) {
   }
   const int cpus = posenc::server::UsableCpus();
   if (options.limits.threads > cpus) {
-    Warn(absl::StrCat("--threads: ", options.limits.threads, ", but the CPU limit is ",
-                      cpus));
+    Warn(absl::StrCat("--threads: ", options.limits.threads,
+                      ", but the CPU limit is ", cpus));
   }
 }
 

@@ -7,8 +7,8 @@
 
 namespace posenc::server {
 
-// Tests float32, bfloat16 and float16 in both pairings, with the kernels in use.
-// INTERNAL if an answer differs. Takes less than a millisecond.
+// Tests float32, bfloat16 and float16 in both pairings, with the kernels in
+// use. INTERNAL if an answer differs. Takes less than a millisecond.
 absl::Status SelfTest();
 
 }  // namespace posenc::server

@@ -1,6 +1,5 @@
 #include "server/server.h"
 
-
 #include <algorithm>
 #include <limits>
 #include <mutex>
@@ -145,7 +144,8 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   builder.RegisterCallbackGenericService(&service_);
   builder.SetMaxReceiveMessageSize(static_cast<int>(
       std::min(options.limits.max_request_bytes + kReceiveSlack, kMaxMessage)));
-  builder.SetMaxSendMessageSize(static_cast<int>(options.limits.max_response_bytes));
+  builder.SetMaxSendMessageSize(
+      static_cast<int>(options.limits.max_response_bytes));
   // A second server on the same port must fail, not share it.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
@@ -175,7 +175,8 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   if (server_ == nullptr) {
     // Addresses are bound in order, so the first one without a port failed.
     for (std::size_t i = 0; i < listen.size(); ++i) {
-      if (ports[i] == 0) return CannotBind(listen[i].text, WhyNotBound(listen[i]));
+      if (ports[i] == 0)
+        return CannotBind(listen[i].text, WhyNotBound(listen[i]));
     }
     return absl::UnavailableError("gRPC could not start a server");
   }

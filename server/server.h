@@ -31,8 +31,9 @@ struct ServerOptions {
   absl::Duration max_connection_age_grace = absl::Minutes(10);
 
   // How long new calls are still taken once readiness is off. Clients and load
-  // balancers that watch readiness go elsewhere in that time, before gRPC closes
-  // the listener: it ends a call that arrives in that moment with CANCELLED.
+  // balancers that watch readiness go elsewhere in that time, before gRPC
+  // closes the listener: it ends a call that arrives in that moment with
+  // CANCELLED.
   absl::Duration lame_duck = absl::ZeroDuration();
 
   // How long calls in progress may take to finish after that.

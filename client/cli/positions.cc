@@ -156,10 +156,7 @@ absl::Status RunPositions(const PositionsFlags& flags,
   const absl::StatusOr<v1::BuildPositionsResponse> response =
       connection->client().BuildPositions(*request);
   if (!response.ok()) return response.status();
-  const v1::Tensor& tensor = response->positions().ids();
-  const TensorView ids{tensor.dtype(),
-                       {tensor.shape().begin(), tensor.shape().end()},
-                       tensor.data()};
+  const TensorView ids = ViewOf(response->positions().ids());
   if (!flags.out.empty()) {
     const absl::Status written = WriteTensor(flags.out, "ids", ids);
     if (!written.ok()) return written;

@@ -71,14 +71,6 @@ double AngleError(long double angle) {
   return static_cast<double>(std::fabs(angle) * kAngleError);
 }
 
-TensorView ViewOf(const v1::Tensor& tensor) {
-  TensorView view;
-  view.dtype = tensor.dtype();
-  view.shape.assign(tensor.shape().begin(), tensor.shape().end());
-  view.bytes = absl::MakeConstSpan(tensor.data().data(), tensor.data().size());
-  return view;
-}
-
 absl::Status Wrong(const std::string& rpc, std::int64_t index, double actual,
                    long double expected) {
   return absl::DataLossError(

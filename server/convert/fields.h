@@ -1,5 +1,5 @@
-// Turns protobuf's fields of plain values into C++ values, for the files of this
-// directory.
+// Turns protobuf's fields of plain values into C++ values, for the files of
+// this directory.
 
 #pragma once
 

@@ -15,8 +15,8 @@
 namespace posenc::server {
 namespace {
 
-// gRPC's clients accept at most 8 KiB of trailers for a call, and the message is
-// in them three times: percent-encoded (up to 3 bytes for one), in
+// gRPC's clients accept at most 8 KiB of trailers for a call, and the message
+// is in them three times: percent-encoded (up to 3 bytes for one), in
 // google.rpc.Status and in BadRequest (both base64). Values of the metadata are
 // in them once.
 constexpr std::size_t kMaxMessageBytes = 1024;
@@ -26,8 +26,8 @@ constexpr std::size_t kMaxValueBytes = 256;
 // about as long as the largest request takes.
 constexpr int kRetrySeconds = 1;
 
-// Returns the length of the valid UTF-8 sequence at the start of `text`, or 0 if
-// there is none.
+// Returns the length of the valid UTF-8 sequence at the start of `text`, or 0
+// if there is none.
 std::size_t SequenceLength(absl::string_view text) {
   const auto byte = [&](std::size_t i) {
     return static_cast<unsigned char>(text[i]);

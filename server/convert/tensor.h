@@ -62,11 +62,12 @@ struct InputTensor {
 absl::StatusOr<InputTensor> ReadTensor(
     const v1::Tensor& tensor, const wire::BorrowedBytes* data = nullptr);
 
-// Reads the tensor in the field `field`, to which errors refer; FieldRequired if
-// it is not given.
-absl::StatusOr<InputTensor> ReadRequiredTensor(
-    absl::string_view field, bool given, const v1::Tensor& tensor,
-    const wire::BorrowedBytes* data);
+// Reads the tensor in the field `field`, to which errors refer; FieldRequired
+// if it is not given.
+absl::StatusOr<InputTensor> ReadRequiredTensor(absl::string_view field,
+                                               bool given,
+                                               const v1::Tensor& tensor,
+                                               const wire::BorrowedBytes* data);
 
 // The tensors of an encoding. They live as long as views of them are used.
 using InputTensors = std::vector<InputTensor>;

@@ -1,7 +1,7 @@
 // Refuses what a newer client may send and this server does not know.
 //
-// Protobuf would skip an unknown field, and the numbers would silently lack what
-// it asks for. See docs/adr/0005.
+// Protobuf would skip an unknown field, and the numbers would silently lack
+// what it asks for. See docs/adr/0005.
 
 #pragma once
 

@@ -8,7 +8,8 @@
 //   mapped = used + kept        bytes that the kernel has given
 //   used                        bytes of blocks that somebody has
 //   kept                        bytes of free blocks
-//   most_used                   the peak of `used`, until KeepAtMost() lowers it
+//   most_used                   the peak of `used`, until KeepAtMost() lowers
+//   it
 //
 // Invariant after each call: mapped <= most_used. The pool therefore holds no
 // more memory than its users once needed at the same time.

@@ -27,9 +27,8 @@ absl::StatusOr<TensorAnswer> Answer(const Request& request,
   if (!encoding.ok()) return core::Prefixed("encoding", encoding.status());
   absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
   if (!positions.ok()) return core::Prefixed("positions", positions.status());
-  absl::StatusOr<InputTensor> x =
-      ReadRequiredTensor("x", request.has_x(), request.x(),
-                         borrowed.Find(Request::kXFieldNumber));
+  absl::StatusOr<InputTensor> x = ReadRequiredTensor(
+      "x", request.has_x(), request.x(), borrowed.Find(Request::kXFieldNumber));
   if (!x.ok()) return x.status();
 
   core::AddEncodingArgs args;
@@ -51,8 +50,8 @@ absl::StatusOr<TensorAnswer> Answer(const Request& request,
     InputTensor x;
   };
   answer.computation = std::make_unique<RowMapComputation>(
-      std::move(maps), std::make_shared<const Inputs>(Inputs{
-                           *std::move(encoding), *std::move(x)}));
+      std::move(maps), std::make_shared<const Inputs>(
+                           Inputs{*std::move(encoding), *std::move(x)}));
   return answer;
 }
 

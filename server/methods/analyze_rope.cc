@@ -1,11 +1,10 @@
 // AnalyzeRope: wavelengths, long-term decay and similarity of an encoding.
 
-#include "core/rope/analyze.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 
+#include "core/rope/analyze.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
 #include "server/methods/methods.h"

@@ -1,12 +1,11 @@
 // ApplyRope and ApplyRopeStream: rotate q, k or both.
 
-#include "core/rope/apply.h"
-
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "core/error.h"
+#include "core/rope/apply.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/positions.h"
 #include "server/convert/rope.h"
@@ -85,8 +84,8 @@ absl::StatusOr<TensorAnswer> Answer(const Request& request,
   };
   add(Response::kQFieldNumber, inputs->q, std::move(rotations->q));
   add(Response::kKFieldNumber, inputs->k, std::move(rotations->k));
-  answer.computation = std::make_unique<RowMapComputation>(std::move(maps),
-                                                           std::move(inputs));
+  answer.computation =
+      std::make_unique<RowMapComputation>(std::move(maps), std::move(inputs));
   return answer;
 }
 

@@ -163,17 +163,18 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
         {v1::BuildBiasResponse::kTileFieldNumber,
          bias_.dtype(),
          {bias_.heads(), whole.query_length, whole.key_length}});
-    const Extents tile = AboutSquare(
-        {whole.query_length, whole.key_length},
-        std::max<std::int64_t>(1, kTileElements / bias_.heads()));
+    const Extents tile =
+        AboutSquare({whole.query_length, whole.key_length},
+                    std::max<std::int64_t>(1, kTileElements / bias_.heads()));
     const std::int64_t columns = (whole.key_length + tile.keys - 1) / tile.keys;
     const std::int64_t rows =
         (whole.query_length + tile.queries - 1) / tile.queries;
     answer.computation = std::make_unique<TileFunction>(
-        rows * columns, [self = shared_from_this(), whole, tile, columns](
-                            std::int64_t i,
-                            absl::Span<const OutputBuffer> outputs, StopCheck) {
-          self->Fill(whole, {i / columns * tile.queries, i % columns * tile.keys},
+        rows * columns,
+        [self = shared_from_this(), whole, tile, columns](
+            std::int64_t i, absl::Span<const OutputBuffer> outputs, StopCheck) {
+          self->Fill(whole,
+                     {i / columns * tile.queries, i % columns * tile.keys},
                      tile, outputs[0].data());
           return absl::OkStatus();
         });
@@ -220,10 +221,10 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
         whole.key_start + start.keys,
         std::min(tile.keys, whole.key_length - start.keys)};
     const std::int64_t first = start.queries * whole.key_length + start.keys;
-    bias_.Fill(range,
-               out + first * static_cast<std::int64_t>(
-                                 core::DtypeSize(bias_.dtype())),
-               whole.key_length, whole.query_length * whole.key_length);
+    bias_.Fill(
+        range,
+        out + first * static_cast<std::int64_t>(core::DtypeSize(bias_.dtype())),
+        whole.key_length, whole.query_length * whole.key_length);
   }
 
   const InputBias input_;  // owns the tensors that bias_ borrows

@@ -64,8 +64,8 @@ class BuildTableStreamHandler final : public CallHandler {
     if (rows_per_message_ == 0) {
       const std::int64_t bytes =
           std::min(kStreamChunkBytes, max_response_bytes_ - kMessageOverhead);
-      const auto row_bytes = static_cast<std::int64_t>(
-          absl::Uint128Low64(table_->FieldBytes(1)));
+      const auto row_bytes =
+          static_cast<std::int64_t>(absl::Uint128Low64(table_->FieldBytes(1)));
       rows_per_message_ = std::max<std::int64_t>(1, bytes / row_bytes);
     }
     return absl::OkStatus();

@@ -193,8 +193,8 @@ absl::Status CheckedTable::CheckPositions() {
   extents.tokens = rows_;
   extents.packed =
       std::holds_alternative<core::PackedSequences>(positions_.positions);
-  absl::StatusOr<core::TokenPositions> expanded = core::ExpandPositions(
-      positions_.positions, extents, axes_, needs_ids_);
+  absl::StatusOr<core::TokenPositions> expanded =
+      core::ExpandPositions(positions_.positions, extents, axes_, needs_ids_);
   if (!expanded.ok()) return core::Prefixed("positions", expanded.status());
   expanded_ = *std::move(expanded);
   return CheckReach(*expanded_, 0);

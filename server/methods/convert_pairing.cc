@@ -36,8 +36,8 @@ absl::StatusOr<TensorAnswer> Answer(const Request& request,
   answer.outputs.push_back({v1::ConvertPairingResponse::kWeightFieldNumber,
                             weight->view.dtype, weight->view.shape});
   const std::size_t bytes = rows->row_bytes();
-  const std::int64_t tile_rows = std::max<std::int64_t>(
-      1, kTileBytes / std::max<std::size_t>(bytes, 1));
+  const std::int64_t tile_rows =
+      std::max<std::int64_t>(1, kTileBytes / std::max<std::size_t>(bytes, 1));
   const std::int64_t tiles =
       bytes == 0 ? 0 : (rows->rows() + tile_rows - 1) / tile_rows;
   const auto input = std::make_shared<InputTensor>(*std::move(weight));

@@ -41,9 +41,8 @@ absl::StatusOr<TensorAnswer> Answer(const Request& request,
   absl::StatusOr<InputMovement> movement = ReadMovement(request.movement());
   if (!movement.ok()) return core::Prefixed("movement", movement.status());
   args.movement = std::move(movement->movement);
-  absl::StatusOr<InputTensor> k =
-      ReadRequiredTensor("k", request.has_k(), request.k(),
-                         borrowed.Find(Request::kKFieldNumber));
+  absl::StatusOr<InputTensor> k = ReadRequiredTensor(
+      "k", request.has_k(), request.k(), borrowed.Find(Request::kKFieldNumber));
   if (!k.ok()) return k.status();
   absl::StatusOr<std::unique_ptr<core::RowMap>> map =
       core::PrepareReposition(args, k->view);

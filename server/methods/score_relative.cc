@@ -1,11 +1,10 @@
 // ScoreRelative: attention scores of Shaw, Transformer-XL and DeBERTa.
 
-#include "core/relative/score.h"
-
 #include <algorithm>
 #include <memory>
 #include <utility>
 
+#include "core/relative/score.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/relative.h"
 #include "server/methods/methods.h"

@@ -145,8 +145,7 @@ class MessageHandler final : public UnaryHandler<Request> {
 
   absl::StatusOr<std::unique_ptr<PendingResponse>> RespondTo(
       Parsed parsed) override {
-    return std::make_unique<MessageResponse>(std::move(parsed),
-                                             this->context_);
+    return std::make_unique<MessageResponse>(std::move(parsed), this->context_);
   }
 };
 

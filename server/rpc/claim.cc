@@ -29,10 +29,10 @@ CallClaim::CallClaim(Admission* admission, std::int64_t max_request_bytes,
 absl::Status CallClaim::Enter(std::optional<std::int64_t> announced) {
   announced_ = announced;
   const std::lock_guard<std::mutex> lock(mutex_);
-  const std::int64_t bytes =
-      stream_ ? announced_.value_or(kStreamMessageBytes) *
-                    static_cast<std::int64_t>(kAhead + 1)
-              : announced_.value_or(max_request_bytes_);
+  const std::int64_t bytes = stream_
+                                 ? announced_.value_or(kStreamMessageBytes) *
+                                       static_cast<std::int64_t>(kAhead + 1)
+                                 : announced_.value_or(max_request_bytes_);
   held_ = admission_->Bounded(bytes);
   state_ = State::kWaiting;
   switch (admission_->Enter(held_, this)) {

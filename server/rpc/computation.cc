@@ -25,8 +25,7 @@ RowMapComputation::RowMapComputation(absl::InlinedVector<Output, 2> outputs,
 
 std::int64_t RowMapComputation::RowsPerTile(const core::RowMap& map) {
   const std::size_t row = map.in_bytes() + map.out_bytes();
-  return std::max<std::int64_t>(1,
-                                kTileBytes / std::max<std::size_t>(row, 1));
+  return std::max<std::int64_t>(1, kTileBytes / std::max<std::size_t>(row, 1));
 }
 
 std::int64_t RowMapComputation::Tiles(const core::RowMap& map) {

@@ -22,7 +22,7 @@ namespace posenc::server {
 
 template <typename Request>
 struct ParsedRequest {
-  Request request;        // without the bytes of borrowed tensors
+  Request request;         // without the bytes of borrowed tensors
   RequestMessage message;  // owns those bytes; empty if there are none
   // False if no tensor fields were asked for, or if the message is framed in a
   // way that only the generated parser understands: `request` then has all.
@@ -37,8 +37,8 @@ struct ParsedRequest {
 };
 
 // Parses `message`, borrowing the bytes of the tensors in `tensor_fields`.
-// INVALID_ARGUMENT for what is no protobuf message; UNIMPLEMENTED, kFieldUnknown
-// for fields that this server does not know.
+// INVALID_ARGUMENT for what is no protobuf message; UNIMPLEMENTED,
+// kFieldUnknown for fields that this server does not know.
 template <typename Request>
 absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
     RequestMessage message, absl::Span<const int> tensor_fields) {

@@ -221,8 +221,8 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> MakeTensorResponse(
         std::move(answer), std::move(request), fields,
         static_cast<std::size_t>(absl::Uint128Low64(total)));
   }
-  return std::make_unique<TensorResponse>(
-      std::move(answer), std::move(request), message, std::move(fields));
+  return std::make_unique<TensorResponse>(std::move(answer), std::move(request),
+                                          message, std::move(fields));
 }
 
 }  // namespace posenc::server

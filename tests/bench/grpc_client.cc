@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/model/source.h"
 #include "core/rope/apply.h"
 #include "core/tensor.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -117,7 +118,7 @@ std::string CheckRotated(const grpc::ByteBuffer& answer,
   if (response.q().data().size() != size) return "the answer's size is wrong";
   std::vector<float> expected(elements.size());
   core::ApplyRopeArgs args;
-  args.rope.source = Spec(wanted);
+  args.rope = core::LookupOf(Spec(wanted));
   args.positions = core::StartPosition{start};
   const core::Shape shape(response.q().shape().begin(),
                           response.q().shape().end());

@@ -12,7 +12,8 @@ namespace {
 TEST_F(PosencTest, TensorsOverTheServersLimitGoAsAStream) {
   server::ServerOptions options;
   options.listen = {"unix:" + Path("server")};
-  options.limits.max_request_bytes = options.limits.max_response_bytes = 16 << 20;
+  options.limits.max_request_bytes = options.limits.max_response_bytes = 16
+                                                                         << 20;
   const auto server = server::Server::Start(options);
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string to = " --server " + Quoted(options.listen[0]);

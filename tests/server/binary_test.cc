@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "server/budget/machine.h"
+#include "server/version.h"
 #include "tests/fixtures/server.h"
 
 extern char** environ;

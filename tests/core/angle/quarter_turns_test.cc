@@ -1,13 +1,14 @@
 // The pieces into which a frequency is split: their sum, and how many bits each
 // has, which is what makes products with positions exact.
 
+#include "core/angle/quarter_turns.h"
+
 #include <quadmath.h>
 
 #include <cmath>
 #include <cstdint>
 #include <random>
 
-#include "core/angle/quarter_turns.h"
 #include "gtest/gtest.h"
 
 namespace posenc::core {

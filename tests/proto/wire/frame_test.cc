@@ -1,5 +1,7 @@
 // The framing of tensors, held to what the generated code writes.
 
+#include "posenc/wire/frame.h"
+
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -7,7 +9,6 @@
 
 #include "gtest/gtest.h"
 #include "posenc/v1/service.pb.h"
-#include "posenc/wire/frame.h"
 #include "posenc/wire/varint.h"
 
 namespace posenc::wire {

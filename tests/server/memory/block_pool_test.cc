@@ -112,8 +112,7 @@ TEST(ResponseBuffers, FaultsItsPagesInOnce) {
           Claimed(admission.get(), &buffers, 64 * kMega);
       ASSERT_TRUE(slice.ok());
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(slice->data()) % 64, 0u);
-      std::memset(slice->data(), round,
-                  slice->size());
+      std::memset(slice->data(), round, slice->size());
       EXPECT_EQ(admission->claimed(), 64 * kMega);
     }
     EXPECT_EQ(admission->claimed(), 0);

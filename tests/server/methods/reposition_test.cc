@@ -1,4 +1,4 @@
-// Reposition over a real connection. Expected values come from the formulas,
+// Reposition over a real connection. Expected values come from the formula,
 // with frequencies in float64.
 
 #include <cmath>
@@ -37,12 +37,6 @@ v1::RepositionRequest GoodMove() {
   request.set_layout(v1::LAYOUT_BSHD);
   SetTensor(v1::DTYPE_FLOAT32, {1, 3, 2, 8}, Samples(48), request.mutable_k());
   return request;
-}
-
-TensorView ViewOf(const v1::Tensor& tensor) {
-  return {tensor.dtype(),
-          {tensor.shape().begin(), tensor.shape().end()},
-          {tensor.data().data(), tensor.data().size()}};
 }
 
 // Every key of token t rotated, half-split, by the angles of movement(t).
