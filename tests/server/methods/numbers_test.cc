@@ -265,9 +265,10 @@ TEST_F(RpcTest, BuildTableBuildsSinusoidalRows) {
   }
 }
 
-TEST_F(RpcTest, BuildTableOfNoRowsIsEmpty) {
+TEST_F(RpcTest, BuildTableOfNoPositionIdsIsEmpty) {
   v1::BuildTableRequest request = RotaryTable(8);
-  request.mutable_positions()->set_start(5);
+  SetTensor<std::int64_t>(v1::DTYPE_INT64, {0}, {},
+                          request.mutable_positions()->mutable_ids());
   v1::BuildTableResponse response;
   const grpc::Status status = Table(request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
