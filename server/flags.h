@@ -18,7 +18,7 @@ struct Flags {
   std::string probe_service;
 };
 
-// Nothing where the process has no more to do: `exit_code` is then 0 after
+// Nothing if the process has no more to do: `exit_code` is then 0 after
 // --help and --version, 2 after a mistake, which `error` tells in one line.
 std::optional<Flags> ParseFlags(int argc, char** argv, int* exit_code,
                                 std::string* error);

@@ -41,7 +41,7 @@ void TrigRows::Row(const double* position, T* row) const {
   frequencies_.Point(0, &trig);
   trig.axes = axes_;
   trig.n = sines_;
-  trig.amplitude = &kFactor;
+  trig.factor = &kFactor;
   const std::size_t n = dim_ / 2;
   if (dim_ % 2 != 0) row[dim_ - 1] = 0;
   if (order_ == SinusoidalOrder::kSinCos) {

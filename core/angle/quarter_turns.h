@@ -19,7 +19,7 @@
 //                         p_high             p_low
 //
 //   p_high * hi    53 bits, exact        p_low * hi    42 bits, exact
-//   p_high * mid   53 bits, exact        p_low * mid   rounded, < 2^-53 |phi|
+//   p_high * mid   53 bits, exact        p_low * mid   42 bits, exact
 //   p_high * lo    rounded, < 2^-42 |phi|        p_low * lo    likewise
 //
 // Why 21, 21 and the rest: 32 bits hold every whole position (|p| <= 2^31), so
@@ -31,7 +31,7 @@
 //
 // Error of the reduced angle, for phi = p q quarter turns:
 //   2^-94 |phi|   hi + mid + lo against q
-//   2^-95 |phi|   rounding of p_high * lo; p_low's products round at 2^-106
+//   2^-95 |phi|   rounding of p_high * lo; that of p_low * lo is 2^-32 of it
 //   2^-104        rounding of the errors while they are added up, as long as
 //                 what was rounded stays below one quarter turn
 // At |phi| = 2^26 that is 2^-67 quarter turns; float32 cosines need 2^-25, and

@@ -43,7 +43,7 @@ class SandwichRule final : public DistanceRule {
       frequencies_.Point(0, &row);
       row.axes = 1;
       row.n = frequencies_.size();
-      row.amplitude = &factor;
+      row.factor = &factor;
       FillCosSinRow(row, cosines.data(), sines.data());
       double sum = 0;
       for (const double cosine : cosines) sum += cosine - 1;

@@ -129,7 +129,7 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
         trig.position = stack_positions;
         trig.position_pair_stride = 1;
       }
-      trig.amplitude = &factor;
+      trig.factor = &factor;
       if (has_xpos_) {
         const double exponent =
             (positions[0] - xpos_center_) / xpos_scale_base_;
@@ -139,8 +139,8 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
               factor * std::exp(static_cast<long double>(sign) * exponent *
                                 frequencies_->xpos_log_zeta[begin + i]));
         }
-        trig.amplitude = stack_factors;
-        trig.amplitude_stride = 1;
+        trig.factor = stack_factors;
+        trig.factor_stride = 1;
       }
       FillCosSinRow(trig, cos + begin, sin + begin);
     }

@@ -265,8 +265,8 @@ void RepositionCosSin::Evaluate(std::int64_t b, std::int64_t t, T* row) {
   trig.position = at_.data();
   trig.position_axis_stride = per_pair_ ? pairs_ : 1;
   trig.position_pair_stride = per_pair_ ? 1 : 0;
-  trig.amplitude = factors_.empty() ? &ratio_ : factors_.data();
-  trig.amplitude_stride = factors_.empty() ? 0 : 1;
+  trig.factor = factors_.empty() ? &ratio_ : factors_.data();
+  trig.factor_stride = factors_.empty() ? 0 : 1;
   for (std::size_t h = 0; h < heads_; ++h) {
     SetTerms(h);
     trig.axes = terms_;

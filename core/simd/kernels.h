@@ -11,11 +11,11 @@ namespace posenc::simd {
 
 // Cosines and sines of n pairs of one token:
 //   phi_i = sum over axes a of position[a] * turns[a][i] quarter turns
-//   cos[i] = amplitude_i * cos(phi_i), sin[i] = amplitude_i * sin(phi_i)
+//   cos[i] = factor_i * cos(phi_i), sin[i] = factor_i * sin(phi_i)
 // with turns = hi + mid + lo, split as angle/quarter_turns.h explains: hi and
 // mid have at most 21 significant bits, so that hi * p and mid * p are exact
 // for positions of 32 bits. Positions with more bits (fractions) are split in
-// the kernel. |phi| < 2^51 quarter turns. amplitude is any factor of both:
+// the kernel. |phi| < 2^51 quarter turns. The factor is any factor of both:
 // attention factor, xPos factor, query scale.
 struct TrigRow {
   // Position of pair i on axis a: position[a * position_axis_stride +
@@ -29,9 +29,9 @@ struct TrigRow {
   const double* turns_lo;
   std::size_t axes;
   std::size_t n;
-  const double* amplitude;       // multiplies in float64, before rounding
-  std::size_t amplitude_stride;  // 0 or 1
-  bool negate;                   // by -phi: sines change sign
+  const double* factor;       // multiplies in float64, before rounding
+  std::size_t factor_stride;  // 0 or 1
+  bool negate;                // by -phi: sines change sign
 };
 
 // Rotates the pairs of tokens x heads slices. Element strides; any alignment.

@@ -45,7 +45,7 @@ constexpr double kRoundToInteger = 0x1.8p52;
 // An angle in quarter turns while it is added up, quarters + fraction + error.
 // The error is what rounding took from the fraction, about an ulp of it.
 template <class Arch>
-class QuarterTurns {
+class AngleSum {
  public:
   using Real = xsimd::batch<double, Arch>;
   using Bits = xsimd::batch<std::int64_t, Arch>;
@@ -178,7 +178,7 @@ void TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
   using Real = xsimd::batch<double, typename Isa::Arch>;
   using Bits = xsimd::batch<std::int64_t, typename Isa::Arch>;
 
-  QuarterTurns<typename Isa::Arch> turns;
+  AngleSum<typename Isa::Arch> turns;
   for (std::size_t axis = 0; axis < row.axes; ++axis) {
     const double* at = row.position + axis * row.position_axis_stride;
     const Real p = row.position_pair_stride == 0
@@ -224,12 +224,11 @@ void TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
   const Real sine = xsimd::bitwise_cast<Real>(sin_bits ^ swapped ^ sin_sign);
   const Real cosine = xsimd::bitwise_cast<Real>(cos_bits ^ swapped ^ cos_sign);
 
-  const Real amplitude =
-      row.amplitude_stride == 0
-          ? Real(*row.amplitude)
-          : LoadLanes<kPartial, Real>(row.amplitude + first, count);
-  StoreLanes<kPartial>(cosine * amplitude, cosines + first, count);
-  StoreLanes<kPartial>(sine * amplitude, sines + first, count);
+  const Real factor = row.factor_stride == 0 ? Real(*row.factor)
+                                             : LoadLanes<kPartial, Real>(
+                                                   row.factor + first, count);
+  StoreLanes<kPartial>(cosine * factor, cosines + first, count);
+  StoreLanes<kPartial>(sine * factor, sines + first, count);
 }
 
 template <class Isa, class Out>

@@ -112,15 +112,15 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
     out.form = TensorForm::kValues;
     out.own = std::make_unique<char[]>(values * size);
     out.view.data = out.own.get();
-    const core::TensorView room = {out.view.dtype, out.view.shape,
-                                   out.own.get()};
+    const core::TensorView elements = {out.view.dtype, out.view.shape,
+                                       out.own.get()};
     for (int i = 0; i < values; ++i) {
-      if (!core::IsFloating(room.dtype)) {
+      if (!core::IsFloating(elements.dtype)) {
         const absl::Status integer =
-            CheckInteger(tensor.values(i), room.dtype, i);
+            CheckInteger(tensor.values(i), elements.dtype, i);
         if (!integer.ok()) return integer;
       }
-      core::StoreDouble(tensor.values(i), room, i);
+      core::StoreDouble(tensor.values(i), elements, i);
     }
     out.pieces = core::ConstPieces(out.own.get(), values * size);
     return out;

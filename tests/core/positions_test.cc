@@ -185,5 +185,56 @@ TEST(PositionsTest, KindsMustFitTheLayoutAndTheEncoding) {
               "float16");
 }
 
+absl::Status OutOfRange(std::int64_t index) {
+  return MakeError(absl::StatusCode::kOutOfRange,
+                   ErrorReason::kPositionOutOfRange, "positions", "none there",
+                   {{"index", std::to_string(index)}});
+}
+
+// The metadata `index` of an error.
+std::string IndexOf(const absl::Status& status) {
+  const auto details = GetErrorDetails(status);
+  if (!details) return "no error";
+  for (const auto& [key, value] : details->metadata) {
+    if (key == "index") return value;
+  }
+  return "no index";
+}
+
+absl::Status HasAll(const TokenPositions& /*positions*/,
+                    std::int64_t /*first*/) {
+  return absl::OkStatus();
+}
+
+TEST(ConsecutivePositionsTest, FindsTheFirstRowThatTheEncodingLacks) {
+  int asked = 0;
+  // A table of rows for positions 0 to 999.
+  const auto reach = [&asked](const TokenPositions& positions,
+                              std::int64_t first) -> absl::Status {
+    ++asked;
+    if (positions.at(1, 0, 0) < 1000) return absl::OkStatus();
+    return OutOfRange(first);
+  };
+  EXPECT_TRUE(CheckConsecutive(0, 1000, 2, reach).ok());
+  EXPECT_EQ(IndexOf(CheckConsecutive(0, 1001, 2, reach)), "1000");
+  EXPECT_EQ(IndexOf(CheckConsecutive(1000, 1, 2, reach)), "0");
+  asked = 0;
+  EXPECT_EQ(IndexOf(CheckConsecutive(7, kMax - 7, 2, reach)), "993");
+  EXPECT_LE(asked, 2 + 31) << "rows are bisected, not listed";
+}
+
+TEST(ConsecutivePositionsTest, StaysWithinTheContractsRange) {
+  EXPECT_TRUE(CheckConsecutive(-kMax, 2 * kMax + 1, 1, HasAll).ok());
+  const absl::Status last = CheckConsecutive(kMax - 1, 5, 1, HasAll);
+  const auto details = GetErrorDetails(last);
+  ASSERT_TRUE(details.has_value());
+  EXPECT_EQ(details->reason, ErrorReason::kPositionOutOfRange);
+  EXPECT_EQ(details->field, "positions.start");
+  EXPECT_EQ(IndexOf(last), "2") << last;
+  EXPECT_EQ(IndexOf(CheckConsecutive(kInt64Max, kInt64Max, 1, HasAll)), "0");
+  const absl::Status first = CheckConsecutive(-kMax - 1, 1, 1, HasAll);
+  EXPECT_EQ(GetErrorDetails(first)->field, "positions.start");
+}
+
 }  // namespace
 }  // namespace posenc::core

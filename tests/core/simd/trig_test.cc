@@ -26,7 +26,7 @@ struct Row {
   std::size_t n = 0;
   std::vector<double> frequencies;  // [axes][n]
   std::vector<double> positions;    // [axes] or [axes][n]
-  std::vector<double> amplitude = {1};
+  std::vector<double> factor = {1};
   bool position_per_pair = false;
   bool negate = false;
   std::vector<double> hi, mid, lo;
@@ -48,8 +48,8 @@ struct Row {
     view.turns_lo = lo.data();
     view.axes = axes;
     view.n = n;
-    view.amplitude = amplitude.data();
-    view.amplitude_stride = amplitude.size() == 1 ? 0 : 1;
+    view.factor = factor.data();
+    view.factor_stride = factor.size() == 1 ? 0 : 1;
     view.negate = negate;
     return view;
   }
@@ -64,7 +64,7 @@ struct Row {
     return negate ? -angle : angle;
   }
   __float128 Amplitude(std::size_t pair) const {
-    return amplitude.size() == 1 ? amplitude[0] : amplitude[pair];
+    return factor.size() == 1 ? factor[0] : factor[pair];
   }
 };
 
@@ -212,12 +212,12 @@ TEST_P(TrigTest, EveryShapeIsCorrectlyRounded) {
         Row row = rows.Make(n, axes, per_pair, integer);
         row.negate = (options & 4) != 0;
         if ((options & 8) != 0) {
-          row.amplitude.clear();
+          row.factor.clear();
           for (std::size_t i = 0; i < n; ++i) {
-            row.amplitude.push_back(0.5 + 0.1 * static_cast<double>(i));
+            row.factor.push_back(0.5 + 0.1 * static_cast<double>(i));
           }
         } else {
-          row.amplitude = {1.1386294361119891};
+          row.factor = {1.1386294361119891};
         }
         const Values<float> floats = Floats(*kernels_, row);
         const Values<double> doubles = Doubles(*kernels_, row);

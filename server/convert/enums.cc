@@ -1,0 +1,136 @@
+// Proves that core's enums are numbered as the contract's, because the files of
+// this directory cast one to the other. Nothing is compiled from here but the
+// proof.
+
+#include "core/absolute/add_encoding.h"
+#include "core/absolute/sinusoidal.h"
+#include "core/error.h"
+#include "core/model/source.h"
+#include "core/relative/bias.h"
+#include "core/rope/apply.h"
+#include "core/rope/cos_sin_evaluator.h"
+#include "core/rope/spec.h"
+#include "core/rope/table.h"
+#include "core/tensor.h"
+#include "posenc/v1/errors.pb.h"
+#include "posenc/v1/service.pb.h"
+
+namespace posenc::server {
+namespace {
+
+template <typename Core, typename Contract>
+constexpr bool Same(Core core, Contract contract) {
+  return static_cast<int>(core) == static_cast<int>(contract);
+}
+
+using core::Dtype;
+static_assert(Same(Dtype::kFloat32, v1::DTYPE_FLOAT32));
+static_assert(Same(Dtype::kFloat16, v1::DTYPE_FLOAT16));
+static_assert(Same(Dtype::kBfloat16, v1::DTYPE_BFLOAT16));
+static_assert(Same(Dtype::kFloat64, v1::DTYPE_FLOAT64));
+static_assert(Same(Dtype::kInt32, v1::DTYPE_INT32));
+static_assert(Same(Dtype::kInt64, v1::DTYPE_INT64));
+static_assert(v1::Dtype_MAX == v1::DTYPE_INT64);
+
+using core::Layout;
+static_assert(Same(Layout::kBshd, v1::LAYOUT_BSHD));
+static_assert(Same(Layout::kBhsd, v1::LAYOUT_BHSD));
+static_assert(Same(Layout::kSbhd, v1::LAYOUT_SBHD));
+static_assert(Same(Layout::kThd, v1::LAYOUT_THD));
+static_assert(v1::Layout_MAX == v1::LAYOUT_THD);
+
+using core::Profile;
+static_assert(Same(Profile::kHf, v1::PROFILE_HF));
+static_assert(Same(Profile::kVllm, v1::PROFILE_VLLM));
+static_assert(Same(Profile::kLlamaCpp, v1::PROFILE_LLAMA_CPP));
+static_assert(Same(Profile::kGptOss, v1::PROFILE_GPT_OSS));
+static_assert(Same(Profile::kDeepseek, v1::PROFILE_DEEPSEEK));
+static_assert(Same(Profile::kMistral, v1::PROFILE_MISTRAL));
+static_assert(Same(Profile::kMlx, v1::PROFILE_MLX));
+static_assert(v1::Profile_MAX == v1::PROFILE_MLX);
+
+using core::Pairing;
+static_assert(Same(Pairing::kUnspecified, v1::PAIRING_UNSPECIFIED));
+static_assert(Same(Pairing::kHalfSplit, v1::PAIRING_HALF_SPLIT));
+static_assert(Same(Pairing::kInterleaved, v1::PAIRING_INTERLEAVED));
+static_assert(v1::Pairing_MAX == v1::PAIRING_INTERLEAVED);
+
+using core::RotarySlice;
+static_assert(Same(RotarySlice::kLeading, v1::ROTARY_SLICE_LEADING));
+static_assert(Same(RotarySlice::kTrailing, v1::ROTARY_SLICE_TRAILING));
+static_assert(v1::RotarySlice_MAX == v1::ROTARY_SLICE_TRAILING);
+
+using core::AnglePrecision;
+static_assert(Same(AnglePrecision::kExact, v1::ANGLE_PRECISION_EXACT));
+static_assert(Same(AnglePrecision::kFloat32, v1::ANGLE_PRECISION_FLOAT32));
+static_assert(v1::AnglePrecision_MAX == v1::ANGLE_PRECISION_FLOAT32);
+
+using core::AxisAssignment;
+using Axes = v1::RotaryAxes;
+static_assert(Same(AxisAssignment::kUnspecified, Axes::ASSIGNMENT_UNSPECIFIED));
+static_assert(Same(AxisAssignment::kSectioned, Axes::ASSIGNMENT_SECTIONED));
+static_assert(Same(AxisAssignment::kInterleaved, Axes::ASSIGNMENT_INTERLEAVED));
+static_assert(Same(AxisAssignment::kAlternatingTail,
+                   Axes::ASSIGNMENT_ALTERNATING_TAIL));
+static_assert(Same(AxisAssignment::kPerAxis, Axes::ASSIGNMENT_PER_AXIS));
+static_assert(Axes::Assignment_MAX == Axes::ASSIGNMENT_PER_AXIS);
+
+using core::Direction;
+static_assert(Same(Direction::kForward, v1::DIRECTION_FORWARD));
+static_assert(Same(Direction::kInverse, v1::DIRECTION_INVERSE));
+static_assert(Same(Direction::kAdjoint, v1::DIRECTION_ADJOINT));
+static_assert(v1::Direction_MAX == v1::DIRECTION_ADJOINT);
+
+using core::TableLayout;
+static_assert(Same(TableLayout::kHalf, v1::TABLE_LAYOUT_HALF));
+static_assert(Same(TableLayout::kDuplicated, v1::TABLE_LAYOUT_DUPLICATED));
+static_assert(Same(TableLayout::kPairRepeated, v1::TABLE_LAYOUT_PAIR_REPEATED));
+static_assert(Same(TableLayout::kComplex, v1::TABLE_LAYOUT_COMPLEX));
+static_assert(v1::TableLayout_MAX == v1::TABLE_LAYOUT_COMPLEX);
+
+using core::SinusoidalOrder;
+static_assert(Same(SinusoidalOrder::kUnspecified,
+                   v1::SINUSOIDAL_ORDER_UNSPECIFIED));
+static_assert(Same(SinusoidalOrder::kInterleaved,
+                   v1::SINUSOIDAL_ORDER_INTERLEAVED));
+static_assert(Same(SinusoidalOrder::kSinCos, v1::SINUSOIDAL_ORDER_SIN_COS));
+static_assert(Same(SinusoidalOrder::kCosSin, v1::SINUSOIDAL_ORDER_COS_SIN));
+static_assert(v1::SinusoidalOrder_MAX == v1::SINUSOIDAL_ORDER_COS_SIN);
+
+using core::Combination;
+static_assert(Same(Combination::kAdd, v1::COMBINATION_ADD));
+static_assert(Same(Combination::kMultiply, v1::COMBINATION_MULTIPLY));
+static_assert(Same(Combination::kConcatenate, v1::COMBINATION_CONCATENATE));
+static_assert(v1::Combination_MAX == v1::COMBINATION_CONCATENATE);
+
+using core::KerpleKernel;
+static_assert(Same(KerpleKernel::kUnspecified, v1::Kerple::KERNEL_UNSPECIFIED));
+static_assert(Same(KerpleKernel::kLogarithmic, v1::Kerple::KERNEL_LOGARITHMIC));
+static_assert(Same(KerpleKernel::kPower, v1::Kerple::KERNEL_POWER));
+static_assert(v1::Kerple::Kernel_MAX == v1::Kerple::KERNEL_POWER);
+
+using core::ErrorReason;
+static_assert(Same(ErrorReason::kFieldRequired,
+                   v1::ERROR_REASON_FIELD_REQUIRED));
+static_assert(Same(ErrorReason::kFieldInvalid, v1::ERROR_REASON_FIELD_INVALID));
+static_assert(Same(ErrorReason::kTensorSizeMismatch,
+                   v1::ERROR_REASON_TENSOR_SIZE_MISMATCH));
+static_assert(Same(ErrorReason::kShapeMismatch,
+                   v1::ERROR_REASON_SHAPE_MISMATCH));
+static_assert(Same(ErrorReason::kModelConfigInvalid,
+                   v1::ERROR_REASON_MODEL_CONFIG_INVALID));
+static_assert(Same(ErrorReason::kPresetUnknown,
+                   v1::ERROR_REASON_PRESET_UNKNOWN));
+static_assert(Same(ErrorReason::kPositionOutOfRange,
+                   v1::ERROR_REASON_POSITION_OUT_OF_RANGE));
+static_assert(Same(ErrorReason::kMessageTooLarge,
+                   v1::ERROR_REASON_MESSAGE_TOO_LARGE));
+static_assert(Same(ErrorReason::kOverloaded, v1::ERROR_REASON_OVERLOADED));
+static_assert(Same(ErrorReason::kDraining, v1::ERROR_REASON_DRAINING));
+static_assert(Same(ErrorReason::kNotRepositionable,
+                   v1::ERROR_REASON_NOT_REPOSITIONABLE));
+static_assert(Same(ErrorReason::kFieldUnknown, v1::ERROR_REASON_FIELD_UNKNOWN));
+static_assert(v1::ErrorReason_MAX == v1::ERROR_REASON_FIELD_UNKNOWN);
+
+}  // namespace
+}  // namespace posenc::server
