@@ -8,7 +8,8 @@
 //   x = p_high * hi                         exact, up to 2^51 quarter turns
 //     = integer + fraction                  exact; |fraction| <= 1/2
 //   likewise p_high * mid and p_low * hi    their integers count, too
-//   p_high * lo, p_low * mid, p_low * lo    rounded, tiny: added as they are
+//   p_low * mid                             exact, tiny: added as it is
+//   p_high * lo, p_low * lo                 rounded, tiny: added as they are
 //
 //   phi = integers + sum of fractions       integers modulo 2^64
 //       = quarters + fraction + error       |fraction| <= 1/2 after Finish()

@@ -9,18 +9,16 @@
 // which does whatever can be done now; Decide() is the whole policy.
 //
 // Invariants, under mutex_:
-// - reading_, computing_, writing_: one operation of that kind is under way,
-// and
+// - reading_, computing_, writing_: one operation of that kind is under way;
 //   whoever ends it clears the flag.
 // - starting_ counts threads that have decided on a gRPC operation and not yet
 //   returned from starting it. gRPC may run its reaction inside the call that
 //   starts it, so no lock is held there; the call must not finish meanwhile.
 // - error_, once set, stays. No message is read or computed after it; responses
 //   that were computed before it are still written, unless it drops them.
-// - finished_ is set before gRPC's Finish() is called, exactly once. It
-// requires
-//   that nothing is under way: !computing_, !writing_, starting_ == 0, nothing
-//   in computed_, and the claim not waiting to enter.
+// - finished_ is set before gRPC's Finish() is called, exactly once. Nothing is
+//   under way then: !computing_, !writing_, starting_ == 0, nothing is in
+//   computed_, and the claim does not wait to enter.
 // - handler_busy_: the handler's last step gave a response, so it may have more
 //   without another message.
 //

@@ -4,9 +4,9 @@
 // response, claims and allocates its memory, computes its tiles and finishes
 // it:
 //
-//   Start -> Prepare -> (wait for the claim) -> Compute -> Owner::OnResponse
+//   Start -> Prepare -> (wait for the claim) -> Compute -> Owner::OnComputed
 //               |                                   |
-//               +-----------------------------------+----> Owner::OnFailed
+//               +-----------------------------------+--> Owner::OnComputeFailed
 //
 // Small steps run on the thread that called Start(), which is gRPC's; larger
 // ones run on the compute pool, because gRPC's threads must return soon. Tiles
