@@ -60,10 +60,10 @@ absl::Status SetGrid(const PositionsFlags& flags, v1::GridPositions* grid) {
 }
 
 // Parses one span: "text:5" (5 tokens), or "image:" and "video:" with time x
-// height x width, then "/merge" (blocks of merge x merge cells are one token)
-// and
-// "@time_step" (positions between frames), both optional: "video:4x8x8/2@2.5".
-// An image is a video of one frame; the two words mean the same.
+// height x width, then, both optional, "/merge" (blocks of merge x merge cells
+// are one token) and "@time_step" (positions between frames):
+// "video:4x8x8/2@2.5". An image is a video of one frame; the two words mean the
+// same.
 absl::Status SetSpan(absl::string_view text,
                      v1::MultimodalPositions::Span* span) {
   const absl::Status malformed = UsageError(
