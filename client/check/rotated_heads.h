@@ -29,9 +29,9 @@ struct HeadsView {
 struct TokenRotation {
   std::vector<long double> frequencies;  // radians per position, by pair
   long double attention_factor = 1;
-  PairLayout before;  // pairs of the input
-  PairLayout after;   // pairs of the output: the same channels in all
-  bool reverse = false;
+  PairLayout before;     // pairs of the input
+  PairLayout after;      // pairs of the output; together the same channels
+  bool reverse = false;  // turns by the negative angle (RopeSpec.reverse)
   // Bound on the relative error of angles: what the frequencies here may differ
   // from the server's, and rounding of the product.
   long double angle_error = 0;
@@ -47,7 +47,7 @@ struct RotatedElement {
   bool same_bytes = false;
 
   long double x = 0, y = 0;    // the pair before
-  long double terms = 0;       // RotatedPair's
+  long double terms = 0;       // this element's x_terms or y_terms
   long double from_angle = 0;  // largest error due to angle_error
 };
 

@@ -45,8 +45,9 @@ struct PairChannels {
 //   interleaved   pair i is (f + 2i, f + 2i + 1)
 //   half-split    pair i is (f + i,  f + i + d/2)
 //
-// With halves_per_axis, the slice of d channels consists of one slice for each
-// axis, and each of these is paired in itself. For 2 and 1 pairs, half-split:
+// If pairs_by_axis is set, the slice of d channels consists of one slice for
+// each axis, and each of these is paired in itself. For 2 and 1 pairs,
+// half-split:
 //
 //   channel  f+0  f+1  f+2  f+3 | f+4  f+5
 //            x0   x1   y0   y1  | x2   y2

@@ -27,7 +27,8 @@
 // two exact pieces push what is rounded so far down that its rounding is
 // harmless. The kernel (simd/kernels_trig.inl) splits p, takes the nearest
 // integer off each exact product, adds up the fractions together with their
-// rounding errors (two_sum.h), and takes the integer off the sum once more.
+// rounding errors (Knuth's TwoSum), and takes the integer off the sum once
+// more.
 //
 // Error of the reduced angle, for phi = p q quarter turns:
 //   2^-94 |phi|   hi + mid + lo against q

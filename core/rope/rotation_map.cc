@@ -43,8 +43,9 @@ constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kColdBytes = 1 << 20;
 constexpr std::size_t kPrefetchBytes = 4096;
 
-// Upper bound on what the cosines and sines of all tokens take: a fraction of a
-// third-level cache, which other calls use, too.
+// Upper bound on what the cosines and sines of all tokens take, counted as
+// float32 (float64 tensors take twice as much): a fraction of a third-level
+// cache, which other calls use, too.
 constexpr std::size_t kKeptBytes = 8 << 20;
 
 // dst[i] = src[i] * scale, in float32 (float64 for float64), rounded once.
@@ -139,7 +140,8 @@ RotationMap::RotationMap(const HeadRotation& rotation, Layout layout,
   if (static_cast<std::size_t>(rows()) * in_bytes() >= kColdBytes) {
     prefetch_ = kPrefetchBytes;
   }
-  if (rows() == 0) return;  // its other extents may be of any size
+  // A tensor without rows may have extents that no row could be allocated for.
+  if (rows() == 0) return;
   const bool wide = rotation_.dtype == Dtype::kFloat64;
   const std::size_t values = frequency_sets_ * 2 * pairs_;  // of a token
   const std::int64_t sequences = shared_ ? 1 : batch_;

@@ -218,7 +218,7 @@ absl::Status Complete(ExplicitFrequencies&, ResolvedRope*) {
   return absl::OkStatus();
 }
 
-absl::Status NeedsTwoPairs(absl::string_view field) {
+absl::Status TooFewPairs(absl::string_view field) {
   return FieldInvalid(field,
                       "on 2 channels divides by zero (d / (d - 2)); rotate at "
                       "least 4 channels, or use linear");
@@ -333,12 +333,13 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
   Real base = theta;
   if (const auto* ntk = std::get_if<NtkScaling>(&spec.scaling)) {
     // The base grows so that the slowest pair is slowed down by the factor, and
-    // the fastest not at all: (base * f^(d/(d-2)))^(-(d-2)/d) = base^.. / f.
-    if (n == 1) return NeedsTwoPairs("ntk");
+    // the fastest not at all: (base * f^(d/(d-2)))^(-(d-2)/d) =
+    // base^(-(d-2)/d) / f.
+    if (n == 1) return TooFewPairs("ntk");
     base *= std::pow(static_cast<Real>(ntk->factor), d / (d - 2));
   } else if (const auto* dynamic =
                  std::get_if<DynamicNtkScaling>(&spec.scaling)) {
-    if (n == 1) return NeedsTwoPairs("dynamic_ntk");
+    if (n == 1) return TooFewPairs("dynamic_ntk");
     // The same with a factor that grows with the length from 1 on. At twice the
     // maximum it is factor + 1, as transformers has it.
     if (length > dynamic->max_position_embeddings) {

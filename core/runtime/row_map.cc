@@ -6,8 +6,8 @@
 namespace posenc::core {
 
 // Runs of whole rows go to the worker as they lie. A row is cut if a piece of
-// the input or of the output ends inside it; there is one such row an edge, so
-// copying it costs nothing beside a transport's pieces of many KiB.
+// the input or of the output ends inside it. Each edge of a piece cuts at most
+// one row, so copying it costs nothing beside pieces of many KiB.
 //
 //   in    |--row 0--|--row 1--|--ro|w 2---|--row 3--|
 //   out   |--row 0--|--|row 1------|--row 2--|--row 3--|
@@ -42,7 +42,8 @@ void MapRows(const RowMap& map, const ConstPieces& in, const Pieces& out,
 }
 
 void MapAll(const RowMap& map, const void* in, void* out) {
-  if (map.rows() == 0) return;  // whose other extents may be of any size
+  // A tensor without rows may have a row size that cannot be allocated.
+  if (map.rows() == 0) return;
   map.StartWorker(0, map.rows())->Run(0, map.rows(), in, out);
 }
 

@@ -54,11 +54,15 @@ bool Admission::Leave(Waiter* waiter) {
   return true;
 }
 
-bool Admission::TryClaim(std::int64_t bytes) {
+bool Admission::TryClaim(std::int64_t bytes, Waiter* waiter) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!Fits(bytes)) return false;
     Claim(bytes);
+    if (waiter != nullptr && waiter->queue_ == &inside_) {
+      waiter->held_ += bytes;
+      waiting_held_ += bytes;
+    }
   }
   React();
   return true;

@@ -13,8 +13,8 @@
 // Invariants, under the lock:
 //   claimed_ <= budget_
 //   waiting_held_ is what the calls in inside_ hold, and part of claimed_
-//   after each Release(), the head of the first queue that is not empty does
-//   not fit
+//   after each AdmitWaiting(), the head of the first queue that is not empty
+//   does not fit
 // Safe for many threads. No callback is made with the lock held.
 
 #pragma once
@@ -79,14 +79,20 @@ class Admission {
   // reaction would throw away.
   Entry EnterMore(std::int64_t bytes, std::int64_t held, Waiter* waiter);
 
-  // Stops waiting. False if the waiter has been called, or is being called.
+  // Stops waiting. False if the waiter has been called, or is being called. If
+  // it returns true, the caller calls AdmitWaiting() as soon as it holds no
+  // lock: those behind the one that left may fit.
   bool Leave(Waiter* waiter);
 
-  // Claims more for a call that is inside, if it fits at once.
-  bool TryClaim(std::int64_t bytes);
+  // Claims more for a call that is inside, if it fits at once. `waiter` is the
+  // call's, if it may be waiting in EnterMore() meanwhile: it then holds more.
+  bool TryClaim(std::int64_t bytes, Waiter* waiter = nullptr);
 
   // Gives bytes back, and lets those go on who fit now.
   void Release(std::int64_t bytes);
+
+  // Lets those go on who fit now.
+  void AdmitWaiting() { Release(0); }
 
   std::int64_t budget() const { return budget_; }
   std::int64_t claimed() const;

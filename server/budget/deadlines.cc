@@ -43,10 +43,13 @@ void Deadlines::Run() {
     // The entry moves before its call is told: the call may remove it at once.
     const Entry entry = queue_.begin();
     entry->expired = true;
-    const std::shared_ptr<Owner> call = entry->call.lock();
+    std::shared_ptr<Owner> call = entry->call.lock();
     expired_.splice(expired_.end(), queue_, entry);
     lock.unlock();
     if (call != nullptr) call->Expire();
+    // This may be the last reference, and a call that ends lets others go on:
+    // never under this lock.
+    call.reset();
     lock.lock();
   }
 }

@@ -2,8 +2,8 @@
 //
 // Everything that reads a request sees its bytes as const. Results may be
 // written over them only if nobody else reads them, and only through
-// Writable(), which hands out the slices that hold a given part. Two readers
-// are known: a client in the same process lends its own memory to the server
+// Writable(), which hands out the slices that hold a given part. There is one
+// such reader: a client in the same process lends its own memory to the server
 // without a copy, so the bytes of an in-process call are never writable.
 
 #pragma once
@@ -29,6 +29,7 @@ class RequestMessage {
   // exclusive: nobody else holds these slices.
   RequestMessage(std::vector<grpc::Slice> slices, bool exclusive);
 
+  // Bytes of the message as it came, whether or not it was cleared since.
   std::size_t bytes() const { return bytes_; }
 
   // The message's bytes in order. The spans are valid as long as this object

@@ -23,7 +23,7 @@ class ResponseBuffers {
  public:
   explicit ResponseBuffers(std::shared_ptr<Admission> admission);
 
-  // Returns at least one byte, not initialised. The caller has claimed `bytes`;
+  // Allocates `bytes` >= 1 bytes, not initialised. The caller has claimed them;
   // the slice releases them when it is freed. RESOURCE_EXHAUSTED, kOverloaded,
   // if the machine has no memory left; the caller then keeps its claim.
   absl::StatusOr<WritableSlice> Allocate(std::size_t bytes);

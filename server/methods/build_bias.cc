@@ -1,9 +1,9 @@
 // BuildBias: an attention bias matrix, streamed as bias tiles.
 //
-// A bias tile is the contract's word for the part of the matrix that one
-// message carries; a tile, here as everywhere, is a unit of work. A bias tile
-// is cut into tiles so that a large one can be stopped, and so that several
-// threads can work on it.
+// A bias tile is the part of the matrix that one message carries (the
+// contract's query_tile and key_tile); a tile is a unit of work, as everywhere
+// in the server. A bias tile is cut into tiles so that a large one can be
+// stopped, and so that several threads can work on it.
 
 #include <algorithm>
 #include <cmath>
@@ -66,20 +66,20 @@ Extents BiasTileExtents(const v1::BuildBiasRequest& request,
   if (request.query_tile() == 0 && request.key_tile() == 0) {
     return AboutSquare(whole, elements);
   }
-  Extents tile = {std::min(whole.queries, request.query_tile()),
-                  std::min(whole.keys, request.key_tile())};
-  if (tile.queries == 0) {
-    tile.queries =
-        Even(whole.queries, std::max<std::int64_t>(1, elements / tile.keys));
+  Extents bias_tile = {std::min(whole.queries, request.query_tile()),
+                       std::min(whole.keys, request.key_tile())};
+  if (bias_tile.queries == 0) {
+    bias_tile.queries = Even(
+        whole.queries, std::max<std::int64_t>(1, elements / bias_tile.keys));
   }
-  if (tile.keys == 0) {
-    tile.keys =
-        Even(whole.keys, std::max<std::int64_t>(1, elements / tile.queries));
+  if (bias_tile.keys == 0) {
+    bias_tile.keys = Even(
+        whole.keys, std::max<std::int64_t>(1, elements / bias_tile.queries));
   }
-  return tile;
+  return bias_tile;
 }
 
-absl::Status CheckTile(absl::string_view field, std::int64_t extent) {
+absl::Status CheckBiasTile(absl::string_view field, std::int64_t extent) {
   if (extent >= 0) return absl::OkStatus();
   return core::FieldInvalid(
       field, absl::StrCat(extent, "; must be positive, or unset"));
@@ -120,8 +120,8 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
   // limit: bytes of a message.
   static absl::StatusOr<std::shared_ptr<const CheckedBias>> Check(
       const v1::BuildBiasRequest& request, std::int64_t limit) {
-    absl::Status status = CheckTile("query_tile", request.query_tile());
-    if (status.ok()) status = CheckTile("key_tile", request.key_tile());
+    absl::Status status = CheckBiasTile("query_tile", request.query_tile());
+    if (status.ok()) status = CheckBiasTile("key_tile", request.key_tile());
     if (!status.ok()) return status;
     absl::StatusOr<InputBias> input = ReadBias(request);
     if (!input.ok()) return input.status();
@@ -143,7 +143,7 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
     if (bias_.heads() == 0 || cursor->query >= range.query_length) {
       return std::nullopt;
     }
-    const core::BiasRange tile = {
+    const core::BiasRange bias_tile = {
         range.query_start + cursor->query,
         std::min(bias_tile_.queries, range.query_length - cursor->query),
         range.key_start + cursor->key,
@@ -153,7 +153,7 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
       cursor->key = 0;
       cursor->query += bias_tile_.queries;
     }
-    return tile;
+    return bias_tile;
   }
 
   // Computes a bias tile.
@@ -254,12 +254,12 @@ class BuildBiasHandler final : public CallHandler {
 
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (bias_ == nullptr) return nullptr;
-    const std::optional<core::BiasRange> tile = bias_->Next(&cursor_);
-    if (!tile) return nullptr;
+    const std::optional<core::BiasRange> bias_tile = bias_->Next(&cursor_);
+    if (!bias_tile) return nullptr;
     v1::BuildBiasResponse response;
-    response.set_query_start(tile->query_start);
-    response.set_key_start(tile->key_start);
-    return MakeTensorResponse(bias_->Answer(*tile), request_, nullptr,
+    response.set_query_start(bias_tile->query_start);
+    response.set_key_start(bias_tile->key_start);
+    return MakeTensorResponse(bias_->Answer(*bias_tile), request_, nullptr,
                               response.SerializeAsString(),
                               context_.limits->max_response_bytes);
   }

@@ -262,7 +262,7 @@ absl::Status CheckedTable::Fill(std::int64_t first, std::int64_t n,
 TensorAnswer CheckedTable::Answer(std::int64_t first, std::int64_t n) const {
   TensorAnswer answer;
   answer.outputs = Outputs(n);
-  // Of each tensor; the two of a rotary table are alike.
+  // Bytes of each tensor: the two of a rotary table are alike.
   const std::size_t bytes = ByteCount(answer.outputs[0]);
   const std::size_t row_bytes = n > 0 ? bytes / n : 0;
   const std::int64_t tile_rows =

@@ -1,9 +1,10 @@
 // The handler of a stream of requests, each of which gets one response.
 //
-// The first message carries the settings, any message may carry tensors. A
-// message without tensors checks the settings, and its response is empty. The
-// messages of a stream have the fields of the unary call, so each is handled as
-// that call would be, with the settings of the first message copied into it.
+// The first message carries the settings. Every message, the first included,
+// may carry tensors. A message without tensors checks the settings, and its
+// response is empty. The messages of a stream have the fields of the unary
+// call, so each is handled as that call would be, with the settings of the
+// first message copied into it.
 
 #pragma once
 

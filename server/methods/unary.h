@@ -97,13 +97,15 @@ class BuildHandler final : public UnaryHandler<Request> {
   }
 };
 
-// A small message in, a small message out: `answer(request, context, stop,
-// &response)`. `work(request)` says how long it takes, in bytes that could be
-// moved meanwhile; it decides where the answer is computed.
+// The `work` of answers that take microseconds.
 template <typename Request>
 std::size_t LittleWork(const Request& /*request*/) {
   return 0;
 }
+
+// A small message in, a small message out: `answer(request, context, stop,
+// &response)`. `work(request)` estimates the time as the number of bytes that
+// could be copied in it; above 128 KiB the answer is computed on the pool.
 template <typename Request, typename Response, auto answer,
           auto work = LittleWork<Request>>
 class MessageHandler final : public UnaryHandler<Request> {

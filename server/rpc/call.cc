@@ -222,17 +222,25 @@ void Call::OnReadDone(bool ok) {
   Step();
 }
 
+// The message may be gone when the step begins: an error drops those that wait.
 void Call::StartStep() {
-  std::optional<RequestMessage> message;
+  std::size_t bytes = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!handler_busy_ && !received_.empty()) {
-      message = std::move(received_.front());
-      received_.erase(received_.begin());
-    }
-    index_ = messages_ - 1 - static_cast<std::int64_t>(received_.size());
+    if (!handler_busy_ && !received_.empty()) bytes = received_.front().bytes();
   }
-  execution_.Start(std::move(message));
+  execution_.Start(bytes);
+}
+
+std::optional<RequestMessage> Call::TakeMessageOfStep() {
+  std::optional<RequestMessage> message;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!handler_busy_ && !received_.empty()) {
+    message = std::move(received_.front());
+    received_.erase(received_.begin());
+  }
+  index_ = messages_ - 1 - static_cast<std::int64_t>(received_.size());
+  return message;
 }
 
 void Call::OnComputed(grpc::ByteBuffer* response) {
@@ -274,20 +282,23 @@ void Call::OnWriteDone(bool ok) {
 
 void Call::Fail(absl::Status error, bool drop_responses) {
   const std::shared_ptr<Call> self = shared_from_this();
-  execution_.Stop();
   // Destroyed without lock, because their memory goes to others who wait for
   // it.
   decltype(received_) received;
   decltype(computed_) computed;
-  bool abandon = false;
+  bool left = false, abandon = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    // The error is set before the step under way is stopped: the step reports
+    // that it was cancelled, which must not be what the client is told.
     if (error_.ok()) error_ = std::move(error);
+    execution_.Stop();
     received.swap(received_);
     if (drop_responses) computed.swap(computed_);
-    claim_.StopWaitingToEnter();
+    left = claim_.StopWaitingToEnter();
     abandon = claim_.StopWaitingForResponse();
   }
+  if (left || abandon) claim_.AdmitOthers();
   if (abandon) {
     // The step waited for its claim, so no thread works on it: it ends here.
     execution_.Abandon();

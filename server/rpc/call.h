@@ -4,9 +4,9 @@
 //             received_ (<= kAhead)          computed_ (<= kAhead)
 //   gRPC --read--> [m][m] --Execution--> [r][r] --write--> gRPC
 //
-// gRPC calls the On...() functions of this reactor, on any of its threads, at
-// most one read and one write being under way. Every change ends in Step(),
-// which does whatever can be done now; Decide() is the whole policy.
+// gRPC calls the On...() functions on any of its threads. At most one read and
+// one write are under way. Every change ends in Step(), which does whatever can
+// be done now; Decide() is the whole policy.
 //
 // Invariants, under mutex_:
 // - reading_, computing_, writing_: one operation of that kind is under way;
@@ -14,11 +14,12 @@
 // - starting_ counts threads that have decided on a gRPC operation and not yet
 //   returned from starting it. gRPC may run its reaction inside the call that
 //   starts it, so no lock is held there; the call must not finish meanwhile.
-// - error_, once set, stays. No message is read or computed after it; responses
-//   that were computed before it are still written, unless it drops them.
-// - finished_ is set before gRPC's Finish() is called, exactly once. Nothing is
-//   under way then: !computing_, !writing_, starting_ == 0, nothing is in
-//   computed_, and the claim does not wait to enter.
+// - error_, once set, stays. No read and no step is decided on after it;
+//   responses that were computed before it are still written, unless Fail()
+//   drops them.
+// - finished_ is set, exactly once, before Finish() or StartWriteAndFinish() is
+//   called. No step is under way then and nothing else is to be written; a read
+//   may still be under way after an error. The claim does not wait to enter.
 // - handler_busy_: the handler's last step gave a response, so it may have more
 //   without another message.
 //
@@ -95,6 +96,7 @@ class Call final : public grpc::ServerGenericBidiReactor,
   void OnEntered() override;
   void OnResponseClaimed(bool claimed) override;
   // The execution's.
+  std::optional<RequestMessage> TakeMessageOfStep() override;
   void OnComputed(grpc::ByteBuffer* response) override;
   void OnComputeFailed(const absl::Status& error) override;
   // The deadline's.

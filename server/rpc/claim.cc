@@ -89,8 +89,8 @@ absl::Status CallClaim::Received(std::int64_t bytes) {
     // The excess is claimed for every such message and held to the end of the
     // call: earlier ones may still be in memory.
     const std::int64_t more = bytes - kStreamMessageBytes;
-    if (!admission_->TryClaim(more)) return OutOfMemory();
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (!admission_->TryClaim(more, this)) return OutOfMemory();
     held_ += more;
   }
   if (!stream_) {
@@ -105,28 +105,21 @@ absl::Status CallClaim::Received(std::int64_t bytes) {
   return absl::OkStatus();
 }
 
-// The flag is set before admission is asked, because Admitted() may be called
-// on another thread before EnterMore() returns.
+// The lock is held while admission is asked, so that what the call holds cannot
+// grow in between, and so that Admitted() on another thread finds the flag set.
 Admission::Entry CallClaim::ClaimResponse(std::int64_t bytes) {
-  std::int64_t held = 0;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    held = held_;
-    response_waits_ = true;
-  }
-  const Admission::Entry entry = admission_->EnterMore(bytes, held, this);
-  if (entry != Admission::Entry::kWaiting) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    response_waits_ = false;
-  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Admission::Entry entry = admission_->EnterMore(bytes, held_, this);
+  response_waits_ = entry == Admission::Entry::kWaiting;
   return entry;
 }
 
-void CallClaim::StopWaitingToEnter() {
+bool CallClaim::StopWaitingToEnter() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (state_ != State::kWaiting || !admission_->Leave(this)) return;
+  if (state_ != State::kWaiting || !admission_->Leave(this)) return false;
   state_ = State::kOutside;
   held_ = 0;
+  return true;
 }
 
 bool CallClaim::StopWaitingForResponse() {

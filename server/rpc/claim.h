@@ -11,16 +11,18 @@
 //   unary call           the announced bytes         max_request_bytes
 //   stream of requests   3 x the announced bytes     3 x 5 MiB
 //
-// 3 messages: kAhead that wait, and one that is computed. A unary call returns
-// what its message does not need; a stream claims more for each message above 5
-// MiB that it did not announce.
+// 3 messages: kAhead that wait, and one that is being read or computed. A unary
+// call returns what its message does not need; a stream claims more for each
+// message above 5 MiB that it did not announce. A response that is written over
+// its request claims nothing of its own, so a stream whose reader is slow can
+// hold up to kAhead + 1 messages more than it claims.
 //
 // States, under the lock:
 //
-//   kOutside --Enter--> kWaiting --Admitted--> kInside
-//       \______________________________________/
+//   kOutside --Enter--> kWaiting --admitted--> kInside
+//       ^------full, or stopped----'
 //
-// Waiting for a response (response_waits_) happens inside.
+// A call that waits for a response's bytes (response_waits_) is inside.
 //
 // Threads: functions may be called on any thread. The owner's functions are
 // called without the lock, while the claim holds a reference to the owner.
@@ -77,16 +79,19 @@ class CallClaim final : private Admission::Waiter {
   absl::Status Received(std::int64_t bytes);
 
   // Claims for a response. kWaiting: OnResponseClaimed() will be called, unless
-  // StopWaiting() comes first. kFull: it will never fit beside the others.
+  // StopWaitingForResponse() returns true first. kFull: it will never fit
+  // beside the others.
   Admission::Entry ClaimResponse(std::int64_t bytes);
 
   // Returns claimed bytes of a response whose buffers were not allocated.
   void ReleaseResponse(std::int64_t bytes) { admission_->Release(bytes); }
 
-  // Stops waiting to enter. Stops waiting for a response, and says whether it
-  // did: if not, OnResponseClaimed() was or is being called, or nothing waited.
-  void StopWaitingToEnter();
+  // Stops waiting to enter, or for a response's bytes, and says whether it did.
+  // If not, the owner's function was or is being called, or nothing waited. If
+  // it did, the caller calls AdmitOthers() as soon as it holds no lock.
+  bool StopWaitingToEnter();
   bool StopWaitingForResponse();
+  void AdmitOthers() { admission_->AdmitWaiting(); }
 
   // The call is over: releases what it holds.
   void Release();

@@ -38,18 +38,13 @@ Execution::Execution(std::unique_ptr<CallHandler> handler,
       claim_(claim),
       owner_(owner) {}
 
-void Execution::Start(std::optional<RequestMessage> message) {
-  if (!message || message->bytes() <= kInlineBytes) {
-    return Prepare(std::move(message), true);
-  }
-  pool_->Submit([this, keep = owner_->KeepAlive(),
-                 message = *std::move(message)]() mutable {
-    Prepare(std::move(message), false);
-  });
+void Execution::Start(std::size_t message_bytes) {
+  if (message_bytes <= kInlineBytes) return Prepare(true);
+  pool_->Submit([this, keep = owner_->KeepAlive()] { Prepare(false); });
 }
 
-void Execution::Prepare(std::optional<RequestMessage> message,
-                        bool inline_only) {
+void Execution::Prepare(bool inline_only) {
+  std::optional<RequestMessage> message = owner_->TakeMessageOfStep();
   absl::StatusOr<std::unique_ptr<PendingResponse>> pending =
       OrOutOfMemory([&]() -> absl::StatusOr<std::unique_ptr<PendingResponse>> {
         absl::Status received;
@@ -71,6 +66,7 @@ void Execution::Prepare(std::optional<RequestMessage> message,
       case Admission::Entry::kWaiting:
         // Whoever stopped the call before it waited did not find it waiting.
         if (stop_.load() && claim_->StopWaitingForResponse()) {
+          claim_->AdmitOthers();
           Abandon();
           owner_->OnComputeFailed(absl::CancelledError("the call has ended"));
         }

@@ -40,6 +40,10 @@ class Execution {
    public:
     // A reference that keeps the call alive while a thread works for it.
     virtual std::shared_ptr<void> KeepAlive() = 0;
+    // The message that the step begins with; nullopt if the handler may have
+    // another response without one. Called once for each step, when a thread
+    // has begun it: until then the message counts among those that wait.
+    virtual std::optional<RequestMessage> TakeMessageOfStep() = 0;
     // One of these ends each step, without locks. response: null if the handler
     // needs another message first, or is done.
     virtual void OnComputed(grpc::ByteBuffer* response) = 0;
@@ -52,8 +56,8 @@ class Execution {
   Execution(std::unique_ptr<CallHandler> handler, core::ComputePool* pool,
             ResponseBuffers* buffers, CallClaim* claim, Owner* owner);
 
-  // Starts a step. `message`, if there is one, goes to the handler first.
-  void Start(std::optional<RequestMessage> message);
+  // Starts a step whose message has so many bytes; 0 if there is none.
+  void Start(std::size_t message_bytes);
 
   // The claim that the step waits for was granted, or refused.
   void Claimed(bool granted);
@@ -66,7 +70,7 @@ class Execution {
 
  private:
   // inline_only: the step must not block this thread for long.
-  void Prepare(std::optional<RequestMessage> message, bool inline_only);
+  void Prepare(bool inline_only);
   void Compute();
   absl::Status RunTiles();
   void RefuseClaim();

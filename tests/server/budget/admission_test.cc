@@ -60,6 +60,30 @@ TEST(Admission, OneThatLeavesTheQueueIsNotAdmitted) {
   EXPECT_FALSE(admission.Leave(&c)) << "it is inside";
 }
 
+TEST(Admission, TheNextEntersWhenTheFirstOfTheQueueLeaves) {
+  Admission admission(100, 2);
+  std::vector<int> admitted;
+  Waiter a, b(&admitted, 1), c(&admitted, 2);
+  admission.Enter(60, &a);
+  EXPECT_EQ(admission.Enter(50, &b), Entry::kWaiting);
+  EXPECT_EQ(admission.Enter(10, &c), Entry::kWaiting);
+  EXPECT_TRUE(admission.Leave(&b));
+  admission.AdmitWaiting();
+  EXPECT_EQ(admitted, (std::vector<int>{2}));
+  EXPECT_EQ(admission.claimed(), 70);
+}
+
+TEST(Admission, AClaimThatGrowsWhileItWaitsIsStillOneThatWaits) {
+  Admission admission(64, 2);
+  Waiter a, b;
+  admission.Enter(30, &a);
+  admission.Enter(30, &b);
+  EXPECT_EQ(admission.EnterMore(20, 30, &a), Entry::kWaiting);
+  EXPECT_TRUE(admission.TryClaim(1, &a));
+  EXPECT_EQ(admission.EnterMore(20, 30, &b), Entry::kFull)
+      << "nobody else is left to release anything";
+}
+
 TEST(Admission, MoreThanTheBudgetTakesAllOfIt) {
   Admission admission(100, 2);
   EXPECT_EQ(admission.Bounded(1000), 100);

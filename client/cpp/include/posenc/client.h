@@ -35,7 +35,8 @@
 // (reasons are written here without "ERROR_REASON_"). What a method adds to
 // these is said there: NOT_FOUND is PRESET_UNKNOWN wherever a RopeSource is
 // taken, INVALID_ARGUMENT then also MODEL_CONFIG_INVALID, and OUT_OF_RANGE is
-// POSITION_OUT_OF_RANGE. The client checks nothing that the server checks.
+// POSITION_OUT_OF_RANGE. The client checks nothing that the server checks,
+// except what it must know to cut a tensor into chunks.
 
 #pragma once
 
