@@ -28,7 +28,6 @@ constexpr char kLiveness[] = "posenc.liveness";
 // without ErrorInfo. Its limit is a little above ours, so that a message that
 // is just over ours gets the full error.
 constexpr std::int64_t kReceiveSlack = std::int64_t{1} << 20;
-constexpr std::int64_t kMaxMessage = std::numeric_limits<std::int32_t>::max();
 
 // How long a peer may take for its TLS or HTTP/2 preface (gRPC's own limit is
 // 120 s).
@@ -142,8 +141,8 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   grpc::ServerBuilder builder;
   builder.RegisterService(service_.registered());
   builder.RegisterCallbackGenericService(&service_);
-  builder.SetMaxReceiveMessageSize(static_cast<int>(
-      std::min(options.limits.max_request_bytes + kReceiveSlack, kMaxMessage)));
+  builder.SetMaxReceiveMessageSize(static_cast<int>(std::min(
+      options.limits.max_request_bytes + kReceiveSlack, kMaxProtobufBytes)));
   builder.SetMaxSendMessageSize(
       static_cast<int>(options.limits.max_response_bytes));
   // A second server on the same port must fail, not share it.

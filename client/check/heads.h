@@ -13,8 +13,8 @@ namespace posenc::check {
 // (b, s, h, d) of a dense tensor is at Offset(b, s, h) + d.
 struct HeadIndex {
   // `order` names the extents from the outermost one, as the contract's layouts
-  // do: "bshd", "bhsd" and "sbhd" (batch, sequence, head, dimension), or "thd",
-  // whose tokens are packed without a batch. `shape` has one extent per letter.
+  // do: "bshd", "bhsd" and "sbhd" (batch, sequence, head, dimension), or "thd"
+  // for packed tokens without a batch. `shape` has one extent per letter.
   static HeadIndex Of(std::string_view order,
                       const std::vector<std::int64_t>& shape) {
     HeadIndex index;

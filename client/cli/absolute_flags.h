@@ -13,7 +13,7 @@
 
 namespace posenc::cli {
 
-// One of the five kinds is given: the one whose first field has a value. A
+// The five kinds. The first field of exactly one of them has a value. A
 // field of the contract that is unset keeps the contract's default, hence the
 // optional numbers.
 struct AbsoluteFlags {

@@ -17,8 +17,8 @@
 namespace posenc::cli {
 namespace {
 
-// `q` and `k` are names in a .safetensors file; `as` says which of the two an
-// .npy file holds, whose tensor has no name.
+// `q` and `k` are names in a .safetensors file. The tensor of an .npy file has
+// no name, so `as` says which of the two it is.
 struct ApplyFlags {
   SourceFlags source;
   PositionFlags positions;
@@ -33,7 +33,7 @@ struct ApplyFlags {
 };
 
 // Which entries of the file are q and k; nullptr if the file has no such
-// tensor. They point into the TensorFile, whose entries their answers replace.
+// tensor. They point into the TensorFile, and the answers replace them there.
 struct Chosen {
   SafetensorsEntry* q = nullptr;
   SafetensorsEntry* k = nullptr;
@@ -41,7 +41,7 @@ struct Chosen {
 
 // Finds the tensor to rotate: the one that the flag names, which must exist, or
 // without a flag the one of the usual name, which need not. An .npy file has
-// one entry, whose name is empty.
+// one entry; its name is empty.
 absl::Status Choose(const std::string& flag, const char* usual,
                     TensorFile* file, SafetensorsEntry** entry,
                     absl::optional<TensorView>* view) {

@@ -13,8 +13,8 @@
 
 namespace posenc::cli {
 
-// One rule is given: the one whose first field has a value. Texts are lists of
-// numbers, one per head, or names of files with trained weights.
+// The rules. The first field of exactly one of them has a value. Texts are
+// lists of numbers, one per head, or names of files with trained weights.
 struct BiasFlags {
   // ALiBi: heads.
   std::optional<std::int32_t> alibi;

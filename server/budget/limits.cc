@@ -1,7 +1,6 @@
 #include "server/budget/limits.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -11,12 +10,10 @@
 namespace posenc::server {
 namespace {
 
-constexpr std::int64_t kMaxMessage = std::numeric_limits<std::int32_t>::max();
-
 absl::Status CheckMessage(absl::string_view flag, std::int64_t bytes) {
-  if (bytes >= 1 && bytes <= kMaxMessage) return absl::OkStatus();
+  if (bytes >= 1 && bytes <= kMaxProtobufBytes) return absl::OkStatus();
   return core::FieldInvalid(
-      flag, absl::StrCat(bytes, " bytes; must be 1 to ", kMaxMessage,
+      flag, absl::StrCat(bytes, " bytes; must be 1 to ", kMaxProtobufBytes,
                          ", the most that protobuf can frame"));
 }
 

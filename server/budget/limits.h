@@ -13,9 +13,12 @@
 
 namespace posenc::server {
 
+// The most that protobuf can frame: 2 GiB - 1.
+inline constexpr std::int64_t kMaxProtobufBytes = (std::int64_t{1} << 31) - 1;
+
 struct Limits {
-  // Bytes of the largest message that is accepted, and that is sent. At most
-  // 2 GiB - 1, which is the most that protobuf can frame.
+  // Bytes of the largest message that is accepted, and that is sent: 1 to
+  // kMaxProtobufBytes.
   std::int64_t max_request_bytes = std::int64_t{512} << 20;
   std::int64_t max_response_bytes = std::int64_t{512} << 20;
 
