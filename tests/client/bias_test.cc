@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
@@ -77,8 +78,10 @@ class BiasService : public v1::PositionalEncodingService::Service {
   grpc::Status BuildBias(
       grpc::ServerContext* context, const v1::BuildBiasRequest* request,
       grpc::ServerWriter<v1::BuildBiasResponse>* writer) override {
+    std::vector<v1::BuildBiasResponse> tiles;
     {
       const absl::MutexLock lock(&mutex_);
+      tiles = tiles_;
       bias_peer_ = context->peer();
       deadline_ = absl::FromChrono(context->deadline());
       request_bytes_ = absl::StrCat(request->ByteSizeLong());
@@ -95,8 +98,14 @@ class BiasService : public v1::PositionalEncodingService::Service {
     return grpc::Status::OK;
   }
 
+  // The tiles of the calls that come from now on. A call that the client has
+  // given up may still be writing earlier ones.
+  void Answer(std::vector<v1::BuildBiasResponse> tiles) {
+    const absl::MutexLock lock(&mutex_);
+    tiles_ = std::move(tiles);
+  }
+
   // Set before the calls.
-  std::vector<v1::BuildBiasResponse> tiles = AllTiles();
   bool hold = false;  // after the tiles, until `release`
   absl::Notification release;
 
@@ -114,6 +123,7 @@ class BiasService : public v1::PositionalEncodingService::Service {
   }
 
   mutable absl::Mutex mutex_;
+  std::vector<v1::BuildBiasResponse> tiles_ = AllTiles();
   std::string info_peer_, bias_peer_, announced_, request_bytes_;
   absl::Time deadline_;
 };
@@ -143,7 +153,9 @@ TEST_F(BiasTest, TheStreamAsAWholeHasNoDeadlineUnlessTheCallSetsOne) {
 
 TEST_F(BiasTest, ABiasThatStandsStillIsGivenUp) {
   service_.hold = true;
-  service_.tiles.resize(2);
+  std::vector<v1::BuildBiasResponse> two = AllTiles();
+  two.resize(2);
+  service_.Answer(two);
   options_.timeout = absl::Milliseconds(300);
   const Client client = Client::Connect(options_);
   int tiles = 0;
@@ -186,7 +198,9 @@ TEST_F(BiasTest, TheCollectedTensorLiesAligned) {
 // A tile of megabytes arrives in many pieces of gRPC's.
 TEST_F(BiasTest, LargeTilesAreWholeAndMayBeReadAsTheirElements) {
   constexpr std::int64_t kLong = 700;
-  service_.tiles = {Tile(0, kLong, 0, kLong), Tile(kLong, 1, 0, kLong)};
+  const std::vector<v1::BuildBiasResponse> large = {Tile(0, kLong, 0, kLong),
+                                                    Tile(kLong, 1, 0, kLong)};
+  service_.Answer(large);
   v1::BuildBiasRequest request = Request();
   request.set_query_length(kLong + 1);
   request.set_key_length(kLong);
@@ -195,7 +209,7 @@ TEST_F(BiasTest, LargeTilesAreWholeAndMayBeReadAsTheirElements) {
   std::size_t seen = 0;
   const absl::Status status =
       client.BuildBias(request, [&](const BiasTile& tile) {
-        const v1::BuildBiasResponse& sent = service_.tiles[seen++];
+        const v1::BuildBiasResponse& sent = large[seen++];
         EXPECT_EQ(tile.query_start, sent.query_start());
         EXPECT_EQ(tile.tensor.shape,
                   std::vector<std::int64_t>(sent.tile().shape().begin(),
@@ -227,7 +241,7 @@ TEST_F(BiasTest, TilesMissingTwiceOrOutOfOrderAreInternal) {
        tiles[4], tiles[5]},
       {tiles[0], tiles[1], tiles[2], tiles[3], tiles[4], tiles[5], tiles[5]}};
   for (std::size_t i = 0; i < wrong.size(); ++i) {
-    service_.tiles = wrong[i];
+    service_.Answer(wrong[i]);
     EXPECT_EQ(client.BuildBias(Request()).status().code(),
               absl::StatusCode::kInternal)
         << i;

@@ -43,9 +43,9 @@ class StreamService : public v1::PositionalEncodingService::Service {
   grpc::Status GetServerInfo(grpc::ServerContext*,
                              const v1::GetServerInfoRequest*,
                              v1::GetServerInfoResponse* response) override {
-    if (infos++ == 0 && hold_info != nullptr) {
+    if (infos++ == 0 && hold_info) {
       info_held.Notify();
-      hold_info->WaitForNotification();
+      release.WaitForNotification();
     }
     response->mutable_limits()->set_stream_chunk_bytes(chunk_bytes);
     return grpc::Status::OK;
@@ -102,10 +102,10 @@ class StreamService : public v1::PositionalEncodingService::Service {
   int unary_failures = 1000;  // calls that end with unary_status
   int fail_at = -1;  // ends a stream with `end` in place of this response
   grpc::Status end;
-  int extra = 0;  // responses that nobody asked for
-  absl::Notification* hold = nullptr;
-  absl::Notification* hold_info =
-      nullptr;  // awaited by the first GetServerInfo
+  int extra = 0;           // responses that nobody asked for
+  bool hold = false;       // streams wait for `release`
+  bool hold_info = false;  // the first GetServerInfo waits for `release`
+  absl::Notification release;
 
   // Read after them.
   std::atomic<int> infos = 0;
@@ -127,7 +127,7 @@ class StreamService : public v1::PositionalEncodingService::Service {
     Request request;
     while (stream->Read(&request)) {
       if (static_cast<int>(seen->size()) == fail_at) return end;
-      if (hold != nullptr) hold->WaitForNotification();
+      if (hold) release.WaitForNotification();
       seen->push_back(request);
       Response response;
       answer(request, &response);
@@ -364,8 +364,8 @@ TEST_F(StreamTest, TheServerIsAskedOnceForItsChunks) {
 }
 
 TEST_F(StreamTest, NobodyWaitsForAnothersQuestionAboutChunks) {
-  absl::Notification release, answered;
-  service_.hold_info = &release;
+  absl::Notification answered;
+  service_.hold_info = true;
   const Client client = Client::Connect(options_);
   absl::Status first, second;
   std::thread asking(
@@ -378,7 +378,7 @@ TEST_F(StreamTest, NobodyWaitsForAnothersQuestionAboutChunks) {
   });
   // Bounds a failure only: the first question is open until it is released.
   EXPECT_TRUE(answered.WaitForNotificationWithTimeout(absl::Seconds(20)));
-  release.Notify();
+  service_.release.Notify();
   asking.join();
   other.join();
 
@@ -558,14 +558,13 @@ TEST_F(StreamTest, AMessageAboveWhatWasAnnouncedIsNotSent) {
 }
 
 TEST_F(StreamTest, AStreamThatStandsStillIsGivenUp) {
-  absl::Notification release;
-  service_.hold = &release;
+  service_.hold = true;
   options_.timeout = absl::Milliseconds(300);
   const Client client = Client::Connect(options_);
 
   const absl::Status status = client.ApplyRopeStream(
       ApplyRopeStreamSettings(), Counted(3), &StreamTest::Ignore);
-  release.Notify();
+  service_.release.Notify();
 
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(status.message(),
@@ -573,15 +572,14 @@ TEST_F(StreamTest, AStreamThatStandsStillIsGivenUp) {
 }
 
 TEST_F(StreamTest, ADeadlineOfTheCallsHoldsForTheWholeStream) {
-  absl::Notification release;
-  service_.hold = &release;
+  service_.hold = true;
   const Client client = Client::Connect(options_);
   CallOptions call;
   call.timeout = absl::Milliseconds(50);
 
   const absl::Status status = client.ApplyRopeStream(
       ApplyRopeStreamSettings(), Counted(3), &StreamTest::Ignore, call);
-  release.Notify();
+  service_.release.Notify();
 
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
 }

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
@@ -29,7 +31,7 @@ class TableService : public v1::PositionalEncodingService::Service {
   grpc::Status BuildTableStream(
       grpc::ServerContext*, const v1::BuildTableStreamRequest*,
       grpc::ServerWriter<v1::BuildTableStreamResponse>* writer) override {
-    for (const v1::BuildTableStreamResponse& response : table) {
+    for (const v1::BuildTableStreamResponse& response : Table()) {
       if (!writer->Write(response)) break;
     }
     return end;
@@ -39,10 +41,25 @@ class TableService : public v1::PositionalEncodingService::Service {
   grpc::Status unary_status = Error(grpc::StatusCode::RESOURCE_EXHAUSTED,
                                     "ERROR_REASON_MESSAGE_TOO_LARGE", "");
   grpc::Status end;
-  std::vector<v1::BuildTableStreamResponse> table;
+
+  // The answers to the calls that come from now on. A call that the client has
+  // given up may still be writing earlier ones.
+  void Answer(std::vector<v1::BuildTableStreamResponse> table) {
+    const absl::MutexLock lock(&mutex_);
+    table_ = std::move(table);
+  }
 
   // Read after them.
   int unary = 0;
+
+ private:
+  std::vector<v1::BuildTableStreamResponse> Table() const {
+    const absl::MutexLock lock(&mutex_);
+    return table_;
+  }
+
+  mutable absl::Mutex mutex_;
+  std::vector<v1::BuildTableStreamResponse> table_;
 };
 
 using TableStreamTest = ServiceTest<TableService>;
@@ -78,7 +95,7 @@ std::vector<float> Floats(const TensorView& view) {
 }
 
 TEST_F(TableStreamTest, TablesAboveTheLimitsComeThroughAStream) {
-  service_.table = {Rows(0, 0, 2), Rows(2, 0, 2), Rows(4, 0, 1)};
+  service_.Answer({Rows(0, 0, 2), Rows(2, 0, 2), Rows(4, 0, 1)});
   const Client client = Client::Connect(options_);
   v1::BuildTableRequest request;
   request.mutable_positions()->set_start(0);
@@ -96,7 +113,7 @@ TEST_F(TableStreamTest, TablesAboveTheLimitsComeThroughAStream) {
 }
 
 TEST_F(TableStreamTest, TablesByHeadArePutTogetherHeadByHead) {
-  service_.table = {Rows(0, 2, 2), Rows(2, 2, 1)};
+  service_.Answer({Rows(0, 2, 2), Rows(2, 2, 1)});
   const Client client = Client::Connect(options_);
   v1::BuildTableRequest request;
   request.mutable_rope()
@@ -134,14 +151,14 @@ TEST_F(TableStreamTest, TablesWithRowsMissingTwiceOrForeignAreInternal) {
       {Rows(0, 0, 5)},
       {Rows(-1, 0, 5)}};
   for (const auto& table : tables) {
-    service_.table = table;
+    service_.Answer(table);
     EXPECT_EQ(client.BuildTable(request).status().code(),
               absl::StatusCode::kInternal);
   }
 }
 
 TEST_F(TableStreamTest, RowsOfATableMayBeTakenAsTheyCome) {
-  service_.table = {Rows(0, 0, 2), Rows(2, 0, 2), Rows(4, 0, 1)};
+  service_.Answer({Rows(0, 0, 2), Rows(2, 0, 2), Rows(4, 0, 1)});
   const Client client = Client::Connect(options_);
   std::vector<std::int64_t> firsts;
   absl::Status status = client.BuildTableStream(
