@@ -11,6 +11,8 @@
 #include "absl/time/time.h"
 #include "grpcpp/channel.h"
 #include "server/budget/limits.h"
+#include "server/listen/connection_limits.h"
+#include "server/listen/tls_files.h"
 
 namespace posenc::server {
 
@@ -19,10 +21,18 @@ struct ServerOptions {
   // listener, in-process channels only.
   std::vector<std::string> listen;
 
-  // Plaintext is all that is served yet. On other addresses than loopback and
-  // unix sockets it must be asked for by name.
+  // Without TLS, other addresses than loopback and unix sockets must be asked
+  // for by name.
   bool allow_insecure = false;
 
+  TlsFiles tls;
+
+  // File of the bearer tokens that callers must show; empty: none needed.
+  std::string token_file;
+  // RPCs that need no token, as "ResolveRope", beside health.
+  std::vector<std::string> public_methods;
+
+  ConnectionLimits connections;
   Limits limits;
 
   // Age at which clients are told to connect anew (GOAWAY), and so to look the
