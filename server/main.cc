@@ -40,8 +40,6 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
-constexpr int kIdleSeconds = 10;
-
 // The default timeout of Kubernetes' probes.
 constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
@@ -72,18 +70,11 @@ bool WriteReadyFile(const std::string& path,
   return false;
 }
 
-// Returns at the first signal. Meanwhile, returns memory to the kernel when no
-// call has come for kIdleSeconds; sooner, bursts of calls would pay for its
-// page faults again and again.
+// Returns at the first signal.
 void AwaitSignal(const sigset_t& signals, posenc::server::Server* server) {
-  std::int64_t quiet = kIdleSeconds;  // nothing to give back yet
-  while (true) {
-    const timespec second = {.tv_sec = 1, .tv_nsec = 0};
-    if (sigtimedwait(&signals, nullptr, &second) >= 0) return;
-    quiet = server->TakeClaimedBytes() != 0 ? 0 : quiet + 1;
-    if (quiet != kIdleSeconds) continue;
-    server->ReturnKeptMemory();
-    posenc::server::ReturnFreedMemory();
+  const timespec pause = {.tv_sec = 10, .tv_nsec = 0};
+  while (sigtimedwait(&signals, nullptr, &pause) < 0) {
+    server->ReturnUnneededMemory();
   }
 }
 

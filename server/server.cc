@@ -35,6 +35,8 @@ constexpr int kHandshakeTimeoutMs = 10000;
 // How often a peer may ping. Common clients ping every 30 s, which gRPC's own
 // limit of 5 min would punish by closing their connection.
 constexpr int kMinPingIntervalMs = 10000;
+// What a peer may send of a message before it is read.
+constexpr int kUnreadBytes = 16 << 10;
 // Once our calls have ended, only health watches and the like are open. They
 // never end by themselves, and gRPC's shutdown would wait for them until its
 // deadline.
@@ -57,7 +59,7 @@ int Milliseconds(absl::Duration duration) {
 class RunningServer final : public Server {
  public:
   explicit RunningServer(const ServerOptions& options)
-      : service_(WithDefaults(options.limits)),
+      : service_(WithDefaults(options.limits), options.observer),
         lame_duck_(options.lame_duck),
         drain_timeout_(options.drain_timeout) {}
 
@@ -85,11 +87,7 @@ class RunningServer final : public Server {
     return service_.admission().claimed();
   }
 
-  std::int64_t TakeClaimedBytes() override {
-    return service_.TakeClaimedBytes();
-  }
-
-  void ReturnKeptMemory() override { service_.ReturnKeptMemory(); }
+  void ReturnUnneededMemory() override { service_.ReturnUnneededMemory(); }
 
   void Drain() override {
     SetReady(false);
@@ -158,6 +156,15 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
                                Milliseconds(options.max_connection_age_grace));
   }
+  // A message is received when its call is let in, and not before: refused
+  // payload costs what it was sent. So the window of a stream that nobody reads
+  // is small, and does not grow by probes; it opens to the whole message as
+  // soon as it is read.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
+                             kUnreadBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             options.connections.max_concurrent_streams);
   // Compressed messages are refused: gRPC 1.51 inflates a message first and
   // looks at its limit afterwards. Tensors do not compress anyway.
   for (const grpc_compression_algorithm algorithm :

@@ -13,6 +13,7 @@
 #include "server/budget/limits.h"
 #include "server/listen/connection_limits.h"
 #include "server/listen/tls_files.h"
+#include "server/rpc/call_observer.h"
 
 namespace posenc::server {
 
@@ -34,6 +35,9 @@ struct ServerOptions {
 
   ConnectionLimits connections;
   Limits limits;
+
+  // Learns of every call. Outlives the server; may be null.
+  CallObserver* observer = nullptr;
 
   // Age at which clients are told to connect anew (GOAWAY), and so to look the
   // name up again; calls in progress have the grace to finish. 0: never.
@@ -69,13 +73,8 @@ class Server {
   // Bytes of the budget (Limits::in_flight_bytes) that are claimed now.
   virtual std::int64_t BytesInFlight() const = 0;
 
-  // Bytes that were claimed since the last call of this function, those that
-  // were held at that call included: 0 means that no call came and none was in
-  // progress.
-  virtual std::int64_t TakeClaimedBytes() = 0;
-
-  // Returns memory that is kept for responses to the kernel.
-  virtual void ReturnKeptMemory() = 0;
+  // See RpcService.
+  virtual void ReturnUnneededMemory() = 0;
 
   // Turns readiness off; after lame_duck refuses new calls (UNAVAILABLE), waits
   // until drain_timeout for those in progress, and cancels what is left. May be

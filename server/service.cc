@@ -1,9 +1,17 @@
 #include "server/service.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "absl/hash/hash.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "core/error.h"
 #include "google/protobuf/descriptor.h"
+#include "grpc/grpc_security.h"
+#include "server/budget/errors.h"
 #include "server/convert/status.h"
+#include "server/memory/heap.h"
 #include "server/methods/methods.h"
 
 namespace posenc::server {
@@ -13,27 +21,74 @@ namespace {
 // widest.
 constexpr std::size_t kCacheBytes = 16 << 20;
 
+// The heap keeps so much for small things.
+constexpr std::size_t kLittleFreed = 4 << 20;
+
+// Tells connections apart. Their addresses would not: all peers of a unix
+// socket have the same. gRPC makes the security context of a connection once,
+// even if it says nothing.
+std::uint64_t ConnectionOf(grpc::CallbackServerContext* context) {
+  grpc_auth_context* const security = grpc_call_auth_context(context->c_call());
+  if (security == nullptr) return absl::HashOf(context->peer());
+  grpc_auth_context_release(security);
+  return reinterpret_cast<std::uintptr_t>(security);
+}
+
 // A call that is answered without being read.
 class Refusal final : public grpc::ServerGenericBidiReactor {
  public:
-  explicit Refusal(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+  explicit Refusal(const grpc::Status& status) { Finish(status); }
   void OnDone() override { delete this; }
 };
 
 }  // namespace
 
-RpcService::RpcService(const Limits& limits)
-    : limits_(limits),
+RpcService::RpcService(const Limits& limits, CallObserver* observer)
+    : no_such_method_(absl::UnimplementedError("no such method")),
+      draining_answer_(core::MakeError(
+          absl::StatusCode::kUnavailable, core::ErrorReason::kDraining, "",
+          "the server is draining; retry elsewhere")),
+      too_many_calls_(TooManyCalls()),
+      limits_(limits),
       registered_(this),
       cache_(kCacheBytes),
       admission_(std::make_shared<Admission>(
           limits.in_flight_bytes,
           static_cast<std::size_t>(limits.max_waiting))),
       buffers_(admission_),
+      sizes_(static_cast<int>(Methods().size())),
       deadlines_(limits.default_deadline),
+      turns_(limits.threads, static_cast<std::size_t>(limits.max_waiting),
+             static_cast<int>(Methods().size())),
+      transfers_(admission_.get(),
+                 [this, at_start = UsedMemory()] {
+                   return static_cast<std::int64_t>(UsedMemory() - at_start +
+                                                    buffers_.used());
+                 }),
       pool_(limits.threads),
-      resources_{&pool_,      admission_.get(), &buffers_,
-                 &deadlines_, &calls_,          &limits_} {}
+      resources_{&pool_,    admission_.get(), &sizes_, &transfers_, &turns_,
+                 &buffers_, &deadlines_,      &calls_, &limits_,    observer} {}
+
+RpcService::Answer::Answer(absl::Status error)
+    : status(std::move(error)), on_wire(ToGrpcStatus(status)) {}
+
+void RpcService::SetLimits(const Limits& limits) {
+  const auto max_waiting = static_cast<std::size_t>(limits.max_waiting);
+  admission_->SetLimits(limits.in_flight_bytes, max_waiting);
+  turns_.SetMaxWaiting(max_waiting);
+  deadlines_.SetTime(limits.default_deadline);
+}
+
+void RpcService::ReturnUnneededMemory() {
+  const auto needed = static_cast<std::size_t>(admission_->TakePeak());
+  buffers_.KeepAtMost(needed);
+  // What is in pieces between blocks in use cannot be returned, and is not
+  // tried again.
+  const std::size_t freed = FreedMemory();
+  if (freed <= needed + freed_ + kLittleFreed) return;
+  ReturnFreedMemory();
+  freed_ = FreedMemory();
+}
 
 RpcService::Registered::Registered(RpcService* service) : service_(service) {
   const google::protobuf::ServiceDescriptor* const descriptor =
@@ -62,19 +117,36 @@ grpc::ServerGenericBidiReactor* RpcService::CreateReactor(
   return Start(name, context);
 }
 
+const RpcService::Answer* RpcService::Refuse(
+    const Method* method, const CallSpec& spec,
+    const grpc::CallbackServerContext& context) const {
+  if (method == nullptr) return &no_such_method_;
+  if (draining_.load()) return &draining_answer_;
+  return Call::IsTooLate(context, spec, resources_) ? &too_many_calls_
+                                                    : nullptr;
+}
+
 grpc::ServerGenericBidiReactor* RpcService::Start(
     absl::string_view name, grpc::CallbackServerContext* context) {
   const Method* const method = FindMethod(name);
-  if (method == nullptr) {
-    return new Refusal(absl::UnimplementedError("no such method"));
+  CallSpec spec;
+  spec.peer = ConnectionOf(context);
+  if (method != nullptr) {
+    spec.name = method->name;
+    spec.method = static_cast<int>(method - Methods().data());
+    spec.stream = method->stream;
   }
-  if (draining_.load()) {
-    return new Refusal(core::MakeError(
-        absl::StatusCode::kUnavailable, core::ErrorReason::kDraining, "",
-        "the server is draining; retry elsewhere"));
+  if (const Answer* const refused = Refuse(method, spec, *context)) {
+    if (CallObserver* const observer = resources_.observer) {
+      observer->Started(spec.name, spec.stream);
+      CallRecord record = RecordOf(*context, spec, refused->status);
+      record.started = absl::Now();
+      observer->Finished(record);
+    }
+    Call::AddPushback(refused->status, context);
+    return new Refusal(refused->on_wire);
   }
-  return Call::Start(context,
-                     method->stream ? Call::Kind::kStream : Call::Kind::kUnary,
+  return Call::Start(context, std::move(spec),
                      method->start({&limits_, &cache_}), resources_);
 }
 

@@ -21,6 +21,7 @@
 #include "server/budget/deadlines.h"
 #include "server/budget/limits.h"
 #include "server/memory/response_buffers.h"
+#include "server/methods/methods.h"
 #include "server/methods/rope_cache.h"
 #include "server/rpc/call.h"
 
@@ -28,8 +29,12 @@ namespace posenc::server {
 
 class RpcService final : public grpc::CallbackGenericService {
  public:
-  // limits: with defaults filled in.
-  explicit RpcService(const Limits& limits);
+  // limits: with defaults filled in. observer: outlives this; may be null.
+  RpcService(const Limits& limits, CallObserver* observer);
+
+  // Takes over what may change while calls are in progress: the budget, the
+  // numbers that may wait, and the default deadline.
+  void SetLimits(const Limits& limits);
 
   // From now on calls get UNAVAILABLE, kDraining.
   void StartDraining() { draining_.store(true); }
@@ -41,11 +46,16 @@ class RpcService final : public grpc::CallbackGenericService {
   }
 
   const Admission& admission() const { return *admission_; }
-  // See Admission.
-  std::int64_t TakeClaimedBytes() { return admission_->TakeClaimedBytes(); }
+  const Transfers& transfers() const { return transfers_; }
+  const Turns& turns() const { return turns_; }
+  const RopeCache& cache() const { return cache_; }
+  const ResponseBuffers& buffers() const { return buffers_; }
+  std::int64_t calls() const { return calls_.count(); }
 
-  // Returns memory that is kept for responses to the kernel.
-  void ReturnKeptMemory() { buffers_.ReturnKept(); }
+  // Returns memory to the kernel that calls have not needed since the last call
+  // of this function. To be called every ten seconds or so: sooner, bursts of
+  // calls would pay for its page faults again and again.
+  void ReturnUnneededMemory();
 
   // To be registered as a service too, because reflection lists no generic
   // ones. Lives as long as this.
@@ -73,7 +83,18 @@ class RpcService final : public grpc::CallbackGenericService {
 
   grpc::ServerGenericBidiReactor* Start(absl::string_view method,
                                         grpc::CallbackServerContext* context);
+  // An error that many calls may get, made once: past capacity, most of the
+  // work is refusing.
+  struct Answer {
+    explicit Answer(absl::Status error);
+    const absl::Status status;
+    const grpc::Status on_wire;
+  };
+  // Why the call is answered without being read; null if it is not.
+  const Answer* Refuse(const Method* method, const CallSpec& spec,
+                       const grpc::CallbackServerContext& context) const;
 
+  const Answer no_such_method_, draining_answer_, too_many_calls_;
   const Limits limits_;
   CallsInProgress calls_;
   Registered registered_;
@@ -82,7 +103,11 @@ class RpcService final : public grpc::CallbackGenericService {
   // Shared with responses that a client in this process still holds.
   const std::shared_ptr<Admission> admission_;
   ResponseBuffers buffers_;
+  std::size_t freed_ = 0;  // what the heap kept after it was trimmed last
+  MessageSizes sizes_;
   Deadlines deadlines_;
+  Turns turns_;
+  Transfers transfers_;
   // Destroyed first, which ends its threads: their work uses the others.
   core::ComputePool pool_;
   const CallResources resources_;

@@ -47,12 +47,23 @@ ComputePool::~ComputePool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ComputePool::Submit(std::function<void()> job) {
+void ComputePool::Submit(std::function<void()> job, bool urgent) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    jobs_.push_back(std::move(job));
+    (urgent ? urgent_jobs_ : jobs_).push_back(std::move(job));
   }
   wake_.notify_one();
+}
+
+std::function<void()> ComputePool::TakeJob() {
+  std::function<void()> job;
+  std::deque<std::function<void()>>& jobs =
+      urgent_jobs_.empty() ? jobs_ : urgent_jobs_;
+  if (!jobs.empty()) {
+    job = std::move(jobs.front());
+    jobs.pop_front();
+  }
+  return job;
 }
 
 void ComputePool::ForEach(std::int64_t tiles,
@@ -81,15 +92,15 @@ void ComputePool::Work() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     wake_.wait(lock, [this] {
-      return stopping_ || !jobs_.empty() || !spreads_.empty();
+      return stopping_ || !urgent_jobs_.empty() || !jobs_.empty() ||
+             !spreads_.empty();
     });
     // A call that waits goes before one that is being worked on: the latter has
     // at least its own thread.
-    if (!jobs_.empty()) {
-      const std::function<void()> job = std::move(jobs_.front());
-      jobs_.pop_front();
+    if (std::function<void()> job = TakeJob()) {
       lock.unlock();
       job();
+      job = nullptr;  // what it holds is freed without the lock
       lock.lock();
     } else if (!spreads_.empty()) {
       Spread* const spread = spreads_.front();

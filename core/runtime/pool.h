@@ -29,8 +29,9 @@ class ComputePool {
 
   int threads() const { return static_cast<int>(workers_.size()); }
 
-  // Runs `job` on a worker. Jobs start in the order of submission.
-  void Submit(std::function<void()> job);
+  // Runs `job` on a worker. Jobs start in the order of submission, urgent ones
+  // before the others.
+  void Submit(std::function<void()> job, bool urgent = false);
 
   // Calls compute(i) once for each tile i in [0, tiles), on the calling thread
   // and on workers that have nothing else to do; returns when all calls have
@@ -42,11 +43,13 @@ class ComputePool {
   struct Spread;
 
   void Work();
+  // The next job, or null. Expects the lock.
+  std::function<void()> TakeJob();
 
   std::mutex mutex_;
   std::condition_variable wake_;  // workers wait for a job or a Spread
   std::condition_variable left_;  // callers wait for workers to leave a Spread
-  std::deque<std::function<void()>> jobs_;
+  std::deque<std::function<void()>> urgent_jobs_, jobs_;
   // Computations that may still have tiles to take. Their callers own them.
   std::deque<Spread*> spreads_;
   bool stopping_ = false;

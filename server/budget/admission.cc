@@ -1,15 +1,39 @@
 #include "server/budget/admission.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 namespace posenc::server {
 
+void Admission::SetLimits(std::int64_t budget_bytes, std::size_t max_waiting) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    budget_ = budget_bytes;
+    max_waiting_ = max_waiting;
+  }
+  AdmitWaiting();
+}
+
+std::int64_t Admission::Bounded(std::int64_t bytes) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::min(bytes, budget_);
+}
+
+// What is held beyond the claims stops others, but not the last: nobody else
+// would be there to release anything.
+bool Admission::Fits(std::int64_t bytes) const {
+  return claimed_ == 0 || std::max(claimed_, held_) + bytes <= budget_;
+}
+
 Admission::Entry Admission::Enter(std::int64_t bytes, Waiter* waiter) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!outside_.empty() || !inside_.empty() || !Fits(bytes)) {
-      if (outside_.size() >= max_waiting_) return Entry::kFull;
+      if (outside_.size() >= max_waiting_) {
+        ++refused_;
+        return Entry::kFull;
+      }
       waiter->bytes_ = bytes;
       Wait(&outside_, waiter);
       return Entry::kWaiting;
@@ -24,8 +48,13 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
                                       Waiter* waiter) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const bool alone = claimed_ == waiting_held_ + held;
-  if (!Fits(bytes) || (!inside_.empty() && !alone)) {
-    if (alone || bytes > budget_ - held) return Entry::kFull;
+  const bool fits = Fits(bytes) || (alone && claimed_ + bytes <= budget_);
+  if (!fits || (!inside_.empty() && !alone)) {
+    if (bytes > budget_ - held) return Entry::kNever;
+    if (alone) {
+      ++refused_;
+      return Entry::kFull;
+    }
     waiter->bytes_ = bytes;
     waiter->held_ = held;
     waiting_held_ += held;
@@ -57,15 +86,40 @@ bool Admission::Leave(Waiter* waiter) {
 bool Admission::TryClaim(std::int64_t bytes, Waiter* waiter) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!Fits(bytes)) return false;
-    Claim(bytes);
-    if (waiter != nullptr && waiter->queue_ == &inside_) {
-      waiter->held_ += bytes;
-      waiting_held_ += bytes;
+    if (!Fits(bytes)) {
+      ++refused_;
+      return false;
     }
+    Grow(bytes, waiter);
   }
   React();
   return true;
+}
+
+void Admission::ClaimHeld(std::int64_t bytes, Waiter* waiter) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Grow(bytes, waiter);
+  }
+  React();
+}
+
+void Admission::Grow(std::int64_t bytes, Waiter* waiter) {
+  Claim(bytes);
+  if (waiter != nullptr && waiter->queue_ == &inside_) {
+    waiter->held_ += bytes;
+    waiting_held_ += bytes;
+  }
+}
+
+void Admission::SetHeld(std::int64_t bytes) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const bool less = bytes < held_;
+    held_ = bytes;
+    if (!less || (outside_.empty() && inside_.empty())) return;
+  }
+  AdmitWaiting();
 }
 
 void Admission::Release(std::int64_t bytes) {
@@ -83,10 +137,21 @@ void Admission::Release(std::int64_t bytes) {
       }
       if (!queue->empty()) break;
     }
-    // Deadlock: everybody who holds a claim waits for more. The newest is
-    // refused; it releases its claim, which calls this function again.
+    // Everybody who holds a claim waits for more. If only what is held beyond
+    // the claims stops the first, it goes on: nobody else would release
+    // anything. Else this is a deadlock, and the newest is refused; it releases
+    // its claim, which calls this function again.
+    if (!inside_.empty() && claimed_ == waiting_held_) {
+      Waiter* const first = inside_.front();
+      if (claimed_ + first->bytes_ <= budget_) {
+        StopWaiting(first);
+        Claim(first->bytes_);
+        admitted.push_back(first);
+      }
+    }
     if (!inside_.empty() && claimed_ == waiting_held_) {
       refused = inside_.back();
+      ++refused_;
       StopWaiting(refused);
     }
   }
@@ -97,21 +162,42 @@ void Admission::Release(std::int64_t bytes) {
 
 void Admission::Claim(std::int64_t bytes) {
   claimed_ += bytes;
-  claimed_since_ += bytes;
+  peak_ = std::max(peak_, claimed_);
 }
 
 void Admission::React() const {
-  if (react_) react_(budget_ - claimed());
+  if (!react_) return;
+  std::int64_t left = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    left = std::max<std::int64_t>(budget_ - claimed_, 0);
+  }
+  react_(left);
 }
 
-std::int64_t Admission::TakeClaimedBytes() {
+std::int64_t Admission::TakePeak() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return std::exchange(claimed_since_, claimed_);
+  return std::exchange(peak_, claimed_);
+}
+
+std::int64_t Admission::budget() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return budget_;
 }
 
 std::int64_t Admission::claimed() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return claimed_;
+}
+
+std::int64_t Admission::held() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return held_;
+}
+
+std::int64_t Admission::refused() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return refused_;
 }
 
 std::size_t Admission::waiting() const {

@@ -10,8 +10,12 @@
 // left to release anything, the newest of them is refused, which releases its
 // claim and so lets the others go on.
 //
+// What is claimed may be less than what is held: a message that announced
+// nothing turns out large, or a claim shrank because its message does not come
+// (Transfers). Then it is measured what is held (SetHeld), and the larger of
+// the two counts.
+//
 // Invariants, under the lock:
-//   claimed_ <= budget_
 //   waiting_held_ is what the calls in inside_ hold, and part of claimed_
 //   after each AdmitWaiting(), the head of the first queue that is not empty
 //   does not fit
@@ -50,11 +54,16 @@ class Admission {
     std::list<Waiter*>::iterator position_;
   };
 
-  enum class Entry { kAdmitted, kWaiting, kFull };
+  // kNever: the bytes are more than the budget, or than it leaves beside what
+  // the call holds already.
+  enum class Entry { kAdmitted, kWaiting, kFull, kNever };
 
   // At most `max_waiting` calls wait outside.
   Admission(std::int64_t budget_bytes, std::size_t max_waiting)
       : budget_(budget_bytes), max_waiting_(max_waiting) {}
+
+  // Other limits from now on. Claims stay as they are.
+  void SetLimits(std::int64_t budget_bytes, std::size_t max_waiting);
 
   // Sets what is called after every claim, with the bytes that nobody claims,
   // on the claiming thread and without locks. To be called once, before any
@@ -65,16 +74,14 @@ class Admission {
 
   // What a call of this size claims: no more than the whole budget, so that a
   // call that is larger than the budget runs alone.
-  std::int64_t Bounded(std::int64_t bytes) const {
-    return bytes < budget_ ? bytes : budget_;
-  }
+  std::int64_t Bounded(std::int64_t bytes) const;
 
   // Claims `bytes`, as bounded, for a call that holds nothing. kWaiting:
   // `waiter` will be called, unless Leave() comes first. kFull: too many wait.
   Entry Enter(std::int64_t bytes, Waiter* waiter);
 
-  // Claims `bytes` more for a call that holds a claim of `held`. kFull: they
-  // would never fit, or nobody else is left to release anything.
+  // Claims `bytes` more for a call that holds a claim of `held`. kFull: nobody
+  // else is left to release anything.
   // OnClaim's reaction is left to the caller, who may use the memory that the
   // reaction would throw away.
   Entry EnterMore(std::int64_t bytes, std::int64_t held, Waiter* waiter);
@@ -88,34 +95,45 @@ class Admission {
   // call's, if it may be waiting in EnterMore() meanwhile: it then holds more.
   bool TryClaim(std::int64_t bytes, Waiter* waiter = nullptr);
 
+  // Claims bytes that are in memory already, whether they fit or not. `waiter`
+  // as above.
+  void ClaimHeld(std::int64_t bytes, Waiter* waiter = nullptr);
+
+  // So many bytes are held, as measured; 0: nothing was measured.
+  void SetHeld(std::int64_t bytes);
+
   // Gives bytes back, and lets those go on who fit now.
   void Release(std::int64_t bytes);
 
   // Lets those go on who fit now.
   void AdmitWaiting() { Release(0); }
 
-  std::int64_t budget() const { return budget_; }
+  std::int64_t budget() const;
   std::int64_t claimed() const;
+  std::int64_t held() const;  // as SetHeld()
   std::size_t waiting() const;
-  // Bytes that were claimed since the last call of this function, those that
-  // were held at that call included: 0 means that the server was idle.
-  std::int64_t TakeClaimedBytes();
+  std::int64_t refused() const;  // calls, since the start
+  // The most that was claimed at a time since the last call of this function.
+  std::int64_t TakePeak();
 
  private:
   // These expect the lock.
   void Claim(std::int64_t bytes);
   void Wait(std::list<Waiter*>* queue, Waiter* waiter);
   void StopWaiting(Waiter* waiter);
-  bool Fits(std::int64_t bytes) const { return claimed_ + bytes <= budget_; }
+  void Grow(std::int64_t bytes, Waiter* waiter);
+  bool Fits(std::int64_t bytes) const;
 
   void React() const;  // without the lock
 
-  const std::int64_t budget_;
-  const std::size_t max_waiting_;
   std::function<void(std::int64_t left)> react_;
   mutable std::mutex mutex_;
+  std::int64_t budget_;
+  std::size_t max_waiting_;
   std::int64_t claimed_ = 0;
-  std::int64_t claimed_since_ = 0;  // for TakeClaimedBytes()
+  std::int64_t held_ = 0;
+  std::int64_t peak_ = 0;  // for TakePeak()
+  std::int64_t refused_ = 0;
   std::list<Waiter*> outside_;
   std::list<Waiter*> inside_;
   std::int64_t waiting_held_ = 0;

@@ -24,8 +24,13 @@ class CallsInProgress {
                           [this] { return count_ == 0; });
   }
 
+  int count() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return count_;
+  }
+
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable none_;
   int count_ = 0;
 };

@@ -1,13 +1,22 @@
 #include "server/budget/deadlines.h"
 
+#include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
-
 namespace posenc::server {
+namespace {
+
+// The clock's range holds no more; nobody waits as long.
+constexpr absl::Duration kLongest = absl::Hours(24 * 365);
+
+std::chrono::nanoseconds Bounded(absl::Duration time) {
+  return absl::ToChronoNanoseconds(std::min(time, kLongest));
+}
+
+}  // namespace
 
 Deadlines::Deadlines(absl::Duration time)
-    : time_(time), thread_([this] { Run(); }) {}
+    : time_(Bounded(time)), thread_([this] { Run(); }) {}
 
 Deadlines::~Deadlines() {
   {
@@ -18,12 +27,25 @@ Deadlines::~Deadlines() {
   thread_.join();
 }
 
+void Deadlines::SetTime(absl::Duration time) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    time_ = Bounded(time);
+  }
+  stop_.notify_one();  // the thread may sleep for the earlier time
+}
+
 // The thread need not be woken: it sleeps until the head's deadline, or for
 // time_ if the queue is empty, and neither is later than this call's deadline.
 Deadlines::Entry Deadlines::Add(std::weak_ptr<Owner> call) {
-  Item item = {absl::Now() + time_, std::move(call)};
   const std::lock_guard<std::mutex> lock(mutex_);
-  return queue_.insert(queue_.end(), std::move(item));
+  Item item = {std::chrono::steady_clock::now() + time_, std::move(call)};
+  auto place = queue_.end();
+  while (place != queue_.begin() &&
+         std::prev(place)->deadline > item.deadline) {
+    --place;
+  }
+  return queue_.insert(place, std::move(item));
 }
 
 void Deadlines::Remove(Entry entry) {
@@ -34,10 +56,12 @@ void Deadlines::Remove(Entry entry) {
 void Deadlines::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stopping_) {
-    const absl::Duration left =
-        queue_.empty() ? time_ : queue_.front().deadline - absl::Now();
-    if (left > absl::ZeroDuration()) {
-      stop_.wait_for(lock, absl::ToChronoNanoseconds(left));
+    const std::chrono::nanoseconds left =
+        queue_.empty()
+            ? time_
+            : queue_.front().deadline - std::chrono::steady_clock::now();
+    if (left.count() > 0) {
+      stop_.wait_for(lock, left);
       continue;
     }
     // The entry moves before its call is told: the call may remove it at once.

@@ -1,12 +1,14 @@
 // Ends calls whose client set no deadline, after a time that all of them share.
 //
 // Because the time is the same for all, the calls' deadlines pass in the order
-// in which the calls came: they form a queue, and one thread sleeps until the
-// deadline at its head. Entering and leaving the queue costs a call some tens
-// of nanoseconds; a timer of its own would cost microseconds.
+// in which the calls came (or nearly, if the time was changed): they form a
+// queue, and one thread sleeps until the deadline at its head. Entering and
+// leaving the queue costs a call some tens of nanoseconds; a timer of its own
+// would cost microseconds.
 
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <list>
 #include <memory>
@@ -30,13 +32,15 @@ class Deadlines {
   };
 
   struct Item {
-    absl::Time deadline;
+    std::chrono::steady_clock::time_point deadline;
     std::weak_ptr<Owner> call;
     bool expired = false;
   };
   using Entry = std::list<Item>::iterator;
 
   explicit Deadlines(absl::Duration time);
+  // Another time for the calls that come from now on.
+  void SetTime(absl::Duration time);
   ~Deadlines();
   Deadlines(const Deadlines&) = delete;
   Deadlines& operator=(const Deadlines&) = delete;
@@ -48,8 +52,8 @@ class Deadlines {
  private:
   void Run();
 
-  const absl::Duration time_;
   std::mutex mutex_;
+  std::chrono::nanoseconds time_;
   std::condition_variable stop_;
   // An item is in the one list or the other until its call removes it.
   std::list<Item> queue_;  // in the order of deadlines

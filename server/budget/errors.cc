@@ -36,10 +36,24 @@ absl::Status CheckResponse(absl::uint128 bytes, std::int64_t limit) {
                    "ask for less in one call, or raise --max-response-bytes");
 }
 
+absl::Status NeverFits(std::int64_t bytes) {
+  return core::MakeError(
+      absl::StatusCode::kResourceExhausted, core::ErrorReason::kMessageTooLarge,
+      "",
+      absl::StrCat("response of ", bytes,
+                   " bytes, more than --in-flight-bytes holds beside its "
+                   "request; ask for less in one call, or raise it"),
+      {{"sizeBytes", absl::StrCat(bytes)}});
+}
+
 absl::Status OverBudget(absl::string_view fact) {
   return core::MakeError(
       absl::StatusCode::kResourceExhausted, core::ErrorReason::kOverloaded, "",
       absl::StrCat(fact, "; retry later"), {{"resource", "inFlightBytes"}});
+}
+
+absl::Status TooManyCalls() {
+  return OverBudget("the server has more calls than it can answer in time");
 }
 
 absl::Status OutOfMemory() {

@@ -28,6 +28,13 @@ absl::Status CheckSize(absl::string_view field, absl::string_view what,
 // `fact` says which; the message ends with "; retry later".
 absl::Status OverBudget(absl::string_view fact);
 
+// RESOURCE_EXHAUSTED, kMessageTooLarge: the response is larger than the budget
+// leaves beside its own request, however long the client waits.
+absl::Status NeverFits(std::int64_t bytes);
+
+// RESOURCE_EXHAUSTED, kOverloaded: the call could not end in time.
+absl::Status TooManyCalls();
+
 // RESOURCE_EXHAUSTED, kOverloaded: an allocation failed.
 absl::Status OutOfMemory();
 

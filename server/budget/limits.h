@@ -27,8 +27,13 @@ struct Limits {
   // that the process may use, but at least one message each way.
   std::int64_t in_flight_bytes = 0;
 
-  // Calls that may wait for the budget; a call beyond them is refused.
+  // Calls that may wait for the budget, and as many for their turn; a call
+  // beyond them is refused.
   std::int64_t max_waiting = 1024;
+
+  // Of the budget: what the callers with one token may claim at any time. 0: as
+  // much as there is. A token may have a number of its own.
+  std::int64_t in_flight_bytes_per_token = 0;
 
   // Deadline of a call whose client set none.
   absl::Duration default_deadline = absl::Minutes(5);

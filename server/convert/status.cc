@@ -90,6 +90,13 @@ void Pack(absl::string_view name, const google::protobuf::Message& detail,
 
 }  // namespace
 
+std::string ReasonName(const absl::Status& status) {
+  const std::optional<core::ErrorDetails> details =
+      core::GetErrorDetails(status);
+  if (!details.has_value()) return "";
+  return v1::ErrorReason_Name(static_cast<v1::ErrorReason>(details->reason));
+}
+
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const auto code = static_cast<grpc::StatusCode>(status.raw_code());
@@ -104,8 +111,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 
   const std::string field = Utf8(details->field, kMaxValueBytes);
   rpc::ErrorInfo info;
-  info.set_reason(
-      v1::ErrorReason_Name(static_cast<v1::ErrorReason>(details->reason)));
+  info.set_reason(ReasonName(status));
   info.set_domain("posenc");
   if (!field.empty()) (*info.mutable_metadata())["field"] = field;
   for (const auto& [key, value] : details->metadata) {

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "grpcpp/support/status.h"
 
@@ -12,5 +14,8 @@ namespace posenc::server {
 // google.rpc.Status with ErrorInfo, with BadRequest for INVALID_ARGUMENT and
 // OUT_OF_RANGE that name a field, and with RetryInfo for kOverloaded.
 grpc::Status ToGrpcStatus(const absl::Status& status);
+
+// "ERROR_REASON_OVERLOADED" and the like; empty without details.
+std::string ReasonName(const absl::Status& status);
 
 }  // namespace posenc::server

@@ -30,8 +30,9 @@ struct ConnectionLimits {
   absl::Duration keepalive_time = absl::Seconds(60);
   absl::Duration keepalive_timeout = absl::Seconds(20);
 
-  // Calls in progress on one connection.
-  int max_concurrent_streams = 256;
+  // Calls in progress on one connection. gRPC 1.51 ends the whole connection of
+  // a peer who exceeds it, so it is well above what clients keep in flight.
+  int max_concurrent_streams = 1024;
 };
 
 }  // namespace posenc::server

@@ -8,9 +8,9 @@
 namespace posenc::server {
 namespace {
 
-// A kept block serves a request of at least a quarter of its size: a small
-// message must not hold a large block.
-constexpr std::size_t kMostWaste = 4;
+// A kept block serves a request if a fifth of the block is left over at most:
+// what is left over is memory that nobody has claimed.
+constexpr std::size_t kMostWaste = 5;
 
 void Unmap(const std::vector<BlockPool::Block>& blocks) {
   for (const BlockPool::Block& block : blocks) munmap(block.data, block.bytes);
@@ -25,7 +25,7 @@ BlockPool::Block BlockPool::Allocate(std::size_t bytes) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto fit = free_.lower_bound(size);
-    if (fit != free_.end() && fit->first / kMostWaste <= size) {
+    if (fit != free_.end() && fit->first - size <= fit->first / kMostWaste) {
       const Block block = {fit->second, fit->first, false};
       free_.erase(fit);
       kept_ -= block.bytes;
@@ -78,6 +78,11 @@ std::vector<BlockPool::Block> BlockPool::Drop(std::size_t bytes) {
 std::size_t BlockPool::kept() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return kept_;
+}
+
+std::size_t BlockPool::used() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return used_;
 }
 
 std::size_t BlockPool::mapped() const {

@@ -49,6 +49,7 @@ class BlockPool {
   void KeepAtMost(std::size_t bytes);
 
   std::size_t kept() const;
+  std::size_t used() const;
   std::size_t mapped() const;
 
  private:

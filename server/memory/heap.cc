@@ -21,4 +21,9 @@ void ReturnFreedMemory() { malloc_trim(0); }
 
 std::size_t FreedMemory() { return mallinfo2().fordblks; }
 
+std::size_t UsedMemory() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
 }  // namespace posenc::server

@@ -18,7 +18,9 @@ void KeepFreedMemory();
 // Returns freed memory to the kernel. Takes milliseconds for gigabytes.
 void ReturnFreedMemory();
 
-// Bytes that the allocator keeps, free.
+// Bytes that the allocator keeps, free, and bytes that it has given out. Both
+// walk lists of free blocks: milliseconds if there are many.
 std::size_t FreedMemory();
+std::size_t UsedMemory();
 
 }  // namespace posenc::server

@@ -1,5 +1,6 @@
 #include "server/memory/response_buffers.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <utility>
@@ -25,7 +26,7 @@ constexpr std::size_t kPooledBytes = 256 << 10;
 // longer than the server lives.
 struct ResponseBuffers::Allocation {
   BlockPool::Block block;
-  std::int64_t claimed;
+  std::int64_t claimed = 0;
   std::shared_ptr<Admission> admission;
   std::shared_ptr<BlockPool> pool;  // null: the block is the heap's
 
@@ -49,23 +50,25 @@ ResponseBuffers::ResponseBuffers(std::shared_ptr<Admission> admission)
 }
 
 absl::StatusOr<WritableSlice> ResponseBuffers::Allocate(std::size_t bytes) {
-  BlockPool::Block block;
+  // First, so that nothing is lost if there is no memory for it.
+  auto allocation = std::make_unique<Allocation>();
+  BlockPool::Block& block = allocation->block;
   const bool pooled = bytes >= kPooledBytes;
   if (pooled) {
     // The claim for these bytes left the kept blocks alone (see
     // Admission::EnterMore), because one of them may serve now.
     block = pool_->Allocate(bytes);
-    pool_->KeepAtMost(
-        static_cast<std::size_t>(admission_->budget() - admission_->claimed()));
+    pool_->KeepAtMost(static_cast<std::size_t>(std::max<std::int64_t>(
+        admission_->budget() - admission_->claimed(), 0)));
   } else {
     const std::size_t rounded =
         (bytes + kAlignment - 1) / kAlignment * kAlignment;
     block = {std::aligned_alloc(kAlignment, rounded), rounded};
   }
   if (block.data == nullptr) return OutOfMemory();
-  auto allocation = std::make_unique<Allocation>(
-      Allocation{block, static_cast<std::int64_t>(bytes), admission_,
-                 pooled ? pool_ : nullptr});
+  allocation->claimed = static_cast<std::int64_t>(bytes);
+  allocation->admission = admission_;
+  if (pooled) allocation->pool = pool_;
   // Memory that requests left free in the heap cannot back a new mapping. If
   // the two together exceed the budget, the heap's goes back to the kernel.
   if (block.fresh &&
@@ -73,10 +76,11 @@ absl::StatusOr<WritableSlice> ResponseBuffers::Allocate(std::size_t bytes) {
           admission_->budget()) {
     ReturnFreedMemory();
   }
-  return WritableSlice::Own(grpc::Slice(
-      grpc_slice_new_with_user_data(block.data, bytes, &Allocation::Free,
-                                    allocation.release()),
-      grpc::Slice::STEAL_REF));
+  void* const data = block.data;
+  return WritableSlice::Own(
+      grpc::Slice(grpc_slice_new_with_user_data(data, bytes, &Allocation::Free,
+                                                allocation.release()),
+                  grpc::Slice::STEAL_REF));
 }
 
 }  // namespace posenc::server

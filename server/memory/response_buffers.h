@@ -28,8 +28,12 @@ class ResponseBuffers {
   // if the machine has no memory left; the caller then keeps its claim.
   absl::StatusOr<WritableSlice> Allocate(std::size_t bytes);
 
-  // Returns kept blocks to the kernel.
-  void ReturnKept() { pool_->KeepAtMost(0); }
+  // Returns kept blocks to the kernel until at most `bytes` are kept.
+  void KeepAtMost(std::size_t bytes) { pool_->KeepAtMost(bytes); }
+
+  // Bytes of the blocks that responses have, and that are kept for others.
+  std::size_t used() const { return pool_->used(); }
+  std::size_t kept() const { return pool_->kept(); }
 
  private:
   struct Allocation;

@@ -29,4 +29,6 @@ const Method* FindMethod(absl::string_view name) {
   return nullptr;
 }
 
+absl::Span<const Method> Methods() { return kMethods; }
+
 }  // namespace posenc::server

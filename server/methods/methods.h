@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "server/budget/limits.h"
 #include "server/methods/rope_cache.h"
 #include "server/rpc/handler.h"
@@ -30,6 +31,9 @@ struct Method {
 
 // Null if `name` is no RPC.
 const Method* FindMethod(absl::string_view name);
+
+// All of them. A method's number is its place here.
+absl::Span<const Method> Methods();
 
 // Each returns the handler of a new call.
 std::unique_ptr<CallHandler> StartGetServerInfo(const MethodContext& context);

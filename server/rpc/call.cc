@@ -1,5 +1,6 @@
 #include "server/rpc/call.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
+#include "grpc/grpc.h"
 #include "posenc/wire/metadata.h"
 #include "server/budget/errors.h"
 #include "server/convert/status.h"
@@ -45,6 +47,16 @@ absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
   return static_cast<std::int64_t>(bytes);
 }
 
+// Bytes of a peer's metadata that observers are shown.
+constexpr std::size_t kMostObserved = 128;
+
+// For the order of turns, calls without a deadline are taken to have this one.
+constexpr double kNoDeadlineSeconds = 300;
+
+bool HasDeadline(const grpc::CallbackServerContext& context) {
+  return context.deadline() != std::chrono::system_clock::time_point::max();
+}
+
 bool IsOverload(const absl::Status& status) {
   const auto details = core::GetErrorDetails(status);
   return details && details->reason == core::ErrorReason::kOverloaded;
@@ -66,38 +78,137 @@ absl::Status WithIndex(const absl::Status& status, std::int64_t index) {
 
 }  // namespace
 
+CallRecord RecordOf(const grpc::CallbackServerContext& context,
+                    const CallSpec& spec, const absl::Status& status) {
+  const auto metadata = [&context](const char* key) -> absl::string_view {
+    const auto& all = context.client_metadata();
+    const auto found = all.find(key);
+    if (found == all.end()) return "";
+    return {found->second.data(),
+            std::min<std::size_t>(found->second.size(), kMostObserved)};
+  };
+  CallRecord record;
+  record.method = spec.name;
+  record.stream = spec.stream;
+  record.code = static_cast<grpc::StatusCode>(status.raw_code());
+  record.reason = ReasonName(status);
+  record.message = status.message();
+  record.peer = context.peer();
+  record.caller = spec.caller;
+  record.request_id = metadata("x-request-id");
+  record.traceparent = metadata("traceparent");
+  return record;
+}
+
 grpc::ServerGenericBidiReactor* Call::Start(
-    grpc::CallbackServerContext* context, Kind kind,
+    grpc::CallbackServerContext* context, CallSpec spec,
     std::unique_ptr<CallHandler> handler, const CallResources& resources) {
-  const auto call =
-      std::make_shared<Call>(context, kind, std::move(handler), resources);
+  const auto call = std::make_shared<Call>(context, std::move(spec),
+                                           std::move(handler), resources);
   call->self_ = call;
   resources.calls->Add(1);
+  if (resources.observer != nullptr) {
+    resources.observer->Started(call->spec_.name, call->spec_.stream);
+  }
   call->Enter();
   return call.get();
 }
 
-Call::Call(grpc::CallbackServerContext* context, Kind kind,
+Call::Call(grpc::CallbackServerContext* context, CallSpec spec,
            std::unique_ptr<CallHandler> handler, const CallResources& resources)
     : context_(context),
-      kind_(kind),
+      spec_(std::move(spec)),
       resources_(resources),
       in_process_(absl::StartsWith(context->peer(), "inproc")),
-      claim_(resources.admission, resources.limits->max_request_bytes,
-             kind == Kind::kStream, this),
+      turn_(resources.turns, this),
+      claim_(resources.admission, resources.sizes, spec_.method,
+             resources.limits->max_request_bytes, spec_.stream, this),
       execution_(std::move(handler), resources.pool, resources.buffers, &claim_,
-                 this) {}
+                 this),
+      started_(absl::Now()),
+      start_(Clock::now()) {}
+
+Turns::Request Call::TurnRequest(const grpc::CallbackServerContext& context,
+                                 const CallSpec& spec,
+                                 std::optional<std::int64_t> announced,
+                                 double now) {
+  Turns::Request request;
+  request.kind = CallCosts::KindOf(spec.method, announced);
+  request.peer = spec.peer;
+  request.announced = announced.value_or(0);
+  request.deadline = now + kNoDeadlineSeconds;
+  if (HasDeadline(context)) {
+    const std::chrono::duration<double> left =
+        context.deadline() - std::chrono::system_clock::now();
+    request.deadline = now + left.count();
+  }
+  return request;
+}
+
+bool Call::IsTooLate(const grpc::CallbackServerContext& context,
+                     const CallSpec& spec, const CallResources& resources) {
+  if (spec.stream) return false;
+  const absl::StatusOr<std::optional<std::int64_t>> announced =
+      AnnouncedBytes(context, resources.limits->max_request_bytes);
+  return announced.ok() &&
+         resources.turns->Refuses(
+             TurnRequest(context, spec, *announced, resources.turns->Now()));
+}
+
+void Call::AddPushback(const absl::Status& status,
+                       grpc::CallbackServerContext* context) {
+  if (IsOverload(status)) context->AddTrailingMetadata(kPushback, kPushbackMs);
+}
 
 void Call::Enter() {
-  if (context_->deadline() == std::chrono::system_clock::time_point::max()) {
+  if (!HasDeadline(*context_)) {
     deadline_ = resources_.deadlines->Add(weak_from_this());
   }
   const absl::StatusOr<std::optional<std::int64_t>> announced =
       AnnouncedBytes(*context_, resources_.limits->max_request_bytes);
   if (!announced.ok()) return Fail(announced.status(), false);
-  const absl::Status entered = claim_.Enter(*announced);
+  announced_ = *announced;
+  if (!spec_.stream) {
+    switch (turn_.Enter(
+        TurnRequest(*context_, spec_, announced_, resources_.turns->Now()))) {
+      case Turns::Entry::kServed:
+      case Turns::Entry::kNotNeeded:
+        break;
+      case Turns::Entry::kWaiting:
+        return;
+      case Turns::Entry::kRefused:
+        return Fail(TooManyCalls(), false);
+    }
+  }
+  EnterBudget();
+}
+
+void Call::EnterBudget() {
+  const absl::Status entered = claim_.Enter(announced_);
   if (!entered.ok()) return Fail(entered, false);
   Step();
+}
+
+void Call::OnTurn() {
+  bool failed = false, step = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    step = std::exchange(step_waits_, false);
+    failed = !error_.ok();
+    if (failed && step) computing_ = false;
+  }
+  if (failed) return Step();
+  // On the pool: this thread belongs to the call that made room.
+  if (step) return RunStep(false);
+  EnterBudget();
+}
+
+void Call::OnTurnLost() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (std::exchange(step_waits_, false)) computing_ = false;
+  }
+  Fail(OverBudget("the server could not answer before the deadline"), false);
 }
 
 void Call::OnEntered() { Step(); }
@@ -109,7 +220,8 @@ Call::Action Call::Decide() {
   const bool failed = !error_.ok();
   const CallClaim::State claim = claim_.state();
   if (!failed && claim == CallClaim::State::kInside && !reading_ &&
-      !read_all_ && received_.size() < kAhead) {
+      !read_all_ && received_.size() < kAhead &&
+      InLine() < CallClaim::kMessages) {
     reading_ = true;
     ++starting_;
     return Action::kRead;
@@ -129,11 +241,17 @@ Call::Action Call::Decide() {
   const bool complete =
       failed || (read_all_ && received_.empty() && !handler_busy_);
   if (complete && starting_ == 0 && !computing_ && !writing_ &&
-      computed_.empty() && claim != CallClaim::State::kWaiting) {
+      computed_.empty() && claim != CallClaim::State::kWaiting &&
+      turn_.state() != CallTurn::State::kWaiting) {
     finished_ = true;
     return Action::kFinish;
   }
   return Action::kNone;
+}
+
+std::size_t Call::InLine() const {
+  return received_.size() + (computing_ ? 1 : 0) + computed_.size() +
+         (writing_ ? 1 : 0);
 }
 
 void Call::Step() {
@@ -148,17 +266,27 @@ void Call::Step() {
         StartStep();
         return;  // the end of that step calls Step() again
       case Action::kRead:
+        if (messages_ == 0) waited_ns_ += (Clock::now() - start_).count();
         lock.unlock();
+        resources_.transfers->Add(Transfers::Direction::kIn,
+                                  announced_.value_or(0), this,
+                                  &reading_message_);
         StartRead(&incoming_);
         lock.lock();
         --starting_;
         break;
       case Action::kWrite: {
-        const bool last = error_.ok() && kind_ == Kind::kUnary && read_all_ &&
+        const std::size_t bytes = outgoing_.Length();
+        const bool last = error_.ok() && !spec_.stream && read_all_ &&
                           !reading_ && starting_ == 1 && !handler_busy_ &&
-                          outgoing_.Length() <= kFinishWithBytes;
+                          bytes <= kFinishWithBytes;
         finished_ = last;
+        ++written_;
+        bytes_out_ += static_cast<std::int64_t>(bytes);
         lock.unlock();
+        resources_.transfers->Add(Transfers::Direction::kOut,
+                                  static_cast<std::int64_t>(bytes), this,
+                                  &writing_message_);
         if (last) {
           StartWriteAndFinish(&outgoing_, grpc::WriteOptions(),
                               grpc::Status::OK);
@@ -172,9 +300,7 @@ void Call::Step() {
       case Action::kFinish: {
         const absl::Status error = error_;
         lock.unlock();
-        if (IsOverload(error)) {
-          context_->AddTrailingMetadata(kPushback, kPushbackMs);
-        }
+        AddPushback(error, context_);
         Finish(ToGrpcStatus(error));
         return;  // the call may be gone
       }
@@ -183,8 +309,9 @@ void Call::Step() {
 }
 
 absl::StatusOr<RequestMessage> Call::TakeMessage() {
-  const absl::Status received =
-      claim_.Received(static_cast<std::int64_t>(incoming_.Length()));
+  const auto bytes = static_cast<std::int64_t>(incoming_.Length());
+  bytes_in_ += bytes;
+  const absl::Status received = claim_.Received(bytes);
   if (!received.ok()) return received;
   std::vector<grpc::Slice> slices;
   if (!incoming_.Dump(&slices).ok()) {
@@ -195,23 +322,28 @@ absl::StatusOr<RequestMessage> Call::TakeMessage() {
 }
 
 void Call::OnReadDone(bool ok) {
+  resources_.transfers->Remove(&reading_message_);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    arrived_ = true;
+  }
   absl::StatusOr<RequestMessage> message = RequestMessage();
   if (ok) message = TakeMessage();
   absl::Status error;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    reading_ = false;
+    reading_ = arrived_ = false;
     if (!ok) {
       read_all_ = true;
       if (messages_ == 0) {
         error = core::FieldRequired("", "no message was sent");
       }
     } else if (!message.ok()) {
-      error = kind_ == Kind::kStream ? WithIndex(message.status(), messages_)
-                                     : message.status();
+      error = spec_.stream ? WithIndex(message.status(), messages_)
+                           : message.status();
     } else {
       ++messages_;
-      if (kind_ == Kind::kUnary) read_all_ = true;
+      if (!spec_.stream) read_all_ = true;
       if (error_.ok()) received_.push_back(*std::move(message));
     }
     // The error is set under the same lock as reading_: a Step() on another
@@ -222,19 +354,71 @@ void Call::OnReadDone(bool ok) {
   Step();
 }
 
-// The message may be gone when the step begins: an error drops those that wait.
+// A stream takes a turn for each step, and a unary call that has none takes one
+// if its message is large.
 void Call::StartStep() {
-  std::size_t bytes = 0;
+  std::int64_t bytes = 0;
+  bool needs_turn = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!handler_busy_ && !received_.empty()) bytes = received_.front().bytes();
+    step_start_ = Clock::now();
+    bytes = NextMessageBytes();
+    needs_turn = spec_.stream || (turn_.state() == CallTurn::State::kNone &&
+                                  bytes > CallCosts::kCheapBytes);
+    step_waits_ = needs_turn;
   }
-  execution_.Start(bytes);
+  if (needs_turn) {
+    Turns::Request request =
+        TurnRequest(*context_, spec_, bytes, resources_.turns->Now());
+    request.announced = 0;  // nothing is to be read any more
+    request.refusable = false;
+    if (turn_.Enter(request) == Turns::Entry::kWaiting) {
+      // Whoever failed the call before it waited did not find it waiting.
+      if (LeaveTurnIfFailed()) Step();
+      return;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    step_waits_ = false;
+  }
+  RunStep(true);
+}
+
+bool Call::LeaveTurnIfFailed() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (error_.ok() || !turn_.StopWaiting()) return false;
+  step_waits_ = computing_ = false;
+  return true;
+}
+
+// The message may be gone when the step begins: an error drops those that wait.
+void Call::RunStep(bool may_run_here) {
+  std::int64_t bytes = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    bytes = NextMessageBytes();
+    const Clock::time_point now = Clock::now();
+    waited_ns_ += (now - step_start_).count();
+    step_start_ = now;
+  }
+  execution_.Start(static_cast<std::size_t>(bytes), turn_.light(),
+                   may_run_here);
+}
+
+std::int64_t Call::NextMessageBytes() const {
+  if (handler_busy_ || received_.empty()) return 0;
+  return static_cast<std::int64_t>(received_.front().bytes());
+}
+
+// Before computing_ is cleared: the next step takes a turn of its own.
+void Call::EndStep(std::int64_t moved) {
+  computing_ns_ += (Clock::now() - step_start_).count();
+  if (spec_.stream) turn_.Leave(moved);
 }
 
 std::optional<RequestMessage> Call::TakeMessageOfStep() {
   std::optional<RequestMessage> message;
   const std::lock_guard<std::mutex> lock(mutex_);
+  step_bytes_ = NextMessageBytes();
   if (!handler_busy_ && !received_.empty()) {
     message = std::move(received_.front());
     received_.erase(received_.begin());
@@ -244,6 +428,8 @@ std::optional<RequestMessage> Call::TakeMessageOfStep() {
 }
 
 void Call::OnComputed(grpc::ByteBuffer* response) {
+  EndStep(step_bytes_ + static_cast<std::int64_t>(
+                            response == nullptr ? 0 : response->Length()));
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     computing_ = false;
@@ -257,8 +443,8 @@ void Call::OnComputed(grpc::ByteBuffer* response) {
 }
 
 void Call::OnComputeFailed(const absl::Status& error) {
-  const absl::Status named =
-      kind_ == Kind::kStream ? WithIndex(error, index_) : error;
+  EndStep(-1);
+  const absl::Status named = spec_.stream ? WithIndex(error, index_) : error;
   {
     // Sets the error and clears computing_ under one lock: a Step() in between
     // would find an idle call without error, and finish it with OK.
@@ -270,6 +456,7 @@ void Call::OnComputeFailed(const absl::Status& error) {
 }
 
 void Call::OnWriteDone(bool ok) {
+  resources_.transfers->Remove(&writing_message_);
   // Gives the memory of the response back.
   outgoing_.Clear();
   {
@@ -295,6 +482,9 @@ void Call::Fail(absl::Status error, bool drop_responses) {
     execution_.Stop();
     received.swap(received_);
     if (drop_responses) computed.swap(computed_);
+    if (turn_.StopWaiting() && std::exchange(step_waits_, false)) {
+      computing_ = false;
+    }
     left = claim_.StopWaitingToEnter();
     abandon = claim_.StopWaitingForResponse();
   }
@@ -310,30 +500,84 @@ void Call::Fail(absl::Status error, bool drop_responses) {
 
 void Call::OnCancel() { Fail(absl::CancelledError("cancelled"), true); }
 
-void Call::Expire() {
-  bool cut = false;
+// gRPC's call is kept by a reference of its own, because cancelling may run
+// reactions on this thread, and so cannot be done under the lock.
+void Call::CancelAtPeer() {
+  grpc_call* call = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (finished_) return;
-    cut = writing_;
-    if (cut) ++starting_;  // the context lives until the call finishes
+    if (done_) return;
+    call = context_->c_call();
+    grpc_call_ref(call);
+  }
+  grpc_call_cancel_with_status(call, GRPC_STATUS_CANCELLED,
+                               "cancelled by the server", nullptr);
+  grpc_call_unref(call);
+}
+
+void Call::Expire() {
+  bool finished = false, cut = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    finished = finished_;
+    cut = writing_ || finished_;
   }
   // A response that its reader does not take would be under way for ever.
-  if (cut) {
-    context_->TryCancel();
-    const std::lock_guard<std::mutex> lock(mutex_);
-    --starting_;
-  }
+  if (cut) CancelAtPeer();
+  if (finished) return;
   Fail(absl::DeadlineExceededError(
            "the client set no deadline, and the server's own has passed"),
        true);
 }
 
+void Call::ShrinkClaim() {
+  std::int64_t unused = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_ || !reading_ || arrived_ || InLine() > 0) return;
+    unused = claim_.Shrink();
+  }
+  if (unused > 0) resources_.admission->Release(unused);
+}
+
+void Call::CutOff(Transfers::Direction direction, const absl::Status& why) {
+  const bool in = direction == Transfers::Direction::kIn;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (in ? finished_ || !reading_ || arrived_ : !writing_ && !finished_) {
+      return;
+    }
+  }
+  if (!in) CancelAtPeer();
+  Fail(why, !in);
+}
+
 void Call::OnDone() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    done_ = true;
+  }
+  resources_.transfers->Remove(&reading_message_);
+  resources_.transfers->Remove(&writing_message_);
   if (deadline_) resources_.deadlines->Remove(*deadline_);
   claim_.Release();
+  turn_.Leave(error_.ok() ? bytes_in_ + bytes_out_ : -1);
+  if (resources_.observer != nullptr) Observe();
   resources_.calls->Add(-1);
   self_.reset();
+}
+
+void Call::Observe() {
+  CallRecord record = RecordOf(*context_, spec_, error_);
+  record.started = started_;
+  record.handling = absl::Nanoseconds((Clock::now() - start_).count());
+  record.waited = absl::Nanoseconds(waited_ns_.load());
+  record.computing = absl::Nanoseconds(computing_ns_.load());
+  record.messages_received = messages_;
+  record.messages_sent = written_;
+  record.bytes_received = bytes_in_;
+  record.bytes_sent = bytes_out_;
+  resources_.observer->Finished(record);
 }
 
 }  // namespace posenc::server

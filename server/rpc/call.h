@@ -1,8 +1,11 @@
-// One call in progress: reads messages, has responses computed, and writes
-// them, each while the others go on, a few messages ahead at most.
+// One call in progress: takes its turn, reads messages, has responses computed,
+// and writes them, each while the others go on, a few messages ahead at most.
 //
 //             received_ (<= kAhead)          computed_ (<= kAhead)
 //   gRPC --read--> [m][m] --Execution--> [r][r] --write--> gRPC
+//
+// A message and its response count as one of CallClaim::kMessages wherever they
+// are in this line, so that the claim covers them.
 //
 // gRPC calls the On...() functions on any of its threads. At most one read and
 // one write are under way. Every change ends in Step(), which does whatever can
@@ -17,38 +20,55 @@
 // - error_, once set, stays. No read and no step is decided on after it;
 //   responses that were computed before it are still written, unless Fail()
 //   drops them.
+// - arrived_: the message that is being read is in memory, and its size is
+// being
+//   claimed.
 // - finished_ is set, exactly once, before Finish() or StartWriteAndFinish() is
 //   called. No step is under way then and nothing else is to be written; a read
-//   may still be under way after an error. The claim does not wait to enter.
+//   may still be under way after an error. Neither the claim nor the turn
+//   waits.
+// - done_ is set when gRPC is about to forget the call: nothing of gRPC's may
+// be
+//   used after it.
 // - handler_busy_: the handler's last step gave a response, so it may have more
 //   without another message.
 //
 // Lifetime: gRPC keeps a plain pointer until OnDone(). The call owns itself by
 // self_ until then; whoever works for it on another thread holds another
-// reference (KeepAlive).
+// reference (KeepAlive). Transfers and Deadlines forget the call before that.
 
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "core/runtime/pool.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "server/budget/admission.h"
 #include "server/budget/calls_in_progress.h"
 #include "server/budget/deadlines.h"
 #include "server/budget/limits.h"
+#include "server/budget/message_sizes.h"
+#include "server/budget/transfers.h"
+#include "server/budget/turns.h"
 #include "server/memory/request_message.h"
 #include "server/memory/response_buffers.h"
+#include "server/rpc/call_observer.h"
 #include "server/rpc/claim.h"
 #include "server/rpc/execution.h"
 #include "server/rpc/handler.h"
+#include "server/rpc/turn.h"
 
 namespace posenc::server {
 
@@ -56,28 +76,55 @@ namespace posenc::server {
 struct CallResources {
   core::ComputePool* pool;
   Admission* admission;
+  MessageSizes* sizes;
+  Transfers* transfers;
+  Turns* turns;
   ResponseBuffers* buffers;
   Deadlines* deadlines;
   CallsInProgress* calls;
   const Limits* limits;
+  CallObserver* observer;  // null: nobody wants to know
 };
+
+// What is known of a call before it starts.
+struct CallSpec {
+  absl::string_view name;  // of the method
+  int method = 0;          // its number
+  bool stream = false;     // of requests, responses or both
+  std::uint64_t peer = 0;  // who shares with others: see FairQueue
+  std::string caller;      // the name of its token; empty without tokens
+};
+
+// What observers learn of a call that ended with `status`, but for its times
+// and bytes. Borrows the three.
+CallRecord RecordOf(const grpc::CallbackServerContext& context,
+                    const CallSpec& spec, const absl::Status& status);
 
 class Call final : public grpc::ServerGenericBidiReactor,
                    public CallClaim::Owner,
+                   public CallTurn::Owner,
+                   public Transfers::Owner,
                    public Execution::Owner,
                    public Deadlines::Owner,
                    public std::enable_shared_from_this<Call> {
  public:
-  // One message each way, or streams of them.
-  enum class Kind { kUnary, kStream };
-
   // Starts a call that deletes itself when gRPC is done with it.
   static grpc::ServerGenericBidiReactor* Start(
-      grpc::CallbackServerContext* context, Kind kind,
+      grpc::CallbackServerContext* context, CallSpec spec,
       std::unique_ptr<CallHandler> handler, const CallResources& resources);
 
+  // Whether the call would be refused for want of time: an answer before
+  // anything is made for it.
+  static bool IsTooLate(const grpc::CallbackServerContext& context,
+                        const CallSpec& spec, const CallResources& resources);
+
+  // Tells clients' retries to wait, if the status is an overload. Before
+  // Finish().
+  static void AddPushback(const absl::Status& status,
+                          grpc::CallbackServerContext* context);
+
   // For Start() only.
-  Call(grpc::CallbackServerContext* context, Kind kind,
+  Call(grpc::CallbackServerContext* context, CallSpec spec,
        std::unique_ptr<CallHandler> handler, const CallResources& resources);
 
  private:
@@ -92,6 +139,9 @@ class Call final : public grpc::ServerGenericBidiReactor,
   void OnDone() override;
 
   std::shared_ptr<void> KeepAlive() override { return shared_from_this(); }
+  // The turn's.
+  void OnTurn() override;
+  void OnTurnLost() override;
   // The claim's.
   void OnEntered() override;
   void OnResponseClaimed(bool claimed) override;
@@ -101,45 +151,84 @@ class Call final : public grpc::ServerGenericBidiReactor,
   void OnComputeFailed(const absl::Status& error) override;
   // The deadline's.
   void Expire() override;
+  // Of the messages under way.
+  void ShrinkClaim() override;
+  void CutOff(Transfers::Direction direction, const absl::Status& why) override;
 
   void Enter();
+  void EnterBudget();
   // Does whatever can be done now. Called after every change, without lock.
   void Step();
   // Chooses what is to be done next, and marks it as under way. Expects the
   // lock.
   Action Decide();
   void StartStep();
+  // Stops a step from waiting for its turn if the call has failed.
+  bool LeaveTurnIfFailed();
+  // Runs the step, which has its turn or needs none.
+  void RunStep(bool may_run_here);
+  // A step has ended, which moved so many bytes, or failed (negative).
+  void EndStep(std::int64_t moved);
+  // Of the message that the next step begins with. Expects the lock.
+  std::int64_t NextMessageBytes() const;
+  // Messages in the line, but for the one that is being read. Expects the lock.
+  std::size_t InLine() const;
+  // Ends the call at gRPC's side, whatever is under way there.
+  void CancelAtPeer();
+  // What Turns is told of this call, or of a step with so many bytes.
+  static Turns::Request TurnRequest(const grpc::CallbackServerContext& context,
+                                    const CallSpec& spec,
+                                    std::optional<std::int64_t> announced,
+                                    double now);
+  void Observe();
   // The message that gRPC has read, checked against limits and claim.
   absl::StatusOr<RequestMessage> TakeMessage();
   // Ends the call with this error (the first one counts), at once or after the
   // responses that have been computed before it.
   void Fail(absl::Status error, bool drop_responses);
 
+  using Clock = std::chrono::steady_clock;
+
   grpc::CallbackServerContext* const context_;
-  const Kind kind_;
+  const CallSpec spec_;
   const CallResources resources_;
   const bool in_process_;
+  CallTurn turn_;
   CallClaim claim_;
   Execution execution_;
   std::shared_ptr<Call> self_;
   std::optional<Deadlines::Entry> deadline_;
 
+  Transfers::Message reading_message_, writing_message_;
+  std::optional<std::int64_t> announced_;
+
   std::mutex mutex_;
   int starting_ = 0;
-  bool reading_ = false, read_all_ = false;
+  bool reading_ = false, arrived_ = false, read_all_ = false;
   bool computing_ = false;
   bool handler_busy_ = false;
   bool writing_ = false;
+  bool step_waits_ = false;  // for its turn; computing_ is set
   bool finished_ = false;
+  bool done_ = false;
   std::int64_t messages_ = 0;  // received, counted from 1
+  std::int64_t written_ = 0;   // messages
+  std::int64_t bytes_in_ = 0, bytes_out_ = 0;
   // The first is next.
   absl::InlinedVector<RequestMessage, kAhead> received_;
   absl::InlinedVector<grpc::ByteBuffer, kAhead> computed_;
   absl::Status error_;
 
-  // Index of the message that the step under way computes. Used by that step
-  // alone.
+  // For the observer. Each is written by one thread at a time.
+  const absl::Time started_;
+  const Clock::time_point start_;
+  Clock::time_point step_start_;
+  std::atomic<std::int64_t> waited_ns_{0}, computing_ns_{0};
+
+  // Index and size of the message that the step under way computes. Used by
+  // that step alone.
   std::int64_t index_ = 0;
+  std::int64_t step_bytes_ = 0;
   // gRPC reads into the one and writes from the other.
   grpc::ByteBuffer incoming_, outgoing_;
 };

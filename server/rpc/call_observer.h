@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -10,14 +11,14 @@
 
 namespace posenc::server {
 
-// A call that is over. The views are valid during CallObserver::Finished()
+// A call that is over. Its views are valid during CallObserver::Finished()
 // only.
 struct CallRecord {
   absl::string_view method;  // "ApplyRope"; "" for one that there is not
   bool stream = false;
   grpc::StatusCode code = grpc::StatusCode::OK;
   // "ERROR_REASON_OVERLOADED" and the like; "" without error details.
-  absl::string_view reason;
+  std::string reason;
   absl::string_view message;  // the status's
 
   absl::Time started;        // when its headers came
@@ -29,7 +30,7 @@ struct CallRecord {
   std::int64_t bytes_received = 0, bytes_sent = 0;
 
   // What the peer may choose is bounded in length but not escaped.
-  absl::string_view peer;         // "ipv4:10.0.0.7:40123"
+  std::string peer;               // "ipv4:10.0.0.7:40123"
   absl::string_view caller;       // the token's name; "" without tokens
   absl::string_view request_id;   // metadata x-request-id; "" if none
   absl::string_view traceparent;  // metadata traceparent (W3C); "" if none

@@ -17,9 +17,11 @@ constexpr std::int64_t kStreamMessageBytes = std::int64_t{5} << 20;
 
 }  // namespace
 
-CallClaim::CallClaim(Admission* admission, std::int64_t max_request_bytes,
-                     bool stream, Owner* owner)
+CallClaim::CallClaim(Admission* admission, MessageSizes* sizes, int method,
+                     std::int64_t max_request_bytes, bool stream, Owner* owner)
     : admission_(admission),
+      sizes_(sizes),
+      method_(method),
       max_request_bytes_(max_request_bytes),
       stream_(stream),
       owner_(owner) {}
@@ -29,10 +31,11 @@ CallClaim::CallClaim(Admission* admission, std::int64_t max_request_bytes,
 absl::Status CallClaim::Enter(std::optional<std::int64_t> announced) {
   announced_ = announced;
   const std::lock_guard<std::mutex> lock(mutex_);
-  const std::int64_t bytes = stream_
-                                 ? announced_.value_or(kStreamMessageBytes) *
-                                       static_cast<std::int64_t>(kAhead + 1)
-                                 : announced_.value_or(max_request_bytes_);
+  const std::int64_t bytes =
+      stream_ ? announced_.value_or(kStreamMessageBytes) *
+                    static_cast<std::int64_t>(kMessages)
+              : announced_.value_or(
+                    std::min(max_request_bytes_, sizes_->Expect(method_)));
   held_ = admission_->Bounded(bytes);
   state_ = State::kWaiting;
   switch (admission_->Enter(held_, this)) {
@@ -41,6 +44,7 @@ absl::Status CallClaim::Enter(std::optional<std::int64_t> announced) {
       break;
     case Admission::Entry::kWaiting:
       break;
+    case Admission::Entry::kNever:  // not of a claim that is bounded
     case Admission::Entry::kFull:
       state_ = State::kOutside;
       held_ = 0;
@@ -85,24 +89,44 @@ absl::Status CallClaim::Received(std::int64_t bytes) {
         absl::StrCat("a message of ", bytes, " bytes, but ", *announced_,
                      " were announced; announce the largest, or nothing"));
   }
-  if (stream_ && !announced_ && bytes > kStreamMessageBytes) {
-    // The excess is claimed for every such message and held to the end of the
-    // call: earlier ones may still be in memory.
-    const std::int64_t more = bytes - kStreamMessageBytes;
+  if (stream_) return ReceivedOfStream(bytes);
+  if (!announced_) sizes_->Learn(method_, bytes);
+  std::int64_t unused = 0;
+  {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!admission_->TryClaim(more, this)) return OutOfMemory();
-    held_ += more;
+    unused = held_ - bytes;
+    held_ = bytes;
+    if (unused < 0) admission_->ClaimHeld(-unused);
   }
-  if (!stream_) {
-    std::int64_t unused = 0;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      unused = std::max<std::int64_t>(held_ - bytes, 0);
-      held_ -= unused;
-    }
-    if (unused > 0) admission_->Release(unused);
-  }
+  if (unused > 0) admission_->Release(unused);
   return absl::OkStatus();
+}
+
+// The excess over 5 MiB is claimed for every such message and held to the end
+// of the call: earlier ones may still be in memory.
+absl::Status CallClaim::ReceivedOfStream(std::int64_t bytes) {
+  const std::int64_t more =
+      announced_ ? 0 : std::max<std::int64_t>(bytes - kStreamMessageBytes, 0);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (shrunk_ > 0) {
+    admission_->ClaimHeld(shrunk_, this);
+    held_ += std::exchange(shrunk_, 0);
+  }
+  if (more == 0) return absl::OkStatus();
+  if (!admission_->TryClaim(more, this)) {
+    return OverBudget(
+        absl::StrCat("no room for a message of ", bytes,
+                     " bytes; announce the largest to wait for room"));
+  }
+  held_ += more;
+  return absl::OkStatus();
+}
+
+std::int64_t CallClaim::Shrink() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ != State::kInside) return 0;
+  shrunk_ += held_;
+  return std::exchange(held_, 0);
 }
 
 // The lock is held while admission is asked, so that what the call holds cannot

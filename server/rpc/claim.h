@@ -8,14 +8,15 @@
 // sent it (ResponseBuffers); everything else is released by Release().
 //
 //                        announced                   not announced
-//   unary call           the announced bytes         max_request_bytes
-//   stream of requests   3 x the announced bytes     3 x 5 MiB
+//   unary call           the announced bytes         what the method's messages
+//                                                    have (MessageSizes)
+//   stream of requests   4 x the announced bytes     4 x 5 MiB
 //
-// 3 messages: kAhead that wait, and one that is being read or computed. A unary
-// call returns what its message does not need; a stream claims more for each
-// message above 5 MiB that it did not announce. A response that is written over
-// its request claims nothing of its own, so a stream whose reader is slow can
-// hold up to kAhead + 1 messages more than it claims.
+// 4 messages (kMessages) are in a stream's line at most: being read, waiting,
+// being computed or sent; a response that is written over its request counts as
+// that. When its message has come, a unary call claims its real size; a stream
+// claims more for each message above 5 MiB that it did not announce. A claim
+// shrinks if others wait and its message does not come (Shrink).
 //
 // States, under the lock:
 //
@@ -37,6 +38,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/budget/admission.h"
+#include "server/budget/message_sizes.h"
 
 namespace posenc::server {
 
@@ -57,14 +59,17 @@ class CallClaim final : private Admission::Waiter {
     ~Owner() = default;
   };
 
-  // Messages of a stream that wait to be computed, at most.
+  // Messages of a stream that wait to be computed, at most, and responses that
+  // wait to be sent.
   static constexpr std::size_t kAhead = 2;
+  // Messages that are in memory, at most.
+  static constexpr std::size_t kMessages = kAhead + 2;
 
   enum class State { kOutside, kWaiting, kInside };
 
   // stream: the call has many messages, one way or both.
-  CallClaim(Admission* admission, std::int64_t max_request_bytes, bool stream,
-            Owner* owner);
+  CallClaim(Admission* admission, MessageSizes* sizes, int method,
+            std::int64_t max_request_bytes, bool stream, Owner* owner);
 
   // Claims for the messages to come, of which the largest has `announced`
   // bytes if the client said so. OK: inside, or waiting. RESOURCE_EXHAUSTED,
@@ -78,9 +83,14 @@ class CallClaim final : private Admission::Waiter {
   // is larger than was claimed and the rest is not to be had.
   absl::Status Received(std::int64_t bytes);
 
+  // The message does not come: the claim shrinks to nothing, and what the call
+  // does hold is measured with what others hold (Transfers). Returns the bytes
+  // that the caller releases as soon as it holds no lock. Not if a message of
+  // the call is in memory.
+  std::int64_t Shrink();
+
   // Claims for a response. kWaiting: OnResponseClaimed() will be called, unless
-  // StopWaitingForResponse() returns true first. kFull: it will never fit
-  // beside the others.
+  // StopWaitingForResponse() returns true first.
   Admission::Entry ClaimResponse(std::int64_t bytes);
 
   // Returns claimed bytes of a response whose buffers were not allocated.
@@ -97,10 +107,14 @@ class CallClaim final : private Admission::Waiter {
   void Release();
 
  private:
+  absl::Status ReceivedOfStream(std::int64_t bytes);
+
   void Admitted() override;
   void Refused() override;
 
   Admission* const admission_;
+  MessageSizes* const sizes_;
+  const int method_;
   const std::int64_t max_request_bytes_;
   const bool stream_;
   Owner* const owner_;
@@ -109,6 +123,7 @@ class CallClaim final : private Admission::Waiter {
   mutable std::mutex mutex_;
   State state_ = State::kOutside;
   std::int64_t held_ = 0;
+  std::int64_t shrunk_ = 0;  // bytes of the claim that are to be claimed again
   bool response_waits_ = false;
 };
 

@@ -38,9 +38,12 @@ Execution::Execution(std::unique_ptr<CallHandler> handler,
       claim_(claim),
       owner_(owner) {}
 
-void Execution::Start(std::size_t message_bytes) {
-  if (message_bytes <= kInlineBytes) return Prepare(true);
-  pool_->Submit([this, keep = owner_->KeepAlive()] { Prepare(false); });
+void Execution::Start(std::size_t message_bytes, bool urgent,
+                      bool may_run_here) {
+  urgent_ = urgent;
+  if (may_run_here && message_bytes <= kInlineBytes) return Prepare(true);
+  pool_->Submit([this, keep = owner_->KeepAlive()] { Prepare(false); },
+                urgent_);
 }
 
 void Execution::Prepare(bool inline_only) {
@@ -60,7 +63,9 @@ void Execution::Prepare(bool inline_only) {
     // If the claim waits, another thread may go on with this step at once, and
     // even end the call.
     const std::shared_ptr<void> keep = owner_->KeepAlive();
-    switch (claim_->ClaimResponse(pending_->bytes_to_claim())) {
+    const Admission::Entry entry =
+        claim_->ClaimResponse(pending_->bytes_to_claim());
+    switch (entry) {
       case Admission::Entry::kAdmitted:
         break;
       case Admission::Entry::kWaiting:
@@ -72,24 +77,27 @@ void Execution::Prepare(bool inline_only) {
         }
         return;
       case Admission::Entry::kFull:
-        return RefuseClaim();
+      case Admission::Entry::kNever:
+        return RefuseClaim(entry);
     }
   }
   if (!submit) return Compute();
-  pool_->Submit([this, keep = owner_->KeepAlive()] { Compute(); });
+  pool_->Submit([this, keep = owner_->KeepAlive()] { Compute(); }, urgent_);
 }
 
 void Execution::Claimed(bool granted) {
-  if (!granted) return RefuseClaim();
-  pool_->Submit([this, keep = owner_->KeepAlive()] { Compute(); });
+  if (!granted) return RefuseClaim(Admission::Entry::kFull);
+  pool_->Submit([this, keep = owner_->KeepAlive()] { Compute(); }, urgent_);
 }
 
-void Execution::RefuseClaim() {
+void Execution::RefuseClaim(Admission::Entry why) {
   const std::int64_t bytes = pending_->bytes_to_claim();
   pending_.reset();
   owner_->OnComputeFailed(
-      OverBudget(absl::StrCat("no room for a response of ", bytes,
-                              " bytes beside the calls in progress")));
+      why == Admission::Entry::kNever
+          ? NeverFits(bytes)
+          : OverBudget(absl::StrCat("no room for a response of ", bytes,
+                                    " bytes beside the calls in progress")));
 }
 
 void Execution::Abandon() { pending_.reset(); }

@@ -56,8 +56,10 @@ class Execution {
   Execution(std::unique_ptr<CallHandler> handler, core::ComputePool* pool,
             ResponseBuffers* buffers, CallClaim* claim, Owner* owner);
 
-  // Starts a step whose message has so many bytes; 0 if there is none.
-  void Start(std::size_t message_bytes);
+  // Starts a step whose message has so many bytes; 0 if there is none. urgent:
+  // it goes before the other jobs of the pool. may_run_here: on this thread, if
+  // it is small.
+  void Start(std::size_t message_bytes, bool urgent, bool may_run_here);
 
   // The claim that the step waits for was granted, or refused.
   void Claimed(bool granted);
@@ -73,7 +75,7 @@ class Execution {
   void Prepare(bool inline_only);
   void Compute();
   absl::Status RunTiles();
-  void RefuseClaim();
+  void RefuseClaim(Admission::Entry why);
 
   const std::unique_ptr<CallHandler> handler_;
   core::ComputePool* const pool_;
@@ -82,7 +84,9 @@ class Execution {
   Owner* const owner_;
 
   std::atomic<bool> stop_{false};
-  std::unique_ptr<PendingResponse> pending_;  // of the step under way
+  // Of the step under way.
+  bool urgent_ = false;
+  std::unique_ptr<PendingResponse> pending_;
 };
 
 }  // namespace posenc::server

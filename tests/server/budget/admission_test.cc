@@ -111,7 +111,7 @@ TEST(Admission, MoreThatCanNeverBeHadIsRefusedAtOnce) {
   Waiter a, b;
   admission.Enter(60, &a);
   admission.Enter(10, &b);
-  EXPECT_EQ(admission.EnterMore(91, 10, &b), Entry::kFull);
+  EXPECT_EQ(admission.EnterMore(91, 10, &b), Entry::kNever);
   EXPECT_EQ(admission.waiting(), 0u);
   EXPECT_EQ(admission.claimed(), 70);
 }
@@ -165,11 +165,66 @@ TEST(Admission, ClaimsWithoutWaitingFitOrNot) {
   Admission admission(100, 2);
   EXPECT_TRUE(admission.TryClaim(100));
   EXPECT_FALSE(admission.TryClaim(1));
-  EXPECT_EQ(admission.TakeClaimedBytes(), 100);
-  EXPECT_EQ(admission.TakeClaimedBytes(), 100) << "still held";
+  EXPECT_EQ(admission.TakePeak(), 100);
+  EXPECT_EQ(admission.TakePeak(), 100) << "still held";
   admission.Release(100);
-  EXPECT_EQ(admission.TakeClaimedBytes(), 100);
-  EXPECT_EQ(admission.TakeClaimedBytes(), 0);
+  EXPECT_EQ(admission.TakePeak(), 100);
+  EXPECT_EQ(admission.TakePeak(), 0);
+}
+
+TEST(Admission, WhatIsHeldBeyondTheClaimsCountsToo) {
+  Admission admission(100, 2);
+  std::vector<int> admitted;
+  Waiter a, b(&admitted, 1);
+  EXPECT_EQ(admission.Enter(10, &a), Entry::kAdmitted);
+  admission.SetHeld(95);
+  EXPECT_EQ(admission.Enter(10, &b), Entry::kWaiting);
+  admission.SetHeld(90);
+  EXPECT_EQ(admission.claimed(), 20);
+  EXPECT_EQ(admitted, (std::vector<int>{1}));
+}
+
+TEST(Admission, WhatIsHeldDoesNotStopTheOnlyCall) {
+  Admission admission(100, 2);
+  Waiter a;
+  admission.SetHeld(1000);
+  EXPECT_EQ(admission.Enter(10, &a), Entry::kAdmitted);
+  EXPECT_EQ(admission.EnterMore(50, 10, &a), Entry::kAdmitted);
+}
+
+TEST(Admission, WhatIsHeldRefusesNobodyWhoseClaimFits) {
+  Admission admission(100, 2);
+  std::vector<int> admitted;
+  Waiter a(&admitted, 1), b(&admitted, 2);
+  admission.Enter(10, &a);
+  admission.Enter(10, &b);
+  admission.SetHeld(1000);
+  EXPECT_EQ(admission.EnterMore(50, 10, &a), Entry::kWaiting);
+  EXPECT_EQ(admission.EnterMore(50, 10, &b), Entry::kAdmitted) << "the last";
+  admission.Release(60);  // b has ended
+  EXPECT_EQ(admitted, (std::vector<int>{1}));
+}
+
+TEST(Admission, ClaimsWhatIsInMemoryWhetherItFitsOrNot) {
+  Admission admission(100, 2);
+  std::vector<int> admitted;
+  Waiter a, b(&admitted, 1);
+  EXPECT_EQ(admission.Enter(10, &a), Entry::kAdmitted);
+  admission.ClaimHeld(190);
+  EXPECT_EQ(admission.claimed(), 200);
+  EXPECT_EQ(admission.Enter(1, &b), Entry::kWaiting);
+  admission.Release(200);
+  EXPECT_EQ(admitted, (std::vector<int>{1}));
+}
+
+TEST(Admission, ALargerBudgetLetsTheNextIn) {
+  Admission admission(100, 2);
+  std::vector<int> admitted;
+  Waiter a, b(&admitted, 1);
+  EXPECT_EQ(admission.Enter(100, &a), Entry::kAdmitted);
+  EXPECT_EQ(admission.Enter(100, &b), Entry::kWaiting);
+  admission.SetLimits(200, 2);
+  EXPECT_EQ(admitted, (std::vector<int>{1}));
 }
 
 }  // namespace

@@ -97,13 +97,12 @@ TEST_F(CallsTest, AFullServerRefusesEveryCall) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
   options.limits.max_request_bytes = 1 << 20;
-  options.limits.in_flight_bytes = 1 << 20;
+  // Less is left than a call claims that announces nothing.
+  options.limits.in_flight_bytes = kLargeTableBytes + (32 << 10);
   options.limits.max_waiting = 0;
   Start(options);
+  const std::unique_ptr<RawCall> unread = HoldLargeTable();
   const std::vector<std::string> methods = Methods();
-  // A call that announces no size claims the whole budget.
-  const RawCall full(channel_, methods[0]);
-  ASSERT_TRUE(Eventually([this] { return server_->BytesInFlight() > 0; }));
   for (const std::string& method : methods) {
     SCOPED_TRACE(method);
     RawCall call(channel_, method);
@@ -111,17 +110,6 @@ TEST_F(CallsTest, AFullServerRefusesEveryCall) {
     EXPECT_EQ(status.error_code(), kExhausted);
     EXPECT_EQ(ReadDetails(status).reason, "ERROR_REASON_OVERLOADED");
   }
-}
-
-// 3 MiB from a request of a few bytes.
-v1::BuildTableRequest LargeTable() {
-  v1::BuildTableRequest request;
-  v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
-  spec->set_pairing(v1::PAIRING_HALF_SPLIT);
-  spec->set_rotary_dim(128);
-  request.mutable_positions()->set_start(0);
-  request.set_rows(6144);
-  return request;
 }
 
 TEST_F(CallsTest, ResponsesWaitForRoom) {
@@ -153,16 +141,10 @@ TEST_F(CallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
   options.listen = {"127.0.0.1:0"};
   options.limits.max_request_bytes = 1 << 20;
   options.limits.max_response_bytes = 4 << 20;
-  options.limits.in_flight_bytes = 6 << 20;
+  options.limits.in_flight_bytes = 5 << 20;
   Start(options);
   {
-    // Calls that announce no size and send nothing hold 1 MiB each.
-    std::vector<std::unique_ptr<RawCall>> idle;
-    for (int i = 0; i < 4; ++i) {
-      idle.push_back(std::make_unique<RawCall>(channel_, Methods()[0]));
-    }
-    ASSERT_TRUE(
-        Eventually([this] { return server_->BytesInFlight() >= 4 << 20; }));
+    const std::unique_ptr<RawCall> unread = HoldLargeTable();
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() +
                          std::chrono::milliseconds(100));
@@ -176,6 +158,86 @@ TEST_F(CallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
         Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
   }
   ExpectNothingInFlight();
+}
+
+TEST_F(CallsTest, AResponseThatNeverFitsIsTooLarge) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.max_request_bytes = 1 << 20;
+  options.limits.in_flight_bytes = 2 << 20;
+  Start(options);
+  v1::BuildTableResponse table;
+  const grpc::Status status = Call(&Stub::BuildTable, LargeTable(), &table);
+  EXPECT_EQ(status.error_code(), kExhausted);
+  EXPECT_EQ(ReadDetails(status).reason, "ERROR_REASON_MESSAGE_TOO_LARGE");
+  EXPECT_NE(status.error_message().find("--in-flight-bytes"),
+            std::string::npos);
+}
+
+// Senders that stop after their headers, as many as the budget has room for and
+// more, whether they announce or not.
+TEST_F(CallsTest, StalledSendersStopNobody) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.max_request_bytes = 8 << 20;
+  options.limits.in_flight_bytes = 64 << 20;
+  Start(options);
+  const std::shared_ptr<grpc::Channel> other = Connect(server_->addresses()[0]);
+  std::vector<std::unique_ptr<RawCall>> stalled;
+  for (int i = 0; i < 5; ++i) {
+    for (const std::string& method : Methods()) {
+      stalled.push_back(std::make_unique<RawCall>(other, method));
+      stalled.push_back(
+          std::make_unique<RawCall>(other, method,
+                                    std::map<std::string, std::string>{
+                                        {"posenc-message-bytes", "8000000"}}));
+    }
+  }
+  for (int i = 0; i < 20; ++i) {
+    v1::GetServerInfoResponse info;
+    EXPECT_TRUE(
+        Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
+    v1::BuildTableResponse table;
+    v1::BuildTableRequest request = LargeTable();
+    request.set_rows(4000);
+    const grpc::Status status = Call(&Stub::BuildTable, request, &table);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  stalled.clear();
+  ExpectNothingInFlight();
+}
+
+// An answer so small that it is sent together with the status.
+TEST_F(CallsTest, ASmallAnswerThatNobodyReadsEndsAtTheDeadlineToo) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.default_deadline = absl::Milliseconds(50);
+  Start(options);
+  grpc::ChannelArguments arguments;
+  // The windows are smaller than the answer.
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1024);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const std::shared_ptr<grpc::Channel> narrow = grpc::CreateCustomChannel(
+      server_->addresses()[0], grpc::InsecureChannelCredentials(), arguments);
+  v1::BuildTableRequest request = LargeTable();
+  request.set_rows(64);         // 32 KiB
+  grpc::ClientContext context;  // without a deadline
+  grpc::CompletionQueue queue;
+  grpc::GenericStub stub(narrow);
+  const auto call = stub.PrepareCall(
+      &context, "/posenc.v1.PositionalEncodingService/BuildTable", &queue);
+  void* tag = nullptr;
+  bool ok = false;
+  call->StartCall(nullptr);
+  queue.Next(&tag, &ok);
+  const grpc::Slice slice(request.SerializeAsString());
+  call->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
+  queue.Next(&tag, &ok);
+  ExpectNothingInFlight();
+  context.TryCancel();
+  queue.Shutdown();
+  while (queue.Next(&tag, &ok)) {
+  }
 }
 
 TEST_F(CallsTest, EveryCallWithoutADeadlineGetsTheServersOwn) {

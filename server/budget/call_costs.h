@@ -1,0 +1,56 @@
+// What calls of each kind cost the machine, learned from those that have ended.
+//
+// Calls are of one kind if they are of the same RPC and announce about as many
+// bytes, up to a power of two; calls that announce nothing are a kind of their
+// own. The cost of a call is its share: the time for which the whole server
+// would have worked for it alone. With n calls in service, each gets 1/n of the
+// server, so that a share is the integral of 1/n over the time that the call
+// was in service. Time by the clock alone would count what its neighbours cost.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace posenc::server {
+
+// Not safe for many threads: Turns guards it.
+class CallCosts {
+ public:
+  // Methods are numbered [0, methods).
+  explicit CallCosts(int methods);
+
+  // A call that announces no more than this may count as cheap.
+  static constexpr std::int64_t kCheapBytes = 64 << 10;
+
+  // The kind of a call, for the functions below.
+  static int KindOf(int method, std::optional<std::int64_t> announced);
+
+  // Seconds of share, and bytes of requests and responses, as the mean of the
+  // last 32 calls of the kind; 0 before the first has ended.
+  double share(int kind) const { return of_[kind].share; }
+  double bytes(int kind) const { return of_[kind].bytes; }
+  bool known(int kind) const { return of_[kind].calls > 0; }
+
+  // Whether refusing such a call would cost about as much as answering it. Not
+  // before the first has ended, and never if it announces a large message.
+  bool cheap(int kind) const;
+
+  // A call of the kind has ended.
+  void Learn(int kind, double share, std::int64_t bytes);
+
+  // The mean share of a method's calls, over its kinds, each with its weight.
+  double ShareOfMethod(int method) const;
+
+ private:
+  struct Cost {
+    double share = 0;
+    double bytes = 0;
+    int calls = 0;  // that the means are over, 32 at most
+  };
+
+  std::vector<Cost> of_;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,152 @@
+#include "server/budget/fair_queue.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace posenc::server {
+namespace {
+
+// Seconds. Short enough that a client that stops is soon like any other, long
+// enough to hold many calls of milliseconds.
+constexpr double kMemory = 1;
+
+// Peers that are idle for so many seconds are like new ones.
+constexpr double kIdle = 2;
+
+// A light peer uses less than this part of its equal share.
+constexpr double kLightPart = 0.25;
+
+}  // namespace
+
+FairQueue::Peer* FairQueue::Find(std::uint64_t id, double now) {
+  Forget(now);
+  const auto [found, is_new] = peers_.try_emplace(id);
+  Peer* const peer = &found->second;
+  if (is_new) {
+    peer->id = id;
+    peer->tag = clock_;
+    peer->used_at = now;
+    peer->recent = recent_.insert(recent_.end(), peer);
+  }
+  return peer;
+}
+
+void FairQueue::Forget(double now) {
+  while (!recent_.empty()) {
+    Peer* const oldest = recent_.front();
+    if (oldest->used_at > now - kIdle) return;
+    if (oldest->served > 0 || !oldest->calls.empty()) {
+      Use(oldest, 0, now);
+      continue;
+    }
+    recent_.pop_front();
+    peers_.erase(oldest->id);
+  }
+}
+
+double FairQueue::Used(const Peer& peer, double now) {
+  return peer.used * std::exp((peer.used_at - now) / kMemory);
+}
+
+void FairQueue::Use(Peer* peer, double used, double now) {
+  peer->used = Used(*peer, now) + used;
+  peer->used_at = now;
+  recent_.splice(recent_.end(), recent_, peer->recent);
+  used_ = used_ * std::exp((used_at_ - now) / kMemory) + used;
+  used_at_ = now;
+}
+
+void FairQueue::Push(Call* call, double now) {
+  Peer* const peer = Find(call->peer, now);
+  if (peer->calls.empty()) {
+    peer->tag = std::max(peer->tag, clock_);
+    line_.emplace(peer->tag, peer);
+  }
+  call->from = peer;
+  call->place = peer->calls.emplace(call->deadline, call);
+  peer->waiting_cost += call->cost;
+  waiting_cost_ += call->cost;
+  ++waiting_;
+}
+
+void FairQueue::Remove(Call* call) {
+  Peer* const peer = call->from;
+  peer->calls.erase(call->place);
+  peer->waiting_cost -= call->cost;
+  waiting_cost_ -= call->cost;
+  --waiting_;
+  // Sums of differences drift; an empty queue is the moment to correct them.
+  if (waiting_ == 0) waiting_cost_ = 0;
+  if (peer->calls.empty()) {
+    peer->waiting_cost = 0;
+    line_.erase({peer->tag, peer});
+  }
+}
+
+FairQueue::Call* FairQueue::Front() const {
+  return line_.empty() ? nullptr : line_.begin()->second->calls.begin()->second;
+}
+
+void FairQueue::Start(Call* call, double now) {
+  Peer* const peer = Find(call->peer, now);
+  call->from = peer;
+  const bool in_line = !peer->calls.empty();
+  if (in_line) line_.erase({peer->tag, peer});
+  peer->tag = std::max(peer->tag, clock_);
+  clock_ = peer->tag;
+  peer->tag += call->cost;
+  if (in_line) line_.emplace(peer->tag, peer);
+  ++peer->served;
+  peer->served_cost += call->cost;
+}
+
+void FairQueue::End(Call* call, double used, double now) {
+  Peer* const peer = call->from;
+  const bool in_line = !peer->calls.empty();
+  if (in_line) line_.erase({peer->tag, peer});
+  peer->tag += used - call->cost;
+  if (in_line) line_.emplace(peer->tag, peer);
+  --peer->served;
+  peer->served_cost = peer->served == 0 ? 0 : peer->served_cost - call->cost;
+  Use(peer, used, now);
+}
+
+// While this peer's calls up to this one are served, every other peer that
+// waits gets as much, and no peer more than it waits for.
+double FairQueue::Ahead(const Call& call) const {
+  const auto found = peers_.find(call.peer);
+  double own = 0, later = 0;
+  bool waits = false;
+  if (found != peers_.end()) {
+    const Peer& peer = found->second;
+    waits = !peer.calls.empty();
+    if (!waits || peer.calls.rbegin()->first <= call.deadline) {
+      own = peer.waiting_cost;
+    } else {
+      for (const auto& [deadline, other] : peer.calls) {
+        if (deadline > call.deadline) break;
+        own += other->cost;
+      }
+      later = peer.waiting_cost - own;
+    }
+  }
+  const double peers = static_cast<double>(line_.size() + (waits ? 0 : 1));
+  return std::min(waiting_cost_ - later, own + (own + call.cost) * (peers - 1));
+}
+
+bool FairQueue::Light(std::uint64_t id, double now) {
+  Forget(now);
+  const auto found = peers_.find(id);
+  const bool is_new = found == peers_.end();
+  const auto peers = static_cast<double>(peers_.size() + (is_new ? 1 : 0));
+  if (peers < 2) return false;
+  const double all = used_ * std::exp((used_at_ - now) / kMemory);
+  double own = 0;
+  if (!is_new) {
+    const Peer& peer = found->second;
+    own = Used(peer, now) + peer.served_cost + peer.waiting_cost;
+  }
+  return own < kLightPart * all / peers;
+}
+
+}  // namespace posenc::server

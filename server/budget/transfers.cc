@@ -1,0 +1,161 @@
+#include "server/budget/transfers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "server/budget/errors.h"
+
+namespace posenc::server {
+namespace {
+
+// Seconds; see the head of transfers.h.
+constexpr double kOld = 0.02;
+constexpr double kShrinkAfter = 0.05;
+constexpr double kSlowAfter = 10;
+constexpr double kSlowBytesPerSecond = 1 << 20;
+
+// With 10,000 calls in memory, measuring takes long enough to be felt: it walks
+// the allocator's free lists under the allocator's lock. It may take a fiftieth
+// of the time. If nobody waits and little is held, it is done less often.
+constexpr double kPause = 50;
+constexpr double kQuietPause = 0.05;
+
+double Now() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+// With references, so that no call ends before it was told.
+struct Transfers::Victims {
+  struct Victim {
+    std::shared_ptr<void> keep;
+    Owner* owner;
+    Direction direction;
+    bool slow;
+  };
+  std::vector<std::pair<std::shared_ptr<void>, Owner*>> shrink;
+  std::vector<Victim> cut;
+};
+
+Transfers::Transfers(Admission* admission, std::function<std::int64_t()> held)
+    : admission_(admission),
+      held_(std::move(held)),
+      ticker_(std::chrono::milliseconds(10), [this] { return Tick(); }) {}
+
+void Transfers::Add(Direction direction, std::int64_t bytes, Owner* owner,
+                    Message* message) {
+  message->direction_ = direction;
+  message->owner_ = owner;
+  message->bytes_ = bytes;
+  message->since_ = Now();
+  message->shrunk_ = message->cut_ = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::list<Message*>& list = direction == Direction::kIn ? coming_ : going_;
+    message->place_ = list.insert(list.end(), message);
+  }
+  ticker_.Wake();
+}
+
+void Transfers::Remove(Message* message) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (message->owner_ == nullptr) return;
+  message->owner_ = nullptr;
+  (message->direction_ == Direction::kIn ? coming_ : going_)
+      .erase(message->place_);
+}
+
+std::int64_t Transfers::cut() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return cut_;
+}
+
+Transfers::Victims Transfers::Choose(double now, std::int64_t held) {
+  Victims victims;
+  const bool waited_for = admission_->waiting() > 0;
+  const std::int64_t budget = admission_->budget();
+  const auto messages = static_cast<std::int64_t>(coming_.size());
+  const std::int64_t each = held / (messages + 1) + 1;
+  const auto cut = [&](Message* message, bool slow) {
+    if (message->cut_) return;
+    message->cut_ = true;
+    ++cut_;
+    victims.cut.push_back({message->owner_->KeepAlive(), message->owner_,
+                           message->direction_, slow});
+  };
+  if (waited_for) {
+    for (Message* const message : coming_) {
+      if (message->since_ > now - kShrinkAfter) break;
+      if (std::exchange(message->shrunk_, true)) continue;
+      victims.shrink.emplace_back(message->owner_->KeepAlive(),
+                                  message->owner_);
+    }
+    for (const std::list<Message*>* const list : {&coming_, &going_}) {
+      for (Message* const message : *list) {
+        const std::int64_t bytes = message->bytes_ > 0
+                                       ? message->bytes_
+                                       : std::max<std::int64_t>(each, 0);
+        if (message->since_ > now - kSlowAfter) break;
+        if (now - message->since_ >
+            kSlowAfter + static_cast<double>(bytes) / kSlowBytesPerSecond) {
+          cut(message, true);
+        }
+      }
+    }
+  }
+  std::int64_t over = held - (budget + budget / 10);
+  for (auto it = coming_.rbegin(); over > 0 && it != coming_.rend(); ++it) {
+    if ((*it)->cut_) continue;
+    cut(*it, false);
+    over -= each;
+  }
+  return victims;
+}
+
+bool Transfers::Tick() {
+  const double now = Now();
+  bool old = false, any = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    any = !coming_.empty() || !going_.empty();
+    for (const std::list<Message*>* const list : {&coming_, &going_}) {
+      old = old || (!list->empty() && list->front()->since_ < now - kOld);
+    }
+  }
+  if (!old) {
+    if (std::exchange(told_, false)) admission_->SetHeld(0);
+    return any;
+  }
+  if (now < next_) return true;
+  const std::int64_t held = held_();
+  const double took = Now() - now;
+  const bool quiet =
+      admission_->waiting() == 0 && held < admission_->budget() / 4;
+  next_ = now + took + std::max(kPause * took, quiet ? kQuietPause : 0);
+  told_ = true;
+  admission_->SetHeld(held);
+  Victims victims;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    victims = Choose(now, held);
+  }
+  for (const auto& [keep, owner] : victims.shrink) owner->ShrinkClaim();
+  const absl::Status no_memory = OverBudget(
+      "no memory for this message beside the others; announce its size to "
+      "wait for room");
+  const absl::Status slow = OverBudget(
+      "the message moved slower than 1 MiB/s while others waited for its "
+      "memory");
+  for (const Victims::Victim& victim : victims.cut) {
+    victim.owner->CutOff(victim.direction, victim.slow ? slow : no_memory);
+  }
+  return true;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,99 @@
+// Watches the messages that are on their way between peers and the server, so
+// that a peer who stalls holds no memory that others wait for.
+//
+// gRPC reads a message as a whole: how much of it has come cannot be seen, nor
+// can the read be paused. So what is in memory is measured as a whole, as the
+// growth of the heap since the start and the blocks of responses, every 10 ms
+// while a message is older than 20 ms, and Admission is told (SetHeld). Then
+//
+//   somebody waits for memory, and a message has been coming for 50 ms:
+//     its claim shrinks to nothing (Owner::ShrinkClaim); what it really holds
+//     is part of what is measured
+//   more is held than 1.1 times the budget:
+//     the newest messages that are coming are cut off, as many as hold the
+//     excess on average; the oldest are nearest to their end
+//   somebody waits for memory, and a message, coming or going, is older than
+//   10 s and slower than 1 MiB/s:
+//     it is cut off
+//
+// Time by the clock; nothing here happens to a message that moves.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "absl/status/status.h"
+#include "server/budget/admission.h"
+#include "server/budget/ticker.h"
+
+namespace posenc::server {
+
+// Safe for many threads. Owners are called without locks.
+class Transfers {
+ public:
+  enum class Direction { kIn, kOut };
+
+  // The call that a message belongs to.
+  class Owner {
+   public:
+    // A reference that keeps the call alive.
+    virtual std::shared_ptr<void> KeepAlive() = 0;
+    // Others wait for memory: the message that is coming holds less than the
+    // call claims, as far as is known.
+    virtual void ShrinkClaim() = 0;
+    // The message is to be given up with this error.
+    virtual void CutOff(Direction direction, const absl::Status& why) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  // A message under way, a member of its call. Between Add() and Remove() it
+  // belongs to Transfers.
+  class Message {
+   private:
+    friend class Transfers;
+    Direction direction_ = Direction::kIn;
+    Owner* owner_ = nullptr;  // null: it is not under way
+    std::int64_t bytes_ = 0;  // 0: not known
+    double since_ = 0;
+    bool shrunk_ = false;
+    bool cut_ = false;
+    std::list<Message*>::iterator place_;
+  };
+
+  // held: bytes in memory that messages hold, measured. May take milliseconds.
+  Transfers(Admission* admission, std::function<std::int64_t()> held);
+
+  // A message of `bytes` (0: not known) is on its way. `owner` lives until
+  // Remove().
+  void Add(Direction direction, std::int64_t bytes, Owner* owner,
+           Message* message);
+  // It has arrived, or will not. May be called for one that is not under way.
+  void Remove(Message* message);
+
+  std::int64_t cut() const;  // messages, since the start
+
+ private:
+  struct Victims;
+
+  bool Tick();
+  // Expects the lock.
+  Victims Choose(double now, std::int64_t held);
+
+  Admission* const admission_;
+  const std::function<std::int64_t()> held_;
+  mutable std::mutex mutex_;
+  std::list<Message*> coming_, going_;  // the oldest first
+  std::int64_t cut_ = 0;
+  // Used by the ticker's thread alone.
+  double next_ = 0;  // when to measure again
+  bool told_ = false;
+  Ticker ticker_;  // last: its thread uses the others
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,275 @@
+#include "server/budget/turns.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace posenc::server {
+namespace {
+
+constexpr std::size_t kMostServed = 256;
+constexpr std::int64_t kBytesOfThread = std::int64_t{8} << 20;
+
+// Seconds; see the head of turns.h.
+constexpr double kLongWait = 5;  // from here on a tenth of it may be waited
+constexpr double kStandingWait = 0.005;
+constexpr double kBurstWait = 0.1;
+constexpr double kLightWait = 0.025;
+constexpr double kStandingAfter = 0.1;
+// The queue counts as standing until nobody was refused for so long.
+constexpr double kCalmAfter = 0.2;
+
+// A lease: what a call needs at least, by the clock, on a machine that is as
+// busy as it may be with kMostServed calls; loopback moves 200 MB/s then.
+constexpr double kLease = 0.02;
+constexpr double kLeaseBytesPerSecond = 200e6;
+constexpr double kLeaseShares = 24;
+
+// A call is lost if this many times what is in service does not end before its
+// deadline.
+constexpr double kLostMargin = 1.5;
+
+// Of cheap calls every 16th is measured, to see whether they still are.
+constexpr int kMeasureEvery = 16;
+
+double Seconds(clockid_t clock) {
+  timespec time = {};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) +
+         1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
+
+Turns::Clocks Turns::RealClocks() {
+  return {[] { return Seconds(CLOCK_MONOTONIC); },
+          [] { return Seconds(CLOCK_PROCESS_CPUTIME_ID); }};
+}
+
+Turns::Turns(int threads, std::size_t max_waiting, int methods, Clocks clocks)
+    : threads_(std::max(threads, 1)),
+      methods_(methods),
+      clocks_(std::move(clocks)),
+      max_waiting_(max_waiting),
+      costs_(methods),
+      learning_(CallCosts::KindOf(methods, std::nullopt)),
+      passed_(learning_.size()),
+      processor_at_(clocks_.processor()),
+      empty_at_(clocks_.now()),
+      ticker_(std::chrono::milliseconds(5), [this] { return Tick(); }) {}
+
+// own_clock_ runs as fast as one of the calls in service gets on.
+void Turns::Advance() {
+  const double processor = clocks_.processor();
+  if (!served_.empty()) {
+    own_clock_ += (processor - processor_at_) /
+                  (threads_ * static_cast<double>(served_.size()));
+  }
+  processor_at_ = processor;
+}
+
+bool Turns::Fits(std::int64_t bytes, bool light) const {
+  const std::size_t slots = 2 * static_cast<std::size_t>(threads_) + 4;
+  const std::size_t n = served_.size();
+  if (n < slots || (light && served_light_ < slots)) return true;
+  return n < kMostServed && served_bytes_ + bytes <= threads_ * kBytesOfThread;
+}
+
+void Turns::QueueChanged(double now) {
+  if (queue_.empty()) {
+    empty_at_ = now;
+  } else if (now - empty_at_ > kStandingAfter && !standing_) {
+    standing_ = true;
+    refused_at_ = now;
+  }
+  if (standing_ && now - refused_at_ > kCalmAfter) standing_ = false;
+}
+
+bool Turns::TooLate(const Request& request, const FairQueue::Call& call,
+                    bool light, double now) {
+  const double left = request.deadline - now;
+  const double ahead = call.cost + served_cost_ / 2 + queue_.Ahead(call);
+  double longest = standing_ ? kStandingWait : kBurstWait;
+  if (light) longest = std::max(longest, kLightWait);
+  if (left >= kLongWait) longest = std::max(longest, left / 10);
+  const bool late = ahead > std::min(left / 2, longest);
+  if (late && standing_) refused_at_ = now;
+  return late;
+}
+
+void Turns::Prepare(const Request& request, Waiter* waiter, double now) {
+  waiter->kind_ = request.kind;
+  waiter->call_.owner = waiter;
+  waiter->call_.peer = request.peer;
+  waiter->call_.deadline = request.deadline;
+  waiter->call_.cost = costs_.share(request.kind);
+  waiter->bytes_ = static_cast<std::int64_t>(costs_.bytes(request.kind));
+  waiter->lease_ =
+      kLease + static_cast<double>(request.announced) / kLeaseBytesPerSecond +
+      kLeaseShares * waiter->call_.cost;
+  waiter->light_ = queue_.Light(request.peer, now);
+}
+
+bool Turns::Refuses(const Request& request) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const int kind = request.kind;
+  if (costs_.cheap(kind) || !costs_.known(kind)) return false;
+  const double now = Now();
+  const bool light = queue_.Light(request.peer, now);
+  if ((queue_.empty() || light) &&
+      Fits(static_cast<std::int64_t>(costs_.bytes(kind)), light)) {
+    return false;
+  }
+  QueueChanged(now);
+  FairQueue::Call call;
+  call.peer = request.peer;
+  call.deadline = request.deadline;
+  call.cost = costs_.share(kind);
+  const bool late = TooLate(request, call, light, now);
+  if (late) ++refused_;
+  return late;
+}
+
+Turns::Entry Turns::Enter(const Request& request, Waiter* waiter) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const int kind = request.kind;
+  if (costs_.cheap(kind) && ++passed_[kind] % kMeasureEvery != 0) {
+    return Entry::kNotNeeded;
+  }
+  const double now = Now();
+  Advance();
+  QueueChanged(now);
+  Prepare(request, waiter, now);
+  // The first call of a kind is served at once: what is not known cannot be
+  // judged, and would never be known.
+  const bool first = !costs_.known(kind) && !learning_[kind];
+  if (first) learning_[kind] = true;
+  if (first || costs_.cheap(kind) ||
+      ((queue_.empty() || waiter->light_) &&
+       Fits(waiter->bytes_, waiter->light_))) {
+    Serve(waiter, now);
+    return Entry::kServed;
+  }
+  if (request.refusable &&
+      (queue_.size() >= max_waiting_ ||
+       TooLate(request, waiter->call_, waiter->light_, now))) {
+    ++refused_;
+    return Entry::kRefused;
+  }
+  waiter->state_ = Waiter::State::kWaiting;
+  queue_.Push(&waiter->call_, now);
+  ticker_.Wake();
+  return Entry::kWaiting;
+}
+
+void Turns::Serve(Waiter* waiter, double now) {
+  waiter->state_ = Waiter::State::kServed;
+  waiter->started_ = own_clock_;
+  waiter->lease_ += now;
+  waiter->served_ = served_.insert(served_.end(), waiter);
+  served_bytes_ += waiter->bytes_;
+  served_cost_ += waiter->call_.cost;
+  if (waiter->light_) ++served_light_;
+  queue_.Start(&waiter->call_, now);
+}
+
+void Turns::EndService(Waiter* waiter, double now) {
+  served_.erase(waiter->served_);
+  served_bytes_ -= waiter->bytes_;
+  served_cost_ = served_.empty() ? 0 : served_cost_ - waiter->call_.cost;
+  if (waiter->light_) --served_light_;
+  queue_.End(&waiter->call_, own_clock_ - waiter->started_, now);
+}
+
+Turns::Calls Turns::Fill(double now) {
+  Calls calls;
+  while (FairQueue::Call* const front = queue_.Front()) {
+    auto* const waiter = static_cast<Waiter*>(front->owner);
+    if (!Fits(waiter->bytes_, waiter->light_)) break;
+    queue_.Remove(front);
+    if (now + kLostMargin * (served_cost_ + front->cost) > front->deadline) {
+      waiter->state_ = Waiter::State::kOut;
+      ++refused_;
+      ++lost_;
+      calls.lost.push_back(waiter);
+      continue;
+    }
+    Serve(waiter, now);
+    calls.came.push_back(waiter);
+  }
+  QueueChanged(now);
+  return calls;
+}
+
+void Turns::Tell(const Calls& calls) {
+  for (Waiter* const waiter : calls.came) waiter->TurnCame();
+  for (Waiter* const waiter : calls.lost) waiter->TurnLost();
+}
+
+bool Turns::StopWaiting(Waiter* waiter) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (waiter->state_ != Waiter::State::kWaiting) return false;
+  queue_.Remove(&waiter->call_);
+  waiter->state_ = Waiter::State::kOut;
+  QueueChanged(Now());
+  return true;
+}
+
+void Turns::Leave(Waiter* waiter, std::int64_t moved) {
+  Calls calls;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const double now = Now();
+    Advance();
+    const int kind = waiter->kind_;
+    const bool lapsed = waiter->state_ == Waiter::State::kLapsed;
+    if (!lapsed) EndService(waiter, now);
+    waiter->state_ = Waiter::State::kOut;
+    if (!costs_.known(kind)) learning_[kind] = false;
+    if (moved >= 0 && !lapsed) {
+      costs_.Learn(kind, own_clock_ - waiter->started_, moved);
+    }
+    calls = Fill(now);
+  }
+  Tell(calls);
+}
+
+void Turns::SetMaxWaiting(std::size_t max_waiting) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  max_waiting_ = max_waiting;
+}
+
+Turns::State Turns::state() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  State state = {served_.size(), queue_.size(), refused_, lost_, {}};
+  for (int method = 0; method < methods_; ++method) {
+    state.shares.push_back(costs_.ShareOfMethod(method));
+  }
+  return state;
+}
+
+bool Turns::Tick() {
+  Calls calls;
+  bool again = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const double now = Now();
+    Advance();
+    if (!queue_.empty()) {
+      for (auto it = served_.begin(); it != served_.end();) {
+        Waiter* const waiter = *it++;
+        if (waiter->lease_ > now) continue;
+        waiter->state_ = Waiter::State::kLapsed;
+        EndService(waiter, now);
+      }
+    }
+    calls = Fill(now);
+    again = !queue_.empty();
+  }
+  Tell(calls);
+  return again;
+}
+
+}  // namespace posenc::server

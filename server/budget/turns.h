@@ -1,0 +1,184 @@
+// Decides which calls are worked on now, which wait, and which are refused
+// because they could not end in time.
+//
+// All calls that are worked on at once share the processor and the links, and
+// become late together. So only a few are, and a call that would have to wait
+// too long is told so at its headers, when it has cost next to nothing:
+//
+//   Enter --served----------------------> in service --Leave-->
+//     |---waits in FairQueue--TurnCame------^   |
+//     |        '--TurnLost (too late now)       '--lease over: goes on without
+//     '---refused                                  a turn
+//
+// In service are up to 2 x threads + 4 calls, and more while their bytes sum to
+// 8 MiB a thread. More in service is worse, sharply: 64 MiB gave a seventh of
+// the good calls of 24 MiB at 1.6 times the capacity, and fewer leave the link
+// idle. A few places more are for peers who use little (FairQueue::Light).
+//
+// A call is refused if what is before it takes longer than half of the time
+// that is left to its deadline, or than the longest wait:
+//
+//   longest wait = a tenth of the time left, if that is 5 s or more
+//                = 100 ms else, for a burst
+//                = 5 ms else, once the queue has been standing for 100 ms: a
+//                  standing queue serves nobody earlier, and costs throughput
+//                = 25 ms at least, for a peer who uses little
+//
+// A turn is leased: who holds one for longer than the server would need, while
+// others wait, waits for his own peer (a slow line, a sender that stalls), and
+// goes on without a turn. A stalled peer therefore stops nobody.
+//
+// Cheap calls (CallCosts) take no turn: refusing them costs as much.
+//
+// Times are seconds of a monotonic clock. The server's time, in which costs are
+// counted, is the processor time of this process divided by its threads: it
+// stands still while calls wait for their peers, and neighbours on the machine
+// do not run it.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <vector>
+
+#include "server/budget/call_costs.h"
+#include "server/budget/fair_queue.h"
+#include "server/budget/ticker.h"
+
+namespace posenc::server {
+
+// Safe for many threads. Waiters are called without locks.
+class Turns {
+ public:
+  // What a call tells about itself.
+  struct Request {
+    int kind = 0;            // CallCosts::KindOf()
+    std::uint64_t peer = 0;  // who shares with others
+    double deadline = 0;     // on the clock; 300 s away for calls without one
+    std::int64_t announced = 0;
+    // A call of which much has been done already is not refused for the wait,
+    // only if its deadline is lost.
+    bool refusable = true;
+  };
+
+  // A call that takes a turn. Lives until Leave(), or until a refusal.
+  class Waiter {
+   public:
+    virtual ~Waiter() = default;
+    // Its turn has come. Must return soon, as must the next.
+    virtual void TurnCame() = 0;
+    // It cannot end in time any more, and waits no longer.
+    virtual void TurnLost() = 0;
+
+    // Whether the peer uses so little that its work should go first. From
+    // Enter() on.
+    bool light() const { return light_; }
+
+   private:
+    friend class Turns;
+    enum class State { kOut, kWaiting, kServed, kLapsed };
+    State state_ = State::kOut;
+    int kind_ = 0;
+    bool light_ = false;
+    std::int64_t bytes_ = 0;  // as expected
+    double lease_ = 0;        // its length, then its end
+    double started_ = 0;      // on the server's own clock
+    FairQueue::Call call_;
+    std::list<Waiter*>::iterator served_;
+  };
+
+  enum class Entry {
+    kServed,
+    kWaiting,   // TurnCame() or TurnLost() follows, unless StopWaiting()
+    kRefused,   // RESOURCE_EXHAUSTED
+    kNotNeeded  // the call is cheap: no Leave() follows
+  };
+
+  // Clocks, for tests: seconds of a monotonic clock, and of the server's time
+  // as above but for the division by threads.
+  struct Clocks {
+    std::function<double()> now;
+    std::function<double()> processor;
+  };
+  static Clocks RealClocks();
+
+  // At most `max_waiting` calls wait that may be refused. Methods are numbered
+  // [0, methods).
+  Turns(int threads, std::size_t max_waiting, int methods,
+        Clocks clocks = RealClocks());
+
+  double Now() const { return clocks_.now(); }
+
+  // Whether Enter() would refuse the call: an answer before anything is made
+  // for it.
+  bool Refuses(const Request& request);
+
+  Entry Enter(const Request& request, Waiter* waiter);
+
+  // Stops waiting. False if the waiter has been called, or is being called.
+  bool StopWaiting(Waiter* waiter);
+
+  // The call is done, or gone on to wait for nobody. `moved`: bytes of its
+  // messages both ways; negative if they tell nothing, because it failed.
+  // To be called once after kServed and TurnCame().
+  void Leave(Waiter* waiter, std::int64_t moved);
+
+  void SetMaxWaiting(std::size_t max_waiting);
+
+  struct State {
+    std::size_t in_service = 0;
+    std::size_t waiting = 0;
+    std::int64_t refused = 0;    // since the start
+    std::int64_t lost = 0;       // of them: after waiting
+    std::vector<double> shares;  // seconds of a call, by method
+  };
+  State state() const;
+
+ private:
+  // These expect the lock.
+  void Advance();
+  bool Fits(std::int64_t bytes, bool light) const;
+  bool TooLate(const Request& request, const FairQueue::Call& call, bool light,
+               double now);
+  void Serve(Waiter* waiter, double now);
+  void EndService(Waiter* waiter, double now);
+  // Moves calls from the queue into service; tells what to call.
+  struct Calls {
+    std::vector<Waiter*> came, lost;
+  };
+  Calls Fill(double now);
+  void Prepare(const Request& request, Waiter* waiter, double now);
+  void QueueChanged(double now);
+
+  static void Tell(const Calls& calls);
+  // Ends leases; false if nobody waits any more.
+  bool Tick();
+
+  const int threads_;
+  const int methods_;
+  const Clocks clocks_;
+  mutable std::mutex mutex_;
+  std::size_t max_waiting_;
+  CallCosts costs_;
+  std::vector<bool> learning_;  // by kind: its first call is in progress
+  std::vector<std::uint8_t>
+      passed_;  // by kind: cheap calls since the last turn
+  FairQueue queue_;
+  std::list<Waiter*> served_;  // whose lease runs
+  std::int64_t served_bytes_ = 0;
+  double served_cost_ = 0;
+  std::size_t served_light_ = 0;
+  double own_clock_ = 0;     // what one call in service has got
+  double processor_at_ = 0;  // of the last Advance()
+  double empty_at_ = 0;      // when the queue was empty last
+  double refused_at_ = -1;   // the last refusal for a standing queue
+  bool standing_ = false;
+  std::int64_t refused_ = 0, lost_ = 0;
+  // Last: its thread uses the others.
+  Ticker ticker_;
+};
+
+}  // namespace posenc::server

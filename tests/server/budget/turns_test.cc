@@ -1,0 +1,270 @@
+// Who is served, waits or is refused, on clocks that the test turns.
+
+#include "server/budget/turns.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fixtures/eventually.h"
+
+namespace posenc::server {
+namespace {
+
+using Entry = Turns::Entry;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr int kMethods = 2;
+constexpr int kKind = 0;
+constexpr int kCheapKind = 5;
+
+// One thread: 6 calls in service, or 8 MiB of them.
+constexpr int kSlots = 6;
+constexpr std::int64_t kLarge = 4 << 20;
+
+class TestWaiter final : public Turns::Waiter {
+ public:
+  explicit TestWaiter(std::vector<std::string>* told = nullptr,
+                      std::string name = "")
+      : told_(told), name_(std::move(name)) {}
+  void TurnCame() override { told_->push_back(name_); }
+  void TurnLost() override { told_->push_back(name_ + " lost"); }
+
+ private:
+  std::vector<std::string>* const told_;
+  const std::string name_;
+};
+
+// A number of seconds that other threads may read.
+class Turned {
+ public:
+  explicit Turned(double seconds) : seconds_(seconds) {}
+  double load() const { return seconds_.load(); }
+  operator double() const { return load(); }  // NOLINT: reads as a number
+  void operator+=(double more) { seconds_.store(load() + more); }
+
+ private:
+  std::atomic<double> seconds_;
+};
+
+class TurnsTest : public testing::Test {
+ protected:
+  // The server's time stands still unless a test lets it pass.
+  TurnsTest()
+      : turns_(1, 100, kMethods,
+               {[this] { return now_.load(); },
+                [this] { return processor_.load(); }}) {}
+
+  static Turns::Request Request(double deadline, std::uint64_t peer = 1,
+                                int kind = kKind) {
+    Turns::Request request;
+    request.kind = kind;
+    request.peer = peer;
+    request.deadline = deadline;
+    return request;
+  }
+
+  // One call of the kind, of so many seconds and bytes, alone.
+  void Learn(int kind, double share, std::int64_t bytes = kLarge) {
+    for (int i = 0; i < 40; ++i) {
+      TestWaiter waiter;
+      Turns::Request request = Request(now_ + 300, 999, kind);
+      if (turns_.Enter(request, &waiter) != Entry::kServed) continue;
+      processor_ += share;
+      now_ += share;
+      turns_.Leave(&waiter, bytes);
+    }
+    now_ += 100;  // the peer is forgotten
+  }
+
+  // Fills the places with calls of `peer`.
+  std::vector<std::unique_ptr<TestWaiter>> FillPlaces(std::uint64_t peer = 1) {
+    std::vector<std::unique_ptr<TestWaiter>> served;
+    for (int i = 0; i < kSlots; ++i) {
+      served.push_back(std::make_unique<TestWaiter>());
+      EXPECT_EQ(turns_.Enter(Request(now_ + 300, peer), served.back().get()),
+                Entry::kServed);
+    }
+    return served;
+  }
+
+  // The ticker reads them on its own thread.
+  Turned now_{1000}, processor_{0};
+  Turns turns_;
+};
+
+TEST_F(TurnsTest, AFewAreServedAndTheOthersWait) {
+  Learn(kKind, 0.001);
+  std::vector<std::string> told;
+  auto served = FillPlaces();
+  TestWaiter a(&told, "a"), b(&told, "b");
+  EXPECT_EQ(turns_.Enter(Request(now_ + 20), &a), Entry::kWaiting);
+  EXPECT_EQ(turns_.Enter(Request(now_ + 10), &b), Entry::kWaiting);
+  EXPECT_EQ(turns_.state().waiting, 2u);
+  turns_.Leave(served[0].get(), kLarge);
+  EXPECT_THAT(told, ElementsAre("b")) << "the earlier deadline goes first";
+  turns_.Leave(served[1].get(), kLarge);
+  EXPECT_THAT(told, ElementsAre("b", "a"));
+  for (int i = 2; i < kSlots; ++i) turns_.Leave(served[i].get(), kLarge);
+  turns_.Leave(&a, kLarge);
+  turns_.Leave(&b, kLarge);
+  EXPECT_EQ(turns_.state().in_service, 0u);
+}
+
+TEST_F(TurnsTest, SmallCallsAreServedBeyondThePlaces) {
+  Learn(kKind, 0.001, 64 << 10);
+  std::vector<std::unique_ptr<TestWaiter>> served = FillPlaces();
+  for (int i = kSlots; i < 128; ++i) {  // 8 MiB
+    served.push_back(std::make_unique<TestWaiter>());
+    EXPECT_EQ(turns_.Enter(Request(now_ + 300), served.back().get()),
+              Entry::kServed)
+        << i;
+  }
+  std::vector<std::string> told;
+  TestWaiter next(&told, "next");
+  EXPECT_EQ(turns_.Enter(Request(now_ + 300), &next), Entry::kWaiting);
+  EXPECT_TRUE(turns_.StopWaiting(&next));
+  for (const auto& waiter : served) turns_.Leave(waiter.get(), 64 << 10);
+}
+
+TEST_F(TurnsTest, WhoCouldNotEndInTimeIsRefusedAtOnce) {
+  Learn(kKind, 0.01);
+  auto served = FillPlaces();  // 60 ms, half of them still to come
+  TestWaiter waiter;
+  EXPECT_FALSE(turns_.Refuses(Request(now_ + 0.1)));
+  EXPECT_TRUE(turns_.Refuses(Request(now_ + 0.07)));
+  EXPECT_EQ(turns_.Enter(Request(now_ + 0.07), &waiter), Entry::kRefused);
+  EXPECT_EQ(turns_.state().refused, 2);
+  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+}
+
+TEST_F(TurnsTest, ACallThatIsNotRefusableWaitsAsLongAsItsDeadlineAllows) {
+  Learn(kKind, 0.01);
+  auto served = FillPlaces();
+  std::vector<std::string> told;
+  TestWaiter waiter(&told, "step");
+  Turns::Request request = Request(now_ + 0.05);
+  request.refusable = false;
+  EXPECT_EQ(turns_.Enter(request, &waiter), Entry::kWaiting);
+  now_ += 0.04;
+  turns_.Leave(served[0].get(), kLarge);
+  EXPECT_THAT(told, ElementsAre("step lost"));
+  for (int i = 1; i < kSlots; ++i) turns_.Leave(served[i].get(), kLarge);
+}
+
+TEST_F(TurnsTest, ABurstMayWaitButNotBehindAStandingQueue) {
+  Learn(kKind, 0.0099);
+  auto served = FillPlaces();
+  std::vector<std::string> told;
+  std::vector<std::unique_ptr<TestWaiter>> burst;
+  int waiting = 0;
+  for (int i = 0; i < 20; ++i) {
+    burst.push_back(std::make_unique<TestWaiter>(&told, "burst"));
+    if (turns_.Enter(Request(now_ + 2), burst.back().get()) ==
+        Entry::kWaiting) {
+      ++waiting;
+    }
+  }
+  // 100 ms: nearly 10 of the call's own, 30 of those in service, 60 of those
+  // before it.
+  EXPECT_EQ(waiting, 7);
+  now_ += 0.11;
+  EXPECT_TRUE(turns_.Refuses(Request(now_ + 2)));
+  for (int i = 0; i < kSlots; ++i) turns_.Leave(served[i].get(), kLarge);
+  EXPECT_EQ(told.size(), 6u);
+  // 5 ms: nobody waits any more for a place behind others.
+  EXPECT_TRUE(turns_.Refuses(Request(now_ + 2)));
+  for (int i = 0; i < waiting; ++i) turns_.Leave(burst[i].get(), kLarge);
+  now_ += 1;
+  served = FillPlaces();
+  EXPECT_FALSE(turns_.Refuses(Request(now_ + 2))) << "the queue is forgotten";
+  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+}
+
+TEST_F(TurnsTest, CheapCallsTakeNoTurnButAreMeasured) {
+  Learn(kCheapKind, 20e-6, 100);
+  TestWaiter cheap;
+  int measured = 0;
+  auto served = FillPlaces();
+  for (int i = 0; i < 160; ++i) {
+    const Entry entry =
+        turns_.Enter(Request(now_ + 0.001, 1, kCheapKind), &cheap);
+    ASSERT_THAT(entry, testing::AnyOf(Entry::kNotNeeded, Entry::kServed));
+    if (entry == Entry::kNotNeeded) continue;
+    ++measured;
+    turns_.Leave(&cheap, 100);
+  }
+  EXPECT_EQ(measured, 10);
+  EXPECT_FALSE(turns_.Refuses(Request(now_ + 0.001, 1, kCheapKind)));
+  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+}
+
+// The real ticker ends the lease; the clock of the test says when.
+TEST_F(TurnsTest, WhoWaitsForHisPeerLosesHisPlaceToThoseWhoWait) {
+  Learn(kKind, 0.001);
+  auto stalled = FillPlaces();
+  struct Told final : Turns::Waiter {
+    void TurnCame() override { came.store(true); }
+    void TurnLost() override {}
+    std::atomic<bool> came{false};
+  } next;
+  EXPECT_EQ(turns_.Enter(Request(now_ + 20), &next), Entry::kWaiting);
+  EXPECT_FALSE(next.came.load());
+  now_ += 10;
+  test::Eventually([&] { return next.came.load(); });
+  EXPECT_TRUE(next.came.load());
+  turns_.Leave(&next, kLarge);
+  for (const auto& each : stalled) turns_.Leave(each.get(), kLarge);
+  EXPECT_EQ(turns_.state().in_service, 0u);
+}
+
+TEST_F(TurnsTest, APeerWhoUsesLittleIsNotRefusedForTheQueueOfAnother) {
+  Learn(kKind, 0.003);
+  std::vector<std::string> told;
+  // One peer keeps the server busy for a while.
+  for (int i = 0; i < 300; ++i) {
+    TestWaiter busy;
+    ASSERT_EQ(turns_.Enter(Request(now_ + 300, 1), &busy), Entry::kServed);
+    processor_ += 0.003;
+    now_ += 0.003;
+    turns_.Leave(&busy, kLarge);
+  }
+  auto served = FillPlaces(1);
+  std::vector<std::unique_ptr<TestWaiter>> queue;
+  for (int i = 0; i < 50; ++i) {
+    queue.push_back(std::make_unique<TestWaiter>(&told, "heavy"));
+    EXPECT_EQ(turns_.Enter(Request(now_ + 100, 1), queue.back().get()),
+              Entry::kWaiting);
+  }
+  TestWaiter light(&told, "light");
+  EXPECT_FALSE(turns_.Refuses(Request(now_ + 1, 2)));
+  EXPECT_EQ(turns_.Enter(Request(now_ + 1, 2), &light), Entry::kServed);
+  EXPECT_TRUE(light.light());
+  EXPECT_FALSE(queue[0]->light());
+  EXPECT_THAT(told, IsEmpty());
+  for (const auto& each : queue) EXPECT_TRUE(turns_.StopWaiting(each.get()));
+  turns_.Leave(&light, kLarge);
+  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+}
+
+TEST_F(TurnsTest, NoMoreWaitThanMayWait) {
+  Learn(kKind, 0.001);
+  turns_.SetMaxWaiting(1);
+  auto served = FillPlaces();
+  std::vector<std::string> told;
+  TestWaiter first(&told, "first"), second(&told, "second");
+  EXPECT_EQ(turns_.Enter(Request(now_ + 300), &first), Entry::kWaiting);
+  EXPECT_EQ(turns_.Enter(Request(now_ + 300), &second), Entry::kRefused);
+  EXPECT_TRUE(turns_.StopWaiting(&first));
+  EXPECT_FALSE(turns_.StopWaiting(&first));
+  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+  EXPECT_THAT(told, IsEmpty());
+}
+
+}  // namespace
+}  // namespace posenc::server
