@@ -107,6 +107,12 @@ void AddAll(CLI::App* app, Flags* flags) {
               "readiness is off already");
   AddDuration(app, "--drain-timeout", &options.drain_timeout,
               "how long calls may take to finish after that");
+  app->add_option("--admin", flags->admin.address,
+                  "host:port or unix:/path of metrics, health and channelz "
+                  "over HTTP");
+  app->add_option("--admin-host", flags->admin.hosts,
+                  "name by which the admin port may be asked, beside that of "
+                  "--admin, localhost and IP addresses; may be repeated");
   app->add_option("--ready-file", flags->ready_file,
                   "written once serving: one bound address a line");
   app->add_option("--probe", flags->probe,

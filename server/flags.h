@@ -6,12 +6,14 @@
 #include <optional>
 #include <string>
 
+#include "server/admin/admin_server.h"
 #include "server/server.h"
 
 namespace posenc::server {
 
 struct Flags {
   ServerOptions options;
+  AdminOptions admin;  // address empty: no admin port
   std::string ready_file;
   // Asks the server there for its health instead of serving.
   std::string probe;

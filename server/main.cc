@@ -24,10 +24,12 @@
 #include "core/simd/dispatch.h"
 #include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
+#include "server/admin/admin_server.h"
 #include "server/budget/limits.h"
 #include "server/budget/machine.h"
 #include "server/flags.h"
 #include "server/memory/heap.h"
+#include "server/metrics/exposition.h"
 #include "server/probe.h"
 #include "server/self_test.h"
 #include "server/server.h"
@@ -89,6 +91,21 @@ int Serve(const posenc::server::Flags& flags, const sigset_t& stop_signals,
   if (quiet) gpr_set_log_function(nullptr);
   // A bad option, or an address that cannot be bound.
   if (!server.ok()) return Fail(kUsage, server.status().message());
+  const posenc::server::CallMetrics calls;
+  absl::StatusOr<std::unique_ptr<posenc::server::AdminServer>> admin = nullptr;
+  if (!flags.admin.address.empty()) {
+    admin = posenc::server::AdminServer::Start(
+        flags.admin,
+        {.metrics =
+             [&calls, &server, instruction_set] {
+               return posenc::server::MetricsText(calls, (*server)->Status(),
+                                                  instruction_set);
+             },
+         .config = [] { return std::string(); },
+         .ready = [&server] { return (*server)->Status().ready; }});
+    if (!admin.ok()) return Fail(kUsage, admin.status().message());
+    std::printf("posencd: admin on %s\n", (*admin)->address().c_str());
+  }
   const std::string& ready_file = flags.ready_file;
   const std::vector<std::string>& addresses = (*server)->addresses();
   std::printf("posencd %s listening on %s; instruction set %s\n",
@@ -108,6 +125,7 @@ int Serve(const posenc::server::Flags& flags, const sigset_t& stop_signals,
     _exit(128 + again);  // as a shell reports death by signal
   }).detach();
   (*server)->Drain();
+  admin->reset();
   server->reset();
   if (!ready_file.empty()) unlink(ready_file.c_str());
   return 0;

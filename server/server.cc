@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <mutex>
 #include <utility>
@@ -89,6 +90,16 @@ class RunningServer final : public Server {
 
   void ReturnUnneededMemory() override { service_.ReturnUnneededMemory(); }
 
+  ServerStatus Status() const override {
+    ServerStatus status;
+    status.ready = ready_.load();
+    status.budget_bytes = service_.admission().budget();
+    status.claimed_bytes = service_.admission().claimed();
+    status.calls_waiting =
+        static_cast<std::int64_t>(service_.admission().waiting());
+    return status;
+  }
+
   void Drain() override {
     SetReady(false);
     absl::SleepFor(lame_duck_);
@@ -103,6 +114,7 @@ class RunningServer final : public Server {
 
  private:
   void SetReady(bool ready) {
+    ready_.store(ready);
     grpc::HealthCheckServiceInterface* const health =
         server_->GetHealthCheckService();
     for (const char* name : {"", kServiceName, kReadiness}) {
@@ -113,6 +125,7 @@ class RunningServer final : public Server {
   RpcService service_;
   const absl::Duration lame_duck_;
   const absl::Duration drain_timeout_;
+  std::atomic<bool> ready_{false};
   std::vector<std::string> addresses_;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -13,6 +13,7 @@
 #include "server/budget/limits.h"
 #include "server/listen/connection_limits.h"
 #include "server/listen/tls_files.h"
+#include "server/metrics/server_status.h"
 #include "server/rpc/call_observer.h"
 
 namespace posenc::server {
@@ -75,6 +76,10 @@ class Server {
 
   // See RpcService.
   virtual void ReturnUnneededMemory() = 0;
+
+  // Safe for many threads, and during Drain(). For metrics: some fields are
+  // older than others by microseconds.
+  virtual ServerStatus Status() const = 0;
 
   // Turns readiness off; after lame_duck refuses new calls (UNAVAILABLE), waits
   // until drain_timeout for those in progress, and cancels what is left. May be
