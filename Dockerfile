@@ -52,7 +52,7 @@ COPY --from=sbom /sbom.spdx.json /usr/share/doc/posenc/sbom.spdx.json
 COPY --from=build /build/bin/posencd /build/bin/posenc /build/bin/posenc-load /usr/local/bin/
 USER 65532:65532
 WORKDIR /tmp
-EXPOSE 50051
+EXPOSE 50051 9090
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=5s --timeout=2s --start-period=5s --retries=3 \
   CMD ["posencd", "--probe", "127.0.0.1:50051"]
