@@ -213,7 +213,11 @@ def main():
         if "--tls-cert" in subprocess.run([posencd, "--help"], capture_output=True, text=True, check=True).stdout:
             cert, key = certificate(work)
             servers.append(Server(processes, posencd, work, "tls", f"--tls-cert={cert}", f"--tls-key={key}"))
+        documented = read(os.path.join(ROOT, "docs", "metrics.md"))
         for server in servers:
+            for family in re.findall(r"^# TYPE (\w+) ", ask(f"http://{server.admin}/metrics"), re.MULTILINE):
+                if f"`{family}`" not in documented:
+                    raise SystemExit(f"observe: docs/metrics.md does not have {family}")
             subprocess.run([os.path.join(prometheus_programs, "promtool"), "check", "metrics"], check=True,
                            input=ask(f"http://{server.admin}/metrics"), text=True)
         prometheus = Prometheus(processes, prometheus_programs, work, servers)
