@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <iterator>
+#include <new>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -18,8 +20,9 @@
 namespace posenc::server {
 namespace {
 
-// How long accepting rests if no descriptor is left.
-constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
+// How long accepting rests if no descriptor is left, and all if there is no
+// memory.
+constexpr absl::Duration kPause = absl::Milliseconds(100);
 // Accepted at one go; those that wait longer come next.
 constexpr int kMaxAccepts = 16;
 
@@ -67,9 +70,13 @@ void AdminServer::TakeSpare() {
 void AdminServer::Run() {
   pthread_setname_np(pthread_self(), "admin");
   while (!stop_.load()) {
-    Poll();
-    AdvanceAll();
-    Accept(absl::Now());
+    try {
+      Poll();
+      AdvanceAll();
+      Accept(absl::Now());
+    } catch (const std::bad_alloc&) {
+      absl::SleepFor(kPause);
+    }
   }
   connections_.clear();
 }
@@ -140,7 +147,11 @@ void AdminServer::Accept(absl::Time now) {
     const int fd =
         accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-      connections_.emplace_back(fd, now, timeout_);
+      try {
+        connections_.emplace_back(fd, now, timeout_);
+      } catch (const std::bad_alloc&) {
+        close(fd);
+      }
       continue;
     }
     if (errno == ECONNABORTED || errno == EINTR) continue;
@@ -148,7 +159,7 @@ void AdminServer::Accept(absl::Time now) {
     if (spare_ >= 0) {
       close(std::exchange(spare_, -1));
     } else if (!CloseOne()) {
-      accept_again_ = now + kAcceptPause;
+      accept_again_ = now + kPause;
     }
   }
 }
