@@ -86,12 +86,14 @@ int Serve(const posenc::server::Flags& flags, const sigset_t& stop_signals,
   // log: our own error is one line.
   const bool quiet = std::getenv("GRPC_VERBOSITY") == nullptr;
   if (quiet) gpr_set_log_function([](gpr_log_func_args*) {});
+  posenc::server::CallMetrics calls;
+  posenc::server::ServerOptions options = flags.options;
+  options.observer = &calls;
   absl::StatusOr<std::unique_ptr<posenc::server::Server>> server =
-      posenc::server::Server::Start(flags.options);
+      posenc::server::Server::Start(options);
   if (quiet) gpr_set_log_function(nullptr);
   // A bad option, or an address that cannot be bound.
   if (!server.ok()) return Fail(kUsage, server.status().message());
-  const posenc::server::CallMetrics calls;
   absl::StatusOr<std::unique_ptr<posenc::server::AdminServer>> admin = nullptr;
   if (!flags.admin.address.empty()) {
     admin = posenc::server::AdminServer::Start(

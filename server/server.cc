@@ -92,11 +92,8 @@ class RunningServer final : public Server {
 
   ServerStatus Status() const override {
     ServerStatus status;
+    service_.Tell(&status);
     status.ready = ready_.load();
-    status.budget_bytes = service_.admission().budget();
-    status.claimed_bytes = service_.admission().claimed();
-    status.calls_waiting =
-        static_cast<std::int64_t>(service_.admission().waiting());
     return status;
   }
 
