@@ -103,6 +103,25 @@ def read(path):
         return file.read()
 
 
+def frame(kind, flags, stream, payload=b""):
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def stalled(address):
+    """A connection whose call sends headers and eight bytes of a message, and
+    no more: bytes are held while it stalls."""
+    host, port = address.rsplit(":", 1)
+    peer = socket.create_connection((host, int(port)), timeout=10)
+    headers = b"".join(b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in (
+        (b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"localhost"),
+        (b":path", b"/posenc.v1.PositionalEncodingService/ApplyRope"),
+        (b"te", b"trailers"), (b"content-type", b"application/grpc")))
+    message = b"\0" + (1000000).to_bytes(4, "big") + b"abc"
+    peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(1, 4, 1, headers)
+                 + frame(0, 0, 1, message))
+    return peer
+
+
 def certificate(work):
     """Files of a certificate that signs itself."""
     cert, key = os.path.join(work, "cert.pem"), os.path.join(work, "key.pem")
@@ -208,7 +227,7 @@ def main():
     posencd = os.path.join(programs, "posencd")
     with tempfile.TemporaryDirectory() as work, Processes() as processes:
         # So small a budget that some calls of the load are refused.
-        small = ["--max-request-bytes=1MiB", "--max-response-bytes=1MiB", "--in-flight-bytes=2MiB", "--max-waiting=4"]
+        small = ["--max-request-bytes=2MiB", "--max-response-bytes=2MiB", "--in-flight-bytes=8MiB", "--max-waiting=4"]
         servers = [Server(processes, posencd, work, "plain", *small)]
         if "--tls-cert" in subprocess.run([posencd, "--help"], capture_output=True, text=True, check=True).stdout:
             cert, key = certificate(work)
@@ -232,9 +251,11 @@ def main():
         before = {key: prometheus.query(expression) for key, expression in queries.items()}
         load = processes.start(os.path.join(work, "load.log"), os.path.join(programs, "posenc-load"),
                                f"--server={servers[0].address}", "--in-flight=64", "--connections=8", "--no-retry",
-                               "--mix=ApplyRope:8,BuildTable:2,Reposition:1,ResolveRope:1", "--size=256KiB,16KiB",
+                               "--mix=ApplyRope:8,BuildTable:2,Reposition:1,ResolveRope:1", "--size=512KiB,16KiB",
                                "--variants=8", "--max-error-rate=1", f"--duration={LOAD}s", "--quiet")
+        peer = stalled(servers[0].address)
         during, health = watch(prometheus, queries, before, servers[0], load)
+        peer.close()
 
         faults = 0
         for key in queries:
