@@ -26,7 +26,8 @@
 #include "grpc/support/log.h"
 #include "server/budget/limits.h"
 #include "server/budget/machine.h"
-#include "server/flags.h"
+#include "server/config/check.h"
+#include "server/config/load.h"
 #include "server/memory/heap.h"
 #include "server/probe.h"
 #include "server/self_test.h"
@@ -47,6 +48,13 @@ int Fail(int code, absl::string_view message) {
   std::fprintf(stderr, "posencd: %.*s\n", static_cast<int>(message.size()),
                message.data());
   return code;
+}
+
+int Show(absl::string_view text) {
+  const bool shown =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+      std::fflush(stdout) == 0;
+  return shown ? 0 : kFailed;
 }
 
 void Warn(absl::string_view message) {
@@ -78,18 +86,18 @@ void AwaitSignal(const sigset_t& signals, posenc::server::Server* server) {
   }
 }
 
-int Serve(const posenc::server::Flags& flags, const sigset_t& stop_signals,
+int Serve(const posenc::server::Config& config, const sigset_t& stop_signals,
           const char* instruction_set) {
   // Silences gRPC's page-long bind errors, unless GRPC_VERBOSITY asks for its
   // log: our own error is one line.
   const bool quiet = std::getenv("GRPC_VERBOSITY") == nullptr;
   if (quiet) gpr_set_log_function([](gpr_log_func_args*) {});
   absl::StatusOr<std::unique_ptr<posenc::server::Server>> server =
-      posenc::server::Server::Start(flags.options);
+      posenc::server::Server::Start(config.server);
   if (quiet) gpr_set_log_function(nullptr);
   // A bad option, or an address that cannot be bound.
   if (!server.ok()) return Fail(kUsage, server.status().message());
-  const std::string& ready_file = flags.ready_file;
+  const std::string& ready_file = config.ready_file;
   const std::vector<std::string>& addresses = (*server)->addresses();
   std::printf("posencd %s listening on %s; instruction set %s\n",
               posenc::server::kVersion, absl::StrJoin(addresses, ", ").c_str(),
@@ -148,17 +156,24 @@ int Run(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
   signal(SIGPIPE, SIG_IGN);  // a log's reader may go away
 
-  int exit_code = 0;
-  std::string error;
-  const std::optional<posenc::server::Flags> flags =
-      posenc::server::ParseFlags(argc, argv, &exit_code, &error);
-  if (!flags.has_value()) {
-    return error.empty() ? exit_code : Fail(exit_code, error);
+  const absl::StatusOr<posenc::server::LoadedConfig> loaded =
+      posenc::server::LoadConfig(argc, argv, environ);
+  if (!loaded.ok()) return Fail(kUsage, loaded.status().message());
+  const posenc::server::Config& config = loaded->config;
+  if (loaded->task == posenc::server::Task::kShow) {
+    return Show(loaded->text);
   }
-  if (!flags->probe.empty()) {
+  for (const std::string& warning : loaded->warnings) Warn(warning);
+  if (!config.probe.empty()) {
     const absl::Status health = posenc::server::Probe(
-        flags->probe, flags->probe_service, kProbeTimeout);
+        config.probe, config.probe_service, kProbeTimeout);
     return health.ok() ? 0 : Fail(kFailed, health.message());
+  }
+  const absl::Status valid =
+      posenc::server::WithSource(posenc::server::CheckConfig(config), *loaded);
+  if (!valid.ok()) return Fail(kUsage, valid.message());
+  if (loaded->task == posenc::server::Task::kCheckConfig) {
+    return Show("configuration is valid\n");
   }
 
   const char* const forced = std::getenv("POSENC_FORCE_ISA");
@@ -167,8 +182,8 @@ int Run(int argc, char** argv) {
   if (!kernels.ok()) return Fail(kUsage, kernels.status().message());
   const absl::Status right = posenc::server::SelfTest();
   if (!right.ok()) return Fail(kFailed, right.message());
-  WarnOfLimits(flags->options);
-  return Serve(*flags, stop_signals, (*kernels)->name);
+  WarnOfLimits(config.server);
+  return Serve(config, stop_signals, (*kernels)->name);
 }
 
 }  // namespace

@@ -89,6 +89,11 @@ class RunningServer final : public Server {
 
   void ReturnUnneededMemory() override { service_.ReturnUnneededMemory(); }
 
+  absl::Status Reload(const ServerOptions& options) override {
+    // Reloads nothing yet.
+    return CheckLimits(options.limits);
+  }
+
   void Drain() override {
     SetReady(false);
     absl::SleepFor(lame_duck_);

@@ -33,6 +33,12 @@ struct ServerOptions {
   // RPCs that need no token, as "ResolveRope", beside health.
   std::vector<std::string> public_methods;
 
+  // Whether tools may ask for the contract (grpc.reflection).
+  bool reflection = true;
+
+  // Are told of every call; may outlive the server.
+  std::vector<std::shared_ptr<CallObserver>> observers;
+
   ConnectionLimits connections;
   Limits limits;
 
@@ -75,6 +81,14 @@ class Server {
 
   // See RpcService.
   virtual void ReturnUnneededMemory() = 0;
+
+  // Takes over what may change while the server runs: of the limits
+  // in_flight_bytes, in_flight_bytes_per_token, max_waiting and
+  // default_deadline; of the connections max_connections and
+  // max_connections_per_peer; and the contents of the files of TLS and tokens,
+  // which are read again. Other options are ignored. If a status is not OK,
+  // everything is as it was. One thread at a time.
+  virtual absl::Status Reload(const ServerOptions& options) = 0;
 
   // Turns readiness off; after lame_duck refuses new calls (UNAVAILABLE), waits
   // until drain_timeout for those in progress, and cancels what is left. May be
