@@ -48,17 +48,15 @@ struct Commands {
   std::string print_keys;
 };
 
-void AddOptions(CLI::App* app,
-                std::map<const Key*, std::vector<std::string>>* unused,
-                Commands* commands) {
+void AddOptions(CLI::App* app, Commands* commands) {
   for (const Key& key : Keys()) {
-    CLI::Option* const option =
-        app->add_option(absl::StrCat("--", key.name), (*unused)[&key],
-                        absl::StrReplaceAll(key.meaning, {{"`", ""}}));
-    // What comes twice is refused below, in better words.
-    if (key.kind != KeyKind::kList) {
-      option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    CLI::Option* const option = app->add_option(absl::StrCat("--", key.name));
+    option->description(absl::StrReplaceAll(key.meaning, {{"`", ""}}));
+    if (key.kind == KeyKind::kList) {
+      option->expected(1, static_cast<int>(key.max));
     }
+    // What comes too often is refused later, in better words.
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (key.kind == KeyKind::kSwitch) {
       // A switch without a value takes CLI11's default, which stays empty here.
       option->expected(0, 1)->type_name(
@@ -86,8 +84,7 @@ absl::StatusOr<std::optional<std::string>> ReadFlags(int argc,
                                                      Commands* commands) {
   CLI::App app("Positional encodings over gRPC", "posencd");
   app.allow_extras();
-  std::map<const Key*, std::vector<std::string>> raw;
-  AddOptions(&app, &raw, commands);
+  AddOptions(&app, commands);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
