@@ -2,6 +2,9 @@
 
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "server/config/config.h"
 
@@ -11,5 +14,10 @@ namespace posenc::server {
 // belong together are given together and can be read. Binds nothing. The
 // error's field is a key, as "--listen".
 absl::Status CheckConfig(const Config& config);
+
+// Warnings of what a valid configuration asks for and the machine, or the
+// container, does not have: an operator should learn it now and not when the
+// kernel ends the process. And of what others can reach.
+std::vector<std::string> Doubts(const Config& config);
 
 }  // namespace posenc::server

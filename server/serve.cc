@@ -1,0 +1,116 @@
+#include "server/serve.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/config/check.h"
+#include "server/log/call_log.h"
+#include "server/log/grpc_log.h"
+#include "server/log/log.h"
+#include "server/ready_file.h"
+#include "server/reload.h"
+#include "server/server.h"
+#include "server/version.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr absl::Duration kLastFlush = absl::Seconds(1);
+
+// Returns at SIGTERM or SIGINT, and calls `reload` at SIGHUP.
+void AwaitStop(Server* server, const std::function<void()>& reload) {
+  const sigset_t signals = ServeSignals();
+  const timespec pause = {.tv_sec = 10, .tv_nsec = 0};
+  while (true) {
+    const int signal = sigtimedwait(&signals, nullptr, &pause);
+    if (signal == SIGHUP) {
+      reload();
+    } else if (signal >= 0) {
+      return;
+    } else {
+      server->ReturnUnneededMemory();
+    }
+  }
+}
+
+// A second signal ends the process at once.
+void EndAtSecondSignal(std::string ready_file) {
+  std::thread([path = std::move(ready_file)] {
+    const sigset_t signals = ServeSignals();
+    int again = SIGHUP;
+    while (again == SIGHUP) sigwait(&signals, &again);
+    if (!path.empty()) unlink(path.c_str());
+    _exit(128 + again);  // as a shell reports death by signal
+  }).detach();
+}
+
+}  // namespace
+
+sigset_t ServeSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    sigaddset(&signals, signal);
+  }
+  return signals;
+}
+
+absl::Status Serve(
+    const LoadedConfig& loaded, const char* instruction_set,
+    const std::function<absl::StatusOr<LoadedConfig>()>& load_again) {
+  LoadedConfig running = loaded;
+  Config& config = running.config;
+  const auto log =
+      std::make_shared<Log>(STDOUT_FILENO, *ParseLogLevel(config.log.level),
+                            *ParseLogFormat(config.log.format));
+  const auto calls = std::make_shared<CallLog>(log, config.log.calls);
+  config.server.observers.push_back(calls);
+
+  // Silences gRPC's page-long bind errors, unless GRPC_VERBOSITY asks for its
+  // log: our own error is one line.
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) {
+    SilenceGrpcLog();
+  } else {
+    SendGrpcLogTo(log);
+  }
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config.server);
+  if (!server.ok()) return WithSource(server.status(), running);
+  SendGrpcLogTo(log);
+  // The admin server (config.admin) is started here.
+
+  for (const std::string& warning : running.warnings) {
+    log->Write(LogLevel::kWarning, warning);
+  }
+  for (const std::string& doubt : Doubts(config)) {
+    log->Write(LogLevel::kWarning, doubt);
+  }
+  log->Write(LogLevel::kInfo,
+             absl::StrCat("posencd ", kVersion, " listening on ",
+                          absl::StrJoin((*server)->addresses(), ", "),
+                          "; instruction set ", instruction_set));
+  const ReadyFile ready_file(config.ready_file);
+  if (const absl::Status written = ready_file.Write((*server)->addresses());
+      !written.ok()) {
+    return written;
+  }
+
+  AwaitStop(server->get(), [&] {
+    Reload(load_again(), &running, {server->get(), log.get(), calls.get()});
+  });
+  EndAtSecondSignal(config.ready_file);
+  log->Write(LogLevel::kInfo, "draining");
+  (*server)->Drain();
+  server->reset();
+  log->Write(LogLevel::kInfo, "drained");
+  log->Flush(kLastFlush);
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::server
