@@ -45,11 +45,19 @@ constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 // Sets process-wide switches of gRPC, which are not thread-safe themselves.
 void InitPlugins() {
   static std::once_flag once;
-  std::call_once(once, [] {
-    grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  });
+  std::call_once(once, [] { grpc::EnableDefaultHealthCheckService(true); });
 }
+
+// Reflection for one server; gRPC's own switch is for the whole process.
+class WithReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*
+                         plugins) override {
+    plugins->push_back(
+        std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>());
+  }
+};
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(std::min<std::int64_t>(
@@ -144,6 +152,9 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   grpc::ServerBuilder builder;
   builder.RegisterService(service_.registered());
   builder.RegisterCallbackGenericService(&service_);
+  if (options.reflection) {
+    builder.SetOption(std::make_unique<WithReflection>());
+  }
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min(
       options.limits.max_request_bytes + kReceiveSlack, kMaxProtobufBytes)));
   builder.SetMaxSendMessageSize(

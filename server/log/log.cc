@@ -89,7 +89,7 @@ struct Log::Shared {
   void Run();
   void WriteBatch(const std::string& batch);
   bool WriteAll(absl::string_view piece);
-  bool AwaitWritable();
+  bool AwaitWritable() const;
   void TellDropped();
 
   const int fd;
@@ -158,12 +158,14 @@ bool Log::Shared::WriteAll(absl::string_view lines) {
   return true;
 }
 
-// Waits as long as it takes. False if the log ends meanwhile.
-bool Log::Shared::AwaitWritable() {
+// Waits as long as it takes; once the log ends, not at all. Says whether the
+// descriptor may be written to.
+bool Log::Shared::AwaitWritable() const {
   while (true) {
+    const bool last = stopping;
     pollfd poller = {fd, POLLOUT, 0};
-    if (poll(&poller, 1, kPollMs) > 0) return true;
-    if (stopping) return false;
+    if (poll(&poller, 1, last ? 0 : kPollMs) > 0) return true;
+    if (last) return false;
   }
 }
 
