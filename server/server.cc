@@ -45,17 +45,24 @@ constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 // Sets process-wide switches of gRPC, which are not thread-safe themselves.
 void InitPlugins() {
   static std::once_flag once;
-  std::call_once(once, [] { grpc::EnableDefaultHealthCheckService(true); });
+  std::call_once(once, [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
 }
 
-// Reflection for one server; gRPC's own switch is for the whole process.
-class WithReflection final : public grpc::ServerBuilderOption {
+// Reflection is in every server of a process that links it; this takes it out
+// of one.
+class WithoutReflection final : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments*) override {}
   void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*
                          plugins) override {
-    plugins->push_back(
-        std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>());
+    const std::string name =
+        grpc::reflection::ProtoServerReflectionPlugin().name();
+    std::erase_if(*plugins, [&name](const auto& plugin) {
+      return plugin->name() == name;
+    });
   }
 };
 
@@ -152,8 +159,8 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   grpc::ServerBuilder builder;
   builder.RegisterService(service_.registered());
   builder.RegisterCallbackGenericService(&service_);
-  if (options.reflection) {
-    builder.SetOption(std::make_unique<WithReflection>());
+  if (!options.reflection) {
+    builder.SetOption(std::make_unique<WithoutReflection>());
   }
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min(
       options.limits.max_request_bytes + kReceiveSlack, kMaxProtobufBytes)));
