@@ -1,6 +1,7 @@
 #include "server/reload.h"
 
-#include "absl/strings/str_cat.h"
+#include <vector>
+
 #include "absl/strings/str_join.h"
 #include "server/config/changes.h"
 #include "server/config/check.h"
@@ -36,9 +37,11 @@ void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
   const bool was = to.log->Writes(LogLevel::kInfo);
   if (!was) to.log->set_level(*ParseLogLevel(log.level));
   to.calls->set_fraction(log.calls);
-  const std::string changed = absl::StrJoin(changes.taken, ", ");
-  to.log->Write(LogLevel::kInfo, "configuration reloaded",
-                {{"changed", absl::string_view(changed)}});
+  std::vector<LogField> fields;
+  for (const ConfigChange& change : changes.taken) {
+    fields.push_back({change.key, absl::string_view(change.values)});
+  }
+  to.log->Write(LogLevel::kInfo, "configuration reloaded", fields);
   if (!changes.ignored.empty()) {
     const std::string keys = absl::StrJoin(changes.ignored, ", ");
     to.log->Write(LogLevel::kWarning,

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/config/check.h"
@@ -22,7 +23,7 @@
 namespace posenc::server {
 namespace {
 
-constexpr absl::Duration kLastFlush = absl::Seconds(1);
+constexpr absl::Duration kLastFlush = absl::Milliseconds(500);
 
 // Returns at SIGTERM or SIGINT, and calls `reload` at SIGHUP.
 void AwaitStop(Server* server, const std::function<void()>& reload) {
@@ -70,6 +71,7 @@ absl::Status Serve(
   const auto log =
       std::make_shared<Log>(STDOUT_FILENO, *ParseLogLevel(config.log.level),
                             *ParseLogFormat(config.log.format));
+  const absl::Cleanup flush = [&log] { log->Flush(kLastFlush); };
   const auto calls = std::make_shared<CallLog>(log, config.log.calls);
   config.server.observers.push_back(calls);
 
@@ -109,7 +111,6 @@ absl::Status Serve(
   (*server)->Drain();
   server->reset();
   log->Write(LogLevel::kInfo, "drained");
-  log->Flush(kLastFlush);
   return absl::OkStatus();
 }
 

@@ -2,8 +2,7 @@
 
 #pragma once
 
-#include <signal.h>
-
+#include <csignal>
 #include <functional>
 
 #include "absl/status/statusor.h"

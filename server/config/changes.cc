@@ -18,8 +18,7 @@ ConfigChanges TakeChanges(const Config& fresh, Config* running) {
       changes.ignored.emplace_back(key.name);
       continue;
     }
-    changes.taken.push_back(
-        absl::StrCat(key.name, ": ", before, " -> ", after));
+    changes.taken.push_back({key.name, absl::StrCat(before, " -> ", after)});
     std::visit(
         [&](auto* to) { *to = *std::get<decltype(to)>(key.field(source)); },
         key.field(*running));

@@ -9,9 +9,13 @@
 
 namespace posenc::server {
 
+struct ConfigChange {
+  const char* key;
+  std::string values;  // "1024 -> 2048"
+};
+
 struct ConfigChanges {
-  // "max-waiting: 1024 -> 2048", one for each key.
-  std::vector<std::string> taken;
+  std::vector<ConfigChange> taken;
   // Names of keys that need a restart.
   std::vector<std::string> ignored;
 };
