@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "server/server.h"
 
@@ -29,6 +30,8 @@ struct Config {
 
   // "host:port" or "unix:/path" of the admin server; empty: none.
   std::string admin;
+  // Names by which it may be asked, beside its address and localhost.
+  std::vector<std::string> admin_hosts;
   // Where traces go; empty: nowhere.
   std::string otlp_endpoint;
 

@@ -149,6 +149,11 @@ constexpr Key kKeys[] = {
     {"admin", KeyKind::kText, 0, 0, kRestart, POSENC_FIELD(admin),
      "Address of the admin server, for metrics and health over HTTP.",
      "ADDRESS", "off"},
+    {"admin-host", KeyKind::kList, 0, kMostTexts, kRestart,
+     POSENC_FIELD(admin_hosts),
+     "Names by which the admin server may be asked, beside that of `--admin`, "
+     "localhost and IP addresses.",
+     "NAME", ""},
     {"log-level", KeyKind::kChoice, 0, 0, kReloads, POSENC_FIELD(log.level),
      "Least severity that is logged.", "debug|info|warning|error", ""},
     {"log-format", KeyKind::kChoice, 0, 0, kRestart, POSENC_FIELD(log.format),

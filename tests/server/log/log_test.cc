@@ -4,10 +4,12 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -221,6 +223,35 @@ TEST(FullDiskTest, LinesAreDropped) {
   for (int i = 0; i < 100; ++i) log.Write(LogLevel::kInfo, "line");
   EXPECT_TRUE(log.Flush(kPatience));
   close(full);
+}
+
+TEST(FullDiskTest, ALineThatWasTornDoesNotSpoilTheNext) {
+  signal(SIGXFSZ, SIG_IGN);
+  char name[] = "/tmp/posenc-log-XXXXXX";
+  const int file = mkostemp(name, O_CLOEXEC);
+  ASSERT_GE(file, 0);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  {
+    Log log(file, LogLevel::kInfo, LogFormat::kJson);
+    // No file may become longer: writing stops in the middle of the line.
+    const rlimit small = {100, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    log.Write(LogLevel::kInfo, std::string(500, 'x'));
+    EXPECT_TRUE(log.Flush(kPatience));
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    log.Write(LogLevel::kInfo, "after");
+    EXPECT_TRUE(log.Flush(kPatience));
+  }
+  std::string text(4096, '\0');
+  text.resize(pread(file, text.data(), text.size(), 0));
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  ASSERT_EQ(lines.size(), 4u) << text;
+  EXPECT_EQ(lines[0].size(), 100u);
+  EXPECT_EQ(json::parse(lines[1])["msg"], "after");
+  EXPECT_EQ(json::parse(lines[2])["dropped"], 1);
+  close(file);
+  unlink(name);
 }
 
 TEST_F(LogTest, GrpcsLinesAreLogged) {
