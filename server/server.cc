@@ -142,12 +142,6 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   for (const std::string& text : options.listen) {
     absl::StatusOr<Address> address = ParseAddress(text);
     if (!address.ok()) return address.status();
-    if (!address->host.empty() && !IsLoopback(address->host) &&
-        !options.allow_insecure) {
-      return BadAddress(text,
-                        "plaintext off loopback; add --allow-insecure if that "
-                        "is meant, or listen on 127.0.0.1 or unix:/path");
-    }
     if (!address->path.empty()) {
       const absl::Status free = CheckUnixPath(*address);
       if (!free.ok()) return free;
@@ -225,13 +219,7 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {
-  absl::Status status = CheckLimits(options.limits);
-  if (status.ok() && options.drain_timeout < absl::ZeroDuration()) {
-    status = core::FieldInvalid(
-        "--drain-timeout",
-        absl::StrCat(absl::FormatDuration(options.drain_timeout),
-                     "; must not be negative"));
-  }
+  absl::Status status = CheckOptions(options);
   if (!status.ok()) return status;
   // No grpc_shutdown() matches this call. When gRPC's last user goes, gRPC 1.51
   // waits up to 10 s for a thread of its own that sleeps in epoll; the process

@@ -60,10 +60,14 @@ struct ServerOptions {
   absl::Duration drain_timeout = absl::Seconds(30);
 };
 
+// INVALID_ARGUMENT if Server::Start() would refuse an option (field: the flag's
+// name, "--listen"), or a file that an option names. Binds nothing.
+absl::Status CheckOptions(const ServerOptions& options);
+
 class Server {
  public:
-  // Listens at once. INVALID_ARGUMENT for an option (field: the flag's name,
-  // "--listen"); UNAVAILABLE if an address cannot be bound.
+  // Listens at once. Fails as CheckOptions(); UNAVAILABLE if an address cannot
+  // be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options);
 

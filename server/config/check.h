@@ -10,9 +10,8 @@
 
 namespace posenc::server {
 
-// Checks limits against each other, the addresses' form, and that files which
-// belong together are given together and can be read. Binds nothing. The
-// error's field is a key, as "--listen".
+// CheckOptions() of the server, and the admin server's address. The error's
+// field is a key, as "--listen".
 absl::Status CheckConfig(const Config& config);
 
 // Warnings of what a valid configuration asks for and the machine, or the
