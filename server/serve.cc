@@ -17,6 +17,7 @@
 #include "server/log/log.h"
 #include "server/ready_file.h"
 #include "server/reload.h"
+#include "server/rpc/observer_list.h"
 #include "server/server.h"
 #include "server/version.h"
 
@@ -72,8 +73,10 @@ absl::Status Serve(
       std::make_shared<Log>(STDOUT_FILENO, *ParseLogLevel(config.log.level),
                             *ParseLogFormat(config.log.format));
   const absl::Cleanup flush = [&log] { log->Flush(kLastFlush); };
-  const auto calls = std::make_shared<CallLog>(log, config.log.calls);
-  config.server.observers.push_back(calls);
+  CallLog calls(log, config.log.calls);
+  // Metrics and traces observe calls too, and are added here.
+  ObserverList observers({&calls});
+  config.server.observer = &observers;
 
   // Silences gRPC's page-long bind errors, unless GRPC_VERBOSITY asks for its
   // log: our own error is one line.
@@ -104,7 +107,7 @@ absl::Status Serve(
   }
 
   AwaitStop(server->get(), [&] {
-    Reload(load_again(), &running, {server->get(), log.get(), calls.get()});
+    Reload(load_again(), &running, {server->get(), log.get(), &calls});
   });
   EndAtSecondSignal(config.ready_file);
   log->Write(LogLevel::kInfo, "draining");

@@ -36,9 +36,6 @@ struct ServerOptions {
   // Whether tools may ask for the contract (grpc.reflection).
   bool reflection = true;
 
-  // Are told of every call; may outlive the server.
-  std::vector<std::shared_ptr<CallObserver>> observers;
-
   ConnectionLimits connections;
   Limits limits;
 

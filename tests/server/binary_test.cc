@@ -403,6 +403,30 @@ TEST_F(BinaryTest, VariablesOfKubernetesAreAWarning) {
                                         HasSubstr("POSENC_PORT is")));
 }
 
+TEST_F(BinaryTest, CallsAreLoggedWithTheirIds) {
+  Process process({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
+                   "--log-calls", "1"});
+  const std::vector<std::string> addresses = AwaitReady();
+  ASSERT_EQ(addresses.size(), 1u);
+  EXPECT_THAT(process.ReadLine(), HasSubstr("listening on"));
+  auto stub = v1::PositionalEncodingService::NewStub(Connect(addresses[0]));
+  grpc::ClientContext context;
+  context.set_deadline(Deadline());
+  context.AddMetadata("x-request-id", "a\"b");
+  context.AddMetadata(
+      "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+  v1::GetServerInfoResponse info;
+  EXPECT_TRUE(
+      stub->GetServerInfo(&context, v1::GetServerInfoRequest(), &info).ok());
+  EXPECT_THAT(
+      process.ReadLine(),
+      AllOf(HasSubstr("\"rpc.method\":\"GetServerInfo\""),
+            HasSubstr("\"grpc.code\":\"OK\""),
+            HasSubstr("\"peer\":\"ipv4:127.0.0.1:"),
+            HasSubstr("\"request_id\":\"a\\\"b\""),
+            HasSubstr("\"trace_id\":\"0af7651916cd43dd8448eb211c80319c\"")));
+}
+
 TEST_F(BinaryTest, SighupTakesWhatMayChangeAndSaysSo) {
   WriteConfig("max-waiting = 5\nlog-level = \"error\"\n");
   Process process({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),

@@ -292,7 +292,7 @@ CallRecord RecordOf(grpc::StatusCode code, absl::string_view reason = "") {
   CallRecord record;
   record.method = "ApplyRope";
   record.code = code;
-  record.reason = reason;
+  record.reason = std::string(reason);
   record.handling = absl::Milliseconds(250);
   record.bytes_received = 10;
   record.bytes_sent = 20;
