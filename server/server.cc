@@ -52,6 +52,21 @@ void InitPlugins() {
   });
 }
 
+// Reflection is in every server of a process that links it; this takes it out
+// of one.
+class WithoutReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*
+                         plugins) override {
+    const std::string name =
+        grpc::reflection::ProtoServerReflectionPlugin().name();
+    std::erase_if(*plugins, [&name](const auto& plugin) {
+      return plugin->name() == name;
+    });
+  }
+};
+
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(std::min<std::int64_t>(
       absl::ToInt64Milliseconds(duration), std::numeric_limits<int>::max()));
@@ -97,6 +112,12 @@ class RunningServer final : public Server {
     return status;
   }
 
+  absl::Status Reload(const ServerOptions& options) override {
+    const absl::Status status = CheckLimits(options.limits);
+    if (status.ok()) service_.SetLimits(WithDefaults(options.limits));
+    return status;
+  }
+
   void Drain() override {
     SetReady(false);
     absl::SleepFor(lame_duck_);
@@ -132,12 +153,6 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   for (const std::string& text : options.listen) {
     absl::StatusOr<Address> address = ParseAddress(text);
     if (!address.ok()) return address.status();
-    if (!address->host.empty() && !IsLoopback(address->host) &&
-        !options.allow_insecure) {
-      return BadAddress(text,
-                        "plaintext off loopback; add --allow-insecure if that "
-                        "is meant, or listen on 127.0.0.1 or unix:/path");
-    }
     if (!address->path.empty()) {
       const absl::Status free = CheckUnixPath(*address);
       if (!free.ok()) return free;
@@ -149,6 +164,9 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   grpc::ServerBuilder builder;
   builder.RegisterService(service_.registered());
   builder.RegisterCallbackGenericService(&service_);
+  if (!options.reflection) {
+    builder.SetOption(std::make_unique<WithoutReflection>());
+  }
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min(
       options.limits.max_request_bytes + kReceiveSlack, kMaxProtobufBytes)));
   builder.SetMaxSendMessageSize(
@@ -212,13 +230,7 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {
-  absl::Status status = CheckLimits(options.limits);
-  if (status.ok() && options.drain_timeout < absl::ZeroDuration()) {
-    status = core::FieldInvalid(
-        "--drain-timeout",
-        absl::StrCat(absl::FormatDuration(options.drain_timeout),
-                     "; must not be negative"));
-  }
+  absl::Status status = CheckOptions(options);
   if (!status.ok()) return status;
   // No grpc_shutdown() matches this call. When gRPC's last user goes, gRPC 1.51
   // waits up to 10 s for a thread of its own that sleeps in epoll; the process

@@ -34,6 +34,9 @@ struct ServerOptions {
   // RPCs that need no token, as "ResolveRope", beside health.
   std::vector<std::string> public_methods;
 
+  // Whether tools may ask for the contract (grpc.reflection).
+  bool reflection = true;
+
   ConnectionLimits connections;
   Limits limits;
 
@@ -55,10 +58,14 @@ struct ServerOptions {
   absl::Duration drain_timeout = absl::Seconds(30);
 };
 
+// INVALID_ARGUMENT if Server::Start() would refuse an option (field: the flag's
+// name, "--listen"), or a file that an option names. Binds nothing.
+absl::Status CheckOptions(const ServerOptions& options);
+
 class Server {
  public:
-  // Listens at once. INVALID_ARGUMENT for an option (field: the flag's name,
-  // "--listen"); UNAVAILABLE if an address cannot be bound.
+  // Listens at once. Fails as CheckOptions(); UNAVAILABLE if an address cannot
+  // be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options);
 
@@ -80,6 +87,14 @@ class Server {
   // Safe for many threads, and during Drain(). For metrics: some fields are
   // older than others by microseconds.
   virtual ServerStatus Status() const = 0;
+
+  // Takes over what may change while the server runs: of the limits
+  // in_flight_bytes, in_flight_bytes_per_token, max_waiting and
+  // default_deadline; of the connections max_connections and
+  // max_connections_per_peer; and the contents of the files of TLS and tokens,
+  // which are read again. Other options are ignored. If a status is not OK,
+  // everything is as it was. One thread at a time.
+  virtual absl::Status Reload(const ServerOptions& options) = 0;
 
   // Turns readiness off; after lame_duck refuses new calls (UNAVAILABLE), waits
   // until drain_timeout for those in progress, and cancels what is left. May be
