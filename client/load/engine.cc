@@ -32,6 +32,7 @@ std::int64_t Counts::Failed() const {
 
 void Counts::Add(const Counts& other) {
   ok += other.ok;
+  good += other.good;
   for (const auto& [code, count] : other.errors) errors[code] += count;
   bytes_sent += other.bytes_sent;
   bytes_received += other.bytes_received;
@@ -40,20 +41,29 @@ void Counts::Add(const Counts& other) {
   wrong += other.wrong;
   latency.Add(other.latency);
   failed.Add(other.failed);
+  refused.Add(other.refused);
 }
 
 void Counts::Clear() {
-  ok = bytes_sent = bytes_received = verified = wrong = 0;
+  ok = good = bytes_sent = bytes_received = verified = wrong = 0;
   errors.clear();
   first_wrong.clear();
   latency.Clear();
   failed.Clear();
+  refused.Clear();
 }
 
 double StepResult::ErrorRate() const {
-  const std::int64_t bad = total.Failed() + unsent + total.wrong;
-  const std::int64_t all = total.ok + total.Failed() + unsent;
-  return all ? static_cast<double>(bad) / static_cast<double>(all) : 0;
+  const std::int64_t bad = Failed() + unsent + total.wrong;
+  return Calls() ? static_cast<double>(bad) / static_cast<double>(Calls()) : 0;
+}
+
+double StepResult::GoodPerSecond() const {
+  const auto good = static_cast<double>(total.good);
+  if (rate > 0) {
+    return Calls() ? rate * good / static_cast<double>(Calls()) : 0;
+  }
+  return seconds > 0 ? good / seconds : 0;
 }
 
 Engine::Engine(const std::vector<Case>* workload,
@@ -88,6 +98,7 @@ StepResult Engine::Run(const StepOptions& options,
 
   StepResult result;
   result.rate = options.rate;
+  result.in_flight_limit = options.in_flight;
   Interval interval;
   std::int64_t from = step.measured;
   for (bool done = false; !done;) {
@@ -117,6 +128,9 @@ StepResult Engine::Run(const StepOptions& options,
   result.cases.resize(workload_->size());
   for (const auto& worker : workers) {
     result.unsent += worker->unsent();
+    result.dropped += worker->dropped();
+    result.limited += worker->limited();
+    result.send_delay.Add(worker->send_delay());
     for (std::size_t i = 0; i < result.cases.size(); ++i) {
       result.cases[i].Add(worker->cases()[i]);
     }

@@ -41,7 +41,7 @@ struct StepOptions {
   bool poisson = false;
   // Calls in flight. A closed loop keeps so many. In an open loop it is the
   // upper bound: a call beyond it is sent later, but counts from when it was
-  // due.
+  // due, and StepResult::limited counts it.
   int in_flight = 16;
   // Calls that are due (open) or sent (closed) in the warm-up are not counted:
   // connections, caches and the server's memory get ready in it.
@@ -50,6 +50,8 @@ struct StepOptions {
   // If above 0, the step ends after so many calls instead of after the
   // duration. Those of the warm-up come on top.
   std::int64_t calls = 0;
+  // A call's deadline, from when it was due (open) or sent (closed). A call of
+  // an open loop that could not be sent before it is not sent at all.
   absl::Duration timeout = absl::Seconds(10);
   // Share of the answers, in [0, 1], that are compared with the known ones.
   double verify = 0;
@@ -59,6 +61,7 @@ struct StepOptions {
 // What happened in a stretch of time. Not thread-safe.
 struct Counts {
   std::int64_t ok = 0;
+  std::int64_t good = 0;  // of them, those answered before their deadline
   std::map<std::string, std::int64_t> errors;  // by the code's name
   std::int64_t bytes_sent = 0;                 // of calls that were answered
   std::int64_t bytes_received = 0;
@@ -69,6 +72,9 @@ struct Counts {
   // latency of answers.
   Histogram latency;  // of calls that were answered
   Histogram failed;   // of calls that failed
+  // Of those that failed, the ones that the server would not work on:
+  // RESOURCE_EXHAUSTED and UNAVAILABLE.
+  Histogram refused;
 
   std::int64_t Failed() const;
   void Add(const Counts& other);
@@ -93,10 +99,27 @@ struct StepResult {
   // Open loop: calls that were due before the end but never sent, because too
   // many were in flight until then.
   std::int64_t unsent = 0;
+  // Open loop: calls that were not sent because their deadline had passed.
+  std::int64_t dropped = 0;
+  // Open loop: calls for which no slot was free when they were due. If there
+  // are any, the load was not what the rate says: the limit shaped it.
+  std::int64_t limited = 0;
+  int in_flight_limit = 0;  // StepOptions::in_flight
+  // Open loop: how long after they were due calls were sent. If it is long and
+  // no call was limited, this machine is too slow for the rate.
+  Histogram send_delay;
   std::vector<Histogram> cases;  // latency, by index of the workload's cases
 
+  // Calls that failed: answered with an error, or dropped.
+  std::int64_t Failed() const { return total.Failed() + dropped; }
+  // All calls that were due, or of a closed loop that were sent.
+  std::int64_t Calls() const { return total.ok + Failed() + unsent; }
   // Share of failed, unsent and wrongly answered calls in all calls.
   double ErrorRate() const;
+  // Calls a second that were answered within their deadline. In an open loop
+  // this is the share of good calls in the offered rate, so that answers after
+  // the last call was due do not count twice.
+  double GoodPerSecond() const;
 };
 
 class Engine {

@@ -78,6 +78,11 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags) {
   if (!levels.ok()) return levels.status();
   plan.search = step;
   plan.search.in_flight = levels->front();
+  if (!flags.overload.empty()) {
+    auto multiples = ParseMultiples("--overload", flags.overload);
+    if (!multiples.ok()) return multiples.status();
+    plan.multiples = *std::move(multiples);
+  }
   if (flags.find_capacity) return plan;
   if (!flags.rates.empty()) {
     const auto rates = ParseRates("--rates", flags.rates);
@@ -106,6 +111,8 @@ absl::Status CheckFlags(const CLI::App& app, const Flags& flags) {
                              {"--rates", "--find-capacity"},
                              {"--calls", "--duration"},
                              {"--calls", "--find-capacity"},
+                             {"--overload", "--rates"},
+                             {"--overload", "--calls"},
                              {"--size", "--shape"}}) {
     if (given(a) && given(b)) {
       return absl::InvalidArgumentError(
@@ -132,8 +139,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
   text("--arrivals", &flags->arrivals, "KIND", "Open loop: even or poisson")
       ->check(CLI::IsMember({"even", "poisson"}));
   app->add_option("--max-in-flight", flags->max_in_flight,
-                  "Open loop: calls beyond it are sent later (by default "
-                  "4096, less for large messages)")
+                  "Open loop: calls beyond it are sent later, or dropped (by "
+                  "default 16384, less for large answers)")
       ->type_name("N")
       ->check(CLI::Range(1, 100000));
   text("--mix", &flags->mix, "RPC:W,...",
@@ -165,7 +172,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--calls", flags->calls, "Of each step, instead")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-  text("--timeout", &flags->timeout, "TIME", "Of a call, and of connecting");
+  text("--timeout", &flags->timeout, "TIME",
+       "A call's deadline, from when it was due; and of connecting");
   app->add_flag("--no-retry", flags->no_retry,
                 "Do not retry as the published service config says");
   app->add_option("--verify", flags->verify,
@@ -186,6 +194,9 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->type_name("N")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
+  text("--overload", &flags->overload, "X,...",
+       "Measure the peak, then offer these multiples of it: goodput against "
+       "offered load; without retries");
   text("--json", &flags->json_path, "FILE", "Report as JSON");
   text("--html", &flags->html_path, "FILE", "Report as a page with charts");
   text("--hlog", &flags->hlog_path, "FILE",

@@ -42,6 +42,7 @@ struct Flags {
   bool find_capacity = false;
   std::string p99 = "10ms";
   int max_steps = 12;
+  std::string overload;
   std::string json_path;
   std::string html_path;
   std::string hlog_path;
@@ -50,11 +51,14 @@ struct Flags {
 };
 
 // What is to be measured. With --find-capacity, `search` is its closed loop,
-// with which it starts, and there are no steps.
+// with which it starts, and there are no steps. With --overload the steps are
+// the closed loops whose best throughput is the peak, unless --find-capacity
+// finds it; the loads themselves follow from the peak.
 struct Plan {
   WorkloadOptions workload;
   std::vector<StepOptions> steps;
   StepOptions search;
+  std::vector<double> multiples;  // of --overload
   absl::Duration p99;
   absl::Duration timeout;
 };

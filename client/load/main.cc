@@ -49,16 +49,16 @@ int Fail(const absl::Status& status, int exit_code) {
   return exit_code;
 }
 
-// The default of --max-in-flight: as many calls as have 1 GiB of requests and
-// answers together, between 4 and 4096, so that this machine's memory does not
-// run out.
+// The default of --max-in-flight: as many calls as have 2 GiB of answers,
+// between 4 and 16384, so that this machine's memory does not run out. Requests
+// do not count: all calls share their bytes.
 int OpenInFlight(const std::vector<Case>& workload) {
   std::int64_t largest = 1;
   for (const Case& one : workload) {
-    largest = std::max({largest, one.tensor_bytes, one.requests[0].bytes});
+    largest = std::max(largest, one.tensor_bytes);
   }
   return static_cast<int>(
-      std::clamp<std::int64_t>((1 << 30) / (2 * largest), 4, 4096));
+      std::clamp<std::int64_t>((std::int64_t{2} << 30) / largest, 4, 16384));
 }
 
 std::string Label(const StepOptions& step) {
@@ -78,6 +78,12 @@ class Run {
   absl::Status Prepare();
   StepResult RunStep(const StepOptions& step);
   bool Search();
+  // Runs the plan's steps. False, and why, if one of them is not as it must be.
+  bool RunSteps(std::string* reason);
+  // Offers the multiples of the peak, which the steps before have shown.
+  void Overload();
+  // A refusal that is retried is no figure of an overload.
+  bool Retries() const { return !flags_.no_retry && flags_.overload.empty(); }
   Json Settings() const;
   absl::Status Write() const;
 
@@ -100,8 +106,8 @@ absl::Status Run::Prepare() {
       return absl::PermissionDeniedError(*path + ": cannot be written");
     }
   }
-  const auto channels = ConnectAll(flags_.server, flags_.connections,
-                                   !flags_.no_retry, plan_.timeout);
+  const auto channels =
+      ConnectAll(flags_.server, flags_.connections, Retries(), plan_.timeout);
   if (!channels.ok()) return channels.status();
   // If the server runs on this machine, half of it is the server's.
   const int threads =
@@ -202,6 +208,46 @@ bool Run::Search() {
   return found.rate > 0 && !interrupted;
 }
 
+bool Run::RunSteps(std::string* reason) {
+  bool passed = true;
+  for (const StepOptions& step : plan_.steps) {
+    const StepResult result = RunStep(step);
+    if (result.total.ok + result.Failed() == 0 && !interrupted) {
+      passed = false;
+      *reason = "no call was made; raise --duration";
+    }
+    if (result.ErrorRate() > flags_.max_error_rate) {
+      passed = false;
+      *reason = absl::StrFormat(
+          "%s: error rate is %.4g; the limit is %g (--max-error-rate)",
+          Label(step), result.ErrorRate(), flags_.max_error_rate);
+    }
+    if (interrupted) break;
+  }
+  return passed;
+}
+
+void Run::Overload() {
+  double peak = 0;
+  if (flags_.find_capacity) {
+    peak = report_["capacity"].at("calls_per_second").get<double>();
+  } else {
+    for (const Json& step : report_["steps"]) {
+      peak = std::max(peak, step.at("good_per_second").get<double>());
+    }
+  }
+  report_["peak"] = peak;
+  report_["overload"] = Json::array();
+  if (peak <= 0) return;
+  StepOptions step = plan_.search;
+  step.in_flight = open_in_flight_;
+  for (const double multiple : plan_.multiples) {
+    if (interrupted) return;
+    step.rate = multiple * peak;
+    report_["overload"].push_back(OverloadJson(multiple, peak, RunStep(step)));
+  }
+}
+
 Json Run::Settings() const {
   Json cases = Json::array();
   for (const Case& one : workload_) {
@@ -223,7 +269,7 @@ Json Run::Settings() const {
           {"duration_s", absl::ToDoubleSeconds(plan_.search.duration)},
           {"calls", flags_.calls},
           {"timeout_s", absl::ToDoubleSeconds(plan_.timeout)},
-          {"retry", !flags_.no_retry},
+          {"retry", Retries()},
           {"verify", flags_.verify},
           {"max_error_rate", flags_.max_error_rate}};
 }
@@ -269,20 +315,13 @@ int Run::Main() {
       reason = absl::StrCat("--p99: no rate has its p99 under ", flags_.p99);
     }
   }
-  for (const StepOptions& step : plan_.steps) {
-    const StepResult result = RunStep(step);
-    const std::int64_t answered = result.total.ok + result.total.Failed();
-    if (answered == 0 && !interrupted) {
+  if (!RunSteps(&reason)) passed = false;
+  if (passed && !plan_.multiples.empty()) {
+    Overload();
+    if (report_["overload"].empty() && !interrupted) {
       passed = false;
-      reason = "no call was made; raise --duration";
+      reason = "--overload: no call was answered, so that there is no peak";
     }
-    if (result.ErrorRate() > flags_.max_error_rate) {
-      passed = false;
-      reason = absl::StrFormat(
-          "%s: error rate is %.4g; the limit is %g (--max-error-rate)",
-          Label(step), result.ErrorRate(), flags_.max_error_rate);
-    }
-    if (interrupted) break;
   }
   for (const Json& step : report_["steps"]) {
     if (step.at("wrong").get<std::int64_t>() == 0) continue;
@@ -338,6 +377,8 @@ int Main(int argc, char** argv) {
       "  posenc-load --server 127.0.0.1:50051 --rates 1000,2000,4000 "
       "--html load.html\n"
       "  posenc-load --server 127.0.0.1:50051 --find-capacity --p99 5ms\n"
+      "  posenc-load --server 127.0.0.1:50051 --in-flight 4,16,64 "
+      "--overload 1,2,5,10 --timeout 1s\n"
       "\nExit codes: 0 ok; 1 failed, or more errors than --max-error-rate; 2 "
       "wrong usage.");
   app.set_version_flag("--version", POSENC_VERSION);

@@ -75,7 +75,9 @@ std::string Count(double value) {
 }
 
 std::string LatencyOf(const Json& latency, const char* key) {
-  return latency.is_null() ? "\u2013" : Micros(latency.at(key).get<double>());
+  return latency.is_null() || latency.at(key).is_null()
+             ? "\u2013"
+             : Micros(latency.at(key).get<double>());
 }
 
 std::string Tile(const std::string& value, const std::string& name,
@@ -174,11 +176,13 @@ std::string StepsTable(const Json& report) {
   for (const char* key : kLatencies)
     absl::StrAppend(&out, "<th>", key, "</th>");
   out +=
-      "<th>ok</th><th>failed</th><th>unsent</th><th>checked</th>"
+      "<th>ok</th><th>failed</th><th>dropped</th><th>unsent</th>"
+      "<th>limited</th><th>checked</th>"
       "<th>wrong</th></tr>\n";
   for (const Json& step : report.at("steps")) {
     const auto count = [&](const char* key, bool bad) {
-      const auto value = step.at(key).get<std::int64_t>();
+      // Reports of older versions lack some of them.
+      const auto value = step.value(key, std::int64_t{0});
       return Cell(absl::StrCat(value), bad && value ? "bad" : "");
     };
     absl::StrAppend(
@@ -191,7 +195,8 @@ std::string StepsTable(const Json& report) {
       out += Cell(LatencyOf(step.at("latency_us"), key));
     }
     absl::StrAppend(&out, count("ok", false), count("failed", true),
-                    count("unsent", true), count("verified", false),
+                    count("dropped", true), count("unsent", true),
+                    count("limited", true), count("verified", false),
                     count("wrong", true), "</tr>\n");
     if (step.at("cases").size() < 2) continue;
     for (const Json& one : step.at("cases")) {
@@ -201,9 +206,9 @@ std::string StepsTable(const Json& report) {
       for (const char* key : kLatencies) {
         out += Cell(LatencyOf(one.at("latency_us"), key));
       }
-      absl::StrAppend(&out,
-                      Cell(absl::StrCat(one.at("ok").get<std::int64_t>())),
-                      Cell(""), Cell(""), Cell(""), Cell(""), "</tr>\n");
+      absl::StrAppend(
+          &out, Cell(absl::StrCat(one.at("ok").get<std::int64_t>())), Cell(""),
+          Cell(""), Cell(""), Cell(""), Cell(""), Cell(""), "</tr>\n");
     }
   }
   return out + "</table></div>\n";
@@ -279,6 +284,72 @@ std::string AchievedChart(const Json& report) {
   return Chart("Throughput by rate", x, y, {offered, achieved});
 }
 
+bool HasOverload(const Json& report) {
+  return report.contains("overload") && report["overload"].is_array() &&
+         !report["overload"].empty();
+}
+
+// Goodput against offered load: a server that sheds keeps its peak, one that
+// does not falls to nothing.
+std::string OverloadChart(const Json& report) {
+  Line good{"good", {}, 2, false, true};
+  Line refused{"refused", {}, 1, true, true};
+  Line lost{"expired or dropped", {}, 4, true, true};
+  Line peak{"peak", {}, 5, true};
+  for (const Json& point : report.at("overload")) {
+    const double offered = point.at("offered_per_second").get<double>();
+    const double due = std::max(point.at("due").get<double>(), 1.0);
+    const auto rate = [&](const char* key) {
+      return offered * point.at(key).get<double>() / due;
+    };
+    good.points.emplace_back(offered,
+                             point.at("good_per_second").get<double>());
+    refused.points.emplace_back(offered, rate("refused"));
+    lost.points.emplace_back(offered, rate("expired") + rate("dropped"));
+    peak.points.emplace_back(offered, report.at("peak").get<double>());
+  }
+  for (Line* line : {&good, &refused, &lost, &peak}) {
+    std::sort(line->points.begin(), line->points.end());
+  }
+  Axis x{"calls per second offered"};
+  x.from_zero = true;
+  x.text = Count;
+  Axis y{"calls per second"};
+  y.from_zero = true;
+  y.text = Count;
+  return Chart("Goodput against offered load", x, y,
+               {good, refused, lost, peak});
+}
+
+std::string OverloadTable(const Json& report) {
+  std::string out =
+      "<h2>Overload</h2><div class=\"card\"><table><tr><th></th>"
+      "<th>offered/s</th><th>good/s</th><th>of peak</th><th>good</th>"
+      "<th>refused</th><th>expired</th><th>dropped</th><th>unsent</th>"
+      "<th>other</th><th>good p50</th><th>good p99</th><th>refused p50</th>"
+      "<th>refused p99</th></tr>\n";
+  for (const Json& point : report.at("overload")) {
+    absl::StrAppend(
+        &out, "<tr>",
+        Cell(absl::StrFormat("%gx", point.at("multiple").get<double>())));
+    for (const char* key : {"offered_per_second", "good_per_second"}) {
+      out += Cell(Count(point.at(key).get<double>()));
+    }
+    out +=
+        Cell(absl::StrFormat("%.2f", point.at("good_of_peak").get<double>()));
+    for (const char* key :
+         {"good", "refused", "expired", "dropped", "unsent", "other"}) {
+      out += Cell(absl::StrCat(point.at(key).get<std::int64_t>()));
+    }
+    for (const char* key :
+         {"good_p50_us", "good_p99_us", "refused_p50_us", "refused_p99_us"}) {
+      out += Cell(LatencyOf(point, key));
+    }
+    out += "</tr>\n";
+  }
+  return out + "</table></div>\n";
+}
+
 std::string TimeCharts(const std::string& suffix, const Json& report) {
   const Series series = SeriesOf(report);
   Axis time{"seconds"};
@@ -347,6 +418,7 @@ std::string ReportPage(const Json& report) {
       Tile(absl::StrCat(failed), "failed or unsent", failed > 0));
   if (wrong > 0) out += Tile(absl::StrCat(wrong), "wrong answers", true);
   out += "</div>\n<h2>Charts</h2><div class=\"charts\">\n";
+  if (HasOverload(report)) out += OverloadChart(report);
   std::vector<Line> curves;
   for (const Json& step : steps) {
     const int number = static_cast<int>(curves.size());
@@ -355,8 +427,9 @@ std::string ReportPage(const Json& report) {
   }
   out += CurveChart("Latency by percentile", curves);
   if (steps.size() > 1) out += StepsChart(report) + AchievedChart(report);
-  absl::StrAppend(&out, TimeCharts("", report), "</div>\n<h2>Steps</h2>",
-                  StepsTable(report), ErrorsTable(report));
+  absl::StrAppend(&out, TimeCharts("", report), "</div>\n",
+                  HasOverload(report) ? OverloadTable(report) : "",
+                  "<h2>Steps</h2>", StepsTable(report), ErrorsTable(report));
   if (report.contains("settings")) {
     absl::StrAppend(&out, "<h2>Settings</h2><div class=\"card\"><pre>",
                     EscapeHtml(report["settings"].dump(2)), "</pre></div>\n");

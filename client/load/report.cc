@@ -113,8 +113,13 @@ Json StepJson(const std::string& label, const StepResult& result,
       {"rate", result.rate > 0 ? Json(result.rate) : Json(nullptr)},
       {"seconds", Rounded(result.seconds)},
       {"ok", total.ok},
-      {"failed", total.Failed()},
+      {"failed", result.Failed()},
       {"unsent", result.unsent},
+      {"dropped", result.dropped},
+      {"good", total.good},
+      {"good_per_second", Rounded(result.GoodPerSecond())},
+      {"limited", result.limited},
+      {"in_flight_limit", result.in_flight_limit},
       {"errors", errors},
       {"error_rate", Rounded(result.ErrorRate())},
       {"verified", total.verified},
@@ -128,9 +133,42 @@ Json StepJson(const std::string& label, const StepResult& result,
        Rounded(static_cast<double>(total.bytes_received) / seconds / 1e9)},
       {"latency_us", LatencyJson(total.latency)},
       {"failed_latency_us", LatencyJson(total.failed)},
+      {"refused_latency_us", LatencyJson(total.refused)},
+      {"send_delay_us", LatencyJson(result.send_delay)},
       {"histogram", EncodeHistogram(total.latency)},
       {"cases", std::move(cases)},
       {"series", std::move(series)}};
+}
+
+Json OverloadJson(double multiple, double peak, const StepResult& result) {
+  const Counts& total = result.total;
+  const auto count = [&](const char* code) {
+    const auto found = total.errors.find(code);
+    return found == total.errors.end() ? 0 : found->second;
+  };
+  const auto expired = count("DEADLINE_EXCEEDED");
+  const auto at = [](const Histogram& histogram, double percentile) {
+    if (histogram.count() == 0) return Json(nullptr);
+    return Json(Micros(static_cast<double>(histogram.Percentile(percentile))));
+  };
+  const double good = result.GoodPerSecond();
+  return {{"multiple", multiple},
+          {"offered_per_second", Rounded(result.rate)},
+          {"good_per_second", Rounded(good)},
+          {"good_of_peak", peak > 0 ? Json(Rounded(good / peak)) : Json()},
+          {"due", result.Calls()},
+          {"good", total.good},
+          {"late", total.ok - total.good},
+          {"refused", total.refused.count()},
+          {"expired", expired},
+          {"dropped", result.dropped},
+          {"unsent", result.unsent},
+          {"other", total.Failed() - total.refused.count() - expired},
+          {"limited", result.limited},
+          {"good_p50_us", at(total.latency, 50)},
+          {"good_p99_us", at(total.latency, 99)},
+          {"refused_p50_us", at(total.refused, 50)},
+          {"refused_p99_us", at(total.refused, 99)}};
 }
 
 std::string ProgressLine(const std::string& label, const Interval& interval) {
@@ -147,6 +185,69 @@ std::string ProgressLine(const std::string& label, const Interval& interval) {
       NanosText(static_cast<double>(counts.latency.Percentile(99))),
       interval.in_flight, counts.Failed() + counts.wrong);
 }
+
+namespace {
+
+// Says of a step what would else be mistaken for the server's doing. Reports of
+// before lack these keys.
+std::string OwnLimits(const Json& step) {
+  std::string text;
+  const std::string label = step.at("label").get<std::string>();
+  const auto dropped = step.value("dropped", std::int64_t{0});
+  if (dropped > 0) {
+    absl::StrAppend(&text, label, ": ", dropped,
+                    " calls were dropped: their deadline had passed before "
+                    "they could be sent\n");
+  }
+  const auto limited = step.value("limited", std::int64_t{0});
+  if (limited > 0) {
+    absl::StrAppend(&text, label, ": ", limited, " calls were held back by ",
+                    step.at("in_flight_limit").get<std::int64_t>(),
+                    " calls in flight; raise --max-in-flight to offer the "
+                    "whole load\n");
+  }
+  return text;
+}
+
+std::string OverloadText(const Json& report) {
+  if (!report.contains("overload") || !report.at("overload").is_array()) {
+    return "";
+  }
+  std::string text = absl::StrFormat(
+      "\ngoodput against offered load; peak %.0f calls/s, deadline %g s\n",
+      report.at("peak").get<double>(),
+      report.at("settings").at("timeout_s").get<double>());
+  text += Cells({"offered", "calls/s", "good/s", "of peak", "good", "refused",
+                 "expired", "dropped", "unsent", "other", "good p50",
+                 "good p99", "ref. p50", "ref. p99"},
+                12);
+  for (const Json& point : report.at("overload")) {
+    const auto count = [&](const char* key) {
+      return absl::StrCat(point.at(key).get<std::int64_t>());
+    };
+    const auto latency = [&](const char* key) {
+      return point.at(key).is_null()
+                 ? "-"
+                 : NanosText(point.at(key).get<double>() * 1e3);
+    };
+    const auto number = [&](const char* key, int digits) {
+      return point.at(key).is_null()
+                 ? "-"
+                 : absl::StrFormat("%.*f", digits, point.at(key).get<double>());
+    };
+    text +=
+        Cells({absl::StrFormat("%gx", point.at("multiple").get<double>()),
+               number("offered_per_second", 0), number("good_per_second", 0),
+               number("good_of_peak", 2), count("good"), count("refused"),
+               count("expired"), count("dropped"), count("unsent"),
+               count("other"), latency("good_p50_us"), latency("good_p99_us"),
+               latency("refused_p50_us"), latency("refused_p99_us")},
+              12);
+  }
+  return text;
+}
+
+}  // namespace
 
 std::string ReportText(const Json& report) {
   const Json& steps = report.at("steps");
@@ -201,6 +302,7 @@ std::string ReportText(const Json& report) {
       absl::StrAppend(&text, label, ": ", step.at("unsent").get<std::int64_t>(),
                       " calls were due but not sent in time\n");
     }
+    text += OwnLimits(step);
     if (step.at("verified").get<std::int64_t>() > 0) {
       absl::StrAppend(&text, label, ": ",
                       step.at("verified").get<std::int64_t>(),
@@ -219,7 +321,7 @@ std::string ReportText(const Json& report) {
         capacity.at("calls_per_second").get<double>(),
         NanosText(capacity.at("p99_bound_us").get<double>() * 1e3));
   }
-  return text;
+  return text + OverloadText(report);
 }
 
 std::vector<StepPair> MatchSteps(const Json& a, const Json& b) {

@@ -27,6 +27,10 @@ Json PointJson(const Interval& interval);
 Json StepJson(const std::string& label, const StepResult& result,
               const std::vector<Case>& workload, Json series);
 
+// An entry of the report's "overload": what became of a load of `multiple`
+// times the peak.
+Json OverloadJson(double multiple, double peak, const StepResult& result);
+
 // The line that a terminal shows every second while a step runs.
 std::string ProgressLine(const std::string& label, const Interval& interval);
 

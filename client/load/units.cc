@@ -80,6 +80,22 @@ absl::StatusOr<std::vector<double>> ParseRates(absl::string_view flag,
   return rates;
 }
 
+absl::StatusOr<std::vector<double>> ParseMultiples(absl::string_view flag,
+                                                   absl::string_view text) {
+  std::vector<double> multiples;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    double multiple;
+    if (!absl::SimpleAtod(part, &multiple) || !(multiple > 0) ||
+        multiple > 1000) {
+      return InvalidFlag(flag, text,
+                         "multiples of the peak above 0 and at most 1000, such "
+                         "as 1,2,5,10");
+    }
+    multiples.push_back(multiple);
+  }
+  return multiples;
+}
+
 std::string BytesText(std::int64_t bytes) {
   static constexpr const char* kNames[] = {"B", "KiB", "MiB", "GiB"};
   double value = static_cast<double>(bytes);

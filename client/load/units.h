@@ -31,6 +31,10 @@ absl::StatusOr<std::int64_t> ParseBytes(absl::string_view flag,
 absl::StatusOr<std::vector<double>> ParseRates(absl::string_view flag,
                                                absl::string_view text);
 
+// Parses "1,2,5,10", each above 0 and at most 1000.
+absl::StatusOr<std::vector<double>> ParseMultiples(absl::string_view flag,
+                                                   absl::string_view text);
+
 // "64KiB", "1.5MiB", "100B": powers of 1024, as --size takes them.
 std::string BytesText(std::int64_t bytes);
 

@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -89,8 +90,10 @@ void Worker::Send(std::int64_t due) {
       step_->options.verify > 0 &&
       std::generate_canonical<double, 32>(random_) < step_->options.verify;
   call->context.AddMetadata(wire::kMessageBytes, call->request->bytes_text);
+  const absl::Duration late =
+      absl::Nanoseconds(step_->clock->Now() - call->due);
   call->context.set_deadline(
-      absl::ToChronoTime(absl::Now() + step_->options.timeout));
+      absl::ToChronoTime(absl::Now() + step_->options.timeout - late));
   step_->in_flight.fetch_add(1, std::memory_order_relaxed);
   call->reader = stubs_[next_stub_++ % stubs_.size()]->PrepareUnaryCall(
       &call->context, chosen.method, call->request->message, &queue_);
@@ -138,33 +141,64 @@ void Worker::Dispatch() {
   // least.
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   const StepOptions& options = step_->options;
+  const std::int64_t timeout = absl::ToInt64Nanoseconds(options.timeout);
   // Evenly spaced calls are dealt out: with n workers each has every n-th call,
   // and starts one gap after the worker before it.
   Arrivals arrivals(options.rate / step_->workers,
                     options.poisson ? 0 : 1e9 / options.rate * index_,
                     options.poisson,
                     options.seed * 7919 + static_cast<unsigned>(index_));
-  while (!step_->Stopped()) {
-    const std::int64_t due = step_->begin + arrivals.Next();
-    if (due >= step_->end || !step_->Claim(due)) break;
-    step_->clock->SleepUntil(due);
-    std::unique_lock<std::mutex> lock(slots_mutex_);
-    // Waits for a slot as long as it takes: every call ends at its deadline, if
-    // not before.
-    const bool full = used_slots_ >= slots_;
-    slot_freed_.wait(lock, [this] { return used_slots_ < slots_; });
+  std::int64_t next = 0;
+  const auto advance = [&] {
+    next = step_->begin + arrivals.Next();
+    return next < step_->end && step_->Claim(next);
+  };
+  std::deque<std::int64_t> backlog;  // due and not sent yet, oldest first
+  std::int64_t held_until = 0;       // what was due by then found no slot
+  bool more = advance();
+  while (!step_->Stopped() && (more || !backlog.empty())) {
+    if (backlog.empty()) step_->clock->SleepUntil(next);
+    if (WaitForSlot()) held_until = step_->clock->Now();
     if (step_->Stopped()) break;
-    if (step_->clock->Now() - (full ? 0 : kLate) >= step_->end) {
-      if (due >= step_->measured) ++unsent_;
+    const std::int64_t now = step_->clock->Now();
+    for (; more && next <= now; more = advance()) backlog.push_back(next);
+    while (!backlog.empty() && now >= backlog.front() + timeout) {
+      Leave(backlog.front(), held_until, &dropped_);
+      backlog.pop_front();
+    }
+    if (backlog.empty()) continue;
+    const std::int64_t due = backlog.back();
+    backlog.pop_back();
+    if (now - (due <= held_until ? 0 : kLate) >= step_->end) {
+      Leave(due, held_until, &unsent_);
       continue;
     }
-    ++used_slots_;
-    lock.unlock();
+    Leave(due, held_until, nullptr);
+    if (due >= step_->measured) send_delay_.Record(now - due);
+    {
+      const std::lock_guard<std::mutex> lock(slots_mutex_);
+      ++used_slots_;
+    }
     Send(due);
   }
   std::unique_lock<std::mutex> lock(slots_mutex_);
   slot_freed_.wait(lock, [this] { return used_slots_ == 0; });
   queue_.Shutdown();
+}
+
+bool Worker::WaitForSlot() {
+  std::unique_lock<std::mutex> lock(slots_mutex_);
+  if (used_slots_ < slots_) return false;
+  // Every call in flight ends at its deadline, if not before.
+  slot_freed_.wait(lock, [this] { return used_slots_ < slots_; });
+  return true;
+}
+
+void Worker::Leave(std::int64_t due, std::int64_t held_until,
+                   std::int64_t* reason) {
+  if (due < step_->measured) return;
+  if (due <= held_until) ++limited_;
+  if (reason != nullptr) ++*reason;
 }
 
 void Worker::Record(const Call& call, std::int64_t now) {
@@ -183,9 +217,17 @@ void Worker::Record(const Call& call, std::int64_t now) {
   if (!call.status.ok()) {
     ++counts_.errors[CodeName(call.status.error_code())];
     counts_.failed.Record(latency);
+    const grpc::StatusCode code = call.status.error_code();
+    if (code == grpc::StatusCode::RESOURCE_EXHAUSTED ||
+        code == grpc::StatusCode::UNAVAILABLE) {
+      counts_.refused.Record(latency);
+    }
     return;
   }
   ++counts_.ok;
+  if (latency <= absl::ToInt64Nanoseconds(step_->options.timeout)) {
+    ++counts_.good;
+  }
   counts_.bytes_sent += call.request->bytes;
   counts_.bytes_received += static_cast<std::int64_t>(call.response.Length());
   counts_.latency.Record(latency);

@@ -7,10 +7,17 @@
 //
 // A slot is the right to have one call in flight. In a closed loop the poller
 // alone uses them. In an open loop slots_mutex_ guards them: the dispatcher
-// waits for one if all are taken, and so sends late, but the call's latency
-// counts from when it was due. counts_mutex_ guards the counts, which the
-// engine takes once a second. What only one thread touches at a time (random_,
-// choose_, next_request_, the stubs) belongs to the thread that sends.
+// waits for one if all are taken, and so sends late, but the call's latency and
+// its deadline count from when it was due.
+//
+// Calls that are due and could not be sent, because all slots are taken or this
+// machine is too slow, are the backlog. The newest is sent first, and what is
+// overdue is dropped: if the oldest were first, every call past that point
+// would be sent with no time left, and a server that answers as many calls as
+// before would be blamed for answering none. counts_mutex_ guards the counts,
+// which the engine takes once a second. What only one thread touches at a time
+// (random_, choose_, next_request_, the stubs) belongs to the thread that
+// sends.
 
 #pragma once
 
@@ -68,6 +75,9 @@ class Worker {
 
   // Valid once done() is true.
   std::int64_t unsent() const { return unsent_; }
+  std::int64_t dropped() const { return dropped_; }
+  std::int64_t limited() const { return limited_; }
+  const Histogram& send_delay() const { return send_delay_; }
   const std::vector<Histogram>& cases() const { return cases_; }
 
  private:
@@ -75,6 +85,12 @@ class Worker {
 
   void RunClosed();
   void Dispatch();
+  // Waits until a slot is free; only the thread that dispatches takes one. True
+  // if it had to wait.
+  bool WaitForSlot();
+  // Counts a call that leaves the backlog: as one that was held back by the
+  // limit if it was due by `held_until`, and for this reason (may be null).
+  void Leave(std::int64_t due, std::int64_t held_until, std::int64_t* reason);
   // Takes answers until the queue is shut down.
   void Poll(bool closed);
   // Starts a call of a case that is chosen by weight.
@@ -92,6 +108,9 @@ class Worker {
   std::discrete_distribution<std::size_t> choose_;
   grpc::CompletionQueue queue_;
   std::int64_t unsent_ = 0;
+  std::int64_t dropped_ = 0;
+  std::int64_t limited_ = 0;
+  Histogram send_delay_;
   std::vector<Histogram> cases_;
 
   std::mutex slots_mutex_;

@@ -122,6 +122,24 @@ TEST_F(LoadCommandTest, FailsWhereNoRateHoldsItsBound) {
   EXPECT_THAT(run.out, HasSubstr("--p99: no rate has its p99 under 1ns"));
 }
 
+TEST_F(LoadCommandTest, OffersMultiplesOfThePeak) {
+  const Outcome run = RunAtServer(
+      absl::StrCat("--overload 0.5,2 --in-flight 4,8 --duration 200ms --size "
+                   "4KiB --html ",
+                   base_, ".html --json ", base_, ".json"));
+  ASSERT_EQ(run.exit_code, 0) << run.out;
+  EXPECT_THAT(run.out, HasSubstr("goodput against offered load; peak "));
+  const auto report = ReadReport(base_ + ".json");
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ((*report)["steps"].size(), 4u);
+  ASSERT_EQ((*report)["overload"].size(), 2u);
+  const double peak = (*report)["peak"];
+  EXPECT_GT(peak, 0);
+  EXPECT_NEAR((*report)["overload"][0]["offered_per_second"].get<double>(),
+              peak / 2, 1e-3 * peak);
+  EXPECT_EQ((*report)["settings"]["retry"], false);
+}
+
 TEST_F(LoadCommandTest, ErrorsBeyondTheLimitAreExitCode1) {
   const std::string unknown =
       "--preset no-such-model --calls 10 --mix ResolveRope ";
@@ -167,6 +185,8 @@ TEST(LoadUsageTest, MistakesAreOneLineAndExitCode2) {
       {server + "--calls 0", "--calls"},
       {server + "--arrivals bursts", "--arrivals"},
       {server + "--rates 1 --in-flight 1", "--rates: excludes --in-flight"},
+      {server + "--overload 2,x", "--overload: \"2,x\"; must be"},
+      {server + "--overload 2 --rates 1", "--overload: excludes --rates"},
       {server + "--calls 1 --duration 1s", "--calls: excludes --duration"},
       {server + "--nonsense", "--nonsense"},
       {"--compare one.json", "--compare"},

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <vector>
@@ -63,6 +64,10 @@ class StubServer : public grpc::CallbackGenericService {
 
   const std::string& address() const { return address_; }
   int calls() const { return calls_; }
+  // Called with the seconds that each call has left.
+  void set_on_deadline(std::function<void(double)> on_deadline) {
+    on_deadline_ = std::move(on_deadline);
+  }
   std::vector<std::string> announced() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return announced_;
@@ -72,6 +77,11 @@ class StubServer : public grpc::CallbackGenericService {
       grpc::GenericCallbackServerContext* context) override {
     // Clients take a server that does not know of health for a healthy one.
     if (context->method().rfind("/grpc.health.", 0) == 0) return new Unknown;
+    if (on_deadline_) {
+      on_deadline_(std::chrono::duration<double>(
+                       context->deadline() - std::chrono::system_clock::now())
+                       .count());
+    }
     const auto& metadata = context->client_metadata();
     const auto found = metadata.find("posenc-message-bytes");
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -125,6 +135,7 @@ class StubServer : public grpc::CallbackGenericService {
   }
 
   const Answerer answer_;
+  std::function<void(double)> on_deadline_;
   std::mutex mutex_;
   int together_;
   std::vector<Reactor*> waiting_;
@@ -232,7 +243,76 @@ TEST_F(EngineTest, SleepsThatEndLateLeaveNoCallUnsent) {
 
   EXPECT_EQ(result.total.ok, 100);
   EXPECT_EQ(result.unsent, 0);
-  EXPECT_GE(result.total.latency.min(), 50 * kMilli);
+  EXPECT_GE(result.total.latency.max(), 50 * kMilli);
+  EXPECT_EQ(result.send_delay.max(), 50 * kMilli);
+}
+
+TEST_F(EngineTest, DropsWhatIsOverdueBeforeItCouldBeSent) {
+  // The first call is answered after 500 ms. Meanwhile calls came due every
+  // millisecond; those of the last 100 ms still have time.
+  StubServer server([this](int call) {
+    if (call == 0) clock_.AdvanceTo(kStart + 500 * kMilli);
+    return StubServer::Answer{};
+  });
+  step_.rate = 1000;
+  step_.duration = absl::Milliseconds(600);
+  step_.in_flight = 1;
+  step_.timeout = absl::Milliseconds(100);
+
+  const StepResult result = Run(Connect(server));
+
+  EXPECT_EQ(result.dropped, 400);
+  EXPECT_EQ(result.unsent, 0);
+  EXPECT_EQ(result.Calls(), 600);
+  EXPECT_EQ(result.total.ok + result.Failed(), 600);
+  EXPECT_GE(result.limited, 400);
+  EXPECT_EQ(result.in_flight_limit, 1);
+}
+
+TEST_F(EngineTest, DeadlinesCountFromWhenACallWasDue) {
+  // Calls are 50 s late by the clock. If deadlines counted from the sending,
+  // the server would see 60 s.
+  clock_.set_late(50'000 * kMilli);
+  std::atomic<double> left{0};
+  StubServer server(Ok);
+  server.set_on_deadline([&](double seconds) { left = seconds; });
+  step_.rate = 1000;
+  step_.calls = 1;
+
+  const StepResult result = Run(Connect(server));
+
+  EXPECT_EQ(result.total.ok, 1);
+  EXPECT_EQ(result.total.good, 1);
+  EXPECT_LT(left, 30);
+}
+
+TEST_F(EngineTest, AnswersAfterTheDeadlineAreNotGood) {
+  // By the engine's clock; gRPC's own deadline has not passed.
+  StubServer server([this](int) {
+    clock_.AdvanceTo(kStart + 61'000 * kMilli);
+    return StubServer::Answer{};
+  });
+  step_.rate = 1000;
+  step_.calls = 1;
+
+  const StepResult result = Run(Connect(server));
+
+  EXPECT_EQ(result.total.ok, 1);
+  EXPECT_EQ(result.total.good, 0);
+}
+
+TEST_F(EngineTest, RefusalsAreKeptApartFromOtherErrors) {
+  StubServer server([](int call) -> StubServer::Answer {
+    if (call % 4 == 0) return {{grpc::StatusCode::RESOURCE_EXHAUSTED, "full"}};
+    if (call % 4 == 1) return {{grpc::StatusCode::INVALID_ARGUMENT, "no"}};
+    return {};
+  });
+  step_.calls = 40;
+
+  const StepResult result = Run(Connect(server));
+
+  EXPECT_EQ(result.total.refused.count(), 10);
+  EXPECT_EQ(result.total.failed.count(), 20);
 }
 
 TEST_F(EngineTest, WarmUpIsNotCounted) {

@@ -272,6 +272,67 @@ TEST(ReportTest, TextNamesErrorsAndWhatWasNotSent) {
               HasSubstr("1000/s: 100 answers compared bit for bit, 0 differ"));
 }
 
+TEST(ReportTest, SaysWhatTheTesterItselfLeftOut) {
+  std::vector<Case> workload(1);
+  workload[0].requests.emplace_back();
+  StepResult result;
+  result.cases.resize(1);
+  result.rate = 1000;
+  result.total.ok = result.total.good = 50;
+  result.dropped = 30;
+  result.unsent = 20;
+  result.limited = 70;
+  result.in_flight_limit = 8;
+  const Json step = StepJson("1000/s", result, workload, Json::array());
+  EXPECT_EQ(step["failed"], 30);
+  EXPECT_EQ(step["dropped"], 30);
+  EXPECT_EQ(step["unsent"], 20);
+  EXPECT_EQ(step["error_rate"], 0.5);
+  EXPECT_EQ(step["good_per_second"], 500);
+  Json report = Sample(1000);
+  report["steps"] = Json::array({step});
+  const std::string text = ReportText(report);
+  EXPECT_THAT(text, HasSubstr("1000/s: 30 calls were dropped: their deadline "
+                              "had passed before they could be sent\n"));
+  EXPECT_THAT(text, HasSubstr("1000/s: 70 calls were held back by 8 calls in "
+                              "flight; raise --max-in-flight"));
+  EXPECT_THAT(ReportPage(report), HasSubstr("<td class=\"bad\">70</td>"));
+}
+
+TEST(ReportTest, OverloadIsATableAndAChart) {
+  StepResult result;
+  result.rate = 2000;
+  result.total.ok = 900;
+  result.total.good = 890;
+  result.total.latency.Record(10'000'000, 900);
+  result.total.errors["RESOURCE_EXHAUSTED"] = 1000;
+  result.total.refused.Record(2'000'000, 1000);
+  result.total.errors["DEADLINE_EXCEEDED"] = 50;
+  result.total.errors["INTERNAL"] = 3;
+  result.dropped = 47;
+  Json report = Sample(1000);
+  report["settings"] = {{"timeout_s", 1.0}};
+  report["peak"] = 1000;
+  report["overload"] = Json::array({OverloadJson(2, 1000, result)});
+  const Json& point = report["overload"][0];
+  EXPECT_EQ(point["multiple"], 2);
+  EXPECT_EQ(point["due"], 2000);
+  EXPECT_EQ(point["good_per_second"], 890);
+  EXPECT_EQ(point["good_of_peak"], 0.89);
+  EXPECT_EQ(point["late"], 10);
+  EXPECT_EQ(point["refused"], 1000);
+  EXPECT_EQ(point["expired"], 50);
+  EXPECT_EQ(point["dropped"], 47);
+  EXPECT_EQ(point["other"], 3);
+  EXPECT_NEAR(point["refused_p99_us"].get<double>(), 2000, 2);
+  EXPECT_THAT(
+      ReportText(report),
+      testing::ContainsRegex("2x +2000 +890 +0\\.89 +890 +1000 +50 +47"));
+  const std::string page = ReportPage(report);
+  EXPECT_THAT(page, HasSubstr("<figcaption>Goodput against offered load"));
+  EXPECT_THAT(page, HasSubstr("<h2>Overload</h2>"));
+}
+
 TEST(ReportTest, ComparisonMatchesStepsByLabel) {
   const Json a = Sample(1000);
   Json b = Sample(1000);
