@@ -1,0 +1,122 @@
+// One connection of the generator: a raw HTTP/2 client that never blocks, never
+// waits for anything, and spends as little on a call as it can. What sockets
+// and windows do not take stays in this program and ages there.
+//
+// It is no general client: it reads the status of a call from a response whose
+// headers are not Huffman-coded, as gRPC's server writes them, and throws the
+// response's bytes away.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace posenc::offer {
+
+// What all calls send.
+struct Request {
+  std::string path;     // "/posenc.v1.PositionalEncodingService/ApplyRope"
+  std::string message;  // with gRPC's five bytes before it
+  bool announce = true;
+  // More headers: a token, for example.
+  std::vector<std::pair<std::string, std::string>> headers;
+};
+
+// Statuses that gRPC has no number for.
+inline constexpr int kNoStatus = 99;  // the stream ended without one
+inline constexpr int kConnectionLost = 98;
+inline constexpr int kResetBase = 100;  // + HTTP/2's error code
+
+// Not thread-safe.
+class Connection {
+ public:
+  // Called once for each call: with gRPC's status, or one of the above.
+  using OnEnd = std::function<void(std::size_t call, int status)>;
+
+  // `address` is unix:/path or 127.0.0.1:port. The request must outlive the
+  // connection.
+  static absl::StatusOr<std::unique_ptr<Connection>> Connect(
+      const std::string& address, const Request* request, OnEnd on_end);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  int fd() const { return fd_; }
+  bool alive() const { return fd_ >= 0; }
+  // Whether the server's SETTINGS_MAX_CONCURRENT_STREAMS leaves room.
+  bool HasRoom() const { return alive() && open_ < max_streams_; }
+
+  // Starts a call; returns its stream. Needs HasRoom().
+  std::uint32_t Start(std::size_t call, std::int64_t timeout_micros);
+  // Gives a call up: the stream is reset, and on_end is not called.
+  void Cancel(std::uint32_t stream);
+
+  // Take what is there, and send what can be sent.
+  void Read();
+  void Write();
+
+  std::int64_t bytes_in() const { return bytes_in_; }
+  std::int64_t bytes_out() const { return bytes_out_; }
+
+ private:
+  struct Stream {
+    std::size_t call = 0;
+    std::size_t sent = 0;     // bytes of the message
+    std::int64_t window = 0;  // bytes that the server takes
+    bool open = false;
+    bool queued = false;  // in ready_
+    int status = kNoStatus;
+  };
+
+  Connection(int fd, const Request* request, OnEnd on_end);
+
+  Stream* Find(std::uint32_t id);
+  void Queue(std::uint32_t id, Stream* stream);
+  void End(std::uint32_t id, int status);
+  void Close();
+  std::string HeaderBlock(std::int64_t timeout_micros);
+  // The next DATA frame that windows allow: its header and its part of the
+  // message. False if there is none.
+  bool NextData(std::string* header, absl::string_view* part);
+  void OnBytes(absl::string_view bytes);
+  void OnFrame(absl::string_view payload);
+  void OnSettings(absl::string_view payload);
+  void OnHeaders(absl::string_view payload);
+
+  int fd_;
+  const Request* const request_;
+  const OnEnd on_end_;
+
+  std::string out_;  // frames that are not written yet
+  std::deque<std::uint32_t> ready_;
+  std::vector<Stream> streams_;  // by id / 2
+  std::int64_t open_ = 0;
+  bool table_filled_ = false;  // the constant headers are in the table
+
+  // What the server allows.
+  std::int64_t window_ = 65535;
+  std::int64_t initial_window_ = 65535;
+  std::int64_t max_frame_ = 16384;
+  std::int64_t max_streams_ = 1 << 30;
+
+  // The frame that is being read.
+  std::string head_;
+  std::string payload_;
+  std::size_t left_ = 0;  // bytes of its payload that are still to come
+  int type_ = 0, flags_ = 0;
+  std::uint32_t stream_ = 0;
+  std::int64_t consumed_ = 0;  // bytes of DATA not given back as window yet
+
+  std::int64_t bytes_in_ = 0, bytes_out_ = 0;
+};
+
+}  // namespace posenc::offer

@@ -1,0 +1,89 @@
+// What the generator needs of HTTP/2's frames (RFC 9113) and of header
+// compression (RFC 7541): plain literals, and entries of the dynamic table.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace posenc::offer {
+
+enum FrameType {
+  kData = 0,
+  kHeaders = 1,
+  kReset = 3,
+  kSettings = 4,
+  kPing = 6,
+  kGoAway = 7,
+  kWindowUpdate = 8,
+  kContinuation = 9
+};
+
+enum FrameFlag { kEndStream = 1, kAck = 1, kEndHeaders = 4 };
+
+enum Setting {
+  kHeaderTableSize = 1,
+  kEnablePush = 2,
+  kMaxConcurrentStreams = 3,
+  kInitialWindow = 4,
+  kMaxFrameSize = 5
+};
+
+inline constexpr std::size_t kFrameHeaderBytes = 9;
+
+inline std::string U32(std::uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16),
+          static_cast<char>(value >> 8), static_cast<char>(value)};
+}
+
+// Four bytes at `at`, which must be there.
+inline std::uint32_t ReadU32(absl::string_view bytes, std::size_t at) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    value = value << 8 | static_cast<unsigned char>(bytes[at + i]);
+  }
+  return value;
+}
+
+// The nine bytes before a frame's payload.
+inline std::string FrameHeader(std::size_t bytes, int type, int flags,
+                               std::uint32_t stream) {
+  return U32(static_cast<std::uint32_t>(bytes)).substr(1) +
+         static_cast<char>(type) + static_cast<char>(flags) + U32(stream);
+}
+
+inline std::string SettingBytes(int setting, std::uint32_t value) {
+  return std::string{'\0', static_cast<char>(setting)} + U32(value);
+}
+
+// A string as header compression writes it, not Huffman-coded.
+inline std::string HpackString(absl::string_view text) {
+  std::string out;
+  std::size_t rest = text.size();
+  if (rest < 127) {
+    out += static_cast<char>(rest);
+  } else {
+    out += static_cast<char>(127);
+    for (rest -= 127; rest >= 128; rest >>= 7) {
+      out += static_cast<char>((rest & 127) | 128);
+    }
+    out += static_cast<char>(rest);
+  }
+  out.append(text.data(), text.size());
+  return out;
+}
+
+// A header that enters the dynamic table, and one that does not.
+inline std::string HpackIndexing(absl::string_view name,
+                                 absl::string_view value) {
+  return '\x40' + HpackString(name) + HpackString(value);
+}
+inline std::string HpackLiteral(absl::string_view name,
+                                absl::string_view value) {
+  return '\0' + HpackString(name) + HpackString(value);
+}
+
+}  // namespace posenc::offer

@@ -1,0 +1,114 @@
+// An open loop over raw connections: calls are due at a rate whatever the
+// server does, and what becomes of each is counted.
+
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <queue>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/load/histogram.h"
+#include "tests/chaos/offer/connection.h"
+
+namespace posenc::offer {
+
+struct Options {
+  std::string server;
+  int connections = 16;
+  double rate = 1000;  // calls per second
+  double seconds = 5;
+  double warm_up = 1;  // seconds before them, not counted
+  std::int64_t deadline_nanos =
+      1'000'000'000;  // of a call, from when it is due
+  // How often a refused call is tried again, after 10 ms, 20 ms, ... (each
+  // between half and one and a half of it) as long as its deadline allows.
+  int retries = 0;
+  // If above 0, so long after it was sent a call is given up by its client.
+  std::int64_t cancel_nanos = 0;
+  std::uint64_t seed = 1;
+};
+
+// Calls by what became of them; each is one of these.
+struct Outcomes {
+  std::int64_t due = 0;
+  std::int64_t good = 0;     // OK within the deadline
+  std::int64_t late = 0;     // OK after it
+  std::int64_t refused = 0;  // RESOURCE_EXHAUSTED or UNAVAILABLE
+  std::int64_t expired = 0;  // no answer by the deadline, or the server said so
+  std::int64_t dropped = 0;  // not sent by its deadline
+  std::int64_t cancelled = 0;
+  std::int64_t lost = 0;  // with their connection
+  std::int64_t other = 0;
+
+  std::int64_t retried = 0;  // attempts beyond the first
+  std::map<int, std::int64_t> codes;
+  load::Histogram good_latency, refused_latency, send_delay;
+  double cpu_share = 0;  // of a core, that the generator used
+  std::int64_t bytes_out = 0, bytes_in = 0;
+};
+
+// Single-threaded.
+class Offer {
+ public:
+  Offer(const Options& options, const Request* request);
+
+  // Connects and offers the load. UNAVAILABLE if a connection cannot be made.
+  absl::Status Run();
+  const Outcomes& outcomes() const { return outcomes_; }
+
+ private:
+  enum class State { kWaiting, kOpen, kEnded };
+  struct Call {
+    std::int64_t due = 0;
+    State state = State::kWaiting;
+    int attempts = 0;
+    std::uint32_t connection = 0, stream = 0;
+  };
+  struct Retry {
+    std::int64_t at;
+    std::size_t call;
+    bool operator<(const Retry& other) const { return at > other.at; }
+  };
+
+  absl::Status Connect();
+  // Exchanges settings, so that the first calls meet an open connection.
+  void Settle();
+  void Loop();
+  void AddDue(std::int64_t now);
+  void Send(std::int64_t now);
+  bool Start(std::size_t call, std::int64_t now);
+  void Expire(std::int64_t now);
+  void CancelSome(std::int64_t now);
+  void Ended(std::size_t call, int status);
+  void GiveUp(Call* call);
+  void Exchange();
+  void Wait(std::int64_t until);
+  bool Counts(const Call& call) const {
+    return call.due >= measured_ && call.due < end_;
+  }
+
+  const Options options_;
+  const Request* const request_;
+  int poll_ = -1;
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::size_t turn_ = 0;  // of the connections
+
+  std::vector<Call> calls_;          // in the order in which they are due
+  std::deque<std::size_t> backlog_;  // due and not sent yet, oldest first
+  std::priority_queue<Retry> retries_;
+  std::size_t oldest_ = 0;  // no call before it can expire
+  std::deque<std::size_t> to_cancel_;
+  std::mt19937_64 random_;
+
+  std::int64_t begin_ = 0, measured_ = 0, end_ = 0;
+  std::int64_t offered_ = 0;  // calls that came due
+  Outcomes outcomes_;
+};
+
+}  // namespace posenc::offer
