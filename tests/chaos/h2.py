@@ -1,0 +1,225 @@
+"""Raw HTTP/2 (RFC 9113) as far as attacks and slow peers need it.
+
+Nothing here is a proper client: it sends what it is told, however wrong, and
+reads frames without judging them. Headers go out as plain literals; the ones
+that come in are spelled out too, because the settings forbid a dynamic table,
+and gRPC's server does not use Huffman codes.
+"""
+import socket
+import ssl
+import struct
+import time
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, PRIORITY, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
+END_STREAM = ACK = 1
+END_HEADERS = 4
+PADDED = 8
+WITH_PRIORITY = 32
+
+SERVICE = "/posenc.v1.PositionalEncodingService/"
+
+
+def frame(kind, flags=0, stream=0, payload=b"", length=None):
+    """A frame; `length` lies about the payload's bytes."""
+    size = len(payload) if length is None else length
+    return struct.pack(">I", size)[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
+
+
+def setting(key, value):
+    return struct.pack(">HI", key, value)
+
+
+def settings(*pairs):
+    return frame(SETTINGS, 0, 0, b"".join(setting(key, value) for key, value in pairs))
+
+
+def integer(value, bits=7, first=0):
+    """An integer of header compression with a prefix of so many bits."""
+    most = (1 << bits) - 1
+    if value < most:
+        return bytes((first | value,))
+    out = bytearray((first | most,))
+    value -= most
+    while value >= 128:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def text(value):
+    raw = value.encode() if isinstance(value, str) else value
+    return integer(len(raw)) + raw
+
+
+def header(name, value):
+    return b"\0" + text(name) + text(value)
+
+
+def block(path, timeout=None, more=(), without=()):
+    """The headers of a gRPC call. Pairs in `more` come last; a name in
+    `without` is left out."""
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", path),
+              (":authority", "posenc"), ("te", "trailers"),
+              ("content-type", "application/grpc")]
+    if timeout:
+        fields.append(("grpc-timeout", timeout))
+    return b"".join(header(name, value) for name, value in [*fields, *more]
+                    if name not in without)
+
+
+def message(body=b"", compressed=0):
+    return struct.pack(">BI", compressed, len(body)) + body
+
+
+def connect(address, timeout=10.0, source=None, context=None, server_name="localhost"):
+    """A socket to unix:/path or host:port, with TLS if there is a context."""
+    if address.startswith("unix:"):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(timeout)
+        sock.connect(address[5:])
+    else:
+        host, port = address.rsplit(":", 1)
+        sock = socket.socket(socket.AF_INET)
+        sock.settimeout(timeout)
+        if source:
+            sock.bind((source, 0))
+        sock.connect((host, int(port)))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if context is None:
+        return sock
+    return context.wrap_socket(sock, server_hostname=server_name)
+
+
+class Frame:
+    def __init__(self, kind, flags, stream, payload):
+        self.kind, self.flags, self.stream, self.payload = kind, flags, stream, payload
+
+
+class Connection:
+    """A connection that has sent its preface, and whose settings forbid
+    dynamic tables. `window` is what each stream may be sent at first."""
+
+    def __init__(self, address, window=0x7fffffff, grow=True, preface=True, **options):
+        self.sock = connect(address, **options)
+        self.buffer = b""
+        self.next_stream = 1
+        self.closed = False
+        self.goaway = False
+        self.on_goaway = None
+        if preface:
+            first = PREFACE + settings((1, 0), (2, 0), (4, window))
+            if grow:
+                first += frame(WINDOW, 0, 0, struct.pack(">I", 0x7fffffff - 65535))
+            self.sock.sendall(first)
+
+    def close(self):
+        self.closed = True
+        self.sock.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def send(self, raw):
+        """False if the peer has closed the connection."""
+        try:
+            self.sock.sendall(raw)
+            return True
+        except (OSError, ssl.SSLError):
+            self.closed = True
+            return False
+
+    def headers(self, path, end=False, timeout=None, more=()):
+        """Starts a call; returns its stream."""
+        stream = self.next_stream
+        self.next_stream += 2
+        self.send(frame(HEADERS, END_HEADERS | (END_STREAM if end else 0), stream,
+                        block(path, timeout, more)))
+        return stream
+
+    def data(self, stream, payload, end=True):
+        for at in range(0, max(len(payload), 1), 16384):
+            part = payload[at:at + 16384]
+            last = at + 16384 >= len(payload)
+            self.send(frame(DATA, END_STREAM if end and last else 0, stream, part))
+
+    def read(self, timeout):
+        """The next frame; None after `timeout` seconds, or if the peer has
+        closed (`closed` says so). Answers pings and settings."""
+        end = time.monotonic() + timeout
+        while True:
+            if len(self.buffer) >= 9:
+                size = int.from_bytes(self.buffer[:3], "big")
+                if len(self.buffer) >= 9 + size:
+                    return self._take(size)
+            left = end - time.monotonic()
+            if left <= 0 or self.closed:
+                return None
+            try:
+                self.sock.settimeout(left)
+                more = self.sock.recv(1 << 20)
+            except (socket.timeout, ssl.SSLWantReadError):
+                return None
+            except OSError:
+                more = b""
+            if not more:
+                self.closed = True
+                return None
+            self.buffer += more
+
+    def _take(self, size):
+        raw = self.buffer[:9 + size]
+        self.buffer = self.buffer[9 + size:]
+        got = Frame(raw[3], raw[4], int.from_bytes(raw[5:9], "big") & 0x7fffffff, raw[9:])
+        self.sock.settimeout(10)
+        if got.kind == SETTINGS and not got.flags & ACK:
+            self.send(frame(SETTINGS, ACK))
+        elif got.kind == PING and not got.flags & ACK:
+            self.send(frame(PING, ACK, 0, got.payload))
+        elif got.kind == GOAWAY:
+            self.goaway = True
+        return got
+
+    def finish(self, stream, timeout=10.0):
+        """Waits for the stream's end. Returns (gRPC status or None, bytes of
+        DATA, HTTP/2 error code of a reset or None)."""
+        status, data = None, b""
+        end = time.monotonic() + timeout
+        while (left := end - time.monotonic()) > 0:
+            got = self.read(left)
+            if got is None:
+                break
+            if got.stream != stream:
+                continue
+            if got.kind == DATA:
+                data += got.payload
+            if got.kind in (HEADERS, CONTINUATION):
+                found = status_of(got.payload)
+                status = found if found is not None else status
+            if got.kind == RST:
+                return status, data, int.from_bytes(got.payload, "big")
+            if got.kind in (DATA, HEADERS) and got.flags & END_STREAM:
+                return status, data, None
+        return status, data, None
+
+    def call(self, path, body=b"", timeout=10.0, more=()):
+        """A whole unary call: its gRPC status, or None if there was none."""
+        stream = self.headers(path, more=more, timeout=f"{max(1, int(timeout * 1000))}m")
+        self.data(stream, message(body))
+        return self.finish(stream, timeout + 1)[0]
+
+
+def status_of(headers):
+    """The grpc-status in a block of headers, or None."""
+    at = headers.find(b"grpc-status")
+    if at < 0:
+        return None
+    size = headers[at + 11]
+    try:
+        return int(headers[at + 12:at + 12 + size])
+    except ValueError:
+        return None

@@ -1,0 +1,141 @@
+"""More load than the server can serve: goodput, what admitted and refused calls
+see, health, and whether it comes back (R2, R3, R29).
+
+What is left to reach past capacity is what refusing costs: a refusal takes the
+RPC library itself some microseconds of the same core, whatever the server does
+about it, and the goal leaves them out:
+
+    good >= share * peak * (1 - (offered - peak) * refusal)
+"""
+import threading
+
+import h2
+from process import MIB, Server
+from world import mib, ms, within
+
+# Seconds of the server's core that the RPC library needs for a refusal, as it
+# was measured with a bare service: calls without payload, and with one.
+REFUSAL = {"BuildTable": 16e-6, "ApplyRope": 25e-6}
+BUDGET = 256 * MIB
+FLAGS = ("--in-flight-bytes", f"{BUDGET >> 20}MiB", "--max-request-bytes", "64MiB",
+         "--max-response-bytes", "64MiB")
+HEALTH = "/grpc.health.v1.Health/"
+
+
+class Kind:
+    def __init__(self, rpc, size, deadline_ms, shares):
+        self.rpc, self.size, self.deadline_ms, self.shares = rpc, size, deadline_ms, shares
+        self.name = f"{rpc} {size}, {deadline_ms} ms"
+
+    def offer(self, world, server, rate, seconds, warm_up=1.0, **more):
+        return world.offer(server, rpc=self.rpc, size=self.size, rate=rate, seconds=seconds,
+                           warm_up=warm_up, deadline_ms=self.deadline_ms, connections=16, **more)
+
+    def goal(self, rate, peak, share):
+        return share * peak * max(0.0, 1 - (rate - peak) * REFUSAL[self.rpc])
+
+
+class LivenessWatch(threading.Thread):
+    """Watches posenc.liveness, and remembers whether it ever was anything else
+    than SERVING."""
+
+    def __init__(self, address):
+        super().__init__(daemon=True)
+        self.connection = h2.Connection(address)
+        stream = self.connection.headers(HEALTH + "Watch")
+        name = b"posenc.liveness"
+        self.connection.data(stream, h2.message(b"\x0a" + bytes((len(name),)) + name))
+        self.seen, self.ending = [], False
+        self.start()
+
+    def run(self):
+        while not self.ending and not self.connection.closed:
+            got = self.connection.read(0.2)
+            if got and got.kind == h2.DATA and len(got.payload) >= 7:
+                self.seen.append(got.payload[6])
+
+    def stop(self):
+        self.ending = True
+        self.join()
+        self.connection.close()
+        return self.seen
+
+
+def find_peak(world, kind, server):
+    """The highest goodput of open loops around a closed loop's throughput."""
+    closed = world.throughput(server, kind.rpc, kind.size)
+    best = 0.0
+    for factor in (0.7, 0.85, 1.0, 1.15):
+        report = kind.offer(world, server, closed * factor, world.size(2, 5), warm_up=0.5).wait()
+        best = max(best, report["good_per_second"])
+    return best
+
+
+def past_capacity(world, kind, multiples):
+    with Server(world, *FLAGS) as server:
+        base = server.rss()
+        peak = find_peak(world, kind, server)
+        world.add("R2", f"{kind.name}: peak", "-", f"{peak:.0f}/s", None)
+        watch = LivenessWatch(server.address)
+        for multiple, share in zip(multiples, kind.shares, strict=True):
+            one_multiple(world, kind, server, peak, multiple, share)
+        world.add("R5", f"{kind.name}: peak memory", "base + budget + 10 %", mib(server.peak()),
+                  server.peak() <= base + 1.1 * BUDGET)
+        seen = watch.stop()
+        world.add("R29", f"{kind.name}: liveness under load", "never anything but SERVING",
+                  f"{seen}", seen == [1])
+        world.add("R2", f"{kind.name}: the server lives", "yes", str(server.alive()),
+                  server.alive())
+
+
+def one_multiple(world, kind, server, peak, multiple, share):
+    rate = peak * multiple
+    seconds = world.size(3, 10)
+    checks = world.offer(server, path=HEALTH + "Check", rate=50, connections=2,
+                         seconds=seconds, deadline_ms=3000)
+    seen = kind.offer(world, server, rate, seconds).wait()
+    check = checks.wait()
+    good, goal = seen["good_per_second"], kind.goal(rate, peak, share)
+    name = f"{kind.name}, {multiple}x"
+    world.add("R2", f"{name}: good calls", f"{goal:.0f}/s ({share} of peak less refusing)",
+              f"{good:.0f}/s = {good / max(peak, 1):.2f} of peak", good > 0 and good >= goal)
+    if kind.deadline_ms >= 1000:
+        world.add("R2", f"{name}: p99 of good calls", "50 ms", ms(seen["good_p99_ms"]),
+                  within(seen["good_p99_ms"], 50))
+    if multiple <= 5:
+        world.add("R2", f"{name}: p99 of refusals", "10 ms", ms(seen["refused_p99_ms"]),
+                  within(seen["refused_p99_ms"], 10))
+    accepted = seen["good"] + seen["late"] + seen["expired"]
+    expired = (seen["late"] + seen["expired"]) / max(accepted, 1)
+    world.add("R4", f"{name}: accepted, but expired", "1 %", f"{expired:.1%}",
+              accepted > 0 and expired <= 0.01)
+    unclear = seen["other"] + seen["lost"]
+    world.add("R2", f"{name}: errors beside refusals", "0", str(unclear), unclear == 0)
+    if multiple == 10:
+        world.add("R29", f"{name}: health Check", "p99 50 ms, 0 fail",
+                  f"p99 {ms(check['good_p99_ms'])}, {check['due'] - check['good']} fail",
+                  check["due"] == check["good"] and within(check["good_p99_ms"], 50))
+
+
+def metastable(world):
+    """R3: clients that retry, ten times the capacity, then 0.7 of it."""
+    kind = Kind("BuildTable", "256KiB", 1000, (0.9,))
+    with Server(world, *FLAGS) as server:
+        peak = find_peak(world, kind, server)
+        before = kind.offer(world, server, 0.7 * peak, 3).wait()
+        kind.offer(world, server, 10 * peak, world.size(5, 60), retries=3).wait()
+        after = kind.offer(world, server, 0.7 * peak, 3, warm_up=5).wait()
+        bound = max(2 * (before["good_p99_ms"] or 0), 10)
+        bad = after["due"] - after["good"]
+        world.add("R3", "0.7x, 5 s after 10x with retrying clients",
+                  f"p99 {ms(bound)} (2x before), 0 fail",
+                  f"p99 {ms(after['good_p99_ms'])}, {bad} of {after['due']} fail",
+                  bad == 0 and within(after["good_p99_ms"], bound))
+
+
+def run(world):
+    past_capacity(world, Kind("BuildTable", "4MiB", 1000, (0.9, 0.9, 0.9)), (2, 5, 10))
+    past_capacity(world, Kind("BuildTable", "256KiB", 50, (0.9, 0.9, 0.9)), (2, 5, 10))
+    # At ten times the load, refusing alone costs more than a core.
+    past_capacity(world, Kind("ApplyRope", "256KiB", 1000, (0.9, 0.5, 0.0)), (2, 5, 10))
+    metastable(world)
