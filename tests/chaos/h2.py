@@ -105,6 +105,9 @@ class Connection:
         self.sock = connect(address, **options)
         self.buffer = b""
         self.next_stream = 1
+        # What the server may be sent: by connection (0) and stream.
+        self.windows = {0: 65535}
+        self.initial_window = 65535
         self.closed = False
         self.goaway = False
         self.on_goaway = None
@@ -147,6 +150,26 @@ class Connection:
             last = at + 16384 >= len(payload)
             self.send(frame(DATA, END_STREAM if end and last else 0, stream, part))
 
+    def patient_data(self, stream, payload, timeout=10.0):
+        """Sends DATA as the server's windows allow. False if the stream or the
+        time ended before; what the server said to end it is in `last`."""
+        end, at, self.last = time.monotonic() + timeout, 0, None
+        while at < len(payload) and time.monotonic() < end and not self.closed:
+            room = min(self.windows[0], self.windows.get(stream, self.initial_window), 16384)
+            if room <= 0:
+                got = self.read(0.5)
+                if got and got.stream == stream and (got.kind == RST or got.flags & END_STREAM
+                                                     and got.kind == HEADERS):
+                    self.last = got
+                    return False
+                continue
+            part = payload[at:at + room]
+            at += len(part)
+            self.windows[0] -= len(part)
+            self.windows[stream] = self.windows.get(stream, self.initial_window) - len(part)
+            self.send(frame(DATA, END_STREAM if at == len(payload) else 0, stream, part))
+        return at == len(payload)
+
     def read(self, timeout):
         """The next frame; None after `timeout` seconds, or if the peer has
         closed (`closed` says so). Answers pings and settings."""
@@ -176,7 +199,15 @@ class Connection:
         self.buffer = self.buffer[9 + size:]
         got = Frame(raw[3], raw[4], int.from_bytes(raw[5:9], "big") & 0x7fffffff, raw[9:])
         self.sock.settimeout(10)
-        if got.kind == SETTINGS and not got.flags & ACK:
+        if got.kind == WINDOW:
+            more = int.from_bytes(got.payload, "big")
+            self.windows[got.stream] = self.windows.get(got.stream, self.initial_window) + more
+        elif got.kind == SETTINGS and not got.flags & ACK:
+            for key, value in struct.iter_unpack(">HI", got.payload):
+                if key == 4:
+                    for stream in self.windows:
+                        self.windows[stream] += value - self.initial_window if stream else 0
+                    self.initial_window = value
             self.send(frame(SETTINGS, ACK))
         elif got.kind == PING and not got.flags & ACK:
             self.send(frame(PING, ACK, 0, got.payload))

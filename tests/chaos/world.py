@@ -101,6 +101,14 @@ class Offer:
         return json.loads(out)
 
 
+def load_report(path):
+    """(calls, failed calls) of a report of posenc-load."""
+    with open(path, encoding="utf-8") as file:
+        step = json.load(file)["steps"][0]
+    failed = step["failed"] + step["unsent"] + step["wrong"]
+    return step["ok"] + failed, failed
+
+
 def failures(report):
     """Calls of a posenc-offer report that were not good."""
     return report["due"] - report["good"]
