@@ -2,7 +2,7 @@
 # Three servers under load through one client, and each in turn ended and
 # started again: by SIGTERM without retries, by SIGKILL with the retries of the
 # published service config. No call may fail.
-#   chaos.sh BIN_DIR [KILLS] [STARTS]     (100, 50)
+#   restarts.sh BIN_DIR [KILLS] [STARTS]     (100, 50)
 # Ends what it started, and nothing else.
 set -euo pipefail
 bin=$(cd "$1" && pwd)

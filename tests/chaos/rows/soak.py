@@ -1,0 +1,133 @@
+"""Hours of everything at once (R1, R8, R9, R23): a steady load of all kinds whose
+answers are compared, connections that come and go, calls that are given up,
+stalled senders, and restarts of other servers beside it."""
+import json
+import os
+import threading
+import time
+
+import h2
+from process import CLIENT_CORES, MIB, Process, Server
+from rows import restarts, stalled
+from world import ms
+
+MIX = ("--mix", "ApplyRope:6,BuildTable:2,Reposition:1,AddEncoding:1,ResolveRope:1", "--size",
+       "4KiB,64KiB,1MiB", "--dtype", "float32,bfloat16", "--connections", "8", "--threads", "1")
+
+
+class Disturbance(threading.Thread):
+    """Churn, cancels and stalled senders, a little of each every second."""
+
+    def __init__(self, address):
+        super().__init__(daemon=True)
+        self.address, self.ending, self.rounds, self.failed = address, threading.Event(), 0, 0
+
+    def run(self):
+        stuck = []
+        while not self.ending.wait(1):
+            self.rounds += 1
+            try:
+                for _ in range(5):
+                    with h2.Connection(self.address) as connection:
+                        self.failed += connection.call(h2.SERVICE + "GetServerInfo") != 0
+                with h2.Connection(self.address) as connection:
+                    stream = connection.headers(h2.SERVICE + "ApplyRope")
+                    connection.send(h2.frame(h2.RST, 0, stream, b"\0\0\0\x08"))
+                stuck.append(stalled.stall(self.address, self.rounds % 2 == 0))
+            except OSError:
+                self.failed += 1
+            while len(stuck) > 20:
+                stuck.pop(0).close()
+        for connection in stuck:
+            connection.close()
+
+
+class Samples(threading.Thread):
+    """Memory, descriptors and threads, once every ten seconds."""
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.server, self.ending, self.values = server, threading.Event(), []
+
+    def run(self):
+        began = time.monotonic()
+        while not self.ending.wait(10):
+            self.values.append((time.monotonic() - began, self.server.rss(),
+                                self.server.descriptors(), self.server.threads()))
+
+
+def slope(points):
+    """Of a line through (x, y) by least squares."""
+    n = len(points)
+    if n < 3:
+        return 0.0
+    mx, my = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
+    spread = sum((x - mx) ** 2 for x, _ in points)
+    return sum((x - mx) * (y - my) for x, y in points) / spread if spread else 0.0
+
+
+def steady(world, server, seconds):
+    report = os.path.join(world.work, "soak.json")
+    rate = 0.5 * closed(world, server)
+    load = Process([world.program("posenc-load"), "--server", server.address, *MIX, "--rates",
+                    f"{rate:.0f}", "--duration", f"{seconds:.0f}s", "--verify", "0.01",
+                    "--timeout", "5s", "--no-retry", "--max-error-rate", "1", "--quiet", "--json",
+                    report], CLIENT_CORES)
+    with load:
+        load.wait(seconds + 120)
+    with open(report, encoding="utf-8") as file:
+        return json.load(file)["steps"][0]
+
+
+def closed(world, server):
+    report = os.path.join(world.work, "closed.json")
+    load = Process([world.program("posenc-load"), "--server", server.address, *MIX, "--in-flight",
+                    "16", "--duration", "5s", "--max-error-rate", "1", "--quiet", "--json", report],
+                   CLIENT_CORES)
+    with load:
+        load.wait(60)
+    with open(report, encoding="utf-8") as file:
+        return json.load(file)["steps"][0]["calls_per_second"]
+
+
+def drift(step):
+    """p99 of the last tenth of the time over that of the first tenth."""
+    points = [point["p99_us"] for point in step["series"]]
+    part = max(len(points) // 10, 1)
+    first, last = sorted(points[:part])[part // 2], sorted(points[-part:])[part // 2]
+    return last / first if first else 0.0
+
+
+def run(world):
+    seconds = getattr(world, "hours", 0.02) * 3600
+    with Server(world, "--max-connection-age", "10m") as server:
+        disturbance, samples = Disturbance(server.address), Samples(server)
+        restarting = threading.Thread(
+            target=lambda: restarts.rounds(world, max(3, int(seconds / 60)), 3), daemon=True)
+        disturbance.start()
+        samples.start()
+        restarting.start()
+        step = steady(world, server, seconds)
+        for thread in (disturbance, samples):
+            thread.ending.set()
+            thread.join()
+        restarting.join()
+        bad = step["failed"] + step["unsent"]
+        hours = seconds / 3600
+        world.add("R1", f"{hours:.2f} h at half of the capacity: {step['ok'] + bad} calls",
+                  "0 fail, 0 wrong", f"{bad} fail, {step['wrong']} of {step['verified']} wrong",
+                  bad == 0 and step["wrong"] == 0)
+        world.add("R1", "p99; and of its end against its beginning", "-",
+                  f"{ms(step['latency_us']['p99'] / 1000)}, {drift(step):.2f}", None)
+        world.add("R23", f"{disturbance.rounds} rounds of churn, cancels, stalled senders",
+                  "0 fail", f"{disturbance.failed} fail", disturbance.failed == 0)
+        # The first half hour, or half of a shorter run, fills pools and caches.
+        settled = [v for v in samples.values if v[0] >= min(1800, seconds / 2)]
+        if len(settled) > 3:
+            rise = slope([(at / 3600, rss) for at, rss, _, _ in settled])
+            world.add("R23", "memory", "1 MiB/h, once settled", f"{rise / MIB:+.2f} MiB/h",
+                      rise <= MIB or hours < 0.5)
+            for what, index, room in (("descriptors", 2, 30), ("threads", 3, 3)):
+                values = [v[index] for v in settled]
+                world.add("R23", what, f"within {room}", f"{min(values)} to {max(values)}",
+                          max(values) - min(values) <= room)
