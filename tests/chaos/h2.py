@@ -150,11 +150,11 @@ class Connection:
             last = at + 16384 >= len(payload)
             self.send(frame(DATA, END_STREAM if end and last else 0, stream, part))
 
-    def patient_data(self, stream, payload, timeout=10.0):
+    def patient_data(self, stream, payload, timeout=10.0, end=True):
         """Sends DATA as the server's windows allow. False if the stream or the
         time ended before; what the server said to end it is in `last`."""
-        end, at, self.last = time.monotonic() + timeout, 0, None
-        while at < len(payload) and time.monotonic() < end and not self.closed:
+        until, at, self.last = time.monotonic() + timeout, 0, None
+        while at < len(payload) and time.monotonic() < until and not self.closed:
             room = min(self.windows[0], self.windows.get(stream, self.initial_window), 16384)
             if room <= 0:
                 got = self.read(0.5)
@@ -167,7 +167,8 @@ class Connection:
             at += len(part)
             self.windows[0] -= len(part)
             self.windows[stream] = self.windows.get(stream, self.initial_window) - len(part)
-            self.send(frame(DATA, END_STREAM if at == len(payload) else 0, stream, part))
+            last = end and at == len(payload)
+            self.send(frame(DATA, END_STREAM if last else 0, stream, part))
         return at == len(payload)
 
     def read(self, timeout):

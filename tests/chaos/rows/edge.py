@@ -92,16 +92,8 @@ def posenc(world, edge, *arguments):
 
 
 def streams(world, edge):
-    """The command makes streams of what is larger than the server's messages,
-    and checks what came back itself."""
-    qk, turned = (os.path.join(world.work, f"{name}.safetensors") for name in ("qk", "turned"))
     spec = ["--spec", '{"rotaryDim": 128, "pairing": "PAIRING_HALF_SPLIT"}']
-    posenc(world, edge, "sample", "--out", qk, "--q", "1,4096,8,128", "--k", "1,4096,2,128")
     for name, arguments in (
-            ("rotated in a stream (ApplyRopeStream)",
-             ["apply", *spec, "--in", qk, "--layout", "bshd", "--start", "0", "--out", turned]),
-            ("and right (posenc check)",
-             ["check", *spec, "--layout", "bshd", "--before", qk, "--after", turned]),
             ("a table of rows (BuildTableStream)",
              ["table", *spec, "--head-dim", "128", "--rows", "50000", "--out",
               os.path.join(world.work, "table.safetensors")]),
@@ -113,6 +105,37 @@ def streams(world, edge):
         world.add("E1", f"{name} through Envoy", "exit 0",
                   f"exit {done.returncode} {done.stderr.strip()[-90:]}".strip(),
                   done.returncode == 0)
+
+
+def both_ways(world, server, edge):
+    """ApplyRopeStream, whose answer must come while the client may still send.
+    Its first message has the fields of an ApplyRopeRequest."""
+    body = world.request("ApplyRope", "1MiB")
+    answers = []
+    for address, method in ((server.address, "ApplyRope"), (edge.address, "ApplyRopeStream")):
+        with h2.Connection(address) as connection:
+            connection.read(0.5)  # its settings
+            stream = connection.headers(h2.SERVICE + method)
+            streaming = method.endswith("Stream")
+            connection.patient_data(stream, h2.message(body), end=not streaming)
+            answer = b""
+            while (got := connection.read(5)) is not None and got.kind != h2.RST:
+                answer += got.payload if got.kind == h2.DATA and got.stream == stream else b""
+                if len(answer) >= 5 and len(answer) == 5 + int.from_bytes(answer[1:5], "big"):
+                    break
+            ended = True
+            if streaming:
+                connection.send(h2.frame(h2.DATA, h2.END_STREAM, stream))
+                while (got := connection.read(5)) and not (got.stream == stream
+                                                           and got.flags & h2.END_STREAM):
+                    pass
+                ended = got is not None
+            answers.append(answer)
+    world.add("E1", "a stream both ways (ApplyRopeStream) through Envoy",
+              "the unary call's answer, then the end",
+              f"{'equal' if answers[0] == answers[1] else 'different'} {len(answers[1])} bytes, "
+              f"{'ended' if ended else 'no end'}", answers[0] == answers[1] and ended
+              and len(answers[1]) > 1 << 20)
 
 
 def health(world, edge):
@@ -141,6 +164,7 @@ def run(world):
         until(lambda: subprocess.run([world.program("posencd"), "--probe", edge.address],
                                      check=False, capture_output=True).returncode == 0, 10, 0.2)
         calls(world, edge)
+        both_ways(world, server, edge)
         health(world, edge)
     with Server(world, "--max-request-bytes", "2MiB", "--max-response-bytes", "2MiB",
                 tcp=True) as server, Edge(world, server) as edge:

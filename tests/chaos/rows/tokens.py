@@ -11,8 +11,9 @@ from rows import certificates
 UNAUTHENTICATED, PERMISSION_DENIED = 16, 7
 # Methods with a request that any server answers with something else than an
 # authentication error, and health, which is public.
-METHODS = ("GetServerInfo", "ResolveRope", "ApplyRope", "Reposition", "BuildTable", "AddEncoding",
-           "ConvertPairing", "BuildBias", "AnalyzeRope", "ListPresets")
+METHODS = ("GetServerInfo", "ResolveRope", "BuildTable", "BuildTableStream", "BuildBias",
+           "BuildPositions", "ApplyRope", "ApplyRopeStream", "Reposition", "RepositionStream",
+           "AddEncoding", "ScoreRelative", "ConvertPairing", "AnalyzeRope")
 GOOD, OLD = "posenc-test-token-" + "a" * 24, "posenc-test-token-" + "b" * 24
 
 
