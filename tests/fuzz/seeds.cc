@@ -1,0 +1,95 @@
+// posenc-fuzz-seeds VECTORS CONFIGS OUT: where fuzzing begins. Writes the
+// requests of the conformance vectors to OUT/request, and configurations to
+// OUT/model-config, each as its target takes it.
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/util/json_util.h"
+#include "nlohmann/json.hpp"
+#include "posenc/v1/service.pb.h"
+
+namespace posenc::fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string ReadFile(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The numbers that request_fuzz.cc gives methods.
+const std::map<std::string, int>& Methods() {
+  static const auto* const methods = new std::map<std::string, int>{
+      {"ResolveRope", 1},    {"BuildTable", 2},     {"BuildBias", 4},
+      {"BuildPositions", 5}, {"ApplyRope", 6},      {"Reposition", 8},
+      {"AddEncoding", 10},   {"ScoreRelative", 11}, {"ConvertPairing", 12},
+      {"AnalyzeRope", 13}};
+  return *methods;
+}
+
+void WriteRequests(const fs::path& vectors, const fs::path& out) {
+  fs::create_directories(out);
+  for (const auto& entry : fs::directory_iterator(vectors)) {
+    const auto cases = nlohmann::json::parse(ReadFile(entry.path()));
+    for (const auto& one : cases) {
+      const std::string rpc = one.at("rpc");
+      const auto method = Methods().find(rpc);
+      if (method == Methods().end()) continue;
+      const auto* const type =
+          google::protobuf::DescriptorPool::generated_pool()
+              ->FindMessageTypeByName(
+                  absl::StrCat("posenc.v1.", rpc, "Request"));
+      if (type == nullptr) continue;
+      const std::unique_ptr<google::protobuf::Message> request(
+          google::protobuf::MessageFactory::generated_factory()
+              ->GetPrototype(type)
+              ->New());
+      // Some vectors of errors are no messages that JSON can say.
+      if (!google::protobuf::util::JsonStringToMessage(one.at("request").dump(),
+                                                       request.get())
+               .ok()) {
+        continue;
+      }
+      std::ofstream file(out / one.at("name").get<std::string>(),
+                         std::ios::binary);
+      file << static_cast<char>(method->second) << '\0' << '\0'
+           << request->SerializeAsString();
+    }
+  }
+}
+
+void WriteConfigs(const fs::path& configs, const fs::path& out) {
+  fs::create_directories(out);
+  int number = 0;
+  for (const auto& entry : fs::directory_iterator(configs)) {
+    if (entry.path().extension() != ".json") continue;
+    std::ofstream file(out / entry.path().filename(), std::ios::binary);
+    file << static_cast<char>(number % 7) << static_cast<char>(number)
+         << ReadFile(entry.path());
+    ++number;
+  }
+}
+
+}  // namespace
+}  // namespace posenc::fuzz
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::fprintf(stderr, "posenc-fuzz-seeds VECTORS CONFIGS OUT\n");
+    return 2;
+  }
+  // Touches the messages, so that they are linked.
+  posenc::v1::ApplyRopeRequest::descriptor();
+  const std::filesystem::path out(argv[3]);
+  posenc::fuzz::WriteRequests(argv[1], out / "request");
+  posenc::fuzz::WriteConfigs(argv[2], out / "model-config");
+  return 0;
+}
