@@ -35,12 +35,26 @@ const std::map<std::string, int>& Methods() {
   return *methods;
 }
 
-void WriteRequests(const fs::path& vectors, const fs::path& out) {
-  fs::create_directories(out);
+// A configuration as model_config_fuzz.cc takes it, with another profile each.
+void WriteConfig(const fs::path& file, const std::string& text) {
+  static int number = 0;
+  std::ofstream(file, std::ios::binary)
+      << static_cast<char>(number % 7) << static_cast<char>(number) << text;
+  ++number;
+}
+
+void WriteVectors(const fs::path& vectors, const fs::path& requests,
+                  const fs::path& configs) {
+  fs::create_directories(requests);
+  fs::create_directories(configs);
   for (const auto& entry : fs::directory_iterator(vectors)) {
     const auto cases = nlohmann::json::parse(ReadFile(entry.path()));
     for (const auto& one : cases) {
       const std::string rpc = one.at("rpc");
+      const auto config = one.at("request").value(
+          nlohmann::json::json_pointer("/rope/configJson"), std::string());
+      const std::string name = one.at("name");
+      if (!config.empty()) WriteConfig(configs / name, config);
       const auto method = Methods().find(rpc);
       if (method == Methods().end()) continue;
       const auto* const type =
@@ -58,23 +72,17 @@ void WriteRequests(const fs::path& vectors, const fs::path& out) {
                .ok()) {
         continue;
       }
-      std::ofstream file(out / one.at("name").get<std::string>(),
-                         std::ios::binary);
-      file << static_cast<char>(method->second) << '\0' << '\0'
-           << request->SerializeAsString();
+      std::ofstream(requests / name, std::ios::binary)
+          << static_cast<char>(method->second) << '\0' << '\0'
+          << request->SerializeAsString();
     }
   }
 }
 
 void WriteConfigs(const fs::path& configs, const fs::path& out) {
-  fs::create_directories(out);
-  int number = 0;
   for (const auto& entry : fs::directory_iterator(configs)) {
     if (entry.path().extension() != ".json") continue;
-    std::ofstream file(out / entry.path().filename(), std::ios::binary);
-    file << static_cast<char>(number % 7) << static_cast<char>(number)
-         << ReadFile(entry.path());
-    ++number;
+    WriteConfig(out / entry.path().filename(), ReadFile(entry.path()));
   }
 }
 
@@ -89,7 +97,7 @@ int main(int argc, char** argv) {
   // Touches the messages, so that they are linked.
   posenc::v1::ApplyRopeRequest::descriptor();
   const std::filesystem::path out(argv[3]);
-  posenc::fuzz::WriteRequests(argv[1], out / "request");
+  posenc::fuzz::WriteVectors(argv[1], out / "request", out / "model-config");
   posenc::fuzz::WriteConfigs(argv[2], out / "model-config");
   return 0;
 }
