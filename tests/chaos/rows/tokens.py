@@ -14,13 +14,15 @@ UNAUTHENTICATED, PERMISSION_DENIED = 16, 7
 METHODS = ("GetServerInfo", "ResolveRope", "BuildTable", "BuildTableStream", "BuildBias",
            "BuildPositions", "ApplyRope", "ApplyRopeStream", "Reposition", "RepositionStream",
            "AddEncoding", "ScoreRelative", "ConvertPairing", "AnalyzeRope")
-GOOD, OLD = "posenc-test-token-" + "a" * 24, "posenc-test-token-" + "b" * 24
+GOOD, OLD, LIMITED, GONE = ("posenc-test-token-" + letter * 24 for letter in "abcd")
 
 
 def write_tokens(path, *tokens):
     with open(path + ".new", "w", encoding="ascii") as file:
         os.chmod(path + ".new", 0o600)
         file.writelines(f"tenant-{i} {token}\n" for i, token in enumerate(tokens))
+        file.write(f"limited {LIMITED} methods=GetServerInfo,ResolveRope\n")
+        file.write(f"gone {GONE} expires=2020-01-01T00:00:00Z\n")
     os.replace(path + ".new", path)
 
 
@@ -52,7 +54,8 @@ def run(world):
             for name, token, wanted in (("no token", None, UNAUTHENTICATED),
                                         ("a wrong token", GOOD[:-1] + "x", UNAUTHENTICATED),
                                         ("an empty token", "", UNAUTHENTICATED),
-                                        ("a prefix of a token", GOOD[:-1], UNAUTHENTICATED)):
+                                        ("a prefix of a token", GOOD[:-1], UNAUTHENTICATED),
+                                        ("an expired token", GONE, UNAUTHENTICATED)):
                 seen = {method: status(connection, method, token) for method in METHODS}
                 wrong = {method: code for method, code in seen.items() if code != wanted}
                 world.add("R26", f"{len(METHODS)} methods with {name}", f"all {wanted}",
@@ -63,6 +66,12 @@ def run(world):
                          if code in (None, UNAUTHENTICATED, PERMISSION_DENIED)}
                 world.add("R26", f"{len(METHODS)} methods with {name}", "let in",
                           "let in" if not wrong else str(wrong), not wrong)
+            others = METHODS[2:]
+            seen = {method: status(connection, method, LIMITED) for method in others}
+            wrong = {method: code for method, code in seen.items() if code != PERMISSION_DENIED}
+            world.add("R26", f"{len(others)} methods with a token for two others",
+                      f"all {PERMISSION_DENIED}",
+                      f"all {PERMISSION_DENIED}" if not wrong else str(wrong), not wrong)
             health = connection.call("/grpc.health.v1.Health/Check")
             world.add("R26", "health without a token", "0", str(health), health == 0)
             # A comparison that ends at the first difference takes longer for a
