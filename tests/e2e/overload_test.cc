@@ -1,0 +1,138 @@
+// What a busy room must not do: peers that stall do not stop others, and past
+// its capacity the server still answers. How fast is for ./run chaos to say.
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/load/workload.h"
+#include "gtest/gtest.h"
+#include "posenc/client.h"
+#include "server/server.h"
+#include "tests/chaos/offer/connection.h"
+#include "tests/chaos/offer/frame.h"
+#include "tests/chaos/offer/offer.h"
+
+namespace posenc {
+namespace {
+
+constexpr char kService[] = "/posenc.v1.PositionalEncodingService/";
+
+std::string Framed(const std::string& message) {
+  return absl::StrCat(std::string(1, '\0'),
+                      offer::U32(static_cast<std::uint32_t>(message.size())),
+                      message);
+}
+
+// A connection with a call that says it is a mebibyte long, and of which eight
+// bytes come.
+class StalledSender {
+ public:
+  explicit StalledSender(const std::string& path)
+      : fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    std::memcpy(name.sun_path, path.data(), path.size());
+    EXPECT_EQ(
+        connect(fd_, reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
+    const std::string headers = absl::StrCat(
+        offer::HpackLiteral(":method", "POST"),
+        offer::HpackLiteral(":scheme", "http"),
+        offer::HpackLiteral(":path", absl::StrCat(kService, "ApplyRope")),
+        offer::HpackLiteral(":authority", "posenc"),
+        offer::HpackLiteral("te", "trailers"),
+        offer::HpackLiteral("content-type", "application/grpc"));
+    const std::string begun =
+        absl::StrCat(std::string(1, '\0'), offer::U32(1 << 20), "\x0a",
+                     std::string(2, '\0'));
+    const std::string bytes = absl::StrCat(
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        offer::FrameHeader(0, offer::kSettings, 0, 0),
+        offer::FrameHeader(headers.size(), offer::kHeaders, offer::kEndHeaders,
+                           1),
+        headers, offer::FrameHeader(begun.size(), offer::kData, 0, 1), begun);
+    EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  ~StalledSender() { close(fd_); }
+  StalledSender(const StalledSender&) = delete;
+  StalledSender& operator=(const StalledSender&) = delete;
+
+ private:
+  const int fd_;
+};
+
+class OverloadTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = absl::StrCat(testing::TempDir(), "posenc-overload-", getpid());
+    server::ServerOptions options;
+    options.listen = {absl::StrCat("unix:", path_)};
+    options.limits.max_request_bytes = std::int64_t{64} << 20;
+    options.limits.max_response_bytes = std::int64_t{64} << 20;
+    options.limits.in_flight_bytes = std::int64_t{1} << 30;
+    options.limits.threads = 1;
+    auto server = server::Server::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  void TearDown() override {
+    server_.reset();
+    unlink(path_.c_str());
+  }
+
+  std::string path_;
+  std::unique_ptr<server::Server> server_;
+};
+
+TEST_F(OverloadTest, StalledSendersDoNotStopOthers) {
+  std::vector<std::unique_ptr<StalledSender>> senders;
+  for (int i = 0; i < 24; ++i) {
+    senders.push_back(std::make_unique<StalledSender>(path_));
+  }
+  ClientOptions options;
+  options.target = absl::StrCat("unix:", path_);
+  const Client client = Client::Connect(options);
+  v1::ResolveRopeRequest request;
+  request.mutable_rope()->mutable_spec()->set_rotary_dim(128);
+  request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
+  for (int i = 0; i < 20; ++i) {
+    const auto resolved = client.ResolveRope(request);
+    EXPECT_TRUE(resolved.ok()) << resolved.status();
+  }
+}
+
+TEST_F(OverloadTest, AnswersCallsPastItsCapacity) {
+  load::WorkloadOptions workload;
+  workload.mix = {{"BuildTable", 1}};
+  workload.sizes = {4 << 20};
+  const auto cases = load::BuildWorkload(workload);
+  ASSERT_TRUE(cases.ok()) << cases.status();
+  offer::Request request;
+  request.path = (*cases)[0].method;
+  request.message = Framed(load::BytesOf((*cases)[0].requests[0].message));
+  offer::Options options;
+  options.server = absl::StrCat("unix:", path_);
+  // One thread makes a few hundred of them a second, and refusing the others
+  // costs it little. The warm-up is longer than the deadline, so that no call
+  // that counts finds an empty server.
+  options.rate = 1500;
+  options.deadline_nanos = 300'000'000;
+  options.warm_up = 1;
+  options.seconds = 1;
+  offer::Offer offer(options, &request);
+  ASSERT_TRUE(offer.Run().ok());
+  EXPECT_GT(offer.outcomes().due, 0);
+  EXPECT_GT(offer.outcomes().good, 0);
+  EXPECT_EQ(offer.outcomes().lost, 0);
+  EXPECT_EQ(offer.outcomes().other, 0);
+}
+
+}  // namespace
+}  // namespace posenc
