@@ -334,8 +334,8 @@ void Connection::OnBytes(absl::string_view bytes) {
       bytes.remove_prefix(part);
       if (head_.size() < kFrameHeaderBytes) return;
       left_ = ReadU32(head_, 0) >> 8;
-      type_ = head_[3];
-      flags_ = head_[4];
+      type_ = static_cast<unsigned char>(head_[3]);
+      flags_ = static_cast<unsigned char>(head_[4]);
       stream_ = ReadU32(head_, 5) & 0x7fffffff;
       if (type_ == kData) consumed_ += static_cast<std::int64_t>(left_);
     }

@@ -91,7 +91,8 @@ absl::StatusOr<Request> MakeRequest(const Flags& flags) {
 
 nlohmann::ordered_json Millis(const load::Histogram& histogram, double p) {
   if (histogram.count() == 0) return nullptr;
-  return static_cast<double>(histogram.Percentile(p) / 1000) / 1e3;
+  const std::int64_t micros = histogram.Percentile(p) / 1000;
+  return static_cast<double>(micros) / 1e3;
 }
 
 nlohmann::ordered_json Report(const Options& options, const Outcomes& seen) {
