@@ -17,6 +17,9 @@ constexpr double kShrinkAfter = 0.05;
 constexpr double kSlowAfter = 10;
 constexpr double kSlowBytesPerSecond = 1 << 20;
 
+// To cut off a message that was announced with so little would gain nothing.
+constexpr std::int64_t kLittle = 64 << 10;
+
 // With 10,000 calls in memory, measuring takes long enough to be felt: it walks
 // the allocator's free lists under the allocator's lock. It may take a fiftieth
 // of the time. If nobody waits and little is held, it is done less often.
@@ -111,7 +114,8 @@ Transfers::Victims Transfers::Choose(double now, std::int64_t held) {
   }
   std::int64_t over = held - (budget + budget / 10);
   for (auto it = coming_.rbegin(); over > 0 && it != coming_.rend(); ++it) {
-    if ((*it)->cut_) continue;
+    const bool little = (*it)->bytes_ > 0 && (*it)->bytes_ <= kLittle;
+    if ((*it)->cut_ || little || (*it)->since_ > now - kOld) continue;
     cut(*it, false);
     over -= each;
   }

@@ -10,8 +10,8 @@
 //     its claim shrinks to nothing (Owner::ShrinkClaim); what it really holds
 //     is part of what is measured
 //   more is held than 1.1 times the budget:
-//     the newest messages that are coming are cut off, as many as hold the
-//     excess on average; the oldest are nearest to their end
+//     the newest messages that have been coming for 20 ms are cut off, as many
+//     as hold the excess on average; the oldest are nearest to their end
 //   somebody waits for memory, and a message, coming or going, is older than
 //   10 s and slower than 1 MiB/s:
 //     it is cut off
