@@ -27,6 +27,7 @@
 #include "server/budget/limits.h"
 #include "server/budget/machine.h"
 #include "server/flags.h"
+#include "server/listen/connection_limits.h"
 #include "server/memory/heap.h"
 #include "server/probe.h"
 #include "server/self_test.h"
@@ -133,6 +134,7 @@ void WarnOfLimits(const posenc::server::ServerOptions& options) {
 
 int Run(int argc, char** argv) {
   posenc::server::KeepFreedMemory();
+  posenc::server::RaiseDescriptorLimit();
   // Debian builds abseil with its deadlock detector on. Every lock that gRPC
   // takes then goes through one graph, which costs a seventh of a small call's
   // time.

@@ -12,6 +12,7 @@
 #include "grpcpp/channel.h"
 #include "server/budget/limits.h"
 #include "server/listen/connection_limits.h"
+#include "server/listen/listener.h"
 #include "server/listen/tls_files.h"
 #include "server/rpc/call_observer.h"
 
@@ -75,6 +76,14 @@ class Server {
 
   // See RpcService.
   virtual void ReturnUnneededMemory() = 0;
+
+  // What became of connections, for metrics. All 0 without addresses.
+  virtual ConnectionCounts connections() const = 0;
+
+  // Other values for ConnectionLimits::max_connections (not 0) and
+  // max_connections_per_peer. Connections beyond them are not ended.
+  virtual void SetConnectionCaps(std::int64_t connections,
+                                 std::int64_t per_peer) = 0;
 
   // Turns readiness off; after lame_duck refuses new calls (UNAVAILABLE), waits
   // until drain_timeout for those in progress, and cancels what is left. May be
