@@ -14,6 +14,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "server/credentials.h"
 #include "server/listen/address.h"
 #include "server/listen/listener.h"
 #include "server/listen/watch_calls.h"
@@ -57,8 +58,11 @@ int Milliseconds(absl::Duration duration) {
 
 class RunningServer final : public Server {
  public:
-  explicit RunningServer(const ServerOptions& options)
-      : service_(WithDefaults(options.limits), options.observer),
+  RunningServer(const ServerOptions& options,
+                std::unique_ptr<Credentials> credentials)
+      : credentials_(std::move(credentials)),
+        service_(WithDefaults(options.limits), options.observer,
+                 credentials_->tokens()),
         lame_duck_(options.lame_duck),
         drain_timeout_(options.drain_timeout) {}
 
@@ -99,6 +103,12 @@ class RunningServer final : public Server {
     if (listener_ != nullptr) listener_->SetCaps(connections, per_peer);
   }
 
+  void ReloadCredentials() override { credentials_->Reload(); }
+
+  CredentialsState credentials() const override {
+    return credentials_->state();
+  }
+
   void Drain() override {
     SetReady(false);
     absl::SleepFor(lame_duck_);
@@ -121,6 +131,7 @@ class RunningServer final : public Server {
     }
   }
 
+  const std::unique_ptr<Credentials> credentials_;
   RpcService service_;
   const absl::Duration lame_duck_;
   const absl::Duration drain_timeout_;
@@ -129,6 +140,28 @@ class RunningServer final : public Server {
   std::unique_ptr<grpc::Server> server_;
 };
 
+// Whether an address may be served without TLS, if it is.
+absl::Status CheckPlaintext(const Address& address,
+                            const ServerOptions& options) {
+  if (!options.tls.cert.empty() || !address.path.empty() ||
+      IsLoopback(address.host)) {
+    return absl::OkStatus();
+  }
+  if (!options.allow_insecure) {
+    return BadAddress(address.text,
+                      "plaintext off loopback; add --tls-cert and --tls-key, "
+                      "or --allow-insecure if that is meant, or listen on "
+                      "127.0.0.1 or unix:/path");
+  }
+  if (!options.token_file.empty()) {
+    return core::FieldInvalid(
+        "--token-file",
+        absl::StrCat("tokens would be sent in the clear to ", address.text,
+                     "; add --tls-cert and --tls-key"));
+  }
+  return absl::OkStatus();
+}
+
 // INVALID_ARGUMENT for an address that cannot be meant.
 absl::StatusOr<std::vector<Address>> ParseAddresses(
     const ServerOptions& options) {
@@ -136,12 +169,8 @@ absl::StatusOr<std::vector<Address>> ParseAddresses(
   for (const std::string& text : options.listen) {
     absl::StatusOr<Address> address = ParseAddress(text);
     if (!address.ok()) return address.status();
-    if (!address->host.empty() && !IsLoopback(address->host) &&
-        !options.allow_insecure) {
-      return BadAddress(text,
-                        "plaintext off loopback; add --allow-insecure if that "
-                        "is meant, or listen on 127.0.0.1 or unix:/path");
-    }
+    const absl::Status allowed = CheckPlaintext(*address, options);
+    if (!allowed.ok()) return allowed;
     addresses.push_back(*std::move(address));
   }
   return addresses;
@@ -203,7 +232,7 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   builder.RegisterCallbackGenericService(&service_);
   AddMessageLimits(options.limits, &builder);
   AddConnectionLimits(options, &builder);
-  Listener::Acceptor plaintext;
+  Listener::Acceptor plaintext, tls;
   if (!addresses->empty()) {
     ConnectionLimits limits = WithDefaults(options.connections);
     // gRPC ages the connections that it knows, which have a call.
@@ -221,6 +250,10 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
     builder.experimental().SetInterceptorCreators(std::move(watches));
     plaintext = builder.experimental().AddExternalConnectionAcceptor(
         kFromFd, grpc::InsecureServerCredentials());
+    if (credentials_->tls() != nullptr) {
+      tls = builder.experimental().AddExternalConnectionAcceptor(
+          kFromFd, credentials_->tls()->credentials());
+    }
   }
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
@@ -228,7 +261,9 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   }
   server_->GetHealthCheckService()->SetServingStatus(kLiveness, true);
   SetReady(true);
-  if (listener_ != nullptr) listener_->Start(std::move(plaintext), nullptr);
+  if (listener_ != nullptr) {
+    listener_->Start(std::move(plaintext), std::move(tls));
+  }
   return absl::OkStatus();
 }
 
@@ -249,7 +284,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   // waits up to 10 s for a thread of its own that sleeps in epoll; the process
   // of a server ends soon anyway.
   grpc_init();
-  auto server = std::make_unique<RunningServer>(options);
+  auto credentials = Credentials::Load(options);
+  if (!credentials.ok()) return credentials.status();
+  auto server =
+      std::make_unique<RunningServer>(options, *std::move(credentials));
   status = server->Listen(options);
   if (!status.ok()) return status;
   return server;

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "grpcpp/channel.h"
 #include "server/budget/limits.h"
@@ -18,6 +20,17 @@
 
 namespace posenc::server {
 
+enum class Notice { kInfo, kWarning };
+
+// Certificates and tokens in force, for metrics.
+struct CredentialsState {
+  bool tls = false;
+  absl::Time tls_not_after;  // when a certificate in force expires first
+  // Times that files were read again, and that they could not be used.
+  std::int64_t tls_reloads = 0, tls_reload_errors = 0;
+  std::int64_t token_reloads = 0, token_reload_errors = 0;
+};
+
 struct ServerOptions {
   // "host:port" (port 0: any free one), "[::1]:port", "unix:/path". Empty: no
   // listener, in-process channels only.
@@ -27,11 +40,15 @@ struct ServerOptions {
   // for by name.
   bool allow_insecure = false;
 
+  // With certificates all TCP addresses speak TLS, loopback too. Unix sockets
+  // are always plaintext: who may open one is the file system's to say.
   TlsFiles tls;
 
-  // File of the bearer tokens that callers must show; empty: none needed.
+  // File of the bearer tokens that callers must show (server/auth/tokens.h);
+  // empty: none needed. Needs TLS, or addresses that only this machine reaches.
+  // Health and reflection need no token.
   std::string token_file;
-  // RPCs that need no token, as "ResolveRope", beside health.
+  // RPCs that need none either, as "ResolveRope".
   std::vector<std::string> public_methods;
 
   ConnectionLimits connections;
@@ -39,6 +56,11 @@ struct ServerOptions {
 
   // Learns of every call. Outlives the server; may be null.
   CallObserver* observer = nullptr;
+
+  // Gets a line for whoever reads the log, whenever certificates or tokens
+  // were read again or expired. Called in threads of the server's, one at a
+  // time.
+  std::function<void(Notice, absl::string_view)> notice;
 
   // Age at which clients are told to connect anew (GOAWAY), and so to look the
   // name up again; calls in progress have the grace to finish. 0: never.
@@ -84,6 +106,13 @@ class Server {
   // max_connections_per_peer. Connections beyond them are not ended.
   virtual void SetConnectionCaps(std::int64_t connections,
                                  std::int64_t per_peer) = 0;
+
+  // Reads certificates and tokens again at once, which otherwise happens within
+  // two seconds after their files have changed. What cannot be used is told to
+  // ServerOptions::notice, and what was read last stays in force.
+  virtual void ReloadCredentials() = 0;
+
+  virtual CredentialsState credentials() const = 0;
 
   // Turns readiness off; after lame_duck refuses new calls (UNAVAILABLE), waits
   // until drain_timeout for those in progress, and cancels what is left. May be

@@ -1,0 +1,56 @@
+// Certificates and tokens of a running server, read again when their files
+// change.
+
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/auth/token_file.h"
+#include "server/listen/small_file.h"
+#include "server/listen/tls.h"
+#include "server/server.h"
+
+namespace posenc::server {
+
+// Safe for any number of threads.
+class Credentials {
+ public:
+  // INVALID_ARGUMENT for files that cannot be used; the field is the flag.
+  static absl::StatusOr<std::unique_ptr<Credentials>> Load(
+      const ServerOptions& options);
+
+  // Null without certificates, or without tokens.
+  const Tls* tls() const { return tls_.get(); }
+  const TokenFile* tokens() const { return tokens_.get(); }
+
+  // See Server.
+  void Reload();
+  CredentialsState state() const;
+
+ private:
+  explicit Credentials(const ServerOptions& options);
+
+  void Tell(Notice notice, absl::string_view line);
+  // Counts and tells what became of a reload.
+  void Reloaded(absl::string_view what, const absl::Status& status,
+                std::atomic<std::int64_t>* reloads,
+                std::atomic<std::int64_t>* errors);
+  void WarnOfExpiry();
+
+  const std::function<void(Notice, absl::string_view)> notice_;
+  std::mutex mutex_;  // one reload, and one notice, at a time
+  std::unique_ptr<Tls> tls_;
+  std::unique_ptr<TokenFile> tokens_;
+  std::atomic<std::int64_t> tls_reloads_{0}, tls_errors_{0};
+  std::atomic<std::int64_t> token_reloads_{0}, token_errors_{0};
+  absl::Time warned_of_;  // the expiry that was told; of the watch's thread
+  FileWatch watch_;       // ends before what it uses
+};
+
+}  // namespace posenc::server
