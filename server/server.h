@@ -13,8 +13,8 @@
 #include "absl/time/time.h"
 #include "grpcpp/channel.h"
 #include "server/budget/limits.h"
+#include "server/listen/connection_counts.h"
 #include "server/listen/connection_limits.h"
-#include "server/listen/listener.h"
 #include "server/listen/tls_files.h"
 #include "server/rpc/call_observer.h"
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/flags/security_flags.h"
 #include "client/load/engine.h"
 #include "client/load/workload.h"
 
@@ -19,6 +20,7 @@ namespace posenc::load {
 // are part of the interface (--help shows them).
 struct Flags {
   std::string server;
+  flags::SecurityFlags security;
   std::string rates;
   std::string arrivals = "even";
   std::string in_flight = "16";
@@ -52,6 +54,7 @@ struct Flags {
 // What is to be measured. With --find-capacity, `search` is its closed loop,
 // with which it starts, and there are no steps.
 struct Plan {
+  ClientOptions security;  // with target, TLS and token alone
   WorkloadOptions workload;
   std::vector<StepOptions> steps;
   StepOptions search;

@@ -100,8 +100,9 @@ absl::Status Run::Prepare() {
       return absl::PermissionDeniedError(*path + ": cannot be written");
     }
   }
-  const auto channels = ConnectAll(flags_.server, flags_.connections,
-                                   !flags_.no_retry, plan_.timeout);
+  const auto channels =
+      ConnectAll(flags_.server, flags_.connections, !flags_.no_retry,
+                 plan_.timeout, plan_.security);
   if (!channels.ok()) return channels.status();
   // If the server runs on this machine, half of it is the server's.
   const int threads =

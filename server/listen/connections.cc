@@ -19,17 +19,6 @@ constexpr auto kSweepPause = std::chrono::milliseconds(20);
 
 }  // namespace
 
-const char* EndingName(Ending ending) {
-  constexpr const char* kNames[kEndings] = {"at_cap",
-                                            "no_descriptor",
-                                            "for_room",
-                                            "foreign",
-                                            "handshake_timeout",
-                                            "headers_timeout",
-                                            "first_call_timeout"};
-  return kNames[static_cast<int>(ending)];
-}
-
 Connections::Connections(std::int64_t cap, std::int64_t cap_per_host)
     : cap_(cap), cap_per_host_(cap_per_host) {}
 

@@ -22,21 +22,6 @@ namespace posenc::server {
 // Clocks may be set; limits in time must not follow.
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// Why a connection was ended, or not begun.
-enum class Ending {
-  kAtCap,         // a newcomer: nobody could be given up for it
-  kNoDescriptor,  // a newcomer: the process has no file descriptor left
-  kForRoom,       // never began a call, and others came
-  kForeign,       // does not speak the protocol
-  kHandshakeTimeout,
-  kHeadersTimeout,
-  kFirstCallTimeout,
-};
-inline constexpr int kEndings = 7;
-
-// "at_cap" and so on, for metrics.
-const char* EndingName(Ending ending);
-
 struct Connection {
   int fd = -1;
   // Tells this socket from a later one of the same number: gRPC closes

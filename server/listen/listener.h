@@ -35,18 +35,13 @@
 #include "absl/strings/string_view.h"
 #include "grpcpp/server_builder.h"
 #include "server/listen/address.h"
+#include "server/listen/connection_counts.h"
 #include "server/listen/connection_limits.h"
 #include "server/listen/connections.h"
 #include "server/listen/descriptor.h"
 #include "server/listen/listening_socket.h"
 
 namespace posenc::server {
-
-struct ConnectionCounts {
-  std::int64_t open = 0;  // now; those that gRPC has closed for up to 1 s
-  std::int64_t accepted = 0;
-  std::array<std::int64_t, kEndings> ended = {};  // by Ending
-};
 
 class Listener {
  public:
