@@ -261,10 +261,9 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   }
   server_->GetHealthCheckService()->SetServingStatus(kLiveness, true);
   SetReady(true);
-  if (listener_ != nullptr) {
-    listener_->Start(std::move(plaintext), std::move(tls));
-  }
-  return absl::OkStatus();
+  return listener_ == nullptr
+             ? absl::OkStatus()
+             : listener_->Start(std::move(plaintext), std::move(tls));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "server/listen/greeting.h"
 
 namespace posenc::server {
 namespace {
@@ -30,44 +30,22 @@ constexpr auto kSweepInterval = std::chrono::seconds(1);
 // TLS begins with a record of this type, a handshake (RFC 8446, section 5.1).
 constexpr char kTlsHandshake = 22;
 
-// RFC 9113, section 6.5: one setting, SETTINGS_MAX_CONCURRENT_STREAMS (3). It
-// must be in the first frame, or a client could open more streams than gRPC
-// allows before it hears of the limit.
-std::array<unsigned char, 15> Settings(std::uint32_t streams) {
-  return {0,
-          0,
-          6,
-          4,
-          0,
-          0,
-          0,
-          0,
-          0,
-          0,
-          3,
-          static_cast<unsigned char>(streams >> 24),
-          static_cast<unsigned char>(streams >> 16),
-          static_cast<unsigned char>(streams >> 8),
-          static_cast<unsigned char>(streams)};
-}
-
-// Section 6.8: no stream was processed, no error. A call that crosses it on its
-// way is then tried again by the client's library.
+// RFC 9113, section 6.8: no stream was processed, no error. A call that crosses
+// it on its way is then tried again by the client's library.
 constexpr std::array<unsigned char, 17> kGoAway = {0, 0, 8, 7, 0, 0, 0, 0, 0,
                                                    0, 0, 0, 0, 0, 0, 0, 0};
 
-template <std::size_t n>
-void Send(int fd, const std::array<unsigned char, n>& frame) {
-  // Nothing was sent before, so there is room; a peer that is gone is found out
-  // elsewhere.
-  send(fd, frame.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);
+void Send(int fd, const void* frame, std::size_t size) {
+  // Next to nothing was sent before, so there is room; a peer that is gone is
+  // found out elsewhere.
+  send(fd, frame, size, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 // Lets a client that idles go without a reset, which unread bytes would cause.
 void SayGoodbye(int fd) {
   char bytes[kMostOpeningBytes];
   recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
-  Send(fd, kGoAway);
+  Send(fd, kGoAway.data(), kGoAway.size());
 }
 
 Descriptor Spare() {
@@ -105,9 +83,12 @@ Listener::Listener(const ConnectionLimits& limits)
 
 Listener::~Listener() { Stop(); }
 
-void Listener::Start(Acceptor plaintext, Acceptor tls) {
+absl::Status Listener::Start(Acceptor plaintext, Acceptor tls) {
   plaintext_ = std::move(plaintext);
   tls_ = std::move(tls);
+  auto greeting = AskForSettings(plaintext_.get());
+  if (!greeting.ok()) return greeting.status();
+  greeting_ = *std::move(greeting);
   epoll_event event = {.events = EPOLLIN, .data = {.fd = wake_.get()}};
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
   for (const ListeningSocket& socket : sockets_) {
@@ -115,6 +96,7 @@ void Listener::Start(Acceptor plaintext, Acceptor tls) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.fd(), &event);
   }
   thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
 }
 
 void Listener::Stop() {
@@ -262,8 +244,7 @@ void Listener::Look(Connection* connection) {
 
 void Listener::Greet(Connection* connection) {
   if (std::exchange(connection->greeted, true)) return;
-  Send(connection->fd,
-       Settings(static_cast<std::uint32_t>(limits_.max_concurrent_streams)));
+  Send(connection->fd, greeting_.data(), greeting_.size());
 }
 
 void Listener::HandOver(Connection* connection) {

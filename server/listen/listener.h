@@ -10,8 +10,8 @@
 //
 // - Over plaintext a connection is looked at without being read (MSG_PEEK), and
 //   stays here until the headers of its first call are complete. A client that
-//   waits for the server's settings gets them from here: one SETTINGS frame,
-//   after which gRPC's own is an update.
+//   waits for the server's settings gets them from here: the frame that gRPC
+//   will send again.
 // - Over TLS nothing can be seen. A connection goes to gRPC with its first
 //   byte; gRPC bounds the handshake, and this the time to the first call.
 // - gRPC then owns the descriptor, and closes it without a word. A connection
@@ -31,6 +31,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "grpcpp/server_builder.h"
@@ -61,7 +62,8 @@ class Listener {
   // Begins to accept. The server that the acceptors belong to has started, and
   // is not shut down before Stop(). `tls`, if any, gets the connections over
   // TCP, and `plaintext` those of unix sockets.
-  void Start(Acceptor plaintext, Acceptor tls);
+  // UNAVAILABLE if gRPC does not say how clients are to be greeted.
+  absl::Status Start(Acceptor plaintext, Acceptor tls);
 
   // Closes the sockets. Connections that are not handed over are, if they have
   // sent their preface, so that gRPC tells them that the server goes; others
@@ -109,6 +111,7 @@ class Listener {
   std::vector<ListeningSocket> sockets_;
   Connections connections_;
   Acceptor plaintext_, tls_;
+  std::string greeting_;  // gRPC's SETTINGS
   Descriptor epoll_, wake_;
   // Closed to get a descriptor for a newcomer that must be refused.
   Descriptor spare_;

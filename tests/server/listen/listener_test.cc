@@ -273,11 +273,14 @@ TEST_F(ListenerTest, ClientsSeeTheStreamLimitBeforeTheirFirstCall) {
   options.connections.max_concurrent_streams = 3;
   Start(options);
   Socket socket(address());
-  socket.Send(kPreface);
-  std::string settings(15, '\0');
-  ASSERT_EQ(recv(socket.fd(), settings.data(), settings.size(), MSG_WAITALL),
-            15);
-  EXPECT_EQ(settings, Frame(4, 0, 0, std::string("\0\3\0\0\0\3", 6)));
+  socket.Send(kPreface + kSettings);
+  const std::string greeting = socket.ReadFrame();
+  // SETTINGS_MAX_CONCURRENT_STREAMS is 3.
+  EXPECT_THAT(greeting, HasSubstr(std::string("\0\3\0\0\0\3", 6)));
+  // gRPC gets the connection, because a ping must be answered. It says the same
+  // again.
+  socket.Send(Frame(6, 0, 0, "12345678"));
+  EXPECT_EQ(socket.ReadFrame(), greeting);
   // More calls at once than that, on one connection: they take turns.
   std::vector<std::unique_ptr<RawCall>> watches;
   for (int i = 0; i < 3; ++i) {
@@ -294,6 +297,25 @@ TEST_F(ListenerTest, ClientsSeeTheStreamLimitBeforeTheirFirstCall) {
             grpc::StatusCode::DEADLINE_EXCEEDED);
   watches.pop_back();
   EXPECT_TRUE(Serves(channel_));
+}
+
+// A client that has only been greeted may send no more than gRPC takes: windows
+// of streams that nobody reads are smaller than HTTP/2's 64 KiB.
+TEST_F(ListenerTest, AFirstMessageMayBeLarge) {
+  Start(Patient());
+  v1::ApplyRopeRequest request;
+  request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
+  request.mutable_positions()->set_start(0);
+  request.set_layout(v1::LAYOUT_THD);
+  SetTensor(v1::DTYPE_FLOAT32, {1 << 16, 1, 4},
+            std::vector<float>(1 << 18, 1.0f), request.mutable_q());
+  for (int i = 0; i < 20; ++i) {
+    channel_ = Connect(address());
+    stub_ = v1::PositionalEncodingService::NewStub(channel_);
+    v1::ApplyRopeResponse response;
+    const grpc::Status status = Apply(request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
 }
 
 TEST_F(ListenerTest, BadLimitsNameTheirFlag) {
