@@ -5,7 +5,8 @@ FROM ${BASE} AS build
 RUN apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
       --no-install-recommends g++ cmake ninja-build pkg-config libgrpc++-dev \
       libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev \
-      libxsimd-dev nlohmann-json3-dev libcli11-dev libssl-dev zlib1g-dev
+      libxsimd-dev nlohmann-json3-dev libcli11-dev libssl-dev zlib1g-dev \
+      prometheus-cpp-dev libcpp-httplib-dev
 COPY CMakeLists.txt /src/
 COPY proto /src/proto
 COPY core /src/core
@@ -25,7 +26,8 @@ FROM ${BASE} AS system
 RUN apt-get update -qq && \
     DEBIAN_FRONTEND=noninteractive apt-get upgrade -y -qq && \
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
-      --no-install-recommends libgrpc++1.51 libprotobuf32 zlib1g && \
+      --no-install-recommends libgrpc++1.51 libprotobuf32 zlib1g \
+      libprometheus-cpp-core1.0 libcpp-httplib0.11 && \
     apt-get clean && \
     rm -rf /var/lib/apt/lists/* /var/cache/apt /var/cache/debconf/* \
       /var/cache/ldconfig /var/log/* /var/lib/dpkg/*-old
@@ -50,7 +52,7 @@ COPY --from=sbom /sbom.spdx.json /usr/share/doc/posenc/sbom.spdx.json
 COPY --from=build /build/bin/posencd /build/bin/posenc /build/bin/posenc-load /usr/local/bin/
 USER 65532:65532
 WORKDIR /tmp
-EXPOSE 50051
+EXPOSE 50051 9090
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=5s --timeout=2s --start-period=5s --retries=3 \
   CMD ["posencd", "--probe", "127.0.0.1:50051"]

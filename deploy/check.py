@@ -34,13 +34,24 @@ def read(path):
     kept = {}
     for each in objects:
         meta = each["metadata"]
-        if "helm.sh/hook" in meta.get("annotations", {}):
+        if "helm.sh/hook" in meta.get("annotations", {}) or each["kind"] == "Namespace":
             continue
         meta.pop("namespace", None)
         for label in HELM_LABELS:
             meta.get("labels", {}).pop(label, None)
         kept[each["kind"], meta["name"]] = each
     return kept
+
+
+def sorted_by_name(value):
+    """The same, but lists whose order says nothing are in one order."""
+    if isinstance(value, dict):
+        value = {key: sorted_by_name(each) for key, each in value.items()}
+        for key in value.keys() & {"volumes", "volumeMounts"}:
+            value[key] = sorted(value[key], key=lambda each: each["name"])
+    elif isinstance(value, list):
+        value = [sorted_by_name(each) for each in value]
+    return value
 
 
 def differences(one, other, path=""):
@@ -54,6 +65,60 @@ def differences(one, other, path=""):
         yield f"{path}: {one!r} in the chart, {other!r} in the base"
 
 
+def listener_faults(pod, container, flags):
+    """What is spoken, to whom, and what the probes ask."""
+    tls = "tls-cert" in flags
+    if tls == ("--allow-insecure" in container["args"]):
+        yield "not one of TLS and --allow-insecure"
+    if "token-file" in flags and not tls:
+        yield "tokens without TLS"
+    mounts = {each["mountPath"]: each for each in container.get("volumeMounts", [])}
+    secrets = {each["name"]: each["secret"] for each in pod.get("volumes", []) if "secret" in each}
+    for flag in ("tls-cert", "tls-key", "tls-client-ca", "token-file"):
+        if flag not in flags:
+            continue
+        mount = mounts.get(flags[flag].rsplit("/", 1)[0], {})
+        # As subPath, a file would not follow its secret.
+        if not mount.get("readOnly") or "subPath" in mount or mount["name"] not in secrets:
+            yield f"--{flag} is in no secret that is mounted as a folder, read-only"
+        elif secrets[mount["name"]].get("defaultMode") != 0o440:
+            yield f"others may read the secret of --{flag}"
+    for probe, service, path in (("startupProbe", "liveness", "/healthz"), ("livenessProbe", "liveness", "/healthz"),
+                                 ("readinessProbe", "readiness", "/readyz")):
+        asked = container[probe]
+        if tls and asked.get("httpGet") != {"port": "admin", "path": path}:
+            yield f"{probe} does not ask the admin port for {path}: kubelet's gRPC probe cannot speak TLS"
+        if not tls and asked.get("grpc", {}).get("service") != f"posenc.{service}":
+            yield f"{probe} does not ask for posenc.{service}"
+        if ("grpc" in asked) == ("httpGet" in asked):
+            yield f"{probe} does not ask one thing"
+
+
+def admin_faults(objects, container, flags):
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    if int(flags["admin"].rsplit(":", 1)[1]) != ports["admin"]:
+        yield "--admin is not the port named admin"
+    (policy,) = [each["spec"] for (kind, _), each in objects.items() if kind == "NetworkPolicy"]
+    for rule in policy["ingress"]:
+        asked = {each.get("port") for each in rule.get("ports", [])}
+        if asked not in ({"grpc"}, {"admin"}):
+            yield "a rule of the NetworkPolicy is not for one port"
+        if "admin" in asked and not all("ipBlock" in each or any((each.get(key) or {}).get("matchLabels")
+                                                                 for key in ("namespaceSelector", "podSelector"))
+                                        for each in rule.get("from", [{}])):
+            yield "the NetworkPolicy opens the admin port to everybody"
+    for (kind, _), each in objects.items():
+        if kind == "Service" and any(port["name"] == "admin" for port in each["spec"]["ports"]):
+            if each["spec"].get("clusterIP") != "None" or not each["spec"].get("publishNotReadyAddresses"):
+                yield "the admin Service is not headless, or leaves draining pods out"
+        if kind == "ServiceMonitor":
+            wanted = each["spec"]["selector"]["matchLabels"].items()
+            if not any(other == "Service" and wanted <= service["metadata"]["labels"].items()
+                       and service["spec"]["ports"][0]["name"] == each["spec"]["endpoints"][0]["port"]
+                       for (other, _), service in objects.items()):
+                yield "the ServiceMonitor selects no Service with the admin port"
+
+
 def faults(objects):
     kinds = {kind for kind, _ in objects}
     for kind in ("Deployment", "Service", "ServiceAccount", "PodDisruptionBudget",
@@ -61,7 +126,8 @@ def faults(objects):
         if kind not in kinds:
             yield f"no {kind}"
     headless = [each for (kind, _), each in objects.items()
-                if kind == "Service" and each["spec"].get("clusterIP") == "None"]
+                if kind == "Service" and each["spec"].get("clusterIP") == "None"
+                and each["spec"]["ports"][0]["name"] == "grpc"]
     if len(headless) != 1 or headless[0]["spec"].get("publishNotReadyAddresses"):
         yield "not one headless Service of ready addresses"
     (deployment,) = [each for (kind, _), each in objects.items() if kind == "Deployment"]
@@ -86,10 +152,8 @@ def faults(objects):
         yield "--lame-duck ends before the readiness probe has failed"
     if spec["strategy"]["rollingUpdate"]["maxUnavailable"] != 0 or spec.get("minReadySeconds", 0) < 10:
         yield "rollouts are not paced"
-    for probe, service in (("startupProbe", "liveness"), ("livenessProbe", "liveness"),
-                           ("readinessProbe", "readiness")):
-        if container[probe].get("grpc", {}).get("service") != f"posenc.{service}":
-            yield f"{probe} does not ask for posenc.{service}"
+    yield from listener_faults(pod, container, flags)
+    yield from admin_faults(objects, container, flags)
     security = pod["securityContext"]
     if not (security["runAsNonRoot"] and security["runAsUser"] and security["runAsGroup"]):
         yield "user and group are not both numbers above 0"
@@ -107,7 +171,7 @@ def faults(objects):
                   for key in ("selector", "podSelector") if kind in ("PodDisruptionBudget", "NetworkPolicy")
                   and key in each["spec"]]
     selectors.append(spec["selector"]["matchLabels"])
-    if len(selectors) != 5 or not all(each and each.items() <= labels for each in selectors):
+    if len(selectors) < 5 or not all(each and each.items() <= labels for each in selectors):
         yield "a selector does not match the pods"
 
 
@@ -115,7 +179,7 @@ def main():
     chart = read(sys.argv[1])
     found = list(faults(chart))
     if len(sys.argv) > 2:
-        found += differences(chart, read(sys.argv[2]))
+        found += differences(sorted_by_name(chart), sorted_by_name(read(sys.argv[2])))
     for fault in found:
         print(f"{sys.argv[1]}: {fault}", file=sys.stderr)
     sys.exit(1 if found else 0)

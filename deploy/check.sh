@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Manifests and chart, without a cluster.
-#   check.sh      needs kustomize, helm and python3-yaml
+#   check.sh      needs kustomize, helm, promtool and python3-yaml
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 work=$(mktemp -d)
@@ -21,11 +21,11 @@ refused() {
 
 kustomize build kustomize/base >"$work/base.yaml"
 check "$work/base.yaml"
-for overlay in dev prod; do
+for overlay in dev prod secure; do
   kustomize build "kustomize/overlays/$overlay" >"$work/$overlay.yaml"
   check "$work/$overlay.yaml"
 done
-echo "kustomize: base, dev and prod keep the rules of check.py"
+echo "kustomize: base, dev, prod and secure keep the rules of check.py"
 
 helm lint --quiet --strict helm
 helm template --kube-version 1.30.0 posenc helm >"$work/chart.yaml"
@@ -37,10 +37,52 @@ grep -q 'name: cache-posenc-headless' "$work/other.yaml"
 refused lameDuckSeconds --set server.lameDuckSeconds=-1
 refused inFlightBytes --set server.inFlightBytes=64MB
 refused typo --set server.typo=1
+refused 'tokens.secretName needs tls' --set tokens.secretName=a
+
+# All of it at once, and as the overlay secure has it.
+cat >"$work/secure-values.yaml" <<'EOT'
+tls: {secretName: posenc-tls, clientCa: true}
+tokens: {secretName: posenc-tokens}
+monitoring:
+  serviceMonitor: {enabled: true}
+  alerts: {enabled: true}
+server: {maxRequestBytes: 512MiB, maxResponseBytes: 512MiB, inFlightBytes: 1GiB}
+resources:
+  requests: {cpu: "1", memory: 1536Mi}
+  limits: {cpu: "2", memory: 1536Mi}
+topologySpread: {node: DoNotSchedule}
+EOT
+helm template --kube-version 1.30.0 posenc helm -f "$work/secure-values.yaml" >"$work/chart-secure.yaml"
+check "$work/chart-secure.yaml" "$work/secure.yaml"
+helm template --kube-version 1.30.0 posenc helm --set tls.secretName=a >"$work/tls.yaml"
+check "$work/tls.yaml"
+grep -q -- '--tls-ca, /ca/ca.crt' "$work/tls.yaml"
+helm template --kube-version 1.30.0 posenc helm --set monitoring.dashboard.enabled=true >"$work/board.yaml"
+/usr/bin/python3 - "$work/board.yaml" helm/files/dashboard.json <<'EOT'
+import json, sys, yaml
+boards = [each["data"]["posenc.json"] for each in yaml.safe_load_all(open(sys.argv[1]))
+          if each and each["kind"] == "ConfigMap"]
+assert [json.loads(each) for each in boards] == [json.load(open(sys.argv[2]))]
+EOT
 echo "helm: lint passes, the chart renders what the base is, wrong values are refused"
+
+promtool check rules helm/files/alerts.yaml >/dev/null
+promtool test rules alerts_test.yaml >/dev/null
+sed "s|helm/files|$PWD/helm/files|; s/10% of the calls fail/11% of the calls fail/" alerts_test.yaml >"$work/alerts_test.yaml"
+if promtool test rules "$work/alerts_test.yaml" >/dev/null 2>&1; then exit 1; fi
+echo "promtool: $(grep -c 'alert:' helm/files/alerts.yaml) alerts, each tested with series that deserve it, and quiet on a server that is well"
 
 # A check that cannot fail is none.
 sed 's/in-flight-bytes=256MiB/in-flight-bytes=512MiB/' "$work/chart.yaml" >"$work/wrong.yaml"
 if check "$work/wrong.yaml" "$work/base.yaml" 2>"$work/error"; then exit 1; fi
 grep -q 'does not fit' "$work/error"
 grep -q 'in the chart' "$work/error"
+for wrong in 's/readOnly: true/readOnly: false/' 's/defaultMode: .*/defaultMode: 292/' 's|/readyz|/healthz|' \
+  '/kubernetes.io.metadata.name/d' 's/- --tls-cert=.*/- --allow-insecure/' 's/publishNotReadyAddresses: true//' \
+  's/--admin=0.0.0.0:9090/--admin=0.0.0.0:9091/'; do
+  sed "$wrong" "$work/secure.yaml" >"$work/wrong.yaml"
+  if check "$work/wrong.yaml" 2>/dev/null; then
+    echo "check.py does not see: $wrong" >&2
+    exit 1
+  fi
+done

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/error.h"
 
 namespace posenc::server {
 namespace {
@@ -30,23 +29,10 @@ Credentials::Credentials(const ServerOptions& options)
 absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
     const ServerOptions& options) {
   std::unique_ptr<Credentials> credentials(new Credentials(options));
-  const TlsFiles& files = options.tls;
-  if (files.cert.empty() != files.key.empty()) {
-    return core::FieldInvalid(files.cert.empty() ? "--tls-cert" : "--tls-key",
-                              "is missing; certificate and key come together");
-  }
-  if (files.cert.empty() && !files.client_ca.empty()) {
-    return core::FieldInvalid("--tls-client-ca",
-                              "needs --tls-cert and --tls-key");
-  }
-  if (!files.cert.empty()) {
-    auto tls = Tls::Load(files);
+  if (!options.tls.cert.empty()) {
+    auto tls = Tls::Load(options.tls);
     if (!tls.ok()) return tls.status();
     credentials->tls_ = *std::move(tls);
-  }
-  if (options.token_file.empty() && !options.public_methods.empty()) {
-    return core::FieldInvalid("--public-methods",
-                              "without --token-file all methods are");
   }
   if (!options.token_file.empty()) {
     auto tokens = TokenFile::Load(options.token_file, options.public_methods);
@@ -56,7 +42,7 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
   if (credentials->tls_ != nullptr || credentials->tokens_ != nullptr) {
     Credentials* const loaded = credentials.get();
     credentials->watch_.Start(
-        kLook, [loaded] { loaded->Reload(); },
+        kLook, [loaded] { loaded->OnChange(); },
         [loaded] { loaded->WarnOfExpiry(); });
   }
   return credentials;
@@ -66,26 +52,26 @@ void Credentials::Tell(Notice notice, absl::string_view line) {
   if (notice_ != nullptr) notice_(notice, line);
 }
 
-void Credentials::Reload() {
+absl::Status Credentials::Reload() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  absl::Status first;
   if (tls_ != nullptr) {
-    Reloaded("certificates", tls_->Reload(), &tls_reloads_, &tls_errors_);
+    first = tls_->Reload();
+    if (!first.ok()) ++tls_errors_;
   }
-  if (tokens_ != nullptr) {
-    Reloaded("tokens", tokens_->Reload(), &token_reloads_, &token_errors_);
-  }
+  if (tokens_ != nullptr) first.Update(tokens_->Reload());
+  return first;
 }
 
-void Credentials::Reloaded(absl::string_view what, const absl::Status& status,
-                           std::atomic<std::int64_t>* reloads,
-                           std::atomic<std::int64_t>* errors) {
-  ++(status.ok() ? *reloads : *errors);
+void Credentials::OnChange() {
+  const absl::Status status = Reload();
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (status.ok()) {
-    Tell(Notice::kInfo, absl::StrCat(what, " were read again"));
+    Tell(Notice::kInfo, "certificates and tokens were read again");
   } else {
     Tell(Notice::kWarning,
-         absl::StrCat(status.message(), "; the ", what,
-                      " that were read before stay in force"));
+         absl::StrCat(status.message(),
+                      "; what was read before stays in force"));
   }
 }
 
@@ -102,15 +88,9 @@ void Credentials::WarnOfExpiry() {
            "; clients refuse it"));
 }
 
-CredentialsState Credentials::state() const {
-  CredentialsState state;
-  state.tls = tls_ != nullptr;
-  if (state.tls) state.tls_not_after = tls_->not_after();
-  state.tls_reloads = tls_reloads_.load();
-  state.tls_reload_errors = tls_errors_.load();
-  state.token_reloads = token_reloads_.load();
-  state.token_reload_errors = token_errors_.load();
-  return state;
+void Credentials::Tell(ServerStatus* status) const {
+  if (tls_ != nullptr) status->tls_not_after = tls_->not_after();
+  status->tls_reload_errors = tls_errors_.load();
 }
 
 }  // namespace posenc::server

@@ -29,26 +29,24 @@ class Credentials {
   const Tls* tls() const { return tls_.get(); }
   const TokenFile* tokens() const { return tokens_.get(); }
 
-  // See Server.
-  void Reload();
-  CredentialsState state() const;
+  // Reads the files again. Fails as Load() does; what cannot be used leaves
+  // what was read before in force.
+  absl::Status Reload();
+
+  void Tell(ServerStatus* status) const;
 
  private:
   explicit Credentials(const ServerOptions& options);
 
   void Tell(Notice notice, absl::string_view line);
-  // Counts and tells what became of a reload.
-  void Reloaded(absl::string_view what, const absl::Status& status,
-                std::atomic<std::int64_t>* reloads,
-                std::atomic<std::int64_t>* errors);
+  void OnChange();
   void WarnOfExpiry();
 
   const std::function<void(Notice, absl::string_view)> notice_;
   std::mutex mutex_;  // one reload, and one notice, at a time
   std::unique_ptr<Tls> tls_;
   std::unique_ptr<TokenFile> tokens_;
-  std::atomic<std::int64_t> tls_reloads_{0}, tls_errors_{0};
-  std::atomic<std::int64_t> token_reloads_{0}, token_errors_{0};
+  std::atomic<std::int64_t> tls_errors_{0};
   absl::Time warned_of_;  // the expiry that was told; of the watch's thread
   FileWatch watch_;       // ends before what it uses
 };

@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <mutex>
 #include <utility>
@@ -51,6 +52,21 @@ void InitPlugins() {
   });
 }
 
+// Reflection is in every server of a process that links it; this takes it out
+// of one.
+class WithoutReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*
+                         plugins) override {
+    const std::string name =
+        grpc::reflection::ProtoServerReflectionPlugin().name();
+    std::erase_if(*plugins, [&name](const auto& plugin) {
+      return plugin->name() == name;
+    });
+  }
+};
+
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(std::min<std::int64_t>(
       absl::ToInt64Milliseconds(duration), std::numeric_limits<int>::max()));
@@ -94,20 +110,8 @@ class RunningServer final : public Server {
 
   void ReturnUnneededMemory() override { service_.ReturnUnneededMemory(); }
 
-  ConnectionCounts connections() const override {
-    return listener_ == nullptr ? ConnectionCounts() : listener_->counts();
-  }
-
-  void SetConnectionCaps(std::int64_t connections,
-                         std::int64_t per_peer) override {
-    if (listener_ != nullptr) listener_->SetCaps(connections, per_peer);
-  }
-
-  void ReloadCredentials() override { credentials_->Reload(); }
-
-  CredentialsState credentials() const override {
-    return credentials_->state();
-  }
+  ServerStatus Status() const override;
+  absl::Status Reload(const ServerOptions& options) override;
 
   void Drain() override {
     SetReady(false);
@@ -124,6 +128,7 @@ class RunningServer final : public Server {
 
  private:
   void SetReady(bool ready) {
+    ready_.store(ready);
     grpc::HealthCheckServiceInterface* const health =
         server_->GetHealthCheckService();
     for (const char* name : {"", kServiceName, kReadiness}) {
@@ -135,45 +140,39 @@ class RunningServer final : public Server {
   RpcService service_;
   const absl::Duration lame_duck_;
   const absl::Duration drain_timeout_;
+  std::atomic<bool> ready_{false};
   // Null without addresses.
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<grpc::Server> server_;
 };
 
-// Whether an address may be served without TLS, if it is.
-absl::Status CheckPlaintext(const Address& address,
-                            const ServerOptions& options) {
-  if (!options.tls.cert.empty() || !address.path.empty() ||
-      IsLoopback(address.host)) {
-    return absl::OkStatus();
+ServerStatus RunningServer::Status() const {
+  ServerStatus status;
+  service_.Tell(&status);
+  status.ready = ready_.load();
+  const ConnectionCounts counts =
+      listener_ == nullptr ? ConnectionCounts() : listener_->counts();
+  status.connections = counts.open;
+  for (int i = 0; i < kEndings; ++i) {
+    status.connections_refused.emplace_back(EndingName(static_cast<Ending>(i)),
+                                            counts.ended[i]);
   }
-  if (!options.allow_insecure) {
-    return BadAddress(address.text,
-                      "plaintext off loopback; add --tls-cert and --tls-key, "
-                      "or --allow-insecure if that is meant, or listen on "
-                      "127.0.0.1 or unix:/path");
-  }
-  if (!options.token_file.empty()) {
-    return core::FieldInvalid(
-        "--token-file",
-        absl::StrCat("tokens would be sent in the clear to ", address.text,
-                     "; add --tls-cert and --tls-key"));
-  }
-  return absl::OkStatus();
+  credentials_->Tell(&status);
+  return status;
 }
 
-// INVALID_ARGUMENT for an address that cannot be meant.
-absl::StatusOr<std::vector<Address>> ParseAddresses(
-    const ServerOptions& options) {
-  std::vector<Address> addresses;
-  for (const std::string& text : options.listen) {
-    absl::StatusOr<Address> address = ParseAddress(text);
-    if (!address.ok()) return address.status();
-    const absl::Status allowed = CheckPlaintext(*address, options);
-    if (!allowed.ok()) return allowed;
-    addresses.push_back(*std::move(address));
+absl::Status RunningServer::Reload(const ServerOptions& options) {
+  absl::Status status = CheckLimits(options.limits);
+  if (status.ok()) status = CheckConnectionLimits(options.connections);
+  if (status.ok()) status = credentials_->Reload();
+  if (!status.ok()) return status;
+  service_.SetLimits(WithDefaults(options.limits));
+  const ConnectionLimits connections = WithDefaults(options.connections);
+  if (listener_ != nullptr) {
+    listener_->SetCaps(connections.max_connections,
+                       connections.max_connections_per_peer);
   }
-  return addresses;
+  return absl::OkStatus();
 }
 
 void AddMessageLimits(const Limits& limits, grpc::ServerBuilder* builder) {
@@ -222,25 +221,32 @@ void AddConnectionLimits(const ServerOptions& options,
 }
 
 absl::Status RunningServer::Listen(const ServerOptions& options) {
-  const auto addresses = ParseAddresses(options);
-  if (!addresses.ok()) return addresses.status();
+  std::vector<Address> addresses;
+  for (const std::string& text : options.listen) {
+    absl::StatusOr<Address> address = ParseAddress(text);
+    if (!address.ok()) return address.status();
+    addresses.push_back(*std::move(address));
+  }
   constexpr auto kFromFd =
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
   InitPlugins();
   grpc::ServerBuilder builder;
   builder.RegisterService(service_.registered());
   builder.RegisterCallbackGenericService(&service_);
+  if (!options.reflection) {
+    builder.SetOption(std::make_unique<WithoutReflection>());
+  }
   AddMessageLimits(options.limits, &builder);
   AddConnectionLimits(options, &builder);
   Listener::Acceptor plaintext, tls;
-  if (!addresses->empty()) {
+  if (!addresses.empty()) {
     ConnectionLimits limits = WithDefaults(options.connections);
     // gRPC ages the connections that it knows, which have a call.
     if (options.max_connection_age > absl::ZeroDuration()) {
       limits.first_call_timeout =
           std::min(limits.first_call_timeout, options.max_connection_age);
     }
-    auto listener = Listener::Bind(*addresses, limits);
+    auto listener = Listener::Bind(addresses, limits);
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
     std::vector<
@@ -270,14 +276,7 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {
-  absl::Status status = CheckLimits(options.limits);
-  if (status.ok()) status = CheckConnectionLimits(options.connections);
-  if (status.ok() && options.drain_timeout < absl::ZeroDuration()) {
-    status = core::FieldInvalid(
-        "--drain-timeout",
-        absl::StrCat(absl::FormatDuration(options.drain_timeout),
-                     "; must not be negative"));
-  }
+  absl::Status status = CheckOptions(options);
   if (!status.ok()) return status;
   // No grpc_shutdown() matches this call. When gRPC's last user goes, gRPC 1.51
   // waits up to 10 s for a thread of its own that sleeps in epoll; the process

@@ -13,23 +13,14 @@
 #include "absl/time/time.h"
 #include "grpcpp/channel.h"
 #include "server/budget/limits.h"
-#include "server/listen/connection_counts.h"
 #include "server/listen/connection_limits.h"
 #include "server/listen/tls_files.h"
+#include "server/metrics/server_status.h"
 #include "server/rpc/call_observer.h"
 
 namespace posenc::server {
 
 enum class Notice { kInfo, kWarning };
-
-// Certificates and tokens in force, for metrics.
-struct CredentialsState {
-  bool tls = false;
-  absl::Time tls_not_after;  // when a certificate in force expires first
-  // Times that files were read again, and that they could not be used.
-  std::int64_t tls_reloads = 0, tls_reload_errors = 0;
-  std::int64_t token_reloads = 0, token_reload_errors = 0;
-};
 
 struct ServerOptions {
   // "host:port" (port 0: any free one), "[::1]:port", "unix:/path". Empty: no
@@ -51,15 +42,18 @@ struct ServerOptions {
   // RPCs that need none either, as "ResolveRope".
   std::vector<std::string> public_methods;
 
+  // Whether tools may ask for the contract (grpc.reflection).
+  bool reflection = true;
+
   ConnectionLimits connections;
   Limits limits;
 
   // Learns of every call. Outlives the server; may be null.
   CallObserver* observer = nullptr;
 
-  // Gets a line for whoever reads the log, whenever certificates or tokens
-  // were read again or expired. Called in threads of the server's, one at a
-  // time.
+  // Gets a line for whoever reads the log, whenever the files of certificates
+  // or tokens were read again because they changed, or have expired. Called in
+  // threads of the server's, one at a time.
   std::function<void(Notice, absl::string_view)> notice;
 
   // Age at which clients are told to connect anew (GOAWAY), and so to look the
@@ -77,10 +71,14 @@ struct ServerOptions {
   absl::Duration drain_timeout = absl::Seconds(30);
 };
 
+// INVALID_ARGUMENT if Server::Start() would refuse an option (field: the flag's
+// name, "--listen"), or a file that an option names. Binds nothing.
+absl::Status CheckOptions(const ServerOptions& options);
+
 class Server {
  public:
-  // Listens at once. INVALID_ARGUMENT for an option (field: the flag's name,
-  // "--listen"); UNAVAILABLE if an address cannot be bound.
+  // Listens at once. Fails as CheckOptions(); UNAVAILABLE if an address cannot
+  // be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options);
 
@@ -99,20 +97,18 @@ class Server {
   // See RpcService.
   virtual void ReturnUnneededMemory() = 0;
 
-  // What became of connections, for metrics. All 0 without addresses.
-  virtual ConnectionCounts connections() const = 0;
+  // Safe for many threads, and during Drain(). For metrics: some fields are
+  // older than others by microseconds.
+  virtual ServerStatus Status() const = 0;
 
-  // Other values for ConnectionLimits::max_connections (not 0) and
-  // max_connections_per_peer. Connections beyond them are not ended.
-  virtual void SetConnectionCaps(std::int64_t connections,
-                                 std::int64_t per_peer) = 0;
-
-  // Reads certificates and tokens again at once, which otherwise happens within
-  // two seconds after their files have changed. What cannot be used is told to
-  // ServerOptions::notice, and what was read last stays in force.
-  virtual void ReloadCredentials() = 0;
-
-  virtual CredentialsState credentials() const = 0;
+  // Takes over what may change while the server runs: of the limits
+  // in_flight_bytes, in_flight_bytes_per_token, max_waiting and
+  // default_deadline; of the connections max_connections and
+  // max_connections_per_peer; and the contents of the files of TLS and tokens,
+  // which are read again (they also are within two seconds after they have
+  // changed). Other options are ignored. If a status is not OK, limits are as
+  // they were, and so are files that could not be used. One thread at a time.
+  virtual absl::Status Reload(const ServerOptions& options) = 0;
 
   // Turns readiness off; after lame_duck refuses new calls (UNAVAILABLE), waits
   // until drain_timeout for those in progress, and cancels what is left. May be

@@ -176,4 +176,23 @@ grpc::ServerGenericBidiReactor* RpcService::Start(
                      method->start({&limits_, &cache_}), resources_);
 }
 
+void RpcService::Tell(ServerStatus* status) const {
+  const Turns::State turns = turns_.state();
+  const RopeCache::State cache = cache_.state();
+  status->budget_bytes = admission_->budget();
+  status->claimed_bytes = admission_->claimed();
+  status->held_bytes = admission_->held();
+  status->calls_in_progress = calls_.count();
+  status->calls_in_service = static_cast<std::int64_t>(turns.in_service);
+  status->calls_waiting =
+      static_cast<std::int64_t>(turns.waiting + admission_->waiting());
+  status->kept_bytes = static_cast<std::int64_t>(buffers_.kept());
+  status->cache_bytes = static_cast<std::int64_t>(cache.bytes);
+  status->cache_hits = cache.hits;
+  status->cache_misses = cache.misses;
+  for (std::size_t i = 0; i < turns.shares.size(); ++i) {
+    status->mean_shares.emplace_back(Methods()[i].name, turns.shares[i]);
+  }
+}
+
 }  // namespace posenc::server

@@ -24,6 +24,7 @@
 #include "server/memory/response_buffers.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_cache.h"
+#include "server/metrics/server_status.h"
 #include "server/rpc/call.h"
 
 namespace posenc::server {
@@ -54,6 +55,9 @@ class RpcService final : public grpc::CallbackGenericService {
   const RopeCache& cache() const { return cache_; }
   const ResponseBuffers& buffers() const { return buffers_; }
   std::int64_t calls() const { return calls_.count(); }
+
+  // Fills in what it knows of.
+  void Tell(ServerStatus* status) const;
 
   // Returns memory to the kernel that calls have not needed since the last call
   // of this function. To be called every ten seconds or so: sooner, bursts of

@@ -14,6 +14,7 @@ std::shared_ptr<const core::PreparedRope> RopeCache::Find(
     const std::string& key) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = by_key_.find(key);
+  ++(found == by_key_.end() ? state_.misses : state_.hits);
   if (found == by_key_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, found->second);
   return found->second->second;
@@ -25,12 +26,17 @@ void RopeCache::Insert(const std::string& key,
   if (by_key_.count(key) > 0) return;
   entries_.emplace_front(key, std::move(rope));
   by_key_[key] = entries_.begin();
-  bytes_ += Bytes(entries_.front());
-  while (bytes_ > max_bytes_ && !entries_.empty()) {
-    bytes_ -= Bytes(entries_.back());
+  state_.bytes += Bytes(entries_.front());
+  while (state_.bytes > max_bytes_ && !entries_.empty()) {
+    state_.bytes -= Bytes(entries_.back());
     by_key_.erase(entries_.back().first);
     entries_.pop_back();
   }
+}
+
+RopeCache::State RopeCache::state() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return state_;
 }
 
 }  // namespace posenc::server

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,12 @@ class RopeCache {
   void Insert(const std::string& key,
               std::shared_ptr<const core::PreparedRope> rope);
 
+  struct State {
+    std::size_t bytes = 0;
+    std::int64_t hits = 0, misses = 0;  // of Find(), since the start
+  };
+  State state() const;
+
  private:
   using Entry =
       std::pair<std::string, std::shared_ptr<const core::PreparedRope>>;
@@ -34,8 +41,8 @@ class RopeCache {
   static std::size_t Bytes(const Entry& entry);
 
   const std::size_t max_bytes_;
-  std::mutex mutex_;
-  std::size_t bytes_ = 0;
+  mutable std::mutex mutex_;
+  State state_;
   std::list<Entry> entries_;  // the most recently used first
   std::unordered_map<std::string, std::list<Entry>::iterator> by_key_;
 };

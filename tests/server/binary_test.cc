@@ -1,4 +1,4 @@
-// posencd as a process: flags, ready file, signals, exit codes.
+// posencd as a process: flags, ready file, signals, exit codes, its log.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -27,7 +29,9 @@ namespace posenc::server {
 namespace {
 
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 constexpr int kPatienceMs = 60000;
@@ -35,8 +39,12 @@ constexpr int kPatienceMs = 60000;
 // A child process; its output and errors in one pipe.
 class Process {
  public:
+  enum class Stdout { kPipe, kFullPipe, kNobodyReads, kClosed, kFullDisk };
+
+  // `environment` is one variable, or none. Errors go to the pipe in any case.
   explicit Process(std::vector<std::string> arguments,
-                   const std::string& environment = "") {
+                   const std::string& environment = "",
+                   Stdout out = Stdout::kPipe) {
     arguments.insert(arguments.begin(), POSENCD);
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -53,13 +61,31 @@ class Process {
     output_ = ends[0];
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
+    int gone[2];
+    EXPECT_EQ(pipe2(gone, O_CLOEXEC), 0);
+    switch (out) {
+      case Stdout::kFullPipe:
+        FullPipe(&actions);
+        break;
+      case Stdout::kPipe:
+        posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+        break;
+      case Stdout::kNobodyReads:
+        posix_spawn_file_actions_adddup2(&actions, gone[1], 1);
+        break;
+      case Stdout::kClosed:
+        posix_spawn_file_actions_addclose(&actions, 1);
+        break;
+      case Stdout::kFullDisk:
+        posix_spawn_file_actions_addopen(&actions, 1, "/dev/full", O_WRONLY, 0);
+        break;
+    }
     EXPECT_EQ(
         posix_spawn(&pid_, POSENCD, &actions, nullptr, argv.data(), env.data()),
         0);
     posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
+    for (const int fd : {ends[1], gone[0], gone[1]}) close(fd);
   }
   ~Process() {
     if (pid_ > 0) {
@@ -67,6 +93,7 @@ class Process {
       waitpid(pid_, nullptr, 0);
     }
     close(output_);
+    for (const int fd : unread_) close(fd);
   }
 
   void Signal(int number) { EXPECT_EQ(kill(pid_, number), 0); }
@@ -104,8 +131,19 @@ class Process {
   }
 
  private:
+  // Makes a pipe that takes no more the child's stdout.
+  void FullPipe(posix_spawn_file_actions_t* actions) {
+    unread_.resize(2);
+    EXPECT_EQ(pipe2(unread_.data(), O_CLOEXEC | O_NONBLOCK), 0);
+    while (write(unread_[1], "x", 1) == 1) continue;
+    EXPECT_EQ(errno, EAGAIN);
+    EXPECT_EQ(fcntl(unread_[1], F_SETFL, 0), 0);
+    posix_spawn_file_actions_adddup2(actions, unread_[1], 1);
+  }
+
   pid_t pid_ = -1;
   int output_ = -1;
+  std::vector<int> unread_;
 };
 
 class BinaryTest : public testing::Test {
@@ -120,7 +158,14 @@ class BinaryTest : public testing::Test {
     close(watch_);
     unlink(ready_file().c_str());
     unlink(socket().c_str());
+    unlink(config_file().c_str());
     rmdir(directory_.c_str());
+  }
+  std::string config_file() const { return directory_ + "/posenc.toml"; }
+  // As one who replaces files does it: nobody reads half of one.
+  void WriteConfig(const std::string& text) const {
+    std::ofstream(config_file() + ".new") << text;
+    std::rename((config_file() + ".new").c_str(), config_file().c_str());
   }
   std::string ready_file() const { return directory_ + "/ready"; }
   std::string socket() const { return directory_ + "/s"; }
@@ -128,7 +173,12 @@ class BinaryTest : public testing::Test {
   // The addresses in the ready file, once it is there.
   std::vector<std::string> AwaitReady() {
     pollfd poller = {watch_, POLLIN, 0};
-    EXPECT_EQ(poll(&poller, 1, kPatienceMs), 1);
+    while (access(ready_file().c_str(), F_OK) != 0) {
+      char events[4096];
+      const int woken = poll(&poller, 1, kPatienceMs);
+      EXPECT_EQ(woken, 1);
+      if (woken != 1 || read(watch_, events, sizeof(events)) <= 0) break;
+    }
     std::ifstream file(ready_file());
     std::vector<std::string> lines;
     for (std::string line; std::getline(file, line);) lines.push_back(line);
@@ -147,9 +197,10 @@ TEST_F(BinaryTest, ServesUntilSigtermAndRemovesItsFiles) {
                   "POSENC_FORCE_ISA=sse2");
   const std::vector<std::string> addresses = AwaitReady();
   ASSERT_EQ(addresses.size(), 2u);
-  EXPECT_EQ(process.ReadLine(),
-            absl::StrCat("posencd ", kVersion, " listening on ", addresses[0],
-                         ", unix:", socket(), "; instruction set sse2\n"));
+  EXPECT_THAT(process.ReadLine(),
+              HasSubstr(absl::StrCat("\"msg\":\"posencd ", kVersion,
+                                     " listening on ", addresses[0], ", unix:",
+                                     socket(), "; instruction set sse2\"")));
   for (const std::string& address : addresses) {
     auto stub = v1::PositionalEncodingService::NewStub(Connect(address));
     grpc::ClientContext context;
@@ -238,6 +289,9 @@ TEST_F(BinaryTest, AnInstructionSetThatThereIsNotIsRefusedAtStart) {
 TEST_F(BinaryTest, VersionAndHelpSucceed) {
   Process version({"--version"});
   EXPECT_EQ(version.ReadLine(), absl::StrCat("posencd ", kVersion, "\n"));
+  EXPECT_THAT(version.ReadLine(),
+              AllOf(HasSubstr("gRPC"), HasSubstr("compiler"),
+                    HasSubstr("instruction set")));
   EXPECT_EQ(version.Wait(), 0);
   Process help({"--help"});
   EXPECT_THAT(help.ReadAll(),
@@ -292,12 +346,152 @@ TEST_F(BinaryTest, ProbeTellsHealthByItsExitCode) {
 TEST_F(BinaryTest, LimitsBelowABudgetAreSaidWithBothNumbers) {
   Process process({"--listen", "127.0.0.1:0", "--in-flight-bytes", "1048576GiB",
                    "--ready-file", ready_file()});
-  EXPECT_EQ(process.ReadLine(),
-            absl::StrCat(
-                "posencd: warning: --in-flight-bytes: ", std::int64_t{1} << 50,
-                " bytes, but the memory limit is ", UsableMemory(),
-                "; a full server would be killed\n"));
+  EXPECT_THAT(process.ReadLine(),
+              AllOf(HasSubstr("\"severity\":\"WARNING\""),
+                    HasSubstr(absl::StrCat(
+                        "--in-flight-bytes: ", std::int64_t{1} << 50,
+                        " bytes, but the memory limit is ", UsableMemory(),
+                        "; a full server would be killed"))));
   EXPECT_EQ(AwaitReady().size(), 1u);
+}
+
+// The limits that a server tells its clients.
+v1::GetServerInfoResponse Info(const std::string& address) {
+  auto stub = v1::PositionalEncodingService::NewStub(Connect(address));
+  grpc::ClientContext context;
+  context.set_deadline(Deadline());
+  v1::GetServerInfoResponse info;
+  const grpc::Status status =
+      stub->GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return info;
+}
+
+TEST_F(BinaryTest, TheFileConfiguresIt) {
+  WriteConfig("listen = \"127.0.0.1:0\"\nmax-response-bytes = 12345\n");
+  Process process({"--config", config_file(), "--ready-file", ready_file()});
+  const std::vector<std::string> addresses = AwaitReady();
+  ASSERT_EQ(addresses.size(), 1u);
+  EXPECT_EQ(Info(addresses[0]).limits().max_response_bytes(), 12345);
+}
+
+TEST_F(BinaryTest, TheConfigurationIsPrintedAndChecked) {
+  WriteConfig("threads = 2\n");
+  Process print({"--config", config_file(), "--print-config"});
+  EXPECT_THAT(print.ReadAll(),
+              HasSubstr("\nthreads = 2  # " + config_file() + ":1\n"));
+  EXPECT_EQ(print.Wait(), 0);
+  Process valid({"--config", config_file(), "--check-config"});
+  EXPECT_EQ(valid.ReadAll(), "configuration is valid\n");
+  EXPECT_EQ(valid.Wait(), 0);
+  WriteConfig("threads = 2\n\nthread = 3\n");
+  Process wrong({"--config", config_file(), "--check-config"});
+  EXPECT_EQ(wrong.ReadAll(), "posencd: --thread: there is no such key (" +
+                                 config_file() + ":3)\n");
+  EXPECT_EQ(wrong.Wait(), 2);
+  Process apart({"--in-flight-bytes", "1MiB", "--check-config"});
+  EXPECT_THAT(apart.ReadAll(), AllOf(StartsWith("posencd: --in-flight-bytes: "),
+                                     EndsWith(" (command line)\n")));
+  EXPECT_EQ(apart.Wait(), 2);
+}
+
+TEST_F(BinaryTest, VariablesOfKubernetesAreAWarning) {
+  Process process({"--listen", "127.0.0.1:0", "--ready-file", ready_file()},
+                  "POSENC_PORT=tcp://10.0.0.1:50051");
+  EXPECT_EQ(AwaitReady().size(), 1u);
+  EXPECT_THAT(process.ReadLine(), AllOf(HasSubstr("\"severity\":\"WARNING\""),
+                                        HasSubstr("POSENC_PORT is")));
+}
+
+TEST_F(BinaryTest, CallsAreLoggedWithTheirIds) {
+  Process process({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
+                   "--log-calls", "1"});
+  const std::vector<std::string> addresses = AwaitReady();
+  ASSERT_EQ(addresses.size(), 1u);
+  EXPECT_THAT(process.ReadLine(), HasSubstr("listening on"));
+  auto stub = v1::PositionalEncodingService::NewStub(Connect(addresses[0]));
+  grpc::ClientContext context;
+  context.set_deadline(Deadline());
+  context.AddMetadata("x-request-id", "a\"b");
+  context.AddMetadata(
+      "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+  v1::GetServerInfoResponse info;
+  EXPECT_TRUE(
+      stub->GetServerInfo(&context, v1::GetServerInfoRequest(), &info).ok());
+  EXPECT_THAT(
+      process.ReadLine(),
+      AllOf(HasSubstr("\"rpc.method\":\"GetServerInfo\""),
+            HasSubstr("\"grpc.code\":\"OK\""),
+            HasSubstr("\"peer\":\"ipv4:127.0.0.1:"),
+            HasSubstr("\"request_id\":\"a\\\"b\""),
+            HasSubstr("\"trace_id\":\"0af7651916cd43dd8448eb211c80319c\"")));
+}
+
+TEST_F(BinaryTest, SighupTakesWhatMayChangeAndSaysSo) {
+  WriteConfig("max-waiting = 5\nlog-level = \"error\"\n");
+  Process process({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
+                   "--config", config_file(), "--default-deadline", "7m"});
+  ASSERT_EQ(AwaitReady().size(), 1u);
+  WriteConfig(
+      "max-waiting = 6\nthreads = 1\ndefault-deadline = \"8m\"\n"
+      "log-level = \"info\"\n");
+  process.Signal(SIGHUP);
+  // The flag still wins.
+  EXPECT_THAT(process.ReadLine(), AllOf(HasSubstr("configuration reloaded"),
+                                        HasSubstr("\"max-waiting\":\"5 -> 6\""),
+                                        HasSubstr("log-level"),
+                                        Not(HasSubstr("default-deadline"))));
+  EXPECT_THAT(process.ReadLine(),
+              AllOf(HasSubstr("restart"), HasSubstr("\"keys\":\"threads\"")));
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+}
+
+TEST_F(BinaryTest, AWrongFileAtSighupChangesNothing) {
+  WriteConfig("max-waiting = 5\n");
+  Process process({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
+                   "--config", config_file()});
+  ASSERT_EQ(AwaitReady().size(), 1u);
+  EXPECT_THAT(process.ReadLine(), HasSubstr("listening on"));
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"max-waiting = 6\nlog-calls = 2\n", "posenc.toml:2"},
+      {"max-waiting = 6\nin-flight-bytes = 1\n", "posenc.toml:2"},
+      {"[", "posenc.toml:1"},
+  };
+  for (const auto& [text, source] : wrong) {
+    WriteConfig(text);
+    process.Signal(SIGHUP);
+    EXPECT_THAT(
+        process.ReadLine(),
+        AllOf(HasSubstr("\"severity\":\"ERROR\""),
+              HasSubstr("configuration not reloaded"), HasSubstr(source)));
+  }
+  unlink(config_file().c_str());
+  process.Signal(SIGHUP);
+  EXPECT_THAT(process.ReadLine(), HasSubstr("No such file"));
+  // 5 is what it had: 6 was never taken.
+  WriteConfig("max-waiting = 7\n");
+  process.Signal(SIGHUP);
+  EXPECT_THAT(process.ReadLine(), HasSubstr("\"max-waiting\":\"5 -> 7\""));
+}
+
+TEST_F(BinaryTest, WhateverBecomesOfStdoutItServesAndDrains) {
+  for (const Process::Stdout out :
+       {Process::Stdout::kFullPipe, Process::Stdout::kNobodyReads,
+        Process::Stdout::kClosed, Process::Stdout::kFullDisk}) {
+    SCOPED_TRACE(static_cast<int>(out));
+    Process process({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
+                     "--log-calls", "1"},
+                    "", out);
+    const std::vector<std::string> addresses = AwaitReady();
+    ASSERT_EQ(addresses.size(), 1u);
+    for (int i = 0; i < 10; ++i) Info(addresses[0]);
+    process.Signal(SIGHUP);
+    Info(addresses[0]);
+    process.Signal(SIGTERM);
+    EXPECT_EQ(process.Wait(), 0);
+    EXPECT_EQ(process.ReadAll(), "");  // nothing on stderr
+  }
 }
 
 TEST_F(BinaryTest, TheOldestConnectionsAreToldToConnectAnew) {

@@ -90,6 +90,21 @@ TEST_F(LifecycleTest, ReflectionListsTheServices) {
                     HasSubstr("grpc.reflection.v1alpha.ServerReflection")));
 }
 
+TEST_F(LifecycleTest, ReflectionMayBeOffForOneServer) {
+  server_.reset();
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.reflection = false;
+  Start(options);
+  std::string response;
+  EXPECT_EQ(
+      RawUnary(channel_,
+               "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+               "\x3A\x01*", &response)
+          .error_code(),
+      grpc::StatusCode::UNIMPLEMENTED);
+}
+
 TEST_F(LifecycleTest, DrainFinishesCallsAndRefusesNewOnes) {
   v1::BuildTableRequest request;
   request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);

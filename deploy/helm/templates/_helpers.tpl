@@ -46,3 +46,18 @@ readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
 {{- end -}}
+
+{{/* What a probe asks: gRPC's health, or with TLS, which kubelet's gRPC probe
+     does not speak, the admin port. Of (values, service, path). */}}
+{{- define "posenc.probe" -}}
+{{- $values := (index . 0).Values -}}
+{{- if $values.tls.secretName -}}
+httpGet:
+  port: admin
+  path: /{{ index . 2 }}
+{{- else -}}
+grpc:
+  port: {{ $values.port }}
+  service: posenc.{{ index . 1 }}
+{{- end -}}
+{{- end -}}

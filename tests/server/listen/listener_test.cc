@@ -51,9 +51,10 @@ class ListenerTest : public ServerTest {
   const std::string& address() const { return server_->addresses()[0]; }
 
   std::int64_t Ended(Ending ending) const {
-    return server_->connections().ended[static_cast<int>(ending)];
+    const auto endings = server_->Status().connections_refused;
+    return endings[static_cast<std::size_t>(ending)].second;
   }
-  std::int64_t Open() const { return server_->connections().open; }
+  std::int64_t Open() const { return server_->Status().connections; }
 
   bool Serves(const std::shared_ptr<grpc::Channel>& channel) const {
     std::string response;
@@ -252,7 +253,9 @@ TEST_F(ListenerTest, AHostAtItsCapTakesNothingFromOthers) {
 TEST_F(ListenerTest, NewCapsHoldForNewcomers) {
   Start(Patient());
   Socket first = Caller(), second = Caller();
-  server_->SetConnectionCaps(1, 1);
+  ServerOptions options = Patient();
+  options.connections.max_connections = 1;
+  EXPECT_EQ(server_->Reload(options), absl::OkStatus());
   Socket late(address());
   EXPECT_TRUE(late.AwaitEnd());
   EXPECT_FALSE(first.Ended());

@@ -1,0 +1,89 @@
+// What can be wrong with ServerOptions before anything is bound.
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/error.h"
+#include "server/auth/token_file.h"
+#include "server/listen/address.h"
+#include "server/listen/certificates.h"
+#include "server/server.h"
+
+namespace posenc::server {
+namespace {
+
+absl::Status CheckTimes(const ServerOptions& options) {
+  if (options.drain_timeout >= absl::ZeroDuration()) return absl::OkStatus();
+  return core::FieldInvalid(
+      "--drain-timeout",
+      absl::StrCat(absl::FormatDuration(options.drain_timeout),
+                   "; must not be negative"));
+}
+
+// Of an address that would be served in the clear.
+absl::Status CheckPlaintext(const Address& address,
+                            const ServerOptions& options) {
+  if (address.host.empty() || IsLoopback(address.host)) return absl::OkStatus();
+  if (!options.allow_insecure) {
+    return BadAddress(address.text,
+                      "plaintext off loopback; add --tls-cert and --tls-key, "
+                      "or --allow-insecure if that is meant, or listen on "
+                      "127.0.0.1 or unix:/path");
+  }
+  if (!options.token_file.empty()) {
+    return core::FieldInvalid(
+        "--token-file",
+        absl::StrCat("tokens would be sent in the clear to ", address.text,
+                     "; add --tls-cert and --tls-key"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAddresses(const ServerOptions& options) {
+  for (const std::string& text : options.listen) {
+    const absl::StatusOr<Address> address = ParseAddress(text);
+    if (!address.ok()) return address.status();
+    if (!options.tls.cert.empty()) continue;
+    const absl::Status allowed = CheckPlaintext(*address, options);
+    if (!allowed.ok()) return allowed;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFiles(const ServerOptions& options) {
+  const TlsFiles& tls = options.tls;
+  if (tls.cert.empty() != tls.key.empty()) {
+    return core::FieldInvalid(
+        tls.cert.empty() ? "--tls-key" : "--tls-cert",
+        "is of no use alone; --tls-cert and --tls-key come together");
+  }
+  if (!tls.client_ca.empty() && tls.cert.empty()) {
+    return core::FieldInvalid("--tls-client-ca",
+                              "is of no use without --tls-cert");
+  }
+  if (!tls.cert.empty()) {
+    const auto certificates = LoadCertificates(tls, absl::Now());
+    if (!certificates.ok()) return certificates.status();
+  }
+  if (!options.token_file.empty()) {
+    return TokenFile::Load(options.token_file, options.public_methods).status();
+  }
+  return options.public_methods.empty()
+             ? absl::OkStatus()
+             : core::FieldInvalid("--public-methods",
+                                  "without --token-file all methods are");
+}
+
+}  // namespace
+
+absl::Status CheckOptions(const ServerOptions& options) {
+  absl::Status status = CheckLimits(options.limits);
+  if (status.ok()) status = CheckConnectionLimits(options.connections);
+  if (status.ok()) status = CheckTimes(options);
+  if (status.ok()) status = CheckAddresses(options);
+  if (status.ok()) status = CheckFiles(options);
+  return status;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,22 @@
+// What can be wrong with a configuration whose values are right one by one.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/config/config.h"
+
+namespace posenc::server {
+
+// CheckOptions() of the server, and the admin server's address. The error's
+// field is a key, as "--listen".
+absl::Status CheckConfig(const Config& config);
+
+// Warnings of what a valid configuration asks for and the machine, or the
+// container, does not have: an operator should learn it now and not when the
+// kernel ends the process. And of what others can reach.
+std::vector<std::string> Doubts(const Config& config);
+
+}  // namespace posenc::server

@@ -1,0 +1,208 @@
+#include "server/config/keys.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
+constexpr std::int64_t kYear = std::int64_t{365} * 24 * 3600 * 1000;
+constexpr std::int64_t kMostTexts = 64;
+constexpr bool kReloads = true;
+constexpr bool kRestart = false;
+
+// A field of Config as a function that returns its address.
+#define POSENC_FIELD(path) \
+  [](Config& config) -> KeyField { return &config.path; }
+
+constexpr Key kKeys[] = {
+    {"config", KeyKind::kText, 0, 0, kRestart, POSENC_FIELD(file),
+     "TOML file with any of the other keys; flags and the environment win over "
+     "it.",
+     "FILE", ""},
+    {"listen", KeyKind::kList, 1, kMostTexts, kRestart,
+     POSENC_FIELD(server.listen),
+     "Addresses to listen on: `host:port` (port 0: any free one), "
+     "`[ipv6]:port` or `unix:/path`.",
+     "ADDRESS", ""},
+    {"allow-insecure", KeyKind::kSwitch, 0, 0, kRestart,
+     POSENC_FIELD(server.allow_insecure),
+     "Lets the server speak plaintext on addresses other than loopback and "
+     "unix sockets.",
+     "", ""},
+    {"tls-cert", KeyKind::kText, 0, 0, kRestart, POSENC_FIELD(server.tls.cert),
+     "PEM file of the server's certificate and its intermediates; with it all "
+     "addresses speak TLS.",
+     "FILE", ""},
+    {"tls-key", KeyKind::kText, 0, 0, kRestart, POSENC_FIELD(server.tls.key),
+     "PEM file of the certificate's private key, without a passphrase.", "FILE",
+     ""},
+    {"tls-client-ca", KeyKind::kText, 0, 0, kRestart,
+     POSENC_FIELD(server.tls.client_ca),
+     "PEM file of authorities; clients must then show a certificate of one of "
+     "them.",
+     "FILE", ""},
+    {"token-file", KeyKind::kText, 0, 0, kRestart,
+     POSENC_FIELD(server.token_file),
+     "File of the bearer tokens of which callers must show one.", "FILE", ""},
+    {"public-methods", KeyKind::kList, 0, kMostTexts, kRestart,
+     POSENC_FIELD(server.public_methods),
+     "RPCs that need no token, as `GetServerInfo`; health never needs one.",
+     "RPC", ""},
+    {"reflection", KeyKind::kSwitch, 0, 0, kRestart,
+     POSENC_FIELD(server.reflection),
+     "Whether tools may ask the server for its contract.", "", ""},
+
+    {"max-request-bytes", KeyKind::kBytes, 1, kMaxProtobufBytes, kRestart,
+     POSENC_FIELD(server.limits.max_request_bytes),
+     "Largest request that is accepted.", "SIZE", ""},
+    {"max-response-bytes", KeyKind::kBytes, 1, kMaxProtobufBytes, kRestart,
+     POSENC_FIELD(server.limits.max_response_bytes),
+     "Largest response that is sent.", "SIZE", ""},
+    {"in-flight-bytes", KeyKind::kBytes, 0, kUnbounded, kReloads,
+     POSENC_FIELD(server.limits.in_flight_bytes),
+     "Bytes that the messages of all calls together may take; a call waits for "
+     "its share before its payload is read, and again for a response that "
+     "cannot be written over the request.",
+     "SIZE", "half of the memory"},
+    {"in-flight-bytes-per-token", KeyKind::kBytes, 0, kUnbounded, kReloads,
+     POSENC_FIELD(server.limits.in_flight_bytes_per_token),
+     "Bytes that the messages of all calls with one token may take.", "SIZE",
+     "no limit of its own"},
+    {"max-waiting", KeyKind::kInteger, 0, kUnbounded, kReloads,
+     POSENC_FIELD(server.limits.max_waiting),
+     "Number of calls that may wait to be let in; more are refused with "
+     "`RESOURCE_EXHAUSTED` and a time to retry after.",
+     "COUNT", ""},
+    {"default-deadline", KeyKind::kDuration, 1, kYear, kReloads,
+     POSENC_FIELD(server.limits.default_deadline),
+     "Deadline that the server imposes on a call whose client sets none.",
+     "TIME", ""},
+    {"threads", KeyKind::kInteger, 0, 4096, kRestart,
+     POSENC_FIELD(server.limits.threads), "Number of threads for computations.",
+     "COUNT", "cores, or the control group's quota"},
+
+    {"max-connections", KeyKind::kInteger, 0, 1000000, kReloads,
+     POSENC_FIELD(server.connections.max_connections),
+     "Connections at any time; at the limit those that never began a call are "
+     "closed first, the oldest first.",
+     "COUNT", "4096, or the limit of descriptors less 64 if that is fewer"},
+    {"max-connections-per-peer", KeyKind::kInteger, 1, 1000000, kReloads,
+     POSENC_FIELD(server.connections.max_connections_per_peer),
+     "The same from one address.", "COUNT", ""},
+    {"max-concurrent-streams", KeyKind::kInteger, 1, kMaxInt, kRestart,
+     POSENC_FIELD(server.connections.max_concurrent_streams),
+     "Calls in progress on one connection.", "COUNT", ""},
+    {"handshake-timeout", KeyKind::kDuration, 1, kYear, kRestart,
+     POSENC_FIELD(server.connections.handshake_timeout),
+     "Time that a connection has for its TLS handshake and HTTP/2 preface.",
+     "TIME", ""},
+    {"headers-timeout", KeyKind::kDuration, 1, kYear, kRestart,
+     POSENC_FIELD(server.connections.headers_timeout),
+     "Time from the first byte of a connection's first call to its complete "
+     "headers.",
+     "TIME", ""},
+    {"first-call-timeout", KeyKind::kDuration, 1, kYear, kRestart,
+     POSENC_FIELD(server.connections.first_call_timeout),
+     "Time that a connection has until its first call.", "TIME", ""},
+    {"keepalive-time", KeyKind::kDuration, 1, kYear, kRestart,
+     POSENC_FIELD(server.connections.keepalive_time),
+     "Time without traffic after which a connection is pinged.", "TIME", ""},
+    {"keepalive-timeout", KeyKind::kDuration, 1, kYear, kRestart,
+     POSENC_FIELD(server.connections.keepalive_timeout),
+     "Time for the answer to a ping; without one the connection is closed.",
+     "TIME", ""},
+    {"max-connection-age", KeyKind::kDuration, 0, kYear, kRestart,
+     POSENC_FIELD(server.max_connection_age),
+     "Age at which a connection's client is told to connect again, and so to "
+     "look the name up again; `0s`: never.",
+     "TIME", ""},
+    {"max-connection-age-grace", KeyKind::kDuration, 0, kYear, kRestart,
+     POSENC_FIELD(server.max_connection_age_grace),
+     "Time that running calls of such a connection have to finish.", "TIME",
+     ""},
+
+    {"lame-duck", KeyKind::kDuration, 0, kYear, kRestart,
+     POSENC_FIELD(server.lame_duck),
+     "Time after SIGTERM in which new calls are still taken, while the "
+     "readiness service already says NOT_SERVING.",
+     "TIME", ""},
+    {"drain-timeout", KeyKind::kDuration, 0, kYear, kRestart,
+     POSENC_FIELD(server.drain_timeout),
+     "Time that running calls have to finish after that; those left are "
+     "cancelled.",
+     "TIME", ""},
+    {"ready-file", KeyKind::kText, 0, 0, kRestart, POSENC_FIELD(ready_file),
+     "File that is written as soon as the server serves, one bound address a "
+     "line, and removed at the end.",
+     "FILE", ""},
+    {"probe", KeyKind::kText, 0, 0, kRestart, POSENC_FIELD(probe),
+     "Asks the server at this address for its health instead of serving.",
+     "ADDRESS", ""},
+    {"probe-service", KeyKind::kText, 0, 0, kRestart,
+     POSENC_FIELD(probe_service), "Health service that `--probe` asks for.",
+     "NAME", ""},
+
+    {"admin", KeyKind::kText, 0, 0, kRestart, POSENC_FIELD(admin),
+     "Address of the admin server, for metrics and health over HTTP.",
+     "ADDRESS", "off"},
+    {"admin-host", KeyKind::kList, 0, kMostTexts, kRestart,
+     POSENC_FIELD(admin_hosts),
+     "Names by which the admin server may be asked, beside that of `--admin`, "
+     "localhost and IP addresses.",
+     "NAME", ""},
+    {"log-level", KeyKind::kChoice, 0, 0, kReloads, POSENC_FIELD(log.level),
+     "Least severity that is logged.", "debug|info|warning|error", ""},
+    {"log-format", KeyKind::kChoice, 0, 0, kRestart, POSENC_FIELD(log.format),
+     "How a line of the log is written.", "json|text", ""},
+    {"log-calls", KeyKind::kFraction, 0, 1, kReloads, POSENC_FIELD(log.calls),
+     "Fraction of the calls that succeeded to be logged; failures by the "
+     "server's fault always are, clients' mistakes at level debug.",
+     "FRACTION", ""},
+    {"otlp-endpoint", KeyKind::kText, 0, 0, kRestart,
+     POSENC_FIELD(otlp_endpoint),
+     "OpenTelemetry collector to which traces are sent, if it was built in.",
+     "ADDRESS", "off"},
+};
+
+#undef POSENC_FIELD
+
+// For a Service named "posenc" Kubernetes sets POSENC_PORT,
+// POSENC_PORT_50051_TCP_ADDR, POSENC_SERVICE_HOST and more in every container,
+// and for one named "posenc-x" POSENC_X_PORT and POSENC_X_SERVICE_HOST. No key
+// may have such a name.
+constexpr bool IsInjected(std::string_view name) {
+  return name == "port" || name.starts_with("port-") ||
+         name.starts_with("service-") || name.ends_with("-port") ||
+         name.find("-port-") != name.npos ||
+         name.find("-service-") != name.npos;
+}
+constexpr bool NoKeyIsInjected() {
+  for (const Key& key : kKeys) {
+    if (IsInjected(key.name)) return false;
+  }
+  return true;
+}
+static_assert(NoKeyIsInjected());
+
+}  // namespace
+
+absl::Span<const Key> Keys() { return kKeys; }
+
+const Key* FindKey(absl::string_view name) {
+  for (const Key& key : kKeys) {
+    if (key.name == name) return &key;
+  }
+  return nullptr;
+}
+
+std::string EnvironmentName(const Key& key) {
+  return absl::StrCat(
+      "POSENC_",
+      absl::StrReplaceAll(absl::AsciiStrToUpper(key.name), {{"-", "_"}}));
+}
+
+}  // namespace posenc::server

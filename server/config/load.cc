@@ -1,0 +1,238 @@
+#include "server/config/load.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "core/error.h"
+#include "server/config/config_file.h"
+#include "server/config/print.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr char kCommandLine[] = "command line";
+constexpr char kPrefix[] = "POSENC_";
+// Is read elsewhere: it is for tests and comparisons.
+constexpr char kForceIsa[] = "POSENC_FORCE_ISA";
+constexpr char kFileKey[] = "config";
+
+// What was given for a key by the strongest source that has it.
+struct Given {
+  std::vector<std::string> values;
+  std::string source = "default";
+};
+using GivenByKey = std::map<const Key*, Given>;
+
+absl::Status Bad(absl::string_view key, absl::string_view fact,
+                 absl::string_view source) {
+  return core::FieldInvalid(absl::StrCat("--", absl::CHexEscape(key)),
+                            absl::StrCat(fact, " (", source, ")"));
+}
+
+// One line of a CLI11 error or of a foreign word.
+std::string OneLine(absl::string_view text) { return absl::CHexEscape(text); }
+
+// The command line's own words.
+struct Commands {
+  bool print_config = false;
+  bool check_config = false;
+  std::string print_keys;
+};
+
+void AddOptions(CLI::App* app, Commands* commands) {
+  for (const Key& key : Keys()) {
+    CLI::Option* const option = app->add_option(absl::StrCat("--", key.name));
+    option->description(absl::StrReplaceAll(key.meaning, {{"`", ""}}));
+    if (key.kind == KeyKind::kList) {
+      option->expected(1, static_cast<int>(key.max));
+    }
+    // What comes too often is refused later, in better words.
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    if (key.kind == KeyKind::kSwitch) {
+      // A switch without a value takes CLI11's default, which stays empty here.
+      option->expected(0, 1)->type_name(
+          absl::StrCat(ValueText(key), "=", DefaultText(key)));
+    } else {
+      option->type_name(ValueText(key))->default_str(DefaultText(key));
+    }
+  }
+  app->add_flag("--print-config", commands->print_config,
+                "Print every key with its value and source, as a file that "
+                "--config reads, and exit.");
+  app->add_flag("--check-config", commands->check_config,
+                "Say whether the configuration is valid, and exit: 0, or 2 "
+                "and what is wrong.");
+  // For the documentation.
+  app->add_option("--print-keys", commands->print_keys)->group("");
+  app->set_version_flag("--version", [] { return VersionText(); });
+}
+
+// Takes the flags into `given`. Returns the text to show if --help or --version
+// was asked for.
+absl::StatusOr<std::optional<std::string>> ReadFlags(int argc,
+                                                     const char* const* argv,
+                                                     GivenByKey* given,
+                                                     Commands* commands) {
+  CLI::App app("Positional encodings over gRPC", "posencd");
+  app.allow_extras();
+  AddOptions(&app, commands);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return app.help();
+  } catch (const CLI::CallForVersion& version) {
+    return absl::StrCat(version.what(), "\n");
+  } catch (const CLI::Error& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(OneLine(error.what()), " (", kCommandLine, ")"));
+  }
+  if (const std::vector<std::string> extras = app.remaining();
+      !extras.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(OneLine(extras[0]), ": there is no such ",
+                     absl::StartsWith(extras[0], "-") ? "flag" : "argument",
+                     "; see --help (", kCommandLine, ")"));
+  }
+  for (const Key& key : Keys()) {
+    const CLI::Option* const option =
+        app.get_option(absl::StrCat("--", key.name));
+    if (option->empty()) continue;
+    std::vector<std::string> values = option->results();
+    if (key.kind == KeyKind::kSwitch && values[0].empty()) values[0] = "on";
+    if (key.kind != KeyKind::kList && values.size() > 1) {
+      return Bad(key.name, "was given more than once", kCommandLine);
+    }
+    (*given)[&key] = {std::move(values), kCommandLine};
+  }
+  return std::nullopt;
+}
+
+// Takes those variables into `given` that no flag beats.
+void ReadEnvironment(const char* const* environment, GivenByKey* given,
+                     std::vector<std::string>* warnings) {
+  std::map<std::string, const Key*> names;
+  for (const Key& key : Keys()) names[EnvironmentName(key)] = &key;
+  std::vector<std::string> unknown;
+  for (; *environment != nullptr; ++environment) {
+    if (!absl::StartsWith(*environment, kPrefix)) continue;
+    const std::pair<std::string, std::string> variable =
+        absl::StrSplit(*environment, absl::MaxSplits('=', 1));
+    const auto& [name, value] = variable;
+    const auto known = names.find(name);
+    if (known == names.end()) {
+      if (name != kForceIsa) unknown.push_back(OneLine(name));
+      continue;
+    }
+    // Manifests have variables that may be empty.
+    if (value.empty()) continue;
+    const Key* const key = known->second;
+    std::vector<std::string> values = {value};
+    if (key->kind == KeyKind::kList) values = absl::StrSplit(value, ',');
+    given->emplace(key, Given{std::move(values), name});
+  }
+  if (unknown.empty()) return;
+  warnings->push_back(absl::StrCat(
+      absl::StrJoin(unknown, ", "), unknown.size() == 1 ? " is" : " are",
+      " of no meaning; Kubernetes sets such variables for a Service named "
+      "posenc"));
+}
+
+// Takes those entries into `given` that neither a flag nor the environment
+// beats. All of them must be right nevertheless.
+absl::Status ReadFile(const std::string& path, GivenByKey* given) {
+  const absl::StatusOr<std::string> text = ReadConfigFile(path);
+  absl::StatusOr<std::vector<FileEntry>> entries =
+      text.ok() ? ParseConfigFile(OneLine(path), *text) : text.status();
+  if (!entries.ok()) {
+    return core::FieldInvalid("--config", entries.status().message());
+  }
+  std::map<const Key*, int> lines;
+  for (FileEntry& entry : *entries) {
+    const std::string source = absl::StrCat(OneLine(path), ":", entry.line);
+    const Key* const key = FindKey(entry.key);
+    if (key == nullptr) {
+      return Bad(entry.key, "there is no such key", source);
+    }
+    if (entry.key == kFileKey) {
+      return Bad(entry.key, "a file cannot name another", source);
+    }
+    if (const auto [first, fresh] = lines.emplace(key, entry.line); !fresh) {
+      return Bad(entry.key,
+                 absl::StrCat("was set in line ", first->second, " already"),
+                 source);
+    }
+    Config unused;
+    const absl::Status status = SetKey(*key, entry.values, &unused);
+    if (!status.ok()) return Bad(entry.key, status.message(), source);
+    given->emplace(key, Given{std::move(entry.values), source});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedConfig> LoadConfig(int argc, const char* const* argv,
+                                        const char* const* environment) {
+  LoadedConfig loaded;
+  GivenByKey given;
+  Commands commands;
+  absl::StatusOr<std::optional<std::string>> shown =
+      ReadFlags(argc, argv, &given, &commands);
+  if (!shown.ok()) return shown.status();
+  if (shown->has_value()) {
+    loaded.task = Task::kShow;
+    loaded.text = **std::move(shown);
+    return loaded;
+  }
+  if (!commands.print_keys.empty()) {
+    loaded.task = Task::kShow;
+    loaded.text = KeysTable();
+    return loaded;
+  }
+  ReadEnvironment(environment, &given, &loaded.warnings);
+  if (const auto file = given.find(FindKey(kFileKey)); file != given.end()) {
+    const absl::Status status = ReadFile(file->second.values[0], &given);
+    if (!status.ok()) return status;
+  }
+  for (const Key& key : Keys()) {
+    const auto found = given.find(&key);
+    if (found == given.end()) {
+      loaded.sources.push_back(Given().source);
+      continue;
+    }
+    const auto& [values, source] = found->second;
+    const absl::Status status = SetKey(key, values, &loaded.config);
+    if (!status.ok()) return Bad(key.name, status.message(), source);
+    loaded.sources.push_back(source);
+  }
+  if (commands.check_config) loaded.task = Task::kCheckConfig;
+  if (commands.print_config) {
+    loaded.task = Task::kShow;
+    loaded.text = ConfigText(loaded);
+  }
+  return loaded;
+}
+
+absl::Status WithSource(const absl::Status& status,
+                        const LoadedConfig& loaded) {
+  const std::optional<core::ErrorDetails> details =
+      core::GetErrorDetails(status);
+  if (!details.has_value()) return status;
+  for (std::size_t i = 0; i < Keys().size(); ++i) {
+    if (details->field != absl::StrCat("--", Keys()[i].name)) continue;
+    return absl::Status(status.code(), absl::StrCat(status.message(), " (",
+                                                    loaded.sources[i], ")"));
+  }
+  return status;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,58 @@
+#include "server/config/print.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "core/simd/dispatch.h"
+#include "grpcpp/grpcpp.h"
+#include "server/version.h"
+
+namespace posenc::server {
+
+std::string ConfigText(const LoadedConfig& loaded) {
+  std::string text = absl::StrCat("# posencd ", kVersion, "\n");
+  for (std::size_t i = 0; i < Keys().size(); ++i) {
+    const Key& key = Keys()[i];
+    // A file cannot name another; its name is in the sources.
+    if (&key == FindKey("config")) continue;
+    absl::StrAppend(&text, key.name, " = ", KeyText(key, loaded.config), "  # ",
+                    loaded.sources[i], "\n");
+  }
+  return text;
+}
+
+std::string ValueText(const Key& key) {
+  return key.kind == KeyKind::kSwitch ? "on|off" : key.value;
+}
+
+std::string DefaultText(const Key& key) {
+  if (*key.default_means != '\0') return key.default_means;
+  const std::string text = KeyText(key, Config());
+  if (key.kind == KeyKind::kSwitch) return text == "true" ? "on" : "off";
+  return absl::StrReplaceAll(text, {{"\"", ""}, {"[", ""}, {"]", ""}});
+}
+
+std::string KeysTable() {
+  std::string table =
+      "| key | meaning | default | SIGHUP |\n|---|---|---|---|\n";
+  for (const Key& key : Keys()) {
+    std::string value = DefaultText(key);
+    // Words stay words.
+    if (*key.default_means == '\0' && !value.empty()) {
+      value = absl::StrCat("`", value, "`");
+    }
+    absl::StrAppend(&table, "| `", key.name, " ",
+                    absl::StrReplaceAll(ValueText(key), {{"|", "\\|"}}), "` | ",
+                    key.meaning,
+                    key.kind == KeyKind::kList ? " May be repeated." : "",
+                    " | ", value, " | ", key.reloads ? "yes" : "", " |\n");
+  }
+  return table;
+}
+
+std::string VersionText() {
+  return absl::StrCat("posencd ", kVersion, "\ngRPC ", grpc::Version(),
+                      ", compiler ", __VERSION__, ", instruction set ",
+                      simd::ActiveKernels().name);
+}
+
+}  // namespace posenc::server

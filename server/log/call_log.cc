@@ -1,0 +1,123 @@
+#include "server/log/call_log.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr double kFailuresAtOnce = 100;
+constexpr double kFailuresPerSecond = 10;
+
+constexpr char kService[] = "posenc.v1.PositionalEncodingService";
+
+// Whether the server, or too few of them, made the call fail.
+bool IsServersFault(const CallRecord& record) {
+  switch (record.code) {
+    case grpc::StatusCode::UNKNOWN:
+    case grpc::StatusCode::INTERNAL:
+    case grpc::StatusCode::DATA_LOSS:
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return true;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      // Else the message is larger than is allowed.
+      return absl::EndsWith(record.reason, "OVERLOADED");
+    default:
+      return false;
+  }
+}
+
+bool IsHex(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
+  });
+}
+
+bool IsZero(absl::string_view text) {
+  return text.find_first_not_of('0') == text.npos;
+}
+
+}  // namespace
+
+absl::string_view TraceId(absl::string_view traceparent) {
+  // version-traceid-parentid-flags: 2, 32, 16 and 2 digits. Later versions may
+  // add fields.
+  constexpr std::size_t kBytes = 55;
+  if (traceparent.size() < kBytes || traceparent[2] != '-' ||
+      traceparent[35] != '-' || traceparent[52] != '-') {
+    return "";
+  }
+  const absl::string_view version = traceparent.substr(0, 2);
+  const absl::string_view trace = traceparent.substr(3, 32);
+  const absl::string_view parent = traceparent.substr(36, 16);
+  const absl::string_view flags = traceparent.substr(53, 2);
+  const bool longer = traceparent.size() > kBytes;
+  if (!IsHex(version) || !IsHex(trace) || !IsHex(parent) || !IsHex(flags) ||
+      version == "ff" || IsZero(trace) || IsZero(parent) ||
+      (longer && (version == "00" || traceparent[kBytes] != '-'))) {
+    return "";
+  }
+  return trace;
+}
+
+CallLog::CallLog(std::shared_ptr<Log> log, double fraction)
+    : log_(std::move(log)),
+      fraction_(fraction),
+      failures_(kFailuresAtOnce, kFailuresPerSecond) {}
+
+// Every n-th call for a fraction of 1/n: where the whole part of the number of
+// calls times the fraction steps up.
+bool CallLog::Sampled() {
+  const double fraction = fraction_;
+  if (fraction <= 0) return false;
+  const auto before = static_cast<double>(succeeded_.fetch_add(1));
+  return std::floor((before + 1) * fraction) > std::floor(before * fraction);
+}
+
+void CallLog::Finished(const CallRecord& record) {
+  LogLevel level = LogLevel::kInfo;
+  std::int64_t suppressed = 0;
+  if (record.code == grpc::StatusCode::OK) {
+    if (!Sampled()) return;
+  } else if (!IsServersFault(record)) {
+    level = LogLevel::kDebug;
+  } else {
+    const std::optional<std::int64_t> allowed = failures_.Allow(absl::Now());
+    if (!allowed.has_value()) return;
+    suppressed = *allowed;
+  }
+  if (!log_->Writes(level)) return;
+  const std::string code =
+      absl::StatusCodeToString(static_cast<absl::StatusCode>(record.code));
+  std::vector<LogField> fields = {
+      {"rpc.service", absl::string_view(kService)},
+      {"rpc.method", record.method},
+      {"grpc.code", absl::string_view(code)},
+      {"duration", absl::ToDoubleSeconds(record.handling)},
+      {"waited", absl::ToDoubleSeconds(record.waited)},
+      {"computing", absl::ToDoubleSeconds(record.computing)},
+      {"bytes_received", record.bytes_received},
+      {"bytes_sent", record.bytes_sent},
+      {"peer", record.peer}};
+  const auto add = [&fields](absl::string_view name, absl::string_view value) {
+    if (!value.empty()) fields.push_back({name, value});
+  };
+  add("reason", record.reason);
+  add("error", record.message);
+  add("caller", record.caller);
+  add("request_id", record.request_id);
+  add("trace_id", TraceId(record.traceparent));
+  if (suppressed != 0) fields.push_back({"suppressed", suppressed});
+  log_->Write(level, "call", fields);
+}
+
+}  // namespace posenc::server

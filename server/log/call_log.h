@@ -1,0 +1,44 @@
+// The log of calls: one line for each call that somebody may ask about.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "server/log/log.h"
+#include "server/log/rate_limit.h"
+#include "server/rpc/call_observer.h"
+
+namespace posenc::server {
+
+// The trace id in a traceparent of W3C's Trace Context: 32 hexadecimal digits,
+// or "" if the header is not valid.
+absl::string_view TraceId(absl::string_view traceparent);
+
+// Calls that succeeded are sampled, at level info. Failures by the server's
+// fault are written at info, at most 10 a second after the first hundred;
+// "suppressed" counts the others. Failures by the client's are written at
+// debug.
+class CallLog final : public CallObserver {
+ public:
+  // `fraction` of the calls that succeeded are written, 0 to 1, evenly.
+  CallLog(std::shared_ptr<Log> log, double fraction);
+
+  void set_fraction(double fraction) { fraction_ = fraction; }
+
+  void Started(absl::string_view, bool) override {}
+  void Finished(const CallRecord& record) override;
+
+ private:
+  bool Sampled();
+
+  const std::shared_ptr<Log> log_;
+  std::atomic<double> fraction_;
+  std::atomic<std::int64_t> succeeded_ = 0;
+  RateLimit failures_;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,76 @@
+// The server's log: lines on a descriptor that may be full, slow or closed.
+
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+namespace posenc::server {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+enum class LogFormat { kJson, kText };
+
+// Of the words of --log-level and --log-format.
+std::optional<LogLevel> ParseLogLevel(absl::string_view word);
+std::optional<LogFormat> ParseLogFormat(absl::string_view word);
+
+// Texts are bounded and escaped, whoever wrote them.
+struct LogField {
+  absl::string_view name;  // ours: letters, digits, '_' and '.'
+  std::variant<absl::string_view, std::int64_t, double> value;
+};
+
+// One line of the log with its end:
+//   {"time":"2026-11-22T09:03:18.123456Z","severity":"INFO","msg":"...",...}
+//   2026-11-22T09:03:18.123456Z INFO "..." name=value
+std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level,
+                          absl::string_view message,
+                          absl::Span<const LogField> fields);
+
+// Safe for many threads. Writing never waits for the descriptor: a thread of
+// the log's own does, and what it cannot keep (1 MiB) is dropped. Dropped lines
+// are counted, and one line tells their number once writing works again.
+// Nothing that the descriptor does (EPIPE, ENOSPC) ends the process if SIGPIPE
+// is ignored.
+class Log {
+ public:
+  // Does not own `fd`.
+  Log(int fd, LogLevel level, LogFormat format);
+  // Flushes for at most a second, and waits as long for a write under way.
+  ~Log();
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+  void Write(LogLevel level, absl::string_view message,
+             absl::Span<const LogField> fields = {});
+  void Write(LogLevel level, absl::string_view message,
+             std::initializer_list<LogField> fields) {
+    Write(level, message,
+          absl::Span<const LogField>(fields.begin(), fields.size()));
+  }
+
+  // Whether a line of that level would be written.
+  bool Writes(LogLevel level) const;
+  void set_level(LogLevel level);
+
+  // Lines that were dropped since the start.
+  std::int64_t dropped() const;
+
+  // Waits until all lines are written or dropped; false if that takes longer.
+  bool Flush(absl::Duration patience);
+
+ private:
+  // Is shared with the thread, which may hang in a write for ever.
+  struct Shared;
+  const std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace posenc::server

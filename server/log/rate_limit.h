@@ -1,0 +1,46 @@
+// So many at once, and so many a second after that.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+#include "absl/time/time.h"
+
+namespace posenc::server {
+
+// Safe for many threads.
+class RateLimit {
+ public:
+  RateLimit(double at_once, double per_second)
+      : at_once_(at_once), per_second_(per_second), left_(at_once) {}
+
+  // How many were refused since the last one that was allowed; nothing if this
+  // one is refused too. Times may go backwards.
+  std::optional<std::int64_t> Allow(absl::Time now) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const double passed = absl::ToDoubleSeconds(now - last_);
+    last_ = now;
+    left_ = std::min(at_once_, left_ + std::max(0.0, passed) * per_second_);
+    if (left_ < 1) {
+      ++refused_;
+      return std::nullopt;
+    }
+    left_ -= 1;
+    const std::int64_t refused = refused_;
+    refused_ = 0;
+    return refused;
+  }
+
+ private:
+  const double at_once_;
+  const double per_second_;
+  std::mutex mutex_;
+  double left_;
+  absl::Time last_ = absl::UnixEpoch();
+  std::int64_t refused_ = 0;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,195 @@
+#include "server/metrics/call_metrics.h"
+
+#include <algorithm>
+#include <string>
+
+#include "google/protobuf/descriptor.h"
+#include "posenc/v1/service.pb.h"
+#include "prometheus/counter.h"
+#include "prometheus/histogram.h"
+#include "prometheus/registry.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr char kService[] = "posenc.v1.PositionalEncodingService";
+constexpr char kUnknown[] = "unknown";
+
+// By number, as Go spells them, which is what dashboards look for.
+constexpr const char* kCodeNames[] = {"OK",
+                                      "Canceled",
+                                      "Unknown",
+                                      "InvalidArgument",
+                                      "DeadlineExceeded",
+                                      "NotFound",
+                                      "AlreadyExists",
+                                      "PermissionDenied",
+                                      "ResourceExhausted",
+                                      "FailedPrecondition",
+                                      "Aborted",
+                                      "OutOfRange",
+                                      "Unimplemented",
+                                      "Internal",
+                                      "Unavailable",
+                                      "DataLoss",
+                                      "Unauthenticated"};
+
+// Why calls are refused. kOther stands for what is not in this list.
+constexpr char kOther[] = "other";
+constexpr const char* kReasons[] = {"overloaded",        "draining",
+                                    "message_too_large", "unauthenticated",
+                                    "permission_denied", kOther};
+
+// Seconds: the usual ones of gRPC servers, and below them those of calls that
+// take less than a millisecond.
+const prometheus::Histogram::BucketBoundaries& Buckets() {
+  static const auto* const buckets =
+      new prometheus::Histogram::BucketBoundaries{
+          0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+          0.05,   0.1,     0.25,   0.5,   1,      2.5,   5,    10};
+  return *buckets;
+}
+
+const char* TypeOf(const google::protobuf::MethodDescriptor& method) {
+  if (method.client_streaming()) {
+    return method.server_streaming() ? "bidi_stream" : "client_stream";
+  }
+  return method.server_streaming() ? "server_stream" : "unary";
+}
+
+// Null for a call that was not refused: it went wrong in another way, or not.
+const char* RefusedFor(const CallRecord& record) {
+  switch (record.code) {
+    case grpc::StatusCode::UNAUTHENTICATED:
+      return "unauthenticated";
+    case grpc::StatusCode::PERMISSION_DENIED:
+      return "permission_denied";
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+    case grpc::StatusCode::UNAVAILABLE:
+      if (record.reason == "ERROR_REASON_OVERLOADED") return "overloaded";
+      if (record.reason == "ERROR_REASON_DRAINING") return "draining";
+      if (record.reason == "ERROR_REASON_MESSAGE_TOO_LARGE") {
+        return "message_too_large";
+      }
+      return kOther;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+CallMetrics::CallMetrics()
+    : registry_(std::make_unique<prometheus::Registry>()) {
+  prometheus::Registry& registry = *registry_;
+  auto& started = prometheus::BuildCounter()
+                      .Name("grpc_server_started_total")
+                      .Help("Calls that came.")
+                      .Register(registry);
+  auto& handled = prometheus::BuildCounter()
+                      .Name("grpc_server_handled_total")
+                      .Help("Calls that are over, whatever their code.")
+                      .Register(registry);
+  auto& received = prometheus::BuildCounter()
+                       .Name("grpc_server_msg_received_total")
+                       .Help("Messages received in calls that are over.")
+                       .Register(registry);
+  auto& sent = prometheus::BuildCounter()
+                   .Name("grpc_server_msg_sent_total")
+                   .Help("Messages sent in calls that are over.")
+                   .Register(registry);
+  auto& handling = prometheus::BuildHistogram()
+                       .Name("grpc_server_handling_seconds")
+                       .Help("From a call's headers to its end.")
+                       .Register(registry);
+  const auto make = [&](const std::string& type, const std::string& name) {
+    const prometheus::Labels labels = {
+        {"grpc_type", type}, {"grpc_service", kService}, {"grpc_method", name}};
+    Method method;
+    method.started = &started.Add(labels);
+    for (std::size_t code = 0; code < kCodes; ++code) {
+      prometheus::Labels with_code = labels;
+      with_code.emplace("grpc_code", kCodeNames[code]);
+      method.handled[code] = &handled.Add(with_code);
+    }
+    method.received = &received.Add(labels);
+    method.sent = &sent.Add(labels);
+    method.handling = &handling.Add(labels, Buckets());
+    return method;
+  };
+  const google::protobuf::ServiceDescriptor* const service =
+      v1::GetServerInfoRequest::descriptor()->file()->FindServiceByName(
+          "PositionalEncodingService");
+  for (int i = 0; i < service->method_count(); ++i) {
+    const google::protobuf::MethodDescriptor& method = *service->method(i);
+    methods_.emplace(method.name(), make(TypeOf(method), method.name()));
+  }
+  unknown_ = make("unary", kUnknown);
+
+  waited_ = &prometheus::BuildHistogram()
+                 .Name("posenc_waited_seconds")
+                 .Help("How long calls waited for their turn and for memory.")
+                 .Register(registry)
+                 .Add({}, Buckets());
+  computing_ = &prometheus::BuildHistogram()
+                    .Name("posenc_compute_seconds")
+                    .Help(
+                        "How long calls computed, streams' messages summed "
+                        "up.")
+                    .Register(registry)
+                    .Add({}, Buckets());
+  auto& bytes = prometheus::BuildCounter()
+                    .Name("posenc_bytes_total")
+                    .Help("Bytes of messages in calls that are over.")
+                    .Register(registry);
+  bytes_received_ = &bytes.Add({{"direction", "received"}});
+  bytes_sent_ = &bytes.Add({{"direction", "sent"}});
+  auto& refused = prometheus::BuildCounter()
+                      .Name("posenc_refused_total")
+                      .Help("Calls that were refused.")
+                      .Register(registry);
+  for (const char* reason : kReasons) {
+    refused_.emplace(reason, &refused.Add({{"reason", reason}}));
+  }
+}
+
+CallMetrics::~CallMetrics() = default;
+
+const CallMetrics::Method& CallMetrics::Find(absl::string_view name) const {
+  const auto found = methods_.find(name);
+  return found == methods_.end() ? unknown_ : found->second;
+}
+
+void CallMetrics::Started(absl::string_view method, bool /*stream*/) {
+  Find(method).started->Increment();
+}
+
+void CallMetrics::Finished(const CallRecord& record) {
+  const Method& method = Find(record.method);
+  // A code from outside gRPC's list counts as UNKNOWN.
+  std::size_t code = static_cast<std::size_t>(record.code);
+  if (code >= kCodes) code = grpc::StatusCode::UNKNOWN;
+  method.handled[code]->Increment();
+  method.received->Increment(static_cast<double>(record.messages_received));
+  method.sent->Increment(static_cast<double>(record.messages_sent));
+  method.handling->Observe(absl::ToDoubleSeconds(record.handling));
+  // A call that was refused at its headers neither waited nor computed: its
+  // zeros would hide how long the others do.
+  if (record.messages_received > 0 || record.waited > absl::ZeroDuration()) {
+    waited_->Observe(absl::ToDoubleSeconds(record.waited));
+  }
+  if (record.computing > absl::ZeroDuration()) {
+    computing_->Observe(absl::ToDoubleSeconds(record.computing));
+  }
+  bytes_received_->Increment(static_cast<double>(record.bytes_received));
+  bytes_sent_->Increment(static_cast<double>(record.bytes_sent));
+  if (const char* const reason = RefusedFor(record)) {
+    refused_.find(reason)->second->Increment();
+  }
+}
+
+std::vector<prometheus::MetricFamily> CallMetrics::Collect() const {
+  return registry_->Collect();
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,64 @@
+// Counts calls under the names that dashboards of gRPC servers expect
+// (grpc_server_handled_total and its kin), and ours beside them.
+//
+// Every series is there from the start, at 0: a rate over a counter that
+// appears with its first event misses that event. Methods that there are not
+// are counted as "unknown", and no label has a value of a peer's choice, so
+// that peers cannot make series.
+
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "prometheus/metric_family.h"
+#include "server/rpc/call_observer.h"
+
+namespace prometheus {
+class Counter;
+class Histogram;
+class Registry;
+}  // namespace prometheus
+
+namespace posenc::server {
+
+// Safe for many threads. Takes no lock but that of a histogram, for some
+// nanoseconds. Calls are counted when they are over, streams' messages too.
+class CallMetrics final : public CallObserver {
+ public:
+  CallMetrics();
+  ~CallMetrics() override;
+
+  void Started(absl::string_view method, bool stream) override;
+  void Finished(const CallRecord& record) override;
+
+  std::vector<prometheus::MetricFamily> Collect() const;
+
+ private:
+  static constexpr std::size_t kCodes = 17;  // OK to UNAUTHENTICATED
+
+  // The series of one RPC. The registry owns them.
+  struct Method {
+    prometheus::Counter* started = nullptr;
+    std::array<prometheus::Counter*, kCodes> handled = {};
+    prometheus::Counter* received = nullptr;
+    prometheus::Counter* sent = nullptr;
+    prometheus::Histogram* handling = nullptr;
+  };
+
+  const Method& Find(absl::string_view name) const;
+
+  const std::unique_ptr<prometheus::Registry> registry_;
+  absl::flat_hash_map<absl::string_view, Method> methods_;
+  Method unknown_;
+  prometheus::Histogram* waited_ = nullptr;
+  prometheus::Histogram* computing_ = nullptr;
+  prometheus::Counter* bytes_received_ = nullptr;
+  prometheus::Counter* bytes_sent_ = nullptr;
+  absl::flat_hash_map<absl::string_view, prometheus::Counter*> refused_;
+};
+
+}  // namespace posenc::server

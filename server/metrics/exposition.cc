@@ -1,0 +1,152 @@
+#include "server/metrics/exposition.h"
+
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "grpcpp/grpcpp.h"
+#include "prometheus/text_serializer.h"
+#include "server/metrics/process_status.h"
+#include "server/version.h"
+
+namespace posenc::server {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+// Collects families of values that were read just now.
+class Families {
+ public:
+  explicit Families(std::vector<MetricFamily>* all) : all_(all) {}
+
+  void Gauge(const char* name, const char* help, double value) {
+    Begin(name, help, MetricType::Gauge);
+    Add({}, value);
+  }
+  void Gauge(const char* name, const char* help, std::int64_t value) {
+    Gauge(name, help, static_cast<double>(value));
+  }
+  void Counter(const char* name, const char* help, double value) {
+    Begin(name, help, MetricType::Counter);
+    Add({}, value);
+  }
+  void Counter(const char* name, const char* help, std::int64_t value) {
+    Counter(name, help, static_cast<double>(value));
+  }
+
+  // A family of several series: Begin(), then Add() for each.
+  void Begin(const char* name, const char* help, MetricType type) {
+    all_->push_back({name, help, type, {}});
+  }
+  void Add(std::vector<ClientMetric::Label> labels, double value) {
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    metric.gauge.value = value;
+    metric.counter.value = value;
+    all_->back().metric.push_back(std::move(metric));
+  }
+
+ private:
+  std::vector<MetricFamily>* const all_;
+};
+
+void AddMemory(const ServerStatus& status, Families* all) {
+  all->Gauge("posenc_budget_bytes",
+             "Bytes that all calls together may hold (--in-flight-bytes).",
+             status.budget_bytes);
+  all->Gauge("posenc_claimed_bytes", "Bytes of the budget that calls claim.",
+             status.claimed_bytes);
+  all->Gauge("posenc_held_bytes",
+             "Bytes that messages hold, as the heap shows it.",
+             status.held_bytes);
+  all->Gauge("posenc_kept_bytes",
+             "Bytes of free memory that is kept for responses.",
+             status.kept_bytes);
+}
+
+void AddCalls(const ServerStatus& status, Families* all) {
+  all->Gauge("posenc_calls_in_progress", "Calls that are not over.",
+             status.calls_in_progress);
+  all->Gauge("posenc_calls_in_service", "Calls that have a turn.",
+             status.calls_in_service);
+  all->Gauge("posenc_calls_waiting",
+             "Calls that wait for their turn or for memory.",
+             status.calls_waiting);
+  all->Begin("posenc_mean_share_seconds",
+             "A call's share of the server, mean of the last ones.",
+             MetricType::Gauge);
+  for (const auto& [method, share] : status.mean_shares) {
+    all->Add({{"grpc_method", method}}, share);
+  }
+  all->Counter("posenc_cache_hits_total",
+               "Encodings that were found in the cache.", status.cache_hits);
+  all->Counter("posenc_cache_misses_total", "Encodings that were resolved.",
+               status.cache_misses);
+  all->Gauge("posenc_cache_bytes", "Bytes of encodings in the cache.",
+             status.cache_bytes);
+}
+
+void AddConnections(const ServerStatus& status, Families* all) {
+  all->Gauge("posenc_connections", "Open connections.", status.connections);
+  all->Begin("posenc_connections_refused_total",
+             "Connections that were closed unasked, by reason.",
+             MetricType::Counter);
+  for (const auto& [reason, count] : status.connections_refused) {
+    all->Add({{"reason", reason}}, static_cast<double>(count));
+  }
+  // Without TLS there is no such series, and so no alert on it.
+  if (status.tls_not_after.has_value()) {
+    all->Gauge(
+        "posenc_tls_not_after_seconds",
+        "When the server's certificate ends, in seconds since 1970.",
+        absl::ToDoubleSeconds(*status.tls_not_after - absl::UnixEpoch()));
+  }
+  all->Counter("posenc_tls_reload_errors_total",
+               "Certificate files that were refused; the last good ones stay.",
+               status.tls_reload_errors);
+}
+
+void AddProcess(const ProcessStatus& process, Families* all) {
+  all->Counter("process_cpu_seconds_total", "User and system CPU time.",
+               process.cpu_seconds);
+  all->Gauge("process_resident_memory_bytes", "Resident memory.",
+             process.resident_bytes);
+  all->Gauge("process_virtual_memory_bytes", "Virtual memory.",
+             process.virtual_bytes);
+  all->Gauge("process_open_fds", "Open file descriptors.", process.open_fds);
+  all->Gauge("process_max_fds", "Limit of open file descriptors.",
+             process.max_fds);
+  all->Gauge("process_start_time_seconds",
+             "When the process started, in seconds since 1970.",
+             process.start_time_seconds);
+  all->Gauge("process_threads", "Threads.", process.threads);
+}
+
+}  // namespace
+
+std::string MetricsText(const CallMetrics& calls, const ServerStatus& status,
+                        const std::string& instruction_set) {
+  std::vector<MetricFamily> families = calls.Collect();
+  Families all(&families);
+  AddMemory(status, &all);
+  AddCalls(status, &all);
+  AddConnections(status, &all);
+  all.Gauge("posenc_draining", "1 while the server takes no new calls.",
+            status.ready ? 0.0 : 1.0);
+  all.Counter("posenc_log_lines_dropped_total",
+              "Log lines that nobody took in time.", status.log_lines_dropped);
+  AddProcess(ReadProcessStatus(), &all);
+  all.Begin("posenc_build_info", "What runs here; always 1.",
+            MetricType::Gauge);
+  all.Add({{"version", kVersion},
+           {"isa", instruction_set},
+           {"grpc", grpc::Version()}},
+          1);
+  std::ostringstream text;
+  prometheus::TextSerializer().Serialize(text, families);
+  return std::move(text).str();
+}
+
+}  // namespace posenc::server

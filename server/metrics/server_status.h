@@ -1,0 +1,51 @@
+// What a server tells of itself when it is asked: a snapshot.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace posenc::server {
+
+struct ServerStatus {
+  // Whether new calls should come here. Off from the start of a drain on.
+  bool ready = true;
+
+  // Of the budget (Limits::in_flight_bytes).
+  std::int64_t budget_bytes = 0;
+  std::int64_t claimed_bytes = 0;
+  std::int64_t held_bytes = 0;  // as measured, not as claimed
+
+  std::int64_t calls_waiting = 0;
+  std::int64_t calls_in_service = 0;  // that have a turn
+  std::int64_t calls_in_progress = 0;
+
+  // Memory of free response blocks that is kept for the next ones.
+  std::int64_t kept_bytes = 0;
+
+  // The cache of resolved encodings.
+  std::int64_t cache_bytes = 0;
+  std::int64_t cache_hits = 0, cache_misses = 0;  // since the start
+
+  std::int64_t connections = 0;
+  // Since the start, by reason ("limit", "peer_limit", ...). The reasons are
+  // fixed: all are here from the start.
+  std::vector<std::pair<std::string, std::int64_t>> connections_refused;
+
+  // Of the server's certificate; none without TLS.
+  std::optional<absl::Time> tls_not_after;
+  std::int64_t tls_reload_errors = 0;
+
+  std::int64_t log_lines_dropped = 0;
+
+  // What a call costs, by method: its share of the server in seconds, in the
+  // mean of the last ones.
+  std::vector<std::pair<std::string, double>> mean_shares;
+};
+
+}  // namespace posenc::server

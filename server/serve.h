@@ -1,0 +1,32 @@
+// posencd while it serves: from the first address bound to the drained end.
+
+#pragma once
+
+#include <csignal>
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "server/config/load.h"
+
+namespace posenc::server {
+
+// Exit codes beside 0: kFailed while running, or for a probe that finds the
+// server not healthy; kUsage for a bad configuration, or an address that cannot
+// be had.
+inline constexpr int kFailed = 1;
+inline constexpr int kUsage = 2;
+
+// SIGTERM, SIGINT and SIGHUP. All threads must block them, so that Serve gets
+// them.
+sigset_t ServeSignals();
+
+// Serves until SIGTERM or SIGINT, then drains; a second signal ends the process
+// at once. At SIGHUP takes over what `load_again` returns and may change.
+// Logs to standard output. Returns OK once drained; errors of the start:
+// INTERNAL if the ready file cannot be written, others for options and
+// addresses.
+absl::Status Serve(
+    const LoadedConfig& loaded, const char* instruction_set,
+    const std::function<absl::StatusOr<LoadedConfig>()>& load_again);
+
+}  // namespace posenc::server

@@ -1,0 +1,164 @@
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "opentelemetry/exporters/otlp/otlp_grpc_exporter_factory.h"
+#include "opentelemetry/exporters/otlp/otlp_grpc_exporter_options.h"
+#include "opentelemetry/sdk/common/global_log_handler.h"
+#include "opentelemetry/sdk/instrumentationscope/instrumentation_scope.h"
+#include "opentelemetry/sdk/resource/resource.h"
+#include "opentelemetry/sdk/trace/batch_span_processor.h"
+#include "opentelemetry/sdk/trace/batch_span_processor_options.h"
+#include "opentelemetry/sdk/trace/exporter.h"
+#include "opentelemetry/sdk/trace/random_id_generator.h"
+#include "opentelemetry/sdk/trace/recordable.h"
+#include "opentelemetry/trace/span_context.h"
+#include "server/trace/traceparent.h"
+#include "server/trace/traces.h"
+#include "server/version.h"
+
+namespace posenc::server {
+namespace {
+
+namespace otel = opentelemetry;
+
+constexpr char kService[] = "posenc.v1.PositionalEncodingService";
+// For one batch of spans; also what the end of the process may wait for it.
+constexpr std::chrono::seconds kExportTimeout{1};
+constexpr std::chrono::milliseconds kFlushTimeout{500};
+
+// Whether a code says that the server failed; other errors are the caller's.
+bool IsFault(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::UNKNOWN:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+    case grpc::StatusCode::UNIMPLEMENTED:
+    case grpc::StatusCode::INTERNAL:
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::DATA_LOSS:
+      return true;
+    default:
+      return false;
+  }
+}
+
+otel::nostd::string_view View(absl::string_view text) {
+  return {text.data(), text.size()};
+}
+
+// The SDK's processor and exporter, without its tracers: they would read clocks
+// and look up contexts for what the record says already.
+class OtlpTraces final : public CallObserver {
+ public:
+  OtlpTraces(std::unique_ptr<otel::sdk::trace::SpanExporter> exporter)
+      : resource_(otel::sdk::resource::Resource::Create(
+            {{"service.name", "posenc"}, {"service.version", kVersion}})),
+        scope_(otel::sdk::instrumentationscope::InstrumentationScope::Create(
+            "posenc", kVersion)),
+        exporter_(exporter.get()),
+        processor_(std::move(exporter),
+                   otel::sdk::trace::BatchSpanProcessorOptions()) {}
+
+  ~OtlpTraces() override {
+    processor_.ForceFlush(kFlushTimeout);
+    // From here on the exporter refuses what is left, instead of trying a dead
+    // collector once for each batch.
+    exporter_->Shutdown(std::chrono::microseconds(0));
+  }
+
+  void Started(absl::string_view /*method*/, bool /*stream*/) override {}
+
+  void Finished(const CallRecord& record) override {
+    const std::optional<Traceparent> parent =
+        ParseTraceparent(record.traceparent);
+    if (!parent.has_value() || !parent->sampled) return;
+    auto span = processor_.MakeRecordable();
+    if (span == nullptr) return;
+    SetIdentity(*parent, span.get());
+    SetTimes(record, span.get());
+    SetAttributes(record, span.get());
+    processor_.OnEnd(std::move(span));
+  }
+
+ private:
+  void SetIdentity(const Traceparent& parent,
+                   otel::sdk::trace::Recordable* span) {
+    const otel::trace::SpanContext context(
+        otel::trace::TraceId(parent.trace_id), ids_.GenerateSpanId(),
+        otel::trace::TraceFlags(otel::trace::TraceFlags::kIsSampled),
+        /*is_remote=*/false);
+    span->SetIdentity(context, otel::trace::SpanId(parent.parent_id));
+    span->SetSpanKind(otel::trace::SpanKind::kServer);
+    span->SetResource(resource_);
+    span->SetInstrumentationScope(*scope_);
+  }
+
+  static void SetTimes(const CallRecord& record,
+                       otel::sdk::trace::Recordable* span) {
+    span->SetStartTime(
+        otel::common::SystemTimestamp(absl::ToChronoTime(record.started)));
+    span->SetDuration(absl::ToChronoNanoseconds(record.handling));
+    span->SetAttribute("posenc.waited_seconds",
+                       absl::ToDoubleSeconds(record.waited));
+    span->SetAttribute("posenc.compute_seconds",
+                       absl::ToDoubleSeconds(record.computing));
+  }
+
+  // Nothing of a message, and no name that a peer makes up: `method` is empty
+  // for methods that there are not.
+  static void SetAttributes(const CallRecord& record,
+                            otel::sdk::trace::Recordable* span) {
+    const absl::string_view method =
+        record.method.empty() ? "unknown" : record.method;
+    const std::string name = absl::StrCat(kService, "/", method);
+    span->SetName(name);
+    span->SetAttribute("rpc.system", "grpc");
+    span->SetAttribute("rpc.service", kService);
+    span->SetAttribute("rpc.method", View(method));
+    span->SetAttribute("rpc.grpc.status_code", static_cast<int>(record.code));
+    span->SetAttribute("posenc.bytes_received", record.bytes_received);
+    span->SetAttribute("posenc.bytes_sent", record.bytes_sent);
+    if (!record.reason.empty()) {
+      span->SetAttribute("error.type", View(record.reason));
+    }
+    if (IsFault(record.code)) {
+      span->SetStatus(otel::trace::StatusCode::kError, "");
+    }
+  }
+
+  otel::sdk::trace::RandomIdGenerator ids_;
+  // Spans point to these two.
+  const otel::sdk::resource::Resource resource_;
+  const std::unique_ptr<otel::sdk::instrumentationscope::InstrumentationScope>
+      scope_;
+  otel::sdk::trace::SpanExporter* const exporter_;  // the processor's
+  otel::sdk::trace::BatchSpanProcessor processor_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CallObserver>> StartTraces(
+    const std::string& endpoint) {
+  const bool tls = absl::StartsWith(endpoint, "https://");
+  if (!tls && !absl::StartsWith(endpoint, "http://")) {
+    return core::FieldInvalid(
+        "--otlp-endpoint",
+        absl::StrCat("'", endpoint,
+                     "'; expected http://host:port or https://"));
+  }
+  // It would write a line for every batch that a dead collector does not take.
+  otel::sdk::common::internal_log::GlobalLogHandler::SetLogHandler(
+      otel::nostd::shared_ptr<otel::sdk::common::internal_log::LogHandler>(
+          new otel::sdk::common::internal_log::NoopLogHandler));
+  otel::exporter::otlp::OtlpGrpcExporterOptions options;
+  options.endpoint = endpoint;
+  options.use_ssl_credentials = tls;
+  options.timeout = kExportTimeout;
+  return std::make_unique<OtlpTraces>(
+      otel::exporter::otlp::OtlpGrpcExporterFactory::Create(options));
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,25 @@
+// Spans of calls for a collector of OpenTelemetry, by OTLP over gRPC.
+//
+// Only calls whose caller records its trace have a span (the metadata
+// traceparent says so): whoever begins a trace decides whether it is worth the
+// cost. Spans go through a queue of 2048; if it is full, because the collector
+// is slow or dead, they are dropped. No call ever waits for it.
+
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/rpc/call_observer.h"
+
+namespace posenc::server {
+
+// `endpoint`: "http://host:4317", or https:// for TLS with the system's roots.
+// INVALID_ARGUMENT for another form, and in a build without traces
+// (POSENC_OTLP). The collector need not be there. Destroying the observer may
+// take 2 s, in which it sends what it has.
+absl::StatusOr<std::unique_ptr<CallObserver>> StartTraces(
+    const std::string& endpoint);
+
+}  // namespace posenc::server

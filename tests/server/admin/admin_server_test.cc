@@ -1,0 +1,254 @@
+// The admin server over sockets: peers that stall, and those that do not.
+
+#include "server/admin/admin_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+
+namespace posenc::server {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr int kPatienceMs = 30000;
+constexpr char kHealth[] = "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+
+// A client's socket.
+class Peer {
+ public:
+  explicit Peer(bool unix_socket = false)
+      : fd_(socket(unix_socket ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC,
+                   0)) {
+    // A small window, which a page of some KiB fills.
+    const int bytes = 1024;
+    setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+  }
+  Peer(Peer&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~Peer() {
+    if (fd_ >= 0) close(fd_);
+  }
+
+  void ConnectTo(const std::string& address) {
+    if (address.starts_with("unix:")) {
+      sockaddr_un name = {};
+      name.sun_family = AF_UNIX;
+      address.copy(name.sun_path, sizeof(name.sun_path) - 1, 5);
+      EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&name), sizeof(name)),
+                0);
+      return;
+    }
+    int port = 0;
+    EXPECT_TRUE(
+        absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+    sockaddr_in name = {};
+    name.sin_family = AF_INET;
+    name.sin_port = htons(static_cast<std::uint16_t>(port));
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&name), sizeof(name)),
+              0);
+  }
+
+  void Send(const std::string& text) {
+    // The server may have closed: what it says is what counts.
+    (void)send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
+  }
+  // Everything until the server closes.
+  std::string ReadAll() {
+    std::string all;
+    char buffer[4096];
+    pollfd waiting = {fd_, POLLIN, 0};
+    while (poll(&waiting, 1, kPatienceMs) == 1) {
+      const ssize_t bytes = recv(fd_, buffer, sizeof(buffer), 0);
+      if (bytes <= 0) return all;
+      all.append(buffer, static_cast<std::size_t>(bytes));
+    }
+    ADD_FAILURE() << "the server neither answers nor closes";
+    return all;
+  }
+  std::string Ask(const std::string& text) {
+    Send(text);
+    return ReadAll();
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+class AdminServerTest : public testing::Test {
+ protected:
+  void Start(const std::string& address = "127.0.0.1:0") {
+    auto server =
+        AdminServer::Start({.address = address, .timeout = timeout_},
+                           {.metrics = [this] { return metrics_; },
+                            .config = [] { return std::string("a = 1\n"); },
+                            .ready = [this] { return ready_.load(); }});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  Peer Connect() {
+    Peer peer(server_->address().starts_with("unix:"));
+    peer.ConnectTo(server_->address());
+    return peer;
+  }
+
+  absl::Duration timeout_ = absl::Seconds(30);
+  std::string metrics_ = "a 1\n";
+  std::atomic<bool> ready_{true};
+  std::unique_ptr<AdminServer> server_;
+};
+
+TEST_F(AdminServerTest, AnswersAtTheAddressThatItTells) {
+  Start();
+  EXPECT_THAT(server_->address(), StartsWith("127.0.0.1:"));
+  EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
+}
+
+TEST_F(AdminServerTest, AnswersOnAUnixSocketAndRemovesIt) {
+  char pattern[] = "/tmp/posenc-admin-XXXXXX";
+  const std::string directory = mkdtemp(pattern);
+  const std::string path = directory + "/admin.sock";
+  Start("unix:" + path);
+  EXPECT_EQ(server_->address(), "unix:" + path);
+  EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
+  server_.reset();
+  EXPECT_NE(access(path.c_str(), F_OK), 0);
+  rmdir(directory.c_str());
+}
+
+TEST_F(AdminServerTest, ARequestMayComeInPieces) {
+  Start();
+  Peer peer = Connect();
+  for (const char c : std::string(kHealth)) peer.Send(std::string(1, c));
+  EXPECT_THAT(peer.ReadAll(), StartsWith("HTTP/1.1 200 OK\r\n"));
+}
+
+TEST_F(AdminServerTest, EndsWhatIsNotHttp) {
+  Start();
+  EXPECT_THAT(Connect().Ask("\x16\x03\x01\x02\x01"),
+              StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(Connect().Ask("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+              StartsWith("HTTP/1.1 400 "));
+}
+
+TEST_F(AdminServerTest, EndsWhatIsTooLong) {
+  Start();
+  EXPECT_THAT(Connect().Ask("GET /" + std::string(100000, 'a')),
+              StartsWith("HTTP/1.1 414 "));
+  EXPECT_THAT(Connect().Ask("GET / HTTP/1.1\r\na: " + std::string(100000, 'a')),
+              StartsWith("HTTP/1.1 431 "));
+}
+
+TEST_F(AdminServerTest, ABodyIsNotWaitedFor) {
+  Start();
+  EXPECT_THAT(Connect().Ask("POST /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                            "Content-Length: 1000000\r\n\r\n"),
+              StartsWith("HTTP/1.1 405 "));
+}
+
+// Three times as many as may be open: they close each other, and never keep
+// anybody else out.
+TEST_F(AdminServerTest, HalfOpenConnectionsKeepNobodyOut) {
+  Start();
+  std::vector<Peer> stalled;
+  for (int i = 0; i < 200; ++i) {
+    stalled.push_back(Connect());
+    if (i % 2 == 0) stalled.back().Send("GET /healthz HTTP/1.1\r\nHo");
+    if (i % 50 == 0) {
+      EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
+    }
+  }
+  EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
+}
+
+TEST_F(AdminServerTest, ScrapersThatNeverReadKeepNobodyOut) {
+  metrics_ = std::string(8 << 20, 'x');
+  Start();
+  std::vector<Peer> deaf;
+  for (int i = 0; i < 80; ++i) {
+    deaf.push_back(Connect());
+    deaf.back().Send("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+  }
+  EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
+}
+
+TEST_F(AdminServerTest, EndsPeersThatStall) {
+  timeout_ = absl::Milliseconds(200);
+  metrics_ = std::string(8 << 20, 'x');
+  Start();
+  Peer silent = Connect();
+  Peer deaf = Connect();
+  deaf.Send("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+  EXPECT_EQ(silent.ReadAll(), "");
+  // Whatever has arrived until it is cut.
+  EXPECT_LT(deaf.ReadAll().size(), metrics_.size());
+}
+
+TEST_F(AdminServerTest, ASlowReaderGetsTheWholePage) {
+  metrics_ = std::string(1 << 20, 'x');
+  Start();
+  Peer peer = Connect();
+  peer.Send("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+  // Another is served meanwhile.
+  EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_GT(peer.ReadAll().size(), metrics_.size());
+}
+
+TEST_F(AdminServerTest, AnswersWithoutAFreeDescriptor) {
+  Start();
+  Peer first, second;
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit low = {.rlim_cur = 64, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &low);
+  std::vector<int> taken;
+  for (int fd = dup(0); fd >= 0; fd = dup(0)) taken.push_back(fd);
+  first.ConnectTo(server_->address());
+  EXPECT_THAT(first.Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
+  // Takes the place of the first one, which is still open.
+  second.ConnectTo(server_->address());
+  EXPECT_THAT(second.Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
+  for (const int fd : taken) close(fd);
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST(AdminServer, NamesItsFlagInErrors) {
+  const auto start = [](const std::string& address) {
+    return AdminServer::Start({.address = address}, {}).status();
+  };
+  const absl::Status bad = start("9090");
+  EXPECT_EQ(bad.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(bad.message()), StartsWith("--admin: 9090: "));
+  const absl::Status missing = start("unix:/nonexistent/admin.sock");
+  EXPECT_EQ(missing.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(missing.message()),
+              StartsWith("--admin: cannot listen on unix:/nonexistent"));
+}
+
+TEST_F(AdminServerTest, TwoServersDoNotShareAnAddress) {
+  Start();
+  const absl::Status taken =
+      AdminServer::Start({.address = server_->address()}, {}).status();
+  EXPECT_EQ(taken.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(taken.message()),
+              HasSubstr("Address already in use"));
+}
+
+}  // namespace
+}  // namespace posenc::server

@@ -1,0 +1,474 @@
+// Every key from every source, right and wrong; and who wins.
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "server/config/changes.h"
+#include "server/config/check.h"
+#include "server/config/keys.h"
+#include "server/config/load.h"
+#include "server/config/print.h"
+
+namespace posenc::server {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+class ConfigTest : public testing::Test {
+ protected:
+  ConfigTest() {
+    char name[] = "/tmp/posenc-config-XXXXXX";
+    close(mkstemp(name));
+    path_ = name;
+  }
+  ~ConfigTest() override { unlink(path_.c_str()); }
+
+  absl::StatusOr<LoadedConfig> Load(
+      std::vector<std::string> flags,
+      const std::vector<std::string>& environment = {}) {
+    flags.insert(flags.begin(), "posencd");
+    std::vector<const char*> argv, env;
+    for (const std::string& flag : flags) argv.push_back(flag.c_str());
+    for (const std::string& entry : environment) env.push_back(entry.c_str());
+    env.push_back(nullptr);
+    return LoadConfig(static_cast<int>(argv.size()), argv.data(), env.data());
+  }
+
+  void WriteFile(const std::string& text) {
+    std::ofstream(path_, std::ios::trunc) << text;
+  }
+  absl::StatusOr<LoadedConfig> LoadFile(const std::string& text) {
+    WriteFile(text);
+    return Load({"--config", path_});
+  }
+
+  std::string path_;
+};
+
+std::string Message(const absl::Status& status) {
+  return std::string(status.message());
+}
+
+// What the test knows of a kind: texts that are right, as flag and in the
+// file, and texts that are wrong with what the error says of them.
+struct Wrong {
+  std::string text;
+  std::string fact;
+};
+struct Samples {
+  std::string right;
+  std::vector<Wrong> wrong;
+};
+
+Samples SamplesOf(const Key& key) {
+  Samples samples;
+  switch (key.kind) {
+    case KeyKind::kBytes:
+      samples = {"77MiB",
+                 {{"many", "'many' is not a size"},
+                  {"64MB", "'64MB' is not a size"},
+                  {"1.5MiB", "'1.5MiB' is not a size"},
+                  {"9223372036854775807GiB", "is not a size"},
+                  {"-1", "-1 bytes; must be"}}};
+      if (key.max != kUnbounded) samples.wrong.push_back({"2GiB", "; must be"});
+      if (key.min == 1) samples.wrong.push_back({"0", "0 bytes; must be 1 to"});
+      break;
+    case KeyKind::kDuration:
+      samples = {"77s",
+                 {{"many", "'many' is not a duration"},
+                  {"30", "'30' is not a duration"},
+                  {"1d", "'1d' is not a duration"},
+                  {"inf", "; must be"},
+                  {"-1s", "-1s; must be"},
+                  {"9000h", "9000h; must be"}}};
+      if (key.min == 1) samples.wrong.push_back({"0s", "0; must be 1ms to"});
+      break;
+    case KeyKind::kInteger:
+      samples = {"77",
+                 {{"many", "'many' is not a whole number"},
+                  {"1.5", "'1.5' is not a whole number"},
+                  {"5s", "'5s' is not a whole number"},
+                  {"1__0", "'1__0' is not a whole number"},
+                  {"99999999999999999999", "is not a whole number"},
+                  {"-1", "-1; must be"}}};
+      if (key.max != kUnbounded) {
+        samples.wrong.push_back({absl::StrCat(key.max + 1), "; must be"});
+      }
+      if (key.min == 1) samples.wrong.push_back({"0", "0; must be 1 to"});
+      break;
+    case KeyKind::kFraction:
+      samples = {"0.25",
+                 {{"many", "'many' is not a number"},
+                  {"5%", "'5%' is not a number"},
+                  {"nan", "'nan' is not a number"},
+                  {"-0.5", "-0.5; must be 0 to 1"},
+                  {"1.5", "1.5; must be 0 to 1"}}};
+      break;
+    case KeyKind::kSwitch:
+      samples = {KeyText(key, Config()) == "true" ? "false" : "true",
+                 {{"maybe", "'maybe' is not on or off"},
+                  {"2", "'2' is not on or off"}}};
+      break;
+    case KeyKind::kChoice: {
+      const std::vector<std::string> words = absl::StrSplit(key.value, '|');
+      samples = {words.back(), {{"loud", "'loud' is not one of"}}};
+      break;
+    }
+    case KeyKind::kText:
+      samples = {"/some/where", {}};
+      break;
+    case KeyKind::kList:
+      samples = {"unix:/some/where", {}};
+      break;
+  }
+  return samples;
+}
+
+bool IsNumber(const Key& key) {
+  return key.kind == KeyKind::kInteger || key.kind == KeyKind::kFraction ||
+         key.kind == KeyKind::kSwitch;
+}
+
+std::string InFile(const Key& key, const std::string& text) {
+  return IsNumber(key) ? absl::StrCat(key.name, " = ", text)
+                       : absl::StrCat(key.name, " = \"", text, "\"");
+}
+
+std::vector<const Key*> FileKeys() {
+  std::vector<const Key*> keys;
+  for (const Key& key : Keys()) {
+    if (key.name != std::string("config")) keys.push_back(&key);
+  }
+  return keys;
+}
+
+TEST_F(ConfigTest, EveryKeyIsAFlagAVariableAndAKeyOfTheFile) {
+  for (const Key* const key : FileKeys()) {
+    SCOPED_TRACE(key->name);
+    const std::string right = SamplesOf(*key).right;
+    Config expected;
+    ASSERT_TRUE(SetKey(*key, {right}, &expected).ok());
+    ASSERT_NE(KeyText(*key, expected), KeyText(*key, Config()));
+    const std::string variable = EnvironmentName(*key);
+    const auto flag = Load({absl::StrCat("--", key->name, "=", right)});
+    const auto environment = Load({}, {variable + "=" + right});
+    const auto file = LoadFile(InFile(*key, right));
+    const std::size_t index = key - Keys().data();
+    ASSERT_TRUE(flag.ok()) << flag.status();
+    ASSERT_TRUE(environment.ok()) << environment.status();
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ(KeyText(*key, flag->config), KeyText(*key, expected));
+    EXPECT_EQ(KeyText(*key, environment->config), KeyText(*key, expected));
+    EXPECT_EQ(KeyText(*key, file->config), KeyText(*key, expected));
+    EXPECT_EQ(flag->sources[index], "command line");
+    EXPECT_EQ(environment->sources[index], variable);
+    EXPECT_EQ(file->sources[index], path_ + ":1");
+    EXPECT_THAT(environment->warnings, IsEmpty());
+    // No key sets another's field.
+    for (const Key* const other : FileKeys()) {
+      if (other == key) continue;
+      EXPECT_EQ(KeyText(*other, flag->config), KeyText(*other, Config()))
+          << other->name;
+    }
+  }
+}
+
+TEST_F(ConfigTest, WrongTypesUnitsAndRangesNameTheKeyAndItsSource) {
+  for (const Key* const key : FileKeys()) {
+    const std::string variable = EnvironmentName(*key);
+    for (const Wrong& wrong : SamplesOf(*key).wrong) {
+      SCOPED_TRACE(absl::StrCat(key->name, " = ", wrong.text));
+      const std::string start = absl::StrCat("--", key->name, ": ");
+      const auto flag = Load({absl::StrCat("--", key->name, "=", wrong.text)});
+      EXPECT_THAT(Message(flag.status()),
+                  AllOf(StartsWith(start), HasSubstr(wrong.fact),
+                        EndsWith(" (command line)")));
+      const auto environment = Load({}, {variable + "=" + wrong.text});
+      EXPECT_THAT(Message(environment.status()),
+                  AllOf(StartsWith(start), HasSubstr(wrong.fact),
+                        EndsWith(absl::StrCat(" (", variable, ")"))));
+      const auto file = LoadFile("# first line\n" + InFile(*key, wrong.text));
+      EXPECT_THAT(Message(file.status()),
+                  AllOf(StartsWith(start), HasSubstr(wrong.fact),
+                        EndsWith(absl::StrCat(" (", path_, ":2)"))));
+    }
+  }
+}
+
+TEST_F(ConfigTest, TextsThatAFileCannotHoldAreRefusedFromEverywhere) {
+  for (const std::string text : {"a\nb", "a\"b", "a\\b", "'a'", "a\x7f"}) {
+    for (const char* const flag : {"--token-file=", "--listen="}) {
+      EXPECT_THAT(Message(Load({flag + text}).status()), HasSubstr("must not"))
+          << text;
+    }
+  }
+}
+
+TEST_F(ConfigTest, FlagsWinOverTheEnvironmentAndThatOverTheFile) {
+  WriteFile("max-waiting = 1\nthreads = 1\nlame-duck = \"1s\"\n");
+  const auto loaded = Load({"--config", path_, "--max-waiting", "3"},
+                           {"POSENC_MAX_WAITING=2", "POSENC_THREADS=2"});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->config.server.limits.max_waiting, 3);
+  EXPECT_EQ(loaded->config.server.limits.threads, 2);
+  EXPECT_EQ(loaded->config.server.lame_duck, absl::Seconds(1));
+}
+
+TEST_F(ConfigTest, AStrongerSourceReplacesAListAsAWhole) {
+  WriteFile("listen = [\"a:1\", \"b:2\"]");
+  const auto file = Load({"--config", path_});
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT(file->config.server.listen, ElementsAre("a:1", "b:2"));
+  const auto environment = Load({"--config", path_}, {"POSENC_LISTEN=c:3,d:4"});
+  ASSERT_TRUE(environment.ok());
+  EXPECT_THAT(environment->config.server.listen, ElementsAre("c:3", "d:4"));
+  const auto flags =
+      Load({"--config", path_, "--listen", "e:5", "--listen", "f:6", "g:7"},
+           {"POSENC_LISTEN=c:3,d:4"});
+  ASSERT_TRUE(flags.ok());
+  EXPECT_THAT(flags->config.server.listen, ElementsAre("e:5", "f:6", "g:7"));
+}
+
+TEST_F(ConfigTest, TheFileMayBeNamedByTheEnvironment) {
+  WriteFile("max-waiting = 7");
+  const auto loaded = Load({}, {"POSENC_CONFIG=" + path_});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->config.server.limits.max_waiting, 7);
+}
+
+TEST_F(ConfigTest, ASwitchNeedsNoValueOnTheCommandLine) {
+  const auto loaded = Load({"--allow-insecure", "--threads", "2"});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_TRUE(loaded->config.server.allow_insecure);
+  const auto off = Load({"--reflection", "off"});
+  ASSERT_TRUE(off.ok()) << off.status();
+  EXPECT_FALSE(off->config.server.reflection);
+}
+
+TEST_F(ConfigTest, WhatIsUnknownOrComesTwiceOnTheCommandLineIsAnError) {
+  const std::map<std::vector<std::string>, std::string> cases = {
+      {{"--no-such-flag"}, "--no-such-flag: there is no such flag"},
+      {{"--max-waiting-calls", "5"},
+       "--max-waiting-calls: there is no such flag"},
+      {{"serve"}, "serve: there is no such argument"},
+      {{"--threads", "1", "--threads", "1"},
+       "--threads: was given more than once"},
+      {{"--allow-insecure", "--allow-insecure"},
+       "--allow-insecure: was given more than once"},
+      {{"--threads"}, "--threads"},
+      {{"--listen"}, "--listen"},
+  };
+  for (const auto& [flags, message] : cases) {
+    EXPECT_THAT(Message(Load(flags).status()),
+                AllOf(StartsWith(message), EndsWith("(command line)")));
+  }
+}
+
+TEST_F(ConfigTest, UnknownVariablesAreOneWarning) {
+  const auto loaded = Load(
+      {}, {"POSENC_SERVICE_HOST=10.0.0.1", "POSENC_PORT=tcp://10.0.0.1:50051",
+           "POSENC_PORT_50051_TCP_ADDR=10.0.0.1", "POSENC_FORCE_ISA=sse2",
+           "HOME=/", "POSENC_MAX_WAITING="});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_THAT(loaded->warnings,
+              ElementsAre(AllOf(HasSubstr("POSENC_SERVICE_HOST, POSENC_PORT, "
+                                          "POSENC_PORT_50051_TCP_ADDR are"),
+                                Not(HasSubstr("FORCE_ISA")),
+                                Not(HasSubstr("WAITING")))));
+  // An empty variable is none.
+  EXPECT_EQ(loaded->config.server.limits.max_waiting, 1024);
+}
+
+TEST_F(ConfigTest, TheFileIsTomlAsUsersExpectIt) {
+  const auto loaded = LoadFile(
+      "\xEF\xBB\xBF# a comment\r\n"
+      "listen = [ 'unix:/a#b' , # the first\n"
+      "  \"[::1]:5\",\n"
+      "\n"
+      "]\r\n"
+      "\"max-waiting\" = 1_000 # thousand\n"
+      "log.level = \"debug\"\n"
+      "max-request-bytes=1048576\n"
+      "allow-insecure = true\n"
+      "token-file = \"/with space, comma and = sign\"\n"
+      "public-methods = []\n"
+      "\n"
+      "[tls]\n"
+      "cert = \"/a\"\n"
+      "key = '/b'\n"
+      "[ keepalive ]\n"
+      "time = \"5s\"  # seconds\n"
+      "[log]\n"
+      "calls = 0.5\n");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const Config& config = loaded->config;
+  EXPECT_THAT(config.server.listen, ElementsAre("unix:/a#b", "[::1]:5"));
+  EXPECT_EQ(config.server.limits.max_waiting, 1000);
+  EXPECT_EQ(config.log.level, "debug");
+  EXPECT_EQ(config.server.limits.max_request_bytes, 1 << 20);
+  EXPECT_TRUE(config.server.allow_insecure);
+  EXPECT_EQ(config.server.token_file, "/with space, comma and = sign");
+  EXPECT_THAT(config.server.public_methods, IsEmpty());
+  EXPECT_EQ(config.server.tls.cert, "/a");
+  EXPECT_EQ(config.server.tls.key, "/b");
+  EXPECT_EQ(config.server.connections.keepalive_time, absl::Seconds(5));
+  EXPECT_EQ(config.log.calls, 0.5);
+}
+
+TEST_F(ConfigTest, WhatIsWrongInTheFileIsToldWithItsLine) {
+  const std::map<std::string, std::string> cases = {
+      {"\nmax-watiing = 5", "--max-watiing: there is no such key (%:2)"},
+      {"[limits]\nthreads = 5", "--limits-threads: there is no such key (%:2)"},
+      {"config = \"/other\"", "--config: a file cannot name another (%:1)"},
+      {"threads = 5\n\nthreads = 5",
+       "--threads: was set in line 1 already (%:3)"},
+      {"tls-key = \"a\"\n[tls]\nkey = \"b\"",
+       "--tls-key: was set in line 1 already (%:3)"},
+      {"threads = 1 2", "--threads: 2 values; takes one (%:1)"},
+      {"threads = [1, 2]", "--threads: 2 values; takes one (%:1)"},
+      {"threads = []", "--threads: 0 values; takes one (%:1)"},
+      {"listen = []", "--listen: 0 values; must be 1 to 64 (%:1)"},
+      {"threads", "--config: %:1: expected key = value"},
+      {"threads =", "--config: %:1: expected key = value"},
+      {"= 5", "--config: %:1: expected key = value"},
+      {"; threads = 5", "--config: %:1: expected key = value"},
+      {"\nprobe = \"x", "--config: %:2: a string has no end on its line"},
+      {"probe = \"x\ny\"", "--config: %:1: a string has no end on its line"},
+      {"probe = \"x\"y", "--config: %:1: a string must stand alone"},
+      {"probe = \"\"\"x\"\"\"",
+       "--config: %:1: strings of several lines are not supported"},
+      {"probe = \"\\u00e9\"", "--config: %:1: \\ in \"...\" is not supported"},
+      {"tls = { cert = \"x\" }", "--config: %:1: '{' is not supported"},
+      {"\nlisten = [\"a\",\n\"b\"", "--config: %:2: '[' without ']'"},
+      {"listen = \"a\"]", "--config: %:1: ']' without '['"},
+      {"[[listen]]", "--config: %:1: '[' within '['"},
+      {"[tls", "--config: %:1: '[' without ']'"},
+      {"[tls] cert = \"a\"", "--config: %:1: is no [table]"},
+      {"[]", "--config: %:1: is no [table]"},
+      {std::string("threads = \0 5", 13), "--config: %:1: a control character"},
+      {std::string("probe = \"\0\"", 11),
+       "--config: %:1: a control character in a string"},
+  };
+  for (const auto& [text, message] : cases) {
+    SCOPED_TRACE(text);
+    const std::vector<std::string> parts = absl::StrSplit(message, '%');
+    EXPECT_THAT(Message(LoadFile(text).status()),
+                StartsWith(absl::StrJoin(parts, path_)));
+  }
+}
+
+TEST_F(ConfigTest, AWrongValueInTheFileIsAnErrorEvenIfAFlagWins) {
+  WriteFile("threads = \"many\"");
+  EXPECT_THAT(Message(Load({"--config", path_, "--threads", "1"}).status()),
+              HasSubstr(path_ + ":1"));
+}
+
+TEST_F(ConfigTest, AFileThatCannotBeReadIsToldByItsName) {
+  for (const std::string path : {"/nonexistent/posenc.toml", "/tmp"}) {
+    EXPECT_THAT(Message(Load({"--config", path}).status()),
+                StartsWith("--config: " + path + ": "));
+  }
+  WriteFile(std::string((1 << 20) + 1, '#'));
+  EXPECT_THAT(Message(Load({"--config", path_}).status()),
+              HasSubstr("more than 1048576 bytes"));
+}
+
+TEST_F(ConfigTest, WhatIsPrintedReadsBackToTheSame) {
+  std::vector<std::string> flags = {"--print-config"};
+  for (const Key* const key : FileKeys()) {
+    flags.push_back(absl::StrCat("--", key->name, "=", SamplesOf(*key).right));
+  }
+  flags.push_back("--listen=unix:/it's # [a] = {b}, c");
+  for (const std::vector<std::string>& given :
+       {flags, std::vector<std::string>{"--print-config"}}) {
+    const auto printed = Load(given);
+    ASSERT_TRUE(printed.ok()) << printed.status();
+    EXPECT_EQ(printed->task, Task::kShow);
+    WriteFile(printed->text);
+    const auto again = Load({"--config", path_, "--print-config"});
+    ASSERT_TRUE(again.ok()) << again.status() << printed->text;
+    for (const Key* const key : FileKeys()) {
+      EXPECT_EQ(KeyText(*key, again->config), KeyText(*key, printed->config));
+      EXPECT_THAT(again->sources[key - Keys().data()], StartsWith(path_));
+    }
+  }
+}
+
+TEST_F(ConfigTest, EachValueIsPrintedWithItsSource) {
+  WriteFile("threads = 4");
+  const auto loaded = Load(
+      {"--config", path_, "--print-config", "--max-request-bytes", "1048576"},
+      {"POSENC_LAME_DUCK=90s"});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_THAT(
+      loaded->text,
+      AllOf(HasSubstr("\nthreads = 4  # " + path_ + ":1\n"),
+            HasSubstr("\nlame-duck = \"1m30s\"  # POSENC_LAME_DUCK\n"),
+            HasSubstr("\nmax-request-bytes = \"1MiB\"  # command line\n"),
+            HasSubstr("\nmax-waiting = 1024  # default\n")));
+}
+
+TEST_F(ConfigTest, WhatDoesNotFitTogetherIsToldWithItsSource) {
+  const std::map<std::vector<std::string>, std::string> cases = {
+      {{"--in-flight-bytes=1MiB"}, "--in-flight-bytes: 1048576; must hold"},
+      {{"--listen=nonsense"}, "--listen: nonsense: expected host:port"},
+      {{"--listen=0.0.0.0:0"}, "--listen: 0.0.0.0:0: plaintext off loopback"},
+      {{"--admin=nonsense"}, "--admin: nonsense: expected host:port"},
+      {{"--tls-cert=/a"}, "--tls-cert: is of no use alone"},
+      {{"--tls-key=/a"}, "--tls-key: is of no use alone"},
+      {{"--tls-client-ca=/a"}, "--tls-client-ca: is of no use without"},
+  };
+  for (const auto& [flags, message] : cases) {
+    const auto loaded = Load(flags);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_THAT(Message(WithSource(CheckConfig(loaded->config), *loaded)),
+                AllOf(StartsWith(message), EndsWith(" (command line)")));
+  }
+  EXPECT_TRUE(CheckConfig(Config()).ok());
+}
+
+TEST_F(ConfigTest, OnlyReloadableKeysAreTaken) {
+  Config running, fresh;
+  fresh.server.limits.max_waiting = 5;
+  fresh.log.level = "debug";
+  fresh.server.limits.threads = 3;
+  const ConfigChanges changes = TakeChanges(fresh, &running);
+  ASSERT_EQ(changes.taken.size(), 2u);
+  EXPECT_STREQ(changes.taken[0].key, "max-waiting");
+  EXPECT_EQ(changes.taken[0].values, "1024 -> 5");
+  EXPECT_STREQ(changes.taken[1].key, "log-level");
+  EXPECT_EQ(changes.taken[1].values, "\"info\" -> \"debug\"");
+  EXPECT_THAT(changes.ignored, ElementsAre("threads"));
+  EXPECT_EQ(running.server.limits.max_waiting, 5);
+  EXPECT_EQ(running.log.level, "debug");
+  EXPECT_EQ(running.server.limits.threads, 0);
+  EXPECT_THAT(TakeChanges(running, &running).taken, IsEmpty());
+}
+
+TEST_F(ConfigTest, KeysDoNotDifferInTheirVariables) {
+  std::map<std::string, std::string> names;
+  for (const Key& key : Keys()) {
+    EXPECT_TRUE(names.emplace(EnvironmentName(key), key.name).second);
+    EXPECT_TRUE(absl::StrContains(KeysTable(), absl::StrCat("`", key.name)));
+    EXPECT_THAT(std::string(key.meaning), EndsWith("."));
+  }
+}
+
+}  // namespace
+}  // namespace posenc::server
