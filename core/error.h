@@ -31,6 +31,8 @@ enum class ErrorReason {
   kDraining = 10,
   kNotRepositionable = 11,
   kFieldUnknown = 12,
+  kUnauthenticated = 13,
+  kPermissionDenied = 14,
 };
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;

@@ -3,8 +3,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/error.h"
+#include "server/auth/token_file.h"
 #include "server/listen/address.h"
+#include "server/listen/certificates.h"
 #include "server/server.h"
 
 namespace posenc::server {
@@ -18,17 +21,32 @@ absl::Status CheckTimes(const ServerOptions& options) {
                    "; must not be negative"));
 }
 
+// Of an address that would be served in the clear.
+absl::Status CheckPlaintext(const Address& address,
+                            const ServerOptions& options) {
+  if (address.host.empty() || IsLoopback(address.host)) return absl::OkStatus();
+  if (!options.allow_insecure) {
+    return BadAddress(address.text,
+                      "plaintext off loopback; add --tls-cert and --tls-key, "
+                      "or --allow-insecure if that is meant, or listen on "
+                      "127.0.0.1 or unix:/path");
+  }
+  if (!options.token_file.empty()) {
+    return core::FieldInvalid(
+        "--token-file",
+        absl::StrCat("tokens would be sent in the clear to ", address.text,
+                     "; add --tls-cert and --tls-key"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckAddresses(const ServerOptions& options) {
-  const bool plaintext = options.tls.cert.empty();
   for (const std::string& text : options.listen) {
     const absl::StatusOr<Address> address = ParseAddress(text);
     if (!address.ok()) return address.status();
-    if (plaintext && !options.allow_insecure && !address->host.empty() &&
-        !IsLoopback(address->host)) {
-      return BadAddress(text,
-                        "plaintext off loopback; add --allow-insecure if that "
-                        "is meant, or listen on 127.0.0.1 or unix:/path");
-    }
+    if (!options.tls.cert.empty()) continue;
+    const absl::Status allowed = CheckPlaintext(*address, options);
+    if (!allowed.ok()) return allowed;
   }
   return absl::OkStatus();
 }
@@ -44,14 +62,24 @@ absl::Status CheckFiles(const ServerOptions& options) {
     return core::FieldInvalid("--tls-client-ca",
                               "is of no use without --tls-cert");
   }
-  // What is in the files of TLS and tokens is checked here.
-  return absl::OkStatus();
+  if (!tls.cert.empty()) {
+    const auto certificates = LoadCertificates(tls, absl::Now());
+    if (!certificates.ok()) return certificates.status();
+  }
+  if (!options.token_file.empty()) {
+    return TokenFile::Load(options.token_file, options.public_methods).status();
+  }
+  return options.public_methods.empty()
+             ? absl::OkStatus()
+             : core::FieldInvalid("--public-methods",
+                                  "without --token-file all methods are");
 }
 
 }  // namespace
 
 absl::Status CheckOptions(const ServerOptions& options) {
   absl::Status status = CheckLimits(options.limits);
+  if (status.ok()) status = CheckConnectionLimits(options.connections);
   if (status.ok()) status = CheckTimes(options);
   if (status.ok()) status = CheckAddresses(options);
   if (status.ok()) status = CheckFiles(options);

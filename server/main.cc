@@ -19,6 +19,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "server/config/check.h"
 #include "server/config/load.h"
+#include "server/listen/connection_limits.h"
 #include "server/memory/heap.h"
 #include "server/probe.h"
 #include "server/self_test.h"
@@ -82,6 +83,7 @@ void OpenStandardStreams() {
 void PrepareProcess() {
   OpenStandardStreams();
   KeepFreedMemory();
+  RaiseDescriptorLimit();
   // Debian builds abseil with its deadlock detector on. Every lock that gRPC
   // takes then goes through one graph, which costs a seventh of a small call's
   // time.

@@ -90,6 +90,10 @@ absl::Status Serve(
                                ? ObserverList({&calls, &metrics})
                                : ObserverList({&calls, &metrics, traces.get()});
   config.server.observer = &observers;
+  config.server.notice = [&log](Notice notice, absl::string_view line) {
+    log->Write(notice == Notice::kInfo ? LogLevel::kInfo : LogLevel::kWarning,
+               line);
+  };
 
   // Silences gRPC's page-long bind errors, unless GRPC_VERBOSITY asks for its
   // log: our own error is one line.

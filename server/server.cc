@@ -15,7 +15,10 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "server/credentials.h"
 #include "server/listen/address.h"
+#include "server/listen/listener.h"
+#include "server/listen/watch_calls.h"
 #include "server/service.h"
 
 namespace posenc::server {
@@ -30,9 +33,6 @@ constexpr char kLiveness[] = "posenc.liveness";
 // is just over ours gets the full error.
 constexpr std::int64_t kReceiveSlack = std::int64_t{1} << 20;
 
-// How long a peer may take for its TLS or HTTP/2 preface (gRPC's own limit is
-// 120 s).
-constexpr int kHandshakeTimeoutMs = 10000;
 // How often a peer may ping. Common clients ping every 30 s, which gRPC's own
 // limit of 5 min would punish by closing their connection.
 constexpr int kMinPingIntervalMs = 10000;
@@ -74,13 +74,17 @@ int Milliseconds(absl::Duration duration) {
 
 class RunningServer final : public Server {
  public:
-  explicit RunningServer(const ServerOptions& options)
-      : service_(WithDefaults(options.limits), options.observer),
+  RunningServer(const ServerOptions& options,
+                std::unique_ptr<Credentials> credentials)
+      : credentials_(std::move(credentials)),
+        service_(WithDefaults(options.limits), options.observer,
+                 credentials_->tokens()),
         lame_duck_(options.lame_duck),
         drain_timeout_(options.drain_timeout) {}
 
   ~RunningServer() override {
     if (server_ == nullptr) return;
+    if (listener_ != nullptr) listener_->Stop();
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
   }
@@ -88,7 +92,8 @@ class RunningServer final : public Server {
   absl::Status Listen(const ServerOptions& options);
 
   const std::vector<std::string>& addresses() const override {
-    return addresses_;
+    static const std::vector<std::string> kNone;
+    return listener_ == nullptr ? kNone : listener_->addresses();
   }
 
   std::shared_ptr<grpc::Channel> InProcessChannel() override {
@@ -105,18 +110,8 @@ class RunningServer final : public Server {
 
   void ReturnUnneededMemory() override { service_.ReturnUnneededMemory(); }
 
-  ServerStatus Status() const override {
-    ServerStatus status;
-    service_.Tell(&status);
-    status.ready = ready_.load();
-    return status;
-  }
-
-  absl::Status Reload(const ServerOptions& options) override {
-    const absl::Status status = CheckLimits(options.limits);
-    if (status.ok()) service_.SetLimits(WithDefaults(options.limits));
-    return status;
-  }
+  ServerStatus Status() const override;
+  absl::Status Reload(const ServerOptions& options) override;
 
   void Drain() override {
     SetReady(false);
@@ -124,6 +119,7 @@ class RunningServer final : public Server {
     const absl::Time deadline = absl::Now() + drain_timeout_;
     service_.StartDraining();
     const bool idle = service_.AwaitNoCalls(drain_timeout_);
+    if (listener_ != nullptr) listener_->Stop();
     server_->Shutdown(idle ? absl::ToChronoTime(std::min(
                                  deadline, absl::Now() + kShutdownGrace))
                            : std::chrono::system_clock::now());
@@ -140,26 +136,99 @@ class RunningServer final : public Server {
     }
   }
 
+  const std::unique_ptr<Credentials> credentials_;
   RpcService service_;
   const absl::Duration lame_duck_;
   const absl::Duration drain_timeout_;
   std::atomic<bool> ready_{false};
-  std::vector<std::string> addresses_;
+  // Null without addresses.
+  std::unique_ptr<Listener> listener_;
   std::unique_ptr<grpc::Server> server_;
 };
 
+ServerStatus RunningServer::Status() const {
+  ServerStatus status;
+  service_.Tell(&status);
+  status.ready = ready_.load();
+  const ConnectionCounts counts =
+      listener_ == nullptr ? ConnectionCounts() : listener_->counts();
+  status.connections = counts.open;
+  for (int i = 0; i < kEndings; ++i) {
+    status.connections_refused.emplace_back(EndingName(static_cast<Ending>(i)),
+                                            counts.ended[i]);
+  }
+  credentials_->Tell(&status);
+  return status;
+}
+
+absl::Status RunningServer::Reload(const ServerOptions& options) {
+  absl::Status status = CheckLimits(options.limits);
+  if (status.ok()) status = CheckConnectionLimits(options.connections);
+  if (status.ok()) status = credentials_->Reload();
+  if (!status.ok()) return status;
+  service_.SetLimits(WithDefaults(options.limits));
+  const ConnectionLimits connections = WithDefaults(options.connections);
+  if (listener_ != nullptr) {
+    listener_->SetCaps(connections.max_connections,
+                       connections.max_connections_per_peer);
+  }
+  return absl::OkStatus();
+}
+
+void AddMessageLimits(const Limits& limits, grpc::ServerBuilder* builder) {
+  builder->SetMaxReceiveMessageSize(static_cast<int>(
+      std::min(limits.max_request_bytes + kReceiveSlack, kMaxProtobufBytes)));
+  builder->SetMaxSendMessageSize(static_cast<int>(limits.max_response_bytes));
+  // A message is received when its call is let in, and not before: refused
+  // payload costs what it was sent. So the window of a stream that nobody reads
+  // is small, and does not grow by probes; it opens to the whole message as
+  // soon as it is read.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
+                              kUnreadBytes);
+  // Compressed messages are refused: gRPC 1.51 inflates a message first and
+  // looks at its limit afterwards. Tensors do not compress anyway.
+  for (const grpc_compression_algorithm algorithm :
+       {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
+}
+
+void AddConnectionLimits(const ServerOptions& options,
+                         grpc::ServerBuilder* builder) {
+  const ConnectionLimits& limits = options.connections;
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                              limits.max_concurrent_streams);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                              Milliseconds(limits.handshake_timeout));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                              Milliseconds(limits.keepalive_time));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                              Milliseconds(limits.keepalive_timeout));
+  // Peers are pinged whether they have calls or not, and for as long as they
+  // answer.
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder->AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+      kMinPingIntervalMs);
+  if (options.max_connection_age > absl::ZeroDuration()) {
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                                Milliseconds(options.max_connection_age));
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+                                Milliseconds(options.max_connection_age_grace));
+  }
+}
+
 absl::Status RunningServer::Listen(const ServerOptions& options) {
-  std::vector<Address> listen;
+  std::vector<Address> addresses;
   for (const std::string& text : options.listen) {
     absl::StatusOr<Address> address = ParseAddress(text);
     if (!address.ok()) return address.status();
-    if (!address->path.empty()) {
-      const absl::Status free = CheckUnixPath(*address);
-      if (!free.ok()) return free;
-    }
-    listen.push_back(*std::move(address));
+    addresses.push_back(*std::move(address));
   }
-
+  constexpr auto kFromFd =
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
   InitPlugins();
   grpc::ServerBuilder builder;
   builder.RegisterService(service_.registered());
@@ -167,63 +236,40 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   if (!options.reflection) {
     builder.SetOption(std::make_unique<WithoutReflection>());
   }
-  builder.SetMaxReceiveMessageSize(static_cast<int>(std::min(
-      options.limits.max_request_bytes + kReceiveSlack, kMaxProtobufBytes)));
-  builder.SetMaxSendMessageSize(
-      static_cast<int>(options.limits.max_response_bytes));
-  // A second server on the same port must fail, not share it.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
-                             kHandshakeTimeoutMs);
-  builder.AddChannelArgument(
-      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-      kMinPingIntervalMs);
-  if (options.max_connection_age > absl::ZeroDuration()) {
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
-                               Milliseconds(options.max_connection_age));
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
-                               Milliseconds(options.max_connection_age_grace));
-  }
-  // A message is received when its call is let in, and not before: refused
-  // payload costs what it was sent. So the window of a stream that nobody reads
-  // is small, and does not grow by probes; it opens to the whole message as
-  // soon as it is read.
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
-                             kUnreadBytes);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                             options.connections.max_concurrent_streams);
-  // Compressed messages are refused: gRPC 1.51 inflates a message first and
-  // looks at its limit afterwards. Tensors do not compress anyway.
-  for (const grpc_compression_algorithm algorithm :
-       {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
-    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
-  }
-
-  std::vector<int> ports(listen.size(), 0);
-  for (std::size_t i = 0; i < listen.size(); ++i) {
-    builder.AddListeningPort(listen[i].text, grpc::InsecureServerCredentials(),
-                             &ports[i]);
+  AddMessageLimits(options.limits, &builder);
+  AddConnectionLimits(options, &builder);
+  Listener::Acceptor plaintext, tls;
+  if (!addresses.empty()) {
+    ConnectionLimits limits = WithDefaults(options.connections);
+    // gRPC ages the connections that it knows, which have a call.
+    if (options.max_connection_age > absl::ZeroDuration()) {
+      limits.first_call_timeout =
+          std::min(limits.first_call_timeout, options.max_connection_age);
+    }
+    auto listener = Listener::Bind(addresses, limits);
+    if (!listener.ok()) return listener.status();
+    listener_ = *std::move(listener);
+    std::vector<
+        std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+        watches;
+    watches.push_back(std::make_unique<WatchCalls>(&listener_->callers()));
+    builder.experimental().SetInterceptorCreators(std::move(watches));
+    plaintext = builder.experimental().AddExternalConnectionAcceptor(
+        kFromFd, grpc::InsecureServerCredentials());
+    if (credentials_->tls() != nullptr) {
+      tls = builder.experimental().AddExternalConnectionAcceptor(
+          kFromFd, credentials_->tls()->credentials());
+    }
   }
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
-    // Addresses are bound in order, so the first one without a port failed.
-    for (std::size_t i = 0; i < listen.size(); ++i) {
-      if (ports[i] == 0)
-        return CannotBind(listen[i].text, WhyNotBound(listen[i]));
-    }
     return absl::UnavailableError("gRPC could not start a server");
-  }
-  for (std::size_t i = 0; i < listen.size(); ++i) {
-    const std::string& text = listen[i].text;
-    addresses_.push_back(
-        listen[i].path.empty()
-            ? absl::StrCat(text.substr(0, text.rfind(':') + 1), ports[i])
-            : text);
   }
   server_->GetHealthCheckService()->SetServingStatus(kLiveness, true);
   SetReady(true);
-  return absl::OkStatus();
+  return listener_ == nullptr
+             ? absl::OkStatus()
+             : listener_->Start(std::move(plaintext), std::move(tls));
 }
 
 }  // namespace
@@ -236,7 +282,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   // waits up to 10 s for a thread of its own that sleeps in epoll; the process
   // of a server ends soon anyway.
   grpc_init();
-  auto server = std::make_unique<RunningServer>(options);
+  auto credentials = Credentials::Load(options);
+  if (!credentials.ok()) return credentials.status();
+  auto server =
+      std::make_unique<RunningServer>(options, *std::move(credentials));
   status = server->Listen(options);
   if (!status.ok()) return status;
   return server;

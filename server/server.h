@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "grpcpp/channel.h"
 #include "server/budget/limits.h"
@@ -18,6 +20,8 @@
 
 namespace posenc::server {
 
+enum class Notice { kInfo, kWarning };
+
 struct ServerOptions {
   // "host:port" (port 0: any free one), "[::1]:port", "unix:/path". Empty: no
   // listener, in-process channels only.
@@ -27,11 +31,15 @@ struct ServerOptions {
   // for by name.
   bool allow_insecure = false;
 
+  // With certificates all TCP addresses speak TLS, loopback too. Unix sockets
+  // are always plaintext: who may open one is the file system's to say.
   TlsFiles tls;
 
-  // File of the bearer tokens that callers must show; empty: none needed.
+  // File of the bearer tokens that callers must show (server/auth/tokens.h);
+  // empty: none needed. Needs TLS, or addresses that only this machine reaches.
+  // Health and reflection need no token.
   std::string token_file;
-  // RPCs that need no token, as "ResolveRope", beside health.
+  // RPCs that need none either, as "ResolveRope".
   std::vector<std::string> public_methods;
 
   // Whether tools may ask for the contract (grpc.reflection).
@@ -42,6 +50,11 @@ struct ServerOptions {
 
   // Learns of every call. Outlives the server; may be null.
   CallObserver* observer = nullptr;
+
+  // Gets a line for whoever reads the log, whenever the files of certificates
+  // or tokens were read again because they changed, or have expired. Called in
+  // threads of the server's, one at a time.
+  std::function<void(Notice, absl::string_view)> notice;
 
   // Age at which clients are told to connect anew (GOAWAY), and so to look the
   // name up again; calls in progress have the grace to finish. 0: never.
@@ -92,8 +105,9 @@ class Server {
   // in_flight_bytes, in_flight_bytes_per_token, max_waiting and
   // default_deadline; of the connections max_connections and
   // max_connections_per_peer; and the contents of the files of TLS and tokens,
-  // which are read again. Other options are ignored. If a status is not OK,
-  // everything is as it was. One thread at a time.
+  // which are read again (they also are within two seconds after they have
+  // changed). Other options are ignored. If a status is not OK, limits are as
+  // they were, and so are files that could not be used. One thread at a time.
   virtual absl::Status Reload(const ServerOptions& options) = 0;
 
   // Turns readiness off; after lame_duck refuses new calls (UNAVAILABLE), waits

@@ -1,6 +1,7 @@
 #include "server/service.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/hash/hash.h"
@@ -41,15 +42,26 @@ class Refusal final : public grpc::ServerGenericBidiReactor {
   void OnDone() override { delete this; }
 };
 
+// The header of that name; none if there are several, which differ or are one
+// too many.
+absl::string_view Authorization(const grpc::CallbackServerContext& context) {
+  const auto [first, last] =
+      context.client_metadata().equal_range("authorization");
+  if (first == last || std::next(first) != last) return "";
+  return {first->second.data(), first->second.size()};
+}
+
 }  // namespace
 
-RpcService::RpcService(const Limits& limits, CallObserver* observer)
+RpcService::RpcService(const Limits& limits, CallObserver* observer,
+                       const TokenFile* tokens)
     : no_such_method_(absl::UnimplementedError("no such method")),
       draining_answer_(core::MakeError(
           absl::StatusCode::kUnavailable, core::ErrorReason::kDraining, "",
           "the server is draining; retry elsewhere")),
       too_many_calls_(TooManyCalls()),
       limits_(limits),
+      tokens_(tokens),
       registered_(this),
       cache_(kCacheBytes),
       admission_(std::make_shared<Admission>(
@@ -126,6 +138,19 @@ const RpcService::Answer* RpcService::Refuse(
                                                     : nullptr;
 }
 
+grpc::ServerGenericBidiReactor* RpcService::Send(
+    const Answer& answer, const CallSpec& spec,
+    grpc::CallbackServerContext* context) const {
+  if (CallObserver* const observer = resources_.observer) {
+    observer->Started(spec.name, spec.stream);
+    CallRecord record = RecordOf(*context, spec, answer.status);
+    record.started = absl::Now();
+    observer->Finished(record);
+  }
+  Call::AddPushback(answer.status, context);
+  return new Refusal(answer.on_wire);
+}
+
 grpc::ServerGenericBidiReactor* RpcService::Start(
     absl::string_view name, grpc::CallbackServerContext* context) {
   const Method* const method = FindMethod(name);
@@ -136,15 +161,16 @@ grpc::ServerGenericBidiReactor* RpcService::Start(
     spec.method = static_cast<int>(method - Methods().data());
     spec.stream = method->stream;
   }
+  if (tokens_ != nullptr && method != nullptr) {
+    absl::StatusOr<Caller> caller =
+        tokens_->Check(name, Authorization(*context));
+    if (!caller.ok()) return Send(Answer(caller.status()), spec, context);
+    spec.caller = std::move(caller->name);
+    // Behind an edge all callers come over the same connections.
+    if (!spec.caller.empty()) spec.peer = absl::HashOf(spec.caller);
+  }
   if (const Answer* const refused = Refuse(method, spec, *context)) {
-    if (CallObserver* const observer = resources_.observer) {
-      observer->Started(spec.name, spec.stream);
-      CallRecord record = RecordOf(*context, spec, refused->status);
-      record.started = absl::Now();
-      observer->Finished(record);
-    }
-    Call::AddPushback(refused->status, context);
-    return new Refusal(refused->on_wire);
+    return Send(*refused, spec, context);
   }
   return Call::Start(context, std::move(spec),
                      method->start({&limits_, &cache_}), resources_);

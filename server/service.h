@@ -16,6 +16,7 @@
 #include "core/runtime/pool.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "posenc/v1/service.grpc.pb.h"
+#include "server/auth/token_file.h"
 #include "server/budget/admission.h"
 #include "server/budget/calls_in_progress.h"
 #include "server/budget/deadlines.h"
@@ -30,8 +31,10 @@ namespace posenc::server {
 
 class RpcService final : public grpc::CallbackGenericService {
  public:
-  // limits: with defaults filled in. observer: outlives this; may be null.
-  RpcService(const Limits& limits, CallObserver* observer);
+  // limits: with defaults filled in. observer, and tokens that callers must
+  // show: outlive this; either may be null.
+  RpcService(const Limits& limits, CallObserver* observer,
+             const TokenFile* tokens);
 
   // Takes over what may change while calls are in progress: the budget, the
   // numbers that may wait, and the default deadline.
@@ -97,9 +100,13 @@ class RpcService final : public grpc::CallbackGenericService {
   // Why the call is answered without being read; null if it is not.
   const Answer* Refuse(const Method* method, const CallSpec& spec,
                        const grpc::CallbackServerContext& context) const;
+  grpc::ServerGenericBidiReactor* Send(
+      const Answer& answer, const CallSpec& spec,
+      grpc::CallbackServerContext* context) const;
 
   const Answer no_such_method_, draining_answer_, too_many_calls_;
   const Limits limits_;
+  const TokenFile* const tokens_;
   CallsInProgress calls_;
   Registered registered_;
   std::atomic<bool> draining_{false};

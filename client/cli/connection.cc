@@ -29,10 +29,17 @@ absl::StatusOr<Connection> Connection::Open(const GlobalFlags& flags) {
   if (!flags.server.empty()) {
     ClientOptions options;
     options.target = flags.server;
+    const absl::Status secured =
+        flags::ApplySecurityFlags(flags.security, &options);
+    if (!secured.ok()) return UsageError(secured.message());
     options.timeout = timeout;
     options.max_message_bytes = kMaxMessageBytes;
     options.stream_above_bytes = kStreamAboveBytes;
     return Connection(nullptr, Client::Connect(options));
+  }
+  if (flags.security.Given()) {
+    return UsageError(
+        "--server: missing; TLS and tokens are for a server elsewhere");
   }
   server::ServerOptions options;
   options.limits.max_request_bytes = kMaxMessageBytes;

@@ -62,6 +62,7 @@ void AddGlobalFlags(CLI::App* app, GlobalFlags* flags) {
       ->capture_default_str();
   app->add_flag("--json", flags->json,
                 "Print one JSON object on stdout, errors too");
+  flags::AddSecurityFlags(app, &flags->security);
 }
 
 bool SourceFlags::Empty() const {

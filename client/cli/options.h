@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cli/file.h"
+#include "client/flags/security_flags.h"
 #include "posenc/client.h"
 
 namespace posenc::cli {
@@ -20,6 +21,7 @@ namespace posenc::cli {
 // Flags of every command, before or after its name.
 struct GlobalFlags {
   std::string server;  // empty: a server inside this process
+  flags::SecurityFlags security;
   std::string timeout = "60s";
   bool json = false;
 };

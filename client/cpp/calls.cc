@@ -144,7 +144,7 @@ absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
   // Destroyed before Recall(): a context holds on to its call, and a call to
   // the slices that it sends.
   auto context = std::make_unique<grpc::ClientContext>();
-  const absl::Status status = SetDeadline(timeout(options), context.get());
+  const absl::Status status = Begin(options, context.get());
   if (!status.ok()) return status;
   context->AddMetadata(wire::kMessageBytes, absl::StrCat(sent.message_bytes));
   const std::int64_t larger =
@@ -198,7 +198,7 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
         name, ": this client has a stub only; streams need a channel"));
   }
   auto context = std::make_unique<grpc::ClientContext>();
-  absl::Status status = SetDeadline(timeout(options), context.get());
+  absl::Status status = Begin(options, context.get());
   if (!status.ok()) return status;
   absl::Duration patience = absl::InfiniteDuration();
   if (!options.timeout) {

@@ -100,12 +100,22 @@ class Client::Calls {
   absl::StatusOr<bool> SeveralAxes(const v1::RopeSource& rope,
                                    const CallOptions& options);
 
+  // To be called for each context: sets the deadline. Fails if that is over, or
+  // if the client's credentials are of no use.
+  absl::Status Begin(const CallOptions& options,
+                     grpc::ClientContext* context) const {
+    if (channels_ != nullptr && !channels_->status().ok()) {
+      return channels_->status();
+    }
+    return SetDeadline(timeout(options), context);
+  }
+
   // `method` is one of the stub's unary ones.
   template <typename Method, typename Request, typename Response>
   absl::Status Call(Method method, const Request& request,
                     const CallOptions& options, Response* response) const {
     grpc::ClientContext context;
-    absl::Status status = SetDeadline(timeout(options), &context);
+    absl::Status status = Begin(options, &context);
     if (status.ok()) {
       status = CheckBytes(static_cast<std::int64_t>(request.ByteSizeLong()));
     }

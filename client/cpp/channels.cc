@@ -6,15 +6,14 @@
 #include <utility>
 
 #include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
 
 namespace posenc {
 namespace {
 
 // `own_connection` says that the channel shares none with other channels.
-std::shared_ptr<grpc::Channel> CreateChannel(const ClientOptions& options,
-                                             bool own_connection) {
+grpc::ChannelArguments Arguments(const ClientOptions& options,
+                                 bool own_connection) {
   const int max_bytes = static_cast<int>(std::clamp<std::int64_t>(
       options.max_message_bytes, 0, std::numeric_limits<int>::max()));
   grpc::ChannelArguments args;
@@ -48,28 +47,34 @@ std::shared_ptr<grpc::Channel> CreateChannel(const ClientOptions& options,
   // Otherwise all channels with equal arguments would share one connection.
   if (own_connection) args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetServiceConfigJSON(options.service_config.value_or(kServiceConfig));
-  return grpc::CreateCustomChannel(options.target,
-                                   options.credentials != nullptr
-                                       ? options.credentials
-                                       : grpc::InsecureChannelCredentials(),
-                                   args);
+  return args;
 }
 
 }  // namespace
 
 Channels::Channels(const ClientOptions& options)
     : options_(options),
-      small_(CreateChannel(options, false)),
+      security_(ChannelSecurity::Of(options)),
+      small_(Create(false)),
       bulk_(static_cast<std::size_t>(std::max(options.bulk_channels, 0))) {}
 
 Channels::Channels(std::shared_ptr<grpc::Channel> channel)
-    : small_(std::move(channel)) {}
+    : security_(ChannelSecurity()), small_(std::move(channel)) {}
+
+std::shared_ptr<grpc::Channel> Channels::Create(bool own_connection) const {
+  const grpc::ChannelArguments arguments = Arguments(options_, own_connection);
+  if (security_.ok()) {
+    return security_->CreateChannel(options_.target, arguments);
+  }
+  // A channel that fails all calls, of which there will be none.
+  return grpc::CreateCustomChannel(options_.target, nullptr, arguments);
+}
 
 std::shared_ptr<grpc::Channel> Channels::Bulk() {
   if (bulk_.empty()) return small_;
   const std::lock_guard<std::mutex> lock(mutex_);
   std::shared_ptr<grpc::Channel>& channel = bulk_[next_++ % bulk_.size()];
-  if (channel == nullptr) channel = CreateChannel(options_, true);
+  if (channel == nullptr) channel = Create(true);
   return channel;
 }
 

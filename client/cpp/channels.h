@@ -9,6 +9,9 @@
 #include <mutex>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "credentials.h"
 #include "grpcpp/channel.h"
 #include "posenc/client.h"
 
@@ -22,6 +25,9 @@ class Channels {
   // All calls go over a channel of the caller's.
   explicit Channels(std::shared_ptr<grpc::Channel> channel);
 
+  // Why no channel can be made; calls are not to be tried.
+  const absl::Status& status() const { return security_.status(); }
+
   const std::shared_ptr<grpc::Channel>& small() const { return small_; }
 
   // The next bulk channel in turn, made if it is not there.
@@ -32,7 +38,10 @@ class Channels {
   void Drop(const std::shared_ptr<grpc::Channel>& channel);
 
  private:
+  std::shared_ptr<grpc::Channel> Create(bool own_connection) const;
+
   const ClientOptions options_;
+  const absl::StatusOr<ChannelSecurity> security_;
   const std::shared_ptr<grpc::Channel> small_;
   std::mutex mutex_;
   // Guarded by mutex_. Null: not made yet. Empty: small_ serves all calls.

@@ -5,10 +5,15 @@
 #include <utility>
 
 #include "calls.h"
+#include "credentials.h"
 
 namespace posenc {
 Client Client::Connect(const ClientOptions& options) {
   return Client(std::make_shared<Calls>(options));
+}
+
+absl::Status Client::CheckCredentials(const ClientOptions& options) {
+  return ChannelSecurity::Of(options).status();
 }
 
 Client::Client(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout)

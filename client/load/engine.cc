@@ -8,9 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/cpp/credentials.h"
 #include "client/load/worker.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "posenc/wire/metadata.h"
 
@@ -174,7 +173,9 @@ absl::Status Engine::Learn(
 
 absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     const std::string& target, int connections, bool retry,
-    absl::Duration timeout) {
+    absl::Duration timeout, const ClientOptions& security_options) {
+  const auto security = ChannelSecurity::Of(security_options);
+  if (!security.ok()) return security.status();
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < connections; ++i) {
     // The client library's channel arguments, so that what its users
@@ -193,8 +194,7 @@ absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 5000);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetServiceConfigJSON(kServiceConfig);
-    channels.push_back(grpc::CreateCustomChannel(
-        target, grpc::InsecureChannelCredentials(), arguments));
+    channels.push_back(security->CreateChannel(target, arguments));
     channels.back()->GetState(true);  // starts to connect
   }
   const auto deadline = absl::ToChronoTime(absl::Now() + timeout);

@@ -31,6 +31,7 @@
 #include "client/load/histogram.h"
 #include "client/load/workload.h"
 #include "grpcpp/channel.h"
+#include "posenc/client.h"
 
 namespace posenc::load {
 
@@ -155,10 +156,10 @@ class Engine {
 // Makes so many channels, each with a connection of its own; by default gRPC
 // lets channels to one target share one. All are connected before this returns.
 // UNAVAILABLE if one is not within `timeout`. `retry`: as the published service
-// config says.
+// config says. `security`: its target, TLS and token are those of the channels.
 absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     const std::string& target, int connections, bool retry,
-    absl::Duration timeout);
+    absl::Duration timeout, const ClientOptions& security = {});
 
 // The name of a gRPC status code: "UNAVAILABLE".
 std::string CodeName(int grpc_code);

@@ -54,6 +54,10 @@ absl::StatusOr<WorkloadOptions> PlanWorkload(const Flags& flags) {
 
 absl::StatusOr<Plan> MakePlan(const Flags& flags) {
   Plan plan;
+  plan.security.target = flags.server;
+  const absl::Status secured =
+      flags::ApplySecurityFlags(flags.security, &plan.security);
+  if (!secured.ok()) return secured;
   auto workload = PlanWorkload(flags);
   if (!workload.ok()) return workload.status();
   plan.workload = *std::move(workload);
@@ -131,6 +135,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
   };
   text("--server", &flags->server, "ADDRESS",
        "127.0.0.1:50051, dns:///host:port, unix:/path");
+  flags::AddSecurityFlags(app, &flags->security);
   text("--in-flight", &flags->in_flight, "N,...",
        "Closed loop: calls kept in flight, a step each");
   text("--rates", &flags->rates, "R,...",

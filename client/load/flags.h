@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/flags/security_flags.h"
 #include "client/load/engine.h"
 #include "client/load/workload.h"
 
@@ -19,6 +20,7 @@ namespace posenc::load {
 // are part of the interface (--help shows them).
 struct Flags {
   std::string server;
+  flags::SecurityFlags security;
   std::string rates;
   std::string arrivals = "even";
   std::string in_flight = "16";
@@ -55,6 +57,7 @@ struct Flags {
 // the closed loops whose best throughput is the peak, unless --find-capacity
 // finds it; the loads themselves follow from the peak.
 struct Plan {
+  ClientOptions security;  // with target, TLS and token alone
   WorkloadOptions workload;
   std::vector<StepOptions> steps;
   StepOptions search;

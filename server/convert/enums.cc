@@ -130,7 +130,11 @@ static_assert(Same(ErrorReason::kDraining, v1::ERROR_REASON_DRAINING));
 static_assert(Same(ErrorReason::kNotRepositionable,
                    v1::ERROR_REASON_NOT_REPOSITIONABLE));
 static_assert(Same(ErrorReason::kFieldUnknown, v1::ERROR_REASON_FIELD_UNKNOWN));
-static_assert(v1::ErrorReason_MAX == v1::ERROR_REASON_FIELD_UNKNOWN);
+static_assert(Same(ErrorReason::kUnauthenticated,
+                   v1::ERROR_REASON_UNAUTHENTICATED));
+static_assert(Same(ErrorReason::kPermissionDenied,
+                   v1::ERROR_REASON_PERMISSION_DENIED));
+static_assert(v1::ErrorReason_MAX == v1::ERROR_REASON_PERMISSION_DENIED);
 
 }  // namespace
 }  // namespace posenc::server

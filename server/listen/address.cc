@@ -1,7 +1,6 @@
 #include "server/listen/address.h"
 
 #include <arpa/inet.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -92,33 +91,6 @@ absl::Status CheckUnixPath(const Address& address) {
   // If nobody answers, a process that was killed has left the socket behind.
   return in_use ? CannotBind(address.text, "a running process listens there")
                 : absl::OkStatus();
-}
-
-std::string WhyNotBound(const Address& address) {
-  std::string reason = "see gRPC's log";
-  if (!address.path.empty()) {
-    const std::string directory =
-        address.path.substr(0, address.path.rfind('/') + 1);
-    if (access(directory.empty() ? "." : directory.c_str(), W_OK) != 0) {
-      reason = absl::StrCat(directory, ": ", std::strerror(errno));
-    }
-    return reason;
-  }
-  addrinfo hints = {};
-  hints.ai_flags = AI_PASSIVE;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const std::string port = address.text.substr(address.text.rfind(':') + 1);
-  const int error =
-      getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) return gai_strerror(error);
-  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0) {
-    reason = std::strerror(errno);
-  }
-  if (fd >= 0) close(fd);
-  freeaddrinfo(found);
-  return reason;
 }
 
 }  // namespace posenc::server

@@ -11,7 +11,7 @@ namespace posenc::server {
 
 // A parsed --listen value. One of host and path is empty.
 struct Address {
-  std::string text;  // as given, which is how gRPC takes it
+  std::string text;  // as given
   std::string host;  // of "host:port" and "[ipv6]:port"
   std::string path;  // of "unix:/path"
 };
@@ -23,12 +23,8 @@ absl::StatusOr<Address> ParseAddress(const std::string& text);
 bool IsLoopback(const std::string& host);
 
 // UNAVAILABLE unless nothing is at the path, or a socket on which nobody
-// listens: gRPC would unlink whatever socket is there, in use or not.
+// listens. Binding unlinks what is there.
 absl::Status CheckUnixPath(const Address& address);
-
-// Why an address could not be bound, found by trying again: gRPC tells only
-// its log.
-std::string WhyNotBound(const Address& address);
 
 // The errors of the functions above, with the address in front of the fact.
 absl::Status BadAddress(const std::string& address, const std::string& fact);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 
 namespace posenc::server {
@@ -12,17 +13,21 @@ namespace posenc::server {
 struct ConnectionLimits {
   // Connections at any time. 0 stands for 4096, or for the process' limit of
   // file descriptors less 64 if that is fewer. At the limit, connections that
-  // never began a call are closed first, the oldest first.
+  // never began a call are closed, the oldest first; if there are none, the new
+  // connection is.
   std::int64_t max_connections = 0;
-  // The same from one address.
+  // The same from one IPv4 address, or one /64 of IPv6. Peers on a unix socket
+  // cannot be told apart and have no such limit.
   std::int64_t max_connections_per_peer = 2048;
 
-  // From accepting a connection to its complete TLS handshake and HTTP/2
-  // preface.
+  // From accepting a connection to its complete HTTP/2 preface; or to the first
+  // byte of TLS, and from there to the end of the handshake.
   absl::Duration handshake_timeout = absl::Seconds(10);
   // From the first byte of a connection's first call to its complete headers.
+  // Over TLS they cannot be seen; there the next limit ends them.
   absl::Duration headers_timeout = absl::Seconds(10);
-  // From accepting a connection to its first call.
+  // From accepting a connection to its first call. Health checks and reflection
+  // are calls too.
   absl::Duration first_call_timeout = absl::Seconds(30);
 
   // A connection is pinged after this time without traffic, and closed if no
@@ -34,5 +39,15 @@ struct ConnectionLimits {
   // a peer who exceeds it, so it is well above what clients keep in flight.
   int max_concurrent_streams = 1024;
 };
+
+// INVALID_ARGUMENT for a value out of range, field: the flag's name.
+absl::Status CheckConnectionLimits(const ConnectionLimits& limits);
+
+// Fills in what 0 stands for.
+ConnectionLimits WithDefaults(ConnectionLimits limits);
+
+// Lets the process have as many file descriptors as it may: the limit that it
+// begins with (1024) is meant for programs that call select().
+void RaiseDescriptorLimit();
 
 }  // namespace posenc::server

@@ -31,6 +31,9 @@
 //   UNAVAILABLE          the server is draining (DRAINING) or not there, after
 //                        four attempts
 //   DEADLINE_EXCEEDED    the timeout is over
+//   UNAUTHENTICATED      the server wants a token, and another than this one
+//                        (UNAUTHENTICATED)
+//   PERMISSION_DENIED    the token is not for this method (PERMISSION_DENIED)
 //   INTERNAL             a bug, or an answer that does not fit the request
 // (reasons are written here without "ERROR_REASON_"). What a method adds to
 // these is said there: NOT_FOUND is PRESET_UNKNOWN wherever a RopeSource is
@@ -56,6 +59,18 @@
 #include "posenc/v1/service.grpc.pb.h"
 
 namespace posenc {
+
+// PEM files. They are read when the client is made.
+struct TlsOptions {
+  // Authorities of the server's certificate. Empty: the system's.
+  std::string ca_file;
+  // This client's own certificate, its issuers after it, and its key without a
+  // passphrase, for servers that want one. Both or none.
+  std::string cert_file;
+  std::string key_file;
+  // The name that the server's certificate must bear. Empty: the target's.
+  std::string server_name;
+};
 
 struct ClientOptions {
   // A gRPC target: "dns:///posenc:50051", "127.0.0.1:50051",
@@ -90,8 +105,20 @@ struct ClientOptions {
   // gRPC's service config, as JSON. Unset: kServiceConfig.
   absl::optional<std::string> service_config;
 
-  // nullptr: plaintext.
+  // Credentials of the caller's own making instead of `tls`. nullptr, and no
+  // `tls`: plaintext.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
+
+  // Set: TLS, and no connection without it. The default TlsOptions() trust what
+  // the system trusts.
+  absl::optional<TlsOptions> tls;
+
+  // The bearer token that every call shows, or a file that holds it and nothing
+  // else, which is read again when it changes. Never sent in the clear to
+  // another machine: needs TLS, or a target that is a unix socket or a loopback
+  // address.
+  std::string token;
+  std::string token_file;
 };
 
 // Options of one call.
@@ -111,9 +138,14 @@ extern const char kServiceConfig[];
 
 class Client {
  public:
-  // A client of the server, or the servers, at options.target. Never blocks and
-  // never fails: if nobody is there, the first call says so.
+  // A client of the server, or the servers, at options.target. Never waits for
+  // the network and never fails: if nobody is there, the first call says so. If
+  // CheckCredentials() fails, every call returns what it says.
   static Client Connect(const ClientOptions& options);
+
+  // Whether the files of TLS and of the token can be used, and the token be
+  // sent there. INVALID_ARGUMENT begins with the option: "tls.ca_file: ...".
+  static absl::Status CheckCredentials(const ClientOptions& options);
 
   // A client over a channel of the caller's own, of an in-process server for
   // example, for all messages. The channel's limits hold. After a deadline in

@@ -1,0 +1,29 @@
+// Flags of TLS and tokens that posenc and posenc-load have in common.
+
+#pragma once
+
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "posenc/client.h"
+
+namespace posenc::flags {
+
+struct SecurityFlags {
+  bool tls = false;
+  std::string tls_ca, tls_cert, tls_key, tls_server_name;
+  std::string token_file;
+
+  // Whether any was given.
+  bool Given() const;
+};
+
+void AddSecurityFlags(CLI::App* app, SecurityFlags* flags);
+
+// Sets `options`, whose target is set. INVALID_ARGUMENT begins with the flag if
+// a file cannot be used, or the token not be sent to the target.
+absl::Status ApplySecurityFlags(const SecurityFlags& flags,
+                                ClientOptions* options);
+
+}  // namespace posenc::flags

@@ -1,0 +1,47 @@
+// The tokens of a running server, replaced while it runs.
+
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/auth/tokens.h"
+
+namespace posenc::server {
+
+// Safe for any number of threads.
+class TokenFile {
+ public:
+  // INVALID_ARGUMENT, field "--token-file" or "--public-methods", for a file
+  // that cannot be read or parsed, or an RPC that there is not.
+  static absl::StatusOr<std::unique_ptr<TokenFile>> Load(
+      const std::string& path, const std::vector<std::string>& public_methods);
+
+  // Reads the file again. Fails as Load() does; then the tokens that were read
+  // last stay in force.
+  absl::Status Reload();
+
+  // See Tokens. A public method's caller has no name and needs no token.
+  absl::StatusOr<Caller> Check(absl::string_view method,
+                               absl::string_view authorization) const;
+
+ private:
+  explicit TokenFile(std::string path) : path_(std::move(path)) {}
+
+  std::shared_ptr<const Tokens> tokens() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return tokens_;
+  }
+
+  const std::string path_;
+  absl::flat_hash_set<std::string> public_methods_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Tokens> tokens_;  // guarded by mutex_
+};
+
+}  // namespace posenc::server

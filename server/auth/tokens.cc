@@ -1,0 +1,213 @@
+#include "server/auth/tokens.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "core/error.h"
+#include "google/protobuf/descriptor.h"
+#include "posenc/v1/service.pb.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr char kHashed[] = "sha256:";
+// Names stand in logs and metrics.
+constexpr std::size_t kLongestName = 64;
+constexpr std::size_t kLongestToken = 4096;
+
+absl::Status Wrong(absl::string_view fact) {
+  return absl::InvalidArgumentError(fact);
+}
+
+absl::Status Unauthenticated(absl::string_view cause, absl::string_view fact) {
+  return core::MakeError(absl::StatusCode::kUnauthenticated,
+                         core::ErrorReason::kUnauthenticated, "", fact,
+                         {{"cause", std::string(cause)}});
+}
+
+bool IsName(absl::string_view text) {
+  return !text.empty() && text.size() <= kLongestName &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
+         });
+}
+
+// RFC 6750, section 2.1: b64token.
+bool IsToken(absl::string_view text) {
+  return !text.empty() && text.size() <= kLongestToken &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) ||
+                  absl::StrContains("-._~+/=", static_cast<char>(c));
+         });
+}
+
+bool ParseSize(absl::string_view text, std::int64_t* bytes) {
+  int shift = 0;
+  if (absl::ConsumeSuffix(&text, "KiB")) {
+    shift = 10;
+  } else if (absl::ConsumeSuffix(&text, "MiB")) {
+    shift = 20;
+  } else if (absl::ConsumeSuffix(&text, "GiB")) {
+    shift = 30;
+  }
+  std::int64_t count = 0;
+  if (!absl::SimpleAtoi(text, &count) || count < 1 ||
+      count > (INT64_MAX >> shift)) {
+    return false;
+  }
+  *bytes = count << shift;
+  return true;
+}
+
+}  // namespace
+
+bool IsRpc(absl::string_view name) {
+  static const google::protobuf::ServiceDescriptor* const service =
+      v1::GetServerInfoRequest::descriptor()->file()->FindServiceByName(
+          "PositionalEncodingService");
+  return service->FindMethodByName(std::string(name)) != nullptr;
+}
+
+absl::StatusOr<Tokens> Tokens::Parse(absl::string_view text) {
+  Tokens tokens;
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line);
+    if (line.empty() || line[0] == '#') continue;
+    absl::StatusOr<Token> token = ParseLine(line);
+    const absl::Status status =
+        token.ok() ? tokens.Add(*std::move(token)) : token.status();
+    if (!status.ok()) {
+      return Wrong(absl::StrCat("line ", number, ": ", status.message()));
+    }
+  }
+  if (tokens.tokens_.empty()) return Wrong("holds no token");
+  return tokens;
+}
+
+absl::StatusOr<Tokens::Token> Tokens::ParseLine(absl::string_view line) {
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+  if (words.size() < 2) return Wrong("must be NAME TOKEN, then options");
+  Token token;
+  if (!IsName(words[0])) {
+    return Wrong("the name must be up to 64 letters, digits, '.', '_', '-'");
+  }
+  token.caller.name = std::string(words[0]);
+  absl::string_view secret = words[1];
+  if (absl::ConsumePrefix(&secret, kHashed)) {
+    if (secret.size() != 2 * token.hash.size() ||
+        !std::all_of(secret.begin(), secret.end(), absl::ascii_isxdigit)) {
+      return Wrong("sha256: must be followed by 64 hexadecimal digits");
+    }
+    const std::string hash = absl::HexStringToBytes(secret);
+    std::copy(hash.begin(), hash.end(), token.hash.begin());
+  } else if (IsToken(secret)) {
+    SHA256(reinterpret_cast<const unsigned char*>(secret.data()), secret.size(),
+           token.hash.data());
+  } else {
+    return Wrong("the token must be letters, digits and -._~+/=");
+  }
+  for (std::size_t i = 2; i < words.size(); ++i) {
+    absl::string_view value = words[i];
+    if (absl::ConsumePrefix(&value, "methods=")) {
+      for (const absl::string_view method : absl::StrSplit(value, ',')) {
+        if (!IsRpc(method)) {
+          return Wrong(absl::StrCat("methods: there is no RPC '", method, "'"));
+        }
+        token.methods.emplace(method);
+      }
+    } else if (absl::ConsumePrefix(&value, "expires=")) {
+      if (!absl::ParseTime(absl::RFC3339_full, value, &token.expires,
+                           nullptr)) {
+        return Wrong("expires: must be a time as in 2027-01-31T00:00:00Z");
+      }
+    } else if (absl::ConsumePrefix(&value, "in-flight-bytes=")) {
+      if (!ParseSize(value, &token.caller.in_flight_bytes)) {
+        return Wrong("in-flight-bytes: must be a size as in 64MiB");
+      }
+    } else {
+      // It may be part of a token that was broken in two: not shown.
+      return Wrong(absl::StrCat("word ", i + 1,
+                                " is none of methods=, expires=, "
+                                "in-flight-bytes="));
+    }
+  }
+  return token;
+}
+
+absl::Status Tokens::Add(Token token) {
+  for (const Token& other : tokens_) {
+    if (other.hash == token.hash) {
+      return Wrong(
+          absl::StrCat("the same token as one of ", other.caller.name));
+    }
+    if (other.caller.name == token.caller.name &&
+        other.caller.in_flight_bytes != token.caller.in_flight_bytes) {
+      return Wrong(
+          absl::StrCat("in-flight-bytes: differs from another token "
+                       "of ",
+                       token.caller.name));
+    }
+  }
+  tokens_.push_back(std::move(token));
+  return absl::OkStatus();
+}
+
+// Compares with all of them, whichever it is.
+const Tokens::Token* Tokens::Find(const Hash& hash) const {
+  const Token* found = nullptr;
+  for (const Token& token : tokens_) {
+    if (CRYPTO_memcmp(hash.data(), token.hash.data(), hash.size()) == 0) {
+      found = &token;
+    }
+  }
+  return found;
+}
+
+absl::StatusOr<Caller> Tokens::Check(absl::string_view method,
+                                     absl::string_view authorization,
+                                     absl::Time now) const {
+  if (authorization.empty()) {
+    return Unauthenticated("missing",
+                           "this server wants a token; send one header "
+                           "authorization: Bearer TOKEN");
+  }
+  // RFC 9110, section 11.1: the scheme's case does not matter.
+  constexpr absl::string_view kScheme = "Bearer ";
+  const bool bearer = absl::StartsWithIgnoreCase(authorization, kScheme);
+  const absl::string_view secret =
+      bearer ? absl::StripAsciiWhitespace(authorization.substr(kScheme.size()))
+             : "";
+  Hash hash;
+  SHA256(reinterpret_cast<const unsigned char*>(secret.data()), secret.size(),
+         hash.data());
+  const Token* const token = Find(hash);
+  if (token == nullptr || !bearer) {
+    return Unauthenticated("invalid", "the token is not known here");
+  }
+  if (now >= token->expires) {
+    return Unauthenticated("expired", "the token has expired");
+  }
+  if (!token->methods.empty() && !token->methods.contains(method)) {
+    return core::MakeError(absl::StatusCode::kPermissionDenied,
+                           core::ErrorReason::kPermissionDenied, "",
+                           absl::StrCat("the token of ", token->caller.name,
+                                        " is not for ", method),
+                           {{"method", std::string(method)}});
+  }
+  return token->caller;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,96 @@
+#include "server/credentials.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace posenc::server {
+namespace {
+
+// How often the files are looked at.
+constexpr absl::Duration kLook = absl::Seconds(1);
+
+std::vector<std::string> FilesOf(const ServerOptions& options) {
+  std::vector<std::string> paths;
+  for (const std::string& path : {options.tls.cert, options.tls.key,
+                                  options.tls.client_ca, options.token_file}) {
+    if (!path.empty()) paths.push_back(path);
+  }
+  return paths;
+}
+
+}  // namespace
+
+Credentials::Credentials(const ServerOptions& options)
+    : notice_(options.notice), watch_(FilesOf(options)) {}
+
+absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
+    const ServerOptions& options) {
+  std::unique_ptr<Credentials> credentials(new Credentials(options));
+  if (!options.tls.cert.empty()) {
+    auto tls = Tls::Load(options.tls);
+    if (!tls.ok()) return tls.status();
+    credentials->tls_ = *std::move(tls);
+  }
+  if (!options.token_file.empty()) {
+    auto tokens = TokenFile::Load(options.token_file, options.public_methods);
+    if (!tokens.ok()) return tokens.status();
+    credentials->tokens_ = *std::move(tokens);
+  }
+  if (credentials->tls_ != nullptr || credentials->tokens_ != nullptr) {
+    Credentials* const loaded = credentials.get();
+    credentials->watch_.Start(
+        kLook, [loaded] { loaded->OnChange(); },
+        [loaded] { loaded->WarnOfExpiry(); });
+  }
+  return credentials;
+}
+
+void Credentials::Tell(Notice notice, absl::string_view line) {
+  if (notice_ != nullptr) notice_(notice, line);
+}
+
+absl::Status Credentials::Reload() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  absl::Status first;
+  if (tls_ != nullptr) {
+    first = tls_->Reload();
+    if (!first.ok()) ++tls_errors_;
+  }
+  if (tokens_ != nullptr) first.Update(tokens_->Reload());
+  return first;
+}
+
+void Credentials::OnChange() {
+  const absl::Status status = Reload();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (status.ok()) {
+    Tell(Notice::kInfo, "certificates and tokens were read again");
+  } else {
+    Tell(Notice::kWarning,
+         absl::StrCat(status.message(),
+                      "; what was read before stays in force"));
+  }
+}
+
+void Credentials::WarnOfExpiry() {
+  if (tls_ == nullptr) return;
+  const absl::Time expiry = tls_->not_after();
+  if (absl::Now() <= expiry || warned_of_ == expiry) return;
+  warned_of_ = expiry;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Tell(Notice::kWarning,
+       absl::StrCat(
+           "--tls-cert: has expired on ",
+           absl::FormatTime(absl::RFC3339_sec, expiry, absl::UTCTimeZone()),
+           "; clients refuse it"));
+}
+
+void Credentials::Tell(ServerStatus* status) const {
+  if (tls_ != nullptr) status->tls_not_after = tls_->not_after();
+  status->tls_reload_errors = tls_errors_.load();
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,54 @@
+// Certificates and tokens of a running server, read again when their files
+// change.
+
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/auth/token_file.h"
+#include "server/listen/small_file.h"
+#include "server/listen/tls.h"
+#include "server/server.h"
+
+namespace posenc::server {
+
+// Safe for any number of threads.
+class Credentials {
+ public:
+  // INVALID_ARGUMENT for files that cannot be used; the field is the flag.
+  static absl::StatusOr<std::unique_ptr<Credentials>> Load(
+      const ServerOptions& options);
+
+  // Null without certificates, or without tokens.
+  const Tls* tls() const { return tls_.get(); }
+  const TokenFile* tokens() const { return tokens_.get(); }
+
+  // Reads the files again. Fails as Load() does; what cannot be used leaves
+  // what was read before in force.
+  absl::Status Reload();
+
+  void Tell(ServerStatus* status) const;
+
+ private:
+  explicit Credentials(const ServerOptions& options);
+
+  void Tell(Notice notice, absl::string_view line);
+  void OnChange();
+  void WarnOfExpiry();
+
+  const std::function<void(Notice, absl::string_view)> notice_;
+  std::mutex mutex_;  // one reload, and one notice, at a time
+  std::unique_ptr<Tls> tls_;
+  std::unique_ptr<TokenFile> tokens_;
+  std::atomic<std::int64_t> tls_errors_{0};
+  absl::Time warned_of_;  // the expiry that was told; of the watch's thread
+  FileWatch watch_;       // ends before what it uses
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,84 @@
+#include "server/listen/connection_limits.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr std::int64_t kDefaultConnections = 4096;
+
+// Descriptors that are left to everything that is no connection: listeners,
+// gRPC's pollers, files.
+constexpr std::int64_t kOtherDescriptors = 64;
+// With very few descriptors there is room for these connections all the same.
+constexpr std::int64_t kFewestConnections = 8;
+
+std::int64_t MostConnections() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur == RLIM_INFINITY) return std::int64_t{1} << 30;
+  return std::max(
+      kFewestConnections,
+      static_cast<std::int64_t>(limit.rlim_cur) - kOtherDescriptors);
+}
+
+}  // namespace
+
+absl::Status CheckConnectionLimits(const ConnectionLimits& limits) {
+  if (limits.max_connections < 0 ||
+      limits.max_connections > MostConnections()) {
+    return core::FieldInvalid(
+        "--max-connections",
+        absl::StrCat("is ", limits.max_connections, "; must be 1 to ",
+                     MostConnections(),
+                     " (file descriptors of the process less ",
+                     kOtherDescriptors, "), or 0 for the default"));
+  }
+  if (limits.max_connections_per_peer < 1) {
+    return core::FieldInvalid(
+        "--max-connections-per-peer",
+        absl::StrCat("is ", limits.max_connections_per_peer,
+                     "; must be at least 1"));
+  }
+  if (limits.max_concurrent_streams < 1) {
+    return core::FieldInvalid("--max-concurrent-streams",
+                              absl::StrCat("is ", limits.max_concurrent_streams,
+                                           "; must be at least 1"));
+  }
+  for (const auto& [flag, duration] :
+       {std::pair{"--handshake-timeout", limits.handshake_timeout},
+        {"--headers-timeout", limits.headers_timeout},
+        {"--first-call-timeout", limits.first_call_timeout},
+        {"--keepalive-time", limits.keepalive_time},
+        {"--keepalive-timeout", limits.keepalive_timeout}}) {
+    if (duration < absl::Milliseconds(1)) {
+      return core::FieldInvalid(
+          flag, absl::StrCat("is ", absl::FormatDuration(duration),
+                             "; must be at least 1ms"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+ConnectionLimits WithDefaults(ConnectionLimits limits) {
+  if (limits.max_connections == 0) {
+    limits.max_connections = std::min(kDefaultConnections, MostConnections());
+  }
+  return limits;
+}
+
+void RaiseDescriptorLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,188 @@
+#include "server/listen/listening_socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace posenc::server {
+namespace {
+
+// Times that another port is tried if port 0 was asked for, and the one that
+// the kernel chose on one of the host's addresses is taken on another.
+constexpr int kAttempts = 16;
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+absl::string_view PortOf(const Address& address) {
+  return absl::string_view(address.text).substr(address.text.rfind(':') + 1);
+}
+
+bool IsWildcard(const Address& address) {
+  return address.host == "0.0.0.0" || address.host == "::";
+}
+
+// Sets errno if it returns none.
+Descriptor OpenTcp(const sockaddr* name, socklen_t size) {
+  Descriptor fd(
+      socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return fd;
+  // A port whose old connections are still dying may be bound again. One on
+  // which somebody listens may not: that would need SO_REUSEPORT.
+  const int on = 1, off = 0;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (name->sa_family == AF_INET6) {
+    const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(name);
+    const bool any = IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, any ? &off : &on,
+               sizeof(on));
+  }
+  if (bind(fd.get(), name, size) != 0 || listen(fd.get(), SOMAXCONN) != 0) {
+    const int error = errno;
+    fd.Close();
+    errno = error;
+  }
+  return fd;
+}
+
+int PortOf(int fd) {
+  sockaddr_storage name = {};
+  socklen_t size = sizeof(name);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size);
+  return ntohs(name.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6*>(&name)->sin6_port
+                   : reinterpret_cast<const sockaddr_in*>(&name)->sin_port);
+}
+
+void SetPort(int port, sockaddr* name) {
+  const in_port_t number = htons(static_cast<std::uint16_t>(port));
+  if (name->sa_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(name)->sin6_port = number;
+  } else {
+    reinterpret_cast<sockaddr_in*>(name)->sin_port = number;
+  }
+}
+
+// The host's addresses, or null and `why`.
+Addresses Resolve(const Address& address, std::string* why) {
+  addrinfo hints = {};
+  hints.ai_flags = AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  const std::string host = IsWildcard(address) ? "::" : address.host;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(
+      host.c_str(), std::string(PortOf(address)).c_str(), &hints, &found);
+  if (error != 0) *why = gai_strerror(error);
+  return Addresses(found, &freeaddrinfo);
+}
+
+// Whether this machine lacks the address, or its whole family, as containers
+// without IPv6 do.
+bool IsAbsent(int error) {
+  return error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
+}
+
+// Binds all of them to one port; returns 0, or errno.
+int BindAll(const addrinfo* first, std::vector<Descriptor>* fds) {
+  int port = 0, absent = 0;
+  for (const addrinfo* next = first; next != nullptr; next = next->ai_next) {
+    if (port != 0) SetPort(port, next->ai_addr);
+    Descriptor fd = OpenTcp(next->ai_addr, next->ai_addrlen);
+    if (!fd.valid()) {
+      if (!IsAbsent(errno)) return errno;
+      absent = errno;
+      continue;
+    }
+    port = PortOf(fd.get());
+    fds->push_back(std::move(fd));
+  }
+  return fds->empty() ? absent : 0;
+}
+
+absl::Status BindTcp(const Address& address,
+                     std::vector<ListeningSocket>* sockets,
+                     std::string* bound) {
+  std::vector<Descriptor> fds;
+  int error = EADDRINUSE;
+  const int attempts = PortOf(address) == "0" ? kAttempts : 1;
+  for (int i = 0; i < attempts && error == EADDRINUSE; ++i) {
+    fds.clear();
+    std::string why;
+    const Addresses found = Resolve(address, &why);
+    if (found == nullptr) return CannotBind(address.text, why);
+    error = BindAll(found.get(), &fds);
+  }
+  if (IsAbsent(error) && IsWildcard(address)) {
+    sockaddr_in any = {};
+    any.sin_family = AF_INET;
+    any.sin_port = htons(
+        static_cast<std::uint16_t>(std::stoi(std::string(PortOf(address)))));
+    Descriptor fd =
+        OpenTcp(reinterpret_cast<const sockaddr*>(&any), sizeof(any));
+    error = fd.valid() ? 0 : errno;
+    if (fd.valid()) fds.push_back(std::move(fd));
+  }
+  if (error != 0) return CannotBind(address.text, std::strerror(error));
+  *bound = absl::StrCat(address.text.substr(0, address.text.rfind(':') + 1),
+                        PortOf(fds.front().get()));
+  for (Descriptor& fd : fds) sockets->emplace_back(std::move(fd));
+  return absl::OkStatus();
+}
+
+absl::Status BindUnix(const Address& address,
+                      std::vector<ListeningSocket>* sockets) {
+  const absl::Status free = CheckUnixPath(address);
+  if (!free.ok()) return free;
+  unlink(address.path.c_str());
+  sockaddr_un name = {};
+  name.sun_family = AF_UNIX;
+  std::copy(address.path.begin(), address.path.end(), name.sun_path);
+  Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid() || bind(fd.get(), reinterpret_cast<const sockaddr*>(&name),
+                          sizeof(name)) != 0) {
+    const std::string why = std::strerror(errno);
+    const std::string directory =
+        address.path.substr(0, address.path.rfind('/') + 1);
+    return CannotBind(address.text, absl::StrCat(directory, ": ", why));
+  }
+  ListeningSocket bound(std::move(fd), address.path);
+  if (listen(bound.fd(), SOMAXCONN) != 0) {
+    return CannotBind(address.text, std::strerror(errno));
+  }
+  sockets->push_back(std::move(bound));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ListeningSocket::ListeningSocket(Descriptor fd, std::string path)
+    : fd_(std::move(fd)), path_(std::move(path)) {
+  lstat(path_.c_str(), &file_);
+}
+
+ListeningSocket::~ListeningSocket() {
+  struct stat now;
+  if (fd_.valid() && is_unix() && lstat(path_.c_str(), &now) == 0 &&
+      now.st_ino == file_.st_ino && now.st_dev == file_.st_dev) {
+    unlink(path_.c_str());
+  }
+}
+
+absl::Status Bind(const Address& address, std::vector<ListeningSocket>* sockets,
+                  std::string* bound) {
+  if (address.path.empty()) return BindTcp(address, sockets, bound);
+  *bound = address.text;
+  return BindUnix(address, sockets);
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,42 @@
+// Who is at the other end of a connection.
+
+#pragma once
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+
+namespace posenc::server {
+
+// An IP address and a port. IPv4 addresses are mapped into IPv6, and scopes of
+// link-local addresses left out, so that equal peers are equal keys.
+struct Peer {
+  std::array<std::uint8_t, 16> address = {};
+  std::uint16_t port = 0;
+
+  // Nothing for sockets that are not IP.
+  static std::optional<Peer> Of(const sockaddr_storage& name);
+
+  // Reads what gRPC calls a peer: "ipv4:127.0.0.1:40123",
+  // "ipv6:%5B::1%5D:40123". Nothing for anything else ("unix:", "inproc").
+  static std::optional<Peer> Parse(absl::string_view text);
+
+  // What connections of one host have in common: its IPv4 address, or the
+  // first 64 bits of its IPv6 address, as a host has all of these.
+  std::array<std::uint8_t, 16> Host() const;
+
+  friend bool operator==(const Peer& a, const Peer& b) {
+    return a.port == b.port && a.address == b.address;
+  }
+  template <typename H>
+  friend H AbslHashValue(H state, const Peer& peer) {
+    return H::combine(std::move(state), peer.address, peer.port);
+  }
+};
+
+}  // namespace posenc::server

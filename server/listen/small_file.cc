@@ -1,0 +1,90 @@
+#include "server/listen/small_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "server/listen/descriptor.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr std::size_t kMostBytes = 1 << 20;
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
+                                          const std::string& path) {
+  const auto wrong = [&](absl::string_view fact) {
+    return core::FieldInvalid(flag, absl::StrCat(path, ": ", fact));
+  };
+  // Opening a pipe would wait for its writer.
+  const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid()) return wrong(std::strerror(errno));
+  std::string text(kMostBytes + 1, '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = read(fd.get(), &text[size], text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return wrong(std::strerror(errno));
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  if (size == 0) return wrong("is empty");
+  if (size > kMostBytes) return wrong("is larger than 1 MiB");
+  text.resize(size);
+  return text;
+}
+
+FileWatch::FileWatch(std::vector<std::string> paths)
+    : paths_(std::move(paths)), seen_(Stamps()) {}
+
+FileWatch::~FileWatch() {
+  if (!thread_.joinable()) return;
+  stop_.Notify();
+  thread_.join();
+}
+
+void FileWatch::Start(absl::Duration interval, std::function<void()> on_change,
+                      std::function<void()> on_look) {
+  interval_ = interval;
+  on_change_ = std::move(on_change);
+  on_look_ = std::move(on_look);
+  thread_ = std::thread([this] { Run(); });
+}
+
+std::vector<FileWatch::Stamp> FileWatch::Stamps() const {
+  std::vector<Stamp> stamps;
+  for (const std::string& path : paths_) {
+    struct stat file = {};
+    Stamp stamp;
+    if (stat(path.c_str(), &file) == 0) {
+      stamp = {file.st_dev, file.st_ino, file.st_size,
+               absl::ToUnixNanos(absl::TimeFromTimespec(file.st_mtim))};
+    }
+    stamps.push_back(stamp);
+  }
+  return stamps;
+}
+
+void FileWatch::Run() {
+  bool changed = false;
+  while (!stop_.WaitForNotificationWithTimeout(interval_)) {
+    std::vector<Stamp> now = Stamps();
+    if (now != seen_) {
+      changed = true;
+      seen_ = std::move(now);
+    } else if (std::exchange(changed, false)) {
+      on_change_();
+    }
+    on_look_();
+  }
+}
+
+}  // namespace posenc::server

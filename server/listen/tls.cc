@@ -1,0 +1,97 @@
+#include "server/listen/tls.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_credentials_options.h"
+
+namespace posenc::server {
+namespace {
+
+// How often gRPC looks for new contents.
+constexpr unsigned kLookSeconds = 1;
+
+using grpc::experimental::FileWatcherCertificateProvider;
+using grpc::experimental::TlsServerCredentialsOptions;
+
+absl::Status Failed(const char* what) {
+  return absl::UnavailableError(
+      absl::StrCat("--tls-cert: ", what, ": ", std::strerror(errno)));
+}
+
+// Puts `text` behind the descriptor at once, keeping its number. gRPC reads key
+// and certificate one after the other, and notices a replacement between by
+// the time of change, in seconds: `generation` is that time.
+absl::Status Replace(Descriptor* file, const std::string& text,
+                     std::int64_t generation) {
+  Descriptor fresh(memfd_create("posenc-tls", MFD_CLOEXEC));
+  if (!fresh.valid()) return Failed("memfd_create");
+  const ssize_t size = static_cast<ssize_t>(text.size());
+  const timespec time = {.tv_sec = generation, .tv_nsec = 0};
+  const timespec times[] = {time, time};
+  if (write(fresh.get(), text.data(), text.size()) != size ||
+      futimens(fresh.get(), times) != 0) {
+    return Failed("memfd");
+  }
+  if (!file->valid()) {
+    *file = std::move(fresh);
+    return absl::OkStatus();
+  }
+  return dup3(fresh.get(), file->get(), O_CLOEXEC) < 0 ? Failed("dup3")
+                                                       : absl::OkStatus();
+}
+
+std::string PathOf(const Descriptor& file) {
+  return file.valid() ? absl::StrCat("/proc/self/fd/", file.get()) : "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tls>> Tls::Load(const TlsFiles& files) {
+  std::unique_ptr<Tls> tls(new Tls(files));
+  const absl::Status loaded = tls->Reload();
+  if (!loaded.ok()) return loaded;
+  const std::string identity = PathOf(tls->identity_);
+  TlsServerCredentialsOptions options(
+      std::make_shared<FileWatcherCertificateProvider>(
+          identity, identity, PathOf(tls->client_ca_), kLookSeconds));
+  options.watch_identity_key_cert_pairs();
+  if (!files.client_ca.empty()) {
+    options.watch_root_certs();
+    options.set_cert_request_type(
+        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  }
+  tls->credentials_ = grpc::experimental::TlsServerCredentials(options);
+  return tls;
+}
+
+absl::Status Tls::Reload() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto certificates = LoadCertificates(files_, absl::Now());
+  return certificates.ok() ? Publish(*certificates) : certificates.status();
+}
+
+absl::Status Tls::Publish(const Certificates& certificates) {
+  ++generation_;
+  // One file for both: there is no moment at which one is new and one old.
+  absl::Status status = Replace(
+      &identity_, absl::StrCat(certificates.key, "\n", certificates.chain),
+      generation_);
+  if (status.ok() && !certificates.client_ca.empty()) {
+    status = Replace(&client_ca_, certificates.client_ca, generation_);
+  }
+  if (status.ok()) not_after_ = absl::ToUnixSeconds(certificates.not_after);
+  return status;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,392 @@
+// Connections that ask for nothing, too many of them, and too few descriptors.
+
+#include "server/listen/listener.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "tests/fixtures/http2.h"
+#include "tests/fixtures/server.h"
+
+namespace posenc::server {
+namespace {
+
+using http2::CallHeaders;
+using http2::Frame;
+using http2::kPreface;
+using http2::kSettings;
+using http2::Socket;
+using test::Eventually;
+using testing::HasSubstr;
+
+constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
+constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
+constexpr char kReflection[] =
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+constexpr char kInfo[] = "/posenc.v1.PositionalEncodingService/GetServerInfo";
+
+// Limits that a test does not mean do not end its connections.
+constexpr absl::Duration kLong = absl::Minutes(5);
+constexpr absl::Duration kShort = absl::Milliseconds(100);
+
+ServerOptions Patient() {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.connections.handshake_timeout = kLong;
+  options.connections.headers_timeout = kLong;
+  options.connections.first_call_timeout = kLong;
+  return options;
+}
+
+class ListenerTest : public ServerTest {
+ protected:
+  void SetUp() override {}
+
+  const std::string& address() const { return server_->addresses()[0]; }
+
+  std::int64_t Ended(Ending ending) const {
+    const auto endings = server_->Status().connections_refused;
+    return endings[static_cast<std::size_t>(ending)].second;
+  }
+  std::int64_t Open() const { return server_->Status().connections; }
+
+  bool Serves(const std::shared_ptr<grpc::Channel>& channel) const {
+    std::string response;
+    return RawUnary(channel, kInfo, "", &response).ok();
+  }
+  bool Serves() const { return Serves(Connect(address())); }
+
+  // A connection that has made a call and got its answer.
+  Socket Caller(int host = 0) const {
+    Socket socket(address(), host);
+    socket.Send(kPreface + kSettings + CallHeaders(kCheck, 1) +
+                Frame(0, 1, 1, std::string(5, '\0')));
+    EXPECT_TRUE(socket.AwaitFrame(0));
+    return socket;
+  }
+};
+
+TEST_F(ListenerTest, ASilentConnectionIsEndedInTime) {
+  ServerOptions options = Patient();
+  options.connections.handshake_timeout = kShort;
+  Start(options);
+  Socket silent(address());
+  EXPECT_TRUE(silent.AwaitEnd());
+  EXPECT_EQ(Ended(Ending::kHandshakeTimeout), 1);
+  EXPECT_TRUE(Serves());
+}
+
+TEST_F(ListenerTest, HalfAPrefaceIsEndedInTime) {
+  ServerOptions options = Patient();
+  options.connections.handshake_timeout = kShort;
+  Start(options);
+  Socket half(address());
+  half.Send(kPreface.substr(0, 12));
+  EXPECT_TRUE(half.AwaitEnd());
+  EXPECT_EQ(Ended(Ending::kHandshakeTimeout), 1);
+}
+
+TEST_F(ListenerTest, HalfHeadersAreEndedInTime) {
+  ServerOptions options = Patient();
+  options.connections.headers_timeout = kShort;
+  Start(options);
+  const std::string headers = CallHeaders(kCheck, 1);
+  Socket cut(address()), without_end(address());
+  cut.Send(kPreface + kSettings + headers.substr(0, headers.size() - 1));
+  without_end.Send(kPreface + kSettings + Frame(1, 0, 1, headers.substr(9)));
+  EXPECT_TRUE(cut.AwaitEnd());
+  EXPECT_TRUE(without_end.AwaitEnd());
+  EXPECT_EQ(Ended(Ending::kHeadersTimeout), 2);
+}
+
+TEST_F(ListenerTest, AConnectionWithoutACallIsToldToGoInTime) {
+  ServerOptions options = Patient();
+  options.connections.first_call_timeout = kShort;
+  Start(options);
+  Socket idle(address());
+  idle.Send(kPreface + kSettings);
+  EXPECT_TRUE(idle.AwaitFrame(4));  // our settings
+  EXPECT_TRUE(idle.AwaitFrame(7));  // GOAWAY
+  EXPECT_TRUE(idle.AwaitEnd());
+  EXPECT_EQ(Ended(Ending::kFirstCallTimeout), 1);
+}
+
+TEST_F(ListenerTest, HeadersThatAreNoCallAreEndedInTime) {
+  ServerOptions options = Patient();
+  options.connections.first_call_timeout = kShort;
+  Start(options);
+  Socket socket(address());
+  // gRPC gets it, because a ping must be answered.
+  socket.Send(kPreface + kSettings + Frame(6, 0, 0, "12345678"));
+  EXPECT_TRUE(socket.AwaitFrame(6));
+  EXPECT_TRUE(socket.AwaitEnd());
+  EXPECT_EQ(Ended(Ending::kFirstCallTimeout), 1);
+}
+
+TEST_F(ListenerTest, OtherProtocolsAreEndedAtOnce) {
+  Start(Patient());
+  Socket http(address());
+  http.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(http.AwaitEnd());
+  EXPECT_EQ(Ended(Ending::kForeign), 1);
+}
+
+TEST_F(ListenerTest, TheSameHoldsOnAUnixSocket) {
+  char directory[] = "/tmp/posenc-test-XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  const std::string path = absl::StrCat(directory, "/s");
+  ServerOptions options = Patient();
+  options.listen = {"unix:" + path};
+  options.connections.handshake_timeout = kShort;
+  options.connections.headers_timeout = kShort;
+  options.connections.first_call_timeout = kShort;
+  Start(options);
+  RawCall watch(channel_, kWatch);
+  watch.WriteLast("");
+  std::string health;
+  ASSERT_TRUE(watch.Read(&health));
+  Socket silent(address()), half(address()), idle(address());
+  half.Send(kPreface + kSettings + "\1");
+  idle.Send(kPreface + kSettings);
+  EXPECT_TRUE(silent.AwaitEnd());
+  EXPECT_TRUE(half.AwaitEnd());
+  EXPECT_TRUE(idle.AwaitEnd());
+  EXPECT_TRUE(Serves(channel_));
+  server_.reset();
+  EXPECT_EQ(rmdir(directory), 0);
+}
+
+// None of the limits in time is for those that have called, whoever answers.
+TEST_F(ListenerTest, ConnectionsThatHaveCalledStay) {
+  ServerOptions options = Patient();
+  options.connections.handshake_timeout = kShort;
+  options.connections.headers_timeout = kShort;
+  options.connections.first_call_timeout = kShort;
+  Start(options);
+  Socket health = Caller();
+  Socket info(address());
+  info.Send(kPreface + kSettings + CallHeaders(kInfo, 1) +
+            Frame(0, 1, 1, std::string(5, '\0')));
+  EXPECT_TRUE(info.AwaitFrame(0));
+  Socket reflection(address());
+  reflection.Send(kPreface + kSettings + CallHeaders(kReflection, 1) +
+                  Frame(0, 1, 1, std::string(5, '\0')));
+  EXPECT_TRUE(reflection.AwaitFrame(0));
+  RawCall watch(channel_, kWatch);
+  watch.WriteLast("");
+  std::string state;
+  ASSERT_TRUE(watch.Read(&state));
+  // One that came later is ended for having no call: their time is over too.
+  Socket idle(address());
+  idle.Send(kPreface + kSettings);
+  ASSERT_TRUE(idle.AwaitEnd());
+  EXPECT_FALSE(health.Ended());
+  EXPECT_FALSE(info.Ended());
+  EXPECT_FALSE(reflection.Ended());
+  EXPECT_TRUE(Serves(channel_));
+  EXPECT_EQ(Ended(Ending::kFirstCallTimeout), 1);
+}
+
+TEST_F(ListenerTest, AtTheCapTheOldestWithoutACallMakesRoom) {
+  ServerOptions options = Patient();
+  options.connections.max_connections = 4;
+  Start(options);
+  Socket caller = Caller();
+  std::vector<Socket> idle;
+  for (int i = 0; i < 3; ++i) {
+    idle.emplace_back(address());
+    idle.back().Send(kPreface + kSettings);
+    EXPECT_TRUE(idle.back().AwaitFrame(4));
+  }
+  Socket second = Caller();
+  EXPECT_TRUE(idle[0].AwaitEnd());
+  EXPECT_FALSE(idle[1].Ended());
+  EXPECT_FALSE(idle[2].Ended());
+  EXPECT_FALSE(caller.Ended());
+  EXPECT_EQ(Ended(Ending::kForRoom), 1);
+  EXPECT_EQ(Ended(Ending::kAtCap), 0);
+}
+
+TEST_F(ListenerTest, AtTheCapANewcomerIsEndedIfAllHaveCalled) {
+  ServerOptions options = Patient();
+  options.connections.max_connections = 2;
+  Start(options);
+  Socket first = Caller();
+  std::vector<Socket> second;
+  second.push_back(Caller());
+  Socket late(address());
+  EXPECT_TRUE(late.AwaitEnd());
+  EXPECT_EQ(Ended(Ending::kAtCap), 1);
+  second.clear();
+  // gRPC closes it when it sees the end.
+  EXPECT_TRUE(Eventually([this] { return Serves(); }));
+  EXPECT_FALSE(first.Ended());
+}
+
+TEST_F(ListenerTest, AHostAtItsCapTakesNothingFromOthers) {
+  ServerOptions options = Patient();
+  options.connections.max_connections_per_peer = 2;
+  Start(options);
+  Socket other(address(), 1);
+  other.Send(kPreface + kSettings);
+  EXPECT_TRUE(other.AwaitFrame(4));
+  std::vector<Socket> many;
+  for (int i = 0; i < 4; ++i) {
+    many.emplace_back(address(), 2);
+    many.back().Send(kPreface + kSettings);
+    EXPECT_TRUE(many.back().AwaitFrame(4));
+  }
+  EXPECT_TRUE(many[0].AwaitEnd());
+  EXPECT_TRUE(many[1].AwaitEnd());
+  EXPECT_FALSE(many[2].Ended());
+  EXPECT_FALSE(many[3].Ended());
+  EXPECT_FALSE(other.Ended());
+  EXPECT_EQ(Ended(Ending::kForRoom), 2);
+}
+
+TEST_F(ListenerTest, NewCapsHoldForNewcomers) {
+  Start(Patient());
+  Socket first = Caller(), second = Caller();
+  ServerOptions options = Patient();
+  options.connections.max_connections = 1;
+  EXPECT_EQ(server_->Reload(options), absl::OkStatus());
+  Socket late(address());
+  EXPECT_TRUE(late.AwaitEnd());
+  EXPECT_FALSE(first.Ended());
+  EXPECT_FALSE(second.Ended());
+}
+
+TEST_F(ListenerTest, ClosedConnectionsAreForgotten) {
+  Start(Patient());
+  std::vector<Socket> callers;
+  for (int i = 0; i < 8; ++i) callers.push_back(Caller());
+  EXPECT_EQ(Open(), 8);
+  callers.clear();
+  EXPECT_TRUE(Eventually([this] { return Open() == 0; }));
+}
+
+TEST_F(ListenerTest, ClientsSeeTheStreamLimitBeforeTheirFirstCall) {
+  ServerOptions options = Patient();
+  options.connections.max_concurrent_streams = 3;
+  Start(options);
+  Socket socket(address());
+  socket.Send(kPreface + kSettings);
+  const std::string greeting = socket.ReadFrame();
+  // SETTINGS_MAX_CONCURRENT_STREAMS is 3.
+  EXPECT_THAT(greeting, HasSubstr(std::string("\0\3\0\0\0\3", 6)));
+  // gRPC gets the connection, because a ping must be answered. It says the same
+  // again.
+  socket.Send(Frame(6, 0, 0, "12345678"));
+  EXPECT_EQ(socket.ReadFrame(), greeting);
+  // More calls at once than that, on one connection: they take turns.
+  std::vector<std::unique_ptr<RawCall>> watches;
+  for (int i = 0; i < 3; ++i) {
+    watches.push_back(std::make_unique<RawCall>(channel_, kWatch));
+    watches.back()->WriteLast("");
+    std::string health;
+    EXPECT_TRUE(watches.back()->Read(&health));
+  }
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::milliseconds(50));
+  v1::GetServerInfoResponse info;
+  EXPECT_EQ(stub_->GetServerInfo(&context, {}, &info).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+  watches.pop_back();
+  EXPECT_TRUE(Serves(channel_));
+}
+
+// A client that has only been greeted may send no more than gRPC takes: windows
+// of streams that nobody reads are smaller than HTTP/2's 64 KiB.
+TEST_F(ListenerTest, AFirstMessageMayBeLarge) {
+  Start(Patient());
+  v1::ApplyRopeRequest request;
+  request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
+  request.mutable_positions()->set_start(0);
+  request.set_layout(v1::LAYOUT_THD);
+  SetTensor(v1::DTYPE_FLOAT32, {1 << 16, 1, 4},
+            std::vector<float>(1 << 18, 1.0f), request.mutable_q());
+  for (int i = 0; i < 20; ++i) {
+    channel_ = Connect(address());
+    stub_ = v1::PositionalEncodingService::NewStub(channel_);
+    v1::ApplyRopeResponse response;
+    const grpc::Status status = Apply(request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+}
+
+TEST_F(ListenerTest, BadLimitsNameTheirFlag) {
+  const auto error = [](auto change) {
+    ServerOptions options = Patient();
+    change(&options.connections);
+    return std::string(Server::Start(options).status().message());
+  };
+  using Limits = ConnectionLimits;
+  EXPECT_THAT(error([](Limits* limits) { limits->max_connections = -1; }),
+              HasSubstr("--max-connections: "));
+  EXPECT_THAT(error([](Limits* limits) { limits->max_connections = 1 << 30; }),
+              HasSubstr("--max-connections: "));
+  EXPECT_THAT(
+      error([](Limits* limits) { limits->max_connections_per_peer = 0; }),
+      HasSubstr("--max-connections-per-peer: "));
+  EXPECT_THAT(error([](Limits* limits) { limits->max_concurrent_streams = 0; }),
+              HasSubstr("--max-concurrent-streams: "));
+  EXPECT_THAT(error([](Limits* limits) {
+                limits->headers_timeout = absl::ZeroDuration();
+              }),
+              HasSubstr("--headers-timeout: "));
+}
+
+// Takes all descriptors that this process has left.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit few = before_;
+    few.rlim_cur = 256;
+    setrlimit(RLIMIT_NOFILE, &few);
+    int fd;
+    while ((fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0) {
+      taken_.emplace_back(fd);
+    }
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_;
+  std::vector<Descriptor> taken_;
+};
+
+// gRPC's own listener never accepts again.
+TEST_F(ListenerTest, AcceptingGoesOnAfterDescriptorsRanOut) {
+  Start(Patient());
+  EXPECT_TRUE(Serves());
+  {
+    std::vector<Socket> clients;
+    for (int i = 0; i < 32; ++i) clients.push_back(Socket::NotConnected());
+    const NoDescriptors none;
+    for (Socket& client : clients) client.ConnectTo(address());
+    EXPECT_TRUE(
+        Eventually([this] { return Ended(Ending::kNoDescriptor) > 16; }));
+  }
+  EXPECT_TRUE(Serves());
+}
+
+TEST_F(ListenerTest, ADrainTellsIdleConnectionsToGo) {
+  Start(Patient());
+  Socket idle(address());
+  idle.Send(kPreface + kSettings);
+  EXPECT_TRUE(idle.AwaitFrame(4));
+  server_->Drain();
+  EXPECT_TRUE(idle.AwaitFrame(7));  // GOAWAY, from gRPC
+  EXPECT_TRUE(idle.AwaitEnd());
+}
+
+}  // namespace
+}  // namespace posenc::server

@@ -1,0 +1,254 @@
+// A server that speaks TLS: who gets in, and new certificates while it serves.
+
+#include "server/listen/tls.h"
+
+#include <openssl/ssl.h>
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "server/listen/connection_counts.h"
+#include "tests/fixtures/certificates.h"
+#include "tests/fixtures/http2.h"
+#include "tests/fixtures/server.h"
+
+namespace posenc::server {
+namespace {
+
+using http2::Socket;
+using test::Authority;
+using test::CertificateShape;
+using test::Eventually;
+using test::Identity;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class TlsTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    options_.listen = {"127.0.0.1:0"};
+    Write(root_.Issue());
+    options_.tls.cert = files_.Path("cert");
+    options_.tls.key = files_.Path("key");
+    options_.notice = [this](Notice, absl::string_view line) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      notices_.emplace_back(line);
+    };
+  }
+  void TearDown() override { server_.reset(); }  // its notices end before these
+
+  void Write(const Identity& identity) const {
+    files_.Write("cert", identity.cert);
+    files_.Write("key", identity.key);
+  }
+
+  std::vector<std::string> notices() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return notices_;
+  }
+
+  // A channel that trusts `root`, with a certificate if there is one.
+  std::shared_ptr<grpc::Channel> Trusting(const Authority& root,
+                                          const Identity& mine = {}) const {
+    grpc::SslCredentialsOptions ssl;
+    ssl.pem_root_certs = root.cert();
+    ssl.pem_cert_chain = mine.cert;
+    ssl.pem_private_key = mine.key;
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+    return grpc::CreateCustomChannel(server_->addresses()[0],
+                                     grpc::SslCredentials(ssl), arguments);
+  }
+
+  static grpc::StatusCode Call(const std::shared_ptr<grpc::Channel>& channel) {
+    std::string response;
+    return RawUnary(channel,
+                    "/posenc.v1.PositionalEncodingService/GetServerInfo", "",
+                    &response)
+        .error_code();
+  }
+
+  std::int64_t Ended(Ending ending) const {
+    const auto endings = server_->Status().connections_refused;
+    return endings[static_cast<std::size_t>(ending)].second;
+  }
+
+  std::string StartError() const {
+    return std::string(Server::Start(options_).status().message());
+  }
+
+  const test::Directory files_;
+  const Authority root_{"root"};
+  const Authority other_{"other"};
+  ServerOptions options_;
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> notices_;
+};
+
+TEST_F(TlsTest, ServesThoseWhoTrustItsAuthorityAndNoPlaintext) {
+  Start(options_);
+  EXPECT_EQ(Call(Trusting(root_)), grpc::StatusCode::OK);
+  EXPECT_EQ(Call(Trusting(other_)), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Call(Connect(server_->addresses()[0])),
+            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_GE(Ended(Ending::kForeign), 1);
+}
+
+TEST_F(TlsTest, NeedsNoPermissionOffLoopback) {
+  options_.listen = {"0.0.0.0:0"};
+  EXPECT_TRUE(Server::Start(options_).ok());
+}
+
+TEST_F(TlsTest, UnixSocketsStayPlaintext) {
+  options_.listen = {"unix:" + files_.Path("socket"), "127.0.0.1:0"};
+  Start(options_);
+  EXPECT_EQ(Call(channel_), grpc::StatusCode::OK);
+  EXPECT_EQ(Call(Connect(server_->addresses()[1])),
+            grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(TlsTest, WithAClientAuthorityOnlyItsClientsGetIn) {
+  options_.tls.client_ca = files_.Write("client-ca", other_.cert());
+  Start(options_);
+  EXPECT_EQ(Call(Trusting(root_, other_.Issue())), grpc::StatusCode::OK);
+  EXPECT_EQ(Call(Trusting(root_)), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Call(Trusting(root_, root_.Issue())),
+            grpc::StatusCode::UNAVAILABLE);
+  CertificateShape expired;
+  expired.begins_in = -7200;
+  expired.ends_in = -3600;
+  EXPECT_EQ(Call(Trusting(root_, other_.Issue(expired))),
+            grpc::StatusCode::UNAVAILABLE);
+}
+
+// Whether a handshake with at most this version of TLS succeeds.
+bool Handshake(const std::string& address, int version) {
+  Socket socket(address);
+  SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
+  SSL_CTX_set_security_level(context, 0);
+  SSL_CTX_set_min_proto_version(context, TLS1_VERSION);
+  SSL_CTX_set_max_proto_version(context, version);
+  SSL* const ssl = SSL_new(context);
+  const unsigned char h2[] = {2, 'h', '2'};
+  SSL_set_alpn_protos(ssl, h2, sizeof(h2));
+  SSL_set_fd(ssl, socket.fd());
+  const bool done = SSL_connect(ssl) == 1;
+  SSL_free(ssl);
+  SSL_CTX_free(context);
+  return done;
+}
+
+TEST_F(TlsTest, SpeaksTls12AndNothingOlder) {
+  Start(options_);
+  const std::string& address = server_->addresses()[0];
+  EXPECT_TRUE(Handshake(address, TLS1_3_VERSION));
+  EXPECT_TRUE(Handshake(address, TLS1_2_VERSION));
+  EXPECT_FALSE(Handshake(address, TLS1_1_VERSION));
+  EXPECT_FALSE(Handshake(address, TLS1_VERSION));
+}
+
+TEST_F(TlsTest, UnfinishedHandshakesAreEndedInTime) {
+  options_.connections.handshake_timeout = absl::Milliseconds(100);
+  Start(options_);
+  Socket silent(server_->addresses()[0]), half(server_->addresses()[0]);
+  half.Send(std::string("\x16\x03\x01\x02\x00", 5));
+  EXPECT_TRUE(silent.AwaitEnd());
+  EXPECT_TRUE(half.AwaitEnd());
+}
+
+TEST_F(TlsTest, AConnectionWithoutACallIsEndedInTimeAndOthersStay) {
+  options_.connections.first_call_timeout = absl::Milliseconds(300);
+  Start(options_);
+  const auto channel = Trusting(root_);
+  RawCall watch(channel, "/grpc.health.v1.Health/Watch");
+  watch.WriteLast("");
+  std::string health;
+  ASSERT_TRUE(watch.Read(&health));
+  const auto idle = Trusting(root_);
+  idle->GetState(true);
+  EXPECT_TRUE(
+      Eventually([this] { return Ended(Ending::kFirstCallTimeout) > 0; }));
+  EXPECT_EQ(Call(channel), grpc::StatusCode::OK);
+  EXPECT_EQ(channel->GetState(false), GRPC_CHANNEL_READY);
+}
+
+TEST_F(TlsTest, BadFilesAreRefusedAtStart) {
+  files_.Write("key", root_.Issue().key);
+  EXPECT_EQ(StartError(), absl::StrCat("--tls-key: ", files_.Path("key"),
+                                       ": is not the key of the certificate"));
+  options_.tls.key = "";
+  EXPECT_THAT(StartError(), HasSubstr("--tls-key come together"));
+  options_.tls = {"", "", files_.Path("cert")};
+  EXPECT_THAT(StartError(), HasSubstr("--tls-client-ca: is of no use"));
+}
+
+TEST_F(TlsTest, ABrokenFileLeavesTheLastGoodOneInForce) {
+  Start(options_);
+  const Identity good = root_.Issue();
+  const absl::Time expiry = *server_->Status().tls_not_after;
+  EXPECT_GT(expiry, absl::Now());
+  CertificateShape expired;
+  expired.begins_in = -7200;
+  expired.ends_in = -3600;
+  int errors = 0;
+  for (const Identity& broken :
+       {Identity{"garbage", good.key}, Identity{good.cert, "garbage"},
+        Identity{good.cert, root_.Issue().key}, Identity{"", ""},
+        root_.Issue(expired)}) {
+    Write(broken);
+    EXPECT_EQ(server_->Reload(options_).code(),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_GE(server_->Status().tls_reload_errors, ++errors);
+    EXPECT_EQ(*server_->Status().tls_not_after, expiry);
+    EXPECT_EQ(Call(Trusting(root_)), grpc::StatusCode::OK);
+  }
+}
+
+TEST_F(TlsTest, NewFilesAreTakenByThemselves) {
+  Start(options_);
+  const Authority next("next");
+  Write(next.Issue());
+  EXPECT_TRUE(
+      Eventually([&] { return Call(Trusting(next)) == grpc::StatusCode::OK; }));
+  EXPECT_EQ(Call(Trusting(root_)), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(notices(),
+              ElementsAre("certificates and tokens were read again"));
+}
+
+// Under load of old and new connections; the long form is `./run chaos`.
+TEST_F(TlsTest, RotationsFailNoCall) {
+  options_.tls.client_ca = files_.Write("client-ca", other_.cert());
+  Start(options_);
+  const Identity mine = other_.Issue();
+  std::atomic<bool> stop{false};
+  std::atomic<int> calls{0}, failures{0};
+  std::thread load([&] {
+    const auto old = Trusting(root_, mine);
+    while (!stop.load()) {
+      failures += Call(old) != grpc::StatusCode::OK;
+      failures += Call(Trusting(root_, mine)) != grpc::StatusCode::OK;
+      calls += 2;
+    }
+  });
+  for (int i = 0; i < 20; ++i) {
+    Write(root_.Issue());
+    files_.Write("client-ca", other_.cert() + root_.cert());
+    EXPECT_EQ(server_->Reload(options_), absl::OkStatus());
+    const int before = calls.load();
+    EXPECT_TRUE(Eventually([&] { return calls.load() >= before + 20; }));
+  }
+  stop = true;
+  load.join();
+  EXPECT_EQ(failures.load(), 0);
+}
+
+}  // namespace
+}  // namespace posenc::server
