@@ -68,6 +68,7 @@ RpcService::RpcService(const Limits& limits, CallObserver* observer,
           limits.in_flight_bytes,
           static_cast<std::size_t>(limits.max_waiting))),
       buffers_(admission_),
+      bytes_per_token_(limits.in_flight_bytes_per_token),
       sizes_(static_cast<int>(Methods().size())),
       deadlines_(limits.default_deadline),
       turns_(limits.threads, static_cast<std::size_t>(limits.max_waiting),
@@ -78,8 +79,9 @@ RpcService::RpcService(const Limits& limits, CallObserver* observer,
                                                     buffers_.used());
                  }),
       pool_(limits.threads),
-      resources_{&pool_,    admission_.get(), &sizes_, &transfers_, &turns_,
-                 &buffers_, &deadlines_,      &calls_, &limits_,    observer} {}
+      resources_{&pool_,      admission_.get(), &callers_, &sizes_,
+                 &transfers_, &turns_,          &buffers_, &deadlines_,
+                 &calls_,     &limits_,         observer} {}
 
 RpcService::Answer::Answer(absl::Status error)
     : status(std::move(error)), on_wire(ToGrpcStatus(status)) {}
@@ -89,6 +91,7 @@ void RpcService::SetLimits(const Limits& limits) {
   admission_->SetLimits(limits.in_flight_bytes, max_waiting);
   turns_.SetMaxWaiting(max_waiting);
   deadlines_.SetTime(limits.default_deadline);
+  bytes_per_token_.store(limits.in_flight_bytes_per_token);
 }
 
 void RpcService::ReturnUnneededMemory() {
@@ -167,7 +170,11 @@ grpc::ServerGenericBidiReactor* RpcService::Start(
     if (!caller.ok()) return Send(Answer(caller.status()), spec, context);
     spec.caller = std::move(caller->name);
     // Behind an edge all callers come over the same connections.
-    if (!spec.caller.empty()) spec.peer = absl::HashOf(spec.caller);
+    if (!spec.caller.empty()) {
+      spec.peer = absl::HashOf(spec.caller);
+      spec.caller_bytes = caller->in_flight_bytes > 0 ? caller->in_flight_bytes
+                                                      : bytes_per_token_.load();
+    }
   }
   if (const Answer* const refused = Refuse(method, spec, *context)) {
     return Send(*refused, spec, context);

@@ -115,6 +115,8 @@ class RpcService final : public grpc::CallbackGenericService {
   const std::shared_ptr<Admission> admission_;
   ResponseBuffers buffers_;
   std::size_t freed_ = 0;  // what the heap kept after it was trimmed last
+  CallerBudgets callers_;
+  std::atomic<std::int64_t> bytes_per_token_;
   MessageSizes sizes_;
   Deadlines deadlines_;
   Turns turns_;

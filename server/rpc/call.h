@@ -56,6 +56,7 @@
 #include "core/runtime/pool.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "server/budget/admission.h"
+#include "server/budget/caller_budgets.h"
 #include "server/budget/calls_in_progress.h"
 #include "server/budget/deadlines.h"
 #include "server/budget/limits.h"
@@ -76,6 +77,7 @@ namespace posenc::server {
 struct CallResources {
   core::ComputePool* pool;
   Admission* admission;
+  CallerBudgets* callers;
   MessageSizes* sizes;
   Transfers* transfers;
   Turns* turns;
@@ -93,6 +95,8 @@ struct CallSpec {
   bool stream = false;     // of requests, responses or both
   std::uint64_t peer = 0;  // who shares with others: see FairQueue
   std::string caller;      // the name of its token; empty without tokens
+  // Bytes that all calls of this caller may have in flight; 0: no limit.
+  std::int64_t caller_bytes = 0;
 };
 
 // What observers learn of a call that ended with `status`, but for its times
@@ -194,6 +198,7 @@ class Call final : public grpc::ServerGenericBidiReactor,
   const CallResources resources_;
   const bool in_process_;
   CallTurn turn_;
+  CallerBudgets::Share caller_;
   CallClaim claim_;
   Execution execution_;
   std::shared_ptr<Call> self_;

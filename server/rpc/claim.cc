@@ -17,9 +17,11 @@ constexpr std::int64_t kStreamMessageBytes = std::int64_t{5} << 20;
 
 }  // namespace
 
-CallClaim::CallClaim(Admission* admission, MessageSizes* sizes, int method,
+CallClaim::CallClaim(Admission* admission, CallerBudgets::Share* caller,
+                     MessageSizes* sizes, int method,
                      std::int64_t max_request_bytes, bool stream, Owner* owner)
     : admission_(admission),
+      caller_(caller),
       sizes_(sizes),
       method_(method),
       max_request_bytes_(max_request_bytes),
@@ -36,7 +38,13 @@ absl::Status CallClaim::Enter(std::optional<std::int64_t> announced) {
                     static_cast<std::int64_t>(kMessages)
               : announced_.value_or(
                     std::min(max_request_bytes_, sizes_->Expect(method_)));
-  held_ = admission_->Bounded(bytes);
+  const std::int64_t bounded = admission_->Bounded(bytes);
+  if (!caller_->Claim(bounded)) {
+    return OverBudget(absl::StrCat("the calls with this token hold all of the ",
+                                   caller_->limit(),
+                                   " bytes that they may have in flight"));
+  }
+  held_ = bounded;
   state_ = State::kWaiting;
   switch (admission_->Enter(held_, this)) {
     case Admission::Entry::kAdmitted:
@@ -95,6 +103,9 @@ absl::Status CallClaim::Received(std::int64_t bytes) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     unused = held_ - bytes;
+    // If the claim has shrunk, the caller's has not.
+    caller_->Add(bytes - held_ - shrunk_);
+    shrunk_ = 0;
     held_ = bytes;
     if (unused < 0) admission_->ClaimHeld(-unused);
   }
@@ -118,6 +129,7 @@ absl::Status CallClaim::ReceivedOfStream(std::int64_t bytes) {
         absl::StrCat("no room for a message of ", bytes,
                      " bytes; announce the largest to wait for room"));
   }
+  caller_->Add(more);
   held_ += more;
   return absl::OkStatus();
 }
@@ -133,6 +145,7 @@ std::int64_t CallClaim::Shrink() {
 // grow in between, and so that Admitted() on another thread finds the flag set.
 Admission::Entry CallClaim::ClaimResponse(std::int64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (!stream_ && !caller_->Claim(bytes)) return Admission::Entry::kFull;
   const Admission::Entry entry = admission_->EnterMore(bytes, held_, this);
   response_waits_ = entry == Admission::Entry::kWaiting;
   return entry;

@@ -38,6 +38,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/budget/admission.h"
+#include "server/budget/caller_budgets.h"
 #include "server/budget/message_sizes.h"
 
 namespace posenc::server {
@@ -67,13 +68,16 @@ class CallClaim final : private Admission::Waiter {
 
   enum class State { kOutside, kWaiting, kInside };
 
-  // stream: the call has many messages, one way or both.
-  CallClaim(Admission* admission, MessageSizes* sizes, int method,
-            std::int64_t max_request_bytes, bool stream, Owner* owner);
+  // stream: the call has many messages, one way or both. caller: what the call
+  // claims of its caller's own limit: its requests, and a unary call's
+  // response.
+  CallClaim(Admission* admission, CallerBudgets::Share* caller,
+            MessageSizes* sizes, int method, std::int64_t max_request_bytes,
+            bool stream, Owner* owner);
 
   // Claims for the messages to come, of which the largest has `announced`
   // bytes if the client said so. OK: inside, or waiting. RESOURCE_EXHAUSTED,
-  // kOverloaded: too many wait already.
+  // kOverloaded: too many wait already, or the caller's limit is reached.
   absl::Status Enter(std::optional<std::int64_t> announced);
 
   State state() const;
@@ -113,6 +117,7 @@ class CallClaim final : private Admission::Waiter {
   void Refused() override;
 
   Admission* const admission_;
+  CallerBudgets::Share* const caller_;
   MessageSizes* const sizes_;
   const int method_;
   const std::int64_t max_request_bytes_;
