@@ -114,7 +114,8 @@ def broken_files(authority):
         authority.issue("server", days="0")
         until(lambda: False, 1.1)  # it ends in the second in which it began
 
-    return {"an empty key": write("server.key", b""), "a garbage key": write("server.key", b"x" * 99),
+    return {"an empty key": write("server.key", b""),
+            "a garbage key": write("server.key", b"x" * 99),
             "a garbage certificate": write("server.pem", b"-----BEGIN CERTIFICATE-----\nx\n"),
             "a missing key": missing, "a key of another certificate": mismatched,
             "an expired certificate": expired}

