@@ -139,6 +139,7 @@ TEST_F(TokenCallsTest, BadOptionsAreRefusedAtStart) {
   options_.allow_insecure = true;
   EXPECT_THAT(error(), HasSubstr("--token-file: tokens would be sent in the "
                                  "clear to 0.0.0.0:0"));
+  options_.listen = {"127.0.0.1:0"};
   options_.token_file = files_.Write("tokens", "\n");
   EXPECT_THAT(error(), HasSubstr("holds no token"));
   options_.token_file = files_.Path("none");
