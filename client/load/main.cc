@@ -106,9 +106,8 @@ absl::Status Run::Prepare() {
       return absl::PermissionDeniedError(*path + ": cannot be written");
     }
   }
-  const auto channels =
-      ConnectAll(flags_.server, flags_.connections, Retries(), plan_.timeout,
-                 plan_.security);
+  const auto channels = ConnectAll(flags_.server, flags_.connections, Retries(),
+                                   plan_.timeout, plan_.security);
   if (!channels.ok()) return channels.status();
   // If the server runs on this machine, half of it is the server's.
   const int threads =
