@@ -73,11 +73,10 @@ RpcService::RpcService(const Limits& limits, CallObserver* observer,
       deadlines_(limits.default_deadline),
       turns_(limits.threads, static_cast<std::size_t>(limits.max_waiting),
              static_cast<int>(Methods().size())),
-      transfers_(admission_.get(),
-                 [this, at_start = UsedMemory()] {
-                   return static_cast<std::int64_t>(UsedMemory() - at_start +
-                                                    buffers_.used());
-                 }),
+      used_at_start_(UsedMemory()),
+      transfers_(
+          admission_.get(), [this] { return MeasureHeld(); },
+          [this](std::int64_t held) { ReturnExcess(held); }),
       pool_(limits.threads),
       resources_{&pool_,      admission_.get(), &callers_, &sizes_,
                  &transfers_, &turns_,          &buffers_, &deadlines_,
@@ -92,6 +91,19 @@ void RpcService::SetLimits(const Limits& limits) {
   turns_.SetMaxWaiting(max_waiting);
   deadlines_.SetTime(limits.default_deadline);
   bytes_per_token_.store(limits.in_flight_bytes_per_token);
+}
+
+std::int64_t RpcService::MeasureHeld() const {
+  return static_cast<std::int64_t>(UsedMemory() + buffers_.used()) -
+         static_cast<std::int64_t>(used_at_start_);
+}
+
+// What the heap keeps between blocks in use is memory as well.
+void RpcService::ReturnExcess(std::int64_t held) {
+  if (held + static_cast<std::int64_t>(FreedMemory() + buffers_.kept()) >
+      admission_->budget()) {
+    ReturnFreedMemory();
+  }
 }
 
 void RpcService::ReturnUnneededMemory() {

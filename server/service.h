@@ -104,6 +104,10 @@ class RpcService final : public grpc::CallbackGenericService {
       const Answer& answer, const CallSpec& spec,
       grpc::CallbackServerContext* context) const;
 
+  // For Transfers.
+  std::int64_t MeasureHeld() const;
+  void ReturnExcess(std::int64_t held);
+
   const Answer no_such_method_, draining_answer_, too_many_calls_;
   const Limits limits_;
   const TokenFile* const tokens_;
@@ -120,6 +124,7 @@ class RpcService final : public grpc::CallbackGenericService {
   MessageSizes sizes_;
   Deadlines deadlines_;
   Turns turns_;
+  const std::size_t used_at_start_;
   Transfers transfers_;
   // Destroyed first, which ends its threads: their work uses the others.
   core::ComputePool pool_;

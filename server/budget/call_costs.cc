@@ -1,6 +1,7 @@
 #include "server/budget/call_costs.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace posenc::server {
 namespace {
@@ -14,6 +15,13 @@ constexpr int kKindsOfMethod = kSizes + 1;
 constexpr double kCheapShare = 150e-6;
 
 constexpr int kMostCalls = 32;
+
+// What is taken for a call of a kind that is not known: seconds, bytes.
+constexpr double kGuessedShare = 1e-3;
+constexpr double kGuessedBytes = 1 << 20;
+
+// Logarithms need something.
+constexpr double kLeastShare = 1e-6;
 
 }  // namespace
 
@@ -29,27 +37,39 @@ int CallCosts::KindOf(int method, std::optional<std::int64_t> announced) {
   return method * kKindsOfMethod + size;
 }
 
+double CallCosts::share(int kind) const {
+  return known(kind) ? std::exp(of_[kind].log_share) : kGuessedShare;
+}
+
+double CallCosts::bytes(int kind) const {
+  return known(kind) ? std::exp(of_[kind].log_bytes) : kGuessedBytes;
+}
+
 bool CallCosts::cheap(int kind) const {
   const int size = kind % kKindsOfMethod;
   const bool large =
       size != kUnannounced && (std::int64_t{1} << size) > kCheapBytes;
-  return !large && known(kind) && of_[kind].share < kCheapShare;
+  return !large && known(kind) && share(kind) < kCheapShare;
 }
 
 void CallCosts::Learn(int kind, double share, std::int64_t bytes) {
   Cost& cost = of_[kind];
   cost.calls = std::min(cost.calls + 1, kMostCalls);
-  cost.share += (share - cost.share) / cost.calls;
-  cost.bytes += (static_cast<double>(bytes) - cost.bytes) / cost.calls;
+  cost.log_share +=
+      (std::log(std::max(share, kLeastShare)) - cost.log_share) / cost.calls;
+  cost.log_bytes += (std::log(std::max<double>(static_cast<double>(bytes), 1)) -
+                     cost.log_bytes) /
+                    cost.calls;
 }
 
 double CallCosts::ShareOfMethod(int method) const {
   double sum = 0;
   int calls = 0;
   for (int size = 0; size < kKindsOfMethod; ++size) {
-    const Cost& cost = of_[method * kKindsOfMethod + size];
-    sum += cost.share * cost.calls;
-    calls += cost.calls;
+    const int kind = method * kKindsOfMethod + size;
+    if (!known(kind)) continue;
+    sum += share(kind) * of_[kind].calls;
+    calls += of_[kind].calls;
   }
   return calls == 0 ? 0 : sum / calls;
 }

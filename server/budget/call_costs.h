@@ -27,10 +27,13 @@ class CallCosts {
   // The kind of a call, for the functions below.
   static int KindOf(int method, std::optional<std::int64_t> announced);
 
-  // Seconds of share, and bytes of requests and responses, as the mean of the
-  // last 32 calls of the kind; 0 before the first has ended.
-  double share(int kind) const { return of_[kind].share; }
-  double bytes(int kind) const { return of_[kind].bytes; }
+  // Seconds of share, and bytes of requests and responses: the geometric mean
+  // of the last 32 calls of the kind. What an RPC has to do may differ by
+  // orders of magnitude for requests of the same size, and one table of
+  // gigabytes must not make every table expensive. Before the first call has
+  // ended, a guess.
+  double share(int kind) const;
+  double bytes(int kind) const;
   bool known(int kind) const { return of_[kind].calls > 0; }
 
   // Whether refusing such a call would cost about as much as answering it. Not
@@ -45,8 +48,8 @@ class CallCosts {
 
  private:
   struct Cost {
-    double share = 0;
-    double bytes = 0;
+    double log_share = 0;  // means of natural logarithms
+    double log_bytes = 0;
     int calls = 0;  // that the means are over, 32 at most
   };
 

@@ -24,11 +24,11 @@ class MessageSizes {
     return std::max(kLeast, 2 * means_[method].load());
   }
 
-  // A message of so many bytes has come. The mean rises faster than it falls:
-  // claiming too little risks memory, too much only lets others wait.
+  // A message of so many bytes has come. The mean rises much faster than it
+  // falls: claiming too little risks memory, too much only lets others wait.
   void Learn(int method, std::int64_t bytes) {
     const std::int64_t mean = means_[method].load();
-    means_[method].store(mean + (bytes - mean) / (bytes > mean ? 8 : 32));
+    means_[method].store(mean + (bytes - mean) / (bytes > mean ? 2 : 32));
   }
 
  private:

@@ -15,6 +15,7 @@ namespace {
 constexpr double kOld = 0.02;
 constexpr double kShrinkAfter = 0.05;
 constexpr double kSlowAfter = 10;
+constexpr double kLongestAge = 1;
 constexpr double kSlowBytesPerSecond = 1 << 20;
 
 // To cut off a message that was announced with so little would gain nothing.
@@ -46,9 +47,11 @@ struct Transfers::Victims {
   std::vector<Victim> cut;
 };
 
-Transfers::Transfers(Admission* admission, std::function<std::int64_t()> held)
+Transfers::Transfers(Admission* admission, std::function<std::int64_t()> held,
+                     std::function<void(std::int64_t held)> relieve)
     : admission_(admission),
       held_(std::move(held)),
+      relieve_(std::move(relieve)),
       ticker_(std::chrono::milliseconds(10), [this] { return Tick(); }) {}
 
 void Transfers::Add(Direction direction, std::int64_t bytes, Owner* owner,
@@ -79,47 +82,61 @@ std::int64_t Transfers::cut() const {
   return cut_;
 }
 
-Transfers::Victims Transfers::Choose(double now, std::int64_t held) {
-  Victims victims;
-  const bool waited_for = admission_->waiting() > 0;
-  const std::int64_t budget = admission_->budget();
-  const auto messages = static_cast<std::int64_t>(coming_.size());
-  const std::int64_t each = held / (messages + 1) + 1;
-  const auto cut = [&](Message* message, bool slow) {
-    if (message->cut_) return;
-    message->cut_ = true;
-    ++cut_;
-    victims.cut.push_back({message->owner_->KeepAlive(), message->owner_,
-                           message->direction_, slow});
-  };
-  if (waited_for) {
-    for (Message* const message : coming_) {
-      if (message->since_ > now - kShrinkAfter) break;
-      if (std::exchange(message->shrunk_, true)) continue;
-      victims.shrink.emplace_back(message->owner_->KeepAlive(),
-                                  message->owner_);
-    }
-    for (const std::list<Message*>* const list : {&coming_, &going_}) {
-      for (Message* const message : *list) {
-        const std::int64_t bytes = message->bytes_ > 0
-                                       ? message->bytes_
-                                       : std::max<std::int64_t>(each, 0);
-        if (message->since_ > now - kSlowAfter) break;
-        if (now - message->since_ >
-            kSlowAfter + static_cast<double>(bytes) / kSlowBytesPerSecond) {
-          cut(message, true);
-        }
+void Transfers::Cut(Message* message, bool slow, Victims* victims) {
+  message->cut_ = true;
+  ++cut_;
+  victims->cut.push_back({message->owner_->KeepAlive(), message->owner_,
+                          message->direction_, slow});
+}
+
+void Transfers::ChooseStalled(double now, std::int64_t each, Victims* victims) {
+  for (Message* const message : coming_) {
+    if (message->since_ > now - kShrinkAfter) break;
+    if (std::exchange(message->shrunk_, true)) continue;
+    victims->shrink.emplace_back(message->owner_->KeepAlive(), message->owner_);
+  }
+  for (const std::list<Message*>* const list : {&coming_, &going_}) {
+    for (Message* const message : *list) {
+      if (message->since_ > now - kSlowAfter) break;
+      const std::int64_t bytes = message->bytes_ > 0 ? message->bytes_ : each;
+      if (!message->cut_ &&
+          now - message->since_ >
+              kSlowAfter + static_cast<double>(bytes) / kSlowBytesPerSecond) {
+        Cut(message, true, victims);
       }
     }
   }
-  std::int64_t over = held - (budget + budget / 10);
-  for (auto it = coming_.rbegin(); over > 0 && it != coming_.rend(); ++it) {
-    const bool little = (*it)->bytes_ > 0 && (*it)->bytes_ <= kLittle;
-    if ((*it)->cut_ || little || (*it)->since_ > now - kOld) continue;
-    cut(*it, false);
-    over -= each;
+}
+
+// Messages come at about the same speed, so that one holds the more the longer
+// it has been coming. Who announced is spared if possible.
+void Transfers::ChooseExcess(double now, std::int64_t held, std::int64_t excess,
+                             Victims* victims) {
+  const auto age = [now](const Message& message) {
+    return std::min(now - message.since_, kLongestAge);
+  };
+  double ages = 0;
+  for (const Message* const message : coming_) ages += age(*message);
+  const auto part = [&](const Message& message) {
+    return static_cast<double>(held) * age(message) / ages;
+  };
+  auto over = static_cast<double>(excess);
+  // What was cut off before is on its way out.
+  for (const Message* const message : coming_) {
+    if (message->cut_) over -= part(*message);
   }
-  return victims;
+  for (const bool announced : {false, true}) {
+    for (auto it = coming_.rbegin(); over > 0 && it != coming_.rend(); ++it) {
+      Message* const message = *it;
+      if (message->cut_ || (message->bytes_ > 0) != announced ||
+          (announced && message->bytes_ <= kLittle) ||
+          message->since_ > now - kOld) {
+        continue;
+      }
+      over -= part(*message);
+      Cut(message, false, victims);
+    }
+  }
 }
 
 bool Transfers::Tick() {
@@ -142,12 +159,20 @@ bool Transfers::Tick() {
   const bool quiet =
       admission_->waiting() == 0 && held < admission_->budget() / 4;
   next_ = now + took + std::max(kPause * took, quiet ? kQuietPause : 0);
-  told_ = true;
+  if (!std::exchange(told_, true)) last_ = held;
   admission_->SetHeld(held);
   Victims victims;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    victims = Choose(now, held);
+    const std::int64_t budget = admission_->budget();
+    if (admission_->waiting() > 0) {
+      ChooseStalled(now, held / static_cast<std::int64_t>(coming_.size() + 1),
+                    &victims);
+    }
+    // With what comes until the next time.
+    const std::int64_t soon = held + std::max<std::int64_t>(held - last_, 0);
+    ChooseExcess(now, held, soon - (budget + budget / 20), &victims);
+    last_ = held;
   }
   for (const auto& [keep, owner] : victims.shrink) owner->ShrinkClaim();
   const absl::Status no_memory = OverBudget(
@@ -159,6 +184,7 @@ bool Transfers::Tick() {
   for (const Victims::Victim& victim : victims.cut) {
     victim.owner->CutOff(victim.direction, victim.slow ? slow : no_memory);
   }
+  relieve_(held);
   return true;
 }
 

@@ -9,9 +9,10 @@
 //   somebody waits for memory, and a message has been coming for 50 ms:
 //     its claim shrinks to nothing (Owner::ShrinkClaim); what it really holds
 //     is part of what is measured
-//   more is held than 1.1 times the budget:
-//     the newest messages that have been coming for 20 ms are cut off, as many
-//     as hold the excess on average; the oldest are nearest to their end
+//   more is held than 1.05 times the budget, or will be at the next measure:
+//     of the messages that have been coming for 20 ms the newest are cut off,
+//     as many as hold the excess, first those that were not announced; the
+//     oldest are nearest to their end
 //   somebody waits for memory, and a message, coming or going, is older than
 //   10 s and slower than 1 MiB/s:
 //     it is cut off
@@ -67,7 +68,10 @@ class Transfers {
   };
 
   // held: bytes in memory that messages hold, measured. May take milliseconds.
-  Transfers(Admission* admission, std::function<std::int64_t()> held);
+  // relieve: called after each measure with what is held, to return to the
+  // kernel what is kept beside it.
+  Transfers(Admission* admission, std::function<std::int64_t()> held,
+            std::function<void(std::int64_t held)> relieve);
 
   // A message of `bytes` (0: not known) is on its way. `owner` lives until
   // Remove().
@@ -82,18 +86,24 @@ class Transfers {
   struct Victims;
 
   bool Tick();
-  // Expects the lock.
-  Victims Choose(double now, std::int64_t held);
+  // These expect the lock.
+  void Cut(Message* message, bool slow, Victims* victims);
+  // each: what a message holds on average.
+  void ChooseStalled(double now, std::int64_t each, Victims* victims);
+  void ChooseExcess(double now, std::int64_t held, std::int64_t excess,
+                    Victims* victims);
 
   Admission* const admission_;
   const std::function<std::int64_t()> held_;
+  const std::function<void(std::int64_t held)> relieve_;
   mutable std::mutex mutex_;
   std::list<Message*> coming_, going_;  // the oldest first
   std::int64_t cut_ = 0;
   // Used by the ticker's thread alone.
   double next_ = 0;  // when to measure again
   bool told_ = false;
-  Ticker ticker_;  // last: its thread uses the others
+  std::int64_t last_ = 0;  // what was measured then
+  Ticker ticker_;          // last: its thread uses the others
 };
 
 }  // namespace posenc::server

@@ -99,15 +99,36 @@ bool Turns::TooLate(const Request& request, const FairQueue::Call& call,
   return late;
 }
 
+// An idle server tries, whatever it believes that the call costs.
+bool Turns::IsLost(const FairQueue::Call& call, double now) const {
+  const double takes = kLostMargin * (served_cost_ + call.cost);
+  return call.deadline < now ||
+         (!served_.empty() && call.deadline < now + takes);
+}
+
+bool Turns::MustLearn(int kind) const {
+  return !costs_.known(kind) && !learning_[kind];
+}
+
+// A message comes and goes.
+std::int64_t Turns::ExpectedBytes(const Request& request) const {
+  const auto bytes = static_cast<std::int64_t>(costs_.bytes(request.kind));
+  return costs_.known(request.kind) ? bytes
+                                    : std::max(bytes, 2 * request.announced);
+}
+
 void Turns::Prepare(const Request& request, Waiter* waiter, double now) {
   waiter->kind_ = request.kind;
   waiter->call_.owner = waiter;
   waiter->call_.peer = request.peer;
   waiter->call_.deadline = request.deadline;
   waiter->call_.cost = costs_.share(request.kind);
-  waiter->bytes_ = static_cast<std::int64_t>(costs_.bytes(request.kind));
+  waiter->bytes_ = ExpectedBytes(request);
   waiter->lease_ =
-      kLease + static_cast<double>(request.announced) / kLeaseBytesPerSecond +
+      kLease +
+      static_cast<double>(request.announced > 0 ? request.announced
+                                                : waiter->bytes_ / 2) /
+          kLeaseBytesPerSecond +
       kLeaseShares * waiter->call_.cost;
   waiter->light_ = queue_.Light(request.peer, now);
 }
@@ -115,21 +136,21 @@ void Turns::Prepare(const Request& request, Waiter* waiter, double now) {
 bool Turns::Refuses(const Request& request) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const int kind = request.kind;
-  if (costs_.cheap(kind) || !costs_.known(kind)) return false;
+  if (costs_.cheap(kind) || MustLearn(kind)) return false;
   const double now = Now();
   const bool light = queue_.Light(request.peer, now);
-  if ((queue_.empty() || light) &&
-      Fits(static_cast<std::int64_t>(costs_.bytes(kind)), light)) {
-    return false;
-  }
-  QueueChanged(now);
   FairQueue::Call call;
   call.peer = request.peer;
   call.deadline = request.deadline;
   call.cost = costs_.share(kind);
-  const bool late = TooLate(request, call, light, now);
-  if (late) ++refused_;
-  return late;
+  bool refused = IsLost(call, now);
+  if (!refused &&
+      !((queue_.empty() || light) && Fits(ExpectedBytes(request), light))) {
+    QueueChanged(now);
+    refused = TooLate(request, call, light, now);
+  }
+  if (refused) ++refused_;
+  return refused;
 }
 
 Turns::Entry Turns::Enter(const Request& request, Waiter* waiter) {
@@ -144,17 +165,18 @@ Turns::Entry Turns::Enter(const Request& request, Waiter* waiter) {
   Prepare(request, waiter, now);
   // The first call of a kind is served at once: what is not known cannot be
   // judged, and would never be known.
-  const bool first = !costs_.known(kind) && !learning_[kind];
+  const bool first = MustLearn(kind);
   if (first) learning_[kind] = true;
-  if (first || costs_.cheap(kind) ||
-      ((queue_.empty() || waiter->light_) &&
-       Fits(waiter->bytes_, waiter->light_))) {
+  const bool lost = !first && request.refusable && IsLost(waiter->call_, now);
+  if (!lost && (first || costs_.cheap(kind) ||
+                ((queue_.empty() || waiter->light_) &&
+                 Fits(waiter->bytes_, waiter->light_)))) {
     Serve(waiter, now);
     return Entry::kServed;
   }
-  if (request.refusable &&
-      (queue_.size() >= max_waiting_ ||
-       TooLate(request, waiter->call_, waiter->light_, now))) {
+  const bool full = queue_.size() >= max_waiting_;
+  if (lost || (request.refusable && (full || TooLate(request, waiter->call_,
+                                                     waiter->light_, now)))) {
     ++refused_;
     return Entry::kRefused;
   }
@@ -189,7 +211,7 @@ Turns::Calls Turns::Fill(double now) {
     auto* const waiter = static_cast<Waiter*>(front->owner);
     if (!Fits(waiter->bytes_, waiter->light_)) break;
     queue_.Remove(front);
-    if (now + kLostMargin * (served_cost_ + front->cost) > front->deadline) {
+    if (IsLost(*front, now)) {
       waiter->state_ = Waiter::State::kOut;
       ++refused_;
       ++lost_;

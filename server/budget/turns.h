@@ -141,8 +141,13 @@ class Turns {
   // These expect the lock.
   void Advance();
   bool Fits(std::int64_t bytes, bool light) const;
+  std::int64_t ExpectedBytes(const Request& request) const;
   bool TooLate(const Request& request, const FairQueue::Call& call, bool light,
                double now);
+  // Whether the call could not end before its deadline if it were served now.
+  bool IsLost(const FairQueue::Call& call, double now) const;
+  // Whether nothing is known of the kind, nor will be soon.
+  bool MustLearn(int kind) const;
   void Serve(Waiter* waiter, double now);
   void EndService(Waiter* waiter, double now);
   // Moves calls from the queue into service; tells what to call.

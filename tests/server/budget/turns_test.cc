@@ -136,11 +136,35 @@ TEST_F(TurnsTest, WhoCouldNotEndInTimeIsRefusedAtOnce) {
   Learn(kKind, 0.01);
   auto served = FillPlaces();  // 60 ms, half of them still to come
   TestWaiter waiter;
-  EXPECT_FALSE(turns_.Refuses(Request(now_ + 0.1)));
+  EXPECT_FALSE(turns_.Refuses(Request(now_ + 0.12)));
   EXPECT_TRUE(turns_.Refuses(Request(now_ + 0.07)));
   EXPECT_EQ(turns_.Enter(Request(now_ + 0.07), &waiter), Entry::kRefused);
   EXPECT_EQ(turns_.state().refused, 2);
   for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+}
+
+TEST_F(TurnsTest, WhoseDeadlineIsOverIsRefusedThoughThereIsRoom) {
+  Learn(kKind, 0.01);
+  TestWaiter waiter;
+  EXPECT_TRUE(turns_.Refuses(Request(now_ - 0.001)));
+  EXPECT_EQ(turns_.Enter(Request(now_ - 0.001), &waiter), Entry::kRefused);
+}
+
+TEST_F(TurnsTest, AnIdleServerTriesWhateverItBelieves) {
+  Learn(kKind, 10);
+  TestWaiter waiter;
+  EXPECT_FALSE(turns_.Refuses(Request(now_ + 0.1)));
+  EXPECT_EQ(turns_.Enter(Request(now_ + 0.1), &waiter), Entry::kServed);
+  turns_.Leave(&waiter, kLarge);
+}
+
+TEST_F(TurnsTest, OneHugeCallDoesNotMakeItsKindExpensive) {
+  Learn(kKind, 0.0005);
+  TestWaiter huge;
+  ASSERT_EQ(turns_.Enter(Request(now_ + 300), &huge), Entry::kServed);
+  processor_ += 100;
+  turns_.Leave(&huge, std::int64_t{1} << 31);
+  EXPECT_LT(turns_.state().shares[0], 0.001);
 }
 
 TEST_F(TurnsTest, ACallThatIsNotRefusableWaitsAsLongAsItsDeadlineAllows) {
@@ -193,7 +217,7 @@ TEST_F(TurnsTest, CheapCallsTakeNoTurnButAreMeasured) {
   auto served = FillPlaces();
   for (int i = 0; i < 160; ++i) {
     const Entry entry =
-        turns_.Enter(Request(now_ + 0.001, 1, kCheapKind), &cheap);
+        turns_.Enter(Request(now_ + 300, 1, kCheapKind), &cheap);
     ASSERT_THAT(entry, testing::AnyOf(Entry::kNotNeeded, Entry::kServed));
     if (entry == Entry::kNotNeeded) continue;
     ++measured;
