@@ -1,9 +1,8 @@
 #include "server/budget/turns.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <utility>
 
 namespace posenc::server {

@@ -33,7 +33,7 @@ struct ServerStatus {
   std::int64_t cache_hits = 0, cache_misses = 0;  // since the start
 
   std::int64_t connections = 0;
-  // Since the start, by reason ("limit", "peer_limit", ...). The reasons are
+  // Since the start, by reason (EndingName in listen/). The reasons are
   // fixed: all are here from the start.
   std::vector<std::pair<std::string, std::int64_t>> connections_refused;
 
