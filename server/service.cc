@@ -98,12 +98,20 @@ std::int64_t RpcService::MeasureHeld() const {
          static_cast<std::int64_t>(used_at_start_);
 }
 
-// What the heap keeps between blocks in use is memory as well.
+// What is free between blocks in use stays in the heap and counts as free after
+// it was returned, too: it is not returned again and again.
 void RpcService::ReturnExcess(std::int64_t held) {
-  if (held + static_cast<std::int64_t>(FreedMemory() + buffers_.kept()) >
-      admission_->budget()) {
-    ReturnFreedMemory();
+  const std::int64_t left =
+      std::max<std::int64_t>(admission_->budget() - held, 0);
+  buffers_.KeepAtMost(static_cast<std::size_t>(left));
+  const std::size_t freed = FreedMemory();
+  if (freed < excess_freed_) excess_freed_ = freed;
+  if (static_cast<std::int64_t>(freed + buffers_.kept()) <= left ||
+      freed <= excess_freed_ + kLittleFreed) {
+    return;
   }
+  ReturnFreedMemory();
+  excess_freed_ = FreedMemory();
 }
 
 void RpcService::ReturnUnneededMemory() {

@@ -125,6 +125,7 @@ class RpcService final : public grpc::CallbackGenericService {
   Deadlines deadlines_;
   Turns turns_;
   const std::size_t used_at_start_;
+  std::size_t excess_freed_ = 0;  // used by the thread of Transfers
   Transfers transfers_;
   // Destroyed first, which ends its threads: their work uses the others.
   core::ComputePool pool_;

@@ -5,6 +5,14 @@
 #include <vector>
 
 namespace posenc::server {
+namespace {
+
+// Parts of the budget: what a call claims that is small, and what such calls
+// may claim together beside the others.
+constexpr std::int64_t kSmallPart = 256;
+constexpr std::int64_t kSmallsPart = 16;
+
+}  // namespace
 
 void Admission::SetLimits(std::int64_t budget_bytes, std::size_t max_waiting) {
   {
@@ -26,10 +34,18 @@ bool Admission::Fits(std::int64_t bytes) const {
   return claimed_ == 0 || std::max(claimed_, held_) + bytes <= budget_;
 }
 
+// A small call need not stand behind large ones that wait for room, or for a
+// peer that stalls. Claims beyond the budget are those of such calls.
+bool Admission::PassesAsSmall(std::int64_t bytes) const {
+  return bytes <= budget_ / kSmallPart &&
+         claimed_ + bytes <= budget_ + budget_ / kSmallsPart;
+}
+
 Admission::Entry Admission::Enter(std::int64_t bytes, Waiter* waiter) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!outside_.empty() || !inside_.empty() || !Fits(bytes)) {
+    if ((!outside_.empty() || !inside_.empty() || !Fits(bytes)) &&
+        !PassesAsSmall(bytes)) {
       if (outside_.size() >= max_waiting_) {
         ++refused_;
         return Entry::kFull;

@@ -5,7 +5,8 @@
 // Two queues wait for the budget, each in the order of arrival:
 //   inside_   calls that hold a claim and need more, for their response
 //   outside_  calls that hold nothing yet
-// Calls inside go first, because only they can give bytes back. Calls that all
+// Small calls pass those outside, up to a sixteenth beside the budget. Calls
+// inside go first, because only they can give bytes back. Calls that all
 // hold a claim and all wait for more would wait for ever: if nobody else is
 // left to release anything, the newest of them is refused, which releases its
 // claim and so lets the others go on.
@@ -123,6 +124,7 @@ class Admission {
   void StopWaiting(Waiter* waiter);
   void Grow(std::int64_t bytes, Waiter* waiter);
   bool Fits(std::int64_t bytes) const;
+  bool PassesAsSmall(std::int64_t bytes) const;
 
   void React() const;  // without the lock
 

@@ -35,8 +35,9 @@ void Deadlines::SetTime(absl::Duration time) {
   stop_.notify_one();  // the thread may sleep for the earlier time
 }
 
-// The thread need not be woken: it sleeps until the head's deadline, or for
-// time_ if the queue is empty, and neither is later than this call's deadline.
+// The thread sleeps until the head's deadline, or for time_ if the queue is
+// empty. It need be woken only if this call becomes the head of others, which
+// happens after time_ has become less.
 Deadlines::Entry Deadlines::Add(std::weak_ptr<Owner> call) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Item item = {std::chrono::steady_clock::now() + time_, std::move(call)};
@@ -45,7 +46,15 @@ Deadlines::Entry Deadlines::Add(std::weak_ptr<Owner> call) {
          std::prev(place)->deadline > item.deadline) {
     --place;
   }
-  return queue_.insert(place, std::move(item));
+  const bool sleeps_longer = place == queue_.begin() && !queue_.empty();
+  const Entry entry = queue_.insert(place, std::move(item));
+  if (sleeps_longer) stop_.notify_one();
+  return entry;
+}
+
+absl::Duration Deadlines::time() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return absl::FromChrono(time_);
 }
 
 void Deadlines::Remove(Entry entry) {

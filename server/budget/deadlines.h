@@ -41,6 +41,7 @@ class Deadlines {
   explicit Deadlines(absl::Duration time);
   // Another time for the calls that come from now on.
   void SetTime(absl::Duration time);
+  absl::Duration time() const;
   ~Deadlines();
   Deadlines(const Deadlines&) = delete;
   Deadlines& operator=(const Deadlines&) = delete;
@@ -52,7 +53,7 @@ class Deadlines {
  private:
   void Run();
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::chrono::nanoseconds time_;
   std::condition_variable stop_;
   // An item is in the one list or the other until its call removes it.

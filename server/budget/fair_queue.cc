@@ -63,7 +63,7 @@ void FairQueue::Push(Call* call, double now) {
     line_.emplace(peer->tag, peer);
   }
   call->from = peer;
-  call->place = peer->calls.emplace(call->deadline, call);
+  call->place = peer->calls.emplace(call->order, call);
   peer->waiting_cost += call->cost;
   waiting_cost_ += call->cost;
   ++waiting_;
@@ -120,11 +120,11 @@ double FairQueue::Ahead(const Call& call) const {
   if (found != peers_.end()) {
     const Peer& peer = found->second;
     waits = !peer.calls.empty();
-    if (!waits || peer.calls.rbegin()->first <= call.deadline) {
+    if (!waits || peer.calls.rbegin()->first <= call.order) {
       own = peer.waiting_cost;
     } else {
-      for (const auto& [deadline, other] : peer.calls) {
-        if (deadline > call.deadline) break;
+      for (const auto& [order, other] : peer.calls) {
+        if (order > call.order) break;
         own += other->cost;
       }
       later = peer.waiting_cost - own;

@@ -1,6 +1,6 @@
 // Calls that wait for their turn, in the order in which they should get it: the
 // peers in turn, so that each gets the same time of the server, and the calls
-// of one peer by deadline, the earliest first.
+// of one peer by their order, which is their deadline if that is soon.
 //
 // A peer is whoever must not take the turns of others: a connection, or all
 // callers with one token. This is start-time fair queueing (Goyal, Vin and
@@ -39,6 +39,7 @@ class FairQueue {
   struct Call {
     std::uint64_t peer = 0;
     double deadline = 0;
+    double order = 0;       // the calls of one peer are served in this order
     double cost = 0;        // as expected
     void* owner = nullptr;  // of the caller; the queue only hands it back
 
@@ -74,7 +75,7 @@ class FairQueue {
   struct Peer {
     std::uint64_t id;
     double tag = 0;
-    std::multimap<double, Call*> calls;  // that wait, by deadline
+    std::multimap<double, Call*> calls;  // that wait, by order
     double waiting_cost = 0;
     double served_cost = 0;
     int served = 0;

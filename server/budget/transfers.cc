@@ -60,7 +60,7 @@ void Transfers::Add(Direction direction, std::int64_t bytes, Owner* owner,
   message->owner_ = owner;
   message->bytes_ = bytes;
   message->since_ = Now();
-  message->shrunk_ = message->cut_ = false;
+  message->cut_ = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::list<Message*>& list = direction == Direction::kIn ? coming_ : going_;
@@ -75,6 +75,15 @@ void Transfers::Remove(Message* message) {
   message->owner_ = nullptr;
   (message->direction_ == Direction::kIn ? coming_ : going_)
       .erase(message->place_);
+}
+
+void Transfers::Touch(Message* message) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (message->owner_ == nullptr) return;
+  message->since_ = Now();
+  std::list<Message*>& list =
+      message->direction_ == Direction::kIn ? coming_ : going_;
+  list.splice(list.end(), list, message->place_);
 }
 
 std::int64_t Transfers::cut() const {
@@ -92,7 +101,6 @@ void Transfers::Cut(Message* message, bool slow, Victims* victims) {
 void Transfers::ChooseStalled(double now, std::int64_t each, Victims* victims) {
   for (Message* const message : coming_) {
     if (message->since_ > now - kShrinkAfter) break;
-    if (std::exchange(message->shrunk_, true)) continue;
     victims->shrink.emplace_back(message->owner_->KeepAlive(), message->owner_);
   }
   for (const std::list<Message*>* const list : {&coming_, &going_}) {
@@ -113,12 +121,12 @@ void Transfers::ChooseStalled(double now, std::int64_t each, Victims* victims) {
 void Transfers::ChooseExcess(double now, std::int64_t held, std::int64_t excess,
                              Victims* victims) {
   const auto age = [now](const Message& message) {
-    return std::min(now - message.since_, kLongestAge);
+    return std::clamp(now - message.since_, 0.0, kLongestAge);
   };
   double ages = 0;
   for (const Message* const message : coming_) ages += age(*message);
   const auto part = [&](const Message& message) {
-    return static_cast<double>(held) * age(message) / ages;
+    return ages > 0 ? static_cast<double>(held) * age(message) / ages : 0;
   };
   auto over = static_cast<double>(excess);
   // What was cut off before is on its way out.
@@ -158,7 +166,6 @@ bool Transfers::Tick() {
   const double took = Now() - now;
   const bool quiet =
       admission_->waiting() == 0 && held < admission_->budget() / 4;
-  next_ = now + took + std::max(kPause * took, quiet ? kQuietPause : 0);
   if (!std::exchange(told_, true)) last_ = held;
   admission_->SetHeld(held);
   Victims victims;
@@ -185,6 +192,7 @@ bool Transfers::Tick() {
     victim.owner->CutOff(victim.direction, victim.slow ? slow : no_memory);
   }
   relieve_(held);
+  next_ = Now() + std::max(kPause * took, quiet ? kQuietPause : 0);
   return true;
 }
 

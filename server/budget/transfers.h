@@ -44,7 +44,7 @@ class Transfers {
     // A reference that keeps the call alive.
     virtual std::shared_ptr<void> KeepAlive() = 0;
     // Others wait for memory: the message that is coming holds less than the
-    // call claims, as far as is known.
+    // call claims, as far as is known. Called again while that is so.
     virtual void ShrinkClaim() = 0;
     // The message is to be given up with this error.
     virtual void CutOff(Direction direction, const absl::Status& why) = 0;
@@ -62,7 +62,6 @@ class Transfers {
     Owner* owner_ = nullptr;  // null: it is not under way
     std::int64_t bytes_ = 0;  // 0: not known
     double since_ = 0;
-    bool shrunk_ = false;
     bool cut_ = false;
     std::list<Message*>::iterator place_;
   };
@@ -79,6 +78,9 @@ class Transfers {
            Message* message);
   // It has arrived, or will not. May be called for one that is not under way.
   void Remove(Message* message);
+
+  // It has not been slow until now: its peer had reason to wait.
+  void Touch(Message* message);
 
   std::int64_t cut() const;  // messages, since the start
 

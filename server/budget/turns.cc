@@ -13,7 +13,7 @@ constexpr std::int64_t kBytesOfThread = std::int64_t{8} << 20;
 
 // Seconds; see the head of turns.h.
 constexpr double kLongWait = 5;  // from here on a tenth of it may be waited
-constexpr double kStandingWait = 0.005;
+constexpr double kStandingWait = 0.01;
 constexpr double kBurstWait = 0.1;
 constexpr double kLightWait = 0.025;
 constexpr double kStandingAfter = 0.1;
@@ -26,9 +26,19 @@ constexpr double kLease = 0.02;
 constexpr double kLeaseBytesPerSecond = 200e6;
 constexpr double kLeaseShares = 24;
 
+// The processor idles if the server uses less than this part of it between two
+// ticks, which are never far apart while calls wait. As many calls as this are
+// in service then.
+constexpr double kIdlePart = 0.3;
+constexpr double kLongTick = 0.05;
+constexpr std::size_t kIdleSlots = 64;
+
 // A call is lost if this many times what is in service does not end before its
 // deadline.
 constexpr double kLostMargin = 1.5;
+
+// What a call that failed may make of the estimate.
+constexpr double kMostGrowth = 4;
 
 // Of cheap calls every 16th is measured, to see whether they still are.
 constexpr int kMeasureEvery = 16;
@@ -70,7 +80,8 @@ void Turns::Advance() {
 }
 
 bool Turns::Fits(std::int64_t bytes, bool light) const {
-  const std::size_t slots = 2 * static_cast<std::size_t>(threads_) + 4;
+  const std::size_t slots =
+      idle_ ? kIdleSlots : 2 * static_cast<std::size_t>(threads_) + 4;
   const std::size_t n = served_.size();
   if (n < slots || (light && served_light_ < slots)) return true;
   return n < kMostServed && served_bytes_ + bytes <= threads_ * kBytesOfThread;
@@ -109,6 +120,13 @@ bool Turns::MustLearn(int kind) const {
   return !costs_.known(kind) && !learning_[kind];
 }
 
+// By deadline; but nobody waits behind later calls for longer than 5 s, and a
+// call of which much has been done for no longer than 100 ms.
+double Turns::OrderOf(const Request& request, double now) {
+  return std::min(request.deadline,
+                  now + (request.refusable ? kLongWait : kBurstWait));
+}
+
 // A message comes and goes.
 std::int64_t Turns::ExpectedBytes(const Request& request) const {
   const auto bytes = static_cast<std::int64_t>(costs_.bytes(request.kind));
@@ -121,6 +139,7 @@ void Turns::Prepare(const Request& request, Waiter* waiter, double now) {
   waiter->call_.owner = waiter;
   waiter->call_.peer = request.peer;
   waiter->call_.deadline = request.deadline;
+  waiter->call_.order = OrderOf(request, now);
   waiter->call_.cost = costs_.share(request.kind);
   waiter->bytes_ = ExpectedBytes(request);
   waiter->lease_ =
@@ -141,6 +160,7 @@ bool Turns::Refuses(const Request& request) {
   FairQueue::Call call;
   call.peer = request.peer;
   call.deadline = request.deadline;
+  call.order = OrderOf(request, now);
   call.cost = costs_.share(kind);
   bool refused = IsLost(call, now);
   if (!refused &&
@@ -165,6 +185,7 @@ Turns::Entry Turns::Enter(const Request& request, Waiter* waiter) {
   // The first call of a kind is served at once: what is not known cannot be
   // judged, and would never be known.
   const bool first = MustLearn(kind);
+  waiter->first_ = first;
   if (first) learning_[kind] = true;
   const bool lost = !first && request.refusable && IsLost(waiter->call_, now);
   if (!lost && (first || costs_.cheap(kind) ||
@@ -188,6 +209,7 @@ Turns::Entry Turns::Enter(const Request& request, Waiter* waiter) {
 void Turns::Serve(Waiter* waiter, double now) {
   waiter->state_ = Waiter::State::kServed;
   waiter->started_ = own_clock_;
+  waiter->since_ = now;
   waiter->lease_ += now;
   waiter->served_ = served_.insert(served_.end(), waiter);
   served_bytes_ += waiter->bytes_;
@@ -229,6 +251,19 @@ void Turns::Tell(const Calls& calls) {
   for (Waiter* const waiter : calls.lost) waiter->TurnLost();
 }
 
+// A call that did not end well, or whose lease was over, tells the least that
+// its kind costs. That counts, or a server whose calls are all late would never
+// learn why; but a stalled peer's clock runs too, so not at once.
+void Turns::Learn(const Waiter& waiter, std::int64_t moved, bool lapsed) {
+  const int kind = waiter.kind_;
+  if (moved >= 0 && !lapsed) {
+    costs_.Learn(kind, waiter.used_, moved);
+  } else if (const double share = costs_.share(kind); waiter.used_ > share) {
+    costs_.Learn(kind, std::min(waiter.used_, kMostGrowth * share),
+                 static_cast<std::int64_t>(costs_.bytes(kind)));
+  }
+}
+
 bool Turns::StopWaiting(Waiter* waiter) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (waiter->state_ != Waiter::State::kWaiting) return false;
@@ -246,12 +281,13 @@ void Turns::Leave(Waiter* waiter, std::int64_t moved) {
     Advance();
     const int kind = waiter->kind_;
     const bool lapsed = waiter->state_ == Waiter::State::kLapsed;
-    if (!lapsed) EndService(waiter, now);
-    waiter->state_ = Waiter::State::kOut;
-    if (!costs_.known(kind)) learning_[kind] = false;
-    if (moved >= 0 && !lapsed) {
-      costs_.Learn(kind, own_clock_ - waiter->started_, moved);
+    if (!lapsed) {
+      waiter->used_ = own_clock_ - waiter->started_;
+      EndService(waiter, now);
     }
+    waiter->state_ = Waiter::State::kOut;
+    if (waiter->first_) learning_[kind] = false;
+    Learn(*waiter, moved, lapsed);
     calls = Fill(now);
   }
   Tell(calls);
@@ -277,17 +313,29 @@ bool Turns::Tick() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const double now = Now();
+    const double before = processor_at_ticks_;
     Advance();
+    processor_at_ticks_ = processor_at_;
+    const double since = now - std::exchange(ticked_, now);
+    // While the processor idles, calls in service wait for their peers, however
+    // long their leases are.
+    idle_ = since < kLongTick &&
+            processor_at_ - before < kIdlePart * threads_ * since;
     if (!queue_.empty()) {
       for (auto it = served_.begin(); it != served_.end();) {
         Waiter* const waiter = *it++;
-        if (waiter->lease_ > now) continue;
+        if (waiter->lease_ > now && !(idle_ && waiter->since_ < before_tick_)) {
+          continue;
+        }
         waiter->state_ = Waiter::State::kLapsed;
+        waiter->used_ = own_clock_ - waiter->started_;
         EndService(waiter, now);
       }
     }
     calls = Fill(now);
     again = !queue_.empty();
+    if (!again) idle_ = false;
+    before_tick_ = now;
   }
   Tell(calls);
   return again;

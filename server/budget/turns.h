@@ -20,13 +20,14 @@
 //
 //   longest wait = a tenth of the time left, if that is 5 s or more
 //                = 100 ms else, for a burst
-//                = 5 ms else, once the queue has been standing for 100 ms: a
+//                = 10 ms else, once the queue has been standing for 100 ms: a
 //                  standing queue serves nobody earlier, and costs throughput
 //                = 25 ms at least, for a peer who uses little
 //
 // A turn is leased: who holds one for longer than the server would need, while
 // others wait, waits for his own peer (a slow line, a sender that stalls), and
-// goes on without a turn. A stalled peer therefore stops nobody.
+// goes on without a turn; at once if the processor idles. A stalled peer
+// therefore stops nobody.
 //
 // Cheap calls (CallCosts) take no turn: refusing them costs as much.
 //
@@ -83,9 +84,12 @@ class Turns {
     State state_ = State::kOut;
     int kind_ = 0;
     bool light_ = false;
+    bool first_ = false;      // the kind is learned from this call
     std::int64_t bytes_ = 0;  // as expected
     double lease_ = 0;        // its length, then its end
+    double since_ = 0;        // when it came into service
     double started_ = 0;      // on the server's own clock
+    double used_ = 0;         // of the server, until its lease or it was over
     FairQueue::Call call_;
     std::list<Waiter*>::iterator served_;
   };
@@ -141,6 +145,8 @@ class Turns {
   // These expect the lock.
   void Advance();
   bool Fits(std::int64_t bytes, bool light) const;
+  void Learn(const Waiter& waiter, std::int64_t moved, bool lapsed);
+  static double OrderOf(const Request& request, double now);
   std::int64_t ExpectedBytes(const Request& request) const;
   bool TooLate(const Request& request, const FairQueue::Call& call, bool light,
                double now);
@@ -181,6 +187,12 @@ class Turns {
   double empty_at_ = 0;      // when the queue was empty last
   double refused_at_ = -1;   // the last refusal for a standing queue
   bool standing_ = false;
+  // Of the ticks: the processor's time and the clock at the last one, when the
+  // last one ended, and whether the processor idled before it.
+  double processor_at_ticks_ = 0;
+  double ticked_ = 0;
+  double before_tick_ = 0;
+  bool idle_ = false;
   std::int64_t refused_ = 0, lost_ = 0;
   // Last: its thread uses the others.
   Ticker ticker_;

@@ -1,5 +1,8 @@
 #include "server/config/config_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -213,8 +216,16 @@ absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
 }
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
+  // Without waiting: a pipe that nobody writes to would hold the process up,
+  // and with it the signals that should end it.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
-      std::fopen(path.c_str(), "re"), std::fclose);
+      fd < 0 ? nullptr : fdopen(fd, "r"), std::fclose);
+  struct stat about = {};
+  if (file != nullptr && fstat(fd, &about) == 0 && S_ISFIFO(about.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": a pipe; must be a file"));
+  }
   std::string text(kMostBytes + 1, '\0');
   if (file != nullptr) {
     errno = 0;

@@ -70,8 +70,9 @@ constexpr Key kKeys[] = {
      "SIZE", "half of the memory"},
     {"in-flight-bytes-per-token", KeyKind::kBytes, 0, kUnbounded, kReloads,
      POSENC_FIELD(server.limits.in_flight_bytes_per_token),
-     "Bytes that the messages of all calls with one token may take.", "SIZE",
-     "no limit of its own"},
+     "Bytes that the messages of all calls with one token may take; a call "
+     "that is the only one may take more.",
+     "SIZE", "no limit of its own"},
     {"max-waiting", KeyKind::kInteger, 0, kUnbounded, kReloads,
      POSENC_FIELD(server.limits.max_waiting),
      "Number of calls that may wait to be let in; more are refused with "

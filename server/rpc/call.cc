@@ -50,8 +50,9 @@ absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
 // Bytes of a peer's metadata that observers are shown.
 constexpr std::size_t kMostObserved = 128;
 
-// For the order of turns, calls without a deadline are taken to have this one.
-constexpr double kNoDeadlineSeconds = 300;
+// For the order of turns, calls whose deadline is later, or that have none, are
+// taken to have this one.
+constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
 bool HasDeadline(const grpc::CallbackServerContext& context) {
   return context.deadline() != std::chrono::system_clock::time_point::max();
@@ -131,13 +132,18 @@ Call::Call(grpc::CallbackServerContext* context, CallSpec spec,
 
 Turns::Request Call::TurnRequest(const grpc::CallbackServerContext& context,
                                  const CallSpec& spec,
+                                 const CallResources& resources,
                                  std::optional<std::int64_t> announced,
-                                 double now) {
+                                 absl::Duration age) {
+  const double now = resources.turns->Now();
   Turns::Request request;
   request.kind = CallCosts::KindOf(spec.method, announced);
   request.peer = spec.peer;
   request.announced = announced.value_or(0);
-  request.deadline = now + kNoDeadlineSeconds;
+  // Without a deadline of its own, a call has the server's.
+  const absl::Duration imposed =
+      std::min(resources.deadlines->time() - age, kNoDeadline);
+  request.deadline = now + absl::ToDoubleSeconds(imposed);
   if (HasDeadline(context)) {
     const std::chrono::duration<double> left =
         context.deadline() - std::chrono::system_clock::now();
@@ -152,8 +158,8 @@ bool Call::IsTooLate(const grpc::CallbackServerContext& context,
   const absl::StatusOr<std::optional<std::int64_t>> announced =
       AnnouncedBytes(context, resources.limits->max_request_bytes);
   return announced.ok() &&
-         resources.turns->Refuses(
-             TurnRequest(context, spec, *announced, resources.turns->Now()));
+         resources.turns->Refuses(TurnRequest(
+             context, spec, resources, *announced, absl::ZeroDuration()));
 }
 
 void Call::AddPushback(const absl::Status& status,
@@ -161,33 +167,72 @@ void Call::AddPushback(const absl::Status& status,
   if (IsOverload(status)) context->AddTrailingMetadata(kPushback, kPushbackMs);
 }
 
+// The call must not finish meanwhile: whoever fails it does not find it waiting
+// yet.
 void Call::Enter() {
+  Hold();
   if (!HasDeadline(*context_)) {
     deadline_ = resources_.deadlines->Add(weak_from_this());
   }
   const absl::StatusOr<std::optional<std::int64_t>> announced =
       AnnouncedBytes(*context_, resources_.limits->max_request_bytes);
-  if (!announced.ok()) return Fail(announced.status(), false);
-  announced_ = *announced;
-  if (!spec_.stream) {
-    switch (turn_.Enter(
-        TurnRequest(*context_, spec_, announced_, resources_.turns->Now()))) {
-      case Turns::Entry::kServed:
-      case Turns::Entry::kNotNeeded:
-        break;
-      case Turns::Entry::kWaiting:
-        return;
-      case Turns::Entry::kRefused:
-        return Fail(TooManyCalls(), false);
-    }
+  if (!announced.ok()) {
+    Fail(announced.status(), false);
+  } else {
+    announced_ = *announced;
+    if (HasTurn()) EnterBudget();
   }
-  EnterBudget();
+  LetGo();
+}
+
+bool Call::HasTurn() {
+  if (spec_.stream) return true;
+  switch (turn_.Enter(TurnRequest(*context_, spec_, resources_, announced_,
+                                  absl::ZeroDuration()))) {
+    case Turns::Entry::kServed:
+    case Turns::Entry::kNotNeeded:
+      return true;
+    case Turns::Entry::kWaiting: {
+      // Whoever failed the call before it waited did not find it waiting.
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!error_.ok()) turn_.StopWaiting();
+      return false;
+    }
+    case Turns::Entry::kRefused:
+      break;
+  }
+  Fail(TooManyCalls(), false);
+  return false;
+}
+
+void Call::Hold() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++starting_;
+}
+
+void Call::LetGo() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --starting_;
+  }
+  Step();
 }
 
 void Call::EnterBudget() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_ || !error_.ok()) return;
+    ++starting_;
+  }
   const absl::Status entered = claim_.Enter(announced_);
-  if (!entered.ok()) return Fail(entered, false);
-  Step();
+  bool left = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!error_.ok()) left = claim_.StopWaitingToEnter();
+  }
+  if (left) claim_.AdmitOthers();
+  if (!entered.ok()) Fail(entered, false);
+  LetGo();
 }
 
 void Call::OnTurn() {
@@ -202,6 +247,7 @@ void Call::OnTurn() {
   // On the pool: this thread belongs to the call that made room.
   if (step) return RunStep(false);
   EnterBudget();
+  Step();
 }
 
 void Call::OnTurnLost() {
@@ -313,7 +359,10 @@ absl::StatusOr<RequestMessage> Call::TakeMessage() {
   const auto bytes = static_cast<std::int64_t>(incoming_.Length());
   bytes_in_ += bytes;
   const absl::Status received = claim_.Received(bytes);
-  if (!received.ok()) return received;
+  if (!received.ok()) {
+    incoming_.Clear();
+    return received;
+  }
   std::vector<grpc::Slice> slices;
   if (!incoming_.Dump(&slices).ok()) {
     return absl::InternalError("gRPC gave a message that cannot be read");
@@ -337,7 +386,9 @@ void Call::OnReadDone(bool ok) {
     if (!ok) {
       read_all_ = true;
       if (messages_ == 0) {
-        error = core::FieldRequired("", "no message was sent");
+        error = context_->IsCancelled()
+                    ? absl::CancelledError("cancelled")
+                    : core::FieldRequired("", "no message was sent");
       }
     } else if (!message.ok()) {
       error = spec_.stream ? WithIndex(message.status(), messages_)
@@ -370,7 +421,8 @@ void Call::StartStep() {
   }
   if (needs_turn) {
     Turns::Request request =
-        TurnRequest(*context_, spec_, bytes, resources_.turns->Now());
+        TurnRequest(*context_, spec_, resources_, bytes,
+                    absl::FromChrono(Clock::now() - start_));
     request.announced = 0;  // nothing is to be read any more
     request.refusable = false;
     if (turn_.Enter(request) == Turns::Entry::kWaiting) {
@@ -465,6 +517,8 @@ void Call::OnWriteDone(bool ok) {
     writing_ = false;
   }
   if (!ok) return Fail(absl::CancelledError("the client is gone"), true);
+  // A client may have waited for this response before it sends on.
+  resources_.transfers->Touch(&reading_message_);
   Step();
 }
 
@@ -479,7 +533,7 @@ void Call::Fail(absl::Status error, bool drop_responses) {
     const std::lock_guard<std::mutex> lock(mutex_);
     // The error is set before the step under way is stopped: the step reports
     // that it was cancelled, which must not be what the client is told.
-    if (error_.ok()) error_ = std::move(error);
+    if (error_.ok() && !done_) error_ = std::move(error);
     execution_.Stop();
     received.swap(received_);
     if (drop_responses) computed.swap(computed_);
@@ -542,15 +596,19 @@ void Call::ShrinkClaim() {
 }
 
 void Call::CutOff(Transfers::Direction direction, const absl::Status& why) {
-  const bool in = direction == Transfers::Direction::kIn;
+  // gRPC stops reading when the call finishes, which it cannot do before its
+  // responses are taken.
+  bool at_peer = direction == Transfers::Direction::kOut;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (in ? finished_ || !reading_ || arrived_ : !writing_ && !finished_) {
+    if (at_peer ? !writing_ && !finished_
+                : finished_ || !reading_ || arrived_) {
       return;
     }
+    at_peer = at_peer || writing_ || !computed_.empty();
   }
-  if (!in) CancelAtPeer();
-  Fail(why, !in);
+  if (at_peer) CancelAtPeer();
+  Fail(why, at_peer);
 }
 
 void Call::OnDone() {

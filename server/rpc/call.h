@@ -14,9 +14,10 @@
 // Invariants, under mutex_:
 // - reading_, computing_, writing_: one operation of that kind is under way;
 //   whoever ends it clears the flag.
-// - starting_ counts threads that have decided on a gRPC operation and not yet
-//   returned from starting it. gRPC may run its reaction inside the call that
-//   starts it, so no lock is held there; the call must not finish meanwhile.
+// - starting_ counts threads that have decided on a gRPC operation, or to enter
+//   a queue, and not yet returned from starting it. gRPC may run its reaction
+//   inside the call that starts it, so no lock is held there; the call must not
+//   finish meanwhile.
 // - error_, once set, stays. No read and no step is decided on after it;
 //   responses that were computed before it are still written, unless Fail()
 //   drops them.
@@ -160,7 +161,12 @@ class Call final : public grpc::ServerGenericBidiReactor,
   void CutOff(Transfers::Direction direction, const absl::Status& why) override;
 
   void Enter();
+  // Whether the call may go on at once: it has its turn, or needs none.
+  bool HasTurn();
   void EnterBudget();
+  // Between these the call does not finish.
+  void Hold();
+  void LetGo();
   // Does whatever can be done now. Called after every change, without lock.
   void Step();
   // Chooses what is to be done next, and marks it as under way. Expects the
@@ -179,11 +185,12 @@ class Call final : public grpc::ServerGenericBidiReactor,
   std::size_t InLine() const;
   // Ends the call at gRPC's side, whatever is under way there.
   void CancelAtPeer();
-  // What Turns is told of this call, or of a step with so many bytes.
+  // What Turns is told of a call of this age, or of a step with so many bytes.
   static Turns::Request TurnRequest(const grpc::CallbackServerContext& context,
                                     const CallSpec& spec,
+                                    const CallResources& resources,
                                     std::optional<std::int64_t> announced,
-                                    double now);
+                                    absl::Duration age);
   void Observe();
   // The message that gRPC has read, checked against limits and claim.
   absl::StatusOr<RequestMessage> TakeMessage();

@@ -113,24 +113,26 @@ absl::Status CallClaim::Received(std::int64_t bytes) {
   return absl::OkStatus();
 }
 
-// The excess over 5 MiB is claimed for every such message and held to the end
-// of the call: earlier ones may still be in memory.
+// Room for a full line of the largest message so far.
 absl::Status CallClaim::ReceivedOfStream(std::int64_t bytes) {
-  const std::int64_t more =
+  const std::int64_t excess =
       announced_ ? 0 : std::max<std::int64_t>(bytes - kStreamMessageBytes, 0);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (shrunk_ > 0) {
     admission_->ClaimHeld(shrunk_, this);
     held_ += std::exchange(shrunk_, 0);
   }
-  if (more == 0) return absl::OkStatus();
+  if (excess <= largest_excess_) return absl::OkStatus();
+  const std::int64_t more =
+      (excess - largest_excess_) * static_cast<std::int64_t>(kMessages);
   if (!admission_->TryClaim(more, this)) {
     return OverBudget(
-        absl::StrCat("no room for a message of ", bytes,
+        absl::StrCat("no room for messages of ", bytes,
                      " bytes; announce the largest to wait for room"));
   }
   caller_->Add(more);
   held_ += more;
+  largest_excess_ = excess;
   return absl::OkStatus();
 }
 

@@ -15,7 +15,7 @@
 // 4 messages (kMessages) are in a stream's line at most: being read, waiting,
 // being computed or sent; a response that is written over its request counts as
 // that. When its message has come, a unary call claims its real size; a stream
-// claims more for each message above 5 MiB that it did not announce. A claim
+// claims more if a message is above 5 MiB that it did not announce. A claim
 // shrinks if others wait and its message does not come (Shrink).
 //
 // States, under the lock:
@@ -129,6 +129,8 @@ class CallClaim final : private Admission::Waiter {
   State state_ = State::kOutside;
   std::int64_t held_ = 0;
   std::int64_t shrunk_ = 0;  // bytes of the claim that are to be claimed again
+  // Of a stream's messages that were not announced, over 5 MiB.
+  std::int64_t largest_excess_ = 0;
   bool response_waits_ = false;
 };
 

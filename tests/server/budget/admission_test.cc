@@ -192,6 +192,17 @@ TEST(Admission, WhatIsHeldDoesNotStopTheOnlyCall) {
   EXPECT_EQ(admission.EnterMore(50, 10, &a), Entry::kAdmitted);
 }
 
+TEST(Admission, SmallCallsPassThoseThatWaitUpToASixteenth) {
+  Admission admission(1600, 2);
+  Waiter full, waiting, small;
+  EXPECT_EQ(admission.Enter(1600, &full), Entry::kAdmitted);
+  EXPECT_EQ(admission.Enter(1600, &waiting), Entry::kWaiting);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(admission.Enter(5, &small), Entry::kAdmitted) << i;
+  }
+  EXPECT_EQ(admission.Enter(5, &small), Entry::kWaiting) << "1700";
+}
+
 TEST(Admission, WhatIsHeldRefusesNobodyWhoseClaimFits) {
   Admission admission(100, 2);
   std::vector<int> admitted;

@@ -21,7 +21,7 @@ class FairQueueTest : public testing::Test {
     calls_.push_back(std::make_unique<FairQueue::Call>());
     FairQueue::Call* const call = calls_.back().get();
     call->peer = peer;
-    call->deadline = deadline;
+    call->deadline = call->order = deadline;
     call->cost = cost;
     return call;
   }

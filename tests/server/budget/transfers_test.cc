@@ -81,7 +81,7 @@ TEST_F(TransfersTest, AClaimShrinksIfItsMessageDoesNotComeAndOthersWait) {
   const std::shared_ptr<TestCall> stalled = Start(Direction::kIn);
   EXPECT_TRUE(Eventually([&] { return admission_.held() == measured_; }));
   EXPECT_FALSE(stalled->shrunk.load()) << "nobody waits";
-  admission_.Enter(1, &waiting);
+  admission_.Enter(10, &waiting);
   EXPECT_TRUE(Eventually([&] { return stalled->shrunk.load(); }));
   EXPECT_EQ(stalled->cut(), "");
   transfers_.Remove(&stalled->message);
@@ -94,7 +94,7 @@ TEST_F(TransfersTest, WhatIsMeasuredHoldsOthersBackUntilItIsNoMore) {
   admission_.Enter(1, &inside);
   const std::shared_ptr<TestCall> stalled = Start(Direction::kIn);
   EXPECT_TRUE(Eventually([&] { return admission_.held() == kBudget; }));
-  EXPECT_EQ(admission_.Enter(1, &waiting), Admission::Entry::kWaiting);
+  EXPECT_EQ(admission_.Enter(10, &waiting), Admission::Entry::kWaiting);
   transfers_.Remove(&stalled->message);
   EXPECT_TRUE(Eventually([&] { return waiting.admitted.load(); }));
   EXPECT_EQ(admission_.held(), 0);

@@ -103,8 +103,8 @@ TEST_F(TurnsTest, AFewAreServedAndTheOthersWait) {
   std::vector<std::string> told;
   auto served = FillPlaces();
   TestWaiter a(&told, "a"), b(&told, "b");
-  EXPECT_EQ(turns_.Enter(Request(now_ + 20), &a), Entry::kWaiting);
-  EXPECT_EQ(turns_.Enter(Request(now_ + 10), &b), Entry::kWaiting);
+  EXPECT_EQ(turns_.Enter(Request(now_ + 4), &a), Entry::kWaiting);
+  EXPECT_EQ(turns_.Enter(Request(now_ + 3), &b), Entry::kWaiting);
   EXPECT_EQ(turns_.state().waiting, 2u);
   turns_.Leave(served[0].get(), kLarge);
   EXPECT_THAT(told, ElementsAre("b")) << "the earlier deadline goes first";
