@@ -37,7 +37,8 @@ posenc() { "$bin/posenc" --server "$address" "$@"; }
 
 heading "A server on a free port"
 rm -f "$work/ready"
-"$bin/posencd" --listen 127.0.0.1:0 --ready-file "$work/ready" &
+"$bin/posencd" --listen 127.0.0.1:0 --ready-file "$work/ready" \
+  --log-format text &
 server=$!
 # Ready at once, unless the machine is very busy: 30 s at most.
 for _ in $(seq 300); do
