@@ -66,7 +66,7 @@ std::shared_ptr<grpc::Channel> Channels::Create(bool own_connection) const {
   if (security_.ok()) {
     return security_->CreateChannel(options_.target, arguments);
   }
-  // A channel that fails all calls, of which there will be none.
+  // A channel that would fail every call; none is made over it.
   return grpc::CreateCustomChannel(options_.target, nullptr, arguments);
 }
 

@@ -21,8 +21,9 @@ struct SecurityFlags {
 
 void AddSecurityFlags(CLI::App* app, SecurityFlags* flags);
 
-// Sets `options`, whose target is set. INVALID_ARGUMENT begins with the flag if
-// a file cannot be used, or the token not be sent to the target.
+// Sets the credentials of `options`. The target must be set already.
+// INVALID_ARGUMENT begins with the flag if a file cannot be used, or the token
+// not be sent to the target.
 absl::Status ApplySecurityFlags(const SecurityFlags& flags,
                                 ClientOptions* options);
 

@@ -35,7 +35,8 @@ class FairQueue {
   struct Peer;
 
  public:
-  // A call, from Push() or Start() until Remove() or End(). Stays where it is.
+  // A call, from Push() or Start() until Remove() or End(). It may not move in
+  // that time.
   struct Call {
     std::uint64_t peer = 0;
     double deadline = 0;

@@ -120,8 +120,8 @@ bool Turns::MustLearn(int kind) const {
   return !costs_.known(kind) && !learning_[kind];
 }
 
-// By deadline; but nobody waits behind later calls for longer than 5 s, and a
-// call of which much has been done for no longer than 100 ms.
+// By deadline; but nobody waits behind later calls for longer than 5 s. If much
+// of a call has been done already, it waits behind them for 100 ms at most.
 double Turns::OrderOf(const Request& request, double now) {
   return std::min(request.deadline,
                   now + (request.refusable ? kLongWait : kBurstWait));

@@ -67,6 +67,7 @@
 #include "server/memory/request_message.h"
 #include "server/memory/response_buffers.h"
 #include "server/rpc/call_observer.h"
+#include "server/rpc/call_spec.h"
 #include "server/rpc/claim.h"
 #include "server/rpc/execution.h"
 #include "server/rpc/handler.h"
@@ -88,22 +89,6 @@ struct CallResources {
   const Limits* limits;
   CallObserver* observer;  // null: nobody wants to know
 };
-
-// What is known of a call before it starts.
-struct CallSpec {
-  absl::string_view name;  // of the method
-  int method = 0;          // its number
-  bool stream = false;     // of requests, responses or both
-  std::uint64_t peer = 0;  // who shares with others: see FairQueue
-  std::string caller;      // the name of its token; empty without tokens
-  // Bytes that all calls of this caller may have in flight; 0: no limit.
-  std::int64_t caller_bytes = 0;
-};
-
-// What observers learn of a call that ended with `status`, but for its times
-// and bytes. Borrows the three.
-CallRecord RecordOf(const grpc::CallbackServerContext& context,
-                    const CallSpec& spec, const absl::Status& status);
 
 class Call final : public grpc::ServerGenericBidiReactor,
                    public CallClaim::Owner,

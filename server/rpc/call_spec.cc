@@ -1,0 +1,67 @@
+#include "server/rpc/call_spec.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "posenc/wire/metadata.h"
+#include "server/budget/errors.h"
+#include "server/convert/status.h"
+
+namespace posenc::server {
+namespace {
+
+// Bytes of a peer's metadata that observers are shown.
+constexpr std::size_t kMostObserved = 128;
+
+}  // namespace
+
+absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
+    const grpc::CallbackServerContext& context, std::int64_t limit) {
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find(wire::kMessageBytes);
+  if (found == metadata.end()) return std::nullopt;
+  const absl::string_view text(found->second.data(), found->second.size());
+  std::uint64_t bytes = 0;
+  if (!absl::SimpleAtoi(text, &bytes)) {
+    return core::FieldInvalid(
+        wire::kMessageBytes,
+        absl::StrCat("'", absl::CHexEscape(text),
+                     "'; must be a number, the bytes of the largest message"));
+  }
+  const absl::Status size = CheckRequest(bytes, limit);
+  if (!size.ok()) return size;
+  return static_cast<std::int64_t>(bytes);
+}
+
+bool HasDeadline(const grpc::CallbackServerContext& context) {
+  return context.deadline() != std::chrono::system_clock::time_point::max();
+}
+
+CallRecord RecordOf(const grpc::CallbackServerContext& context,
+                    const CallSpec& spec, const absl::Status& status) {
+  const auto metadata = [&context](const char* key) -> absl::string_view {
+    const auto& all = context.client_metadata();
+    const auto found = all.find(key);
+    if (found == all.end()) return "";
+    return {found->second.data(),
+            std::min<std::size_t>(found->second.size(), kMostObserved)};
+  };
+  CallRecord record;
+  record.method = spec.name;
+  record.stream = spec.stream;
+  record.code = static_cast<grpc::StatusCode>(status.raw_code());
+  record.reason = ReasonName(status);
+  record.message = status.message();
+  record.peer = context.peer();
+  record.caller = spec.caller;
+  record.request_id = metadata("x-request-id");
+  record.traceparent = metadata("traceparent");
+  return record;
+}
+
+}  // namespace posenc::server

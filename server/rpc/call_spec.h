@@ -1,0 +1,40 @@
+// What is known of a call from its headers.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "grpcpp/server_context.h"
+#include "server/rpc/call_observer.h"
+
+namespace posenc::server {
+
+// What is known of a call before it starts.
+struct CallSpec {
+  absl::string_view name;  // of the method
+  int method = 0;          // its number
+  bool stream = false;     // of requests, responses or both
+  std::uint64_t peer = 0;  // who shares with others: see FairQueue
+  std::string caller;      // the name of its token; empty without tokens
+  // Bytes that all calls of this caller may have in flight; 0: no limit.
+  std::int64_t caller_bytes = 0;
+};
+
+// The announced size of the largest message, if the client announced one.
+// INVALID_ARGUMENT for what is no number, kMessageTooLarge over the limit.
+absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
+    const grpc::CallbackServerContext& context, std::int64_t limit);
+
+bool HasDeadline(const grpc::CallbackServerContext& context);
+
+// What observers learn of a call that ended with `status`, but for its times
+// and bytes. Borrows the three.
+CallRecord RecordOf(const grpc::CallbackServerContext& context,
+                    const CallSpec& spec, const absl::Status& status);
+
+}  // namespace posenc::server
