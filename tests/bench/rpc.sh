@@ -22,8 +22,8 @@ build_go() {
     go build -C "$src" -o "$src/plugins/" google.golang.org/protobuf/cmd/protoc-gen-go \
       google.golang.org/grpc/cmd/protoc-gen-go-grpc &&
     PATH="$src/plugins:$PATH" protoc -I proto \
-      --go_out="$src" --go_opt=module=posenc/client/go \
-      --go-grpc_out="$src" --go-grpc_opt=module=posenc/client/go \
+      --go_out="$src" --go_opt=module=github.com/posenc/posenc/client/go \
+      --go-grpc_out="$src" --go-grpc_opt=module=github.com/posenc/posenc/client/go \
       proto/posenc/v1/*.proto &&
     go build -C "$src" -o posenc-bench-go .
 }

@@ -30,8 +30,8 @@ class Linter {
     }
     const pb::FileOptions& options = file.options();
     if (options.go_package().empty()) Fault(file.name(), "has no go_package");
-    if (options.java_package() != file.package()) {
-      Fault(file.name(), "java_package is not its package");
+    if (options.java_package() != "io.github." + file.package()) {
+      Fault(file.name(), "java_package is not io.github. and its package");
     }
     if (!options.java_multiple_files()) {
       Fault(file.name(), "lacks java_multiple_files");
