@@ -68,7 +68,7 @@ class FairQueue {
   // What of those that wait would be served before this call, if it waited.
   double Ahead(const Call& call) const;
 
-  // Whether the peer uses less than a quarter of what an equal part would be,
+  // Whether the peer uses less than half of what an equal part would be,
   // its calls in progress included, while others use the server.
   bool Light(std::uint64_t peer, double now);
 
