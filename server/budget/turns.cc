@@ -16,7 +16,7 @@ constexpr double kMostCost = 0.02;
 constexpr double kLongWait = 5;  // from here on a tenth of it may be waited
 constexpr double kStandingWait = 0.005;
 constexpr double kBurstWait = 0.1;
-constexpr double kLightWait = 0.025;
+constexpr double kLightWait = 0.05;
 constexpr double kStandingAfter = 0.1;
 // The queue counts as standing until nobody was refused for so long.
 constexpr double kCalmAfter = 0.2;

@@ -24,7 +24,7 @@
 //                = 100 ms else, for a burst
 //                = 5 ms else, once the queue has been standing for 100 ms: a
 //                  standing queue serves nobody earlier, and costs throughput
-//                = 25 ms at least, for a peer who uses little
+//                = 50 ms at least, for a peer who uses little
 //
 // A turn is leased: who holds one for longer than the server would need, while
 // others wait, waits for his own peer (a slow line, a sender that stalls), and
