@@ -164,8 +164,8 @@ ServerStatus RunningServer::Status() const {
 absl::Status RunningServer::Reload(const ServerOptions& options) {
   absl::Status status = CheckLimits(options.limits);
   if (status.ok()) status = CheckConnectionLimits(options.connections);
-  if (status.ok()) status = credentials_->Reload();
   if (!status.ok()) return status;
+  credentials_->Reload();
   service_.SetLimits(WithDefaults(options.limits));
   const ConnectionLimits connections = WithDefaults(options.connections);
   if (listener_ != nullptr) {
