@@ -164,7 +164,9 @@ func (c *channel) recall(l *loans, from *grpc.ClientConn) {
 		return
 	}
 	c.drop(from)
-	// Closing takes gRPC up to 5 s, for its goodbye to the peer.
+	// gRPC's writer ends with the connection, at most 5 s later, the time for its
+	// goodbye to the peer. What it then throws away it may not give back (1.80),
+	// so that this wait can run to its end.
 	l.await(c.options.stuckTimeout + 10*time.Second)
 }
 
