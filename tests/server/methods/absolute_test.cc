@@ -266,7 +266,9 @@ TEST_F(AbsoluteTest, BuildTableNamesWhatIsWrongWithAnEncoding) {
            kInvalid,
            "FIELD_INVALID",
            "absolute.timestep.downscale_freq_shift",
-           {}},
+           {},
+           {},
+           {"rows"}},  // which a grid, spoilt here, does not need
       },
       &Stub::BuildTable);
   ExpectAll<T, v1::BuildTableResponse>(
