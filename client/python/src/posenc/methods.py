@@ -7,7 +7,7 @@ from typing import Any, Optional
 import numpy
 
 from . import messages as m
-from .arrays import array_of, borrow, dtype_of, writable
+from .arrays import Borrowed, array_of, borrow, dtype_of, writable
 from .collect import BiasMatrix, TableRows, rows_of
 from .errors import PosencError
 from .rotate import Rotated, Rotation, rotate
@@ -147,21 +147,31 @@ def build_table(
     )
     # About so large is the answer. Large ones come faster as a stream.
     expected = rows_of(request) * _ROW_BYTES
-    if expected <= limits.stream_above_bytes:
+    if expected > limits.stream_above_bytes:
         try:
-            answer = yield Unary("BuildTable", encode(request), expected)
-            message = decode(m.BuildTableResponse, answer)
-            parts = {
-                name: None if tensor is None else array_of(tensor, like, None, name)
-                for name, tensor in (("cos", message.cos), ("sin", message.sin), ("table", message.table))
-            }
-            return _table(parts["cos"], parts["sin"], parts["table"], message.amplitude)
+            return (yield from _table_in_parts(request, like))
         except PosencError as error:
-            if not too_large(error):
+            # The stream would name fields of a message around this one.
+            if error.code not in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND"):
                 raise
-    collected = TableRows(request, like)
-    yield Stream("BuildTableStream", lambda: iter([encode(m.BuildTableStreamRequest(table=request))]), collected.add)
-    return _table(collected.result("cos"), collected.result("sin"), collected.result("table"), collected.amplitude)
+    try:
+        answer = yield Unary("BuildTable", encode(request), expected)
+    except PosencError as error:
+        if not too_large(error):
+            raise
+        return (yield from _table_in_parts(request, like))
+    message = decode(m.BuildTableResponse, answer)
+    cos, sin, table = (
+        None if tensor is None else array_of(tensor, like, None, "table")
+        for tensor in (message.cos, message.sin, message.table)
+    )
+    return _table(cos, sin, table, message.amplitude)
+
+
+def _table_in_parts(request: m.BuildTableRequest, like: Borrowed) -> Steps[Any]:
+    rows = TableRows(request, like)
+    yield Stream("BuildTableStream", lambda: iter([encode(m.BuildTableStreamRequest(table=request))]), rows.add)
+    return _table(rows.result("cos"), rows.result("sin"), rows.result("table"), rows.amplitude)
 
 
 def _table(cos: Any, sin: Any, table: Any, amplitude: float) -> Any:

@@ -128,8 +128,10 @@ def packed(cu_seqlens: Any, starts: Any = ()) -> Positions:
     return Positions(packed=message_of(PackedSequences, {"cu_seqlens": cu_seqlens, "starts": starts}, "positions.packed"))
 
 
-def movement_of(old_positions: Any, new_positions: Any, shift: Any) -> Movement:
+def movement_of(old_positions: Any, new_positions: Any, shift: Any) -> Optional[Movement]:
     """Where keys stand, and where they go: `shift` is an int, or one a token."""
+    if old_positions is None and new_positions is None and shift is None:
+        return None  # the server says what is missing
     if new_positions is not None and shift is not None:
         raise invalid("shift", "excludes new_positions")
     movement = Movement(
