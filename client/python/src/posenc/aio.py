@@ -39,10 +39,7 @@ class _Runner:
             step: Union[Unary, Stream] = next(steps)
             while True:
                 try:
-                    if isinstance(step, Unary):
-                        answer: Any = await self._unary(step, call)
-                    else:
-                        answer = await self._stream(step, call)
+                    answer = await self._answer(step, call)
                 except PosencError as error:
                     step = steps.throw(error)
                 else:
@@ -60,23 +57,36 @@ class _Runner:
             raise too_long(sent, connections.limits.max_message_bytes, call)
         if connections.closed:
             raise closed(call)
-        method = connections.of(max(sent, step.expected_bytes)).call("unary_unary", step.method)
-        try:
-            answer: bytes = await method(
-                b"".join(step.pieces), timeout=connections.timeout(call), metadata=connections.metadata(call, sent)
-            )
-        except grpc.RpcError as failed:
-            raise error_of_call(failed, self._target, call) from None
-        return answer
+        with connections.of(max(sent, step.expected_bytes)) as connection:
+            method = connection.method("unary_unary", step.method)
+            try:
+                answer: bytes = await method(
+                    b"".join(step.pieces), timeout=connections.timeout(call), metadata=connections.metadata(call, sent)
+                )
+            except grpc.RpcError as failed:
+                raise error_of_call(failed, self._target, call) from None
+            return answer
+
+    async def _answer(self, step: Union[Unary, Stream], call: Call) -> Optional[bytes]:
+        if isinstance(step, Unary):
+            return await self._unary(step, call)
+        await self._stream(step, call)
+        return None
 
     async def _stream(self, step: Stream, call: Call) -> None:
         connections = self._connections
         if connections.closed:
             raise closed(call)
-        method = connections.of(connections.limits.max_message_bytes).call("stream_stream", step.method)
+        with connections.of(connections.limits.max_message_bytes) as connection:
+            answers = await self._exchange(connection.method("stream_stream", step.method), step, call)
+        if step.answers >= 0 and answers != step.answers:
+            raise PosencError("INTERNAL", f"the stream ended after {answers} of {step.answers} answers")
+
+    async def _exchange(self, method: Any, step: Stream, call: Call) -> int:
+        """Sends and takes all messages, and counts the answers."""
         stream = method(
             timeout=LONGEST_STREAM if call.timeout is None else call.timeout,
-            metadata=connections.metadata(call, step.announced),
+            metadata=self._connections.metadata(call, step.announced),
         )
         window = asyncio.Semaphore(WINDOW)
         sent = 0
@@ -93,7 +103,7 @@ class _Runner:
             return await stream.read()
 
         writer = asyncio.ensure_future(write())
-        patience = connections.timeout(call) if call.timeout is None else None
+        patience = self._connections.timeout(call) if call.timeout is None else None
         answers = 0
         try:
             while True:
@@ -115,8 +125,7 @@ class _Runner:
             writer.cancel()
             stream.cancel()
             await asyncio.gather(writer, return_exceptions=True)
-        if step.answers >= 0 and answers != step.answers:
-            raise PosencError("INTERNAL", f"the stream ended after {answers} of {step.answers} answers")
+        return answers
 
 
 class AsyncClient:

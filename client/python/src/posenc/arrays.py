@@ -104,7 +104,7 @@ def _to_numpy(array: Any, name: str) -> Array:
 def _way_back(array: Any) -> Callable[[Array], Any]:
     """The same kind out: by the array API, or by the library's from_dlpack."""
     if isinstance(array, memoryview):
-        return memoryview
+        return lambda result: memoryview(result.data)
     namespace = getattr(array, "__array_namespace__", None)
     if namespace is not None:
         return namespace().asarray  # type: ignore[no-any-return]
@@ -146,7 +146,8 @@ def _borrow_torch(torch: Any, array: Any, name: str) -> Borrowed:
 def _torch_bytes(torch: Any, tensor: Any) -> memoryview:
     """A view of a contiguous tensor; numpy has no bfloat16, so by its bits."""
     flat = tensor.reshape(-1)
-    return (flat.view(torch.int16) if flat.dtype == torch.bfloat16 else flat).numpy().view(numpy.uint8).data
+    array: Array = (flat.view(torch.int16) if flat.dtype == torch.bfloat16 else flat).numpy()
+    return array.view(numpy.uint8).data
 
 
 def output(out: Any, like: Borrowed, name: str) -> Output:
@@ -181,7 +182,7 @@ def writable(out: Any, dtype: Optional[int], name: str) -> Output:
 def array_of(tensor: Tensor, like: Optional[Borrowed], out: Optional[Output], name: str) -> Any:
     """A received tensor as an array of the caller's kind, in memory of its own."""
     if tensor.values:
-        tensor = Tensor(tensor.dtype, tensor.shape, [], memoryview(numpy.asarray(tensor).reshape(-1).view(numpy.uint8)))
+        tensor = Tensor(tensor.dtype, tensor.shape, [], numpy.asarray(tensor).reshape(-1).view(numpy.uint8).data)
     if out is None:
         out = (like or NUMPY).fresh(tensor.shape, tensor.dtype)
     return out.fill(tensor.data, name)

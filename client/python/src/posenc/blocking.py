@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from typing import Any, TypeVar, Union
+from collections.abc import Callable, Iterator
+from typing import Any, Optional, TypeVar, Union
 
 import grpc
 
@@ -53,7 +53,7 @@ class Runner:
             step: Union[Unary, Stream] = next(steps)
             while True:
                 try:
-                    answer = self._unary(step, call) if isinstance(step, Unary) else self._stream(step, call)
+                    answer = self._answer(step, call)
                 except PosencError as error:
                     step = steps.throw(error)
                 else:
@@ -71,41 +71,56 @@ class Runner:
             raise too_long(sent, connections.limits.max_message_bytes, call)
         if connections.closed:
             raise closed(call)
-        method = connections.of(max(sent, step.expected_bytes)).call("unary_unary", step.method)
-        try:
-            answer: bytes = method(
+        with connections.of(max(sent, step.expected_bytes)) as connection:
+            # A future, as grpcio's thread for those takes large messages faster
+            # than a caller that waits in grpcio: 2.9 against 4.1 ms for 1 MiB
+            # there and back.
+            future = connection.method("unary_unary", step.method).future(
                 b"".join(step.pieces), timeout=connections.timeout(call), metadata=connections.metadata(call, sent)
             )
-        except grpc.RpcError as failed:
-            raise error_of_call(failed, self._target, call) from None
-        return answer
+            try:
+                answer: bytes = future.result()
+            except (grpc.RpcError, grpc.FutureCancelledError):
+                raise error_of_call(future, self._target, call) from None
+            finally:
+                future.cancel()  # if the caller was interrupted
+            return answer
+
+    def _answer(self, step: Union[Unary, Stream], call: Call) -> Optional[bytes]:
+        if isinstance(step, Unary):
+            return self._unary(step, call)
+        self._stream(step, call)
+        return None
 
     def _stream(self, step: Stream, call: Call) -> None:
         connections = self._connections
         if connections.closed:
             raise closed(call)
+        with connections.of(connections.limits.max_message_bytes) as connection:
+            answers = self._exchange(connection.method("stream_stream", step.method), step, call)
+        if step.answers >= 0 and answers != step.answers:
+            raise PosencError("INTERNAL", f"the stream ended after {answers} of {step.answers} answers")
+
+    def _exchange(self, method: Any, step: Stream, call: Call) -> int:
+        """Sends and takes all messages, and counts the answers."""
         window = threading.Semaphore(WINDOW)
         ended = threading.Event()
-        method = connections.of(connections.limits.max_message_bytes).call("stream_stream", step.method)
-        # grpcio pulls requests in a thread of its own.
-        patience: list[_Patience] = []
+        patience = _Patience(self._connections.timeout(call) if call.timeout is None else None)
 
-        def requests() -> Iterator[bytes]:
+        def requests() -> Iterator[bytes]:  # in a thread of grpcio's
             for pieces in step.messages():
                 window.acquire()
                 if ended.is_set():
                     return
-                for watch in patience:
-                    watch.moved()
+                patience.moved()
                 yield b"".join(pieces)
 
         stream = method(
             requests(),
             timeout=LONGEST_STREAM if call.timeout is None else call.timeout,
-            metadata=connections.metadata(call, step.announced),
+            metadata=self._connections.metadata(call, step.announced),
         )
-        if call.timeout is None:
-            patience.append(_Patience(connections.timeout(call), stream.cancel))
+        patience.watch(stream.cancel)
         answers = 0
         try:
             for answer in stream:
@@ -113,40 +128,39 @@ class Runner:
                 del answer  # before the next one is received
                 answers += 1
                 window.release()
-                for watch in patience:
-                    watch.moved()
+                patience.moved()
         except grpc.RpcError as failed:
-            if any(watch.over for watch in patience):
-                raise stuck(self._target, connections.timeout(call), call) from None
+            if patience.over:
+                raise stuck(self._target, patience.seconds or 0, call) from None
             raise error_of_call(failed, self._target, call) from None
         finally:
             ended.set()
             window.release()
-            for watch in patience:
-                watch.end()
+            patience.end()
             stream.cancel()
-        if step.answers >= 0 and answers != step.answers:
-            raise PosencError("INTERNAL", f"the stream ended after {answers} of {step.answers} answers")
+        return answers
 
 
 class _Patience:
-    """Cancels a call that makes no progress for so many seconds."""
+    """Cancels a call that makes no progress for so many seconds; None: never."""
 
-    def __init__(self, seconds: float, cancel: Any) -> None:
+    def __init__(self, seconds: Optional[float]) -> None:
+        self.seconds = seconds
         self.over = False
-        self._seconds = seconds
-        self._cancel = cancel
         self._ended = False
         self._progress = threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
 
-    def _watch(self) -> None:
-        while self._progress.wait(self._seconds):
+    def watch(self, cancel: Callable[[], Any]) -> None:
+        if self.seconds is not None:
+            threading.Thread(target=self._watch, args=(cancel,), daemon=True).start()
+
+    def _watch(self, cancel: Callable[[], Any]) -> None:
+        while self._progress.wait(self.seconds):
             if self._ended:
                 return
             self._progress.clear()
         self.over = True
-        self._cancel()
+        cancel()
 
     def moved(self) -> None:
         self._progress.set()

@@ -6,6 +6,8 @@ import importlib.metadata
 import importlib.resources
 import secrets
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -52,30 +54,32 @@ class Connection:
     def __init__(self, make: Any) -> None:
         self._make = make
         self._channel: Any = None
-        self._calls: dict[tuple[str, str], Any] = {}
+        self._methods: dict[tuple[str, str], Any] = {}
+        self.calls = 0  # under way
         self._lock = threading.Lock()
 
-    def call(self, kind: str, method: str) -> Any:
+    def method(self, kind: str, method: str) -> Any:
         """`kind`: unary_unary or stream_stream. Messages are bytes both ways."""
-        found = self._calls.get((kind, method))
+        found = self._methods.get((kind, method))
         if found is None:
             with self._lock:
                 if self._channel is None:
                     self._channel = self._make()
                 found = getattr(self._channel, kind)(SERVICE + method)
-                self._calls[kind, method] = found
+                self._methods[kind, method] = found
         return found
 
     def take(self) -> Any:
         """The channel to be closed, if there is one."""
         with self._lock:
-            channel, self._channel, self._calls = self._channel, None, {}
+            channel, self._channel, self._methods = self._channel, None, {}
         return channel
 
 
 class Connections:
-    """Small messages share one connection; larger ones take turns on several, as
-    a single one would hold concurrent calls back. `grpc` is grpc or grpc.aio."""
+    """Small messages share one connection. Larger ones take the one with the
+    fewest calls under way, as a single one would hold concurrent calls back; a
+    new one is slow until TCP knows the way. `grpc` is grpc or grpc.aio."""
 
     def __init__(self, options: Options, grpc: Any) -> None:
         self._options = options
@@ -84,17 +88,26 @@ class Connections:
         self._bearer = Bearer(options)
         self._small = Connection(lambda: self._channel(False))
         self._bulk = [Connection(lambda: self._channel(True)) for _ in range(options.bulk_channels)]
-        self._turn = 0
+        self._lock = threading.Lock()
         self.closed = False
         most = min(options.max_message_bytes, _MAX_PROTO_BYTES)
         above = STREAM_ABOVE_BYTES if options.stream_above_bytes is None else options.stream_above_bytes
         self.limits = Limits(most, min(above, most))
 
-    def of(self, message_bytes: int) -> Connection:
+    @contextmanager
+    def of(self, message_bytes: int) -> Iterator[Connection]:
+        """The connection for a call, as long as that lasts."""
         if message_bytes < BULK_BYTES or not self._bulk:
-            return self._small
-        self._turn += 1
-        return self._bulk[self._turn % len(self._bulk)]
+            yield self._small
+            return
+        with self._lock:
+            connection = min(self._bulk, key=lambda connection: connection.calls)
+            connection.calls += 1
+        try:
+            yield connection
+        finally:
+            with self._lock:
+                connection.calls -= 1
 
     def timeout(self, call: Call) -> float:
         if call.timeout is not None:

@@ -44,7 +44,8 @@ def _enum(kind: Any, value: Any, name: str) -> Any:
 
 
 def get_server_info() -> Steps[m.GetServerInfoResponse]:
-    return (yield from ask("GetServerInfo", m.GetServerInfoRequest(), m.GetServerInfoResponse))
+    answer: m.GetServerInfoResponse = yield from ask("GetServerInfo", m.GetServerInfoRequest(), m.GetServerInfoResponse)
+    return answer
 
 
 def resolve(rope: Any, head_dim: int, compare_with: Any, **options: Any) -> Steps[m.ResolveRopeResponse]:
@@ -53,7 +54,8 @@ def resolve(rope: Any, head_dim: int, compare_with: Any, **options: Any) -> Step
         head_dim=coerce("int32", head_dim, "head_dim"),
         compare_with=None if compare_with is None else rope_source(compare_with, "compare_with"),
     )
-    return (yield from ask("ResolveRope", request, m.ResolveRopeResponse))
+    answer: m.ResolveRopeResponse = yield from ask("ResolveRope", request, m.ResolveRopeResponse)
+    return answer
 
 
 def apply_rope(
@@ -248,11 +250,13 @@ def _given(tensor: Optional[Tensor]) -> Tensor:
 
 def build_positions(scheme: dict[str, Any]) -> Steps[m.BuildPositionsResponse]:
     request = message_of(m.BuildPositionsRequest, scheme, "scheme")
-    return (yield from ask("BuildPositions", request, m.BuildPositionsResponse))
+    answer: m.BuildPositionsResponse = yield from ask("BuildPositions", request, m.BuildPositionsResponse)
+    return answer
 
 
 def analyze_rope(rope: Any, **numbers: Any) -> Steps[m.AnalyzeRopeResponse]:
     request = m.AnalyzeRopeRequest(
         rope=rope_source(rope), **{name: coerce("int64", value, name) for name, value in numbers.items()}
     )
-    return (yield from ask("AnalyzeRope", request, m.AnalyzeRopeResponse))
+    answer: m.AnalyzeRopeResponse = yield from ask("AnalyzeRope", request, m.AnalyzeRopeResponse)
+    return answer

@@ -53,7 +53,9 @@ class _BadRequest(Message):
 
 def error_of(code: Any, text: str, trailers: Sequence[Any], target: str, request_id: str) -> PosencError:
     """What a failed call raises. `code` is grpc's."""
-    reason, metadata, violations = "", {}, ()
+    reason = ""
+    metadata: dict[str, str] = {}
+    violations: tuple[tuple[str, str], ...] = ()
     details = next((value for key, value in trailers or () if key == _DETAILS), b"")
     for detail in decode(_Status, details).details:
         if detail.type_url == _TYPE + "ErrorInfo":

@@ -34,8 +34,10 @@ def numpy_dtype(dtype: int) -> numpy.dtype[Any]:
             import ml_dtypes
         except ImportError:
             raise invalid("dtype", "bfloat16 arrays need ml_dtypes, or torch: dtype=torch.bfloat16") from None
-        return numpy.dtype(ml_dtypes.bfloat16)
-    return numpy.dtype(Dtype(dtype).name.lower()).newbyteorder("<")
+        bfloat16: numpy.dtype[Any] = numpy.dtype(ml_dtypes.bfloat16)
+        return bfloat16
+    found: numpy.dtype[Any] = numpy.dtype(Dtype(dtype).name.lower()).newbyteorder("<")
+    return found
 
 
 @dataclass

@@ -62,7 +62,8 @@ def fields_of(cls: Any) -> dict[int, _Field]:
     if "_fields" not in cls.__dict__:
         fields = [_Field(f.name, *f.metadata["wire"]) for f in dataclasses.fields(cls)]
         cls._fields = {f.number: f for f in sorted(fields, key=lambda f: f.number)}
-    return cls._fields
+    found: dict[int, _Field] = cls._fields
+    return found
 
 
 # ---- Writing ----------------------------------------------------------------
