@@ -124,7 +124,8 @@ def test_mistakes_in_a_rope_name_the_field(client, rope, said):
 
 def test_a_request_over_the_clients_limit_says_so(target):
     with posenc.Client(target, max_message_bytes=1000) as client:
-        error = caught(client.add_encoding, numpy.zeros((100, 8)), encoding={"sinusoidal": {"dim": 8, "order": 1}}, positions=0)
+        encoding = {"sinusoidal": {"dim": 8, "order": 1}}
+        error = caught(client.add_encoding, numpy.zeros((100, 8)), encoding=encoding, positions=0)
     assert error.code == "RESOURCE_EXHAUSTED" and "max_message_bytes" in str(error)
 
 

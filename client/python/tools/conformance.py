@@ -110,7 +110,8 @@ def parts(rpc, result):
         if isinstance(result, posenc.RotaryTable):
             return {"cos": result.cos, "sin": result.sin, "amplitude": result.amplitude}
         return {"table": result}
-    single = {"Reposition": "k", "BuildBias": "tile", "AddEncoding": "x", "ScoreRelative": "scores", "ConvertPairing": "weight"}
+    single = {"Reposition": "k", "BuildBias": "tile", "AddEncoding": "x"}
+    single.update(ScoreRelative="scores", ConvertPairing="weight")
     return {single[rpc]: result} if rpc in single else result
 
 

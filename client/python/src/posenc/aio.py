@@ -18,7 +18,7 @@ from .errors import PosencError
 from .options import Options, from_environment
 from .sources import rope_source
 from .steps import Steps, Stream, Unary, explained
-from .wire import size
+from .wire import invalid, size
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -401,6 +401,8 @@ class AsyncRope:
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> tuple[Any, Any]:
+        if start is not None and positions is not None:
+            raise invalid("start", "excludes positions")
         places = start if positions is None else positions
         return await self._client.apply_rope(
             q,

@@ -127,7 +127,9 @@ def _tensor(array: Array, name: str) -> Tensor:
 def _borrow_torch(torch: Any, array: Any, name: str) -> Borrowed:
     if array.requires_grad and torch.is_grad_enabled():
         raise invalid(
-            name, "requires grad, and gradients do not pass through the service; detach() it (direction='adjoint' is the gradient)"
+            name,
+            "requires grad, and gradients do not pass through the service; detach() it "
+            "(direction='adjoint' is the gradient)",
         )
     dtype = _DTYPES.get(str(array.dtype).rpartition(".")[2])
     if dtype is None:

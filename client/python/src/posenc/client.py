@@ -14,6 +14,7 @@ from .channels import Call, Connections
 from .methods import RotaryTable
 from .options import Options, from_environment
 from .sources import rope_source
+from .wire import invalid
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -361,6 +362,8 @@ class Rope:
         **options: Unpack[CallOptions],
     ) -> tuple[Any, Any]:
         """Client.apply_rope(); `start` is another name of positions."""
+        if start is not None and positions is not None:
+            raise invalid("start", "excludes positions")
         places = start if positions is None else positions
         return self._client.apply_rope(
             q,

@@ -125,7 +125,8 @@ def ids_of(ids: Any, path: str) -> Tensor:
 
 def packed(cu_seqlens: Any, starts: Any = ()) -> Positions:
     """Positions of a packed batch ("thd"): sequence i has tokens [cu_seqlens[i], cu_seqlens[i + 1])."""
-    return Positions(packed=message_of(PackedSequences, {"cu_seqlens": cu_seqlens, "starts": starts}, "positions.packed"))
+    given = {"cu_seqlens": cu_seqlens, "starts": starts}
+    return Positions(packed=message_of(PackedSequences, given, "positions.packed"))
 
 
 def movement_of(old_positions: Any, new_positions: Any, shift: Any) -> Optional[Movement]:
