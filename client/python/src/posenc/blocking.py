@@ -8,7 +8,7 @@ from typing import Any, Optional, TypeVar, Union
 
 import grpc
 
-from .channels import LONGEST_STREAM, VERSION, WINDOW, Call, Connections
+from .channels import BULK_BYTES, LONGEST_STREAM, VERSION, WINDOW, Call, Connections
 from .errors import PosencError
 from .status import error_of
 from .steps import Steps, Stream, Unary, explained
@@ -71,20 +71,32 @@ class Runner:
             raise too_long(sent, connections.limits.max_message_bytes, call)
         if connections.closed:
             raise closed(call)
-        with connections.of(max(sent, step.expected_bytes)) as connection:
-            # A future, as grpcio's thread for those takes large messages faster
-            # than a caller that waits in grpcio: 2.9 against 4.1 ms for 1 MiB
-            # there and back.
-            future = connection.method("unary_unary", step.method).future(
-                b"".join(step.pieces), timeout=connections.timeout(call), metadata=connections.metadata(call, sent)
-            )
-            try:
-                answer: bytes = future.result()
-            except (grpc.RpcError, grpc.FutureCancelledError):
-                raise error_of_call(future, self._target, call) from None
-            finally:
-                future.cancel()  # if the caller was interrupted
-            return answer
+        message_bytes = max(sent, step.expected_bytes)
+        with connections.of(message_bytes) as connection:
+            method = connection.method("unary_unary", step.method)
+            options = {"timeout": connections.timeout(call), "metadata": connections.metadata(call, sent)}
+            if message_bytes < BULK_BYTES:
+                return self._small(method, b"".join(step.pieces), options, call)
+            return self._large(method.future(b"".join(step.pieces), **options), call)
+
+    def _small(self, method: Any, message: bytes, options: dict[str, Any], call: Call) -> bytes:
+        try:
+            answer: bytes = method(message, **options)
+        except grpc.RpcError as failed:
+            raise error_of_call(failed, self._target, call) from None
+        return answer
+
+    def _large(self, future: Any, call: Call) -> bytes:
+        """grpcio's own thread takes large messages faster than a caller that waits
+        inside grpcio: 2.9 against 4.1 ms for 1 MiB there and back. Small ones
+        cost it more: 0.6 against 0.4 ms."""
+        try:
+            answer: bytes = future.result()
+        except (grpc.RpcError, grpc.FutureCancelledError):
+            raise error_of_call(future, self._target, call) from None
+        finally:
+            future.cancel()  # if the caller was interrupted
+        return answer
 
     def _answer(self, step: Union[Unary, Stream], call: Call) -> Optional[bytes]:
         if isinstance(step, Unary):
