@@ -41,6 +41,8 @@ class _Field:
     number: int
     kind: Any  # a scalar's name, or the class of an enum or of a message
     label: str
+    numeric: bool  # and so packed if it is repeated
+    tag: bytes  # as it is written
 
 
 def field(number: int, kind: Any, label: str = "") -> Any:
@@ -60,10 +62,16 @@ def field(number: int, kind: Any, label: str = "") -> Any:
 def fields_of(cls: Any) -> dict[int, _Field]:
     """The fields of a message by number, in ascending order."""
     if "_fields" not in cls.__dict__:
-        fields = [_Field(f.name, *f.metadata["wire"]) for f in dataclasses.fields(cls)]
+        fields = [_field_of(f.name, *f.metadata["wire"]) for f in dataclasses.fields(cls)]
         cls._fields = {f.number: f for f in sorted(fields, key=lambda f: f.number)}
     found: dict[int, _Field] = cls._fields
     return found
+
+
+def _field_of(name: str, number: int, kind: Any, label: str) -> _Field:
+    numeric = kind not in ("string", "bytes") if isinstance(kind, str) else _is_enum(kind)
+    wire_type = _BYTES if label == REPEATED or not numeric else _FIXED64 if kind == "double" else _VARINT
+    return _Field(name, number, kind, label, numeric, _varint(number << 3 | wire_type))
 
 
 # ---- Writing ----------------------------------------------------------------
@@ -87,6 +95,8 @@ def put(number: int, message: Message) -> list[Buffer]:
 
 
 def _varint(value: int) -> bytes:
+    if 0 <= value < 128:
+        return bytes((value,))
     out = bytearray()
     value &= (1 << 64) - 1
     while value > 127:
@@ -102,13 +112,13 @@ def _encode(message: Message, out: list[Buffer]) -> None:
         if f.label == REPEATED:
             if not value:
                 continue
-            if isinstance(f.kind, str) and f.kind not in ("string", "bytes") or _is_enum(f.kind):
+            if f.numeric:
                 packed = _packed(f.kind, value)
-                out.append(_varint(f.number << 3 | _BYTES) + _varint(len(packed)) + packed)
+                out.append(f.tag + _varint(len(packed)) + packed)
             else:
                 for item in value:
                     _encode_one(f, item, out)
-        elif value is None or (f.label != OPTIONAL and _is_default(value)):
+        elif value is None or (f.label != OPTIONAL and (f.numeric or isinstance(f.kind, str)) and not value):
             continue
         else:
             _encode_one(f, value, out)
@@ -116,10 +126,6 @@ def _encode(message: Message, out: list[Buffer]) -> None:
 
 def _is_enum(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, IntEnum)
-
-
-def _is_default(value: Any) -> bool:
-    return isinstance(value, (int, float, str, bytes, memoryview)) and not value
 
 
 def _packed(kind: Any, values: Any) -> bytes:
@@ -130,12 +136,12 @@ def _packed(kind: Any, values: Any) -> bytes:
 
 def _encode_one(f: _Field, value: Any, out: list[Buffer]) -> None:
     if f.kind == "double":
-        out.append(_varint(f.number << 3 | _FIXED64) + _DOUBLE.pack(value))
-    elif isinstance(f.kind, str) and f.kind not in ("string", "bytes") or _is_enum(f.kind):
-        out.append(_varint(f.number << 3 | _VARINT) + _varint(int(value)))
+        out.append(f.tag + _DOUBLE.pack(value))
+    elif f.numeric:
+        out.append(f.tag + _varint(int(value)))
     elif isinstance(f.kind, str):
         data = value.encode() if f.kind == "string" else value
-        out += [_varint(f.number << 3 | _BYTES) + _varint(len(data)), data]
+        out += [f.tag + _varint(len(data)), data]
     else:
         out += put(f.number, value)
 
