@@ -6,8 +6,8 @@ RUN apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq 
       --no-install-recommends g++ cmake ninja-build pkg-config libgrpc++-dev \
       libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev \
       libxsimd-dev nlohmann-json3-dev libcli11-dev libssl-dev zlib1g-dev \
-      prometheus-cpp-dev libcpp-httplib-dev
-COPY CMakeLists.txt /src/
+      prometheus-cpp-dev libcpp-httplib-dev libtomlplusplus-dev
+COPY CMakeLists.txt VERSION /src/
 COPY proto /src/proto
 COPY core /src/core
 COPY server /src/server

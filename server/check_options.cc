@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/error.h"
@@ -41,9 +43,14 @@ absl::Status CheckPlaintext(const Address& address,
 }
 
 absl::Status CheckAddresses(const ServerOptions& options) {
+  absl::flat_hash_set<std::string> seen;
   for (const std::string& text : options.listen) {
     const absl::StatusOr<Address> address = ParseAddress(text);
     if (!address.ok()) return address.status();
+    // Port 0 is another port each time.
+    if (!seen.insert(text).second && !absl::EndsWith(text, ":0")) {
+      return BadAddress(text, "was given more than once");
+    }
     if (!options.tls.cert.empty()) continue;
     const absl::Status allowed = CheckPlaintext(*address, options);
     if (!allowed.ok()) return allowed;

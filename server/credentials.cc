@@ -38,6 +38,9 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
     auto tokens = TokenFile::Load(options.token_file, options.public_methods);
     if (!tokens.ok()) return tokens.status();
     credentials->tokens_ = *std::move(tokens);
+    // If they had expired before the start, that is for whoever starts to tell.
+    const absl::Time expiry = credentials->tokens_->last_expiry();
+    if (absl::Now() >= expiry) credentials->warned_of_tokens_ = expiry;
   }
   if (credentials->tls_ != nullptr || credentials->tokens_ != nullptr) {
     Credentials* const loaded = credentials.get();
@@ -52,30 +55,42 @@ void Credentials::Tell(Notice notice, absl::string_view line) {
   if (notice_ != nullptr) notice_(notice, line);
 }
 
-absl::Status Credentials::Reload() {
+bool Credentials::Reload() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  absl::Status first;
-  if (tls_ != nullptr) {
-    first = tls_->Reload();
-    if (!first.ok()) ++tls_errors_;
-  }
-  if (tokens_ != nullptr) first.Update(tokens_->Reload());
-  return first;
+  bool all = true;
+  const auto judge = [&](const absl::Status& read,
+                         std::atomic<std::int64_t>* errors) {
+    if (read.ok()) return;
+    all = false;
+    ++*errors;
+    Tell(Notice::kWarning, absl::StrCat(read.message(),
+                                        "; what was read before stays in "
+                                        "force"));
+  };
+  if (tls_ != nullptr) judge(tls_->Reload(), &tls_errors_);
+  if (tokens_ != nullptr) judge(tokens_->Reload(), &token_errors_);
+  return all;
 }
 
 void Credentials::OnChange() {
-  const absl::Status status = Reload();
+  if (!Reload()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (status.ok()) {
-    Tell(Notice::kInfo, "certificates and tokens were read again");
-  } else {
-    Tell(Notice::kWarning,
-         absl::StrCat(status.message(),
-                      "; what was read before stays in force"));
-  }
+  Tell(Notice::kInfo, "certificates and tokens were read again");
+}
+
+void Credentials::WarnOfTokens() {
+  if (tokens_ == nullptr) return;
+  const absl::Time expiry = tokens_->last_expiry();
+  if (absl::Now() < expiry || warned_of_tokens_ == expiry) return;
+  warned_of_tokens_ = expiry;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Tell(Notice::kWarning,
+       "--token-file: all tokens have expired; calls that need one are "
+       "refused");
 }
 
 void Credentials::WarnOfExpiry() {
+  WarnOfTokens();
   if (tls_ == nullptr) return;
   const absl::Time expiry = tls_->not_after();
   if (absl::Now() <= expiry || warned_of_ == expiry) return;
@@ -91,6 +106,7 @@ void Credentials::WarnOfExpiry() {
 void Credentials::Tell(ServerStatus* status) const {
   if (tls_ != nullptr) status->tls_not_after = tls_->not_after();
   status->tls_reload_errors = tls_errors_.load();
+  status->token_reload_errors = token_errors_.load();
 }
 
 }  // namespace posenc::server

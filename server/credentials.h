@@ -29,9 +29,9 @@ class Credentials {
   const Tls* tls() const { return tls_.get(); }
   const TokenFile* tokens() const { return tokens_.get(); }
 
-  // Reads the files again. Fails as Load() does; what cannot be used leaves
-  // what was read before in force.
-  absl::Status Reload();
+  // Reads the files again. What cannot be used is told and counted, and leaves
+  // what was read before in force; then it returns false.
+  bool Reload();
 
   void Tell(ServerStatus* status) const;
 
@@ -41,14 +41,16 @@ class Credentials {
   void Tell(Notice notice, absl::string_view line);
   void OnChange();
   void WarnOfExpiry();
+  void WarnOfTokens();
 
   const std::function<void(Notice, absl::string_view)> notice_;
   std::mutex mutex_;  // one reload, and one notice, at a time
   std::unique_ptr<Tls> tls_;
   std::unique_ptr<TokenFile> tokens_;
-  std::atomic<std::int64_t> tls_errors_{0};
-  absl::Time warned_of_;  // the expiry that was told; of the watch's thread
-  FileWatch watch_;       // ends before what it uses
+  std::atomic<std::int64_t> tls_errors_{0}, token_errors_{0};
+  // The expiries that were told; used by the watch's thread, once it runs.
+  absl::Time warned_of_, warned_of_tokens_;
+  FileWatch watch_;  // ends before what it uses
 };
 
 }  // namespace posenc::server

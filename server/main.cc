@@ -20,6 +20,7 @@
 #include "server/config/check.h"
 #include "server/config/load.h"
 #include "server/listen/connection_limits.h"
+#include "server/log/grpc_log.h"
 #include "server/memory/heap.h"
 #include "server/probe.h"
 #include "server/self_test.h"
@@ -48,8 +49,14 @@ int Show(absl::string_view text) {
   return shown ? 0 : kFailed;
 }
 
+absl::StatusOr<const simd::KernelTable*> Kernels() {
+  const char* const forced = std::getenv("POSENC_FORCE_ISA");
+  return simd::SelectKernels(forced == nullptr ? "" : forced);
+}
+
 int CheckAndSay(const LoadedConfig& loaded) {
-  const absl::Status valid = WithSource(CheckConfig(loaded.config), loaded);
+  absl::Status valid = WithSource(CheckConfig(loaded.config), loaded);
+  if (valid.ok()) valid = Kernels().status();
   if (!valid.ok()) return Fail(kUsage, valid.message());
   for (const std::string& warning : loaded.warnings) Warn(warning);
   for (const std::string& doubt : Doubts(loaded.config)) Warn(doubt);
@@ -59,9 +66,7 @@ int CheckAndSay(const LoadedConfig& loaded) {
 int ServeAndSay(const LoadedConfig& loaded, int argc, char** argv) {
   const absl::Status valid = WithSource(CheckConfig(loaded.config), loaded);
   if (!valid.ok()) return Fail(kUsage, valid.message());
-  const char* const forced = std::getenv("POSENC_FORCE_ISA");
-  const absl::StatusOr<const simd::KernelTable*> kernels =
-      simd::SelectKernels(forced == nullptr ? "" : forced);
+  const absl::StatusOr<const simd::KernelTable*> kernels = Kernels();
   if (!kernels.ok()) return Fail(kUsage, kernels.status().message());
   const absl::Status right = SelfTest();
   if (!right.ok()) return Fail(kFailed, right.message());
@@ -111,9 +116,16 @@ int Run(int argc, char** argv) {
       break;
   }
   if (config.probe.empty()) return ServeAndSay(*loaded, argc, argv);
+  // Its errors are one line each.
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) SilenceGrpcLog();
+  ProbeTls tls = config.probe_tls;
+  tls.cert = config.server.tls.cert;
+  tls.key = config.server.tls.key;
   const absl::Status health =
-      Probe(config.probe, config.probe_service, kProbeTimeout);
-  return health.ok() ? 0 : Fail(kFailed, health.message());
+      Probe(config.probe, config.probe_service, tls, kProbeTimeout);
+  if (health.ok()) return 0;
+  return Fail(absl::IsInvalidArgument(health) ? kUsage : kFailed,
+              WithSource(health, *loaded).message());
 }
 
 }  // namespace

@@ -1,16 +1,22 @@
 #include "server/probe.h"
 
 #include <memory>
+#include <tuple>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/error.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/credentials.h"
+#include "grpcpp/support/channel_arguments.h"
 #include "posenc/wire/varint.h"
+#include "server/listen/small_file.h"
 
 namespace posenc::server {
 namespace {
@@ -21,17 +27,45 @@ constexpr char kMethod[] = "/grpc.health.v1.Health/Check";
 constexpr char kServiceField = 0x0a;
 constexpr char kServing[] = {0x08, 0x01};
 
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
+    const std::string& address, const ProbeTls& tls) {
+  if (tls.ca.empty() && !tls.server_name.empty()) {
+    return core::FieldInvalid("--tls-server-name",
+                              "is of no use without --tls-ca");
+  }
+  if (tls.ca.empty() || absl::StartsWith(address, "unix:")) {
+    return grpc::InsecureChannelCredentials();
+  }
+  grpc::SslCredentialsOptions options;
+  for (const auto& [flag, path, text] :
+       {std::tuple{"--tls-ca", &tls.ca, &options.pem_root_certs},
+        {"--tls-cert", &tls.cert, &options.pem_cert_chain},
+        {"--tls-key", &tls.key, &options.pem_private_key}}) {
+    if (path->empty()) continue;
+    auto read = ReadSmallFile(flag, *path);
+    if (!read.ok()) return read.status();
+    *text = *std::move(read);
+  }
+  return grpc::SslCredentials(options);
+}
+
 }  // namespace
 
 absl::Status Probe(const std::string& address, const std::string& service,
-                   absl::Duration timeout) {
+                   const ProbeTls& tls, absl::Duration timeout) {
+  const auto credentials = CredentialsFor(address, tls);
+  if (!credentials.ok()) return credentials.status();
   std::string message(1, kServiceField);
   wire::AppendVarint(service.size(), &message);
   message += service;
   const grpc::Slice request(message);
 
+  grpc::ChannelArguments arguments;
+  if (!tls.server_name.empty()) {
+    arguments.SetSslTargetNameOverride(tls.server_name);
+  }
   grpc::GenericStub stub(
-      grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+      grpc::CreateCustomChannel(address, *credentials, arguments));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   grpc::ByteBuffer response;

@@ -1,5 +1,7 @@
 #include "server/ready_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -7,12 +9,45 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "core/error.h"
 
 namespace posenc::server {
+namespace {
+
+// Written first, and then renamed.
+std::string TemporaryOf(const std::string& path) {
+  return absl::StrCat(path, ".", getpid());
+}
+
+}  // namespace
+
+// Tries it: permissions alone do not tell what root may do in /proc, or
+// anybody on a medium that cannot be written.
+absl::Status ReadyFile::Check(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  struct stat about = {};
+  std::string why;
+  if (stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) {
+    why = "is a folder";
+  } else {
+    const std::string temporary = TemporaryOf(path);
+    const int fd =
+        open(temporary.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) {
+      why = std::strerror(errno);
+    } else {
+      close(fd);
+      unlink(temporary.c_str());
+    }
+  }
+  if (why.empty()) return absl::OkStatus();
+  return core::FieldInvalid("--ready-file",
+                            absl::StrCat("cannot write ", path, ": ", why));
+}
 
 absl::Status ReadyFile::Write(const std::vector<std::string>& addresses) const {
   if (path_.empty()) return absl::OkStatus();
-  const std::string temporary = absl::StrCat(path_, ".", getpid());
+  const std::string temporary = TemporaryOf(path_);
   bool written = false;
   if (std::FILE* const file = std::fopen(temporary.c_str(), "we")) {
     written = true;

@@ -19,6 +19,11 @@ class ReadyFile {
   ReadyFile(const ReadyFile&) = delete;
   ReadyFile& operator=(const ReadyFile&) = delete;
 
+  // INVALID_ARGUMENT, field "--ready-file", if a file cannot be made at `path`:
+  // its folder is missing or not writable. Makes one beside it, and removes it;
+  // an empty path is right.
+  static absl::Status Check(const std::string& path);
+
   // One address a line, under another name first, so that readers see the
   // whole file or none. INTERNAL if it cannot be written.
   absl::Status Write(const std::vector<std::string>& addresses) const;

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_join.h"
 #include "server/config/changes.h"
-#include "server/config/check.h"
 
 namespace posenc::server {
 namespace {
@@ -23,10 +22,10 @@ void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
   LoadedConfig next = *running;
   const ConfigChanges changes = TakeChanges(fresh->config, &next.config);
   // What comes together is checked as it would be: keys that need a restart
-  // keep their old values.
-  absl::Status status = WithSource(CheckConfig(next.config), *fresh);
-  // Certificates and tokens are read again whether or not a key changed.
-  if (status.ok()) status = to.server->Reload(next.config.server);
+  // keep their old values. Certificates and tokens are read again whether or
+  // not a key changed; what is wrong with them holds up no other key.
+  const absl::Status status =
+      WithSource(to.server->Reload(next.config.server), *fresh);
   if (!status.ok()) return WriteRefusal(status, to.log);
   for (std::size_t i = 0; i < Keys().size(); ++i) {
     if (Keys()[i].reloads) next.sources[i] = fresh->sources[i];

@@ -21,7 +21,9 @@ struct Reloadable {
 
 // Takes over from `fresh` what may change, in `running` too, and logs what
 // changed: one line, and one more if something needs a restart. If `fresh` is
-// an error or does not hold together, everything stays as it was.
+// an error or does not hold together, everything stays as it was. Files of
+// certificates and tokens are read again; one that cannot be used is told by
+// the server and stays as it was, alone.
 void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
             const Reloadable& to);
 

@@ -106,8 +106,10 @@ class Server {
   // default_deadline; of the connections max_connections and
   // max_connections_per_peer; and the contents of the files of TLS and tokens,
   // which are read again (they also are within two seconds after they have
-  // changed). Other options are ignored. If a status is not OK, limits are as
-  // they were, and so are files that could not be used. One thread at a time.
+  // changed). Other options are ignored. INVALID_ARGUMENT for limits that are
+  // wrong; then nothing changes. A file that cannot be used is no error: it is
+  // told by `notice` and counted, and the last good one stays in force. One
+  // thread at a time.
   virtual absl::Status Reload(const ServerOptions& options) = 0;
 
   // Turns readiness off; after lame_duck refuses new calls (UNAVAILABLE), waits

@@ -14,6 +14,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/print.h"
 #include "client/cli/status.h"
+#include "client/flags/grpc_lines.h"
 #include "server/version.h"
 
 namespace posenc::cli {
@@ -129,6 +130,7 @@ int Main(int argc, char** argv) {
 
 // Libraries underneath throw, from exhausted memory if nothing else.
 int main(int argc, char** argv) {
+  posenc::flags::SilenceGrpc();
   try {
     return posenc::cli::Main(argc, argv);
   } catch (const std::exception& error) {

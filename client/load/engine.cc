@@ -65,6 +65,13 @@ double StepResult::GoodPerSecond() const {
   return seconds > 0 ? good / seconds : 0;
 }
 
+bool StepResult::TesterLimited() const {
+  // A thread that does nothing but wait and send still sleeps at times.
+  constexpr double kNoTimeLeft = 0.9;
+  if (total.good >= Calls()) return false;
+  return 100 * sent_late > Calls() || busiest_thread > kNoTimeLeft;
+}
+
 Engine::Engine(const std::vector<Case>* workload,
                std::vector<std::shared_ptr<grpc::Channel>> channels,
                int workers, Clock* clock)
@@ -129,6 +136,9 @@ StepResult Engine::Run(const StepOptions& options,
     result.unsent += worker->unsent();
     result.dropped += worker->dropped();
     result.limited += worker->limited();
+    result.sent_late += worker->sent_late();
+    result.busiest_thread =
+        std::max(result.busiest_thread, worker->busiest_thread());
     result.send_delay.Add(worker->send_delay());
     for (std::size_t i = 0; i < result.cases.size(); ++i) {
       result.cases[i].Add(worker->cases()[i]);

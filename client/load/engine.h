@@ -54,6 +54,11 @@ struct StepOptions {
   // A call's deadline, from when it was due (open) or sent (closed). A call of
   // an open loop that could not be sent before it is not sent at all.
   absl::Duration timeout = absl::Seconds(10);
+  // Open loop: goes on offering the rate after the end, without counting these
+  // calls, until those that count are over. What was due in the end is then
+  // answered under the same load as the rest; nothing is left unsent. Not with
+  // `calls`.
+  bool cool_down = false;
   // Share of the answers, in [0, 1], that are compared with the known ones.
   double verify = 0;
   std::uint64_t seed = 1;
@@ -105,6 +110,11 @@ struct StepResult {
   // Open loop: calls for which no slot was free when they were due. If there
   // are any, the load was not what the rate says: the limit shaped it.
   std::int64_t limited = 0;
+  // Open loop: calls that were sent more than 10 ms after they were due, or
+  // were dropped, although a slot was free: this machine was too slow for them.
+  std::int64_t sent_late = 0;
+  // Share of a core that the busiest of the engine's threads used.
+  double busiest_thread = 0;
   int in_flight_limit = 0;  // StepOptions::in_flight
   // Open loop: how long after they were due calls were sent. If it is long and
   // no call was limited, this machine is too slow for the rate.
@@ -121,6 +131,10 @@ struct StepResult {
   // this is the share of good calls in the offered rate, so that answers after
   // the last call was due do not count twice.
   double GoodPerSecond() const;
+  // Whether calls that were not good may be this machine's doing: one in a
+  // hundred was sent late, or a thread of the engine had no time left. Figures
+  // of such a step are no figures of the server.
+  bool TesterLimited() const;
 };
 
 class Engine {

@@ -302,6 +302,8 @@ std::string OverloadChart(const Json& report) {
     const auto rate = [&](const char* key) {
       return offered * point.at(key).get<double>() / due;
     };
+    // Such a point is none of the server's.
+    if (point.value("tester_limited", false)) continue;
     good.points.emplace_back(offered,
                              point.at("good_per_second").get<double>());
     refused.points.emplace_back(offered, rate("refused"));
@@ -335,8 +337,10 @@ std::string OverloadTable(const Json& report) {
     for (const char* key : {"offered_per_second", "good_per_second"}) {
       out += Cell(Count(point.at(key).get<double>()));
     }
-    out +=
-        Cell(absl::StrFormat("%.2f", point.at("good_of_peak").get<double>()));
+    out += Cell(
+        point.at("good_of_peak").is_null()
+            ? "tester's limit"
+            : absl::StrFormat("%.2f", point.at("good_of_peak").get<double>()));
     for (const char* key :
          {"good", "refused", "expired", "dropped", "unsent", "other"}) {
       out += Cell(absl::StrCat(point.at(key).get<std::int64_t>()));

@@ -120,6 +120,9 @@ Json StepJson(const std::string& label, const StepResult& result,
       {"good_per_second", Rounded(result.GoodPerSecond())},
       {"limited", result.limited},
       {"in_flight_limit", result.in_flight_limit},
+      {"sent_late", result.sent_late},
+      {"busiest_thread", Rounded(result.busiest_thread)},
+      {"tester_limited", result.TesterLimited()},
       {"errors", errors},
       {"error_rate", Rounded(result.ErrorRate())},
       {"verified", total.verified},
@@ -152,10 +155,11 @@ Json OverloadJson(double multiple, double peak, const StepResult& result) {
     return Json(Micros(static_cast<double>(histogram.Percentile(percentile))));
   };
   const double good = result.GoodPerSecond();
+  const bool servers = peak > 0 && !result.TesterLimited();
   return {{"multiple", multiple},
           {"offered_per_second", Rounded(result.rate)},
           {"good_per_second", Rounded(good)},
-          {"good_of_peak", peak > 0 ? Json(Rounded(good / peak)) : Json()},
+          {"good_of_peak", servers ? Json(Rounded(good / peak)) : Json()},
           {"due", result.Calls()},
           {"good", total.good},
           {"late", total.ok - total.good},
@@ -165,6 +169,9 @@ Json OverloadJson(double multiple, double peak, const StepResult& result) {
           {"unsent", result.unsent},
           {"other", total.Failed() - total.refused.count() - expired},
           {"limited", result.limited},
+          {"sent_late", result.sent_late},
+          {"busiest_thread", Rounded(result.busiest_thread)},
+          {"tester_limited", result.TesterLimited()},
           {"good_p50_us", at(total.latency, 50)},
           {"good_p99_us", at(total.latency, 99)},
           {"refused_p50_us", at(total.refused, 50)},
@@ -206,6 +213,16 @@ std::string OwnLimits(const Json& step) {
                     " calls in flight; raise --max-in-flight to offer the "
                     "whole load\n");
   }
+  if (step.value("tester_limited", false)) {
+    absl::StrAppendFormat(
+        &text,
+        "%s: this is a figure of the tester, not of the server: %d calls were "
+        "sent more than 10 ms late, and its busiest thread used %.0f %% of a "
+        "core; offer less, raise --threads and --connections, or give it a "
+        "machine of its own\n",
+        label, step.at("sent_late").get<std::int64_t>(),
+        100 * step.at("busiest_thread").get<double>());
+  }
   return text;
 }
 
@@ -214,9 +231,11 @@ std::string OverloadText(const Json& report) {
     return "";
   }
   std::string text = absl::StrFormat(
-      "\ngoodput against offered load; peak %.0f calls/s, deadline %g s\n",
+      "\ngoodput against offered load; peak %.0f calls/s, deadline %g s, at "
+      "most %d calls in flight\n",
       report.at("peak").get<double>(),
-      report.at("settings").at("timeout_s").get<double>());
+      report.at("settings").at("timeout_s").get<double>(),
+      report.at("settings").value("max_in_flight", 0));
   text += Cells({"offered", "calls/s", "good/s", "of peak", "good", "refused",
                  "expired", "dropped", "unsent", "other", "good p50",
                  "good p99", "ref. p50", "ref. p99"},

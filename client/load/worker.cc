@@ -3,7 +3,9 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <ctime>
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +20,34 @@ namespace {
 // A dispatcher that wakes up late, because this machine is busy, is not the
 // server's fault: up to 0.1 s after the end it still sends what was due before.
 constexpr std::int64_t kLate = 100'000'000;
+
+// A call that is sent so much later than it was due was not held up by a busy
+// server, nor by the scheduler of a machine that has a core to spare.
+constexpr std::int64_t kTooLate = 10'000'000;
+
+double Seconds(clockid_t clock) {
+  timespec now = {};
+  clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) +
+         static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+// Sets the share of a core that this thread used while the object was there.
+class ThreadShare {
+ public:
+  explicit ThreadShare(double* share) : share_(share) {}
+  ~ThreadShare() {
+    const double wall = Seconds(CLOCK_MONOTONIC) - wall_;
+    *share_ = wall > 0 ? (Seconds(CLOCK_THREAD_CPUTIME_ID) - used_) / wall : 0;
+  }
+  ThreadShare(const ThreadShare&) = delete;
+  ThreadShare& operator=(const ThreadShare&) = delete;
+
+ private:
+  double* const share_;
+  const double wall_ = Seconds(CLOCK_MONOTONIC);
+  const double used_ = Seconds(CLOCK_THREAD_CPUTIME_ID);
+};
 
 }  // namespace
 
@@ -95,6 +125,7 @@ void Worker::Send(std::int64_t due) {
   call->context.set_deadline(
       absl::ToChronoTime(absl::Now() + step_->options.timeout - late));
   step_->in_flight.fetch_add(1, std::memory_order_relaxed);
+  if (step_->Counts(due)) step_->counted.fetch_add(1);
   call->reader = stubs_[next_stub_++ % stubs_.size()]->PrepareUnaryCall(
       &call->context, chosen.method, call->request->message, &queue_);
   call->reader->StartCall();
@@ -112,6 +143,7 @@ void Worker::RunClosed() {
 }
 
 void Worker::Poll(bool closed) {
+  const ThreadShare share(&polling_share_);
   void* tag;
   bool ok;
   while (queue_.Next(&tag, &ok)) {
@@ -119,6 +151,7 @@ void Worker::Poll(bool closed) {
     const std::int64_t now = step_->clock->Now();
     step_->in_flight.fetch_sub(1, std::memory_order_relaxed);
     Record(*call, now);
+    if (step_->Counts(call->due)) step_->counted.fetch_sub(1);
     if (closed) {
       if (now < step_->end && !step_->Stopped() && step_->Claim(now)) {
         Send(now);
@@ -136,6 +169,7 @@ void Worker::Poll(bool closed) {
 }
 
 void Worker::Dispatch() {
+  std::optional<ThreadShare> share(&dispatching_share_);
   // By default Linux lets sleeps end up to 50 us late (timer slack), which is
   // more than a small call takes and would count as its latency. 1 ns is the
   // least.
@@ -148,10 +182,12 @@ void Worker::Dispatch() {
                     options.poisson ? 0 : 1e9 / options.rate * index_,
                     options.poisson,
                     options.seed * 7919 + static_cast<unsigned>(index_));
+  // Calls that count are over by then.
+  const std::int64_t last = step_->end + (options.cool_down ? timeout : 0);
   std::int64_t next = 0;
   const auto advance = [&] {
     next = step_->begin + arrivals.Next();
-    return next < step_->end && step_->Claim(next);
+    return next < last && step_->Claim(next);
   };
   std::deque<std::int64_t> backlog;  // due and not sent yet, oldest first
   std::int64_t held_until = 0;       // what was due by then found no slot
@@ -163,24 +199,30 @@ void Worker::Dispatch() {
     const std::int64_t now = step_->clock->Now();
     for (; more && next <= now; more = advance()) backlog.push_back(next);
     while (!backlog.empty() && now >= backlog.front() + timeout) {
-      Leave(backlog.front(), held_until, &dropped_);
+      Leave(backlog.front(), now, held_until, &dropped_);
       backlog.pop_front();
+    }
+    if (options.cool_down && now >= step_->end && step_->counted.load() == 0 &&
+        (backlog.empty() || backlog.front() >= step_->end)) {
+      break;
     }
     if (backlog.empty()) continue;
     const std::int64_t due = backlog.back();
     backlog.pop_back();
-    if (now - (due <= held_until ? 0 : kLate) >= step_->end) {
-      Leave(due, held_until, &unsent_);
+    if (!options.cool_down &&
+        now - (due <= held_until ? 0 : kLate) >= step_->end) {
+      Leave(due, now, held_until, &unsent_);
       continue;
     }
-    Leave(due, held_until, nullptr);
-    if (due >= step_->measured) send_delay_.Record(now - due);
+    Leave(due, now, held_until, nullptr);
+    if (step_->Counts(due)) send_delay_.Record(now - due);
     {
       const std::lock_guard<std::mutex> lock(slots_mutex_);
       ++used_slots_;
     }
     Send(due);
   }
+  share.reset();  // results are read once the queue is shut down
   std::unique_lock<std::mutex> lock(slots_mutex_);
   slot_freed_.wait(lock, [this] { return used_slots_ == 0; });
   queue_.Shutdown();
@@ -194,15 +236,19 @@ bool Worker::WaitForSlot() {
   return true;
 }
 
-void Worker::Leave(std::int64_t due, std::int64_t held_until,
+void Worker::Leave(std::int64_t due, std::int64_t now, std::int64_t held_until,
                    std::int64_t* reason) {
-  if (due < step_->measured) return;
-  if (due <= held_until) ++limited_;
+  if (!step_->Counts(due)) return;
+  if (due <= held_until) {
+    ++limited_;
+  } else if (now - due > kTooLate) {
+    ++sent_late_;
+  }
   if (reason != nullptr) ++*reason;
 }
 
 void Worker::Record(const Call& call, std::int64_t now) {
-  if (call.due < step_->measured) return;
+  if (!step_->Counts(call.due)) return;
   std::int64_t last = step_->last_answer.load(std::memory_order_relaxed);
   // The latest answer of all workers: a maximum, without a lock.
   while (last < now && !step_->last_answer.compare_exchange_weak(

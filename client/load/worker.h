@@ -21,6 +21,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -49,8 +50,12 @@ struct Step {
   // Calls that count and were claimed, if their number is limited.
   std::atomic<std::int64_t> calls{0};
   std::atomic<int> in_flight{0};
+  std::atomic<int> counted{0};  // of them, those that count
   std::atomic<std::int64_t> last_answer{0};
 
+  // Whether a call that is due then is neither of the warm-up nor of the
+  // cool-down.
+  bool Counts(std::int64_t due) const { return due >= measured && due < end; }
   bool Stopped() const { return stop && stop->load(std::memory_order_relaxed); }
   // Claims a call that is due at `due`: false if the limit of calls is reached.
   // Calls of the warm-up are not limited.
@@ -77,6 +82,10 @@ class Worker {
   std::int64_t unsent() const { return unsent_; }
   std::int64_t dropped() const { return dropped_; }
   std::int64_t limited() const { return limited_; }
+  std::int64_t sent_late() const { return sent_late_; }
+  double busiest_thread() const {
+    return std::max(dispatching_share_, polling_share_);
+  }
   const Histogram& send_delay() const { return send_delay_; }
   const std::vector<Histogram>& cases() const { return cases_; }
 
@@ -88,9 +97,11 @@ class Worker {
   // Waits until a slot is free; only the thread that dispatches takes one. True
   // if it had to wait.
   bool WaitForSlot();
-  // Counts a call that leaves the backlog: as one that was held back by the
-  // limit if it was due by `held_until`, and for this reason (may be null).
-  void Leave(std::int64_t due, std::int64_t held_until, std::int64_t* reason);
+  // Counts a call that leaves the backlog now: as one that was held back by the
+  // limit if it was due by `held_until`, else as one that was late if it was,
+  // and for this reason (may be null).
+  void Leave(std::int64_t due, std::int64_t now, std::int64_t held_until,
+             std::int64_t* reason);
   // Takes answers until the queue is shut down.
   void Poll(bool closed);
   // Starts a call of a case that is chosen by weight.
@@ -110,6 +121,9 @@ class Worker {
   std::int64_t unsent_ = 0;
   std::int64_t dropped_ = 0;
   std::int64_t limited_ = 0;
+  std::int64_t sent_late_ = 0;
+  // Of a core, by each of the threads.
+  double dispatching_share_ = 0, polling_share_ = 0;
   Histogram send_delay_;
   std::vector<Histogram> cases_;
 

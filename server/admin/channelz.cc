@@ -24,6 +24,7 @@ absl::StatusOr<std::string> Take(char* json) {
 
 absl::StatusOr<std::string> ChannelzPage(absl::string_view path) {
   const absl::Status unknown = absl::NotFoundError("no such page");
+  if (path == "/channelz" || path == "/channelz/") path = "/channelz/servers";
   if (!absl::ConsumePrefix(&path, "/channelz/")) return unknown;
   if (path == "servers") return Take(grpc_channelz_get_servers(0));
   const bool server = absl::ConsumePrefix(&path, "server/");

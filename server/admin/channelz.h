@@ -10,7 +10,7 @@
 namespace posenc::server {
 
 // The page of a path, which is one of
-//   /channelz/servers
+//   /channelz/servers              or /channelz alone
 //   /channelz/server/ID            /channelz/server/ID/sockets
 //   /channelz/socket/ID
 // in the form of grpc.channelz.v1 as JSON; lists hold gRPC's 100 at most.

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "server/auth/tokens.h"
 
 namespace posenc::server {
@@ -25,6 +26,8 @@ class TokenFile {
   // Reads the file again. Fails as Load() does; then the tokens that were read
   // last stay in force.
   absl::Status Reload();
+
+  absl::Time last_expiry() const { return tokens()->last_expiry(); }
 
   // See Tokens. A public method's caller has no name and needs no token.
   absl::StatusOr<Caller> Check(absl::string_view method,

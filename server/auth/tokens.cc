@@ -165,6 +165,12 @@ absl::Status Tokens::Add(Token token) {
   return absl::OkStatus();
 }
 
+absl::Time Tokens::last_expiry() const {
+  absl::Time last = absl::InfinitePast();
+  for (const Token& token : tokens_) last = std::max(last, token.expires);
+  return last;
+}
+
 // Compares with all of them, whichever it is.
 const Tokens::Token* Tokens::Find(const Hash& hash) const {
   const Token* found = nullptr;

@@ -52,6 +52,9 @@ class Tokens {
 
   std::size_t size() const { return tokens_.size(); }
 
+  // From then on no token holds.
+  absl::Time last_expiry() const;
+
  private:
   using Hash = std::array<std::uint8_t, 32>;
 

@@ -13,8 +13,16 @@ constexpr double kMemory = 1;
 // Peers that are idle for so many seconds are like new ones.
 constexpr double kIdle = 2;
 
-// A light peer uses less than this part of its equal share.
-constexpr double kLightPart = 0.25;
+// A light peer uses less than the first part of an equal share, or less than an
+// equal share if somebody uses more than the second. Either alone would not do:
+// what a call uses is measured by what it shares with others in service, too
+// high for short calls among long ones; and where all ask for the same, half of
+// them are always a little below the mean.
+constexpr double kLightPart = 0.5;
+constexpr double kHeavyPart = 2;
+// Seconds within kMemory that count as below an equal share: the shares of the
+// first tenths of a second say little.
+constexpr double kLittle = 0.05;
 
 }  // namespace
 
@@ -40,6 +48,7 @@ void FairQueue::Forget(double now) {
       continue;
     }
     recent_.pop_front();
+    if (oldest == heaviest_) heaviest_ = nullptr;
     peers_.erase(oldest->id);
   }
 }
@@ -48,10 +57,17 @@ double FairQueue::Used(const Peer& peer, double now) {
   return peer.used * std::exp((peer.used_at - now) / kMemory);
 }
 
+double FairQueue::Asked(const Peer& peer, double now) {
+  return Used(peer, now) + peer.served_cost + peer.waiting_cost;
+}
+
 void FairQueue::Use(Peer* peer, double used, double now) {
   peer->used = Used(*peer, now) + used;
   peer->used_at = now;
   recent_.splice(recent_.end(), recent_, peer->recent);
+  if (heaviest_ == nullptr || Used(*heaviest_, now) < peer->used) {
+    heaviest_ = peer;
+  }
   used_ = used_ * std::exp((used_at_ - now) / kMemory) + used;
   used_at_ = now;
 }
@@ -98,6 +114,8 @@ void FairQueue::Start(Call* call, double now) {
   if (in_line) line_.emplace(peer->tag, peer);
   ++peer->served;
   peer->served_cost += call->cost;
+  ++served_;
+  served_cost_ += call->cost;
 }
 
 void FairQueue::End(Call* call, double used, double now) {
@@ -108,6 +126,8 @@ void FairQueue::End(Call* call, double used, double now) {
   if (in_line) line_.emplace(peer->tag, peer);
   --peer->served;
   peer->served_cost = peer->served == 0 ? 0 : peer->served_cost - call->cost;
+  --served_;
+  served_cost_ = served_ == 0 ? 0 : served_cost_ - call->cost;
   Use(peer, used, now);
 }
 
@@ -140,13 +160,14 @@ bool FairQueue::Light(std::uint64_t id, double now) {
   const bool is_new = found == peers_.end();
   const auto peers = static_cast<double>(peers_.size() + (is_new ? 1 : 0));
   if (peers < 2) return false;
-  const double all = used_ * std::exp((used_at_ - now) / kMemory);
-  double own = 0;
-  if (!is_new) {
-    const Peer& peer = found->second;
-    own = Used(peer, now) + peer.served_cost + peer.waiting_cost;
-  }
-  return own < kLightPart * all / peers;
+  // With the calls in progress: who begins now has not used anything yet.
+  const double all = used_ * std::exp((used_at_ - now) / kMemory) +
+                     waiting_cost_ + served_cost_;
+  const double own = is_new ? 0 : Asked(found->second, now);
+  const double part = all / peers;
+  return own < kLightPart * part ||
+         (own < std::max(part, kLittle) && heaviest_ != nullptr &&
+          Asked(*heaviest_, now) > kHeavyPart * part);
 }
 
 }  // namespace posenc::server

@@ -68,8 +68,9 @@ class FairQueue {
   // What of those that wait would be served before this call, if it waited.
   double Ahead(const Call& call) const;
 
-  // Whether the peer uses less than a quarter of what an equal part would be,
-  // its calls in progress included, while others use the server.
+  // Whether the peer uses little, its calls in progress included, while others
+  // use the server: less than half of what an equal part would be, or less than
+  // an equal part while another peer uses more than two.
   bool Light(std::uint64_t peer, double now);
 
  private:
@@ -90,14 +91,19 @@ class FairQueue {
   // Forgets peers that have been idle for a while.
   void Forget(double now);
   static double Used(const Peer& peer, double now);
+  // The same with what its calls in progress are expected to use.
+  static double Asked(const Peer& peer, double now);
   void Use(Peer* peer, double used, double now);
 
   std::unordered_map<std::uint64_t, Peer> peers_;
   std::list<Peer*> recent_;                  // all, by their last use
+  Peer* heaviest_ = nullptr;                 // who has used most, or null
   std::set<std::pair<double, Peer*>> line_;  // peers with calls, by tag
   double clock_ = 0;                         // the tag that was served last
   std::size_t waiting_ = 0;
   double waiting_cost_ = 0;
+  std::size_t served_ = 0;
+  double served_cost_ = 0;
   double used_ = 0;  // of all peers, as Peer::used
   double used_at_ = 0;
 };

@@ -35,16 +35,24 @@ double Now() {
 
 }  // namespace
 
-// With references, so that no call ends before it was told.
+// With references, so that no call ends before it was told; and with the number
+// of the message, which may have arrived by then.
 struct Transfers::Victims {
   struct Victim {
+    explicit Victim(const Message& message, bool too_slow = false)
+        : keep(message.owner_->KeepAlive()),
+          owner(message.owner_),
+          number(message.number()),
+          direction(message.direction_),
+          slow(too_slow) {}
+
     std::shared_ptr<void> keep;
     Owner* owner;
+    std::uint64_t number;
     Direction direction;
     bool slow;
   };
-  std::vector<std::pair<std::shared_ptr<void>, Owner*>> shrink;
-  std::vector<Victim> cut;
+  std::vector<Victim> shrink, cut;
 };
 
 Transfers::Transfers(Admission* admission, std::function<std::int64_t()> held,
@@ -65,6 +73,7 @@ void Transfers::Add(Direction direction, std::int64_t bytes, Owner* owner,
     const std::lock_guard<std::mutex> lock(mutex_);
     std::list<Message*>& list = direction == Direction::kIn ? coming_ : going_;
     message->place_ = list.insert(list.end(), message);
+    message->number_ = ++added_;
   }
   ticker_.Wake();
 }
@@ -73,6 +82,7 @@ void Transfers::Remove(Message* message) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (message->owner_ == nullptr) return;
   message->owner_ = nullptr;
+  message->number_ = 0;
   (message->direction_ == Direction::kIn ? coming_ : going_)
       .erase(message->place_);
 }
@@ -94,14 +104,13 @@ std::int64_t Transfers::cut() const {
 void Transfers::Cut(Message* message, bool slow, Victims* victims) {
   message->cut_ = true;
   ++cut_;
-  victims->cut.push_back({message->owner_->KeepAlive(), message->owner_,
-                          message->direction_, slow});
+  victims->cut.emplace_back(*message, slow);
 }
 
 void Transfers::ChooseStalled(double now, std::int64_t each, Victims* victims) {
   for (Message* const message : coming_) {
     if (message->since_ > now - kShrinkAfter) break;
-    victims->shrink.emplace_back(message->owner_->KeepAlive(), message->owner_);
+    victims->shrink.emplace_back(*message);
   }
   for (const std::list<Message*>* const list : {&coming_, &going_}) {
     for (Message* const message : *list) {
@@ -181,7 +190,9 @@ bool Transfers::Tick() {
     ChooseExcess(now, held, soon - (budget + budget / 20), &victims);
     last_ = held;
   }
-  for (const auto& [keep, owner] : victims.shrink) owner->ShrinkClaim();
+  for (const Victims::Victim& victim : victims.shrink) {
+    victim.owner->ShrinkClaim(victim.number);
+  }
   const absl::Status no_memory = OverBudget(
       "no memory for this message beside the others; announce its size to "
       "wait for room");
@@ -189,7 +200,8 @@ bool Transfers::Tick() {
       "the message moved slower than 1 MiB/s while others waited for its "
       "memory");
   for (const Victims::Victim& victim : victims.cut) {
-    victim.owner->CutOff(victim.direction, victim.slow ? slow : no_memory);
+    victim.owner->CutOff(victim.direction, victim.number,
+                         victim.slow ? slow : no_memory);
   }
   relieve_(held);
   next_ = Now() + std::max(kPause * took, quiet ? kQuietPause : 0);

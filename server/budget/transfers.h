@@ -21,6 +21,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -45,9 +46,13 @@ class Transfers {
     virtual std::shared_ptr<void> KeepAlive() = 0;
     // Others wait for memory: the message that is coming holds less than the
     // call claims, as far as is known. Called again while that is so.
-    virtual void ShrinkClaim() = 0;
+    //
+    // Both are about the message of this number. When they are called, the call
+    // may be at its next one, or at none.
+    virtual void ShrinkClaim(std::uint64_t message) = 0;
     // The message is to be given up with this error.
-    virtual void CutOff(Direction direction, const absl::Status& why) = 0;
+    virtual void CutOff(Direction direction, std::uint64_t message,
+                        const absl::Status& why) = 0;
 
    protected:
     ~Owner() = default;
@@ -56,6 +61,11 @@ class Transfers {
   // A message under way, a member of its call. Between Add() and Remove() it
   // belongs to Transfers.
   class Message {
+   public:
+    // Of this message and no other since the start; 0: it is not under way. For
+    // any thread.
+    std::uint64_t number() const { return number_.load(); }
+
    private:
     friend class Transfers;
     Direction direction_ = Direction::kIn;
@@ -63,6 +73,7 @@ class Transfers {
     std::int64_t bytes_ = 0;  // 0: not known
     double since_ = 0;
     bool cut_ = false;
+    std::atomic<std::uint64_t> number_{0};
     std::list<Message*>::iterator place_;
   };
 
@@ -101,6 +112,7 @@ class Transfers {
   mutable std::mutex mutex_;
   std::list<Message*> coming_, going_;  // the oldest first
   std::int64_t cut_ = 0;
+  std::uint64_t added_ = 0;
   // Used by the ticker's thread alone.
   double next_ = 0;  // when to measure again
   bool told_ = false;

@@ -10,12 +10,13 @@ namespace {
 
 constexpr std::size_t kMostServed = 256;
 constexpr std::int64_t kBytesOfThread = std::int64_t{8} << 20;
+constexpr double kMostCost = 0.02;
 
 // Seconds; see the head of turns.h.
 constexpr double kLongWait = 5;  // from here on a tenth of it may be waited
-constexpr double kStandingWait = 0.01;
+constexpr double kStandingWait = 0.005;
 constexpr double kBurstWait = 0.1;
-constexpr double kLightWait = 0.025;
+constexpr double kLightWait = 0.05;
 constexpr double kStandingAfter = 0.1;
 // The queue counts as standing until nobody was refused for so long.
 constexpr double kCalmAfter = 0.2;
@@ -81,10 +82,11 @@ void Turns::Advance() {
 
 bool Turns::Fits(std::int64_t bytes, bool light) const {
   const std::size_t slots =
-      idle_ ? kIdleSlots : 2 * static_cast<std::size_t>(threads_) + 4;
+      idle_ ? kIdleSlots : 2 * static_cast<std::size_t>(threads_) + 1;
   const std::size_t n = served_.size();
   if (n < slots || (light && served_light_ < slots)) return true;
-  return n < kMostServed && served_bytes_ + bytes <= threads_ * kBytesOfThread;
+  return n < kMostServed && served_cost_ < kMostCost &&
+         served_bytes_ + bytes <= threads_ * kBytesOfThread;
 }
 
 void Turns::QueueChanged(double now) {

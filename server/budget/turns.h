@@ -10,9 +10,11 @@
 //     |        '--TurnLost (too late now)       '--lease over: goes on without
 //     '---refused                                  a turn
 //
-// In service are up to 2 x threads + 4 calls, and more while their bytes sum to
-// 8 MiB a thread. More in service is worse, sharply: 64 MiB gave a seventh of
-// the good calls of 24 MiB at 1.6 times the capacity, and fewer leave the link
+// In service are up to 2 x threads + 1 calls, and more while their bytes sum to
+// 8 MiB a thread and their costs to 20 ms. More in service is worse, sharply:
+// 64 MiB gave a seventh of the good calls of 24 MiB at 1.6 times the capacity,
+// and six tables of 4 MiB where three may be gave three quarters of the good
+// calls at twice the capacity, with three times their p99. Fewer leave the link
 // idle. A few places more are for peers who use little (FairQueue::Light).
 //
 // A call is refused if what is before it takes longer than half of the time
@@ -20,9 +22,9 @@
 //
 //   longest wait = a tenth of the time left, if that is 5 s or more
 //                = 100 ms else, for a burst
-//                = 10 ms else, once the queue has been standing for 100 ms: a
+//                = 5 ms else, once the queue has been standing for 100 ms: a
 //                  standing queue serves nobody earlier, and costs throughput
-//                = 25 ms at least, for a peer who uses little
+//                = 50 ms at least, for a peer who uses little
 //
 // A turn is leased: who holds one for longer than the server would need, while
 // others wait, waits for his own peer (a slow line, a sender that stalls), and

@@ -5,9 +5,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/error.h"
+#include "server/auth/token_file.h"
 #include "server/budget/machine.h"
 #include "server/listen/address.h"
+#include "server/ready_file.h"
+#include "server/trace/traces.h"
 
 namespace posenc::server {
 namespace {
@@ -20,11 +24,29 @@ absl::Status CheckAdmin(const std::string& admin) {
                                          "unix:/path, port 0..65535"));
 }
 
+// Without a caller that has a token that holds, there is nobody to serve.
+std::string TokensDoubt(const ServerOptions& server) {
+  if (server.token_file.empty()) return "";
+  const auto tokens = TokenFile::Load(server.token_file, {});
+  if (!tokens.ok() || absl::Now() < (*tokens)->last_expiry()) return "";
+  return absl::StrCat(
+      "--token-file: ", server.token_file,
+      ": all tokens have expired, the last one on ",
+      absl::FormatTime(absl::RFC3339_sec, (*tokens)->last_expiry(),
+                       absl::UTCTimeZone()),
+      "; calls that need one are refused");
+}
+
 }  // namespace
 
 absl::Status CheckConfig(const Config& config) {
-  const absl::Status status = CheckOptions(config.server);
-  return status.ok() ? CheckAdmin(config.admin) : status;
+  absl::Status status = CheckOptions(config.server);
+  if (status.ok()) status = CheckAdmin(config.admin);
+  if (status.ok() && !config.otlp_endpoint.empty()) {
+    status = CheckTraces(config.otlp_endpoint);
+  }
+  if (status.ok()) status = ReadyFile::Check(config.ready_file);
+  return status;
 }
 
 std::vector<std::string> Doubts(const Config& config) {
@@ -48,6 +70,14 @@ std::vector<std::string> Doubts(const Config& config) {
         absl::StrCat("--admin: ", config.admin,
                      " is not loopback; whoever reaches it reads metrics and "
                      "configuration"));
+  }
+  if (const std::string doubt = TokensDoubt(config.server); !doubt.empty()) {
+    doubts.push_back(doubt);
+  }
+  if (!config.probe_tls.ca.empty() && config.server.tls.client_ca.empty()) {
+    doubts.push_back(
+        "--tls-ca: is for --probe alone; clients are asked for certificates "
+        "by --tls-client-ca");
   }
   return doubts;
 }

@@ -10,8 +10,10 @@
 
 namespace posenc::server {
 
-// CheckOptions() of the server, and the admin server's address. The error's
-// field is a key, as "--listen".
+// Everything that is known to be wrong before anything is bound or written:
+// CheckOptions() of the server, the admin server's address, where traces go,
+// and whether the ready file can be written. The error's field is a key, as
+// "--listen".
 absl::Status CheckConfig(const Config& config);
 
 // Warnings of what a valid configuration asks for and the machine, or the

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/probe.h"
 #include "server/server.h"
 
 namespace posenc::server {
@@ -39,6 +40,7 @@ struct Config {
   // Not empty: asks the server there for its health instead of serving.
   std::string probe;
   std::string probe_service = "posenc.readiness";
+  ProbeTls probe_tls;
 };
 
 }  // namespace posenc::server

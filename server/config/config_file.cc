@@ -8,211 +8,205 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <sstream>
 #include <utility>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "core/error.h"
+// Errors come as values. No other file includes this one.
+#define TOML_EXCEPTIONS 0
+#include "toml++/toml.h"
 
 namespace posenc::server {
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 
-absl::Status Bad(int line, absl::string_view fact) {
-  return absl::InvalidArgumentError(absl::StrCat(line, ": ", fact));
+// Words of a file in a message: one line, and not endless.
+std::string Shown(absl::string_view text) {
+  constexpr std::size_t kLongest = 200;
+  std::string shown(text.substr(0, kLongest));
+  std::replace_if(
+      shown.begin(), shown.end(),
+      [](unsigned char c) { return !absl::ascii_isprint(c); }, '?');
+  return shown;
 }
 
-// One table header or one "key = value", without comments, and without line
-// ends and spaces that mean nothing.
-struct Statement {
-  std::string text;
-  int line = 0;
-};
-
-// Cuts a text into statements. CLI11's reader gets one at a time, because by
-// itself it tells no lines, joins a key that comes twice, ends a string at a #,
-// and takes brackets and quotes that have no end for granted.
-class Cutter {
- public:
-  explicit Cutter(absl::string_view text) : rest_(text) {
-    absl::ConsumePrefix(&rest_, "\xEF\xBB\xBF");  // a byte order mark
-  }
-
-  // False at the end of the text, or at an error.
-  bool Next(Statement* statement) {
-    while (status_.ok() && !rest_.empty()) {
-      *statement = {"", line_};
-      Cut(statement);
-      if (!statement->text.empty()) return status_.ok();
+// What stands in the line, or begins before it: "threads" of "threads = many",
+// or "[tls]". TOML's errors do not say it. Empty if it cannot be told.
+std::string KeyAt(absl::string_view text, std::size_t line) {
+  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  for (std::size_t i = std::min(line, lines.size()); i > 0; --i) {
+    const absl::string_view here = absl::StripAsciiWhitespace(lines[i - 1]);
+    const std::size_t equals = here.find('=');
+    if (equals != absl::string_view::npos) {
+      return Shown(absl::StripAsciiWhitespace(here.substr(0, equals)));
     }
-    return false;
-  }
-  const absl::Status& status() const { return status_; }
-
- private:
-  // Reads to the end of a line outside of brackets.
-  void Cut(Statement* statement) {
-    std::string& text = statement->text;
-    int depth = 0;
-    while (status_.ok() && !rest_.empty()) {
-      const char c = rest_.front();
-      if (c == '"' || c == '\'') {
-        CutString(&text);
-        continue;
-      }
-      rest_.remove_prefix(1);
-      if (c == '#') {
-        rest_.remove_prefix(std::min(rest_.find('\n'), rest_.size()));
-        continue;
-      }
-      if (c == '\n') ++line_;
-      if (c == '\n' && depth == 0) break;
-      if (c == '[') ++depth;
-      if (c == ']') --depth;
-      if (c == '{' || c == '}' || c == '`') {
-        status_ = Bad(line_, absl::StrCat("'", std::string(1, c),
-                                          "' is not supported here"));
-      } else if (absl::ascii_isspace(c)) {
-        AppendSpace(&text);
-      } else if (absl::ascii_iscntrl(c)) {
-        status_ = Bad(line_, "a control character");
-      } else if (depth < 0 || depth > 1) {
-        status_ = Bad(line_, depth < 0 ? "']' without '['" : "'[' within '['");
-      } else {
-        if (c == ',' || c == ']') DropSpace(&text);
-        text += c;
-      }
-    }
-    DropSpace(&text);
-    if (status_.ok() && depth != 0) {
-      status_ = Bad(statement->line, "'[' without ']'");
+    if (!here.empty() && here[0] == '[') return Shown(here);
+    // An array may stand in several lines; another statement may not.
+    if (i == line && !here.empty() && absl::ascii_isalpha(here[0])) {
+      return Shown(here);
     }
   }
-
-  void CutString(std::string* text) {
-    const char quote = rest_.front();
-    const std::size_t end =
-        rest_.substr(1).find_first_of(quote == '"' ? "\"\n" : "'\n");
-    if (end == absl::string_view::npos || rest_[end + 1] == '\n') {
-      status_ = Bad(line_, "a string has no end on its line");
-      return;
-    }
-    const absl::string_view inner = rest_.substr(1, end);
-    rest_.remove_prefix(end + 2);
-    const bool joined =
-        (!text->empty() && !IsBoundary(text->back())) ||
-        (!rest_.empty() && rest_[0] != quote && !IsBoundary(rest_[0]));
-    if (std::any_of(inner.begin(), inner.end(), absl::ascii_iscntrl)) {
-      status_ = Bad(line_, "a control character in a string");
-    } else if (joined) {
-      status_ = Bad(line_, "a string must stand alone");
-    } else if (inner.empty() &&
-               absl::StartsWith(rest_, std::string(1, quote))) {
-      status_ = Bad(line_, "strings of several lines are not supported");
-    } else if (quote == '"' && absl::StrContains(inner, "\\")) {
-      status_ = Bad(line_,
-                    "\\ in \"...\" is not supported; write '...', in which it "
-                    "stands for itself");
-    } else {
-      absl::StrAppend(text, std::string(1, quote), inner,
-                      std::string(1, quote));
-    }
-  }
-
-  static bool IsBoundary(char c) {
-    return absl::ascii_isspace(c) || absl::StrContains("[],=.#", c);
-  }
-
-  // CLI11 takes a space before a comma for another value.
-  static void AppendSpace(std::string* text) {
-    if (!text->empty() && !absl::StrContains("[,= ", text->back())) {
-      *text += ' ';
-    }
-  }
-  static void DropSpace(std::string* text) {
-    if (absl::EndsWith(*text, " ")) text->pop_back();
-  }
-
-  absl::string_view rest_;
-  int line_ = 1;
-  absl::Status status_;
-};
-
-// "[tls]" -> "tls".
-absl::StatusOr<std::string> TableName(const Statement& statement) {
-  const std::string& text = statement.text;
-  const std::string name(
-      absl::StripAsciiWhitespace(text.substr(1, text.size() - 2)));
-  if (!absl::EndsWith(text, "]") || name.empty() ||
-      absl::StrContains(name, "[") || absl::StrContains(name, "]") ||
-      absl::StrContains(name, "=")) {
-    return Bad(statement.line, "is no [table]");
-  }
-  return name;
+  return "";
 }
 
-// What CLI11 makes of "key = value" in the table.
-absl::StatusOr<FileEntry> ReadStatement(const std::string& table,
-                                        const Statement& statement) {
-  const std::size_t equals = statement.text.find('=');
-  if (equals == 0 || equals == std::string::npos ||
-      equals + 1 == statement.text.size()) {
-    return Bad(statement.line, "expected key = value");
+FileType TypeOf(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::string:
+      return FileType::kString;
+    case toml::node_type::integer:
+      return FileType::kInteger;
+    case toml::node_type::floating_point:
+      return FileType::kFloat;
+    case toml::node_type::boolean:
+      return FileType::kBoolean;
+    default:
+      return FileType::kOther;
   }
-  std::istringstream input(absl::StrCat(
-      table.empty() ? "" : absl::StrCat("[", table, "]\n"), statement.text));
-  CLI::ConfigTOML reader;
-  // There are no comments any more; a # that is left stands in a string.
-  reader.comment('\0');
-  FileEntry entry = {"", {}, statement.line};
-  for (const CLI::ConfigItem& item : reader.from_config(input)) {
-    if (item.name == "++" || item.name == "--") continue;
-    if (!entry.key.empty()) return Bad(statement.line, "more than one key");
-    std::vector<std::string> path = item.parents;
-    path.push_back(item.name);
-    entry.key = absl::StrJoin(path, "-");
-    entry.values = item.inputs;
-  }
-  if (entry.key.empty()) return Bad(statement.line, "expected key = value");
-  return entry;
 }
 
-absl::StatusOr<std::vector<FileEntry>> ReadStatements(absl::string_view text) {
-  std::vector<FileEntry> entries;
-  std::string table;
-  Cutter cutter(text);
-  for (Statement statement; cutter.Next(&statement);) {
-    if (statement.text.front() == '[') {
-      absl::StatusOr<std::string> name = TableName(statement);
-      if (!name.ok()) return name.status();
-      table = *std::move(name);
+std::string TextOf(const toml::node& node) {
+  if (const auto* const text = node.as_string()) return text->get();
+  if (const auto* const number = node.as_integer()) {
+    return absl::StrCat(number->get());
+  }
+  // Round-trips, as every key's own writing does.
+  if (const auto* const number = node.as_floating_point()) {
+    return core::NumberText(number->get());
+  }
+  if (const auto* const truth = node.as_boolean()) {
+    return truth->get() ? "true" : "false";
+  }
+  return "";
+}
+
+// Appends the entries of a table whose keys begin with `prefix`.
+void Flatten(const std::string& prefix, const toml::table& table,
+             std::vector<FileEntry>* entries) {
+  for (const auto& [name, node] : table) {
+    const std::string key = absl::StrCat(prefix, std::string(name.str()));
+    if (const toml::table* const inner = node.as_table()) {
+      Flatten(absl::StrCat(key, "-"), *inner, entries);
       continue;
     }
-    try {
-      absl::StatusOr<FileEntry> entry = ReadStatement(table, statement);
-      if (!entry.ok()) return entry.status();
-      entries.push_back(*std::move(entry));
-    } catch (const CLI::Error& error) {
-      return Bad(statement.line, error.what());
+    FileEntry entry = {
+        key, {}, false, static_cast<int>(name.source().begin.line)};
+    if (const toml::array* const array = node.as_array()) {
+      entry.array = true;
+      for (const toml::node& element : *array) {
+        entry.values.push_back({TypeOf(element), TextOf(element)});
+      }
+    } else {
+      entry.values.push_back({TypeOf(node), TextOf(node)});
     }
+    entries->push_back(std::move(entry));
   }
-  if (!cutter.status().ok()) return cutter.status();
-  return entries;
+}
+
+// Which of TOML's types a key takes, and the words for it.
+struct Wanted {
+  bool string, integer, fraction, boolean;
+  const char* words;
+};
+
+Wanted WantedFor(const Key& key) {
+  switch (key.kind) {
+    case KeyKind::kBytes:
+      return {true, true, false, false,
+              "bytes as a whole number, or \"64MiB\" in quotes"};
+    case KeyKind::kDuration:
+      return {true, false, false, false, "a time in quotes, as \"30s\""};
+    case KeyKind::kInteger:
+      return {false, true, false, false, "a whole number, without quotes"};
+    case KeyKind::kFraction:
+      return {false, true, true, false, "a number, without quotes"};
+    case KeyKind::kSwitch:
+      return {true, false, false, true, "true or false"};
+    case KeyKind::kList:
+      return {true, false, false, false, "an array of strings"};
+    case KeyKind::kChoice:
+    case KeyKind::kText:
+      break;
+  }
+  return {true, false, false, false, "a string, in quotes"};
+}
+
+bool Takes(const Wanted& wanted, FileType type) {
+  switch (type) {
+    case FileType::kString:
+      return wanted.string;
+    case FileType::kInteger:
+      return wanted.integer;
+    case FileType::kFloat:
+      return wanted.fraction;
+    case FileType::kBoolean:
+      return wanted.boolean;
+    case FileType::kOther:
+      break;
+  }
+  return false;
+}
+
+const char* NameOf(FileType type) {
+  switch (type) {
+    case FileType::kString:
+      return "a string";
+    case FileType::kInteger:
+      return "a whole number";
+    case FileType::kFloat:
+      return "a number with a point";
+    case FileType::kBoolean:
+      return "true or false";
+    case FileType::kOther:
+      break;
+  }
+  return "of another type";
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
                                                        absl::string_view text) {
-  absl::StatusOr<std::vector<FileEntry>> entries = ReadStatements(text);
-  if (entries.ok()) return entries;
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ":", entries.status().message()));
+  const toml::parse_result parsed =
+      toml::parse(std::string_view(text.data(), text.size()));
+  if (!parsed) {
+    const toml::parse_error& error = parsed.error();
+    const std::size_t line = error.source().begin.line;
+    const std::string key = KeyAt(text, line);
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ":", line, ": ", key, key.empty() ? "" : ": ",
+        Shown({error.description().data(), error.description().size()})));
+  }
+  std::vector<FileEntry> entries;
+  Flatten("", parsed.table(), &entries);
+  // Tables are sorted by their names.
+  std::stable_sort(
+      entries.begin(), entries.end(),
+      [](const FileEntry& a, const FileEntry& b) { return a.line < b.line; });
+  return entries;
+}
+
+absl::StatusOr<std::vector<std::string>> TextsFor(const Key& key,
+                                                  const FileEntry& entry) {
+  const Wanted wanted = WantedFor(key);
+  if (entry.array && key.kind != KeyKind::kList) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("is an array; must be ", wanted.words));
+  }
+  std::vector<std::string> texts;
+  for (const FileValue& value : entry.values) {
+    if (!Takes(wanted, value.type)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(entry.array ? "holds what is " : "is ",
+                       NameOf(value.type), "; must be ", wanted.words));
+    }
+    texts.push_back(value.text);
+  }
+  return texts;
 }
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {

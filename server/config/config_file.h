@@ -1,4 +1,4 @@
-// Files of the configuration: TOML, as far as CLI11 reads it.
+// Files of the configuration: TOML 1.0.
 //
 //   listen = ["0.0.0.0:50051", "unix:/run/posenc.sock"]   # arrays, comments
 //   max-waiting = 1_000
@@ -6,8 +6,7 @@
 //   cert = "/etc/posenc/tls.crt"
 //
 // A table's name stands in front of its keys with a hyphen, so that every key
-// may be written flat, in a table, or dotted (tls.cert). Escapes, multi-line
-// strings, inline tables and arrays of tables are refused.
+// may be written flat, in a table, or dotted (tls.cert).
 
 #pragma once
 
@@ -16,20 +15,35 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/config/keys.h"
 
 namespace posenc::server {
 
+// TOML's types; dates, and what arrays hold beside plain values, are others.
+enum class FileType { kString, kInteger, kFloat, kBoolean, kOther };
+
+struct FileValue {
+  FileType type;
+  std::string text;  // as a flag would have it
+};
+
 struct FileEntry {
   std::string key;  // "tls-cert"
-  std::vector<std::string> values;
+  std::vector<FileValue> values;
+  bool array;  // else there is one value
   int line;
 };
 
-// The entries of a file's text, in its order; keys may be unknown and come
-// again. INVALID_ARGUMENT for what is no TOML or is refused, "NAME:3: expected
-// key = value" for line 3; `name` is the file's.
+// The entries of a file's text, in its order; keys may be unknown, and the
+// same one may come flat and in a table. INVALID_ARGUMENT for what is no TOML,
+// "NAME:3: threads: ..." for line 3; `name` is the file's.
 absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
                                                        absl::string_view text);
+
+// The entry's texts as SetKey() takes them. INVALID_ARGUMENT if TOML's type is
+// not the key's: a number in quotes.
+absl::StatusOr<std::vector<std::string>> TextsFor(const Key& key,
+                                                  const FileEntry& entry);
 
 // The text of a file of at most 1 MiB. INVALID_ARGUMENT, with the path in
 // front, if it cannot be had.

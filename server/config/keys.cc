@@ -146,6 +146,15 @@ constexpr Key kKeys[] = {
     {"probe-service", KeyKind::kText, 0, 0, kRestart,
      POSENC_FIELD(probe_service), "Health service that `--probe` asks for.",
      "NAME", ""},
+    {"tls-ca", KeyKind::kText, 0, 0, kRestart, POSENC_FIELD(probe_tls.ca),
+     "PEM file of authorities that `--probe` trusts; with it the probe speaks "
+     "TLS, and shows `--tls-cert` if it is asked for a certificate.",
+     "FILE", ""},
+    {"tls-server-name", KeyKind::kText, 0, 0, kRestart,
+     POSENC_FIELD(probe_tls.server_name),
+     "Name that the certificate must bear for `--probe`, if not the "
+     "address's.",
+     "NAME", ""},
 
     {"admin", KeyKind::kText, 0, 0, kRestart, POSENC_FIELD(admin),
      "Address of the admin server, for metrics and health over HTTP.",

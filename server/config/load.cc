@@ -82,6 +82,15 @@ absl::StatusOr<std::optional<std::string>> ReadFlags(int argc,
                                                      const char* const* argv,
                                                      GivenByKey* given,
                                                      Commands* commands) {
+  // CLI11 would take the next flag for the value.
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view flag = argv[i];
+    if (absl::StartsWith(flag, "--") && flag.find('=') == flag.size() - 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(OneLine(flag.substr(0, flag.size() - 1)), ": '",
+                       OneLine(flag), "' has no value (", kCommandLine, ")"));
+    }
+  }
   CLI::App app("Positional encodings over gRPC", "posencd");
   app.allow_extras();
   AddOptions(&app, commands);
@@ -170,10 +179,12 @@ absl::Status ReadFile(const std::string& path, GivenByKey* given) {
                  absl::StrCat("was set in line ", first->second, " already"),
                  source);
     }
+    absl::StatusOr<std::vector<std::string>> texts = TextsFor(*key, entry);
+    if (!texts.ok()) return Bad(entry.key, texts.status().message(), source);
     Config unused;
-    const absl::Status status = SetKey(*key, entry.values, &unused);
+    const absl::Status status = SetKey(*key, *texts, &unused);
     if (!status.ok()) return Bad(entry.key, status.message(), source);
-    given->emplace(key, Given{std::move(entry.values), source});
+    given->emplace(key, Given{*std::move(texts), source});
   }
   return absl::OkStatus();
 }

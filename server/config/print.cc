@@ -4,18 +4,35 @@
 #include "absl/strings/str_replace.h"
 #include "core/simd/dispatch.h"
 #include "grpcpp/grpcpp.h"
+#include "server/budget/limits.h"
+#include "server/listen/connection_limits.h"
 #include "server/version.h"
 
 namespace posenc::server {
 
+namespace {
+
+// With what stands for values of 0 in the server that runs.
+Config Chosen(Config config) {
+  config.server.limits = WithDefaults(config.server.limits);
+  config.server.connections = WithDefaults(config.server.connections);
+  return config;
+}
+
+}  // namespace
+
 std::string ConfigText(const LoadedConfig& loaded) {
+  const Config chosen = Chosen(loaded.config);
   std::string text = absl::StrCat("# posencd ", kVersion, "\n");
   for (std::size_t i = 0; i < Keys().size(); ++i) {
     const Key& key = Keys()[i];
     // A file cannot name another; its name is in the sources.
     if (&key == FindKey("config")) continue;
-    absl::StrAppend(&text, key.name, " = ", KeyText(key, loaded.config), "  # ",
-                    loaded.sources[i], "\n");
+    const std::string given = KeyText(key, loaded.config);
+    const std::string used = KeyText(key, chosen);
+    absl::StrAppend(&text, key.name, " = ", given, "  # ", loaded.sources[i],
+                    used == given ? "" : "; chosen automatically: ",
+                    used == given ? "" : used, "\n");
   }
   return text;
 }

@@ -9,8 +9,9 @@
 
 namespace posenc::server {
 
-// Every key with its value and, as a comment, its source: a file that --config
-// reads back to the same values.
+// Every key with its value and, as a comment, its source, and what the server
+// chooses if the value leaves that to it: a file that --config reads back to
+// the same values.
 std::string ConfigText(const LoadedConfig& loaded);
 
 // The table of all keys in docs/server.md.
@@ -23,7 +24,7 @@ std::string ValueText(const Key& key);
 // is none.
 std::string DefaultText(const Key& key);
 
-// "posencd 0.1.0" and a line of what it was built with, without a line end.
+// "posencd 0.2.0" and a line of what it was built with, without a line end.
 std::string VersionText();
 
 }  // namespace posenc::server

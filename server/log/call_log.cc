@@ -1,15 +1,14 @@
 #include "server/log/call_log.h"
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "server/trace/traceparent.h"
 
 namespace posenc::server {
 namespace {
@@ -36,38 +35,7 @@ bool IsServersFault(const CallRecord& record) {
   }
 }
 
-bool IsHex(absl::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
-  });
-}
-
-bool IsZero(absl::string_view text) {
-  return text.find_first_not_of('0') == text.npos;
-}
-
 }  // namespace
-
-absl::string_view TraceId(absl::string_view traceparent) {
-  // version-traceid-parentid-flags: 2, 32, 16 and 2 digits. Later versions may
-  // add fields.
-  constexpr std::size_t kBytes = 55;
-  if (traceparent.size() < kBytes || traceparent[2] != '-' ||
-      traceparent[35] != '-' || traceparent[52] != '-') {
-    return "";
-  }
-  const absl::string_view version = traceparent.substr(0, 2);
-  const absl::string_view trace = traceparent.substr(3, 32);
-  const absl::string_view parent = traceparent.substr(36, 16);
-  const absl::string_view flags = traceparent.substr(53, 2);
-  const bool longer = traceparent.size() > kBytes;
-  if (!IsHex(version) || !IsHex(trace) || !IsHex(parent) || !IsHex(flags) ||
-      version == "ff" || IsZero(trace) || IsZero(parent) ||
-      (longer && (version == "00" || traceparent[kBytes] != '-'))) {
-    return "";
-  }
-  return trace;
-}
 
 CallLog::CallLog(std::shared_ptr<Log> log, double fraction)
     : log_(std::move(log)),
@@ -115,7 +83,7 @@ void CallLog::Finished(const CallRecord& record) {
   add("error", record.message);
   add("caller", record.caller);
   add("request_id", record.request_id);
-  add("trace_id", TraceId(record.traceparent));
+  add("trace_id", TraceIdText(record.traceparent));
   if (suppressed != 0) fields.push_back({"suppressed", suppressed});
   log_->Write(level, "call", fields);
 }

@@ -14,10 +14,6 @@
 
 namespace posenc::server {
 
-// The trace id in a traceparent of W3C's Trace Context: 32 hexadecimal digits,
-// or "" if the header is not valid.
-absl::string_view TraceId(absl::string_view traceparent);
-
 // Calls that succeeded are sampled, at level info. Failures by the server's
 // fault are written at info, at most 10 a second after the first hundred;
 // "suppressed" counts the others. Failures by the client's are written at

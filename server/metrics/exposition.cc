@@ -106,6 +106,9 @@ void AddConnections(const ServerStatus& status, Families* all) {
   all->Counter("posenc_tls_reload_errors_total",
                "Certificate files that were refused; the last good ones stay.",
                status.tls_reload_errors);
+  all->Counter("posenc_token_reload_errors_total",
+               "Token files that were refused; the last good one stays.",
+               status.token_reload_errors);
 }
 
 void AddProcess(const ProcessStatus& process, Families* all) {

@@ -40,6 +40,7 @@ struct ServerStatus {
   // Of the server's certificate; none without TLS.
   std::optional<absl::Time> tls_not_after;
   std::int64_t tls_reload_errors = 0;
+  std::int64_t token_reload_errors = 0;
 
   std::int64_t log_lines_dropped = 0;
 

@@ -36,16 +36,7 @@ bool IsOverload(const absl::Status& status) {
 
 // Adds which message of a stream is meant.
 absl::Status WithIndex(const absl::Status& status, std::int64_t index) {
-  auto details = core::GetErrorDetails(status);
-  if (!details) return status;
-  absl::string_view fact = status.message();
-  const std::string prefix = absl::StrCat(details->field, ": ");
-  if (!details->field.empty() && absl::StartsWith(fact, prefix)) {
-    fact.remove_prefix(prefix.size());
-  }
-  details->metadata.emplace_back("messageIndex", absl::StrCat(index));
-  return core::MakeError(status.code(), details->reason, details->field, fact,
-                         details->metadata);
+  return core::WithMetadata(status, "messageIndex", absl::StrCat(index));
 }
 
 }  // namespace
@@ -322,16 +313,12 @@ absl::StatusOr<RequestMessage> Call::TakeMessage() {
 
 void Call::OnReadDone(bool ok) {
   resources_.transfers->Remove(&reading_message_);
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    arrived_ = true;
-  }
   absl::StatusOr<RequestMessage> message = RequestMessage();
   if (ok) message = TakeMessage();
   absl::Status error;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    reading_ = arrived_ = false;
+    reading_ = false;
     if (!ok) {
       read_all_ = true;
       if (messages_ == 0) {
@@ -534,24 +521,27 @@ void Call::Expire() {
        true);
 }
 
-void Call::ShrinkClaim() {
+void Call::ShrinkClaim(std::uint64_t message) {
   std::int64_t unused = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (finished_ || !reading_ || arrived_ || InLine() > 0) return;
+    if (reading_message_.number() != message || finished_ || InLine() > 0) {
+      return;
+    }
     unused = claim_.Shrink();
   }
   if (unused > 0) resources_.admission->Release(unused);
 }
 
-void Call::CutOff(Transfers::Direction direction, const absl::Status& why) {
+void Call::CutOff(Transfers::Direction direction, std::uint64_t message,
+                  const absl::Status& why) {
   // gRPC stops reading when the call finishes, which it cannot do before its
   // responses are taken.
   bool at_peer = direction == Transfers::Direction::kOut;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (at_peer ? !writing_ && !finished_
-                : finished_ || !reading_ || arrived_) {
+    if ((at_peer ? writing_message_ : reading_message_).number() != message ||
+        (!at_peer && finished_)) {
       return;
     }
     at_peer = at_peer || writing_ || !computed_.empty();

@@ -21,9 +21,6 @@
 // - error_, once set, stays. No read and no step is decided on after it;
 //   responses that were computed before it are still written, unless Fail()
 //   drops them.
-// - arrived_: the message that is being read is in memory, and its size is
-// being
-//   claimed.
 // - finished_ is set, exactly once, before Finish() or StartWriteAndFinish() is
 //   called. No step is under way then and nothing else is to be written; a read
 //   may still be under way after an error. Neither the claim nor the turn
@@ -142,8 +139,9 @@ class Call final : public grpc::ServerGenericBidiReactor,
   // The deadline's.
   void Expire() override;
   // Of the messages under way.
-  void ShrinkClaim() override;
-  void CutOff(Transfers::Direction direction, const absl::Status& why) override;
+  void ShrinkClaim(std::uint64_t message) override;
+  void CutOff(Transfers::Direction direction, std::uint64_t message,
+              const absl::Status& why) override;
 
   void Enter();
   // Whether the call may go on at once: it has its turn, or needs none.
@@ -201,7 +199,7 @@ class Call final : public grpc::ServerGenericBidiReactor,
 
   std::mutex mutex_;
   int starting_ = 0;
-  bool reading_ = false, arrived_ = false, read_all_ = false;
+  bool reading_ = false, read_all_ = false;
   bool computing_ = false;
   bool handler_busy_ = false;
   bool writing_ = false;

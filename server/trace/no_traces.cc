@@ -5,11 +5,15 @@
 
 namespace posenc::server {
 
-absl::StatusOr<std::unique_ptr<CallObserver>> StartTraces(
-    const std::string& /*endpoint*/) {
+absl::Status CheckTraces(const std::string& /*endpoint*/) {
   return core::FieldInvalid("--otlp-endpoint",
                             "this posencd was built without traces "
                             "(POSENC_OTLP)");
+}
+
+absl::StatusOr<std::unique_ptr<CallObserver>> StartTraces(
+    const std::string& endpoint) {
+  return CheckTraces(endpoint);
 }
 
 }  // namespace posenc::server

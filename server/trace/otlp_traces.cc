@@ -140,22 +140,27 @@ class OtlpTraces final : public CallObserver {
 
 }  // namespace
 
+absl::Status CheckTraces(const std::string& endpoint) {
+  if (absl::StartsWith(endpoint, "https://") ||
+      absl::StartsWith(endpoint, "http://")) {
+    return absl::OkStatus();
+  }
+  return core::FieldInvalid(
+      "--otlp-endpoint",
+      absl::StrCat("'", endpoint, "'; expected http://host:port or https://"));
+}
+
 absl::StatusOr<std::unique_ptr<CallObserver>> StartTraces(
     const std::string& endpoint) {
-  const bool tls = absl::StartsWith(endpoint, "https://");
-  if (!tls && !absl::StartsWith(endpoint, "http://")) {
-    return core::FieldInvalid(
-        "--otlp-endpoint",
-        absl::StrCat("'", endpoint,
-                     "'; expected http://host:port or https://"));
-  }
+  const absl::Status valid = CheckTraces(endpoint);
+  if (!valid.ok()) return valid;
   // It would write a line for every batch that a dead collector does not take.
   otel::sdk::common::internal_log::GlobalLogHandler::SetLogHandler(
       otel::nostd::shared_ptr<otel::sdk::common::internal_log::LogHandler>(
           new otel::sdk::common::internal_log::NoopLogHandler));
   otel::exporter::otlp::OtlpGrpcExporterOptions options;
   options.endpoint = endpoint;
-  options.use_ssl_credentials = tls;
+  options.use_ssl_credentials = absl::StartsWith(endpoint, "https://");
   options.timeout = kExportTimeout;
   return std::make_unique<OtlpTraces>(
       otel::exporter::otlp::OtlpGrpcExporterFactory::Create(options));

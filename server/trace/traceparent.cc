@@ -57,4 +57,10 @@ std::optional<Traceparent> ParseTraceparent(absl::string_view text) {
   return Traceparent{*trace_id, *parent_id, ((*flags)[0] & kSampled) != 0};
 }
 
+absl::string_view TraceIdText(absl::string_view text) {
+  return ParseTraceparent(text).has_value()
+             ? text.substr(kTraceAt, kParentAt - 1 - kTraceAt)
+             : "";
+}
+
 }  // namespace posenc::server

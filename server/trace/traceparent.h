@@ -21,4 +21,8 @@ struct Traceparent {
 // specification wants. Later versions are read as far as this one goes.
 std::optional<Traceparent> ParseTraceparent(absl::string_view text);
 
+// The trace id as its 32 digits in `text`, or "" where ParseTraceparent() has
+// nothing.
+absl::string_view TraceIdText(absl::string_view text);
+
 }  // namespace posenc::server

@@ -15,6 +15,9 @@
 
 namespace posenc::server {
 
+// INVALID_ARGUMENT, field "--otlp-endpoint", if StartTraces() would refuse it.
+absl::Status CheckTraces(const std::string& endpoint);
+
 // `endpoint`: "http://host:4317", or https:// for TLS with the system's roots.
 // INVALID_ARGUMENT for another form, and in a build without traces
 // (POSENC_OTLP). The collector need not be there. Destroying the observer may

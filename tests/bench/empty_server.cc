@@ -1,6 +1,6 @@
-// posenc-bench-empty UNIX_PATH READY_FILE: a raw gRPC handler that answers
-// every message with itself, one by one if the method is a stream: the cost of
-// gRPC alone.
+// posenc-bench-empty UNIX_PATH READY_FILE [refuse]: a raw gRPC handler that
+// answers every message with itself, one by one if the method is a stream, or
+// refuses every call at its headers: the cost of gRPC alone.
 
 #include <malloc.h>
 
@@ -39,24 +39,40 @@ class Echo final : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer message_;
 };
 
+class Refusal final : public grpc::ServerGenericBidiReactor {
+ public:
+  Refusal() {
+    Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full"));
+  }
+  void OnDone() override { delete this; }
+};
+
 class EchoService final : public grpc::CallbackGenericService {
  public:
+  explicit EchoService(bool refuse) : refuse_(refuse) {}
+
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
+    if (refuse_) return new Refusal;
     const std::string& method = context->method();
     const std::string kind = "Stream";
     return new Echo(
         method.size() >= kind.size() &&
         method.compare(method.size() - kind.size(), kind.size(), kind) == 0);
   }
+
+ private:
+  const bool refuse_;
 };
 
 }  // namespace
 }  // namespace posenc
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: posenc-bench-empty UNIX_PATH READY_FILE\n");
+  const bool refuse = argc == 4 && std::string(argv[3]) == "refuse";
+  if (argc != 3 && !refuse) {
+    std::fprintf(stderr,
+                 "usage: posenc-bench-empty UNIX_PATH READY_FILE [refuse]\n");
     return 2;
   }
   // Memory of a message stays here for the next one: given back to the kernel
@@ -67,7 +83,7 @@ int main(int argc, char** argv) {
   mallopt(M_ARENA_MAX, 1);
   // Debian's abseil looks for deadlocks at every lock; posencd, too, stops it.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  posenc::EchoService service;
+  posenc::EchoService service(refuse);
   return posenc::Serve(argv[1], argv[2], [&](grpc::ServerBuilder* builder) {
     builder->RegisterCallbackGenericService(&service);
   });

@@ -1,6 +1,7 @@
 // TLS and tokens of the commands: posenc, and posenc-load, which has the same
 // flags.
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -69,6 +70,18 @@ TEST_F(SecurityFlagsTest, WithoutThemNobodyGetsIn) {
       Posenc("info" + without_token + " --tls-server-name posenc.test");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.text, HasSubstr("wants a token"));
+}
+
+TEST_F(SecurityFlagsTest, AHandshakeThatFailsIsOneLine) {
+  files_.Write("other", test::Authority("other").cert());
+  const Outcome outcome =
+      Posenc(absl::StrCat("info --timeout 5s --server ",
+                          server_->addresses()[0], Flag("--tls-ca", "other")));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.text, testing::StartsWith("posenc: UNAVAILABLE: "));
+  EXPECT_THAT(outcome.text, HasSubstr(server_->addresses()[0]));
+  EXPECT_EQ(std::count(outcome.text.begin(), outcome.text.end(), '\n'), 1)
+      << outcome.text;
 }
 
 TEST_F(SecurityFlagsTest, BadFilesNameTheirFlagWithExitCode2) {

@@ -27,14 +27,17 @@ void CheckFile(absl::string_view text) {
   for (const FileEntry& entry : *entries) {
     const Key* const key = FindKey(entry.key);
     Config config;
-    if (key == nullptr || !SetKey(*key, entry.values, &config).ok()) continue;
+    if (key == nullptr) continue;
+    const auto texts = TextsFor(*key, entry);
+    if (!texts.ok() || !SetKey(*key, *texts, &config).ok()) continue;
     const std::string line =
         absl::StrCat(key->name, " = ", KeyText(*key, config));
     const absl::StatusOr<std::vector<FileEntry>> again =
         ParseConfigFile("print", line);
     Require(again.ok() && again->size() == 1, "refuses its own print", line);
     Config copy;
-    Require(SetKey(*key, (*again)[0].values, &copy).ok() &&
+    const auto reread = TextsFor(*key, (*again)[0]);
+    Require(reread.ok() && SetKey(*key, *reread, &copy).ok() &&
                 KeyText(*key, copy) == KeyText(*key, config),
             "reads something else back", line);
   }

@@ -140,6 +140,22 @@ TEST_F(LoadCommandTest, OffersMultiplesOfThePeak) {
   EXPECT_EQ((*report)["settings"]["retry"], false);
 }
 
+TEST_F(LoadCommandTest, LoopsThatFindThePeakMayFailInPart) {
+  server_.reset();
+  server::ServerOptions options;
+  options.listen = {absl::StrCat("unix:", base_, ".sock")};
+  options.limits.max_request_bytes = 64 << 10;
+  auto server = server::Server::Start(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  server_ = *std::move(server);
+  const Outcome run = RunAtServer(
+      "--overload 0.5 --in-flight 4 --duration 200ms --size 4KiB,1MiB "
+      "--verify 0");
+  EXPECT_EQ(run.exit_code, 0) << run.out;
+  EXPECT_THAT(run.out, HasSubstr(" x RESOURCE_EXHAUSTED"));
+  EXPECT_THAT(run.out, HasSubstr("at most 2048 calls in flight\n"));
+}
+
 TEST_F(LoadCommandTest, ErrorsBeyondTheLimitAreExitCode1) {
   const std::string unknown =
       "--preset no-such-model --calls 10 --mix ResolveRope ";

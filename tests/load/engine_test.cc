@@ -247,6 +247,43 @@ TEST_F(EngineTest, SleepsThatEndLateLeaveNoCallUnsent) {
   EXPECT_EQ(result.send_delay.max(), 50 * kMilli);
 }
 
+TEST_F(EngineTest, CallsThatAreSentLateWithoutNeedAreCountedAsTheTestersOwn) {
+  clock_.set_late(50 * kMilli);
+  StubServer server(Ok);
+  step_.rate = 1000;
+  step_.duration = absl::Milliseconds(100);
+  step_.in_flight = 1000;
+
+  const StepResult result = Run(Connect(server));
+
+  // Each sleep ends 50 ms late. Of the calls that came due in it, those of the
+  // last 10 ms are in time.
+  EXPECT_EQ(result.limited, 0);
+  EXPECT_GE(result.sent_late, 40);
+  EXPECT_LE(result.sent_late, 90);
+  EXPECT_FALSE(result.TesterLimited()) << "all of them were good";
+}
+
+TEST_F(EngineTest, ACoolDownEndsWhatWasDueUnderTheSameLoad) {
+  // The last call of the window is answered 60 ms after its end, which is
+  // within its deadline; meanwhile calls go on coming due, and do not count.
+  StubServer server([this](int call) {
+    if (call == 0) clock_.AdvanceTo(kStart + 160 * kMilli);
+    return StubServer::Answer{};
+  });
+  step_.rate = 1000;
+  step_.duration = absl::Milliseconds(100);
+  step_.in_flight = 1;
+  step_.cool_down = true;
+
+  const StepResult result = Run(Connect(server));
+
+  EXPECT_EQ(result.unsent, 0);
+  EXPECT_EQ(result.Calls(), 100);
+  EXPECT_EQ(result.total.good, 100);
+  EXPECT_GT(server.calls(), 100);
+}
+
 TEST_F(EngineTest, DropsWhatIsOverdueBeforeItCouldBeSent) {
   // The first call is answered after 500 s. Meanwhile a call came due every
   // second; those of the last 100 s still have time.

@@ -14,6 +14,7 @@
 namespace posenc::load {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -331,6 +332,42 @@ TEST(ReportTest, OverloadIsATableAndAChart) {
   const std::string page = ReportPage(report);
   EXPECT_THAT(page, HasSubstr("<figcaption>Goodput against offered load"));
   EXPECT_THAT(page, HasSubstr("<h2>Overload</h2>"));
+}
+
+TEST(ReportTest, WhatTheTesterCouldNotDoIsNoFigureOfTheServer) {
+  std::vector<Case> workload(1);
+  workload[0].requests.emplace_back();
+  StepResult result;
+  result.cases.resize(1);
+  result.rate = 2000;
+  result.total.ok = result.total.good = 1000;
+  result.dropped = 1000;
+  EXPECT_FALSE(result.TesterLimited());
+  result.sent_late = 20;  // one in a hundred
+  EXPECT_FALSE(result.TesterLimited());
+  result.sent_late = 21;
+  EXPECT_TRUE(result.TesterLimited());
+  result.sent_late = 0;
+  result.busiest_thread = 0.97;
+  EXPECT_TRUE(result.TesterLimited());
+  Json report = Sample(1000);
+  report["settings"] = {{"timeout_s", 1.0}};
+  report["peak"] = 1000;
+  report["steps"] =
+      Json::array({StepJson("2000/s", result, workload, Json::array())});
+  report["overload"] = Json::array({OverloadJson(2, 1000, result)});
+  EXPECT_TRUE(report["overload"][0]["good_of_peak"].is_null());
+  EXPECT_EQ(report["overload"][0]["tester_limited"], true);
+  EXPECT_THAT(ReportText(report),
+              AllOf(HasSubstr("2000/s: this is a figure of the tester, not of "
+                              "the server: 0 calls were sent more than 10 ms "
+                              "late, and its busiest thread used 97 % of a "
+                              "core"),
+                    testing::ContainsRegex("2x +2000 +1000 +- +1000")));
+  EXPECT_THAT(ReportPage(report), HasSubstr("tester's limit"));
+  // Whoever answered all of it was offered all of it.
+  result.dropped = 0;
+  EXPECT_FALSE(result.TesterLimited());
 }
 
 TEST(ReportTest, ComparisonMatchesStepsByLabel) {

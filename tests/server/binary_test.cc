@@ -1,18 +1,9 @@
 // posencd as a process: flags, ready file, signals, exit codes, its log.
 
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/inotify.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,9 +12,8 @@
 #include "gmock/gmock.h"
 #include "server/budget/machine.h"
 #include "server/version.h"
+#include "tests/fixtures/posencd.h"
 #include "tests/fixtures/server.h"
-
-extern char** environ;
 
 namespace posenc::server {
 namespace {
@@ -33,162 +23,6 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
-
-constexpr int kPatienceMs = 60000;
-
-// A child process; its output and errors in one pipe.
-class Process {
- public:
-  enum class Stdout { kPipe, kFullPipe, kNobodyReads, kClosed, kFullDisk };
-
-  // `environment` is one variable, or none. Errors go to the pipe in any case.
-  explicit Process(std::vector<std::string> arguments,
-                   const std::string& environment = "",
-                   Stdout out = Stdout::kPipe) {
-    arguments.insert(arguments.begin(), POSENCD);
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    std::vector<char*> env;
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-      if (!std::string(*entry).starts_with("POSENC_")) env.push_back(*entry);
-    }
-    std::string extra = environment;
-    if (!extra.empty()) env.push_back(extra.data());
-    env.push_back(nullptr);
-    int ends[2];
-    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-    output_ = ends[0];
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
-    int gone[2];
-    EXPECT_EQ(pipe2(gone, O_CLOEXEC), 0);
-    switch (out) {
-      case Stdout::kFullPipe:
-        FullPipe(&actions);
-        break;
-      case Stdout::kPipe:
-        posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-        break;
-      case Stdout::kNobodyReads:
-        posix_spawn_file_actions_adddup2(&actions, gone[1], 1);
-        break;
-      case Stdout::kClosed:
-        posix_spawn_file_actions_addclose(&actions, 1);
-        break;
-      case Stdout::kFullDisk:
-        posix_spawn_file_actions_addopen(&actions, 1, "/dev/full", O_WRONLY, 0);
-        break;
-    }
-    EXPECT_EQ(
-        posix_spawn(&pid_, POSENCD, &actions, nullptr, argv.data(), env.data()),
-        0);
-    posix_spawn_file_actions_destroy(&actions);
-    for (const int fd : {ends[1], gone[0], gone[1]}) close(fd);
-  }
-  ~Process() {
-    if (pid_ > 0) {
-      kill(pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-    }
-    close(output_);
-    for (const int fd : unread_) close(fd);
-  }
-
-  void Signal(int number) { EXPECT_EQ(kill(pid_, number), 0); }
-
-  // Exit code, or -1: killed by a signal, or not ended in time.
-  int Wait() {
-    const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
-    pollfd poller = {fd, POLLIN, 0};
-    const bool ended = poll(&poller, 1, kPatienceMs) == 1;
-    close(fd);
-    if (!ended) return -1;
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    pid_ = -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
-  // Up to the end of a line, or of the output.
-  std::string ReadLine() {
-    std::string line;
-    pollfd poller = {output_, POLLIN, 0};
-    char c;
-    while (poll(&poller, 1, kPatienceMs) == 1 && read(output_, &c, 1) == 1) {
-      line += c;
-      if (c == '\n') break;
-    }
-    return line;
-  }
-  std::string ReadAll() {
-    std::string all;
-    for (std::string line = ReadLine(); !line.empty(); line = ReadLine()) {
-      all += line;
-    }
-    return all;
-  }
-
- private:
-  // Makes a pipe that takes no more the child's stdout.
-  void FullPipe(posix_spawn_file_actions_t* actions) {
-    unread_.resize(2);
-    EXPECT_EQ(pipe2(unread_.data(), O_CLOEXEC | O_NONBLOCK), 0);
-    while (write(unread_[1], "x", 1) == 1) continue;
-    EXPECT_EQ(errno, EAGAIN);
-    EXPECT_EQ(fcntl(unread_[1], F_SETFL, 0), 0);
-    posix_spawn_file_actions_adddup2(actions, unread_[1], 1);
-  }
-
-  pid_t pid_ = -1;
-  int output_ = -1;
-  std::vector<int> unread_;
-};
-
-class BinaryTest : public testing::Test {
- protected:
-  BinaryTest() {
-    char name[] = "/tmp/posenc-test-XXXXXX";
-    directory_ = mkdtemp(name);
-    watch_ = inotify_init1(IN_CLOEXEC);
-    inotify_add_watch(watch_, directory_.c_str(), IN_MOVED_TO);
-  }
-  ~BinaryTest() override {
-    close(watch_);
-    unlink(ready_file().c_str());
-    unlink(socket().c_str());
-    unlink(config_file().c_str());
-    rmdir(directory_.c_str());
-  }
-  std::string config_file() const { return directory_ + "/posenc.toml"; }
-  // As one who replaces files does it: nobody reads half of one.
-  void WriteConfig(const std::string& text) const {
-    std::ofstream(config_file() + ".new") << text;
-    std::rename((config_file() + ".new").c_str(), config_file().c_str());
-  }
-  std::string ready_file() const { return directory_ + "/ready"; }
-  std::string socket() const { return directory_ + "/s"; }
-
-  // The addresses in the ready file, once it is there.
-  std::vector<std::string> AwaitReady() {
-    pollfd poller = {watch_, POLLIN, 0};
-    while (access(ready_file().c_str(), F_OK) != 0) {
-      char events[4096];
-      const int woken = poll(&poller, 1, kPatienceMs);
-      EXPECT_EQ(woken, 1);
-      if (woken != 1 || read(watch_, events, sizeof(events)) <= 0) break;
-    }
-    std::ifstream file(ready_file());
-    std::vector<std::string> lines;
-    for (std::string line; std::getline(file, line);) lines.push_back(line);
-    return lines;
-  }
-
- private:
-  std::string directory_;
-  int watch_;
-};
 
 TEST_F(BinaryTest, ServesUntilSigtermAndRemovesItsFiles) {
   Process process({"--listen", "127.0.0.1:0", "--listen", "unix:" + socket(),
@@ -279,11 +113,39 @@ TEST_F(BinaryTest, BadFlagsEndInOneLineAndExitCode2) {
   }
 }
 
-TEST_F(BinaryTest, AnInstructionSetThatThereIsNotIsRefusedAtStart) {
-  Process process({}, "POSENC_FORCE_ISA=avx10");
-  EXPECT_THAT(process.ReadLine(), AllOf(HasSubstr("POSENC_FORCE_ISA"),
-                                        HasSubstr("avx10"), HasSubstr("sse2")));
-  EXPECT_EQ(process.Wait(), 2);
+TEST_F(BinaryTest, WhatTheStartRefusesTheCheckDoesToo) {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string environment, error;
+  };
+  const std::vector<Case> cases = {
+      {{}, "POSENC_FORCE_ISA=avx10", "posencd: POSENC_FORCE_ISA: "},
+      {{"--ready-file", "/nonexistent/ready"},
+       "",
+       "posencd: --ready-file: cannot write /nonexistent/ready: No such file "
+       "or directory (command line)"},
+      {{},
+       "POSENC_READY_FILE=/proc/ready",
+       "posencd: --ready-file: cannot write /proc/ready: "},
+      {{}, "POSENC_OTLP_ENDPOINT=collector:4317", "posencd: --otlp-endpoint: "},
+      {{"--listen", "127.0.0.1:7", "--listen", "127.0.0.1:7"},
+       "",
+       "posencd: --listen: 127.0.0.1:7: was given more than once"},
+  };
+  for (const auto& [arguments, environment, error] : cases) {
+    SCOPED_TRACE(error);
+    for (const bool check : {false, true}) {
+      std::vector<std::string> flags = arguments;
+      if (flags.empty() || flags[0] != "--listen") {
+        flags.insert(flags.end(), {"--listen", "127.0.0.1:0"});
+      }
+      if (check) flags.emplace_back("--check-config");
+      Process process(flags, environment);
+      EXPECT_THAT(process.ReadLine(), StartsWith(error));
+      EXPECT_EQ(process.ReadAll(), "");
+      EXPECT_EQ(process.Wait(), 2);
+    }
+  }
 }
 
 TEST_F(BinaryTest, VersionAndHelpSucceed) {

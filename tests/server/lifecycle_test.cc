@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "server/admin/channelz.h"
 #include "tests/fixtures/server.h"
 
 namespace posenc::server {
@@ -60,11 +61,32 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-absl::Status StartError(const std::string& listen) {
+absl::Status StartError(const std::vector<std::string>& listen) {
   ServerOptions options;
-  options.listen = {listen};
+  options.listen = listen;
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
   return server.status();
+}
+
+TEST_F(LifecycleTest, ChannelzAloneListsTheServers) {
+  Start(ServerOptions());
+  const auto servers = ChannelzPage("/channelz/servers");
+  ASSERT_TRUE(servers.ok()) << servers.status();
+  EXPECT_THAT(*servers, HasSubstr("serverId"));
+  for (const char* path : {"/channelz", "/channelz/"}) {
+    const auto page = ChannelzPage(path);
+    ASSERT_TRUE(page.ok()) << page.status();
+    EXPECT_EQ(*page, *servers);
+  }
+}
+
+TEST_F(LifecycleTest, AnAddressMayBeGivenOnceOnly) {
+  EXPECT_THAT(std::string(StartError({"127.0.0.1:7", "unix:/nowhere/posenc",
+                                      "127.0.0.1:7"})
+                              .message()),
+              HasSubstr("--listen: 127.0.0.1:7: was given more than once"));
+  // Port 0 is another one each time.
+  EXPECT_TRUE(StartError({"127.0.0.1:0", "127.0.0.1:0"}).ok());
 }
 
 TEST_F(LifecycleTest, EveryHealthNameServes) {
@@ -197,7 +219,7 @@ TEST_F(LifecycleTest, TakesOverAnAbandonedUnixSocketButNoOther) {
   const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
   ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
   ASSERT_EQ(listen(fd, 1), 0);
-  const absl::Status in_use = StartError("unix:" + path);
+  const absl::Status in_use = StartError({"unix:" + path});
   EXPECT_EQ(in_use.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(in_use.message()),
               HasSubstr("a running process listens there"));
@@ -210,14 +232,14 @@ TEST_F(LifecycleTest, TakesOverAnAbandonedUnixSocketButNoOther) {
   server_.reset();
 
   std::ofstream(path) << "precious";
-  const absl::Status file = StartError("unix:" + path);
+  const absl::Status file = StartError({"unix:" + path});
   EXPECT_EQ(file.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(file.message()), HasSubstr("is not a socket"));
   EXPECT_EQ(access(path.c_str(), F_OK), 0);
 }
 
 TEST_F(LifecycleTest, APortInUseIsAnError) {
-  const absl::Status status = StartError(server_->addresses()[0]);
+  const absl::Status status = StartError({server_->addresses()[0]});
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr(server_->addresses()[0]),
@@ -228,17 +250,17 @@ TEST_F(LifecycleTest, BadAddressesAreRefused) {
   for (const char* address :
        {"", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:65536", "127.0.0.1:-1",
         "127.0.0.1:x", "::1:80", "unix:"}) {
-    const absl::Status status = StartError(address);
+    const absl::Status status = StartError({address});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << address;
     EXPECT_THAT(std::string(status.message()), HasSubstr("--listen: "));
   }
-  const absl::Status status = StartError("unix:/" + std::string(200, 'x'));
+  const absl::Status status = StartError({"unix:/" + std::string(200, 'x')});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(LifecycleTest, PlaintextOffLoopbackMustBeAskedForByName) {
   for (const char* address : {"0.0.0.0:0", "[::]:0", "example.com:0"}) {
-    const absl::Status status = StartError(address);
+    const absl::Status status = StartError({address});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << address;
     EXPECT_THAT(std::string(status.message()), HasSubstr("--allow-insecure"));
   }

@@ -6,16 +6,17 @@ RPC library itself some microseconds of the same core, whatever the server does
 about it, and the goal leaves them out:
 
     good >= share * peak * (1 - (offered - peak) * refusal)
+
+The refusal is measured in the same run, of a server that does nothing else.
 """
+import os
+import tempfile
 import threading
 
 import h2
-from process import MIB, Server
+from process import MIB, SERVER_CORES, Process, Server, until
 from world import mib, ms, within
 
-# Seconds of the server's core that the RPC library needs for a refusal, as it
-# was measured with a bare service: calls without payload, and with one.
-REFUSAL = {"BuildTable": 16e-6, "ApplyRope": 25e-6}
 BUDGET = 256 * MIB
 FLAGS = ("--in-flight-bytes", f"{BUDGET >> 20}MiB", "--max-request-bytes", "64MiB",
          "--max-response-bytes", "64MiB")
@@ -31,8 +32,18 @@ class Kind:
         return world.offer(server, rpc=self.rpc, size=self.size, rate=rate, seconds=seconds,
                            warm_up=warm_up, deadline_ms=self.deadline_ms, connections=16, **more)
 
-    def goal(self, rate, peak, share):
-        return share * peak * max(0.0, 1 - (rate - peak) * REFUSAL[self.rpc])
+    def refusal(self, world):
+        """Seconds of the server's core that the RPC library needs to refuse such a
+        call, when it has more of them than it can refuse."""
+        folder = tempfile.mkdtemp(dir=world.work)
+        socket, ready = os.path.join(folder, "socket"), os.path.join(folder, "ready")
+        command = [world.program("posenc-bench-empty"), socket, ready, "refuse"]
+        with Process(command, SERVER_CORES) as bare:
+            until(lambda: os.path.exists(ready), 10)
+            before = bare.cpu()
+            seen = world.offer("unix:" + socket, rpc=self.rpc, size=self.size, rate=50000,
+                               seconds=2, warm_up=0, deadline_ms=3000, connections=16).wait()
+            return (bare.cpu() - before) / max(seen["refused"], 1)
 
 
 class LivenessWatch(threading.Thread):
@@ -82,9 +93,12 @@ def past_capacity(world, kind, multiples):
         base = server.rss()
         peak = find_peak(world, kind, server)
         world.add("R2", f"{kind.name}: peak", "-", f"{peak:.0f}/s", None)
+        refusal = kind.refusal(world)
+        world.add("R2", f"{kind.name}: the RPC library's refusal", "-",
+                  f"{1e6 * refusal:.0f} us", None)
         watch = LivenessWatch(server.address)
         for multiple, share in zip(multiples, kind.shares, strict=True):
-            one_multiple(world, kind, server, peak, multiple, share)
+            one_multiple(world, kind, server, peak, multiple, share, refusal)
         world.add("R5", f"{kind.name}: peak memory", "base + budget + 10 %", mib(server.peak()),
                   server.peak() <= base + 1.1 * BUDGET)
         seen = watch.stop()
@@ -94,14 +108,15 @@ def past_capacity(world, kind, multiples):
                   server.alive())
 
 
-def one_multiple(world, kind, server, peak, multiple, share):
+def one_multiple(world, kind, server, peak, multiple, share, refusal):
     rate = peak * multiple
     seconds = world.size(3, 10)
     checks = world.offer(server, path=HEALTH + "Check", rate=50, connections=2,
                          seconds=seconds, deadline_ms=3000)
     seen = kind.offer(world, server, rate, seconds).wait()
     check = checks.wait()
-    good, goal = seen["good_per_second"], kind.goal(rate, peak, share)
+    good = seen["good_per_second"]
+    goal = share * peak * max(0.0, 1 - (rate - peak) * refusal)
     name = f"{kind.name}, {multiple}x"
     world.add("R2", f"{name}: good calls", f"{goal:.0f}/s ({share} of peak less refusing)",
               f"{good:.0f}/s = {good / max(peak, 1):.2f} of peak", good > 0 and good >= goal)

@@ -69,7 +69,7 @@ TEST_F(AdminHttpTest, HeadHasNoBody) {
 TEST_F(AdminHttpTest, OtherPathsAreNotFound) {
   for (const char* path :
        {"/", "/metrics/", "/metrics%00", "//metrics", "/../metrics",
-        "/channelz", "/channelz/server/0", "/channelz/server/x/sockets",
+        "/channelz/x", "/channelz/server/0", "/channelz/server/x/sockets",
         "/channelz/socket/99999999999999999999", "/channelz/socket/-1", "*"}) {
     EXPECT_THAT(Ask(absl::StrCat("GET ", path)), StartsWith("HTTP/1.1 404 "))
         << path;

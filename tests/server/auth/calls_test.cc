@@ -1,5 +1,7 @@
 // Every RPC of a server that wants tokens.
 
+#include <algorithm>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@ namespace posenc::server {
 namespace {
 
 using test::Eventually;
+using testing::Contains;
 using testing::HasSubstr;
 
 constexpr char kFile[] =
@@ -26,6 +29,16 @@ class TokenCallsTest : public ServerTest {
   void SetUp() override {
     options_.listen = {"127.0.0.1:0"};
     options_.token_file = files_.Write("tokens", kFile);
+    options_.notice = [this](Notice, absl::string_view line) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      notices_.emplace_back(line);
+    };
+  }
+  void TearDown() override { server_.reset(); }  // its notices end before these
+
+  std::vector<std::string> notices() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return notices_;
   }
 
   static std::vector<std::string> Methods() {
@@ -61,6 +74,10 @@ class TokenCallsTest : public ServerTest {
 
   const test::Directory files_;
   ServerOptions options_;
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> notices_;
 };
 
 TEST_F(TokenCallsTest, EveryMethodTakesTheRightTokenAndNoOther) {
@@ -110,10 +127,42 @@ TEST_F(TokenCallsTest, HealthReflectionAndPublicMethodsNeedNone) {
 TEST_F(TokenCallsTest, ABrokenFileLeavesTheLastGoodOneInForce) {
   Start(options_);
   files_.Write("tokens", "ada good\nbob\n");
-  EXPECT_EQ(server_->Reload(options_).message(),
-            absl::StrCat("--token-file: ", options_.token_file,
-                         ": line 2: must be NAME TOKEN, then options"));
+  EXPECT_EQ(server_->Reload(options_), absl::OkStatus());
+  EXPECT_GE(server_->Status().token_reload_errors, 1);
+  EXPECT_EQ(server_->Status().tls_reload_errors, 0);
+  EXPECT_THAT(notices(), Contains(absl::StrCat(
+                             "--token-file: ", options_.token_file,
+                             ": line 2: must be NAME TOKEN, then options; what "
+                             "was read before stays in force")));
   EXPECT_TRUE(CallAs("GetServerInfo", "other").ok());
+}
+
+TEST_F(TokenCallsTest, LimitsAreTakenWhateverTheFilesHold) {
+  Start(options_);
+  files_.Write("tokens", "nonsense\n");
+  options_.limits.in_flight_bytes = std::int64_t{3} << 30;
+  EXPECT_EQ(server_->Reload(options_), absl::OkStatus());
+  EXPECT_EQ(server_->Status().budget_bytes, std::int64_t{3} << 30);
+  EXPECT_TRUE(CallAs("GetServerInfo", "good").ok());
+}
+
+TEST_F(TokenCallsTest, TokensThatHaveAllExpiredAreToldOnce) {
+  Start(options_);
+  files_.Write("tokens", "eve late expires=2020-01-01T00:00:00Z\n");
+  EXPECT_EQ(server_->Reload(options_), absl::OkStatus());
+  const auto told = [this] {
+    const std::vector<std::string> all = notices();
+    return std::count(all.begin(), all.end(),
+                      "--token-file: all tokens have expired; calls that need "
+                      "one are refused");
+  };
+  EXPECT_TRUE(Eventually([&] { return told() == 1; }));
+  // The next look, which takes the file's change, tells it no second time.
+  EXPECT_TRUE(Eventually([this] {
+    return !notices().empty() &&
+           notices().back() == "certificates and tokens were read again";
+  }));
+  EXPECT_EQ(told(), 1);
 }
 
 TEST_F(TokenCallsTest, NewTokensAreTakenByThemselvesAndOldOnesEnd) {

@@ -125,9 +125,29 @@ TEST_F(FairQueueTest, WhoUsesLittleWhileOthersUseMuchIsLight) {
   }
   EXPECT_TRUE(queue_.Light(2, now_));
   EXPECT_FALSE(queue_.Light(1, now_));
-  // A quarter of half of a second, with what it already waits for.
-  Push(2, 0, 0.2);
+  // What it waits for counts.
+  Push(2, 0, 0.8);
   EXPECT_FALSE(queue_.Light(2, now_));
+}
+
+// Nine peers that use a little each, and one that uses twice as much as an
+// equal share and more.
+TEST_F(FairQueueTest, WhoUsesLessThanAnEqualShareIsLightBesideAHeavyPeer) {
+  for (int i = 0; i < 50; ++i) {
+    for (std::uint64_t peer = 2; peer <= 10; ++peer) {
+      Push(peer, 0, 0.001);
+      Serve();
+    }
+    EXPECT_FALSE(queue_.Light(2, now_)) << "all are equal";
+  }
+  for (int i = 0; i < 50; ++i) {
+    Push(1, 0, 0.01);
+    Serve();
+  }
+  for (std::uint64_t peer = 2; peer <= 10; ++peer) {
+    EXPECT_TRUE(queue_.Light(peer, now_)) << peer;
+  }
+  EXPECT_FALSE(queue_.Light(1, now_));
 }
 
 TEST_F(FairQueueTest, EqualPeersAreNotLight) {

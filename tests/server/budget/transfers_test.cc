@@ -31,10 +31,18 @@ class TestCall final : public Transfers::Owner,
                        public std::enable_shared_from_this<TestCall> {
  public:
   std::shared_ptr<void> KeepAlive() override { return shared_from_this(); }
-  void ShrinkClaim() override { shrunk.store(true); }
-  void CutOff(Direction /*direction*/, const absl::Status& why) override {
+  void ShrinkClaim(std::uint64_t number) override {
+    shrunk.store(number == message.number());
+  }
+  void CutOff(Direction /*direction*/, std::uint64_t number,
+              const absl::Status& why) override {
     const absl::MutexLock lock(&mutex_);
     cut_ = std::string(why.message());
+    cut_number_ = number;
+  }
+  std::uint64_t cut_number() const {
+    const absl::MutexLock lock(&mutex_);
+    return cut_number_;
   }
   std::string cut() const {
     const absl::MutexLock lock(&mutex_);
@@ -47,6 +55,7 @@ class TestCall final : public Transfers::Owner,
  private:
   mutable absl::Mutex mutex_;
   std::string cut_;
+  std::uint64_t cut_number_ = 0;
 };
 
 class TransfersTest : public testing::Test {
@@ -115,6 +124,28 @@ TEST_F(TransfersTest, TheNewestMessagesAreCutIfMoreIsHeldThanMayBe) {
   EXPECT_GE(transfers_.cut(), 1);
   for (const auto& call : calls) transfers_.Remove(&call->message);
   transfers_.Remove(&answer->message);
+}
+
+TEST_F(TransfersTest, AMessageHasItsNumberForItselfWhileItIsUnderWay) {
+  const std::shared_ptr<TestCall> call = Start(Direction::kIn);
+  const std::uint64_t first = call->message.number();
+  EXPECT_NE(first, 0u);
+  transfers_.Remove(&call->message);
+  EXPECT_EQ(call->message.number(), 0u);
+  transfers_.Add(Direction::kIn, 0, call.get(), &call->message);
+  EXPECT_NE(call->message.number(), 0u);
+  EXPECT_NE(call->message.number(), first);
+  transfers_.Remove(&call->message);
+}
+
+TEST_F(TransfersTest, WhoIsCutOffLearnsWhichMessageIsMeant) {
+  const std::shared_ptr<TestCall> call = Start(Direction::kIn);
+  const std::uint64_t number = call->message.number();
+  Measure(900);
+  Measure(1100);
+  EXPECT_TRUE(Eventually([&] { return !call->cut().empty(); }));
+  EXPECT_EQ(call->cut_number(), number);
+  transfers_.Remove(&call->message);
 }
 
 TEST_F(TransfersTest, WhoAnnouncedIsCutLast) {

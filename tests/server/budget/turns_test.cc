@@ -23,8 +23,8 @@ constexpr int kMethods = 2;
 constexpr int kKind = 0;
 constexpr int kCheapKind = 5;
 
-// One thread: 6 calls in service, or 8 MiB of them.
-constexpr int kSlots = 6;
+// One thread: 3 calls in service, or 8 MiB and 20 ms of them.
+constexpr int kSlots = 3;
 constexpr std::int64_t kLarge = 4 << 20;
 
 class TestWaiter final : public Turns::Waiter {
@@ -117,7 +117,7 @@ TEST_F(TurnsTest, AFewAreServedAndTheOthersWait) {
 }
 
 TEST_F(TurnsTest, SmallCallsAreServedBeyondThePlaces) {
-  Learn(kKind, 0.001, 64 << 10);
+  Learn(kKind, 0.000155, 64 << 10);
   std::vector<std::unique_ptr<TestWaiter>> served = FillPlaces();
   for (int i = kSlots; i < 128; ++i) {  // 8 MiB
     served.push_back(std::make_unique<TestWaiter>());
@@ -132,13 +132,28 @@ TEST_F(TurnsTest, SmallCallsAreServedBeyondThePlaces) {
   for (const auto& waiter : served) turns_.Leave(waiter.get(), 64 << 10);
 }
 
+TEST_F(TurnsTest, BeyondThePlacesNoMoreThan20MsOfWorkAreServed) {
+  Learn(kKind, 0.00201, 1024);
+  std::vector<std::unique_ptr<TestWaiter>> served = FillPlaces();
+  for (int i = kSlots; i < 10; ++i) {
+    served.push_back(std::make_unique<TestWaiter>());
+    EXPECT_EQ(turns_.Enter(Request(now_ + 300), served.back().get()),
+              Entry::kServed)
+        << i;
+  }
+  TestWaiter next;
+  EXPECT_EQ(turns_.Enter(Request(now_ + 300), &next), Entry::kWaiting);
+  EXPECT_TRUE(turns_.StopWaiting(&next));
+  for (const auto& waiter : served) turns_.Leave(waiter.get(), 1024);
+}
+
 TEST_F(TurnsTest, WhoCouldNotEndInTimeIsRefusedAtOnce) {
   Learn(kKind, 0.01);
-  auto served = FillPlaces();  // 60 ms, half of them still to come
+  auto served = FillPlaces();  // 30 ms, half of them still to come
   TestWaiter waiter;
-  EXPECT_FALSE(turns_.Refuses(Request(now_ + 0.12)));
-  EXPECT_TRUE(turns_.Refuses(Request(now_ + 0.07)));
-  EXPECT_EQ(turns_.Enter(Request(now_ + 0.07), &waiter), Entry::kRefused);
+  EXPECT_FALSE(turns_.Refuses(Request(now_ + 0.07)));
+  EXPECT_TRUE(turns_.Refuses(Request(now_ + 0.045)));
+  EXPECT_EQ(turns_.Enter(Request(now_ + 0.045), &waiter), Entry::kRefused);
   EXPECT_EQ(turns_.state().refused, 2);
   for (const auto& each : served) turns_.Leave(each.get(), kLarge);
 }
@@ -194,13 +209,13 @@ TEST_F(TurnsTest, ABurstMayWaitButNotBehindAStandingQueue) {
       ++waiting;
     }
   }
-  // 100 ms: nearly 10 of the call's own, 30 of those in service, 60 of those
+  // 100 ms: nearly 10 of the call's own, 15 of those in service, 75 of those
   // before it.
-  EXPECT_EQ(waiting, 7);
+  EXPECT_EQ(waiting, 8);
   now_ += 0.11;
   EXPECT_TRUE(turns_.Refuses(Request(now_ + 2)));
   for (int i = 0; i < kSlots; ++i) turns_.Leave(served[i].get(), kLarge);
-  EXPECT_EQ(told.size(), 6u);
+  EXPECT_EQ(told.size(), 3u);
   // 5 ms: nobody waits any more for a place behind others.
   EXPECT_TRUE(turns_.Refuses(Request(now_ + 2)));
   for (int i = 0; i < waiting; ++i) turns_.Leave(burst[i].get(), kLarge);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
+#include "server/budget/machine.h"
 #include "server/config/changes.h"
 #include "server/config/check.h"
 #include "server/config/keys.h"
@@ -204,15 +205,23 @@ TEST_F(ConfigTest, WrongTypesUnitsAndRangesNameTheKeyAndItsSource) {
                   AllOf(StartsWith(start), HasSubstr(wrong.fact),
                         EndsWith(absl::StrCat(" (", variable, ")"))));
       const auto file = LoadFile("# first line\n" + InFile(*key, wrong.text));
-      EXPECT_THAT(Message(file.status()),
-                  AllOf(StartsWith(start), HasSubstr(wrong.fact),
-                        EndsWith(absl::StrCat(" (", path_, ":2)"))));
+      // What is no number is no TOML, or of another of its types.
+      if (IsNumber(*key)) {
+        EXPECT_THAT(Message(file.status()),
+                    AllOf(HasSubstr(key->name), HasSubstr(path_ + ":2")));
+      } else {
+        EXPECT_THAT(Message(file.status()),
+                    AllOf(StartsWith(start), HasSubstr(wrong.fact),
+                          EndsWith(absl::StrCat(" (", path_, ":2)"))));
+      }
     }
   }
 }
 
-TEST_F(ConfigTest, TextsThatAFileCannotHoldAreRefusedFromEverywhere) {
-  for (const std::string text : {"a\nb", "a\"b", "a\\b", "'a'", "a\x7f"}) {
+TEST_F(ConfigTest, ControlCharactersAreRefusedFromEverywhere) {
+  EXPECT_THAT(Message(LoadFile("token-file = \"a\\nb\"").status()),
+              HasSubstr("must not contain control characters"));
+  for (const std::string text : {"a\nb", "a\x7f"}) {
     for (const char* const flag : {"--token-file=", "--listen="}) {
       EXPECT_THAT(Message(Load({flag + text}).status()), HasSubstr("must not"))
           << text;
@@ -272,6 +281,9 @@ TEST_F(ConfigTest, WhatIsUnknownOrComesTwiceOnTheCommandLineIsAnError) {
       {{"--allow-insecure", "--allow-insecure"},
        "--allow-insecure: was given more than once"},
       {{"--threads"}, "--threads"},
+      {{"--ready-file=", "--listen", "127.0.0.1:0"},
+       "--ready-file: '--ready-file=' has no value"},
+      {{"--listen=", "--threads=2"}, "--listen: '--listen=' has no value"},
       {{"--listen"}, "--listen"},
   };
   for (const auto& [flags, message] : cases) {
@@ -303,7 +315,7 @@ TEST_F(ConfigTest, TheFileIsTomlAsUsersExpectIt) {
       "\n"
       "]\r\n"
       "\"max-waiting\" = 1_000 # thousand\n"
-      "log.level = \"debug\"\n"
+      "drain.timeout = \"\"\"77s\"\"\"\n"
       "max-request-bytes=1048576\n"
       "allow-insecure = true\n"
       "token-file = \"/with space, comma and = sign\"\n"
@@ -315,7 +327,10 @@ TEST_F(ConfigTest, TheFileIsTomlAsUsersExpectIt) {
       "[ keepalive ]\n"
       "time = \"5s\"  # seconds\n"
       "[log]\n"
-      "calls = 0.5\n");
+      "level = \"de\\u0062ug\"\n"
+      "calls = 0.5\n"
+      "[max]\n"
+      "connection = { age = '1s', age-grace = \"2s\" }\n");
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const Config& config = loaded->config;
   EXPECT_THAT(config.server.listen, ElementsAre("unix:/a#b", "[::1]:5"));
@@ -329,6 +344,9 @@ TEST_F(ConfigTest, TheFileIsTomlAsUsersExpectIt) {
   EXPECT_EQ(config.server.tls.key, "/b");
   EXPECT_EQ(config.server.connections.keepalive_time, absl::Seconds(5));
   EXPECT_EQ(config.log.calls, 0.5);
+  EXPECT_EQ(config.server.drain_timeout, absl::Seconds(77));
+  EXPECT_EQ(config.server.max_connection_age, absl::Seconds(1));
+  EXPECT_EQ(config.server.max_connection_age_grace, absl::Seconds(2));
 }
 
 TEST_F(ConfigTest, WhatIsWrongInTheFileIsToldWithItsLine) {
@@ -336,34 +354,63 @@ TEST_F(ConfigTest, WhatIsWrongInTheFileIsToldWithItsLine) {
       {"\nmax-watiing = 5", "--max-watiing: there is no such key (%:2)"},
       {"[limits]\nthreads = 5", "--limits-threads: there is no such key (%:2)"},
       {"config = \"/other\"", "--config: a file cannot name another (%:1)"},
-      {"threads = 5\n\nthreads = 5",
-       "--threads: was set in line 1 already (%:3)"},
       {"tls-key = \"a\"\n[tls]\nkey = \"b\"",
        "--tls-key: was set in line 1 already (%:3)"},
-      {"threads = 1 2", "--threads: 2 values; takes one (%:1)"},
-      {"threads = [1, 2]", "--threads: 2 values; takes one (%:1)"},
-      {"threads = []", "--threads: 0 values; takes one (%:1)"},
+      {"threads = [1, 2]",
+       "--threads: is an array; must be a whole number, "
+       "without quotes (%:1)"},
+      {"threads = \"5\"",
+       "--threads: is a string; must be a whole number, "
+       "without quotes (%:1)"},
+      {"threads = 5.0",
+       "--threads: is a number with a point; must be a whole "
+       "number, without quotes (%:1)"},
+      {"log-calls = \"0.5\"",
+       "--log-calls: is a string; must be a number, without quotes (%:1)"},
+      {"allow-insecure = 1",
+       "--allow-insecure: is a whole number; must be true or false (%:1)"},
+      {"lame-duck = 5",
+       "--lame-duck: is a whole number; must be a time in "
+       "quotes, as \"30s\" (%:1)"},
+      {"in-flight-bytes = true",
+       "--in-flight-bytes: is true or false; must be bytes as a whole number, "
+       "or \"64MiB\" in quotes (%:1)"},
+      {"probe = 5",
+       "--probe: is a whole number; must be a string, in quotes "
+       "(%:1)"},
+      {"probe = 1979-05-27",
+       "--probe: is of another type; must be a string, "
+       "in quotes (%:1)"},
+      {"listen = [\"a:1\", 5]",
+       "--listen: holds what is a whole number; must "
+       "be an array of strings (%:1)"},
+      {"\n[[listen]]\na = 1", "--listen: holds what is of another type"},
       {"listen = []", "--listen: 0 values; must be 1 to 64 (%:1)"},
-      {"threads", "--config: %:1: expected key = value"},
-      {"threads =", "--config: %:1: expected key = value"},
-      {"= 5", "--config: %:1: expected key = value"},
-      {"; threads = 5", "--config: %:1: expected key = value"},
-      {"\nprobe = \"x", "--config: %:2: a string has no end on its line"},
-      {"probe = \"x\ny\"", "--config: %:1: a string has no end on its line"},
-      {"probe = \"x\"y", "--config: %:1: a string must stand alone"},
-      {"probe = \"\"\"x\"\"\"",
-       "--config: %:1: strings of several lines are not supported"},
-      {"probe = \"\\u00e9\"", "--config: %:1: \\ in \"...\" is not supported"},
-      {"tls = { cert = \"x\" }", "--config: %:1: '{' is not supported"},
-      {"\nlisten = [\"a\",\n\"b\"", "--config: %:2: '[' without ']'"},
-      {"listen = \"a\"]", "--config: %:1: ']' without '['"},
-      {"[[listen]]", "--config: %:1: '[' within '['"},
-      {"[tls", "--config: %:1: '[' without ']'"},
-      {"[tls] cert = \"a\"", "--config: %:1: is no [table]"},
-      {"[]", "--config: %:1: is no [table]"},
-      {std::string("threads = \0 5", 13), "--config: %:1: a control character"},
-      {std::string("probe = \"\0\"", 11),
-       "--config: %:1: a control character in a string"},
+      // TOML's own errors, with the key.
+      {"\nthreads = many", "--config: %:2: threads: "},
+      {"log-level = debug", "--config: %:1: log-level: "},
+      {"threads = 1 2", "--config: %:1: threads: "},
+      {"listen = [\"a:1\" \"b:2\"]", "--config: %:1: listen: "},
+      {"listen = [\n\"a:1\"\n\"b:2\"]", "--config: %:3: listen: "},
+      {"threads = 5\n\nthreads = 5", "--config: %:3: threads: "},
+      {"[tls]\ncert = \"a\"\n[tls]\nkey = \"b\"", "--config: %:3: [tls]: "},
+      {"log.level = \"debug\"\n[log]\ncalls = 1", "--config: %:2: [log]: "},
+      {"threads = 099", "--config: %:1: threads: "},
+      {"threads", "--config: %:1: threads: "},
+      {"threads =", "--config: %:1: threads: "},
+      {"= 5", "--config: %:1: "},
+      {"; threads = 5", "--config: %:1: "},
+      {"\nprobe = \"x", "--config: %:2: probe: "},
+      {"probe = \"x\ny\"", "--config: %:1: probe: "},
+      {"probe = \"x\"y", "--config: %:1: probe: "},
+      {"probe = \"\\q\"", "--config: %:1: probe: "},
+      {"listen = \"a\"]", "--config: %:1: listen: "},
+      {"[tls", "--config: %:1: [tls: "},
+      {"[tls] cert = \"a\"", "--config: %:1: "},
+      {"[]", "--config: %:1: []: "},
+      {"probe = \"\xff\"", "--config: %:1: probe: "},
+      {std::string("threads = \0 5", 13), "--config: %:1: threads: "},
+      {std::string("probe = \"\0\"", 11), "--config: %:1: probe: "},
   };
   for (const auto& [text, message] : cases) {
     SCOPED_TRACE(text);
@@ -394,7 +441,7 @@ TEST_F(ConfigTest, WhatIsPrintedReadsBackToTheSame) {
   for (const Key* const key : FileKeys()) {
     flags.push_back(absl::StrCat("--", key->name, "=", SamplesOf(*key).right));
   }
-  flags.push_back("--listen=unix:/it's # [a] = {b}, c");
+  flags.push_back("--listen=unix:/it's # [a] = {b}, c \\ \"d\"");
   for (const std::vector<std::string>& given :
        {flags, std::vector<std::string>{"--print-config"}}) {
     const auto printed = Load(given);
@@ -424,6 +471,21 @@ TEST_F(ConfigTest, EachValueIsPrintedWithItsSource) {
             HasSubstr("\nmax-waiting = 1024  # default\n")));
 }
 
+TEST_F(ConfigTest, WhatIsChosenAutomaticallyIsPrintedWithTheChoice) {
+  const auto loaded = Load({"--print-config"}, {"POSENC_MAX_CONNECTIONS=0"});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_THAT(
+      loaded->text,
+      AllOf(HasSubstr(absl::StrCat("\nthreads = 0  # default; chosen "
+                                   "automatically: ",
+                                   UsableCpus(), "\n")),
+            HasSubstr("\nin-flight-bytes = 0  # default; chosen "
+                      "automatically: "),
+            HasSubstr("\nmax-connections = 0  # POSENC_MAX_CONNECTIONS; chosen "
+                      "automatically: "),
+            HasSubstr("\nin-flight-bytes-per-token = 0  # default\n")));
+}
+
 TEST_F(ConfigTest, WhatDoesNotFitTogetherIsToldWithItsSource) {
   const std::map<std::vector<std::string>, std::string> cases = {
       {{"--in-flight-bytes=1MiB"}, "--in-flight-bytes: 1048576; must hold"},
@@ -433,6 +495,17 @@ TEST_F(ConfigTest, WhatDoesNotFitTogetherIsToldWithItsSource) {
       {{"--tls-cert=/a"}, "--tls-cert: is of no use alone"},
       {{"--tls-key=/a"}, "--tls-key: is of no use alone"},
       {{"--tls-client-ca=/a"}, "--tls-client-ca: is of no use without"},
+      {{"--otlp-endpoint=nonsense"}, "--otlp-endpoint: "},
+      {{"--ready-file=/nonexistent/ready"},
+       "--ready-file: cannot write /nonexistent/ready: No such "
+       "file or directory"},
+      {{"--ready-file=/tmp"}, "--ready-file: cannot write /tmp: is a folder"},
+      {{"--ready-file=/dev/null/ready"},
+       "--ready-file: cannot write /dev/null/ready: "},
+      {{"--ready-file=/proc/ready"},
+       "--ready-file: cannot write /proc/ready: "},
+      {{"--listen=127.0.0.1:7", "--listen=127.0.0.1:7"},
+       "--listen: 127.0.0.1:7: was given more than once"},
   };
   for (const auto& [flags, message] : cases) {
     const auto loaded = Load(flags);
@@ -441,6 +514,30 @@ TEST_F(ConfigTest, WhatDoesNotFitTogetherIsToldWithItsSource) {
                 AllOf(StartsWith(message), EndsWith(" (command line)")));
   }
   EXPECT_TRUE(CheckConfig(Config()).ok());
+}
+
+TEST_F(ConfigTest, TokensThatHaveAllExpiredAreADoubt) {
+  Config config;
+  config.server.token_file = path_;
+  WriteFile(
+      "ada one expires=2020-01-01T00:00:00Z\n"
+      "bob two expires=2021-01-01T00:00:00Z\n");
+  EXPECT_THAT(Doubts(config),
+              ElementsAre(absl::StrCat(
+                  "--token-file: ", path_,
+                  ": all tokens have expired, the last one on "
+                  "2021-01-01T00:00:00+00:00; calls that need one are "
+                  "refused")));
+  WriteFile("ada one expires=2020-01-01T00:00:00Z\nbob two\n");
+  EXPECT_THAT(Doubts(config), IsEmpty());
+}
+
+TEST_F(ConfigTest, AuthoritiesThatOnlyTheProbeTrustsAreADoubt) {
+  Config config;
+  config.probe_tls.ca = "/ca.pem";
+  EXPECT_THAT(Doubts(config), ElementsAre(HasSubstr("--tls-client-ca")));
+  config.server.tls.client_ca = "/clients.pem";
+  EXPECT_THAT(Doubts(config), IsEmpty());
 }
 
 TEST_F(ConfigTest, OnlyReloadableKeysAreTaken) {

@@ -368,29 +368,5 @@ TEST_F(CallLogTest, AFloodOfRefusalsIsNotAFloodOfLines) {
   EXPECT_LT(lines, 2000);
 }
 
-TEST(TraceIdTest, OnlyAValidTraceparentHasOne) {
-  const std::string id = "0af7651916cd43dd8448eb211c80319c";
-  const std::string parent = "b7ad6b7169203331";
-  EXPECT_EQ(TraceId(absl::StrCat("00-", id, "-", parent, "-01")), id);
-  EXPECT_EQ(TraceId(absl::StrCat("01-", id, "-", parent, "-01-more")), id);
-  const std::string zeros(32, '0');
-  for (const std::string& wrong : {
-           std::string(),
-           std::string("00"),
-           absl::StrCat("00-", id, "-", parent),
-           absl::StrCat("00-", id, "-", parent, "-01-more"),
-           absl::StrCat("01-", id, "-", parent, "-01more"),
-           absl::StrCat("ff-", id, "-", parent, "-01"),
-           absl::StrCat("00-", zeros, "-", parent, "-01"),
-           absl::StrCat("00-", id, "-0000000000000000-01"),
-           absl::StrCat("00-", "0AF7651916cd43dd8448eb211c80319c", "-", parent,
-                        "-01"),
-           absl::StrCat("00-", id, "-b7ad6b716920333g-01"),
-           absl::StrCat("00_", id, "-", parent, "-01"),
-       }) {
-    EXPECT_EQ(TraceId(wrong), "") << wrong;
-  }
-}
-
 }  // namespace
 }  // namespace posenc::server

@@ -63,5 +63,17 @@ TEST(ParseTraceparent, LaterVersionsMayHaveMore) {
   EXPECT_FALSE(ParseTraceparent(text + "more"));
 }
 
+TEST(TraceIdText, IsTheIdsDigitsOfAValidTextAlone) {
+  EXPECT_EQ(TraceIdText(kExample), "4bf92f3577b34da6a3ce929d0e0e4736");
+  const std::string example = kExample;
+  EXPECT_EQ(TraceIdText(example + "-more"), "");
+  EXPECT_EQ(TraceIdText("01" + example.substr(2) + "-more"),
+            "4bf92f3577b34da6a3ce929d0e0e4736");
+  EXPECT_EQ(TraceIdText(""), "");
+  EXPECT_EQ(TraceIdText("00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-"
+                        "01"),
+            "");
+}
+
 }  // namespace
 }  // namespace posenc::server
