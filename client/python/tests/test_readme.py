@@ -1,0 +1,44 @@
+"""The README's code runs as it stands there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+import oracle
+import posenc
+import pytest
+
+HERE = Path(__file__).resolve().parents[1]
+README = (HERE / "README.md").read_text("utf-8")
+
+
+def blocks():
+    return re.findall("```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_three_lines_rotate_q_and_k_of_a_model(target, tmp_path, random):
+    code = README.partition("<!-- three lines -->")[2].partition("```python\n")[2].partition("```")[0]
+    assert len(code.strip().splitlines()) <= 3
+    (tmp_path / "three.py").write_text(code)
+    config = '{"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "rope_theta": 500000.0}'
+    (tmp_path / "config.json").write_text(config)
+    sent = {"q": random.standard_normal((1, 16, 4, 64)), "k": random.standard_normal((1, 16, 2, 64))}
+    for name, array in sent.items():
+        array.astype("<f4").tofile(tmp_path / f"{name}.bin")
+    tool = [sys.executable, HERE / "tools/snippet.py", tmp_path / "three.py", target, tmp_path]
+    subprocess.run(tool, check=True)
+    for name, array in sent.items():
+        rotated = numpy.fromfile(tmp_path / f"{name}.out", "<f4").reshape(array.shape)
+        oracle.assert_near(rotated, oracle.rotate(array.astype(numpy.float32), numpy.arange(16), theta=500000))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_examples_run(target, number, capsys):
+    names = {"posenc": posenc, "client": posenc.Client(target), "q": numpy.ones((1, 4, 32, 128), numpy.float32)}
+    exec(blocks()[number].replace("dns:///posenc:50051", target), names)
+    if "error" in blocks()[number]:
+        names["client"].close()
+    else:
+        assert names["cos"].shape == (8192, 64) and names["bias"].shape == (8, 1, 501)
