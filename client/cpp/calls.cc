@@ -39,6 +39,10 @@ constexpr std::int64_t kMessageOverhead = 64 << 10;
 // would set its own, which is meant for calls that forgot theirs.
 constexpr absl::Duration kLongestStream = absl::Hours(24);
 
+// How long a server may take to tell its version once it has said that it does
+// not have a method.
+constexpr absl::Duration kVersionTimeout = absl::Seconds(5);
+
 // How long a connection may take to send what a call left behind.
 constexpr absl::Duration kGrace = absl::Milliseconds(200);
 
@@ -86,6 +90,7 @@ bool TooLarge(const absl::Status& status) {
 Client::Calls::Calls(const ClientOptions& options)
     : channels_(std::make_unique<Channels>(options)),
       stub_(v1::PositionalEncodingService::NewStub(channels_->small())),
+      target_(options.target),
       timeout_(options.timeout),
       max_message_bytes_(std::clamp<std::int64_t>(options.max_message_bytes, 0,
                                                   kMaxProtoBytes)),
@@ -173,7 +178,7 @@ absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
     queue.Shutdown();
     while (queue.Next(&tag, &ok)) continue;
     if (!outcome.ok()) {
-      result = ToAbsl(outcome);
+      result = Explain(ToAbsl(outcome));
     } else {
       const absl::StatusOr<ReceivedMessage> received =
           ReceivedMessage::Parse(incoming, wanted.fields, response);
@@ -242,7 +247,7 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
           return take(response);
         },
         &local);
-    status = local.ok() ? ToAbsl(outcome) : local;
+    status = local.ok() ? Explain(ToAbsl(outcome)) : local;
     if (status.ok() && one_to_one && stream.answered() != stream.sent()) {
       status = absl::InternalError(absl::StrCat("the stream ended after ",
                                                 stream.answered(), " of ",
@@ -252,6 +257,31 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
   }
   Recall(loans, std::move(channel));
   return status;
+}
+
+absl::Status Client::Calls::Explain(const absl::Status& status) const {
+  if (status.ok() || target_.empty() || status.GetPayload(kStatusType)) {
+    return status;
+  }
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+      return absl::Status(status.code(),
+                          absl::StrCat(target_, ": ", status.message()));
+    case absl::StatusCode::kUnimplemented: {
+      grpc::ClientContext context;
+      v1::GetServerInfoResponse info;
+      const bool tells =
+          SetDeadline(std::min(timeout_, kVersionTimeout), &context).ok() &&
+          stub_->GetServerInfo(&context, {}, &info).ok();
+      return absl::UnimplementedError(absl::StrCat(
+          target_, ": the server does not have this method, it is of ",
+          tells ? absl::StrCat("version ", info.version()) : "another version",
+          "; use one of this client's version"));
+    }
+    default:
+      return status;
+  }
 }
 
 void Client::Calls::Recall(const Loans& loans,

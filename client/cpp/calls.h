@@ -120,7 +120,7 @@ class Client::Calls {
       status = CheckBytes(static_cast<std::int64_t>(request.ByteSizeLong()));
     }
     if (!status.ok()) return status;
-    return ToAbsl((stub_.get()->*method)(&context, request, response));
+    return Explain(ToAbsl((stub_.get()->*method)(&context, request, response)));
   }
 
   // The same with tensors, which are not set in `request`. `name` and `method`
@@ -199,11 +199,16 @@ class Client::Calls {
                          bool one_to_one, const NextMessage& next,
                          const TakeResponse& take, const CallOptions& options);
 
+  // Adds the target, or the server's version, to what gRPC says by itself of a
+  // call that no server has judged; other errors stay as they are.
+  absl::Status Explain(const absl::Status& status) const;
+
   // Returns when everything lent has come back. The call is over.
   void Recall(const Loans& loans, std::shared_ptr<grpc::Channel> channel);
 
   const std::unique_ptr<Channels> channels_;  // null if there is a stub only
   const std::shared_ptr<Stub> stub_;
+  const std::string target_;  // empty if the caller made the channel
   const absl::Duration timeout_;
   const std::int64_t max_message_bytes_;
   const std::int64_t stream_above_bytes_;

@@ -28,6 +28,7 @@ std::uint16_t Bits16(double value, int exponent_bits) {
   if (std::isnan(value)) return special | 1;
   const double magnitude = std::abs(value);
   if (std::isinf(magnitude)) return sign | special;
+  if (magnitude == 0) return sign;
   int exponent = 0;
   std::frexp(magnitude, &exponent);
   // The exponent field that a normal number of this size has; 1 and 0
@@ -80,6 +81,9 @@ bool AppendElement(v1::Dtype dtype, double value, std::string* out) {
 absl::optional<TensorView> SentTensors::View(const v1::Tensor& tensor) {
   if (tensor.values_size() == 0) return ViewOf(tensor);
   if (!tensor.data().empty()) return absl::nullopt;
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : tensor.shape()) elements *= extent;
+  if (tensor.values_size() != elements) return absl::nullopt;
   std::string& bytes = bytes_.emplace_back();
   for (const double value : tensor.values()) {
     if (!AppendElement(tensor.dtype(), value, &bytes)) return absl::nullopt;

@@ -14,8 +14,9 @@ namespace posenc::conformance {
 class SentTensors {
  public:
   // A view of a tensor. Elements that are written out as `values` are rounded
-  // to the dtype. Nothing if no view can say what the tensor says: other
-  // elements than its dtype has, or both `data` and `values`.
+  // to the dtype. Nothing if no view can say what the tensor says: elements
+  // that its dtype does not have, more or fewer `values` than the shape takes,
+  // or `data` beside them.
   absl::optional<TensorView> View(const v1::Tensor& tensor);
 
  private:

@@ -1,0 +1,41 @@
+"""What the clients of all languages show together. ./run calls it, after the
+release build:
+
+    main.py conformance [LANGUAGE...]   vectors and errors, a table
+    main.py changed-bit [LANGUAGE...]   a changed bit in a vector is noticed
+
+Languages are c++ python go java node rust; none named: all. One that cannot be
+built here is skipped by name, and the exit code is 1 unless --allow-skipped.
+"""
+
+import argparse
+import sys
+
+from conformance import changed_bit, conformance
+from languages import Failure, choose, prepare
+
+COMMANDS = {"conformance": conformance, "changed-bit": changed_bit}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("languages", nargs="*")
+    parser.add_argument("--allow-skipped", action="store_true")
+    options = parser.parse_args()
+    try:
+        clients, skipped = prepare(choose(options.languages))
+        if not clients:
+            raise Failure(f"nothing ran: {skipped}")
+        COMMANDS[options.command](clients)
+    except Failure as failure:
+        print(f"{options.command}: {failure}", file=sys.stderr)
+        return 1
+    for language, why in skipped.items():
+        print(f"{options.command}: skipped {language}: {why}", file=sys.stderr)
+    return 1 if skipped and not options.allow_skipped else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
