@@ -1,0 +1,36 @@
+"""Client of posenc: exact positional encodings over gRPC.
+
+    rope = posenc.connect("localhost:50051").rope("config.json")
+    q, k = rope.apply(q, k, start=0, layout="bshd")
+
+Client waits for its answers, AsyncClient is for asyncio. The contract's
+messages, which answers and specifications are, stand in posenc.messages.
+"""
+
+from .aio import AsyncClient, AsyncRope
+from .channels import VERSION as __version__
+from .client import CallOptions, Client, Rope, connect
+from .errors import PosencError
+from .messages import Movement, Positions, RopeSource, RopeSpec
+from .methods import RotaryTable
+from .sources import packed
+from .tensor import Dtype, Tensor
+
+__all__ = [
+    "AsyncClient",
+    "AsyncRope",
+    "CallOptions",
+    "Client",
+    "Dtype",
+    "Movement",
+    "PosencError",
+    "Positions",
+    "Rope",
+    "RopeSource",
+    "RopeSpec",
+    "RotaryTable",
+    "Tensor",
+    "__version__",
+    "connect",
+    "packed",
+]

@@ -1,0 +1,219 @@
+"""Arrays of numpy, torch and others: their bytes as they lie, and back.
+
+Nothing is copied of a contiguous little-endian array in host memory. Arrays
+that are not are copied once; so are those on a GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import numpy
+
+from .tensor import ELEMENT_BYTES, Dtype, Tensor, numpy_dtype
+from .wire import Buffer, invalid
+
+Array = numpy.ndarray[Any, Any]
+
+_DTYPES = {d.name.lower(): d for d in Dtype if d}
+_ACCEPTED = "float32, float16, bfloat16 or float64 (positions also int32 or int64)"
+
+
+@dataclass(frozen=True)
+class Borrowed:
+    """A caller's array as a message has it, and how to make another of its kind."""
+
+    tensor: Tensor
+    wrap: Callable[[Array], Any]  # from numpy; bfloat16 as uint16 for torch
+
+    @property
+    def bytes(self) -> memoryview:
+        return memoryview(self.tensor.data)
+
+    def fresh(self, shape: Sequence[int], dtype: int) -> Output:
+        """Memory for a result of this array's kind."""
+        memory = numpy.empty(_product(shape) * ELEMENT_BYTES.get(dtype, 0), numpy.uint8)
+        return Output(memory.data, lambda: self.wrap(_shaped(memory, shape, dtype, self.wrap is not _as_numpy)))
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a result goes, and what the caller gets once it is there."""
+
+    bytes: memoryview
+    result: Callable[[], Any]
+
+    def fill(self, data: Buffer, name: str) -> Any:
+        if len(data) != len(self.bytes):
+            raise invalid(name, f"has {len(self.bytes)} bytes, the result {len(data)}")
+        self.bytes[:] = data
+        return self.result()
+
+
+def _product(shape: Sequence[int]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count
+
+
+def _as_numpy(array: Array) -> Any:
+    return array
+
+
+def _shaped(memory: Array, shape: Sequence[int], dtype: int, bits: bool) -> Array:
+    if bits and dtype == Dtype.BFLOAT16:
+        return memory.view(numpy.uint16).reshape(shape)
+    return memory.view(numpy_dtype(dtype)).reshape(shape)
+
+
+def torch_of(array: Any) -> Any:
+    """The torch module if `array` is one of its tensors; never imports it."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and isinstance(array, torch.Tensor) else None
+
+
+def borrow(array: Any, name: str) -> Borrowed:
+    """Views the caller's array; copies what is not contiguous or big-endian."""
+    torch = torch_of(array)
+    if torch is not None:
+        return _borrow_torch(torch, array, name)
+    if isinstance(array, numpy.ndarray):
+        return Borrowed(_tensor(array, name), _as_numpy)
+    if isinstance(array, Tensor):
+        return Borrowed(_tensor(numpy.asarray(array), name), _as_numpy)
+    values = _to_numpy(array, name)
+    return Borrowed(_tensor(values, name), _way_back(array))
+
+
+def _to_numpy(array: Any, name: str) -> Array:
+    try:
+        if hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
+            return numpy.from_dlpack(array)
+        values = numpy.asarray(array)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise invalid(name, f"{type(array).__name__} is no array that numpy can view: {error}") from None
+    if values.dtype == object:
+        raise invalid(name, f"is a {type(array).__name__}; must be an array of numbers")
+    return values
+
+
+def _way_back(array: Any) -> Callable[[Array], Any]:
+    """The same kind out: by the array API, or by the library's from_dlpack."""
+    if isinstance(array, memoryview):
+        return lambda result: memoryview(result.data)
+    namespace = getattr(array, "__array_namespace__", None)
+    if namespace is not None:
+        return namespace().asarray  # type: ignore[no-any-return]
+    library = sys.modules.get(type(array).__module__.partition(".")[0])
+    if hasattr(array, "__dlpack__") and hasattr(library, "from_dlpack"):
+        return library.from_dlpack  # type: ignore[union-attr, no-any-return]
+    return _as_numpy
+
+
+def _tensor(array: Array, name: str) -> Tensor:
+    dtype = _DTYPES.get(array.dtype.name)
+    if dtype is None:
+        raise invalid(name, f"dtype {array.dtype.name} is not supported; must be {_ACCEPTED}")
+    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
+        array = array.astype(array.dtype.newbyteorder("<"))
+    data = numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8).data
+    return Tensor(dtype=dtype, shape=list(array.shape), data=data)
+
+
+def _borrow_torch(torch: Any, array: Any, name: str) -> Borrowed:
+    if array.requires_grad and torch.is_grad_enabled():
+        raise invalid(
+            name, "requires grad, and gradients do not pass through the service; detach() it (direction='adjoint' is the gradient)"
+        )
+    dtype = _DTYPES.get(str(array.dtype).rpartition(".")[2])
+    if dtype is None:
+        raise invalid(name, f"dtype {array.dtype} is not supported; must be {_ACCEPTED}")
+    device = array.device
+    data = _torch_bytes(torch, array.detach().to("cpu").contiguous())
+
+    def wrap(result: Array) -> Any:
+        bits = result.dtype == numpy.uint16
+        tensor = torch.from_numpy(result.view(numpy.int16) if bits else result)
+        return (tensor.view(torch.bfloat16) if bits else tensor).to(device)
+
+    return Borrowed(Tensor(dtype=dtype, shape=list(array.shape), data=data), wrap)
+
+
+def _torch_bytes(torch: Any, tensor: Any) -> memoryview:
+    """A view of a contiguous tensor; numpy has no bfloat16, so by its bits."""
+    flat = tensor.reshape(-1)
+    array: Array = (flat.view(torch.int16) if flat.dtype == torch.bfloat16 else flat).numpy()
+    return array.view(numpy.uint8).data
+
+
+def output(out: Any, like: Borrowed, name: str) -> Output:
+    """The caller's own memory for a result with the shape and dtype of `like`."""
+    shape, dtype = like.tensor.shape, like.tensor.dtype
+    if list(out.shape) != list(shape):
+        raise invalid(name, f"has shape {list(out.shape)}; must be {list(shape)}")
+    return writable(out, dtype, name)
+
+
+def writable(out: Any, dtype: Optional[int], name: str) -> Output:
+    """The memory of an array that results are written to."""
+    torch = torch_of(out)
+    if torch is not None:
+        if out.device.type != "cpu" or not out.is_contiguous() or out.requires_grad:
+            raise invalid(name, "must be a contiguous tensor in host memory without requires_grad")
+        found, memory = _DTYPES.get(str(out.dtype).rpartition(".")[2]), _torch_bytes(torch, out.detach())
+    elif isinstance(out, numpy.ndarray):
+        if not out.flags.writeable:
+            raise invalid(name, "is read-only; must be an array that may be written")
+        if not out.flags.c_contiguous or out.dtype.byteorder == ">":
+            raise invalid(name, "must be contiguous (C order) and of the machine's byte order")
+        found, memory = _DTYPES.get(out.dtype.name), out.reshape(-1).view(numpy.uint8).data
+    else:
+        raise invalid(name, f"is a {type(out).__name__}; must be a numpy array or a torch tensor")
+    if found is None or (dtype is not None and found != dtype):
+        wanted = Dtype(dtype).name.lower() if dtype else _ACCEPTED
+        raise invalid(name, f"has dtype {out.dtype}; must be {wanted}")
+    return Output(memory, lambda: out)
+
+
+def array_of(tensor: Tensor, like: Optional[Borrowed], out: Optional[Output], name: str) -> Any:
+    """A received tensor as an array of the caller's kind, in memory of its own."""
+    if tensor.values:
+        tensor = Tensor(tensor.dtype, tensor.shape, [], numpy.asarray(tensor).reshape(-1).view(numpy.uint8).data)
+    if out is None:
+        out = (like or NUMPY).fresh(tensor.shape, tensor.dtype)
+    return out.fill(tensor.data, name)
+
+
+NUMPY = Borrowed(Tensor(), _as_numpy)
+
+
+def dtype_of(dtype: Any) -> tuple[Dtype, Borrowed]:
+    """A Dtype from its name, from numpy's or from torch's, and whose arrays are meant."""
+    if dtype is None:
+        return Dtype.UNSPECIFIED, NUMPY
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(dtype, torch.dtype):
+        return _named(str(dtype).rpartition(".")[2]), Borrowed(Tensor(), _torch_wrap(torch))
+    if isinstance(dtype, (Dtype, str)):
+        name = dtype.name if isinstance(dtype, Dtype) else dtype
+        return _named(name.lower().replace("dtype_", "")), NUMPY
+    return _named(numpy.dtype(dtype).name), NUMPY
+
+
+def _torch_wrap(torch: Any) -> Callable[[Array], Any]:
+    def wrap(result: Array) -> Any:
+        if result.dtype == numpy.uint16:
+            return torch.from_numpy(result.view(numpy.int16)).view(torch.bfloat16)
+        return torch.from_numpy(result)
+
+    return wrap
+
+
+def _named(name: str) -> Dtype:
+    if name not in _DTYPES:
+        raise invalid("dtype", f"{name} is not supported; must be one of {', '.join(_DTYPES)}")
+    return _DTYPES[name]

@@ -1,0 +1,159 @@
+"""Connections to the server, and what goes with every call."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.resources
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from .options import Bearer, Options, credentials_of
+from .steps import Limits
+
+SERVICE = "/posenc.v1.PositionalEncodingService/"
+VERSION = importlib.metadata.version("posenc")
+
+# Seconds of a unary call, and of a stream without progress.
+DEFAULT_TIMEOUT = 60.0
+# Deadline of a stream that is only to make progress. Without any the server
+# would set its own, which is meant for calls that forgot theirs.
+LONGEST_STREAM = 24 * 3600.0
+# Smaller messages gain nothing from a connection of their own.
+BULK_BYTES = 64 << 10
+# Messages sent ahead of their answers: one each is being sent, computed,
+# received and taken.
+WINDOW = 4
+# grpcio moves a message in one piece, and copies it twice on each way: above
+# this size chunks are faster, as they are sent, computed and received at the
+# same time, and need less memory (README.md, "Memory").
+STREAM_ABOVE_BYTES = 4 << 20
+# The most that protobuf can frame.
+_MAX_PROTO_BYTES = (1 << 31) - 1
+
+
+@dataclass
+class Call:
+    """What a caller may say for one call. timeout: of the whole, streams too."""
+
+    timeout: Optional[float] = None
+    request_id: Optional[str] = None
+    traceparent: Optional[str] = None
+
+    def __post_init__(self) -> None:
+        if self.request_id is None:
+            self.request_id = secrets.token_hex(16)
+
+
+class Connection:
+    """A channel that is made when it is needed, and its methods."""
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+        self._channel: Any = None
+        self._methods: dict[tuple[str, str], Any] = {}
+        self.calls = 0  # under way
+        self._lock = threading.Lock()
+
+    def method(self, kind: str, method: str) -> Any:
+        """`kind`: unary_unary or stream_stream. Messages are bytes both ways."""
+        found = self._methods.get((kind, method))
+        if found is None:
+            with self._lock:
+                if self._channel is None:
+                    self._channel = self._make()
+                found = getattr(self._channel, kind)(SERVICE + method)
+                self._methods[kind, method] = found
+        return found
+
+    def take(self) -> Any:
+        """The channel to be closed, if there is one."""
+        with self._lock:
+            channel, self._channel, self._methods = self._channel, None, {}
+        return channel
+
+
+class Connections:
+    """Small messages share one connection. Larger ones take the one with the
+    fewest calls under way, as a single one would hold concurrent calls back; a
+    new one is slow until TCP knows the way. `grpc` is grpc or grpc.aio."""
+
+    def __init__(self, options: Options, grpc: Any) -> None:
+        self._options = options
+        self._grpc = grpc
+        self._credentials, self._security = credentials_of(options)
+        self._bearer = Bearer(options)
+        self._small = Connection(lambda: self._channel(False))
+        self._bulk = [Connection(lambda: self._channel(True)) for _ in range(options.bulk_channels)]
+        self._lock = threading.Lock()
+        self.closed = False
+        most = min(options.max_message_bytes, _MAX_PROTO_BYTES)
+        above = STREAM_ABOVE_BYTES if options.stream_above_bytes is None else options.stream_above_bytes
+        self.limits = Limits(most, min(above, most))
+
+    @contextmanager
+    def of(self, message_bytes: int) -> Iterator[Connection]:
+        """The connection for a call, as long as that lasts."""
+        if message_bytes < BULK_BYTES or not self._bulk:
+            yield self._small
+            return
+        with self._lock:
+            connection = min(self._bulk, key=lambda connection: connection.calls)
+            connection.calls += 1
+        try:
+            yield connection
+        finally:
+            with self._lock:
+                connection.calls -= 1
+
+    def timeout(self, call: Call) -> float:
+        if call.timeout is not None:
+            return call.timeout
+        return DEFAULT_TIMEOUT if self._options.timeout is None else self._options.timeout
+
+    def metadata(self, call: Call, announced: int) -> list[tuple[str, str]]:
+        headers = [("x-request-id", str(call.request_id))]
+        if announced:
+            headers.append(("posenc-message-bytes", str(announced)))
+        if call.traceparent:
+            headers.append(("traceparent", call.traceparent))
+        token = self._bearer.header()
+        if token:
+            headers.append(("authorization", token))
+        return headers
+
+    def take_all(self) -> list[Any]:
+        """The channels to be closed."""
+        self.closed = True
+        channels = [connection.take() for connection in (self._small, *self._bulk)]
+        return [channel for channel in channels if channel is not None]
+
+    def _channel(self, own_connection: bool) -> Any:
+        options = self._options
+        config = options.service_config
+        if config is None:
+            config = importlib.resources.files("posenc").joinpath("service_config.json").read_text()
+        arguments = [
+            *self._security,
+            ("grpc.max_receive_message_length", self.limits.max_message_bytes),
+            ("grpc.max_send_message_length", self.limits.max_message_bytes),
+            ("grpc.service_config", config),
+            ("grpc.enable_retries", 1),
+            # A call that has sent more than this is not retried. gRPC's 256 KiB
+            # would exclude most tensors.
+            ("grpc.per_rpc_retry_buffer_size", self.limits.max_message_bytes),
+            # A retry is of use only if the connection has been tried again by
+            # then: the first backoff of the retries, not gRPC's 1 s.
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            # Names in Kubernetes live for 5 s; gRPC looks every 30 s.
+            ("grpc.dns_min_time_between_resolutions_ms", 5000),
+            # Otherwise all channels with equal arguments share one connection.
+            ("grpc.use_local_subchannel_pool", int(own_connection)),
+            ("grpc.primary_user_agent", f"posenc-python/{VERSION}"),
+        ]
+        if self._credentials is None:
+            return self._grpc.insecure_channel(options.target, options=arguments)
+        return self._grpc.secure_channel(options.target, self._credentials, options=arguments)

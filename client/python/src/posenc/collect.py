@@ -1,0 +1,103 @@
+"""Puts tables and biases together that come in parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Optional
+
+import numpy
+
+from .arrays import Borrowed, Output
+from .errors import PosencError
+from .messages import BuildBiasRequest, BuildBiasResponse, BuildTableRequest, BuildTableStreamResponse
+from .tensor import ELEMENT_BYTES, Tensor
+from .wire import Buffer, decode
+
+
+def rows_of(request: BuildTableRequest) -> int:
+    """The number of rows that a request asks for, 0 if it does not tell."""
+    positions, absolute = request.positions, request.absolute
+    if positions is not None and positions.ids is not None and positions.ids.shape:
+        # The last extent of ids counts tokens; the others are axes or sequences.
+        return positions.ids.shape[-1]
+    if positions is not None and positions.packed is not None and positions.packed.cu_seqlens:
+        return positions.packed.cu_seqlens[-1]
+    grid = absolute.sincos_grid if absolute else None
+    if grid is None:
+        return request.rows
+    # A grid has a row for every cell, and room for special tokens before them.
+    return math.prod(grid.extents) + grid.leading_zero_rows
+
+
+class TableRows:
+    """The tensors of a table, row range by row range."""
+
+    def __init__(self, request: BuildTableRequest, like: Borrowed) -> None:
+        self.amplitude = 1.0
+        self._rows = rows_of(request)
+        spec = request.rope.spec if request.rope else None
+        self._by_head = bool(spec and spec.explicit_frequencies and spec.explicit_frequencies.heads)
+        self._like = like
+        self._next = 0
+        self._tensors: dict[str, tuple[Output, Any]] = {}
+
+    def add(self, answer: Buffer) -> None:
+        message = decode(BuildTableStreamResponse, answer)
+        self.amplitude = message.amplitude
+        rows = 0
+        for name in ("cos", "sin", "table"):
+            part: Optional[Tensor] = getattr(message, name)
+            if part is None:
+                continue
+            if message.first_row != self._next:
+                raise PosencError("INTERNAL", f"the table came with rows at {message.first_row}, not {self._next}")
+            axis = 1 if self._by_head else 0
+            heads, rows = (part.shape[0] if self._by_head else 1), part.shape[axis]
+            data = numpy.frombuffer(part.data, numpy.uint8).reshape(heads, rows, -1)
+            if name not in self._tensors:
+                shape = [*part.shape[:axis], self._rows, *part.shape[axis + 1 :]]
+                out = self._like.fresh(shape, part.dtype)
+                view = numpy.frombuffer(out.bytes, numpy.uint8).reshape(heads, self._rows, -1)
+                self._tensors[name] = out, view
+            self._tensors[name][1][:, self._next : self._next + rows] = data
+        self._next += rows
+
+    def result(self, name: str) -> Any:
+        if self._next != self._rows:
+            raise PosencError("INTERNAL", f"the table came with {self._next} of {self._rows} rows")
+        return self._tensors[name][0].result() if name in self._tensors else None
+
+
+class BiasMatrix:
+    """A bias, tile by tile: [heads, query_length, key_length]."""
+
+    def __init__(self, request: BuildBiasRequest, like: Borrowed) -> None:
+        self._request = request
+        self._like = like
+        self._out: Optional[Output] = None
+        self._view: Any = None
+        self._elements = 0
+
+    def add(self, answer: Buffer) -> None:
+        message = decode(BuildBiasResponse, answer)
+        tile: Tensor = message.tile
+        heads, queries, keys = tile.shape
+        element = ELEMENT_BYTES[tile.dtype]
+        shape = [heads, self._request.query_length, self._request.key_length]
+        if self._out is None:
+            self._out = self._like.fresh(shape, tile.dtype)
+            self._view = numpy.frombuffer(self._out.bytes, numpy.uint8).reshape(*shape[:2], shape[2] * element)
+        row = message.query_start - self._request.query_start
+        column = (message.key_start - self._request.key_start) * element
+        data = numpy.frombuffer(tile.data, numpy.uint8).reshape(heads, queries, keys * element)
+        self._view[:, row : row + queries, column : column + keys * element] = data
+        self._elements += heads * queries * keys
+
+    def result(self, none: Callable[[], Any]) -> Any:
+        """The whole; `none()` if the bias has no element, and so came without a tile."""
+        if self._out is None:
+            return none()
+        if self._elements != self._view.shape[0] * self._request.query_length * self._request.key_length:
+            raise PosencError("INTERNAL", "the bias came with tiles missing or twice")
+        return self._out.result()

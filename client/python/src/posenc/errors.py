@@ -1,0 +1,60 @@
+"""PosencError, and how it is read from a failed call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Optional
+
+
+class PosencError(Exception):
+    """A call that failed.
+
+    code: gRPC's name of the error: "INVALID_ARGUMENT".
+    reason: the contract's ErrorReason without its prefix, to branch on:
+        "FIELD_REQUIRED"; "" if the error has none.
+    field: the field at fault, "q.data"; "" if none is.
+    metadata: facts that come with the reason: {"field": "q.data", "expectedBytes": "64", ...}
+    violations: every field at fault with its remedy, if there are several.
+    request_id: the call's, which stands in the server's log.
+
+    str(error) is the server's text: field, fact and remedy; the target too if
+    the server is away.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        text: str,
+        *,
+        reason: str = "",
+        field: str = "",
+        metadata: Optional[Mapping[str, str]] = None,
+        violations: tuple[tuple[str, str], ...] = (),
+        request_id: str = "",
+    ) -> None:
+        super().__init__(text)
+        self.code = code
+        self.reason = reason
+        self.field = field
+        self.metadata = dict(metadata or {})
+        self.violations = violations
+        self.request_id = request_id
+
+    @property
+    def text(self) -> str:
+        return str(self.args[0])
+
+    def with_text(self, text: str) -> PosencError:
+        """The same error with more to say."""
+        self.args = (text,)
+        return self
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self.code, self.text, self.__dict__)
+
+
+def _rebuild(code: str, text: str, state: dict[str, Any]) -> PosencError:
+    """So that errors go through pickle, as between Ray's or Spark's processes."""
+    error = PosencError(code, text)
+    error.__dict__.update(state)
+    return error

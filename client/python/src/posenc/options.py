@@ -1,0 +1,175 @@
+"""What a client is told when it is made: server, limits, TLS and token."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import grpc
+
+from .errors import PosencError
+from .wire import invalid
+
+DEFAULT_TARGET = "localhost:50051"
+# Seconds between looks at a token file, at most so often.
+_LOOK = 1.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """The keyword arguments of Client(), with their defaults."""
+
+    target: str = DEFAULT_TARGET
+    timeout: Optional[float] = None
+    max_message_bytes: int = 512 << 20
+    stream_above_bytes: Optional[int] = None
+    bulk_channels: int = 4
+    service_config: Optional[str] = None
+    tls: bool = False
+    tls_ca: Optional[str] = None
+    tls_cert: Optional[str] = None
+    tls_key: Optional[str] = None
+    tls_server_name: Optional[str] = None
+    token: Optional[str] = None
+    token_file: Optional[str] = None
+
+
+def from_environment(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Options from POSENC_SERVER, POSENC_TLS..., POSENC_TOKEN and POSENC_TOKEN_FILE."""
+    names = {
+        "POSENC_SERVER": "target",
+        "POSENC_TLS_CA": "tls_ca",
+        "POSENC_TLS_CERT": "tls_cert",
+        "POSENC_TLS_KEY": "tls_key",
+        "POSENC_TLS_SERVER_NAME": "tls_server_name",
+        "POSENC_TOKEN": "token",
+        "POSENC_TOKEN_FILE": "token_file",
+    }
+    options: dict[str, Any] = {option: environ[name] for name, option in names.items() if environ.get(name)}
+    options.setdefault("target", DEFAULT_TARGET)
+    tls = environ.get("POSENC_TLS", "").lower()
+    if tls not in ("", "0", "1", "false", "true", "off", "on"):
+        raise invalid("POSENC_TLS", f"is {tls!r}; must be 1 or 0")
+    if tls in ("1", "true", "on"):
+        options["tls"] = True
+    return options
+
+
+def credentials_of(options: Options) -> tuple[Optional[grpc.ChannelCredentials], list[tuple[str, Any]]]:
+    """Channel credentials, None for plaintext, and the channel arguments that belong to them."""
+    arguments: list[tuple[str, Any]] = []
+    files = options.tls_ca, options.tls_cert, options.tls_key
+    if options.tls or any(files) or options.tls_server_name:
+        if bool(options.tls_cert) != bool(options.tls_key):
+            missing = "tls_key" if options.tls_cert else "tls_cert"
+            raise invalid(missing, "is missing; certificate and key come together")
+        ca = _pem(options.tls_ca, "tls_ca", "CERTIFICATE") or _system_roots()
+        cert = _pem(options.tls_cert, "tls_cert", "CERTIFICATE")
+        key = _pem(options.tls_key, "tls_key", "PRIVATE KEY")
+        if options.tls_server_name:
+            arguments.append(("grpc.ssl_target_name_override", options.tls_server_name))
+        return grpc.ssl_channel_credentials(ca, key, cert), arguments
+    if not (options.token or options.token_file):
+        return None, arguments
+    local = _local_kind(options.target)
+    if local is None:
+        name = "token" if options.token else "token_file"
+        raise invalid(name, f"would be sent in the clear to {options.target}; must have TLS")
+    # Plaintext, but gRPC ends connections that prove to leave this machine.
+    return grpc.local_channel_credentials(local), arguments
+
+
+def _system_roots() -> Optional[bytes]:
+    """The system's authorities. None, and so gRPC's own, if it has no such file."""
+    path = ssl.get_default_verify_paths().cafile
+    return _read(path, "tls") if path else None
+
+
+def _pem(path: Optional[str], option: str, kind: str) -> Optional[bytes]:
+    if not path:
+        return None
+    data = _read(path, option)
+    if f"{kind}-----".encode() not in data:
+        raise invalid(option, f"{path}: holds no {kind.lower()}; must be PEM")
+    return data
+
+
+def _read(path: str, option: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise invalid(option, f"{path}: {error.strerror}") from None
+    if not data:
+        raise invalid(option, f"{path}: is empty")
+    return data
+
+
+def _local_kind(target: str) -> Any:
+    """The kind of a target that is on this machine, as its text tells; None if it is not."""
+    if target.startswith(("unix:", "unix-abstract:")):
+        return grpc.LocalConnectionType.UDS
+    target = re.sub("^(dns:///|dns:|ipv4:|ipv6:)", "", target)
+    loopback = re.compile(r"(localhost|\[::1\]|127(\.\d+){3})(:\d+)?")
+    if all(loopback.fullmatch(address) for address in target.split(",")):
+        return grpc.LocalConnectionType.LOCAL_TCP
+    return None
+
+
+class Bearer:
+    """The token of every call. A file is read again when it has changed; what it
+    held before serves while it cannot be read."""
+
+    def __init__(self, options: Options) -> None:
+        if options.token and options.token_file:
+            raise invalid("token_file", "excludes token")
+        self._path = options.token_file
+        self._lock = threading.Lock()
+        self._looked = time.monotonic()
+        self._stamp = self._stamp_now()
+        self._header = ""
+        if options.token:
+            self._header = _bearer(options.token, "token")
+        elif self._path:
+            self._header = _bearer(_read(self._path, "token_file").decode("latin-1"), f"token_file: {self._path}")
+
+    def header(self) -> str:
+        """The value of `authorization`; "" if there is no token."""
+        if self._path:
+            with self._lock:
+                now = time.monotonic()
+                if now - self._looked >= _LOOK:
+                    self._looked = now
+                    self._look()
+        return self._header
+
+    def _look(self) -> None:
+        stamp = self._stamp_now()
+        if stamp == self._stamp or not self._path:
+            return
+        self._stamp = stamp
+        try:
+            with open(self._path, encoding="latin-1") as file:
+                self._header = _bearer(file.read(), "token_file")
+        except (OSError, PosencError):
+            return
+
+    def _stamp_now(self) -> Any:
+        try:
+            found = os.stat(self._path or "")
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+
+def _bearer(text: str, option: str) -> str:
+    token = text.strip()
+    if not token or not all("!" <= c <= "~" for c in token):
+        raise invalid(option, "must hold one token, of visible characters")
+    return f"Bearer {token}"

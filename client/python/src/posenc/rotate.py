@@ -1,0 +1,159 @@
+"""Rotations: in one message if it may be so large, else in chunks through a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Optional, Union
+
+from . import cut
+from .arrays import Borrowed, Output, array_of, borrow, output
+from .errors import PosencError
+from .messages import Layout, Movement, Positions, RopeSource, RopeSpec
+from .steps import Limits, Steps, Stream, Unary, chunk_bytes, resolve_source, too_large
+from .tensor import Tensor
+from .wire import Buffer, decode, put, size
+
+# What a message has beside a chunk's bytes, positions and settings: tags, lengths, shapes.
+_FRAMING_BYTES = 256
+
+
+@dataclass
+class Rotated:
+    """A tensor of the call: its field in the messages, and where its result goes."""
+
+    number: int
+    name: str
+    array: Borrowed
+    out: Optional[Output]
+
+    @classmethod
+    def of(cls, number: int, name: str, array: Any, out: Any) -> Rotated:
+        borrowed = borrow(array, name)
+        return cls(number, name, borrowed, None if out is None else output(out, borrowed, f"out ({name})"))
+
+
+@dataclass
+class Rotation:
+    """A call of ApplyRope or Reposition."""
+
+    method: str  # and its stream, with "Stream" behind it
+    answer: Any
+    settings: list[Buffer]
+    place_number: int
+    places: Union[Positions, Movement, None]
+    layout: Layout
+    ropes: list[RopeSource]
+    tensors: list[Rotated]
+
+    def message(self, settings: list[Buffer], places: Any, tensors: list[tuple[int, Tensor]]) -> list[Buffer]:
+        pieces = list(settings)
+        if places is not None:
+            pieces += put(self.place_number, places)
+        for number, tensor in tensors:
+            pieces += put(number, tensor)
+        return pieces
+
+    def cut_places(self, extents: dict[str, int], several_axes: bool, part: cut.Part) -> Any:
+        if isinstance(self.places, Movement):
+            return cut.cut_movement(self.places, self.layout, extents, several_axes, part)
+        return cut.cut_positions(self.places, self.layout, extents, several_axes, part)
+
+
+def rotate(call: Rotation, limits: Limits) -> Steps[list[Any]]:
+    """The rotated tensors, in the order of call.tensors."""
+    pieces = call.message(call.settings, call.places, [(t.number, t.array.tensor) for t in call.tensors])
+    total = size(pieces)
+    has_bytes = any(len(t.array.bytes) for t in call.tensors)
+    if has_bytes and total > limits.stream_above_bytes:
+        try:
+            return (yield from _in_chunks(call, limits))
+        except cut.Misfit:
+            # What does not fit its layout or positions is wrong, and the server
+            # says better why.
+            if total > limits.max_message_bytes:
+                raise
+    try:
+        answer = yield Unary(call.method, pieces, total)
+    except PosencError as error:
+        # The server's limit may be lower than ours. What is no larger than a
+        # chunk would only be refused again.
+        if not has_bytes or not too_large(error) or total <= (yield from chunk_bytes(limits)):
+            raise
+        return (yield from _in_chunks(call, limits))
+    message = decode(call.answer, answer)
+    return [array_of(_answered(message, t.name), t.array, t.out, f"out ({t.name})") for t in call.tensors]
+
+
+def _answered(message: Any, name: str) -> Tensor:
+    tensor: Optional[Tensor] = getattr(message, name)
+    if tensor is None:
+        raise PosencError("INTERNAL", f"the answer has no {name}")
+    return tensor
+
+
+def _in_chunks(call: Rotation, limits: Limits) -> Steps[list[Any]]:
+    most = yield from chunk_bytes(limits)
+    whole_heads = any(_heads_differ(rope) for rope in call.ropes)
+    chunks: list[tuple[Rotated, dict[str, int], cut.Part]] = []
+    ambiguous = False
+    for rotated in call.tensors:
+        tensor = rotated.array.tensor
+        if not len(tensor.data):
+            continue
+        extents = cut.extents_of(tensor, call.layout, rotated.name)
+        ambiguous = ambiguous or cut.needs_axes(call.places, call.layout, extents)
+        for part in cut.cut_tensor(tensor, call.layout, whole_heads, most, rotated.name):
+            if part.bytes > limits.max_message_bytes:
+                raise PosencError(
+                    "RESOURCE_EXHAUSTED",
+                    f"{rotated.name}: {part.bytes} bytes cannot be cut into smaller messages; the limit is "
+                    f"{limits.max_message_bytes}" + (", and frequencies by head need all heads together" * whole_heads),
+                )
+            chunks.append((rotated, extents, part))
+    several_axes = False
+    if ambiguous:
+        several_axes = _has_several_axes((yield from resolve_source(call.ropes[0])))
+
+    # Positions are cut twice. This time tells how large the largest message
+    # will be, which is announced, and whether they fit the tensors before
+    # anything is sent. They are small beside the tensors.
+    def places_of(extents: dict[str, int], part: cut.Part) -> Any:
+        return call.cut_places(extents, several_axes, part)
+
+    largest = max(
+        part.bytes + size(call.message([], places_of(extents, part), [])) for _, extents, part in chunks
+    )
+    outputs = {t.name: t.out or t.array.fresh(t.array.tensor.shape, t.array.tensor.dtype) for t in call.tensors}
+
+    def messages() -> Iterator[list[Buffer]]:
+        settings = call.settings
+        for rotated, extents, part in chunks:
+            data = rotated.array.bytes[part.offset : part.offset + part.bytes]
+            tensor = Tensor(rotated.array.tensor.dtype, part.shape, [], data)
+            yield call.message(settings, places_of(extents, part), [(rotated.number, tensor)])
+            settings = []
+
+    unanswered = iter(chunks)
+
+    def take(answer: Buffer) -> None:
+        rotated, _, part = next(unanswered)
+        data = _answered(decode(call.answer, answer), rotated.name).data
+        if len(data) != part.bytes:
+            raise PosencError("INTERNAL", "a response without its tensor")
+        outputs[rotated.name].bytes[part.offset : part.offset + part.bytes] = data
+
+    announced = largest + size(call.settings) + _FRAMING_BYTES
+    yield Stream(call.method + "Stream", messages, take, announced, answers=len(chunks))
+    return [outputs[t.name].result() for t in call.tensors]
+
+
+def _heads_differ(rope: RopeSource) -> bool:
+    explicit = rope.spec.explicit_frequencies if rope.spec else None
+    return explicit is not None and explicit.heads > 0
+
+
+def _has_several_axes(spec: RopeSpec) -> bool:
+    if spec.axes is not None and len(spec.axes.sections) > 1:
+        return True
+    return spec.explicit_frequencies is not None and spec.explicit_frequencies.axes > 1

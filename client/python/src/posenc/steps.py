@@ -1,0 +1,104 @@
+"""What a call does on the wire, told apart from who waits for it.
+
+A method is a generator of steps: it yields Unary or Stream, is sent the answer
+of a Unary or thrown the PosencError of either, and returns the method's result.
+Client runs the steps in the caller's thread, AsyncClient in the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar, Union
+
+from .errors import PosencError
+from .messages import GetServerInfoResponse, ResolveRopeRequest, ResolveRopeResponse, RopeSource, RopeSpec
+from .wire import Buffer, decode, encode
+
+T = TypeVar("T")
+
+# Chunks of a stream if the server recommends none: with their framing they fit
+# into 4 MiB, which is all that most gRPC clients take.
+_CHUNK_BYTES = (4 << 20) - (64 << 10)
+# What a message may have beside a chunk: settings, positions, framing.
+_MESSAGE_OVERHEAD = 64 << 10
+
+
+@dataclass
+class Unary:
+    """One message each way. Its answer is sent to the generator."""
+
+    method: str
+    pieces: list[Buffer]
+    expected_bytes: int = 0  # of the answer, about
+
+
+@dataclass
+class Stream:
+    """Messages both ways, read while writing; `take` gets every answer."""
+
+    method: str
+    messages: Callable[[], Iterator[list[Buffer]]]
+    take: Callable[[Buffer], None]
+    announced: int = 0
+    answers: int = -1  # one for each request; -1: however many come
+
+
+Steps = Generator[Union[Unary, Stream], Any, T]
+
+
+@dataclass
+class Limits:
+    max_message_bytes: int
+    stream_above_bytes: int
+    chunk_bytes: int = 0  # 0: not asked for yet
+
+
+def ask(method: str, request: Any, answer: Any, expected_bytes: int = 0) -> Steps[Any]:
+    """A unary call with messages that need nothing special."""
+    data = yield Unary(method, encode(request), expected_bytes)
+    return decode(answer, data)
+
+
+def chunk_bytes(limits: Limits) -> Steps[int]:
+    """The size of chunks that the server recommends; asked for once."""
+    if limits.chunk_bytes:
+        return limits.chunk_bytes
+    most = max(limits.max_message_bytes - _MESSAGE_OVERHEAD, 1)
+    try:
+        answer = yield Unary("GetServerInfo", [])
+    except PosencError:
+        # A server that does not answer now may answer the next call.
+        return min(_CHUNK_BYTES, most)
+    server = decode(GetServerInfoResponse, answer).limits
+    recommended = server.stream_chunk_bytes if server else 0
+    limits.chunk_bytes = min(recommended if recommended > 0 else _CHUNK_BYTES, most)
+    return limits.chunk_bytes
+
+
+def resolve_source(rope: RopeSource) -> Steps[RopeSpec]:
+    if rope.spec is not None:
+        return rope.spec
+    answer = yield from ask("ResolveRope", ResolveRopeRequest(rope=rope), ResolveRopeResponse)
+    return answer.spec or RopeSpec()
+
+
+def too_large(error: PosencError) -> bool:
+    return error.code == "RESOURCE_EXHAUSTED" and error.reason != "OVERLOADED"
+
+
+def explained(steps: Steps[T], version: str) -> Steps[T]:
+    """The same; an UNIMPLEMENTED says which versions met."""
+    try:
+        return (yield from steps)
+    except PosencError as error:
+        if error.code != "UNIMPLEMENTED":
+            raise
+        try:
+            answer = yield Unary("GetServerInfo", [])
+            server = f"posenc {decode(GetServerInfoResponse, answer).version or 'of an unknown version'}"
+        except PosencError:
+            server = "not posenc, or of another version"
+        raise error.with_text(
+            f"{error.text}; the server is {server}, this client is posenc {version}: use versions that agree"
+        ) from None

@@ -1,0 +1,74 @@
+"""Times one case, alone in its process, so that its peak memory is the case's.
+
+    python bench.py TARGET CASE
+
+CASE: unary64, unary1, stream256; echo64 and echo1 are what grpcio itself takes
+for the same bytes, against an echo of its own in another process.
+"""
+
+import json
+import multiprocessing
+import statistics
+import sys
+import time
+from concurrent import futures
+
+import grpc
+import numpy
+import posenc
+
+MIB = 1 << 20
+HEADS, CHANNELS = 32, 128
+UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+def peak_bytes():
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+
+def rotation(target, mib):
+    client = posenc.Client(target)
+    tokens = mib * MIB // (4 * HEADS * CHANNELS)
+    q = numpy.full((1, tokens, HEADS, CHANNELS), 0.5, numpy.float32)
+    out = numpy.ones_like(q)
+
+    def call():
+        client.apply_rope(q, rope={"pairing": "half_split"}, positions=0, layout="bshd", out=out)
+
+    return call
+
+
+def serve_echo(port):
+    server = grpc.server(futures.ThreadPoolExecutor(2), options=UNLIMITED)
+    echo = grpc.unary_unary_rpc_method_handler(lambda request, context: request)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo", {"Echo": echo}),))
+    port.put(server.add_insecure_port("127.0.0.1:0"))
+    server.start()
+    server.wait_for_termination()
+
+
+def echo(mib):
+    fork = multiprocessing.get_context("spawn")
+    port = fork.SimpleQueue()
+    fork.Process(target=serve_echo, args=(port,), daemon=True).start()
+    method = grpc.insecure_channel(f"127.0.0.1:{port.get()}", options=UNLIMITED).unary_unary("/echo/Echo")
+    q = numpy.full(mib * MIB, 1, numpy.uint8)
+    return lambda: method(q.tobytes())
+
+
+def main(target, case):
+    mib = int(case.lstrip("abcdefghijklmnopqrstuvwxyz"))
+    call = echo(mib) if case.startswith("echo") else rotation(target, mib)
+    call()
+    seconds = []
+    for _ in range(2 if mib >= 256 else 5):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    figures = {"seconds": statistics.median(seconds), "peak_bytes": peak_bytes(), "tensor_bytes": mib * MIB}
+    print(json.dumps({"client": "python", "case": case, **figures}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,183 @@
+"""Replays the conformance vectors through the client.
+
+    python conformance.py TARGET FOLDER
+
+Prints family, name, ok or fail, and why, a line a case.
+"""
+
+import sys
+
+import numpy
+import posenc
+from posenc import messages, steps
+from posenc.errors import PosencError
+from posenc.wire import encode, message_of
+from vectors import load, misfit, snake
+
+
+def array(json):
+    """A tensor of a request as a caller has it; None if it is not well-formed."""
+    tensor = message_of(messages.Tensor, json, "tensor")
+    if tensor.dtype not in range(1, 7) or tensor.elements != len(tensor.values):
+        return None
+    return numpy.asarray(tensor)
+
+
+def rope(json):
+    return message_of(messages.RopeSource, json, "rope")
+
+
+def places(json):
+    return message_of(messages.Positions, json, "positions")
+
+
+# How a field of a request becomes an argument of the method.
+CONVERSIONS = {
+    "rope": rope,
+    "compareWith": rope,
+    "oldRope": rope,
+    "newRope": rope,
+    "positions": places,
+    "q": array,
+    "k": array,
+    "x": array,
+    "weight": array,
+}
+METHODS = {
+    "ResolveRope": "resolve",
+    "BuildTable": "build_table",
+    "BuildBias": "build_bias",
+    "BuildPositions": "build_positions",
+    "ApplyRope": "apply_rope",
+    "Reposition": "reposition",
+    "AddEncoding": "add_encoding",
+    "ScoreRelative": "score_relative",
+    "ConvertPairing": "convert_pairing",
+    "AnalyzeRope": "analyze_rope",
+}
+# Arguments that a method must be given; a request without them is not one that
+# its caller can make.
+REQUIRED = {
+    "ResolveRope": {"rope"},
+    "BuildBias": {"bias", "queryLength", "keyLength"},
+    "ApplyRope": {"rope", "positions", "layout"},
+    "Reposition": {"oldRope", "layout", "k"},
+    "AddEncoding": {"x", "encoding"},
+    "ScoreRelative": {"q", "k", "score"},
+    "ConvertPairing": {"weight", "oldPairing", "newPairing", "heads"},
+    "AnalyzeRope": {"rope"},
+}
+POSITIONAL = {"resolve": ["rope"], "build_bias": ["bias"], "analyze_rope": ["rope"]}
+
+
+def arguments(rpc, request):
+    """(positional, keyword) arguments of the client's method; None if it cannot say this."""
+    if not REQUIRED.get(rpc, set()) <= set(request):
+        return None
+    if rpc == "BuildPositions":
+        return [request], {}
+    # A complex table is one array, which does not tell its amplitude.
+    if rpc == "BuildTable" and request.get("layout") == "TABLE_LAYOUT_COMPLEX":
+        return None
+    # build_table starts at 0 unless told; such a request has no positions.
+    if rpc == "BuildTable" and "positions" not in request and "sincosGrid" not in request.get("absolute", {}):
+        return None
+    given = {}
+    for name, value in request.items():
+        if name == "movement":
+            continue
+        given[snake(name)] = CONVERSIONS.get(name, lambda json: json)(value)
+        if given[snake(name)] is None:
+            return None
+    if rpc == "Reposition":
+        given["rope"] = given.pop("old_rope")
+        movement = message_of(messages.Movement, request.get("movement", {}), "movement")
+        if movement == messages.Movement() and "movement" in request:
+            return None
+        given["old_positions"], given["new_positions"] = movement.old_positions, movement.new_positions
+        given["shift"] = movement.shift if movement.shift is not None else movement.shifts
+    if rpc == "ApplyRope":
+        given.setdefault("q", None)
+    first = [given.pop(name) for name in POSITIONAL.get(METHODS[rpc], []) if name in given]
+    return first, given
+
+
+def parts(rpc, result):
+    """The result's parts by the names that expectations have."""
+    if rpc == "ApplyRope":
+        return {"q": result[0], "k": result[1]}
+    if rpc == "BuildTable":
+        if isinstance(result, posenc.RotaryTable):
+            return {"cos": result.cos, "sin": result.sin, "amplitude": result.amplitude}
+        return {"table": result}
+    single = {"Reposition": "k", "BuildBias": "tile", "AddEncoding": "x", "ScoreRelative": "scores", "ConvertPairing": "weight"}
+    return {single[rpc]: result} if rpc in single else result
+
+
+def part(of, path):
+    for name in path.split("."):
+        name = snake(name)
+        of = of[name] if isinstance(of, dict) else getattr(of, name)
+    if hasattr(of, "name") and not isinstance(of, numpy.ndarray):
+        return of.name
+    return of
+
+
+def run(client, rpc, request):
+    given = arguments(rpc, request)
+    if given is None:
+        # No caller of a method can leave this out: the call that takes messages.
+        return client._run(raw(rpc, request), {}), True
+    return getattr(client, METHODS[rpc])(*given[0], **given[1]), False
+
+
+def raw(rpc, request):
+    message = message_of(getattr(messages, rpc + "Request"), request, "request")
+    if rpc != "BuildBias":
+        return steps.ask(rpc, message, getattr(messages, rpc + "Response"))
+    return bias_tiles(message)
+
+
+def bias_tiles(message):
+    tiles = []
+    yield steps.Stream("BuildBias", lambda: iter([encode(message)]), tiles.append)
+    return tiles
+
+
+def judge(client, case):
+    expect, rpc, request = case["expect"], case["rpc"], case["request"]
+    try:
+        result, is_message = run(client, rpc, request)
+    except PosencError as error:
+        if not isinstance(expect, dict):
+            return f"{error.code}: {error}"
+        got = {"code": error.code, "reason": "ERROR_REASON_" + error.reason, "field": error.field}
+        return "" if got == expect else f"is {got}; must be {expect}"
+    if isinstance(expect, dict):
+        return f"succeeded; must be {expect}"
+    result = result if is_message else parts(rpc, result)
+    for expected in expect:
+        if expected["path"] == "amplitude" and isinstance(result, dict) and "amplitude" not in result:
+            return "the amplitude is not told"
+        why = misfit(expected, part(result, expected["path"]))
+        if why:
+            return f"{expected['path']}: {why}"
+    return ""
+
+
+def main(target, folder):
+    failed = count = 0
+    with posenc.Client(target) as client:
+        for family, case in load(folder):
+            try:
+                why = judge(client, case)
+            except Exception as error:  # of the client's, which is a failure too
+                why = f"{type(error).__name__}: {error}"
+            count += 1
+            failed += bool(why)
+            print(family, case["name"], "fail" if why else "ok", " ".join(why.split()), sep="\t")
+    return 1 if failed or not count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

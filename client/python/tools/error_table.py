@@ -1,0 +1,81 @@
+"""Replays a table of error cases: every client fails in the same way.
+
+    python error_table.py TABLE ENVFILE
+
+Prints "errors", name, ok or fail, and why, a line a case.
+"""
+
+import json
+import sys
+
+import numpy
+import posenc
+
+
+def options(case, env):
+    given = case.get("options", {})
+    result = {}
+    if given.get("tls"):
+        result["tls"] = True
+    if "ca" in given:
+        result["tls_ca"] = {"right": env["CA"], "wrong": env["WRONG_CA"]}[given["ca"]]
+    if "token" in given:
+        result["token"] = env["TOKEN_" + given["token"].upper()]
+    if "timeout" in given:
+        result["timeout"] = given["timeout"]
+    return result
+
+
+def call(client, case):
+    if case["call"] == "info":
+        return client.get_server_info()
+    arguments = case.get("arguments", {})
+    shape = arguments.get("shape", [1, 4, 2, 8])
+    positions = arguments.get("start", 0)
+    if "ids" in arguments:
+        positions = numpy.array([float(v) for v in arguments["ids"]])
+    return client.apply_rope(
+        numpy.zeros(shape, arguments.get("dtype", "float32")),
+        rope=arguments.get("rope", {"pairing": "half_split"}),
+        positions=positions,
+        layout=arguments.get("layout", "bshd"),
+    )
+
+
+def misfit(expect, error):
+    if error.code not in expect["code"].split("|"):
+        return f"the code is {error.code}: {error}"
+    for name in ("reason", "field"):
+        if name in expect and getattr(error, name) != expect[name]:
+            return f"the {name} is {getattr(error, name)!r}; must be {expect[name]!r}"
+    lacking = [text for text in expect.get("text", []) if text not in str(error)]
+    return f"the text lacks {lacking}: {error}" if lacking else ""
+
+
+def judge(case, env):
+    try:
+        with posenc.Client(env[case["server"].upper()], **options(case, env)) as client:
+            call(client, case)
+    except posenc.PosencError as error:
+        return misfit(case["expect"], error)
+    except Exception as error:  # of another kind: not the one exception
+        return f"{type(error).__name__}: {error}"
+    return "succeeded"
+
+
+def main(table, envfile):
+    with open(envfile, encoding="utf-8") as file:
+        lines = [line.strip().partition("=") for line in file if "=" in line]
+    env = {key: value.strip("'\"") for key, _, value in lines}
+    with open(table, encoding="utf-8") as file:
+        cases = json.load(file)
+    failed = not cases
+    for case in cases:
+        why = judge(case, env)
+        failed |= bool(why)
+        print("errors", case["name"], "fail" if why else "ok", " ".join(why.split()), sep="\t")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
