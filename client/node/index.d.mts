@@ -1,0 +1,4 @@
+import * as posenc from "./dist/index.js";
+
+export default posenc;
+export * from "./dist/index.js";

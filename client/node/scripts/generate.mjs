@@ -1,0 +1,83 @@
+// Makes from the contract (../../proto, or the folder named by POSENC_PROTO)
+//   dist/schema.json         the descriptors, which the client loads
+//   src/messages.ts          TypeScript types of the messages
+//   dist/service_config.json the published service config, and LICENSE
+// The two generated folders are not kept under version control.
+import fs from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import protobuf from "protobufjs";
+
+const here = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
+const repository = process.env.POSENC_ROOT ?? path.join(here, "..", "..");
+const protos = path.join(repository, "proto");
+
+const root = new protobuf.Root();
+root.resolvePath = (_, target) => (target.startsWith("google/") ? target : path.join(protos, path.relative(protos, path.resolve(protos, target))));
+root.loadSync(["posenc/v1/service.proto", "posenc/v1/errors.proto", "posenc/rpc/status.proto"], { alternateCommentMode: true });
+root.resolveAll();
+
+fs.mkdirSync(path.join(here, "dist"), { recursive: true });
+fs.writeFileSync(path.join(here, "dist", "schema.json"), JSON.stringify(root.toJSON()));
+fs.copyFileSync(path.join(repository, "client", "service_config.json"), path.join(here, "dist", "service_config.json"));
+fs.copyFileSync(path.join(repository, "LICENSE"), path.join(here, "LICENSE"));
+
+const contract = root.lookup("posenc.v1");
+const upperSnake = (name) => name.replace(/(?<=[a-z0-9])(?=[A-Z])/g, "_").toUpperCase();
+// Nested types are written with their parent's name: SpanOfMultimodalPositions would be longer than needed.
+const nameOf = (type) => (type.parent === contract ? "" : type.parent.name) + type.name;
+
+// Messages that requests are made of. Fields of all others are always there, as the server fills them in.
+const asked = new Set();
+const visit = (type) => {
+  if (asked.has(type)) return;
+  asked.add(type);
+  for (const field of type.fieldsArray) if (field.resolvedType instanceof protobuf.Type) visit(field.resolvedType);
+};
+const service = root.lookupService("posenc.v1.PositionalEncodingService");
+for (const method of service.methodsArray) visit(method.resolvedRequestType);
+
+const scalars = { double: "number", int32: "number", int64: "number", string: "string", bool: "boolean", bytes: "Uint8Array" };
+
+function typeOf(field, isAsked) {
+  let text = scalars[field.type];
+  const type = field.resolvedType;
+  if (type instanceof protobuf.Enum) text = nameOf(type);
+  if (type instanceof protobuf.Type) text = nameOf(type);
+  if (type?.name === "Tensor") text = isAsked ? "Tensor | TensorMessage" : "Tensor";
+  if (field.type === "int64" && isAsked) text = "number | bigint";
+  return field.repeated ? (/\W/.test(text) ? `(${text})[]` : `${text}[]`) : text;
+}
+
+function comment(text, indent) {
+  if (!text) return [];
+  const lines = text.replaceAll("*/", "* /").split("\n");
+  return [`${indent}/**`, ...lines.map((line) => `${indent} * ${line}`.trimEnd()), `${indent} */`];
+}
+
+const lines = ["// Generated from the contract; do not edit.", 'import type { Dtype, Tensor, TensorMessage } from "./tensor";', ""];
+function write(type) {
+  if (type instanceof protobuf.Enum) {
+    if (nameOf(type) === "Dtype") return;
+    const prefix = `${upperSnake(type.name)}_`;
+    const values = Object.keys(type.values).filter((value) => !value.endsWith("_UNSPECIFIED"));
+    const names = values.map((value) => `"${value.slice(prefix.length).toLowerCase()}"`);
+    lines.push(...comment(type.comment, ""), `export type ${nameOf(type)} =`);
+    lines.push(...[...names, ...values.map((value) => `"${value}"`)].map((name) => `  | ${name}`));
+    lines[lines.length - 1] += ";";
+    lines.push("");
+    return;
+  }
+  if (!(type instanceof protobuf.Type)) return;
+  for (const nested of type.nestedArray) write(nested);
+  if (type.name === "Tensor") return;
+  const isAsked = asked.has(type);
+  lines.push(...comment(type.comment, ""), `export interface ${nameOf(type)} {`);
+  for (const field of type.fieldsArray) {
+    const optional = isAsked || field.partOf || field.resolvedType instanceof protobuf.Type && !field.repeated;
+    lines.push(...comment(field.comment, "  "), `  ${field.name}${optional ? "?" : ""}: ${typeOf(field, isAsked)};`);
+  }
+  lines.push("}", "");
+}
+for (const type of contract.nestedArray) write(type);
+fs.writeFileSync(path.join(here, "src", "messages.ts"), lines.join("\n"));

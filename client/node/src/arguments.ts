@@ -1,0 +1,135 @@
+// What the calls take: the contract's requests, with shorter ways to say where
+// tokens stand and which encoding is meant.
+import { checkKeys } from "./channels";
+import { invalid } from "./errors";
+import type {
+  AddEncodingRequest,
+  AnalyzeRopeRequest,
+  ApplyRopeRequest,
+  BuildTableRequest,
+  ConvertPairingRequest,
+  Movement,
+  PackedSequences,
+  Positions,
+  RepositionRequest,
+  ResolveRopeRequest,
+  ScoreRelativeRequest,
+} from "./messages";
+import type { Rope } from "./source";
+import { type Elements, type TensorMessage, Tensor, tensor } from "./tensor";
+
+/** Position ids: numbers, or a tensor if they have a shape of their own ([B, S], [axes, S]). */
+export type Ids = Tensor | TensorMessage | readonly number[] | Int32Array | BigInt64Array | Float32Array | Float64Array;
+
+/** Where tokens stand. One of them. */
+export interface PositionArguments {
+  /** Token t of every sequence stands at start + t. */
+  start?: number;
+  /** The same with a start for each sequence of the batch. */
+  starts?: readonly number[];
+  /** One position per token. */
+  ids?: Ids;
+  /** Layout thd: several sequences, one after the other. */
+  packed?: PackedSequences;
+  /** Any of these as a message, such as the `positions` that buildPositions answers. */
+  positions?: Positions;
+}
+
+type Ask<Request, Special extends keyof Request> = Omit<Request, Special>;
+
+export interface ApplyRopeArguments extends Ask<ApplyRopeRequest, "rope" | "positions">, PositionArguments {
+  rope: Rope;
+  /** Memory for the results, which may be the inputs' own. */
+  out?: { q?: Elements; k?: Elements };
+}
+
+export interface RepositionArguments extends Ask<RepositionRequest, "oldRope" | "newRope" | "movement"> {
+  /** The encoding that k was rotated with. */
+  oldRope: Rope;
+  /** The encoding that k is to have; the same. */
+  newRope?: Rope;
+  /** By how much every token moves. Or `shifts`, or `newPositions` with `oldPositions`. */
+  shift?: number;
+  /** By how much each token moves. */
+  shifts?: Ids;
+  oldPositions?: PositionArguments;
+  newPositions?: PositionArguments;
+  /** Any of these as a message. */
+  movement?: Movement;
+  out?: Elements;
+}
+
+export interface BuildTableArguments extends Ask<BuildTableRequest, "rope" | "positions">, PositionArguments {
+  rope?: Rope;
+}
+
+export interface AddEncodingArguments extends Ask<AddEncodingRequest, "positions">, PositionArguments {
+  out?: Elements;
+}
+
+export interface ScoreRelativeArguments extends ScoreRelativeRequest {
+  out?: Elements;
+}
+
+export interface ConvertPairingArguments extends ConvertPairingRequest {
+  out?: Elements;
+}
+
+export interface ResolveRopeArguments extends Ask<ResolveRopeRequest, "rope" | "compareWith"> {
+  rope: Rope;
+  compareWith?: Rope;
+}
+
+export interface AnalyzeRopeArguments extends Ask<AnalyzeRopeRequest, "rope"> {
+  rope: Rope;
+}
+
+const positionKeys = ["start", "starts", "ids", "packed", "positions"];
+const movementKeys = ["shift", "shifts", "oldPositions", "newPositions", "movement"];
+
+/** Splits what is under these keys off the other arguments. */
+function split(given: object, keys: readonly string[]): [picked: Record<string, unknown>, rest: Record<string, unknown>] {
+  const picked: Record<string, unknown> = {};
+  const rest: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(given)) {
+    if (value !== undefined) (keys.includes(key) ? picked : rest)[key] = value;
+  }
+  return [picked, rest];
+}
+
+// Doubles hold every position exactly, whole or fractional.
+function idsTensor(ids: unknown): unknown {
+  if (Array.isArray(ids)) return tensor(Float64Array.from(ids));
+  return ArrayBuffer.isView(ids) ? tensor(ids as Elements) : ids;
+}
+
+function positionsOf(given: Record<string, unknown>, field: string): object | undefined {
+  const { positions, ...short } = given;
+  if (positions !== undefined && Object.keys(short).length > 0) throw invalid(field, `is set beside ${Object.keys(short)[0]}; must be one`);
+  const message = { ...((positions as object | undefined) ?? short) } as Record<string, unknown>;
+  if (positions === undefined && Object.keys(message).length === 0) return undefined;
+  if (Array.isArray(message.starts)) message.starts = { values: message.starts };
+  if (message.ids !== undefined) message.ids = idsTensor(message.ids);
+  return message;
+}
+
+/** The arguments with `positions` as the contract has it. */
+export function withPositions(given: object): Record<string, unknown> {
+  const [short, rest] = split(given, positionKeys);
+  return { ...rest, positions: positionsOf(short, "positions") };
+}
+
+/** The arguments with `movement` as the contract has it. */
+export function withMovement(given: object): Record<string, unknown> {
+  const [short, rest] = split(given, movementKeys);
+  const { movement, ...fields } = short;
+  if (movement !== undefined && Object.keys(fields).length > 0) throw invalid("movement", `is set beside ${Object.keys(fields)[0]}; must be one`);
+  if (movement !== undefined || Object.keys(fields).length === 0) return { ...rest, movement };
+  for (const key of ["oldPositions", "newPositions"]) {
+    if (fields[key] === undefined) continue;
+    checkKeys(fields[key] as object, positionKeys, `${key}.`);
+    fields[key] = positionsOf(fields[key] as Record<string, unknown>, key);
+  }
+  if (fields.shifts !== undefined) fields.shifts = idsTensor(fields.shifts);
+  return { ...rest, movement: fields };
+}

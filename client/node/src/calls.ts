@@ -1,0 +1,253 @@
+// One call each: its metadata, deadline and end, with one message each way or as a stream.
+import { randomBytes } from "node:crypto";
+import { Metadata, type CallOptions as GrpcOptions, type ClientDuplexStream } from "@grpc/grpc-js";
+import type protobuf from "protobufjs";
+import { Channels, checkKeys, type ClientOptions } from "./channels";
+import { invalid, PosencError } from "./errors";
+import { fromMessage, type Message, methodNamed } from "./schema";
+import { fromGrpc } from "./status";
+import { type Frame, frame, join } from "./wire";
+import { version } from "./version";
+
+/** Options of one call. */
+export interface CallOptions {
+  /** Milliseconds until the whole call ends as DEADLINE_EXCEEDED, if it is a stream too. The client's timeoutMs. */
+  timeoutMs?: number;
+  /** Ends the call as CANCELLED. */
+  signal?: AbortSignal;
+  /** The call's id in the server's log. A random one. */
+  requestId?: string;
+  /** W3C trace context, which the server passes on. */
+  traceparent?: string;
+  /** Called after every chunk while applyRope, reposition or buildTable moves a tensor through a stream. */
+  onProgress?: (bytesDone: number, bytes: number) => void;
+}
+
+const callOptions = ["timeoutMs", "signal", "requestId", "traceparent", "onProgress"];
+
+const service = "/posenc.v1.PositionalEncodingService/";
+
+// The most that protobuf can frame: 2 GiB - 1.
+const maxProtoBytes = 2 ** 31 - 1;
+
+// Smaller messages gain nothing from a connection of their own.
+const bulkBytes = 64 << 10;
+
+// Size of a chunk if the server does not tell.
+const defaultChunkBytes = (4 << 20) - (64 << 10);
+
+// What a message may have beside a chunk: settings, positions, framing.
+const messageOverhead = 64 << 10;
+
+// Chunks that are sent ahead of their answers: one each is being sent, computed, received and taken.
+const streamWindow = 4;
+
+// Deadline of a stream that is only to make progress. Without any the server
+// would set its own, which is meant for calls that forgot theirs.
+const longestStreamMs = 24 * 3600 * 1000;
+
+// The longest time that a timer of Node's takes.
+const longestTimerMs = 2 ** 31 - 1;
+
+const identity = (bytes: Buffer) => bytes;
+
+interface Begun {
+  requestId: string;
+  metadata: Metadata;
+  timeoutMs: number;
+  grpc: GrpcOptions;
+}
+
+export class Calls {
+  readonly channels: Channels;
+  readonly maxMessageBytes: number;
+  readonly streamAboveBytes: number;
+  private readonly timeoutMs: number;
+  private knownChunkBytes?: number;
+
+  constructor(target: string, options: ClientOptions) {
+    this.timeoutMs = number("timeoutMs", options.timeoutMs ?? 60_000);
+    this.maxMessageBytes = Math.min(number("maxMessageBytes", options.maxMessageBytes ?? 512 << 20), maxProtoBytes);
+    this.streamAboveBytes = Math.min(number("streamAboveBytes", options.streamAboveBytes ?? 8 << 20), this.maxMessageBytes);
+    this.channels = new Channels(target, options, this.maxMessageBytes);
+  }
+
+  /** The method's answer, decoded. `tensors` names the request's fields that are spliced in. */
+  async unary(name: string, request: Message, tensors: readonly string[] = [], options: CallOptions = {}): Promise<protobuf.Message> {
+    const { request: type, response } = methodNamed(name);
+    const sent = frame(type, request, tensors);
+    if (sent.size > this.maxMessageBytes) {
+      const text = `request: ${sent.size} bytes; the limit is ${this.maxMessageBytes}, split the batch`;
+      throw new PosencError(text, { code: "RESOURCE_EXHAUSTED", reason: "MESSAGE_TOO_LARGE" });
+    }
+    const call = this.begin(options);
+    call.metadata.set("posenc-message-bytes", String(sent.size));
+    // A small request for a table may have a large answer.
+    const channel = sent.size >= bulkBytes || name === "BuildTable" ? this.channels.bulk() : this.channels.small();
+    let stop: (() => void) | undefined;
+    try {
+      const bytes = await new Promise<Buffer>((resolve, reject) => {
+        const grpc = channel.makeUnaryRequest(service + name, join, identity, sent, call.metadata, call.grpc, (error, answer) =>
+          error ? reject(error) : resolve(answer!),
+        );
+        stop = () => grpc.cancel();
+        options.signal?.addEventListener("abort", stop);
+      });
+      return response.decode(bytes);
+    } catch (error) {
+      throw await this.explain(error, name, call.requestId, options);
+    } finally {
+      if (stop) options.signal?.removeEventListener("abort", stop);
+    }
+  }
+
+  /** The plain object of a method's answer. */
+  async plain<T>(name: string, request: Message, options?: CallOptions): Promise<T> {
+    return fromMessage(methodNamed(name).response, await this.unary(name, request, [], options)) as T;
+  }
+
+  /**
+   * The answers of a stream, decoded. The messages go out while answers come in. `oneToOne`: each message has one
+   * answer; a few are sent ahead. `announced` is the size of the largest message, if known.
+   */
+  async *stream(
+    name: string,
+    messages: Iterable<Frame> | AsyncIterable<Frame>,
+    { announced, oneToOne }: { announced?: number; oneToOne: boolean },
+    options: CallOptions = {},
+  ): AsyncGenerator<protobuf.Message> {
+    const { response } = methodNamed(name);
+    const begun = this.begin(options);
+    // The client's timeout is not for the whole: a stream may take as long as it makes progress.
+    const patienceMs = options.timeoutMs === undefined ? this.timeoutMs : Infinity;
+    if (options.timeoutMs === undefined) begun.grpc.deadline = Date.now() + longestStreamMs;
+    if (announced !== undefined) begun.metadata.set("posenc-message-bytes", String(announced));
+    const stream = this.channels.bulk().makeBidiStreamRequest(service + name, join, identity, begun.metadata, begun.grpc);
+    let failure: unknown;
+    const fail = (error: unknown) => {
+      failure ??= error;
+      stream.cancel();
+    };
+    const stop = () => stream.cancel();
+    options.signal?.addEventListener("abort", stop);
+    const silence = new Silence(patienceMs, () =>
+      fail(new PosencError(`the stream stood still for ${patienceMs} ms; the target is ${this.channels.target}`, { code: "DEADLINE_EXCEEDED", requestId: begun.requestId })),
+    );
+    const writer = new Writer(stream, oneToOne ? streamWindow : Infinity, silence);
+    writer.run(messages).catch(fail);
+    try {
+      for await (const bytes of stream) {
+        silence.pause();
+        yield response.decode(bytes);
+        writer.answered();
+      }
+      if (failure) throw failure;
+      if (oneToOne && writer.waiting > 0) throw new PosencError("the stream ended before all responses", { code: "INTERNAL" });
+    } catch (error) {
+      throw await this.explain(failure ?? error, name, begun.requestId, options);
+    } finally {
+      silence.pause();
+      writer.close();
+      options.signal?.removeEventListener("abort", stop);
+      stream.cancel();
+    }
+  }
+
+  /** Recommended size of a stream message. */
+  async chunkBytes(options: CallOptions): Promise<number> {
+    if (this.knownChunkBytes === undefined) {
+      const { signal, timeoutMs } = options;
+      const info = await this.plain<{ limits?: { streamChunkBytes: number } }>("GetServerInfo", {}, { signal, timeoutMs });
+      const wanted = info.limits?.streamChunkBytes || defaultChunkBytes;
+      this.knownChunkBytes = Math.max(1, Math.min(wanted, this.maxMessageBytes - messageOverhead));
+    }
+    return this.knownChunkBytes;
+  }
+
+  private begin(options: CallOptions): Begun {
+    checkKeys(options, callOptions, "options.");
+    const requestId = options.requestId ?? randomBytes(16).toString("hex");
+    const timeoutMs = number("timeoutMs", options.timeoutMs ?? this.timeoutMs);
+    if (timeoutMs <= 0) throw new PosencError(`timeoutMs: is ${timeoutMs}; must be above 0`, { code: "DEADLINE_EXCEEDED", requestId });
+    if (options.signal?.aborted) throw new PosencError("the call was aborted", { code: "CANCELLED", requestId, cause: options.signal.reason });
+    const metadata = new Metadata();
+    metadata.set("x-request-id", requestId);
+    if (options.traceparent !== undefined) metadata.set("traceparent", options.traceparent);
+    const token = this.channels.bearer();
+    if (token !== undefined) metadata.set("authorization", `Bearer ${token}`);
+    return { requestId, metadata, timeoutMs, grpc: timeoutMs === Infinity ? {} : { deadline: Date.now() + timeoutMs } };
+  }
+
+  private async explain(error: unknown, name: string, requestId: string, options: CallOptions): Promise<unknown> {
+    if (options.signal?.aborted) return new PosencError("the call was aborted", { code: "CANCELLED", requestId, cause: options.signal.reason });
+    const explained = fromGrpc(error, this.channels.target, requestId);
+    if (!(explained instanceof PosencError) || explained.code !== "UNIMPLEMENTED" || name === "GetServerInfo") return explained;
+    const info = await this.plain<{ version: string }>("GetServerInfo", {}, { signal: options.signal }).catch(() => undefined);
+    explained.message += `; the server is of another version (${info?.version || "unknown"}) than this client (${version}), and does not know ${name} or what it asks for`;
+    return explained;
+  }
+}
+
+function number(option: string, value: unknown): number {
+  if (typeof value !== "number" || Number.isNaN(value)) throw invalid(option, "must be a number");
+  return value;
+}
+
+/** Calls back if the server is silent for too long. */
+class Silence {
+  private timer?: NodeJS.Timeout;
+
+  constructor(
+    private readonly patienceMs: number,
+    private readonly onSilence: () => void,
+  ) {}
+
+  wait(): void {
+    this.pause();
+    if (this.patienceMs <= longestTimerMs) this.timer = setTimeout(this.onSilence, this.patienceMs);
+  }
+
+  pause(): void {
+    clearTimeout(this.timer);
+  }
+}
+
+/** Writes messages to a stream, at most `window` ahead of the answers. */
+class Writer {
+  waiting = 0; // messages without an answer
+  private wake = () => {};
+  private closed = false;
+
+  constructor(
+    private readonly stream: ClientDuplexStream<Frame, Buffer>,
+    private readonly window: number,
+    private readonly silence: Silence,
+  ) {}
+
+  async run(messages: Iterable<Frame> | AsyncIterable<Frame>): Promise<void> {
+    for await (const message of messages) {
+      while (!this.closed && this.waiting >= this.window) await new Promise<void>((resolve) => (this.wake = resolve));
+      if (this.closed) return;
+      ++this.waiting;
+      this.silence.wait();
+      // The next message is made once this one is with the transport.
+      await new Promise<void>((resolve) => {
+        this.wake = resolve;
+        this.stream.write(message, () => resolve());
+      });
+    }
+    this.silence.wait();
+    this.stream.end();
+  }
+
+  answered(): void {
+    --this.waiting;
+    if (this.waiting > 0 || this.stream.writableEnded) this.silence.wait();
+    this.wake();
+  }
+
+  close(): void {
+    this.closed = true;
+    this.wake();
+  }
+}

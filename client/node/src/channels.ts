@@ -1,0 +1,201 @@
+// Connections to the server, and what every call shows it.
+import fs from "node:fs";
+import path from "node:path";
+import { Client as Connection, credentials, type ChannelCredentials, type ChannelOptions } from "@grpc/grpc-js";
+import { invalid } from "./errors";
+import { version } from "./version";
+
+/** Options of a client. Each has a default. */
+export interface ClientOptions {
+  /**
+   * Milliseconds until a call of one message each way ends as DEADLINE_EXCEEDED; for a stream the longest time without
+   * any progress. Infinity: no end. 60000.
+   */
+  timeoutMs?: number;
+  /** Bytes of the largest message, either way. 512 MiB, as the server's. */
+  maxMessageBytes?: number;
+  /**
+   * Bytes above which applyRope and reposition go as a stream, in chunks, instead of one message. 8 MiB: grpc-js
+   * copies a message several times, which costs less if it is small.
+   */
+  streamAboveBytes?: number;
+  /** Connections for messages of 64 KiB and more, used in turn. 0: they share the one of small messages. 4. */
+  bulkChannels?: number;
+  /** gRPC's service config, as JSON text. The published one. */
+  serviceConfig?: string;
+  /** TLS, and no connection without it; true trusts what the system trusts. False. */
+  tls?: boolean | TlsOptions;
+  /** Bearer token that every call shows. Never sent in the clear to another machine. */
+  token?: string;
+  /** A file that holds the token and nothing else. It is read again when it changes. */
+  tokenFile?: string;
+}
+
+/** PEM files. */
+export interface TlsOptions {
+  /** Authorities of the server's certificate; the system's. */
+  caFile?: string;
+  /** This client's own certificate, for servers that want one, and its key. Both or none. */
+  certFile?: string;
+  keyFile?: string;
+  /** Name that the server's certificate must bear; the target's. */
+  serverName?: string;
+}
+
+const clientOptions = ["timeoutMs", "maxMessageBytes", "streamAboveBytes", "bulkChannels", "serviceConfig", "tls", "token", "tokenFile"];
+const tlsOptions = ["caFile", "certFile", "keyFile", "serverName"];
+
+/** Throws if there is an option that is not known. */
+export function checkKeys(options: object, known: readonly string[], path = ""): void {
+  for (const key of Object.keys(options)) {
+    if (known.includes(key)) continue;
+    throw invalid(path + key, `is not known; known: ${known.join(", ")}`, "FIELD_UNKNOWN");
+  }
+}
+
+function readPem(option: string, file: string): Buffer {
+  try {
+    return fs.readFileSync(file);
+  } catch (error) {
+    throw invalid(option, (error as Error).message);
+  }
+}
+
+// Debian and its like, Fedora and its like, Alpine and macOS. Node's own list of
+// authorities is the fallback: it lacks those that the system's owner added.
+const systemAuthorities = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+function tlsCredentials(options: TlsOptions): ChannelCredentials {
+  checkKeys(options, tlsOptions, "tls.");
+  const { caFile, certFile, keyFile } = options;
+  if ((certFile === undefined) !== (keyFile === undefined)) {
+    throw invalid(certFile === undefined ? "tls.certFile" : "tls.keyFile", "is missing; certificate and key come together");
+  }
+  const system = process.env.SSL_CERT_FILE ?? systemAuthorities.find((file) => fs.existsSync(file));
+  const authorities = caFile ?? system;
+  try {
+    return credentials.createSsl(
+      authorities === undefined ? null : readPem("tls.caFile", authorities),
+      keyFile === undefined ? null : readPem("tls.keyFile", keyFile),
+      certFile === undefined ? null : readPem("tls.certFile", certFile),
+    );
+  } catch (error) {
+    if (error instanceof Error && error.name === "PosencError") throw error;
+    throw invalid("tls", (error as Error).message);
+  }
+}
+
+const isUnix = (target: string) => target.startsWith("unix:");
+
+function isLoopback(target: string): boolean {
+  const address = target.replace(/^(dns|ipv4|ipv6):(\/\/[^/]*\/)?/, "");
+  const host = address.startsWith("[") ? address.slice(1, address.indexOf("]")) : address.replace(/:\d+$/, "");
+  return host === "localhost" || host === "::1" || /^127(\.\d+){3}$/.test(host);
+}
+
+/** Bearer tokens. What a file held before serves while it cannot be read. */
+class Token {
+  private stamp = "";
+
+  constructor(
+    private token: string,
+    private readonly file?: string,
+  ) {
+    if (file !== undefined) this.stamp = this.look();
+    this.token = file === undefined ? checkToken("token", token) : checkToken("tokenFile", readPem("tokenFile", file).toString());
+  }
+
+  get(): string {
+    if (this.file !== undefined && this.stamp !== this.look()) {
+      try {
+        this.token = checkToken("tokenFile", fs.readFileSync(this.file, "utf8"));
+        this.stamp = this.look();
+      } catch {
+        // The next call looks again.
+      }
+    }
+    return this.token;
+  }
+
+  private look(): string {
+    const stat = fs.statSync(this.file!, { throwIfNoEntry: false });
+    return stat === undefined ? "" : `${stat.ino} ${stat.mtimeMs} ${stat.size}`;
+  }
+}
+
+function checkToken(option: string, text: string): string {
+  const token = text.trim();
+  if (!/^[\x21-\x7e]+$/.test(token)) throw invalid(option, "must hold one token, of visible characters");
+  return token;
+}
+
+// The window is what the server may send ahead of our reading; HTTP/2's 64 KiB
+// would stop it every few microseconds. 16 MiB are what four chunks of a stream take.
+const flowControlWindow = 16 << 20;
+
+export class Channels {
+  private readonly credentials: ChannelCredentials;
+  private readonly channelOptions: ChannelOptions;
+  private readonly token?: Token;
+  private smallChannel?: Connection;
+  private readonly bulkChannels: (Connection | undefined)[];
+  private turn = 0;
+  private closed = false;
+
+  constructor(
+    readonly target: string,
+    options: ClientOptions,
+    maxMessageBytes: number,
+  ) {
+    checkKeys(options, clientOptions);
+    if (typeof target !== "string" || target === "") throw invalid("target", "is missing; such as localhost:50051", "FIELD_REQUIRED");
+    const withTls = options.tls !== undefined && options.tls !== false;
+    const tlsWanted = typeof options.tls === "object" ? options.tls : {};
+    this.credentials = withTls ? tlsCredentials(tlsWanted) : credentials.createInsecure();
+    if (options.token !== undefined || options.tokenFile !== undefined) {
+      const option = options.token === undefined ? "tokenFile" : "token";
+      if (options.token !== undefined && options.tokenFile !== undefined) throw invalid("tokenFile", "excludes token");
+      if (!withTls && !isUnix(target) && !isLoopback(target)) {
+        throw invalid(option, `would be sent in the clear to ${target}; must have TLS`);
+      }
+      this.token = new Token(options.token ?? "", options.tokenFile);
+    }
+    this.bulkChannels = new Array(options.bulkChannels ?? 4).fill(undefined);
+    this.channelOptions = {
+      "grpc.service_config": options.serviceConfig ?? fs.readFileSync(path.join(__dirname, "service_config.json"), "utf8"),
+      "grpc.max_send_message_length": maxMessageBytes,
+      "grpc.max_receive_message_length": maxMessageBytes,
+      "grpc.primary_user_agent": `posenc-node/${version}`,
+      "grpc-node.flow_control_window": flowControlWindow,
+      // Channels with equal options would share one connection.
+      "grpc.use_local_subchannel_pool": 1,
+      ...(tlsWanted.serverName === undefined
+        ? {}
+        : { "grpc.ssl_target_name_override": tlsWanted.serverName, "grpc.default_authority": tlsWanted.serverName }),
+    };
+  }
+
+  bearer(): string | undefined {
+    return this.token?.get();
+  }
+
+  small(): Connection {
+    return (this.smallChannel ??= this.open());
+  }
+
+  bulk(): Connection {
+    if (this.bulkChannels.length === 0) return this.small();
+    const i = this.turn++ % this.bulkChannels.length;
+    return (this.bulkChannels[i] ??= this.open());
+  }
+
+  close(): void {
+    this.closed = true;
+    for (const channel of [this.smallChannel, ...this.bulkChannels]) channel?.close();
+  }
+
+  private open(): Connection {
+    if (this.closed) throw invalid("client", "is closed");
+    return new Connection(this.target, this.credentials, this.channelOptions);
+  }
+}

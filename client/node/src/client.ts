@@ -1,0 +1,286 @@
+import {
+  type AddEncodingArguments,
+  type AnalyzeRopeArguments,
+  type ApplyRopeArguments,
+  type BuildTableArguments,
+  type ConvertPairingArguments,
+  type RepositionArguments,
+  type ResolveRopeArguments,
+  type ScoreRelativeArguments,
+  withMovement,
+  withPositions,
+} from "./arguments";
+import { Calls, type CallOptions } from "./calls";
+import { checkKeys, type ClientOptions } from "./channels";
+import { PosencError } from "./errors";
+import type {
+  AnalyzeRopeResponse,
+  ApplyRopeRequest,
+  BuildBiasRequest,
+  BuildBiasResponse,
+  BuildPositionsRequest,
+  BuildPositionsResponse,
+  BuildTableResponse,
+  BuildTableStreamResponse,
+  GetServerInfoResponse,
+  RepositionRequest,
+  ResolveRopeResponse,
+} from "./messages";
+import { Rope } from "./rope";
+import { applyRope, isTooLarge, reposition, rotate } from "./rotations";
+import { fromMessage, type Message, methodNamed, toMessage } from "./schema";
+import { type Rope as RopeArgument, ropeSource } from "./source";
+import { allocate, bytesOf, kindOf, Tensor, type Wanted } from "./tensor";
+import { frame } from "./wire";
+
+/** Rotated tensors, shaped and typed as those that were sent. */
+export interface Rotated {
+  q?: Tensor;
+  k?: Tensor;
+}
+
+/** A part of a tensor that is larger than memory, and where its tokens stand. */
+export type ApplyRopeChunk = Pick<ApplyRopeArguments, "q" | "k" | "start" | "starts" | "ids" | "packed" | "positions">;
+export type RepositionChunk = Pick<RepositionArguments, "k" | "shift" | "shifts" | "oldPositions" | "newPositions" | "movement">;
+
+const dataOf = (tensor: unknown) => (tensor instanceof Tensor ? tensor.data : undefined);
+
+/**
+ * A client of the server, or the servers, at a gRPC target. It connects at the first call. Every call may end with a
+ * PosencError.
+ */
+export class Client {
+  private readonly calls: Calls;
+
+  constructor(
+    readonly target: string,
+    options: ClientOptions = {},
+  ) {
+    this.calls = new Calls(target, options);
+  }
+
+  /** Resolves an encoding once, for many short calls. */
+  async rope(rope: RopeArgument, options?: CallOptions): Promise<Rope> {
+    const resolved = await this.resolveRope({ rope }, options).catch((error) => {
+      // A specification without rotary_dim turns whole heads: only the tensors tell how wide they are.
+      if (error instanceof PosencError && error.field === "rope.spec.rotary_dim" && error.reason === "FIELD_REQUIRED") return undefined;
+      throw error;
+    });
+    const source = resolved?.spec === undefined ? await ropeSource(rope, "rope") : { spec: resolved.spec };
+    return new Rope(this, source as RopeArgument, resolved);
+  }
+
+  /** Version, instruction set, limits, presets and dtypes. */
+  getServerInfo(options?: CallOptions): Promise<GetServerInfoResponse> {
+    return this.calls.plain("GetServerInfo", {}, options);
+  }
+
+  /** Turns a preset, a config.json or a specification into exact frequencies, and says what was assumed. */
+  async resolveRope(given: ResolveRopeArguments, options?: CallOptions): Promise<ResolveRopeResponse> {
+    const ropes = { rope: await ropeSource(given.rope, "rope"), compareWith: await ropeSource(given.compareWith, "compare_with") };
+    return this.calls.plain("ResolveRope", this.request("ResolveRope", { ...given, ...ropes }), options);
+  }
+
+  /** Wavelengths, long-term decay and similarity between positions, as numbers for plots. */
+  async analyzeRope(given: AnalyzeRopeArguments, options?: CallOptions): Promise<AnalyzeRopeResponse> {
+    const rope = await ropeSource(given.rope, "rope");
+    return this.calls.plain("AnalyzeRope", this.request("AnalyzeRope", { ...given, rope }), options);
+  }
+
+  /** Position ids for batches that are packed, padded, split over devices, or mix text and images. */
+  async buildPositions(given: BuildPositionsRequest, options?: CallOptions): Promise<BuildPositionsResponse> {
+    return this.calls.plain("BuildPositions", this.request("BuildPositions", given), options);
+  }
+
+  /** Rows of a table. One that is over a limit is asked for again, as a stream. */
+  async buildTable(given: BuildTableArguments, options?: CallOptions): Promise<BuildTableResponse> {
+    const request = await this.tableRequest(given);
+    try {
+      return await this.calls.plain("BuildTable", request, options);
+    } catch (error) {
+      if (!isTooLarge(error)) throw error;
+      return this.tableInRows(request, options);
+    }
+  }
+
+  /** The same, some rows at a time. */
+  async *buildTableStream(given: BuildTableArguments & { rowsPerMessage?: number }, options?: CallOptions): AsyncGenerator<BuildTableStreamResponse> {
+    const { rowsPerMessage, ...table } = given;
+    yield* this.tableRows({ ...toMessage(methodNamed("BuildTableStream").request, { rowsPerMessage }), table: await this.tableRequest(table) }, options);
+  }
+
+  /** An attention bias for a range of queries and keys, [heads, queryLength, keyLength]. */
+  async buildBias(given: BuildBiasRequest, options?: CallOptions): Promise<Tensor> {
+    let whole: Tensor | undefined;
+    const queries = Number(given.queryLength ?? 0);
+    const keys = Number(given.keyLength ?? 0);
+    for await (const { queryStart, keyStart, tile } of this.buildBiasTiles(given, options)) {
+      if (tile === undefined) throw new PosencError("a bias tile without its tensor", { code: "INTERNAL" });
+      const [heads, rows, columns] = tile.shape;
+      const size = kindOf(tile.data).BYTES_PER_ELEMENT;
+      whole ??= new Tensor(allocate(kindOf(tile.data), heads * queries * keys * size), [heads, queries, keys], tile.dtype);
+      const from = bytesOf(tile.data);
+      const to = bytesOf(whole.data);
+      const row = queryStart - Number(given.queryStart ?? 0);
+      const column = keyStart - Number(given.keyStart ?? 0);
+      for (let i = 0; i < heads * rows; ++i) {
+        const place = (Math.floor(i / rows) * queries + row + (i % rows)) * keys + column;
+        to.set(from.subarray(i * columns * size, (i + 1) * columns * size), place * size);
+      }
+    }
+    if (whole === undefined) throw new PosencError("the bias has no tiles", { code: "INTERNAL" });
+    return whole;
+  }
+
+  /** The same, tile by tile, in row-major order of the matrix. */
+  async *buildBiasTiles(given: BuildBiasRequest, options?: CallOptions): AsyncGenerator<BuildBiasResponse> {
+    const { request, response } = methodNamed("BuildBias");
+    const asked = frame(request, this.request("BuildBias", given), []);
+    for await (const answer of this.calls.stream("BuildBias", [asked], { announced: asked.size, oneToOne: false }, options)) {
+      yield fromMessage(response, answer) as unknown as BuildBiasResponse;
+    }
+  }
+
+  /** Rotates q, k or both: [B, S, H, D] in the order of `layout`, or [T, H, D]. Large ones go as a stream. */
+  async applyRope(given: ApplyRopeArguments, options: CallOptions = {}): Promise<Rotated> {
+    const { out = {}, ...rest } = given;
+    checkKeys(out, ["q", "k"], "out.");
+    const request = this.request("ApplyRope", { ...withPositions(rest), rope: await ropeSource(given.rope, "rope") });
+    const wanted = {
+      q: { out: out.q, like: dataOf(given.q), name: "out.q" },
+      k: { out: out.k, like: dataOf(given.k), name: "out.k" },
+    };
+    return rotate(this.calls, applyRope, request, wanted, options) as Promise<Rotated>;
+  }
+
+  /** The same for tensors larger than memory: chunks in, their results out, in order. */
+  applyRopeStream(
+    settings: Pick<ApplyRopeArguments, "rope" | "layout" | "direction" | "queryScale">,
+    chunks: Iterable<ApplyRopeChunk> | AsyncIterable<ApplyRopeChunk>,
+    options?: CallOptions,
+  ): AsyncGenerator<Rotated> {
+    const first = async () => ({ ...settings, rope: await ropeSource(settings.rope, "rope") });
+    return this.chunks<ApplyRopeRequest>("ApplyRope", applyRope.tensors, first, chunks, withPositions, options);
+  }
+
+  /** Moves rotated keys to other positions, or from one encoding to another, in one rotation. */
+  async reposition(given: RepositionArguments, options: CallOptions = {}): Promise<Tensor> {
+    const { out, ...rest } = given;
+    const ropes = { oldRope: await ropeSource(given.oldRope, "old_rope"), newRope: await ropeSource(given.newRope, "new_rope") };
+    const request = this.request("Reposition", { ...withMovement(rest), ...ropes });
+    const wanted = { k: { out, like: dataOf(given.k) } };
+    return (await rotate(this.calls, reposition, request, wanted, options)).k as Tensor;
+  }
+
+  /** The same for caches larger than memory. */
+  repositionStream(
+    settings: Pick<RepositionArguments, "oldRope" | "newRope" | "layout">,
+    chunks: Iterable<RepositionChunk> | AsyncIterable<RepositionChunk>,
+    options?: CallOptions,
+  ): AsyncGenerator<Rotated> {
+    const first = async () => ({
+      ...settings,
+      oldRope: await ropeSource(settings.oldRope, "old_rope"),
+      newRope: await ropeSource(settings.newRope, "new_rope"),
+    });
+    return this.chunks<RepositionRequest>("Reposition", reposition.tensors, first, chunks, withMovement, options);
+  }
+
+  /** Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. */
+  async addEncoding(given: AddEncodingArguments, options?: CallOptions): Promise<Tensor> {
+    const { out, ...rest } = given;
+    return this.tensorCall("AddEncoding", withPositions(rest), ["x"], "x", { out, like: dataOf(given.x) }, options);
+  }
+
+  /** Attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], not divided by sqrt(D). */
+  async scoreRelative(given: ScoreRelativeArguments, options?: CallOptions): Promise<Tensor> {
+    const { out, ...rest } = given;
+    return this.tensorCall("ScoreRelative", rest, ["q", "k"], "scores", { out }, options);
+  }
+
+  /** Reorders the rows of a projection's weight or bias, [H * D, ...], for another pairing. */
+  async convertPairing(given: ConvertPairingArguments, options?: CallOptions): Promise<Tensor> {
+    const { out, ...rest } = given;
+    return this.tensorCall("ConvertPairing", rest, ["weight"], "weight", { out, like: dataOf(given.weight) }, options);
+  }
+
+  /** Ends the connections. Not needed before a program ends. */
+  close(): void {
+    this.calls.channels.close();
+  }
+
+  private request(name: string, given: object): Message {
+    return toMessage(methodNamed(name).request, given);
+  }
+
+  private async tableRequest(given: BuildTableArguments): Promise<Message> {
+    return this.request("BuildTable", { ...withPositions(given), rope: await ropeSource(given.rope, "rope") });
+  }
+
+  private async *tableRows(request: Message, options?: CallOptions): AsyncGenerator<BuildTableStreamResponse> {
+    const types = methodNamed("BuildTableStream");
+    const asked = frame(types.request, request, []);
+    for await (const answer of this.calls.stream("BuildTableStream", [asked], { announced: asked.size, oneToOne: false }, options)) {
+      yield fromMessage(types.response, answer) as unknown as BuildTableStreamResponse;
+    }
+  }
+
+  // Tables of encodings that differ by head begin with the heads: rows of a
+  // message are then a block of each head's, and need the whole to be placed.
+  private async tableInRows(table: Message, options: CallOptions = {}): Promise<BuildTableResponse> {
+    const messages: BuildTableStreamResponse[] = [];
+    for await (const message of this.tableRows({ table }, options)) messages.push(message);
+    const names = (["cos", "sin", "table"] as const).filter((name) => messages[0]?.[name] !== undefined);
+    const result: BuildTableResponse = { amplitude: messages[0]?.amplitude ?? 1 };
+    const byHead = Number(((table.rope as Message)?.spec as Message | undefined)?.explicitFrequencies && (((table.rope as Message).spec as Message).explicitFrequencies as Message).heads) > 0;
+    for (const name of names) result[name] = concatenate(messages.map((message) => message[name]!), byHead ? 1 : 0);
+    return result;
+  }
+
+  private async *chunks<Request>(
+    name: string,
+    tensors: readonly string[],
+    first: () => Promise<object>,
+    chunks: Iterable<object> | AsyncIterable<object>,
+    places: (chunk: object) => object,
+    options?: CallOptions,
+  ): AsyncGenerator<Rotated & Partial<Request>> {
+    const { request, response } = methodNamed(`${name}Stream`);
+    const sent: Record<string, Wanted>[] = []; // not answered yet
+    async function* frames() {
+      let settings: object | undefined = await first();
+      for await (const chunk of chunks) {
+        const message = { ...settings, ...places(chunk) } as Record<string, unknown>;
+        settings = undefined;
+        sent.push(Object.fromEntries(tensors.map((tensor) => [tensor, { like: dataOf(message[tensor]) }])));
+        yield frame(request, toMessage(request, message), tensors);
+      }
+    }
+    for await (const answer of this.calls.stream(`${name}Stream`, frames(), { oneToOne: true }, options)) {
+      yield fromMessage(response, answer, sent.shift()) as Rotated & Partial<Request>;
+    }
+  }
+
+  private async tensorCall(name: string, given: object, tensors: string[], result: string, wanted: Wanted, options?: CallOptions): Promise<Tensor> {
+    const answer = await this.calls.unary(name, this.request(name, given), tensors, options);
+    return fromMessage(methodNamed(name).response, answer, { [result]: wanted })[result] as Tensor;
+  }
+}
+
+/** Joins tensors along an axis, 0 or 1. */
+function concatenate(parts: Tensor[], axis: 0 | 1): Tensor {
+  const { data, shape, dtype } = parts[0];
+  const rows = parts.reduce((sum, part) => sum + part.shape[axis], 0);
+  const outer = axis === 0 ? 1 : shape[0];
+  const bytes = parts.reduce((sum, part) => sum + part.data.byteLength, 0);
+  const whole = allocate(kindOf(data), bytes);
+  let offset = 0;
+  for (let i = 0; i < outer; ++i) {
+    for (const part of parts) {
+      const size = part.data.byteLength / outer;
+      bytesOf(whole).set(bytesOf(part.data).subarray(i * size, (i + 1) * size), offset);
+      offset += size;
+    }
+  }
+  return new Tensor(whole, shape.map((extent, i) => (i === axis ? rows : extent)), dtype);
+}

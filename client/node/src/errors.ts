@@ -1,0 +1,41 @@
+export interface PosencErrorFields {
+  code: string;
+  reason?: string;
+  field?: string;
+  metadata?: Record<string, string>;
+  violations?: { field: string; description: string }[];
+  requestId?: string;
+  cause?: unknown;
+}
+
+/** What every call ends with that does not succeed. */
+export class PosencError extends Error {
+  /** gRPC's name of the status: "INVALID_ARGUMENT", "UNAVAILABLE". */
+  readonly code: string;
+  /** What to branch on: an ErrorReason of the contract, "FIELD_REQUIRED"; "" if the error has none. */
+  readonly reason: string;
+  /** The field at fault in the contract's spelling, "rope.spec.rotary_dim"; "" if none is. */
+  readonly field: string;
+  /** Facts that go with the reason, such as limitBytes. */
+  readonly metadata: Record<string, string>;
+  /** Every field that the server found wrong. */
+  readonly violations: { field: string; description: string }[];
+  /** The call's id, as in the server's log. */
+  readonly requestId: string;
+
+  constructor(message: string, fields: PosencErrorFields) {
+    super(message, fields.cause === undefined ? undefined : { cause: fields.cause });
+    this.name = "PosencError";
+    this.code = fields.code;
+    this.reason = fields.reason ?? "";
+    this.field = fields.field ?? "";
+    this.metadata = fields.metadata ?? {};
+    this.violations = fields.violations ?? [];
+    this.requestId = fields.requestId ?? "";
+  }
+}
+
+/** An error that the client finds itself, in the form of the server's. */
+export function invalid(field: string, fact: string, reason = "FIELD_INVALID"): PosencError {
+  return new PosencError(`${field}: ${fact}`, { code: "INVALID_ARGUMENT", reason, field, metadata: { field } });
+}

@@ -1,0 +1,47 @@
+// Messages with tensors, put together by hand: protobufjs would copy a tensor
+// twice, into its writer and out of it. Received messages need no such care, as
+// protobufjs leaves their bytes where they are.
+//
+//   head                        | tag, length | dtype, shape, tag, length | data
+//   all fields but the tensors    of a tensor, the highest of the message, and its elements, borrowed
+import type protobuf from "protobufjs";
+import type { Message } from "./schema";
+
+/** A message that is written out when gRPC asks for it. */
+export interface Frame {
+  pieces: Uint8Array[];
+  size: number;
+}
+
+const lengthDelimited = 2;
+const tensorDataField = 15;
+
+function varint(value: number): number[] {
+  const bytes = [];
+  for (; value >= 0x80; value = Math.floor(value / 0x80)) bytes.push((value % 0x80) | 0x80);
+  bytes.push(value);
+  return bytes;
+}
+
+/** The frame of a message; its fields named `tensors` are spliced in. */
+export function frame(type: protobuf.Type, message: Message, tensors: readonly string[]): Frame {
+  const small = { ...message };
+  const pieces: Uint8Array[] = [];
+  for (const name of tensors) {
+    const field = type.fields[name];
+    const tensor = message[name] as Message | undefined;
+    const data = tensor?.data as Uint8Array | undefined;
+    if (tensor === undefined || data === undefined) continue;
+    delete small[name];
+    const head = (field.resolvedType as protobuf.Type).encode({ ...tensor, data: undefined }).finish();
+    const dataHead = [...varint(tensorDataField * 8 + lengthDelimited), ...varint(data.byteLength)];
+    const length = head.length + dataHead.length + data.byteLength;
+    pieces.push(Buffer.from([...varint(field.id * 8 + lengthDelimited), ...varint(length), ...head, ...dataHead]), data);
+  }
+  pieces.unshift(type.encode(small).finish());
+  return { pieces, size: pieces.reduce((sum, piece) => sum + piece.byteLength, 0) };
+}
+
+export function join({ pieces, size }: Frame): Buffer {
+  return Buffer.concat(pieces, size);
+}
