@@ -1,0 +1,250 @@
+package posenc
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	_ "google.golang.org/grpc/health" // the service config's health check
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/posenc/posenc/client/go/posencv1"
+)
+
+const (
+	requestIDKey    = "x-request-id"
+	messageBytesKey = "posenc-message-bytes"
+
+	// Smaller calls gain nothing from a connection of their own.
+	bulkFrom = 64 << 10
+
+	// How long a connection may take to let go of what a call left behind
+	// before it is looked at as stuck.
+	grace = 200 * time.Millisecond
+
+	// How long the question may take that explains an UNIMPLEMENTED.
+	explainTimeout = 2 * time.Second
+)
+
+// channel is the client's connections. It is what generated code calls, and does
+// there what every call needs: a connection, a deadline, a request id, the
+// announced size, and the error's translation.
+type channel struct {
+	target  string
+	options *dialOptions
+	dial    []grpc.DialOption
+
+	mutex  sync.Mutex
+	small  *grpc.ClientConn
+	bulk   []*grpc.ClientConn // nil until it is needed
+	next   int
+	closed bool
+}
+
+func newChannel(target string, o *dialOptions) (*channel, error) {
+	security, err := transport(target, o)
+	if err != nil {
+		return nil, err
+	}
+	c := &channel{target: target, options: o, dial: dialing(o, security)}
+	if o.token != "" || o.tokenFile != "" {
+		token, err := newBearer(o)
+		if err != nil {
+			return nil, err
+		}
+		c.dial = append(c.dial, grpc.WithPerRPCCredentials(token))
+	}
+	if c.small, err = grpc.NewClient(target, c.dial...); err != nil {
+		return nil, wrongArgument("target", "%v", err)
+	}
+	c.bulk = make([]*grpc.ClientConn, max(o.bulkConnections, 0))
+	return c, nil
+}
+
+func dialing(o *dialOptions, security credentials.TransportCredentials) []grpc.DialOption {
+	// A retry is of use only if the connection has been tried again by then:
+	// the first backoff of the retries, not gRPC's 1 s.
+	reconnect := backoff.DefaultConfig
+	reconnect.BaseDelay = 100 * time.Millisecond
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(security),
+		grpc.WithUserAgent("posenc-go/" + Version),
+		grpc.WithDefaultServiceConfig(o.serviceConfig),
+		grpc.WithDisableServiceConfig(), // that of DNS, which would cost a look-up
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: 20 * time.Second}),
+		// The timeout becomes TCP_USER_TIMEOUT, which ends connections that take
+		// no bytes. gRPC sets it only if it also sends pings, and servers close
+		// connections that ping often: one an hour is as good as none.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Hour, Timeout: o.stuckTimeout}),
+		grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(int(o.maxMessageBytes)),
+			grpc.MaxCallSendMsgSize(int(o.maxMessageBytes)),
+			// A call that has sent more than this is not retried. gRPC's 256 KiB
+			// would exclude most tensors; it keeps references, not copies.
+			grpc.MaxRetryRPCBufferSize(int(o.maxMessageBytes)),
+			grpc.ForceCodecV2(newCodec()),
+		),
+	}
+}
+
+// connection returns the one for a call whose larger message has this size.
+func (c *channel) connection(bytes int64) (*grpc.ClientConn, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.closed {
+		return nil, newError(codes.Canceled, "the client is closed")
+	}
+	place := &c.small
+	if bytes >= bulkFrom && len(c.bulk) > 0 {
+		place = &c.bulk[c.next%len(c.bulk)]
+		c.next++
+	}
+	if *place == nil {
+		var err error
+		if *place, err = grpc.NewClient(c.target, c.dial...); err != nil {
+			return nil, wrongArgument("target", "%v", err)
+		}
+	}
+	return *place, nil
+}
+
+// recall waits until a connection has let go of what a call lent it, so that
+// the caller may change the tensors. After a call's end gRPC drops what it has
+// not yet written, unless the peer takes nothing of what it is writing. Such a
+// connection serves nobody: it is closed, which ends the wait.
+func (c *channel) recall(l *loans, from *grpc.ClientConn) {
+	l.close()
+	if l.await(grace) || l.await(c.options.stuckTimeout) {
+		return
+	}
+	c.drop(from)
+	// Closing takes gRPC up to 5 s, for its goodbye to the peer.
+	l.await(c.options.stuckTimeout + 10*time.Second)
+}
+
+func (c *channel) drop(conn *grpc.ClientConn) {
+	c.mutex.Lock()
+	if c.small == conn {
+		c.small = nil
+	}
+	for i := range c.bulk {
+		if c.bulk[i] == conn {
+			c.bulk[i] = nil
+		}
+	}
+	c.mutex.Unlock()
+	conn.Close()
+}
+
+func (c *channel) close() error {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.closed = true
+	var err error
+	for _, conn := range append(c.bulk, c.small) {
+		if conn != nil {
+			err = errors.Join(err, conn.Close())
+		}
+	}
+	c.small, c.bulk = nil, nil
+	return err
+}
+
+// identify makes sure that the call has a request id, and returns it.
+func identify(ctx context.Context) (context.Context, string) {
+	if sent, ok := metadata.FromOutgoingContext(ctx); ok {
+		if ids := sent.Get(requestIDKey); len(ids) > 0 {
+			return ctx, ids[0]
+		}
+	}
+	var random [16]byte
+	rand.Read(random[:])
+	id := hex.EncodeToString(random[:])
+	return metadata.AppendToOutgoingContext(ctx, requestIDKey, id), id
+}
+
+// announce tells the server a message's size, unless the caller has done so.
+func announce(ctx context.Context, bytes int64) context.Context {
+	if sent, ok := metadata.FromOutgoingContext(ctx); ok && len(sent.Get(messageBytesKey)) > 0 {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, messageBytesKey, strconv.FormatInt(bytes, 10))
+}
+
+// Invoke is part of grpc.ClientConnInterface.
+func (c *channel) Invoke(ctx context.Context, method string, request, response any, options ...grpc.CallOption) error {
+	ctx, id := identify(ctx)
+	err := errorOf(c.invoke(ctx, method, request, response, options), c.target, id)
+	return c.explain(ctx, method, err)
+}
+
+func (c *channel) invoke(ctx context.Context, method string, request, response any, options []grpc.CallOption) error {
+	if _, set := ctx.Deadline(); !set && c.options.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.options.timeout)
+		defer cancel()
+	}
+	bytes, expected := sizes(request)
+	if bytes > c.options.maxMessageBytes {
+		return newError(codes.ResourceExhausted, "request: %d bytes; the limit is %d, split the batch",
+			bytes, c.options.maxMessageBytes)
+	}
+	conn, err := c.connection(max(bytes, expected))
+	if err != nil {
+		return err
+	}
+	ctx = announce(ctx, bytes)
+	message, lends := request.(*sentMessage)
+	if !lends {
+		return conn.Invoke(ctx, method, request, response, options...)
+	}
+	message.loans = newLoans()
+	err = conn.Invoke(ctx, method, request, response, options...)
+	c.recall(message.loans, conn)
+	return err
+}
+
+// sizes returns a request's bytes, and roughly its answer's.
+func sizes(request any) (bytes, expected int64) {
+	switch m := request.(type) {
+	case *sentMessage:
+		bytes = m.size()
+		if table, ok := m.body.(*posencv1.BuildTableRequest); ok {
+			expected = rowsOf(table) * rowBytes
+		}
+	case proto.Message:
+		bytes = int64(proto.Size(m))
+	}
+	return bytes, max(bytes, expected)
+}
+
+// explain adds to an UNIMPLEMENTED which version the server has.
+func (c *channel) explain(ctx context.Context, method string, err error) error {
+	var e *Error
+	if !errors.As(err, &e) || e.code != codes.Unimplemented || strings.HasSuffix(method, "/GetServerInfo") {
+		return err
+	}
+	e.Message += "; the server is of another version than this client (" + Version + ")"
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	defer cancel()
+	conn, failed := c.connection(0)
+	if failed != nil {
+		return e
+	}
+	info, failed := posencv1.NewPositionalEncodingServiceClient(conn).GetServerInfo(ctx, &posencv1.GetServerInfoRequest{})
+	if failed == nil && info.GetVersion() != "" {
+		e.Message += ": it is " + info.GetVersion()
+	}
+	return e
+}

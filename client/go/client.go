@@ -1,0 +1,113 @@
+package posenc
+
+import (
+	"context"
+	_ "embed"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/posenc/posenc/client/go/posencv1"
+)
+
+// Version is this client's.
+const Version = "0.2.0"
+
+// ServiceConfig is gRPC's service config unless WithServiceConfig gives
+// another: round robin over healthy servers, and up to four attempts for calls
+// that end as UNAVAILABLE.
+//
+//go:embed service_config.json
+var ServiceConfig string
+
+// Client calls one server, or all that its target resolves to. It is safe for
+// any number of goroutines.
+type Client struct {
+	channel *channel
+	stub    posencv1.PositionalEncodingServiceClient
+	options *dialOptions
+	chunk   chunkSize
+}
+
+// Dial makes a client of the server at target: "localhost:50051",
+// "dns:///posenc:50051", "unix:/run/posenc.sock". It does not wait for the
+// network: if nobody is there, the first call says so. It fails if options or
+// the files that they name are wrong.
+func Dial(target string, options ...DialOption) (*Client, error) {
+	o := &dialOptions{
+		timeout:         time.Minute,
+		stuckTimeout:    10 * time.Second,
+		maxMessageBytes: defaultMaxMessageBytes,
+		bulkConnections: 4,
+		serviceConfig:   ServiceConfig,
+	}
+	for _, option := range options {
+		option(o)
+	}
+	o.maxMessageBytes = min(max(o.maxMessageBytes, 0), maxProtoBytes)
+	if o.streamAboveBytes <= 0 || o.streamAboveBytes > o.maxMessageBytes {
+		o.streamAboveBytes = o.maxMessageBytes
+	}
+	channel, err := newChannel(target, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{
+		channel: channel,
+		stub:    posencv1.NewPositionalEncodingServiceClient(channel),
+		options: o,
+	}, nil
+}
+
+// Close ends all connections; calls that are under way fail.
+func (c *Client) Close() error { return c.channel.close() }
+
+// Stub returns the generated client over this client's connections. Its calls
+// have request ids, default deadlines, announced sizes and *Error as all others,
+// but copy tensors.
+func (c *Client) Stub() posencv1.PositionalEncodingServiceClient { return c.stub }
+
+// with puts a call's options into the context's outgoing metadata.
+func (o *callOptions) with(ctx context.Context) context.Context {
+	if o.requestID != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, requestIDKey, o.requestID)
+	}
+	if o.traceparent != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", o.traceparent)
+	}
+	return ctx
+}
+
+// plain makes a call whose messages hold no tensors worth lending.
+func plain[Request, Response any](
+	ctx context.Context,
+	method func(context.Context, Request, ...grpc.CallOption) (Response, error),
+	request Request, options []Option,
+) (Response, error) {
+	return method(collect(options).with(ctx), request)
+}
+
+// GetServerInfo tells the server's version, instruction set, limits and presets.
+func (c *Client) GetServerInfo(ctx context.Context, options ...Option) (*posencv1.GetServerInfoResponse, error) {
+	return plain(ctx, c.stub.GetServerInfo, &posencv1.GetServerInfoRequest{}, options)
+}
+
+// ResolveRope turns a preset, a config.json or a specification into exact
+// frequencies, and says what was assumed. See Rope for calls that use them.
+func (c *Client) ResolveRope(ctx context.Context, request *posencv1.ResolveRopeRequest, options ...Option) (*posencv1.ResolveRopeResponse, error) {
+	return plain(ctx, c.stub.ResolveRope, request, options)
+}
+
+// AnalyzeRope tells wavelengths, long-term decay and similarity between
+// positions, as numbers for plots.
+func (c *Client) AnalyzeRope(ctx context.Context, request *posencv1.AnalyzeRopeRequest, options ...Option) (*posencv1.AnalyzeRopeResponse, error) {
+	return plain(ctx, c.stub.AnalyzeRope, request, options)
+}
+
+// BuildPositions builds position ids for batches that are packed, padded, split
+// over devices, or mix text and images. The answer's Positions go into other
+// calls as they are.
+func (c *Client) BuildPositions(ctx context.Context, request *posencv1.BuildPositionsRequest, options ...Option) (*posencv1.BuildPositionsResponse, error) {
+	return plain(ctx, c.stub.BuildPositions, request, options)
+}

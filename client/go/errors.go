@@ -1,0 +1,132 @@
+package posenc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/posenc/posenc/client/go/posencrpc"
+)
+
+// Error is how every call fails: what the server said, or the connection, or
+// this library. It has a gRPC status for status.FromError, and is
+// context.DeadlineExceeded or context.Canceled for errors.Is if that was the
+// cause.
+type Error struct {
+	// Code is gRPC's name of the code: "INVALID_ARGUMENT".
+	Code string
+	// Reason is what to branch on: the ErrorReason without its prefix, such as
+	// "FIELD_REQUIRED". Empty if the server gave none.
+	Reason string
+	// Field is the request's field at fault, if one is.
+	Field string
+	// Metadata is what ErrorInfo carries: field, limitBytes, messageIndex, ...
+	Metadata map[string]string
+	// Violations are all fields at fault, if the server found several.
+	Violations []Violation
+	// RequestID is what the server's log knows the call by.
+	RequestID string
+	// Message says what is wrong and what to do.
+	Message string
+
+	code codes.Code
+}
+
+// Violation is one field at fault.
+type Violation struct{ Field, Description string }
+
+func (e *Error) Error() string { return "posenc: " + e.Code + ": " + e.Message }
+
+// GRPCStatus makes status.FromError and status.Code work.
+func (e *Error) GRPCStatus() *status.Status { return status.New(e.code, e.Message) }
+
+// Is makes errors.Is know the context's own errors.
+func (e *Error) Is(target error) bool {
+	return target == context.DeadlineExceeded && e.code == codes.DeadlineExceeded ||
+		target == context.Canceled && e.code == codes.Canceled
+}
+
+var codeNames = map[codes.Code]string{
+	codes.OK: "OK", codes.Canceled: "CANCELLED", codes.Unknown: "UNKNOWN",
+	codes.InvalidArgument: "INVALID_ARGUMENT", codes.DeadlineExceeded: "DEADLINE_EXCEEDED",
+	codes.NotFound: "NOT_FOUND", codes.AlreadyExists: "ALREADY_EXISTS",
+	codes.PermissionDenied: "PERMISSION_DENIED", codes.ResourceExhausted: "RESOURCE_EXHAUSTED",
+	codes.FailedPrecondition: "FAILED_PRECONDITION", codes.Aborted: "ABORTED",
+	codes.OutOfRange: "OUT_OF_RANGE", codes.Unimplemented: "UNIMPLEMENTED",
+	codes.Internal: "INTERNAL", codes.Unavailable: "UNAVAILABLE",
+	codes.DataLoss: "DATA_LOSS", codes.Unauthenticated: "UNAUTHENTICATED",
+}
+
+func newError(code codes.Code, format string, args ...any) *Error {
+	name, known := codeNames[code]
+	if !known {
+		name = fmt.Sprintf("CODE(%d)", code)
+	}
+	return &Error{Code: name, Message: fmt.Sprintf(format, args...), code: code}
+}
+
+// wrongArgument is an error of a call's arguments that no server has seen.
+func wrongArgument(field, format string, args ...any) *Error {
+	e := newError(codes.InvalidArgument, "%s: "+format, append([]any{field}, args...)...)
+	e.Field = field
+	return e
+}
+
+// errorOf turns what gRPC returned into an *Error; nil stays nil.
+func errorOf(err error, target, requestID string) error {
+	if err == nil {
+		return nil
+	}
+	var known *Error
+	if errors.As(err, &known) {
+		if known.RequestID == "" {
+			known.RequestID = requestID
+		}
+		return known
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = status.FromContextError(err).Err()
+	}
+	s, _ := status.FromError(err)
+	e := newError(s.Code(), "%s", s.Message())
+	e.RequestID = requestID
+	e.readDetails(s)
+	if e.Reason == "" && (e.code == codes.Unavailable || e.code == codes.DeadlineExceeded) {
+		e.Message += "; the server is " + target
+	}
+	return e
+}
+
+// readDetails takes what google.rpc.Status holds beside code and message.
+func (e *Error) readDetails(s *status.Status) {
+	for _, detail := range s.Proto().GetDetails() {
+		_, name, _ := strings.Cut(detail.GetTypeUrl(), "/")
+		switch name {
+		case "google.rpc.ErrorInfo":
+			var info posencrpc.ErrorInfo
+			if proto.Unmarshal(detail.GetValue(), &info) == nil {
+				e.Reason = strings.TrimPrefix(info.GetReason(), "ERROR_REASON_")
+				e.Metadata = info.GetMetadata()
+				e.Field = e.Metadata["field"]
+			}
+		case "google.rpc.BadRequest":
+			var request posencrpc.BadRequest
+			if proto.Unmarshal(detail.GetValue(), &request) == nil {
+				for _, v := range request.GetFieldViolations() {
+					e.Violations = append(e.Violations, Violation{v.GetField(), v.GetDescription()})
+				}
+			}
+		}
+	}
+}
+
+// tooLarge tells whether the same tensor may pass in smaller messages.
+func tooLarge(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.code == codes.ResourceExhausted && e.Reason != "OVERLOADED"
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	posenc "github.com/posenc/posenc/client/go"
+	"github.com/posenc/posenc/client/go/posencv1"
+)
+
+// A benchmark rotates q [1, tokens, 32, 128] of float32 in place.
+type benchmark struct {
+	tokens, calls int
+	options       []posenc.DialOption
+}
+
+var benchmarks = map[string]benchmark{
+	"unary1":    {64, 5, nil},
+	"unary64":   {4096, 5, nil},
+	"stream256": {16384, 2, []posenc.DialOption{posenc.WithStreamAbove(1)}},
+}
+
+func bench(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("bench: needs TARGET CASE")
+	}
+	b, known := benchmarks[args[1]]
+	if !known {
+		return fmt.Errorf("bench: no case %q", args[1])
+	}
+	client, err := posenc.Dial(args[0], b.options...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	q := make([]float32, b.tokens*32*128)
+	for i := range q {
+		q[i] = float32(i%1000)/500 - 1
+	}
+	tensor := posenc.Float32(q, 1, b.tokens, 32, 128)
+	call := posenc.ApplyRopeArgs{
+		Rope:      posenc.Spec(&posencv1.RopeSpec{Pairing: posenc.HalfSplit}),
+		Positions: posenc.StartAt(0),
+		Layout:    posenc.BSHD,
+		Q:         tensor,
+	}
+	var seconds []float64
+	for i := range b.calls + 1 {
+		begin := time.Now()
+		if _, _, err := client.ApplyRope(context.Background(), call, posenc.Into(tensor)); err != nil {
+			return err
+		}
+		if i > 0 { // the first one warms up
+			seconds = append(seconds, time.Since(begin).Seconds())
+		}
+	}
+	slices.Sort(seconds)
+	peak, err := peakBytes()
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(map[string]any{
+		"client": "go", "case": args[1],
+		"seconds":    seconds[len(seconds)/2],
+		"peak_bytes": peak, "tensor_bytes": len(q) * 4,
+	})
+}
+
+// peakBytes is the most memory that this process has had resident.
+func peakBytes() (int64, error) {
+	file, err := os.Open("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if kilobytes, found := strings.CutPrefix(lines.Text(), "VmHWM:"); found {
+			n, err := strconv.ParseInt(strings.Fields(kilobytes)[0], 10, 64)
+			return n << 10, err
+		}
+	}
+	return 0, fmt.Errorf("/proc/self/status: has no VmHWM")
+}

@@ -1,0 +1,155 @@
+package posenc
+
+import (
+	"os"
+	"time"
+)
+
+// What a message may be at most, either way, unless WithMaxMessageBytes says
+// otherwise: the server's own default.
+const defaultMaxMessageBytes = 512 << 20
+
+type dialOptions struct {
+	timeout          time.Duration
+	stuckTimeout     time.Duration
+	maxMessageBytes  int64
+	streamAboveBytes int64
+	bulkConnections  int
+	serviceConfig    string
+	tls              *TLS
+	token, tokenFile string
+}
+
+// DialOption is an option of a Client.
+type DialOption func(*dialOptions)
+
+// WithTimeout sets the deadline of calls whose context has none; for streams,
+// the longest time without any progress. 0: none. The default is 60 s.
+func WithTimeout(timeout time.Duration) DialOption {
+	return func(o *dialOptions) { o.timeout = timeout }
+}
+
+// WithStuckTimeout sets the time after which a connection is closed that takes
+// no bytes while some are waiting. A call whose deadline passes meanwhile
+// returns only then, as the connection holds its tensors. The default is 10 s.
+func WithStuckTimeout(timeout time.Duration) DialOption {
+	return func(o *dialOptions) { o.stuckTimeout = timeout }
+}
+
+// WithMaxMessageBytes sets how large a message may be, either way. Larger ones
+// are neither sent nor taken. At most 2 GiB - 1; the default is 512 MiB.
+func WithMaxMessageBytes(bytes int64) DialOption {
+	return func(o *dialOptions) { o.maxMessageBytes = bytes }
+}
+
+// WithStreamAbove sets the size above which tensors to rotate or reposition go
+// through a stream. The default is the largest message. Lower it, to 16 MiB
+// say, if transfer is to overlap with computation.
+func WithStreamAbove(bytes int64) DialOption {
+	return func(o *dialOptions) { o.streamAboveBytes = bytes }
+}
+
+// WithBulkConnections sets the number of connections for calls of 64 KiB and
+// more, which are made when they are needed and taken in turn: on a single one,
+// concurrent calls would hold each other back. Smaller calls share one of their
+// own. 0: all share that one. The default is 4.
+func WithBulkConnections(count int) DialOption {
+	return func(o *dialOptions) { o.bulkConnections = count }
+}
+
+// WithServiceConfig replaces gRPC's service config, which is JSON.
+func WithServiceConfig(json string) DialOption {
+	return func(o *dialOptions) { o.serviceConfig = json }
+}
+
+// WithTLS wants TLS, and no connection without it.
+func WithTLS(config TLS) DialOption {
+	return func(o *dialOptions) { o.tls = &config }
+}
+
+// WithToken shows a bearer token with every call. It needs TLS, or a target
+// that is a unix socket or a loopback address.
+func WithToken(token string) DialOption {
+	return func(o *dialOptions) { o.token = token }
+}
+
+// WithTokenFile is like WithToken, with a file that holds the token and nothing
+// else, and is read again when it changes.
+func WithTokenFile(path string) DialOption {
+	return func(o *dialOptions) { o.tokenFile = path }
+}
+
+// DialFromEnv makes a client of the server that the environment names:
+// POSENC_SERVER (localhost:50051 if it is not set), POSENC_TLS=1 or
+// POSENC_TLS_CA, POSENC_TLS_CERT, POSENC_TLS_KEY and POSENC_TLS_SERVER_NAME,
+// POSENC_TOKEN or POSENC_TOKEN_FILE. Options override it.
+func DialFromEnv(options ...DialOption) (*Client, error) {
+	target := os.Getenv("POSENC_SERVER")
+	if target == "" {
+		target = "localhost:50051"
+	}
+	var found []DialOption
+	config := TLS{
+		CAFile:     os.Getenv("POSENC_TLS_CA"),
+		CertFile:   os.Getenv("POSENC_TLS_CERT"),
+		KeyFile:    os.Getenv("POSENC_TLS_KEY"),
+		ServerName: os.Getenv("POSENC_TLS_SERVER_NAME"),
+	}
+	if config != (TLS{}) || os.Getenv("POSENC_TLS") == "1" {
+		found = append(found, WithTLS(config))
+	}
+	found = append(found, WithToken(os.Getenv("POSENC_TOKEN")), WithTokenFile(os.Getenv("POSENC_TOKEN_FILE")))
+	return Dial(target, append(found, options...)...)
+}
+
+type callOptions struct {
+	requestID   string
+	traceparent string
+	progress    func(done, total int64)
+	outputs     []Tensor
+}
+
+// Option is an option of one call.
+type Option func(*callOptions)
+
+// RequestID names the call in the server's log; a random one is made otherwise.
+func RequestID(id string) Option {
+	return func(o *callOptions) { o.requestID = id }
+}
+
+// Traceparent is the W3C trace context of the caller.
+func Traceparent(value string) Option {
+	return func(o *callOptions) { o.traceparent = value }
+}
+
+// Progress is called after every chunk of a tensor or table that goes through a
+// stream, with bytes of all tensors together.
+func Progress(report func(done, total int64)) Option {
+	return func(o *callOptions) { o.progress = report }
+}
+
+// Into names the memory for a call's results, in the order of its tensors: that
+// of q, then that of k, where there are both. An output may be its input's own
+// memory. Without it a Rope rotates in place, and other calls take new memory.
+func Into(outputs ...Tensor) Option {
+	return func(o *callOptions) { o.outputs = outputs }
+}
+
+// output returns the memory for result number i, or nil.
+func (o *callOptions) output(i int) []byte {
+	if i >= len(o.outputs) || !o.outputs[i].given {
+		return nil
+	}
+	if o.outputs[i].data == nil {
+		return []byte{}
+	}
+	return o.outputs[i].data
+}
+
+func collect(options []Option) *callOptions {
+	o := &callOptions{}
+	for _, option := range options {
+		option(o)
+	}
+	return o
+}

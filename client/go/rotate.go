@@ -1,0 +1,383 @@
+package posenc
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/posenc/posenc/client/go/posencv1"
+)
+
+const service = "/posenc.v1.PositionalEncodingService/"
+
+// Field numbers of ApplyRope's and Reposition's tensors, in all their messages.
+const (
+	qField = 14
+	kField = 15
+)
+
+// ApplyRopeArgs is what ApplyRope takes. Tensors are [B, S, H, D] in the order
+// of Layout, or [T, H, D]; at least one of them.
+type ApplyRopeArgs struct {
+	Rope       RopeSource
+	Positions  *Positions
+	Layout     Layout
+	Direction  posencv1.Direction
+	QueryScale *posencv1.QueryScale
+	Q, K       Tensor
+}
+
+// RepositionArgs is what Reposition takes. The zero NewRope: the same as OldRope.
+type RepositionArgs struct {
+	OldRope, NewRope RopeSource
+	Movement         *Movement
+	Layout           Layout
+	K                Tensor
+}
+
+// ApplyRope rotates q, k or both. Results are shaped and typed as they are, in
+// new memory unless the option Into names some. Tensors over WithStreamAbove, or
+// over the server's limit, go through a stream in chunks.
+func (c *Client) ApplyRope(ctx context.Context, args ApplyRopeArgs, options ...Option) (q, k Tensor, err error) {
+	if args.Rope.err != nil {
+		return Tensor{}, Tensor{}, args.Rope.err
+	}
+	request := func(positions *Positions) proto.Message {
+		return &posencv1.ApplyRopeRequest{
+			Rope: args.Rope.message, Positions: positions, Layout: args.Layout,
+			Direction: args.Direction, QueryScale: args.QueryScale,
+		}
+	}
+	results, err := c.rotate(ctx, &rotation{
+		method:   "ApplyRope",
+		layout:   args.Layout,
+		rope:     args.Rope,
+		byHead:   byHead(args.Rope),
+		settings: func() proto.Message { return request(nil) },
+		whole:    func() proto.Message { return request(args.Positions) },
+		places: func(p *part, several bool) (proto.Message, error) {
+			positions, err := cutPositions(args.Positions, args.Layout, several, p)
+			return &posencv1.ApplyRopeRequest{Positions: positions}, err
+		},
+		response: func() proto.Message { return &posencv1.ApplyRopeResponse{} },
+		needAxes: func(e headExtents) bool { return needAxes(args.Layout, e, args.Positions.GetIds()) },
+		tensors:  []rotated{{"q", qField, args.Q}, {"k", kField, args.K}},
+	}, collect(options))
+	if err != nil {
+		return Tensor{}, Tensor{}, err
+	}
+	return results[0], results[1], nil
+}
+
+// Reposition moves rotated keys to other positions, or from one rotary encoding
+// to another, in one rotation. Shapes, memory and streams are as in ApplyRope.
+func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ...Option) (Tensor, error) {
+	for _, rope := range []RopeSource{args.OldRope, args.NewRope} {
+		if rope.err != nil {
+			return Tensor{}, rope.err
+		}
+	}
+	request := func(movement *Movement) proto.Message {
+		return &posencv1.RepositionRequest{
+			OldRope: args.OldRope.message, NewRope: args.NewRope.message,
+			Movement: movement, Layout: args.Layout,
+		}
+	}
+	moved := args.Movement
+	results, err := c.rotate(ctx, &rotation{
+		method:   "Reposition",
+		layout:   args.Layout,
+		rope:     args.OldRope,
+		byHead:   byHead(args.OldRope) || byHead(args.NewRope),
+		settings: func() proto.Message { return request(nil) },
+		whole:    func() proto.Message { return request(args.Movement) },
+		places: func(p *part, several bool) (proto.Message, error) {
+			movement, err := cutMovement(args.Movement, args.Layout, several, p)
+			return &posencv1.RepositionRequest{Movement: movement}, err
+		},
+		response: func() proto.Message { return &posencv1.RepositionResponse{} },
+		needAxes: func(e headExtents) bool {
+			return needAxes(args.Layout, e, moved.GetOldPositions().GetIds(),
+				moved.GetNewPositions().GetIds(), moved.GetShifts())
+		},
+		tensors: []rotated{{"k", kField, args.K}},
+	}, collect(options))
+	if err != nil {
+		return Tensor{}, err
+	}
+	return results[0], nil
+}
+
+// byHead tells whether heads have frequencies of their own, so that a part of a
+// tensor must have all of them.
+func byHead(rope RopeSource) bool {
+	return rope.message.GetSpec().GetExplicitFrequencies().GetHeads() > 0
+}
+
+// rotation is a call of ApplyRope or Reposition.
+type rotation struct {
+	method string
+	layout Layout
+	rope   RopeSource
+	byHead bool
+	// A stream's messages have the same fields as the single one, under the same
+	// numbers: the single one's types serve for both. These are without tensors.
+	settings func() proto.Message                               // what a stream's first message says
+	whole    func() proto.Message                               // settings and positions
+	places   func(p *part, several bool) (proto.Message, error) // the positions of a part
+	response func() proto.Message
+	needAxes func(headExtents) bool
+	tensors  []rotated
+}
+
+// rotated is one of a rotation's tensors.
+type rotated struct {
+	name   string
+	field  protowire.Number
+	tensor Tensor
+}
+
+// rotate makes the call in one message if it may be so large, else in chunks.
+func (c *Client) rotate(ctx context.Context, r *rotation, o *callOptions) ([]Tensor, error) {
+	ctx = o.with(ctx)
+	bytes := int64(0)
+	for i, t := range r.tensors {
+		bytes += int64(len(t.tensor.data))
+		output := o.output(i)
+		if t.tensor.given && output != nil && len(output) != len(t.tensor.data) {
+			return nil, wrongArgument(t.name, "has %d bytes; its output has %d", len(t.tensor.data), len(output))
+		}
+	}
+	if bytes > 0 && bytes > c.options.streamAboveBytes {
+		return c.rotateInChunks(ctx, r, o)
+	}
+	results, err := c.rotateAtOnce(ctx, r, o)
+	// The server's limit may be lower than ours. What is no larger than a chunk
+	// would only be refused again.
+	if tooLarge(err) && bytes > c.chunkBytes(ctx) {
+		return c.rotateInChunks(ctx, r, o)
+	}
+	return results, err
+}
+
+func (c *Client) rotateAtOnce(ctx context.Context, r *rotation, o *callOptions) ([]Tensor, error) {
+	request := &sentMessage{body: r.whole()}
+	response := &receivedMessage{body: r.response()}
+	for i, t := range r.tensors {
+		if t.tensor.given {
+			request.tensors = append(request.tensors, sentTensor{t.field, t.tensor})
+		}
+		response.tensors = append(response.tensors, &receivedTensor{field: t.field, into: o.output(i)})
+	}
+	if err := c.channel.Invoke(ctx, service+r.method, request, response); err != nil {
+		return nil, err
+	}
+	return response.results(), nil
+}
+
+func (m *receivedMessage) results() []Tensor {
+	results := make([]Tensor, len(m.tensors))
+	for i, t := range m.tensors {
+		results[i] = t.tensor
+	}
+	return results
+}
+
+// chunk is one message of a stream: a part of one of the tensors.
+type chunk struct {
+	rotated rotated
+	part    part
+	into    []byte
+}
+
+// What a chunk's message has beside tensor and positions: tags, lengths, shapes.
+const framingBytes = 256
+
+// plan cuts the tensors. Each is cut by itself, the first one first: q and k may
+// differ in heads, so that equal amounts of memory hold different tokens.
+func (c *Client) plan(ctx context.Context, r *rotation, o *callOptions) (chunks []chunk, results []Tensor, several bool, err error) {
+	size := c.chunkBytes(ctx)
+	need := false
+	for i, t := range r.tensors {
+		if !t.tensor.given {
+			results = append(results, Tensor{})
+			continue
+		}
+		result := t.tensor
+		if result.data = o.output(i); result.data == nil {
+			result.data = newBytes(len(t.tensor.data))
+		}
+		results = append(results, result)
+		parts, err := cutTensor(t.name, t.tensor, r.layout, r.byHead, size)
+		if err != nil {
+			return nil, nil, false, err
+		}
+		for _, p := range parts {
+			if p.bytes > c.options.maxMessageBytes {
+				return nil, nil, false, newError(codes.ResourceExhausted,
+					"%s: %d bytes cannot be cut into smaller messages; the limit is %d",
+					t.name, p.bytes, c.options.maxMessageBytes)
+			}
+			need = need || r.needAxes(p.extents)
+			chunks = append(chunks, chunk{t, p, result.data[p.offset : p.offset+p.bytes]})
+		}
+	}
+	if need {
+		several, err = c.severalAxes(ctx, r.rope)
+	}
+	return chunks, results, several, err
+}
+
+func (c *Client) severalAxes(ctx context.Context, rope RopeSource) (bool, error) {
+	if spec := rope.message.GetSpec(); spec != nil {
+		return severalAxes(spec), nil
+	}
+	answer, err := c.stub.ResolveRope(ctx, &posencv1.ResolveRopeRequest{Rope: rope.message})
+	return severalAxes(answer.GetSpec()), err
+}
+
+func (c *Client) rotateInChunks(ctx context.Context, r *rotation, o *callOptions) ([]Tensor, error) {
+	chunks, results, several, err := c.plan(ctx, r, o)
+	if err != nil {
+		return nil, err
+	}
+	// Positions are cut twice. This time tells how large the largest message
+	// will be, which is announced, and whether they fit the tensors before
+	// anything is sent. They are small beside the tensors.
+	largest, total := int64(proto.Size(r.settings())), int64(0)
+	for i := range chunks {
+		body, err := r.places(&chunks[i].part, several)
+		if err != nil {
+			return nil, err
+		}
+		largest = max(largest, chunks[i].part.bytes+int64(proto.Size(body))+framingBytes)
+		total += chunks[i].part.bytes
+	}
+	ctx, cancel := context.WithCancel(announce(ctx, largest))
+	defer cancel()
+	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	s, err := c.channel.open(ctx, desc, service+r.method+"Stream")
+	if err != nil {
+		return nil, err
+	}
+	if err := r.begin(s); err != nil {
+		return nil, err
+	}
+	lent := newLoans()
+	sent := make(chan error, 1)
+	var count atomic.Int64
+	go func() { sent <- r.send(s, chunks, several, lent, &count) }()
+	err = r.receive(s, chunks, total, &count, o.progress)
+	if err != nil {
+		cancel() // ends the sender too
+	}
+	if failed := <-sent; failed != nil && failed != io.EOF {
+		err = failed
+	}
+	c.channel.recall(lent, s.conn)
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// begin sends the settings and waits for the empty answer, which tells whether
+// they are good, and ends the time in which gRPC keeps messages for a retry. If
+// that ended while a chunk is being sent, gRPC (1.80: bufferForRetryLocked) would
+// never give the chunk's memory back.
+func (r *rotation) begin(s *stream) error {
+	if err := s.SendMsg(r.settings()); err != nil && err != io.EOF {
+		return err
+	}
+	err := s.RecvMsg(r.response())
+	if err == io.EOF {
+		err = s.end(newError(codes.Internal, "the stream ended without a response"))
+	}
+	return err
+}
+
+func (r *rotation) send(s *stream, chunks []chunk, several bool, lent *loans, count *atomic.Int64) error {
+	for i := range chunks {
+		body, err := r.places(&chunks[i].part, several)
+		if err != nil {
+			s.end(err)
+			return err
+		}
+		tensor := chunks[i].rotated.tensor
+		p := &chunks[i].part
+		tensor.shape, tensor.data = p.shape, tensor.data[p.offset:p.offset+p.bytes]
+		message := &sentMessage{body: body, loans: lent,
+			tensors: []sentTensor{{chunks[i].rotated.field, tensor}}}
+		count.Add(1)
+		// Waits if the server takes no more: it reads ahead by a few messages.
+		if err := s.SendMsg(message); err != nil {
+			return err
+		}
+	}
+	return s.CloseSend()
+}
+
+// receive takes the answers, of which there is one for each chunk in order.
+func (r *rotation) receive(s *stream, chunks []chunk, total int64, sent *atomic.Int64, progress func(done, total int64)) error {
+	done := int64(0)
+	for i := range chunks {
+		tensor := &receivedTensor{field: chunks[i].rotated.field, into: chunks[i].into}
+		err := s.RecvMsg(&receivedMessage{body: r.response(), tensors: []*receivedTensor{tensor}})
+		if err == io.EOF {
+			return s.end(newError(codes.Internal, "the stream ended after %d of %d responses", i, len(chunks)))
+		}
+		if err != nil {
+			return err
+		}
+		if int64(i) >= sent.Load() || int64(len(tensor.tensor.data)) != chunks[i].part.bytes {
+			return s.end(newError(codes.Internal, "response %d does not belong to its request", i))
+		}
+		done += chunks[i].part.bytes
+		if progress != nil {
+			progress(done, total)
+		}
+	}
+	if err := s.RecvMsg(&receivedMessage{body: r.response()}); err != io.EOF {
+		if err == nil {
+			err = s.end(newError(codes.Internal, "more responses than requests"))
+		}
+		return err
+	}
+	return nil
+}
+
+// chunkSize is what the server recommends, once it has been asked.
+type chunkSize struct{ known atomic.Int64 }
+
+// Size of a chunk if the server recommends none: an answer of 4 MiB and its
+// framing stay below the limit that most gRPC clients begin with.
+const chunkBytes = 4<<20 - 64<<10
+
+// What a message may have beside a chunk: settings, positions, framing.
+const messageOverhead = 64 << 10
+
+func (c *Client) chunkBytes(ctx context.Context) int64 {
+	if known := c.chunk.known.Load(); known > 0 {
+		return known
+	}
+	info, err := c.stub.GetServerInfo(ctx, &posencv1.GetServerInfoRequest{})
+	bytes := info.GetLimits().GetStreamChunkBytes()
+	if bytes <= 0 {
+		bytes = chunkBytes
+	}
+	bytes = max(min(bytes, c.options.maxMessageBytes-messageOverhead), 1)
+	// A server that does not answer now may answer the next call.
+	if err == nil {
+		c.chunk.known.Store(bytes)
+	}
+	return bytes
+}
+
+// text of a shape for errors.
+func shapeText(shape []int64) string { return fmt.Sprint(shape) }

@@ -1,0 +1,126 @@
+package posenc
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/posenc/posenc/client/go/posencv1"
+)
+
+// RopeSource says which rotary encoding is meant: a preset's, a model's by its
+// configuration, or one that is written out.
+type RopeSource struct {
+	message *posencv1.RopeSource
+	err     error
+}
+
+// SourceOption narrows down a RopeSource.
+type SourceOption func(*posencv1.RopeSource)
+
+// LayerType picks the layers of this type, such as "full_attention".
+func LayerType(name string) SourceOption {
+	return func(s *posencv1.RopeSource) { s.Layer = &posencv1.RopeSource_LayerType{LayerType: name} }
+}
+
+// LayerIndex picks one layer, counted from 0.
+func LayerIndex(index int) SourceOption {
+	return func(s *posencv1.RopeSource) { s.Layer = &posencv1.RopeSource_LayerIndex{LayerIndex: int32(index)} }
+}
+
+// SequenceLength is the length that length-dependent scalings are evaluated at.
+func SequenceLength(tokens int64) SourceOption {
+	return func(s *posencv1.RopeSource) { s.SequenceLength = &tokens }
+}
+
+// Profile says whose reading of a configuration holds if projects disagree.
+func Profile(profile posencv1.Profile) SourceOption {
+	return func(s *posencv1.RopeSource) { s.Profile = profile }
+}
+
+// Preset is an encoding by a name that GetServerInfo lists.
+func Preset(name string, options ...SourceOption) RopeSource {
+	return sourceOf(&posencv1.RopeSource{Source: &posencv1.RopeSource_Preset{Preset: name}}, options)
+}
+
+// ConfigJSON is the encoding of a model by the text of its config.json.
+func ConfigJSON(text string, options ...SourceOption) RopeSource {
+	return sourceOf(&posencv1.RopeSource{Source: &posencv1.RopeSource_ConfigJson{ConfigJson: text}}, options)
+}
+
+// ConfigFile is the encoding of a model by its config.json. If the file cannot
+// be read, the call that uses this says so.
+func ConfigFile(path string, options ...SourceOption) RopeSource {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return RopeSource{err: wrongArgument("rope.config_json", "%v", err)}
+	}
+	return ConfigJSON(string(text), options...)
+}
+
+// Spec is an encoding that is written out.
+func Spec(spec *posencv1.RopeSpec, options ...SourceOption) RopeSource {
+	return sourceOf(&posencv1.RopeSource{Source: &posencv1.RopeSource_Spec{Spec: spec}}, options)
+}
+
+// SpecJSON is an encoding that is written out as JSON, in proto3's mapping; enum
+// values may be short: {"pairing": "half_split", "rotary_dim": 128}.
+func SpecJSON(text string, options ...SourceOption) RopeSource {
+	var fields any
+	if err := json.Unmarshal([]byte(text), &fields); err != nil {
+		return RopeSource{err: wrongArgument("rope.spec", "%v", err)}
+	}
+	spec := &posencv1.RopeSpec{}
+	lengthen(fields, spec.ProtoReflect().Descriptor())
+	long, err := json.Marshal(fields)
+	if err == nil {
+		err = protojson.Unmarshal(long, spec)
+	}
+	if err != nil {
+		return RopeSource{err: wrongArgument("rope.spec", "%v", err)}
+	}
+	return Spec(spec, options...)
+}
+
+// lengthen writes out the names of enum values: "half_split" becomes
+// "PAIRING_HALF_SPLIT".
+func lengthen(value any, descriptor protoreflect.MessageDescriptor) {
+	fields, _ := value.(map[string]any)
+	for name, value := range fields {
+		field := descriptor.Fields().ByTextName(name)
+		if field == nil {
+			field = descriptor.Fields().ByJSONName(name)
+		}
+		switch {
+		case field == nil:
+			continue // protojson names it
+		case field.Message() != nil:
+			lengthen(value, field.Message())
+		case field.Enum() != nil:
+			short, _ := value.(string)
+			values := field.Enum().Values()
+			prefix := strings.TrimSuffix(string(values.Get(0).Name()), "UNSPECIFIED")
+			if long := prefix + strings.ToUpper(short); values.ByName(protoreflect.Name(long)) != nil {
+				fields[name] = long
+			}
+		}
+	}
+}
+
+func sourceOf(message *posencv1.RopeSource, options []SourceOption) RopeSource {
+	for _, option := range options {
+		option(message)
+	}
+	return RopeSource{message: message}
+}
+
+// Message returns the source as calls with generated requests take it; nil if
+// its file could not be read.
+func (s RopeSource) Message() *posencv1.RopeSource { return s.message }
+
+func severalAxes(spec *posencv1.RopeSpec) bool {
+	return len(spec.GetAxes().GetSections()) > 1 || spec.GetExplicitFrequencies().GetAxes() > 1
+}

@@ -1,0 +1,298 @@
+package posenc
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/posenc/posenc/client/go/posencv1"
+)
+
+// About the bytes of a table's row: 128 channels, cosines and sines, in
+// float32. It decides only over which connection a table comes.
+const rowBytes = 1024
+
+// Table holds rows of cosines and sines, or of one table. Shapes are as in
+// posencv1.TableLayout: [rows, ...], after the heads if frequencies differ by
+// head.
+type Table struct {
+	Amplitude       float64 // attention factor, which the values contain
+	Cos, Sin, Table Tensor
+}
+
+func tableOfParts(amplitude float64, parts []Tensor) *Table {
+	return &Table{Amplitude: amplitude, Cos: parts[0], Sin: parts[1], Table: parts[2]}
+}
+
+// Fields of BuildTableResponse and BuildTableStreamResponse: cos, sin, table.
+func tableTensors() []*receivedTensor {
+	return []*receivedTensor{{field: 13}, {field: 14}, {field: 15}}
+}
+
+// BuildTable builds rows of a table: cosines and sines of a rotary encoding, or
+// an absolute encoding. If the table is over a limit it is asked for again, as a
+// stream, which Progress then follows.
+func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableRequest, options ...Option) (*Table, error) {
+	o := collect(options)
+	ctx = o.with(ctx)
+	body := &posencv1.BuildTableResponse{}
+	response := &receivedMessage{body: body, tensors: tableTensors()}
+	err := c.channel.Invoke(ctx, service+"BuildTable", &sentMessage{body: request}, response)
+	if err == nil {
+		return tableOfParts(body.GetAmplitude(), response.results()), nil
+	}
+	if !tooLarge(err) {
+		return nil, err
+	}
+	rows := &tableRows{
+		total: rowsOf(request),
+		axis:  min(int(request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads()), 1),
+	}
+	err = c.BuildTableStream(ctx, &posencv1.BuildTableStreamRequest{Table: request}, func(first int64, table *Table) error {
+		if err := rows.add(first, table); err != nil {
+			return err
+		}
+		if o.progress != nil {
+			o.progress(rows.bytes())
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rows.take()
+}
+
+// BuildTableStream builds a table of any length, and hands over its rows message
+// by message, with the number of the first. An error of take ends the call and
+// is returned.
+func (c *Client) BuildTableStream(ctx context.Context, request *posencv1.BuildTableStreamRequest, take func(firstRow int64, rows *Table) error, options ...Option) error {
+	return c.serverStream(collect(options).with(ctx), "BuildTableStream", request,
+		func() *receivedMessage {
+			return &receivedMessage{body: &posencv1.BuildTableStreamResponse{}, tensors: tableTensors()}
+		},
+		func(m *receivedMessage) error {
+			body := m.body.(*posencv1.BuildTableStreamResponse)
+			return take(body.GetFirstRow(), tableOfParts(body.GetAmplitude(), m.results()))
+		})
+}
+
+// serverStream makes a call with one request and many answers.
+func (c *Client) serverStream(ctx context.Context, method string, request proto.Message, response func() *receivedMessage, take func(*receivedMessage) error) error {
+	ctx, cancel := context.WithCancel(announce(ctx, int64(proto.Size(request))))
+	defer cancel()
+	s, err := c.channel.open(ctx, &grpc.StreamDesc{ServerStreams: true}, service+method)
+	if err != nil {
+		return err
+	}
+	if err := s.SendMsg(request); err != nil && err != io.EOF {
+		return err
+	}
+	if err := s.CloseSend(); err != nil {
+		return s.end(err)
+	}
+	for {
+		m := response()
+		err := s.RecvMsg(m)
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil {
+			err = take(m)
+		}
+		if err != nil {
+			cancel()
+			return err
+		}
+	}
+}
+
+// rowsOf tells how many rows a request asks for; 0 if only the server knows.
+func rowsOf(request *posencv1.BuildTableRequest) int64 {
+	positions := request.GetPositions()
+	// The last extent of ids counts tokens; the others are axes or sequences.
+	if shape := positions.GetIds().GetShape(); len(shape) > 0 {
+		return shape[len(shape)-1]
+	}
+	if ends := positions.GetPacked().GetCuSeqlens(); len(ends) > 0 {
+		return ends[len(ends)-1]
+	}
+	grid := request.GetAbsolute().GetSincosGrid()
+	if grid == nil {
+		return request.GetRows()
+	}
+	// A grid has a row for every cell, and room for special tokens before them.
+	cells := int64(1)
+	for _, extent := range grid.GetExtents() {
+		if extent < 0 || extent > 0 && cells > maxProtoBytes/int64(extent) {
+			return 0
+		}
+		cells *= int64(extent)
+	}
+	return cells + int64(grid.GetLeadingZeroRows())
+}
+
+// tableRows puts a table together that comes in parts.
+type tableRows struct {
+	total, next int64
+	axis        int // of the rows; those before it are heads
+	amplitude   float64
+	whole       [3]Tensor
+}
+
+func (r *tableRows) misfit(first int64) error {
+	return newError(codes.Internal, "the table came with rows at %d that do not fit the request or the rows before", first)
+}
+
+func (r *tableRows) add(first int64, table *Table) error {
+	if first != r.next {
+		return r.misfit(first)
+	}
+	r.amplitude = table.Amplitude
+	rows := int64(0)
+	for i, part := range []Tensor{table.Cos, table.Sin, table.Table} {
+		if part.given != r.whole[i].given && first != 0 {
+			return r.misfit(first)
+		}
+		if !part.given {
+			continue
+		}
+		got, err := r.addTensor(&r.whole[i], part)
+		if err != nil || rows != 0 && rows != got {
+			return r.misfit(first)
+		}
+		rows = got
+	}
+	r.next += rows
+	return nil
+}
+
+func (r *tableRows) addTensor(whole *Tensor, part Tensor) (rows int64, err error) {
+	if len(part.shape) < r.axis+2 {
+		return 0, r.misfit(r.next)
+	}
+	heads, bytes := int64(1), int64(len(part.data))
+	if r.axis == 1 {
+		heads = part.shape[0]
+	}
+	rows = part.shape[r.axis]
+	if heads < 1 || rows < 1 || rows > r.total-r.next || bytes%heads != 0 || bytes/heads%rows != 0 {
+		return 0, r.misfit(r.next)
+	}
+	row := bytes / heads / rows
+	if !whole.given {
+		// 2^62 bytes are beyond any memory.
+		if row > 0 && r.total > (1<<62)/row/heads {
+			return 0, r.misfit(r.next)
+		}
+		*whole = Tensor{part.dtype, append([]int64(nil), part.shape...), newBytes(int(heads * r.total * row)), true}
+		whole.shape[r.axis] = r.total
+	}
+	if part.dtype != whole.dtype || int64(len(whole.data)) != heads*r.total*row {
+		return 0, r.misfit(r.next)
+	}
+	// A message has the heads one after the other, each with its rows only.
+	for h := range heads {
+		copy(whole.data[(h*r.total+r.next)*row:], part.data[h*rows*row:(h+1)*rows*row])
+	}
+	return rows, nil
+}
+
+func (r *tableRows) bytes() (done, total int64) {
+	for _, t := range r.whole {
+		total += int64(len(t.data))
+	}
+	return total / max(r.total, 1) * r.next, total
+}
+
+func (r *tableRows) take() (*Table, error) {
+	if r.next != r.total {
+		return nil, newError(codes.Internal, "the table came with %d of %d rows", r.next, r.total)
+	}
+	return tableOfParts(r.amplitude, r.whole[:]), nil
+}
+
+// BiasTile is a part of a bias matrix, [heads, queries, keys], with the
+// positions of its first query and key.
+type BiasTile struct {
+	QueryStart, KeyStart int64
+	Tensor               Tensor
+}
+
+// BuildBiasTiles builds an attention bias for a range of queries and keys, and
+// hands over its tiles in row-major order of the matrix. An error of take ends
+// the call and is returned.
+func (c *Client) BuildBiasTiles(ctx context.Context, request *posencv1.BuildBiasRequest, take func(BiasTile) error, options ...Option) error {
+	return c.serverStream(collect(options).with(ctx), "BuildBias", request,
+		func() *receivedMessage {
+			return &receivedMessage{body: &posencv1.BuildBiasResponse{}, tensors: []*receivedTensor{{field: 15}}}
+		},
+		func(m *receivedMessage) error {
+			body := m.body.(*posencv1.BuildBiasResponse)
+			return take(BiasTile{body.GetQueryStart(), body.GetKeyStart(), m.tensors[0].tensor})
+		})
+}
+
+// BuildBias builds an attention bias as one tensor, [heads, query_length,
+// key_length].
+func (c *Client) BuildBias(ctx context.Context, request *posencv1.BuildBiasRequest, options ...Option) (Tensor, error) {
+	matrix := &biasMatrix{request: request}
+	if err := c.BuildBiasTiles(ctx, request, matrix.add, options...); err != nil {
+		return Tensor{}, err
+	}
+	if !matrix.whole.given {
+		// Trained tables may be of no heads: such a bias comes without any tile.
+		return Tensor{shape: []int64{0, request.GetQueryLength(), request.GetKeyLength()}, given: true}, nil
+	}
+	if matrix.done != int64(len(matrix.whole.data)) {
+		return Tensor{}, newError(codes.Internal, "the bias came with tiles missing")
+	}
+	return matrix.whole, nil
+}
+
+// biasMatrix puts a bias together.
+type biasMatrix struct {
+	request *posencv1.BuildBiasRequest
+	whole   Tensor
+	done    int64
+}
+
+func (m *biasMatrix) add(tile BiasTile) error {
+	shape := tile.Tensor.shape
+	rows, columns := m.request.GetQueryLength(), m.request.GetKeyLength()
+	row, column := tile.QueryStart-m.request.GetQueryStart(), tile.KeyStart-m.request.GetKeyStart()
+	size := int64(elementBytes(tile.Tensor.dtype))
+	misfit := newError(codes.Internal, "the bias came with a tile at query %d, key %d that does not fit the request",
+		tile.QueryStart, tile.KeyStart)
+	if len(shape) != 3 || size == 0 || row < 0 || column < 0 ||
+		shape[1] < 1 || shape[1] > rows-row || shape[2] < 1 || shape[2] > columns-column ||
+		shape[0] < 1 || shape[0] > int64(len(tile.Tensor.data)) ||
+		int64(len(tile.Tensor.data)) != shape[0]*shape[1]*shape[2]*size {
+		return misfit
+	}
+	heads, queries, keys := shape[0], shape[1], shape[2]
+	if !m.whole.given {
+		// 2^62 bytes are beyond any memory.
+		if columns > (1<<62)/size/heads/rows {
+			return newError(codes.ResourceExhausted, "bias: %s elements; take it tile by tile",
+				fmt.Sprintf("%d x %d x %d", heads, rows, columns))
+		}
+		m.whole = Tensor{tile.Tensor.dtype, []int64{heads, rows, columns}, newBytes(int(heads * rows * columns * size)), true}
+	}
+	if tile.Tensor.dtype != m.whole.dtype || heads != m.whole.shape[0] {
+		return misfit
+	}
+	for h := range heads {
+		for i := range queries {
+			from := (h*queries + i) * keys * size
+			to := ((h*rows+row+i)*columns + column) * size
+			copy(m.whole.data[to:], tile.Tensor.data[from:from+keys*size])
+		}
+	}
+	m.done += int64(len(tile.Tensor.data))
+	return nil
+}

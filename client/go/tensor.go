@@ -1,0 +1,236 @@
+package posenc
+
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+
+	"github.com/posenc/posenc/client/go/posencv1"
+)
+
+// Dtype is the element type of a tensor.
+type Dtype = posencv1.Dtype
+
+// The element types that tensors may have. Int32 and Int64 hold indices and
+// positions.
+const (
+	DtypeFloat32  = posencv1.Dtype_DTYPE_FLOAT32
+	DtypeFloat16  = posencv1.Dtype_DTYPE_FLOAT16
+	DtypeBFloat16 = posencv1.Dtype_DTYPE_BFLOAT16
+	DtypeFloat64  = posencv1.Dtype_DTYPE_FLOAT64
+	DtypeInt32    = posencv1.Dtype_DTYPE_INT32
+	DtypeInt64    = posencv1.Dtype_DTYPE_INT64
+)
+
+// Tensor views a dense row-major tensor in memory: of the caller, or of a
+// result. The zero Tensor stands for none.
+type Tensor struct {
+	dtype Dtype
+	shape []int64
+	data  []byte
+	given bool
+}
+
+// Float32 views elements as a tensor of this shape.
+func Float32(elements []float32, shape ...int) Tensor {
+	return viewOf(DtypeFloat32, elements, shape)
+}
+
+// Float64 views elements as a tensor of this shape.
+func Float64(elements []float64, shape ...int) Tensor {
+	return viewOf(DtypeFloat64, elements, shape)
+}
+
+// Float16 views the bits of IEEE binary16 elements as a tensor of this shape.
+func Float16(bits []uint16, shape ...int) Tensor {
+	return viewOf(DtypeFloat16, bits, shape)
+}
+
+// BFloat16 views the bits of bfloat16 elements as a tensor of this shape.
+func BFloat16(bits []uint16, shape ...int) Tensor {
+	return viewOf(DtypeBFloat16, bits, shape)
+}
+
+// Int32 views elements, which are positions, as a tensor of this shape.
+func Int32(elements []int32, shape ...int) Tensor {
+	return viewOf(DtypeInt32, elements, shape)
+}
+
+// Int64 views elements, which are positions, as a tensor of this shape.
+func Int64(elements []int64, shape ...int) Tensor {
+	return viewOf(DtypeInt64, elements, shape)
+}
+
+// Bytes views data, which is little-endian, as a tensor of this type and shape.
+func Bytes(dtype Dtype, data []byte, shape ...int) Tensor {
+	return Tensor{dtype: dtype, shape: extents(shape), data: data, given: true}
+}
+
+func viewOf[T any](dtype Dtype, elements []T, shape []int) Tensor {
+	return Bytes(dtype, bytesOf(elements), shape...)
+}
+
+// The wire is little-endian, and so is every machine that this view is for.
+func bytesOf[T any](elements []T) []byte {
+	if len(elements) == 0 {
+		return nil
+	}
+	if !littleEndian {
+		panic("posenc: typed views need a little-endian machine; use posenc.Bytes")
+	}
+	size := len(elements) * int(unsafe.Sizeof(elements[0]))
+	return unsafe.Slice((*byte)(unsafe.Pointer(&elements[0])), size)
+}
+
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+func extents(shape []int) []int64 {
+	result := make([]int64, len(shape))
+	for i, extent := range shape {
+		result[i] = int64(extent)
+	}
+	return result
+}
+
+// Given tells whether this is a tensor at all: the zero Tensor is none.
+func (t Tensor) Given() bool { return t.given }
+
+// Dtype returns the type of the elements.
+func (t Tensor) Dtype() Dtype { return t.dtype }
+
+// Shape returns the extents, outermost first.
+func (t Tensor) Shape() []int {
+	shape := make([]int, len(t.shape))
+	for i, extent := range t.shape {
+		shape[i] = int(extent)
+	}
+	return shape
+}
+
+// Bytes returns the tensor's memory.
+func (t Tensor) Bytes() []byte { return t.data }
+
+// Float32s returns the tensor's memory as float32, or nil if it is of another
+// type.
+func (t Tensor) Float32s() []float32 { return elementsOf[float32](t, DtypeFloat32) }
+
+// Float64s returns the tensor's memory as float64, or nil if it is of another
+// type.
+func (t Tensor) Float64s() []float64 { return elementsOf[float64](t, DtypeFloat64) }
+
+// Int32s returns the tensor's memory as int32, or nil if it is of another type.
+func (t Tensor) Int32s() []int32 { return elementsOf[int32](t, DtypeInt32) }
+
+// Int64s returns the tensor's memory as int64, or nil if it is of another type.
+func (t Tensor) Int64s() []int64 { return elementsOf[int64](t, DtypeInt64) }
+
+// Uint16s returns the tensor's memory as bits of float16 or bfloat16, or nil if
+// it is of another type.
+func (t Tensor) Uint16s() []uint16 {
+	if t.dtype == DtypeBFloat16 {
+		return elementsOf[uint16](t, DtypeBFloat16)
+	}
+	return elementsOf[uint16](t, DtypeFloat16)
+}
+
+func elementsOf[T any](t Tensor, dtype Dtype) []T {
+	var element T
+	size := int(unsafe.Sizeof(element))
+	if t.dtype != dtype || len(t.data) < size {
+		return nil
+	}
+	first := unsafe.Pointer(&t.data[0])
+	if !littleEndian || uintptr(first)%uintptr(size) != 0 {
+		panic("posenc: bytes of a foreign order or alignment; use Tensor.Bytes")
+	}
+	return unsafe.Slice((*T)(first), len(t.data)/size)
+}
+
+// Values returns the elements, whatever their type, in memory of their own.
+// int64 elements above 2^53 are rounded.
+func (t Tensor) Values() []float64 {
+	size := elementBytes(t.dtype)
+	if size == 0 {
+		return nil
+	}
+	values := make([]float64, 0, len(t.data)/size)
+	for at := 0; at+size <= len(t.data); at += size {
+		values = append(values, valueAt(t.dtype, t.data[at:]))
+	}
+	return values
+}
+
+func valueAt(dtype Dtype, data []byte) float64 {
+	order := binary.LittleEndian
+	switch dtype {
+	case DtypeFloat32:
+		return float64(math.Float32frombits(order.Uint32(data)))
+	case DtypeFloat64:
+		return math.Float64frombits(order.Uint64(data))
+	case DtypeBFloat16:
+		return float64(math.Float32frombits(uint32(order.Uint16(data)) << 16))
+	case DtypeFloat16:
+		return float16Value(order.Uint16(data))
+	case DtypeInt32:
+		return float64(int32(order.Uint32(data)))
+	default:
+		return float64(int64(order.Uint64(data)))
+	}
+}
+
+// IEEE binary16: a sign, 5 bits of exponent biased by 15, 10 bits of fraction.
+func float16Value(bits uint16) float64 {
+	sign, exponent, fraction := 1.0, int(bits>>10)&31, float64(bits&1023)
+	if bits>>15 != 0 {
+		sign = -1
+	}
+	switch {
+	case exponent == 31 && fraction != 0:
+		return math.NaN()
+	case exponent == 31:
+		return math.Inf(int(sign))
+	case exponent == 0:
+		return sign * math.Ldexp(fraction, -24)
+	default:
+		return sign * math.Ldexp(1024+fraction, exponent-25)
+	}
+}
+
+// 0 for a type that is not known.
+func elementBytes(dtype Dtype) int {
+	switch dtype {
+	case DtypeFloat16, DtypeBFloat16:
+		return 2
+	case DtypeFloat32, DtypeInt32:
+		return 4
+	case DtypeFloat64, DtypeInt64:
+		return 8
+	default:
+		return 0
+	}
+}
+
+// Memory for a result, aligned for elements of 8 bytes.
+func newBytes(size int) []byte {
+	if size == 0 {
+		return nil
+	}
+	words := make([]uint64, (size+7)/8)
+	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), size)
+}
+
+// A tensor of a message, which views the message's bytes.
+func tensorOf(message *posencv1.Tensor) Tensor {
+	if message == nil {
+		return Tensor{}
+	}
+	return Tensor{message.GetDtype(), message.GetShape(), message.GetData(), true}
+}
+
+// A message that holds a copy of the tensor.
+func (t Tensor) message() *posencv1.Tensor {
+	if !t.given {
+		return nil
+	}
+	return &posencv1.Tensor{Dtype: t.dtype, Shape: t.shape, Data: append([]byte(nil), t.data...)}
+}
