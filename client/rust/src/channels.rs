@@ -3,13 +3,13 @@
 //! tonic balances by load and never tries again, so the service config's two rules are kept here: calls go round the
 //! addresses, and an address that failed is passed over for a while.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tonic::transport::{Channel, Endpoint};
 
+use crate::connector::Connector;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::retry;
@@ -27,7 +27,7 @@ const RESOLVE_AGAIN: Duration = Duration::from_secs(5);
 
 /// One server.
 pub(crate) struct Server {
-    address: Option<SocketAddr>,
+    connector: Connector,
     endpoint: Endpoint,
     small: OnceLock<Channel>,
     bulk: Vec<OnceLock<Channel>>,
@@ -50,15 +50,15 @@ impl Server {
             Some(turn) if !self.bulk.is_empty() => &self.bulk[turn % self.bulk.len()],
             _ => &self.small,
         };
-        place.get_or_init(|| self.endpoint.connect_lazy()).clone()
+        place.get_or_init(|| self.endpoint.connect_with_connector_lazy(self.connector.clone())).clone()
     }
 }
 
 pub(crate) struct Channels {
     target: Target,
     options: Options,
-    /// Made of the target's first host: shows that TLS can be set up, before the first call.
-    checked: Endpoint,
+    /// How to speak to each of the target's hosts.
+    endpoints: Vec<Endpoint>,
     known: Mutex<Known>,
     server_turn: AtomicUsize,
     bulk_turn: AtomicUsize,
@@ -85,14 +85,14 @@ impl Channels {
                 target.text
             )));
         }
-        let checked = match &target.place {
-            Place::Unix(path) => endpoint(&format!("unix:{path}"), None, &options)?,
-            Place::Hosts(hosts) => endpoint(&hosts[0], Some(&hosts[0]), &options)?,
-        };
+        // gRPC's name for the other end of a unix socket.
+        let local = ["localhost".to_owned()];
+        let hosts = if let Place::Hosts(hosts) = &target.place { hosts.as_slice() } else { &local };
+        let endpoints = hosts.iter().map(|host| endpoint(host, &options)).collect::<Result<_>>()?;
         Ok(Self {
             target,
             options,
-            checked,
+            endpoints,
             known: Mutex::default(),
             server_turn: AtomicUsize::new(0),
             bulk_turn: AtomicUsize::new(0),
@@ -143,18 +143,16 @@ impl Channels {
     async fn resolve(&self) -> Result<()> {
         let mut fresh = Vec::new();
         match &self.target.place {
-            Place::Unix(_) => fresh.push(self.server(None, self.checked.clone())),
+            Place::Unix(path) => fresh.push(self.server(Connector::Unix(path.into()), &self.endpoints[0])),
             Place::Hosts(hosts) => {
-                for host in hosts {
+                for (host, endpoint) in hosts.iter().zip(&self.endpoints) {
                     for address in resolve(host).await? {
                         let is_clear = self.options.tls.is_none();
                         let with_token = self.options.token.is_some() || self.options.token_file.is_some();
                         if is_clear && with_token && !address.ip().is_loopback() {
                             return Err(Error::invalid(format!("token: {host} is {address}; must have TLS")));
                         }
-                        fresh.push(
-                            self.server(Some(address), endpoint(&address.to_string(), Some(host), &self.options)?),
-                        );
+                        fresh.push(self.server(Connector::Tcp(address), endpoint));
                     }
                 }
             }
@@ -162,7 +160,7 @@ impl Channels {
         let mut known = self.known();
         for server in &mut fresh {
             // Connections to addresses that stay are kept.
-            if let Some(old) = known.servers.iter().find(|old| old.address == server.address) {
+            if let Some(old) = known.servers.iter().find(|old| old.connector == server.connector) {
                 *server = old.clone();
             }
         }
@@ -170,10 +168,10 @@ impl Channels {
         Ok(())
     }
 
-    fn server(&self, address: Option<SocketAddr>, endpoint: Endpoint) -> Arc<Server> {
+    fn server(&self, connector: Connector, endpoint: &Endpoint) -> Arc<Server> {
         Arc::new(Server {
-            address,
-            endpoint,
+            connector,
+            endpoint: endpoint.clone(),
             small: OnceLock::new(),
             bulk: (0..self.options.bulk_channels).map(|_| OnceLock::new()).collect(),
             down_until: Mutex::new(None),
@@ -181,27 +179,21 @@ impl Channels {
     }
 }
 
-/// The endpoint at an address (or socket), for calls to `host`.
-fn endpoint(address: &str, host: Option<&String>, options: &Options) -> Result<Endpoint> {
+fn endpoint(host: &str, options: &Options) -> Result<Endpoint> {
     let wrong =
         |error: tonic::transport::Error| Error::invalid(format!("target: {}", Error::of_transport(&error).message()));
     let scheme = if options.tls.is_some() { "https" } else { "http" };
-    let uri = if host.is_some() { format!("{scheme}://{address}") } else { address.to_owned() };
-    let mut endpoint = Endpoint::from_shared(uri)
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))
         .map_err(wrong)?
         .user_agent(concat!("posenc-rust/", env!("CARGO_PKG_VERSION")))
         .map_err(wrong)?
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES);
-    if let Some(host) = host {
-        let origin = format!("{scheme}://{host}").parse();
-        endpoint = endpoint.origin(origin.map_err(|error| Error::invalid(format!("target: {host}: {error}")))?);
-        if let Some(tls) = &options.tls {
-            endpoint = with_tls(endpoint, tls, host_name(host))?;
-        }
+    match &options.tls {
+        None => Ok(endpoint),
+        Some(tls) => with_tls(endpoint, tls, host_name(host)),
     }
-    Ok(endpoint)
 }
 
 #[cfg(not(feature = "tls"))]

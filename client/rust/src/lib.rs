@@ -3,6 +3,7 @@
 mod calls;
 mod channels;
 mod client;
+mod connector;
 mod cut;
 mod error;
 mod exchange;
