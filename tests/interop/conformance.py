@@ -120,7 +120,9 @@ def flip_letter(text):
 def change(case, family):
     """Flips one bit of what a case expects. False if it has none that must show."""
     expect = case["expect"]
-    if family.endswith("_errors"):
+    if isinstance(expect, dict):
+        if not family.endswith("_errors"):
+            return False  # families of answers have a few errors too
         expect["reason"] = flip_letter(expect["reason"])
         return True
     for item in expect:

@@ -78,3 +78,27 @@ def prepare(clients):
         else:
             skipped[client.language] = why
     return ready, skipped
+
+
+def test(clients):
+    """Each client's own tests; its runner's last line says how many."""
+    failed = []
+    for client in clients:
+        done = client.run("test", ROOT / "build/release/bin/posencd")
+        lines = [line for line in done.stdout.splitlines() if line.strip()]
+        print(f"{client.language}: {lines[-1].strip() if lines else 'said nothing'}", flush=True)
+        if done.returncode != 0:
+            failed.append(f"{client.language}: exit code {done.returncode}\n"
+                          f"{done.stdout[-3000:]}{done.stderr[-2000:]}")
+    if failed:
+        raise Failure("\n".join(failed))
+
+
+def package(clients):
+    """What each language publishes, into build/package."""
+    folder = ROOT / "build/package"
+    folder.mkdir(parents=True, exist_ok=True)
+    for client in clients:
+        client.task("package", folder)
+    for file in sorted(folder.iterdir()):
+        print(f"{file.relative_to(ROOT)}: {file.stat().st_size} bytes")

@@ -3,6 +3,11 @@ release build:
 
     main.py conformance [LANGUAGE...]   vectors and errors, a table
     main.py changed-bit [LANGUAGE...]   a changed bit in a vector is noticed
+    main.py three-lines [LANGUAGE...]   the README's lines, run
+    main.py chain [LANGUAGE...]         keys that pass through all languages
+    main.py bench [LANGUAGE...]         the figures
+    main.py package [LANGUAGE...]       what is published, into build/package
+    main.py test [LANGUAGE...]          each client's own tests
 
 Languages are c++ python go java node rust; none named: all. One that cannot be
 built here is skipped by name, and the exit code is 1 unless --allow-skipped.
@@ -11,10 +16,15 @@ built here is skipped by name, and the exit code is 1 unless --allow-skipped.
 import argparse
 import sys
 
+from bench import bench
+from chain import chain
 from conformance import changed_bit, conformance
-from languages import Failure, choose, prepare
+from languages import Failure, choose, package, prepare, test
+from three_lines import three_lines
 
-COMMANDS = {"conformance": conformance, "changed-bit": changed_bit}
+COMMANDS = {"conformance": conformance, "changed-bit": changed_bit,
+            "three-lines": three_lines, "chain": chain, "bench": bench,
+            "package": package, "test": test}
 
 
 def main():
