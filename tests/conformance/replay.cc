@@ -16,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "grpcpp/create_channel.h"
 #include "posenc/client.h"
-#include "posenc/rpc/status.pb.h"
 #include "tests/conformance/sent.h"
 #include "tests/conformance/vectors.h"
 

@@ -5,6 +5,7 @@ release build:
     main.py changed-bit [LANGUAGE...]   a changed bit in a vector is noticed
     main.py three-lines [LANGUAGE...]   the README's lines, run
     main.py chain [LANGUAGE...]         keys that pass through all languages
+    main.py all [LANGUAGE...]           all of these, and each client's own tests
     main.py bench [LANGUAGE...]         the figures
     main.py package [LANGUAGE...]       what is published, into build/package
     main.py test [LANGUAGE...]          each client's own tests
@@ -15,6 +16,7 @@ built here is skipped by name, and the exit code is 1 unless --allow-skipped.
 
 import argparse
 import sys
+import time
 
 from bench import bench
 from chain import chain
@@ -25,6 +27,16 @@ from three_lines import three_lines
 COMMANDS = {"conformance": conformance, "changed-bit": changed_bit,
             "three-lines": three_lines, "chain": chain, "bench": bench,
             "package": package, "test": test}
+
+
+def everything(clients):
+    for command in ("test", "conformance", "changed-bit", "chain", "three-lines"):
+        start = time.monotonic()
+        COMMANDS[command](clients)
+        print(f"{command} of clients: {time.monotonic() - start:.0f} s", flush=True)
+
+
+COMMANDS["all"] = everything
 
 
 def main():
