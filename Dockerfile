@@ -7,7 +7,7 @@ RUN apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq 
       libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev \
       libxsimd-dev nlohmann-json3-dev libcli11-dev libssl-dev zlib1g-dev \
       prometheus-cpp-dev libcpp-httplib-dev
-COPY CMakeLists.txt /src/
+COPY CMakeLists.txt VERSION /src/
 COPY proto /src/proto
 COPY core /src/core
 COPY server /src/server

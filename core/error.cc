@@ -1,20 +1,25 @@
 #include "core/error.h"
 
+#include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace posenc::core {
 namespace {
 
+// Details travel in the status as payloads: strings "<length>:<bytes>", one
+// after the other. In the first payload they are reason, field, then the
+// metadata, key and value alternating; in the second, which most statuses lack,
+// field and fact of what else is wrong.
 constexpr char kPayloadUrl[] = "posenc.error";
+constexpr char kMoreUrl[] = "posenc.more";
 
-// Details travel in the status as a payload: strings "<length>:<bytes>", one
-// after the other. They are reason, field, then the metadata, key and value
-// alternating.
 void AppendString(absl::string_view text, std::string* payload) {
   absl::StrAppend(payload, text.size(), ":", text);
 }
@@ -41,6 +46,19 @@ void SetDetails(const ErrorDetails& details, absl::Status* status) {
     AppendString(value, &payload);
   }
   status->SetPayload(kPayloadUrl, absl::Cord(payload));
+  if (details.more.empty()) return;
+  payload.clear();
+  for (const Fault& fault : details.more) {
+    AppendString(fault.field, &payload);
+    AppendString(fault.fact, &payload);
+  }
+  status->SetPayload(kMoreUrl, absl::Cord(payload));
+}
+
+// "ids" + "[3]" needs no dot.
+std::string Joined(absl::string_view prefix, absl::string_view field) {
+  if (field.empty()) return std::string(prefix);
+  return absl::StrCat(prefix, absl::StartsWith(field, "[") ? "" : ".", field);
 }
 
 }  // namespace
@@ -80,6 +98,13 @@ std::optional<ErrorDetails> GetErrorDetails(const absl::Status& status) {
   while (TakeString(&rest, &key) && TakeString(&rest, &value)) {
     details.metadata.emplace_back(key, value);
   }
+  if (const absl::optional<absl::Cord> more = status.GetPayload(kMoreUrl)) {
+    const std::string faults(*more);
+    rest = faults;
+    while (TakeString(&rest, &key) && TakeString(&rest, &value)) {
+      details.more.push_back({key, value});
+    }
+  }
   return details;
 }
 
@@ -93,17 +118,54 @@ std::string NumberText(double value) {
 absl::Status Prefixed(absl::string_view prefix, const absl::Status& status) {
   std::optional<ErrorDetails> details = GetErrorDetails(status);
   if (!details.has_value() || prefix.empty()) return status;
-  // "ids" + "[3]" needs no dot; a field that is empty is the prefix itself.
-  absl::string_view joint = details->field.empty()                  ? ": "
-                            : absl::StartsWith(details->field, "[") ? ""
-                                                                    : ".";
+  // A field that is empty is the prefix itself.
   absl::Status prefixed(status.code(),
-                        absl::StrCat(prefix, joint, status.message()));
-  details->field = details->field.empty()
-                       ? std::string(prefix)
-                       : absl::StrCat(prefix, joint, details->field);
+                        details->field.empty()
+                            ? absl::StrCat(prefix, ": ", status.message())
+                            : Joined(prefix, status.message()));
+  details->field = Joined(prefix, details->field);
+  for (Fault& fault : details->more) fault.field = Joined(prefix, fault.field);
   SetDetails(*details, &prefixed);
   return prefixed;
+}
+
+absl::Status WithMetadata(const absl::Status& status, absl::string_view key,
+                          absl::string_view value) {
+  std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details.has_value()) return status;
+  details->metadata.emplace_back(key, value);
+  absl::Status with(status.code(), status.message());
+  SetDetails(*details, &with);
+  return with;
+}
+
+bool Faults::Note(const absl::Status& status) {
+  if (status.ok()) return true;
+  if (first_.ok()) first_ = status;
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details.has_value()) return false;
+  absl::string_view fact = status.message();
+  if (!details->field.empty() && absl::ConsumePrefix(&fact, details->field)) {
+    absl::ConsumePrefix(&fact, ": ");
+  }
+  std::vector<Fault> found = {{details->field, std::string(fact)}};
+  found.insert(found.end(), details->more.begin(), details->more.end());
+  for (Fault& fault : found) {
+    const bool known = std::any_of(
+        all_.begin(), all_.end(),
+        [&fault](const Fault& other) { return other.field == fault.field; });
+    if (!known) all_.push_back(std::move(fault));
+  }
+  return false;
+}
+
+absl::Status Faults::status() const {
+  std::optional<ErrorDetails> details = GetErrorDetails(first_);
+  if (!details.has_value() || all_.size() < 2) return first_;
+  absl::Status status(first_.code(), first_.message());
+  details->more.assign(all_.begin() + 1, all_.end());
+  SetDetails(*details, &status);
+  return status;
 }
 
 }  // namespace posenc::core

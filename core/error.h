@@ -37,10 +37,17 @@ enum class ErrorReason {
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
+// What else is wrong with a request: "<field>: <fact>".
+struct Fault {
+  std::string field;
+  std::string fact;
+};
+
 struct ErrorDetails {
   ErrorReason reason;
-  std::string field;       // empty if the request as a whole is meant
-  ErrorMetadata metadata;  // without "field"
+  std::string field;        // empty if the request as a whole is meant
+  ErrorMetadata metadata;   // without "field"
+  std::vector<Fault> more;  // found together with it
 };
 
 // Status with `code`, message "<field>: <fact>" ("<fact>" if field is
@@ -62,5 +69,27 @@ std::string NumberText(double value);
 // The same error with "<prefix>." in front of its field, in message and
 // details. Other statuses, OK among them, come back as they are.
 absl::Status Prefixed(absl::string_view prefix, const absl::Status& status);
+
+// The same error with one more entry of metadata.
+absl::Status WithMetadata(const absl::Status& status, absl::string_view key,
+                          absl::string_view value);
+
+// What independent checks of a request find, so that its sender hears of all
+// faults at once.
+class Faults {
+ public:
+  // Notes an error, unless one of its field was noted before. Returns whether
+  // the status was OK.
+  bool Note(const absl::Status& status);
+
+  bool none() const { return first_.ok(); }
+
+  // The first error that was noted, its details with the others. OK: none.
+  absl::Status status() const;
+
+ private:
+  absl::Status first_;
+  std::vector<Fault> all_;  // the first one's too
+};
 
 }  // namespace posenc::core

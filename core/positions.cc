@@ -13,7 +13,7 @@ namespace {
 
 absl::Status OutOfRange(absl::string_view field, absl::string_view fact,
                         std::int64_t index) {
-  return MakeError(absl::StatusCode::kInvalidArgument,
+  return MakeError(absl::StatusCode::kOutOfRange,
                    ErrorReason::kPositionOutOfRange, field,
                    absl::StrCat(fact, "; positions are within +-2^31"),
                    {{"index", absl::StrCat(index)}});

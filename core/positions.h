@@ -85,7 +85,7 @@ class TokenPositions {
 // caller's "positions".
 //   FieldInvalid: starts with THD, packed without, ids of another dtype.
 //   kShapeMismatch: ids or starts of the wrong shape.
-//   kPositionOutOfRange (INVALID_ARGUMENT): NaN, infinite or beyond 2^31, with
+//   kPositionOutOfRange (OUT_OF_RANGE): NaN, infinite or beyond 2^31, with
 //   metadata index.
 absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
                                                const TokenExtents& extents,

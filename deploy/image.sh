@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 base=${BASE:-debian:bookworm-slim}
 cache=${CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/posenc-image}
-version=$(sed -n 's/^project(posenc VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+version=$(<VERSION)
 image=posenc:$version
 work=$(mktemp -d)
 daemon=

@@ -10,7 +10,6 @@
 #include "core/error.h"
 #include "grpc/compression.h"
 #include "grpc/grpc.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
@@ -19,6 +18,7 @@
 #include "server/listen/address.h"
 #include "server/listen/listener.h"
 #include "server/listen/watch_calls.h"
+#include "server/reflection/reflection.h"
 #include "server/service.h"
 
 namespace posenc::server {
@@ -43,29 +43,11 @@ constexpr int kUnreadBytes = 16 << 10;
 // deadline.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 
-// Sets process-wide switches of gRPC, which are not thread-safe themselves.
-void InitPlugins() {
+// Sets a process-wide switch of gRPC, which is not thread-safe itself.
+void EnableHealth() {
   static std::once_flag once;
-  std::call_once(once, [] {
-    grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  });
+  std::call_once(once, [] { grpc::EnableDefaultHealthCheckService(true); });
 }
-
-// Reflection is in every server of a process that links it; this takes it out
-// of one.
-class WithoutReflection final : public grpc::ServerBuilderOption {
- public:
-  void UpdateArguments(grpc::ChannelArguments*) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*
-                         plugins) override {
-    const std::string name =
-        grpc::reflection::ProtoServerReflectionPlugin().name();
-    std::erase_if(*plugins, [&name](const auto& plugin) {
-      return plugin->name() == name;
-    });
-  }
-};
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(std::min<std::int64_t>(
@@ -138,6 +120,7 @@ class RunningServer final : public Server {
 
   const std::unique_ptr<Credentials> credentials_;
   RpcService service_;
+  std::unique_ptr<Reflection> reflection_;  // null: switched off
   const absl::Duration lame_duck_;
   const absl::Duration drain_timeout_;
   std::atomic<bool> ready_{false};
@@ -229,12 +212,13 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   }
   constexpr auto kFromFd =
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
-  InitPlugins();
+  EnableHealth();
   grpc::ServerBuilder builder;
-  builder.RegisterService(service_.registered());
   builder.RegisterCallbackGenericService(&service_);
-  if (!options.reflection) {
-    builder.SetOption(std::make_unique<WithoutReflection>());
+  if (options.reflection) {
+    reflection_ = std::make_unique<Reflection>();
+    builder.RegisterService(reflection_->v1());
+    builder.RegisterService(reflection_->v1alpha());
   }
   AddMessageLimits(options.limits, &builder);
   AddConnectionLimits(options, &builder);

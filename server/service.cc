@@ -5,15 +5,16 @@
 #include <utility>
 
 #include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "core/error.h"
-#include "google/protobuf/descriptor.h"
 #include "grpc/grpc_security.h"
 #include "server/budget/errors.h"
 #include "server/convert/status.h"
 #include "server/memory/heap.h"
 #include "server/methods/methods.h"
+#include "server/version.h"
 
 namespace posenc::server {
 namespace {
@@ -51,18 +52,33 @@ absl::string_view Authorization(const grpc::CallbackServerContext& context) {
   return {first->second.data(), first->second.size()};
 }
 
+// "ApplyRope" of "/posenc.v1.PositionalEncodingService/ApplyRope"; empty if it
+// is another service's.
+absl::string_view MethodName(absl::string_view path) {
+  const bool ours =
+      absl::ConsumePrefix(&path, "/") &&
+      absl::ConsumePrefix(&path,
+                          v1::PositionalEncodingService::service_full_name()) &&
+      absl::ConsumePrefix(&path, "/");
+  return ours ? path : "";
+}
+
+// A newer client may ask for what this version has not.
+absl::Status NoSuchMethod(absl::string_view path) {
+  return absl::UnimplementedError(
+      absl::StrCat("no such method: ", path, "; this is posencd ", kVersion));
+}
+
 }  // namespace
 
 RpcService::RpcService(const Limits& limits, CallObserver* observer,
                        const TokenFile* tokens)
-    : no_such_method_(absl::UnimplementedError("no such method")),
-      draining_answer_(core::MakeError(
+    : draining_answer_(core::MakeError(
           absl::StatusCode::kUnavailable, core::ErrorReason::kDraining, "",
           "the server is draining; retry elsewhere")),
       too_many_calls_(TooManyCalls()),
       limits_(limits),
       tokens_(tokens),
-      registered_(this),
       cache_(kCacheBytes),
       admission_(std::make_shared<Admission>(
           limits.in_flight_bytes,
@@ -125,37 +141,8 @@ void RpcService::ReturnUnneededMemory() {
   freed_ = FreedMemory();
 }
 
-RpcService::Registered::Registered(RpcService* service) : service_(service) {
-  const google::protobuf::ServiceDescriptor* const descriptor =
-      google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
-          Rpcs::service_full_name());
-  const int stream = descriptor->FindMethodByName("ApplyRopeStream")->index();
-  for (int i = 0; i < descriptor->method_count(); ++i) {
-    if (i != stream) MarkMethodGeneric(i);
-  }
-}
-
-grpc::ServerGenericBidiReactor* RpcService::Registered::ApplyRopeStream(
-    grpc::CallbackServerContext* context) {
-  return service_->Start("ApplyRopeStream", context);
-}
-
-grpc::ServerGenericBidiReactor* RpcService::CreateReactor(
-    grpc::GenericCallbackServerContext* context) {
-  // "/posenc.v1.PositionalEncodingService/ApplyRope"
-  absl::string_view name = context->method();
-  if (!absl::ConsumePrefix(&name, "/") ||
-      !absl::ConsumePrefix(&name, Rpcs::service_full_name()) ||
-      !absl::ConsumePrefix(&name, "/")) {
-    name = "";
-  }
-  return Start(name, context);
-}
-
 const RpcService::Answer* RpcService::Refuse(
-    const Method* method, const CallSpec& spec,
-    const grpc::CallbackServerContext& context) const {
-  if (method == nullptr) return &no_such_method_;
+    const CallSpec& spec, const grpc::CallbackServerContext& context) const {
   if (draining_.load()) return &draining_answer_;
   return Call::IsTooLate(context, spec, resources_) ? &too_many_calls_
                                                     : nullptr;
@@ -174,19 +161,20 @@ grpc::ServerGenericBidiReactor* RpcService::Send(
   return new Refusal(answer.on_wire);
 }
 
-grpc::ServerGenericBidiReactor* RpcService::Start(
-    absl::string_view name, grpc::CallbackServerContext* context) {
-  const Method* const method = FindMethod(name);
+grpc::ServerGenericBidiReactor* RpcService::CreateReactor(
+    grpc::GenericCallbackServerContext* context) {
+  const Method* const method = FindMethod(MethodName(context->method()));
   CallSpec spec;
   spec.peer = ConnectionOf(context);
-  if (method != nullptr) {
-    spec.name = method->name;
-    spec.method = static_cast<int>(method - Methods().data());
-    spec.stream = method->stream;
+  if (method == nullptr) {
+    return Send(Answer(NoSuchMethod(context->method())), spec, context);
   }
-  if (tokens_ != nullptr && method != nullptr) {
+  spec.name = method->name;
+  spec.method = static_cast<int>(method - Methods().data());
+  spec.stream = method->stream;
+  if (tokens_ != nullptr) {
     absl::StatusOr<Caller> caller =
-        tokens_->Check(name, Authorization(*context));
+        tokens_->Check(spec.name, Authorization(*context));
     if (!caller.ok()) return Send(Answer(caller.status()), spec, context);
     spec.caller = std::move(caller->name);
     // Behind an edge all callers come over the same connections.
@@ -196,7 +184,7 @@ grpc::ServerGenericBidiReactor* RpcService::Start(
                                                       : bytes_per_token_.load();
     }
   }
-  if (const Answer* const refused = Refuse(method, spec, *context)) {
+  if (const Answer* const refused = Refuse(spec, *context)) {
     return Send(*refused, spec, context);
   }
   return Call::Start(context, std::move(spec),

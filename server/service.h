@@ -64,32 +64,10 @@ class RpcService final : public grpc::CallbackGenericService {
   // calls would pay for its page faults again and again.
   void ReturnUnneededMemory();
 
-  // To be registered as a service too, because reflection lists no generic
-  // ones. Lives as long as this.
-  grpc::Service* registered() { return &registered_; }
-
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
 
  private:
-  using Rpcs = v1::PositionalEncodingService;
-
-  // gRPC forgets a service all of whose methods are generic. Therefore one
-  // method is registered, as a stream of raw messages, which is what generic
-  // calls are as well.
-  class Registered final
-      : public Rpcs::WithRawCallbackMethod_ApplyRopeStream<Rpcs::Service> {
-   public:
-    explicit Registered(RpcService* service);
-    grpc::ServerGenericBidiReactor* ApplyRopeStream(
-        grpc::CallbackServerContext* context) override;
-
-   private:
-    RpcService* const service_;
-  };
-
-  grpc::ServerGenericBidiReactor* Start(absl::string_view method,
-                                        grpc::CallbackServerContext* context);
   // An error that many calls may get, made once: past capacity, most of the
   // work is refusing.
   struct Answer {
@@ -97,8 +75,8 @@ class RpcService final : public grpc::CallbackGenericService {
     const absl::Status status;
     const grpc::Status on_wire;
   };
-  // Why the call is answered without being read; null if it is not.
-  const Answer* Refuse(const Method* method, const CallSpec& spec,
+  // Why the call of an RPC is answered without being read; null if it is not.
+  const Answer* Refuse(const CallSpec& spec,
                        const grpc::CallbackServerContext& context) const;
   grpc::ServerGenericBidiReactor* Send(
       const Answer& answer, const CallSpec& spec,
@@ -108,11 +86,10 @@ class RpcService final : public grpc::CallbackGenericService {
   std::int64_t MeasureHeld() const;
   void ReturnExcess(std::int64_t held);
 
-  const Answer no_such_method_, draining_answer_, too_many_calls_;
+  const Answer draining_answer_, too_many_calls_;
   const Limits limits_;
   const TokenFile* const tokens_;
   CallsInProgress calls_;
-  Registered registered_;
   std::atomic<bool> draining_{false};
   RopeCache cache_;
   // Shared with responses that a client in this process still holds.

@@ -33,6 +33,8 @@ absl::StatusOr<Connection> Connection::Open(const GlobalFlags& flags) {
         flags::ApplySecurityFlags(flags.security, &options);
     if (!secured.ok()) return UsageError(secured.message());
     options.timeout = timeout;
+    options.request_id = flags.request_id;
+    options.traceparent = flags.traceparent;
     options.max_message_bytes = kMaxMessageBytes;
     options.stream_above_bytes = kStreamAboveBytes;
     return Connection(nullptr, Client::Connect(options));
@@ -40,6 +42,11 @@ absl::StatusOr<Connection> Connection::Open(const GlobalFlags& flags) {
   if (flags.security.Given()) {
     return UsageError(
         "--server: missing; TLS and tokens are for a server elsewhere");
+  }
+  if (!flags.request_id.empty() || !flags.traceparent.empty()) {
+    return UsageError(
+        "--server: missing; --request-id and --traceparent are for a server "
+        "elsewhere");
   }
   server::ServerOptions options;
   options.limits.max_request_bytes = kMaxMessageBytes;

@@ -60,6 +60,13 @@ void AddGlobalFlags(CLI::App* app, GlobalFlags* flags) {
   app->add_option("--timeout", flags->timeout, "Deadline of each call")
       ->type_name("DURATION")
       ->capture_default_str();
+  app->add_option("--request-id", flags->request_id,
+                  "The calls' name in the server's log, and with their errors "
+                  "(default: random)")
+      ->type_name("TEXT");
+  app->add_option("--traceparent", flags->traceparent,
+                  "W3C trace context that the calls belong to")
+      ->type_name("TEXT");
   app->add_flag("--json", flags->json,
                 "Print one JSON object on stdout, errors too");
   flags::AddSecurityFlags(app, &flags->security);

@@ -23,6 +23,7 @@ struct GlobalFlags {
   std::string server;  // empty: a server inside this process
   flags::SecurityFlags security;
   std::string timeout = "60s";
+  std::string request_id, traceparent;
   bool json = false;
 };
 

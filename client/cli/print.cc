@@ -164,10 +164,11 @@ void PrintError(const absl::Status& status, bool json) {
   const std::string code = absl::StatusCodeToString(status.code());
   const std::string message(status.message());
   if (json) {
-    PrintJson({{"error",
-                {{"code", code},
-                 {"reason", ErrorReason(status)},
-                 {"message", message}}}});
+    nlohmann::ordered_json error = {
+        {"code", code}, {"reason", ErrorReason(status)}, {"message", message}};
+    const std::string id = ErrorFact(status, "requestId");
+    if (!id.empty()) error["request_id"] = id;
+    PrintJson({{"error", error}});
   } else {
     std::fprintf(stderr, "posenc: %s: %s\n", code.c_str(), message.c_str());
   }

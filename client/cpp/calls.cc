@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "bulk_stream.h"
+#include "call_identity.h"
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "posenc/wire/metadata.h"
@@ -24,10 +25,11 @@ constexpr std::int64_t kMaxProtoBytes = std::numeric_limits<int>::max();
 // Smaller messages gain nothing from a connection of their own.
 constexpr std::int64_t kBulkBytes = 64 << 10;
 
-// Size of a chunk if the server recommends none. 4 MiB were the best in
+// Size of a chunk if the server recommends none. About 4 MiB were the best in
 // measurements: requests, computation and responses overlap, and a chunk stays
-// in the cache while it is worked on.
-constexpr std::int64_t kChunkBytes = 4 << 20;
+// in the cache while it is worked on. With 64 KiB less its message fits into
+// the 4 MiB that gRPC accepts by default.
+constexpr std::int64_t kChunkBytes = (4 << 20) - (64 << 10);
 // Messages that are sent ahead of their responses: one each is being sent,
 // computed, received and taken.
 constexpr std::int64_t kWindow = 4;
@@ -39,12 +41,11 @@ constexpr std::int64_t kMessageOverhead = 64 << 10;
 // would set its own, which is meant for calls that forgot theirs.
 constexpr absl::Duration kLongestStream = absl::Hours(24);
 
-// How long a server may take to tell its version once it has said that it does
-// not have a method.
-constexpr absl::Duration kVersionTimeout = absl::Seconds(5);
-
 // How long a connection may take to send what a call left behind.
 constexpr absl::Duration kGrace = absl::Milliseconds(200);
+
+// How long a server may take to tell its version, for the text of an error.
+constexpr absl::Duration kVersionTimeout = absl::Seconds(2);
 
 bool HasSeveralAxes(const v1::RopeSpec& spec) {
   return spec.axes().sections_size() > 1 ||
@@ -90,8 +91,9 @@ bool TooLarge(const absl::Status& status) {
 Client::Calls::Calls(const ClientOptions& options)
     : channels_(std::make_unique<Channels>(options)),
       stub_(v1::PositionalEncodingService::NewStub(channels_->small())),
-      target_(options.target),
       timeout_(options.timeout),
+      request_id_(options.request_id),
+      traceparent_(options.traceparent),
       max_message_bytes_(std::clamp<std::int64_t>(options.max_message_bytes, 0,
                                                   kMaxProtoBytes)),
       stream_above_bytes_(
@@ -111,6 +113,55 @@ Client::Calls::Calls(std::shared_ptr<Stub> stub, absl::Duration timeout)
       timeout_(timeout),
       max_message_bytes_(kMaxProtoBytes),
       stream_above_bytes_(kMaxProtoBytes) {}
+
+absl::StatusOr<std::string> Client::Calls::Begin(
+    const CallOptions& options, grpc::ClientContext* context) const {
+  if (channels_ != nullptr && !channels_->status().ok()) {
+    return channels_->status();
+  }
+  const absl::Status status = SetDeadline(timeout(options), context);
+  if (!status.ok()) return status;
+  return AddIdentity(
+      options.request_id.empty() ? request_id_ : options.request_id,
+      options.traceparent.empty() ? traceparent_ : options.traceparent,
+      context);
+}
+
+absl::Status Client::Calls::Ended(absl::Status status,
+                                  const std::string& request_id) const {
+  if (status.ok()) return status;
+  const std::string message(status.message());
+  std::string text = message;
+  const bool away = status.code() == absl::StatusCode::kUnavailable ||
+                    status.code() == absl::StatusCode::kDeadlineExceeded;
+  // What a server gives a reason for, it answered.
+  if (away && channels_ != nullptr && !channels_->target().empty() &&
+      ErrorReason(status).empty()) {
+    text = absl::StrCat(channels_->target(), ": ", message);
+  } else if (status.code() == absl::StatusCode::kUnimplemented &&
+             channels_ != nullptr) {
+    text = absl::StrCat(message, VersionsText());
+  }
+  absl::Status ended(status.code(), text);
+  status.ForEachPayload([&ended](absl::string_view type, const absl::Cord& is) {
+    ended.SetPayload(type, is);
+  });
+  ended.SetPayload(kRequestIdType, absl::Cord(request_id));
+  return ended;
+}
+
+std::string Client::Calls::VersionsText() const {
+  grpc::ClientContext context;
+  context.set_deadline(
+      absl::ToChronoTime(absl::Now() + std::min(timeout_, kVersionTimeout)));
+  v1::GetServerInfoResponse info;
+  const bool told = stub_->GetServerInfo(&context, {}, &info).ok();
+  if (told && info.version() == POSENC_VERSION) return "";
+  return absl::StrCat("; the server is ",
+                      told ? absl::StrCat("posencd ", info.version())
+                           : "no posencd of this client's version",
+                      ", this client is ", POSENC_VERSION);
+}
 
 std::int64_t Client::Calls::ChunkBytes(const CallOptions& options) {
   const std::int64_t known = chunk_bytes_.load(std::memory_order_relaxed);
@@ -149,8 +200,8 @@ absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
   // Destroyed before Recall(): a context holds on to its call, and a call to
   // the slices that it sends.
   auto context = std::make_unique<grpc::ClientContext>();
-  const absl::Status status = Begin(options, context.get());
-  if (!status.ok()) return status;
+  const absl::StatusOr<std::string> id = Begin(options, context.get());
+  if (!id.ok()) return id.status();
   context->AddMetadata(wire::kMessageBytes, absl::StrCat(sent.message_bytes));
   const std::int64_t larger =
       std::max(sent.message_bytes, wanted.expected_bytes);
@@ -178,14 +229,14 @@ absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
     queue.Shutdown();
     while (queue.Next(&tag, &ok)) continue;
     if (!outcome.ok()) {
-      result = Explain(ToAbsl(outcome));
+      result = Ended(ToAbsl(outcome), *id);
     } else {
       const absl::StatusOr<ReceivedMessage> received =
           ReceivedMessage::Parse(incoming, wanted.fields, response);
       if (received.ok()) {
         result = TakeTensors(*received, wanted.into);
       } else {
-        result = received.status();
+        result = Ended(received.status(), *id);
       }
     }
     context.reset();
@@ -203,8 +254,9 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
         name, ": this client has a stub only; streams need a channel"));
   }
   auto context = std::make_unique<grpc::ClientContext>();
-  absl::Status status = Begin(options, context.get());
-  if (!status.ok()) return status;
+  const absl::StatusOr<std::string> id = Begin(options, context.get());
+  if (!id.ok()) return id.status();
+  absl::Status status;
   absl::Duration patience = absl::InfiniteDuration();
   if (!options.timeout) {
     // The client's timeout is not for the whole: a stream may take as long as
@@ -247,7 +299,7 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
           return take(response);
         },
         &local);
-    status = local.ok() ? Explain(ToAbsl(outcome)) : local;
+    status = local.ok() ? Ended(ToAbsl(outcome), *id) : local;
     if (status.ok() && one_to_one && stream.answered() != stream.sent()) {
       status = absl::InternalError(absl::StrCat("the stream ended after ",
                                                 stream.answered(), " of ",
@@ -257,31 +309,6 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
   }
   Recall(loans, std::move(channel));
   return status;
-}
-
-absl::Status Client::Calls::Explain(const absl::Status& status) const {
-  if (status.ok() || target_.empty() || status.GetPayload(kStatusType)) {
-    return status;
-  }
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDeadlineExceeded:
-      return absl::Status(status.code(),
-                          absl::StrCat(target_, ": ", status.message()));
-    case absl::StatusCode::kUnimplemented: {
-      grpc::ClientContext context;
-      v1::GetServerInfoResponse info;
-      const bool tells =
-          SetDeadline(std::min(timeout_, kVersionTimeout), &context).ok() &&
-          stub_->GetServerInfo(&context, {}, &info).ok();
-      return absl::UnimplementedError(absl::StrCat(
-          target_, ": the server does not have this method, it is of ",
-          tells ? absl::StrCat("version ", info.version()) : "another version",
-          "; use one of this client's version"));
-    }
-    default:
-      return status;
-  }
 }
 
 void Client::Calls::Recall(const Loans& loans,

@@ -100,27 +100,29 @@ class Client::Calls {
   absl::StatusOr<bool> SeveralAxes(const v1::RopeSource& rope,
                                    const CallOptions& options);
 
-  // To be called for each context: sets the deadline. Fails if that is over, or
-  // if the client's credentials are of no use.
-  absl::Status Begin(const CallOptions& options,
-                     grpc::ClientContext* context) const {
-    if (channels_ != nullptr && !channels_->status().ok()) {
-      return channels_->status();
-    }
-    return SetDeadline(timeout(options), context);
-  }
+  // To be called for each context: sets the deadline, and what names the call.
+  // Returns its request id. Fails if the deadline is over, or if the client's
+  // credentials are of no use.
+  absl::StatusOr<std::string> Begin(const CallOptions& options,
+                                    grpc::ClientContext* context) const;
+
+  // What the caller is told of a call that ended so: adds the request id, the
+  // target of a server that is not there, and what versions the two sides have
+  // if the server does not know what was asked.
+  absl::Status Ended(absl::Status status, const std::string& request_id) const;
 
   // `method` is one of the stub's unary ones.
   template <typename Method, typename Request, typename Response>
   absl::Status Call(Method method, const Request& request,
                     const CallOptions& options, Response* response) const {
     grpc::ClientContext context;
-    absl::Status status = Begin(options, &context);
-    if (status.ok()) {
-      status = CheckBytes(static_cast<std::int64_t>(request.ByteSizeLong()));
-    }
+    const absl::StatusOr<std::string> id = Begin(options, &context);
+    if (!id.ok()) return id.status();
+    const absl::Status status =
+        CheckBytes(static_cast<std::int64_t>(request.ByteSizeLong()));
     if (!status.ok()) return status;
-    return Explain(ToAbsl((stub_.get()->*method)(&context, request, response)));
+    return Ended(ToAbsl((stub_.get()->*method)(&context, request, response)),
+                 *id);
   }
 
   // The same with tensors, which are not set in `request`. `name` and `method`
@@ -199,17 +201,17 @@ class Client::Calls {
                          bool one_to_one, const NextMessage& next,
                          const TakeResponse& take, const CallOptions& options);
 
-  // Adds the target, or the server's version, to what gRPC says by itself of a
-  // call that no server has judged; other errors stay as they are.
-  absl::Status Explain(const absl::Status& status) const;
+  // "; the server is posencd 0.1.0, this client 0.2.0": asks the server. Empty
+  // if both are the same.
+  std::string VersionsText() const;
 
   // Returns when everything lent has come back. The call is over.
   void Recall(const Loans& loans, std::shared_ptr<grpc::Channel> channel);
 
   const std::unique_ptr<Channels> channels_;  // null if there is a stub only
   const std::shared_ptr<Stub> stub_;
-  const std::string target_;  // empty if the caller made the channel
   const absl::Duration timeout_;
+  const std::string request_id_, traceparent_;  // of calls without their own
   const std::int64_t max_message_bytes_;
   const std::int64_t stream_above_bytes_;
 

@@ -28,6 +28,8 @@ class Channels {
   // Why no channel can be made; calls are not to be tried.
   const absl::Status& status() const { return security_.status(); }
 
+  // Where the server is; empty for a channel of the caller's own.
+  const std::string& target() const { return options_.target; }
   const std::shared_ptr<grpc::Channel>& small() const { return small_; }
 
   // The next bulk channel in turn, made if it is not there.

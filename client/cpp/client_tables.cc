@@ -76,10 +76,10 @@ absl::Status ReceiveTiles(Calls* calls, const v1::BuildBiasRequest& request,
   // Over a stub alone nothing can watch a blocking Read(): the timeout is the
   // deadline of the whole.
   grpc::ClientContext context;
-  absl::Status status = SetDeadline(calls->timeout(options), &context);
-  if (status.ok()) {
-    status = CheckBytes(static_cast<std::int64_t>(request.ByteSizeLong()));
-  }
+  const absl::StatusOr<std::string> id = calls->Begin(options, &context);
+  if (!id.ok()) return id.status();
+  absl::Status status =
+      CheckBytes(static_cast<std::int64_t>(request.ByteSizeLong()));
   if (!status.ok()) return status;
   const auto reader = calls->stub()->BuildBias(&context, request);
   BiasMessage response;
@@ -90,7 +90,7 @@ absl::Status ReceiveTiles(Calls* calls, const v1::BuildBiasRequest& request,
   }
   // An error of ours goes before what the server says to the cancellation.
   const absl::Status outcome = ToAbsl(reader->Finish());
-  return status.ok() ? outcome : status;
+  return status.ok() ? calls->Ended(outcome, *id) : status;
 }
 
 }  // namespace

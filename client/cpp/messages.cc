@@ -116,6 +116,10 @@ std::string ErrorReason(const absl::Status& status) {
 }
 
 std::string ErrorFact(const absl::Status& status, absl::string_view name) {
+  if (name == "requestId") {
+    const absl::optional<absl::Cord> id = status.GetPayload(kRequestIdType);
+    return id ? std::string(*id) : "";
+  }
   const rpc::ErrorInfo info = InfoOf(status);
   const auto fact = info.metadata().find(std::string(name));
   return fact == info.metadata().end() ? "" : fact->second;

@@ -2,8 +2,11 @@
 
 namespace posenc {
 
-// The payload of an absl::Status that holds the server's google.rpc.Status,
-// which calls.cc attaches and messages.cc reads.
+// Payloads of an absl::Status, which calls.cc attaches and messages.cc reads:
+// the server's google.rpc.Status.
 constexpr char kStatusType[] = "type.googleapis.com/google.rpc.Status";
+
+// The payload that holds the request id of the call that ended so.
+constexpr char kRequestIdType[] = "posenc/request-id";
 
 }  // namespace posenc

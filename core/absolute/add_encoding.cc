@@ -233,22 +233,23 @@ absl::StatusOr<Shape> AddEncodingShape(const AddEncodingArgs& args, Dtype dtype,
   const absl::StatusOr<AbsoluteExtents> extents =
       ValidateAbsolute(args.encoding);
   if (!extents.ok()) return Prefixed("encoding", extents.status());
+  Faults faults;
   if (extents->rows.has_value() &&
       !std::holds_alternative<std::monostate>(args.positions)) {
-    return FieldInvalid("positions",
-                        "given for a grid, whose cells are the rows of x; "
-                        "leave them out");
+    faults.Note(FieldInvalid("positions",
+                             "given for a grid, whose cells are the rows of x; "
+                             "leave them out"));
   }
-  if (!IsFloating(dtype)) {
-    return FieldInvalid("x.dtype",
-                        absl::StrCat("is ", DtypeName(dtype),
-                                     "; must be float32, float16, bfloat16 or "
-                                     "float64"));
+  if (IsFloating(dtype)) {
+    faults.Note(CheckScale(args.x_scale, dtype));
+  } else {
+    faults.Note(
+        FieldInvalid("x.dtype", absl::StrCat("is ", DtypeName(dtype),
+                                             "; must be float32, float16, "
+                                             "bfloat16 or float64")));
   }
-  absl::Status status = CheckScale(args.x_scale, dtype);
-  if (!status.ok()) return status;
-  status = CheckShape(args, *extents, x);
-  if (!status.ok()) return status;
+  faults.Note(CheckShape(args, *extents, x));
+  if (!faults.none()) return faults.status();
   Shape shape = x;
   if (args.combination == Combination::kConcatenate) shape.back() *= 2;
   const absl::StatusOr<std::int64_t> count = ElementCount(shape);

@@ -477,6 +477,13 @@ class ConfigReader {
   const bool nested_;
 };
 
+// Whether somebody sent the name of a file in place of what it holds.
+bool LooksLikePath(absl::string_view text) {
+  return text.find_first_of("{\n") == absl::string_view::npos &&
+         (text.find_first_of("/\\") != absl::string_view::npos ||
+          absl::EndsWith(text, ".json"));
+}
+
 }  // namespace
 
 absl::StatusOr<ModelRope> ReadModelConfig(
@@ -488,10 +495,12 @@ absl::StatusOr<ModelRope> ReadModelConfig(
   const json root = ParseConfig(config_json);
   if (!root.is_object()) {
     return ConfigError("",
-                       root.is_discarded()
-                           ? "is not JSON"
-                           : absl::StrCat("is JSON of type ", root.type_name(),
-                                          "; it must be an object"));
+                       !root.is_discarded()
+                           ? absl::StrCat("is JSON of type ", root.type_name(),
+                                          "; it must be an object")
+                       : LooksLikePath(config_json)
+                           ? "is not JSON: a path? send the file's text"
+                           : "is not JSON");
   }
   std::string model_type;
   JsonObject config = LanguagePart(JsonObject(&root, "", &status), &model_type);

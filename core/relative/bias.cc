@@ -51,14 +51,18 @@ absl::Status CheckLength(absl::string_view field, std::int64_t length) {
 }
 
 absl::Status ValidateRange(const BiasRange& range) {
-  for (const absl::Status& valid :
-       {CheckLength("query_length", range.query_length),
-        CheckLength("key_length", range.key_length),
-        CheckPositions("query_start", range.query_start, range.query_length),
-        CheckPositions("key_start", range.key_start, range.key_length)}) {
-    if (!valid.ok()) return valid;
+  Faults faults;
+  const bool queries =
+      faults.Note(CheckLength("query_length", range.query_length));
+  const bool keys = faults.Note(CheckLength("key_length", range.key_length));
+  if (queries) {
+    faults.Note(
+        CheckPositions("query_start", range.query_start, range.query_length));
   }
-  return absl::OkStatus();
+  if (keys) {
+    faults.Note(CheckPositions("key_start", range.key_start, range.key_length));
+  }
+  return faults.status();
 }
 
 absl::Status ValidateIndices(const BiasArgs& args) {
@@ -176,9 +180,11 @@ void DistanceRule::Fill(const BiasTileWriter& writer) const {
 }
 
 absl::StatusOr<BiasTiles> BiasTiles::Create(const BiasArgs& args) {
+  Faults faults;
   absl::StatusOr<BiasRule> rule = std::visit(RuleMaker(), args.bias);
-  if (!rule.ok()) return Prefixed(FieldOf(args.bias), rule.status());
-  if (absl::Status valid = ValidateRange(args.range); !valid.ok()) return valid;
+  faults.Note(Prefixed(FieldOf(args.bias), rule.status()));
+  faults.Note(ValidateRange(args.range));
+  if (!faults.none()) return faults.status();
   if (absl::Status valid = (*rule)->CheckRange(args.range); !valid.ok()) {
     return valid;
   }

@@ -61,7 +61,7 @@ absl::Status CheckTensor(absl::string_view field,
 absl::Status CheckPositions(absl::string_view start_field, std::int64_t start,
                             std::int64_t length) {
   const auto out_of_range = [&](const std::string& fact, std::int64_t index) {
-    return MakeError(absl::StatusCode::kInvalidArgument,
+    return MakeError(absl::StatusCode::kOutOfRange,
                      ErrorReason::kPositionOutOfRange, start_field,
                      absl::StrCat(fact, "; positions are within +-2^31"),
                      {{"index", absl::StrCat(index)}});

@@ -234,43 +234,38 @@ class BlockScorer {
 };
 
 absl::Status CheckContent(const ConstTensorView& q, const ConstTensorView& k) {
-  if (absl::Status valid = CheckFloating("q.dtype", q.dtype); !valid.ok()) {
-    return valid;
-  }
-  if (absl::Status valid = CheckFloating("k.dtype", k.dtype); !valid.ok()) {
-    return valid;
-  }
-  const auto mismatch = [](const char* field, const Shape& actual,
-                           const std::string& expected) {
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch, field,
-        absl::StrCat("is ", ShapeToString(actual), "; must be ", expected),
-        {{"expected", expected}, {"actual", ShapeToString(actual)}});
-  };
+  Faults faults;
+  faults.Note(CheckFloating("q.dtype", q.dtype));
+  faults.Note(CheckFloating("k.dtype", k.dtype));
   for (const auto& [field, shape, named] :
        {std::tuple("q.shape", &q.shape, "[B, H, Sq, D]"),
         std::tuple("k.shape", &k.shape, "[B, H, Sk, D]")}) {
     if (shape->size() == 4) continue;
-    return FieldInvalid(
-        field, absl::StrCat(ShapeToString(*shape), " has rank ", shape->size(),
-                            "; must be ", named));
+    faults.Note(
+        FieldInvalid(field, absl::StrCat(ShapeToString(*shape), " has rank ",
+                                         shape->size(), "; must be ", named)));
   }
+  if (q.shape.size() != 4) return faults.status();
   if (q.shape[3] < 1) {
-    return FieldInvalid(
-        "q.shape", absl::StrCat("D is ", q.shape[3], "; must be at least 1"));
-  }
-  if (q.shape[3] > kMaxWidth) {
-    return FieldInvalid(
+    faults.Note(FieldInvalid(
+        "q.shape", absl::StrCat("D is ", q.shape[3], "; must be at least 1")));
+  } else if (q.shape[3] > kMaxWidth) {
+    faults.Note(FieldInvalid(
         "q.shape",
-        absl::StrCat("D is ", q.shape[3], "; must be at most ", kMaxWidth));
+        absl::StrCat("D is ", q.shape[3], "; must be at most ", kMaxWidth)));
+  } else if (k.shape.size() == 4 &&
+             (k.shape[0] != q.shape[0] || k.shape[1] != q.shape[1] ||
+              k.shape[3] != q.shape[3])) {
+    const std::string expected =
+        absl::StrCat("[B = ", q.shape[0], ", H = ", q.shape[1],
+                     ", Sk, D = ", q.shape[3], "], as q");
+    faults.Note(MakeError(
+        absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
+        "k.shape",
+        absl::StrCat("is ", ShapeToString(k.shape), "; must be ", expected),
+        {{"expected", expected}, {"actual", ShapeToString(k.shape)}}));
   }
-  if (k.shape[0] != q.shape[0] || k.shape[1] != q.shape[1] ||
-      k.shape[3] != q.shape[3]) {
-    return mismatch("k.shape", k.shape,
-                    absl::StrCat("[B = ", q.shape[0], ", H = ", q.shape[1],
-                                 ", Sk, D = ", q.shape[3], "], as q"));
-  }
-  return absl::OkStatus();
+  return faults.status();
 }
 
 // The extents and distances that terms are checked against.
@@ -376,21 +371,14 @@ absl::StatusOr<ScoreExtents> ValidateScore(const ScoreArgs& args,
   if (absl::Status valid = CheckContent(q, k); !valid.ok()) return valid;
   const std::int64_t queries = q.shape[2];
   const std::int64_t keys = k.shape[2];
-  if (absl::Status valid =
-          CheckPositions("query_start", args.query_start, queries);
-      !valid.ok()) {
-    return valid;
-  }
-  if (absl::Status valid = CheckPositions("key_start", args.key_start, keys);
-      !valid.ok()) {
-    return valid;
-  }
+  Faults faults;
+  faults.Note(CheckPositions("query_start", args.query_start, queries));
+  faults.Note(CheckPositions("key_start", args.key_start, keys));
   ScoreExtents extents;
   extents.dtype = args.dtype.value_or(
       q.dtype == Dtype::kFloat64 ? Dtype::kFloat64 : Dtype::kFloat32);
-  if (absl::Status valid = CheckFloating("dtype", extents.dtype); !valid.ok()) {
-    return valid;
-  }
+  faults.Note(CheckFloating("dtype", extents.dtype));
+  if (!faults.none()) return faults.status();
   extents.shape = {q.shape[0], q.shape[1], queries, keys};
   const absl::StatusOr<std::int64_t> count = ElementCount(extents.shape);
   if (!count.ok()) return Prefixed("score", count.status());

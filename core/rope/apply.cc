@@ -23,17 +23,15 @@ struct RotatedTensor {
 };
 
 absl::StatusOr<RotatedTensor> PrepareTensor(const ApplyRopeArgs& args,
-                                            const LayoutOrder& order,
+                                            const HeadLayout& layout,
                                             const ConstTensorView& in,
                                             absl::string_view name) {
-  const absl::StatusOr<HeadLayout> layout = ReadHeadLayout(in, order);
-  if (!layout.ok()) return Prefixed(name, layout.status());
   if (!args.rope) return FieldRequired("rope", "no encoding is given");
   absl::StatusOr<std::shared_ptr<const PreparedRope>> prepared =
-      args.rope(layout->head_dim);
+      args.rope(layout.head_dim);
   if (!prepared.ok()) return Prefixed("rope", prepared.status());
   const ResolvedRope& rope = (*prepared)->rope;
-  const absl::Status status = CheckHeadCount(rope, in, *layout, name);
+  const absl::Status status = CheckHeadCount(rope, in, layout, name);
   if (!status.ok()) return status;
   const RopeSpec& spec = rope.spec;
   // A forward rotation reads `pairing`; what undoes it reads what it wrote.
@@ -41,9 +39,9 @@ absl::StatusOr<RotatedTensor> PrepareTensor(const ApplyRopeArgs& args,
   Pairing to = spec.output_pairing;
   if (args.direction != Direction::kForward) std::swap(from, to);
   HeadRotation rotation =
-      MakeHeadRotation(in.dtype, layout->head_dim, spec,
-                       SegmentsOf(spec, layout->head_dim), from, to);
-  return RotatedTensor{*std::move(prepared), *layout, std::move(rotation)};
+      MakeHeadRotation(in.dtype, layout.head_dim, spec,
+                       SegmentsOf(spec, layout.head_dim), from, to);
+  return RotatedTensor{*std::move(prepared), layout, std::move(rotation)};
 }
 
 absl::Status CheckAgreement(const HeadLayout& q, const HeadLayout& k) {
@@ -128,53 +126,67 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
   }
   const absl::StatusOr<LayoutOrder> order = FindLayout(args.layout);
   if (!order.ok()) return order.status();
+  Faults faults;
   if (args.direction < Direction::kForward ||
       args.direction > Direction::kAdjoint) {
-    return FieldInvalid("direction",
-                        absl::StrCat(static_cast<int>(args.direction),
-                                     "; must be forward, inverse or adjoint"));
+    faults.Note(FieldInvalid(
+        "direction", absl::StrCat(static_cast<int>(args.direction),
+                                  "; must be forward, inverse or adjoint")));
   }
   if (args.query_scale.has_value()) {
-    const absl::Status status =
-        CheckQueryScale(*args.query_scale, q != nullptr);
-    if (!status.ok()) return status;
+    faults.Note(CheckQueryScale(*args.query_scale, q != nullptr));
   }
 
   const ConstTensorView* const inputs[2] = {q, k};
+  std::optional<HeadLayout> layouts[2];
   std::optional<RotatedTensor> tensors[2];
   for (int i = 0; i < 2; ++i) {
     if (inputs[i] == nullptr) continue;
+    const char* const name = i == 0 ? "q" : "k";
+    const absl::StatusOr<HeadLayout> layout =
+        ReadHeadLayout(*inputs[i], *order);
+    if (!faults.Note(Prefixed(name, layout.status()))) continue;
+    layouts[i] = *layout;
     absl::StatusOr<RotatedTensor> tensor =
-        PrepareTensor(args, *order, *inputs[i], i == 0 ? "q" : "k");
-    if (!tensor.ok()) return tensor.status();
-    tensors[i] = *std::move(tensor);
+        PrepareTensor(args, *layout, *inputs[i], name);
+    if (faults.Note(tensor.status())) tensors[i] = *std::move(tensor);
   }
-  if (q != nullptr && k != nullptr) {
-    const absl::Status status =
-        CheckAgreement(tensors[0]->layout, tensors[1]->layout);
-    if (!status.ok()) return status;
-  }
+  const bool agree = !layouts[0].has_value() || !layouts[1].has_value() ||
+                     faults.Note(CheckAgreement(*layouts[0], *layouts[1]));
 
-  const RotatedTensor& any = tensors[0].has_value() ? *tensors[0] : *tensors[1];
-  const ResolvedRope& rope = any.prepared->rope;
-  const auto has_work = [](const std::optional<RotatedTensor>& tensor) {
-    return tensor.has_value() && !tensor->layout.empty();
-  };
   std::shared_ptr<const TokenPositions> positions;  // null: no tokens
+  const std::optional<HeadLayout>& any =
+      layouts[0].has_value() ? layouts[0] : layouts[1];
+  const auto has_work = [](const std::optional<HeadLayout>& layout) {
+    return layout.has_value() && !layout->empty();
+  };
   // A tensor without elements may have any number of tokens, which no data
   // bounds: its positions must not be expanded.
-  if (has_work(tensors[0]) || has_work(tensors[1])) {
+  if (agree && (has_work(layouts[0]) || has_work(layouts[1]))) {
     TokenExtents extents;
-    extents.batch = any.layout.batch;
-    extents.tokens = any.layout.tokens;
+    extents.batch = any->batch;
+    extents.tokens = any->tokens;
     extents.packed = args.layout == Layout::kThd;
-    absl::StatusOr<TokenPositions> expanded =
-        ExpandPositions(args.positions, extents, rope.axes(), rope.needs_ids());
-    if (!expanded.ok()) return Prefixed("positions", expanded.status());
-    const absl::Status reach = CheckXPosReach(rope, *expanded);
-    if (!reach.ok()) return Prefixed("positions", reach);
-    positions = std::make_shared<const TokenPositions>(*std::move(expanded));
+    const std::optional<RotatedTensor>& rotated =
+        tensors[0].has_value() ? tensors[0] : tensors[1];
+    if (rotated.has_value()) {
+      const ResolvedRope& rope = rotated->prepared->rope;
+      absl::StatusOr<TokenPositions> expanded = ExpandPositions(
+          args.positions, extents, rope.axes(), rope.needs_ids());
+      absl::Status status = expanded.status();
+      if (status.ok()) status = CheckXPosReach(rope, *expanded);
+      if (faults.Note(Prefixed("positions", status))) {
+        positions =
+            std::make_shared<const TokenPositions>(*std::move(expanded));
+      }
+    } else if (std::holds_alternative<std::monostate>(args.positions)) {
+      // How many axes positions need is not known, but that they are missing.
+      faults.Note(Prefixed(
+          "positions",
+          ExpandPositions(args.positions, extents, 1, false).status()));
+    }
   }
+  if (!faults.none()) return faults.status();
 
   Rotations rotations;
   for (int i = 0; i < 2; ++i) {

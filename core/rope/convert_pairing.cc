@@ -44,30 +44,36 @@ absl::StatusOr<std::int64_t> RotatedRows(const ConvertPairingArgs& args,
 
 }  // namespace
 
+absl::Status CheckConvertPairing(const ConvertPairingArgs& args) {
+  Faults faults;
+  faults.Note(CheckPairing("old_pairing", args.old_pairing));
+  faults.Note(CheckPairing("new_pairing", args.new_pairing));
+  if (args.heads == 0) {
+    faults.Note(
+        FieldRequired("heads", "is unset; the rows of weight do not tell it"));
+  } else if (args.heads < 0) {
+    faults.Note(FieldInvalid(
+        "heads", absl::StrCat("is ", args.heads, "; must be at least 1")));
+  }
+  return faults.status();
+}
+
 absl::StatusOr<PairingRows> PairingRows::Create(const ConvertPairingArgs& args,
                                                 Dtype dtype,
                                                 const Shape& shape) {
-  absl::Status status = CheckPairing("old_pairing", args.old_pairing);
-  if (status.ok()) status = CheckPairing("new_pairing", args.new_pairing);
-  if (!status.ok()) return status;
-  if (args.heads == 0) {
-    return FieldRequired("heads",
-                         "is unset; the rows of weight do not tell it");
-  }
-  if (args.heads < 0) {
-    return FieldInvalid(
-        "heads", absl::StrCat("is ", args.heads, "; must be at least 1"));
-  }
+  Faults faults;
+  faults.Note(CheckConvertPairing(args));
   if (!IsFloating(dtype)) {
-    return FieldInvalid("weight.dtype",
-                        absl::StrCat(DtypeName(dtype),
+    faults.Note(FieldInvalid(
+        "weight.dtype", absl::StrCat(DtypeName(dtype),
                                      " is no dtype of weights; must be "
-                                     "float32, float16, bfloat16 or float64"));
+                                     "float32, float16, bfloat16 or float64")));
   }
   if (shape.empty()) {
-    return FieldInvalid("weight.shape",
-                        "[] is a scalar; must be [heads * head_dim, ...]");
+    faults.Note(FieldInvalid(
+        "weight.shape", "[] is a scalar; must be [heads * head_dim, ...]"));
   }
+  if (!faults.none()) return faults.status();
   const absl::StatusOr<std::int64_t> count = ElementCount(shape);
   if (!count.ok()) return Prefixed("weight", count.status());
   if (shape[0] == 0 || shape[0] % args.heads != 0) {

@@ -27,6 +27,9 @@ struct ConvertPairingArgs {
   RotarySlice slice = RotarySlice::kLeading;
 };
 
+// What is wrong with the arguments alone. PairingRows::Create() says it too.
+absl::Status CheckConvertPairing(const ConvertPairingArgs& args);
+
 // Says which row of the weight each row of the result is.
 class PairingRows {
  public:

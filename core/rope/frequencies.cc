@@ -278,14 +278,15 @@ absl::Status CompleteXPos(ResolvedRope* rope) {
     Assume("xpos.gamma", NumberText(kXPosGamma), "unset; the paper's default",
            rope);
   }
-  absl::Status status = CheckPositive("xpos.scale_base", *xpos.scale_base);
-  if (status.ok()) status = CheckPositive("xpos.gamma", *xpos.gamma);
-  if (status.ok() && !std::isfinite(xpos.center)) {
-    return FieldInvalid(
+  Faults faults;
+  faults.Note(CheckPositive("xpos.scale_base", *xpos.scale_base));
+  faults.Note(CheckPositive("xpos.gamma", *xpos.gamma));
+  if (!std::isfinite(xpos.center)) {
+    faults.Note(FieldInvalid(
         "xpos.center",
-        absl::StrCat("is ", NumberText(xpos.center), "; must be finite"));
+        absl::StrCat("is ", NumberText(xpos.center), "; must be finite")));
   }
-  return status;
+  return faults.status();
 }
 
 // Takes explicit frequencies over. It runs before CompleteAxes, so it knows
@@ -405,27 +406,32 @@ absl::StatusOr<ResolvedRope> ResolveSpec(
     if (!status.ok()) return status;
     return rope;
   }
+  Faults faults;
   if (spec.pairing == Pairing::kUnspecified) {
-    return FieldRequired("pairing",
-                         "is unset; the wrong one would not be noticed, so "
-                         "there is no default");
+    faults.Note(
+        FieldRequired("pairing",
+                      "is unset; the wrong one would not be noticed, so "
+                      "there is no default"));
   }
   if (spec.output_pairing == Pairing::kUnspecified) {
     rope.spec.output_pairing = spec.pairing;
   }
-  absl::Status status = CompleteWidth(&rope);
-  if (status.ok()) status = CompleteTheta(&rope);
-  if (status.ok()) status = CompleteExplicit(&rope);
-  if (status.ok()) status = CompleteAxes(&rope);
-  if (status.ok()) status = CompleteXPos(&rope);
-  if (status.ok()) status = CompleteScaling(&rope);
-  if (!status.ok()) return status;
+  const bool width = faults.Note(CompleteWidth(&rope));
+  faults.Note(CompleteTheta(&rope));
+  // All that follows counts pairs.
+  if (!width) return faults.status();
+  if (faults.Note(CompleteExplicit(&rope)) &&
+      faults.Note(CompleteAxes(&rope))) {
+    faults.Note(CompleteXPos(&rope));
+  }
+  faults.Note(CompleteScaling(&rope));
+  if (!faults.none()) return faults.status();
   const absl::StatusOr<std::int64_t> length =
       ScalingLength(sequence_length, missing_length, &rope);
   if (!length.ok()) return length.status();
   rope.original_max_position_embeddings =
       OriginalMaxPositionEmbeddings(rope.spec);
-  status = AppendFrequencies(*length, &rope);
+  absl::Status status = AppendFrequencies(*length, &rope);
   if (status.ok()) status = CompleteAttentionFactor(*length, &rope);
   if (!status.ok()) return status;
   return rope;

@@ -116,8 +116,7 @@ absl::Status CheckTargets(const PositionChange& change,
                                  : change.shift;
         if (std::fabs(from + shift) <= kMaxPosition) continue;
         return MakeError(
-            absl::StatusCode::kInvalidArgument,
-            ErrorReason::kPositionOutOfRange,
+            absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
             change.shifts.has_value() ? "movement.shifts" : "movement.shift",
             absl::StrFormat("moves token %d of sequence %d from %.17g to "
                             "%.17g; positions are within +-2^31",
@@ -145,44 +144,46 @@ absl::StatusOr<PositionChange> ReadMovement(const Movement& movement,
     return absl::OkStatus();
   };
 
+  Faults faults;
   const auto* target = std::get_if<NewPositions>(&movement.target);
   if (std::holds_alternative<std::monostate>(movement.old_positions)) {
-    if (target != nullptr) {
-      return FieldRequired("movement.old_positions",
-                           "is missing, and new_positions alone do not tell "
-                           "how far the keys move; set it, or shift");
-    }
     const std::string why = StartDependence(old_rope, new_rope);
-    if (!why.empty()) {
-      return FieldRequired(
+    if (target != nullptr) {
+      faults.Note(
+          FieldRequired("movement.old_positions",
+                        "is missing, and new_positions alone do not tell "
+                        "how far the keys move; set it, or shift"));
+    } else if (!why.empty()) {
+      faults.Note(FieldRequired(
           "movement.old_positions",
           absl::StrCat("is missing, and old_rope and new_rope differ in ", why,
                        ", so that the rotation depends on where each key "
-                       "stands; set it"));
+                       "stands; set it")));
     }
   } else {
-    const absl::Status status =
-        expand(movement.old_positions, old_rope, &change.from);
-    if (!status.ok()) return Prefixed("movement.old_positions", status);
+    faults.Note(
+        Prefixed("movement.old_positions",
+                 expand(movement.old_positions, old_rope, &change.from)));
   }
 
   if (target != nullptr) {
-    const absl::Status status = expand(target->positions, new_rope, &change.to);
-    if (!status.ok()) return Prefixed("movement.new_positions", status);
+    faults.Note(Prefixed("movement.new_positions",
+                         expand(target->positions, new_rope, &change.to)));
   } else if (const auto* shifts = std::get_if<TokenShifts>(&movement.target)) {
-    const absl::Status status =
-        expand(PositionIds{shifts->shifts}, new_rope, &change.shifts);
-    if (!status.ok()) return NameShifts(status);
+    faults.Note(NameShifts(
+        expand(PositionIds{shifts->shifts}, new_rope, &change.shifts)));
   } else {
     const std::int64_t shift = std::get<ShiftAll>(movement.target).shift;
     if (shift < -kMaxPosition || shift > kMaxPosition) {
-      return MakeError(absl::StatusCode::kInvalidArgument,
-                       ErrorReason::kPositionOutOfRange, "movement.shift",
-                       absl::StrCat("is ", shift, "; must be within +-2^31"),
-                       {{"index", "0"}});
+      faults.Note(
+          MakeError(absl::StatusCode::kOutOfRange,
+                    ErrorReason::kPositionOutOfRange, "movement.shift",
+                    absl::StrCat("is ", shift, "; must be within +-2^31"),
+                    {{"index", "0"}}));
     }
     change.shift = static_cast<double>(shift);
   }
+  if (!faults.none()) return faults.status();
   const absl::Status status = CheckTargets(change, extents, new_rope.axes());
   if (!status.ok()) return status;
   return change;
@@ -200,20 +201,27 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     const RepositionArgs& args, const ConstTensorView& k) {
   const absl::StatusOr<LayoutOrder> order = FindLayout(args.layout);
   if (!order.ok()) return order.status();
+  Faults faults;
   if (std::holds_alternative<std::monostate>(args.movement.target)) {
-    return FieldRequired("movement",
-                         "does not say where the keys go; set new_positions, "
-                         "shift or shifts");
+    faults.Note(
+        FieldRequired("movement",
+                      "does not say where the keys go; set new_positions, "
+                      "shift or shifts"));
   }
   const absl::StatusOr<HeadLayout> layout = ReadHeadLayout(k, *order);
-  if (!layout.ok()) return Prefixed("k", layout.status());
-  if (!args.old_rope) return FieldRequired("old_rope", "no encoding is given");
+  faults.Note(Prefixed("k", layout.status()));
+  if (!args.old_rope) {
+    faults.Note(FieldRequired("old_rope", "no encoding is given"));
+  }
+  if (!layout.ok() || !args.old_rope) return faults.status();
   const absl::StatusOr<std::shared_ptr<const PreparedRope>> old_prepared =
       args.old_rope(layout->head_dim);
-  if (!old_prepared.ok()) return Prefixed("old_rope", old_prepared.status());
+  faults.Note(Prefixed("old_rope", old_prepared.status()));
   const absl::StatusOr<std::shared_ptr<const PreparedRope>> new_prepared =
       args.new_rope ? args.new_rope(layout->head_dim) : old_prepared;
-  if (!new_prepared.ok()) return Prefixed("new_rope", new_prepared.status());
+  if (args.new_rope) faults.Note(Prefixed("new_rope", new_prepared.status()));
+  // All that follows needs all of these.
+  if (!faults.none()) return faults.status();
   const ResolvedRope& old_rope = (*old_prepared)->rope;
   const ResolvedRope& new_rope = (*new_prepared)->rope;
   absl::Status status = CheckJoinable(old_rope, new_rope, layout->head_dim);

@@ -67,12 +67,11 @@ void Default(absl::string_view field, T value, absl::string_view text,
       {std::string(field), std::string(text), std::string(reason)});
 }
 
-// The first error of several checks.
+// What several checks found.
 absl::Status All(std::initializer_list<absl::Status> checks) {
-  for (const absl::Status& check : checks) {
-    if (!check.ok()) return check;
-  }
-  return absl::OkStatus();
+  Faults faults;
+  for (const absl::Status& check : checks) faults.Note(check);
+  return faults.status();
 }
 
 absl::Status Complete(std::monostate&, ResolvedRope*) {

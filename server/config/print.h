@@ -23,7 +23,7 @@ std::string ValueText(const Key& key);
 // is none.
 std::string DefaultText(const Key& key);
 
-// "posencd 0.1.0" and a line of what it was built with, without a line end.
+// "posencd 0.2.0" and a line of what it was built with, without a line end.
 std::string VersionText();
 
 }  // namespace posenc::server

@@ -9,8 +9,7 @@
 namespace posenc::server {
 namespace {
 
-// Reads the tensors of one encoding. After the first bad one it reads no more,
-// and keeps the error.
+// Reads the tensors of one encoding, and keeps what is wrong with them.
 class TensorFields {
  public:
   TensorFields(absl::string_view encoding, InputTensors* tensors)
@@ -19,18 +18,16 @@ class TensorFields {
   TensorFields& Read(absl::string_view field, bool given,
                      const v1::Tensor& tensor,
                      std::optional<core::ConstTensorView>* view) {
-    if (status_.ok()) {
-      status_ = ReadTensorField(absl::StrCat(encoding_, ".", field), given,
-                                tensor, tensors_, view);
-    }
+    faults_.Note(ReadTensorField(absl::StrCat(encoding_, ".", field), given,
+                                 tensor, tensors_, view));
     return *this;
   }
-  const absl::Status& status() const { return status_; }
+  absl::Status status() const { return faults_.status(); }
 
  private:
   const absl::string_view encoding_;
   InputTensors* const tensors_;
-  absl::Status status_;
+  core::Faults faults_;
 };
 
 std::optional<core::Dtype> ReadDtype(v1::Dtype dtype) {

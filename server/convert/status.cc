@@ -3,7 +3,10 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/error.h"
@@ -18,9 +21,14 @@ namespace {
 // gRPC's clients accept at most 8 KiB of trailers for a call, and the message
 // is in them three times: percent-encoded (up to 3 bytes for one), in
 // google.rpc.Status and in BadRequest (both base64). Values of the metadata are
-// in them once.
+// in them once. What is wrong beside the first fault is told as far as it fits;
+// kMaxTrailerBytes leaves room for gRPC's own trailers and the server's.
 constexpr std::size_t kMaxMessageBytes = 1024;
 constexpr std::size_t kMaxValueBytes = 256;
+constexpr std::size_t kMaxMoreBytes = 256;  // of the message: further fields
+constexpr std::size_t kMaxTrailerBytes = 7 << 10;
+// What packing a detail adds: type URL and lengths.
+constexpr std::size_t kPackBytes = 64;
 
 // How long a caller should wait before it tries an overloaded server again:
 // about as long as the largest request takes.
@@ -76,6 +84,55 @@ std::string Utf8(absl::string_view text, std::size_t limit) {
   return out + "...";
 }
 
+// Bytes of a message in the trailers: all but plain ASCII is percent-encoded.
+std::size_t EncodedBytes(absl::string_view message) {
+  std::size_t bytes = 0;
+  for (const char c : message) {
+    bytes += c >= ' ' && c <= '~' && c != '%' ? 1 : 3;
+  }
+  return bytes;
+}
+
+// " (2 more: layout, positions)", or nothing.
+std::string MoreText(const std::vector<core::Fault>& more) {
+  if (more.empty()) return "";
+  const auto field = [](std::string* out, const core::Fault& fault) {
+    out->append(fault.field.empty() ? "the request" : fault.field);
+  };
+  return absl::StrCat(
+      " (", more.size(),
+      " more: ", Utf8(absl::StrJoin(more, ", ", field), kMaxMoreBytes), ")");
+}
+
+void AddViolation(absl::string_view field, absl::string_view description,
+                  rpc::BadRequest* bad) {
+  rpc::BadRequest::FieldViolation* const violation =
+      bad->add_field_violations();
+  violation->set_field(std::string(field));
+  violation->set_description(std::string(description));
+}
+
+// Every fault that fits into trailers beside `message` and what `rich` has.
+rpc::BadRequest Violations(const core::ErrorDetails& details,
+                           absl::string_view field, absl::string_view first,
+                           absl::string_view message, const rpc::Status& rich) {
+  rpc::BadRequest bad;
+  absl::ConsumePrefix(&first, details.field);
+  absl::ConsumePrefix(&first, ": ");
+  AddViolation(field, first, &bad);
+  for (const core::Fault& fault : details.more) {
+    AddViolation(Utf8(fault.field, kMaxValueBytes),
+                 Utf8(fault.fact, kMaxValueBytes), &bad);
+    const std::size_t in_base64 =
+        (rich.ByteSizeLong() + kPackBytes + bad.ByteSizeLong()) * 4 / 3;
+    if (EncodedBytes(message) + in_base64 > kMaxTrailerBytes) {
+      bad.mutable_field_violations()->RemoveLast();
+      break;
+    }
+  }
+  return bad;
+}
+
 void Pack(absl::string_view name, const google::protobuf::Message& detail,
           rpc::Status* status) {
   google::protobuf::Any* const any = status->add_details();
@@ -100,10 +157,15 @@ std::string ReasonName(const absl::Status& status) {
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const auto code = static_cast<grpc::StatusCode>(status.raw_code());
-  const std::string message = Utf8(status.message(), kMaxMessageBytes);
   const std::optional<core::ErrorDetails> details =
       core::GetErrorDetails(status);
-  if (!details.has_value()) return grpc::Status(code, message);
+  if (!details.has_value()) {
+    return grpc::Status(code, Utf8(status.message(), kMaxMessageBytes));
+  }
+  const std::string more = MoreText(details->more);
+  const std::string first =
+      Utf8(status.message(), kMaxMessageBytes - more.size());
+  const std::string message = first + more;
 
   rpc::Status rich;
   rich.set_code(status.raw_code());
@@ -119,17 +181,11 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   }
   Pack("ErrorInfo", info, &rich);
 
-  if (!field.empty() && (code == grpc::StatusCode::INVALID_ARGUMENT ||
-                         code == grpc::StatusCode::OUT_OF_RANGE)) {
-    rpc::BadRequest bad;
-    rpc::BadRequest::FieldViolation* const violation =
-        bad.add_field_violations();
-    violation->set_field(field);
-    absl::string_view description = message;
-    absl::ConsumePrefix(&description, details->field);
-    absl::ConsumePrefix(&description, ": ");
-    violation->set_description(std::string(description));
-    Pack("BadRequest", bad, &rich);
+  const bool bad_request = code == grpc::StatusCode::INVALID_ARGUMENT ||
+                           code == grpc::StatusCode::OUT_OF_RANGE;
+  if ((bad_request && !field.empty()) || !details->more.empty()) {
+    Pack("BadRequest", Violations(*details, field, first, message, rich),
+         &rich);
   }
   if (details->reason == core::ErrorReason::kOverloaded) {
     rpc::RetryInfo retry;

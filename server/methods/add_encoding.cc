@@ -20,16 +20,31 @@ using Request = v1::AddEncodingRequest;
 absl::StatusOr<TensorAnswer> Answer(const Request& request,
                                     const BorrowedTensors& borrowed,
                                     const MethodContext& /*context*/) {
+  core::Faults faults;
   if (!request.has_encoding()) {
-    return core::FieldRequired("encoding", "not given; give one encoding");
+    faults.Note(
+        core::FieldRequired("encoding", "not given; give one encoding"));
   }
   absl::StatusOr<InputAbsolute> encoding = ReadAbsolute(request.encoding());
-  if (!encoding.ok()) return core::Prefixed("encoding", encoding.status());
+  faults.Note(core::Prefixed("encoding", encoding.status()));
   absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
-  if (!positions.ok()) return core::Prefixed("positions", positions.status());
+  faults.Note(core::Prefixed("positions", positions.status()));
   absl::StatusOr<InputTensor> x = ReadRequiredTensor(
       "x", request.has_x(), request.x(), borrowed.Find(Request::kXFieldNumber));
-  if (!x.ok()) return x.status();
+  faults.Note(x.status());
+  if (!faults.none()) {
+    // A grid needs no positions, and another encoding no grid.
+    if (encoding.ok()) {
+      faults.Note(core::Prefixed(
+          "encoding", core::ValidateAbsolute(encoding->encoding).status()));
+    }
+    if (request.positions().kind_case() == v1::Positions::KIND_NOT_SET &&
+        !request.encoding().has_sincos_grid()) {
+      faults.Note(core::FieldRequired(
+          "positions", "is missing; set start, starts, ids or packed"));
+    }
+    return faults.status();
+  }
 
   core::AddEncodingArgs args;
   args.encoding = encoding->encoding;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/error.h"
 #include "core/rope/analyze.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
@@ -18,10 +19,12 @@ using Request = v1::AnalyzeRopeRequest;
 
 absl::Status Answer(const Request& request, const MethodContext& /*context*/,
                     StopCheck stop, v1::AnalyzeRopeResponse* response) {
-  const absl::Status valid = CheckHeadDim(request.head_dim());
-  if (!valid.ok()) return valid;
+  core::Faults faults;
+  faults.Note(CheckHeadDim(request.head_dim()));
+  faults.Note(CheckGiven("rope", request.has_rope(), request.rope()));
+  if (!faults.none()) return faults.status();
   absl::StatusOr<core::ResolvedRope> rope =
-      Resolve("rope", request.has_rope(), request.rope(), request.head_dim(),
+      Resolve("rope", true, request.rope(), request.head_dim(),
               core::MissingLength::kAssumeOriginal);
   if (!rope.ok()) return rope.status();
   absl::StatusOr<core::RopeAnalysis> analysis =

@@ -23,6 +23,10 @@ using Response = v1::ApplyRopeResponse;
 constexpr int kTensorFields[] = {Request::kQFieldNumber,
                                  Request::kKFieldNumber};
 
+struct Inputs {
+  std::optional<InputTensor> q, k;
+};
+
 // Reads the tensor in `field` into `to`, if it is given.
 absl::Status ReadTensorIfGiven(absl::string_view field, bool given,
                                const v1::Tensor& tensor,
@@ -36,41 +40,70 @@ absl::Status ReadTensorIfGiven(absl::string_view field, bool given,
   return absl::OkStatus();
 }
 
+// Whether a tensor is given and readable, but empty.
+bool IsEmpty(const std::optional<InputTensor>& tensor) {
+  return tensor.has_value() && tensor->pieces.size() == 0;
+}
+
+absl::StatusOr<core::Rotations> Prepare(const core::ApplyRopeArgs& args,
+                                        const Inputs& inputs) {
+  return core::PrepareApplyRope(args, inputs.q ? &inputs.q->view : nullptr,
+                                inputs.k ? &inputs.k->view : nullptr);
+}
+
+// Notes what is wrong with a request beside the faults that were found while
+// it was read.
+void NoteMore(const Request& request, bool positions_read,
+              core::ApplyRopeArgs args, const Inputs& inputs,
+              core::Faults* faults) {
+  if (request.layout() != v1::LAYOUT_UNSPECIFIED && positions_read &&
+      (inputs.q || inputs.k)) {
+    // Without a q that can be read, its scale would be one too many.
+    if (!inputs.q) args.query_scale.reset();
+    faults->Note(Prepare(args, inputs).status());
+  } else {
+    faults->Note(CheckResolves("rope", request.has_rope(), request.rope()));
+  }
+  if (request.positions().kind_case() == v1::Positions::KIND_NOT_SET &&
+      !IsEmpty(inputs.q) && !IsEmpty(inputs.k)) {
+    faults->Note(core::FieldRequired(
+        "positions", "is missing; set start, starts, ids or packed"));
+  }
+}
+
 absl::StatusOr<TensorAnswer> Answer(const Request& request,
                                     const BorrowedTensors& borrowed,
                                     const MethodContext& context) {
-  absl::Status status = CheckGiven("rope", request.has_rope(), request.rope());
-  if (status.ok()) status = CheckLayout(request.layout());
-  if (!status.ok()) return status;
+  core::Faults faults;
+  core::ApplyRopeArgs args;
+  if (faults.Note(CheckGiven("rope", request.has_rope(), request.rope()))) {
+    args.rope = CachedLookup(request.rope(), context.cache);
+  }
+  faults.Note(CheckLayout(request.layout()));
+  args.layout = static_cast<core::Layout>(request.layout());
   if (!request.has_q() && !request.has_k()) {
-    return core::FieldRequired("q", "neither q nor k; send at least one");
+    faults.Note(core::FieldRequired("q", "neither q nor k; send at least one"));
   }
   absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
-  if (!positions.ok()) return core::Prefixed("positions", positions.status());
-
-  core::ApplyRopeArgs args;
-  args.rope = CachedLookup(request.rope(), context.cache);
-  args.positions = positions->positions;
-  args.layout = static_cast<core::Layout>(request.layout());
+  if (faults.Note(core::Prefixed("positions", positions.status()))) {
+    args.positions = positions->positions;
+  }
   args.direction = ReadDirection(request.direction());
   if (request.has_query_scale()) {
     args.query_scale = ReadQueryScale(request.query_scale());
   }
-  struct Inputs {
-    std::optional<InputTensor> q, k;
-  };
   auto inputs = std::make_shared<Inputs>();
-  status = ReadTensorIfGiven("q", request.has_q(), request.q(),
-                             borrowed.Find(Request::kQFieldNumber), &inputs->q);
-  if (status.ok()) {
-    status =
-        ReadTensorIfGiven("k", request.has_k(), request.k(),
-                          borrowed.Find(Request::kKFieldNumber), &inputs->k);
+  faults.Note(ReadTensorIfGiven("q", request.has_q(), request.q(),
+                                borrowed.Find(Request::kQFieldNumber),
+                                &inputs->q));
+  faults.Note(ReadTensorIfGiven("k", request.has_k(), request.k(),
+                                borrowed.Find(Request::kKFieldNumber),
+                                &inputs->k));
+  if (!faults.none()) {
+    NoteMore(request, positions.ok(), std::move(args), *inputs, &faults);
+    return faults.status();
   }
-  if (!status.ok()) return status;
-  absl::StatusOr<core::Rotations> rotations =
-      core::PrepareApplyRope(args, inputs->q ? &inputs->q->view : nullptr,
-                             inputs->k ? &inputs->k->view : nullptr);
+  absl::StatusOr<core::Rotations> rotations = Prepare(args, *inputs);
   if (!rotations.ok()) return rotations.status();
 
   TensorAnswer answer;
@@ -116,9 +149,10 @@ class ApplyRopeStreamHandler final : public StreamHandler<Request> {
     return request.has_q() || request.has_k();
   }
   absl::Status CheckSettings(const Request& request) override {
-    const absl::Status rope =
-        CheckResolves("rope", request.has_rope(), request.rope());
-    return rope.ok() ? CheckLayout(request.layout()) : rope;
+    core::Faults faults;
+    faults.Note(CheckResolves("rope", request.has_rope(), request.rope()));
+    faults.Note(CheckLayout(request.layout()));
+    return faults.status();
   }
   absl::StatusOr<TensorAnswer> Answer(
       const Request& request, const BorrowedTensors& borrowed) override {

@@ -120,16 +120,17 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
   // limit: bytes of a message.
   static absl::StatusOr<std::shared_ptr<const CheckedBias>> Check(
       const v1::BuildBiasRequest& request, std::int64_t limit) {
-    absl::Status status = CheckBiasTile("query_tile", request.query_tile());
-    if (status.ok()) status = CheckBiasTile("key_tile", request.key_tile());
-    if (!status.ok()) return status;
+    core::Faults faults;
+    faults.Note(CheckBiasTile("query_tile", request.query_tile()));
+    faults.Note(CheckBiasTile("key_tile", request.key_tile()));
     absl::StatusOr<InputBias> input = ReadBias(request);
-    if (!input.ok()) return input.status();
+    if (!faults.Note(input.status())) return faults.status();
     absl::StatusOr<core::BiasTiles> bias = core::BiasTiles::Create(input->args);
-    if (!bias.ok()) return bias.status();
+    faults.Note(bias.status());
+    if (!faults.none()) return faults.status();
     auto checked =
         std::make_shared<CheckedBias>(*std::move(input), *std::move(bias));
-    status = checked->ChooseBiasTile(request, limit);
+    const absl::Status status = checked->ChooseBiasTile(request, limit);
     if (!status.ok()) return status;
     return checked;
   }

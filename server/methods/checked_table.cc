@@ -84,17 +84,20 @@ absl::Status RotaryOnly(const v1::BuildTableRequest& request) {
 }  // namespace
 
 absl::Status CheckedTable::CheckRope(const v1::BuildTableRequest& request) {
+  core::Faults faults;
   absl::StatusOr<core::ResolvedRope> rope =
-      Resolve("rope", true, request.rope(), 0, core::MissingLength::kError);
-  if (!rope.ok()) return rope.status();
-  if (rope->spec.nope) {
-    return core::FieldInvalid(
+      Resolve("rope", request.has_rope(), request.rope(), 0,
+              core::MissingLength::kError);
+  faults.Note(rope.status());
+  if (rope.ok() && rope->spec.nope) {
+    faults.Note(core::FieldInvalid(
         "rope",
-        "this layer has no positional encoding (nope); it has no table");
+        "this layer has no positional encoding (nope); it has no table"));
   }
   const absl::StatusOr<std::int64_t> rows =
       TableRows(request.rows(), positions_.positions);
-  if (!rows.ok()) return rows.status();
+  faults.Note(rows.status());
+  if (!faults.none()) return faults.status();
   rows_ = *rows;
   rope_ = *std::move(rope);
   layout_ = ReadTableLayout(request.layout());
@@ -107,24 +110,29 @@ absl::Status CheckedTable::CheckRope(const v1::BuildTableRequest& request) {
 }
 
 absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request) {
-  const absl::Status rotary = RotaryOnly(request);
-  if (!rotary.ok()) return rotary;
+  core::Faults faults;
+  faults.Note(RotaryOnly(request));
   absl::StatusOr<InputAbsolute> input = ReadAbsolute(request.absolute());
-  if (!input.ok()) return core::Prefixed("absolute", input.status());
+  if (!faults.Note(core::Prefixed("absolute", input.status()))) {
+    return faults.status();
+  }
   absl::StatusOr<core::AbsoluteExtents> extents =
       core::ValidateAbsolute(input->encoding);
-  if (!extents.ok()) return core::Prefixed("absolute", extents.status());
+  faults.Note(core::Prefixed("absolute", extents.status()));
+  if (!extents.ok() || !extents->rows.has_value()) {
+    // A grid tells its rows; another encoding, good or not, does not.
+    const bool grid = request.absolute().has_sincos_grid();
+    const absl::StatusOr<std::int64_t> rows =
+        grid ? 0 : TableRows(request.rows(), positions_.positions);
+    faults.Note(rows.status());
+    if (rows.ok()) rows_ = *rows;
+  }
+  if (!faults.none()) return faults.status();
   absolute_ = *std::move(input);
   dim_ = extents->dim;
   axes_ = extents->axes;
   needs_ids_ = extents->axes > 1;
-  if (!extents->rows.has_value()) {
-    const absl::StatusOr<std::int64_t> rows =
-        TableRows(request.rows(), positions_.positions);
-    if (!rows.ok()) return rows.status();
-    rows_ = *rows;
-    return absl::OkStatus();
-  }
+  if (!extents->rows.has_value()) return absl::OkStatus();
   if (!std::holds_alternative<std::monostate>(positions_.positions)) {
     return core::FieldInvalid("positions",
                               "given for sincos_grid, whose rows are its "
@@ -140,36 +148,39 @@ absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request) {
 absl::StatusOr<std::shared_ptr<const CheckedTable>> CheckedTable::Check(
     const v1::BuildTableRequest& request, std::int64_t max_response_bytes,
     std::int64_t rows_in_message) {
+  core::Faults faults;
   if (request.encoding_case() == v1::BuildTableRequest::ENCODING_NOT_SET) {
-    return core::FieldRequired("rope",
-                               "neither rope nor absolute; give one of them");
+    faults.Note(core::FieldRequired(
+        "rope", "neither rope nor absolute; give one of them"));
   }
   auto table = std::make_shared<CheckedTable>();
   table->dtype_ = ReadTableDtype(request.dtype());
   if (!core::IsFloating(table->dtype_)) {
-    return core::FieldInvalid(
+    faults.Note(core::FieldInvalid(
         "dtype",
         absl::StrCat(core::DtypeName(table->dtype_),
-                     "; a table is float32, float16, bfloat16 or float64"));
+                     "; a table is float32, float16, bfloat16 or float64")));
   }
   if (request.rows() < 0) {
-    return core::FieldInvalid(
-        "rows", absl::StrCat(request.rows(), "; must not be negative"));
+    faults.Note(core::FieldInvalid(
+        "rows", absl::StrCat(request.rows(), "; must not be negative")));
   }
   absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
-  if (!positions.ok()) return core::Prefixed("positions", positions.status());
-  table->positions_ = *std::move(positions);
-  absl::Status status = request.has_absolute() ? table->CheckAbsolute(request)
-                                               : table->CheckRope(request);
-  if (!status.ok()) return status;
+  if (faults.Note(core::Prefixed("positions", positions.status()))) {
+    table->positions_ = *std::move(positions);
+    faults.Note(request.has_absolute() ? table->CheckAbsolute(request)
+                                       : table->CheckRope(request));
+  }
+  if (!faults.none()) return faults.status();
 
   const std::int64_t largest = rows_in_message > 0
                                    ? std::min(rows_in_message, table->rows_)
                                    : table->rows_;
-  status = CheckResponse(table->FieldBytes(largest) +
-                             (table->rotary() ? kAttentionFactorBytes : 0) +
-                             (rows_in_message > 0 ? kFirstRowBytes : 0),
-                         max_response_bytes);
+  absl::Status status =
+      CheckResponse(table->FieldBytes(largest) +
+                        (table->rotary() ? kAttentionFactorBytes : 0) +
+                        (rows_in_message > 0 ? kFirstRowBytes : 0),
+                    max_response_bytes);
   if (!status.ok()) return status;
   status = table->CheckPositions();
   if (!status.ok()) return status;

@@ -27,7 +27,12 @@ absl::StatusOr<TensorAnswer> Answer(const Request& request,
   absl::StatusOr<InputTensor> weight =
       ReadRequiredTensor("weight", request.has_weight(), request.weight(),
                          borrowed.Find(Request::kWeightFieldNumber));
-  if (!weight.ok()) return weight.status();
+  if (!weight.ok()) {
+    core::Faults faults;
+    faults.Note(weight.status());
+    faults.Note(core::CheckConvertPairing(ReadConvertPairing(request)));
+    return faults.status();
+  }
   const absl::StatusOr<core::PairingRows> rows = core::PairingRows::Create(
       ReadConvertPairing(request), weight->view.dtype, weight->view.shape);
   if (!rows.ok()) return rows.status();

@@ -21,29 +21,47 @@ using Request = v1::RepositionRequest;
 
 constexpr int kTensorFields[] = {Request::kKFieldNumber};
 
+// Notes what is wrong with a request beside the faults that were found while
+// it was read.
+void NoteMore(const Request& request, core::Faults* faults) {
+  faults->Note(
+      CheckResolves("old_rope", request.has_old_rope(), request.old_rope()));
+  if (request.has_new_rope()) {
+    faults->Note(CheckResolves("new_rope", true, request.new_rope()));
+  }
+  if (request.movement().target_case() == v1::Movement::TARGET_NOT_SET) {
+    faults->Note(core::FieldRequired(
+        "movement",
+        "does not say where the keys go; set new_positions, shift or shifts"));
+  }
+}
+
 absl::StatusOr<TensorAnswer> Answer(const Request& request,
                                     const BorrowedTensors& borrowed,
                                     const MethodContext& context) {
-  absl::Status status =
-      CheckGiven("old_rope", request.has_old_rope(), request.old_rope());
-  if (status.ok() && request.has_new_rope()) {
-    status = CheckGiven("new_rope", true, request.new_rope());
-  }
-  if (status.ok()) status = CheckLayout(request.layout());
-  if (!status.ok()) return status;
-
+  core::Faults faults;
   core::RepositionArgs args;
-  args.old_rope = CachedLookup(request.old_rope(), context.cache);
-  if (request.has_new_rope()) {
+  if (faults.Note(
+          CheckGiven("old_rope", request.has_old_rope(), request.old_rope()))) {
+    args.old_rope = CachedLookup(request.old_rope(), context.cache);
+  }
+  if (request.has_new_rope() &&
+      faults.Note(CheckGiven("new_rope", true, request.new_rope()))) {
     args.new_rope = CachedLookup(request.new_rope(), context.cache);
   }
+  faults.Note(CheckLayout(request.layout()));
   args.layout = static_cast<core::Layout>(request.layout());
   absl::StatusOr<InputMovement> movement = ReadMovement(request.movement());
-  if (!movement.ok()) return core::Prefixed("movement", movement.status());
-  args.movement = std::move(movement->movement);
+  if (faults.Note(core::Prefixed("movement", movement.status()))) {
+    args.movement = std::move(movement->movement);
+  }
   absl::StatusOr<InputTensor> k = ReadRequiredTensor(
       "k", request.has_k(), request.k(), borrowed.Find(Request::kKFieldNumber));
-  if (!k.ok()) return k.status();
+  faults.Note(k.status());
+  if (!faults.none()) {
+    NoteMore(request, &faults);
+    return faults.status();
+  }
   absl::StatusOr<std::unique_ptr<core::RowMap>> map =
       core::PrepareReposition(args, k->view);
   if (!map.ok()) return map.status();
@@ -77,12 +95,14 @@ class RepositionStreamHandler final : public StreamHandler<Request> {
   }
   bool HasTensor(const Request& request) override { return request.has_k(); }
   absl::Status CheckSettings(const Request& request) override {
-    absl::Status status =
-        CheckResolves("old_rope", request.has_old_rope(), request.old_rope());
-    if (status.ok() && request.has_new_rope()) {
-      status = CheckResolves("new_rope", true, request.new_rope());
+    core::Faults faults;
+    faults.Note(
+        CheckResolves("old_rope", request.has_old_rope(), request.old_rope()));
+    if (request.has_new_rope()) {
+      faults.Note(CheckResolves("new_rope", true, request.new_rope()));
     }
-    return status.ok() ? CheckLayout(request.layout()) : status;
+    faults.Note(CheckLayout(request.layout()));
+    return faults.status();
   }
   absl::StatusOr<TensorAnswer> Answer(
       const Request& request, const BorrowedTensors& borrowed) override {

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "core/error.h"
 #include "core/model/compare.h"
 #include "core/model/content_hash.h"
 #include "posenc/v1/service.pb.h"
@@ -16,18 +17,26 @@ namespace {
 absl::Status Answer(const v1::ResolveRopeRequest& request,
                     const MethodContext& /*context*/, StopCheck /*stop*/,
                     v1::ResolveRopeResponse* response) {
-  const absl::Status valid = CheckHeadDim(request.head_dim());
-  if (!valid.ok()) return valid;
-  constexpr auto kAssume = core::MissingLength::kAssumeOriginal;
-  absl::StatusOr<core::ResolvedRope> rope = Resolve(
-      "rope", request.has_rope(), request.rope(), request.head_dim(), kAssume);
-  if (!rope.ok()) return rope.status();
+  core::Faults faults;
+  faults.Note(CheckHeadDim(request.head_dim()));
+  faults.Note(CheckGiven("rope", request.has_rope(), request.rope()));
+  if (!faults.none()) return faults.status();
+  const auto resolve = [&](absl::string_view field,
+                           const v1::RopeSource& source) {
+    return Resolve(field, true, source, request.head_dim(),
+                   core::MissingLength::kAssumeOriginal);
+  };
+  const absl::StatusOr<core::ResolvedRope> rope =
+      resolve("rope", request.rope());
+  faults.Note(rope.status());
+  absl::StatusOr<core::ResolvedRope> other = rope;
+  if (request.has_compare_with()) {
+    other = resolve("compare_with", request.compare_with());
+    faults.Note(other.status());
+  }
+  if (!faults.none()) return faults.status();
   WriteRope(*rope, core::ContentHash(*rope), response);
   if (!request.has_compare_with()) return absl::OkStatus();
-  absl::StatusOr<core::ResolvedRope> other =
-      Resolve("compare_with", true, request.compare_with(), request.head_dim(),
-              kAssume);
-  if (!other.ok()) return other.status();
   WriteDifference(core::CompareRopes(*rope, *other),
                   response->mutable_difference());
   return absl::OkStatus();

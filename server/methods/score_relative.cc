@@ -21,16 +21,21 @@ constexpr std::int64_t kTileProducts = std::int64_t{1} << 20;
 absl::StatusOr<TensorAnswer> Answer(const Request& request,
                                     const BorrowedTensors& borrowed,
                                     const MethodContext& /*context*/) {
+  core::Faults faults;
   absl::StatusOr<InputScore> score = ReadScore(request);
-  if (!score.ok()) return score.status();
-  if (!request.has_q()) return core::FieldRequired("q", "not given");
-  if (!request.has_k()) return core::FieldRequired("k", "not given");
+  faults.Note(score.status());
   absl::StatusOr<InputTensor> q = ReadRequiredTensor(
-      "q", true, request.q(), borrowed.Find(Request::kQFieldNumber));
-  if (!q.ok()) return q.status();
+      "q", request.has_q(), request.q(), borrowed.Find(Request::kQFieldNumber));
+  faults.Note(q.status());
   absl::StatusOr<InputTensor> k = ReadRequiredTensor(
-      "k", true, request.k(), borrowed.Find(Request::kKFieldNumber));
-  if (!k.ok()) return k.status();
+      "k", request.has_k(), request.k(), borrowed.Find(Request::kKFieldNumber));
+  faults.Note(k.status());
+  if (!faults.none()) {
+    if (!request.has_score()) {
+      faults.Note(core::FieldRequired("score", "not given"));
+    }
+    return faults.status();
+  }
   absl::StatusOr<core::ScoreExtents> extents =
       core::ValidateScore(score->args, q->view, k->view);
   if (!extents.ok()) return extents.status();

@@ -36,16 +36,7 @@ bool IsOverload(const absl::Status& status) {
 
 // Adds which message of a stream is meant.
 absl::Status WithIndex(const absl::Status& status, std::int64_t index) {
-  auto details = core::GetErrorDetails(status);
-  if (!details) return status;
-  absl::string_view fact = status.message();
-  const std::string prefix = absl::StrCat(details->field, ": ");
-  if (!details->field.empty() && absl::StartsWith(fact, prefix)) {
-    fact.remove_prefix(prefix.size());
-  }
-  details->metadata.emplace_back("messageIndex", absl::StrCat(index));
-  return core::MakeError(status.code(), details->reason, details->field, fact,
-                         details->metadata);
+  return core::WithMetadata(status, "messageIndex", absl::StrCat(index));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace posenc::server {
 namespace {
 
 // What a message of a stream is taken to have if nothing is announced: above
-// the recommended chunk of 4 MiB.
+// the recommended chunk of nearly 4 MiB.
 constexpr std::int64_t kStreamMessageBytes = std::int64_t{5} << 20;
 
 }  // namespace

@@ -21,8 +21,12 @@
 
 namespace posenc::server {
 
-// A few MiB: enough to hide a round trip, little enough to hold many of.
-inline constexpr std::int64_t kStreamChunkBytes = std::int64_t{4} << 20;
+// What a message of a stream should hold: enough to hide a round trip, little
+// enough to hold many of. gRPC's clients refuse messages over 4 MiB unless told
+// otherwise, and tensors have an envelope of positions and framing; 64 KiB is
+// room for it.
+inline constexpr std::int64_t kStreamChunkBytes =
+    (std::int64_t{4} << 20) - (std::int64_t{64} << 10);
 
 // Not OK once the caller no longer waits. Computations ask it between pieces of
 // work that take about a millisecond.

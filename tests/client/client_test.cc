@@ -428,6 +428,18 @@ TEST_F(ClientTest, ARequestOverTheLimitIsResourceExhaustedAndNotSent) {
   EXPECT_EQ(service_.calls(), 0);
 }
 
+// The service config allows 2 GiB - 1, for clients that know no other limit.
+TEST_F(ClientTest, TheLimitOfTheClientHoldsAndCanBeRaised) {
+  service_.version = std::string(6 << 20, 'v');
+  options_.max_message_bytes = 5 << 20;
+  EXPECT_EQ(Client::Connect(options_).GetServerInfo().status().code(),
+            absl::StatusCode::kResourceExhausted);
+  options_.max_message_bytes = 7 << 20;
+  const auto info = Client::Connect(options_).GetServerInfo();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->version(), service_.version);
+}
+
 TEST_F(ClientTest, AResponseOverTheLimitIsResourceExhausted) {
   service_.version = std::string(1 << 20, 'v');
   options_.max_message_bytes = 1 << 20;

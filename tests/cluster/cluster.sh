@@ -15,7 +15,7 @@ cd "$HERE/../.."
 export PATH=$BIN:$PATH KUBECONFIG=$STATE/admin.conf
 
 ns=posenc-dev
-version=$(sed -n 's/^project(posenc VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+version=$(<VERSION)
 image=posenc:$version
 rate=100 # calls a second while the cluster changes
 work=$(mktemp -d)

@@ -38,7 +38,9 @@ void ExpectError(const Positions& positions, TokenExtents extents,
                  bool needs_ids = false) {
   const auto expanded = ExpandPositions(positions, extents, axes, needs_ids);
   ASSERT_FALSE(expanded.ok());
-  EXPECT_EQ(expanded.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(expanded.status().code(), reason == ErrorReason::kPositionOutOfRange
+                                          ? absl::StatusCode::kOutOfRange
+                                          : absl::StatusCode::kInvalidArgument);
   const auto details = GetErrorDetails(expanded.status());
   ASSERT_TRUE(details.has_value());
   EXPECT_EQ(details->reason, reason) << expanded.status();

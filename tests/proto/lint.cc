@@ -1,5 +1,7 @@
-// posenc-proto-lint SET: checks the packages posenc.* of a descriptor set that
-// protoc made with --include_source_info, and prints every fault.
+// posenc-proto-lint SET [RELEASED]: checks the packages posenc.* of a
+// descriptor set that protoc made with --include_source_info, and prints every
+// fault; and everything that would break clients of the contract in the set
+// RELEASED.
 //
 // Names and structure follow the common protobuf style (what buf's STANDARD
 // category asks for); two rules are the contract's own: every RPC says what it
@@ -10,9 +12,11 @@
 #include <fstream>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
+#include "tests/proto/breaking.h"
 
 namespace {
 
@@ -151,10 +155,14 @@ class Linter {
 }  // namespace
 
 int main(int argc, char** argv) {
-  pb::FileDescriptorSet set;
-  std::ifstream input(argc == 2 ? argv[1] : "", std::ios::binary);
-  if (!input || !set.ParseFromIstream(&input) || set.file_size() == 0) {
-    std::cerr << "usage: posenc-proto-lint DESCRIPTOR_SET\n";
+  pb::FileDescriptorSet set, released;
+  const auto read = [](const char* path, pb::FileDescriptorSet* into) {
+    std::ifstream input(path, std::ios::binary);
+    return input && into->ParseFromIstream(&input) && into->file_size() > 0;
+  };
+  if (argc < 2 || argc > 3 || !read(argv[1], &set) ||
+      (argc == 3 && !read(argv[2], &released))) {
+    std::cerr << "usage: posenc-proto-lint DESCRIPTOR_SET [RELEASED]\n";
     return 2;
   }
   pb::DescriptorPool pool;
@@ -168,6 +176,10 @@ int main(int argc, char** argv) {
     linter.File(*file);
     ++files;
   }
+  const std::vector<std::string> breaks = posenc::Breaks(released, set);
+  for (const std::string& line : breaks) {
+    std::cout << "breaks clients: " << line << "\n";
+  }
   std::cout << files << " files, " << linter.faults() << " faults\n";
-  return linter.faults() == 0 && files > 0 ? 0 : 1;
+  return linter.faults() == 0 && breaks.empty() && files > 0 ? 0 : 1;
 }

@@ -6,7 +6,7 @@ execute_process(
           --descriptor_set_out=${SET} ${FILES}
   COMMAND_ERROR_IS_FATAL ANY)
 execute_process(
-  COMMAND ${LINT} ${SET}
+  COMMAND ${LINT} ${SET} ${RELEASED}
   RESULT_VARIABLE result
   OUTPUT_VARIABLE output)
 if(EXISTS ${EXPECTED})

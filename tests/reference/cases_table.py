@@ -132,10 +132,10 @@ def table_errors():
     plain = source(rotaryDim=8)
     reason = "FIELD_INVALID"
 
-    def wrong(name, reason, field, **request):
+    def wrong(name, reason, field, code="INVALID_ARGUMENT", **request):
         request = {"rope": plain, "positions": {"start": 0}, "rows": 2,
                    **request}
-        return bad(name, "BuildTable", reason, field, **request)
+        return bad(name, "BuildTable", reason, field, code, **request)
 
     return [
         bad("RejectsATableOfNothing", "BuildTable", "FIELD_REQUIRED", "rope",
@@ -158,10 +158,10 @@ def table_errors():
               "positions.packed.cu_seqlens[0]", rows=0,
               positions={"packed": {"cuSeqlens": [1, 3]}}),
         wrong("RejectsAPositionPastTwoToTheThirtyOne",
-              "POSITION_OUT_OF_RANGE", "positions.start",
+              "POSITION_OUT_OF_RANGE", "positions.start", OUT_OF_RANGE,
               positions={"start": 2147483648}),
         wrong("RejectsIdsThatAreNotFinite", "POSITION_OUT_OF_RANGE",
-              "positions.ids", rows=0, positions={
+              "positions.ids", OUT_OF_RANGE, rows=0, positions={
                   "ids": given([0, "NaN"], 2, dtype="DTYPE_FLOAT64")}),
         wrong("RejectsHalfPrecisionIds", reason, "positions.ids.dtype",
               rows=0, positions=ids([0, 1], dtype="DTYPE_FLOAT16")),

@@ -67,6 +67,18 @@ TEST(ModelConfigTest, RejectsTextThatIsNotAnObject) {
                     "is not JSON");
 }
 
+TEST(ModelConfigTest, APathInPlaceOfTheTextIsCalledOne) {
+  for (const char* const path : {"config.json", "/models/llama/config.json",
+                                 "C:\\models\\config", "models/llama"}) {
+    ExpectConfigError(ReadText(path).status(), "",
+                      "is not JSON: a path? send the file's text");
+  }
+  for (const char* const text : {"", "{\"a\": \"x/config.json\"", "llama"}) {
+    const absl::Status status = ReadText(text).status();
+    EXPECT_EQ(status.message().find("path"), absl::string_view::npos) << status;
+  }
+}
+
 TEST(ModelConfigTest, ReadsPythonsNonFiniteNumbersWhereTheyDoNotMatter) {
   // Bamba's own default is "time_step_limit": [0.0, Infinity].
   const auto rope =

@@ -218,7 +218,7 @@ TEST(BiasValidationTest, RejectsLengthsAndPositionsOutOfRange) {
                 "-1; must be at least 1");
   const auto out_of_range = [&](BiasRange range, const std::string& field,
                                 const std::string& fact) {
-    ExpectError(Refusal(Args(alibi, range)), absl::StatusCode::kInvalidArgument,
+    ExpectError(Refusal(Args(alibi, range)), absl::StatusCode::kOutOfRange,
                 ErrorReason::kPositionOutOfRange, field, fact);
   };
   out_of_range({-kMaxPosition - 1, 1, 0, 1}, "query_start",

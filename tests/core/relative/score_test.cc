@@ -425,14 +425,13 @@ TEST(ScoreValidationTest, RejectsPositionsAndDtypesOutOfRange) {
   shaw.key_table = table.view();
   const Content12 content;
   ExpectError(content.Refusal({shaw, kMaxPosition - 1, 0, {}}),
-              absl::StatusCode::kInvalidArgument,
-              ErrorReason::kPositionOutOfRange, "query_start",
+              absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
+              "query_start",
               "2147483647 + 2 is the position of the last of 3 tokens; "
               "positions are within +-2^31");
   ExpectError(content.Refusal({shaw, 0, -kMaxPosition - 1, {}}),
-              absl::StatusCode::kInvalidArgument,
-              ErrorReason::kPositionOutOfRange, "key_start",
-              "-2147483649; positions are within +-2^31");
+              absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
+              "key_start", "-2147483649; positions are within +-2^31");
   ExpectInvalid(content.Refusal({shaw, 0, 0, Dtype::kInt64}), "dtype",
                 "int64; must be float32, float16, bfloat16 or float64");
 }

@@ -246,7 +246,7 @@ const std::vector<BadCase<A>>& PositionCases() {
        [](A& r) {
          SetIds<double>(r, v1::DTYPE_FLOAT64, {2}, {0, kNan});
        },
-       kInvalid,
+       kOutOfRange,
        "POSITION_OUT_OF_RANGE",
        "positions.ids",
        {},
@@ -255,7 +255,7 @@ const std::vector<BadCase<A>>& PositionCases() {
        [](A& r) {
          SetIds<double>(r, v1::DTYPE_FLOAT64, {2}, {-kInf, 0});
        },
-       kInvalid,
+       kOutOfRange,
        "POSITION_OUT_OF_RANGE",
        "positions.ids",
        {},
@@ -264,14 +264,14 @@ const std::vector<BadCase<A>>& PositionCases() {
        [](A& r) {
          SetIds<std::int64_t>(r, v1::DTYPE_INT64, {2}, {0, 2147483649});
        },
-       kInvalid,
+       kOutOfRange,
        "POSITION_OUT_OF_RANGE",
        "positions.ids",
        {"2147483649"},
        {{"index", "1"}}},
       {"StartBeyondTheLimit",
        [](A& r) { r.mutable_positions()->set_start(2147483648); },
-       kInvalid,
+       kOutOfRange,
        "POSITION_OUT_OF_RANGE",
        "positions.start",
        {"2147483648"}},
@@ -280,7 +280,7 @@ const std::vector<BadCase<A>>& PositionCases() {
          r.mutable_positions()->set_start(
              std::numeric_limits<std::int64_t>::max());
        },
-       kInvalid,
+       kOutOfRange,
        "POSITION_OUT_OF_RANGE",
        "positions.start",
        {"9223372036854775807"}},

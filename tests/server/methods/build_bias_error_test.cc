@@ -233,7 +233,7 @@ TEST_F(BuildBiasErrorTest, NamesFieldNumbersAndReason) {
        {"5", "3"}},
       {"FarStart",
        [](B& r) { r.set_query_start((std::int64_t{1} << 31) + 1); },
-       kInvalid,
+       kOutOfRange,
        "POSITION_OUT_OF_RANGE",
        "query_start",
        {"2147483649"}},

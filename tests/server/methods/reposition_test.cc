@@ -185,7 +185,7 @@ TEST_F(RepositionTest, RepositionNamesFieldNumbersAndReason) {
            [](R& r) {
              r.mutable_movement()->set_shift((std::int64_t{1} << 31) + 1);
            },
-           kInvalid,
+           kOutOfRange,
            "POSITION_OUT_OF_RANGE",
            "movement.shift",
            {"2147483649"}},
@@ -218,7 +218,7 @@ TEST_F(RepositionTest, RepositionNamesFieldNumbersAndReason) {
              ids({0, 1, std::nan("")},
                  r.mutable_movement()->mutable_new_positions());
            },
-           kInvalid,
+           kOutOfRange,
            "POSITION_OUT_OF_RANGE",
            "movement.new_positions.ids",
            {"nan"},

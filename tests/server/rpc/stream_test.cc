@@ -1,6 +1,7 @@
 // Streams of the bulk RPCs, and odd messages that the generated parser does not
 // see whole.
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -22,6 +23,9 @@ using Status = grpc::StatusCode;
 constexpr char kApply[] = "/posenc.v1.PositionalEncodingService/ApplyRope";
 constexpr char kApplyStream[] =
     "/posenc.v1.PositionalEncodingService/ApplyRopeStream";
+
+// gRPC's own limit for clients, which most never raise.
+constexpr std::size_t kDefaultLimit = 4 << 20;
 
 std::vector<float> Ramp(std::size_t n) {
   std::vector<float> values(n);
@@ -88,6 +92,57 @@ class StreamTest : public ServerTest {
     return Exchange(stub_->ApplyRopeStream(&context), requests, responses);
   }
 };
+
+TEST_F(StreamTest, AnswersOfTheRecommendedSizeFitClientsThatRaisedNoLimit) {
+  const auto channel = grpc::CreateChannel(server_->addresses()[0],
+                                           grpc::InsecureChannelCredentials());
+  stub_ = v1::PositionalEncodingService::NewStub(channel);
+  v1::GetServerInfoResponse info;
+  ASSERT_TRUE(
+      Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
+  const std::int64_t chunk = info.limits().stream_chunk_bytes();
+  EXPECT_EQ(chunk, (4 << 20) - (64 << 10));
+
+  // [1, tokens, 4, 64] float32: 1 KiB a token.
+  std::vector<v1::ApplyRopeStreamRequest> requests = {
+      Chunk(Unary(0, chunk / 1024), true)};
+  ASSERT_EQ(requests[0].q().data().size(), static_cast<std::size_t>(chunk));
+  std::vector<v1::ApplyRopeStreamResponse> rotated;
+  const grpc::Status applied = ApplyAll(requests, &rotated);
+  EXPECT_TRUE(applied.ok()) << applied.error_message();
+
+  v1::BuildTableStreamRequest table;
+  *table.mutable_table()->mutable_rope() = Rope(64);
+  table.mutable_table()->mutable_positions()->set_start(0);
+  table.mutable_table()->set_rows(50000);  // 12.8 MB
+  grpc::ClientContext table_context;
+  table_context.set_deadline(Deadline());
+  const auto rows = stub_->BuildTableStream(&table_context, table);
+  std::size_t largest = 0;
+  for (v1::BuildTableStreamResponse response; rows->Read(&response);) {
+    largest = std::max(largest, response.ByteSizeLong());
+  }
+  const grpc::Status built = rows->Finish();
+  EXPECT_TRUE(built.ok()) << built.error_message();
+  EXPECT_GT(largest, kDefaultLimit / 2);
+  EXPECT_LE(largest, kDefaultLimit);
+
+  v1::BuildBiasRequest bias;
+  bias.mutable_bias()->mutable_alibi()->set_heads(4);
+  bias.set_query_length(1024);
+  bias.set_key_length(1024);  // 16 MiB
+  grpc::ClientContext bias_context;
+  bias_context.set_deadline(Deadline());
+  const auto tiles = stub_->BuildBias(&bias_context, bias);
+  largest = 0;
+  for (v1::BuildBiasResponse response; tiles->Read(&response);) {
+    largest = std::max(largest, response.ByteSizeLong());
+  }
+  const grpc::Status biased = tiles->Finish();
+  EXPECT_TRUE(biased.ok()) << biased.error_message();
+  EXPECT_GT(largest, kDefaultLimit / 2);
+  EXPECT_LE(largest, kDefaultLimit);
+}
 
 TEST_F(StreamTest, ApplyRopeStreamAnswersEachChunkInOrderAsTheUnaryCall) {
   std::vector<v1::ApplyRopeStreamRequest> requests;

@@ -25,12 +25,13 @@
 // ErrorReason() tells the machine-readable reason. Every call may end as
 //   INVALID_ARGUMENT     the request can never succeed: FIELD_REQUIRED,
 //                        FIELD_INVALID, TENSOR_SIZE_MISMATCH, SHAPE_MISMATCH
-//   UNIMPLEMENTED        the server is older than this client: FIELD_UNKNOWN
+//   UNIMPLEMENTED        the server is older than this client: FIELD_UNKNOWN,
+//                        or no reason; the message tells its version
 //   RESOURCE_EXHAUSTED   a message is over a limit (MESSAGE_TOO_LARGE; send
 //                        less) or the server is full (OVERLOADED; retry later)
 //   UNAVAILABLE          the server is draining (DRAINING) or not there, after
-//                        four attempts
-//   DEADLINE_EXCEEDED    the timeout is over
+//                        four attempts; the message begins with the target
+//   DEADLINE_EXCEEDED    the timeout is over; likewise
 //   UNAUTHENTICATED      the server wants a token, and another than this one
 //                        (UNAUTHENTICATED)
 //   PERMISSION_DENIED    the token is not for this method (PERMISSION_DENIED)
@@ -119,6 +120,10 @@ struct ClientOptions {
   // address.
   std::string token;
   std::string token_file;
+
+  // Of all calls whose CallOptions have none of their own.
+  std::string request_id;
+  std::string traceparent;
 };
 
 // Options of one call.
@@ -130,6 +135,16 @@ struct CallOptions {
   // Called after every chunk while ApplyRope, Reposition or BuildTable moves a
   // tensor through a stream. `bytes` is the size of all tensors together.
   std::function<void(std::int64_t bytes_done, std::int64_t bytes)> on_progress;
+
+  // The call's name in the server's log (metadata "x-request-id"), and that of
+  // its errors here: ErrorFact(status, "requestId"). Unset: the client's, or
+  // else 16 random bytes in hexadecimal, others for each call.
+  std::string request_id;
+
+  // The W3C trace context that the call belongs to, for servers with traces:
+  // "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01". Unset: the
+  // client's.
+  std::string traceparent;
 };
 
 // The published service config: round robin over healthy servers, and up to
@@ -223,7 +238,7 @@ class Client {
 
   // The same as a stream, whatever the size: tensors are cut along their
   // outermost dimensions, positions with them, into chunks of the size that the
-  // server recommends (4 MiB), of which a few are under way at a time.
+  // server recommends (4 MiB - 64 KiB), of which a few are under way at a time.
   // Arguments without tensor bytes go as one message. The timeout is how long
   // no chunk may come. RESOURCE_EXHAUSTED also if a chunk cannot be made small
   // enough, as with LAYOUT_BHSD and frequencies that differ by head.

@@ -149,8 +149,8 @@ struct ApplyRopeStreamSettings {
   std::int64_t max_message_bytes = 0;
 };
 
-// One message of a stream; fields as in ApplyRopeArgs. Chunks of 2 to 4 MiB
-// are fastest.
+// One message of a stream; fields as in ApplyRopeArgs. Chunks of 2 to
+// 4 MiB are fastest.
 struct ApplyRopeChunk {
   // Of this chunk's tokens.
   v1::Positions positions;
@@ -333,7 +333,8 @@ std::string ErrorReason(const absl::Status& status);
 
 // A fact that comes with the reason (errors.proto lists them), such as
 // "field" or, for streams, "messageIndex": the message at fault, counted from
-// 0. Empty if there is none of that name.
+// 0. "requestId" is the id that the call had in its metadata, whoever failed
+// it. Empty if there is none of that name.
 std::string ErrorFact(const absl::Status& status, absl::string_view name);
 
 }  // namespace posenc

@@ -1,0 +1,54 @@
+#include "call_identity.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+
+namespace posenc {
+namespace {
+
+constexpr char kRequestId[] = "x-request-id";
+constexpr char kTraceparent[] = "traceparent";
+
+// Servers log no more.
+constexpr std::size_t kMaxBytes = 128;
+
+// 128 random bits: no two calls of anybody's have the same.
+std::string RandomId() {
+  thread_local std::mt19937_64 random = [] {
+    std::random_device device;
+    std::seed_seq seed{device(), device(), device(), device()};
+    return std::mt19937_64(seed);
+  }();
+  const std::uint64_t high = random();
+  return absl::StrCat(absl::Hex(high, absl::kZeroPad16),
+                      absl::Hex(random(), absl::kZeroPad16));
+}
+
+// gRPC aborts the process if it is given other bytes in a header.
+absl::Status CheckText(const char* option, const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(),
+                                 [](char c) { return c >= ' ' && c <= '~'; });
+  if (plain && text.size() <= kMaxBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, ": ", text.size(), " bytes; must be at most ",
+                   kMaxBytes, " of printable ASCII"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> AddIdentity(const std::string& request_id,
+                                        const std::string& traceparent,
+                                        grpc::ClientContext* context) {
+  absl::Status status = CheckText("request_id", request_id);
+  if (status.ok()) status = CheckText("traceparent", traceparent);
+  if (!status.ok()) return status;
+  std::string id = request_id.empty() ? RandomId() : request_id;
+  context->AddMetadata(kRequestId, id);
+  if (!traceparent.empty()) context->AddMetadata(kTraceparent, traceparent);
+  return id;
+}
+
+}  // namespace posenc

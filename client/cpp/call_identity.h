@@ -1,0 +1,20 @@
+// What tells one call from others, in logs and traces on both sides.
+
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/client_context.h"
+#include "posenc/client.h"
+
+namespace posenc {
+
+// Adds request id and traceparent to a call's metadata, and returns the id. A
+// random id is made if `request_id` is empty. INVALID_ARGUMENT for text that no
+// header can carry.
+absl::StatusOr<std::string> AddIdentity(const std::string& request_id,
+                                        const std::string& traceparent,
+                                        grpc::ClientContext* context);
+
+}  // namespace posenc

@@ -1,0 +1,147 @@
+#include "server/reflection/reflected_files.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "google/protobuf/descriptor.pb.h"
+#include "grpc/health/v1/health.pb.h"
+#include "grpc/reflection/v1/reflection.pb.h"
+#include "posenc/rpc/status.pb.h"
+#include "posenc/v1/errors.pb.h"
+#include "posenc/v1/service.pb.h"
+
+namespace posenc::server {
+namespace {
+
+namespace pb = google::protobuf;
+
+// Lets the types of fields be those of google.rpc, not of posenc.rpc.
+void RenameTypes(pb::DescriptorProto* message) {
+  for (pb::FieldDescriptorProto& field : *message->mutable_field()) {
+    absl::string_view type = field.type_name();
+    if (absl::ConsumePrefix(&type, ".posenc.rpc.")) {
+      field.set_type_name(absl::StrCat(".google.rpc.", type));
+    }
+  }
+  for (pb::DescriptorProto& nested : *message->mutable_nested_type()) {
+    RenameTypes(&nested);
+  }
+}
+
+// The details of errors under the names that errors give them: those of
+// google.rpc, which is wire-identical.
+pb::FileDescriptorProto ErrorDetails() {
+  pb::FileDescriptorProto file;
+  rpc::ErrorInfo::descriptor()->file()->CopyTo(&file);
+  file.set_name("google/rpc/error_details.proto");
+  file.set_package("google.rpc");
+  for (pb::DescriptorProto& message : *file.mutable_message_type()) {
+    RenameTypes(&message);
+  }
+  return file;
+}
+
+// The service of the older name, which takes the messages of the newer. The
+// linker leaves out the code generated for it, which has no message of its own.
+pb::FileDescriptorProto OlderReflection() {
+  const pb::FileDescriptor& newer =
+      *grpc::reflection::v1::ServerReflectionRequest::descriptor()->file();
+  pb::FileDescriptorProto file;
+  newer.CopyTo(&file);
+  file.set_name("grpc/reflection/v1alpha/reflection.proto");
+  file.set_package("grpc.reflection.v1alpha");
+  file.clear_message_type();
+  file.add_dependency(newer.name());
+  return file;
+}
+
+// Adds a file's descriptor after those of the files that it imports.
+void Collect(const pb::FileDescriptor& file,
+             std::set<const pb::FileDescriptor*>* seen,
+             std::vector<std::string>* files) {
+  if (!seen->insert(&file).second) return;
+  for (int i = 0; i < file.dependency_count(); ++i) {
+    Collect(*file.dependency(i), seen, files);
+  }
+  pb::FileDescriptorProto proto;
+  file.CopyTo(&proto);
+  file.CopyJsonNameTo(&proto);
+  files->push_back(proto.SerializeAsString());
+}
+
+}  // namespace
+
+ReflectedFiles::ReflectedFiles() {
+  pb::DescriptorPool renamed(pb::DescriptorPool::generated_pool());
+  Add(*renamed.BuildFile(ErrorDetails()));
+  Add(*renamed.BuildFile(OlderReflection()));
+  // Descriptors are linked in if something refers to the code generated with
+  // them, as descriptor() does.
+  Add(*v1::ErrorReason_descriptor()->file());
+  for (const pb::Descriptor* const any_of_file :
+       {v1::GetServerInfoRequest::descriptor(),
+        grpc::health::v1::HealthCheckRequest::descriptor(),
+        grpc::reflection::v1::ServerReflectionRequest::descriptor()}) {
+    Add(*any_of_file->file());
+  }
+}
+
+void ReflectedFiles::Add(const pb::FileDescriptor& file) {
+  const auto [at, added] = by_name_.try_emplace(file.name());
+  if (!added) return;
+  std::set<const pb::FileDescriptor*> seen;
+  Collect(file, &seen, &at->second);
+  const Files* const files = &at->second;
+  for (int i = 0; i < file.message_type_count(); ++i) {
+    AddSymbols(*file.message_type(i), files);
+  }
+  for (int i = 0; i < file.enum_type_count(); ++i) {
+    AddSymbols(*file.enum_type(i), files);
+  }
+  for (int i = 0; i < file.service_count(); ++i) {
+    const pb::ServiceDescriptor& service = *file.service(i);
+    services_.push_back(service.full_name());
+    by_symbol_[service.full_name()] = files;
+    for (int m = 0; m < service.method_count(); ++m) {
+      by_symbol_[service.method(m)->full_name()] = files;
+    }
+  }
+  for (int i = 0; i < file.dependency_count(); ++i) Add(*file.dependency(i));
+}
+
+void ReflectedFiles::AddSymbols(const pb::Descriptor& message,
+                                const Files* files) {
+  by_symbol_[message.full_name()] = files;
+  for (int i = 0; i < message.field_count(); ++i) {
+    by_symbol_[message.field(i)->full_name()] = files;
+  }
+  for (int i = 0; i < message.nested_type_count(); ++i) {
+    AddSymbols(*message.nested_type(i), files);
+  }
+  for (int i = 0; i < message.enum_type_count(); ++i) {
+    AddSymbols(*message.enum_type(i), files);
+  }
+}
+
+void ReflectedFiles::AddSymbols(const pb::EnumDescriptor& type,
+                                const Files* files) {
+  by_symbol_[type.full_name()] = files;
+  for (int i = 0; i < type.value_count(); ++i) {
+    by_symbol_[type.value(i)->full_name()] = files;
+  }
+}
+
+const ReflectedFiles::Files* ReflectedFiles::Named(
+    const std::string& name) const {
+  const auto at = by_name_.find(name);
+  return at == by_name_.end() ? nullptr : &at->second;
+}
+
+const ReflectedFiles::Files* ReflectedFiles::Holding(
+    const std::string& symbol) const {
+  const auto at = by_symbol_.find(symbol);
+  return at == by_symbol_.end() ? nullptr : at->second;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,209 @@
+// What names a call on both sides, and what errors tell of it: request id,
+// traceparent, target, versions.
+
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "gmock/gmock.h"
+#include "posenc/client.h"
+#include "tests/fixtures/client.h"
+
+namespace posenc {
+namespace {
+
+using testing::MatchesRegex;
+using testing::Not;
+using testing::StartsWith;
+
+// Notes the metadata of each call. Ends calls with `end`, but GetServerInfo.
+class NotingService : public v1::PositionalEncodingService::Service {
+ public:
+  grpc::Status GetServerInfo(grpc::ServerContext*,
+                             const v1::GetServerInfoRequest*,
+                             v1::GetServerInfoResponse* response) override {
+    response->set_version("0.0.9");
+    return grpc::Status::OK;
+  }
+  grpc::Status ResolveRope(grpc::ServerContext* context,
+                           const v1::ResolveRopeRequest*,
+                           v1::ResolveRopeResponse*) override {
+    return Note(context);
+  }
+  grpc::Status ApplyRope(grpc::ServerContext* context,
+                         const v1::ApplyRopeRequest*,
+                         v1::ApplyRopeResponse*) override {
+    return Note(context);
+  }
+  grpc::Status BuildBias(grpc::ServerContext* context,
+                         const v1::BuildBiasRequest*,
+                         grpc::ServerWriter<v1::BuildBiasResponse>*) override {
+    return Note(context);
+  }
+
+  std::vector<std::string> Noted(const std::string& key) {
+    absl::MutexLock lock(&mutex_);
+    return noted_[key];
+  }
+
+  grpc::Status end;  // set before the first call
+
+ private:
+  grpc::Status Note(grpc::ServerContext* context) {
+    absl::MutexLock lock(&mutex_);
+    for (const char* const key : {"x-request-id", "traceparent"}) {
+      const auto [first, last] = context->client_metadata().equal_range(key);
+      std::string values;
+      for (auto it = first; it != last; ++it) {
+        values.append(it->second.data(), it->second.size());
+      }
+      noted_[key].push_back(values);
+    }
+    return end;
+  }
+
+  absl::Mutex mutex_;
+  std::map<std::string, std::vector<std::string>> noted_;
+};
+
+class IdentityTest : public ServiceTest<NotingService> {
+ protected:
+  // A small call, a bulk call and a stream, all of which fail.
+  static std::vector<absl::Status> CallAll(const Client& client,
+                                           const CallOptions& options) {
+    ApplyRopeArgs apply;
+    apply.q = TensorView{v1::DTYPE_FLOAT32, {1, 1, 1, 2}, "12345678"};
+    return {client.ResolveRope({}, options).status(),
+            client.ApplyRope(apply, options).status(),
+            client.BuildBias({}, options).status()};
+  }
+};
+
+constexpr char kTrace[] =
+    "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+TEST_F(IdentityTest, EveryKindOfCallShowsWhatItIsGivenAndErrorsTellTheId) {
+  service_.end =
+      Error(grpc::StatusCode::INVALID_ARGUMENT, "ERROR_REASON_X", "");
+  CallOptions options;
+  options.request_id = "r-17";
+  options.traceparent = kTrace;
+  for (const absl::Status& status :
+       CallAll(Client::Connect(options_), options)) {
+    EXPECT_EQ(ErrorFact(status, "requestId"), "r-17") << status;
+    EXPECT_EQ(ErrorReason(status), "ERROR_REASON_X");
+    EXPECT_EQ(status.message(), "scripted");
+  }
+  EXPECT_THAT(service_.Noted("x-request-id"),
+              testing::ElementsAre("r-17", "r-17", "r-17"));
+  EXPECT_THAT(service_.Noted("traceparent"),
+              testing::ElementsAre(kTrace, kTrace, kTrace));
+}
+
+TEST_F(IdentityTest, TheClientsOwnAreForCallsWithoutAny) {
+  options_.request_id = "job";
+  options_.traceparent = kTrace;
+  service_.end = {grpc::StatusCode::INTERNAL, "scripted"};
+  const Client client = Client::Connect(options_);
+  CallOptions own;
+  own.request_id = "mine";
+  CallAll(client, {});
+  CallAll(client, own);
+  EXPECT_THAT(
+      service_.Noted("x-request-id"),
+      testing::ElementsAre("job", "job", "job", "mine", "mine", "mine"));
+  EXPECT_THAT(service_.Noted("traceparent"), testing::Each(kTrace));
+}
+
+TEST_F(IdentityTest, CallsWithoutAnIdGetRandomOnesThatErrorsTell) {
+  service_.end = {grpc::StatusCode::INTERNAL, "scripted"};
+  const Client client = Client::Connect(options_);
+  std::set<std::string> told;
+  for (int i = 0; i < 3; ++i) {
+    for (const absl::Status& status : CallAll(client, {})) {
+      told.insert(ErrorFact(status, "requestId"));
+    }
+  }
+  EXPECT_EQ(told.size(), 9u);
+  EXPECT_THAT(told, testing::Each(MatchesRegex("[0-9a-f]{32}")));
+  const std::vector<std::string> noted = service_.Noted("x-request-id");
+  EXPECT_EQ(std::set<std::string>(noted.begin(), noted.end()), told);
+  EXPECT_THAT(service_.Noted("traceparent"), testing::Each(""));
+}
+
+TEST_F(IdentityTest, TextThatNoHeaderCanCarryIsRefused) {
+  const Client client = Client::Connect(options_);
+  for (const std::string bad :
+       {std::string("a\nb"), std::string("\xC3\xA9"), std::string(129, 'x')}) {
+    CallOptions options;
+    options.request_id = bad;
+    for (const absl::Status& status : CallAll(client, options)) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(status.message()), StartsWith("request_id: "));
+    }
+    options.request_id = "";
+    options.traceparent = bad;
+    EXPECT_THAT(std::string(client.ResolveRope({}, options).status().message()),
+                StartsWith("traceparent: "));
+  }
+  EXPECT_THAT(service_.Noted("x-request-id"), testing::IsEmpty());
+}
+
+TEST_F(IdentityTest, WhatAServerDoesNotKnowIsExplainedByTheVersions) {
+  service_.end =
+      Error(grpc::StatusCode::UNIMPLEMENTED, "ERROR_REASON_FIELD_UNKNOWN", "");
+  for (const absl::Status& status : CallAll(Client::Connect(options_), {})) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(status.message()),
+                StartsWith("scripted; the server is posencd 0.0.9, this client "
+                           "is "));
+    EXPECT_EQ(ErrorReason(status), "ERROR_REASON_FIELD_UNKNOWN");
+  }
+}
+
+TEST(AwayTest, ErrorsOfAServerThatIsAwayNameTheTarget) {
+  ClientOptions options;
+  // Nobody listens at a socket that is no more.
+  options.target = "unix:" + testing::TempDir() + "/posenc-nobody.sock";
+  options.timeout = absl::Seconds(20);
+  ApplyRopeArgs apply;
+  apply.q = TensorView{v1::DTYPE_FLOAT32, {1, 1, 1, 2}, "12345678"};
+  const Client client = Client::Connect(options);
+  for (const absl::Status& status :
+       {client.GetServerInfo().status(), client.ApplyRope(apply).status(),
+        client.BuildBias({}).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(status.message()),
+                StartsWith(options.target + ": "));
+    EXPECT_THAT(ErrorFact(status, "requestId"), Not(testing::IsEmpty()));
+  }
+}
+
+TEST(AwayTest, SoDoDeadlinesThatPass) {
+  grpc::ServerBuilder builder;  // takes calls, and answers none in time
+  class : public v1::PositionalEncodingService::Service {
+    grpc::Status GetServerInfo(grpc::ServerContext* context,
+                               const v1::GetServerInfoRequest*,
+                               v1::GetServerInfoResponse*) override {
+      while (!context->IsCancelled()) std::this_thread::yield();
+      return grpc::Status::CANCELLED;
+    }
+  } service;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
+                           &port);
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  ClientOptions options;
+  options.target = absl::StrCat("127.0.0.1:", port);
+  options.timeout = absl::Milliseconds(50);
+  const absl::Status status = Client::Connect(options).GetServerInfo().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), StartsWith(options.target + ": "));
+}
+
+}  // namespace
+}  // namespace posenc

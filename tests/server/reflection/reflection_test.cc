@@ -1,0 +1,193 @@
+// What tools learn of a server that they have no files of.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/descriptor.pb.h"
+#include "google/protobuf/dynamic_message.h"
+#include "grpc/reflection/v1/reflection.pb.h"
+#include "tests/fixtures/server.h"
+
+namespace posenc::server {
+namespace {
+
+using grpc::reflection::v1::ServerReflectionRequest;
+using grpc::reflection::v1::ServerReflectionResponse;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+constexpr char kV1[] =
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+constexpr char kV1Alpha[] =
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+
+class ReflectionTest : public ServerTest {
+ protected:
+  ServerReflectionResponse Ask(const ServerReflectionRequest& request,
+                               const char* method = kV1) {
+    std::string bytes;
+    ServerReflectionResponse response;
+    const grpc::Status status =
+        RawUnary(channel_, method, request.SerializeAsString(), &bytes);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_TRUE(response.ParseFromString(bytes));
+    EXPECT_EQ(response.original_request().SerializeAsString(),
+              request.SerializeAsString());
+    return response;
+  }
+  ServerReflectionResponse AskSymbol(const std::string& symbol) {
+    ServerReflectionRequest request;
+    request.set_file_containing_symbol(symbol);
+    return Ask(request);
+  }
+
+  // Descriptors made of nothing but what the server sent for this symbol.
+  const google::protobuf::DescriptorPool& Learn(const std::string& symbol) {
+    pools_.push_back(std::make_unique<google::protobuf::DescriptorPool>());
+    const ServerReflectionResponse response = AskSymbol(symbol);
+    for (const std::string& bytes :
+         response.file_descriptor_response().file_descriptor_proto()) {
+      google::protobuf::FileDescriptorProto file;
+      EXPECT_TRUE(file.ParseFromString(bytes));
+      EXPECT_NE(pools_.back()->BuildFile(file), nullptr) << file.name();
+    }
+    return *pools_.back();
+  }
+
+ private:
+  std::vector<std::unique_ptr<google::protobuf::DescriptorPool>> pools_;
+};
+
+TEST_F(ReflectionTest, EveryListedServiceIsDescribedWithAllThatItImports) {
+  for (const char* const method : {kV1, kV1Alpha}) {
+    ServerReflectionRequest request;
+    request.set_list_services("*");
+    std::vector<std::string> names;
+    for (const auto& service :
+         Ask(request, method).list_services_response().service()) {
+      names.push_back(service.name());
+    }
+    EXPECT_THAT(names, UnorderedElementsAre(
+                           "posenc.v1.PositionalEncodingService",
+                           "grpc.health.v1.Health",
+                           "grpc.reflection.v1.ServerReflection",
+                           "grpc.reflection.v1alpha.ServerReflection"));
+    for (const std::string& name : names) {
+      EXPECT_NE(Learn(name).FindServiceByName(name), nullptr) << name;
+    }
+  }
+}
+
+TEST_F(ReflectionTest, FieldsHaveTheNamesThatJsonGivesThem) {
+  const ServerReflectionResponse response =
+      AskSymbol("posenc.v1.RopeSpec.rope_theta");
+  int named = 0, fields = 0;
+  for (const std::string& bytes :
+       response.file_descriptor_response().file_descriptor_proto()) {
+    google::protobuf::FileDescriptorProto file;
+    ASSERT_TRUE(file.ParseFromString(bytes));
+    for (const auto& message : file.message_type()) {
+      for (const auto& field : message.field()) {
+        ++fields;
+        named += field.has_json_name();
+        if (field.name() == "rope_theta") {
+          EXPECT_EQ(field.json_name(), "ropeTheta");
+        }
+      }
+    }
+  }
+  EXPECT_GT(fields, 0);
+  EXPECT_EQ(named, fields);
+}
+
+// As grpcurl prints the details of an error.
+TEST_F(ReflectionTest, DetailsOfErrorsCanBeReadWithWhatTheServerTells) {
+  v1::ApplyRopeResponse none;
+  const grpc::Status status = Apply({}, &none);
+  rpc::Status rich;
+  ASSERT_TRUE(rich.ParseFromString(status.error_details()));
+  std::string text;
+  for (const auto& detail : rich.details()) {
+    const std::string type =
+        detail.type_url().substr(detail.type_url().rfind('/') + 1);
+    const auto* const descriptor = Learn(type).FindMessageTypeByName(type);
+    ASSERT_NE(descriptor, nullptr) << type;
+    google::protobuf::DynamicMessageFactory factory;
+    const std::unique_ptr<google::protobuf::Message> message(
+        factory.GetPrototype(descriptor)->New());
+    ASSERT_TRUE(message->ParseFromString(detail.value()));
+    text += message->ShortDebugString();
+  }
+  EXPECT_THAT(text, HasSubstr("ERROR_REASON_FIELD_REQUIRED"));
+  EXPECT_THAT(text, HasSubstr("field_violations { field: \"layout\""));
+  EXPECT_NE(Learn("google.rpc.RetryInfo")
+                .FindMessageTypeByName("google.rpc.RetryInfo"),
+            nullptr);
+}
+
+TEST_F(ReflectionTest, ReasonsOfErrorsCanBeLookedUp) {
+  EXPECT_NE(Learn("posenc.v1.ErrorReason")
+                .FindEnumValueByName("posenc.v1.ERROR_REASON_DRAINING"),
+            nullptr);
+}
+
+TEST_F(ReflectionTest, FilesAreFoundByName) {
+  ServerReflectionRequest request;
+  request.set_file_by_filename("posenc/v1/tensor.proto");
+  const auto response = Ask(request);
+  ASSERT_EQ(response.file_descriptor_response().file_descriptor_proto_size(),
+            1);
+  google::protobuf::FileDescriptorProto file;
+  ASSERT_TRUE(file.ParseFromString(
+      response.file_descriptor_response().file_descriptor_proto(0)));
+  EXPECT_EQ(file.name(), "posenc/v1/tensor.proto");
+}
+
+TEST_F(ReflectionTest, WhatIsNotThereIsNotFound) {
+  ServerReflectionRequest file, extension, numbers, nothing;
+  file.set_file_by_filename("posenc/rpc/status.proto");
+  extension.mutable_file_containing_extension()->set_containing_type(
+      "posenc.v1.Tensor");
+  numbers.set_all_extension_numbers_of_type("posenc.v1.Nothing");
+  for (const auto& request : {file, extension, numbers}) {
+    EXPECT_EQ(Ask(request).error_response().error_code(),
+              grpc::StatusCode::NOT_FOUND);
+  }
+  EXPECT_EQ(AskSymbol("posenc.v1.Nothing").error_response().error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Ask(nothing).error_response().error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  numbers.set_all_extension_numbers_of_type("posenc.v1.Tensor");
+  EXPECT_EQ(Ask(numbers).all_extension_numbers_response().base_type_name(),
+            "posenc.v1.Tensor");
+}
+
+TEST_F(ReflectionTest, ServersWithoutItDoNotAnswer) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.reflection = false;
+  Start(options);
+  for (const char* const method : {kV1, kV1Alpha}) {
+    std::string bytes;
+    EXPECT_EQ(RawUnary(channel_, method, "", &bytes).error_code(),
+              grpc::StatusCode::UNIMPLEMENTED);
+  }
+}
+
+TEST_F(ReflectionTest, UnknownMethodsAreNamed) {
+  for (const std::string path :
+       {"/posenc.v1.PositionalEncodingService/Unheard",
+        "/inference.GRPCInferenceService/ModelInfer"}) {
+    std::string bytes;
+    const grpc::Status status = RawUnary(channel_, path, "", &bytes);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+    EXPECT_THAT(status.error_message(), HasSubstr("no such method: " + path));
+    EXPECT_THAT(status.error_message(), HasSubstr("this is posencd "));
+  }
+}
+
+}  // namespace
+}  // namespace posenc::server
