@@ -52,6 +52,24 @@ type channel struct {
 	closed bool
 }
 
+// Connections for tensors read and write by so much at once, where gRPC's 32 KiB
+// cost a third more processor time (measured with 64 MiB on loopback), and have
+// windows that a chunk of a stream, or an answer, need not wait for.
+const (
+	bulkBuffer           = 256 << 10
+	bulkStreamWindow     = 16 << 20
+	bulkConnectionWindow = 64 << 20
+)
+
+func bulkDialing() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithReadBufferSize(bulkBuffer),
+		grpc.WithWriteBufferSize(bulkBuffer),
+		grpc.WithInitialWindowSize(bulkStreamWindow),
+		grpc.WithInitialConnWindowSize(bulkConnectionWindow),
+	}
+}
+
 func newChannel(target string, o *dialOptions) (*channel, error) {
 	security, err := transport(target, o)
 	if err != nil {
@@ -105,14 +123,15 @@ func (c *channel) connection(bytes int64) (*grpc.ClientConn, error) {
 	if c.closed {
 		return nil, newError(codes.Canceled, "the client is closed")
 	}
-	place := &c.small
+	place, dial := &c.small, c.dial
 	if bytes >= bulkFrom && len(c.bulk) > 0 {
 		place = &c.bulk[c.next%len(c.bulk)]
 		c.next++
+		dial = append(bulkDialing(), dial...)
 	}
 	if *place == nil {
 		var err error
-		if *place, err = grpc.NewClient(c.target, c.dial...); err != nil {
+		if *place, err = grpc.NewClient(c.target, dial...); err != nil {
 			return nil, wrongArgument("target", "%v", err)
 		}
 	}

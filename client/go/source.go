@@ -66,6 +66,9 @@ func Spec(spec *posencv1.RopeSpec, options ...SourceOption) RopeSource {
 	return sourceOf(&posencv1.RopeSource{Source: &posencv1.RopeSource_Spec{Spec: spec}}, options)
 }
 
+// Source is an encoding by its message, which BuildTableRequest and others hold.
+func Source(message *posencv1.RopeSource) RopeSource { return RopeSource{message: message} }
+
 // SpecJSON is an encoding that is written out as JSON, in proto3's mapping; enum
 // values may be short: {"pairing": "half_split", "rotary_dim": 128}.
 func SpecJSON(text string, options ...SourceOption) RopeSource {

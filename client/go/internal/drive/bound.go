@@ -1,0 +1,259 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	posenc "github.com/posenc/posenc/client/go"
+	"github.com/posenc/posenc/client/go/posencv1"
+)
+
+// bound says how far an answer may be from the truth.
+type bound struct {
+	Kind   string
+	Value  float64
+	Scales []float64
+	Ulps   float64
+}
+
+// format is an element type: bits of significand, exponent of the smallest step.
+type format struct{ bits, smallest int }
+
+var formats = map[posenc.Dtype]format{
+	posenc.DtypeFloat32:  {24, -149},
+	posenc.DtypeFloat16:  {11, -24},
+	posenc.DtypeBFloat16: {8, -133},
+	posenc.DtypeFloat64:  {53, -1074},
+}
+
+// step is the exponent of the format's step at a number below 2^exponent.
+func (f format) step(exponent int) int { return max(exponent-f.bits, f.smallest) }
+
+// ulp is the format's step at x.
+func (f format) ulp(x float64) float64 {
+	_, exponent := math.Frexp(x)
+	if x == 0 {
+		return math.Ldexp(1, f.smallest)
+	}
+	return math.Ldexp(1, f.step(exponent))
+}
+
+// nearest rounds to nearest even.
+func (f format) nearest(x *big.Float) float64 {
+	if x.Sign() == 0 || x.IsInf() {
+		value, _ := x.Float64()
+		return value
+	}
+	exponent := x.MantExp(nil)
+	step := f.step(exponent)
+	if bits := exponent - step; bits > 0 {
+		rounded := new(big.Float).SetPrec(uint(bits)).SetMode(big.ToNearestEven).Set(x)
+		value, _ := rounded.Float64()
+		return value
+	}
+	// Below the smallest step: 0, or one step if it is more than half of it.
+	half := new(big.Float).SetMantExp(big.NewFloat(1), step-1)
+	if new(big.Float).Abs(x).Cmp(half) <= 0 {
+		return 0
+	}
+	return math.Copysign(math.Ldexp(1, step), float64(x.Sign()))
+}
+
+// encode rounds values to a type's bytes.
+func encode(dtype posenc.Dtype, values []float64) ([]byte, bool) {
+	var data []byte
+	order := binary.LittleEndian
+	for _, value := range values {
+		switch dtype {
+		case posenc.DtypeFloat32:
+			data = order.AppendUint32(data, math.Float32bits(float32(value)))
+		case posenc.DtypeFloat64:
+			data = order.AppendUint64(data, math.Float64bits(value))
+		case posenc.DtypeBFloat16:
+			rounded := formats[dtype].nearest(big.NewFloat(value))
+			data = order.AppendUint16(data, uint16(math.Float32bits(float32(rounded))>>16))
+		case posenc.DtypeFloat16:
+			data = order.AppendUint16(data, float16Bits(formats[dtype].nearest(big.NewFloat(value))))
+		case posenc.DtypeInt32:
+			data = order.AppendUint32(data, uint32(int32(value)))
+		case posenc.DtypeInt64:
+			data = order.AppendUint64(data, uint64(int64(value)))
+		default:
+			return nil, false
+		}
+	}
+	return data, true
+}
+
+// float16Bits encodes a number that float16 has.
+func float16Bits(x float64) uint16 {
+	sign := uint16(math.Float64bits(x) >> 48 & 0x8000)
+	fraction, exponent := math.Frexp(math.Abs(x)) // x = fraction * 2^exponent
+	switch {
+	case x == 0:
+		return sign
+	case exponent < -13: // subnormal: steps of 2^-24
+		return sign | uint16(math.Ldexp(fraction, exponent+24))
+	default:
+		return sign | uint16(exponent+14)<<10 | uint16(math.Ldexp(fraction, 11))&1023
+	}
+}
+
+// check compares one field of an answer.
+func (e expectation) check(answer reply) error {
+	got, err := answer.find(e.Path)
+	if err != nil {
+		return err
+	}
+	if e.Dtype != "" && got.dtype.String() != e.Dtype {
+		return fmt.Errorf("is %v; expected %s", got.dtype, e.Dtype)
+	}
+	if !slices.Equal(got.shape, e.Shape) {
+		return fmt.Errorf("has shape %v; expected %v", got.shape, e.Shape)
+	}
+	if len(got.values) != len(e.Values) {
+		return fmt.Errorf("has %d values; expected %d", len(got.values), len(e.Values))
+	}
+	f, known := formats[got.dtype]
+	if !known {
+		f = formats[posenc.DtypeFloat64]
+	}
+	for i, expected := range e.Values {
+		if err := e.Bound.check(i, got.values[i], expected, f); err != nil {
+			return fmt.Errorf("[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// check compares an answer, a float64, bool or string, with the truth.
+func (b bound) check(i int, answer, expected any, f format) error {
+	a, isNumber := answer.(float64)
+	if !isNumber {
+		if answer != expected {
+			return fmt.Errorf("is %v; expected %v", answer, expected)
+		}
+		return nil
+	}
+	truth, _, err := big.ParseFloat(strings.TrimSuffix(fmt.Sprint(expected), "inity"), 10, 200, big.ToNearestEven)
+	if err != nil {
+		return fmt.Errorf("the truth %v: %w", expected, err)
+	}
+	wrong := fmt.Errorf("is %v; expected %v within %s %v", a, expected, b.Kind, b.Value)
+	if math.IsNaN(a) {
+		return wrong
+	}
+	if truth.IsInf() || math.IsInf(a, 0) {
+		if !truth.IsInf() || !math.IsInf(a, truth.Sign()) {
+			return wrong
+		}
+		return nil
+	}
+	t, _ := truth.Float64()
+	difference := new(big.Float).SetPrec(200).Sub(big.NewFloat(a), truth)
+	allowed := 0.0
+	switch b.Kind {
+	case "exact", "ulp": // 20 digits of an exact value are rounded too
+		nearest := f.nearest(truth)
+		difference.Sub(big.NewFloat(a), big.NewFloat(nearest))
+		allowed = b.Value * f.ulp(nearest)
+	case "absolute":
+		allowed = b.Value
+	case "relative":
+		allowed = b.Value * math.Abs(t)
+	case "scaled":
+		allowed = b.Value*b.Scales[i] + b.Ulps*f.ulp(max(math.Abs(a), math.Abs(t)))
+	default:
+		return fmt.Errorf("bound %q is not known here", b.Kind)
+	}
+	if difference.Abs(difference).Cmp(big.NewFloat(allowed)) > 0 {
+		return wrong
+	}
+	return nil
+}
+
+// found is a field of an answer, flat.
+type found struct {
+	dtype  posenc.Dtype
+	shape  []int64
+	values []any // float64, bool, or an enum value's name
+}
+
+func (r reply) find(path string) (found, error) {
+	if tensor, ok := r.tensors[path]; ok {
+		if !tensor.Given() {
+			return found{}, fmt.Errorf("is missing")
+		}
+		return foundIn(tensor, tensor.Values()), nil
+	}
+	if r.message == nil {
+		return found{}, fmt.Errorf("is missing")
+	}
+	m := r.message.ProtoReflect()
+	names := strings.Split(path, ".")
+	for i, name := range names {
+		field := m.Descriptor().Fields().ByJSONName(name)
+		if field == nil {
+			return found{}, fmt.Errorf("%s has no such field", m.Descriptor().Name())
+		}
+		value := m.Get(field)
+		if field.IsList() {
+			list := found{shape: []int64{int64(value.List().Len())}}
+			for j := range value.List().Len() {
+				list.values = append(list.values, plain(field, value.List().Get(j)))
+			}
+			return list, nil
+		}
+		if field.Message() == nil {
+			return found{shape: []int64{}, values: []any{plain(field, value)}}, nil
+		}
+		m = value.Message()
+		if tensor, ok := m.Interface().(*posencv1.Tensor); ok && i == len(names)-1 {
+			return foundMessage(tensor), nil
+		}
+	}
+	return found{}, fmt.Errorf("is a message")
+}
+
+func foundIn(tensor posenc.Tensor, values []float64) found {
+	f := found{dtype: tensor.Dtype(), shape: []int64{}}
+	for _, extent := range tensor.Shape() {
+		f.shape = append(f.shape, int64(extent))
+	}
+	for _, value := range values {
+		f.values = append(f.values, value)
+	}
+	return f
+}
+
+func foundMessage(m *posencv1.Tensor) found {
+	var shape []int
+	for _, extent := range m.GetShape() {
+		shape = append(shape, int(extent))
+	}
+	tensor := posenc.Bytes(m.GetDtype(), m.GetData(), shape...)
+	if len(m.GetValues()) > 0 {
+		return foundIn(tensor, m.GetValues())
+	}
+	return foundIn(tensor, tensor.Values())
+}
+
+func plain(field protoreflect.FieldDescriptor, value protoreflect.Value) any {
+	if field.Enum() != nil {
+		return string(field.Enum().Values().ByNumber(value.Enum()).Name())
+	}
+	switch v := value.Interface().(type) {
+	case int32:
+		return float64(v)
+	case int64:
+		return float64(v)
+	default:
+		return v
+	}
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	posenc "github.com/posenc/posenc/client/go"
+	"github.com/posenc/posenc/client/go/posencv1"
+)
+
+// vector is a case of proto/testdata/conformance; its README says what is what.
+type vector struct {
+	Name    string
+	RPC     string
+	Request json.RawMessage
+	Expect  json.RawMessage
+}
+
+type expectation struct {
+	Path   string
+	Dtype  string
+	Shape  []int64
+	Values []any
+	Bound  bound
+}
+
+type expectedError struct{ Code, Reason, Field string }
+
+// reply is what a call answered: a message, and tensors beside it by their path.
+type reply struct {
+	message proto.Message
+	tensors map[string]posenc.Tensor
+}
+
+func conformance(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("conformance: needs TARGET DIR")
+	}
+	client, err := posenc.Dial(args[0])
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	files, err := filepath.Glob(filepath.Join(args[1], "*.json"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("conformance: no vectors in %s", args[1])
+	}
+	failed := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		var vectors []vector
+		if err := json.Unmarshal(text, &vectors); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		family := strings.TrimSuffix(filepath.Base(file), ".json")
+		for _, v := range vectors {
+			failed += report(family, v.Name, replay(client, v))
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d cases failed", failed)
+	}
+	return nil
+}
+
+// report prints a case's line, and returns 1 if it failed.
+func report(family, name string, err error) int {
+	if err == nil {
+		fmt.Printf("%s\t%s\tok\t\n", family, name)
+		return 0
+	}
+	fmt.Printf("%s\t%s\tfail\t%s\n", family, name, strings.NewReplacer("\n", " ", "\t", " ").Replace(err.Error()))
+	return 1
+}
+
+func replay(client *posenc.Client, v vector) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	answer, err := call(ctx, client, v)
+	if bytes.HasPrefix(v.Expect, []byte("{")) {
+		var expected expectedError
+		if failed := json.Unmarshal(v.Expect, &expected); failed != nil {
+			return failed
+		}
+		return checkError(err, expected)
+	}
+	if err != nil {
+		return err
+	}
+	var expected []expectation
+	decoder := json.NewDecoder(bytes.NewReader(v.Expect))
+	decoder.UseNumber() // 20 digits are more than a float64 holds
+	if err := decoder.Decode(&expected); err != nil {
+		return err
+	}
+	if len(expected) == 0 {
+		return fmt.Errorf("expects nothing")
+	}
+	for _, e := range expected {
+		if err := e.check(answer); err != nil {
+			return fmt.Errorf("%s: %w", e.Path, err)
+		}
+	}
+	return nil
+}
+
+func checkError(err error, expected expectedError) error {
+	var e *posenc.Error
+	if !errors.As(err, &e) {
+		return fmt.Errorf("got %v; expected %s", err, expected.Code)
+	}
+	reason := strings.TrimPrefix(expected.Reason, "ERROR_REASON_")
+	if e.Code != expected.Code || e.Reason != reason || e.Field != expected.Field {
+		return fmt.Errorf("got %s %s %s; expected %s %s %s: %v",
+			e.Code, e.Reason, e.Field, expected.Code, reason, expected.Field, e)
+	}
+	return nil
+}
+
+// call makes a vector's call through the client's own method, or through the
+// generated one if a tensor cannot be had as bytes.
+func call(ctx context.Context, c *posenc.Client, v vector) (reply, error) {
+	read := func(request proto.Message) { // the vectors' requests are well-formed JSON
+		if err := protojson.Unmarshal(v.Request, request); err != nil {
+			panic(fmt.Sprintf("%s: %v", v.Name, err))
+		}
+	}
+	switch v.RPC {
+	case "ResolveRope":
+		request := &posencv1.ResolveRopeRequest{}
+		read(request)
+		m, err := c.ResolveRope(ctx, request)
+		return reply{message: m}, err
+	case "AnalyzeRope":
+		request := &posencv1.AnalyzeRopeRequest{}
+		read(request)
+		m, err := c.AnalyzeRope(ctx, request)
+		return reply{message: m}, err
+	case "BuildPositions":
+		request := &posencv1.BuildPositionsRequest{}
+		read(request)
+		m, err := c.BuildPositions(ctx, request)
+		return reply{message: m}, err
+	case "BuildTable":
+		request := &posencv1.BuildTableRequest{}
+		read(request)
+		table, err := c.BuildTable(ctx, request)
+		if err != nil {
+			return reply{}, err
+		}
+		return reply{
+			&posencv1.BuildTableResponse{Amplitude: table.Amplitude},
+			map[string]posenc.Tensor{"cos": table.Cos, "sin": table.Sin, "table": table.Table},
+		}, nil
+	case "BuildBias":
+		request := &posencv1.BuildBiasRequest{}
+		read(request)
+		bias, err := c.BuildBias(ctx, request)
+		return reply{tensors: map[string]posenc.Tensor{"tile": bias}}, err
+	case "ApplyRope":
+		request := &posencv1.ApplyRopeRequest{}
+		read(request)
+		return applyRope(ctx, c, request)
+	case "Reposition":
+		request := &posencv1.RepositionRequest{}
+		read(request)
+		return reposition(ctx, c, request)
+	case "AddEncoding":
+		request := &posencv1.AddEncodingRequest{}
+		read(request)
+		x, fits := take(&request.X)
+		if !fits {
+			m, err := c.Stub().AddEncoding(ctx, request)
+			return reply{message: m}, err
+		}
+		out, err := c.AddEncoding(ctx, request, x)
+		return reply{tensors: map[string]posenc.Tensor{"x": out}}, err
+	case "ScoreRelative":
+		request := &posencv1.ScoreRelativeRequest{}
+		read(request)
+		q, qFits := take(&request.Q)
+		k, kFits := take(&request.K)
+		if !qFits || !kFits {
+			read(request)
+			m, err := c.Stub().ScoreRelative(ctx, request)
+			return reply{message: m}, err
+		}
+		out, err := c.ScoreRelative(ctx, request, q, k)
+		return reply{tensors: map[string]posenc.Tensor{"scores": out}}, err
+	case "ConvertPairing":
+		request := &posencv1.ConvertPairingRequest{}
+		read(request)
+		weight, fits := take(&request.Weight)
+		if !fits {
+			m, err := c.Stub().ConvertPairing(ctx, request)
+			return reply{message: m}, err
+		}
+		out, err := c.ConvertPairing(ctx, request, weight)
+		return reply{tensors: map[string]posenc.Tensor{"weight": out}}, err
+	default:
+		return reply{}, fmt.Errorf("rpc %s is not known here", v.RPC)
+	}
+}
+
+func applyRope(ctx context.Context, c *posenc.Client, request *posencv1.ApplyRopeRequest) (reply, error) {
+	sent := proto.CloneOf(request)
+	q, qFits := take(&sent.Q)
+	k, kFits := take(&sent.K)
+	if !qFits || !kFits {
+		m, err := c.Stub().ApplyRope(ctx, request)
+		return reply{message: m}, err
+	}
+	q, k, err := c.ApplyRope(ctx, posenc.ApplyRopeArgs{
+		Rope: posenc.Source(request.GetRope()), Positions: request.GetPositions(), Layout: request.GetLayout(),
+		Direction: request.GetDirection(), QueryScale: request.GetQueryScale(), Q: q, K: k,
+	})
+	return reply{tensors: map[string]posenc.Tensor{"q": q, "k": k}}, err
+}
+
+func reposition(ctx context.Context, c *posenc.Client, request *posencv1.RepositionRequest) (reply, error) {
+	sent := proto.CloneOf(request)
+	k, fits := take(&sent.K)
+	if !fits {
+		m, err := c.Stub().Reposition(ctx, request)
+		return reply{message: m}, err
+	}
+	k, err := c.Reposition(ctx, posenc.RepositionArgs{
+		OldRope: posenc.Source(request.GetOldRope()), NewRope: posenc.Source(request.GetNewRope()),
+		Movement: request.GetMovement(), Layout: request.GetLayout(), K: k,
+	})
+	return reply{tensors: map[string]posenc.Tensor{"k": k}}, err
+}
+
+// take moves a tensor out of a request, as bytes. It leaves one there that has
+// not as many elements as its shape, or no type: only the request can be so.
+func take(field **posencv1.Tensor) (posenc.Tensor, bool) {
+	m := *field
+	if m == nil {
+		return posenc.Tensor{}, true
+	}
+	count, shape := 1, []int(nil)
+	for _, extent := range m.GetShape() {
+		count *= int(extent)
+		shape = append(shape, int(extent))
+	}
+	if len(m.GetValues()) != count {
+		return posenc.Tensor{}, false
+	}
+	data, known := encode(m.GetDtype(), m.GetValues())
+	if !known {
+		return posenc.Tensor{}, false
+	}
+	*field = nil
+	return posenc.Bytes(m.GetDtype(), data, shape...), true
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	posenc "github.com/posenc/posenc/client/go"
+)
+
+// errorCase is one of proto/testdata/client_errors.json.
+type errorCase struct {
+	Name    string
+	Server  string // plain, tls, tokens, away or old
+	Options struct {
+		TLS     bool
+		CA      string // right or wrong
+		Token   string // good, expired or unknown
+		Timeout float64
+	}
+	Call      string // info or rotate
+	Arguments struct {
+		Shape  []int
+		Dtype  string
+		Layout string
+		Rope   json.RawMessage
+		Start  *int64
+		IDs    []any
+	}
+	Expect struct {
+		Code   string
+		Reason *string
+		Field  *string
+		Text   []string
+	}
+}
+
+func replayErrors(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("errors: needs TABLE ENVFILE")
+	}
+	text, err := os.ReadFile(args[0])
+	if err != nil {
+		return err
+	}
+	var cases []errorCase
+	if err := json.Unmarshal(text, &cases); err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
+	}
+	if text, err = os.ReadFile(args[1]); err != nil {
+		return err
+	}
+	env := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		env[key] = strings.Trim(value, `"'`)
+	}
+	failed := 0
+	for _, c := range cases {
+		failed += report("errors", c.Name, c.replay(env))
+	}
+	if failed > 0 || len(cases) == 0 {
+		return fmt.Errorf("%d of %d cases failed", failed, len(cases))
+	}
+	return nil
+}
+
+func (c errorCase) replay(env map[string]string) error {
+	err := c.call(env)
+	var e *posenc.Error
+	if !errors.As(err, &e) {
+		return fmt.Errorf("got %v; expected an *Error", err)
+	}
+	switch {
+	case !slices.Contains(strings.Split(c.Expect.Code, "|"), e.Code):
+		return fmt.Errorf("code is %s; expected %s: %v", e.Code, c.Expect.Code, e)
+	case c.Expect.Reason != nil && e.Reason != *c.Expect.Reason:
+		return fmt.Errorf("reason is %q; expected %q: %v", e.Reason, *c.Expect.Reason, e)
+	case c.Expect.Field != nil && e.Field != *c.Expect.Field:
+		return fmt.Errorf("field is %q; expected %q: %v", e.Field, *c.Expect.Field, e)
+	}
+	for _, text := range c.Expect.Text {
+		if !strings.Contains(e.Error(), text) {
+			return fmt.Errorf("text has no %q: %v", text, e)
+		}
+	}
+	return nil
+}
+
+func (c errorCase) call(env map[string]string) error {
+	var options []posenc.DialOption
+	switch {
+	case c.Options.CA == "right":
+		options = append(options, posenc.WithTLS(posenc.TLS{CAFile: env["CA"]}))
+	case c.Options.CA == "wrong":
+		options = append(options, posenc.WithTLS(posenc.TLS{CAFile: env["WRONG_CA"]}))
+	case c.Options.TLS:
+		options = append(options, posenc.WithTLS(posenc.TLS{}))
+	}
+	if c.Options.Token != "" {
+		options = append(options, posenc.WithToken(env["TOKEN_"+strings.ToUpper(c.Options.Token)]))
+	}
+	if c.Options.Timeout > 0 {
+		options = append(options, posenc.WithTimeout(time.Duration(c.Options.Timeout*float64(time.Second))))
+	}
+	client, err := posenc.Dial(env[strings.ToUpper(c.Server)], options...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if c.Call == "info" {
+		_, err := client.GetServerInfo(context.Background())
+		return err
+	}
+	return c.rotate(client)
+}
+
+var layouts = map[string]posenc.Layout{
+	"bshd": posenc.BSHD, "bhsd": posenc.BHSD, "sbhd": posenc.SBHD, "thd": posenc.THD,
+}
+
+var dtypes = map[string]posenc.Dtype{
+	"float32": posenc.DtypeFloat32, "float16": posenc.DtypeFloat16, "bfloat16": posenc.DtypeBFloat16,
+	"float64": posenc.DtypeFloat64, "int32": posenc.DtypeInt32, "int64": posenc.DtypeInt64,
+}
+
+// Bytes of an element; the names end in bits.
+func elementSize(dtype string) int {
+	for bits, size := range map[string]int{"16": 2, "32": 4, "64": 8} {
+		if strings.HasSuffix(dtype, bits) {
+			return size
+		}
+	}
+	return 1
+}
+
+func (c errorCase) rotate(client *posenc.Client) error {
+	a := c.Arguments
+	if a.Shape == nil {
+		a.Shape = []int{1, 4, 2, 8}
+	}
+	if a.Dtype == "" {
+		a.Dtype = "float32"
+	}
+	if a.Layout == "" {
+		a.Layout = "bshd"
+	}
+	if a.Rope == nil {
+		a.Rope = json.RawMessage(`{"pairing": "half_split"}`)
+	}
+	positions := posenc.StartAt(0)
+	if a.Start != nil {
+		positions = posenc.StartAt(*a.Start)
+	}
+	if a.IDs != nil {
+		ids := make([]float64, len(a.IDs))
+		for i, id := range a.IDs {
+			ids[i] = math.NaN()
+			if number, ok := id.(float64); ok {
+				ids[i] = number
+			}
+		}
+		positions = posenc.IDs(posenc.Float64(ids, len(ids)))
+	}
+	rope := posenc.SpecJSON(string(a.Rope))
+	var preset string
+	if json.Unmarshal(a.Rope, &preset) == nil {
+		rope = posenc.Preset(preset)
+	}
+	size := elementSize(a.Dtype)
+	for _, extent := range a.Shape {
+		size *= extent
+	}
+	_, _, err := client.ApplyRope(context.Background(), posenc.ApplyRopeArgs{
+		Rope: rope, Positions: positions, Layout: layouts[a.Layout],
+		Q: posenc.Bytes(dtypes[a.Dtype], make([]byte, max(size, 0)), a.Shape...),
+	})
+	return err
+}
