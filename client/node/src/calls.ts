@@ -155,13 +155,14 @@ export class Calls {
 
   /** Recommended size of a stream message. */
   async chunkBytes(options: CallOptions): Promise<number> {
-    if (this.knownChunkBytes === undefined) {
-      const { signal, timeoutMs } = options;
-      const info = await this.plain<{ limits?: { streamChunkBytes: number } }>("GetServerInfo", {}, { signal, timeoutMs });
-      const wanted = info.limits?.streamChunkBytes || defaultChunkBytes;
-      this.knownChunkBytes = Math.max(1, Math.min(wanted, this.maxMessageBytes - messageOverhead));
-    }
-    return this.knownChunkBytes;
+    if (this.knownChunkBytes !== undefined) return this.knownChunkBytes;
+    const { signal, timeoutMs } = options;
+    const info = this.plain<{ limits?: { streamChunkBytes: number } }>("GetServerInfo", {}, { signal, timeoutMs });
+    // A server that does not answer now may answer the next call.
+    const wanted = await info.then((answer) => answer.limits?.streamChunkBytes, () => undefined);
+    const bytes = Math.max(1, Math.min(wanted || defaultChunkBytes, this.maxMessageBytes - messageOverhead));
+    if (wanted) this.knownChunkBytes = bytes;
+    return bytes;
   }
 
   private begin(options: CallOptions): Begun {

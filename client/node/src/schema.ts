@@ -144,7 +144,9 @@ function fromField(field: protobuf.Field, value: unknown, wanted: Wanted): unkno
 export function toTensor(message: protobuf.Message, wanted: Wanted = {}): Tensor {
   const { dtype, shape, values, data } = message as unknown as { dtype: number; shape: unknown[]; values: number[]; data: Uint8Array };
   const name = dtypeName(dtype);
-  const elements = values.length > 0 ? Float64Array.from(values) : received(data, name, wanted);
+  // Data that was not sent is protobufjs' empty array.
+  const bytes = data instanceof Uint8Array ? data : new Uint8Array();
+  const elements = values.length > 0 ? Float64Array.from(values) : received(bytes, name, wanted);
   return new Tensor(elements, shape.map(Number), name);
 }
 

@@ -18,9 +18,10 @@ export async function ropeSource(rope: Rope | undefined, field: string): Promise
   if (rope === undefined || rope === null) return undefined;
   if (typeof rope === "string") return { preset: rope };
   if (typeof rope !== "object") throw invalid(field, "must be a preset's name, or an object with configFile, config, preset or spec");
+  const sources = ["preset", "spec", "configJson", "configFile", "config"];
   const known = typeNamed("posenc.v1.RopeSource").fields;
-  const isSource = Object.keys(rope).every((key) => key in known || key === "configFile" || key === "config");
-  if (!isSource) return { spec: rope };
+  const keys = Object.keys(rope);
+  if (!keys.some((key) => sources.includes(key)) && !keys.every((key) => key in known)) return { spec: rope };
   const { configFile, config, ...source } = rope as RopeSource & { configFile?: string; config?: object };
   if (config !== undefined) return { ...source, configJson: JSON.stringify(config) };
   if (configFile === undefined) return source;

@@ -1,0 +1,52 @@
+// errors.mjs TABLE ENVFILE: provokes the errors of the table that all clients
+// share, and prints family, name, ok or fail, and why.
+import fs from "node:fs";
+import posenc from "../index.mjs";
+
+const [table, envFile] = process.argv.slice(2);
+const env = Object.fromEntries(
+  fs
+    .readFileSync(envFile, "utf8")
+    .split("\n")
+    .filter((line) => /^\w+=/.test(line))
+    .map((line) => [line.slice(0, line.indexOf("=")), line.slice(line.indexOf("=") + 1).replace(/^(["'])(.*)\1$/, "$2")]),
+);
+
+const arrays = { float32: Float32Array, float64: Float64Array, float16: Uint16Array, bfloat16: Uint16Array, int32: Int32Array, int64: BigInt64Array };
+
+async function call({ server, options = {}, call: name, arguments: given = {}, ...rest }) {
+  const tls = options.tls ? { caFile: options.ca === undefined ? undefined : options.ca === "wrong" ? env.WRONG_CA : env.CA } : undefined;
+  const client = posenc.connect(env[server.toUpperCase()], {
+    tls,
+    token: options.token === undefined ? undefined : env[`TOKEN_${options.token.toUpperCase()}`],
+    timeoutMs: options.timeout === undefined ? undefined : options.timeout * 1000,
+  });
+  if (name === "info") return client.getServerInfo();
+  const { shape = [1, 4, 2, 8], dtype = "float32", layout = "bshd", rope = { pairing: "half_split" }, start, ids } = { ...rest, ...given };
+  const Kind = arrays[dtype] ?? Uint8Array;
+  const q = posenc.tensor(new Kind(shape.reduce((product, extent) => product * extent, 1)), shape, dtype);
+  const at = ids === undefined ? { start: start ?? 0 } : { ids: ids.map(Number) };
+  // Names as the contract spells them.
+  const camel = Object.fromEntries(Object.entries(rope).map(([key, value]) => [key.replace(/_(\w)/g, (_, letter) => letter.toUpperCase()), value]));
+  return client.applyRope({ rope: typeof rope === "string" ? rope : camel, layout, q, ...at });
+}
+
+function differs(error, { code, reason, field, text = [] }) {
+  if (!(error instanceof posenc.PosencError)) return `is ${error?.stack ?? error}; a PosencError expected`;
+  if (!code.split("|").includes(error.code)) return `code is ${error.code}; ${code} expected (${error.message})`;
+  if (reason !== undefined && error.reason !== reason) return `reason is ${error.reason}; ${reason} expected (${error.message})`;
+  if (field !== undefined && error.field !== field) return `field is ${error.field}; ${field} expected (${error.message})`;
+  const missing = [text].flat().find((each) => !error.message.includes(each));
+  return missing === undefined ? "" : `text lacks ${JSON.stringify(missing)}: ${error.message}`;
+}
+
+let failed = 0;
+for (const test of JSON.parse(fs.readFileSync(table, "utf8"))) {
+  const why = await call(test).then(
+    () => `succeeded; ${test.expect.code} expected`,
+    (error) => differs(error, test.expect),
+  );
+  if (why) ++failed;
+  console.log(["errors", test.name, why ? "fail" : "ok", why.replace(/\s+/g, " ")].join("\t"));
+}
+process.exitCode = failed > 0 ? 1 : 0;

@@ -1,0 +1,139 @@
+import assert from "node:assert";
+import { after, before, describe, test } from "node:test";
+import grpc from "@grpc/grpc-js";
+import posenc, { PosencError, tensor } from "../index.mjs";
+import { Ends, startFake, startServer } from "./servers.mjs";
+
+const half = { pairing: "half_split" };
+const q = tensor(new Float32Array(64), [1, 4, 2, 8]);
+
+describe("errors", () => {
+  const ends = new Ends();
+  let client;
+  after(() => ends.run());
+  before(async () => {
+    client = posenc.connect(await startServer(ends));
+  });
+
+  test("CarryTheServersReasonFieldRemedyAndTheCallsId", async () => {
+    const call = client.applyRope({ rope: { pairing: "half_split", rotaryDim: 7 }, q, start: 0, layout: "bshd" }, { requestId: "row-7" });
+    await assert.rejects(call, (error) => {
+      assert.ok(error instanceof PosencError);
+      assert.strictEqual(error.code, "INVALID_ARGUMENT");
+      assert.strictEqual(error.reason, "FIELD_INVALID");
+      assert.strictEqual(error.field, "rope.spec.rotary_dim");
+      assert.strictEqual(error.requestId, "row-7");
+      assert.match(error.message, /rotary_dim: is 7; must be even/);
+      assert.strictEqual(error.violations[0].field, "rope.spec.rotary_dim");
+      return true;
+    });
+    const unknown = client.applyRope({ rope: "llama-3.1-8B", q, start: 0, layout: "bshd" });
+    await assert.rejects(unknown, { code: "NOT_FOUND", reason: "PRESET_UNKNOWN", message: /near: llama-3.1-8b/ });
+  });
+
+  test("RefuseMistypedNamesAndWrongKindsBeforeAnythingIsSent", async (t) => {
+    // Nobody listens there: what reached the network would be UNAVAILABLE.
+    const away = posenc.connect("127.0.0.1:1");
+    const good = { rope: half, q, start: 0, layout: "bshd" };
+    const cases = [
+      [{ layot: "bshd" }, "FIELD_UNKNOWN", "layot"],
+      [{ layout: "bsdh" }, "FIELD_INVALID", "layout"],
+      [{ rope: { pairing: "half_split", rotaryDims: 8 } }, "FIELD_UNKNOWN", "rope.spec.rotaryDims"],
+      [{ rope: { spec: half, profiles: "hf" } }, "FIELD_UNKNOWN", "rope.profiles"],
+      [{ rope: { preset: "llama-3.1-8b", spec: half } }, "FIELD_INVALID", "rope.spec"],
+      [{ rope: { pairing: "half_split", yarn: { factor: "4" } } }, "FIELD_INVALID", "rope.spec.yarn.factor"],
+      [{ start: 0.5 }, "FIELD_INVALID", "positions.start"],
+      [{ start: 1n << 70n }, "FIELD_INVALID", "positions.start"],
+      [{ starts: [1] }, "FIELD_INVALID", "positions.starts"],
+      [{ out: { x: new Float32Array(64) } }, "FIELD_UNKNOWN", "out.x"],
+      [{ q: [1, 2, 3] }, "FIELD_INVALID", "q"],
+      [{ q: tensor(new Float32Array(8), [8], "float23") }, "FIELD_INVALID", "q.dtype"],
+      [{ rope: { configFile: "/does/not/exist.json" } }, "FIELD_INVALID", "rope.config_file"],
+    ];
+    for (const [wrong, reason, field] of cases) {
+      await assert.rejects(away.applyRope({ ...good, ...wrong }), { name: "PosencError", code: "INVALID_ARGUMENT", reason, field }, JSON.stringify(wrong, (_, v) => (typeof v === "bigint" ? String(v) : v)));
+    }
+    await assert.rejects(away.applyRope(good, { timeoutMS: 5 }), { reason: "FIELD_UNKNOWN", field: "options.timeoutMS" });
+    assert.throws(() => posenc.connect("127.0.0.1:1", { tokens: "x" }), { reason: "FIELD_UNKNOWN", field: "tokens" });
+    assert.throws(() => posenc.connect("127.0.0.1:1", { tls: { ca: "x" } }), { reason: "FIELD_UNKNOWN", field: "tls.ca" });
+    assert.throws(() => tensor(new Uint16Array(4)), { reason: "FIELD_REQUIRED", field: "dtype" });
+    assert.throws(() => tensor([1, 2]), { reason: "FIELD_INVALID", field: "data" });
+  });
+
+  test("RefuseAnOutputOfAnotherSize", async () => {
+    for (const streamAboveBytes of [0, 1 << 20]) {
+      const other = posenc.connect(client.target, { streamAboveBytes });
+      const call = other.applyRope({ rope: half, q, start: 0, layout: "bshd", out: { q: new Float32Array(63) } });
+      await assert.rejects(call, { code: "INVALID_ARGUMENT", field: "out.q", message: /has 252 bytes; the result has 256/ });
+    }
+  });
+
+  test("NameNaNPositionsAndMessagesOverTheLimit", async () => {
+    await assert.rejects(client.applyRope({ rope: half, q, ids: [0, NaN, 1, 2], layout: "bshd" }), (error) => error.code === "INVALID_ARGUMENT" || error.code === "OUT_OF_RANGE");
+    const small = posenc.connect(client.target, { maxMessageBytes: 100 });
+    const given = { oldPairing: "half_split", newPairing: "interleaved", heads: 1, weight: tensor(new Float32Array(64), [64]) };
+    await assert.rejects(small.convertPairing(given), { code: "RESOURCE_EXHAUSTED", reason: "MESSAGE_TOO_LARGE" });
+  });
+
+  test("TellTheTargetOfAServerThatIsAway", async () => {
+    const away = posenc.connect("127.0.0.1:1", { timeoutMs: 5000 });
+    await assert.rejects(away.getServerInfo(), (error) => /UNAVAILABLE|DEADLINE_EXCEEDED/.test(error.code) && error.message.includes("127.0.0.1:1"));
+  });
+
+  test("ExplainAServerOfAnotherVersion", async (t) => {
+    // A response of one field: version = 1, "0.0.9".
+    const info = Buffer.from("\x0a\x050.0.9");
+    const old = posenc.connect(await startFake(t, { GetServerInfo: { handle: (_, respond) => respond(null, info) } }));
+    await assert.rejects(old.analyzeRope({ rope: "llama-3.1-8b" }), (error) => error.code === "UNIMPLEMENTED" && /0\.0\.9.*AnalyzeRope/.test(error.message));
+    old.close();
+  });
+
+  test("EndAtTheDeadlineAndAtAnAbort", async (t) => {
+    const target = await startFake(t, { GetServerInfo: { handle: () => {} } });
+    const silent = posenc.connect(target);
+    await assert.rejects(silent.getServerInfo({ timeoutMs: 200 }), (error) => error.code === "DEADLINE_EXCEEDED" && error.message.includes(target));
+    await assert.rejects(silent.getServerInfo({ timeoutMs: 0 }), { code: "DEADLINE_EXCEEDED" });
+    const controller = new AbortController();
+    const call = silent.getServerInfo({ signal: controller.signal, requestId: "a" });
+    setImmediate(() => controller.abort(new Error("the user left")));
+    await assert.rejects(call, (error) => error.code === "CANCELLED" && error.cause.message === "the user left" && error.requestId === "a");
+    await assert.rejects(silent.getServerInfo({ signal: controller.signal }), { code: "CANCELLED" });
+    silent.close();
+  });
+
+  test("OfUnavailableServersAreRetriedWithTheMetadataOfTheCall", async (t) => {
+    const seen = [];
+    const handle = (call, respond) => {
+      seen.push(call.metadata.getMap());
+      if (seen.length < 3) respond({ code: grpc.status.UNAVAILABLE, details: "starting" });
+      else respond(null, Buffer.from("\x0a\x051.2.3"));
+    };
+    const target = await startFake(t, { GetServerInfo: { handle } });
+    const retrying = posenc.connect(target, { token: "secret" });
+    const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    assert.strictEqual((await retrying.getServerInfo({ requestId: "r1", traceparent })).version, "1.2.3");
+    assert.strictEqual(seen.length, 3);
+    for (const metadata of seen) {
+      assert.strictEqual(metadata["x-request-id"], "r1");
+      assert.strictEqual(metadata.traceparent, traceparent);
+      assert.strictEqual(metadata.authorization, "Bearer secret");
+      assert.strictEqual(metadata["posenc-message-bytes"], "0");
+    }
+    await retrying.getServerInfo();
+    assert.match(seen[3]["x-request-id"], /^[0-9a-f]{32}$/);
+    retrying.close();
+  });
+
+  test("AnnounceTheExactSizeOfTheMessage", async (t) => {
+    const sizes = [];
+    const handle = (call, respond) => {
+      sizes.push([call.metadata.getMap()["posenc-message-bytes"], String(call.request.length)]);
+      respond(null, Buffer.alloc(0));
+    };
+    const fake = posenc.connect(await startFake(t, { ApplyRope: { handle } }));
+    for (const elements of [8, 1 << 15]) await fake.applyRope({ rope: half, q: tensor(new Float32Array(elements), [1, 1, elements / 8, 8]), start: 0, layout: "bshd" });
+    assert.strictEqual(sizes.length, 2);
+    for (const [announced, actual] of sizes) assert.strictEqual(announced, actual);
+    fake.close();
+  });
+});

@@ -1,0 +1,132 @@
+// 16-bit floats, units in the last place, and the bounds of the vectors, by
+// arithmetic on bits alone: nothing here is the client's.
+
+const formats = {
+  float16: { exponent: 5, fraction: 10 },
+  bfloat16: { exponent: 8, fraction: 7 },
+  float32: { exponent: 8, fraction: 23 },
+  float64: { exponent: 11, fraction: 52 },
+};
+
+/** The number that 16 bits stand for. */
+export function bitsToNumber(bits, dtype) {
+  const { exponent, fraction } = formats[dtype];
+  const sign = bits >> 15 ? -1 : 1;
+  const e = (bits >> fraction) & (2 ** exponent - 1);
+  const f = bits & (2 ** fraction - 1);
+  const bias = 2 ** (exponent - 1) - 1;
+  if (e === 2 ** exponent - 1) return f ? NaN : sign * Infinity;
+  return sign * (e === 0 ? f * 2 ** (1 - bias - fraction) : (f + 2 ** fraction) * 2 ** (e - bias - fraction));
+}
+
+/** Distance from |x| to the next number of the type. */
+export function ulp(x, dtype) {
+  const { exponent, fraction } = formats[dtype];
+  const bias = 2 ** (exponent - 1) - 1;
+  const size = Math.abs(x);
+  let e = size === 0 ? 1 - bias : Math.floor(Math.log2(size));
+  // log2 is rounded: correct it by one.
+  if (2 ** e > size) --e;
+  if (2 ** (e + 1) <= size) ++e;
+  return 2 ** (Math.max(e, 1 - bias) - fraction);
+}
+
+/** The number of the type that is nearest to x, ties to even. */
+export function nearest(x, dtype) {
+  if (!Number.isFinite(x) || dtype === "float64") return x;
+  const unit = ulp(x, dtype);
+  const steps = x / unit;
+  const low = Math.floor(steps);
+  const rest = steps - low;
+  const even = low % 2 === 0 ? low : low + 1;
+  const rounded = (rest < 0.5 ? low : rest > 0.5 ? low + 1 : even) * unit;
+  const { exponent, fraction } = formats[dtype];
+  const largest = (2 - 2 ** -fraction) * 2 ** (2 ** (exponent - 1) - 1);
+  return Math.abs(rounded) > largest ? Math.sign(x) * Infinity : rounded;
+}
+
+/** Bits of the 16-bit float nearest to x. */
+export function nearestBits(x, dtype) {
+  const { exponent, fraction } = formats[dtype];
+  const sign = x < 0 || Object.is(x, -0) ? 1 << 15 : 0;
+  const size = Math.abs(nearest(x, dtype));
+  if (Number.isNaN(size)) return ((2 ** exponent - 1) << fraction) | 1;
+  if (size === Infinity) return sign | ((2 ** exponent - 1) << fraction);
+  const unit = ulp(size, dtype);
+  const bias = 2 ** (exponent - 1) - 1;
+  const e = Math.log2(unit) + fraction + bias;
+  const steps = size / unit; // an exact integer
+  return steps < 2 ** fraction ? sign | steps : sign | ((e << fraction) + (steps - 2 ** fraction));
+}
+
+/** Elements as numbers. */
+export function doublesOf(data, dtype) {
+  return Array.from(data, (value) => (dtype === "float16" || dtype === "bfloat16" ? bitsToNumber(value, dtype) : Number(value)));
+}
+
+/**
+ * A decimal of up to 20 digits as the sum of two doubles: the nearest, and the rest, exact to 2^-100 of it. The bounds
+ * are smaller than a double's own rounding.
+ */
+function twoDoubles(text) {
+  const high = Number(text);
+  if (!Number.isFinite(high) || typeof text === "number") return [high, 0];
+  const scale = 400n; // decimal places: more than any vector has
+  const [, sign, whole, fraction = "", e = "0"] = /^(-?)(\d+)(?:\.(\d*))?(?:[eE]([+-]?\d+))?$/.exec(text);
+  const shift = scale - BigInt(fraction.length) + BigInt(e);
+  const digits = BigInt(whole + fraction);
+  const exact = (sign ? -1n : 1n) * (shift >= 0n ? digits * 10n ** shift : digits / 10n ** -shift);
+  return [high, quotient(exact - scaled(high, scale), 10n ** scale)];
+}
+
+// x * 10^scale as an integer, rounded down; x is a double.
+function scaled(x, scale) {
+  const unit = ulp(x, "float64");
+  const steps = BigInt(x / unit);
+  const power = Math.log2(unit);
+  return power >= 0 ? steps * 2n ** BigInt(power) * 10n ** scale : (steps * 10n ** scale) / 2n ** BigInt(-power);
+}
+
+function quotient(a, b) {
+  if (a === 0n) return 0;
+  const negative = a < 0n;
+  const size = negative ? -a : a;
+  const extra = BigInt(Math.max(0, b.toString(2).length - size.toString(2).length + 64));
+  const value = Number((size << extra) / b) * 2 ** -Number(extra);
+  return negative ? -value : value;
+}
+
+/** Why an answer is not within its bound of the true value; "" if it is. */
+export function differs(answer, truth, bound, dtype, index) {
+  if (typeof truth === "string" && /[A-Z_]{3,}/.test(truth) && !/^-?Infinity$/.test(truth)) return answer === truth ? "" : `is ${answer}; ${truth} expected`;
+  if (typeof truth === "boolean" || bound.kind === "exact") {
+    const wanted = typeof truth === "string" && typeof answer === "number" ? Number(truth) : truth;
+    return answer === wanted ? "" : `is ${answer}; ${truth} expected`;
+  }
+  const [high, low] = twoDoubles(truth);
+  if (!Number.isFinite(high)) return Object.is(answer, high) ? "" : `is ${answer}; ${truth} expected`;
+  const off = Math.abs(answer - high - low);
+  let allowed;
+  if (bound.kind === "ulp") {
+    const best = nearestToTruth(high, low, dtype);
+    const steps = Math.abs(answer - best);
+    allowed = Number(bound.value) * ulp(Math.max(Math.abs(best), Math.abs(answer)), dtype);
+    return steps <= allowed ? "" : `is ${answer}; ${truth} expected, to ${bound.value} ulp`;
+  }
+  if (bound.kind === "absolute") allowed = Number(bound.value);
+  else if (bound.kind === "relative") allowed = Number(bound.value) * Math.abs(high);
+  else if (bound.kind === "scaled") {
+    const units = Number(bound.ulps ?? 0) * ulp(Math.max(Math.abs(answer), Math.abs(high)), dtype);
+    allowed = Number(bound.value) * Number(bound.scales[index]) + units;
+  } else return `bound ${bound.kind} is not known`;
+  // The bound itself is computed in doubles.
+  return off <= allowed * (1 + 2 ** -50) ? "" : `is ${answer}; ${truth} expected, to ${allowed}`;
+}
+
+// The rest decides only when the double nearest to the truth is a tie between
+// two numbers of the type.
+function nearestToTruth(high, low, dtype) {
+  const rounded = nearest(high, dtype);
+  if (dtype === "float64" || low === 0 || Math.abs(high - rounded) !== ulp(high, dtype) / 2) return rounded;
+  return low > 0 ? Math.max(rounded, 2 * high - rounded) : Math.min(rounded, 2 * high - rounded);
+}

@@ -1,0 +1,42 @@
+// Rotary encoding straight from its formula, in double: pair i at position p
+// turns by p * theta^(-2i/d).
+
+/** A head x turned to position p; the pairs are (i, i + d/2), or (2i, 2i + 1) if interleaved. */
+export function rotateHead(x, p, { theta = 10000, interleaved = false } = {}) {
+  const d = x.length;
+  const y = new Array(d);
+  for (let i = 0; i < d / 2; ++i) {
+    const [a, b] = interleaved ? [2 * i, 2 * i + 1] : [i, i + d / 2];
+    const phi = p * theta ** ((-2 * i) / d);
+    y[a] = x[a] * Math.cos(phi) - x[b] * Math.sin(phi);
+    y[b] = x[a] * Math.sin(phi) + x[b] * Math.cos(phi);
+  }
+  return y;
+}
+
+/** All heads of a row-major tensor whose last axis is the head; positionOf(head number) tells where each stands. */
+export function rotateAll(values, headDim, positionOf, options) {
+  const out = [];
+  for (let head = 0; head * headDim < values.length; ++head) {
+    out.push(...rotateHead(Array.from(values.slice(head * headDim, (head + 1) * headDim)), positionOf(head), options));
+  }
+  return out;
+}
+
+/** Numbers in [-2, 2) that 16-bit floats hold exactly: multiples of 1/32. */
+export function numbers(count, seed = 1) {
+  let state = seed;
+  return Array.from({ length: count }, () => {
+    state = (state * 1103515245 + 12345) % 2147483648;
+    return Math.floor(state / 16777216) / 32 - 2;
+  });
+}
+
+/** The largest difference. NaN and a missing element count as infinite. */
+export function furthest(actual, expected) {
+  if (actual.length !== expected.length) return Infinity;
+  return expected.reduce((most, value, i) => {
+    const off = Math.abs(actual[i] - value);
+    return Number.isNaN(off) ? Infinity : Math.max(most, off);
+  }, 0);
+}
