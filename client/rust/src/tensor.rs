@@ -42,8 +42,8 @@ pub struct View<'a, T> {
 
 impl<'a, T: Element> View<'a, T> {
     /// If elements and shape do not agree, the server says so, with both sizes.
-    pub fn new<const N: usize>(elements: &'a [T], shape: [usize; N]) -> Self {
-        Self { elements, dtype: T::DTYPE.unwrap_or(Dtype::Unspecified), shape: extents(&shape) }
+    pub fn new(elements: &'a [T], shape: impl AsRef<[usize]>) -> Self {
+        Self { elements, dtype: T::DTYPE.unwrap_or(Dtype::Unspecified), shape: extents(shape.as_ref()) }
     }
 
     /// The result goes to `out`, which is as long as this tensor.
@@ -64,8 +64,8 @@ impl<'a, T: Element> View<'a, T> {
 
 impl<'a> View<'a, u8> {
     /// Elements of any type, as bytes: little-endian. Results are bytes too.
-    pub fn of_bytes<const N: usize>(dtype: Dtype, bytes: &'a [u8], shape: [usize; N]) -> Self {
-        Self { elements: bytes, dtype, shape: extents(&shape) }
+    pub fn of_bytes(dtype: Dtype, bytes: &'a [u8], shape: impl AsRef<[usize]>) -> Self {
+        Self { elements: bytes, dtype, shape: extents(shape.as_ref()) }
     }
 }
 
@@ -87,15 +87,15 @@ pub struct ViewMut<'a, T> {
 }
 
 impl<'a, T: Element> ViewMut<'a, T> {
-    pub fn new<const N: usize>(elements: &'a mut [T], shape: [usize; N]) -> Self {
-        Self { elements, dtype: T::DTYPE.unwrap_or(Dtype::Unspecified), shape: extents(&shape) }
+    pub fn new(elements: &'a mut [T], shape: impl AsRef<[usize]>) -> Self {
+        Self { elements, dtype: T::DTYPE.unwrap_or(Dtype::Unspecified), shape: extents(shape.as_ref()) }
     }
 }
 
 impl<'a> ViewMut<'a, u8> {
     /// Elements of any type, as bytes: little-endian.
-    pub fn of_bytes<const N: usize>(dtype: Dtype, bytes: &'a mut [u8], shape: [usize; N]) -> Self {
-        Self { elements: bytes, dtype, shape: extents(&shape) }
+    pub fn of_bytes(dtype: Dtype, bytes: &'a mut [u8], shape: impl AsRef<[usize]>) -> Self {
+        Self { elements: bytes, dtype, shape: extents(shape.as_ref()) }
     }
 }
 
