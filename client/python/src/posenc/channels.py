@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from .errors import PosencError
 from .options import Bearer, Options, credentials_of
 from .steps import Limits
 
@@ -110,9 +111,11 @@ class Connections:
                 connection.calls -= 1
 
     def timeout(self, call: Call) -> float:
-        if call.timeout is not None:
-            return call.timeout
-        return DEFAULT_TIMEOUT if self._options.timeout is None else self._options.timeout
+        seconds = self._options.timeout if call.timeout is None else call.timeout
+        seconds = DEFAULT_TIMEOUT if seconds is None else seconds
+        if not seconds > 0:  # grpcio would let a quick call through
+            raise PosencError("DEADLINE_EXCEEDED", f"timeout: {seconds} s; must be above 0")
+        return seconds
 
     def metadata(self, call: Call, announced: int) -> list[tuple[str, str]]:
         headers = [("x-request-id", str(call.request_id))]

@@ -1,0 +1,108 @@
+"""Rotary modules for transformers, with tables from the service.
+
+    model = AutoModelForCausalLM.from_pretrained(...)
+    posenc.transformers.install(model, posenc.connect("localhost:50051"))
+
+A module is called as transformers' own is, module(x, position_ids), and gives
+(cos, sin), [B, S, rotary_dim] of x's dtype on its device. The values are those
+of the formula, rounded once; transformers rounds angles to float32, which at
+position 100,000 is an error of up to 0.004.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Optional
+
+import torch
+
+from .client import Client
+from .messages import ResolveRopeResponse, RopeSource, RopeSpec
+from .sources import rope_source
+from .wire import invalid
+
+# Rows that a table has at least; it doubles when a position is beyond.
+_ROWS = 4096
+
+
+class RotaryEmbedding(torch.nn.Module):
+    """A drop-in for LlamaRotaryEmbedding and those like it.
+
+    config: the model's. layer_type: for models whose layers differ, unless
+    every call names it (Gemma 3). Positions are integers from 0 on.
+    """
+
+    def __init__(self, config: Any, client: Client, *, layer_type: Optional[str] = None) -> None:
+        super().__init__()
+        self.config = config
+        self.layer_type = layer_type
+        # Not torch's: a client is no part of a model's state, and has no copy.
+        self._client = [client]
+        self._source = rope_source(_text(config))
+        self._resolved: dict[tuple[Optional[str], Optional[int]], ResolveRopeResponse] = {}
+        self._tables: dict[tuple[Optional[str], Optional[int]], tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def forward(
+        self, x: torch.Tensor, position_ids: torch.Tensor, layer_type: Optional[str] = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        layer_type = layer_type or self.layer_type
+        rows = int(position_ids.max()) + 1 if position_ids.numel() else 1
+        length = self._length(layer_type, rows)
+        cos, sin = self._table(layer_type, length, rows, x.device)
+        return cos[position_ids].to(x.dtype), sin[position_ids].to(x.dtype)
+
+    def _resolve(self, layer_type: Optional[str], length: Optional[int]) -> ResolveRopeResponse:
+        key = layer_type, length
+        if key not in self._resolved:
+            found = self._client[0].resolve(self._source, layer_type=layer_type, sequence_length=length)
+            spec = found.spec or RopeSpec()
+            if spec.axes is not None or spec.nope:
+                raise invalid("config", "has several position axes, or none: this module is for one")
+            self._resolved[key] = found
+        return self._resolved[key]
+
+    def _length(self, layer_type: Optional[str], rows: int) -> Optional[int]:
+        """The length that length-dependent scalings are evaluated at; None for all others."""
+        spec = self._resolve(layer_type, None).spec or RopeSpec()
+        if spec.dynamic_ntk is not None:
+            return max(rows, spec.dynamic_ntk.max_position_embeddings)
+        if spec.longrope is not None:
+            first = spec.longrope.original_max_position_embeddings
+            return first if rows <= first else first + 1
+        return None
+
+    def _table(
+        self, layer_type: Optional[str], length: Optional[int], rows: int, device: torch.device
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        key = layer_type, length
+        table = self._tables.get(key)
+        if table is None or len(table[0]) < rows:
+            count = max(_ROWS, 1 << (rows - 1).bit_length())
+            spec = self._resolve(layer_type, length).spec
+            source = RopeSource(spec=spec, sequence_length=length)
+            # transformers writes every value twice, [cos | cos], whatever the pairing.
+            table = self._client[0].build_table(rope=source, rows=count, layout="duplicated", dtype=torch.float32)
+            if length is not None:  # that of another length is of no use any more
+                self._tables = {k: v for k, v in self._tables.items() if k[0] != layer_type}
+        if table[0].device != device:
+            table = table[0].to(device), table[1].to(device)
+        self._tables[key] = table
+        return table
+
+
+def _text(config: Any) -> str:
+    """The language model's part, as JSON."""
+    config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    return json.dumps(config.to_dict(), default=str)
+
+
+def install(model: torch.nn.Module, client: Client) -> int:
+    """Puts RotaryEmbedding in the place of every rotary module of a model that
+    has its configuration; returns how many there were."""
+    count = 0
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if type(child).__name__.endswith("RotaryEmbedding") and hasattr(child, "config"):
+                setattr(module, name, RotaryEmbedding(child.config, client))
+                count += 1
+    return count

@@ -1,0 +1,56 @@
+"""A server for the tests: the binary that POSENCD names, ended by its pid."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import numpy
+import posenc
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def start(binary, folder, *flags):
+    """Starts posencd; returns the process and its first address."""
+    ready = folder / "ready"
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen(
+            [binary, "--listen", "127.0.0.1:0", "--ready-file", str(ready), *flags], stdout=log, stderr=log
+        )
+    for _ in range(600):
+        if ready.exists() and ready.read_text().strip():
+            return process, ready.read_text().split()[0]
+        if process.poll() is not None:
+            break
+        time.sleep(0.05)
+    process.kill()
+    pytest.fail("posencd does not start: " + (folder / "log").read_text())
+
+
+@pytest.fixture(scope="session")
+def posencd():
+    binary = os.environ.get("POSENCD")
+    if not binary:
+        pytest.fail("POSENCD must name the server's binary")
+    return binary
+
+
+@pytest.fixture(scope="session")
+def target(posencd, tmp_path_factory):
+    process, address = start(posencd, tmp_path_factory.mktemp("server"))
+    yield address
+    process.terminate()
+    process.wait(60)
+
+
+@pytest.fixture(scope="session")
+def client(target):
+    with posenc.Client(target) as client:
+        yield client
+
+
+@pytest.fixture
+def random():
+    return numpy.random.default_rng(7)

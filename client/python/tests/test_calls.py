@@ -1,0 +1,236 @@
+"""Errors, and what goes with every call."""
+
+import pickle
+import threading
+
+import grpc
+import numpy
+import posenc
+import pytest
+from fake import info, serving
+
+SPEC = {"pairing": "half_split"}
+X = numpy.ones((1, 4, 2, 8), numpy.float32)
+
+
+def caught(function, *arguments, **named):
+    with pytest.raises(posenc.PosencError) as found:
+        function(*arguments, **named)
+    return found.value
+
+
+# ---- Errors -----------------------------------------------------------------
+
+
+def test_an_error_has_code_reason_field_metadata_and_a_remedy(client):
+    error = caught(client.apply_rope, X, rope=SPEC, positions=0, layout=None)
+    assert (error.code, error.reason, error.field) == ("INVALID_ARGUMENT", "FIELD_REQUIRED", "layout")
+    assert error.metadata["field"] == "layout" and len(error.request_id) == 32
+    assert str(error).startswith("layout: ")
+
+
+def test_an_unknown_preset_is_not_found_and_names_near_ones(client):
+    error = caught(client.rope, "llama-3.1-8B")
+    assert (error.code, error.reason) == ("NOT_FOUND", "PRESET_UNKNOWN") and "llama-3.1-8b" in str(error)
+
+
+def test_nan_positions_are_invalid(client):
+    error = caught(client.apply_rope, X, rope=SPEC, positions=[0, 1, float("nan"), 3], layout="bshd")
+    assert error.code in ("INVALID_ARGUMENT", "OUT_OF_RANGE") and error.field == "positions.ids"
+
+
+def test_an_error_carries_the_callers_request_id(client):
+    error = caught(client.resolve, "no-such", request_id="mine-42")
+    assert error.request_id == "mine-42"
+
+
+def test_an_error_survives_pickle(client):
+    error = caught(client.resolve, "no-such")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.__dict__) == (str(error), error.__dict__)
+
+
+def test_a_server_that_is_away_is_named_within_the_timeout():
+    with posenc.Client("127.0.0.1:1", timeout=2) as client:
+        error = caught(client.get_server_info)
+    assert error.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED") and "127.0.0.1:1" in str(error)
+
+
+def test_a_socket_that_is_not_there_is_named():
+    with posenc.Client("unix:/nonexistent/posenc", timeout=2) as client:
+        assert "unix:/nonexistent/posenc" in str(caught(client.get_server_info))
+
+
+def test_a_server_of_another_version_is_explained():
+    with serving({"GetServerInfo": info()}) as (_, address), posenc.Client(address) as client:
+        error = caught(client.build_bias, {"alibi": {"heads": 1}}, query_length=1, key_length=1)
+    assert error.code == "UNIMPLEMENTED"
+    assert "posenc 9.9.9" in str(error) and f"posenc {posenc.__version__}" in str(error)
+
+
+def test_an_answer_that_is_no_message_is_internal():
+    with serving({"GetServerInfo": lambda request, context: b"\x0a\xff"}) as (_, address):
+        with posenc.Client(address) as client:
+            assert caught(client.get_server_info).code == "INTERNAL"
+
+
+def test_a_closed_client_says_so(target):
+    client = posenc.Client(target)
+    client.get_server_info()
+    client.close()
+    assert "is closed" in str(caught(client.get_server_info))
+
+
+def test_a_timeout_of_zero_ends_the_call(client):
+    assert caught(client.get_server_info, timeout=0).code == "DEADLINE_EXCEEDED"
+
+
+def test_a_stream_without_progress_ends():
+    stuck = threading.Event()
+
+    def silent(requests, context):
+        stuck.wait(30)
+        yield b""
+
+    with serving({"GetServerInfo": info(), "ApplyRopeStream": silent}) as (_, address):
+        with posenc.Client(address, timeout=0.5, stream_above_bytes=0) as client:
+            error = caught(client.apply_rope, X, rope=SPEC, positions=0, layout="bshd")
+            stuck.set()
+    assert error.code == "DEADLINE_EXCEEDED" and "no progress" in str(error) and address in str(error)
+
+
+def test_a_stream_that_ends_early_is_internal():
+    with serving({"GetServerInfo": info(), "ApplyRopeStream": lambda requests, context: iter(())}) as (_, address):
+        with posenc.Client(address, stream_above_bytes=0) as client:
+            error = caught(client.apply_rope, X, rope=SPEC, positions=0, layout="bshd")
+    assert error.code == "INTERNAL" and "0 of 1" in str(error)
+
+
+@pytest.mark.parametrize(
+    "rope, said",
+    [
+        ({"pairing": "half_splt"}, r"rope.spec.pairing: 'half_splt' is no Pairing"),
+        ({"pairing": "half_split", "rotary_dims": 4}, r"rope.spec.rotary_dims: is no field.*near: rotary_dim"),
+        ({"pairing": "half_split", "rotary_dim": "wide"}, r"rope.spec.rotary_dim: is 'wide'"),
+        ({"pairing": "half_split", "rotary_dim": 1 << 40}, r"rope.spec.rotary_dim: 1099511627776 does not fit int32"),
+        ("missing/config.json", r"rope: missing/config.json: No such file"),
+        (7, r"rope: is a int; must be a preset's name"),
+    ],
+)
+def test_mistakes_in_a_rope_name_the_field(client, rope, said):
+    with pytest.raises(posenc.PosencError, match=said):
+        client.apply_rope(X, rope=rope, positions=0, layout="bshd")
+
+
+def test_a_request_over_the_clients_limit_says_so(target):
+    with posenc.Client(target, max_message_bytes=1000) as client:
+        error = caught(client.add_encoding, numpy.zeros((100, 8)), encoding={"sinusoidal": {"dim": 8, "order": 1}}, positions=0)
+    assert error.code == "RESOURCE_EXHAUSTED" and "max_message_bytes" in str(error)
+
+
+# ---- Metadata ---------------------------------------------------------------
+
+
+def answers_rope(request, context):
+    return b""
+
+
+def test_every_call_announces_its_bytes_and_shows_an_id():
+    with serving({"GetServerInfo": info(), "ResolveRope": answers_rope}) as (fake, address):
+        with posenc.Client(address) as client:
+            client.resolve("llama-3.1-8b", traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+            client.get_server_info(request_id="mine")
+    (_, resolve, request), (_, second, _) = fake.calls
+    assert int(resolve["posenc-message-bytes"]) == len(request) and len(resolve["x-request-id"]) == 32
+    assert resolve["traceparent"].startswith("00-0af7")
+    assert second["x-request-id"] == "mine" and "authorization" not in second
+
+
+def test_a_stream_announces_at_least_its_largest_message():
+    sizes = []
+
+    def echo(requests, context):
+        for request in requests:
+            sizes.append(len(request))
+            # The tensor q of the answer is the one that was sent: field 14, at the end.
+            yield request[request.index(b"\x72") :]
+
+    x = numpy.full((1, 4096, 2, 64), 0, numpy.float32)  # no byte of it looks like a tag
+    with serving({"GetServerInfo": info(), "ApplyRopeStream": echo}) as (fake, address):
+        with posenc.Client(address, stream_above_bytes=0) as client:
+            client._connections.limits.chunk_bytes = 1 << 20
+            client.apply_rope(x, rope=SPEC, positions=0, layout="bshd")
+    announced = next(int(metadata["posenc-message-bytes"]) for name, metadata, _ in fake.calls if "Stream" in name)
+    assert len(sizes) == 2 and max(sizes) <= announced <= max(sizes) + 1024
+
+
+def test_calls_are_tried_again_while_the_server_is_not_available():
+    tries = []
+
+    def flaky(request, context):
+        tries.append(1)
+        if len(tries) < 3:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
+        return info()(request, context)
+
+    with serving({"GetServerInfo": flaky}) as (_, address), posenc.Client(address) as client:
+        assert client.get_server_info().version == "9.9.9"
+    assert len(tries) == 3
+
+
+# ---- Tokens and the environment ---------------------------------------------
+
+
+def test_a_token_goes_to_loopback_in_the_clear_and_is_read_again(tmp_path, monkeypatch):
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    monkeypatch.setattr(posenc.options, "_LOOK", 0)
+    with serving({"GetServerInfo": info()}, grpc.local_server_credentials()) as (fake, address):
+        with posenc.Client(address, token_file=str(file)) as client:
+            client.get_server_info()
+            file.unlink()
+            client.get_server_info()  # what it held serves while it cannot be read
+            file.write_text("second")
+            client.get_server_info()
+    assert [call[1]["authorization"] for call in fake.calls] == ["Bearer first", "Bearer first", "Bearer second"]
+
+
+@pytest.mark.parametrize(
+    "options, field",
+    [
+        ({"token": "secret"}, "token"),
+        ({"token": "two words", "tls": True}, "token"),
+        ({"tls_cert": "only.pem"}, "tls_key"),
+        ({"tls_ca": "/nonexistent"}, "tls_ca"),
+        ({"tls_ca": __file__}, "tls_ca"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(options, field):
+    error = caught(posenc.Client, "posenc.example:50051", **options)
+    assert error.code == "INVALID_ARGUMENT" and error.field == field and "secret" not in str(error)
+
+
+def test_the_environment_makes_a_client(target, monkeypatch):
+    monkeypatch.setenv("POSENC_SERVER", target)
+    with posenc.Client.from_env(timeout=30) as client:
+        assert client.get_server_info().version
+    monkeypatch.setenv("POSENC_TLS", "maybe")
+    assert caught(posenc.Client.from_env).field == "POSENC_TLS"
+
+
+def test_a_client_serves_many_threads(client, random):
+    x = random.standard_normal((8, 1, 256, 2, 128)).astype(numpy.float32)
+    expected = [client.apply_rope(part, rope=SPEC, positions=0, layout="bshd")[0] for part in x]
+    failed = []
+
+    def work(i):
+        for _ in range(5):
+            if not (client.apply_rope(x[i], rope=SPEC, positions=0, layout="bshd")[0] == expected[i]).all():
+                failed.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failed and not any(thread.is_alive() for thread in threads)

@@ -1,0 +1,119 @@
+import numpy
+import oracle
+import posenc
+import pytest
+
+
+def test_tells_the_servers_version_and_presets(client):
+    info = client.get_server_info()
+    assert info.version and "llama-3.1-8b" in info.presets and info.limits.stream_chunk_bytes > 0
+
+
+def test_resolves_a_preset_to_a_complete_specification(client):
+    resolved = client.resolve("llama-3.1-8b")
+    assert resolved.spec.rotary_dim == 128 and resolved.spec.rope_theta == 500000
+    assert resolved.spec.llama3.factor == 8 and len(resolved.inv_freq) == 64
+    assert resolved.inv_freq[0] == 1.0
+
+
+def test_explains_the_difference_to_another(client):
+    spec = {"pairing": "half_split", "rotary_dim": 64}
+    resolved = client.resolve(spec, compare_with={**spec, "rope_theta": 20000})
+    assert resolved.difference.equal is False and resolved.difference.max_relative_frequency_difference > 0
+
+
+@pytest.mark.parametrize("rows", [3, 5000, 20000])
+def test_builds_a_table_of_any_length(client, rows):
+    table = client.build_table(rope={"pairing": "half_split", "rotary_dim": 64}, rows=rows)
+    cos, sin = table
+    assert cos.shape == (rows, 32) and cos.dtype == numpy.float32 and table.amplitude == 1
+    expected = oracle.angles(numpy.arange(rows), 64)
+    # Correctly rounded: no float32 is nearer. numpy's own argument reduction is not exact.
+    assert numpy.abs(cos - numpy.cos(expected)).max() < 1e-6
+    assert numpy.abs(sin - numpy.sin(expected)).max() < 1e-6
+
+
+def test_builds_a_complex_table_as_one_array(client):
+    rope = {"pairing": "half_split", "rotary_dim": 8}
+    table = client.build_table(rope=rope, rows=4, layout="complex", dtype="float64")
+    oracle.assert_near(table[..., 1], numpy.sin(oracle.angles(numpy.arange(4), 8)))
+
+
+def test_builds_a_sinusoidal_table(client):
+    absolute = {"sinusoidal": {"dim": 16, "order": "interleaved"}}
+    table = client.build_table(absolute=absolute, rows=10)
+    oracle.assert_near(table[:, 0::2], numpy.sin(oracle.angles(numpy.arange(10), 16)))
+    oracle.assert_near(table[:, 1::2], numpy.cos(oracle.angles(numpy.arange(10), 16)))
+
+
+def test_builds_a_grid_without_positions(client):
+    grid = {"sincos_grid": {"dim": 8, "extents": [2, 3]}}
+    assert client.build_table(absolute=grid).shape == (6, 8)
+
+
+def test_builds_a_bias_of_many_tiles(client):
+    bias = client.build_bias({"alibi": {"heads": 4}}, query_length=300, key_length=517, query_start=217)
+    i, j = numpy.arange(217, 517)[:, None], numpy.arange(517)[None]
+    slopes = 2.0 ** (-8 * numpy.arange(1, 5) / 4)
+    oracle.assert_near(bias, -slopes[:, None, None] * numpy.abs(i - j))
+    tiles = client.build_bias({"alibi": {"heads": 4}}, query_length=300, key_length=517, query_start=217, key_tile=64)
+    assert (bias == tiles).all()
+
+
+def test_a_bias_of_no_heads_is_empty(client):
+    rows = numpy.zeros((0, 8, 4), numpy.float32)
+    bias = {"untied_positions": {"position_queries": rows, "position_keys": rows}}
+    assert client.build_bias(bias, query_length=2, key_length=5).shape == (0, 2, 5)
+
+
+def test_builds_positions_that_go_into_other_calls(client, random):
+    answer = client.build_positions({"padded": {"lengths": [2, 4], "padded_length": 4, "left": True}})
+    assert numpy.asarray(answer.positions.ids).tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
+    x = random.standard_normal((2, 4, 1, 8)).astype(numpy.float32)
+    rotated, _ = client.apply_rope(x, rope={"pairing": "half_split"}, positions=answer.positions, layout="bshd")
+    oracle.assert_near(rotated, oracle.rotate(x, [[0, 0, 0, 1], [0, 1, 2, 3]]))
+
+
+def test_adds_an_encoding_in_place(client, random):
+    x = random.standard_normal((2, 5, 8))
+    expected = x.copy()
+    expected[..., 0::2] += numpy.sin(oracle.angles(numpy.arange(5), 8))
+    expected[..., 1::2] += numpy.cos(oracle.angles(numpy.arange(5), 8))
+    encoding = {"sinusoidal": {"dim": 8, "order": "interleaved"}}
+    assert client.add_encoding(x, encoding=encoding, positions=0, out=x) is x
+    oracle.assert_near(x, expected)
+
+
+def test_adds_a_learned_table_given_as_an_array(client, random):
+    table = random.standard_normal((6, 4))
+    x = numpy.zeros((3, 4))
+    added = client.add_encoding(x, encoding={"learned": {"table": table}}, positions=[5, 0, 2])
+    oracle.assert_near(added, table[[5, 0, 2]])
+
+
+def test_scores_relative_positions(client, random):
+    q, k = random.standard_normal((2, 1, 2, 3, 4))
+    table = random.standard_normal((5, 4))
+    scores = client.score_relative(q, k, score={"shaw": {"key_table": table}})
+    index = numpy.clip(numpy.arange(3)[None] - numpy.arange(3)[:, None], -2, 2) + 2
+    expected = numpy.einsum("bhid,bhjd->bhij", q, k) + numpy.einsum("bhid,ijd->bhij", q, table[index])
+    assert numpy.abs(scores - expected).max() < 1e-12
+
+
+def test_converts_a_weight_between_pairings_bit_for_bit(client, random):
+    weight = random.standard_normal((2 * 8, 3)).astype(numpy.float16)
+    arguments = {"old_pairing": "interleaved", "new_pairing": "half_split", "heads": 2}
+    converted = client.convert_pairing(weight, **arguments)
+    heads = weight.reshape(2, 8, 3)
+    assert (converted == numpy.concatenate([heads[:, 0::2], heads[:, 1::2]], 1).reshape(16, 3)).all()
+
+
+def test_analyzes_wavelengths(client):
+    answer = client.analyze_rope({"pairing": "half_split", "rotary_dim": 8}, max_distance=4, trained_length=100)
+    expected = 2 * numpy.pi / 10000 ** (-2 * numpy.arange(4) / 8)
+    assert numpy.allclose(answer.wavelengths, expected, rtol=1e-14) and len(answer.decay) == 5
+
+
+def test_an_encoding_of_both_kinds_is_refused(client):
+    with pytest.raises(posenc.PosencError, match="absolute: excludes rope"):
+        client.build_table(rope="llama-3.1-8b", absolute={"sinusoidal": {}}, rows=1)
