@@ -4,6 +4,7 @@ release build:
     main.py conformance [LANGUAGE...]   vectors and errors, a table
     main.py changed-bit [LANGUAGE...]   a changed bit in a vector is noticed
     main.py three-lines [LANGUAGE...]   the README's lines, run
+    main.py collect [LANGUAGE...]       writes those lines of the clients into the README
     main.py chain [LANGUAGE...]         keys that pass through all languages
     main.py all [LANGUAGE...]           all of these, and each client's own tests
     main.py bench [LANGUAGE...]         the figures
@@ -22,10 +23,10 @@ from bench import bench
 from chain import chain
 from conformance import changed_bit, conformance
 from languages import Failure, choose, package, prepare, test
-from three_lines import three_lines
+from three_lines import collect, three_lines
 
 COMMANDS = {"conformance": conformance, "changed-bit": changed_bit,
-            "three-lines": three_lines, "chain": chain, "bench": bench,
+            "three-lines": three_lines, "collect": collect, "chain": chain, "bench": bench,
             "package": package, "test": test}
 
 
@@ -47,6 +48,9 @@ def main():
     parser.add_argument("--allow-skipped", action="store_true")
     options = parser.parse_args()
     try:
+        if options.command == "collect":
+            collect(choose(options.languages))
+            return 0
         clients, skipped = prepare(choose(options.languages))
         if not clients:
             raise Failure(f"nothing ran: {skipped}")

@@ -25,10 +25,23 @@ IMPORT = re.compile(r"^\s*(import\b|from\s+\S+\s+import\b|use\s|using\s|#include
 
 def block(text, mark, where):
     """The fenced block after a line that is `mark`."""
-    found = re.search(r"^" + re.escape(mark) + r"\n+```\w*\n(.*?)^```", text, re.S | re.M)
+    found = re.search(r"^" + re.escape(mark) + r"\n+```[^\n]*\n(.*?)^```", text, re.S | re.M)
     if not found:
         raise Failure(f"{where} has no block after {mark}")
     return found[1]
+
+
+def collect(clients):
+    """Writes the clients' lines into the root README."""
+    path = ROOT / "README.md"
+    text = path.read_text()
+    for client in clients:
+        lines = block((client.folder / "README.md").read_text(), "<!-- three lines -->",
+                      f"client/{LANGUAGES[client.language]}/README.md")
+        mark = re.escape(f"<!-- three lines: {client.language} -->")
+        text = re.sub(r"(?sm)^(" + mark + r"\n+```[^\n]*\n).*?^```",
+                      lambda found, lines=lines: found[1] + lines + "```", text)
+    path.write_text(text)
 
 
 def without_imports(code):
