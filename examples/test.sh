@@ -124,6 +124,17 @@ paged_cache_example() {
   "$root/build/clients/python/venv/bin/python" -B "$here/paged_cache/test.py" "$address"
 }
 
+# Ray is large: not among those that run unless it is named.
+ray_reposition_example() {
+  "$root/client/python/run" build
+  local venv=$out/ray
+  [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
+  "$venv/bin/python" -c 'import ray.data, ml_dtypes' 2>/dev/null ||
+    "$venv/bin/pip" install -q --disable-pip-version-check 'ray[data]' ml_dtypes
+  "$venv/bin/pip" install -q --disable-pip-version-check "$root/build/clients/python/source"
+  "$venv/bin/python" -B "$here/ray_reposition/test.py" "$posencd"
+}
+
 shift
 (($#)) || set -- grpcurl ghz python node go cpp paged_cache
 for example in "$@"; do
