@@ -371,7 +371,12 @@ func (c *Client) chunkBytes(ctx context.Context) int64 {
 	if bytes <= 0 {
 		bytes = chunkBytes
 	}
-	bytes = max(min(bytes, c.options.maxMessageBytes-messageOverhead), 1)
+	limits := []int64{c.options.maxMessageBytes, info.GetLimits().GetMaxRequestBytes(), info.GetLimits().GetMaxResponseBytes()}
+	for _, limit := range limits {
+		if limit > 0 {
+			bytes = max(min(bytes, limit-messageOverhead), 1)
+		}
+	}
 	// A server that does not answer now may answer the next call.
 	if err == nil {
 		c.chunk.known.Store(bytes)

@@ -1,0 +1,255 @@
+package posenc
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/posenc/posenc/client/go/posencv1"
+)
+
+func TestRotatesEveryDtypeInPlaceAsTheFormulaSays(t *testing.T) {
+	c := dial(t, startServer(t))
+	ctx := context.Background()
+	rope, err := c.Rope(ctx, Spec(halfSplit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := numbers(2 * 3 * 2 * 8)
+	for _, dtype := range []Dtype{DtypeFloat32, DtypeFloat64, DtypeFloat16, DtypeBFloat16} {
+		q := tensorWith(t, dtype, values, 2, 3, 2, 8)
+		if err := rope.Apply(ctx, BSHD, StartAt(1000), q, Tensor{}); err != nil {
+			t.Fatal(err)
+		}
+		want := rotatedAll(values, 8, 10000, func(head int) float64 { return 1000 + float64(head/2%3) })
+		expectValues(t, q, want, tolerance(dtype))
+	}
+}
+
+func TestRotatesQueriesAndKeysByAModelsConfig(t *testing.T) {
+	c := dial(t, startServer(t))
+	ctx := context.Background()
+	config := filepath.Join(t.TempDir(), "config.json")
+	text := `{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "rope_theta": 500000.0,
+		"max_position_embeddings": 4096}`
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	rope, err := c.Rope(ctx, ConfigFile(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	qs, ks := numbers(5*4*16), numbers(5*2*16)
+	q, k := tensorWith(t, DtypeFloat32, qs, 1, 5, 4, 16), tensorWith(t, DtypeFloat32, ks, 1, 5, 2, 16)
+	if err := rope.Apply(ctx, BSHD, StartAt(7), q, k); err != nil {
+		t.Fatal(err)
+	}
+	expectValues(t, q, rotatedAll(qs, 16, 500000, func(h int) float64 { return 7 + float64(h/4) }), tolerance(DtypeFloat32))
+	expectValues(t, k, rotatedAll(ks, 16, 500000, func(h int) float64 { return 7 + float64(h/2) }), tolerance(DtypeFloat32))
+}
+
+func TestWritesToOtherMemoryAndLeavesTheInput(t *testing.T) {
+	c := dial(t, startServer(t))
+	ctx := context.Background()
+	rope, err := c.Rope(ctx, Spec(halfSplit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := numbers(4 * 8)
+	q, out := tensorWith(t, DtypeFloat32, values, 1, 4, 1, 8), make([]float32, 4*8)
+	if err := rope.Apply(ctx, BSHD, StartAt(3), q, Tensor{}, Into(Float32(out, 4*8))); err != nil {
+		t.Fatal(err)
+	}
+	expectValues(t, q, values, 0)
+	want := rotatedAll(values, 8, 10000, func(h int) float64 { return 3 + float64(h) })
+	expectValues(t, Float32(out, 4*8), want, tolerance(DtypeFloat32))
+}
+
+func TestRefusesAnOutputOfAnotherSize(t *testing.T) {
+	c := dial(t, "127.0.0.1:1")
+	q := Float32(make([]float32, 8), 1, 1, 1, 8)
+	_, _, err := c.ApplyRope(context.Background(), ApplyRopeArgs{Rope: Spec(halfSplit), Layout: BSHD, Q: q},
+		Into(Float32(make([]float32, 7), 7)))
+	var e *Error
+	if !errors.As(err, &e) || e.Code != "INVALID_ARGUMENT" || e.Field != "q" {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// Every layout and kind of positions, in chunks of 200 bytes: a few heads each.
+func TestStreamsInChunksAsTheFormulaSays(t *testing.T) {
+	c := dial(t, startServer(t), WithStreamAbove(1))
+	c.chunk.known.Store(200)
+	const batch, tokens, heads, dim = 2, 7, 3, 8
+	ids := make([]int32, batch*tokens)
+	for i := range ids {
+		ids[i] = int32(i*i + 5)
+	}
+	// What stands at one head of the tensor, by its number in memory.
+	type place struct{ b, s int }
+	bshd := func(h int) place { return place{h / (tokens * heads), h / heads % tokens} }
+	cases := map[string]struct {
+		layout    Layout
+		shape     []int
+		positions *Positions
+		at        func(head int) float64
+	}{
+		"bshd, start": {BSHD, []int{batch, tokens, heads, dim}, StartAt(40),
+			func(h int) float64 { return 40 + float64(bshd(h).s) }},
+		"bhsd, start": {BHSD, []int{batch, heads, tokens, dim}, StartAt(-3),
+			func(h int) float64 { return -3 + float64(h%tokens) }},
+		"sbhd, starts": {SBHD, []int{tokens, batch, heads, dim}, StartsAt(100, 2000),
+			func(h int) float64 { return []float64{100, 2000}[h/heads%batch] + float64(h/heads/batch) }},
+		"bshd, ids by sequence": {BSHD, []int{batch, tokens, heads, dim}, IDs(Int32(ids, batch, tokens)),
+			func(h int) float64 { return float64(ids[bshd(h).b*tokens+bshd(h).s]) }},
+		"bhsd, ids for all": {BHSD, []int{batch, heads, tokens, dim}, IDs(Int32(ids[:tokens], tokens)),
+			func(h int) float64 { return float64(ids[h%tokens]) }},
+		"thd, packed": {THD, []int{batch * tokens, heads, dim}, Packed([]int64{0, 4, 4, 14}, 10, 0, 500),
+			func(h int) float64 {
+				if token := h / heads; token < 4 {
+					return 10 + float64(token)
+				} else {
+					return 500 + float64(token-4)
+				}
+			}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			values := numbers(batch * tokens * heads * dim)
+			q, k := tensorWith(t, DtypeFloat32, values, test.shape...), tensorWith(t, DtypeFloat32, values, test.shape...)
+			chunks, last := 0, int64(0)
+			q, k, err := c.ApplyRope(context.Background(), ApplyRopeArgs{
+				Rope: Spec(halfSplit), Layout: test.layout, Positions: test.positions, Q: q, K: k,
+			}, Progress(func(done, total int64) { chunks, last = chunks+1, total-done }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if chunks < 10 || last != 0 {
+				t.Errorf("%d chunks, %d bytes left", chunks, last)
+			}
+			want := rotatedAll(values, dim, 10000, test.at)
+			expectValues(t, q, want, tolerance(DtypeFloat32))
+			expectValues(t, k, want, tolerance(DtypeFloat32))
+		})
+	}
+}
+
+func TestStreamsWhatTheServerDoesNotTakeAtOnce(t *testing.T) {
+	c := dial(t, startServer(t, "--max-request-bytes", "4MiB"))
+	values := numbers(1 << 21) // 8 MiB
+	q := tensorWith(t, DtypeFloat32, values, 1, 1<<12, 4, 128)
+	chunks := 0
+	_, _, err := c.ApplyRope(context.Background(), ApplyRopeArgs{
+		Rope: Spec(halfSplit), Layout: BSHD, Positions: StartAt(0), Q: q,
+	}, Into(q), Progress(func(int64, int64) { chunks++ }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if chunks < 2 {
+		t.Errorf("%d chunks", chunks)
+	}
+	want := rotatedAll(values, 128, 10000, func(h int) float64 { return float64(h / 4) })
+	expectValues(t, q, want, tolerance(DtypeFloat32))
+}
+
+func TestRepositionsKeysInPlaceAndInChunks(t *testing.T) {
+	address := startServer(t)
+	values := numbers(6 * 2 * 8)
+	at := func(start float64) func(int) float64 { return func(h int) float64 { return start + float64(h/2) } }
+	for _, options := range [][]DialOption{nil, {WithStreamAbove(1)}} {
+		c := dial(t, address, options...)
+		c.chunk.known.Store(100)
+		rope, err := c.Rope(context.Background(), Spec(halfSplit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := tensorWith(t, DtypeFloat64, rotatedAll(values, 8, 10000, at(20)), 1, 6, 2, 8)
+		for _, movement := range []*Movement{ShiftBy(300), MoveTo(StartAt(320), StartAt(11))} {
+			if err := rope.Reposition(context.Background(), BSHD, movement, k); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expectValues(t, k, rotatedAll(values, 8, 10000, at(11)), 3*tolerance(DtypeFloat64))
+	}
+}
+
+func TestServesManyGoroutines(t *testing.T) {
+	c := dial(t, startServer(t))
+	const calls = 16
+	values := numbers(64 * 8 * 128) // 256 KiB: over the connections for tensors
+	var wait sync.WaitGroup
+	results, failed := make([]Tensor, calls), make([]error, calls)
+	for i := range calls {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			q := tensorWith(t, DtypeFloat32, values, 1, 64, 8, 128)
+			results[i], _, failed[i] = c.ApplyRope(context.Background(), ApplyRopeArgs{
+				Rope: Spec(halfSplit), Layout: BSHD, Positions: StartAt(int64(i)), Q: q,
+			}, Into(q))
+		}()
+	}
+	wait.Wait()
+	if err := errors.Join(failed...); err != nil {
+		t.Fatal(err)
+	}
+	for i := range calls {
+		want := rotatedAll(values, 128, 10000, func(h int) float64 { return float64(i + h/8) })
+		expectValues(t, results[i], want, tolerance(DtypeFloat32))
+	}
+}
+
+func TestBuildsATableInOneMessageAndAsAStream(t *testing.T) {
+	spec := &posencv1.RopeSpec{Pairing: HalfSplit, RotaryDim: 64}
+	const rows = 3000
+	want := [2][]float64{}
+	for p := range rows {
+		for i := range 32 {
+			sin, cos := math.Sincos(float64(p) * math.Pow(10000, -float64(i)/32))
+			want[0], want[1] = append(want[0], cos), append(want[1], sin)
+		}
+	}
+	for _, flags := range [][]string{nil, {"--max-response-bytes", "256KiB"}} {
+		c := dial(t, startServer(t, flags...))
+		rope, err := c.Rope(context.Background(), Spec(spec))
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := rope.Table(context.Background(), rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(table.Cos.Shape(), []int{rows, 32}) {
+			t.Fatalf("shape %v", table.Cos.Shape())
+		}
+		expectValues(t, table.Cos, want[0], math.Ldexp(1, -24))
+		expectValues(t, table.Sin, want[1], math.Ldexp(1, -24))
+	}
+}
+
+func TestPutsABiasOfManyTilesTogether(t *testing.T) {
+	c := dial(t, startServer(t))
+	const heads, queries, keys = 2, 9, 14
+	bias, err := c.BuildBias(context.Background(), &posencv1.BuildBiasRequest{
+		Bias:       &posencv1.Bias{Bias: &posencv1.Bias_Alibi{Alibi: &posencv1.Alibi{Heads: heads}}},
+		QueryStart: 5, QueryLength: queries, KeyLength: keys, QueryTile: 4, KeyTile: 3,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []float64
+	for h := range heads {
+		for i := range queries {
+			for j := range keys {
+				slope := math.Exp2(-8 * float64(h+1) / heads)
+				want = append(want, -slope*math.Abs(float64(5+i-j)))
+			}
+		}
+	}
+	expectValues(t, bias, want, 0)
+}
