@@ -141,7 +141,7 @@ final class Calls implements AutoCloseable {
         oneToOne ? MethodType.BIDI_STREAMING : MethodType.SERVER_STREAMING,
         options(limit, requestId),
         headers(settings, requestId, announced),
-        oneToOne ? WINDOW : 2,
+        WINDOW,
         patience,
         next,
         take);
@@ -154,12 +154,16 @@ final class Calls implements AutoCloseable {
     }
   }
 
-  private static CallOptions options(Duration limit, String requestId) {
+  private CallOptions options(Duration limit, String requestId) {
     if (limit.isNegative() || limit.isZero()) {
       throw PosencException.local(
           Status.Code.DEADLINE_EXCEEDED, "timeout: " + limit + "; must be above 0", requestId);
     }
-    return CallOptions.DEFAULT.withDeadlineAfter(limit.toNanos(), TimeUnit.NANOSECONDS);
+    // Of each call, as the service config's limit would replace the channel's.
+    return CallOptions.DEFAULT
+        .withMaxInboundMessageSize((int) maxMessageBytes)
+        .withMaxOutboundMessageSize((int) maxMessageBytes)
+        .withDeadlineAfter(limit.toNanos(), TimeUnit.NANOSECONDS);
   }
 
   private Metadata headers(CallSettings settings, String requestId, long bytes) {

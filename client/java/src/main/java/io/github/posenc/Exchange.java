@@ -103,11 +103,14 @@ final class Exchange {
     call.start(new Listener(), headers);
     // One response arrives while another is taken; what is further behind waits at the server.
     call.request(2);
-    boolean unary = type == MethodDescriptor.MethodType.UNARY;
+    // gRPC never says that such a call may write: it buffers the message until it can.
+    boolean only = type.clientSendsOneMessage();
     boolean more = true;
     boolean interrupted = false;
     while (outcome.status == null) {
-      while (more && outcome.status == null && (unary || mayWrite(window))) more = write(next, unary);
+      while (more && outcome.status == null && (only || mayWrite(window))) {
+        more = write(next, only);
+      }
       try {
         Runnable task = patience == null
             ? tasks.take()

@@ -146,17 +146,6 @@ final class Tables {
   }
 
   private void receive(String name, Outgoing request, Exchange.Take take) {
-    boolean[] asked = {false};
-    calls.stream(
-        settings,
-        name,
-        false,
-        request.bytes(),
-        () -> {
-          if (asked[0]) return null;
-          asked[0] = true;
-          return request;
-        },
-        take);
+    calls.stream(settings, name, false, request.bytes(), () -> request, take);
   }
 }
