@@ -119,6 +119,20 @@ cpp_example() {
   "$out/cpp/rotate" "$address" | same "$says"
 }
 
+java_example() {
+  "$root/client/java/run" need
+  mvn -q -B -f "$here/stubs/java/pom.xml" -Dout="$out/java" compile exec:java \
+    -Dexec.args="$address" | same "$says"
+}
+
+rust_example() {
+  "$root/client/rust/run" need
+  mkdir -p "$out/rust"
+  # A copy, because Cargo writes its lock file beside the manifest.
+  cp -r "$here"/stubs/rust/* "$out/rust"
+  (cd "$out/rust" && PROTO=$root/proto cargo run -q -- "$address") | same "$says"
+}
+
 paged_cache_example() {
   "$root/client/python/run" build
   "$root/build/clients/python/venv/bin/python" -B "$here/paged_cache/test.py" "$address"
@@ -136,7 +150,7 @@ ray_reposition_example() {
 }
 
 shift
-(($#)) || set -- grpcurl ghz python node go cpp paged_cache
+(($#)) || set -- grpcurl ghz cpp python go java node rust paged_cache
 for example in "$@"; do
   "${example}_example"
   echo "$example: ok"
