@@ -56,8 +56,8 @@ grpcurl_example() {
   tool grpcurl github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
   PATH=$tools:$PATH "$here/grpcurl/calls.sh" "$address" >"$work/grpcurl"
   local part
-  # The rotated head (cos 1, cos 0.01 and so on), the reason of the error, health.
-  for part in ApplyRopeStream 0.5403023 PRESET_UNKNOWN '"status": "SERVING"'; do
+  # A method, the rotated head (cos 1), the error with its reason, health.
+  for part in ApplyRopeStream 0.54030 FIELD_REQUIRED 'near: llama-3.1-8b' '"status": "SERVING"'; do
     grep -qF -- "$part" "$work/grpcurl" || { echo "grpcurl does not print $part" >&2; return 1; }
   done
 }
