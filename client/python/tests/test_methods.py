@@ -60,12 +60,6 @@ def test_builds_a_bias_of_many_tiles(client):
     assert (bias == tiles).all()
 
 
-def test_a_bias_of_no_heads_is_empty(client):
-    rows = numpy.zeros((0, 8, 4), numpy.float32)
-    bias = {"untied_positions": {"position_queries": rows, "position_keys": rows}}
-    assert client.build_bias(bias, query_length=2, key_length=5).shape == (0, 2, 5)
-
-
 def test_builds_positions_that_go_into_other_calls(client, random):
     answer = client.build_positions({"padded": {"lengths": [2, 4], "padded_length": 4, "left": True}})
     assert numpy.asarray(answer.positions.ids).tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Optional
 
 import numpy
@@ -94,10 +93,9 @@ class BiasMatrix:
         self._view[:, row : row + queries, column : column + keys * element] = data
         self._elements += heads * queries * keys
 
-    def result(self, none: Callable[[], Any]) -> Any:
-        """The whole; `none()` if the bias has no element, and so came without a tile."""
+    def result(self) -> Any:
         if self._out is None:
-            return none()
+            raise PosencError("INTERNAL", "the bias came without a tile")
         if self._elements != self._view.shape[0] * self._request.query_length * self._request.key_length:
             raise PosencError("INTERNAL", "the bias came with tiles missing or twice")
         return self._out.result()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-import numpy
-
 from . import messages as m
 from .arrays import Borrowed, array_of, borrow, dtype_of, writable
 from .collect import BiasMatrix, TableRows, rows_of
@@ -190,8 +188,7 @@ def build_bias(bias: Any, dtype: Any, causal: bool, **ranges: Any) -> Steps[Any]
     )
     matrix = BiasMatrix(request, like)
     yield Stream("BuildBias", lambda: iter([encode(request)]), matrix.add)
-    shape = (0, request.query_length, request.key_length)
-    return matrix.result(lambda: like.wrap(numpy.zeros(shape, numpy.float32)))
+    return matrix.result()
 
 
 def add_encoding(x: Any, encoding: Any, positions: Any, combination: Any, x_scale: Any, out: Any) -> Steps[Any]:
