@@ -216,7 +216,8 @@ class Silence {
 /** Writes messages to a stream, at most `window` ahead of the answers. */
 class Writer {
   waiting = 0; // messages without an answer
-  private wake = () => {};
+  private wake = () => {}; // there is an answer
+  private abandon = () => {}; // nobody waits for the write any more
   private closed = false;
 
   constructor(
@@ -233,7 +234,7 @@ class Writer {
       this.silence.wait();
       // The next message is made once this one is with the transport.
       await new Promise<void>((resolve) => {
-        this.wake = resolve;
+        this.abandon = resolve;
         this.stream.write(message, () => resolve());
       });
     }
@@ -250,5 +251,6 @@ class Writer {
   close(): void {
     this.closed = true;
     this.wake();
+    this.abandon();
   }
 }
