@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::Code;
 
-use crate::channels::Channels;
+use crate::channels::{Channels, Server};
 use crate::error::{Error, Result};
 use crate::exchange::{Incoming, Response, Upload, start};
 use crate::message::{Buffers, MAX_PROTO_BYTES, Outgoing, read_message};
@@ -72,6 +72,13 @@ impl Patience {
             }
             _ => Error::new(Code::DeadlineExceeded, format!("no answer within {:?}", self.timeout)),
         })
+    }
+}
+
+impl Patience {
+    /// Waits for the whole of an attempt.
+    async fn whole<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
+        Self { standstill: None, ..*self }.wait(attempt).await?
     }
 }
 
@@ -157,48 +164,23 @@ impl Calls {
     ) -> Result<Bytes> {
         let largest = messages.iter().map(|message| message.outgoing.message_bytes).max().unwrap_or(0);
         self.check_bytes(largest)?;
-        let in_place = slots.iter().any(Slot::in_place);
         let request_id = self.request_id();
         let call = Call { method, bulk, announced: largest, request_id: &request_id, patience };
-        let result = self.attempts(&call, async |(upload, response), began| {
-            // A message's memory goes from the sender to the receiver once it has been sent, so that a result may
-            // take the place of its input, while later messages are still being read.
-            let (sent, mut under_way) = mpsc::channel::<Vec<Slot<'_>>>(WINDOW);
-            let mut left: Vec<Slot<'_>> = slots.iter_mut().map(Slot::again).collect();
-            let send = async move {
-                let mut buffers = Buffers::default();
-                for message in messages {
-                    let Ok(room) = sent.reserve().await else { break };
-                    let parts: Vec<_> =
-                        message.takes.iter().map(|&(slot, bytes)| left[slot].split_off(bytes)).collect();
-                    if !message.outgoing.send(&parts, &mut buffers, &upload).await {
-                        break;
-                    }
-                    room.send(parts);
-                }
-                drop((upload, sent));
-                std::future::pending::<()>().await
+        let mut attempts = Attempts::new(self, call);
+        let result = loop {
+            let mut began = false;
+            let once = async {
+                let (upload, response) = attempts.begin().await?;
+                exchange_once(upload, response, messages, slots, patience, &mut began).await
             };
-            let receive = async {
-                let mut incoming = patience.wait(response).await??;
-                let (mut answers, mut last) = (0, Bytes::new());
-                while let Some(length) = patience.wait(incoming.next_message()).await?? {
-                    let parts = patience.wait(under_way.recv()).await?;
-                    let mut parts = parts.ok_or_else(|| Error::internal("more answers than messages"))?;
-                    *began = *began || in_place;
-                    last = patience.wait(read_message(&mut incoming, length, &mut parts)).await??;
-                    answers += 1;
-                }
-                let lacks = || Error::internal(format!("the call ended with {answers} of {} answers", messages.len()));
-                if answers == messages.len() { Ok(last) } else { Err(lacks()) }
-            };
-            tokio::select! {
-                biased;
-                result = receive => result,
-                () = send => Err(Error::internal("the sender ended the call")),
+            match patience.whole(once).await {
+                Ok(last) => break Ok(last),
+                Err(error) => match attempts.failed(error, began).await {
+                    Ok(()) => continue,
+                    Err(error) => break Err(error),
+                },
             }
-        });
-        let result = result.await;
+        };
         self.explained(method, result, &request_id).await
     }
 
@@ -209,14 +191,24 @@ impl Calls {
         let patience = self.patience(true);
         let request_id = self.request_id();
         let call = Call { method, bulk: true, announced: outgoing.message_bytes, request_id: &request_id, patience };
-        let result = self.attempts(&call, async |(upload, response), _| {
-            outgoing.send(&[], &mut Buffers::default(), &upload).await;
-            drop(upload);
-            let mut incoming = patience.wait(response).await??;
-            let first = patience.wait(incoming.next_message()).await??;
-            Ok((incoming, first))
-        });
-        let result = result.await;
+        let mut attempts = Attempts::new(self, call);
+        let result = loop {
+            let once = async {
+                let (upload, response) = attempts.begin().await?;
+                outgoing.send(&[], &mut Buffers::default(), &upload).await;
+                drop(upload);
+                let mut incoming = patience.wait(response).await??;
+                let first = patience.wait(incoming.next_message()).await??;
+                Ok((incoming, first))
+            };
+            match patience.whole(once).await {
+                Ok(answers) => break Ok(answers),
+                Err(error) => match attempts.failed(error, false).await {
+                    Ok(()) => continue,
+                    Err(error) => break Err(error),
+                },
+            }
+        };
         let (incoming, next) = self.explained(method, result, &request_id).await?;
         Ok(Answers { incoming, next, patience, request_id })
     }
@@ -288,53 +280,6 @@ impl Calls {
         head
     }
 
-    /// Makes a call until it succeeds, fails for good, or has been made as often as the retry policy allows. `attempt`
-    /// gets a started call, and sets its flag once the call cannot be made again.
-    async fn attempts<T>(
-        &self,
-        call: &Call<'_>,
-        mut attempt: impl AsyncFnMut((Upload, Response), &mut bool) -> Result<T>,
-    ) -> Result<T> {
-        let patience = call.patience;
-        let (mut made, mut skipped) = (0, 0);
-        loop {
-            let (mut began, mut server) = (false, None);
-            let once = async {
-                let (taken, channel) = self.shared.channels.next(call.bulk).await?;
-                server = Some(taken);
-                attempt(start(channel, self.head(call), self.max_message_bytes())?, &mut began).await
-            };
-            let outcome = timeout_at(patience.deadline, once).await;
-            let error = match outcome {
-                Ok(Ok(value)) => return Ok(value),
-                Ok(Err(error)) => error,
-                Err(_) => return patience.wait(std::future::pending()).await,
-            };
-            if error.code() != Code::Unavailable {
-                return Err(error);
-            }
-            if let Some(server) = server {
-                server.failed();
-            }
-            // Another address may have a server: "localhost" has two, of which often one is listened at.
-            if error.is_connection() && skipped + 1 < self.shared.channels.servers() && !began {
-                skipped += 1;
-                continue;
-            }
-            (made, skipped) = (made + 1, 0);
-            let wait = match error.pushback() {
-                Some(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
-                None => Some(retry::backoff(made)),
-            };
-            match wait {
-                Some(wait) if made < retry::MAX_ATTEMPTS && !began && Instant::now() + wait < patience.deadline => {
-                    sleep(wait).await;
-                }
-                _ => return Err(error),
-            }
-        }
-    }
-
     /// Errors get the request's id, and what the caller needs to know beside the server's text.
     async fn explained<T>(&self, method: &str, result: Result<T>, request_id: &str) -> Result<T> {
         let mut error = match result {
@@ -364,6 +309,104 @@ impl Calls {
         let info: Result<v1::GetServerInfoResponse> =
             calls.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), 0).await;
         info.ok().map(|info| info.version)
+    }
+}
+
+/// Makes a call until it succeeds, fails for good, or has been made as often as the retry policy allows.
+struct Attempts<'c> {
+    calls: &'c Calls,
+    call: Call<'c>,
+    server: Option<Arc<Server>>,
+    made: u32,
+    /// Servers that could not be reached since the last attempt that counts.
+    skipped: usize,
+}
+
+impl<'c> Attempts<'c> {
+    fn new(calls: &'c Calls, call: Call<'c>) -> Self {
+        Self { calls, call, server: None, made: 0, skipped: 0 }
+    }
+
+    async fn begin(&mut self) -> Result<(Upload, Response)> {
+        let (server, channel) = self.calls.shared.channels.next(self.call.bulk).await?;
+        self.server = Some(server);
+        start(channel, self.calls.head(&self.call), self.calls.max_message_bytes())
+    }
+
+    /// Waits for the next attempt's time; the error if there is none. `began`: the call cannot be made again.
+    async fn failed(&mut self, error: Error, began: bool) -> Result<()> {
+        if error.code() != Code::Unavailable || began {
+            return Err(error);
+        }
+        if let Some(server) = self.server.take() {
+            server.failed();
+        }
+        // Another address may have a server: "localhost" has two, of which often one is listened at.
+        if error.is_connection() && self.skipped + 1 < self.calls.shared.channels.servers() {
+            self.skipped += 1;
+            return Ok(());
+        }
+        (self.made, self.skipped) = (self.made + 1, 0);
+        let wait = match error.pushback() {
+            Some(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
+            None => Some(retry::backoff(self.made)),
+        };
+        let wait = wait.filter(|wait| Instant::now() + *wait < self.call.patience.deadline);
+        match wait {
+            Some(wait) if self.made < retry::MAX_ATTEMPTS => sleep(wait).await,
+            _ => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+/// Sends the messages and takes the answers, at the same time.
+async fn exchange_once(
+    upload: Upload,
+    response: Response,
+    messages: &[Planned],
+    slots: &mut [Slot<'_>],
+    patience: Patience,
+    began: &mut bool,
+) -> Result<Bytes> {
+    let in_place = slots.iter().any(Slot::in_place);
+    // A message's memory goes from the sender to the receiver once it has been sent, so that a result may take the
+    // place of its input, while later messages are still being read.
+    let (sent, mut under_way) = mpsc::channel::<Vec<Slot<'_>>>(WINDOW);
+    let mut left: Vec<Slot<'_>> = slots.iter_mut().map(Slot::again).collect();
+    let send = async move {
+        let mut buffers = Buffers::default();
+        for message in messages {
+            let Ok(room) = sent.reserve().await else { break };
+            let mut parts = Vec::new();
+            for &(slot, bytes) in &message.takes {
+                parts.push(left[slot].split_off(bytes));
+            }
+            if !message.outgoing.send(&parts, &mut buffers, &upload).await {
+                break;
+            }
+            room.send(parts);
+        }
+        drop((upload, sent));
+        std::future::pending::<()>().await
+    };
+    let receive = async {
+        let mut incoming = patience.wait(response).await??;
+        let (mut answers, mut last) = (0, Bytes::new());
+        while let Some(length) = patience.wait(incoming.next_message()).await?? {
+            let parts = patience.wait(under_way.recv()).await?;
+            let mut parts = parts.ok_or_else(|| Error::internal("more answers than messages"))?;
+            *began = *began || in_place;
+            last = patience.wait(read_message(&mut incoming, length, &mut parts)).await??;
+            answers += 1;
+        }
+        let lacks = || Error::internal(format!("the call ended with {answers} of {} answers", messages.len()));
+        if answers == messages.len() { Ok(last) } else { Err(lacks()) }
+    };
+    tokio::select! {
+        biased;
+        result = receive => result,
+        () = send => Err(Error::internal("the sender ended the call")),
     }
 }
 

@@ -184,6 +184,10 @@ impl Error {
         let mut text = String::new();
         let mut cause = Some(error);
         while let Some(error) = cause {
+            // tonic reads the header by which the server learns the deadline, and keeps it too.
+            if error.is::<tonic::TimeoutExpired>() {
+                return Self::new(Code::DeadlineExceeded, "no answer within the timeout");
+            }
             let fact = error.to_string();
             // Wrappers often repeat what they hold.
             if !text.contains(&fact) {
