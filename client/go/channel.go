@@ -48,7 +48,7 @@ type channel struct {
 	mutex  sync.Mutex
 	small  *grpc.ClientConn
 	bulk   []*grpc.ClientConn // nil until it is needed
-	next   int
+	calls  []int              // under way on each of bulk
 	closed bool
 }
 
@@ -87,6 +87,7 @@ func newChannel(target string, o *dialOptions) (*channel, error) {
 		return nil, wrongArgument("target", "%v", err)
 	}
 	c.bulk = make([]*grpc.ClientConn, max(o.bulkConnections, 0))
+	c.calls = make([]int, len(c.bulk))
 	return c, nil
 }
 
@@ -116,26 +117,41 @@ func dialing(o *dialOptions, security credentials.TransportCredentials) []grpc.D
 	}
 }
 
-// connection returns the one for a call whose larger message has this size.
-func (c *channel) connection(bytes int64) (*grpc.ClientConn, error) {
+// connection returns the one for a call whose larger message has this size, and
+// what to call at the call's end. Tensors take the connection with the fewest
+// calls: a new one is made only if all others are busy.
+func (c *channel) connection(bytes int64) (*grpc.ClientConn, func(), error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if c.closed {
-		return nil, newError(codes.Canceled, "the client is closed")
+		return nil, nil, newError(codes.Canceled, "the client is closed")
 	}
-	place, dial := &c.small, c.dial
-	if bytes >= bulkFrom && len(c.bulk) > 0 {
-		place = &c.bulk[c.next%len(c.bulk)]
-		c.next++
-		dial = append(bulkDialing(), dial...)
-	}
-	if *place == nil {
+	if bytes < bulkFrom || len(c.bulk) == 0 {
 		var err error
-		if *place, err = grpc.NewClient(c.target, dial...); err != nil {
-			return nil, wrongArgument("target", "%v", err)
+		if c.small == nil { // it was dropped
+			c.small, err = grpc.NewClient(c.target, c.dial...)
+		}
+		return c.small, func() {}, err
+	}
+	best := 0
+	for i := range c.bulk {
+		if c.calls[i] < c.calls[best] {
+			best = i
 		}
 	}
-	return *place, nil
+	if c.bulk[best] == nil {
+		conn, err := grpc.NewClient(c.target, append(bulkDialing(), c.dial...)...)
+		if err != nil {
+			return nil, nil, err
+		}
+		c.bulk[best] = conn
+	}
+	c.calls[best]++
+	return c.bulk[best], sync.OnceFunc(func() {
+		c.mutex.Lock()
+		defer c.mutex.Unlock()
+		c.calls[best]--
+	}), nil
 }
 
 // recall waits until a connection has let go of what a call lent it, so that
@@ -148,7 +164,9 @@ func (c *channel) recall(l *loans, from *grpc.ClientConn) {
 		return
 	}
 	c.drop(from)
-	// Closing takes gRPC up to 5 s, for its goodbye to the peer.
+	// gRPC's writer ends with the connection, at most 5 s later, the time for its
+	// goodbye to the peer. What it then throws away it may not give back (1.80),
+	// so that this wait can run to its end.
 	l.await(c.options.stuckTimeout + 10*time.Second)
 }
 
@@ -219,10 +237,11 @@ func (c *channel) invoke(ctx context.Context, method string, request, response a
 		return newError(codes.ResourceExhausted, "request: %d bytes; the limit is %d, split the batch",
 			bytes, c.options.maxMessageBytes)
 	}
-	conn, err := c.connection(max(bytes, expected))
+	conn, release, err := c.connection(max(bytes, expected))
 	if err != nil {
 		return err
 	}
+	defer release()
 	ctx = announce(ctx, bytes)
 	message, lends := request.(*sentMessage)
 	if !lends {
@@ -257,7 +276,7 @@ func (c *channel) explain(ctx context.Context, method string, err error) error {
 	e.Message += "; the server is of another version than this client (" + Version + ")"
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
-	conn, failed := c.connection(0)
+	conn, _, failed := c.connection(0)
 	if failed != nil {
 		return e
 	}

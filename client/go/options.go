@@ -50,7 +50,7 @@ func WithStreamAbove(bytes int64) DialOption {
 }
 
 // WithBulkConnections sets the number of connections for calls of 64 KiB and
-// more, which are made when they are needed and taken in turn: on a single one,
+// more. One is made when all others have calls under way: on a single one,
 // concurrent calls would hold each other back. Smaller calls share one of their
 // own. 0: all share that one. The default is 4.
 func WithBulkConnections(count int) DialOption {

@@ -19,6 +19,7 @@ type stream struct {
 	grpc.ClientStream
 	channel   *channel
 	conn      *grpc.ClientConn
+	release   func()
 	method    string
 	requestID string
 	cancel    context.CancelFunc
@@ -34,11 +35,11 @@ func (c *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method s
 }
 
 func (c *channel) open(ctx context.Context, desc *grpc.StreamDesc, method string, options ...grpc.CallOption) (*stream, error) {
-	conn, err := c.connection(bulkFrom)
+	conn, release, err := c.connection(bulkFrom)
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{channel: c, conn: conn, method: method}
+	s := &stream{channel: c, conn: conn, release: release, method: method}
 	ctx, s.requestID = identify(ctx)
 	if _, set := ctx.Deadline(); set {
 		ctx, s.cancel = context.WithCancel(ctx)
@@ -71,6 +72,7 @@ func (s *stream) end(err error) error {
 		s.watch.Stop()
 	}
 	s.cancel()
+	s.release()
 	if err == io.EOF {
 		return err
 	}

@@ -2,7 +2,6 @@ package posenc
 
 import (
 	"context"
-	"fmt"
 	"io"
 
 	"google.golang.org/grpc"
@@ -278,8 +277,8 @@ func (m *biasMatrix) add(tile BiasTile) error {
 	if !m.whole.given {
 		// 2^62 bytes are beyond any memory.
 		if columns > (1<<62)/size/heads/rows {
-			return newError(codes.ResourceExhausted, "bias: %s elements; take it tile by tile",
-				fmt.Sprintf("%d x %d x %d", heads, rows, columns))
+			return newError(codes.ResourceExhausted, "bias: %d x %d x %d elements; take it tile by tile",
+				heads, rows, columns)
 		}
 		m.whole = Tensor{tile.Tensor.dtype, []int64{heads, rows, columns}, newBytes(int(heads * rows * columns * size)), true}
 	}

@@ -28,7 +28,7 @@ type errorCase struct {
 	Arguments struct {
 		Shape  []int
 		Dtype  string
-		Layout string
+		Layout json.RawMessage // null: none is sent
 		Rope   json.RawMessage
 		Start  *int64
 		IDs    []any
@@ -148,8 +148,9 @@ func (c errorCase) rotate(client *posenc.Client) error {
 	if a.Dtype == "" {
 		a.Dtype = "float32"
 	}
-	if a.Layout == "" {
-		a.Layout = "bshd"
+	layout := "bshd"
+	if a.Layout != nil {
+		layout = strings.Trim(string(a.Layout), `"`)
 	}
 	if a.Rope == nil {
 		a.Rope = json.RawMessage(`{"pairing": "half_split"}`)
@@ -178,7 +179,7 @@ func (c errorCase) rotate(client *posenc.Client) error {
 		size *= extent
 	}
 	_, _, err := client.ApplyRope(context.Background(), posenc.ApplyRopeArgs{
-		Rope: rope, Positions: positions, Layout: layouts[a.Layout],
+		Rope: rope, Positions: positions, Layout: layouts[layout],
 		Q: posenc.Bytes(dtypes[a.Dtype], make([]byte, max(size, 0)), a.Shape...),
 	})
 	return err
