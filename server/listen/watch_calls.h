@@ -1,5 +1,5 @@
-// Tells a listener of every call that its server gets, those of health and
-// reflection among them, which are gRPC's own.
+// Tells a listener of every call that its server gets, those of reflection and
+// of health, which is gRPC's own, among them.
 
 #pragma once
 

@@ -136,7 +136,7 @@ TEST_F(IdentityTest, CallsWithoutAnIdGetRandomOnesThatErrorsTell) {
 
 TEST_F(IdentityTest, TextThatNoHeaderCanCarryIsRefused) {
   const Client client = Client::Connect(options_);
-  for (const std::string bad :
+  for (const std::string& bad :
        {std::string("a\nb"), std::string("\xC3\xA9"), std::string(129, 'x')}) {
     CallOptions options;
     options.request_id = bad;

@@ -105,7 +105,9 @@ TEST(StatusTest, AnyNumberOfFaultsFitsIntoTheTrailersOfGrpcsClients) {
     for (const char c : status.error_message()) trailer += c < 0 ? 3 : 1;
     EXPECT_LT(trailer, 8192u);
     const Details details = ReadDetails(status);
-    if (bytes < 2000) EXPECT_GE(details.more_fields.size(), 5u);
+    if (bytes < 2000) {
+      EXPECT_GE(details.more_fields.size(), 5u);
+    }
   }
 }
 

@@ -65,9 +65,9 @@ TEST_F(ReflectionTest, EveryListedServiceIsDescribedWithAllThatItImports) {
   for (const char* const method : {kV1, kV1Alpha}) {
     ServerReflectionRequest request;
     request.set_list_services("*");
+    const ServerReflectionResponse response = Ask(request, method);
     std::vector<std::string> names;
-    for (const auto& service :
-         Ask(request, method).list_services_response().service()) {
+    for (const auto& service : response.list_services_response().service()) {
       names.push_back(service.name());
     }
     EXPECT_THAT(names, UnorderedElementsAre(
@@ -178,9 +178,9 @@ TEST_F(ReflectionTest, ServersWithoutItDoNotAnswer) {
 }
 
 TEST_F(ReflectionTest, UnknownMethodsAreNamed) {
-  for (const std::string path :
-       {"/posenc.v1.PositionalEncodingService/Unheard",
-        "/inference.GRPCInferenceService/ModelInfer"}) {
+  for (const char* const name : {"posenc.v1.PositionalEncodingService/Unheard",
+                                 "inference.GRPCInferenceService/ModelInfer"}) {
+    const std::string path = std::string("/") + name;
     std::string bytes;
     const grpc::Status status = RawUnary(channel_, path, "", &bytes);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
