@@ -17,33 +17,23 @@ from files import read, write
 KEYS = re.compile(r"(?:^|\.)layers\.(\d+)\.k$")
 
 
-@ray.remote
-class Turns:
-    """Deals servers out to workers, in turn."""
-
-    def __init__(self, servers):
-        self.servers = itertools.cycle(servers)
-
-    def next(self):
-        return next(self.servers)
-
-
 class Mover:
-    """A worker: one client, and the encodings that it has met."""
+    """A worker: a client of each server that it was sent to, and each layer's
+    encoding, resolved once."""
 
-    def __init__(self, turns, rope, shift, out):
-        self.server = ray.get(turns.next.remote())
-        self.client = posenc.connect(self.server)
+    def __init__(self, rope, shift, out):
         self.rope, self.shift, self.out = rope, shift, Path(out)
-        self.layers = {}
+        self.clients, self.layers = {}, {}
 
-    def encoding(self, layer):
-        if layer not in self.layers:
-            self.layers[layer] = self.client.rope(self.rope, layer_index=layer)
-        return self.layers[layer]
+    def encoding(self, server, layer):
+        if server not in self.clients:
+            self.clients[server] = posenc.connect(server)
+        if (server, layer) not in self.layers:
+            self.layers[server, layer] = self.clients[server].rope(self.rope, layer_index=layer)
+        return self.layers[server, layer]
 
     def __call__(self, row):
-        path = Path(row["item"])
+        path = Path(row["path"])
         target = self.out / path.name
         moved = 0
         if not target.exists():
@@ -51,20 +41,22 @@ class Mover:
             for name, tensor in tensors.items():
                 found = KEYS.search(name)
                 if found:
-                    tensors[name] = self.encoding(int(found[1])).reposition(
+                    tensors[name] = self.encoding(row["server"], int(found[1])).reposition(
                         tensor, shift=self.shift, layout="thd")
                     moved += 1
             write(target, tensors)
-        return {"file": path.name, "server": self.server, "moved": moved}
+        return {"file": path.name, "server": row["server"], "moved": moved}
 
 
 def reposition(folder, out, servers, rope, shift, workers):
     """A row a file: its name, the server that moved it, how many tensors moved."""
     os.makedirs(out, exist_ok=True)
     paths = sorted(str(path) for path in Path(folder).glob("*.safetensors"))
-    turns = Turns.remote(servers)
-    files = ray.data.from_items(paths, override_num_blocks=max(len(paths), 1))
-    return files.map(Mover, fn_constructor_args=(turns, rope, shift, str(out)),
+    # Servers take files in turn, whichever worker comes by them.
+    items = [{"path": path, "server": server}
+             for path, server in zip(paths, itertools.cycle(servers))]
+    files = ray.data.from_items(items, override_num_blocks=max(len(items), 1))
+    return files.map(Mover, fn_constructor_args=(rope, shift, str(out)),
                      concurrency=workers, num_cpus=0.5).take_all()
 
 
