@@ -1,8 +1,13 @@
 #include "posenc/messages.h"
 
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
 #include <utility>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "posenc/rpc/status.pb.h"
 #include "status_type.h"
 
@@ -92,6 +97,18 @@ v1::RopeSource FromConfigJson(absl::string_view config_json) {
   v1::RopeSource source;
   source.set_config_json(config_json.data(), config_json.size());
   return source;
+}
+
+absl::StatusOr<v1::RopeSource> FromConfigFile(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": ", errno != 0 ? std::strerror(errno) : "cannot be read"));
+  }
+  return FromConfigJson(text.str());
 }
 
 std::string ErrorReason(const absl::Status& status) {

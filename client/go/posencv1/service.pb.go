@@ -193,7 +193,9 @@ type Limits struct {
 	MaxRequestBytes  int64                  `protobuf:"varint,1,opt,name=max_request_bytes,json=maxRequestBytes,proto3" json:"max_request_bytes,omitempty"`    // never more than 2 GiB - 1, the most that protobuf can frame; streams go beyond
 	MaxResponseBytes int64                  `protobuf:"varint,2,opt,name=max_response_bytes,json=maxResponseBytes,proto3" json:"max_response_bytes,omitempty"` // likewise
 	MaxRotaryDim     int64                  `protobuf:"varint,3,opt,name=max_rotary_dim,json=maxRotaryDim,proto3" json:"max_rotary_dim,omitempty"`
-	StreamChunkBytes int64                  `protobuf:"varint,4,opt,name=stream_chunk_bytes,json=streamChunkBytes,proto3" json:"stream_chunk_bytes,omitempty"` // recommended size of a stream message
+	// Recommended size of the tensors in a stream's message: 4 MiB - 64 KiB, so that the message fits into the 4 MiB that
+	// clients accept by default.
+	StreamChunkBytes int64 `protobuf:"varint,4,opt,name=stream_chunk_bytes,json=streamChunkBytes,proto3" json:"stream_chunk_bytes,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }

@@ -42,7 +42,8 @@ const (
 // version of the server answers equal requests with equal bytes, so answers may be cached by request.
 //
 // Errors common to all calls, each with google.rpc.ErrorInfo (reason: ErrorReason) and, for bad requests,
-// google.rpc.BadRequest:
+// google.rpc.BadRequest, which lists everything that was found wrong with the request; code, reason and the message's
+// text are of the first:
 //   - INVALID_ARGUMENT: the request can never succeed; the message names the field.
 //   - OUT_OF_RANGE: a position outside of what the encoding has.
 //   - UNIMPLEMENTED: a field or enum value that this server does not know. It is not skipped, as protobuf would: the
@@ -62,6 +63,9 @@ const (
 //   - More than Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before anything is read.
 //
 // Most gRPC clients refuse responses over 4 MiB, by themselves, until their own limit is raised.
+//
+// Request metadata `x-request-id` and `traceparent` (W3C Trace Context), optional: names of the call in the server's log
+// and in its traces. Neither changes an answer.
 //
 // Bidirectional streams answer each request with one response, in order, and finish after the client half-closes. The
 // first message carries the settings (its comment says which); later ones with settings are INVALID_ARGUMENT. It may
@@ -281,7 +285,8 @@ func (c *positionalEncodingServiceClient) AnalyzeRope(ctx context.Context, in *A
 // version of the server answers equal requests with equal bytes, so answers may be cached by request.
 //
 // Errors common to all calls, each with google.rpc.ErrorInfo (reason: ErrorReason) and, for bad requests,
-// google.rpc.BadRequest:
+// google.rpc.BadRequest, which lists everything that was found wrong with the request; code, reason and the message's
+// text are of the first:
 //   - INVALID_ARGUMENT: the request can never succeed; the message names the field.
 //   - OUT_OF_RANGE: a position outside of what the encoding has.
 //   - UNIMPLEMENTED: a field or enum value that this server does not know. It is not skipped, as protobuf would: the
@@ -301,6 +306,9 @@ func (c *positionalEncodingServiceClient) AnalyzeRope(ctx context.Context, in *A
 //   - More than Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before anything is read.
 //
 // Most gRPC clients refuse responses over 4 MiB, by themselves, until their own limit is raised.
+//
+// Request metadata `x-request-id` and `traceparent` (W3C Trace Context), optional: names of the call in the server's log
+// and in its traces. Neither changes an answer.
 //
 // Bidirectional streams answer each request with one response, in order, and finish after the client half-closes. The
 // first message carries the settings (its comment says which); later ones with settings are INVALID_ARGUMENT. It may

@@ -152,6 +152,10 @@ type Tensor struct {
 	Values []float64 `protobuf:"fixed64,3,rep,packed,name=values,proto3" json:"values,omitempty"`
 	// The elements as bytes: little-endian, row-major, no padding; exactly product(shape) * sizeof(dtype) long.
 	// The highest field number, so that serializers write it last. Readers accept any order.
+	//
+	// Most clients refuse answers over 4 MiB, by themselves: raise max_receive_message_length (whatever its name is in
+	// your language), or use the stream, whose messages fit if they are of Limits.stream_chunk_bytes. Announce what you
+	// send: metadata posenc-message-bytes, see the service. Both sides' own limits are 2 GiB - 1.
 	Data          []byte `protobuf:"bytes,15,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

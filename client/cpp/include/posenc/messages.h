@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
@@ -321,6 +322,9 @@ v1::RopeSource FromPreset(absl::string_view name);
 
 // The encoding of a model, by the text of its config.json or params.json.
 v1::RopeSource FromConfigJson(absl::string_view config_json);
+
+// The same, with the text of a file. INVALID_ARGUMENT if it cannot be read.
+absl::StatusOr<v1::RopeSource> FromConfigFile(const std::string& path);
 
 // The name of the server's posenc.v1.ErrorReason, such as
 // "ERROR_REASON_FIELD_INVALID": branch on this, not on the message. Empty if

@@ -1,0 +1,45 @@
+package io.github.posenc;
+
+import java.time.Duration;
+import java.util.concurrent.ThreadLocalRandom;
+
+/** What one client, or a copy of it with other settings, tells of each of its calls. Immutable. */
+final class CallSettings {
+  static final CallSettings NONE = new CallSettings(null, null, null, null);
+
+  /** Of the whole call, if it is a stream too. Null: the client's. */
+  final Duration timeout;
+  private final String requestId;
+  final String traceparent;
+  final Posenc.Progress progress;
+
+  CallSettings(Duration timeout, String requestId, String traceparent, Posenc.Progress progress) {
+    this.timeout = timeout;
+    this.requestId = requestId;
+    this.traceparent = traceparent;
+    this.progress = progress;
+  }
+
+  CallSettings timeout(Duration other) {
+    return new CallSettings(other, requestId, traceparent, progress);
+  }
+
+  CallSettings requestId(String other) {
+    return new CallSettings(timeout, other, traceparent, progress);
+  }
+
+  CallSettings traceparent(String other) {
+    return new CallSettings(timeout, requestId, other, progress);
+  }
+
+  CallSettings progress(Posenc.Progress other) {
+    return new CallSettings(timeout, requestId, traceparent, other);
+  }
+
+  /** The caller's, or 16 random bytes as hex. */
+  String requestId() {
+    if (requestId != null) return requestId;
+    ThreadLocalRandom random = ThreadLocalRandom.current();
+    return String.format("%016x%016x", random.nextLong(), random.nextLong());
+  }
+}

@@ -1,0 +1,241 @@
+package io.github.posenc;
+
+import com.google.protobuf.Message;
+import io.github.posenc.v1.GetServerInfoRequest;
+import io.github.posenc.v1.GetServerInfoResponse;
+import io.github.posenc.v1.ResolveRopeRequest;
+import io.github.posenc.v1.ResolveRopeResponse;
+import io.github.posenc.v1.RopeSource;
+import io.github.posenc.v1.RopeSpec;
+import io.grpc.CallOptions;
+import io.grpc.Channel;
+import io.grpc.Metadata;
+import io.grpc.MethodDescriptor.MethodType;
+import io.grpc.Status;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * How a client makes its calls: over which connection, with which deadline and headers, and what
+ * becomes of errors. Safe for any number of threads; a call runs in its caller's thread.
+ */
+final class Calls implements AutoCloseable {
+  private static final String SERVICE = "posenc.v1.PositionalEncodingService/";
+
+  // Smaller messages gain nothing from a connection of their own.
+  private static final long BULK_BYTES = 64 << 10;
+
+  // Size of a chunk if the server recommends none. With its framing it fits the 4 MiB that most
+  // gRPC clients take by default.
+  private static final long CHUNK_BYTES = (4 << 20) - (64 << 10);
+
+  // What a message may have beside a chunk: settings, positions, framing.
+  private static final long MESSAGE_OVERHEAD = 64 << 10;
+
+  // Messages that are sent ahead of their responses: one each is being sent, computed, received
+  // and taken.
+  private static final int WINDOW = 4;
+
+  // Deadline of a stream that is only to make progress. Without any the server would set its own,
+  // which is meant for calls that forgot theirs.
+  private static final Duration LONGEST_STREAM = Duration.ofHours(24);
+
+  // How long an error's text may wait for the server's version.
+  private static final Duration VERSION_TIMEOUT = Duration.ofSeconds(1);
+
+  private static final Metadata.Key<String> MESSAGE_BYTES = ascii("posenc-message-bytes");
+  private static final Metadata.Key<String> REQUEST_ID = ascii("x-request-id");
+  private static final Metadata.Key<String> TRACEPARENT = ascii("traceparent");
+  private static final Metadata.Key<String> AUTHORIZATION = ascii("authorization");
+
+  private final String target;
+  private final Token token;
+  private final Channels channels;
+  private final Duration timeout;
+  final long maxMessageBytes;
+  /** Larger messages go as a stream if their tensors can be cut. */
+  final long streamAboveBytes;
+  private volatile long chunkBytes; // 0: the server has not told
+
+  Calls(PosencBuilder options) {
+    target = options.target;
+    token = Token.of(options);
+    channels = new Channels(options);
+    timeout = options.timeout;
+    maxMessageBytes = Math.max(0, Math.min(options.maxMessageBytes, Integer.MAX_VALUE));
+    streamAboveBytes = Math.min(options.streamAboveBytes.orElse(maxMessageBytes), maxMessageBytes);
+  }
+
+  private static Metadata.Key<String> ascii(String name) {
+    return Metadata.Key.of(name, Metadata.ASCII_STRING_MARSHALLER);
+  }
+
+  @Override
+  public void close() {
+    channels.close();
+  }
+
+  /** A small unary call. */
+  <M extends Message> M call(CallSettings settings, String name, Message request, M response) {
+    return unary(settings, name, new Outgoing(request), response, List.of(), Map.of(), 0).message;
+  }
+
+  /**
+   * A unary call with tensors.
+   *
+   * @param fields the response's tensors; those of `targets` go there, others into new arrays
+   * @param expectedBytes about how many bytes come back, if more than are sent
+   */
+  <M extends Message> Incoming.Parsed<M> unary(
+      CallSettings settings,
+      String name,
+      Outgoing request,
+      M response,
+      List<Integer> fields,
+      Map<Integer, Incoming.Target> targets,
+      long expectedBytes) {
+    String requestId = settings.requestId();
+    request.check(requestId);
+    Duration limit = settings.timeout == null ? timeout : settings.timeout;
+    boolean large = Math.max(request.bytes(), expectedBytes) >= BULK_BYTES;
+    List<Incoming.Parsed<M>> parsed = new ArrayList<>(1);
+    Exchange.Outcome outcome = Exchange.run(
+        large ? channels.bulk() : channels.small(),
+        SERVICE + name,
+        MethodType.UNARY,
+        options(limit, requestId),
+        headers(settings, requestId, request.bytes()),
+        1,
+        null,
+        () -> request,
+        in -> parsed.add(Incoming.parse(in, response, fields, targets)));
+    check(outcome, name, requestId);
+    if (parsed.isEmpty()) {
+      throw PosencException.local(Status.Code.INTERNAL, name + ": no response", requestId);
+    }
+    return parsed.get(0);
+  }
+
+  /**
+   * A stream of messages that answers each with one response, or with `oneToOne` unset one request
+   * with any number of responses. `next` and `take` are called in this thread.
+   *
+   * @param announced bounds the size of the messages
+   */
+  void stream(
+      CallSettings settings,
+      String name,
+      boolean oneToOne,
+      long announced,
+      Exchange.Next next,
+      Exchange.Take take) {
+    String requestId = settings.requestId();
+    Duration patience = settings.timeout == null ? timeout : null;
+    Duration limit = settings.timeout == null ? LONGEST_STREAM : settings.timeout;
+    Exchange.Outcome outcome = Exchange.run(
+        channels.bulk(),
+        SERVICE + name,
+        oneToOne ? MethodType.BIDI_STREAMING : MethodType.SERVER_STREAMING,
+        options(limit, requestId),
+        headers(settings, requestId, announced),
+        WINDOW,
+        patience,
+        next,
+        take);
+    check(outcome, name, requestId);
+    if (oneToOne && outcome.answered != outcome.sent) {
+      throw PosencException.local(
+          Status.Code.INTERNAL,
+          "the stream ended after " + outcome.answered + " of " + outcome.sent + " responses",
+          requestId);
+    }
+  }
+
+  private CallOptions options(Duration limit, String requestId) {
+    if (limit.isNegative() || limit.isZero()) {
+      throw PosencException.local(
+          Status.Code.DEADLINE_EXCEEDED, "timeout: " + limit + "; must be above 0", requestId);
+    }
+    // Of each call, as the service config's limit would replace the channel's.
+    return CallOptions.DEFAULT
+        .withMaxInboundMessageSize((int) maxMessageBytes)
+        .withMaxOutboundMessageSize((int) maxMessageBytes)
+        .withDeadlineAfter(limit.toNanos(), TimeUnit.NANOSECONDS);
+  }
+
+  private Metadata headers(CallSettings settings, String requestId, long bytes) {
+    Metadata headers = new Metadata();
+    headers.put(MESSAGE_BYTES, Long.toString(bytes));
+    headers.put(REQUEST_ID, requestId);
+    if (settings.traceparent != null) headers.put(TRACEPARENT, settings.traceparent);
+    if (token != null) headers.put(AUTHORIZATION, "Bearer " + token.current());
+    return headers;
+  }
+
+  private void check(Exchange.Outcome outcome, String name, String requestId) {
+    if (outcome.local instanceof PosencException) {
+      throw ((PosencException) outcome.local).withRequestId(requestId);
+    }
+    if (outcome.local != null) throw outcome.local; // what a callback of the caller's threw
+    if (outcome.status.isOk()) return;
+    boolean unknown = outcome.status.getCode() == Status.Code.UNIMPLEMENTED;
+    throw PosencException.of(
+        outcome.status, outcome.trailers, target, requestId, unknown ? versions(name) : "");
+  }
+
+  // A method or field that the server does not know: it is of another version.
+  private String versions(String name) {
+    String server = "does not say its version";
+    if (!name.equals("GetServerInfo")) {
+      try {
+        CallSettings quick = new CallSettings(VERSION_TIMEOUT, null, null, null);
+        server = "is of version " + serverInfo(quick).getVersion();
+      } catch (PosencException e) {
+        // The text then says as much.
+      }
+    }
+    return name + ": the server is another version than this client's " + Posenc.VERSION
+        + "; it " + server;
+  }
+
+  GetServerInfoResponse serverInfo(CallSettings settings) {
+    return call(
+        settings,
+        "GetServerInfo",
+        GetServerInfoRequest.getDefaultInstance(),
+        GetServerInfoResponse.getDefaultInstance());
+  }
+
+  /** Size of a stream's messages: what the server recommends, never more than a message may have. */
+  long chunkBytes(CallSettings settings) {
+    if (chunkBytes > 0) return chunkBytes;
+    long bytes = CHUNK_BYTES;
+    boolean told = false;
+    try {
+      long recommended = serverInfo(settings).getLimits().getStreamChunkBytes();
+      if (recommended > 0) bytes = recommended;
+      told = true;
+    } catch (PosencException e) {
+      // A server that does not answer now may answer the next call.
+    }
+    bytes = Math.max(1, Math.min(bytes, Math.max(maxMessageBytes - MESSAGE_OVERHEAD, 1)));
+    if (told) chunkBytes = bytes;
+    return bytes;
+  }
+
+  /** Whether an encoding has several position axes. The server reads presets and configurations. */
+  boolean severalAxes(CallSettings settings, RopeSource rope) {
+    RopeSpec spec = rope.hasSpec()
+        ? rope.getSpec()
+        : call(
+                settings,
+                "ResolveRope",
+                ResolveRopeRequest.newBuilder().setRope(rope).build(),
+                ResolveRopeResponse.getDefaultInstance())
+            .getSpec();
+    return spec.getAxes().getSectionsCount() > 1 || spec.getExplicitFrequencies().getAxes() > 1;
+  }
+}

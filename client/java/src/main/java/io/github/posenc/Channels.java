@@ -1,0 +1,127 @@
+package io.github.posenc;
+
+import com.google.gson.Gson;
+import io.grpc.ChannelCredentials;
+import io.grpc.DecompressorRegistry;
+import io.grpc.Grpc;
+import io.grpc.InsecureChannelCredentials;
+import io.grpc.ManagedChannel;
+import io.grpc.ManagedChannelBuilder;
+import io.grpc.TlsChannelCredentials;
+import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.io.Reader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Map;
+
+/**
+ * The connections of a client: one that small calls share, and some that large ones take turns on,
+ * made when they are needed. A single one would hold concurrent large calls back.
+ */
+final class Channels {
+  private final PosencBuilder options;
+  private final ManagedChannel small;
+  private final ManagedChannel[] bulk;
+  private int turn;
+  private boolean closed;
+
+  Channels(PosencBuilder options) {
+    this.options = options;
+    this.small = create();
+    this.bulk = new ManagedChannel[Math.max(options.bulkChannels, 0)];
+  }
+
+  ManagedChannel small() {
+    return small;
+  }
+
+  synchronized ManagedChannel bulk() {
+    if (bulk.length == 0 || closed) return small;
+    int index = turn;
+    turn = (turn + 1) % bulk.length;
+    if (bulk[index] == null) bulk[index] = create();
+    return bulk[index];
+  }
+
+  synchronized void close() {
+    closed = true;
+    small.shutdownNow();
+    for (ManagedChannel channel : bulk) {
+      if (channel != null) channel.shutdownNow();
+    }
+  }
+
+  private ManagedChannel create() {
+    int maxBytes = (int) Math.max(0, Math.min(options.maxMessageBytes, Integer.MAX_VALUE));
+    ManagedChannelBuilder<?> builder;
+    try {
+      builder = Grpc.newChannelBuilder(options.target, credentials());
+    } catch (IllegalArgumentException e) {
+      throw PosencException.invalid(options.target + ": " + e.getMessage());
+    }
+    builder
+        .userAgent("posenc-java/" + Posenc.VERSION)
+        .maxInboundMessageSize(maxBytes)
+        // Tensors do not compress: no compression is offered, and none is taken.
+        .decompressorRegistry(DecompressorRegistry.emptyInstance())
+        .enableRetry()
+        // A call that has sent more than this is not retried. What gRPC keeps are references to
+        // the caller's memory, not copies.
+        .retryBufferSize(Long.MAX_VALUE)
+        .perRpcBufferLimit(Integer.MAX_VALUE)
+        .defaultServiceConfig(
+            options.serviceConfig == null ? published() : options.serviceConfig);
+    if (options.serverName != null) builder.overrideAuthority(options.serverName);
+    if (builder instanceof NettyChannelBuilder) {
+      ((NettyChannelBuilder) builder).flowControlWindow(WINDOW_BYTES);
+    }
+    return builder.build();
+  }
+
+  // gRPC's 1 MiB makes a server wait for every MiB to be acknowledged.
+  private static final int WINDOW_BYTES = 16 << 20;
+
+  @SuppressWarnings("unchecked")
+  private static Map<String, ?> published() {
+    try (InputStream file = Channels.class.getResourceAsStream("service_config.json");
+        Reader reader = new InputStreamReader(file, StandardCharsets.UTF_8)) {
+      return new Gson().fromJson(reader, Map.class);
+    } catch (IOException e) {
+      throw new IllegalStateException("the jar's service_config.json cannot be read", e);
+    }
+  }
+
+  private ChannelCredentials credentials() {
+    if (!options.tls) return InsecureChannelCredentials.create();
+    TlsChannelCredentials.Builder tls = TlsChannelCredentials.newBuilder();
+    String option = "tls.ca_file";
+    try {
+      if (options.caFile != null) tls.trustManager(readable(option, options.caFile));
+      if (options.certFile != null || options.keyFile != null) {
+        option = options.certFile == null ? "tls.cert_file" : "tls.key_file";
+        if (options.certFile == null || options.keyFile == null) {
+          throw PosencException.invalid(
+              option + ": is missing; certificate and key come together");
+        }
+        tls.keyManager(
+            readable("tls.cert_file", options.certFile), readable(option, options.keyFile));
+      }
+      return tls.build();
+    } catch (IOException e) {
+      throw PosencException.invalid(option + ": " + e.getMessage());
+    }
+  }
+
+  private static InputStream readable(String option, Path file) {
+    try {
+      if (Files.size(file) == 0) throw new IOException("is empty");
+      return Files.newInputStream(file);
+    } catch (IOException e) {
+      throw PosencException.invalid(option + ": " + file + " cannot be read: " + e);
+    }
+  }
+}

@@ -1,0 +1,164 @@
+package io.github.posenc;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * Cuts tensors of heads into parts that go through a stream one by one, each as if it were a request
+ * of its own.
+ *
+ * <p>A part is a run of memory: it is sent without a copy, and its result is written to the same
+ * place of the output. So a tensor is cut along its outermost dimension, and along inner ones only
+ * if one step of the outer is too large already:
+ *
+ * <pre>
+ *   BSHD, [2, 3, H, D], at most 2 tokens a part
+ *
+ *     sequence 0            sequence 1
+ *     +----+----+----+      +----+----+----+
+ *     | t0 | t1 | t2 |      | t0 | t1 | t2 |      memory goes on to the right
+ *     +----+----+----+      +----+----+----+
+ *      \_ part 0_/ \_1/       \_ part 2_/ \_3/
+ * </pre>
+ */
+final class Cut {
+  /** A contiguous part of a tensor: these sequences, tokens and heads. */
+  static final class Part {
+    final long[] shape;
+    final long[] begin; // by the layout's dimensions
+    final long firstByte;
+    final long bytes;
+    private final Layout layout;
+
+    private Part(Layout layout, long[] shape, long[] begin, long firstByte, long bytes) {
+      this.layout = layout;
+      this.shape = shape;
+      this.begin = begin;
+      this.firstByte = firstByte;
+      this.bytes = bytes;
+    }
+
+    /** First sequence, token or head: dimension 'B', 'S', 'T' or 'H'. 0 if there is none such. */
+    long begin(char dimension) {
+      int i = layout.dimensions.indexOf(dimension);
+      return i < 0 ? 0 : begin[i];
+    }
+
+    long end(char dimension) {
+      int i = layout.dimensions.indexOf(dimension);
+      return i < 0 ? 1 : begin[i] + shape[i];
+    }
+
+    long firstToken() {
+      return begin(layout == Layout.THD ? 'T' : 'S');
+    }
+
+    long endToken() {
+      return end(layout == Layout.THD ? 'T' : 'S');
+    }
+  }
+
+  private Cut() {}
+
+  /** How many sequences and tokens a tensor has. INVALID_ARGUMENT if its shape does not fit. */
+  static long extent(Tensor tensor, Layout layout, char dimension) {
+    int i = layout.dimensions.indexOf(dimension);
+    return i < 0 ? 1 : tensor.shape()[i];
+  }
+
+  static void check(String name, Tensor tensor, Layout layout) {
+    long[] shape = tensor.shape();
+    if (layout == null || shape.length != layout.dimensions.length()) {
+      throw misfit(name + ".shape", Arrays.toString(shape) + " is none of layout " + layout);
+    }
+    // Compares by division: the product of a shape that the bytes do not have may overflow.
+    long size = elementBytes(tensor.dtype());
+    long left = tensor.bytes();
+    boolean fits = size > 0 && left % size == 0;
+    if (fits) left /= size;
+    for (long extent : shape) {
+      fits = fits && extent > 0 && left % extent == 0;
+      if (fits) left /= extent;
+    }
+    if (!fits || left != 1) {
+      throw misfit(
+          name + ".shape",
+          Arrays.toString(shape) + " of " + tensor.dtype() + " does not have " + tensor.bytes()
+              + " bytes");
+    }
+  }
+
+  static PosencException misfit(String what, String fact) {
+    return PosencException.invalid(what + ": " + fact + "; the tensor cannot be cut into parts");
+  }
+
+  static int elementBytes(io.github.posenc.v1.Dtype dtype) {
+    switch (dtype) {
+      case DTYPE_FLOAT16:
+      case DTYPE_BFLOAT16:
+        return 2;
+      case DTYPE_FLOAT32:
+      case DTYPE_INT32:
+        return 4;
+      case DTYPE_FLOAT64:
+      case DTYPE_INT64:
+        return 8;
+      default:
+        return 0;
+    }
+  }
+
+  // How many dimensions, counted from the outermost, may be cut. Channels never are, and heads only
+  // in BHSD, in which a head has all its tokens side by side.
+  private static int cuttable(Layout layout, boolean wholeHeads) {
+    switch (layout) {
+      case BHSD:
+        return wholeHeads ? 1 : 3;
+      case THD:
+        return 1;
+      default:
+        return 2;
+    }
+  }
+
+  /**
+   * Cuts a tensor that was checked into parts, in the order of memory, of at most {@code maxBytes}
+   * if that is possible. `wholeHeads` keeps all heads together in every layout, as frequencies that
+   * differ by head need it.
+   */
+  static List<Part> parts(Tensor tensor, Layout layout, boolean wholeHeads, long maxBytes) {
+    long[] shape = tensor.shape();
+    long[] step = new long[shape.length]; // bytes of one step along each dimension
+    long bytes = elementBytes(tensor.dtype());
+    for (int i = shape.length; i-- > 0; ) {
+      step[i] = bytes;
+      bytes *= shape[i];
+    }
+    // Parts are runs along one dimension: the outermost whose steps are small enough, or else the
+    // last that may be cut.
+    int cut = 0;
+    while (cut + 1 < cuttable(layout, wholeHeads) && step[cut] > maxBytes) cut++;
+    long run = Math.max(1, Math.min(maxBytes / step[cut], shape[cut]));
+
+    List<Part> parts = new ArrayList<>();
+    long[] index = new long[shape.length]; // along the dimensions outside of it
+    for (long offset = 0; offset < bytes; ) {
+      for (long begin = 0; begin < shape[cut]; begin += run) {
+        long[] partShape = shape.clone();
+        Arrays.fill(partShape, 0, cut, 1);
+        partShape[cut] = Math.min(run, shape[cut] - begin);
+        long[] partBegin = index.clone();
+        partBegin[cut] = begin;
+        long partBytes = partShape[cut] * step[cut];
+        parts.add(new Part(layout, partShape, partBegin, offset, partBytes));
+        offset += partBytes;
+      }
+      for (int i = cut; i-- > 0; ) {
+        if (++index[i] < shape[i]) break;
+        index[i] = 0;
+      }
+    }
+    return parts;
+  }
+}

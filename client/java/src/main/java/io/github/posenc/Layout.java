@@ -1,0 +1,32 @@
+package io.github.posenc;
+
+/**
+ * Order of a tensor's dimensions: B batch, S sequence, H heads, D head_dim, T all tokens of a packed
+ * batch. There is no default, as the wrong one of BSHD and BHSD would not be noticed.
+ */
+public enum Layout {
+  BSHD("BSHD"),
+  BHSD("BHSD"),
+  SBHD("SBHD"),
+  THD("THD");
+
+  /** Dimensions outermost first, a letter each. */
+  final String dimensions;
+
+  Layout(String dimensions) {
+    this.dimensions = dimensions;
+  }
+
+  /** The generated code's name of it. */
+  public io.github.posenc.v1.Layout toMessage() {
+    return io.github.posenc.v1.Layout.valueOf("LAYOUT_" + name());
+  }
+
+  /** Null if the message does not say. */
+  static Layout of(io.github.posenc.v1.Layout message) {
+    for (Layout layout : values()) {
+      if (layout.toMessage() == message) return layout;
+    }
+    return null;
+  }
+}

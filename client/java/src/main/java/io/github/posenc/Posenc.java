@@ -1,0 +1,329 @@
+package io.github.posenc;
+
+import com.google.protobuf.Message;
+import io.github.posenc.v1.AddEncodingRequest;
+import io.github.posenc.v1.AddEncodingResponse;
+import io.github.posenc.v1.AnalyzeRopeRequest;
+import io.github.posenc.v1.AnalyzeRopeResponse;
+import io.github.posenc.v1.ApplyRopeRequest;
+import io.github.posenc.v1.ApplyRopeResponse;
+import io.github.posenc.v1.ApplyRopeStreamRequest;
+import io.github.posenc.v1.ApplyRopeStreamResponse;
+import io.github.posenc.v1.BuildBiasRequest;
+import io.github.posenc.v1.BuildPositionsRequest;
+import io.github.posenc.v1.BuildPositionsResponse;
+import io.github.posenc.v1.BuildTableRequest;
+import io.github.posenc.v1.BuildTableStreamRequest;
+import io.github.posenc.v1.ConvertPairingRequest;
+import io.github.posenc.v1.ConvertPairingResponse;
+import io.github.posenc.v1.GetServerInfoResponse;
+import io.github.posenc.v1.RepositionRequest;
+import io.github.posenc.v1.RepositionResponse;
+import io.github.posenc.v1.RepositionStreamRequest;
+import io.github.posenc.v1.RepositionStreamResponse;
+import io.github.posenc.v1.ResolveRopeRequest;
+import io.github.posenc.v1.ResolveRopeResponse;
+import io.github.posenc.v1.RopeSource;
+import io.github.posenc.v1.ScoreRelativeRequest;
+import io.github.posenc.v1.ScoreRelativeResponse;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Consumer;
+
+/**
+ * A client of a posenc server, which computes positional encodings.
+ *
+ * <pre>{@code
+ * try (var posenc = Posenc.connect("localhost:50051")) {
+ *   var rope = posenc.rope(Path.of("config.json"));
+ *   rope.apply(Layout.BSHD, Positions.startAt(0), Tensor.of(q, 1, 16, 4, 64), Tensor.of(k, 1, 16, 2, 64));
+ * }
+ * }</pre>
+ *
+ * <p>Settings of a call are the generated messages of {@code io.github.posenc.v1}, whose .proto files
+ * are the specification: a field that is left out gets the contract's default, or its "required"
+ * error. Tensors stand beside them as {@link Tensor}: they are sent from the caller's memory, and
+ * results are written straight into the caller's, which may be the input's own. Tensors inside of
+ * messages (trained tables, position ids) are copied.
+ *
+ * <p>Threads: one client serves any number of threads. Calls block; callbacks run in the thread that
+ * made the call. An interrupt ends a call as CANCELLED.
+ *
+ * <p>Errors: every call may throw {@link PosencException}, nothing else.
+ */
+public final class Posenc implements AutoCloseable {
+  /** The version of this client. */
+  public static final String VERSION = "0.2.0";
+
+  /** Called after every chunk while a tensor moves through a stream. */
+  public interface Progress {
+    void moved(long bytesDone, long bytes);
+  }
+
+  private final Calls calls;
+  private final CallSettings settings;
+
+  Posenc(Calls calls) {
+    this(calls, CallSettings.NONE);
+  }
+
+  private Posenc(Calls calls, CallSettings settings) {
+    this.calls = calls;
+    this.settings = settings;
+  }
+
+  /**
+   * A client of the server, or the servers, at a gRPC target: "localhost:50051",
+   * "dns:///posenc:50051", "unix:/run/posenc". Plaintext.
+   */
+  public static Posenc connect(String target) {
+    return builder(target).connect();
+  }
+
+  /** A client with other options. */
+  public static PosencBuilder builder(String target) {
+    return new PosencBuilder(target);
+  }
+
+  /** A client by POSENC_SERVER (default localhost:50051), POSENC_TLS_CA, POSENC_TOKEN_FILE, ... */
+  public static Posenc fromEnv() {
+    return PosencBuilder.of(System.getenv()).connect();
+  }
+
+  /** This client with another deadline, of whole calls, streams too. */
+  public Posenc withTimeout(Duration timeout) {
+    return with(settings.timeout(timeout));
+  }
+
+  /** This client with calls that are named so in the server's log, instead of at random. */
+  public Posenc withRequestId(String requestId) {
+    return with(settings.requestId(requestId));
+  }
+
+  /** This client with calls that belong to a trace, by its W3C traceparent. */
+  public Posenc withTraceparent(String traceparent) {
+    return with(settings.traceparent(traceparent));
+  }
+
+  /** This client with somebody who watches its streams. */
+  public Posenc withProgress(Progress progress) {
+    return with(settings.progress(progress));
+  }
+
+  // All copies share the connections.
+  private Posenc with(CallSettings other) {
+    return new Posenc(calls, other);
+  }
+
+  /** Ends the connections, of all copies. Calls that are under way end as UNAVAILABLE. */
+  @Override
+  public void close() {
+    calls.close();
+  }
+
+  /** Tells the server's version, instruction set, limits and presets. */
+  public GetServerInfoResponse getServerInfo() {
+    return calls.serverInfo(settings);
+  }
+
+  /** Turns a preset, a config.json or a specification into exact frequencies. */
+  public ResolveRopeResponse resolveRope(ResolveRopeRequest request) {
+    return call("ResolveRope", request, ResolveRopeResponse.getDefaultInstance());
+  }
+
+  /** The encoding of a model, by its config.json. */
+  public Rope rope(Path config) {
+    return rope(RopeSources.of(config));
+  }
+
+  /** The encoding of a preset, or of the text of a config.json. */
+  public Rope rope(String presetOrJson) {
+    return rope(RopeSources.of(presetOrJson));
+  }
+
+  /** The encoding of a specification or a model's configuration; see {@link RopeSources}. */
+  public Rope rope(Map<String, ?> specOrConfig) {
+    return rope(RopeSources.of(specOrConfig));
+  }
+
+  /** The encoding of a source, resolved once. A specification is taken as it is, without a call. */
+  public Rope rope(RopeSource source) {
+    if (source.hasSpec()) {
+      return new Rope(
+          this, source, ResolveRopeResponse.newBuilder().setSpec(source.getSpec()).build());
+    }
+    return new Rope(
+        this, source, resolveRope(ResolveRopeRequest.newBuilder().setRope(source).build()));
+  }
+
+  /** Tells wavelengths, long-term decay and similarity between positions. */
+  public AnalyzeRopeResponse analyzeRope(AnalyzeRopeRequest request) {
+    return call("AnalyzeRope", request, AnalyzeRopeResponse.getDefaultInstance());
+  }
+
+  /** Builds position ids; the answer's {@code positions} go into other calls as they are. */
+  public BuildPositionsResponse buildPositions(BuildPositionsRequest request) {
+    return call("BuildPositions", request, BuildPositionsResponse.getDefaultInstance());
+  }
+
+  /** Builds rows of a table. If it is over a limit it is asked for again, as a stream. */
+  public Table buildTable(BuildTableRequest request) {
+    return new Tables(calls, settings).whole(request);
+  }
+
+  /** The same without collecting: gives the rows of every message, in order. */
+  public void buildTableStream(BuildTableStreamRequest request, Consumer<Table> rows) {
+    new Tables(calls, settings).stream(request, rows);
+  }
+
+  /** Builds an attention bias tile by tile, in row-major order of the matrix. */
+  public void buildBias(BuildBiasRequest request, Consumer<BiasTile> tiles) {
+    new Tables(calls, settings).bias(request, tiles);
+  }
+
+  /** The same as one tensor, [heads, query_length, key_length]. */
+  public Tensor buildBias(BuildBiasRequest request) {
+    return new Tables(calls, settings).wholeBias(request);
+  }
+
+  /** Rotates q, k or both (the other is null) into new memory. */
+  public Rotated applyRope(ApplyRopeRequest request, Tensor q, Tensor k) {
+    return applyRope(request, q, k, null, null);
+  }
+
+  /**
+   * Rotates q, k or both, [B, S, H, D] in the order of the request's layout or [T, H, D].
+   *
+   * @param request everything but q and k
+   * @param qOut memory for the rotated q, which may be q itself; null: new memory
+   * @param kOut likewise
+   */
+  public Rotated applyRope(ApplyRopeRequest request, Tensor q, Tensor k, Tensor qOut, Tensor kOut) {
+    Rotation rotation = new Rotation();
+    rotation.name = "ApplyRope";
+    rotation.request = request;
+    rotation.response = ApplyRopeResponse.getDefaultInstance();
+    rotation.layout = Layout.of(request.getLayout());
+    rotation.rope = request.getRope();
+    rotation.headsDiffer = headsDiffer(request.getRope());
+    rotation.operand("q", ApplyRopeRequest.Q_FIELD_NUMBER, q, qOut);
+    rotation.operand("k", ApplyRopeRequest.K_FIELD_NUMBER, k, kOut);
+    ApplyRopeStreamRequest.Builder stream = ApplyRopeStreamRequest.newBuilder()
+        .setLayout(request.getLayout())
+        .setDirection(request.getDirection());
+    if (request.hasRope()) stream.setRope(request.getRope());
+    if (request.hasQueryScale()) stream.setQueryScale(request.getQueryScale());
+    rotation.streamSettings = stream.build();
+    rotation.streamResponse = ApplyRopeStreamResponse.getDefaultInstance();
+    rotation.needAxes = batch ->
+        CutPositions.needAxes(request.getPositions().getIds(), rotation.layout, batch);
+    rotation.placesOf = (message, cut, part) ->
+        ((ApplyRopeStreamRequest) message).toBuilder()
+            .setPositions(cut.of(request.getPositions(), part))
+            .build();
+    rotation.run(calls, settings);
+    return new Rotated(rotation.result("q"), rotation.result("k"));
+  }
+
+  /** Moves rotated keys to other positions, or to another encoding, into new memory. */
+  public Tensor reposition(RepositionRequest request, Tensor k) {
+    return reposition(request, k, null);
+  }
+
+  /** The same into {@code out}, which may be k itself. */
+  public Tensor reposition(RepositionRequest request, Tensor k, Tensor out) {
+    Rotation rotation = new Rotation();
+    rotation.name = "Reposition";
+    rotation.request = request;
+    rotation.response = RepositionResponse.getDefaultInstance();
+    rotation.layout = Layout.of(request.getLayout());
+    rotation.rope = request.getOldRope();
+    rotation.headsDiffer = headsDiffer(request.getOldRope()) || headsDiffer(request.getNewRope());
+    rotation.operand("k", RepositionRequest.K_FIELD_NUMBER, k, out);
+    RepositionStreamRequest.Builder stream =
+        RepositionStreamRequest.newBuilder().setLayout(request.getLayout());
+    if (request.hasOldRope()) stream.setOldRope(request.getOldRope());
+    if (request.hasNewRope()) stream.setNewRope(request.getNewRope());
+    rotation.streamSettings = stream.build();
+    rotation.streamResponse = RepositionStreamResponse.getDefaultInstance();
+    rotation.needAxes =
+        batch -> CutPositions.needAxes(request.getMovement(), rotation.layout, batch);
+    rotation.placesOf = (message, cut, part) ->
+        ((RepositionStreamRequest) message).toBuilder()
+            .setMovement(cut.of(request.getMovement(), part))
+            .build();
+    rotation.run(calls, settings);
+    return rotation.result("k");
+  }
+
+  // Such frequencies are only ever written out.
+  private static boolean headsDiffer(RopeSource rope) {
+    return rope.getSpec().getExplicitFrequencies().getHeads() > 0;
+  }
+
+  /** Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. */
+  public Tensor addEncoding(AddEncodingRequest request, Tensor x) {
+    return addEncoding(request, x, null);
+  }
+
+  /** The same into {@code out}, which may be x itself unless the encoding is concatenated. */
+  public Tensor addEncoding(AddEncodingRequest request, Tensor x, Tensor out) {
+    return inOneMessage(
+        "AddEncoding",
+        new Outgoing(request).tensor(AddEncodingRequest.X_FIELD_NUMBER, x),
+        AddEncodingResponse.getDefaultInstance(),
+        AddEncodingResponse.X_FIELD_NUMBER,
+        out);
+  }
+
+  /** Computes attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk]. */
+  public Tensor scoreRelative(ScoreRelativeRequest request, Tensor q, Tensor k) {
+    return scoreRelative(request, q, k, null);
+  }
+
+  /** The same into {@code out}. */
+  public Tensor scoreRelative(ScoreRelativeRequest request, Tensor q, Tensor k, Tensor out) {
+    return inOneMessage(
+        "ScoreRelative",
+        new Outgoing(request)
+            .tensor(ScoreRelativeRequest.Q_FIELD_NUMBER, q)
+            .tensor(ScoreRelativeRequest.K_FIELD_NUMBER, k),
+        ScoreRelativeResponse.getDefaultInstance(),
+        ScoreRelativeResponse.SCORES_FIELD_NUMBER,
+        out);
+  }
+
+  /** Reorders the rows of a projection's weight or bias, [H * D, ...], for the other pairing. */
+  public Tensor convertPairing(ConvertPairingRequest request, Tensor weight) {
+    return convertPairing(request, weight, null);
+  }
+
+  /** The same into {@code out}, which may be the weight itself. */
+  public Tensor convertPairing(ConvertPairingRequest request, Tensor weight, Tensor out) {
+    return inOneMessage(
+        "ConvertPairing",
+        new Outgoing(request).tensor(ConvertPairingRequest.WEIGHT_FIELD_NUMBER, weight),
+        ConvertPairingResponse.getDefaultInstance(),
+        ConvertPairingResponse.WEIGHT_FIELD_NUMBER,
+        out);
+  }
+
+  private Tensor inOneMessage(
+      String name, Outgoing request, Message response, int field, Tensor out) {
+    Rotation.checkWritable("out", out);
+    Map<Integer, Incoming.Target> targets = new HashMap<>();
+    targets.put(field, Incoming.Target.whole(out));
+    long expected = out == null ? 0 : out.bytes();
+    return calls
+        .unary(settings, name, request, response, List.of(field), targets, expected)
+        .tensor(field);
+  }
+
+  /** Any unary call, by its name in the contract, of a request with whatever tensors it holds. */
+  <M extends Message> M call(String name, Message request, M response) {
+    return calls.call(settings, name, request, response);
+  }
+}

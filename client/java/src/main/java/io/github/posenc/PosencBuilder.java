@@ -1,0 +1,145 @@
+package io.github.posenc;
+
+import com.google.gson.Gson;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Map;
+import java.util.OptionalLong;
+
+/** How to reach a server. Only the target is required. */
+public final class PosencBuilder {
+  final String target;
+  Duration timeout = Duration.ofSeconds(60);
+  long maxMessageBytes = 512L << 20;
+  OptionalLong streamAboveBytes = OptionalLong.empty();
+  int bulkChannels = 4;
+  Map<String, ?> serviceConfig;
+  boolean tls;
+  Path caFile;
+  Path certFile;
+  Path keyFile;
+  String serverName;
+  String token;
+  Path tokenFile;
+
+  PosencBuilder(String target) {
+    this.target = target;
+  }
+
+  /** Of an environment, by the names that docs/tls-and-tokens.md lists. */
+  static PosencBuilder of(Map<String, String> environment) {
+    String target = environment.getOrDefault("POSENC_SERVER", "");
+    PosencBuilder builder = new PosencBuilder(target.isEmpty() ? "localhost:50051" : target);
+    builder.tls = environment.getOrDefault("POSENC_TLS", "").equals("1");
+    String ca = environment.getOrDefault("POSENC_TLS_CA", "");
+    if (!ca.isEmpty()) builder.trust(Path.of(ca));
+    String cert = environment.getOrDefault("POSENC_TLS_CERT", "");
+    String key = environment.getOrDefault("POSENC_TLS_KEY", "");
+    if (!cert.isEmpty() || !key.isEmpty()) {
+      builder.certificate(cert.isEmpty() ? null : Path.of(cert), key.isEmpty() ? null : Path.of(key));
+    }
+    String name = environment.getOrDefault("POSENC_TLS_SERVER_NAME", "");
+    if (!name.isEmpty()) builder.serverName(name);
+    String token = environment.getOrDefault("POSENC_TOKEN", "");
+    if (!token.isEmpty()) builder.token(token);
+    String tokenFile = environment.getOrDefault("POSENC_TOKEN_FILE", "");
+    if (!tokenFile.isEmpty()) builder.tokenFile(Path.of(tokenFile));
+    return builder;
+  }
+
+  /**
+   * Deadline of a unary call; for streams, the longest time without any progress. Default: 60 s.
+   */
+  public PosencBuilder timeout(Duration timeout) {
+    this.timeout = timeout;
+    return this;
+  }
+
+  /**
+   * Bytes of the largest message, either way. Default: 512 MiB, as the server has it; raise it if
+   * the server's limits are raised.
+   */
+  public PosencBuilder maxMessageBytes(long bytes) {
+    this.maxMessageBytes = bytes;
+    return this;
+  }
+
+  /**
+   * Bytes above which applyRope and reposition go as a stream instead of one message. Default:
+   * maxMessageBytes. Lower it, to 16 MiB say, if transfer is to overlap with computation.
+   */
+  public PosencBuilder streamAboveBytes(long bytes) {
+    this.streamAboveBytes = OptionalLong.of(bytes);
+    return this;
+  }
+
+  /**
+   * Connections that calls of 64 KiB and more take turns on; small calls share one of their own. 0:
+   * all share that one. Default: 4.
+   */
+  public PosencBuilder bulkChannels(int channels) {
+    this.bulkChannels = channels;
+    return this;
+  }
+
+  /** gRPC's service config instead of the published one, as JSON. */
+  @SuppressWarnings("unchecked")
+  public PosencBuilder serviceConfig(String json) {
+    return serviceConfig(new Gson().fromJson(json, Map.class));
+  }
+
+  /** The same as a map, with numbers as Double, as grpc-java wants it. */
+  public PosencBuilder serviceConfig(Map<String, ?> config) {
+    this.serviceConfig = config;
+    return this;
+  }
+
+  /** TLS, and no connection without it; trusts what the system trusts. */
+  public PosencBuilder tls() {
+    this.tls = true;
+    return this;
+  }
+
+  /** TLS that trusts these authorities instead: certificates, as PEM. */
+  public PosencBuilder trust(Path caFile) {
+    this.caFile = caFile;
+    return tls();
+  }
+
+  /** TLS with a certificate of the client's own, and its key without a passphrase: PEM. */
+  public PosencBuilder certificate(Path certFile, Path keyFile) {
+    this.certFile = certFile;
+    this.keyFile = keyFile;
+    return tls();
+  }
+
+  /** TLS with another name in the server's certificate than the target's. */
+  public PosencBuilder serverName(String name) {
+    this.serverName = name;
+    return tls();
+  }
+
+  /**
+   * The bearer token that every call shows. Never sent in the clear to another machine: needs TLS,
+   * or a target that is a unix socket or a loopback address.
+   */
+  public PosencBuilder token(String token) {
+    this.token = token;
+    return this;
+  }
+
+  /** A file that holds the token and nothing else, which is read again when it changes. */
+  public PosencBuilder tokenFile(Path file) {
+    this.tokenFile = file;
+    return this;
+  }
+
+  /**
+   * Makes the client. It never waits for the network: if nobody is there, the first call says so.
+   *
+   * @throws PosencException INVALID_ARGUMENT if a file cannot be used, or the token not be sent
+   */
+  public Posenc connect() {
+    return new Posenc(new Calls(this));
+  }
+}

@@ -1,0 +1,84 @@
+package io.github.posenc;
+
+import io.github.posenc.v1.ApplyRopeRequest;
+import io.github.posenc.v1.BuildTableRequest;
+import io.github.posenc.v1.Movement;
+import io.github.posenc.v1.Positions;
+import io.github.posenc.v1.RepositionRequest;
+import io.github.posenc.v1.ResolveRopeResponse;
+import io.github.posenc.v1.RopeSource;
+import io.github.posenc.v1.RopeSpec;
+
+/** A rotary encoding that the server has resolved once: calls send its short specification. */
+public final class Rope {
+  private final Posenc posenc;
+  private final ResolveRopeResponse resolved;
+  private final RopeSource source;
+
+  Rope(Posenc posenc, RopeSource asked, ResolveRopeResponse resolved) {
+    this.posenc = posenc;
+    this.resolved = resolved;
+    RopeSource.Builder builder = RopeSource.newBuilder().setSpec(resolved.getSpec());
+    if (asked.hasSequenceLength()) builder.setSequenceLength(asked.getSequenceLength());
+    this.source = builder.build();
+  }
+
+  /** The complete specification. */
+  public RopeSpec spec() {
+    return resolved.getSpec();
+  }
+
+  /** What the server said of it: frequencies, assumptions, warnings. */
+  public ResolveRopeResponse resolved() {
+    return resolved;
+  }
+
+  /** The encoding as other requests take it. */
+  public RopeSource source() {
+    return source;
+  }
+
+  /**
+   * Rotates q and k in place: either may be null. Shapes are [B, S, H, D] in the order of the layout,
+   * or [T, H, D]. After an error their contents are unspecified.
+   */
+  public void apply(Layout layout, Positions positions, Tensor q, Tensor k) {
+    posenc.applyRope(
+        ApplyRopeRequest.newBuilder()
+            .setRope(source)
+            .setLayout(layout.toMessage())
+            .setPositions(positions)
+            .build(),
+        q, k, q, k);
+  }
+
+  /** Moves rotated keys in place by the same distance each, which may be negative. */
+  public void reposition(Layout layout, long shift, Tensor k) {
+    reposition(layout, Movement.newBuilder().setShift(shift).build(), k);
+  }
+
+  /** Moves rotated keys in place from old to new positions. */
+  public void reposition(Layout layout, Positions from, Positions to, Tensor k) {
+    reposition(layout, Movement.newBuilder().setOldPositions(from).setNewPositions(to).build(), k);
+  }
+
+  private void reposition(Layout layout, Movement movement, Tensor k) {
+    posenc.reposition(
+        RepositionRequest.newBuilder()
+            .setOldRope(source)
+            .setMovement(movement)
+            .setLayout(layout.toMessage())
+            .build(),
+        k, k);
+  }
+
+  /** Cosines and sines of positions 0 to rows - 1, float32, [rows, d / 2] each. */
+  public Table table(long rows) {
+    return posenc.buildTable(
+        BuildTableRequest.newBuilder()
+            .setRope(source)
+            .setPositions(io.github.posenc.Positions.startAt(0))
+            .setRows(rows)
+            .build());
+  }
+}

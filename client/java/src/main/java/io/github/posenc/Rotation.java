@@ -1,0 +1,209 @@
+package io.github.posenc;
+
+import com.google.protobuf.Message;
+import io.github.posenc.v1.RopeSource;
+import io.grpc.Status;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Function;
+
+/**
+ * A rotation of tensors of heads, in one message or, if they are too large for that, in chunks that
+ * go through a stream. ApplyRope and Reposition differ in their messages only.
+ */
+final class Rotation {
+  /** A tensor of the call and where its result goes; the result's memory may be the tensor's. */
+  static final class Operand {
+    final String name;
+    final int field;
+    final Tensor tensor;
+    Tensor out; // null: new memory
+
+    Operand(String name, int field, Tensor tensor, Tensor out) {
+      this.name = name;
+      this.field = field;
+      this.tensor = tensor;
+      this.out = out;
+    }
+  }
+
+  // What a message has beside a chunk's tensor, positions and the settings: tags, lengths, shapes.
+  private static final long FRAMING_BYTES = 256;
+
+  String name;
+  Message request; // without tensors
+  Message response;
+  Layout layout; // null if the request does not say, as the server tells
+  RopeSource rope;
+  boolean headsDiffer;
+  final List<Operand> operands = new ArrayList<>();
+  Message streamSettings;
+  Message streamResponse;
+  /** Whether only the encoding tells if these positions have axes, by the number of sequences. */
+  Function<Long, Boolean> needAxes;
+  /** A stream's message with the positions of a part, after the settings if it is the first. */
+  PlacesOf placesOf;
+
+  interface PlacesOf {
+    Message of(Message settings, CutPositions cut, Cut.Part part);
+  }
+
+  void operand(String operandName, int field, Tensor tensor, Tensor out) {
+    if (tensor == null) return;
+    checkOutput(operandName, tensor, out);
+    operands.add(new Operand(operandName, field, tensor, out));
+  }
+
+  /** Found here, as the server cannot see it: the result would not fit. */
+  static void checkOutput(String name, Tensor tensor, Tensor out) {
+    if (out == null) return;
+    checkWritable(name, out);
+    if (out.bytes() != tensor.bytes()) {
+      throw PosencException.invalid(
+          name + ": " + out.bytes() + " bytes for a result of " + tensor.bytes()
+              + "; they must be equal");
+    }
+  }
+
+  static void checkWritable(String name, Tensor out) {
+    if (out == null || !out.elements().isReadOnly()) return;
+    throw PosencException.invalid(
+        name + ": the memory for its result is read-only; must be writable");
+  }
+
+  void run(Calls calls, CallSettings settings) {
+    Outgoing message = new Outgoing(request);
+    long tensorBytes = 0;
+    for (Operand operand : operands) {
+      message.tensor(operand.field, operand.tensor);
+      tensorBytes += operand.tensor.bytes();
+    }
+    boolean canCut = tensorBytes > 0;
+    if (canCut && message.bytes() > calls.streamAboveBytes) {
+      inChunks(calls, settings, tensorBytes);
+      return;
+    }
+    try {
+      List<Integer> fields = new ArrayList<>();
+      Map<Integer, Incoming.Target> targets = new HashMap<>();
+      for (Operand operand : operands) {
+        fields.add(operand.field);
+        targets.put(operand.field, Incoming.Target.whole(operand.out));
+      }
+      Incoming.Parsed<Message> parsed =
+          calls.unary(settings, name, message, response, fields, targets, 0);
+      for (Operand operand : operands) {
+        operand.out = parsed.tensor(operand.field);
+        if (operand.out == null) throw missing();
+      }
+    } catch (PosencException e) {
+      // The server's limit may be lower than ours. What is no larger than a chunk would only be
+      // refused again.
+      boolean tooLarge = e.code().equals("RESOURCE_EXHAUSTED") && !e.reason().equals("OVERLOADED");
+      if (!tooLarge || !canCut || message.bytes() <= calls.chunkBytes(settings)) throw e;
+      inChunks(calls, settings, tensorBytes);
+    }
+  }
+
+  /** The rotated tensor; null if none of this name was sent. */
+  Tensor result(String operandName) {
+    for (Operand operand : operands) {
+      if (operand.name.equals(operandName)) return operand.out;
+    }
+    return null;
+  }
+
+  private static PosencException missing() {
+    return PosencException.local(Status.Code.INTERNAL, "a response without its tensor", "");
+  }
+
+  private static final class Chunk {
+    final Operand operand;
+    final Cut.Part part;
+    final CutPositions places;
+
+    Chunk(Operand operand, Cut.Part part, CutPositions places) {
+      this.operand = operand;
+      this.part = part;
+      this.places = places;
+    }
+  }
+
+  // Each tensor is cut by itself, the first one first: q and k may differ in heads, so that equal
+  // amounts of memory hold different tokens.
+  private void inChunks(Calls calls, CallSettings settings, long tensorBytes) {
+    long chunkBytes = calls.chunkBytes(settings);
+    boolean severalAxes = false;
+    for (Operand operand : operands) {
+      Cut.check(operand.name, operand.tensor, layout);
+      if (operand.out == null) {
+        operand.out = Tensor.allocate(operand.tensor.dtype(), operand.tensor.shape());
+      }
+      severalAxes |= needAxes.apply(Cut.extent(operand.tensor, layout, 'B'));
+    }
+    severalAxes = severalAxes && calls.severalAxes(settings, rope);
+    Deque<Chunk> chunks = new ArrayDeque<>();
+    // Positions are cut twice. This time tells how large the largest message will be, which is
+    // announced, and whether they fit the tensors before anything is sent.
+    long announced = 0;
+    for (Operand operand : operands) {
+      CutPositions places = new CutPositions(
+          layout,
+          Cut.extent(operand.tensor, layout, 'B'),
+          Cut.extent(operand.tensor, layout, layout == Layout.THD ? 'T' : 'S'),
+          severalAxes);
+      for (Cut.Part part : Cut.parts(operand.tensor, layout, headsDiffer, chunkBytes)) {
+        if (part.bytes > calls.maxMessageBytes) {
+          throw PosencException.local(
+              Status.Code.RESOURCE_EXHAUSTED,
+              operand.name + ": " + part.bytes + " bytes cannot be cut into smaller messages; the"
+                  + " limit is " + calls.maxMessageBytes
+                  + (headsDiffer ? ", and frequencies by head need all heads together" : ""),
+              "");
+        }
+        long message = part.bytes + placesOf.of(streamSettings, places, part).getSerializedSize();
+        announced = Math.max(announced, message + FRAMING_BYTES);
+        chunks.add(new Chunk(operand, part, places));
+      }
+    }
+
+    Deque<Chunk> sent = new ArrayDeque<>(); // not answered yet
+    Message none = streamSettings.getDefaultInstanceForType();
+    long[] done = {0, 0}; // chunks sent, bytes answered
+    calls.stream(
+        settings,
+        name + "Stream",
+        true,
+        announced,
+        () -> {
+          Chunk chunk = chunks.poll();
+          if (chunk == null) return null;
+          sent.add(chunk);
+          Message small =
+              placesOf.of(done[0]++ == 0 ? streamSettings : none, chunk.places, chunk.part);
+          return new Outgoing(small)
+              .tensor(
+                  chunk.operand.field,
+                  chunk.operand.tensor,
+                  chunk.part.shape,
+                  chunk.part.firstByte,
+                  chunk.part.bytes);
+        },
+        in -> {
+          Chunk chunk = sent.remove();
+          Incoming.Target target =
+              new Incoming.Target(chunk.operand.out, chunk.part.firstByte, chunk.part.bytes);
+          int field = chunk.operand.field;
+          if (Incoming.parse(in, streamResponse, List.of(field), Map.of(field, target)).tensor(field)
+              == null) {
+            throw missing();
+          }
+          done[1] += chunk.part.bytes;
+          if (settings.progress != null) settings.progress.moved(done[1], tensorBytes);
+        });
+  }
+}

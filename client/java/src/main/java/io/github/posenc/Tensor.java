@@ -1,0 +1,249 @@
+package io.github.posenc;
+
+import com.google.protobuf.ByteString;
+import io.github.posenc.v1.Dtype;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.Buffer;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.DoubleBuffer;
+import java.nio.FloatBuffer;
+import java.nio.IntBuffer;
+import java.nio.LongBuffer;
+import java.nio.ShortBuffer;
+import java.util.Arrays;
+
+/**
+ * A dense, row-major tensor in the caller's memory: a view, nothing is copied.
+ *
+ * <p>Typed arrays and buffers hold numbers, which arrive as the same numbers whatever the byte
+ * order of the machine or of the buffer. Only {@link #of(Dtype, ByteBuffer, long...)} takes raw
+ * bytes: they must be little-endian, and the ByteBuffer's own {@code order()} does not matter.
+ *
+ * <p>A buffer's elements are those from its position to its limit, at the time when the tensor is
+ * made. Whether there are as many as the shape says is the server's to check: if not, the call ends
+ * as INVALID_ARGUMENT (TENSOR_SIZE_MISMATCH) with both sizes in its text.
+ */
+public final class Tensor {
+  private final Dtype dtype;
+  private final long[] shape;
+  private final Elements elements;
+
+  private Tensor(Dtype dtype, Elements elements, long[] shape) {
+    this.dtype = dtype;
+    this.elements = elements;
+    this.shape = shape.clone();
+  }
+
+  /** float32. */
+  public static Tensor of(float[] elements, long... shape) {
+    return of(FloatBuffer.wrap(elements), shape);
+  }
+
+  /** float32. */
+  public static Tensor of(FloatBuffer elements, long... shape) {
+    return new Tensor(Dtype.DTYPE_FLOAT32, Elements.of(elements), shape);
+  }
+
+  /** float64. */
+  public static Tensor of(double[] elements, long... shape) {
+    return of(DoubleBuffer.wrap(elements), shape);
+  }
+
+  /** float64. */
+  public static Tensor of(DoubleBuffer elements, long... shape) {
+    return new Tensor(Dtype.DTYPE_FLOAT64, Elements.of(elements), shape);
+  }
+
+  /** int32. */
+  public static Tensor of(int[] elements, long... shape) {
+    return of(IntBuffer.wrap(elements), shape);
+  }
+
+  /** int32. */
+  public static Tensor of(IntBuffer elements, long... shape) {
+    return new Tensor(Dtype.DTYPE_INT32, Elements.of(elements), shape);
+  }
+
+  /** int64. */
+  public static Tensor of(long[] elements, long... shape) {
+    return of(LongBuffer.wrap(elements), shape);
+  }
+
+  /** int64. */
+  public static Tensor of(LongBuffer elements, long... shape) {
+    return new Tensor(Dtype.DTYPE_INT64, Elements.of(elements), shape);
+  }
+
+  /** float16, by its bits. */
+  public static Tensor float16(short[] bits, long... shape) {
+    return float16(ShortBuffer.wrap(bits), shape);
+  }
+
+  /** float16, by its bits. */
+  public static Tensor float16(ShortBuffer bits, long... shape) {
+    return new Tensor(Dtype.DTYPE_FLOAT16, Elements.of(bits), shape);
+  }
+
+  /** bfloat16, by its bits: the upper half of a float32's. */
+  public static Tensor bfloat16(short[] bits, long... shape) {
+    return bfloat16(ShortBuffer.wrap(bits), shape);
+  }
+
+  /** bfloat16, by its bits: the upper half of a float32's. */
+  public static Tensor bfloat16(ShortBuffer bits, long... shape) {
+    return new Tensor(Dtype.DTYPE_BFLOAT16, Elements.of(bits), shape);
+  }
+
+  /** Any dtype, by its little-endian bytes. */
+  public static Tensor of(Dtype dtype, ByteBuffer littleEndianBytes, long... shape) {
+    return new Tensor(dtype, Elements.of(littleEndianBytes), shape);
+  }
+
+  /** A tensor of zeros in a new array: of float, double, short, int or long, as the dtype is. */
+  public static Tensor allocate(Dtype dtype, long... shape) {
+    long count = 1;
+    for (long extent : shape) count = Math.multiplyExact(count, extent);
+    int size = Math.toIntExact(count);
+    switch (dtype) {
+      case DTYPE_FLOAT32:
+        return of(new float[size], shape);
+      case DTYPE_FLOAT16:
+        return float16(new short[size], shape);
+      case DTYPE_BFLOAT16:
+        return bfloat16(new short[size], shape);
+      case DTYPE_FLOAT64:
+        return of(new double[size], shape);
+      case DTYPE_INT32:
+        return of(new int[size], shape);
+      case DTYPE_INT64:
+        return of(new long[size], shape);
+      default:
+        throw new IllegalArgumentException("dtype: " + dtype + " has no elements");
+    }
+  }
+
+  /** The tensor of a message, such as position ids that the server built, over a copy of it. */
+  public static Tensor of(io.github.posenc.v1.Tensor message) {
+    long[] shape = message.getShapeList().stream().mapToLong(Long::longValue).toArray();
+    ByteBuffer data = ByteBuffer.wrap(message.getData().toByteArray());
+    if (message.getDtype() == Dtype.UNRECOGNIZED || message.getValuesCount() > 0) {
+      throw new IllegalArgumentException("a tensor message without data of a known dtype");
+    }
+    data.order(ByteOrder.LITTLE_ENDIAN);
+    switch (message.getDtype()) {
+      case DTYPE_FLOAT32:
+        return of(data.asFloatBuffer(), shape);
+      case DTYPE_FLOAT16:
+        return float16(data.asShortBuffer(), shape);
+      case DTYPE_BFLOAT16:
+        return bfloat16(data.asShortBuffer(), shape);
+      case DTYPE_FLOAT64:
+        return of(data.asDoubleBuffer(), shape);
+      case DTYPE_INT32:
+        return of(data.asIntBuffer(), shape);
+      case DTYPE_INT64:
+        return of(data.asLongBuffer(), shape);
+      default:
+        return of(message.getDtype(), data, shape);
+    }
+  }
+
+  /** A copy as a message, for tensors that belong into one: position ids, trained tables. */
+  public io.github.posenc.v1.Tensor toMessage() {
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream(Math.toIntExact(bytes()));
+    try {
+      elements.writeTo(bytes, 0, bytes());
+    } catch (IOException e) {
+      throw new UncheckedIOException(e); // memory does not fail
+    }
+    return io.github.posenc.v1.Tensor.newBuilder()
+        .setDtype(dtype)
+        .addAllShape(Arrays.stream(shape).boxed()::iterator)
+        .setData(ByteString.copyFrom(bytes.toByteArray()))
+        .build();
+  }
+
+  /** The type of the elements. */
+  public Dtype dtype() {
+    return dtype;
+  }
+
+  /** Extents, outermost first. Empty: a scalar. */
+  public long[] shape() {
+    return shape.clone();
+  }
+
+  /** The size of all elements. */
+  public long bytes() {
+    return elements.bytes();
+  }
+
+  /**
+   * The elements: the array itself if the tensor is the whole of one, else a copy.
+   *
+   * @throws ClassCastException if they are no floats
+   */
+  public float[] toFloatArray() {
+    FloatBuffer all = (FloatBuffer) buffer();
+    if (all.hasArray() && all.array().length == all.remaining()) return all.array();
+    float[] copy = new float[all.remaining()];
+    all.get(copy);
+    return copy;
+  }
+
+  /** As {@link #toFloatArray}, of doubles. */
+  public double[] toDoubleArray() {
+    DoubleBuffer all = (DoubleBuffer) buffer();
+    if (all.hasArray() && all.array().length == all.remaining()) return all.array();
+    double[] copy = new double[all.remaining()];
+    all.get(copy);
+    return copy;
+  }
+
+  /** As {@link #toFloatArray}, of the bits of float16 and bfloat16. */
+  public short[] toShortArray() {
+    ShortBuffer all = (ShortBuffer) buffer();
+    if (all.hasArray() && all.array().length == all.remaining()) return all.array();
+    short[] copy = new short[all.remaining()];
+    all.get(copy);
+    return copy;
+  }
+
+  /** As {@link #toFloatArray}, of ints. */
+  public int[] toIntArray() {
+    IntBuffer all = (IntBuffer) buffer();
+    if (all.hasArray() && all.array().length == all.remaining()) return all.array();
+    int[] copy = new int[all.remaining()];
+    all.get(copy);
+    return copy;
+  }
+
+  /** As {@link #toFloatArray}, of longs. */
+  public long[] toLongArray() {
+    LongBuffer all = (LongBuffer) buffer();
+    if (all.hasArray() && all.array().length == all.remaining()) return all.array();
+    long[] copy = new long[all.remaining()];
+    all.get(copy);
+    return copy;
+  }
+
+  /**
+   * A view of the elements, which begin at its position: a FloatBuffer, DoubleBuffer, ShortBuffer,
+   * IntBuffer or LongBuffer as the dtype is, or a ByteBuffer if the tensor was made of one.
+   */
+  public Buffer buffer() {
+    return elements.buffer();
+  }
+
+  Elements elements() {
+    return elements;
+  }
+
+  @Override
+  public String toString() {
+    return "Tensor(" + dtype + ", " + Arrays.toString(shape) + ")";
+  }
+}

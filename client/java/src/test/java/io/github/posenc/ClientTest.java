@@ -1,0 +1,276 @@
+package io.github.posenc;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParser;
+import com.google.gson.JsonPrimitive;
+import io.github.posenc.v1.ApplyRopeRequest;
+import io.github.posenc.v1.BuildTableRequest;
+import io.github.posenc.v1.Dtype;
+import io.github.posenc.v1.RepositionRequest;
+import java.net.ServerSocket;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.atomic.AtomicLong;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class ClientTest {
+  private static final Map<String, ?> SPEC = Map.of("pairing", "half_split");
+
+  @TempDir static Path folder;
+  private static Server server;
+  private static Posenc posenc;
+
+  @BeforeAll
+  static void start() throws Exception {
+    server = new Server(folder);
+    posenc = Posenc.connect(server.address);
+  }
+
+  @AfterAll
+  static void stop() throws Exception {
+    posenc.close();
+    server.close();
+  }
+
+  private static float[] random(int count) {
+    Random random = new Random(7);
+    float[] values = new float[count];
+    for (int i = 0; i < count; i++) values[i] = (float) random.nextGaussian();
+    return values;
+  }
+
+  // RoFormer's formula in double: token t of [1, tokens, heads, channels] stands at start + t.
+  private static double rotated(float[] x, int heads, int channels, long start, int index) {
+    int channel = index % channels;
+    int half = channels / 2;
+    int pair = channel % half;
+    long position = start + index / (heads * channels);
+    double angle = position * Math.pow(10000, -2.0 * pair / channels);
+    double first = x[index - channel + pair];
+    double second = x[index - channel + pair + half];
+    return channel < half
+        ? first * Math.cos(angle) - second * Math.sin(angle)
+        : first * Math.sin(angle) + second * Math.cos(angle);
+  }
+
+  private static void assertRotated(float[] before, float[] after, int heads, int channels, long start) {
+    for (int i = 0; i < before.length; i++) {
+      // Four units of 2^-24 of the pair's length, which is below 8 here.
+      assertEquals(rotated(before, heads, channels, start, i), after[i], 8 * Math.scalb(4.0, -24), "at " + i);
+    }
+  }
+
+  private static ApplyRopeRequest.Builder request() {
+    return ApplyRopeRequest.newBuilder()
+        .setRope(RopeSources.of(SPEC))
+        .setLayout(Layout.BSHD.toMessage())
+        .setPositions(Positions.startAt(3));
+  }
+
+  @Test
+  void rotatesQueriesAndKeysInPlace() {
+    float[] q = random(1 * 16 * 4 * 64);
+    float[] k = random(1 * 16 * 2 * 64);
+    float[] q0 = q.clone();
+    float[] k0 = k.clone();
+    posenc.rope(SPEC).apply(
+        Layout.BSHD, Positions.startAt(3), Tensor.of(q, 1, 16, 4, 64), Tensor.of(k, 1, 16, 2, 64));
+    assertRotated(q0, q, 4, 64, 3);
+    assertRotated(k0, k, 2, 64, 3);
+  }
+
+  @Test
+  void givesNewMemoryAndLeavesTheInputAlone() {
+    float[] q = random(1 * 5 * 2 * 8);
+    float[] q0 = q.clone();
+    Rotated rotated = posenc.applyRope(request().build(), Tensor.of(q, 1, 5, 2, 8), null);
+    assertArrayEquals(q0, q);
+    assertRotated(q0, rotated.q().toFloatArray(), 2, 8, 3);
+    assertEquals(null, rotated.k());
+  }
+
+  @Test
+  void numbersAreTheSameInEveryKindOfBuffer() {
+    float[] q = random(1 * 300 * 2 * 64);
+    long[] shape = {1, 300, 2, 64};
+    float[] expected = posenc.applyRope(request().build(), Tensor.of(q, shape), null).q().toFloatArray();
+    for (ByteOrder order : new ByteOrder[] {ByteOrder.BIG_ENDIAN, ByteOrder.LITTLE_ENDIAN}) {
+      for (boolean direct : new boolean[] {false, true}) {
+        ByteBuffer bytes = direct ? ByteBuffer.allocateDirect(4 * q.length) : ByteBuffer.allocate(4 * q.length);
+        FloatBuffer floats = bytes.order(order).asFloatBuffer();
+        floats.put(q).rewind();
+        Tensor tensor = Tensor.of(floats, shape);
+        posenc.applyRope(request().build(), tensor, null, tensor, null);
+        float[] got = new float[q.length];
+        floats.get(got);
+        assertArrayEquals(expected, got, order + " direct " + direct);
+      }
+    }
+  }
+
+  @Test
+  void rawBytesAreLittleEndianWhateverTheirBufferSays() {
+    float[] q = random(1 * 300 * 2 * 64);
+    float[] expected =
+        posenc.applyRope(request().build(), Tensor.of(q, 1, 300, 2, 64), null).q().toFloatArray();
+    ByteBuffer bytes = ByteBuffer.allocateDirect(4 * q.length).order(ByteOrder.LITTLE_ENDIAN);
+    bytes.asFloatBuffer().put(q);
+    bytes.order(ByteOrder.BIG_ENDIAN);
+    Tensor tensor = Tensor.of(Dtype.DTYPE_FLOAT32, bytes, 1, 300, 2, 64);
+    posenc.applyRope(request().build(), tensor, null, tensor, null);
+    float[] got = new float[q.length];
+    bytes.order(ByteOrder.LITTLE_ENDIAN).asFloatBuffer().get(got);
+    assertArrayEquals(expected, got);
+  }
+
+  @Test
+  void aStreamGivesTheBytesOfOneMessage() {
+    float[] q = random(2 * 3000 * 4 * 128);
+    float[] k = random(2 * 3000 * 2 * 128);
+    AtomicLong done = new AtomicLong();
+    long[] shape = {2, 3000, 4, 128};
+    long[] keys = {2, 3000, 2, 128};
+    Rotated whole = posenc.applyRope(request().build(), Tensor.of(q, shape), Tensor.of(k, keys));
+    try (Posenc streaming = Posenc.builder(server.address).streamAboveBytes(0).connect()) {
+      Rotated chunks = streaming.withProgress((bytes, all) -> done.set(bytes))
+          .applyRope(request().build(), Tensor.of(q, shape), Tensor.of(k, keys));
+      assertArrayEquals(whole.q().toFloatArray(), chunks.q().toFloatArray());
+      assertArrayEquals(whole.k().toFloatArray(), chunks.k().toFloatArray());
+      assertEquals(4L * (q.length + k.length), done.get());
+      Tensor moved = streaming.reposition(
+          RepositionRequest.newBuilder()
+              .setOldRope(RopeSources.of(SPEC))
+              .setLayout(Layout.BSHD.toMessage())
+              .setMovement(io.github.posenc.v1.Movement.newBuilder().setShift(-3))
+              .build(),
+          chunks.k());
+      int sequence = k.length / 2;
+      float[] second = java.util.Arrays.copyOfRange(k, sequence, k.length);
+      for (int i = 0; i < sequence; i += 1009) {
+        assertEquals(rotated(k, 2, 128, 0, i), moved.toFloatArray()[i], 1e-4, "at " + i);
+        assertEquals(
+            rotated(second, 2, 128, 0, i), moved.toFloatArray()[sequence + i], 1e-4, "at " + i);
+      }
+    }
+  }
+
+  @Test
+  void aServerWithALowerLimitGetsAStream() throws Exception {
+    try (Server small = new Server(folder, "--max-request-bytes", "8MiB");
+        Posenc client = Posenc.connect(small.address)) {
+      float[] q = random(1 * 4096 * 8 * 128);
+      float[] q0 = q.clone();
+      client.rope(SPEC).apply(Layout.BSHD, Positions.startAt(0), Tensor.of(q, 1, 4096, 8, 128), null);
+      for (int i = 0; i < q.length; i += 1009) {
+        assertEquals(rotated(q0, 8, 128, 0, i), q[i], 8 * Math.scalb(4.0, -24), "at " + i);
+      }
+    }
+  }
+
+  @Test
+  void unixSocketsWork() throws Exception {
+    Path socket = Files.createTempDirectory("posenc").resolve("s");
+    try (Server local = new Server(folder, "--listen", "unix:" + socket);
+        Posenc client = Posenc.connect("unix:" + socket)) {
+      assertFalse(client.getServerInfo().getPresetsList().isEmpty());
+    }
+  }
+
+  @Test
+  void tablesOverALimitComeAsAStream() {
+    long rows = 40000; // 20 MB
+    Table table;
+    try (Posenc narrow = Posenc.builder(server.address).maxMessageBytes(5 << 20).connect()) {
+      table = narrow.rope(Map.of("pairing", "half_split", "rotary_dim", 128)).table(rows);
+    }
+    assertArrayEquals(new long[] {rows, 64}, table.cos().shape());
+    for (int row = 0; row < rows; row += 999) { // the first pair turns by one radian a row
+      assertEquals(Math.cos(row), table.cos().toFloatArray()[row * 64], 1e-7, "row " + row);
+      assertEquals(Math.sin(row), table.sin().toFloatArray()[row * 64], 1e-7, "row " + row);
+    }
+  }
+
+  @Test
+  void errorsNameReasonFieldAndRequest() {
+    PosencException e = assertThrows(
+        PosencException.class,
+        () -> posenc.withRequestId("mine").applyRope(
+            request().clearLayout().build(), Tensor.of(new float[16], 1, 1, 1, 16), null));
+    assertEquals("INVALID_ARGUMENT", e.code());
+    assertEquals("FIELD_REQUIRED", e.reason());
+    assertEquals("layout", e.field());
+    assertEquals("mine", e.requestId());
+  }
+
+  @Test
+  void readOnlyAndShortOutputsAreRefusedBeforeTheCall() {
+    Tensor q = Tensor.of(new float[16], 1, 1, 1, 16);
+    FloatBuffer readOnly = FloatBuffer.allocate(16).asReadOnlyBuffer();
+    for (Tensor out : new Tensor[] {Tensor.of(readOnly, 1, 1, 1, 16), Tensor.of(new float[15], 15)}) {
+      PosencException e = assertThrows(
+          PosencException.class, () -> posenc.applyRope(request().build(), q, null, out, null));
+      assertEquals("INVALID_ARGUMENT", e.code());
+      assertTrue(e.getMessage().startsWith("q: "), e.getMessage());
+    }
+  }
+
+  @Test
+  void aServerThatIsAwayIsNamed() throws Exception {
+    int port;
+    try (ServerSocket socket = new ServerSocket(0)) {
+      port = socket.getLocalPort();
+    }
+    try (Posenc away = Posenc.builder("127.0.0.1:" + port).timeout(Duration.ofSeconds(10)).connect()) {
+      PosencException e = assertThrows(PosencException.class, away::getServerInfo);
+      assertTrue(e.getMessage().contains("127.0.0.1:" + port), e.getMessage());
+    }
+  }
+
+  @Test
+  void tokensAreNotSentInTheClearToOtherMachines() {
+    for (String target : new String[] {"posenc.example:50051", "dns:///10.0.0.1:50051", "127.evil.example:1"}) {
+      PosencException e =
+          assertThrows(PosencException.class, () -> Posenc.builder(target).token("t").connect());
+      assertTrue(e.getMessage().startsWith("token: would be sent in the clear"), e.getMessage());
+    }
+    Posenc.builder("[::1]:50051").token("t").connect().close();
+  }
+
+  @Test
+  void unknownNamesInASpecificationAreRefused() {
+    PosencException e = assertThrows(
+        PosencException.class, () -> posenc.rope(Map.of("pairing", "half_split", "rope_thet", 1)));
+    assertEquals("rope.spec.rope_thet: there is no such field", e.getMessage());
+    e = assertThrows(PosencException.class, () -> posenc.rope(Map.of("pairing", "half")));
+    assertTrue(e.getMessage().startsWith("rope.spec.pairing: is \"half\""), e.getMessage());
+  }
+
+  @Test
+  void everyVectorPassesAndNoneWithAChangedValue() throws Exception {
+    Path vectors = Path.of(System.getProperty("root"), "proto/testdata/conformance");
+    Conformance conformance = new Conformance(posenc);
+    assertEquals(0, conformance.run(vectors));
+    JsonArray cases = JsonParser
+        .parseString(Files.readString(vectors.resolve("apply_rope.json"))).getAsJsonArray();
+    JsonObject changed = cases.get(0).getAsJsonObject();
+    JsonArray values = changed.getAsJsonArray("expect").get(0).getAsJsonObject().getAsJsonArray("values");
+    values.set(0, new JsonPrimitive(values.get(0).getAsDouble() + 1e-3));
+    assertFalse(conformance.replay(changed).isEmpty());
+  }
+}

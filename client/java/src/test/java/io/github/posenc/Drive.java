@@ -1,0 +1,83 @@
+package io.github.posenc;
+
+import com.google.gson.JsonObject;
+import io.github.posenc.v1.ApplyRopeRequest;
+import io.github.posenc.v1.Dtype;
+import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.Map;
+
+/** What client/java/run runs, but for the tests. Not in the jar. */
+public final class Drive {
+  private Drive() {}
+
+  public static void main(String[] args) throws Exception {
+    int failed = 0;
+    switch (args[0]) {
+      case "conformance":
+        try (Posenc posenc = Posenc.connect(args[1])) {
+          failed = new Conformance(posenc).run(Path.of(args[2]));
+        }
+        break;
+      case "errors":
+        failed = new ErrorCases(Path.of(args[2])).run(Path.of(args[1]));
+        break;
+      case "bench":
+        bench(args[1], args[2]);
+        break;
+      case "hop":
+        hop(args[1], Path.of(args[2]), Path.of(args[3]), Long.parseLong(args[4]));
+        break;
+      default:
+        throw new IllegalArgumentException(args[0]);
+    }
+    System.exit(failed == 0 ? 0 : 1);
+  }
+
+  private static void bench(String target, String name) throws Exception {
+    boolean stream = name.equals("stream256");
+    int mib = Map.of("unary64", 64, "unary1", 1, "stream256", 256).get(name);
+    float[] q = new float[mib << 18];
+    for (int i = 0; i < q.length; i++) q[i] = (i % 1000) / 500f - 1;
+    float[] out = new float[q.length];
+    long[] shape = {1, q.length / 4096, 32, 128};
+    PosencBuilder builder = Posenc.builder(target);
+    if (stream) builder.streamAboveBytes(0);
+    double[] seconds = new double[stream ? 2 : 5];
+    try (Posenc posenc = builder.connect()) {
+      ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
+          .setRope(RopeSources.of(Map.of("pairing", "half_split")))
+          .setPositions(Positions.startAt(0))
+          .setLayout(Layout.BSHD.toMessage())
+          .build();
+      for (int call = -1; call < seconds.length; call++) { // one more, to warm up
+        long start = System.nanoTime();
+        posenc.applyRope(request, Tensor.of(q, shape), null, Tensor.of(out, shape), null);
+        if (call >= 0) seconds[call] = (System.nanoTime() - start) / 1e9;
+      }
+    }
+    Arrays.sort(seconds);
+    long peak = 0;
+    for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
+      if (line.startsWith("VmHWM:")) peak = Long.parseLong(line.replaceAll("[^0-9]", "")) * 1024;
+    }
+    JsonObject json = new JsonObject();
+    json.addProperty("client", "java");
+    json.addProperty("case", name);
+    json.addProperty("seconds", seconds[seconds.length / 2]);
+    json.addProperty("peak_bytes", peak);
+    json.addProperty("tensor_bytes", 4L * q.length);
+    System.out.println(json);
+  }
+
+  private static void hop(String target, Path in, Path out, long shift) throws Exception {
+    ByteBuffer bytes = ByteBuffer.wrap(Files.readAllBytes(in));
+    try (Posenc posenc = Posenc.connect(target)) {
+      posenc.rope(Map.of("pairing", "half_split"))
+          .reposition(Layout.BSHD, shift, Tensor.of(Dtype.DTYPE_BFLOAT16, bytes, 1, 16, 2, 64));
+    }
+    Files.write(out, bytes.array());
+  }
+}

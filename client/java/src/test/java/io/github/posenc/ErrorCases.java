@@ -1,0 +1,124 @@
+package io.github.posenc;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParser;
+import io.github.posenc.v1.ApplyRopeRequest;
+import io.github.posenc.v1.Dtype;
+import io.github.posenc.v1.Positions;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+
+/** Replays the table of mistakes that all clients must answer alike. */
+final class ErrorCases {
+  private final Map<String, String> environment = new HashMap<>();
+
+  ErrorCases(Path environmentFile) throws Exception {
+    for (String line : Files.readAllLines(environmentFile)) {
+      int equals = line.indexOf('=');
+      if (equals > 0) environment.put(line.substring(0, equals), line.substring(equals + 1));
+    }
+  }
+
+  /** Prints a line a case. The number of those that failed; -1 if there were no cases at all. */
+  int run(Path table) throws Exception {
+    JsonArray cases = JsonParser.parseString(Files.readString(table)).getAsJsonArray();
+    int failed = 0;
+    for (JsonElement element : cases) {
+      JsonObject one = element.getAsJsonObject();
+      String why = replay(one);
+      if (!why.isEmpty()) failed++;
+      System.out.printf("errors\t%s\t%s\t%s%n", one.get("name").getAsString(),
+          why.isEmpty() ? "ok" : "fail", why.replace('\n', ' ').replace('\t', ' '));
+    }
+    return cases.size() == 0 ? -1 : failed;
+  }
+
+  private String replay(JsonObject one) {
+    try (Posenc posenc = client(one)) {
+      if (one.get("call").getAsString().equals("info")) {
+        posenc.getServerInfo();
+      } else {
+        rotate(posenc, one.has("arguments") ? one.getAsJsonObject("arguments") : new JsonObject());
+      }
+      return "no error";
+    } catch (PosencException e) {
+      return compare(one.getAsJsonObject("expect"), e);
+    } catch (RuntimeException e) {
+      return e.toString();
+    }
+  }
+
+  private Posenc client(JsonObject one) {
+    JsonObject options = one.has("options") ? one.getAsJsonObject("options") : new JsonObject();
+    PosencBuilder builder = Posenc.builder(known(one.get("server").getAsString()));
+    if (options.has("tls") && options.get("tls").getAsBoolean()) builder.tls();
+    if (options.has("ca")) {
+      builder.trust(Path.of(known(options.get("ca").getAsString().equals("right") ? "ca" : "wrong_ca")));
+    }
+    if (options.has("token")) builder.token(known("token_" + options.get("token").getAsString()));
+    if (options.has("timeout")) {
+      builder.timeout(Duration.ofMillis((long) (options.get("timeout").getAsDouble() * 1000)));
+    }
+    return builder.connect();
+  }
+
+  private String known(String name) {
+    String value = environment.get(name.toUpperCase(Locale.ROOT));
+    if (value == null) throw new IllegalStateException(name + ": not in the environment file");
+    return value;
+  }
+
+  private static void rotate(Posenc posenc, JsonObject arguments) {
+    long[] shape = {1, 4, 2, 8};
+    if (arguments.has("shape")) {
+      List<JsonElement> extents = arguments.getAsJsonArray("shape").asList();
+      shape = extents.stream().mapToLong(JsonElement::getAsLong).toArray();
+    }
+    String dtype = arguments.has("dtype") ? arguments.get("dtype").getAsString() : "float32";
+    String layout = arguments.has("layout") ? arguments.get("layout").getAsString() : "bshd";
+    JsonObject rope = arguments.has("rope") ? arguments.getAsJsonObject("rope") : new JsonObject();
+    Map<String, Object> spec = new HashMap<>();
+    rope.entrySet().forEach(e -> spec.put(e.getKey(), plain(e.getValue())));
+    if (!arguments.has("rope")) spec.put("pairing", "half_split");
+    Positions positions = io.github.posenc.Positions.startAt(
+        arguments.has("start") ? arguments.get("start").getAsLong() : 0);
+    if (arguments.has("ids")) {
+      double[] ids = arguments.getAsJsonArray("ids").asList().stream()
+          .mapToDouble(id -> Double.parseDouble(id.getAsString())).toArray();
+      positions = io.github.posenc.Positions.ids(Tensor.of(ids, ids.length));
+    }
+    Tensor q = Tensor.allocate(Dtype.valueOf("DTYPE_" + dtype.toUpperCase(Locale.ROOT)), shape);
+    posenc.applyRope(
+        ApplyRopeRequest.newBuilder()
+            .setRope(spec.containsKey("preset")
+                ? RopeSources.of((String) spec.get("preset")) : RopeSources.of(spec))
+            .setPositions(positions)
+            .setLayout(Layout.valueOf(layout.toUpperCase(Locale.ROOT)).toMessage())
+            .build(),
+        q, null);
+  }
+
+  private static Object plain(JsonElement value) {
+    return new com.google.gson.Gson().fromJson(value, Object.class);
+  }
+
+  private static String compare(JsonObject expect, PosencException error) {
+    String said = error.code() + " " + error.reason() + " " + error.field() + ": " + error.getMessage();
+    if (!List.of(expect.get("code").getAsString().split("\\|")).contains(error.code())) return said;
+    if (expect.has("reason") && !expect.get("reason").getAsString().equals(error.reason())) return said;
+    if (expect.has("field") && !expect.get("field").getAsString().equals(error.field())) return said;
+    if (expect.has("text")) {
+      for (JsonElement text : expect.getAsJsonArray("text")) {
+        if (!error.getMessage().contains(text.getAsString())) return said;
+      }
+    }
+    return "";
+  }
+}

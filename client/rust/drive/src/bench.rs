@@ -1,0 +1,52 @@
+//! Seconds and memory of one call, there and back.
+
+use std::time::Instant;
+
+use posenc::{Bshd, Options, StartAt, v1, view};
+
+use crate::Outcome;
+
+pub async fn run(target: &str, case: &str) -> Outcome {
+    let (tokens, calls) = match case {
+        "unary64" => (4096, 5),
+        "unary1" => (64, 5),
+        "stream256" => (16384, 2),
+        _ => return Err(format!("{case}: is no case; must be unary64, unary1 or stream256").into()),
+    };
+    // All larger than a chunk go as a stream then.
+    let stream_above_bytes = (case == "stream256").then_some(1 << 20);
+    let client = posenc::connect_with(target, Options { stream_above_bytes, ..Options::default() }).await?;
+    let shape = [1, tokens, 32, 128];
+    let q = vec![1.0_f32; shape.iter().product()];
+    let mut out = vec![0.0_f32; q.len()];
+    let request = v1::ApplyRopeRequest {
+        rope: Some(v1::RopeSpec { pairing: v1::Pairing::HalfSplit.into(), ..Default::default() }.into()),
+        positions: Some(StartAt(0).into()),
+        layout: Bshd.into(),
+        ..Default::default()
+    };
+    let mut seconds = Vec::new();
+    for _ in 0..=calls {
+        let begin = Instant::now();
+        client.apply_rope(request.clone(), view!(q, shape).write_to(&mut out), ()).await?;
+        seconds.push(begin.elapsed().as_secs_f64());
+    }
+    // The first call made the connections.
+    seconds.remove(0);
+    seconds.sort_by(f64::total_cmp);
+    println!(
+        r#"{{"client":"rust","case":"{case}","seconds":{:.6},"peak_bytes":{},"tensor_bytes":{}}}"#,
+        seconds[seconds.len() / 2],
+        peak_bytes()?,
+        q.len() * size_of::<f32>(),
+    );
+    Ok(())
+}
+
+/// The most memory that this process has held.
+fn peak_bytes() -> Result<u64, Box<dyn std::error::Error>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kib << 10)
+}

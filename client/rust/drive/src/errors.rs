@@ -1,0 +1,143 @@
+//! Replays the table of error cases that all clients share.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use posenc::{Dtype, Error, Options, StartAt, TlsOptions, View, v1};
+use serde_json::Value;
+
+use crate::truth::to_bytes;
+use crate::{Outcome, Report};
+
+pub async fn run(table: &Path, environment: &Path) -> Outcome {
+    let environment = std::fs::read_to_string(environment)?;
+    let environment: HashMap<&str, &str> = environment.lines().filter_map(|line| line.trim().split_once('=')).collect();
+    let cases: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(table)?)?;
+    let mut report = Report::default();
+    for case in cases {
+        let outcome = match call(&case, &environment).await {
+            Ok(()) => Err("succeeded; must fail".to_owned()),
+            Err(Failure::Case(text)) => Err(text),
+            Err(Failure::Call(error)) => check(&error, &case["expect"]),
+        };
+        report.line("errors", case["name"].as_str().unwrap_or("?"), outcome);
+    }
+    report.end()
+}
+
+/// Whether the case is at fault, or the call failed, as it should.
+enum Failure {
+    Case(String),
+    Call(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Call(error)
+    }
+}
+
+async fn call(case: &Value, environment: &HashMap<&str, &str>) -> Result<(), Failure> {
+    let of = |key: &str| {
+        environment.get(key).map(|value| value.to_string()).ok_or(Failure::Case(format!("{key}: is not set")))
+    };
+    let given = &case["options"];
+    let mut options = Options::default();
+    if let Some(seconds) = given["timeout"].as_f64() {
+        options.timeout = Duration::from_secs_f64(seconds);
+    }
+    let ca_file = match given["ca"].as_str() {
+        None => None,
+        Some(which) => Some(of(if which == "wrong" { "WRONG_CA" } else { "CA" })?.into()),
+    };
+    if given["tls"].as_bool().unwrap_or(ca_file.is_some()) {
+        options.tls = Some(TlsOptions { ca_file, ..Default::default() });
+    }
+    if let Some(which) = given["token"].as_str() {
+        options.token = Some(of(&format!("TOKEN_{}", which.to_uppercase()))?);
+    }
+    let server = case["server"].as_str().unwrap_or("plain").to_uppercase();
+    let client = posenc::connect_with(of(&server)?, options).await?;
+    match case["call"].as_str() {
+        Some("info") => client.get_server_info().await.map(drop)?,
+        // Arguments stand in the case itself, or apart.
+        Some("rotate") => {
+            rotate(&client, if case["arguments"].is_object() { &case["arguments"] } else { case }).await?
+        }
+        other => return Err(Failure::Case(format!("{other:?}: is no call"))),
+    }
+    Ok(())
+}
+
+async fn rotate(client: &posenc::Client, arguments: &Value) -> Result<(), Failure> {
+    let name = |key: &str, prefix: &str, default: &str| {
+        format!("{prefix}_{}", arguments[key].as_str().unwrap_or(default).to_uppercase())
+    };
+    let dtype = Dtype::from_str_name(&name("dtype", "DTYPE", "float32"));
+    let dtype = dtype.ok_or(Failure::Case("dtype: is none".into()))?;
+    let layout = match &arguments["layout"] {
+        Value::Null if arguments.get("layout").is_some() => v1::Layout::Unspecified.into(),
+        // What this client has no name for goes as a number that nobody has.
+        _ => v1::Layout::from_str_name(&name("layout", "LAYOUT", "bshd")).map_or(99, i32::from),
+    };
+    let shape: Vec<usize> = match arguments["shape"].as_array() {
+        None => vec![1, 4, 2, 8],
+        Some(shape) => shape.iter().filter_map(|extent| extent.as_u64().map(|extent| extent as usize)).collect(),
+    };
+    let positions = match arguments["ids"].as_array() {
+        None => StartAt(arguments["start"].as_i64().unwrap_or(0)).into(),
+        Some(ids) => {
+            let values: Vec<f64> = ids.iter().map(|id| id.as_f64().unwrap_or(f64::NAN)).collect();
+            View::new(&values, [values.len()]).to_tensor().into()
+        }
+    };
+    let zeros = to_bytes(dtype, &vec![0.0; shape.iter().product()]);
+    let request = v1::ApplyRopeRequest {
+        rope: Some(rope(&arguments["rope"])?),
+        positions: Some(positions),
+        layout,
+        ..Default::default()
+    };
+    client.apply_rope(request, View::of_bytes(dtype, &zeros, shape), ()).await?;
+    Ok(())
+}
+
+/// A preset's name, or a spec with the short names of enums.
+fn rope(value: &Value) -> Result<v1::RopeSource, Failure> {
+    if let Some(preset) = value.as_str().or(value["preset"].as_str()) {
+        return Ok(v1::rope_source::Source::Preset(preset.to_owned()).into());
+    }
+    let pairing = value["pairing"].as_str().unwrap_or(if value.is_null() { "half_split" } else { "unspecified" });
+    let pairing = v1::Pairing::from_str_name(&format!("PAIRING_{}", pairing.to_uppercase()));
+    let known = ["pairing", "rotary_dim", "rope_theta"];
+    if let Some(key) = value.as_object().and_then(|spec| spec.keys().find(|key| !known.contains(&key.as_str()))) {
+        return Err(Failure::Case(format!("rope.{key}: is not known here")));
+    }
+    let spec = v1::RopeSpec {
+        pairing: pairing.unwrap_or_default().into(),
+        rotary_dim: value["rotary_dim"].as_i64().unwrap_or(0) as i32,
+        rope_theta: value["rope_theta"].as_f64(),
+        ..Default::default()
+    };
+    Ok(spec.into())
+}
+
+fn check(error: &Error, expect: &Value) -> Result<(), String> {
+    let text = error.to_string();
+    let codes = expect["code"].as_str().unwrap_or("");
+    if !codes.split('|').any(|code| code == error.code_name()) {
+        return Err(format!("{}; must be {codes}: {text}", error.code_name()));
+    }
+    for (key, got) in [("reason", error.reason_name()), ("field", error.field().unwrap_or(""))] {
+        if let Some(expected) = expect[key].as_str().filter(|expected| *expected != got) {
+            return Err(format!("{key} is {got:?}; must be {expected:?}: {text}"));
+        }
+    }
+    for part in expect["text"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if !text.contains(part) {
+            return Err(format!("the text lacks {part:?}: {text}"));
+        }
+    }
+    Ok(())
+}

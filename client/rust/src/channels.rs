@@ -1,0 +1,238 @@
+//! Connections to the servers at a target: which one a call takes.
+//!
+//! tonic balances by load and never tries again, so the service config's two rules are kept here: calls go round the
+//! addresses, and an address that failed is passed over for a while.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tonic::transport::{Channel, Endpoint};
+
+use crate::connector::Connector;
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::retry;
+use crate::target::{Place, Target, host_name, resolve};
+
+/// The most that an endpoint may have sent without having been told that it was taken. Answers are taken as they
+/// arrive, so what waits is bounded by the servers' speed, and a small window would make them wait for us.
+const WINDOW_BYTES: u32 = 16 << 20;
+
+/// Larger frames need fewer calls of the kernel: HTTP/2's 16 KiB would be 4096 frames for 64 MiB.
+const FRAME_BYTES: u32 = 1 << 20;
+
+/// Names in Kubernetes live for 5 s: sooner there is nothing new to learn.
+const RESOLVE_AGAIN: Duration = Duration::from_secs(5);
+
+/// One server.
+pub(crate) struct Server {
+    connector: Connector,
+    endpoint: Endpoint,
+    small: OnceLock<Channel>,
+    bulk: Vec<OnceLock<Channel>>,
+    down_until: Mutex<Option<Instant>>,
+}
+
+impl Server {
+    /// Other servers go first for a while.
+    pub fn failed(&self) {
+        *self.down_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + retry::MAX_BACKOFF);
+    }
+
+    fn down_until(&self) -> Option<Instant> {
+        let until = *self.down_until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.filter(|until| *until > Instant::now())
+    }
+
+    fn channel(&self, turn: Option<usize>) -> Channel {
+        let place = match turn {
+            Some(turn) if !self.bulk.is_empty() => &self.bulk[turn % self.bulk.len()],
+            _ => &self.small,
+        };
+        place.get_or_init(|| self.endpoint.connect_with_connector_lazy(self.connector.clone())).clone()
+    }
+}
+
+pub(crate) struct Channels {
+    target: Target,
+    options: Options,
+    /// How to speak to each of the target's hosts.
+    endpoints: Vec<Endpoint>,
+    known: Mutex<Known>,
+    server_turn: AtomicUsize,
+    bulk_turn: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Known {
+    servers: Vec<Arc<Server>>,
+    resolved: Option<Instant>,
+}
+
+impl Channels {
+    pub fn new(target: &str, options: &Options) -> Result<Self> {
+        let target = Target::parse(target)?;
+        let mut options = options.clone();
+        if target.https && options.tls.is_none() {
+            options.tls = Some(Default::default());
+        }
+        let with_token = options.token.is_some() || options.token_file.is_some();
+        if with_token && options.tls.is_none() && !target.is_local() {
+            let option = if options.token.is_some() { "token" } else { "token_file" };
+            return Err(Error::invalid(format!(
+                "{option}: would be sent in the clear to {}; must have TLS",
+                target.text
+            )));
+        }
+        // gRPC's name for the other end of a unix socket.
+        let local = ["localhost".to_owned()];
+        let hosts = if let Place::Hosts(hosts) = &target.place { hosts.as_slice() } else { &local };
+        let endpoints = hosts.iter().map(|host| endpoint(host, &options)).collect::<Result<_>>()?;
+        Ok(Self {
+            target,
+            options,
+            endpoints,
+            known: Mutex::default(),
+            server_turn: AtomicUsize::new(0),
+            bulk_turn: AtomicUsize::new(0),
+        })
+    }
+
+    pub fn target(&self) -> &str {
+        &self.target.text
+    }
+
+    pub fn servers(&self) -> usize {
+        self.known().servers.len()
+    }
+
+    /// The next server in turn, and a connection to it, which is made when the first call takes it.
+    pub async fn next(&self, bulk: bool) -> Result<(Arc<Server>, Channel)> {
+        if self.must_resolve() {
+            self.resolve().await?;
+        }
+        let servers = self.known().servers.clone();
+        let first = self.server_turn.fetch_add(1, Ordering::Relaxed);
+        let in_turn = || (0..servers.len()).map(|i| &servers[(first + i) % servers.len()]);
+        // If all are down, the one that has been so for longest.
+        let server = in_turn()
+            .find(|server| server.down_until().is_none())
+            .or_else(|| in_turn().min_by_key(|server| server.down_until()));
+        let server = server.ok_or_else(|| Error::new(tonic::Code::Unavailable, "the name has no address"))?.clone();
+        let turn = bulk.then(|| self.bulk_turn.fetch_add(1, Ordering::Relaxed));
+        let channel = server.channel(turn);
+        Ok((server, channel))
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn must_resolve(&self) -> bool {
+        let known = self.known();
+        match known.resolved {
+            None => true,
+            // The servers may have been replaced.
+            Some(when) => {
+                when.elapsed() > RESOLVE_AGAIN && known.servers.iter().any(|server| server.down_until().is_some())
+            }
+        }
+    }
+
+    async fn resolve(&self) -> Result<()> {
+        let mut fresh = Vec::new();
+        match &self.target.place {
+            Place::Unix(path) => fresh.push(self.server(Connector::Unix(path.into()), &self.endpoints[0])),
+            Place::Hosts(hosts) => {
+                for (host, endpoint) in hosts.iter().zip(&self.endpoints) {
+                    for address in resolve(host).await? {
+                        let is_clear = self.options.tls.is_none();
+                        let with_token = self.options.token.is_some() || self.options.token_file.is_some();
+                        if is_clear && with_token && !address.ip().is_loopback() {
+                            return Err(Error::invalid(format!("token: {host} is {address}; must have TLS")));
+                        }
+                        fresh.push(self.server(Connector::Tcp(address), endpoint));
+                    }
+                }
+            }
+        }
+        let mut known = self.known();
+        for server in &mut fresh {
+            // Connections to addresses that stay are kept.
+            if let Some(old) = known.servers.iter().find(|old| old.connector == server.connector) {
+                *server = old.clone();
+            }
+        }
+        *known = Known { servers: fresh, resolved: Some(Instant::now()) };
+        Ok(())
+    }
+
+    fn server(&self, connector: Connector, endpoint: &Endpoint) -> Arc<Server> {
+        Arc::new(Server {
+            connector,
+            endpoint: endpoint.clone(),
+            small: OnceLock::new(),
+            bulk: (0..self.options.bulk_channels).map(|_| OnceLock::new()).collect(),
+            down_until: Mutex::new(None),
+        })
+    }
+}
+
+fn endpoint(host: &str, options: &Options) -> Result<Endpoint> {
+    let wrong =
+        |error: tonic::transport::Error| Error::invalid(format!("target: {}", Error::of_transport(&error).message()));
+    let scheme = if options.tls.is_some() { "https" } else { "http" };
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))
+        .map_err(wrong)?
+        .user_agent(concat!("posenc-rust/", env!("CARGO_PKG_VERSION")))
+        .map_err(wrong)?
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES);
+    match &options.tls {
+        None => Ok(endpoint),
+        Some(tls) => with_tls(endpoint, tls, host_name(host)),
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_tls(_: Endpoint, _: &crate::options::TlsOptions, _: &str) -> Result<Endpoint> {
+    Err(Error::invalid("tls: this program was built without the crate's feature `tls`"))
+}
+
+#[cfg(feature = "tls")]
+fn with_tls(endpoint: Endpoint, tls: &crate::options::TlsOptions, host: &str) -> Result<Endpoint> {
+    use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+    let read = |option: &str, path: &std::path::Path| {
+        let text = std::fs::read_to_string(path);
+        text.map_err(|error| Error::invalid(format!("{option}: {}: {error}", path.display())))
+    };
+    let mut config = ClientTlsConfig::new().domain_name(tls.server_name.as_deref().unwrap_or(host));
+    config = match &tls.ca_file {
+        None => config.with_native_roots(),
+        Some(path) => {
+            let text = read("tls.ca_file", path)?;
+            if !text.contains("-----BEGIN CERTIFICATE-----") {
+                return Err(Error::invalid(format!(
+                    "tls.ca_file: {}: holds no certificate; must be PEM",
+                    path.display()
+                )));
+            }
+            config.ca_certificate(Certificate::from_pem(text))
+        }
+    };
+    match (&tls.cert_file, &tls.key_file) {
+        (None, None) => {}
+        (Some(cert), Some(key)) => {
+            config = config.identity(Identity::from_pem(read("tls.cert_file", cert)?, read("tls.key_file", key)?));
+        }
+        (cert, _) => {
+            let missing = if cert.is_none() { "tls.cert_file" } else { "tls.key_file" };
+            return Err(Error::invalid(format!("{missing}: is missing; certificate and key come together")));
+        }
+    }
+    endpoint
+        .tls_config(config)
+        .map_err(|error| Error::invalid(format!("tls: {}", Error::of_transport(&error).message())))
+}

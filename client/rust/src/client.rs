@@ -1,0 +1,137 @@
+//! The client: one method an RPC.
+
+use crate::calls::Calls;
+use crate::error::Result;
+use crate::options::{CallOptions, Options};
+use crate::rope::{Config, Rope};
+use crate::slot::{Heads, Slot};
+use crate::table::Tiles;
+use crate::v1;
+
+/// A client of the server, or the servers, at a target.
+///
+/// Cheap to copy: copies share the connections, and one serves any number of tasks. A call that is dropped ends on the
+/// server too. Calls of [`v1`] messages take tensors in the messages; [`apply_rope`](Self::apply_rope) and
+/// [`reposition`](Self::reposition) also take them in the caller's memory, which is sent without a copy of the whole, and
+/// cut them into chunks for a stream if they are too large for a message.
+#[derive(Clone)]
+pub struct Client {
+    calls: Calls,
+}
+
+/// A client of the server at `target`: `localhost:50051`, `dns:///posenc:50051`, `unix:/run/posenc`, with `http://` or
+/// `https://` before it or not. Never waits for the network: if nobody is there, the first call says so.
+pub async fn connect(target: impl AsRef<str>) -> Result<Client> {
+    Client::new(target.as_ref(), Options::default())
+}
+
+/// The same with options.
+pub async fn connect_with(target: impl AsRef<str>, options: Options) -> Result<Client> {
+    Client::new(target.as_ref(), options)
+}
+
+impl Client {
+    /// INVALID_ARGUMENT if the target, TLS or the token cannot be used.
+    pub fn new(target: &str, options: Options) -> Result<Self> {
+        Ok(Self { calls: Calls::new(target, options)? })
+    }
+
+    /// The client that the environment describes; see [`Options::from_env`].
+    pub fn from_env() -> Result<Self> {
+        let (target, options) = Options::from_env()?;
+        Self::new(&target, options)
+    }
+
+    /// The same connections, and these options for every call.
+    pub fn with(&self, options: CallOptions) -> Self {
+        let mut calls = self.calls.clone();
+        calls.options = options;
+        Self { calls }
+    }
+
+    /// Resolves a model's rotary encoding once, for many calls.
+    pub async fn rope(&self, config: impl Into<Config>) -> Result<Rope> {
+        Rope::resolve(self.clone(), config.into()).await
+    }
+
+    /// Version, instruction set, limits and everything that the server knows by name.
+    pub async fn get_server_info(&self) -> Result<v1::GetServerInfoResponse> {
+        self.calls.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), 0).await
+    }
+
+    /// Turns a preset, a config.json or a specification into exact frequencies, and says what was assumed.
+    pub async fn resolve_rope(&self, request: v1::ResolveRopeRequest) -> Result<v1::ResolveRopeResponse> {
+        self.calls.unary("ResolveRope", &request, 0).await
+    }
+
+    /// Wavelengths, long-term decay and similarity between positions.
+    pub async fn analyze_rope(&self, request: v1::AnalyzeRopeRequest) -> Result<v1::AnalyzeRopeResponse> {
+        self.calls.unary("AnalyzeRope", &request, 0).await
+    }
+
+    /// Position ids for batches that are packed, padded, split over devices, or mix text and images.
+    pub async fn build_positions(&self, request: v1::BuildPositionsRequest) -> Result<v1::BuildPositionsResponse> {
+        self.calls.unary("BuildPositions", &request, 0).await
+    }
+
+    /// Rows of a table: cosines and sines, or an absolute encoding. Tables of any length: those over a limit come as a
+    /// stream.
+    pub async fn build_table(&self, request: v1::BuildTableRequest) -> Result<v1::BuildTableResponse> {
+        self.calls.build_table(request).await
+    }
+
+    /// An attention bias for a range of queries and keys, as one tensor [heads, queries, keys].
+    pub async fn build_bias(&self, request: v1::BuildBiasRequest) -> Result<v1::Tensor> {
+        self.calls.build_bias(&request).await
+    }
+
+    /// The same, tile by tile.
+    pub async fn build_bias_tiles(&self, request: v1::BuildBiasRequest) -> Result<Tiles> {
+        Ok(Tiles(self.calls.receive("BuildBias", &request).await?))
+    }
+
+    /// Rotates `q` and `k`, and the tensors that the request itself has, which come back in the answer.
+    pub async fn apply_rope<Q: Heads, K: Heads>(
+        &self,
+        request: v1::ApplyRopeRequest,
+        mut q: Q,
+        mut k: K,
+    ) -> Result<(Q::Output, K::Output, v1::ApplyRopeResponse)> {
+        let (mut q_memory, mut k_memory) = (q.memory(), k.memory());
+        let q_slot = q.slot(&mut q_memory).map(|slot| slot.named(14, "q"));
+        let k_slot = k.slot(&mut k_memory).map(|slot| slot.named(15, "k"));
+        let mut slots: Vec<Slot<'_>> = q_slot.into_iter().chain(k_slot).collect();
+        let response = self.calls.rotate(&request, &mut slots).await?;
+        drop(slots);
+        Ok((q.output(q_memory), k.output(k_memory), response))
+    }
+
+    /// Moves rotated keys to other positions, or from one rotary encoding to another, in one rotation.
+    pub async fn reposition<K: Heads>(
+        &self,
+        request: v1::RepositionRequest,
+        mut k: K,
+    ) -> Result<(K::Output, v1::RepositionResponse)> {
+        let mut memory = k.memory();
+        let mut slots: Vec<Slot<'_>> = k.slot(&mut memory).map(|slot| slot.named(15, "k")).into_iter().collect();
+        let response = self.calls.rotate(&request, &mut slots).await?;
+        drop(slots);
+        Ok((k.output(memory), response))
+    }
+
+    /// Combines embeddings with an absolute encoding.
+    pub async fn add_encoding(&self, request: v1::AddEncodingRequest) -> Result<v1::AddEncodingResponse> {
+        self.calls.unary("AddEncoding", &request, 0).await
+    }
+
+    /// Attention scores of encodings that act inside attention: q [B, H, Sq, D] and k [B, H, Sk, D] give
+    /// [B, H, Sq, Sk], not divided by sqrt(D).
+    pub async fn score_relative(&self, request: v1::ScoreRelativeRequest) -> Result<v1::ScoreRelativeResponse> {
+        self.calls.unary("ScoreRelative", &request, 0).await
+    }
+
+    /// Reorders the rows of projection weights so that a checkpoint for one pairing works with the other.
+    pub async fn convert_pairing(&self, request: v1::ConvertPairingRequest) -> Result<v1::ConvertPairingResponse> {
+        self.calls.unary("ConvertPairing", &request, 0).await
+    }
+}

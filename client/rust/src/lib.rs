@@ -1,0 +1,30 @@
+#![doc = include_str!("../README.md")]
+
+mod calls;
+mod channels;
+mod client;
+mod connector;
+mod cut;
+mod error;
+mod exchange;
+mod message;
+mod options;
+mod retry;
+mod rope;
+mod rotate;
+mod slot;
+mod table;
+mod target;
+mod tensor;
+mod token;
+pub mod v1;
+
+pub use client::{Client, connect, connect_with};
+pub use error::{Code, Error, Reason, Result};
+pub use options::{CallOptions, Options, TlsOptions};
+pub use rope::{Between, Config, Rope, ShiftBy, StartAt};
+pub use slot::Heads;
+pub use table::Tiles;
+pub use tensor::{Element, View, ViewMut, ViewTo};
+pub use v1::Dtype;
+pub use v1::Layout::{self, Bhsd, Bshd, Sbhd, Thd};

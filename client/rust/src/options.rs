@@ -1,0 +1,128 @@
+//! How a client reaches its servers, and how long it waits.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// PEM files, read when the client is made.
+#[derive(Clone, Debug, Default)]
+pub struct TlsOptions {
+    /// Authorities of the server's certificate. `None`: those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// The client's own certificate, its issuers after it, and its key without a passphrase, for servers that want one.
+    /// Both or none.
+    pub cert_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
+    /// The name that the server's certificate must bear. `None`: the target's.
+    pub server_name: Option<String>,
+}
+
+/// Options of a client. The defaults are those of posenc's clients in all languages.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Default deadline of a call of one message each way. For streams: the longest time without any progress.
+    pub timeout: Duration,
+    /// Bytes of the largest message, either way. The default is the server's; raise it if the server's limits are raised.
+    pub max_message_bytes: usize,
+    /// Bytes above which tensors go as a stream instead of one message. `None`: max_message_bytes.
+    pub stream_above_bytes: Option<usize>,
+    /// Connections for messages of 64 KiB and more, made when they are needed, used in turn. Smaller ones share one of
+    /// their own. 0: all share that one.
+    pub bulk_channels: usize,
+    /// TLS, and no connection without it. `None`: plaintext, unless the target begins with `https://`.
+    pub tls: Option<TlsOptions>,
+    /// The bearer token that every call shows, or a file that holds it and nothing else, which is read again when it
+    /// changes. Never sent in the clear to another machine.
+    pub token: Option<String>,
+    pub token_file: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(60),
+            max_message_bytes: 512 << 20,
+            stream_above_bytes: None,
+            bulk_channels: 4,
+            tls: None,
+            token: None,
+            token_file: None,
+        }
+    }
+}
+
+impl Options {
+    /// The target and options that the environment names: POSENC_SERVER (default localhost:50051), POSENC_TLS=1,
+    /// POSENC_TLS_CA, POSENC_TLS_CERT, POSENC_TLS_KEY, POSENC_TLS_SERVER_NAME, POSENC_TOKEN, POSENC_TOKEN_FILE.
+    pub fn from_env() -> Result<(String, Self)> {
+        Self::from_variables(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    fn from_variables(get: impl Fn(&str) -> Option<String>) -> Result<(String, Self)> {
+        let tls = TlsOptions {
+            ca_file: get("POSENC_TLS_CA").map(PathBuf::from),
+            cert_file: get("POSENC_TLS_CERT").map(PathBuf::from),
+            key_file: get("POSENC_TLS_KEY").map(PathBuf::from),
+            server_name: get("POSENC_TLS_SERVER_NAME"),
+        };
+        let named =
+            tls.ca_file.is_some() || tls.cert_file.is_some() || tls.key_file.is_some() || tls.server_name.is_some();
+        let with_tls = match get("POSENC_TLS").as_deref() {
+            None => named,
+            Some("1" | "true") => true,
+            Some("0" | "false") if !named => false,
+            Some(other) => {
+                return Err(Error::invalid(format!("POSENC_TLS: is {other:?}; must be 1, or 0 without POSENC_TLS_*")));
+            }
+        };
+        let options = Self {
+            tls: with_tls.then_some(tls),
+            token: get("POSENC_TOKEN"),
+            token_file: get("POSENC_TOKEN_FILE").map(PathBuf::from),
+            ..Self::default()
+        };
+        Ok((get("POSENC_SERVER").unwrap_or_else(|| "localhost:50051".to_owned()), options))
+    }
+}
+
+/// Options of single calls; see [`Client::with`](crate::Client::with).
+#[derive(Clone, Debug, Default)]
+pub struct CallOptions {
+    /// Deadline of the whole call, if it is a stream too. `None`: the client's timeout.
+    pub timeout: Option<Duration>,
+    /// The id by which the server's log shall know the call. `None`: a random one.
+    pub request_id: Option<String>,
+    /// W3C trace context of the caller, sent on.
+    pub traceparent: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(variables: &[(&str, &str)]) -> Result<(String, Options)> {
+        Options::from_variables(|name| {
+            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string())
+        })
+    }
+
+    #[test]
+    fn an_empty_environment_means_the_local_server_without_tls() {
+        let (target, options) = from(&[]).unwrap();
+        assert_eq!(target, "localhost:50051");
+        assert!(options.tls.is_none());
+    }
+
+    #[test]
+    fn a_ca_file_alone_asks_for_tls() {
+        let (_, options) = from(&[("POSENC_TLS_CA", "/ca.pem")]).unwrap();
+        assert_eq!(options.tls.unwrap().ca_file, Some(PathBuf::from("/ca.pem")));
+    }
+
+    #[test]
+    fn tls_off_beside_tls_files_is_refused() {
+        let error = from(&[("POSENC_TLS", "0"), ("POSENC_TLS_CA", "/ca.pem")]).unwrap_err();
+        assert!(error.message().starts_with("POSENC_TLS"), "{error}");
+    }
+}

@@ -1,0 +1,39 @@
+//! The service config's retry policy, which tonic does not read.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+include!("generated/retry_policy.rs");
+
+/// How long to wait before attempt `attempt` (1 is the first retry): gRPC's rule, a backoff that grows, times a random
+/// factor of 0.8 to 1.2.
+pub(crate) fn backoff(attempt: u32) -> Duration {
+    let grown = INITIAL_BACKOFF.mul_f64(BACKOFF_MULTIPLIER.powi(attempt as i32 - 1));
+    let share = random() as f64 / u64::MAX as f64;
+    grown.min(MAX_BACKOFF).mul_f64(0.8 + 0.4 * share)
+}
+
+/// A number to spread calls and name them; std seeds its hash maps from the system's random numbers, and no two alike.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(std::time::SystemTime::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoffs_are_those_of_the_service_config() {
+        assert_eq!(MAX_ATTEMPTS, 4);
+        for (attempt, seconds) in [(1, 0.1), (2, 0.2), (3, 0.4), (9, 1.0)] {
+            let waits = backoff(attempt).as_secs_f64();
+            assert!((0.79 * seconds..1.21 * seconds).contains(&waits), "{attempt}: {waits}");
+        }
+    }
+
+    #[test]
+    fn random_numbers_differ() {
+        assert_ne!(random(), random());
+    }
+}

@@ -1,0 +1,231 @@
+//! A model's rotary encoding: where it is described, and what is done with it once it is resolved.
+
+use std::path::{Path, PathBuf};
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::slot::Heads;
+use crate::v1::{self, movement, positions, rope_source};
+
+/// Where a rotary encoding is described: a preset, a model's config.json, or a specification.
+#[derive(Clone, Debug)]
+pub struct Config {
+    source: Source,
+    settings: v1::RopeSource,
+    head_dim: i32,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    File(PathBuf),
+    Message(rope_source::Source),
+}
+
+impl Config {
+    fn of(source: Source) -> Self {
+        Self { source, settings: v1::RopeSource::default(), head_dim: 0 }
+    }
+
+    /// A config.json of Hugging Face, or Mistral's params.json, on this machine.
+    pub fn file(path: impl AsRef<Path>) -> Self {
+        Self::of(Source::File(path.as_ref().to_owned()))
+    }
+
+    /// The text of such a file.
+    pub fn json(text: impl Into<String>) -> Self {
+        Self::of(Source::Message(rope_source::Source::ConfigJson(text.into())))
+    }
+
+    /// A name that the server knows, `llama-3.1-8b`.
+    pub fn preset(name: impl Into<String>) -> Self {
+        Self::of(Source::Message(rope_source::Source::Preset(name.into())))
+    }
+
+    /// An encoding written out. Its `rotary_dim`, if it is unset, is `head_dim`.
+    pub fn spec(spec: v1::RopeSpec) -> Self {
+        Self::of(Source::Message(rope_source::Source::Spec(spec)))
+    }
+
+    /// Whose interpretation applies if projects disagree.
+    pub fn profile(mut self, profile: v1::Profile) -> Self {
+        self.settings.profile = profile.into();
+        self
+    }
+
+    /// Which layer, if layers differ: `full_attention`, `sliding_attention`.
+    pub fn layer_type(mut self, layer_type: impl Into<String>) -> Self {
+        self.settings.layer = Some(rope_source::Layer::LayerType(layer_type.into()));
+        self
+    }
+
+    /// Which layer, from 0.
+    pub fn layer_index(mut self, layer_index: i32) -> Self {
+        self.settings.layer = Some(rope_source::Layer::LayerIndex(layer_index));
+        self
+    }
+
+    /// The length that length-dependent scalings are evaluated at.
+    pub fn sequence_length(mut self, sequence_length: i64) -> Self {
+        self.settings.sequence_length = Some(sequence_length);
+        self
+    }
+
+    /// Required if the source does not tell.
+    pub fn head_dim(mut self, head_dim: i32) -> Self {
+        self.head_dim = head_dim;
+        self
+    }
+
+    /// The source as requests have it. INVALID_ARGUMENT if a file cannot be read.
+    pub async fn to_source(&self) -> Result<v1::RopeSource> {
+        let source = match &self.source {
+            Source::Message(source) => source.clone(),
+            Source::File(path) => {
+                let text = tokio::fs::read_to_string(path).await;
+                rope_source::Source::ConfigJson(
+                    text.map_err(|error| Error::invalid(format!("config.json: {}: {error}", path.display())))?,
+                )
+            }
+        };
+        Ok(v1::RopeSource { source: Some(source), ..self.settings.clone() })
+    }
+}
+
+impl From<v1::RopeSpec> for Config {
+    fn from(spec: v1::RopeSpec) -> Self {
+        Self::spec(spec)
+    }
+}
+
+impl From<rope_source::Source> for v1::RopeSource {
+    fn from(source: rope_source::Source) -> Self {
+        Self { source: Some(source), ..Self::default() }
+    }
+}
+
+impl From<v1::RopeSpec> for v1::RopeSource {
+    fn from(spec: v1::RopeSpec) -> Self {
+        rope_source::Source::Spec(spec).into()
+    }
+}
+
+/// Token t of every sequence stands at this position + t.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StartAt(pub i64);
+
+impl From<StartAt> for v1::Positions {
+    fn from(start: StartAt) -> Self {
+        Self { kind: Some(positions::Kind::Start(start.0)) }
+    }
+}
+
+/// Position ids: one per token, [S] or [B, S], after the axes if there are several.
+impl From<v1::Tensor> for v1::Positions {
+    fn from(ids: v1::Tensor) -> Self {
+        Self { kind: Some(positions::Kind::Ids(ids)) }
+    }
+}
+
+/// Every position grows by this.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShiftBy(pub i64);
+
+impl From<ShiftBy> for v1::Movement {
+    fn from(shift: ShiftBy) -> Self {
+        Self { old_positions: None, target: Some(movement::Target::Shift(shift.0)) }
+    }
+}
+
+/// From the first positions to the second.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Between<A, B>(pub A, pub B);
+
+impl<A: Into<v1::Positions>, B: Into<v1::Positions>> From<Between<A, B>> for v1::Movement {
+    fn from(Between(old, new): Between<A, B>) -> Self {
+        Self { old_positions: Some(old.into()), target: Some(movement::Target::NewPositions(new.into())) }
+    }
+}
+
+/// A rotary encoding that the server has resolved: every default filled in, nothing left to be parsed again.
+#[derive(Clone)]
+pub struct Rope {
+    client: Client,
+    resolved: v1::ResolveRopeResponse,
+}
+
+impl Rope {
+    pub(crate) async fn resolve(client: Client, config: Config) -> Result<Self> {
+        let rope = Some(config.to_source().await?);
+        let request = v1::ResolveRopeRequest { rope, head_dim: config.head_dim, compare_with: None };
+        let resolved = client.resolve_rope(request).await?;
+        Ok(Self { client, resolved })
+    }
+
+    /// Frequencies, attention factor, assumptions, warnings.
+    pub fn resolved(&self) -> &v1::ResolveRopeResponse {
+        &self.resolved
+    }
+
+    /// The complete specification, as calls send it.
+    pub fn spec(&self) -> v1::RopeSpec {
+        self.resolved.spec.clone().unwrap_or_default()
+    }
+
+    /// Rotates q, k or both (`()` is none). Results are where the tensors' kind says: see [`Heads`].
+    pub async fn apply<Q: Heads, K: Heads>(
+        &self,
+        layout: v1::Layout,
+        positions: impl Into<v1::Positions>,
+        q: Q,
+        k: K,
+    ) -> Result<(Q::Output, K::Output)> {
+        let request = v1::ApplyRopeRequest {
+            rope: Some(self.spec().into()),
+            positions: Some(positions.into()),
+            layout: layout.into(),
+            ..Default::default()
+        };
+        let (q, k, _) = self.client.apply_rope(request, q, k).await?;
+        Ok((q, k))
+    }
+
+    /// The same, and results go to `q_out` and `k_out`.
+    pub async fn apply_into<Q: crate::Element, K: crate::Element>(
+        &self,
+        layout: v1::Layout,
+        positions: impl Into<v1::Positions>,
+        (q, q_out): (crate::View<'_, Q>, &mut [Q]),
+        (k, k_out): (crate::View<'_, K>, &mut [K]),
+    ) -> Result<()> {
+        self.apply(layout, positions, q.write_to(q_out), k.write_to(k_out)).await.map(drop)
+    }
+
+    /// Moves rotated keys: [`ShiftBy`], [`Between`], or a [`v1::Movement`].
+    pub async fn reposition<K: Heads>(
+        &self,
+        layout: v1::Layout,
+        movement: impl Into<v1::Movement>,
+        k: K,
+    ) -> Result<K::Output> {
+        let request = v1::RepositionRequest {
+            old_rope: Some(self.spec().into()),
+            movement: Some(movement.into()),
+            layout: layout.into(),
+            ..Default::default()
+        };
+        Ok(self.client.reposition(request, k).await?.0)
+    }
+
+    /// Cosines and sines of positions 0 to `rows`, [rows, rotary_dim / 2] each, in float32.
+    pub async fn table(&self, rows: i64) -> Result<(Vec<f32>, Vec<f32>)> {
+        let request = v1::BuildTableRequest {
+            encoding: Some(v1::build_table_request::Encoding::Rope(self.spec().into())),
+            positions: Some(StartAt(0).into()),
+            rows,
+            ..Default::default()
+        };
+        let table = self.client.build_table(request).await?;
+        let missing = || Error::internal("a table without cosines or sines");
+        Ok((table.cos.ok_or_else(missing)?.to_vec()?, table.sin.ok_or_else(missing)?.to_vec()?))
+    }
+}

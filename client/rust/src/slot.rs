@@ -1,0 +1,190 @@
+//! What a call does with a tensor: where its elements are taken from, and where the result's go.
+
+use crate::error::{Error, Result};
+use crate::message::Shaped;
+use crate::tensor::{Element, View, ViewMut, ViewTo, element_bytes};
+use crate::v1::Dtype;
+
+enum Memory<'a> {
+    Apart { from: &'a [u8], to: &'a mut [u8] },
+    InPlace(&'a mut [u8]),
+}
+
+/// A tensor of a request, by the number of its field, which is that of the response too.
+pub(crate) struct Slot<'a> {
+    pub field: u32,
+    pub name: &'static str,
+    pub dtype: Dtype,
+    pub shape: Vec<i64>,
+    /// Whether a response has brought the result.
+    pub filled: bool,
+    memory: Memory<'a>,
+}
+
+impl<'a> Slot<'a> {
+    fn new(dtype: Dtype, shape: Vec<i64>, memory: Memory<'a>) -> Self {
+        Self { field: 0, name: "", dtype, shape, filled: false, memory }
+    }
+
+    /// The same slot, for one attempt of a call.
+    pub fn again(&mut self) -> Slot<'_> {
+        let memory = match &mut self.memory {
+            Memory::Apart { from, to } => Memory::Apart { from, to },
+            Memory::InPlace(memory) => Memory::InPlace(memory),
+        };
+        Slot { field: self.field, name: self.name, dtype: self.dtype, shape: self.shape.clone(), filled: false, memory }
+    }
+
+    /// Takes the first `bytes` off, as a slot of their own.
+    pub fn split_off(&mut self, bytes: usize) -> Slot<'a> {
+        let memory = match &mut self.memory {
+            Memory::Apart { from, to } => {
+                let (first, rest) = from.split_at(bytes);
+                *from = rest;
+                Memory::Apart { from: first, to: to.split_off_mut(..bytes).expect("no more than there are") }
+            }
+            Memory::InPlace(memory) => Memory::InPlace(memory.split_off_mut(..bytes).expect("no more than there are")),
+        };
+        Slot { field: self.field, name: self.name, dtype: self.dtype, shape: Vec::new(), filled: false, memory }
+    }
+
+    pub fn shaped(&self) -> Shaped {
+        Shaped { field: self.field, dtype: self.dtype, shape: self.shape.clone(), bytes: self.from().len() }
+    }
+
+    pub fn named(mut self, field: u32, name: &'static str) -> Self {
+        self.field = field;
+        self.name = name;
+        self
+    }
+
+    pub fn from(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Apart { from, .. } => from,
+            Memory::InPlace(memory) => memory,
+        }
+    }
+
+    pub fn to(&mut self) -> &mut [u8] {
+        match &mut self.memory {
+            Memory::Apart { to, .. } => to,
+            Memory::InPlace(memory) => memory,
+        }
+    }
+
+    /// Whether results destroy the input, after which the call cannot be made again.
+    pub fn in_place(&self) -> bool {
+        matches!(self.memory, Memory::InPlace(_))
+    }
+
+    pub fn element_bytes(&self) -> usize {
+        element_bytes(self.dtype)
+    }
+
+    pub fn check_output(&self) -> Result<()> {
+        let Memory::Apart { from, to } = &self.memory else { return Ok(()) };
+        if from.len() == to.len() {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "{}: the output has {} bytes; must have {}, as the tensor",
+            self.name,
+            to.len(),
+            from.len()
+        )))
+    }
+}
+
+/// A tensor of heads as a call takes it: a [`View`], whose result is a new `Vec`; a [`ViewTo`] or a [`ViewMut`], whose
+/// result is where they say; `()` if there is none; with the feature `ndarray` an array, whose result is another.
+pub trait Heads: Send {
+    type Output: Send;
+    #[doc(hidden)]
+    type Memory: Send;
+    /// Memory for the result, if the call has to bring it.
+    #[doc(hidden)]
+    fn memory(&self) -> Self::Memory;
+    #[doc(hidden)]
+    #[allow(private_interfaces)]
+    fn slot<'s>(&'s mut self, memory: &'s mut Self::Memory) -> Option<Slot<'s>>;
+    #[doc(hidden)]
+    fn output(self, memory: Self::Memory) -> Self::Output;
+}
+
+impl Heads for () {
+    type Output = ();
+    type Memory = ();
+    fn memory(&self) {}
+    #[allow(private_interfaces)]
+    fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
+        None
+    }
+    fn output(self, _: ()) {}
+}
+
+impl<T: Element> Heads for View<'_, T> {
+    type Output = Vec<T>;
+    type Memory = Vec<T>;
+    fn memory(&self) -> Vec<T> {
+        bytemuck::zeroed_vec(self.elements.len())
+    }
+    #[allow(private_interfaces)]
+    fn slot<'s>(&'s mut self, memory: &'s mut Vec<T>) -> Option<Slot<'s>> {
+        let memory = Memory::Apart { from: bytemuck::cast_slice(self.elements), to: bytemuck::cast_slice_mut(memory) };
+        Some(Slot::new(self.dtype, self.shape.clone(), memory))
+    }
+    fn output(self, memory: Vec<T>) -> Vec<T> {
+        memory
+    }
+}
+
+impl<T: Element> Heads for ViewTo<'_, T> {
+    type Output = ();
+    type Memory = ();
+    fn memory(&self) {}
+    #[allow(private_interfaces)]
+    fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
+        let memory =
+            Memory::Apart { from: bytemuck::cast_slice(self.view.elements), to: bytemuck::cast_slice_mut(self.out) };
+        Some(Slot::new(self.view.dtype, self.view.shape.clone(), memory))
+    }
+    fn output(self, _: ()) {}
+}
+
+impl<T: Element> Heads for ViewMut<'_, T> {
+    type Output = ();
+    type Memory = ();
+    fn memory(&self) {}
+    #[allow(private_interfaces)]
+    fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
+        let memory = Memory::InPlace(bytemuck::cast_slice_mut(self.elements));
+        Some(Slot::new(self.dtype, self.shape.clone(), memory))
+    }
+    fn output(self, _: ()) {}
+}
+
+/// Arrays of any order of memory: those that are not row-major without gaps are copied once.
+#[cfg(feature = "ndarray")]
+impl<T: Element, S, D> Heads for &ndarray::ArrayBase<S, D>
+where
+    S: ndarray::Data<Elem = T> + Sync,
+    D: ndarray::Dimension,
+{
+    type Output = ndarray::Array<T, D>;
+    type Memory = (Option<Vec<T>>, Vec<T>);
+    fn memory(&self) -> Self::Memory {
+        let copy = self.as_slice().is_none().then(|| self.iter().copied().collect());
+        (copy, bytemuck::zeroed_vec(self.len()))
+    }
+    #[allow(private_interfaces)]
+    fn slot<'s>(&'s mut self, memory: &'s mut Self::Memory) -> Option<Slot<'s>> {
+        let (copy, out) = memory;
+        let elements = copy.as_deref().or(self.as_slice()).unwrap_or_default();
+        let shape = self.shape().iter().map(|&extent| extent as i64).collect();
+        let memory = Memory::Apart { from: bytemuck::cast_slice(elements), to: bytemuck::cast_slice_mut(out) };
+        Some(Slot::new(T::DTYPE.unwrap_or(Dtype::Unspecified), shape, memory))
+    }
+    fn output(self, memory: Self::Memory) -> Self::Output {
+        ndarray::Array::from_shape_vec(self.raw_dim(), memory.1).expect("as many elements as the input has")
+    }
+}

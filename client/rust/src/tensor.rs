@@ -1,0 +1,151 @@
+//! Tensors: views of the caller's memory, and what comes back.
+
+use bytemuck::Pod;
+use bytes::Bytes;
+
+use crate::error::{Error, Result};
+use crate::v1::{Dtype, Tensor};
+
+// On the wire elements are little-endian, and the client sends memory as it is.
+#[cfg(target_endian = "big")]
+compile_error!("posenc: the client runs on little-endian machines only");
+
+/// A type whose values are a tensor's elements. `u8` stands for bytes of elements of any type.
+pub trait Element: Pod + Send + Sync {
+    /// `None`: bytes, whose element type is said beside them.
+    const DTYPE: Option<Dtype>;
+}
+
+macro_rules! element {
+    ($($element:ty: $dtype:expr,)*) => { $(impl Element for $element { const DTYPE: Option<Dtype> = $dtype; })* };
+}
+element! {
+    f32: Some(Dtype::Float32),
+    f64: Some(Dtype::Float64),
+    i32: Some(Dtype::Int32),
+    i64: Some(Dtype::Int64),
+    u8: None,
+}
+#[cfg(feature = "half")]
+element! {
+    half::f16: Some(Dtype::Float16),
+    half::bf16: Some(Dtype::Bfloat16),
+}
+
+/// A tensor in the caller's memory: row-major, without gaps. [`view!`](crate::view) makes one.
+#[derive(Clone, Debug)]
+pub struct View<'a, T> {
+    pub(crate) elements: &'a [T],
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<i64>,
+}
+
+impl<'a, T: Element> View<'a, T> {
+    /// If elements and shape do not agree, the server says so, with both sizes.
+    pub fn new(elements: &'a [T], shape: impl AsRef<[usize]>) -> Self {
+        Self { elements, dtype: T::DTYPE.unwrap_or(Dtype::Unspecified), shape: extents(shape.as_ref()) }
+    }
+
+    /// The result goes to `out`, which is as long as this tensor.
+    pub fn write_to(self, out: &'a mut [T]) -> ViewTo<'a, T> {
+        ViewTo { view: self, out }
+    }
+
+    /// The same in a message of its own: copies the elements.
+    pub fn to_tensor(&self) -> Tensor {
+        Tensor {
+            dtype: self.dtype.into(),
+            shape: self.shape.clone(),
+            values: Vec::new(),
+            data: Bytes::copy_from_slice(bytemuck::cast_slice(self.elements)),
+        }
+    }
+}
+
+impl<'a> View<'a, u8> {
+    /// Elements of any type, as bytes: little-endian. Results are bytes too.
+    pub fn of_bytes(dtype: Dtype, bytes: &'a [u8], shape: impl AsRef<[usize]>) -> Self {
+        Self { elements: bytes, dtype, shape: extents(shape.as_ref()) }
+    }
+}
+
+/// A tensor, and the memory that its result goes to.
+#[derive(Debug)]
+pub struct ViewTo<'a, T> {
+    pub(crate) view: View<'a, T>,
+    pub(crate) out: &'a mut [T],
+}
+
+/// A tensor that its result replaces. [`view_mut!`](crate::view_mut) makes one.
+///
+/// If a call fails, it may have been replaced in part.
+#[derive(Debug)]
+pub struct ViewMut<'a, T> {
+    pub(crate) elements: &'a mut [T],
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<i64>,
+}
+
+impl<'a, T: Element> ViewMut<'a, T> {
+    pub fn new(elements: &'a mut [T], shape: impl AsRef<[usize]>) -> Self {
+        Self { elements, dtype: T::DTYPE.unwrap_or(Dtype::Unspecified), shape: extents(shape.as_ref()) }
+    }
+}
+
+impl<'a> ViewMut<'a, u8> {
+    /// Elements of any type, as bytes: little-endian.
+    pub fn of_bytes(dtype: Dtype, bytes: &'a mut [u8], shape: impl AsRef<[usize]>) -> Self {
+        Self { elements: bytes, dtype, shape: extents(shape.as_ref()) }
+    }
+}
+
+/// `view!(q, [1, 1024, 32, 128])`: a [`View`](crate::View) of a Vec, an array or a slice.
+#[macro_export]
+macro_rules! view {
+    ($elements:expr, $shape:expr) => {
+        $crate::View::new(&$elements[..], $shape)
+    };
+}
+
+/// `view_mut!(q, [1, 1024, 32, 128])`: a [`ViewMut`](crate::ViewMut), which the result replaces.
+#[macro_export]
+macro_rules! view_mut {
+    ($elements:expr, $shape:expr) => {
+        $crate::ViewMut::new(&mut $elements[..], $shape)
+    };
+}
+
+// A slice is never longer than isize::MAX bytes, so an extent that does not fit goes with no slice.
+fn extents(shape: &[usize]) -> Vec<i64> {
+    shape.iter().map(|&extent| i64::try_from(extent).unwrap_or(i64::MAX)).collect()
+}
+
+impl Tensor {
+    /// The elements, copied. INVALID_ARGUMENT if they are of another type.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if T::DTYPE.is_some_and(|dtype| dtype != self.dtype()) {
+            return Err(Error::invalid(format!(
+                "the tensor's elements are {}, not {}",
+                self.dtype().as_str_name(),
+                std::any::type_name::<T>()
+            )));
+        }
+        let mut elements = bytemuck::zeroed_vec::<T>(self.data.len() / size_of::<T>());
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut elements);
+        if bytes.len() != self.data.len() {
+            return Err(Error::internal(format!("a tensor of {} bytes", self.data.len())));
+        }
+        bytes.copy_from_slice(&self.data);
+        Ok(elements)
+    }
+}
+
+/// Bytes of one element; 0 if there is no such type.
+pub(crate) fn element_bytes(dtype: Dtype) -> usize {
+    match dtype {
+        Dtype::Unspecified => 0,
+        Dtype::Float16 | Dtype::Bfloat16 => 2,
+        Dtype::Float32 | Dtype::Int32 => 4,
+        Dtype::Float64 | Dtype::Int64 => 8,
+    }
+}

@@ -1,0 +1,71 @@
+//! The bearer token that calls show.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::error::{Error, Result};
+use crate::options::Options;
+
+/// How often a token's file is looked at, at most.
+const LOOK: Duration = Duration::from_secs(1);
+
+pub(crate) struct Bearer {
+    path: Option<PathBuf>,
+    state: Mutex<State>,
+}
+
+struct State {
+    header: String,
+    looked: Instant,
+    changed: Option<SystemTime>,
+}
+
+impl Bearer {
+    /// `None` if the options name no token.
+    pub fn of(options: &Options) -> Result<Option<Self>> {
+        let token = match (&options.token, &options.token_file) {
+            (None, None) => return Ok(None),
+            (Some(_), Some(_)) => return Err(Error::invalid("token_file: excludes token")),
+            (Some(token), None) => check("token", token)?,
+            (None, Some(path)) => read(path)?,
+        };
+        let changed = options.token_file.as_deref().and_then(changed);
+        let state = State { header: format!("Bearer {token}"), looked: Instant::now(), changed };
+        Ok(Some(Self { path: options.token_file.clone(), state: Mutex::new(state) }))
+    }
+
+    /// The value of `authorization`. What a file held before serves while it cannot be read.
+    pub fn header(&self) -> String {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(path) = self.path.as_deref().filter(|_| state.looked.elapsed() >= LOOK) {
+            state.looked = Instant::now();
+            let now = changed(path);
+            if now != state.changed {
+                state.changed = now;
+                if let Ok(token) = read(path) {
+                    state.header = format!("Bearer {token}");
+                }
+            }
+        }
+        state.header.clone()
+    }
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|file| file.modified()).ok()
+}
+
+fn read(path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Error::invalid(format!("token_file: {}: {error}", path.display())))?;
+    check(&format!("token_file: {}", path.display()), &text)
+}
+
+fn check(option: &str, text: &str) -> Result<String> {
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Error::invalid(format!("{option}: must hold one token, of visible characters")));
+    }
+    Ok(token.to_owned())
+}

@@ -1,0 +1,205 @@
+mod common;
+
+use common::{Pairing, Server, assert_near, numbers, rotated, widened};
+use posenc::{Between, Bhsd, Bshd, Client, Config, Options, Sbhd, ShiftBy, StartAt, Thd, View, v1, view, view_mut};
+
+/// A rotated pair is at most 2 sqrt(2) long here, and four roundings of float32 are 4 * 2^-24 of that.
+const FLOAT32: f64 = 2.9 * 4.0 / (1 << 24) as f64;
+
+fn plain(pairing: Pairing) -> v1::RopeSpec {
+    let pairing = if pairing == Pairing::HalfSplit { v1::Pairing::HalfSplit } else { v1::Pairing::Interleaved };
+    v1::RopeSpec { pairing: pairing.into(), ..Default::default() }
+}
+
+/// Whatever is larger than 1 MiB goes as a stream.
+async fn streaming(server: &Server) -> Client {
+    let options = Options { stream_above_bytes: Some(1 << 20), ..Options::default() };
+    posenc::connect_with(&server.target, options).await.unwrap()
+}
+
+fn positions(count: usize, start: f64) -> Vec<f64> {
+    (0..count).map(|token| start + token as f64).collect()
+}
+
+#[tokio::test]
+async fn q_and_k_are_rotated_as_the_formula_says() {
+    let server = Server::start();
+    let client = posenc::connect(&server.target).await.unwrap();
+    for pairing in [Pairing::HalfSplit, Pairing::Interleaved] {
+        let rope = client.rope(Config::spec(plain(pairing)).head_dim(64)).await.unwrap();
+        let (q, k) = (numbers(20 * 4 * 64), numbers(20 * 2 * 64));
+        let shapes = ([1, 20, 4, 64], [1, 20, 2, 64]);
+        let (q_out, k_out) = rope.apply(Bshd, StartAt(1000), view!(q, shapes.0), view!(k, shapes.1)).await.unwrap();
+        let at = positions(20, 1000.0);
+        assert_near(&widened(&q_out), &rotated(&widened(&q), 4, 64, 1e4, pairing, &at), FLOAT32);
+        assert_near(&widened(&k_out), &rotated(&widened(&k), 2, 64, 1e4, pairing, &at), FLOAT32);
+    }
+}
+
+#[tokio::test]
+async fn float64_is_rotated_in_float64() {
+    let server = Server::start();
+    let rope = posenc::connect(&server.target).await.unwrap();
+    let rope = rope.rope(Config::spec(plain(Pairing::HalfSplit)).head_dim(8)).await.unwrap();
+    let q = widened(&numbers(4 * 8));
+    let (out, ()) = rope.apply(Thd, StartAt(3), view!(q, [4, 1, 8]), ()).await.unwrap();
+    // The oracle's angles are rounded products of at most 6 radians: 2^-51 each, and as much again for the rest.
+    assert_near(&out, &rotated(&q, 1, 8, 1e4, Pairing::HalfSplit, &positions(4, 3.0)), 2.9 * 16.0 * f64::EPSILON);
+}
+
+#[tokio::test]
+async fn a_preset_and_a_file_of_the_same_model_rotate_alike() {
+    let server = Server::start();
+    let client = posenc::connect(&server.target).await.unwrap();
+    let config = r#"{"model_type": "llama", "rope_theta": 500000.0, "head_dim": 64, "num_attention_heads": 4}"#;
+    let file = client.rope(Config::file(server.folder.file("config.json", config))).await.unwrap();
+    let q = numbers(4 * 64);
+    let (out, ()) = file.apply(Thd, StartAt(7), view!(q, [1, 4, 64]), ()).await.unwrap();
+    assert_near(&widened(&out), &rotated(&widened(&q), 4, 64, 5e5, Pairing::HalfSplit, &[7.0]), FLOAT32);
+    let text = client.rope(Config::json(config)).await.unwrap();
+    assert_eq!(text.resolved().content_hash, file.resolved().content_hash);
+}
+
+#[cfg(feature = "half")]
+#[tokio::test]
+async fn sixteen_bits_are_rounded_once_more() {
+    use half::{bf16, f16};
+    let server = Server::start();
+    let client = posenc::connect(&server.target).await.unwrap();
+    let rope = client.rope(Config::spec(plain(Pairing::HalfSplit)).head_dim(64)).await.unwrap();
+    let q: Vec<bf16> = numbers(5 * 64).into_iter().map(bf16::from_f32).collect();
+    let k: Vec<f16> = numbers(5 * 64).into_iter().map(f16::from_f32).collect();
+    let (q_out, k_out) = rope.apply(Bshd, StartAt(0), view!(q, [1, 5, 1, 64]), view!(k, [1, 5, 1, 64])).await.unwrap();
+    let truth = |x: Vec<f64>| rotated(&x, 1, 64, 1e4, Pairing::HalfSplit, &positions(5, 0.0));
+    // Half a step of numbers below 4: 2^-7 of bfloat16, 2^-10 of float16.
+    let got: Vec<f64> = q_out.iter().map(|x| x.to_f64()).collect();
+    assert_near(&got, &truth(q.iter().map(|x| x.to_f64()).collect()), FLOAT32 + 1.0 / 128.0);
+    let got: Vec<f64> = k_out.iter().map(|x| x.to_f64()).collect();
+    assert_near(&got, &truth(k.iter().map(|x| x.to_f64()).collect()), FLOAT32 + 1.0 / 1024.0);
+}
+
+#[tokio::test]
+async fn results_in_place_and_in_given_memory_are_those_of_new_memory() {
+    let server = Server::start();
+    for client in [posenc::connect(&server.target).await.unwrap(), streaming(&server).await] {
+        let rope = client.rope(Config::preset("llama-3.1-8b")).await.unwrap();
+        // 12 MiB and 3 MiB: several chunks, and one.
+        let (q_shape, k_shape) = ([1, 768, 32, 128], [1, 768, 8, 128]);
+        let (mut q, mut k) = (numbers(q_shape.iter().product()), numbers(k_shape.iter().product()));
+        let (q_new, k_new) = rope.apply(Bshd, StartAt(5), view!(q, q_shape), view!(k, k_shape)).await.unwrap();
+        let (mut q_out, mut k_out) = (vec![0.0; q.len()], vec![0.0; k.len()]);
+        let into = ((view!(q, q_shape), &mut q_out[..]), (view!(k, k_shape), &mut k_out[..]));
+        rope.apply_into(Bshd, StartAt(5), into.0, into.1).await.unwrap();
+        assert!(q_out == q_new && k_out == k_new);
+        rope.apply(Bshd, StartAt(5), view_mut!(q, q_shape), view_mut!(k, k_shape)).await.unwrap();
+        assert!(q == q_new && k == k_new);
+    }
+}
+
+#[tokio::test]
+async fn chunks_give_the_bytes_of_one_message_in_every_layout_and_kind_of_positions() {
+    let server = Server::start();
+    let whole = posenc::connect(&server.target).await.unwrap();
+    let chunks = streaming(&server).await;
+    let ids = |shape: &[usize]| {
+        let ids: Vec<i64> = (0..shape.iter().product::<usize>() as i64).map(|id| id * 7 % 1001).collect();
+        v1::Positions::from(View::new(&ids, shape).to_tensor())
+    };
+    let starts = v1::positions::Kind::Starts(v1::SequenceStarts { values: vec![5, -3] });
+    let packed =
+        v1::positions::Kind::Packed(v1::PackedSequences { cu_seqlens: vec![0, 700, 701, 3000], starts: vec![9, 0, 2] });
+    let packed = v1::Positions { kind: Some(packed) };
+    let starts = v1::Positions { kind: Some(starts) };
+    // 12 MiB of float32 each.
+    let cases = [
+        (Bshd, vec![2, 1500, 8, 128], starts.clone()),
+        (Bshd, vec![2, 1500, 8, 128], ids(&[2, 1500])),
+        (Bhsd, vec![2, 8, 1500, 128], ids(&[1500])),
+        (Bhsd, vec![2, 1, 12000, 128], StartAt(11).into()),
+        (Sbhd, vec![1500, 2, 8, 128], starts),
+        (Thd, vec![3000, 8, 128], packed),
+        (Thd, vec![3000, 8, 128], ids(&[3000])),
+    ];
+    let x = numbers(3000 * 8 * 128);
+    for (layout, shape, positions) in cases {
+        let request = v1::ApplyRopeRequest {
+            rope: Some(plain(Pairing::HalfSplit).into()),
+            positions: Some(positions),
+            layout: layout.into(),
+            ..Default::default()
+        };
+        let (one, ..) = whole.apply_rope(request.clone(), View::new(&x, &shape), ()).await.unwrap();
+        let (many, ..) = chunks.apply_rope(request, View::new(&x, &shape), ()).await.unwrap();
+        assert!(one == many, "{layout:?} {shape:?}");
+    }
+}
+
+#[tokio::test]
+async fn keys_move_to_where_they_would_have_been_rotated() {
+    let server = Server::start();
+    for client in [posenc::connect(&server.target).await.unwrap(), streaming(&server).await] {
+        let rope = client.rope(Config::spec(plain(Pairing::Interleaved)).head_dim(64)).await.unwrap();
+        let shape = [1, 10240, 2, 64];
+        let k = numbers(shape.iter().product());
+        let truth = rotated(&widened(&k), 2, 64, 1e4, Pairing::Interleaved, &positions(10240, 507.0));
+        let (mut old, ()) = rope.apply(Bshd, StartAt(7), view!(k, shape), ()).await.unwrap();
+        let moved = rope.reposition(Bshd, ShiftBy(500), view!(old, shape)).await.unwrap();
+        // Ten units of float32 for the move, four for the rotation before it; the oracle's angles, up to 10747
+        // radians, are themselves off by 2^-40.
+        let bound = 2.9 * 14.0 / (1 << 24) as f64 + 2.9 / 1e12;
+        assert_near(&widened(&moved), &truth, bound);
+        rope.reposition(Bshd, Between(StartAt(7), StartAt(507)), view_mut!(old, shape)).await.unwrap();
+        assert!(old == moved);
+    }
+}
+
+#[cfg(feature = "ndarray")]
+#[tokio::test]
+async fn arrays_of_any_order_of_memory_are_rotated_alike() {
+    let server = Server::start();
+    let client = posenc::connect(&server.target).await.unwrap();
+    let rope = client.rope(Config::spec(plain(Pairing::HalfSplit)).head_dim(16)).await.unwrap();
+    let q = ndarray::Array3::from_shape_vec((3, 2, 16), numbers(96)).unwrap();
+    let (straight, ()) = rope.apply(Thd, StartAt(1), &q, ()).await.unwrap();
+    assert_eq!(straight.shape(), [3, 2, 16]);
+    let truth = rotated(&widened(&numbers(96)), 2, 16, 1e4, Pairing::HalfSplit, &positions(3, 1.0));
+    assert_near(&widened(straight.as_slice().unwrap()), &truth, FLOAT32);
+    // The same elements, with channels outermost in memory.
+    let turned = q.view().reversed_axes().as_standard_layout().into_owned().reversed_axes();
+    assert!(!turned.is_standard_layout());
+    let (other, ()) = rope.apply(Thd, StartAt(1), &turned, ()).await.unwrap();
+    assert_eq!(straight, other);
+}
+
+#[tokio::test]
+async fn a_tensor_without_tokens_comes_back_empty() {
+    let server = Server::start();
+    let rope = posenc::connect(&server.target).await.unwrap();
+    let rope = rope.rope(Config::spec(plain(Pairing::HalfSplit)).head_dim(16)).await.unwrap();
+    let none: [f32; 0] = [];
+    let (out, ()) = rope.apply(Thd, StartAt(0), view!(none, [0, 2, 16]), ()).await.unwrap();
+    assert!(out.is_empty());
+}
+
+#[tokio::test]
+async fn many_calls_at_once_do_not_mix() {
+    let server = Server::start();
+    let client = posenc::connect(&server.target).await.unwrap();
+    let rope = client.rope(Config::spec(plain(Pairing::HalfSplit)).head_dim(64)).await.unwrap();
+    let calls: Vec<_> = (0..32_usize)
+        .map(|call| {
+            let rope = rope.clone();
+            // From small calls to some of several hundred KiB, on all connections.
+            let tokens = 1 + 100 * (call % 8);
+            tokio::spawn(async move {
+                let q = numbers(tokens * 4 * 64);
+                let (out, ()) = rope.apply(Bshd, StartAt(call as i64), view!(q, [1, tokens, 4, 64]), ()).await.unwrap();
+                let at = positions(tokens, call as f64);
+                assert_near(&widened(&out), &rotated(&widened(&q), 4, 64, 1e4, Pairing::HalfSplit, &at), FLOAT32);
+            })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap();
+    }
+}

@@ -1,0 +1,26 @@
+"""Writes the configuration of a load test with tensors of 1 MiB: ghz wants them
+in base64, which nobody would type."""
+
+import base64
+import json
+
+TOKENS, HEADS, HEAD_DIM = 64, 32, 128
+data = bytes(TOKENS * HEADS * HEAD_DIM * 4)
+
+print(json.dumps({
+    "call": "posenc.v1.PositionalEncodingService.ApplyRope",
+    "insecure": True,
+    "total": 50,
+    "concurrency": 4,
+    "connections": 4,
+    "timeout": "10s",
+    # The tensor, and less than 1 KiB around it.
+    "metadata": {"posenc-message-bytes": str(len(data) + 1024)},
+    "data": {
+        "rope": {"preset": "llama-3.1-8b"},
+        "positions": {"start": 0},
+        "layout": "LAYOUT_BSHD",
+        "q": {"dtype": "DTYPE_FLOAT32", "shape": [1, TOKENS, HEADS, HEAD_DIM],
+              "data": base64.b64encode(data).decode()},
+    },
+}))

@@ -1,0 +1,33 @@
+"""Moves cached keys to other positions, in paged caches as vLLM and LMCache hold
+them: a layer's cache is [2, num_blocks, block_size, num_kv_heads, head_dim], keys
+first."""
+
+
+def resolve_layers(client, config, layers):
+    """The encoding of each layer of a model, resolved once. `config` is what
+    Client.rope() takes: a path of a config.json, a dict, a preset's name."""
+    return [client.rope(config, layer_index=layer) for layer in range(layers)]
+
+
+def move_blocks(ropes, caches, old_blocks, new_blocks, shift):
+    """Copies whole blocks, and moves their keys by `shift` positions.
+
+    old_blocks, new_blocks: rows of a block table. The new blocks are the
+    caller's own; old ones may be shared with other sequences, and stay.
+    """
+    for rope, cache in zip(ropes, caches):
+        keys, values = cache
+        # [blocks, block_size, num_kv_heads, head_dim]: a block is a sequence.
+        keys[new_blocks] = rope.reposition(keys[old_blocks], shift=shift, layout="bshd")
+        values[new_blocks] = values[old_blocks]
+
+
+def move_slots(ropes, caches, old_slots, new_slots, shift):
+    """The same token by token: slot = block * block_size + offset, as in a slot
+    mapping."""
+    for rope, cache in zip(ropes, caches):
+        _, blocks, block_size, heads, head_dim = cache.shape
+        keys, values = cache.reshape(2, blocks * block_size, heads, head_dim)
+        # [tokens, num_kv_heads, head_dim]
+        keys[new_slots] = rope.reposition(keys[old_slots], shift=shift, layout="thd")
+        values[new_slots] = values[old_slots]

@@ -1,0 +1,80 @@
+"""Moves the keys of all .safetensors files of a folder, over several servers.
+
+    reposition.py --servers A:50051,B:50051 --rope config.json --shift N IN OUT
+"""
+
+import argparse
+import itertools
+import os
+import re
+from pathlib import Path
+
+import posenc
+import ray
+
+from files import read, write
+
+KEYS = re.compile(r"(?:^|\.)layers\.(\d+)\.k$")
+
+
+class Mover:
+    """A worker: a client of each server that it was sent to, and each layer's
+    encoding, resolved once."""
+
+    def __init__(self, rope, shift, out):
+        self.rope, self.shift, self.out = rope, shift, Path(out)
+        self.clients, self.layers = {}, {}
+
+    def encoding(self, server, layer):
+        if server not in self.clients:
+            self.clients[server] = posenc.connect(server)
+        if (server, layer) not in self.layers:
+            self.layers[server, layer] = self.clients[server].rope(self.rope, layer_index=layer)
+        return self.layers[server, layer]
+
+    def __call__(self, row):
+        path = Path(row["path"])
+        target = self.out / path.name
+        moved = 0
+        if not target.exists():
+            tensors = read(path)
+            for name, tensor in tensors.items():
+                found = KEYS.search(name)
+                if found:
+                    tensors[name] = self.encoding(row["server"], int(found[1])).reposition(
+                        tensor, shift=self.shift, layout="thd")
+                    moved += 1
+            write(target, tensors)
+        return {"file": path.name, "server": row["server"], "moved": moved}
+
+
+def reposition(folder, out, servers, rope, shift, workers):
+    """A row a file: its name, the server that moved it, how many tensors moved."""
+    os.makedirs(out, exist_ok=True)
+    paths = sorted(str(path) for path in Path(folder).glob("*.safetensors"))
+    # Servers take files in turn, whichever worker comes by them.
+    items = [{"path": path, "server": server}
+             for path, server in zip(paths, itertools.cycle(servers))]
+    files = ray.data.from_items(items, override_num_blocks=max(len(items), 1))
+    return files.map(Mover, fn_constructor_args=(rope, shift, str(out)),
+                     concurrency=workers, num_cpus=0.5).take_all()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("out")
+    parser.add_argument("--servers", required=True)
+    parser.add_argument("--rope", required=True, help="a config.json or a preset's name")
+    parser.add_argument("--shift", type=int, required=True)
+    parser.add_argument("--workers", type=int, help="one for each server if not given")
+    options = parser.parse_args()
+    servers = options.servers.split(",")
+    rope = os.path.abspath(options.rope) if os.path.exists(options.rope) else options.rope
+    for row in reposition(os.path.abspath(options.folder), os.path.abspath(options.out), servers,
+                          rope, options.shift, options.workers or len(servers)):
+        print(f"{row['file']}: {row['moved']} tensors moved by {row['server']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+// Rotates q through generated code alone: go run . ADDRESS
+//
+// The generated code is that of the Go client's module; with protoc it is made by
+// protoc-gen-go and protoc-gen-go-grpc from proto/posenc/v1.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/posenc/posenc/client/go/posencv1"
+)
+
+// The server's own limit, unless its operator says otherwise; gRPC's is 4 MiB.
+const limit = 512 << 20
+
+func main() {
+	conn, err := grpc.NewClient(os.Args[1],
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit), grpc.MaxCallSendMsgSize(limit)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+
+	q := make([]float32, 1*1024*32*128) // 16 MiB
+	for i := range q {
+		q[i] = 1
+	}
+	request := &pb.ApplyRopeRequest{
+		Rope:      &pb.RopeSource{Source: &pb.RopeSource_Preset{Preset: "llama-3.1-8b"}},
+		Positions: &pb.Positions{Kind: &pb.Positions_Start{Start: 0}},
+		Layout:    pb.Layout_LAYOUT_BSHD,
+		Q: &pb.Tensor{
+			Dtype: pb.Dtype_DTYPE_FLOAT32,
+			Shape: []int64{1, 1024, 32, 128},
+			// The floats' own bytes, on a little-endian machine.
+			Data: unsafe.Slice((*byte)(unsafe.Pointer(&q[0])), 4*len(q)),
+		},
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	ctx = metadata.AppendToOutgoingContext(ctx, "posenc-message-bytes", strconv.Itoa(proto.Size(request)))
+	answer, err := pb.NewPositionalEncodingServiceClient(conn).ApplyRope(ctx, request)
+	if err != nil {
+		log.Fatal(err)
+	}
+	// A copy, as the bytes need not begin where a float may.
+	rotated := make([]float32, len(q))
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&rotated[0])), 4*len(rotated)), answer.Q.Data)
+	fmt.Printf("%d bytes, rotated; at position 0 %g, at position 1 %.6f\n",
+		len(answer.Q.Data), rotated[0], rotated[32*128])
+}

@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# Runs the examples against a server of their own: test.sh POSENCD [EXAMPLE...]
+#
+# Tools (grpcurl and ghz, from the Go module proxy) go to build/tools, what the
+# examples build to build/examples.
+set -euo pipefail
+posencd=$(realpath "$1")
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$here")
+tools=$root/build/tools
+out=$root/build/examples
+mkdir -p "$tools" "$out"
+
+# The value of cos(1) - sin(1) for pair 0, whose frequency is 1: what q of ones
+# has there at position 1.
+says="16777216 bytes, rotated; at position 0 1, at position 1 -0.301169"
+
+server=
+work=$(mktemp -d)
+finish() {
+  [[ -z $server ]] || { kill "$server" 2>/dev/null && wait "$server"; } || true
+  rm -rf "$work"
+}
+trap finish EXIT
+"$posencd" --listen 127.0.0.1:0 --ready-file "$work/ready" >/dev/null 2>&1 &
+server=$!
+for ((i = 0; i < 300; ++i)); do
+  [[ ! -s $work/ready ]] || break
+  kill -0 "$server" # it has not given up
+  sleep 0.1
+done
+address=$(head -n 1 "$work/ready")
+
+go_env() {
+  "$root/client/go/run" need
+  # The toolchain that `need` may have fetched.
+  local fetched
+  fetched=$(ls -d "$root"/build/clients/go/go1*/bin 2>/dev/null | tail -n 1 || true)
+  [[ -z $fetched ]] || PATH=$PATH:$fetched
+}
+
+# tool NAME MODULE@VERSION
+tool() {
+  [[ -x $tools/$1 ]] || GOBIN=$tools go install "$2"
+}
+
+# same TEXT: standard input is it.
+same() {
+  local actual
+  actual=$(cat)
+  [[ $actual == "$1" ]] || { echo "expected: $1, got: $actual" >&2; return 1; }
+}
+
+grpcurl_example() {
+  go_env
+  tool grpcurl github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
+  PATH=$tools:$PATH "$here/grpcurl/calls.sh" "$address" >"$work/grpcurl"
+  local part
+  # A method, the rotated head (cos 1), the error with its reason, health.
+  for part in ApplyRopeStream 0.54030 FIELD_REQUIRED 'near: llama-3.1-8b' '"status": "SERVING"'; do
+    grep -qF -- "$part" "$work/grpcurl" || { echo "grpcurl does not print $part" >&2; return 1; }
+  done
+}
+
+ghz_example() {
+  go_env
+  tool ghz github.com/bojand/ghz/cmd/ghz@v0.121.0
+  python3 "$here/ghz/bulk.py" >"$work/bulk.json"
+  local config
+  for config in "$here"/ghz/*.json "$work/bulk.json"; do
+    "$tools/ghz" --config "$config" --format json "$address" >"$work/ghz"
+    python3 - "$work/ghz" "$config" <<'END'
+import json, sys
+seen, asked = (json.load(open(path)) for path in sys.argv[1:])
+assert seen["count"] == asked["total"], seen["count"]
+assert seen["statusCodeDistribution"] == {"OK": asked["total"]}, seen["statusCodeDistribution"]
+END
+  done
+}
+
+python_example() {
+  local venv=$out/python
+  [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
+  "$venv/bin/python" -c 'import grpc_tools, numpy' 2>/dev/null ||
+    "$venv/bin/pip" install -q --disable-pip-version-check grpcio grpcio-tools numpy
+  mkdir -p "$out/gen"
+  "$venv/bin/python" -m grpc_tools.protoc -I "$root/proto" --python_out="$out/gen" \
+    --grpc_python_out="$out/gen" "$root"/proto/posenc/v1/*.proto
+  PYTHONPATH=$out/gen "$venv/bin/python" -B "$here/stubs/python/rotate.py" "$address" | same "$says"
+}
+
+node_example() {
+  "$root/client/node/run" need
+  mkdir -p "$out/node"
+  cp "$here"/stubs/node/* "$out/node"
+  [[ -d $out/node/node_modules ]] ||
+    (cd "$out/node" && npm install --no-audit --no-fund --no-package-lock --loglevel=error >&2)
+  node "$out/node/rotate.mjs" "$address" "$root/proto" | same "$says"
+}
+
+go_example() {
+  go_env
+  mkdir -p "$out/go"
+  cp "$here/stubs/go/main.go" "$out/go"
+  (
+    cd "$out/go"
+    if [[ ! -f go.mod ]]; then
+      go mod init example.com/rotate
+      go mod edit -replace "github.com/posenc/posenc/client/go=$root/client/go"
+      go mod tidy
+    fi
+  ) 2>/dev/null
+  (cd "$out/go" && go run . "$address") | same "$says"
+}
+
+cpp_example() {
+  cmake -S "$here/stubs/cpp" -B "$out/cpp" -G Ninja >/dev/null
+  cmake --build "$out/cpp" >&2
+  "$out/cpp/rotate" "$address" | same "$says"
+}
+
+java_example() {
+  "$root/client/java/run" need
+  mvn -q -B -f "$here/stubs/java/pom.xml" -Dout="$out/java" compile exec:java \
+    -Dexec.args="$address" | same "$says"
+}
+
+rust_example() {
+  "$root/client/rust/run" need
+  mkdir -p "$out/rust"
+  # A copy, because Cargo writes its lock file beside the manifest.
+  cp -r "$here"/stubs/rust/* "$out/rust"
+  (cd "$out/rust" && PROTO=$root/proto cargo run -q -- "$address") | same "$says"
+}
+
+paged_cache_example() {
+  "$root/client/python/run" build
+  "$root/build/clients/python/venv/bin/python" -B "$here/paged_cache/test.py" "$address"
+}
+
+# Ray is large: not among those that run unless it is named.
+ray_reposition_example() {
+  "$root/client/python/run" build
+  local venv=$out/ray
+  [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
+  "$venv/bin/python" -c 'import ray.data, ml_dtypes' 2>/dev/null ||
+    "$venv/bin/pip" install -q --disable-pip-version-check 'ray[data]' ml_dtypes
+  "$venv/bin/pip" install -q --disable-pip-version-check "$root/build/clients/python/source"
+  "$venv/bin/python" -B "$here/ray_reposition/test.py" "$posencd"
+}
+
+shift
+(($#)) || set -- grpcurl ghz cpp python go java node rust paged_cache
+for example in "$@"; do
+  "${example}_example"
+  echo "$example: ok"
+done

@@ -1,0 +1,65 @@
+"""Figures of the clients: every client makes the same calls, in turns, so that
+what else the machine does falls on all."""
+
+import json
+import statistics
+import tempfile
+
+from languages import Failure
+from servers import posencd
+
+ROUNDS = 7
+CASES = ("unary64", "unary1", "stream256")
+
+# An identity call of the same bytes through bare grpcio: what a Python client
+# cannot be faster than.
+FLOORS = {"unary64": "echo64", "unary1": "echo1"}
+
+MIB = 2 ** 20
+
+
+def measure(client, target, case):
+    return json.loads(client.task("bench", target, case).splitlines()[-1])
+
+
+def rounds(clients, target):
+    """(language, case) -> what each round measured."""
+    figures = {}
+    for n in range(ROUNDS):
+        for case in CASES:
+            for client in clients:
+                names = [case] + ([FLOORS[case]] if client.language == "python" and
+                                  case in FLOORS else [])
+                for name in names:
+                    figures.setdefault((client.language, name), []).append(
+                        measure(client, target, name))
+        print(f"round {n + 1} of {ROUNDS}", flush=True)
+    return figures
+
+
+def lines(figures):
+    """One a client and case. Ratios are the median of the rounds' own ratios."""
+    yield (f"{'client':<8}{'case':<11}{'ms':>9}{'to c++':>9}{'to floor':>10}"
+           f"{'peak MiB':>10}{'beside tensor and result':>26}")
+    for (language, case), seen in figures.items():
+        def ratio(other):
+            base = figures.get(other)
+            if not base or other == (language, case):
+                return ""
+            return f"{statistics.median(a['seconds'] / b['seconds'] for a, b in zip(seen, base)):.2f}"
+        seconds = statistics.median(each["seconds"] for each in seen)
+        peak = max(each["peak_bytes"] for each in seen)
+        tensor = seen[0]["tensor_bytes"]
+        beside = (peak - 2 * tensor) / tensor
+        floor = ratio((language, FLOORS.get(case)))
+        yield (f"{language:<8}{case:<11}{seconds * 1e3:>9.1f}{ratio(('c++', case)):>9}"
+               f"{floor:>10}{peak / MIB:>10.0f}{beside:>19.2f} tensors")
+
+
+def bench(clients):
+    if all(client.language != "c++" for client in clients):
+        raise Failure("ratios are to the C++ client: name c++ too")
+    with tempfile.TemporaryDirectory() as folder:
+        with posencd(folder, "bench") as target:
+            figures = rounds(clients, target)
+    print("\n".join(lines(figures)))

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Clients of 0.1.0 against this server, and this client against the server of
+# 0.1.0: the vectors that both know are green.
+# compatibility.sh BIN FOLDER: programs of the release build, where to build 0.1.0
+#
+# The vectors are those of 0.1.0: what came later is not asked of it. Minutes,
+# the first time.
+set -euo pipefail
+bin=$(realpath "$1") folder=$2
+# The last commit of 0.1.0.
+release=c0eee3e
+
+git cat-file -e "$release^{commit}" 2>/dev/null || {
+  echo "compatibility: this clone lacks commit $release (0.1.0); git fetch --unshallow" >&2
+  exit 1
+}
+mkdir -p "$folder"
+folder=$(realpath "$folder")
+old=$folder/build
+if [[ ! -d $folder/source ]]; then
+  mkdir -p "$folder/source.new"
+  git archive "$release" | tar -x -C "$folder/source.new"
+  mv "$folder/source.new" "$folder/source"
+fi
+[[ -f $old/build.ninja ]] ||
+  cmake -S "$folder/source" -B "$old" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPOSENC_BUILD_TESTS=OFF \
+    ${CMAKE_CXX_COMPILER_LAUNCHER:+-DCMAKE_CXX_COMPILER_LAUNCHER="$CMAKE_CXX_COMPILER_LAUNCHER"} >/dev/null
+cmake --build "$old" --target posencd posenc posenc_client >&2
+
+# The replay of today, over the client library and the contract of 0.1.0: it uses
+# nothing that 0.1.0 lacks.
+replay=$folder/replay
+mkdir -p "$replay/tests"
+cp -r tests/conformance "$replay/tests/"
+cmake --install "$old" --prefix "$folder/prefix" >/dev/null
+cat >"$replay/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(replay LANGUAGES CXX)
+set(CMAKE_CXX_STANDARD 20)
+find_package(posenc REQUIRED)
+find_package(nlohmann_json REQUIRED)
+add_executable(replay tests/conformance/replay.cc tests/conformance/sent.cc
+                      tests/conformance/vectors.cc)
+target_include_directories(replay PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_link_libraries(replay PRIVATE posenc::client nlohmann_json::nlohmann_json)
+END
+cmake -S "$replay" -B "$replay/build" -G Ninja -DCMAKE_PREFIX_PATH="$folder/prefix" \
+  -DCMAKE_BUILD_TYPE=Release >/dev/null
+cmake --build "$replay/build" >&2
+
+# against NAME SERVER REPLAY
+against() {
+  local server dir code=0
+  dir=$(mktemp -d)
+  "$2" --listen 127.0.0.1:0 --ready-file "$dir/ready" >/dev/null 2>&1 &
+  server=$!
+  for _ in $(seq 300); do
+    [[ ! -s $dir/ready ]] || break
+    kill -0 "$server" # it has not given up
+    sleep 0.1
+  done
+  "$3" "$(cat "$dir/ready")" "$folder/source/proto/testdata/conformance" >"$dir/lines" || code=$?
+  kill "$server"
+  wait "$server" || true
+  grep -P '\tfail' "$dir/lines" || true
+  echo "$1: $(grep -cP '\tok$' "$dir/lines")/$(wc -l <"$dir/lines")"
+  rm -rf "$dir"
+  return "$code"
+}
+
+against "client of 0.1.0, this server" "$bin/posencd" "$replay/build/replay"
+against "this client, server of 0.1.0" "$old/bin/posencd" "$bin/posenc-replay"

@@ -1,0 +1,175 @@
+"""Every client replays the vectors and the table of errors: one table, language
+x family."""
+
+import json
+import struct
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from languages import ROOT, Failure
+from servers import error_servers, posencd
+
+VECTORS = ROOT / "proto/testdata/conformance"
+ERRORS = ROOT / "proto/testdata/client_errors.json"
+
+
+def expected_cases(vectors, errors):
+    """Names by family, as the files have them."""
+    families = {}
+    for file in sorted(Path(vectors).glob("*.json")):
+        families[file.stem] = [case["name"] for case in json.loads(file.read_text())]
+    if errors:
+        families["errors"] = [case["name"] for case in json.loads(Path(errors).read_text())]
+    return families
+
+
+def judge(output, cases):
+    """Families -> {name: why it failed, "" if it did not}, for all of `cases`:
+    what a client does not mention has failed."""
+    told = defaultdict(dict)
+    for line in output.splitlines():
+        family, name, verdict, why = (line.split("\t") + ["", "", ""])[:4]
+        told[family][name] = "" if verdict == "ok" else why or f"says {verdict!r}"
+    return {family: {name: told[family].get(name, "is not in the client's output")
+                     for name in names} for family, names in cases.items()}
+
+
+def failures(results):
+    return {(family, name): why for family, names in results.items()
+            for name, why in names.items() if why}
+
+
+def replay(client, target, vectors, env_file=None):
+    """What a client says to the vectors and, if env_file is given, the errors."""
+    cases = expected_cases(vectors, ERRORS if env_file else None)
+    done = client.run("conformance", target, vectors)
+    output = done.stdout
+    if env_file:
+        errors = client.run("errors", ERRORS, env_file)
+        output += errors.stdout
+        done.stderr += errors.stderr
+    results = judge(output, cases)
+    if done.returncode != 0 and not failures(results):
+        results["errors" if env_file else next(iter(cases))]["(exit code)"] = (
+            f"{done.returncode} although all is well: {done.stderr[-500:]}")
+    return results, done.stderr
+
+
+def table(all_results):
+    """Lines: a row a family, a column a language."""
+    families = list(next(iter(all_results.values())))
+    width = max(map(len, families)) + 2
+    lines = ["".join([" " * width] + [f"{language:>9}" for language in all_results])]
+    totals = {language: [0, 0] for language in all_results}
+    for family in families:
+        cells = []
+        for language, results in all_results.items():
+            names = results[family]
+            good = sum(not why for why in names.values())
+            totals[language][0] += good
+            totals[language][1] += len(names)
+            cells.append(f"{good}/{len(names)}")
+        lines.append("".join([f"{family:<{width}}"] + [f"{cell:>9}" for cell in cells]))
+    cells = [f"{good}/{all_}" for good, all_ in totals.values()]
+    lines.append("".join([f"{'all':<{width}}"] + [f"{cell:>9}" for cell in cells]))
+    return lines
+
+
+def conformance(clients):
+    """Prints the table. Raises Failure if a client failed a case."""
+    wrong, all_results = [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        with posencd(folder, "vectors") as target, error_servers(folder) as env_file:
+            for client in clients:
+                results, stderr = replay(client, target, VECTORS, env_file)
+                all_results[client.language] = results
+                found = failures(results)
+                wrong += [f"{client.language}: {family} {name}: {why}"
+                          for (family, name), why in found.items()]
+                if found and stderr.strip():
+                    wrong.append(f"{client.language} said: {stderr.strip()[-1000:]}")
+    print("\n".join(table(all_results)))
+    if wrong:
+        shown = wrong[:40] + [f"and {len(wrong) - 40} more"] * (len(wrong) > 40)
+        raise Failure("\n".join(shown))
+
+
+# ---- A vector with one changed bit ------------------------------------------
+
+
+def flip_integer(value):
+    """An exact integer with its lowest bit flipped, spelled as it was."""
+    flipped = int(float(value)) ^ 1
+    return str(flipped) if isinstance(value, str) else flipped
+
+
+def flip_float32(value):
+    """The float32 nearest to a true value, with its lowest bit flipped: one step
+    away from what a correctly rounded answer is."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", float(value)))
+    (flipped,) = struct.unpack("<f", struct.pack("<I", bits ^ 1))
+    return f"{flipped:.20g}"
+
+
+def flip_letter(text):
+    """A text with the lowest bit of its last letter flipped."""
+    return text[:-1] + chr(ord(text[-1]) ^ 1)
+
+
+def change(case, family):
+    """Flips one bit of what a case expects. False if it has none that must show."""
+    expect = case["expect"]
+    if isinstance(expect, dict):
+        if not family.endswith("_errors"):
+            return False  # families of answers have a few errors too
+        expect["reason"] = flip_letter(expect["reason"])
+        return True
+    for item in expect:
+        bound = item["bound"]
+        if item.get("dtype") in ("DTYPE_INT32", "DTYPE_INT64") and bound["kind"] == "exact":
+            flip = flip_integer
+        elif item.get("dtype") == "DTYPE_FLOAT32" and bound == {"kind": "ulp", "value": 0}:
+            flip = flip_float32
+        else:
+            continue
+        for i, value in enumerate(item["values"]):
+            if float(value) not in (0.0, float("inf"), float("-inf")):
+                item["values"][i] = flip(value)
+                return True
+    return False
+
+
+def changed_copy(folder):
+    """A copy of the vectors in which one case of each family that allows it has
+    one changed bit. Gives the changed cases."""
+    changed = set()
+    for file in sorted(VECTORS.glob("*.json")):
+        cases = json.loads(file.read_text())
+        for case in cases:
+            if change(case, file.stem):
+                changed.add((file.stem, case["name"]))
+                break
+        (folder / file.name).write_text(json.dumps(cases))
+    return changed
+
+
+def changed_bit(clients):
+    """Shows that every client notices one changed bit, and nothing else."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "vectors"
+        folder.mkdir()
+        changed = changed_copy(folder)
+        families = {family for family, _ in changed}
+        for needed in ("build_positions", "build_table_rope", "build_bias", "apply_rope_errors"):
+            if needed not in families:
+                raise Failure(f"no vector of {needed} could be changed")
+        with posencd(temporary, "changed") as target:
+            for client in clients:
+                found = set(failures(replay(client, target, folder)[0]))
+                if found != changed:
+                    raise Failure(
+                        f"{client.language}: of vectors with one changed bit "
+                        f"{sorted(changed - found)} passed, and {sorted(found - changed)} "
+                        "failed unchanged")
+                print(f"{client.language}: notices each of {len(changed)} changed bits")

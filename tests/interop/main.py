@@ -1,0 +1,67 @@
+"""What the clients of all languages show together. ./run calls it, after the
+release build:
+
+    main.py conformance [LANGUAGE...]   vectors and errors, a table
+    main.py changed-bit [LANGUAGE...]   a changed bit in a vector is noticed
+    main.py three-lines [LANGUAGE...]   the README's lines, run
+    main.py collect [LANGUAGE...]       writes those lines of the clients into the README
+    main.py chain [LANGUAGE...]         keys that pass through all languages
+    main.py all [LANGUAGE...]           all of these, and each client's own tests
+    main.py bench [LANGUAGE...]         the figures
+    main.py package [LANGUAGE...]       what is published, into build/package
+    main.py test [LANGUAGE...]          each client's own tests
+
+Languages are c++ python go java node rust; none named: all. One that cannot be
+built here is skipped by name, and the exit code is 1 unless --allow-skipped.
+"""
+
+import argparse
+import sys
+import time
+
+from bench import bench
+from chain import chain
+from conformance import changed_bit, conformance
+from languages import Failure, choose, package, prepare, test
+from three_lines import collect, three_lines
+
+COMMANDS = {"conformance": conformance, "changed-bit": changed_bit,
+            "three-lines": three_lines, "collect": collect, "chain": chain, "bench": bench,
+            "package": package, "test": test}
+
+
+def everything(clients):
+    for command in ("test", "conformance", "changed-bit", "chain", "three-lines"):
+        start = time.monotonic()
+        COMMANDS[command](clients)
+        print(f"{command} of clients: {time.monotonic() - start:.0f} s", flush=True)
+
+
+COMMANDS["all"] = everything
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("languages", nargs="*")
+    parser.add_argument("--allow-skipped", action="store_true")
+    options = parser.parse_args()
+    try:
+        if options.command == "collect":
+            collect(choose(options.languages))
+            return 0
+        clients, skipped = prepare(choose(options.languages))
+        if not clients:
+            raise Failure(f"nothing ran: {skipped}")
+        COMMANDS[options.command](clients)
+    except Failure as failure:
+        print(f"{options.command}: {failure}", file=sys.stderr)
+        return 1
+    for language, why in skipped.items():
+        print(f"{options.command}: skipped {language}: {why}", file=sys.stderr)
+    return 1 if skipped and not options.allow_skipped else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
