@@ -130,7 +130,7 @@ TEST(BalanceTest, PosencTellsItsHealthUnderTheNameThatIsAskedFor) {
 
   EXPECT_THAT(kServiceConfig, testing::HasSubstr(kService));
   const absl::Status health =
-      server::Probe(server->addresses()[0], kService, absl::Seconds(10));
+      server::Probe(server->addresses()[0], kService, {}, absl::Seconds(10));
   EXPECT_TRUE(health.ok()) << health;
   EXPECT_TRUE(ClientOf(server->addresses()).GetServerInfo().ok());
 }

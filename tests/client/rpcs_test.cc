@@ -117,14 +117,16 @@ TEST_F(ClientRpcsTest, BuildBiasEndsWhereTheCallerWantsNoMore) {
 TEST_F(ClientRpcsTest, BuildBiasPassesTheServersErrorOn) {
   v1::BuildBiasRequest request = AlibiRequest();
   request.mutable_bias()->mutable_alibi()->set_heads(0);
+  CallOptions options;
+  options.request_id = "the same";
   bool called = false;
   const absl::Status status = client_.BuildBias(
-      request, [&](const BiasTile&) { return called = true; });
+      request, [&](const BiasTile&) { return called = true; }, options);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("bias.alibi.heads"));
   EXPECT_NE(ErrorReason(status), "");
   EXPECT_FALSE(called);
-  EXPECT_EQ(client_.BuildBias(request).status(), status);
+  EXPECT_EQ(client_.BuildBias(request, options).status(), status);
 }
 
 TEST_F(ClientRpcsTest, BuildBiasObeysItsDeadline) {

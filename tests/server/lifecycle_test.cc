@@ -69,7 +69,6 @@ absl::Status StartError(const std::vector<std::string>& listen) {
 }
 
 TEST_F(LifecycleTest, ChannelzAloneListsTheServers) {
-  Start(ServerOptions());
   const auto servers = ChannelzPage("/channelz/servers");
   ASSERT_TRUE(servers.ok()) << servers.status();
   EXPECT_THAT(*servers, HasSubstr("serverId"));
