@@ -1,7 +1,4 @@
-//! Sockets as HTTP/2 wants them here.
-//!
-//! Most servers take frames of 16 KiB at most, and h2 would hand each to the kernel by itself: 4096 calls, each of which
-//! wakes the server, for 64 MiB. So frames are gathered first.
+//! How a connection is made.
 
 use std::future::Future;
 use std::io;
@@ -13,12 +10,11 @@ use std::time::Duration;
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, BufWriter};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tower_service::Service;
 
-/// What one call of the kernel may take. More gained nothing in measurements.
-const WRITE_BYTES: usize = 256 << 10;
+use crate::gather::Gather;
 
 /// gRPC's own patience with an address that does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -48,7 +44,7 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = TokioIo<BufWriter<Box<dyn Socket>>>;
+    type Response = TokioIo<Gather<Box<dyn Socket>>>;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
 
@@ -61,7 +57,7 @@ impl Service<Uri> for Connector {
         Box::pin(async move {
             let connected = tokio::time::timeout(CONNECT_TIMEOUT, connector.connect()).await;
             let socket = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-            Ok(TokioIo::new(BufWriter::with_capacity(WRITE_BYTES, socket)))
+            Ok(TokioIo::new(Gather::new(socket)))
         })
     }
 }

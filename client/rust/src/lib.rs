@@ -7,6 +7,7 @@ mod connector;
 mod cut;
 mod error;
 mod exchange;
+mod gather;
 mod message;
 mod options;
 mod retry;
