@@ -25,7 +25,7 @@ trap finish EXIT
 cmp "$client/service_config.json" "$dir/prefix/share/posenc/service_config.json"
 
 # The README shows what is built here, less its first comment.
-diff <(sed -n '/^```cpp$/,/^```$/p' "$client/cpp/README.md" | sed '1d;$d') \
+diff <(awk '/^```$/ && inside {exit} inside {print} /^```cpp$/ {inside = 1}' "$client/cpp/README.md") \
   <(sed 1,2d "$here/main.cc")
 
 # Nobody listens: an error that says so.
