@@ -9,14 +9,14 @@
 #include "posenc/v1/service.grpc.pb.h"
 
 int main(int argc, char** argv) {
-  // The server's own limit, unless its operator says otherwise; gRPC's is 4 MiB.
+  // The server's own limit, unless its operator says otherwise; gRPC's is 4
+  // MiB.
   constexpr int kLimit = 512 << 20;
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kLimit);
-  const auto stub =
-      posenc::v1::PositionalEncodingService::NewStub(grpc::CreateCustomChannel(
-          argc > 1 ? argv[1] : "localhost:50051",
-          grpc::InsecureChannelCredentials(), arguments));
+  const auto stub = posenc::v1::PositionalEncodingService::NewStub(
+      grpc::CreateCustomChannel(argc > 1 ? argv[1] : "localhost:50051",
+                                grpc::InsecureChannelCredentials(), arguments));
 
   const std::vector<float> q(1 * 1024 * 32 * 128, 1.0f);  // 16 MiB
   posenc::v1::ApplyRopeRequest request;
