@@ -46,8 +46,8 @@ final class Calls implements AutoCloseable {
   // How long an error's text may wait for the server's version.
   private static final Duration VERSION_TIMEOUT = Duration.ofSeconds(1);
 
-  // Netty holds a message whole on its way out and once more on its way in. From here on that costs
-  // more than the chunks of a stream do, in memory and in time.
+  // Netty holds a message whole on its way out and once more on its way in: beside tensor, result
+  // and an idle JVM, 64 MiB took 240 MB and more in one message, and 55 MB in chunks.
   private static final long STREAM_ABOVE_BYTES = 16 << 20;
 
   private static final Metadata.Key<String> MESSAGE_BYTES = ascii("posenc-message-bytes");
