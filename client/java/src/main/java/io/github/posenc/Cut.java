@@ -59,14 +59,24 @@ final class Cut {
     }
   }
 
+  /** A tensor does not fit its layout, its bytes or its positions, and so cannot be cut. */
+  static final class Misfit extends RuntimeException {
+    private static final long serialVersionUID = 1;
+
+    private Misfit(String text) {
+      super(text);
+    }
+  }
+
   private Cut() {}
 
-  /** How many sequences and tokens a tensor has. INVALID_ARGUMENT if its shape does not fit. */
+  /** How many sequences and tokens a tensor has, once it was checked. */
   static long extent(Tensor tensor, Layout layout, char dimension) {
     int i = layout.dimensions.indexOf(dimension);
     return i < 0 ? 1 : tensor.shape()[i];
   }
 
+  /** Throws Misfit if a shape is none of the layout, which is null if unknown. */
   static void check(String name, Tensor tensor, Layout layout) {
     long[] shape = tensor.shape();
     if (layout == null || shape.length != layout.dimensions.length()) {
@@ -89,8 +99,8 @@ final class Cut {
     }
   }
 
-  static PosencException misfit(String what, String fact) {
-    return PosencException.invalid(what + ": " + fact + "; the tensor cannot be cut into parts");
+  static Misfit misfit(String what, String fact) {
+    return new Misfit(what + ": " + fact + "; the tensor cannot be cut into parts");
   }
 
   static int elementBytes(io.github.posenc.v1.Dtype dtype) {

@@ -212,8 +212,9 @@ public final class Posenc implements AutoCloseable {
     rotation.operand("q", ApplyRopeRequest.Q_FIELD_NUMBER, q, qOut);
     rotation.operand("k", ApplyRopeRequest.K_FIELD_NUMBER, k, kOut);
     ApplyRopeStreamRequest.Builder stream = ApplyRopeStreamRequest.newBuilder()
-        .setLayout(request.getLayout())
-        .setDirection(request.getDirection());
+        // Their numbers, as the generated code refuses names that only a newer contract has.
+        .setLayoutValue(request.getLayoutValue())
+        .setDirectionValue(request.getDirectionValue());
     if (request.hasRope()) stream.setRope(request.getRope());
     if (request.hasQueryScale()) stream.setQueryScale(request.getQueryScale());
     rotation.streamSettings = stream.build();
@@ -244,7 +245,7 @@ public final class Posenc implements AutoCloseable {
     rotation.headsDiffer = headsDiffer(request.getOldRope()) || headsDiffer(request.getNewRope());
     rotation.operand("k", RepositionRequest.K_FIELD_NUMBER, k, out);
     RepositionStreamRequest.Builder stream =
-        RepositionStreamRequest.newBuilder().setLayout(request.getLayout());
+        RepositionStreamRequest.newBuilder().setLayoutValue(request.getLayoutValue());
     if (request.hasOldRope()) stream.setOldRope(request.getOldRope());
     if (request.hasNewRope()) stream.setNewRope(request.getNewRope());
     rotation.streamSettings = stream.build();

@@ -65,8 +65,10 @@ public final class PosencBuilder {
   }
 
   /**
-   * Bytes above which applyRope and reposition go as a stream instead of one message. Default:
-   * maxMessageBytes. Lower it, to 16 MiB say, if transfer is to overlap with computation.
+   * Bytes above which applyRope and reposition go as a stream instead of one message. Default: 16
+   * MiB, or maxMessageBytes if that is less. gRPC's Netty holds a large message whole, outside of the
+   * heap; the chunks of a stream take less memory, and transfer overlaps with computation. For one
+   * message whatever its size, set maxMessageBytes here.
    */
   public PosencBuilder streamAboveBytes(long bytes) {
     this.streamAboveBytes = OptionalLong.of(bytes);

@@ -84,8 +84,13 @@ final class Rotation {
     }
     boolean canCut = tensorBytes > 0;
     if (canCut && message.bytes() > calls.streamAboveBytes) {
-      inChunks(calls, settings, tensorBytes);
-      return;
+      try {
+        inChunks(calls, settings, tensorBytes);
+        return;
+      } catch (Cut.Misfit e) {
+        // Nothing was sent. In one message the server sees what is wrong, and says it with a reason.
+        if (message.bytes() > calls.maxMessageBytes) throw PosencException.invalid(e.getMessage());
+      }
     }
     try {
       List<Integer> fields = new ArrayList<>();
@@ -105,7 +110,11 @@ final class Rotation {
       // refused again.
       boolean tooLarge = e.code().equals("RESOURCE_EXHAUSTED") && !e.reason().equals("OVERLOADED");
       if (!tooLarge || !canCut || message.bytes() <= calls.chunkBytes(settings)) throw e;
-      inChunks(calls, settings, tensorBytes);
+      try {
+        inChunks(calls, settings, tensorBytes);
+      } catch (Cut.Misfit misfit) {
+        throw PosencException.invalid(misfit.getMessage());
+      }
     }
   }
 
@@ -134,15 +143,12 @@ final class Rotation {
   }
 
   // Each tensor is cut by itself, the first one first: q and k may differ in heads, so that equal
-  // amounts of memory hold different tokens.
+  // amounts of memory hold different tokens. Throws Misfit before anything is sent.
   private void inChunks(Calls calls, CallSettings settings, long tensorBytes) {
     long chunkBytes = calls.chunkBytes(settings);
     boolean severalAxes = false;
     for (Operand operand : operands) {
       Cut.check(operand.name, operand.tensor, layout);
-      if (operand.out == null) {
-        operand.out = Tensor.allocate(operand.tensor.dtype(), operand.tensor.shape());
-      }
       severalAxes |= needAxes.apply(Cut.extent(operand.tensor, layout, 'B'));
     }
     severalAxes = severalAxes && calls.severalAxes(settings, rope);
@@ -171,6 +177,10 @@ final class Rotation {
       }
     }
 
+    for (Operand operand : operands) {
+      if (operand.out != null) continue;
+      operand.out = Tensor.allocate(operand.tensor.dtype(), operand.tensor.shape());
+    }
     Deque<Chunk> sent = new ArrayDeque<>(); // not answered yet
     Message none = streamSettings.getDefaultInstanceForType();
     long[] done = {0, 0}; // chunks sent, bytes answered

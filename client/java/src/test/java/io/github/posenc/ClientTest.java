@@ -21,6 +21,7 @@ import java.nio.FloatBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.atomic.AtomicLong;
@@ -74,6 +75,11 @@ class ClientTest {
       // Four units of 2^-24 of the pair's length, which is below 8 here.
       assertEquals(rotated(before, heads, channels, start, i), after[i], 8 * Math.scalb(4.0, -24), "at " + i);
     }
+  }
+
+  // For tensors over 16 MiB that are to go in one message all the same.
+  private static Posenc inOneMessage(String target) {
+    return Posenc.builder(target).streamAboveBytes(512 << 20).connect();
   }
 
   private static ApplyRopeRequest.Builder request() {
@@ -146,8 +152,11 @@ class ClientTest {
     AtomicLong done = new AtomicLong();
     long[] shape = {2, 3000, 4, 128};
     long[] keys = {2, 3000, 2, 128};
-    Rotated whole = posenc.applyRope(request().build(), Tensor.of(q, shape), Tensor.of(k, keys));
-    try (Posenc streaming = Posenc.builder(server.address).streamAboveBytes(0).connect()) {
+    try (Posenc streaming = Posenc.builder(server.address).streamAboveBytes(0).connect();
+        Posenc unary = inOneMessage(server.address)) {
+      Rotated whole = unary.withProgress((bytes, all) -> done.set(-1))
+          .applyRope(request().build(), Tensor.of(q, shape), Tensor.of(k, keys));
+      assertEquals(0, done.get()); // progress is of streams only
       Rotated chunks = streaming.withProgress((bytes, all) -> done.set(bytes))
           .applyRope(request().build(), Tensor.of(q, shape), Tensor.of(k, keys));
       assertArrayEquals(whole.q().toFloatArray(), chunks.q().toFloatArray());
@@ -171,9 +180,57 @@ class ClientTest {
   }
 
   @Test
+  void messagesOver16MiBGoAsStreamsUnlessTheOptionsSayOtherwise() {
+    AtomicLong chunks = new AtomicLong();
+    Posenc watched = posenc.withProgress((bytes, all) -> chunks.incrementAndGet());
+    // Settings and shape take less than 1 KiB, and more than nothing.
+    Tensor below = Tensor.allocate(Dtype.DTYPE_FLOAT32, 1, (16 << 20) / 1024 - 1, 2, 128);
+    Tensor above = Tensor.allocate(Dtype.DTYPE_FLOAT32, 1, (16 << 20) / 1024, 2, 128);
+    watched.applyRope(request().build(), below, null);
+    assertEquals(0, chunks.get());
+    watched.applyRope(request().build(), above, null);
+    assertTrue(chunks.get() > 1, chunks + " chunks");
+    Tensor keys = Tensor.allocate(Dtype.DTYPE_FLOAT32, 1, 4, 2, 8);
+    try (Posenc narrow = Posenc.builder(server.address).maxMessageBytes(200).connect()) {
+      chunks.set(0);
+      narrow.withProgress((bytes, all) -> chunks.incrementAndGet())
+          .applyRope(request().build(), keys, null);
+      assertTrue(chunks.get() > 1, chunks + " chunks");
+    }
+  }
+
+  @Test
+  void mistakesInLargeRequestsAreTheServersToNameAsInSmallOnes() {
+    try (Posenc streaming = Posenc.builder(server.address).streamAboveBytes(0).connect()) {
+      Tensor fits = Tensor.of(new float[64], 1, 4, 2, 8);
+      Tensor flat = Tensor.of(new float[64], 8, 8);
+      Tensor shorter = Tensor.of(new float[63], 1, 4, 2, 8);
+      List<ApplyRopeRequest> requests = List.of(
+          request().clearLayout().build(),
+          request().setLayoutValue(99).build(),
+          request().setDirectionValue(99).build(),
+          request().setPositions(Positions.ids(Tensor.of(new int[3], 3))).build());
+      for (ApplyRopeRequest wrong : requests) assertSameError(streaming, wrong, fits);
+      assertSameError(streaming, request().build(), flat);
+      assertSameError(streaming, request().build(), shorter);
+    }
+  }
+
+  private static void assertSameError(Posenc streaming, ApplyRopeRequest wrong, Tensor q) {
+    PosencException whole =
+        assertThrows(PosencException.class, () -> posenc.applyRope(wrong, q, null));
+    PosencException cut =
+        assertThrows(PosencException.class, () -> streaming.applyRope(wrong, q, null));
+    assertFalse(whole.reason().isEmpty(), whole.getMessage());
+    assertEquals(
+        List.of(whole.code(), whole.reason(), whole.field()),
+        List.of(cut.code(), cut.reason(), cut.field()));
+  }
+
+  @Test
   void aServerWithALowerLimitGetsAStream() throws Exception {
     try (Server small = new Server(folder, "--max-request-bytes", "8MiB");
-        Posenc client = Posenc.connect(small.address)) {
+        Posenc client = inOneMessage(small.address)) {
       float[] q = random(1 * 4096 * 8 * 128);
       float[] q0 = q.clone();
       client.rope(SPEC).apply(Layout.BSHD, Positions.startAt(0), Tensor.of(q, 1, 4096, 8, 128), null);

@@ -36,6 +36,8 @@ public final class Drive {
     System.exit(failed == 0 ? 0 : 1);
   }
 
+  // unary64 is what applyRope does with 64 MiB unless it is told otherwise, which is a stream; its
+  // name is that of all clients' benchmarks.
   private static void bench(String target, String name) throws Exception {
     boolean stream = name.equals("stream256");
     int mib = Map.of("unary64", 64, "unary1", 1, "stream256", 256).get(name);

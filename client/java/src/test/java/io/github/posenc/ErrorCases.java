@@ -1,5 +1,6 @@
 package io.github.posenc;
 
+import com.google.gson.Gson;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
@@ -7,6 +8,8 @@ import com.google.gson.JsonParser;
 import io.github.posenc.v1.ApplyRopeRequest;
 import io.github.posenc.v1.Dtype;
 import io.github.posenc.v1.Positions;
+import io.github.posenc.v1.RopeSource;
+import io.github.posenc.v1.RopeSpec;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -82,11 +85,6 @@ final class ErrorCases {
       shape = extents.stream().mapToLong(JsonElement::getAsLong).toArray();
     }
     String dtype = arguments.has("dtype") ? arguments.get("dtype").getAsString() : "float32";
-    String layout = arguments.has("layout") ? arguments.get("layout").getAsString() : "bshd";
-    JsonObject rope = arguments.has("rope") ? arguments.getAsJsonObject("rope") : new JsonObject();
-    Map<String, Object> spec = new HashMap<>();
-    rope.entrySet().forEach(e -> spec.put(e.getKey(), plain(e.getValue())));
-    if (!arguments.has("rope")) spec.put("pairing", "half_split");
     Positions positions = io.github.posenc.Positions.startAt(
         arguments.has("start") ? arguments.get("start").getAsLong() : 0);
     if (arguments.has("ids")) {
@@ -97,16 +95,31 @@ final class ErrorCases {
     Tensor q = Tensor.allocate(Dtype.valueOf("DTYPE_" + dtype.toUpperCase(Locale.ROOT)), shape);
     posenc.applyRope(
         ApplyRopeRequest.newBuilder()
-            .setRope(spec.containsKey("preset")
-                ? RopeSources.of((String) spec.get("preset")) : RopeSources.of(spec))
+            .setRope(rope(arguments.get("rope")))
             .setPositions(positions)
-            .setLayout(Layout.valueOf(layout.toUpperCase(Locale.ROOT)).toMessage())
+            .setLayoutValue(layout(arguments.get("layout")))
             .build(),
         q, null);
   }
 
-  private static Object plain(JsonElement value) {
-    return new com.google.gson.Gson().fromJson(value, Object.class);
+  // A preset's name or fields of a specification, never a model's configuration.
+  private static RopeSource rope(JsonElement rope) {
+    if (rope == null) return RopeSources.of(Map.of("pairing", "half_split"));
+    if (rope.isJsonPrimitive()) return RopeSources.of(rope.getAsString());
+    RopeSpec.Builder spec = RopeSpec.newBuilder();
+    Fields.set(spec, new Gson().fromJson(rope, Map.class), "rope.spec");
+    return RopeSources.of(spec.build());
+  }
+
+  // The number that the request holds: 0 if the caller gives none, and for a name that the contract
+  // does not have one that it does not have either, as from a newer contract.
+  private static int layout(JsonElement layout) {
+    if (layout == null) return Layout.BSHD.toMessage().getNumber();
+    if (layout.isJsonNull()) return 0;
+    for (Layout known : Layout.values()) {
+      if (known.name().equalsIgnoreCase(layout.getAsString())) return known.toMessage().getNumber();
+    }
+    return 99;
   }
 
   private static String compare(JsonObject expect, PosencException error) {
