@@ -10,63 +10,58 @@ use crate::v1::{self, movement, positions, rope_source};
 /// Where a rotary encoding is described: a preset, a model's config.json, or a specification.
 #[derive(Clone, Debug)]
 pub struct Config {
-    source: Source,
-    settings: v1::RopeSource,
+    /// Read when the encoding is resolved.
+    file: Option<PathBuf>,
+    rope: v1::RopeSource,
     head_dim: i32,
 }
 
-#[derive(Clone, Debug)]
-enum Source {
-    File(PathBuf),
-    Message(rope_source::Source),
-}
-
 impl Config {
-    fn of(source: Source) -> Self {
-        Self { source, settings: v1::RopeSource::default(), head_dim: 0 }
+    fn of(source: rope_source::Source) -> Self {
+        Self { file: None, rope: source.into(), head_dim: 0 }
     }
 
     /// A config.json of Hugging Face, or Mistral's params.json, on this machine.
     pub fn file(path: impl AsRef<Path>) -> Self {
-        Self::of(Source::File(path.as_ref().to_owned()))
+        Self { file: Some(path.as_ref().to_owned()), rope: v1::RopeSource::default(), head_dim: 0 }
     }
 
     /// The text of such a file.
     pub fn json(text: impl Into<String>) -> Self {
-        Self::of(Source::Message(rope_source::Source::ConfigJson(text.into())))
+        Self::of(rope_source::Source::ConfigJson(text.into()))
     }
 
     /// A name that the server knows, `llama-3.1-8b`.
     pub fn preset(name: impl Into<String>) -> Self {
-        Self::of(Source::Message(rope_source::Source::Preset(name.into())))
+        Self::of(rope_source::Source::Preset(name.into()))
     }
 
     /// An encoding written out. Its `rotary_dim`, if it is unset, is `head_dim`.
     pub fn spec(spec: v1::RopeSpec) -> Self {
-        Self::of(Source::Message(rope_source::Source::Spec(spec)))
+        Self::of(rope_source::Source::Spec(spec))
     }
 
     /// Whose interpretation applies if projects disagree.
     pub fn profile(mut self, profile: v1::Profile) -> Self {
-        self.settings.profile = profile.into();
+        self.rope.profile = profile.into();
         self
     }
 
     /// Which layer, if layers differ: `full_attention`, `sliding_attention`.
     pub fn layer_type(mut self, layer_type: impl Into<String>) -> Self {
-        self.settings.layer = Some(rope_source::Layer::LayerType(layer_type.into()));
+        self.rope.layer = Some(rope_source::Layer::LayerType(layer_type.into()));
         self
     }
 
     /// Which layer, from 0.
     pub fn layer_index(mut self, layer_index: i32) -> Self {
-        self.settings.layer = Some(rope_source::Layer::LayerIndex(layer_index));
+        self.rope.layer = Some(rope_source::Layer::LayerIndex(layer_index));
         self
     }
 
     /// The length that length-dependent scalings are evaluated at.
     pub fn sequence_length(mut self, sequence_length: i64) -> Self {
-        self.settings.sequence_length = Some(sequence_length);
+        self.rope.sequence_length = Some(sequence_length);
         self
     }
 
@@ -78,16 +73,13 @@ impl Config {
 
     /// The source as requests have it. INVALID_ARGUMENT if a file cannot be read.
     pub async fn to_source(&self) -> Result<v1::RopeSource> {
-        let source = match &self.source {
-            Source::Message(source) => source.clone(),
-            Source::File(path) => {
-                let text = tokio::fs::read_to_string(path).await;
-                rope_source::Source::ConfigJson(
-                    text.map_err(|error| Error::invalid(format!("config.json: {}: {error}", path.display())))?,
-                )
-            }
-        };
-        Ok(v1::RopeSource { source: Some(source), ..self.settings.clone() })
+        let mut rope = self.rope.clone();
+        if let Some(path) = &self.file {
+            let text = tokio::fs::read_to_string(path).await;
+            let text = text.map_err(|error| Error::invalid(format!("config.json: {}: {error}", path.display())))?;
+            rope.source = Some(rope_source::Source::ConfigJson(text));
+        }
+        Ok(rope)
     }
 }
 
