@@ -30,9 +30,11 @@ absl::Status ReadyFile::Check(const std::string& path) {
   if (stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) {
     why = "is a folder";
   } else {
-    const std::string temporary = TemporaryOf(path);
+    // Not the name that a server writes: it may have the same number in
+    // another container.
+    const std::string temporary = absl::StrCat(path, ".check.", getpid());
     const int fd =
-        open(temporary.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) {
       why = std::strerror(errno);
     } else {

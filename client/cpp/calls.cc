@@ -155,8 +155,12 @@ std::string Client::Calls::VersionsText() const {
   context.set_deadline(
       absl::ToChronoTime(absl::Now() + std::min(timeout_, kVersionTimeout)));
   v1::GetServerInfoResponse info;
-  const bool told = stub_->GetServerInfo(&context, {}, &info).ok();
+  const grpc::Status asked = stub_->GetServerInfo(&context, {}, &info);
+  const bool told = asked.ok();
   if (told && info.version() == POSENC_VERSION) return "";
+  if (!told && asked.error_code() != grpc::StatusCode::UNIMPLEMENTED) {
+    return absl::StrCat("; this client is ", POSENC_VERSION);
+  }
   return absl::StrCat("; the server is ",
                       told ? absl::StrCat("posencd ", info.version())
                            : "no posencd of this client's version",

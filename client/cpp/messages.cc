@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sstream>
+#include <string>
 #include <utility>
 
 #include "absl/strings/cord.h"
@@ -102,13 +102,16 @@ v1::RopeSource FromConfigJson(absl::string_view config_json) {
 absl::StatusOr<v1::RopeSource> FromConfigFile(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) {
+  std::string text;
+  char part[1 << 16];
+  while (file.read(part, sizeof(part)), file.gcount() > 0) {
+    text.append(part, static_cast<std::size_t>(file.gcount()));
+  }
+  if (!file.is_open() || file.bad()) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": ", errno != 0 ? std::strerror(errno) : "cannot be read"));
   }
-  return FromConfigJson(text.str());
+  return FromConfigJson(text);
 }
 
 std::string ErrorReason(const absl::Status& status) {

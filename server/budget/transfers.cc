@@ -64,13 +64,15 @@ Transfers::Transfers(Admission* admission, std::function<std::int64_t()> held,
 
 void Transfers::Add(Direction direction, std::int64_t bytes, Owner* owner,
                     Message* message) {
-  message->direction_ = direction;
-  message->owner_ = owner;
-  message->bytes_ = bytes;
-  message->since_ = Now();
-  message->cut_ = false;
   {
+    // owner_ says that place_ is good, so that Touch() on another thread must
+    // not see the one without the other.
     const std::lock_guard<std::mutex> lock(mutex_);
+    message->direction_ = direction;
+    message->owner_ = owner;
+    message->bytes_ = bytes;
+    message->since_ = Now();
+    message->cut_ = false;
     std::list<Message*>& list = direction == Direction::kIn ? coming_ : going_;
     message->place_ = list.insert(list.end(), message);
     message->number_ = ++added_;

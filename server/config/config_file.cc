@@ -167,10 +167,20 @@ const char* NameOf(FileType type) {
   return "of another type";
 }
 
+// Far more than all keys and addresses have, and far less than what a stack
+// holds (100,000 overflowed it).
+constexpr int kMostDots = 2000;
+
 }  // namespace
 
 absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
                                                        absl::string_view text) {
+  // Tables of dotted keys are nested, and made and freed by recursion, which
+  // toml++ bounds for values only.
+  if (std::count(text.begin(), text.end(), '.') > kMostDots) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": more than ", kMostDots, " dots"));
+  }
   const toml::parse_result parsed =
       toml::parse(std::string_view(text.data(), text.size()));
   if (!parsed) {

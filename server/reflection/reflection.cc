@@ -58,6 +58,10 @@ void Answer(const ReflectedFiles& files, const Request& request,
   error->set_error_message("asks for nothing");
 }
 
+// Bytes of a request: a name, and the host, which the answer repeats. More is
+// not kept, as nothing else bounds what calls of reflection hold.
+constexpr std::size_t kMostBytes = 4 << 10;
+
 // One call: each request is answered before the next is read.
 class Exchange final : public grpc::ServerBidiReactor<Request, Response> {
  public:
@@ -66,6 +70,11 @@ class Exchange final : public grpc::ServerBidiReactor<Request, Response> {
   }
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
+    if (request_.ByteSizeLong() > kMostBytes) {
+      Request().Swap(&request_);
+      return Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                                 "a request of reflection over 4 KiB"));
+    }
     Answer(*files_, request_, &response_);
     StartWrite(&response_);
   }

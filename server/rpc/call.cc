@@ -312,7 +312,12 @@ absl::StatusOr<RequestMessage> Call::TakeMessage() {
 }
 
 void Call::OnReadDone(bool ok) {
-  resources_.transfers->Remove(&reading_message_);
+  {
+    // ShrinkClaim() looks whether the message is still coming, and gives its
+    // claim up, under this lock: not while the claim is being corrected.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    resources_.transfers->Remove(&reading_message_);
+  }
   absl::StatusOr<RequestMessage> message = RequestMessage();
   if (ok) message = TakeMessage();
   absl::Status error;

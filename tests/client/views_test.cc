@@ -25,6 +25,17 @@ void ExpectView(const TensorView& view, v1::Dtype dtype,
   EXPECT_EQ(view.bytes.size(), elements.size() * sizeof(T));
 }
 
+TEST(FromConfigFileTest, WhatCannotBeReadIsAnError) {
+  for (const char* const path : {"/nonexistent/config.json", "/tmp"}) {
+    EXPECT_EQ(FromConfigFile(path).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << path;
+  }
+  const auto empty = FromConfigFile("/dev/null");
+  ASSERT_TRUE(empty.ok()) << empty.status();
+  EXPECT_EQ(empty->config_json(), "");
+}
+
 TEST(ViewsTest, ElementsTellTheirDtype) {
   const std::vector<float> floats(6);
   const std::vector<double> doubles(6);

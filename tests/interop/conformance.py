@@ -30,6 +30,8 @@ def judge(output, cases):
     told = defaultdict(dict)
     for line in output.splitlines():
         family, name, verdict, why = (line.split("\t") + ["", "", ""])[:4]
+        if told[family].get(name):
+            continue  # told twice, and once that it failed
         told[family][name] = "" if verdict == "ok" else why or f"says {verdict!r}"
     return {family: {name: told[family].get(name, "is not in the client's output")
                      for name in names} for family, names in cases.items()}
@@ -44,15 +46,16 @@ def replay(client, target, vectors, env_file=None):
     """What a client says to the vectors and, if env_file is given, the errors."""
     cases = expected_cases(vectors, ERRORS if env_file else None)
     done = client.run("conformance", target, vectors)
-    output = done.stdout
+    output, code = done.stdout, done.returncode
     if env_file:
         errors = client.run("errors", ERRORS, env_file)
         output += errors.stdout
         done.stderr += errors.stderr
+        code = code or errors.returncode
     results = judge(output, cases)
-    if done.returncode != 0 and not failures(results):
+    if code != 0 and not failures(results):
         results["errors" if env_file else next(iter(cases))]["(exit code)"] = (
-            f"{done.returncode} although all is well: {done.stderr[-500:]}")
+            f"{code} although all is well: {done.stderr[-500:]}")
     return results, done.stderr
 
 

@@ -436,6 +436,14 @@ TEST_F(ConfigTest, AFileThatCannotBeReadIsToldByItsName) {
               HasSubstr("more than 1048576 bytes"));
 }
 
+// 100,000 of them overflowed the stack.
+TEST_F(ConfigTest, KeysOfManyDotsAreRefused) {
+  std::string text = "a";
+  for (int i = 0; i < 100000; ++i) text += ".a";
+  EXPECT_THAT(Message(LoadFile(text + " = 1").status()),
+              HasSubstr("more than 2000 dots"));
+}
+
 TEST_F(ConfigTest, WhatIsPrintedReadsBackToTheSame) {
   std::vector<std::string> flags = {"--print-config"};
   for (const Key* const key : FileKeys()) {

@@ -165,6 +165,18 @@ TEST_F(ReflectionTest, WhatIsNotThereIsNotFound) {
             "posenc.v1.Tensor");
 }
 
+TEST_F(ReflectionTest, LargeRequestsAreRefused) {
+  ServerReflectionRequest request;
+  request.set_list_services("");
+  request.set_host(std::string(5000, 'a'));
+  for (const char* const method : {kV1, kV1Alpha}) {
+    std::string bytes;
+    EXPECT_EQ(RawUnary(channel_, method, request.SerializeAsString(), &bytes)
+                  .error_code(),
+              grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+}
+
 TEST_F(ReflectionTest, ServersWithoutItDoNotAnswer) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
