@@ -98,8 +98,13 @@ function split(given: object, keys: readonly string[]): [picked: Record<string, 
 }
 
 // Doubles hold every position exactly, whole or fractional.
-function idsTensor(ids: unknown): unknown {
-  if (Array.isArray(ids)) return tensor(Float64Array.from(ids));
+function idsTensor(ids: unknown, field: string): unknown {
+  if (Array.isArray(ids)) {
+    // Float64Array.from would take null for 0.
+    const wrong = ids.findIndex((id) => typeof id !== "number");
+    if (wrong >= 0) throw invalid(`${field}[${wrong}]`, "must be a number");
+    return tensor(Float64Array.from(ids));
+  }
   return ArrayBuffer.isView(ids) ? tensor(ids as Elements) : ids;
 }
 
@@ -109,7 +114,7 @@ function positionsOf(given: Record<string, unknown>, field: string): object | un
   const message = { ...((positions as object | undefined) ?? short) } as Record<string, unknown>;
   if (positions === undefined && Object.keys(message).length === 0) return undefined;
   if (Array.isArray(message.starts)) message.starts = { values: message.starts };
-  if (message.ids !== undefined) message.ids = idsTensor(message.ids);
+  if (message.ids !== undefined) message.ids = idsTensor(message.ids, `${field}.ids`);
   return message;
 }
 
@@ -130,6 +135,6 @@ export function withMovement(given: object): Record<string, unknown> {
     checkKeys(fields[key] as object, positionKeys, `${key}.`);
     fields[key] = positionsOf(fields[key] as Record<string, unknown>, key);
   }
-  if (fields.shifts !== undefined) fields.shifts = idsTensor(fields.shifts);
+  if (fields.shifts !== undefined) fields.shifts = idsTensor(fields.shifts, "movement.shifts");
   return { ...rest, movement: fields };
 }

@@ -46,6 +46,9 @@ const streamWindow = 4;
 // would set its own, which is meant for calls that forgot theirs.
 const longestStreamMs = 24 * 3600 * 1000;
 
+// A year. grpc-js throws, where nobody can catch it, at a deadline that is too far for the wire.
+const longestDeadlineMs = 365 * 24 * 3600 * 1000;
+
 // The longest time that a timer of Node's takes.
 const longestTimerMs = 2 ** 31 - 1;
 
@@ -172,11 +175,11 @@ export class Calls {
     if (timeoutMs <= 0) throw new PosencError(`timeoutMs: is ${timeoutMs}; must be above 0`, { code: "DEADLINE_EXCEEDED", requestId });
     if (options.signal?.aborted) throw new PosencError("the call was aborted", { code: "CANCELLED", requestId, cause: options.signal.reason });
     const metadata = new Metadata();
-    metadata.set("x-request-id", requestId);
-    if (options.traceparent !== undefined) metadata.set("traceparent", options.traceparent);
+    metadata.set("x-request-id", visible("requestId", requestId));
+    if (options.traceparent !== undefined) metadata.set("traceparent", visible("traceparent", options.traceparent));
     const token = this.channels.bearer();
     if (token !== undefined) metadata.set("authorization", `Bearer ${token}`);
-    return { requestId, metadata, timeoutMs, grpc: timeoutMs === Infinity ? {} : { deadline: Date.now() + timeoutMs } };
+    return { requestId, metadata, timeoutMs, grpc: { deadline: Date.now() + Math.min(timeoutMs, longestDeadlineMs) } };
   }
 
   private async explain(error: unknown, name: string, requestId: string, options: CallOptions): Promise<unknown> {
@@ -191,6 +194,11 @@ export class Calls {
 
 function number(option: string, value: unknown): number {
   if (typeof value !== "number" || Number.isNaN(value)) throw invalid(option, "must be a number");
+  return value;
+}
+
+function visible(option: string, value: unknown): string {
+  if (typeof value !== "string" || !/^[\x20-\x7e]*$/.test(value)) throw invalid(option, "must be text of visible ASCII characters");
   return value;
 }
 

@@ -2,7 +2,7 @@
 import fs from "node:fs";
 import path from "node:path";
 import { Client as Connection, credentials, type ChannelCredentials, type ChannelOptions } from "@grpc/grpc-js";
-import { invalid } from "./errors";
+import { invalid, PosencError } from "./errors";
 import { version } from "./version";
 
 /** Options of a client. Each has a default. */
@@ -87,10 +87,10 @@ function tlsCredentials(options: TlsOptions): ChannelCredentials {
 
 const isUnix = (target: string) => target.startsWith("unix:");
 
+// Every address of a list, and no resolver but the system's: another one may put localhost anywhere.
 function isLoopback(target: string): boolean {
-  const address = target.replace(/^(dns|ipv4|ipv6):(\/\/[^/]*\/)?/, "");
-  const host = address.startsWith("[") ? address.slice(1, address.indexOf("]")) : address.replace(/:\d+$/, "");
-  return host === "localhost" || host === "::1" || /^127(\.\d+){3}$/.test(host);
+  const addresses = target.replace(/^(dns:\/\/\/|dns:|ipv4:|ipv6:)/, "").split(",");
+  return addresses.every((address) => /^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$|^::1$/.test(address));
 }
 
 /** Bearer tokens. What a file held before serves while it cannot be read. */
@@ -167,6 +167,8 @@ export class Channels {
       "grpc.max_receive_message_length": maxMessageBytes,
       "grpc.primary_user_agent": `posenc-node/${version}`,
       "grpc-node.flow_control_window": flowControlWindow,
+      // A proxy of the environment would be asked for localhost too, and see the token.
+      ...(this.token === undefined || withTls ? {} : { "grpc.enable_http_proxy": 0 }),
       // Channels with equal options would share one connection.
       "grpc.use_local_subchannel_pool": 1,
       ...(tlsWanted.serverName === undefined
@@ -180,10 +182,12 @@ export class Channels {
   }
 
   small(): Connection {
+    this.checkOpen();
     return (this.smallChannel ??= this.open());
   }
 
   bulk(): Connection {
+    this.checkOpen();
     if (this.bulkChannels.length === 0) return this.small();
     const i = this.turn++ % this.bulkChannels.length;
     return (this.bulkChannels[i] ??= this.open());
@@ -194,8 +198,11 @@ export class Channels {
     for (const channel of [this.smallChannel, ...this.bulkChannels]) channel?.close();
   }
 
+  private checkOpen(): void {
+    if (this.closed) throw new PosencError("the client is closed; make another one", { code: "CANCELLED" });
+  }
+
   private open(): Connection {
-    if (this.closed) throw invalid("client", "is closed");
     return new Connection(this.target, this.credentials, this.channelOptions);
   }
 }

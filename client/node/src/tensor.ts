@@ -57,6 +57,7 @@ export function tensor<E extends Elements>(data: E, shape?: readonly number[], d
   if (of === undefined) throw invalid("dtype", `is missing; ${kindOf(data).name} does not tell it`, "FIELD_REQUIRED");
   if (os.endianness() !== "LE") throw invalid("data", "must be little-endian, which this machine is not");
   if (shape === undefined && data instanceof Uint8Array) throw invalid("shape", "is missing", "FIELD_REQUIRED");
+  if (shape !== undefined && !Array.isArray(shape)) throw invalid("shape", "must be an array of integers");
   return new Tensor(data, shape ?? [data.length], of);
 }
 

@@ -44,6 +44,7 @@ describe("errors", () => {
       [{ rope: { pairing: "half_split", yarn: { factor: "4" } } }, "FIELD_INVALID", "rope.spec.yarn.factor"],
       [{ start: 0.5 }, "FIELD_INVALID", "positions.start"],
       [{ start: 1n << 70n }, "FIELD_INVALID", "positions.start"],
+      [{ start: undefined, ids: [0, null, 2, 3] }, "FIELD_INVALID", "positions.ids[1]"],
       [{ starts: [1] }, "FIELD_INVALID", "positions.starts"],
       [{ out: { x: new Float32Array(64) } }, "FIELD_UNKNOWN", "out.x"],
       [{ q: [1, 2, 3] }, "FIELD_INVALID", "q"],
@@ -57,6 +58,10 @@ describe("errors", () => {
     assert.throws(() => posenc.connect("127.0.0.1:1", { tokens: "x" }), { reason: "FIELD_UNKNOWN", field: "tokens" });
     assert.throws(() => posenc.connect("127.0.0.1:1", { tls: { ca: "x" } }), { reason: "FIELD_UNKNOWN", field: "tls.ca" });
     assert.throws(() => tensor(new Uint16Array(4)), { reason: "FIELD_REQUIRED", field: "dtype" });
+    for (const option of ["requestId", "traceparent"]) {
+      await assert.rejects(away.applyRope(good, { [option]: "two\nlines" }), { name: "PosencError", code: "INVALID_ARGUMENT", field: option });
+    }
+    assert.throws(() => tensor(new Float32Array(4), "2,2"), { reason: "FIELD_INVALID", field: "shape" });
     assert.throws(() => tensor([1, 2]), { reason: "FIELD_INVALID", field: "data" });
   });
 
@@ -99,6 +104,17 @@ describe("errors", () => {
     await assert.rejects(call, (error) => error.code === "CANCELLED" && error.cause.message === "the user left" && error.requestId === "a");
     await assert.rejects(silent.getServerInfo({ signal: controller.signal }), { code: "CANCELLED" });
     silent.close();
+  });
+
+  test("DoNotComeFromATimeoutThatIsTooLongForTheWire", async () => {
+    for (const timeoutMs of [1e15, Infinity]) assert.ok((await client.getServerInfo({ timeoutMs })).version);
+  });
+
+  test("TellThatAClientIsClosed", async () => {
+    const closed = posenc.connect(client.target);
+    await closed.getServerInfo();
+    closed.close();
+    await assert.rejects(closed.getServerInfo(), { name: "PosencError", code: "CANCELLED", message: /is closed/ });
   });
 
   test("OfUnavailableServersAreRetriedWithTheMetadataOfTheCall", async (t) => {

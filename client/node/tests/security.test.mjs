@@ -1,5 +1,6 @@
 import assert from "node:assert";
 import fs from "node:fs";
+import net from "node:net";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
 import posenc from "../index.mjs";
@@ -51,10 +52,32 @@ describe("TLS and tokens", () => {
   });
 
   test("NeverSendATokenInTheClearToAnotherMachine", () => {
-    for (const far of ["posenc:50051", "dns:///posenc:50051", "10.0.0.1:1", "localhost.example.com:1", "127.0.0.1.example.com:1", "[2001:db8::1]:1"]) {
+    for (const far of ["posenc:50051", "dns:///posenc:50051", "10.0.0.1:1", "localhost.example.com:1", "127.0.0.1.example.com:1", "[2001:db8::1]:1", "ipv6:[::1]:1,[2001:db8::1]:1", "dns://192.0.2.1/localhost:1"]) {
       assert.throws(() => posenc.connect(far, { token: "t" }), { field: "token", message: /in the clear/ }, far);
     }
     for (const near of ["localhost:1", "dns:///localhost:1", "127.0.0.1:1", "[::1]:1", "unix:/run/posenc"]) posenc.connect(near, { token: "t" });
+  });
+
+  test("NeverShowATokenForThisMachineToAProxy", async (t) => {
+    t.after(() => delete process.env.grpc_proxy);
+    const useProxy = async () => {
+      const seen = { connections: 0 };
+      const proxy = net.createServer((socket) => (++seen.connections, socket.destroy()));
+      await new Promise((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+      t.after(() => proxy.close());
+      process.env.grpc_proxy = `http://127.0.0.1:${proxy.address().port}`;
+      return seen;
+    };
+    const plain = `localhost:${(await startServer(ends)).split(":").at(-1)}`;
+    const first = await useProxy();
+    const open = posenc.connect(plain);
+    await assert.rejects(open.getServerInfo({ timeoutMs: 10000 }), { code: "UNAVAILABLE" });
+    open.close();
+    assert.ok(first.connections > 0, "without a token the proxy is asked");
+    // Another one, as the first client may still be trying again.
+    const second = await useProxy();
+    assert.ok((await posenc.connect(plain, { token: "t" }).getServerInfo({ timeoutMs: 10000 })).version);
+    assert.strictEqual(second.connections, 0);
   });
 
   test("NameTheFileThatCannotBeUsed", () => {

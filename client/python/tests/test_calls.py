@@ -85,6 +85,17 @@ def test_a_timeout_of_zero_ends_the_call(client):
     assert caught(client.get_server_info, timeout=0).code == "DEADLINE_EXCEEDED"
 
 
+@pytest.mark.parametrize("timeout", [float("inf"), 1e20])
+def test_a_timeout_may_be_longer_than_the_clock(client, timeout):
+    assert client.get_server_info(timeout=timeout).version
+
+
+@pytest.mark.parametrize("option", ["request_id", "traceparent"])
+def test_metadata_that_cannot_be_sent_is_named(client, option):
+    error = caught(client.get_server_info, **{option: "two\nlines"})
+    assert (error.code, error.field) == ("INVALID_ARGUMENT", option)
+
+
 def test_a_stream_without_progress_ends():
     stuck = threading.Event()
 
@@ -113,6 +124,7 @@ def test_a_stream_that_ends_early_is_internal():
         ({"pairing": "half_split", "rotary_dims": 4}, r"rope.spec.rotary_dims: is no field.*near: rotary_dim"),
         ({"pairing": "half_split", "rotary_dim": "wide"}, r"rope.spec.rotary_dim: is 'wide'"),
         ({"pairing": "half_split", "rotary_dim": 1 << 40}, r"rope.spec.rotary_dim: 1099511627776 does not fit int32"),
+        ({"paring": "half_split", "rope_theta": 10000}, r"rope.spec.paring: is no field.*near: pairing"),
         ("missing/config.json", r"rope: missing/config.json: No such file"),
         (7, r"rope: is a int; must be a preset's name"),
     ],
@@ -120,6 +132,12 @@ def test_a_stream_that_ends_early_is_internal():
 def test_mistakes_in_a_rope_name_the_field(client, rope, said):
     with pytest.raises(posenc.PosencError, match=said):
         client.apply_rope(X, rope=rope, positions=0, layout="bshd")
+
+
+def test_numbers_of_numpy_in_a_configuration_are_numbers(client):
+    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 8, "rope_theta": 5000.0}
+    typed = {**config, "hidden_size": numpy.int64(64), "rope_theta": numpy.float32(5000)}
+    assert client.resolve(typed).inv_freq == client.resolve(config).inv_freq
 
 
 def test_a_request_over_the_clients_limit_says_so(target):

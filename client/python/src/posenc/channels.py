@@ -14,6 +14,7 @@ from typing import Any, Optional
 from .errors import PosencError
 from .options import Bearer, Options, credentials_of
 from .steps import Limits
+from .wire import invalid
 
 SERVICE = "/posenc.v1.PositionalEncodingService/"
 VERSION = importlib.metadata.version("posenc")
@@ -32,6 +33,8 @@ WINDOW = 4
 # this size chunks are faster, as they are sent, computed and received at the
 # same time, and need less memory (README.md, "Memory").
 STREAM_ABOVE_BYTES = 4 << 20
+# Seconds, a year: grpcio takes what does not fit its clock for a deadline that is over.
+_LONGEST_TIMEOUT = 365 * 24 * 3600.0
 # The most that protobuf can frame.
 _MAX_PROTO_BYTES = (1 << 31) - 1
 
@@ -47,6 +50,11 @@ class Call:
     def __post_init__(self) -> None:
         if self.request_id is None:
             self.request_id = secrets.token_hex(16)
+        for name, value in (("request_id", self.request_id), ("traceparent", self.traceparent)):
+            if not all(" " <= c <= "~" for c in str(value)):  # grpcio would not say which it is
+                raise invalid(name, f"is {value!r}; must be of visible ASCII characters")
+        if self.timeout is not None:
+            self.timeout = min(self.timeout, _LONGEST_TIMEOUT)
 
 
 class Connection:
@@ -115,7 +123,7 @@ class Connections:
         seconds = DEFAULT_TIMEOUT if seconds is None else seconds
         if not seconds > 0:  # grpcio would let a quick call through
             raise PosencError("DEADLINE_EXCEEDED", f"timeout: {seconds} s; must be above 0")
-        return seconds
+        return min(seconds, _LONGEST_TIMEOUT)
 
     def metadata(self, call: Call, announced: int) -> list[tuple[str, str]]:
         headers = [("x-request-id", str(call.request_id))]

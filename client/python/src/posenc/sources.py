@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 from collections.abc import Mapping
@@ -54,7 +55,7 @@ def _rope_source(rope: Any, path: str) -> RopeSource:
     # A transformers configuration. to_dict() leaves nothing out; what it holds
     # that is not JSON, such as torch's dtypes, says nothing about the encoding.
     if hasattr(rope, "to_dict"):
-        return RopeSource(config_json=json.dumps(rope.to_dict(), default=str))
+        return RopeSource(config_json=json.dumps(rope.to_dict(), default=_json))
     raise invalid(path, f"is a {type(rope).__name__}; must be a preset's name, a path, a dict or a configuration")
 
 
@@ -67,10 +68,16 @@ def _from_mapping(rope: Mapping[str, Any], path: str) -> RopeSource:
             result.spec = message_of(RopeSpec, spec, f"{path}.spec")
         return result
     # No configuration has a key "pairing", and every specification needs one
-    # (or "nope").
-    if "pairing" in rope or "nope" in rope or set(rope) <= _SPEC_FIELDS:
+    # (or "nope"). A misspelt one is named, as none of a configuration's is near.
+    mistyped = difflib.get_close_matches("pairing", [key for key in rope if isinstance(key, str)], 1, 0.8)
+    if mistyped or "nope" in rope or set(rope) <= _SPEC_FIELDS:
         return RopeSource(spec=message_of(RopeSpec, rope, f"{path}.spec"))
-    return RopeSource(config_json=json.dumps(rope, default=str))
+    return RopeSource(config_json=json.dumps(rope, default=_json))
+
+
+def _json(value: Any) -> Any:
+    """What JSON has no type for: numpy's numbers are numbers, all else says nothing about the encoding."""
+    return value.tolist() if isinstance(value, (numpy.generic, numpy.ndarray)) else str(value)
 
 
 def _read_config(file: str, path: str) -> str:
