@@ -52,9 +52,9 @@ type channel struct {
 	closed bool
 }
 
-// Connections for tensors read and write by so much at once, where gRPC's 32 KiB
-// cost a third more processor time (measured with 64 MiB on loopback), and have
-// windows that a chunk of a stream, or an answer, need not wait for.
+// How many bytes a connection for tensors reads and writes at once (gRPC's 32 KiB
+// cost a third more processor time, measured with 64 MiB on loopback), and windows
+// so large that neither a chunk of a stream nor an answer waits for them.
 const (
 	bulkBuffer           = 256 << 10
 	bulkStreamWindow     = 16 << 20

@@ -121,7 +121,7 @@ struct ClientOptions {
   std::string token;
   std::string token_file;
 
-  // Of all calls whose CallOptions have none of their own.
+  // What calls send whose CallOptions leave these empty; see there.
   std::string request_id;
   std::string traceparent;
 };
