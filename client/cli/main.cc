@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/string_view.h"
 #include "client/cli/commands.h"
 #include "client/cli/print.h"
 #include "client/cli/status.h"
+#include "client/flags/empty_values.h"
 #include "client/flags/grpc_lines.h"
 #include "server/version.h"
 
@@ -105,16 +107,21 @@ int Main(int argc, char** argv) {
       "--after rotated.safetensors \\\n      --layout bshd",
       AddCheck);
 
+  const auto refuse = [&](absl::string_view fact) {
+    // The parser may have stopped before --json, which holds for errors too.
+    bool json = false;
+    for (int i = 1; i < argc; ++i) json |= !std::strcmp(argv[i], "--json");
+    PrintError(UsageError(fact), json);
+    return kExitUsage;
+  };
+  const absl::Status values = flags::CheckEmptyValues(argc, argv);
+  if (!values.ok()) return refuse(values.message());
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    // The parser may have stopped before --json, which holds for errors too.
-    bool json = false;
-    for (int i = 1; i < argc; ++i) json |= !std::strcmp(argv[i], "--json");
-    PrintError(UsageError(error.what()), json);
-    return kExitUsage;
+    return refuse(error.what());
   }
   for (const auto& [command, run] : commands) {
     if (!command->parsed()) continue;

@@ -209,9 +209,14 @@ TensorResult OnlyTensor(ReceivedTensors tensors) {
 absl::Status CheckOutput(absl::string_view name,
                          const absl::optional<TensorView>& tensor,
                          const Output& output) {
-  if (!tensor || !output || tensor->bytes.size() == output->size()) {
-    return absl::OkStatus();
+  if (!output) return absl::OkStatus();
+  if (!tensor) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name,
+                     ": memory for the result of a tensor that is not "
+                     "given; give both or neither"));
   }
+  if (tensor->bytes.size() == output->size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(name, ": ", output->size(), " bytes for a tensor of ",
                    tensor->bytes.size(), "; they must be equal"));

@@ -117,8 +117,9 @@ absl::StatusOr<ReceivedTensors> TakeTensors(const ReceivedMessage& message,
 // The result of a call that gives one tensor.
 TensorResult OnlyTensor(ReceivedTensors tensors);
 
-// INVALID_ARGUMENT if `output` is not as large as `tensor`, for calls whose
-// result is. Without it a wrong size would be found only after the work.
+// INVALID_ARGUMENT if `output` is not as large as `tensor`, or if there is no
+// tensor, for calls whose result is as large. Without it a wrong size would be
+// found only after the work, and an output for nothing never.
 absl::Status CheckOutput(absl::string_view name,
                          const absl::optional<TensorView>& tensor,
                          const Output& output);

@@ -63,6 +63,13 @@ absl::Status ToAbsl(const grpc::Status& status) {
   return out;
 }
 
+absl::Status WithRequestId(absl::Status status, const std::string& request_id) {
+  if (!status.ok() && !status.GetPayload(kRequestIdType)) {
+    status.SetPayload(kRequestIdType, absl::Cord(request_id));
+  }
+  return status;
+}
+
 absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   // gRPC would not refuse these: it rounds deadlines up to its next
   // millisecond, within which a quick call may be done.
@@ -127,8 +134,9 @@ absl::StatusOr<std::string> Client::Calls::Begin(
       context);
 }
 
-absl::Status Client::Calls::Ended(absl::Status status,
-                                  const std::string& request_id) const {
+absl::Status Client::Calls::Ended(
+    const absl::Status& status, const std::string& request_id,
+    std::chrono::system_clock::time_point deadline) const {
   if (status.ok()) return status;
   const std::string message(status.message());
   std::string text = message;
@@ -140,20 +148,21 @@ absl::Status Client::Calls::Ended(absl::Status status,
     text = absl::StrCat(channels_->target(), ": ", message);
   } else if (status.code() == absl::StatusCode::kUnimplemented &&
              channels_ != nullptr) {
-    text = absl::StrCat(message, VersionsText());
+    text = absl::StrCat(message, VersionsText(deadline));
   }
   absl::Status ended(status.code(), text);
   status.ForEachPayload([&ended](absl::string_view type, const absl::Cord& is) {
     ended.SetPayload(type, is);
   });
-  ended.SetPayload(kRequestIdType, absl::Cord(request_id));
-  return ended;
+  return WithRequestId(ended, request_id);
 }
 
-std::string Client::Calls::VersionsText() const {
+std::string Client::Calls::VersionsText(
+    std::chrono::system_clock::time_point deadline) const {
   grpc::ClientContext context;
-  context.set_deadline(
-      absl::ToChronoTime(absl::Now() + std::min(timeout_, kVersionTimeout)));
+  context.set_deadline(std::min(
+      deadline,
+      absl::ToChronoTime(absl::Now() + std::min(timeout_, kVersionTimeout))));
   v1::GetServerInfoResponse info;
   const grpc::Status asked = stub_->GetServerInfo(&context, {}, &info);
   const bool told = asked.ok();
@@ -233,15 +242,16 @@ absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
     queue.Shutdown();
     while (queue.Next(&tag, &ok)) continue;
     if (!outcome.ok()) {
-      result = Ended(ToAbsl(outcome), *id);
+      result = Ended(ToAbsl(outcome), *id, context->deadline());
     } else {
       const absl::StatusOr<ReceivedMessage> received =
           ReceivedMessage::Parse(incoming, wanted.fields, response);
       if (received.ok()) {
         result = TakeTensors(*received, wanted.into);
       } else {
-        result = Ended(received.status(), *id);
+        result = received.status();
       }
+      if (!result.ok()) result = WithRequestId(result.status(), *id);
     }
     context.reset();
   }
@@ -303,12 +313,14 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
           return take(response);
         },
         &local);
-    status = local.ok() ? Ended(ToAbsl(outcome), *id) : local;
+    status =
+        local.ok() ? Ended(ToAbsl(outcome), *id, context->deadline()) : local;
     if (status.ok() && one_to_one && stream.answered() != stream.sent()) {
       status = absl::InternalError(absl::StrCat("the stream ended after ",
                                                 stream.answered(), " of ",
                                                 stream.sent(), " responses"));
     }
+    status = WithRequestId(std::move(status), *id);
     context.reset();
   }
   Recall(loans, std::move(channel));

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -38,6 +39,10 @@ using Stub = v1::PositionalEncodingService::StubInterface;
 
 // Keeps the server's google.rpc.Status as a payload (status_type.h).
 absl::Status ToAbsl(const grpc::Status& status);
+
+// The error with the id of the call that it ended, unless it has one: a
+// stream's callback may have made calls of its own.
+absl::Status WithRequestId(absl::Status status, const std::string& request_id);
 
 // DEADLINE_EXCEEDED if the timeout is over already; infinity sets none.
 absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context);
@@ -106,10 +111,12 @@ class Client::Calls {
   absl::StatusOr<std::string> Begin(const CallOptions& options,
                                     grpc::ClientContext* context) const;
 
-  // What the caller is told of a call that ended so: adds the request id, the
-  // target of a server that is not there, and what versions the two sides have
-  // if the server does not know what was asked.
-  absl::Status Ended(absl::Status status, const std::string& request_id) const;
+  // What the caller is told of a call that the server, or gRPC, ended so: adds
+  // the request id, the target of a server that is not there, and what versions
+  // the two sides have if the server does not know what was asked. For that the
+  // server is asked until `deadline`, the call's own, at most.
+  absl::Status Ended(const absl::Status& status, const std::string& request_id,
+                     std::chrono::system_clock::time_point deadline) const;
 
   // `method` is one of the stub's unary ones.
   template <typename Method, typename Request, typename Response>
@@ -120,9 +127,9 @@ class Client::Calls {
     if (!id.ok()) return id.status();
     const absl::Status status =
         CheckBytes(static_cast<std::int64_t>(request.ByteSizeLong()));
-    if (!status.ok()) return status;
+    if (!status.ok()) return WithRequestId(status, *id);
     return Ended(ToAbsl((stub_.get()->*method)(&context, request, response)),
-                 *id);
+                 *id, context.deadline());
   }
 
   // The same with tensors, which are not set in `request`. `name` and `method`
@@ -201,9 +208,10 @@ class Client::Calls {
                          bool one_to_one, const NextMessage& next,
                          const TakeResponse& take, const CallOptions& options);
 
-  // "; the server is posencd 0.1.0, this client 0.2.0": asks the server. Empty
-  // if both are the same.
-  std::string VersionsText() const;
+  // "; the server is posencd 0.1.0, this client 0.2.0": asks the server, until
+  // `deadline` at most. Empty if both are the same.
+  std::string VersionsText(
+      std::chrono::system_clock::time_point deadline) const;
 
   // Returns when everything lent has come back. The call is over.
   void Recall(const Loans& loans, std::shared_ptr<grpc::Channel> channel);

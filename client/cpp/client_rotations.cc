@@ -77,6 +77,9 @@ absl::Status SendChunks(
         std::vector<Output>& into = outputs.emplace_back();
         for (const auto& tensor : Rpc::kTensors) {
           const auto& view = chunk.*tensor.chunk_view;
+          const absl::Status status =
+              CheckOutput(tensor.output_name, view, chunk.*tensor.chunk_output);
+          if (!status.ok()) return status;
           if (view) message->tensors.push_back({tensor.field, &*view});
           into.push_back(chunk.*tensor.chunk_output);
         }
@@ -153,11 +156,11 @@ absl::StatusOr<typename Rpc::Result> InChunks(Calls* calls,
     const auto& tensor = Rpc::kTensors[i];
     const auto& view = args.*tensor.view;
     const Output& output = args.*tensor.output;
+    absl::Status status = CheckOutput(tensor.output_name, view, output);
+    if (!status.ok()) return status;
     if (!view) continue;
     TensorInParts* const cut = &cuts[i];
-    absl::Status status =
-        Cut<Rpc>(args, i, chunk_bytes, calls->max_message_bytes(), cut);
-    if (status.ok()) status = CheckOutput(tensor.output_name, view, output);
+    status = Cut<Rpc>(args, i, chunk_bytes, calls->max_message_bytes(), cut);
     if (!status.ok()) return status;
     if (output) {
       cut->output = *output;

@@ -406,6 +406,12 @@ TEST_F(PosencTest, WrongUsageExitsWith2) {
   }
 }
 
+TEST_F(PosencTest, AFlagWithNothingBehindItsSignDoesNotTakeTheNextArgument) {
+  const Outcome outcome = Posenc("resolve --preset= --json --head-dim 64");
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.text, HasSubstr("--preset: '--preset=' has no value"));
+}
+
 TEST_F(PosencTest, FilesThatCannotBeReadExitWith3) {
   WriteText("bad.npy", "no array");
   WriteText("bad.safetensors", "no tensors");

@@ -330,6 +330,23 @@ TEST_F(BulkTest, OutputsOfAnotherSizeAreRefused) {
 
 // Retries send from the same memory, which is free once the call returns: the
 // sanitizers would tell.
+TEST_F(BulkTest, AnOutputForATensorThatIsNotGivenIsRefused) {
+  const Client client = Client::Connect(options_);
+  const std::string bytes = Bytes(64);
+  std::string out(64, 'x');
+  ApplyRopeArgs args;
+  args.k = Heads(bytes);
+  args.q_out = absl::MakeSpan(out);
+  for (const absl::Status& status : {client.ApplyRope(args).status(),
+                                     client.ApplyRopeStream(args).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(),
+              "q_out: memory for the result of a tensor that is not given; "
+              "give both or neither");
+  }
+  EXPECT_EQ(out, std::string(64, 'x'));
+}
+
 TEST_F(BulkTest, RetriesSendLentBytesAgain) {
   service_.failures = 2;
   const Client client = Client::Connect(options_);

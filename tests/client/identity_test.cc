@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "posenc/client.h"
 #include "tests/fixtures/client.h"
@@ -15,6 +17,7 @@
 namespace posenc {
 namespace {
 
+using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
 using testing::StartsWith;
@@ -22,9 +25,11 @@ using testing::StartsWith;
 // Notes the metadata of each call. Ends calls with `end`, but GetServerInfo.
 class NotingService : public v1::PositionalEncodingService::Service {
  public:
-  grpc::Status GetServerInfo(grpc::ServerContext*,
+  grpc::Status GetServerInfo(grpc::ServerContext* context,
                              const v1::GetServerInfoRequest*,
                              v1::GetServerInfoResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    info_timeout_ = absl::FromChrono(context->deadline()) - absl::Now();
     response->set_version("0.0.9");
     return grpc::Status::OK;
   }
@@ -49,6 +54,12 @@ class NotingService : public v1::PositionalEncodingService::Service {
     return noted_[key];
   }
 
+  // What the last caller of GetServerInfo allowed for it.
+  absl::Duration info_timeout() {
+    absl::MutexLock lock(&mutex_);
+    return info_timeout_;
+  }
+
   grpc::Status end;  // set before the first call
 
  private:
@@ -66,6 +77,7 @@ class NotingService : public v1::PositionalEncodingService::Service {
   }
 
   absl::Mutex mutex_;
+  absl::Duration info_timeout_;
   std::map<std::string, std::vector<std::string>> noted_;
 };
 
@@ -162,6 +174,33 @@ TEST_F(IdentityTest, WhatAServerDoesNotKnowIsExplainedByTheVersions) {
                            "is "));
     EXPECT_EQ(ErrorReason(status), "ERROR_REASON_FIELD_UNKNOWN");
   }
+}
+
+TEST_F(IdentityTest, TheServersVersionIsNotAwaitedBeyondTheCallsOwnDeadline) {
+  service_.end = {grpc::StatusCode::UNIMPLEMENTED, "scripted"};
+  CallOptions options;
+  options.timeout = absl::Seconds(1);
+  for (const absl::Status& status :
+       CallAll(Client::Connect(options_), options)) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr("0.0.9"));
+    // gRPC rounds what it sends up, by less than a tenth.
+    EXPECT_LE(service_.info_timeout(), absl::Milliseconds(1100));
+  }
+}
+
+TEST_F(IdentityTest, ErrorsThatAStreamEndsWithOnThisSideTellTheIdToo) {
+  CallOptions options;
+  options.request_id = "r-18";
+  const Client client = Client::Connect(options_);
+  const absl::Status status = client.ApplyRopeStream(
+      {},
+      [](ApplyRopeChunk*) -> absl::StatusOr<bool> {
+        return absl::AbortedError("no more");
+      },
+      [](const ApplyRopeResult&) { return absl::OkStatus(); }, options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(status.message(), "no more");
+  EXPECT_EQ(ErrorFact(status, "requestId"), "r-18");
 }
 
 TEST(AwayTest, ErrorsOfAServerThatIsAwayNameTheTarget) {

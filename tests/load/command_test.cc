@@ -93,6 +93,12 @@ TEST_F(LoadCommandTest, WritesItsReports) {
   EXPECT_THAT(compared.out, HasSubstr("1.000"));
 }
 
+TEST_F(LoadCommandTest, AFlagWithNothingBehindItsSignTakesNoArgument) {
+  const Outcome run = RunAtServer("--preset= --calls 1");
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.out, HasSubstr("--preset: '--preset=' has no value"));
+}
+
 TEST_F(LoadCommandTest, MakesAllCallsOfAnOpenLoop) {
   const Outcome run = RunAtServer(absl::StrCat(
       "--rates 2000,4000 --calls 100 --arrivals poisson --size 4KiB --mix "
