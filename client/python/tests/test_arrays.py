@@ -111,6 +111,20 @@ def test_outputs_that_cannot_be_written_are_clear_errors(client, x):
         assert caught.value.code == "INVALID_ARGUMENT" and caught.value.field.startswith("out")
 
 
+def test_an_output_for_what_is_not_given_is_a_clear_error(client, x):
+    for q, k, name in ((x, None, "k"), (None, x, "q")):
+        with pytest.raises(posenc.PosencError, match=f"{name} is not; give both or neither") as caught:
+            client.apply_rope(q, k, rope=SPEC, positions=0, layout="bshd", out=(x, x))
+        assert caught.value.field == f"out ({name})"
+
+
+def test_no_memory_for_a_tensor_is_an_error_that_names_it(client):
+    # Strides of 0: no machine has the memory for the copy.
+    huge = numpy.broadcast_to(numpy.float32(1), (1, 1 << 40, 1 << 10, 64))
+    with pytest.raises(MemoryError, match="q: no memory for a contiguous copy, 288230376151711744 bytes"):
+        rotated(client, huge)
+
+
 def test_a_contiguous_array_is_sent_from_its_own_memory(x):
     from posenc.arrays import borrow
 

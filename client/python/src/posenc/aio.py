@@ -16,9 +16,9 @@ from .channels import LONGEST_STREAM, VERSION, WINDOW, Call, Connections
 from .client import CallOptions
 from .errors import PosencError
 from .options import Options, from_environment
-from .sources import rope_source
-from .steps import Steps, Stream, Unary, explained
-from .wire import invalid, size
+from .sources import places_of, rope_source
+from .steps import Steps, Stream, Unary, explained, joined
+from .wire import size
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -61,7 +61,7 @@ class _Runner:
             method = connection.method("unary_unary", step.method)
             try:
                 answer: bytes = await method(
-                    b"".join(step.pieces), timeout=connections.timeout(call), metadata=connections.metadata(call, sent)
+                    joined(step), timeout=connections.timeout(call, step), metadata=connections.metadata(call, sent)
                 )
             except grpc.RpcError as failed:
                 raise error_of_call(failed, self._target, call) from None
@@ -401,14 +401,11 @@ class AsyncRope:
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> tuple[Any, Any]:
-        if start is not None and positions is not None:
-            raise invalid("start", "excludes positions")
-        places = start if positions is None else positions
         return await self._client.apply_rope(
             q,
             k,
             rope=self.source,
-            positions=places,
+            positions=places_of(start, positions),
             layout=layout,
             direction=direction,
             query_scale=query_scale,

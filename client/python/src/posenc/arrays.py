@@ -6,8 +6,9 @@ that are not are copied once; so are those on a GPU.
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -33,9 +34,11 @@ class Borrowed:
     def bytes(self) -> memoryview:
         return memoryview(self.tensor.data)
 
-    def fresh(self, shape: Sequence[int], dtype: int) -> Output:
+    def fresh(self, shape: Sequence[int], dtype: int, name: str) -> Output:
         """Memory for a result of this array's kind."""
-        memory = numpy.empty(_product(shape) * ELEMENT_BYTES.get(dtype, 0), numpy.uint8)
+        size = _product(shape) * ELEMENT_BYTES.get(dtype, 0)
+        with _memory_for(name, "the result", size):
+            memory = numpy.empty(size, numpy.uint8)
         return Output(memory.data, lambda: self.wrap(_shaped(memory, shape, dtype, self.wrap is not _as_numpy)))
 
 
@@ -51,6 +54,18 @@ class Output:
             raise invalid(name, f"has {len(self.bytes)} bytes, the result {len(data)}")
         self.bytes[:] = data
         return self.result()
+
+
+@contextlib.contextmanager
+def _memory_for(name: str, what: str, size: int) -> Iterator[None]:
+    """Names the tensor that there is no memory for."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        # torch has no type for it: "DefaultCPUAllocator: can't allocate memory".
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        raise MemoryError(f"{name}: no memory for {what}, {size} bytes") from None
 
 
 def _product(shape: Sequence[int]) -> int:
@@ -119,8 +134,10 @@ def _tensor(array: Array, name: str) -> Tensor:
     if dtype is None:
         raise invalid(name, f"dtype {array.dtype.name} is not supported; must be {_ACCEPTED}")
     if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
-        array = array.astype(array.dtype.newbyteorder("<"))
-    data = numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8).data
+        with _memory_for(name, "a copy in the wire's byte order", array.nbytes):
+            array = array.astype(array.dtype.newbyteorder("<"))
+    with _memory_for(name, "a contiguous copy", array.nbytes):
+        data = numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8).data
     return Tensor(dtype=dtype, shape=list(array.shape), data=data)
 
 
@@ -135,7 +152,8 @@ def _borrow_torch(torch: Any, array: Any, name: str) -> Borrowed:
     if dtype is None:
         raise invalid(name, f"dtype {array.dtype} is not supported; must be {_ACCEPTED}")
     device = array.device
-    data = _torch_bytes(torch, array.detach().to("cpu").contiguous())
+    with _memory_for(name, "a contiguous copy in host memory", array.numel() * array.element_size()):
+        data = _torch_bytes(torch, array.detach().to("cpu").contiguous())
 
     def wrap(result: Array) -> Any:
         bits = result.dtype == numpy.uint16
@@ -186,7 +204,7 @@ def array_of(tensor: Tensor, like: Optional[Borrowed], out: Optional[Output], na
     if tensor.values:
         tensor = Tensor(tensor.dtype, tensor.shape, [], numpy.asarray(tensor).reshape(-1).view(numpy.uint8).data)
     if out is None:
-        out = (like or NUMPY).fresh(tensor.shape, tensor.dtype)
+        out = (like or NUMPY).fresh(tensor.shape, tensor.dtype, name)
     return out.fill(tensor.data, name)
 
 

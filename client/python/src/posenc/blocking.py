@@ -11,7 +11,7 @@ import grpc
 from .channels import BULK_BYTES, LONGEST_STREAM, VERSION, WINDOW, Call, Connections
 from .errors import PosencError
 from .status import error_of
-from .steps import Steps, Stream, Unary, explained
+from .steps import Steps, Stream, Unary, explained, joined
 from .wire import size
 
 T = TypeVar("T")
@@ -74,10 +74,10 @@ class Runner:
         message_bytes = max(sent, step.expected_bytes)
         with connections.of(message_bytes) as connection:
             method = connection.method("unary_unary", step.method)
-            options = {"timeout": connections.timeout(call), "metadata": connections.metadata(call, sent)}
+            options = {"timeout": connections.timeout(call, step), "metadata": connections.metadata(call, sent)}
             if message_bytes < BULK_BYTES:
-                return self._small(method, b"".join(step.pieces), options, call)
-            return self._large(method.future(b"".join(step.pieces), **options), call)
+                return self._small(method, joined(step), options, call)
+            return self._large(method.future(joined(step), **options), call)
 
     def _small(self, method: Any, message: bytes, options: dict[str, Any], call: Call) -> bytes:
         try:

@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 from .errors import PosencError
 from .options import Bearer, Options, credentials_of
-from .steps import Limits
+from .steps import Limits, Unary
 from .wire import invalid
 
 SERVICE = "/posenc.v1.PositionalEncodingService/"
@@ -118,12 +118,12 @@ class Connections:
             with self._lock:
                 connection.calls -= 1
 
-    def timeout(self, call: Call) -> float:
+    def timeout(self, call: Call, step: Optional[Unary] = None) -> float:
         seconds = self._options.timeout if call.timeout is None else call.timeout
         seconds = DEFAULT_TIMEOUT if seconds is None else seconds
         if not seconds > 0:  # grpcio would let a quick call through
             raise PosencError("DEADLINE_EXCEEDED", f"timeout: {seconds} s; must be above 0")
-        return min(seconds, _LONGEST_TIMEOUT)
+        return min(seconds, step.timeout if step else _LONGEST_TIMEOUT, _LONGEST_TIMEOUT)
 
     def metadata(self, call: Call, announced: int) -> list[tuple[str, str]]:
         headers = [("x-request-id", str(call.request_id))]

@@ -13,8 +13,7 @@ from .blocking import Runner
 from .channels import Call, Connections
 from .methods import RotaryTable
 from .options import Options, from_environment
-from .sources import rope_source
-from .wire import invalid
+from .sources import places_of, rope_source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -361,15 +360,12 @@ class Rope:
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> tuple[Any, Any]:
-        """Client.apply_rope(); `start` is another name of positions."""
-        if start is not None and positions is not None:
-            raise invalid("start", "excludes positions")
-        places = start if positions is None else positions
+        """Client.apply_rope(). Either `start`, an int: the first token's position; or `positions`."""
         return self._client.apply_rope(
             q,
             k,
             rope=self.source,
-            positions=places,
+            positions=places_of(start, positions),
             layout=layout,
             direction=direction,
             query_scale=query_scale,

@@ -56,7 +56,7 @@ class TableRows:
             data = numpy.frombuffer(part.data, numpy.uint8).reshape(heads, rows, -1)
             if name not in self._tensors:
                 shape = [*part.shape[:axis], self._rows, *part.shape[axis + 1 :]]
-                out = self._like.fresh(shape, part.dtype)
+                out = self._like.fresh(shape, part.dtype, name)
                 view = numpy.frombuffer(out.bytes, numpy.uint8).reshape(heads, self._rows, -1)
                 self._tensors[name] = out, view
             self._tensors[name][1][:, self._next : self._next + rows] = data
@@ -85,7 +85,7 @@ class BiasMatrix:
         element = ELEMENT_BYTES[tile.dtype]
         shape = [heads, self._request.query_length, self._request.key_length]
         if self._out is None:
-            self._out = self._like.fresh(shape, tile.dtype)
+            self._out = self._like.fresh(shape, tile.dtype, "bias")
             self._view = numpy.frombuffer(self._out.bytes, numpy.uint8).reshape(*shape[:2], shape[2] * element)
         row = message.query_start - self._request.query_start
         column = (message.key_start - self._request.key_start) * element

@@ -12,7 +12,7 @@ from .rotate import Rotated, Rotation, rotate
 from .sources import movement_of, positions_of, rope_source
 from .steps import Limits, Steps, Stream, Unary, ask, too_large
 from .tensor import Tensor
-from .wire import coerce, decode, encode, enum_of, invalid, message_of, size
+from .wire import decode, encode, enum_of, invalid, message_of, number, size
 
 # About the bytes of a table's row: 128 channels, cosines and sines, in float32.
 _ROW_BYTES = 1024
@@ -49,7 +49,7 @@ def get_server_info() -> Steps[m.GetServerInfoResponse]:
 def resolve(rope: Any, head_dim: int, compare_with: Any, **options: Any) -> Steps[m.ResolveRopeResponse]:
     request = m.ResolveRopeRequest(
         rope=rope_source(rope, **options),
-        head_dim=coerce("int32", head_dim, "head_dim"),
+        head_dim=number("int32", head_dim, "head_dim"),
         compare_with=None if compare_with is None else rope_source(compare_with, "compare_with"),
     )
     answer: m.ResolveRopeResponse = yield from ask("ResolveRope", request, m.ResolveRopeResponse)
@@ -60,6 +60,9 @@ def apply_rope(
     limits: Limits, q: Any, k: Any, rope: Any, positions: Any, layout: Any, direction: Any, query_scale: Any, out: Any
 ) -> Steps[tuple[Any, Any]]:
     q_out, k_out = _pair_of_outputs(q, k, out)
+    for name, array, into in (("q", q, q_out), ("k", k, k_out)):
+        if array is None and into is not None:
+            raise invalid(f"out ({name})", f"is given, but {name} is not; give both or neither")
     tensors = [
         Rotated.of(number, name, array, into)
         for number, name, array, into in ((14, "q", q, q_out), (15, "k", k, k_out))
@@ -140,7 +143,7 @@ def build_table(
         rope=None if rope is None else rope_source(rope),
         absolute=encoding,
         positions=positions_of(positions),
-        rows=0 if rows is None else coerce("int64", rows, "rows"),
+        rows=0 if rows is None else number("int64", rows, "rows"),
         layout=_enum(m.TableLayout, layout, "layout"),
         dtype=element,
         for_keys=for_keys,
@@ -184,7 +187,7 @@ def build_bias(bias: Any, dtype: Any, causal: bool, **ranges: Any) -> Steps[Any]
         bias=message_of(m.Bias, bias, "bias"),
         dtype=element,
         causal=causal,
-        **{name: coerce("int64", value, name) for name, value in ranges.items()},
+        **{name: number("int64", value, name) for name, value in ranges.items()},
     )
     matrix = BiasMatrix(request, like)
     yield Stream("BuildBias", lambda: iter([encode(request)]), matrix.add)
@@ -197,7 +200,7 @@ def add_encoding(x: Any, encoding: Any, positions: Any, combination: Any, x_scal
         encoding=message_of(m.AbsoluteEncoding, encoding, "encoding"),
         positions=positions_of(positions),
         combination=_enum(m.Combination, combination, "combination"),
-        x_scale=None if x_scale is None else coerce("double", x_scale, "x_scale"),
+        x_scale=None if x_scale is None else number("double", x_scale, "x_scale"),
         x=array.tensor,
     )
     into = None if out is None else writable(out, array.tensor.dtype, "out")
@@ -211,8 +214,8 @@ def score_relative(
     array, keys = borrow(q, "q"), borrow(k, "k")
     request = m.ScoreRelativeRequest(
         score=message_of(m.RelativeScore, score, "score"),
-        query_start=coerce("int64", query_start, "query_start"),
-        key_start=coerce("int64", key_start, "key_start"),
+        query_start=number("int64", query_start, "query_start"),
+        key_start=number("int64", key_start, "key_start"),
         dtype=dtype_of(dtype)[0],
         q=array.tensor,
         k=keys.tensor,
@@ -229,8 +232,8 @@ def convert_pairing(
     request = m.ConvertPairingRequest(
         old_pairing=_enum(m.Pairing, old_pairing, "old_pairing"),
         new_pairing=_enum(m.Pairing, new_pairing, "new_pairing"),
-        heads=coerce("int32", heads, "heads"),
-        rotary_dim=coerce("int32", rotary_dim, "rotary_dim"),
+        heads=number("int32", heads, "heads"),
+        rotary_dim=number("int32", rotary_dim, "rotary_dim"),
         slice=_enum(m.RotarySlice, slice, "slice"),
         weight=array.tensor,
     )
@@ -253,7 +256,7 @@ def build_positions(scheme: dict[str, Any]) -> Steps[m.BuildPositionsResponse]:
 
 def analyze_rope(rope: Any, **numbers: Any) -> Steps[m.AnalyzeRopeResponse]:
     request = m.AnalyzeRopeRequest(
-        rope=rope_source(rope), **{name: coerce("int64", value, name) for name, value in numbers.items()}
+        rope=rope_source(rope), **{name: number("int64", value, name) for name, value in numbers.items()}
     )
     answer: m.AnalyzeRopeResponse = yield from ask("AnalyzeRope", request, m.AnalyzeRopeResponse)
     return answer

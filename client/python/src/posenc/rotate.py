@@ -124,7 +124,7 @@ def _in_chunks(call: Rotation, limits: Limits) -> Steps[list[Any]]:
     largest = max(
         part.bytes + size(call.message([], places_of(extents, part), [])) for _, extents, part in chunks
     )
-    outputs = {t.name: t.out or t.array.fresh(t.array.tensor.shape, t.array.tensor.dtype) for t in call.tensors}
+    outputs = {t.name: t.out or t.array.fresh(t.array.tensor.shape, t.array.tensor.dtype, t.name) for t in call.tensors}
 
     def messages() -> Iterator[list[Buffer]]:
         settings = call.settings

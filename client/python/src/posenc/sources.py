@@ -13,7 +13,7 @@ import numpy
 from .arrays import borrow, torch_of
 from .messages import Movement, PackedSequences, Positions, RopeSource, RopeSpec
 from .tensor import Tensor
-from .wire import coerce, fields_of, invalid, message_of
+from .wire import coerce, fields_of, invalid, message_of, number
 
 _SPEC_FIELDS = {f.name for f in fields_of(RopeSpec).values()}
 _SOURCES = {"spec", "preset", "config_json", "configJson"}
@@ -31,7 +31,8 @@ def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
         return source
     merged = {name: getattr(source, name) for name in fields}
     for name, value in given.items():
-        merged[name] = coerce(fields[name].kind, value, name)
+        kind = fields[name].kind
+        merged[name] = (number if kind in ("int32", "int64") else coerce)(kind, value, name)
     return RopeSource(**merged)
 
 
@@ -105,6 +106,17 @@ def positions_of(positions: Any, path: str = "positions") -> Optional[Positions]
     if isinstance(positions, (int, numpy.integer)) and not isinstance(positions, bool):
         return Positions(start=coerce("int64", positions, f"{path}.start"))
     return Positions(ids=ids_of(positions, f"{path}.ids"))
+
+
+def places_of(start: Any, positions: Any) -> Any:
+    """The positions of Rope.apply(), where `start` is a word for the first token's."""
+    if start is None:
+        return positions
+    if positions is not None:
+        raise invalid("start", "is given beside positions; must be one of them")
+    if not isinstance(start, (int, numpy.integer)) or isinstance(start, bool):
+        raise invalid("start", f"is a {type(start).__name__}; must be an int (positions takes one a token)")
+    return start
 
 
 def ids_of(ids: Any, path: str) -> Tensor:

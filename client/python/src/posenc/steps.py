@@ -7,13 +7,14 @@ Client runs the steps in the caller's thread, AsyncClient in the event loop.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, Union
 
 from .errors import PosencError
 from .messages import GetServerInfoResponse, ResolveRopeRequest, ResolveRopeResponse, RopeSource, RopeSpec
-from .wire import Buffer, decode, encode
+from .wire import Buffer, decode, encode, size
 
 T = TypeVar("T")
 
@@ -22,6 +23,8 @@ T = TypeVar("T")
 _CHUNK_BYTES = (4 << 20) - (64 << 10)
 # What a message may have beside a chunk: settings, positions, framing.
 _MESSAGE_OVERHEAD = 64 << 10
+# How long a server may take to tell its version, for the text of an error.
+_VERSION_TIMEOUT = 2
 
 
 @dataclass
@@ -31,6 +34,15 @@ class Unary:
     method: str
     pieces: list[Buffer]
     expected_bytes: int = 0  # of the answer, about
+    timeout: float = math.inf  # seconds, if the call's own are not fewer
+
+
+def joined(step: Unary) -> bytes:
+    """The message in one piece, which grpcio wants."""
+    try:
+        return b"".join(step.pieces)
+    except MemoryError:
+        raise MemoryError(f"{step.method}: no memory for a request of {size(step.pieces)} bytes") from None
 
 
 @dataclass
@@ -95,7 +107,7 @@ def explained(steps: Steps[T], version: str) -> Steps[T]:
         if error.code != "UNIMPLEMENTED":
             raise
         try:
-            answer = yield Unary("GetServerInfo", [])
+            answer = yield Unary("GetServerInfo", [], timeout=_VERSION_TIMEOUT)
             server = f"posenc {decode(GetServerInfoResponse, answer).version or 'of an unknown version'}"
         except PosencError:
             server = "not posenc, or of another version"

@@ -310,6 +310,13 @@ def coerce(kind: Any, value: Any, path: str) -> Any:
     return value
 
 
+def number(kind: str, value: Any, path: str) -> Any:
+    """coerce() of an argument, which unlike a field of JSON is no text."""
+    if isinstance(value, (str, bytes)):
+        raise invalid(path, f"is {value!r}; must be a {kind}")
+    return coerce(kind, value, path)
+
+
 def _index(value: Any) -> int:
     """An int, or a float without a fraction, as configurations have them."""
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
