@@ -146,6 +146,17 @@ func (o *callOptions) output(i int) []byte {
 	return o.outputs[i].data
 }
 
+// unused returns an error if there is an output for a tensor that the call lacks:
+// has tells of tensor number i whether it is there.
+func (o *callOptions) unused(has func(i int) bool) error {
+	for i, output := range o.outputs {
+		if output.given && !has(i) {
+			return wrongArgument("Into", "output %d is for a tensor that is not given; give both or neither", i)
+		}
+	}
+	return nil
+}
+
 func collect(options []Option) *callOptions {
 	o := &callOptions{}
 	for _, option := range options {

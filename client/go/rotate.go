@@ -146,6 +146,9 @@ type rotated struct {
 // rotate makes the call in one message if it may be so large, else in chunks.
 func (c *Client) rotate(ctx context.Context, r *rotation, o *callOptions) ([]Tensor, error) {
 	ctx = o.with(ctx)
+	if err := o.unused(func(i int) bool { return i < len(r.tensors) && r.tensors[i].tensor.given }); err != nil {
+		return nil, err
+	}
 	bytes := int64(0)
 	for i, t := range r.tensors {
 		bytes += int64(len(t.tensor.data))

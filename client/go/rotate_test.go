@@ -81,6 +81,20 @@ func TestRefusesAnOutputOfAnotherSize(t *testing.T) {
 	}
 }
 
+func TestRefusesAnOutputForATensorThatIsNotGiven(t *testing.T) {
+	c := dial(t, "127.0.0.1:1")
+	q := Float32(make([]float32, 8), 1, 1, 1, 8)
+	_, _, err := c.ApplyRope(context.Background(), ApplyRopeArgs{Rope: Spec(halfSplit), Layout: BSHD, Q: q}, Into(q, q))
+	var e *Error
+	if !errors.As(err, &e) || e.Code != "INVALID_ARGUMENT" || e.Field != "Into" {
+		t.Fatalf("got %v", err)
+	}
+	_, err = c.ConvertPairing(context.Background(), &posencv1.ConvertPairingRequest{}, q, Into(q, q))
+	if !errors.As(err, &e) || e.Field != "Into" {
+		t.Fatalf("got %v", err)
+	}
+}
+
 // Every layout and kind of positions, in chunks of 200 bytes: a few heads each.
 func TestStreamsInChunksAsTheFormulaSays(t *testing.T) {
 	c := dial(t, startServer(t), WithStreamAbove(1))

@@ -33,6 +33,9 @@ func (c *Client) ConvertPairing(ctx context.Context, request *posencv1.ConvertPa
 // all these answers.
 func (c *Client) tensorCall(ctx context.Context, method string, request, response proto.Message, options []Option, tensors ...sentTensor) (Tensor, error) {
 	o := collect(options)
+	if err := o.unused(func(i int) bool { return i == 0 }); err != nil {
+		return Tensor{}, err
+	}
 	sent := &sentMessage{body: request}
 	for _, t := range tensors {
 		if t.tensor.given {

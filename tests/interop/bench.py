@@ -1,5 +1,8 @@
 """Figures of the clients: every client makes the same calls, in turns, so that
-what else the machine does falls on all."""
+what else the machine does falls on all. A round's figure is the median of calls
+that follow 2 s of them, and one over every connection; the first one, which makes
+the connection and runs code that no virtual machine has compiled, stands beside
+it."""
 
 import json
 import statistics
@@ -39,7 +42,7 @@ def rounds(clients, target):
 
 def lines(figures):
     """One a client and case. Ratios are the median of the rounds' own ratios."""
-    yield (f"{'client':<8}{'case':<11}{'ms':>9}{'to c++':>9}{'to floor':>10}"
+    yield (f"{'client':<8}{'case':<11}{'ms':>9}{'to c++':>9}{'to floor':>10}{'first ms':>10}"
            f"{'peak MiB':>10}{'beside tensor and result':>26}")
     for (language, case), seen in figures.items():
         def ratio(other):
@@ -48,12 +51,13 @@ def lines(figures):
                 return ""
             return f"{statistics.median(a['seconds'] / b['seconds'] for a, b in zip(seen, base)):.2f}"
         seconds = statistics.median(each["seconds"] for each in seen)
+        first = statistics.median(each["first_seconds"] for each in seen)
         peak = max(each["peak_bytes"] for each in seen)
         tensor = seen[0]["tensor_bytes"]
         beside = (peak - 2 * tensor) / tensor
         floor = ratio((language, FLOORS.get(case)))
         yield (f"{language:<8}{case:<11}{seconds * 1e3:>9.1f}{ratio(('c++', case)):>9}"
-               f"{floor:>10}{peak / MIB:>10.0f}{beside:>19.2f} tensors")
+               f"{floor:>10}{first * 1e3:>10.1f}{peak / MIB:>10.0f}{beside:>19.2f} tensors")
 
 
 def bench(clients):

@@ -52,6 +52,9 @@ const longestDeadlineMs = 365 * 24 * 3600 * 1000;
 // The longest time that a timer of Node's takes.
 const longestTimerMs = 2 ** 31 - 1;
 
+// How long a server may take to tell its version, for the text of an error.
+const versionTimeoutMs = 2000;
+
 const identity = (bytes: Buffer) => bytes;
 
 interface Begun {
@@ -67,12 +70,21 @@ export class Calls {
   readonly streamAboveBytes: number;
   private readonly timeoutMs: number;
   private knownChunkBytes?: number;
+  private readonly underWay = new Set<() => void>(); // ends one call each
+  private closed = false;
 
   constructor(target: string, options: ClientOptions) {
     this.timeoutMs = number("timeoutMs", options.timeoutMs ?? 60_000);
     this.maxMessageBytes = Math.min(number("maxMessageBytes", options.maxMessageBytes ?? 512 << 20), maxProtoBytes);
     this.streamAboveBytes = Math.min(number("streamAboveBytes", options.streamAboveBytes ?? 8 << 20), this.maxMessageBytes);
     this.channels = new Channels(target, options, this.maxMessageBytes);
+  }
+
+  /** Ends what is under way, and the connections. */
+  close(): void {
+    this.closed = true;
+    this.channels.close();
+    for (const stop of this.underWay) stop();
   }
 
   /** The method's answer, decoded. `tensors` names the request's fields that are spliced in. */
@@ -87,20 +99,19 @@ export class Calls {
     call.metadata.set("posenc-message-bytes", String(sent.size));
     // A small request for a table may have a large answer.
     const channel = sent.size >= bulkBytes || name === "BuildTable" ? this.channels.bulk() : this.channels.small();
-    let stop: (() => void) | undefined;
+    let forget = () => {};
     try {
       const bytes = await new Promise<Buffer>((resolve, reject) => {
         const grpc = channel.makeUnaryRequest(service + name, join, identity, sent, call.metadata, call.grpc, (error, answer) =>
           error ? reject(error) : resolve(answer!),
         );
-        stop = () => grpc.cancel();
-        options.signal?.addEventListener("abort", stop);
+        forget = this.stoppable(() => grpc.cancel(), options.signal);
       });
       return response.decode(bytes);
     } catch (error) {
       throw await this.explain(error, name, call.requestId, options);
     } finally {
-      if (stop) options.signal?.removeEventListener("abort", stop);
+      forget();
     }
   }
 
@@ -131,8 +142,7 @@ export class Calls {
       failure ??= error;
       stream.cancel();
     };
-    const stop = () => stream.cancel();
-    options.signal?.addEventListener("abort", stop);
+    const forget = this.stoppable(() => stream.cancel(), options.signal);
     const silence = new Silence(patienceMs, () =>
       fail(new PosencError(`the stream stood still for ${patienceMs} ms; the target is ${this.channels.target}`, { code: "DEADLINE_EXCEEDED", requestId: begun.requestId })),
     );
@@ -151,7 +161,7 @@ export class Calls {
     } finally {
       silence.pause();
       writer.close();
-      options.signal?.removeEventListener("abort", stop);
+      forget();
       stream.cancel();
     }
   }
@@ -166,6 +176,16 @@ export class Calls {
     const bytes = Math.max(1, Math.min(wanted || defaultChunkBytes, this.maxMessageBytes - messageOverhead));
     if (wanted) this.knownChunkBytes = bytes;
     return bytes;
+  }
+
+  /** Has close() and the caller's signal stop a call, until what this gives is called. */
+  private stoppable(stop: () => void, signal?: AbortSignal): () => void {
+    this.underWay.add(stop);
+    signal?.addEventListener("abort", stop);
+    return () => {
+      this.underWay.delete(stop);
+      signal?.removeEventListener("abort", stop);
+    };
   }
 
   private begin(options: CallOptions): Begun {
@@ -184,9 +204,11 @@ export class Calls {
 
   private async explain(error: unknown, name: string, requestId: string, options: CallOptions): Promise<unknown> {
     if (options.signal?.aborted) return new PosencError("the call was aborted", { code: "CANCELLED", requestId, cause: options.signal.reason });
+    if (this.closed) return new PosencError("the client was closed during the call", { code: "CANCELLED", requestId, cause: error });
     const explained = fromGrpc(error, this.channels.target, requestId);
     if (!(explained instanceof PosencError) || explained.code !== "UNIMPLEMENTED" || name === "GetServerInfo") return explained;
-    const info = await this.plain<{ version: string }>("GetServerInfo", {}, { signal: options.signal }).catch(() => undefined);
+    const timeoutMs = Math.min(versionTimeoutMs, options.timeoutMs ?? this.timeoutMs);
+    const info = await this.plain<{ version: string }>("GetServerInfo", {}, { signal: options.signal, timeoutMs }).catch(() => undefined);
     explained.message += `; the server is of another version (${info?.version || "unknown"}) than this client (${version}), and does not know ${name} or what it asks for`;
     return explained;
   }

@@ -12,7 +12,7 @@ import {
 } from "./arguments";
 import { Calls, type CallOptions } from "./calls";
 import { checkKeys, type ClientOptions } from "./channels";
-import { PosencError } from "./errors";
+import { invalid, PosencError } from "./errors";
 import type {
   AnalyzeRopeResponse,
   ApplyRopeRequest,
@@ -145,6 +145,9 @@ export class Client {
   async applyRope(given: ApplyRopeArguments, options: CallOptions = {}): Promise<Rotated> {
     const { out = {}, ...rest } = given;
     checkKeys(out, ["q", "k"], "out.");
+    for (const name of ["q", "k"] as const) {
+      if (out[name] !== undefined && given[name] === undefined) throw invalid(`out.${name}`, `is set, but ${name} is not; set both or neither`);
+    }
     const request = this.request("ApplyRope", { ...withPositions(rest), rope: await ropeSource(given.rope, "rope") });
     const wanted = {
       q: { out: out.q, like: dataOf(given.q), name: "out.q" },
@@ -204,9 +207,9 @@ export class Client {
     return this.tensorCall("ConvertPairing", rest, ["weight"], "weight", { out, like: dataOf(given.weight) }, options);
   }
 
-  /** Ends the connections. Not needed before a program ends. */
+  /** Ends the connections; calls under way, and later ones, are CANCELLED. Not needed before a program ends. */
   close(): void {
-    this.calls.channels.close();
+    this.calls.close();
   }
 
   private request(name: string, given: object): Message {

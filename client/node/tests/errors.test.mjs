@@ -47,6 +47,7 @@ describe("errors", () => {
       [{ start: undefined, ids: [0, null, 2, 3] }, "FIELD_INVALID", "positions.ids[1]"],
       [{ starts: [1] }, "FIELD_INVALID", "positions.starts"],
       [{ out: { x: new Float32Array(64) } }, "FIELD_UNKNOWN", "out.x"],
+      [{ out: { k: new Float32Array(64) } }, "FIELD_INVALID", "out.k"],
       [{ q: [1, 2, 3] }, "FIELD_INVALID", "q"],
       [{ q: tensor(new Float32Array(8), [8], "float23") }, "FIELD_INVALID", "q.dtype"],
       [{ rope: { configFile: "/does/not/exist.json" } }, "FIELD_INVALID", "rope.config_file"],
@@ -115,6 +116,19 @@ describe("errors", () => {
     await closed.getServerInfo();
     closed.close();
     await assert.rejects(closed.getServerInfo(), { name: "PosencError", code: "CANCELLED", message: /is closed/ });
+  });
+
+  test("TellOfCallsUnderWayThatTheClientWasClosed", async (t) => {
+    let reached;
+    const arrived = () => new Promise((resolve) => (reached = resolve));
+    const target = await startFake(t, { GetServerInfo: { handle: () => reached() } });
+    const closed = posenc.connect(target);
+    const waiting = arrived();
+    const call = closed.getServerInfo({ requestId: "last" });
+    call.catch(() => {}); // it is looked at below
+    await waiting;
+    closed.close();
+    await assert.rejects(call, { name: "PosencError", code: "CANCELLED", message: /was closed during the call/, requestId: "last" });
   });
 
   test("OfUnavailableServersAreRetriedWithTheMetadataOfTheCall", async (t) => {

@@ -165,6 +165,19 @@ describe("streams", () => {
     }, RangeError);
   });
 
+  test("EndWhenTheClientIsClosed", async () => {
+    const closed = posenc.connect(whole.target);
+    async function* chunks() {
+      for (;;) yield { q: tensor(new Float32Array(8), [1, 1, 1, 8]), start: 0 };
+    }
+    await assert.rejects(
+      async () => {
+        for await (const _ of closed.applyRopeStream({ rope: half, layout: "bshd" }, chunks())) closed.close();
+      },
+      { name: "PosencError", code: "CANCELLED", message: /was closed during the call/ },
+    );
+  });
+
   test("BuildABiasFromTilesOfAnySize", async () => {
     const given = { bias: { alibi: { heads: 4 } }, queryStart: 3, queryLength: 5, keyLength: 9 };
     const slopes = [1, 2, 3, 4].map((h) => 2 ** (-2 * h));

@@ -1,10 +1,15 @@
 //! Seconds and memory of one call, there and back.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use posenc::{Bshd, Options, StartAt, v1, view};
 
 use crate::Outcome;
+
+/// As in all clients' benchmarks: calls are made for this long before those that are measured, and at least one over
+/// every connection.
+const WARM_UP: Duration = Duration::from_secs(2);
+const CONNECTIONS: usize = 4;
 
 pub async fn run(target: &str, case: &str) -> Outcome {
     let (tokens, calls) = match case {
@@ -25,18 +30,22 @@ pub async fn run(target: &str, case: &str) -> Outcome {
         layout: Bshd.into(),
         ..Default::default()
     };
-    let mut seconds = Vec::new();
-    for _ in 0..=calls {
-        let begin = Instant::now();
+    let begin = Instant::now();
+    let (mut took, mut seconds) = (Vec::new(), Vec::new());
+    while seconds.len() < calls {
+        let start = Instant::now();
         client.apply_rope(request.clone(), view!(q, shape).write_to(&mut out), ()).await?;
-        seconds.push(begin.elapsed().as_secs_f64());
+        let elapsed = start.elapsed().as_secs_f64();
+        took.push(elapsed);
+        if start - begin >= WARM_UP && took.len() > CONNECTIONS {
+            seconds.push(elapsed);
+        }
     }
-    // The first call made the connections.
-    seconds.remove(0);
     seconds.sort_by(f64::total_cmp);
     println!(
-        r#"{{"client":"rust","case":"{case}","seconds":{:.6},"peak_bytes":{},"tensor_bytes":{}}}"#,
+        r#"{{"client":"rust","case":"{case}","seconds":{:.6},"first_seconds":{:.6},"peak_bytes":{},"tensor_bytes":{}}}"#,
         seconds[seconds.len() / 2],
+        took[0],
         peak_bytes()?,
         q.len() * size_of::<f32>(),
     );

@@ -117,7 +117,7 @@ final class Calls implements AutoCloseable {
         null,
         () -> request,
         in -> parsed.add(Incoming.parse(in, response, fields, targets)));
-    check(outcome, name, requestId);
+    check(outcome, name, settings, requestId);
     if (parsed.isEmpty()) {
       throw PosencException.local(Status.Code.INTERNAL, name + ": no response", requestId);
     }
@@ -150,7 +150,7 @@ final class Calls implements AutoCloseable {
         patience,
         next,
         take);
-    check(outcome, name, requestId);
+    check(outcome, name, settings, requestId);
     if (oneToOne && outcome.answered != outcome.sent) {
       throw PosencException.local(
           Status.Code.INTERNAL,
@@ -180,7 +180,8 @@ final class Calls implements AutoCloseable {
     return headers;
   }
 
-  private void check(Exchange.Outcome outcome, String name, String requestId) {
+  private void check(
+      Exchange.Outcome outcome, String name, CallSettings settings, String requestId) {
     if (outcome.local instanceof PosencException) {
       throw ((PosencException) outcome.local).withRequestId(requestId);
     }
@@ -188,15 +189,21 @@ final class Calls implements AutoCloseable {
     if (outcome.status.isOk()) return;
     boolean unknown = outcome.status.getCode() == Status.Code.UNIMPLEMENTED;
     throw PosencException.of(
-        outcome.status, outcome.trailers, target, requestId, unknown ? versions(name) : "");
+        outcome.status,
+        outcome.trailers,
+        target,
+        requestId,
+        unknown ? versions(name, settings.timeout) : "");
   }
 
   // A method or field that the server does not know: it is of another version.
-  private String versions(String name) {
+  private String versions(String name, Duration limit) {
     String server = "does not say its version";
     if (!name.equals("GetServerInfo")) {
       try {
-        CallSettings quick = new CallSettings(VERSION_TIMEOUT, null, null, null);
+        boolean shorter = limit != null && limit.compareTo(VERSION_TIMEOUT) < 0;
+        CallSettings quick =
+            new CallSettings(shorter ? limit : VERSION_TIMEOUT, null, null, null);
         server = "is of version " + serverInfo(quick).getVersion();
       } catch (PosencException e) {
         // The text then says as much.

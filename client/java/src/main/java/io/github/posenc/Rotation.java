@@ -53,7 +53,12 @@ final class Rotation {
   }
 
   void operand(String operandName, int field, Tensor tensor, Tensor out) {
-    if (tensor == null) return;
+    if (tensor == null && out == null) return;
+    if (tensor == null) {
+      throw PosencException.invalid(
+          operandName + ": memory for the result of a tensor that is not given; give both or"
+              + " neither");
+    }
     checkOutput(operandName, tensor, out);
     operands.add(new Operand(operandName, field, tensor, out));
   }

@@ -288,6 +288,15 @@ class ClientTest {
   }
 
   @Test
+  void anOutputForATensorThatIsNotGivenIsRefused() {
+    Tensor q = Tensor.of(new float[16], 1, 1, 1, 16);
+    PosencException e = assertThrows(
+        PosencException.class, () -> posenc.applyRope(request().build(), q, null, null, q));
+    assertEquals("INVALID_ARGUMENT", e.code());
+    assertTrue(e.getMessage().startsWith("k: memory for the result"), e.getMessage());
+  }
+
+  @Test
   void aServerThatIsAwayIsNamed() throws Exception {
     int port;
     try (ServerSocket socket = new ServerSocket(0)) {
