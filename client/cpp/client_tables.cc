@@ -80,7 +80,7 @@ absl::Status ReceiveTiles(Calls* calls, const v1::BuildBiasRequest& request,
   if (!id.ok()) return id.status();
   absl::Status status =
       CheckBytes(static_cast<std::int64_t>(request.ByteSizeLong()));
-  if (!status.ok()) return status;
+  if (!status.ok()) return WithRequestId(std::move(status), *id);
   const auto reader = calls->stub()->BuildBias(&context, request);
   BiasMessage response;
   while (reader->Read(&response)) {
@@ -90,7 +90,8 @@ absl::Status ReceiveTiles(Calls* calls, const v1::BuildBiasRequest& request,
   }
   // An error of ours goes before what the server says to the cancellation.
   const absl::Status outcome = ToAbsl(reader->Finish());
-  return status.ok() ? calls->Ended(outcome, *id) : status;
+  return status.ok() ? calls->Ended(outcome, *id, context.deadline())
+                     : WithRequestId(std::move(status), *id);
 }
 
 }  // namespace
