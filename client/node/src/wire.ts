@@ -4,6 +4,7 @@
 //
 //   head                        | tag, length | dtype, shape, tag, length | data
 //   all fields but the tensors    of a tensor, the highest of the message, and its elements, borrowed
+import fs from "node:fs";
 import type protobuf from "protobufjs";
 import type { Message } from "./schema";
 
@@ -42,6 +43,33 @@ export function frame(type: protobuf.Type, message: Message, tensors: readonly s
   return { pieces, size: pieces.reduce((sum, piece) => sum + piece.byteLength, 0) };
 }
 
+/** The message in one piece. */
 export function join({ pieces, size }: Frame): Buffer {
   return Buffer.concat(pieces, size);
 }
+
+/**
+ * The message for grpc-js, which puts it behind a head of five bytes in a buffer of its own: it asks for the length and
+ * has the message copy itself there (compression-filter.js). So the pieces need not be joined first.
+ */
+export function copied({ pieces, size }: Frame): Buffer {
+  const message = {
+    length: size,
+    copy(to: Buffer, at: number) {
+      for (const piece of pieces) {
+        to.set(piece, at);
+        at += piece.byteLength;
+      }
+      return size;
+    },
+  };
+  return message as unknown as Buffer;
+}
+
+/** What a version of grpc-js is given. Nothing promises how later ones take a message: they get it in one piece. */
+export function serializerFor(grpcVersion: string): (frame: Frame) => Buffer {
+  const [major, minor] = grpcVersion.split(".").map(Number);
+  return major === 1 && minor === 14 ? copied : join;
+}
+
+export const serialize = serializerFor(JSON.parse(fs.readFileSync(require.resolve("@grpc/grpc-js/package.json"), "utf8")).version);
