@@ -3,18 +3,17 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "grpc/compression.h"
 #include "grpc/grpc.h"
-#include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "server/credentials.h"
+#include "server/health/health.h"
 #include "server/listen/address.h"
 #include "server/listen/listener.h"
 #include "server/listen/watch_calls.h"
@@ -43,12 +42,6 @@ constexpr int kUnreadBytes = 16 << 10;
 // deadline.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 
-// Sets a process-wide switch of gRPC, which is not thread-safe itself.
-void EnableHealth() {
-  static std::once_flag once;
-  std::call_once(once, [] { grpc::EnableDefaultHealthCheckService(true); });
-}
-
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(std::min<std::int64_t>(
       absl::ToInt64Milliseconds(duration), std::numeric_limits<int>::max()));
@@ -59,10 +52,16 @@ class RunningServer final : public Server {
   RunningServer(const ServerOptions& options,
                 std::unique_ptr<Credentials> credentials)
       : credentials_(std::move(credentials)),
-        service_(WithDefaults(options.limits), options.observer,
+        service_(WithDefaults(options.limits),
+                 options.connections.max_metadata_bytes, options.observer,
                  credentials_->tokens()),
         lame_duck_(options.lame_duck),
-        drain_timeout_(options.drain_timeout) {}
+        drain_timeout_(options.drain_timeout) {
+    service_.Add(&health_);
+    if (!options.reflection) return;
+    reflection_ = std::make_unique<Reflection>();
+    service_.Add(reflection_.get());
+  }
 
   ~RunningServer() override {
     if (server_ == nullptr) return;
@@ -111,16 +110,15 @@ class RunningServer final : public Server {
  private:
   void SetReady(bool ready) {
     ready_.store(ready);
-    grpc::HealthCheckServiceInterface* const health =
-        server_->GetHealthCheckService();
     for (const char* name : {"", kServiceName, kReadiness}) {
-      health->SetServingStatus(name, ready);
+      health_.Set(name, ready);
     }
   }
 
   const std::unique_ptr<Credentials> credentials_;
-  RpcService service_;
+  Health health_;
   std::unique_ptr<Reflection> reflection_;  // null: switched off
+  RpcService service_;
   const absl::Duration lame_duck_;
   const absl::Duration drain_timeout_;
   std::atomic<bool> ready_{false};
@@ -182,6 +180,8 @@ void AddConnectionLimits(const ServerOptions& options,
   const ConnectionLimits& limits = options.connections;
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                               limits.max_concurrent_streams);
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE,
+                              static_cast<int>(limits.max_metadata_bytes));
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                               Milliseconds(limits.handshake_timeout));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
@@ -212,14 +212,8 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   }
   constexpr auto kFromFd =
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
-  EnableHealth();
   grpc::ServerBuilder builder;
   builder.RegisterCallbackGenericService(&service_);
-  if (options.reflection) {
-    reflection_ = std::make_unique<Reflection>();
-    builder.RegisterService(reflection_->v1());
-    builder.RegisterService(reflection_->v1alpha());
-  }
   AddMessageLimits(options.limits, &builder);
   AddConnectionLimits(options, &builder);
   Listener::Acceptor plaintext, tls;
@@ -249,7 +243,7 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   if (server_ == nullptr) {
     return absl::UnavailableError("gRPC could not start a server");
   }
-  server_->GetHealthCheckService()->SetServingStatus(kLiveness, true);
+  health_.Set(kLiveness, true);
   SetReady(true);
   return listener_ == nullptr
              ? absl::OkStatus()

@@ -52,6 +52,18 @@ absl::string_view Authorization(const grpc::CallbackServerContext& context) {
   return {first->second.data(), first->second.size()};
 }
 
+// As HTTP/2 counts it, but for what is gRPC's own (":authority", "te").
+absl::Status CheckMetadata(const grpc::GenericCallbackServerContext& context,
+                           std::int64_t limit) {
+  constexpr std::size_t kOfEach = 32;  // RFC 9113, section 6.5.2
+  std::size_t bytes = context.method().size() + kOfEach;
+  for (const auto& [name, value] : context.client_metadata()) {
+    bytes += name.size() + value.size() + kOfEach;
+  }
+  return CheckSize("", "metadata", bytes, limit,
+                   "send less, or raise --max-metadata-bytes");
+}
+
 // "ApplyRope" of "/posenc.v1.PositionalEncodingService/ApplyRope"; empty if it
 // is another service's.
 absl::string_view MethodName(absl::string_view path) {
@@ -71,13 +83,14 @@ absl::Status NoSuchMethod(absl::string_view path) {
 
 }  // namespace
 
-RpcService::RpcService(const Limits& limits, CallObserver* observer,
-                       const TokenFile* tokens)
+RpcService::RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
+                       CallObserver* observer, const TokenFile* tokens)
     : draining_answer_(core::MakeError(
           absl::StatusCode::kUnavailable, core::ErrorReason::kDraining, "",
           "the server is draining; retry elsewhere")),
       too_many_calls_(TooManyCalls()),
       limits_(limits),
+      max_metadata_bytes_(max_metadata_bytes),
       tokens_(tokens),
       cache_(kCacheBytes),
       admission_(std::make_shared<Admission>(
@@ -166,7 +179,15 @@ grpc::ServerGenericBidiReactor* RpcService::CreateReactor(
   const Method* const method = FindMethod(MethodName(context->method()));
   CallSpec spec;
   spec.peer = ConnectionOf(context);
+  // gRPC 1.51 tells peers this limit and does not always keep to it.
+  absl::Status metadata = CheckMetadata(*context, max_metadata_bytes_);
+  if (!metadata.ok()) return Send(Answer(std::move(metadata)), spec, context);
   if (method == nullptr) {
+    for (SmallService* const service : small_services_) {
+      if (const auto call = service->Make(context->method())) {
+        return call->Start(context, {&transfers_, &deadlines_});
+      }
+    }
     return Send(Answer(NoSuchMethod(context->method())), spec, context);
   }
   spec.name = method->name;

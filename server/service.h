@@ -1,4 +1,5 @@
-// The RPCs as gRPC sees them: a service that starts a Call for each call.
+// The RPCs as gRPC sees them: a service that starts a Call for each call, and a
+// SmallCall for those of health and reflection.
 //
 // It is registered as gRPC's generic service, which shows a call's headers
 // before its payload is read (so that the call can claim memory, or be refused)
@@ -10,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -26,15 +28,22 @@
 #include "server/methods/rope_cache.h"
 #include "server/metrics/server_status.h"
 #include "server/rpc/call.h"
+#include "server/rpc/small_call.h"
 
 namespace posenc::server {
 
 class RpcService final : public grpc::CallbackGenericService {
  public:
-  // limits: with defaults filled in. observer, and tokens that callers must
-  // show: outlive this; either may be null.
-  RpcService(const Limits& limits, CallObserver* observer,
-             const TokenFile* tokens);
+  // limits: with defaults filled in. max_metadata_bytes: see ConnectionLimits.
+  // observer, and tokens that callers must show: outlive this; either may be
+  // null.
+  RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
+             CallObserver* observer, const TokenFile* tokens);
+
+  // A service beside the contract's, whose calls need no token and are no calls
+  // in progress: they are answered during a drain, too. Before the first call;
+  // outlives this.
+  void Add(SmallService* service) { small_services_.push_back(service); }
 
   // Takes over what may change while calls are in progress: the budget, the
   // numbers that may wait, and the default deadline.
@@ -88,6 +97,7 @@ class RpcService final : public grpc::CallbackGenericService {
 
   const Answer draining_answer_, too_many_calls_;
   const Limits limits_;
+  const std::int64_t max_metadata_bytes_;
   const TokenFile* const tokens_;
   CallsInProgress calls_;
   std::atomic<bool> draining_{false};
@@ -107,6 +117,7 @@ class RpcService final : public grpc::CallbackGenericService {
   // Destroyed first, which ends its threads: their work uses the others.
   core::ComputePool pool_;
   const CallResources resources_;
+  std::vector<SmallService*> small_services_;
 };
 
 }  // namespace posenc::server

@@ -98,14 +98,8 @@ void Transfers::Touch(Message* message) {
   list.splice(list.end(), list, message->place_);
 }
 
-std::int64_t Transfers::cut() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return cut_;
-}
-
 void Transfers::Cut(Message* message, bool slow, Victims* victims) {
   message->cut_ = true;
-  ++cut_;
   victims->cut.emplace_back(*message, slow);
 }
 
@@ -202,8 +196,8 @@ bool Transfers::Tick() {
       "the message moved slower than 1 MiB/s while others waited for its "
       "memory");
   for (const Victims::Victim& victim : victims.cut) {
-    victim.owner->CutOff(victim.direction, victim.number,
-                         victim.slow ? slow : no_memory);
+    cut_ += victim.owner->CutOff(victim.direction, victim.number,
+                                 victim.slow ? slow : no_memory);
   }
   relieve_(held);
   next_ = Now() + std::max(kPause * took, quiet ? kQuietPause : 0);

@@ -50,8 +50,8 @@ class Transfers {
     // Both are about the message of this number. When they are called, the call
     // may be at its next one, or at none.
     virtual void ShrinkClaim(std::uint64_t message) = 0;
-    // The message is to be given up with this error.
-    virtual void CutOff(Direction direction, std::uint64_t message,
+    // The message is to be given up with this error. Whether it was.
+    virtual bool CutOff(Direction direction, std::uint64_t message,
                         const absl::Status& why) = 0;
 
    protected:
@@ -93,14 +93,15 @@ class Transfers {
   // It has not been slow until now: its peer had reason to wait.
   void Touch(Message* message);
 
-  std::int64_t cut() const;  // messages, since the start
+  // Messages that were cut off, since the start.
+  std::int64_t cut() const { return cut_.load(); }
 
  private:
   struct Victims;
 
   bool Tick();
   // These expect the lock.
-  void Cut(Message* message, bool slow, Victims* victims);
+  static void Cut(Message* message, bool slow, Victims* victims);
   // each: what a message holds on average.
   void ChooseStalled(double now, std::int64_t each, Victims* victims);
   void ChooseExcess(double now, std::int64_t held, std::int64_t excess,
@@ -109,9 +110,9 @@ class Transfers {
   Admission* const admission_;
   const std::function<std::int64_t()> held_;
   const std::function<void(std::int64_t held)> relieve_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::list<Message*> coming_, going_;  // the oldest first
-  std::int64_t cut_ = 0;
+  std::atomic<std::int64_t> cut_{0};
   std::uint64_t added_ = 0;
   // Used by the ticker's thread alone.
   double next_ = 0;  // when to measure again

@@ -97,6 +97,11 @@ constexpr Key kKeys[] = {
     {"max-concurrent-streams", KeyKind::kInteger, 1, kMaxInt, kRestart,
      POSENC_FIELD(server.connections.max_concurrent_streams),
      "Calls in progress on one connection.", "COUNT", ""},
+    {"max-metadata-bytes", KeyKind::kBytes, kLeastMetadata, kMostMetadata,
+     kRestart, POSENC_FIELD(server.connections.max_metadata_bytes),
+     "Metadata that a call may bring, names and values and 32 bytes for each "
+     "pair.",
+     "SIZE", ""},
     {"handshake-timeout", KeyKind::kDuration, 1, kYear, kRestart,
      POSENC_FIELD(server.connections.handshake_timeout),
      "Time that a connection has for its TLS handshake and HTTP/2 preface.",

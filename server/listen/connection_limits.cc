@@ -52,6 +52,13 @@ absl::Status CheckConnectionLimits(const ConnectionLimits& limits) {
                               absl::StrCat("is ", limits.max_concurrent_streams,
                                            "; must be at least 1"));
   }
+  if (limits.max_metadata_bytes < kLeastMetadata ||
+      limits.max_metadata_bytes > kMostMetadata) {
+    return core::FieldInvalid(
+        "--max-metadata-bytes",
+        absl::StrCat("is ", limits.max_metadata_bytes, "; must be ",
+                     kLeastMetadata, " to ", kMostMetadata));
+  }
   for (const auto& [flag, duration] :
        {std::pair{"--handshake-timeout", limits.handshake_timeout},
         {"--headers-timeout", limits.headers_timeout},

@@ -38,7 +38,15 @@ struct ConnectionLimits {
   // Calls in progress on one connection. gRPC 1.51 ends the whole connection of
   // a peer who exceeds it, so it is well above what clients keep in flight.
   int max_concurrent_streams = 1024;
+
+  // Names and values of a call's metadata, and 32 bytes for each pair (RFC 9113,
+  // section 6.5.2): 1 KiB to 1 MiB. A call that has more is refused. gRPC 1.51
+  // has read it by then, so this is no bound of memory.
+  std::int64_t max_metadata_bytes = 8 << 10;
 };
+
+inline constexpr std::int64_t kLeastMetadata = 1 << 10;
+inline constexpr std::int64_t kMostMetadata = 1 << 20;
 
 // INVALID_ARGUMENT for a value out of range, field: the flag's name.
 absl::Status CheckConnectionLimits(const ConnectionLimits& limits);

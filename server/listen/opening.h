@@ -26,8 +26,8 @@ enum class Opening {
   kCall,
 };
 
-// Bytes that are looked at. gRPC takes at most 8 KiB of headers; what has more
-// is gRPC's to refuse.
+// Bytes that are looked at: twice the metadata that gRPC takes by default
+// (--max-metadata-bytes). What has more is gRPC's to take or to refuse.
 inline constexpr std::size_t kMostOpeningBytes = 16 << 10;
 
 // Tells what `bytes`, all that a peer has sent, are the beginning of.

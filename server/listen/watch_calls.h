@@ -1,5 +1,5 @@
 // Tells a listener of every call that its server gets, those of reflection and
-// of health, which is gRPC's own, among them.
+// health among them.
 
 #pragma once
 

@@ -42,8 +42,7 @@ pb::FileDescriptorProto ErrorDetails() {
   return file;
 }
 
-// The service of the older name, which takes the messages of the newer. The
-// linker leaves out the code generated for it, which has no message of its own.
+// The service of the older name, which takes the messages of the newer.
 pb::FileDescriptorProto OlderReflection() {
   const pb::FileDescriptor& newer =
       *grpc::reflection::v1::ServerReflectionRequest::descriptor()->file();

@@ -2,8 +2,9 @@
 
 #include <string>
 
-#include "grpc/reflection/v1/reflection.grpc.pb.h"
-#include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
+#include "absl/strings/str_cat.h"
+#include "grpc/reflection/v1/reflection.pb.h"
+#include "grpcpp/support/status.h"
 
 namespace posenc::server {
 namespace {
@@ -26,7 +27,6 @@ void AnswerFiles(const ReflectedFiles::Files* files, Response* response) {
 
 void Answer(const ReflectedFiles& files, const Request& request,
             Response* response) {
-  response->Clear();
   response->set_valid_host(request.host());
   *response->mutable_original_request() = request;
   switch (request.message_request_case()) {
@@ -58,61 +58,41 @@ void Answer(const ReflectedFiles& files, const Request& request,
   error->set_error_message("asks for nothing");
 }
 
-// Bytes of a request: a name, and the host, which the answer repeats. More is
-// not kept, as nothing else bounds what calls of reflection hold.
-constexpr std::size_t kMostBytes = 4 << 10;
-
-// One call: each request is answered before the next is read.
-class Exchange final : public grpc::ServerBidiReactor<Request, Response> {
+// Each request is answered before the next is read.
+class Exchange final : public SmallCall {
  public:
-  explicit Exchange(const ReflectedFiles* files) : files_(files) {
-    StartRead(&request_);
-  }
-  void OnReadDone(bool ok) override {
-    if (!ok) return Finish(grpc::Status::OK);
-    if (request_.ByteSizeLong() > kMostBytes) {
-      Request().Swap(&request_);
-      return Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                                 "a request of reflection over 4 KiB"));
+  explicit Exchange(const ReflectedFiles* files) : files_(files) {}
+
+ private:
+  void OnMessage(absl::string_view message) override {
+    Request request;
+    if (!request.ParseFromArray(message.data(),
+                                static_cast<int>(message.size()))) {
+      return End(absl::InvalidArgumentError("not a ServerReflectionRequest"));
     }
-    Answer(*files_, request_, &response_);
-    StartWrite(&response_);
+    Response response;
+    Answer(*files_, request, &response);
+    Write(response);
   }
-  void OnWriteDone(bool ok) override {
-    if (!ok) return Finish(grpc::Status::CANCELLED);
-    StartRead(&request_);
+  void OnWritten(bool taken) override {
+    if (!taken) return End(absl::CancelledError("cancelled"));
+    Read();
   }
-  void OnDone() override { delete this; }
+  void OnLastMessage() override { End(absl::OkStatus()); }
 
- private:
-  const ReflectedFiles* const files_;
-  Request request_;
-  Response response_;
-};
-
-// Of either name.
-template <typename Named>
-class Service final : public Named::CallbackService {
- public:
-  explicit Service(const ReflectedFiles* files) : files_(files) {}
-  grpc::ServerBidiReactor<Request, Response>* ServerReflectionInfo(
-      grpc::CallbackServerContext* /*context*/) override {
-    return new Exchange(files_);
-  }
-
- private:
   const ReflectedFiles* const files_;
 };
 
 }  // namespace
 
-Reflection::Reflection()
-    : v1_(std::make_unique<Service<grpc::reflection::v1::ServerReflection>>(
-          &files_)),
-      v1alpha_(std::make_unique<
-               Service<grpc::reflection::v1alpha::ServerReflection>>(&files_)) {
+std::shared_ptr<SmallCall> Reflection::Make(absl::string_view path) {
+  for (const char* const version : {"v1", "v1alpha"}) {
+    if (path == absl::StrCat("/grpc.reflection.", version,
+                             ".ServerReflection/ServerReflectionInfo")) {
+      return std::make_shared<Exchange>(&files_);
+    }
+  }
+  return nullptr;
 }
-
-Reflection::~Reflection() = default;
 
 }  // namespace posenc::server

@@ -9,23 +9,19 @@
 
 #include <memory>
 
-#include "grpcpp/server_builder.h"
+#include "absl/strings/string_view.h"
 #include "server/reflection/reflected_files.h"
+#include "server/rpc/small_call.h"
 
 namespace posenc::server {
 
-class Reflection {
+// Safe for many threads. Outlives its calls.
+class Reflection final : public SmallService {
  public:
-  Reflection();
-  ~Reflection();
-
-  // To be registered; they live as long as this.
-  grpc::Service* v1() const { return v1_.get(); }
-  grpc::Service* v1alpha() const { return v1alpha_.get(); }
+  std::shared_ptr<SmallCall> Make(absl::string_view path) override;
 
  private:
   const ReflectedFiles files_;
-  const std::unique_ptr<grpc::Service> v1_, v1alpha_;
 };
 
 }  // namespace posenc::server

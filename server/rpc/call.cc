@@ -538,7 +538,7 @@ void Call::ShrinkClaim(std::uint64_t message) {
   if (unused > 0) resources_.admission->Release(unused);
 }
 
-void Call::CutOff(Transfers::Direction direction, std::uint64_t message,
+bool Call::CutOff(Transfers::Direction direction, std::uint64_t message,
                   const absl::Status& why) {
   // gRPC stops reading when the call finishes, which it cannot do before its
   // responses are taken.
@@ -547,12 +547,13 @@ void Call::CutOff(Transfers::Direction direction, std::uint64_t message,
     const std::lock_guard<std::mutex> lock(mutex_);
     if ((at_peer ? writing_message_ : reading_message_).number() != message ||
         (!at_peer && finished_)) {
-      return;
+      return false;
     }
     at_peer = at_peer || writing_ || !computed_.empty();
   }
   if (at_peer) CancelAtPeer();
   Fail(why, at_peer);
+  return true;
 }
 
 void Call::OnDone() {

@@ -140,7 +140,7 @@ class Call final : public grpc::ServerGenericBidiReactor,
   void Expire() override;
   // Of the messages under way.
   void ShrinkClaim(std::uint64_t message) override;
-  void CutOff(Transfers::Direction direction, std::uint64_t message,
+  bool CutOff(Transfers::Direction direction, std::uint64_t message,
               const absl::Status& why) override;
 
   void Enter();

@@ -5,13 +5,16 @@ usage: observe.py BIN_DIR PROMETHEUS_DIR
 
 Debian's prometheus scrapes a server with and one without TLS. Every query of
 the dashboard's panels and every alert's expression (without its comparison)
-must return data, and a value that changes under load, but for those in STILL.
+must return data, and a value that changes under load and while files of
+certificates and tokens are replaced by wrong ones, but for those in STILL.
 Ends what it started, and nothing else.
 """
+import contextlib
 import json
 import math
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -30,9 +33,8 @@ PATIENCE = 60  # seconds, for anything that should happen
 LOAD = 40  # seconds
 
 # What this load leaves as it is: nothing fails, is restarted or renewed.
-STILL = ("up{", "posenc_draining", "posenc_tls_", "posenc_build_info", "posenc_log_lines_dropped",
-         "posenc_connections_refused", "changes(process_start_time", "Unknown|Internal|DataLoss", "DeadlineExceeded",
-         "sum(posenc_budget_bytes")
+STILL = ("up{", "posenc_draining", "posenc_build_info", "posenc_log_lines_dropped", "changes(process_start_time",
+         "Unknown|Internal|DataLoss", "DeadlineExceeded", "sum(posenc_budget_bytes")
 
 
 def wait_for(what, found):
@@ -103,6 +105,11 @@ def read(path):
         return file.read()
 
 
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def frame(kind, flags, stream, payload=b""):
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
@@ -120,6 +127,15 @@ def stalled(address):
     peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(1, 4, 1, headers)
                  + frame(0, 0, 1, message))
     return peer
+
+
+def foreign(address):
+    """A connection that is refused: it does not speak HTTP/2."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=10) as peer:
+        peer.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            peer.recv(1)
 
 
 def certificate(work):
@@ -214,6 +230,7 @@ def watch(prometheus, queries, before, server, load):
             still = any(each in pending[key] for each in STILL)
             if during[key] and (still or during[key] != before[key]):
                 del pending[key]
+        foreign(server.address)
         start = time.monotonic()
         if ask(f"http://{server.admin}/healthz") is None:
             raise SystemExit("observe: /healthz does not answer under load")
@@ -229,9 +246,11 @@ def main():
         # So small a budget that some calls of the load are refused.
         small = ["--max-request-bytes=2MiB", "--max-response-bytes=2MiB", "--in-flight-bytes=8MiB", "--max-waiting=4"]
         servers = [Server(processes, posencd, work, "plain", *small)]
-        if "--tls-cert" in subprocess.run([posencd, "--help"], capture_output=True, text=True, check=True).stdout:
-            cert, key = certificate(work)
-            servers.append(Server(processes, posencd, work, "tls", f"--tls-cert={cert}", f"--tls-key={key}"))
+        cert, key = certificate(work)
+        tokens = os.path.join(work, "tokens")
+        write(tokens, "somebody " + secrets.token_hex(16) + "\n")
+        servers.append(Server(processes, posencd, work, "tls", f"--tls-cert={cert}", f"--tls-key={key}",
+                              f"--token-file={tokens}"))
         documented = read(os.path.join(ROOT, "docs", "metrics.md"))
         for server in servers:
             for family in re.findall(r"^# TYPE (\w+) ", ask(f"http://{server.admin}/metrics"), re.MULTILINE):
@@ -249,11 +268,15 @@ def main():
 
         queries = {("panel", *each): each[1] for each in panels()} | {("alert", *each): each[1] for each in alerts()}
         before = {key: prometheus.query(expression) for key, expression in queries.items()}
+        # Before the load, under which it might be refused.
+        peer = stalled(servers[0].address)
+        wait_for("the stalled call", lambda: "posenc_calls_in_progress 1" in ask(f"http://{servers[0].admin}/metrics"))
         load = processes.start(os.path.join(work, "load.log"), os.path.join(programs, "posenc-load"),
                                f"--server={servers[0].address}", "--in-flight=64", "--connections=8", "--no-retry",
                                "--mix=ApplyRope:8,BuildTable:2,Reposition:1,ResolveRope:1", "--size=512KiB,16KiB",
                                "--variants=8", "--max-error-rate=1", f"--duration={LOAD}s", "--quiet")
-        peer = stalled(servers[0].address)
+        for path in (key, tokens):
+            write(path, "none of these\n")
         during, health = watch(prometheus, queries, before, servers[0], load)
         peer.close()
 

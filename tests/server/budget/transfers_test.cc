@@ -34,11 +34,12 @@ class TestCall final : public Transfers::Owner,
   void ShrinkClaim(std::uint64_t number) override {
     shrunk.store(number == message.number());
   }
-  void CutOff(Direction /*direction*/, std::uint64_t number,
+  bool CutOff(Direction /*direction*/, std::uint64_t number,
               const absl::Status& why) override {
     const absl::MutexLock lock(&mutex_);
     cut_ = std::string(why.message());
     cut_number_ = number;
+    return !arrived;
   }
   std::uint64_t cut_number() const {
     const absl::MutexLock lock(&mutex_);
@@ -51,6 +52,8 @@ class TestCall final : public Transfers::Owner,
 
   Transfers::Message message;
   std::atomic<bool> shrunk{false};
+  // The message has come by the time at which it is to be given up.
+  std::atomic<bool> arrived{false};
 
  private:
   mutable absl::Mutex mutex_;
@@ -146,6 +149,20 @@ TEST_F(TransfersTest, WhoIsCutOffLearnsWhichMessageIsMeant) {
   EXPECT_TRUE(Eventually([&] { return !call->cut().empty(); }));
   EXPECT_EQ(call->cut_number(), number);
   transfers_.Remove(&call->message);
+}
+
+TEST_F(TransfersTest, AMessageThatHasComeMeanwhileIsNotCountedAsCut) {
+  const std::shared_ptr<TestCall> late = Start(Direction::kIn);
+  late->arrived.store(true);
+  Measure(1100);
+  EXPECT_TRUE(Eventually([&] { return !late->cut().empty(); }));
+  transfers_.Remove(&late->message);
+  const std::shared_ptr<TestCall> stalled = Start(Direction::kIn);
+  Measure(1101);
+  EXPECT_TRUE(Eventually([&] { return transfers_.cut() > 0; }));
+  EXPECT_EQ(transfers_.cut(), 1);
+  EXPECT_NE(stalled->cut(), "");
+  transfers_.Remove(&stalled->message);
 }
 
 TEST_F(TransfersTest, WhoAnnouncedIsCutLast) {

@@ -81,14 +81,18 @@ Samples SamplesOf(const Key& key) {
   Samples samples;
   switch (key.kind) {
     case KeyKind::kBytes:
-      samples = {"77MiB",
+      samples = {key.max < (77 << 20) ? "77KiB" : "77MiB",
                  {{"many", "'many' is not a size"},
                   {"64MB", "'64MB' is not a size"},
                   {"1.5MiB", "'1.5MiB' is not a size"},
                   {"9223372036854775807GiB", "is not a size"},
                   {"-1", "-1 bytes; must be"}}};
       if (key.max != kUnbounded) samples.wrong.push_back({"2GiB", "; must be"});
-      if (key.min == 1) samples.wrong.push_back({"0", "0 bytes; must be 1 to"});
+      if (key.min > 0) {
+        samples.wrong.push_back(
+            {absl::StrCat(key.min - 1),
+             absl::StrCat(key.min - 1, " bytes; must be ", key.min, " to")});
+      }
       break;
     case KeyKind::kDuration:
       samples = {"77s",

@@ -302,6 +302,51 @@ TEST_F(ListenerTest, ClientsSeeTheStreamLimitBeforeTheirFirstCall) {
   EXPECT_TRUE(Serves(channel_));
 }
 
+// gRPC's client does not even send such a call once it was told the limit.
+TEST_F(ListenerTest, MoreMetadataThanTheLimitIsRefused) {
+  const auto call = [this](std::size_t bytes) {
+    grpc::ClientContext context;
+    context.set_deadline(Deadline());
+    context.AddMetadata("x-much", std::string(bytes, 'a'));
+    v1::GetServerInfoResponse info;
+    return stub_->GetServerInfo(&context, {}, &info).error_code();
+  };
+  Start(Patient());
+  EXPECT_EQ(call(7000), grpc::StatusCode::OK);
+  EXPECT_EQ(call(9000), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  ServerOptions options = Patient();
+  options.connections.max_metadata_bytes = 32 << 10;
+  Start(options);
+  EXPECT_EQ(call(9000), grpc::StatusCode::OK);
+  EXPECT_EQ(call(33000), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+// A peer who does not keep to the limit gets an error and no answer.
+TEST_F(ListenerTest, ClientsThatDoNotKeepToTheLimitAreRefused) {
+  ServerOptions options = Patient();
+  options.connections.max_metadata_bytes = 2 << 10;
+  Start(options);
+  Socket socket(address());
+  socket.Send(kPreface + kSettings);
+  // SETTINGS_MAX_HEADER_LIST_SIZE is 2048.
+  EXPECT_THAT(socket.ReadFrame(), HasSubstr(std::string("\0\6\0\0\x08\0", 6)));
+  const std::string headers = CallHeaders(kInfo, 1).substr(9);
+  std::string much;
+  for (int i = 0; i < 20; ++i) {
+    much += http2::Header("x-much", std::string(100, 'a'));
+  }
+  socket.Send(Frame(1, 4, 1, headers + much) +
+              Frame(0, 1, 1, std::string(5, '\0')));
+  std::string frame;
+  do {
+    frame = socket.ReadFrame();
+    ASSERT_NE(frame, "");
+    EXPECT_NE(frame[3], 0) << "an answer";
+  } while (frame[3] != 1);
+  EXPECT_EQ(frame[4] & 1, 1) << "not the end of the call";
+  EXPECT_TRUE(Serves());
+}
+
 // A client that has only been greeted may send no more than gRPC takes: windows
 // of streams that nobody reads are smaller than HTTP/2's 64 KiB.
 TEST_F(ListenerTest, AFirstMessageMayBeLarge) {
@@ -328,6 +373,11 @@ TEST_F(ListenerTest, BadLimitsNameTheirFlag) {
     return std::string(Server::Start(options).status().message());
   };
   using Limits = ConnectionLimits;
+  for (const std::int64_t bytes : {1023, (1 << 20) + 1}) {
+    EXPECT_THAT(
+        error([bytes](Limits* limits) { limits->max_metadata_bytes = bytes; }),
+        HasSubstr("--max-metadata-bytes: "));
+  }
   EXPECT_THAT(error([](Limits* limits) { limits->max_connections = -1; }),
               HasSubstr("--max-connections: "));
   EXPECT_THAT(error([](Limits* limits) { limits->max_connections = 1 << 30; }),

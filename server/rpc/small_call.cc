@@ -1,0 +1,123 @@
+#include "server/rpc/small_call.h"
+
+#include <utility>
+
+#include "grpc/grpc.h"
+
+namespace posenc::server {
+namespace {
+
+// A name, and a host that reflection repeats.
+constexpr std::size_t kMostBytes = 4 << 10;
+
+grpc::Status ToWire(const absl::Status& status) {
+  return {static_cast<grpc::StatusCode>(status.raw_code()),
+          std::string(status.message())};
+}
+
+grpc::ByteBuffer ToWire(const google::protobuf::Message& message) {
+  const grpc::Slice slice(message.SerializeAsString());
+  return {&slice, 1};
+}
+
+}  // namespace
+
+grpc::ServerGenericBidiReactor* SmallCall::Start(
+    grpc::CallbackServerContext* context, const Bounds& bounds) {
+  context_ = context;
+  bounds_ = bounds;
+  self_ = shared_from_this();
+  Read();
+  return this;
+}
+
+void SmallCall::BeginTransfer(Transfers::Direction direction) {
+  bounds_.transfers->Add(direction, 0, this, &message_);
+  deadline_ = bounds_.deadlines->Add(
+      std::shared_ptr<Deadlines::Owner>(shared_from_this(), this));
+}
+
+void SmallCall::EndTransfer() {
+  bounds_.transfers->Remove(&message_);
+  if (deadline_) bounds_.deadlines->Remove(*std::exchange(deadline_, {}));
+}
+
+void SmallCall::Read() {
+  BeginTransfer(Transfers::Direction::kIn);
+  StartRead(&incoming_);
+}
+
+void SmallCall::Write(const google::protobuf::Message& message) {
+  BeginTransfer(Transfers::Direction::kOut);
+  outgoing_ = ToWire(message);
+  StartWrite(&outgoing_);
+}
+
+// Its transfer ends with the call.
+void SmallCall::WriteLast(const google::protobuf::Message& message) {
+  BeginTransfer(Transfers::Direction::kOut);
+  outgoing_ = ToWire(message);
+  StartWriteAndFinish(&outgoing_, {}, grpc::Status::OK);
+}
+
+void SmallCall::End(const absl::Status& status) { Finish(ToWire(status)); }
+
+void SmallCall::OnReadDone(bool ok) {
+  EndTransfer();
+  if (!ok) return OnLastMessage();
+  grpc::ByteBuffer message;
+  message.Swap(&incoming_);
+  if (message.Length() > kMostBytes) {
+    return End(absl::ResourceExhaustedError("a message over 4 KiB"));
+  }
+  grpc::Slice bytes;
+  if (!message.DumpToSingleSlice(&bytes).ok()) {
+    return End(absl::InternalError("a message could not be read"));
+  }
+  OnMessage({reinterpret_cast<const char*>(bytes.begin()), bytes.size()});
+}
+
+void SmallCall::OnWriteDone(bool ok) {
+  EndTransfer();
+  OnWritten(ok);
+}
+
+void SmallCall::OnDone() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    done_ = true;
+  }
+  EndTransfer();
+  OnEnd();
+  self_.reset();
+}
+
+// gRPC's call is kept by a reference of its own, because cancelling may run
+// reactions on this thread, and so cannot be done under the lock.
+void SmallCall::Cancel(const absl::Status& why) {
+  grpc_call* call = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (done_) return;
+    call = context_->c_call();
+    grpc_call_ref(call);
+  }
+  grpc_call_cancel_with_status(call,
+                               static_cast<grpc_status_code>(why.raw_code()),
+                               std::string(why.message()).c_str(), nullptr);
+  grpc_call_unref(call);
+}
+
+bool SmallCall::CutOff(Transfers::Direction /*direction*/,
+                       std::uint64_t message, const absl::Status& why) {
+  if (message_.number() != message) return false;
+  Cancel(why);
+  return true;
+}
+
+void SmallCall::Expire() {
+  Cancel(absl::DeadlineExceededError(
+      "a message took longer than the server's own deadline"));
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,100 @@
+// A call of a service beside the contract's, health or reflection: messages of
+// 4 KiB at most, no turn, and no claim of memory.
+//
+// It begins at its headers, as the contract's calls do, so that a message that
+// stops half-way is bounded in the same ways: by Deadlines in time, whatever
+// deadline the client has set, and by Transfers in memory. They end the call at
+// gRPC's side, and the operation under way fails.
+//
+// One operation of gRPC's is under way at a time, started in the reaction to
+// the one before, so that no lock is needed. A service that starts one at
+// another time sees to that itself.
+//
+// Lifetime: gRPC keeps a plain pointer until OnDone(). The call owns itself
+// until then; whoever ends it from another thread holds another reference.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "google/protobuf/message.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "server/budget/deadlines.h"
+#include "server/budget/transfers.h"
+
+namespace posenc::server {
+
+class SmallCall : public grpc::ServerGenericBidiReactor,
+                  public std::enable_shared_from_this<SmallCall>,
+                  private Transfers::Owner,
+                  private Deadlines::Owner {
+ public:
+  // What bounds messages under way. Outlives the call.
+  struct Bounds {
+    Transfers* transfers;
+    Deadlines* deadlines;
+  };
+
+  // Reads the first message. To be called once, on a call made with
+  // make_shared.
+  grpc::ServerGenericBidiReactor* Start(grpc::CallbackServerContext* context,
+                                        const Bounds& bounds);
+
+ protected:
+  // A message has come, whole. Starts the next operation, or arranges for it.
+  virtual void OnMessage(absl::string_view message) = 0;
+  // What Write() was given has been taken, or never will be. Likewise.
+  virtual void OnWritten(bool taken) = 0;
+  // No message comes any more.
+  virtual void OnLastMessage() = 0;
+  // gRPC has forgotten the call.
+  virtual void OnEnd() {}
+
+  // The operations.
+  void Read();
+  void Write(const google::protobuf::Message& message);
+  void WriteLast(const google::protobuf::Message& message);
+  void End(const absl::Status& status);
+
+ private:
+  void OnReadDone(bool ok) final;
+  void OnWriteDone(bool ok) final;
+  void OnDone() final;
+
+  std::shared_ptr<void> KeepAlive() final { return shared_from_this(); }
+  void ShrinkClaim(std::uint64_t /*message*/) final {}  // there is none
+  bool CutOff(Transfers::Direction direction, std::uint64_t message,
+              const absl::Status& why) final;
+  void Expire() final;
+
+  void BeginTransfer(Transfers::Direction direction);
+  void EndTransfer();
+  // Ends the call at gRPC's side, whatever is under way there.
+  void Cancel(const absl::Status& why);
+
+  grpc::CallbackServerContext* context_ = nullptr;
+  Bounds bounds_ = {};
+  std::shared_ptr<SmallCall> self_;
+  Transfers::Message message_;
+  std::optional<Deadlines::Entry> deadline_;
+  grpc::ByteBuffer incoming_, outgoing_;
+
+  std::mutex mutex_;
+  bool done_ = false;  // context_ is gone
+};
+
+// A service of such calls.
+class SmallService {
+ public:
+  virtual ~SmallService() = default;
+  // A call of this path ("/grpc.health.v1.Health/Check"); null if the service
+  // has none.
+  virtual std::shared_ptr<SmallCall> Make(absl::string_view path) = 0;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,151 @@
+// What probes and watchers are told, and what becomes of requests that do not
+// come or are none. Reflection is read in the same way.
+
+#include "server/health/health.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "tests/fixtures/http2.h"
+#include "tests/fixtures/server.h"
+
+namespace posenc::server {
+namespace {
+
+using http2::CallHeaders;
+using http2::Frame;
+using http2::kPreface;
+using http2::kSettings;
+using http2::Socket;
+using testing::HasSubstr;
+
+constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
+constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
+constexpr const char* kSmall[] = {
+    kCheck, kWatch, "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
+
+// grpc.health.v1.HealthCheckResponse.
+const std::string kServing = "\x08\x01";
+const std::string kNotServing = "\x08\x02";
+const std::string kServiceUnknown = "\x08\x03";
+
+// grpc.health.v1.HealthCheckRequest.
+std::string Request(const std::string& service) {
+  return absl::StrCat("\x0A", std::string(1, static_cast<char>(service.size())),
+                      service);
+}
+
+// A peer who sends a call's headers and three bytes of a message of a megabyte.
+Socket HalfAMessage(const std::string& address, const std::string& path) {
+  Socket socket(address);
+  socket.Send(kPreface + kSettings + CallHeaders(path, 1) +
+              Frame(0, 0, 1, std::string("\0\0\x10\0\0abc", 8)));
+  return socket;
+}
+
+using HealthTest = ServerTest;
+
+TEST_F(HealthTest, OnlyItsOwnMethodsAreKnown) {
+  Health health;
+  EXPECT_NE(health.Make(kCheck), nullptr);
+  EXPECT_NE(health.Make(kWatch), nullptr);
+  EXPECT_EQ(health.Make("/grpc.health.v1.Health/List"), nullptr);
+}
+
+TEST_F(HealthTest, AWatchOfAnUnknownNameSaysSoAndStays) {
+  RawCall watch(channel_, kWatch);
+  watch.WriteLast(Request("other"));
+  std::string health;
+  ASSERT_TRUE(watch.Read(&health));
+  EXPECT_EQ(health, kServiceUnknown);
+}
+
+TEST_F(HealthTest, EveryWatchLearnsOfADrain) {
+  std::vector<std::unique_ptr<RawCall>> watches;
+  std::string health;
+  for (int i = 0; i < 3; ++i) {
+    watches.push_back(std::make_unique<RawCall>(channel_, kWatch));
+    watches.back()->WriteLast(Request("posenc.readiness"));
+    ASSERT_TRUE(watches.back()->Read(&health));
+    EXPECT_EQ(health, kServing);
+  }
+  watches.pop_back();  // one that is gone is told nothing
+  server_->Drain();
+  for (const auto& watch : watches) {
+    ASSERT_TRUE(watch->Read(&health));
+    EXPECT_EQ(health, kNotServing);
+  }
+}
+
+TEST_F(HealthTest, WhatIsNoRequestIsRefused) {
+  for (const char* const path : kSmall) {
+    std::string response;
+    EXPECT_EQ(RawUnary(channel_, path, "\xFF", &response).error_code(),
+              grpc::StatusCode::INVALID_ARGUMENT)
+        << path;
+    EXPECT_EQ(
+        RawUnary(channel_, path, Request(std::string(5000, 'a')), &response)
+            .error_code(),
+        grpc::StatusCode::RESOURCE_EXHAUSTED)
+        << path;
+  }
+}
+
+TEST_F(HealthTest, ARequestThatDoesNotComeIsEndedByTheServersOwnDeadline) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.default_deadline = absl::Milliseconds(50);
+  Start(options);
+  for (const char* const path : kSmall) {
+    RawCall none(channel_, path);  // whose client waits for a minute
+    const grpc::Status status = none.Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << path;
+    EXPECT_THAT(status.error_message(), HasSubstr("the server's own deadline"));
+    Socket half = HalfAMessage(server_->addresses()[0], path);
+    EXPECT_TRUE(half.AwaitFrame(1)) << path;  // a status
+  }
+}
+
+TEST_F(HealthTest, AWatchOutlivesThatDeadline) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.default_deadline = absl::Milliseconds(20);
+  Start(options);
+  RawCall watch(channel_, kWatch);
+  watch.WriteLast(Request(""));
+  std::string health;
+  ASSERT_TRUE(watch.Read(&health));
+  EXPECT_EQ(health, kServing);
+  // Longer than the deadline: another call is ended by it.
+  RawCall none(channel_, kCheck);
+  EXPECT_EQ(none.Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  server_->Drain();
+  ASSERT_TRUE(watch.Read(&health));
+  EXPECT_EQ(health, kNotServing);
+}
+
+// So small a budget that the connections themselves are over it.
+TEST_F(HealthTest, RequestsThatDoNotComeAreCutIfMoreIsHeldThanMayBe) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.max_request_bytes = 4 << 10;
+  options.limits.max_response_bytes = 4 << 10;
+  options.limits.in_flight_bytes = 16 << 10;
+  Start(options);
+  std::vector<Socket> halves;
+  for (int i = 0; i < 10; ++i) {
+    for (const char* const path : kSmall) {
+      halves.push_back(HalfAMessage(server_->addresses()[0], path));
+    }
+  }
+  for (Socket& half : halves) EXPECT_TRUE(half.AwaitFrame(1));
+  std::string response;
+  EXPECT_TRUE(RawUnary(channel_, kCheck, Request(""), &response).ok());
+  EXPECT_EQ(response, kServing);
+}
+
+}  // namespace
+}  // namespace posenc::server
