@@ -16,7 +16,6 @@
 #include "server/health/health.h"
 #include "server/listen/address.h"
 #include "server/listen/listener.h"
-#include "server/listen/watch_calls.h"
 #include "server/reflection/reflection.h"
 #include "server/service.h"
 
@@ -68,6 +67,7 @@ class RunningServer final : public Server {
     if (listener_ != nullptr) listener_->Stop();
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
+    queue_.Stop();
   }
 
   absl::Status Listen(const ServerOptions& options);
@@ -119,6 +119,7 @@ class RunningServer final : public Server {
   Health health_;
   std::unique_ptr<Reflection> reflection_;  // null: switched off
   RpcService service_;
+  CallQueue queue_{&service_};
   const absl::Duration lame_duck_;
   const absl::Duration drain_timeout_;
   std::atomic<bool> ready_{false};
@@ -213,7 +214,7 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   constexpr auto kFromFd =
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
   grpc::ServerBuilder builder;
-  builder.RegisterCallbackGenericService(&service_);
+  queue_.AddTo(&builder);
   AddMessageLimits(options.limits, &builder);
   AddConnectionLimits(options, &builder);
   Listener::Acceptor plaintext, tls;
@@ -227,11 +228,7 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
     auto listener = Listener::Bind(addresses, limits);
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
-    std::vector<
-        std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
-        watches;
-    watches.push_back(std::make_unique<WatchCalls>(&listener_->callers()));
-    builder.experimental().SetInterceptorCreators(std::move(watches));
+    service_.Tell(&listener_->callers());
     plaintext = builder.experimental().AddExternalConnectionAcceptor(
         kFromFd, grpc::InsecureServerCredentials());
     if (credentials_->tls() != nullptr) {
@@ -243,6 +240,7 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   if (server_ == nullptr) {
     return absl::UnavailableError("gRPC could not start a server");
   }
+  queue_.Start(CallQueue::ThreadsFor(WithDefaults(options.limits).threads));
   health_.Set(kLiveness, true);
   SetReady(true);
   return listener_ == nullptr

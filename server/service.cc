@@ -29,23 +29,16 @@ constexpr std::size_t kLittleFreed = 4 << 20;
 // Tells connections apart. Their addresses would not: all peers of a unix
 // socket have the same. gRPC makes the security context of a connection once,
 // even if it says nothing.
-std::uint64_t ConnectionOf(grpc::CallbackServerContext* context) {
-  grpc_auth_context* const security = grpc_call_auth_context(context->c_call());
-  if (security == nullptr) return absl::HashOf(context->peer());
+std::uint64_t ConnectionOf(PeerStream* stream) {
+  grpc_auth_context* const security = grpc_call_auth_context(stream->c_call());
+  if (security == nullptr) return absl::HashOf(stream->context().peer());
   grpc_auth_context_release(security);
   return reinterpret_cast<std::uintptr_t>(security);
 }
 
-// A call that is answered without being read.
-class Refusal final : public grpc::ServerGenericBidiReactor {
- public:
-  explicit Refusal(const grpc::Status& status) { Finish(status); }
-  void OnDone() override { delete this; }
-};
-
 // The header of that name; none if there are several, which differ or are one
 // too many.
-absl::string_view Authorization(const grpc::CallbackServerContext& context) {
+absl::string_view Authorization(const grpc::GenericServerContext& context) {
   const auto [first, last] =
       context.client_metadata().equal_range("authorization");
   if (first == last || std::next(first) != last) return "";
@@ -53,7 +46,7 @@ absl::string_view Authorization(const grpc::CallbackServerContext& context) {
 }
 
 // As HTTP/2 counts it, but for what is gRPC's own (":authority", "te").
-absl::Status CheckMetadata(const grpc::GenericCallbackServerContext& context,
+absl::Status CheckMetadata(const grpc::GenericServerContext& context,
                            std::int64_t limit) {
   constexpr std::size_t kOfEach = 32;  // RFC 9113, section 6.5.2
   std::size_t bytes = context.method().size() + kOfEach;
@@ -155,48 +148,48 @@ void RpcService::ReturnUnneededMemory() {
 }
 
 const RpcService::Answer* RpcService::Refuse(
-    const CallSpec& spec, const grpc::CallbackServerContext& context) const {
+    const CallSpec& spec, const grpc::GenericServerContext& context) const {
   if (draining_.load()) return &draining_answer_;
   return Call::IsTooLate(context, spec, resources_) ? &too_many_calls_
                                                     : nullptr;
 }
 
-grpc::ServerGenericBidiReactor* RpcService::Send(
-    const Answer& answer, const CallSpec& spec,
-    grpc::CallbackServerContext* context) const {
+void RpcService::Send(const Answer& answer, const CallSpec& spec,
+                      PeerStream* stream) const {
   if (CallObserver* const observer = resources_.observer) {
     observer->Started(spec.name, spec.stream);
-    CallRecord record = RecordOf(*context, spec, answer.status);
+    CallRecord record = RecordOf(stream->context(), spec, answer.status);
     record.started = absl::Now();
     observer->Finished(record);
   }
-  Call::AddPushback(answer.status, context);
-  return new Refusal(answer.on_wire);
+  Call::AddPushback(answer.status, stream);
+  stream->Finish(answer.on_wire);
 }
 
-grpc::ServerGenericBidiReactor* RpcService::CreateReactor(
-    grpc::GenericCallbackServerContext* context) {
-  const Method* const method = FindMethod(MethodName(context->method()));
+void RpcService::Begin(PeerStream* stream) {
+  const grpc::GenericServerContext& context = stream->context();
+  if (told_callers_ != nullptr) told_callers_->CallBegan(context.peer());
+  const Method* const method = FindMethod(MethodName(context.method()));
   CallSpec spec;
-  spec.peer = ConnectionOf(context);
+  spec.peer = ConnectionOf(stream);
   // gRPC 1.51 tells peers this limit and does not always keep to it.
-  absl::Status metadata = CheckMetadata(*context, max_metadata_bytes_);
-  if (!metadata.ok()) return Send(Answer(std::move(metadata)), spec, context);
+  absl::Status metadata = CheckMetadata(context, max_metadata_bytes_);
+  if (!metadata.ok()) return Send(Answer(std::move(metadata)), spec, stream);
   if (method == nullptr) {
     for (SmallService* const service : small_services_) {
-      if (const auto call = service->Make(context->method())) {
-        return call->Start(context, {&transfers_, &deadlines_});
+      if (const auto call = service->Make(context.method())) {
+        return call->Start(stream, {&transfers_, &deadlines_});
       }
     }
-    return Send(Answer(NoSuchMethod(context->method())), spec, context);
+    return Send(Answer(NoSuchMethod(context.method())), spec, stream);
   }
   spec.name = method->name;
   spec.method = static_cast<int>(method - Methods().data());
   spec.stream = method->stream;
   if (tokens_ != nullptr) {
     absl::StatusOr<Caller> caller =
-        tokens_->Check(spec.name, Authorization(*context));
-    if (!caller.ok()) return Send(Answer(caller.status()), spec, context);
+        tokens_->Check(spec.name, Authorization(context));
+    if (!caller.ok()) return Send(Answer(caller.status()), spec, stream);
     spec.caller = std::move(caller->name);
     // Behind an edge all callers come over the same connections.
     if (!spec.caller.empty()) {
@@ -205,11 +198,11 @@ grpc::ServerGenericBidiReactor* RpcService::CreateReactor(
                                                       : bytes_per_token_.load();
     }
   }
-  if (const Answer* const refused = Refuse(spec, *context)) {
-    return Send(*refused, spec, context);
+  if (const Answer* const refused = Refuse(spec, context)) {
+    return Send(*refused, spec, stream);
   }
-  return Call::Start(context, std::move(spec),
-                     method->start({&limits_, &cache_}), resources_);
+  Call::Start(stream, std::move(spec), method->start({&limits_, &cache_}),
+              resources_);
 }
 
 void RpcService::Tell(ServerStatus* status) const {

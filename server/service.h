@@ -1,10 +1,10 @@
 // The RPCs as gRPC sees them: a service that starts a Call for each call, and a
 // SmallCall for those of health and reflection.
 //
-// It is registered as gRPC's generic service, which shows a call's headers
-// before its payload is read (so that the call can claim memory, or be refused)
-// and gives the payload as it came (so that tensors need no copy). See
-// docs/adr/0001.
+// It gets its calls from a CallQueue, as gRPC's generic service, which shows a
+// call's headers before its payload is read (so that the call can claim memory,
+// or be refused) and gives the payload as it came (so that tensors need no
+// copy). See docs/adr/0001.
 
 #pragma once
 
@@ -23,16 +23,18 @@
 #include "server/budget/calls_in_progress.h"
 #include "server/budget/deadlines.h"
 #include "server/budget/limits.h"
+#include "server/listen/callers.h"
 #include "server/memory/response_buffers.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_cache.h"
 #include "server/metrics/server_status.h"
 #include "server/rpc/call.h"
+#include "server/rpc/call_queue.h"
 #include "server/rpc/small_call.h"
 
 namespace posenc::server {
 
-class RpcService final : public grpc::CallbackGenericService {
+class RpcService final : public CallQueue::Service {
  public:
   // limits: with defaults filled in. max_metadata_bytes: see ConnectionLimits.
   // observer, and tokens that callers must show: outlive this; either may be
@@ -44,6 +46,9 @@ class RpcService final : public grpc::CallbackGenericService {
   // in progress: they are answered during a drain, too. Before the first call;
   // outlives this.
   void Add(SmallService* service) { small_services_.push_back(service); }
+
+  // From now on, `callers` are told of every call. Before the first call.
+  void Tell(Callers* callers) { told_callers_ = callers; }
 
   // Takes over what may change while calls are in progress: the budget, the
   // numbers that may wait, and the default deadline.
@@ -73,8 +78,7 @@ class RpcService final : public grpc::CallbackGenericService {
   // calls would pay for its page faults again and again.
   void ReturnUnneededMemory();
 
-  grpc::ServerGenericBidiReactor* CreateReactor(
-      grpc::GenericCallbackServerContext* context) override;
+  void Begin(PeerStream* stream) override;
 
  private:
   // An error that many calls may get, made once: past capacity, most of the
@@ -86,10 +90,9 @@ class RpcService final : public grpc::CallbackGenericService {
   };
   // Why the call of an RPC is answered without being read; null if it is not.
   const Answer* Refuse(const CallSpec& spec,
-                       const grpc::CallbackServerContext& context) const;
-  grpc::ServerGenericBidiReactor* Send(
-      const Answer& answer, const CallSpec& spec,
-      grpc::CallbackServerContext* context) const;
+                       const grpc::GenericServerContext& context) const;
+  void Send(const Answer& answer, const CallSpec& spec,
+            PeerStream* stream) const;
 
   // For Transfers.
   std::int64_t MeasureHeld() const;
@@ -99,6 +102,7 @@ class RpcService final : public grpc::CallbackGenericService {
   const Limits limits_;
   const std::int64_t max_metadata_bytes_;
   const TokenFile* const tokens_;
+  Callers* told_callers_ = nullptr;
   CallsInProgress calls_;
   std::atomic<bool> draining_{false};
   RopeCache cache_;

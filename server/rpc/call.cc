@@ -41,10 +41,10 @@ absl::Status WithIndex(const absl::Status& status, std::int64_t index) {
 
 }  // namespace
 
-grpc::ServerGenericBidiReactor* Call::Start(
-    grpc::CallbackServerContext* context, CallSpec spec,
-    std::unique_ptr<CallHandler> handler, const CallResources& resources) {
-  const auto call = std::make_shared<Call>(context, std::move(spec),
+void Call::Start(PeerStream* stream, CallSpec spec,
+                 std::unique_ptr<CallHandler> handler,
+                 const CallResources& resources) {
+  const auto call = std::make_shared<Call>(stream, std::move(spec),
                                            std::move(handler), resources);
   call->self_ = call;
   resources.calls->Add(1);
@@ -52,15 +52,15 @@ grpc::ServerGenericBidiReactor* Call::Start(
     resources.observer->Started(call->spec_.name, call->spec_.stream);
   }
   call->Enter();
-  return call.get();
 }
 
-Call::Call(grpc::CallbackServerContext* context, CallSpec spec,
+Call::Call(PeerStream* stream, CallSpec spec,
            std::unique_ptr<CallHandler> handler, const CallResources& resources)
-    : context_(context),
+    : stream_(stream),
+      context_(stream->context()),
       spec_(std::move(spec)),
       resources_(resources),
-      in_process_(absl::StartsWith(context->peer(), "inproc")),
+      in_process_(absl::StartsWith(context_.peer(), "inproc")),
       turn_(resources.turns, this),
       caller_(resources.callers, spec_.caller, spec_.caller_bytes),
       claim_(resources.admission, &caller_, resources.sizes, spec_.method,
@@ -70,7 +70,7 @@ Call::Call(grpc::CallbackServerContext* context, CallSpec spec,
       started_(absl::Now()),
       start_(Clock::now()) {}
 
-Turns::Request Call::TurnRequest(const grpc::CallbackServerContext& context,
+Turns::Request Call::TurnRequest(const grpc::GenericServerContext& context,
                                  const CallSpec& spec,
                                  const CallResources& resources,
                                  std::optional<std::int64_t> announced,
@@ -92,7 +92,7 @@ Turns::Request Call::TurnRequest(const grpc::CallbackServerContext& context,
   return request;
 }
 
-bool Call::IsTooLate(const grpc::CallbackServerContext& context,
+bool Call::IsTooLate(const grpc::GenericServerContext& context,
                      const CallSpec& spec, const CallResources& resources) {
   if (spec.stream) return false;
   const absl::StatusOr<std::optional<std::int64_t>> announced =
@@ -102,20 +102,20 @@ bool Call::IsTooLate(const grpc::CallbackServerContext& context,
              context, spec, resources, *announced, absl::ZeroDuration()));
 }
 
-void Call::AddPushback(const absl::Status& status,
-                       grpc::CallbackServerContext* context) {
-  if (IsOverload(status)) context->AddTrailingMetadata(kPushback, kPushbackMs);
+void Call::AddPushback(const absl::Status& status, PeerStream* stream) {
+  if (IsOverload(status)) stream->AddTrailingMetadata(kPushback, kPushbackMs);
 }
 
 // The call must not finish meanwhile: whoever fails it does not find it waiting
 // yet.
 void Call::Enter() {
   Hold();
-  if (!HasDeadline(*context_)) {
+  stream_->SetReactor(this);
+  if (!HasDeadline(context_)) {
     deadline_ = resources_.deadlines->Add(weak_from_this());
   }
   const absl::StatusOr<std::optional<std::int64_t>> announced =
-      AnnouncedBytes(*context_, resources_.limits->max_request_bytes);
+      AnnouncedBytes(context_, resources_.limits->max_request_bytes);
   if (!announced.ok()) {
     Fail(announced.status(), false);
   } else {
@@ -127,7 +127,7 @@ void Call::Enter() {
 
 bool Call::HasTurn() {
   if (spec_.stream) return true;
-  switch (turn_.Enter(TurnRequest(*context_, spec_, resources_, announced_,
+  switch (turn_.Enter(TurnRequest(context_, spec_, resources_, announced_,
                                   absl::ZeroDuration()))) {
     case Turns::Entry::kServed:
     case Turns::Entry::kNotNeeded:
@@ -258,7 +258,7 @@ void Call::Step() {
         resources_.transfers->Add(Transfers::Direction::kIn,
                                   announced_.value_or(0), this,
                                   &reading_message_);
-        StartRead(&incoming_);
+        stream_->StartRead(&incoming_);
         lock.lock();
         --starting_;
         break;
@@ -275,11 +275,10 @@ void Call::Step() {
                                   static_cast<std::int64_t>(bytes), this,
                                   &writing_message_);
         if (last) {
-          StartWriteAndFinish(&outgoing_, grpc::WriteOptions(),
-                              grpc::Status::OK);
+          stream_->StartWriteAndFinish(&outgoing_, grpc::Status::OK);
           return;  // the call may be gone
         }
-        StartWrite(&outgoing_);
+        stream_->StartWrite(&outgoing_);
         lock.lock();
         --starting_;
         break;
@@ -287,8 +286,8 @@ void Call::Step() {
       case Action::kFinish: {
         const absl::Status error = error_;
         lock.unlock();
-        AddPushback(error, context_);
-        Finish(ToGrpcStatus(error));
+        AddPushback(error, stream_);
+        stream_->Finish(ToGrpcStatus(error));
         return;  // the call may be gone
       }
     }
@@ -327,7 +326,7 @@ void Call::OnReadDone(bool ok) {
     if (!ok) {
       read_all_ = true;
       if (messages_ == 0) {
-        error = context_->IsCancelled()
+        error = stream_->IsCancelled()
                     ? absl::CancelledError("cancelled")
                     : core::FieldRequired("", "no message was sent");
       }
@@ -362,7 +361,7 @@ void Call::StartStep() {
   }
   if (needs_turn) {
     Turns::Request request =
-        TurnRequest(*context_, spec_, resources_, bytes,
+        TurnRequest(context_, spec_, resources_, bytes,
                     absl::FromChrono(Clock::now() - start_));
     request.announced = 0;  // nothing is to be read any more
     request.refusable = false;
@@ -503,7 +502,7 @@ void Call::CancelAtPeer() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (done_) return;
-    call = context_->c_call();
+    call = stream_->c_call();
     grpc_call_ref(call);
   }
   grpc_call_cancel_with_status(call, GRPC_STATUS_CANCELLED,
@@ -572,7 +571,7 @@ void Call::OnDone() {
 }
 
 void Call::Observe() {
-  CallRecord record = RecordOf(*context_, spec_, error_);
+  CallRecord record = RecordOf(context_, spec_, error_);
   record.started = started_;
   record.handling = absl::Nanoseconds((Clock::now() - start_).count());
   record.waited = absl::Nanoseconds(waited_ns_.load());

@@ -53,6 +53,7 @@
 #include "absl/time/time.h"
 #include "core/runtime/pool.h"
 #include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "server/budget/admission.h"
 #include "server/budget/caller_budgets.h"
 #include "server/budget/calls_in_progress.h"
@@ -68,6 +69,7 @@
 #include "server/rpc/claim.h"
 #include "server/rpc/execution.h"
 #include "server/rpc/handler.h"
+#include "server/rpc/peer_stream.h"
 #include "server/rpc/turn.h"
 
 namespace posenc::server {
@@ -87,7 +89,7 @@ struct CallResources {
   CallObserver* observer;  // null: nobody wants to know
 };
 
-class Call final : public grpc::ServerGenericBidiReactor,
+class Call final : public PeerStream::Reactor,
                    public CallClaim::Owner,
                    public CallTurn::Owner,
                    public Transfers::Owner,
@@ -96,23 +98,22 @@ class Call final : public grpc::ServerGenericBidiReactor,
                    public std::enable_shared_from_this<Call> {
  public:
   // Starts a call that deletes itself when gRPC is done with it.
-  static grpc::ServerGenericBidiReactor* Start(
-      grpc::CallbackServerContext* context, CallSpec spec,
-      std::unique_ptr<CallHandler> handler, const CallResources& resources);
+  static void Start(PeerStream* stream, CallSpec spec,
+                    std::unique_ptr<CallHandler> handler,
+                    const CallResources& resources);
 
   // Whether the call would be refused for want of time: an answer before
   // anything is made for it.
-  static bool IsTooLate(const grpc::CallbackServerContext& context,
+  static bool IsTooLate(const grpc::GenericServerContext& context,
                         const CallSpec& spec, const CallResources& resources);
 
   // Tells clients' retries to wait, if the status is an overload. Before
   // Finish().
-  static void AddPushback(const absl::Status& status,
-                          grpc::CallbackServerContext* context);
+  static void AddPushback(const absl::Status& status, PeerStream* stream);
 
   // For Start() only.
-  Call(grpc::CallbackServerContext* context, CallSpec spec,
-       std::unique_ptr<CallHandler> handler, const CallResources& resources);
+  Call(PeerStream* stream, CallSpec spec, std::unique_ptr<CallHandler> handler,
+       const CallResources& resources);
 
  private:
   static constexpr std::size_t kAhead = CallClaim::kAhead;
@@ -169,7 +170,7 @@ class Call final : public grpc::ServerGenericBidiReactor,
   // Ends the call at gRPC's side, whatever is under way there.
   void CancelAtPeer();
   // What Turns is told of a call of this age, or of a step with so many bytes.
-  static Turns::Request TurnRequest(const grpc::CallbackServerContext& context,
+  static Turns::Request TurnRequest(const grpc::GenericServerContext& context,
                                     const CallSpec& spec,
                                     const CallResources& resources,
                                     std::optional<std::int64_t> announced,
@@ -183,7 +184,8 @@ class Call final : public grpc::ServerGenericBidiReactor,
 
   using Clock = std::chrono::steady_clock;
 
-  grpc::CallbackServerContext* const context_;
+  PeerStream* const stream_;
+  const grpc::GenericServerContext& context_;  // of the stream
   const CallSpec spec_;
   const CallResources resources_;
   const bool in_process_;

@@ -21,7 +21,7 @@ constexpr std::size_t kMostObserved = 128;
 }  // namespace
 
 absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
-    const grpc::CallbackServerContext& context, std::int64_t limit) {
+    const grpc::GenericServerContext& context, std::int64_t limit) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find(wire::kMessageBytes);
   if (found == metadata.end()) return std::nullopt;
@@ -38,11 +38,11 @@ absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
   return static_cast<std::int64_t>(bytes);
 }
 
-bool HasDeadline(const grpc::CallbackServerContext& context) {
+bool HasDeadline(const grpc::GenericServerContext& context) {
   return context.deadline() != std::chrono::system_clock::time_point::max();
 }
 
-CallRecord RecordOf(const grpc::CallbackServerContext& context,
+CallRecord RecordOf(const grpc::GenericServerContext& context,
                     const CallSpec& spec, const absl::Status& status) {
   const auto metadata = [&context](const char* key) -> absl::string_view {
     const auto& all = context.client_metadata();

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "grpcpp/server_context.h"
+#include "grpcpp/generic/async_generic_service.h"
 #include "server/rpc/call_observer.h"
 
 namespace posenc::server {
@@ -28,13 +28,13 @@ struct CallSpec {
 // The announced size of the largest message, if the client announced one.
 // INVALID_ARGUMENT for what is no number, kMessageTooLarge over the limit.
 absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
-    const grpc::CallbackServerContext& context, std::int64_t limit);
+    const grpc::GenericServerContext& context, std::int64_t limit);
 
-bool HasDeadline(const grpc::CallbackServerContext& context);
+bool HasDeadline(const grpc::GenericServerContext& context);
 
 // What observers learn of a call that ended with `status`, but for its times
 // and bytes. Borrows the three.
-CallRecord RecordOf(const grpc::CallbackServerContext& context,
+CallRecord RecordOf(const grpc::GenericServerContext& context,
                     const CallSpec& spec, const absl::Status& status);
 
 }  // namespace posenc::server

@@ -22,13 +22,12 @@ grpc::ByteBuffer ToWire(const google::protobuf::Message& message) {
 
 }  // namespace
 
-grpc::ServerGenericBidiReactor* SmallCall::Start(
-    grpc::CallbackServerContext* context, const Bounds& bounds) {
-  context_ = context;
+void SmallCall::Start(PeerStream* stream, const Bounds& bounds) {
+  stream_ = stream;
   bounds_ = bounds;
   self_ = shared_from_this();
+  stream->SetReactor(this);
   Read();
-  return this;
 }
 
 void SmallCall::BeginTransfer(Transfers::Direction direction) {
@@ -44,23 +43,25 @@ void SmallCall::EndTransfer() {
 
 void SmallCall::Read() {
   BeginTransfer(Transfers::Direction::kIn);
-  StartRead(&incoming_);
+  stream_->StartRead(&incoming_);
 }
 
 void SmallCall::Write(const google::protobuf::Message& message) {
   BeginTransfer(Transfers::Direction::kOut);
   outgoing_ = ToWire(message);
-  StartWrite(&outgoing_);
+  stream_->StartWrite(&outgoing_);
 }
 
 // Its transfer ends with the call.
 void SmallCall::WriteLast(const google::protobuf::Message& message) {
   BeginTransfer(Transfers::Direction::kOut);
   outgoing_ = ToWire(message);
-  StartWriteAndFinish(&outgoing_, {}, grpc::Status::OK);
+  stream_->StartWriteAndFinish(&outgoing_, grpc::Status::OK);
 }
 
-void SmallCall::End(const absl::Status& status) { Finish(ToWire(status)); }
+void SmallCall::End(const absl::Status& status) {
+  stream_->Finish(ToWire(status));
+}
 
 void SmallCall::OnReadDone(bool ok) {
   EndTransfer();
@@ -99,7 +100,7 @@ void SmallCall::Cancel(const absl::Status& why) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (done_) return;
-    call = context_->c_call();
+    call = stream_->c_call();
     grpc_call_ref(call);
   }
   grpc_call_cancel_with_status(call,

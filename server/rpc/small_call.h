@@ -23,13 +23,14 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
-#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "server/budget/deadlines.h"
 #include "server/budget/transfers.h"
+#include "server/rpc/peer_stream.h"
 
 namespace posenc::server {
 
-class SmallCall : public grpc::ServerGenericBidiReactor,
+class SmallCall : public PeerStream::Reactor,
                   public std::enable_shared_from_this<SmallCall>,
                   private Transfers::Owner,
                   private Deadlines::Owner {
@@ -42,8 +43,7 @@ class SmallCall : public grpc::ServerGenericBidiReactor,
 
   // Reads the first message. To be called once, on a call made with
   // make_shared.
-  grpc::ServerGenericBidiReactor* Start(grpc::CallbackServerContext* context,
-                                        const Bounds& bounds);
+  void Start(PeerStream* stream, const Bounds& bounds);
 
  protected:
   // A message has come, whole. Starts the next operation, or arranges for it.
@@ -77,7 +77,7 @@ class SmallCall : public grpc::ServerGenericBidiReactor,
   // Ends the call at gRPC's side, whatever is under way there.
   void Cancel(const absl::Status& why);
 
-  grpc::CallbackServerContext* context_ = nullptr;
+  PeerStream* stream_ = nullptr;
   Bounds bounds_ = {};
   std::shared_ptr<SmallCall> self_;
   Transfers::Message message_;
@@ -85,7 +85,7 @@ class SmallCall : public grpc::ServerGenericBidiReactor,
   grpc::ByteBuffer incoming_, outgoing_;
 
   std::mutex mutex_;
-  bool done_ = false;  // context_ is gone
+  bool done_ = false;  // stream_ is gone
 };
 
 // A service of such calls.
