@@ -1,5 +1,9 @@
 #include "core/runtime/pool.h"
 
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <utility>
@@ -32,9 +36,25 @@ struct ComputePool::Spread {
   }
 };
 
-ComputePool::ComputePool(int threads) {
+namespace {
+
+// Linux counts niceness by thread. If it does not let us, the thread goes on as
+// it is.
+void BeNicer(int niceness) {
+  if (niceness <= 0) return;
+  const auto self = static_cast<id_t>(::syscall(SYS_gettid));
+  ::setpriority(PRIO_PROCESS, self,
+                ::getpriority(PRIO_PROCESS, self) + niceness);
+}
+
+}  // namespace
+
+ComputePool::ComputePool(int threads, int niceness) {
   for (int i = 0; i < std::max(threads, 1); ++i) {
-    workers_.emplace_back([this] { Work(); });
+    workers_.emplace_back([this, niceness] {
+      BeNicer(niceness);
+      Work();
+    });
   }
 }
 

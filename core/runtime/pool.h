@@ -20,8 +20,9 @@ namespace posenc::core {
 
 class ComputePool {
  public:
-  // At least one thread.
-  explicit ComputePool(int threads);
+  // At least one thread. niceness: how much less of a busy processor they get
+  // than the process's other threads, as nice() counts it; 0: as much.
+  explicit ComputePool(int threads, int niceness = 0);
   // Runs what was submitted, then joins.
   ~ComputePool();
   ComputePool(const ComputePool&) = delete;

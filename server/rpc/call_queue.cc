@@ -1,6 +1,9 @@
 #include "server/rpc/call_queue.h"
 
 #include <algorithm>
+#include <chrono>
+
+#include "grpc/support/time.h"
 
 namespace posenc::server {
 namespace {
@@ -14,6 +17,11 @@ constexpr int kWaiting = 32;
 // none was answered in time; two kept 0.8 of the goodput. More than kMost wait
 // for each other at the queue's lock; gRPC's callback API has as many at most.
 constexpr int kLeastThreads = 2, kMostThreads = 16;
+
+// How long a thread rests that has refused a call. At 40,000 calls a second on
+// one processor, 0.15 to 0.3 ms gave 1.05 to 1.2 times the goodput of none; at
+// 1 ms refusals took 20 to 30 ms.
+constexpr std::chrono::microseconds kRest{200};
 
 }  // namespace
 
@@ -65,12 +73,30 @@ void CallQueue::Delete(PeerStream* stream) {
   if (--streams_ == 0) none_left_.notify_all();
 }
 
-// Ends when the queue is shut down and empty.
-void CallQueue::Run() {
+// The next event; null once the queue is shut down and empty. Events that are
+// there come at once: only looking at the sockets waits for a rest that is due.
+const PeerStream::Event* CallQueue::Next(bool* rest, bool* ok) {
   void* tag = nullptr;
-  bool ok = false;
-  while (queue_->Next(&tag, &ok)) {
-    const auto* const event = static_cast<const PeerStream::Event*>(tag);
+  if (*rest) {
+    switch (queue_->AsyncNext(&tag, ok, gpr_inf_past(GPR_CLOCK_MONOTONIC))) {
+      case grpc::CompletionQueue::SHUTDOWN:
+        return nullptr;
+      case grpc::CompletionQueue::GOT_EVENT:
+        return static_cast<const PeerStream::Event*>(tag);
+      case grpc::CompletionQueue::TIMEOUT:
+        *rest = false;
+        std::this_thread::sleep_for(kRest);
+        break;
+    }
+  }
+  return queue_->Next(&tag, ok) ? static_cast<const PeerStream::Event*>(tag)
+                                : nullptr;
+}
+
+void CallQueue::Run() {
+  bool ok = false, rest = false;
+  while (const PeerStream::Event* const event = Next(&rest, &ok)) {
+    rest = rest || event->stream->EndsRefusal(*event);
     (event->stream->*event->happen)(ok);
   }
 }

@@ -1,6 +1,11 @@
 // Takes calls from gRPC as they arrive, and runs what happens to them on
 // threads of its own.
 //
+// Past capacity most calls are refused, and most of a refusal's cost is waking
+// up for it, reading a socket for it and writing to one. So a thread that has
+// refused a call rests before it looks at the sockets again, and then takes
+// what has come meanwhile together.
+//
 // Order: AddTo(builder), BuildAndStart(), Start(); then the server's Shutdown()
 // and Wait(), then Stop().
 
@@ -52,6 +57,7 @@ class CallQueue {
   // Another stream waits for the next call.
   void AwaitCall();
   void Delete(PeerStream* stream);
+  const PeerStream::Event* Next(bool* rest, bool* ok);
   void Run();
 
   Service* const service_;

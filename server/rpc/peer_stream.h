@@ -2,7 +2,7 @@
 // queue.
 //
 // gRPC's callback API does the same, for a third more of the processor's time
-// in a call of 4 KiB and twice as much in one that is refused (docs/adr/0005):
+// in a call of 4 KiB and twice as much in one that is refused (docs/adr/0007):
 // it hands most of its reactions to threads of an executor.
 //
 // Threads: the queue's threads call the reactor; a read, a write and the news
@@ -16,8 +16,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
-#include <cstdint>
 #include <string>
 
 #include "grpcpp/generic/async_generic_service.h"
@@ -90,6 +88,10 @@ class PeerStream final {
   void WriteDone(bool ok);
   void Finished(bool ok);
   void Closed(bool ok);
+  // Whether the event is the last of a call that nobody answered.
+  bool EndsRefusal(const Event& event) const {
+    return event.happen == &PeerStream::Finished && reactor_.load() == nullptr;
+  }
   // Something has ended; the last deletes the stream.
   void End();
 
