@@ -1,6 +1,11 @@
 // How work is spread over threads: every tile once, no deadlock, and the same
 // bytes however the memory is cut.
 
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -39,6 +44,22 @@ TEST(ComputePool, AWorkerMaySpreadWorkItself) {
     }
   }  // runs all that was submitted
   EXPECT_EQ(done.load(), 1000);
+}
+
+TEST(ComputePool, ItsThreadsAreAsMuchNicerAsSaid) {
+  const auto own = [] {
+    return getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)));
+  };
+  const int here = own();
+  for (const int niceness : {0, 3}) {
+    std::atomic<int> there{-100};
+    {
+      ComputePool pool(1, niceness);
+      pool.Submit([&] { there.store(own()); });
+    }
+    EXPECT_EQ(there.load(), std::min(here + niceness, 19));
+    EXPECT_EQ(own(), here);
+  }
 }
 
 TEST(ComputePool, TheCallerFinishesAloneWhereEveryWorkerIsBusy) {
