@@ -12,10 +12,11 @@
 
 namespace posenc {
 
-// Serves until the process is killed. add(builder) registers the service.
-// Returns an exit code.
-template <typename Add>
-int Serve(const std::string& path, const std::string& ready, const Add& add) {
+// Serves until the process is killed. add(builder) registers the service, and
+// run() is called once the server has started. Returns an exit code.
+template <typename Add, typename Run>
+int Serve(const std::string& path, const std::string& ready, const Add& add,
+          const Run& run) {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.SetMaxReceiveMessageSize(INT_MAX).SetMaxSendMessageSize(INT_MAX);
@@ -29,8 +30,14 @@ int Serve(const std::string& path, const std::string& ready, const Add& add) {
                       {"127.0.0.1:" + std::to_string(port), "unix:" + path})) {
     return 1;
   }
+  run();
   server->Wait();
   return 0;
+}
+
+template <typename Add>
+int Serve(const std::string& path, const std::string& ready, const Add& add) {
+  return Serve(path, ready, add, [] {});
 }
 
 }  // namespace posenc
