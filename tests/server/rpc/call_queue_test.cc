@@ -4,12 +4,11 @@
 #include "server/rpc/call_queue.h"
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
 
-#include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/server.h"
 #include "gtest/gtest.h"
@@ -17,19 +16,33 @@
 namespace posenc::server {
 namespace {
 
-constexpr absl::Duration kLong = absl::Seconds(30);
+constexpr std::chrono::seconds kLong{30};
+
+// Something that happens once: a second time throws, and ends the test.
+class Once {
+ public:
+  void Happen() { promise_.set_value(); }
+  bool HasHappened() const { return Within(std::chrono::seconds(0)); }
+  bool Within(std::chrono::seconds time) const {
+    return future_.wait_for(time) == std::future_status::ready;
+  }
+
+ private:
+  std::promise<void> promise_;
+  std::future<void> future_ = promise_.get_future();
+};
 
 // Remembers what it is told.
 class Watching final : public PeerStream::Reactor {
  public:
   void OnReadDone(bool ok) override {
     read_ok = ok;
-    read.Notify();
+    read.Happen();
   }
-  void OnCancel() override { cancelled.Notify(); }
-  void OnDone() override { done.Notify(); }
+  void OnCancel() override { cancelled.Happen(); }
+  void OnDone() override { done.Happen(); }
 
-  absl::Notification read, cancelled, done;
+  Once read, cancelled, done;
   bool read_ok = false;
   grpc::ByteBuffer message;
 };
@@ -44,13 +57,13 @@ class OneReactor final : public CallQueue::Service {
     } else {
       begun->SetReactor(&reactor);
     }
-    arrived.Notify();
+    arrived.Happen();
   }
 
   bool refuse = false;
   Watching reactor;
   PeerStream* stream = nullptr;
-  absl::Notification arrived;
+  Once arrived;
 };
 
 class CallQueueTest : public testing::Test {
@@ -96,8 +109,7 @@ class CallQueueTest : public testing::Test {
   static grpc::Status Await(ClientCall* call) {
     void* tag = nullptr;
     bool ok = false;
-    const auto deadline =
-        std::chrono::system_clock::now() + absl::ToChronoSeconds(kLong);
+    const auto deadline = std::chrono::system_clock::now() + kLong;
     if (call->queue.AsyncNext(&tag, &ok, deadline) !=
         grpc::CompletionQueue::GOT_EVENT) {
       return grpc::Status(grpc::StatusCode::UNKNOWN, "no answer");
@@ -112,17 +124,17 @@ class CallQueueTest : public testing::Test {
 
 TEST_F(CallQueueTest, AReactorReadsAndAnswers) {
   const auto call = Begin();
-  ASSERT_TRUE(service_.arrived.WaitForNotificationWithTimeout(kLong));
+  ASSERT_TRUE(service_.arrived.Within(kLong));
   Watching& reactor = service_.reactor;
   service_.stream->StartRead(&reactor.message);
-  ASSERT_TRUE(reactor.read.WaitForNotificationWithTimeout(kLong));
+  ASSERT_TRUE(reactor.read.Within(kLong));
   EXPECT_TRUE(reactor.read_ok);
   EXPECT_EQ(service_.stream->context().method(), "/a.Service/Method");
   service_.stream->StartWriteAndFinish(&reactor.message, grpc::Status::OK);
   EXPECT_TRUE(Await(call.get()).ok());
   EXPECT_EQ(call->response.Length(), 5);
-  ASSERT_TRUE(reactor.done.WaitForNotificationWithTimeout(kLong));
-  EXPECT_FALSE(reactor.cancelled.HasBeenNotified());
+  ASSERT_TRUE(reactor.done.Within(kLong));
+  EXPECT_FALSE(reactor.cancelled.HasHappened());
 }
 
 TEST_F(CallQueueTest, ARefusedCallNeedsNoReactor) {
@@ -133,27 +145,26 @@ TEST_F(CallQueueTest, ARefusedCallNeedsNoReactor) {
 
 TEST_F(CallQueueTest, ACallThatTheClientGivesUpIsCancelledOnce) {
   const auto call = Begin();
-  ASSERT_TRUE(service_.arrived.WaitForNotificationWithTimeout(kLong));
+  ASSERT_TRUE(service_.arrived.Within(kLong));
   call->context.TryCancel();
   Watching& reactor = service_.reactor;
-  // A second notification would end the test.
-  ASSERT_TRUE(reactor.cancelled.WaitForNotificationWithTimeout(kLong));
-  EXPECT_FALSE(reactor.done.HasBeenNotified());
+  ASSERT_TRUE(reactor.cancelled.Within(kLong));
+  EXPECT_FALSE(reactor.done.HasHappened());
   service_.stream->Finish(grpc::Status::CANCELLED);
-  EXPECT_TRUE(reactor.done.WaitForNotificationWithTimeout(kLong));
+  EXPECT_TRUE(reactor.done.Within(kLong));
 }
 
 TEST_F(CallQueueTest, StopWaitsForACallThatIsStillBeingAnswered) {
   const auto call = Begin();
-  ASSERT_TRUE(service_.arrived.WaitForNotificationWithTimeout(kLong));
+  ASSERT_TRUE(service_.arrived.Within(kLong));
   server_->Shutdown(std::chrono::system_clock::now());
   Watching& reactor = service_.reactor;
-  ASSERT_TRUE(reactor.cancelled.WaitForNotificationWithTimeout(kLong));
+  ASSERT_TRUE(reactor.cancelled.Within(kLong));
   bool done_first = false;
   std::thread stop([&] {
     server_->Wait();
     queue_.Stop();
-    done_first = reactor.done.HasBeenNotified();
+    done_first = reactor.done.HasHappened();
   });
   service_.stream->Finish(grpc::Status::CANCELLED);
   stop.join();
