@@ -57,7 +57,7 @@ def reposition(folder, out, servers, rope, shift, workers):
              for path, server in zip(paths, itertools.cycle(servers))]
     files = ray.data.from_items(items, override_num_blocks=max(len(items), 1))
     return files.map(Mover, fn_constructor_args=(rope, shift, str(out)),
-                     concurrency=workers, num_cpus=0.5).take_all()
+                     compute=ray.data.ActorPoolStrategy(size=workers), num_cpus=0.5).take_all()
 
 
 def main():

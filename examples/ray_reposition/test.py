@@ -77,7 +77,9 @@ def main(posencd):
         try:
             servers = [start(posencd, folder, n) for n in range(SERVERS)]
             os.environ["PYTHONPATH"] = str(HERE)  # of Ray's workers
-            ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+            # Small, so that it starts on a busy machine: rows are names, not tensors.
+            ray.init(num_cpus=2, include_dashboard=False, object_store_memory=128 << 20,
+                     log_to_driver=False)
             arguments = (source, out, [address for _, address in servers], str(config), SHIFT,
                          SERVERS)
             rows = reposition(*arguments)

@@ -10,6 +10,7 @@ release build:
     main.py bench [LANGUAGE...]         the figures
     main.py package [LANGUAGE...]       what is published, into build/package
     main.py test [LANGUAGE...]          each client's own tests
+    main.py lint [LANGUAGE...]          each client's own linters
 
 Languages are c++ python go java node rust; none named: all. One that cannot be
 built here is skipped by name, and the exit code is 1 unless --allow-skipped.
@@ -22,12 +23,12 @@ import time
 from bench import bench
 from chain import chain
 from conformance import changed_bit, conformance
-from languages import Failure, choose, package, prepare, test
+from languages import Failure, choose, lint, package, prepare, test
 from three_lines import collect, three_lines
 
 COMMANDS = {"conformance": conformance, "changed-bit": changed_bit,
             "three-lines": three_lines, "collect": collect, "chain": chain, "bench": bench,
-            "package": package, "test": test}
+            "package": package, "test": test, "lint": lint}
 
 
 def everything(clients):

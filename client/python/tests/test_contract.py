@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy
 import pytest
 from conftest import ROOT
-
 from posenc import messages, wire
 
 HERE = Path(__file__).resolve().parents[1]

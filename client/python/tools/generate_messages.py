@@ -94,14 +94,14 @@ def collect(file):
 
     def walk(prefix, path, message):
         name = prefix + message.name
-        for i, enum in enumerate(message.enum_type):
+        for enum in message.enum_type:
             yield name + enum.name, [], enum_text(name + enum.name, enum)
         for i, nested in enumerate(message.nested_type):
             yield from walk(name, path + (3, i), nested)
         needs = [python_name(item.type_name) for item in message.field if item.type in (MESSAGE, ENUM)]
         yield name, needs, message_text(name, message, comments.get(path, ""))
 
-    for i, enum in enumerate(file.enum_type):
+    for enum in file.enum_type:
         yield enum.name, [], enum_text(enum.name, enum)
     for i, message in enumerate(file.message_type):
         yield from walk("", (4, i), message)
