@@ -79,7 +79,12 @@ bool AppendElement(v1::Dtype dtype, double value, std::string* out) {
 }  // namespace
 
 absl::optional<TensorView> SentTensors::View(const v1::Tensor& tensor) {
-  if (tensor.values_size() == 0) return ViewOf(tensor);
+  // Without ViewOf(), which the client of 0.1.0 lacks (./run compatibility).
+  const auto view = [&](absl::Span<const char> bytes) {
+    return TensorView{
+        tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}, bytes};
+  };
+  if (tensor.values_size() == 0) return view(tensor.data());
   if (!tensor.data().empty()) return absl::nullopt;
   std::int64_t elements = 1;
   for (const std::int64_t extent : tensor.shape()) elements *= extent;
@@ -88,8 +93,7 @@ absl::optional<TensorView> SentTensors::View(const v1::Tensor& tensor) {
   for (const double value : tensor.values()) {
     if (!AppendElement(tensor.dtype(), value, &bytes)) return absl::nullopt;
   }
-  return TensorView{
-      tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}, bytes};
+  return view(bytes);
 }
 
 }  // namespace posenc::conformance
