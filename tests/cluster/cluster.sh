@@ -18,8 +18,10 @@ ns=posenc-dev
 version=$(<VERSION)
 image=posenc:$version
 rate=100 # calls a second while the cluster changes
+senders=100 # that stall at each replica meanwhile
 work=$(mktemp -d)
 load=
+stalled=
 faults=0
 
 die() {
@@ -45,6 +47,7 @@ hold() {
 finish() {
   local code=$?
   [[ -z $load ]] || kill -KILL "$load" 2>/dev/null || true
+  [[ -z $stalled ]] || kill -KILL "$stalled" 2>/dev/null || true
   kubectl uncordon "$NODE" >/dev/null 2>&1 || true
   [[ $keep == keep ]] || "$HERE/down.sh"
   rm -rf "$work"
@@ -84,6 +87,27 @@ stop_load() {
   kill -INT "$load"
   wait "$load" || true
   load=
+}
+
+# Senders that begin a message and never go on, at every replica there is.
+start_stalled() {
+  python3 "$HERE/stall.py" "$DNS_SVC" "posenc-headless.$ns.svc.cluster.local" 50051 "$senders" \
+    >"$work/stalled" 2>"$work/stalled.log" &
+  stalled=$!
+  until_true 15 all_stalled || die "stalled senders: $(tail -n 2 "$work/stalled.log")"
+}
+all_stalled() { (($(ss -Htnp state established "( dport = :50051 )" | grep -c "pid=$stalled,") >= senders)); }
+stop_stalled() {
+  local begun most seen
+  kill -TERM "$stalled"
+  wait "$stalled" || true
+  stalled=
+  read -r begun most seen <"$work/stalled"
+  if ((most >= 3 * senders && seen >= 3)); then
+    ok "beside $senders stalled senders a replica" "$begun of them at $seen replicas, $most at a time"
+  else
+    bad "stalled senders at every replica" "$begun at $seen replicas, $most at a time: $(tail -n 1 "$work/stalled.log")"
+  fi
 }
 
 # under_load NAME ALLOWED COMMAND...: a row of the table; more failed calls than
@@ -239,6 +263,7 @@ drain() {
 }
 
 scale 1 >/dev/null
+start_stalled
 printf '\n%-34s %7s %7s %14s %7s  %s\n' "under $rate calls a second" calls failed "longest pause" took errors
 under_load "scale 1 -> 3 -> 1, the first goes" 0 up_and_down
 under_load "deletion of the only pod" 0 delete
@@ -252,6 +277,7 @@ pace 15
 under_load "image update, 3 replicas" 0 update posenc:next
 under_load "deletion of one pod of 3" 0 delete
 under_load "node drain, down to the budget" 0 drain
+stop_stalled
 
 kubectl delete -k deploy/kustomize/overlays/dev --ignore-not-found --wait=false >/dev/null
 ns=posenc-oom
