@@ -192,6 +192,11 @@ for d in "${CGROUPS[@]}"; do
     for p in "$NAME" "$NAME/system"; do for f in cpus mems; do cat "$d/cpuset.$f" >"$d/$p/cpuset.$f"; done; done
   fi
 done
+# Else the whole node would weigh as one process does, beside whatever else runs.
+for d in "${CGROUPS[@]}"; do
+  [ ! -e "$d/$NAME/cpu.shares" ] || echo 10240 >"$d/$NAME/cpu.shares" # ten times the default of v1
+  [ ! -e "$d/$NAME/cpu.weight" ] || echo 1000 >"$d/$NAME/cpu.weight"  # and of v2
+done
 ( # a subshell that moves itself into the cgroup, then becomes unshare
   for d in "${CGROUPS[@]}"; do echo "$BASHPID" >"$d/$NAME/system/cgroup.procs"; done
   exec setsid unshare --mount --net --pid --ipc --uts --fork --kill-child --mount-proc bash "$HERE/node.sh"
