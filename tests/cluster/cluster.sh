@@ -289,12 +289,12 @@ oom() {
   "$bin/posenc-load" --server "$address:50051" --size 256MiB --in-flight 1 --calls 1 \
     --warm-up 0s --no-retry --quiet || true
   until_true 30 eval "[[ \$(k get pod $name -o 'jsonpath={.status.containerStatuses[0].lastState.terminated.reason}') == OOMKilled ]]" || return 1
-  k logs "$name" --previous | grep -h warning
+  k logs "$name" --previous | grep 'WARNING.*--in-flight-bytes: ' || return 1
   rolled_out
 }
 # In flight at a killed server: its third of what one pause holds at most.
 under_load "OOM kill of one of 3" 4 oom
-ok "the server said so at its start" "$(grep -h warning "$work/out" | head -n 1)"
+ok "the server said so at its start" "$(grep -h WARNING "$work/out" | head -n 1)"
 kubectl delete -k "$HERE/manifests/oom" --ignore-not-found --wait=false >/dev/null
 
 ((faults == 0)) || die "a line above says what failed"
