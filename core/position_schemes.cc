@@ -51,6 +51,10 @@ absl::Status CheckLengths(absl::string_view field,
   return absl::OkStatus();
 }
 
+absl::StatusOr<PositionExtents> Validate(const VisionScheme& vision) {
+  return ValidateVision(vision);
+}
+
 // The sum of validated lengths. Each is below 2^32, so it cannot overflow.
 std::int64_t Sum(const std::vector<std::int64_t>& lengths) {
   std::int64_t sum = 0;
@@ -61,7 +65,7 @@ std::int64_t Sum(const std::vector<std::int64_t>& lengths) {
 absl::StatusOr<PositionExtents> Validate(std::monostate) {
   return FieldRequired("",
                        "no scheme; give packed, padded, context_parallel, "
-                       "grid, multimodal or attention_sinks");
+                       "grid, multimodal, attention_sinks or vision");
 }
 
 absl::StatusOr<PositionExtents> Validate(const PackedScheme& packed) {
@@ -495,6 +499,10 @@ void Fill(const MultimodalScheme& scheme, const TensorView& ids) {
         static_cast<std::int64_t>(grid.TimePosition(grid.time - 1));
     start += std::max({last, grid.height - 1, grid.width - 1}) + 1;
   }
+}
+
+void Fill(const VisionScheme& vision, const TensorView& ids) {
+  FillVision(vision, ids);
 }
 
 void Fill(const AttentionSinkScheme& scheme, const TensorView& ids) {

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/tensor.h"
+#include "core/vision_positions.h"
 
 namespace posenc::core {
 
@@ -68,19 +69,10 @@ struct AttentionSinkScheme {
 };
 
 // monostate: not given, an error.
-using PositionScheme = std::variant<std::monostate, PackedScheme, PaddedScheme,
-                                    ContextParallelScheme, GridScheme,
-                                    MultimodalScheme, AttentionSinkScheme>;
-
-struct PositionExtents {
-  Dtype dtype = Dtype::kInt32;
-  Shape shape;
-  // The position at which decoding goes on; for multimodal batches, and for
-  // attention sinks (counted in the cache).
-  std::int64_t next_position = 0;
-  // Multimodal: next_position minus the number of tokens.
-  std::int64_t delta = 0;
-};
+using PositionScheme =
+    std::variant<std::monostate, PackedScheme, PaddedScheme,
+                 ContextParallelScheme, GridScheme, MultimodalScheme,
+                 AttentionSinkScheme, VisionScheme>;
 
 // Validates the scheme. Field paths: "packed.lengths[2]", "grid.extents", ...
 // OUT_OF_RANGE kPositionOutOfRange if a position would leave |p| <= 2^31

@@ -34,7 +34,8 @@ absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
   return absl::OkStatus();
 }
 
-// Sets how it is interpreted: --profile, --layer-type, --layer-index, --length.
+// Sets how it is interpreted: --profile, --part, --layer-type, --layer-index,
+// --length.
 absl::Status SetInterpretation(const SourceFlags& flags,
                                v1::RopeSource* source) {
   if (!flags.profile.empty()) {
@@ -42,6 +43,12 @@ absl::Status SetInterpretation(const SourceFlags& flags,
         absl::StrCat("--", flags.prefix, "profile"), "PROFILE_", flags.profile);
     if (!profile.ok()) return profile.status();
     source->set_profile(*profile);
+  }
+  if (!flags.part.empty()) {
+    const absl::StatusOr<v1::ModelPart> part = ParseEnum<v1::ModelPart>(
+        absl::StrCat("--", flags.prefix, "part"), "MODEL_PART_", flags.part);
+    if (!part.ok()) return part.status();
+    source->set_part(*part);
   }
   if (!flags.layer_type.empty()) source->set_layer_type(flags.layer_type);
   if (flags.layer_index) source->set_layer_index(*flags.layer_index);
@@ -77,8 +84,8 @@ bool SourceFlags::Empty() const {
 }
 
 bool SourceFlags::Given() const {
-  return !Empty() || !profile.empty() || !layer_type.empty() || layer_index ||
-         length;
+  return !Empty() || !profile.empty() || !part.empty() || !layer_type.empty() ||
+         layer_index || length;
 }
 
 std::string SourceFlags::Name() const {
@@ -109,6 +116,11 @@ void AddSourceFlags(CLI::App* app, const std::string& prefix,
                       "Whose reading: hf, vllm, llama_cpp, gpt_oss, deepseek, "
                       "mistral, mlx (default hf)")
           ->type_name("NAME");
+  CLI::Option* const part =
+      app->add_option(dashes + "part", flags->part,
+                      "Which part of the model: text, vision, audio (default "
+                      "text, or the tower that the file is)")
+          ->type_name("NAME");
   CLI::Option* const type =
       app->add_option(dashes + "layer-type", flags->layer_type,
                       "full_attention, sliding_attention")
@@ -124,7 +136,7 @@ void AddSourceFlags(CLI::App* app, const std::string& prefix,
                       "longrope) are evaluated at")
           ->type_name("N");
   for (CLI::Option* option :
-       {preset, config, spec, profile, type, index, length}) {
+       {preset, config, spec, profile, part, type, index, length}) {
     option->group(group);
   }
 }

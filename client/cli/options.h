@@ -30,14 +30,15 @@ struct GlobalFlags {
 void AddGlobalFlags(CLI::App* app, GlobalFlags* flags);
 
 // A rotary encoding: one of --preset, --config and --spec names it; the others
-// say how a model's configuration is to be interpreted, of which layer, and at
-// which length.
+// say how a model's configuration is to be interpreted, of which part and layer,
+// and at which length.
 struct SourceFlags {
   std::string prefix;  // stands before the flags' names: "compare-"
   std::string preset;  // a name that the server knows
   std::string config;  // the path of a config.json
   std::string spec;    // a posenc.v1.RopeSpec as JSON
   std::string profile;
+  std::string part;  // text, vision, audio
   std::string layer_type;
   std::optional<std::int32_t> layer_index;
   std::optional<std::int64_t> length;
@@ -62,7 +63,7 @@ void AddSourceFlags(CLI::App* app, const std::string& prefix,
 absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags);
 
 // The same for a second encoding. If its flags name none, they mean `base`
-// under another profile, layer or length.
+// under another profile, part, layer or length.
 absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
                                             const SourceFlags& flags);
 

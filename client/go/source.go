@@ -41,6 +41,11 @@ func Profile(profile posencv1.Profile) SourceOption {
 	return func(s *posencv1.RopeSource) { s.Profile = profile }
 }
 
+// Part picks the text model, the vision tower or the audio encoder of a model.
+func Part(part posencv1.ModelPart) SourceOption {
+	return func(s *posencv1.RopeSource) { s.Part = part }
+}
+
 // Preset is an encoding by a name that GetServerInfo lists.
 func Preset(name string, options ...SourceOption) RopeSource {
 	return sourceOf(&posencv1.RopeSource{Source: &posencv1.RopeSource_Preset{Preset: name}}, options)

@@ -15,6 +15,7 @@
 #include "core/model/profile.h"
 #include "core/model/rope_config.h"
 #include "core/model/scaling_config.h"
+#include "core/model/tower_config.h"
 
 // Two questions are asked of a configuration: which layers it distinguishes,
 // and what one of them is rotated by. The first is answered here: types of
@@ -489,7 +490,7 @@ bool LooksLikePath(absl::string_view text) {
 absl::StatusOr<ModelRope> ReadModelConfig(
     absl::string_view config_json, Profile profile,
     const std::optional<std::string>& layer_type,
-    const std::optional<std::int32_t>& layer_index) {
+    const std::optional<std::int32_t>& layer_index, ModelPart part) {
   absl::Status status = CheckJsonSize(config_json);
   if (!status.ok()) return status;
   const json root = ParseConfig(config_json);
@@ -503,7 +504,27 @@ absl::StatusOr<ModelRope> ReadModelConfig(
                            : "is not JSON");
   }
   std::string model_type;
-  JsonObject config = LanguagePart(JsonObject(&root, "", &status), &model_type);
+  const JsonObject whole(&root, "", &status);
+  JsonObject config = whole;
+  if (part == ModelPart::kVision || part == ModelPart::kAudio ||
+      IsTowerConfig(whole)) {
+    const absl::StatusOr<TowerPart> tower = FindTowerPart(whole, part);
+    if (!status.ok()) return status;
+    if (!tower.ok()) return tower.status();
+    if (tower->tower != nullptr) {
+      if (layer_type || layer_index) {
+        return FieldInvalid(layer_type ? "layer_type" : "layer_index",
+                            "a tower's layers do not differ; leave it unset");
+      }
+      ModelRope rope = ReadTower(*tower, profile);
+      if (!status.ok()) return status;
+      return rope;
+    }
+    config = tower->config;
+    model_type = tower->model_type;
+  } else {
+    config = LanguagePart(whole, &model_type);
+  }
   json respelled;
   if (IsGptOssConfig(config)) {
     respelled = GptOssAsTransformers(config);

@@ -54,6 +54,7 @@ struct ModelRope {
 absl::StatusOr<ModelRope> ReadModelConfig(
     absl::string_view config_json, Profile profile,
     const std::optional<std::string>& layer_type,
-    const std::optional<std::int32_t>& layer_index);
+    const std::optional<std::int32_t>& layer_index,
+    ModelPart part = ModelPart::kUnspecified);
 
 }  // namespace posenc::core

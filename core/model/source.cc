@@ -65,7 +65,7 @@ absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
                                            std::int64_t head_dim,
                                            MissingLength missing_length) {
   absl::StatusOr<ModelRope> model = ReadModelConfig(
-      text, source.profile, source.layer_type, source.layer_index);
+      text, source.profile, source.layer_type, source.layer_index, source.part);
   if (!model.ok()) return model.status();
   const std::int64_t rotary_dim = model->spec.rotary_dim;
   // A tensor's heads may be narrower than the model's: MLA's shared key is the
@@ -117,6 +117,9 @@ absl::StatusOr<ResolvedRope> ResolveGivenSpec(const RopeSource& source,
   if (source.layer_type || source.layer_index) {
     return FieldInvalid(source.layer_type ? "layer_type" : "layer_index",
                         "a spec has no layers; leave it unset");
+  }
+  if (source.part != ModelPart::kUnspecified) {
+    return FieldInvalid("part", "a spec has no parts; leave it unset");
   }
   absl::StatusOr<ResolvedRope> resolved =
       ResolveSpec(spec, head_dim, source.sequence_length, missing_length);

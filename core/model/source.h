@@ -26,6 +26,10 @@ enum class Profile {
   kMlx = 7,
 };
 
+// Numbered as posenc.v1.ModelPart. kUnspecified: text, or the tower if the
+// configuration is a tower's own.
+enum class ModelPart { kUnspecified = 0, kText = 1, kVision = 2, kAudio = 3 };
+
 struct PresetName {
   std::string name;
 };
@@ -37,6 +41,7 @@ struct RopeSource {
   // monostate: not given, an error.
   std::variant<std::monostate, RopeSpec, PresetName, ConfigJson> source;
   Profile profile = Profile::kHf;
+  ModelPart part = ModelPart::kUnspecified;
   // At most one of these two.
   std::optional<std::string> layer_type;
   std::optional<std::int32_t> layer_index;

@@ -157,6 +157,29 @@ absl::Status CheckSections(const RotaryAxes& axes, std::int32_t pairs) {
   return absl::OkStatus();
 }
 
+// Checks that position_axes is a permutation of the axes, if it is given.
+absl::Status CheckPositionAxes(const RotaryAxes& axes) {
+  if (axes.position_axes.empty()) return absl::OkStatus();
+  const std::size_t count = axes.sections.size();
+  if (axes.position_axes.size() != count) {
+    return FieldInvalid("axes.position_axes",
+                        absl::StrCat("has ", axes.position_axes.size(),
+                                     " values; must have one for each of ",
+                                     count, " sections, or none"));
+  }
+  std::vector<bool> taken(count);
+  for (std::size_t a = 0; a < count; ++a) {
+    const std::int32_t axis = axes.position_axes[a];
+    if (axis < 0 || axis >= static_cast<std::int32_t>(count) || taken[axis]) {
+      return FieldInvalid(absl::StrCat("axes.position_axes[", a, "]"),
+                          absl::StrCat("is ", axis, "; must be each of 0..",
+                                       count - 1, " once"));
+    }
+    taken[axis] = true;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckPerAxisFields(const RopeSpec& spec) {
   const RotaryAxes& axes = *spec.axes;
   const bool per_axis = axes.assignment == AxisAssignment::kPerAxis;
@@ -234,6 +257,7 @@ absl::Status CompleteAxes(ResolvedRope* rope) {
                          "which axis");
   }
   absl::Status status = CheckSections(axes, rope->pairs());
+  if (status.ok()) status = CheckPositionAxes(axes);
   if (status.ok()) status = CheckPerAxisFields(spec);
   if (!status.ok()) return status;
   if (axes.assignment == AxisAssignment::kAlternatingTail &&
@@ -256,6 +280,9 @@ absl::Status CompleteAxes(ResolvedRope* rope) {
                      "], but interleaving ", rope->pairs(), " pairs gives [",
                      absl::StrJoin(assigned, ", "),
                      "]; use sections that it can meet"));
+  }
+  if (!axes.position_axes.empty()) {
+    for (std::int32_t& a : rope->axis_of_pair) a = axes.position_axes[a];
   }
   return absl::OkStatus();
 }

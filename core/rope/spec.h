@@ -72,6 +72,7 @@ struct RotaryAxes {
   std::vector<std::int32_t> sections;
   std::vector<double> axis_thetas;
   bool halves_per_axis = false;
+  std::vector<std::int32_t> position_axes;
 };
 
 struct XPos {

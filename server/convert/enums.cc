@@ -49,6 +49,13 @@ static_assert(Same(Profile::kMistral, v1::PROFILE_MISTRAL));
 static_assert(Same(Profile::kMlx, v1::PROFILE_MLX));
 static_assert(v1::Profile_MAX == v1::PROFILE_MLX);
 
+using core::ModelPart;
+static_assert(Same(ModelPart::kUnspecified, v1::MODEL_PART_UNSPECIFIED));
+static_assert(Same(ModelPart::kText, v1::MODEL_PART_TEXT));
+static_assert(Same(ModelPart::kVision, v1::MODEL_PART_VISION));
+static_assert(Same(ModelPart::kAudio, v1::MODEL_PART_AUDIO));
+static_assert(v1::ModelPart_MAX == v1::MODEL_PART_AUDIO);
+
 using core::Pairing;
 static_assert(Same(Pairing::kUnspecified, v1::PAIRING_UNSPECIFIED));
 static_assert(Same(Pairing::kHalfSplit, v1::PAIRING_HALF_SPLIT));

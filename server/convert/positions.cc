@@ -2,8 +2,11 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/error.h"
+#include "core/model/tower_grid.h"
 #include "server/convert/fields.h"
+#include "server/convert/rope.h"
 
 namespace posenc::server {
 namespace {
@@ -27,6 +30,31 @@ core::MultimodalScheme ReadMultimodal(const v1::MultimodalPositions& in) {
         break;
       }
     }
+  }
+  return out;
+}
+
+absl::StatusOr<core::PositionScheme> ReadVision(const v1::VisionPositions& in) {
+  if (!in.has_rope()) {
+    return core::FieldRequired("vision.rope",
+                               "not set; give the preset or config_json that "
+                               "has the tower");
+  }
+  if (in.merge_size() < 0) {
+    return core::FieldInvalid(
+        "vision.merge_size",
+        absl::StrCat(in.merge_size(), "; must not be negative"));
+  }
+  absl::StatusOr<core::TowerGrid> tower =
+      core::ResolveTowerGrid(ReadRopeSource(in.rope()));
+  if (!tower.ok()) return core::Prefixed("vision.rope", tower.status());
+  core::VisionScheme out;
+  out.tower = *std::move(tower);
+  out.text_tokens = in.text_tokens();
+  if (in.merge_size() > 0) out.tower.merge_size = in.merge_size();
+  for (const v1::VisionPositions::Grid& grid : in.grids()) {
+    out.grids.push_back(
+        {grid.time() == 0 ? 1 : grid.time(), grid.height(), grid.width()});
   }
   return out;
 }
@@ -61,7 +89,8 @@ absl::StatusOr<InputPositions> ReadPositions(const v1::Positions& positions) {
   return out;
 }
 
-core::PositionScheme ReadScheme(const v1::BuildPositionsRequest& request) {
+absl::StatusOr<core::PositionScheme> ReadScheme(
+    const v1::BuildPositionsRequest& request) {
   switch (request.scheme_case()) {
     case v1::BuildPositionsRequest::SCHEME_NOT_SET:
       break;
@@ -88,8 +117,10 @@ core::PositionScheme ReadScheme(const v1::BuildPositionsRequest& request) {
       const v1::AttentionSinkPositions& in = request.attention_sinks();
       return core::AttentionSinkScheme{in.sinks(), in.window(), in.length()};
     }
+    case v1::BuildPositionsRequest::kVision:
+      return ReadVision(request.vision());
   }
-  return {};
+  return core::PositionScheme();
 }
 
 }  // namespace posenc::server

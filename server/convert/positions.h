@@ -19,6 +19,8 @@ struct InputPositions {
 
 absl::StatusOr<InputPositions> ReadPositions(const v1::Positions& positions);
 
-core::PositionScheme ReadScheme(const v1::BuildPositionsRequest& request);
+// Errors: fields of `vision`, whose tower is resolved.
+absl::StatusOr<core::PositionScheme> ReadScheme(
+    const v1::BuildPositionsRequest& request);
 
 }  // namespace posenc::server

@@ -24,7 +24,7 @@ core::RopeSpec ReadSpec(const v1::RopeSpec& in) {
     const v1::RotaryAxes& axes = in.axes();
     out.axes = {static_cast<core::AxisAssignment>(axes.assignment()),
                 ToVector(axes.sections()), ToVector(axes.axis_thetas()),
-                axes.halves_per_axis()};
+                axes.halves_per_axis(), ToVector(axes.position_axes())};
   }
   if (in.has_xpos()) {
     const v1::XPos& xpos = in.xpos();
@@ -179,6 +179,8 @@ void WriteSpec(const core::RopeSpec& in, v1::RopeSpec* out) {
     axes->mutable_axis_thetas()->Add(in.axes->axis_thetas.begin(),
                                      in.axes->axis_thetas.end());
     axes->set_halves_per_axis(in.axes->halves_per_axis);
+    axes->mutable_position_axes()->Add(in.axes->position_axes.begin(),
+                                       in.axes->position_axes.end());
   }
   if (in.xpos) {
     v1::XPos* const xpos = out->mutable_xpos();
@@ -210,6 +212,7 @@ core::RopeSource ReadRopeSource(const v1::RopeSource& source) {
   if (source.profile() != v1::PROFILE_UNSPECIFIED) {
     out.profile = static_cast<core::Profile>(source.profile());
   }
+  out.part = static_cast<core::ModelPart>(source.part());
   if (source.has_layer_type()) out.layer_type = source.layer_type();
   if (source.has_layer_index()) out.layer_index = source.layer_index();
   if (source.has_sequence_length()) {

@@ -16,9 +16,10 @@ using Response = v1::BuildPositionsResponse;
 absl::StatusOr<TensorAnswer> Answer(const v1::BuildPositionsRequest& request,
                                     const MethodContext& /*context*/,
                                     Response* response) {
-  const core::PositionScheme scheme = ReadScheme(request);
+  const absl::StatusOr<core::PositionScheme> scheme = ReadScheme(request);
+  if (!scheme.ok()) return scheme.status();
   const absl::StatusOr<core::PositionExtents> extents =
-      core::ValidateScheme(scheme);
+      core::ValidateScheme(*scheme);
   if (!extents.ok()) return extents.status();
   response->set_next_position(extents->next_position);
   response->set_delta(extents->delta);
@@ -30,7 +31,7 @@ absl::StatusOr<TensorAnswer> Answer(const v1::BuildPositionsRequest& request,
   ids.shape = extents->shape;
   ids.within = Response::kPositionsFieldNumber;
   answer.computation = std::make_unique<TileFunction>(
-      1, [scheme, dtype = ids.dtype, shape = ids.shape](
+      1, [scheme = *scheme, dtype = ids.dtype, shape = ids.shape](
              std::int64_t /*tile*/, absl::Span<const OutputBuffer> outputs,
              StopCheck) {
         core::FillPositions(scheme, {dtype, shape, outputs[0].data()});

@@ -20,6 +20,64 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// A part of a model that takes more than text. INVALID_ARGUMENT (field `part`) if the file has no such part, and
+// (ERROR_REASON_MODEL_CONFIG_INVALID) if the part has no rotary encoding.
+type ModelPart int32
+
+const (
+	ModelPart_MODEL_PART_UNSPECIFIED ModelPart = 0
+	ModelPart_MODEL_PART_TEXT        ModelPart = 1
+	// The vision tower (vision_config, at any depth), as transformers' classes have it, whatever the profile. Its axes
+	// are those of the position ids that the class takes: height, width, or as the assumption "axes" says. Its
+	// frequencies are the float32 numbers that the class computes, as ExplicitFrequencies: with ANGLE_PRECISION_FLOAT32 a
+	// rotation has the class's own angles. VisionPositions builds the ids.
+	ModelPart_MODEL_PART_VISION ModelPart = 2
+	ModelPart_MODEL_PART_AUDIO  ModelPart = 3 // the audio encoder (audio_config, encoder_config, ...): one axis
+)
+
+// Enum value maps for ModelPart.
+var (
+	ModelPart_name = map[int32]string{
+		0: "MODEL_PART_UNSPECIFIED",
+		1: "MODEL_PART_TEXT",
+		2: "MODEL_PART_VISION",
+		3: "MODEL_PART_AUDIO",
+	}
+	ModelPart_value = map[string]int32{
+		"MODEL_PART_UNSPECIFIED": 0,
+		"MODEL_PART_TEXT":        1,
+		"MODEL_PART_VISION":      2,
+		"MODEL_PART_AUDIO":       3,
+	}
+)
+
+func (x ModelPart) Enum() *ModelPart {
+	p := new(ModelPart)
+	*p = x
+	return p
+}
+
+func (x ModelPart) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ModelPart) Descriptor() protoreflect.EnumDescriptor {
+	return file_posenc_v1_rope_proto_enumTypes[0].Descriptor()
+}
+
+func (ModelPart) Type() protoreflect.EnumType {
+	return &file_posenc_v1_rope_proto_enumTypes[0]
+}
+
+func (x ModelPart) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ModelPart.Descriptor instead.
+func (ModelPart) EnumDescriptor() ([]byte, []int) {
+	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{0}
+}
+
 // Whose interpretation of a configuration. They differ in scaling, attention factor and pairing: see ResolveRope.
 type Profile int32
 
@@ -69,11 +127,11 @@ func (x Profile) String() string {
 }
 
 func (Profile) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rope_proto_enumTypes[0].Descriptor()
+	return file_posenc_v1_rope_proto_enumTypes[1].Descriptor()
 }
 
 func (Profile) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rope_proto_enumTypes[0]
+	return &file_posenc_v1_rope_proto_enumTypes[1]
 }
 
 func (x Profile) Number() protoreflect.EnumNumber {
@@ -82,7 +140,7 @@ func (x Profile) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Profile.Descriptor instead.
 func (Profile) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{0}
+	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{1}
 }
 
 // Which channels of a rotated slice of width d form pair i.
@@ -119,11 +177,11 @@ func (x Pairing) String() string {
 }
 
 func (Pairing) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rope_proto_enumTypes[1].Descriptor()
+	return file_posenc_v1_rope_proto_enumTypes[2].Descriptor()
 }
 
 func (Pairing) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rope_proto_enumTypes[1]
+	return &file_posenc_v1_rope_proto_enumTypes[2]
 }
 
 func (x Pairing) Number() protoreflect.EnumNumber {
@@ -132,7 +190,7 @@ func (x Pairing) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Pairing.Descriptor instead.
 func (Pairing) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{1}
+	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{2}
 }
 
 // Which part of a head is rotated. The rest passes through unchanged, bit for bit.
@@ -169,11 +227,11 @@ func (x RotarySlice) String() string {
 }
 
 func (RotarySlice) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rope_proto_enumTypes[2].Descriptor()
+	return file_posenc_v1_rope_proto_enumTypes[3].Descriptor()
 }
 
 func (RotarySlice) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rope_proto_enumTypes[2]
+	return &file_posenc_v1_rope_proto_enumTypes[3]
 }
 
 func (x RotarySlice) Number() protoreflect.EnumNumber {
@@ -182,7 +240,7 @@ func (x RotarySlice) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RotarySlice.Descriptor instead.
 func (RotarySlice) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{2}
+	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{3}
 }
 
 // How position * frequency becomes an angle.
@@ -219,11 +277,11 @@ func (x AnglePrecision) String() string {
 }
 
 func (AnglePrecision) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rope_proto_enumTypes[3].Descriptor()
+	return file_posenc_v1_rope_proto_enumTypes[4].Descriptor()
 }
 
 func (AnglePrecision) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rope_proto_enumTypes[3]
+	return &file_posenc_v1_rope_proto_enumTypes[4]
 }
 
 func (x AnglePrecision) Number() protoreflect.EnumNumber {
@@ -232,7 +290,7 @@ func (x AnglePrecision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AnglePrecision.Descriptor instead.
 func (AnglePrecision) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{3}
+	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{4}
 }
 
 // What a rotation is for. A is the attention factor (with xPos and query scale if they apply).
@@ -273,11 +331,11 @@ func (x Direction) String() string {
 }
 
 func (Direction) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rope_proto_enumTypes[4].Descriptor()
+	return file_posenc_v1_rope_proto_enumTypes[5].Descriptor()
 }
 
 func (Direction) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rope_proto_enumTypes[4]
+	return &file_posenc_v1_rope_proto_enumTypes[5]
 }
 
 func (x Direction) Number() protoreflect.EnumNumber {
@@ -286,7 +344,7 @@ func (x Direction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Direction.Descriptor instead.
 func (Direction) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{4}
+	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{5}
 }
 
 type RotaryAxes_Assignment int32
@@ -303,7 +361,7 @@ const (
 	// the last sections[0] time (ERNIE 4.5 VL, whose config lists height, width, time). sections[1] equals sections[2].
 	RotaryAxes_ASSIGNMENT_ALTERNATING_TAIL RotaryAxes_Assignment = 3
 	// Each axis has geometric frequencies of its own, of sections[a] pairs, one axis after the other (FLUX, Llama 4
-	// vision, Qwen2-VL vision). Scaling applies to each alone, with d = 2 * sections[a]. Pixtral differs: it needs
+	// vision, Qwen2-VL vision). Scaling applies to each alone, with d = 2 * sections[a]. Pixtral differs: it has
 	// ExplicitFrequencies.
 	RotaryAxes_ASSIGNMENT_PER_AXIS RotaryAxes_Assignment = 4
 )
@@ -337,11 +395,11 @@ func (x RotaryAxes_Assignment) String() string {
 }
 
 func (RotaryAxes_Assignment) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rope_proto_enumTypes[5].Descriptor()
+	return file_posenc_v1_rope_proto_enumTypes[6].Descriptor()
 }
 
 func (RotaryAxes_Assignment) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rope_proto_enumTypes[5]
+	return &file_posenc_v1_rope_proto_enumTypes[6]
 }
 
 func (x RotaryAxes_Assignment) Number() protoreflect.EnumNumber {
@@ -377,8 +435,11 @@ type RopeSource struct {
 	// ResolveRope and AnalyzeRope alone assume original_max_position_embeddings (dynamic_ntk: max_position_embeddings),
 	// and say so.
 	SequenceLength *int64 `protobuf:"varint,7,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Which part of a preset or config_json. Unset: text, or, if the file is a tower's own configuration (model_type
+	// "qwen2_vl_vision", "pixtral", "dinov3_vit", ...), that tower.
+	Part          ModelPart `protobuf:"varint,8,opt,name=part,proto3,enum=posenc.v1.ModelPart" json:"part,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RopeSource) Reset() {
@@ -482,6 +543,13 @@ func (x *RopeSource) GetSequenceLength() int64 {
 		return *x.SequenceLength
 	}
 	return 0
+}
+
+func (x *RopeSource) GetPart() ModelPart {
+	if x != nil {
+		return x.Part
+	}
+	return ModelPart_MODEL_PART_UNSPECIFIED
 }
 
 type isRopeSource_Source interface {
@@ -1352,6 +1420,9 @@ type RotaryAxes struct {
 	// ASSIGNMENT_PER_AXIS with PAIRING_HALF_SPLIT only: each axis splits its own 2 * sections[a] channels into halves
 	// (Gemma 4 vision), not the whole slice.
 	HalvesPerAxis bool `protobuf:"varint,4,opt,name=halves_per_axis,json=halvesPerAxis,proto3" json:"halves_per_axis,omitempty"`
+	// Which axis of the position ids each section belongs to, if they come in another order: each of 0..axes-1 once. The
+	// rules above then speak of sections. Empty: 0, 1, ... (Kimi-K2.5 alternates width, height: [1, 0].)
+	PositionAxes  []int32 `protobuf:"varint,5,rep,packed,name=position_axes,json=positionAxes,proto3" json:"position_axes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1412,6 +1483,13 @@ func (x *RotaryAxes) GetHalvesPerAxis() bool {
 		return x.HalvesPerAxis
 	}
 	return false
+}
+
+func (x *RotaryAxes) GetPositionAxes() []int32 {
+	if x != nil {
+		return x.PositionAxes
+	}
+	return nil
 }
 
 // zeta_i^((p - center) / scale_base) multiplies q and divides k, so that scores decay with the distance;
@@ -1543,7 +1621,7 @@ var File_posenc_v1_rope_proto protoreflect.FileDescriptor
 
 const file_posenc_v1_rope_proto_rawDesc = "" +
 	"\n" +
-	"\x14posenc/v1/rope.proto\x12\tposenc.v1\"\xbb\x02\n" +
+	"\x14posenc/v1/rope.proto\x12\tposenc.v1\"\xe5\x02\n" +
 	"\n" +
 	"RopeSource\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x13.posenc.v1.RopeSpecH\x00R\x04spec\x12\x18\n" +
@@ -1555,7 +1633,8 @@ const file_posenc_v1_rope_proto_rawDesc = "" +
 	"layer_type\x18\x05 \x01(\tH\x01R\tlayerType\x12!\n" +
 	"\vlayer_index\x18\x06 \x01(\x05H\x01R\n" +
 	"layerIndex\x12,\n" +
-	"\x0fsequence_length\x18\a \x01(\x03H\x02R\x0esequenceLength\x88\x01\x01B\b\n" +
+	"\x0fsequence_length\x18\a \x01(\x03H\x02R\x0esequenceLength\x88\x01\x01\x12(\n" +
+	"\x04part\x18\b \x01(\x0e2\x14.posenc.v1.ModelPartR\x04partB\b\n" +
 	"\x06sourceB\a\n" +
 	"\x05layerB\x12\n" +
 	"\x10_sequence_length\"\xc8\a\n" +
@@ -1638,7 +1717,7 @@ const file_posenc_v1_rope_proto_rawDesc = "" +
 	"\x13ExplicitFrequencies\x12\x16\n" +
 	"\x06values\x18\x01 \x03(\x01R\x06values\x12\x14\n" +
 	"\x05heads\x18\x02 \x01(\x05R\x05heads\x12\x12\n" +
-	"\x04axes\x18\x03 \x01(\x05R\x04axes\"\xce\x02\n" +
+	"\x04axes\x18\x03 \x01(\x05R\x04axes\"\xf3\x02\n" +
 	"\n" +
 	"RotaryAxes\x12@\n" +
 	"\n" +
@@ -1647,7 +1726,8 @@ const file_posenc_v1_rope_proto_rawDesc = "" +
 	"\bsections\x18\x02 \x03(\x05R\bsections\x12\x1f\n" +
 	"\vaxis_thetas\x18\x03 \x03(\x01R\n" +
 	"axisThetas\x12&\n" +
-	"\x0fhalves_per_axis\x18\x04 \x01(\bR\rhalvesPerAxis\"\x98\x01\n" +
+	"\x0fhalves_per_axis\x18\x04 \x01(\bR\rhalvesPerAxis\x12#\n" +
+	"\rposition_axes\x18\x05 \x03(\x05R\fpositionAxes\"\x98\x01\n" +
 	"\n" +
 	"Assignment\x12\x1a\n" +
 	"\x16ASSIGNMENT_UNSPECIFIED\x10\x00\x12\x18\n" +
@@ -1667,7 +1747,12 @@ const file_posenc_v1_rope_proto_rawDesc = "" +
 	"\x04beta\x18\x01 \x01(\x01R\x04beta\x12\x1f\n" +
 	"\vfloor_scale\x18\x02 \x01(\x01R\n" +
 	"floorScale\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x03R\x06offset*\xac\x01\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset*i\n" +
+	"\tModelPart\x12\x1a\n" +
+	"\x16MODEL_PART_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fMODEL_PART_TEXT\x10\x01\x12\x15\n" +
+	"\x11MODEL_PART_VISION\x10\x02\x12\x14\n" +
+	"\x10MODEL_PART_AUDIO\x10\x03*\xac\x01\n" +
 	"\aProfile\x12\x17\n" +
 	"\x13PROFILE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1709,52 +1794,54 @@ func file_posenc_v1_rope_proto_rawDescGZIP() []byte {
 	return file_posenc_v1_rope_proto_rawDescData
 }
 
-var file_posenc_v1_rope_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_posenc_v1_rope_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
 var file_posenc_v1_rope_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_posenc_v1_rope_proto_goTypes = []any{
-	(Profile)(0),                // 0: posenc.v1.Profile
-	(Pairing)(0),                // 1: posenc.v1.Pairing
-	(RotarySlice)(0),            // 2: posenc.v1.RotarySlice
-	(AnglePrecision)(0),         // 3: posenc.v1.AnglePrecision
-	(Direction)(0),              // 4: posenc.v1.Direction
-	(RotaryAxes_Assignment)(0),  // 5: posenc.v1.RotaryAxes.Assignment
-	(*RopeSource)(nil),          // 6: posenc.v1.RopeSource
-	(*RopeSpec)(nil),            // 7: posenc.v1.RopeSpec
-	(*LinearScaling)(nil),       // 8: posenc.v1.LinearScaling
-	(*NtkScaling)(nil),          // 9: posenc.v1.NtkScaling
-	(*DynamicNtkScaling)(nil),   // 10: posenc.v1.DynamicNtkScaling
-	(*YarnScaling)(nil),         // 11: posenc.v1.YarnScaling
-	(*LongRopeScaling)(nil),     // 12: posenc.v1.LongRopeScaling
-	(*Llama3Scaling)(nil),       // 13: posenc.v1.Llama3Scaling
-	(*ProportionalScaling)(nil), // 14: posenc.v1.ProportionalScaling
-	(*ExplicitFrequencies)(nil), // 15: posenc.v1.ExplicitFrequencies
-	(*RotaryAxes)(nil),          // 16: posenc.v1.RotaryAxes
-	(*XPos)(nil),                // 17: posenc.v1.XPos
-	(*QueryScale)(nil),          // 18: posenc.v1.QueryScale
+	(ModelPart)(0),              // 0: posenc.v1.ModelPart
+	(Profile)(0),                // 1: posenc.v1.Profile
+	(Pairing)(0),                // 2: posenc.v1.Pairing
+	(RotarySlice)(0),            // 3: posenc.v1.RotarySlice
+	(AnglePrecision)(0),         // 4: posenc.v1.AnglePrecision
+	(Direction)(0),              // 5: posenc.v1.Direction
+	(RotaryAxes_Assignment)(0),  // 6: posenc.v1.RotaryAxes.Assignment
+	(*RopeSource)(nil),          // 7: posenc.v1.RopeSource
+	(*RopeSpec)(nil),            // 8: posenc.v1.RopeSpec
+	(*LinearScaling)(nil),       // 9: posenc.v1.LinearScaling
+	(*NtkScaling)(nil),          // 10: posenc.v1.NtkScaling
+	(*DynamicNtkScaling)(nil),   // 11: posenc.v1.DynamicNtkScaling
+	(*YarnScaling)(nil),         // 12: posenc.v1.YarnScaling
+	(*LongRopeScaling)(nil),     // 13: posenc.v1.LongRopeScaling
+	(*Llama3Scaling)(nil),       // 14: posenc.v1.Llama3Scaling
+	(*ProportionalScaling)(nil), // 15: posenc.v1.ProportionalScaling
+	(*ExplicitFrequencies)(nil), // 16: posenc.v1.ExplicitFrequencies
+	(*RotaryAxes)(nil),          // 17: posenc.v1.RotaryAxes
+	(*XPos)(nil),                // 18: posenc.v1.XPos
+	(*QueryScale)(nil),          // 19: posenc.v1.QueryScale
 }
 var file_posenc_v1_rope_proto_depIdxs = []int32{
-	7,  // 0: posenc.v1.RopeSource.spec:type_name -> posenc.v1.RopeSpec
-	0,  // 1: posenc.v1.RopeSource.profile:type_name -> posenc.v1.Profile
-	2,  // 2: posenc.v1.RopeSpec.slice:type_name -> posenc.v1.RotarySlice
-	1,  // 3: posenc.v1.RopeSpec.pairing:type_name -> posenc.v1.Pairing
-	1,  // 4: posenc.v1.RopeSpec.output_pairing:type_name -> posenc.v1.Pairing
-	3,  // 5: posenc.v1.RopeSpec.angle_precision:type_name -> posenc.v1.AnglePrecision
-	16, // 6: posenc.v1.RopeSpec.axes:type_name -> posenc.v1.RotaryAxes
-	17, // 7: posenc.v1.RopeSpec.xpos:type_name -> posenc.v1.XPos
-	8,  // 8: posenc.v1.RopeSpec.linear:type_name -> posenc.v1.LinearScaling
-	9,  // 9: posenc.v1.RopeSpec.ntk:type_name -> posenc.v1.NtkScaling
-	10, // 10: posenc.v1.RopeSpec.dynamic_ntk:type_name -> posenc.v1.DynamicNtkScaling
-	11, // 11: posenc.v1.RopeSpec.yarn:type_name -> posenc.v1.YarnScaling
-	12, // 12: posenc.v1.RopeSpec.longrope:type_name -> posenc.v1.LongRopeScaling
-	13, // 13: posenc.v1.RopeSpec.llama3:type_name -> posenc.v1.Llama3Scaling
-	14, // 14: posenc.v1.RopeSpec.proportional:type_name -> posenc.v1.ProportionalScaling
-	15, // 15: posenc.v1.RopeSpec.explicit_frequencies:type_name -> posenc.v1.ExplicitFrequencies
-	5,  // 16: posenc.v1.RotaryAxes.assignment:type_name -> posenc.v1.RotaryAxes.Assignment
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	8,  // 0: posenc.v1.RopeSource.spec:type_name -> posenc.v1.RopeSpec
+	1,  // 1: posenc.v1.RopeSource.profile:type_name -> posenc.v1.Profile
+	0,  // 2: posenc.v1.RopeSource.part:type_name -> posenc.v1.ModelPart
+	3,  // 3: posenc.v1.RopeSpec.slice:type_name -> posenc.v1.RotarySlice
+	2,  // 4: posenc.v1.RopeSpec.pairing:type_name -> posenc.v1.Pairing
+	2,  // 5: posenc.v1.RopeSpec.output_pairing:type_name -> posenc.v1.Pairing
+	4,  // 6: posenc.v1.RopeSpec.angle_precision:type_name -> posenc.v1.AnglePrecision
+	17, // 7: posenc.v1.RopeSpec.axes:type_name -> posenc.v1.RotaryAxes
+	18, // 8: posenc.v1.RopeSpec.xpos:type_name -> posenc.v1.XPos
+	9,  // 9: posenc.v1.RopeSpec.linear:type_name -> posenc.v1.LinearScaling
+	10, // 10: posenc.v1.RopeSpec.ntk:type_name -> posenc.v1.NtkScaling
+	11, // 11: posenc.v1.RopeSpec.dynamic_ntk:type_name -> posenc.v1.DynamicNtkScaling
+	12, // 12: posenc.v1.RopeSpec.yarn:type_name -> posenc.v1.YarnScaling
+	13, // 13: posenc.v1.RopeSpec.longrope:type_name -> posenc.v1.LongRopeScaling
+	14, // 14: posenc.v1.RopeSpec.llama3:type_name -> posenc.v1.Llama3Scaling
+	15, // 15: posenc.v1.RopeSpec.proportional:type_name -> posenc.v1.ProportionalScaling
+	16, // 16: posenc.v1.RopeSpec.explicit_frequencies:type_name -> posenc.v1.ExplicitFrequencies
+	6,  // 17: posenc.v1.RotaryAxes.assignment:type_name -> posenc.v1.RotaryAxes.Assignment
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_rope_proto_init() }
@@ -1788,7 +1875,7 @@ func file_posenc_v1_rope_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_posenc_v1_rope_proto_rawDesc), len(file_posenc_v1_rope_proto_rawDesc)),
-			NumEnums:      6,
+			NumEnums:      7,
 			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,

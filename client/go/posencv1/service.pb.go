@@ -1097,6 +1097,7 @@ type BuildPositionsRequest struct {
 	//	*BuildPositionsRequest_Grid
 	//	*BuildPositionsRequest_Multimodal
 	//	*BuildPositionsRequest_AttentionSinks
+	//	*BuildPositionsRequest_Vision
 	Scheme        isBuildPositionsRequest_Scheme `protobuf_oneof:"scheme"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1193,6 +1194,15 @@ func (x *BuildPositionsRequest) GetAttentionSinks() *AttentionSinkPositions {
 	return nil
 }
 
+func (x *BuildPositionsRequest) GetVision() *VisionPositions {
+	if x != nil {
+		if x, ok := x.Scheme.(*BuildPositionsRequest_Vision); ok {
+			return x.Vision
+		}
+	}
+	return nil
+}
+
 type isBuildPositionsRequest_Scheme interface {
 	isBuildPositionsRequest_Scheme()
 }
@@ -1221,6 +1231,10 @@ type BuildPositionsRequest_AttentionSinks struct {
 	AttentionSinks *AttentionSinkPositions `protobuf:"bytes,6,opt,name=attention_sinks,json=attentionSinks,proto3,oneof"`
 }
 
+type BuildPositionsRequest_Vision struct {
+	Vision *VisionPositions `protobuf:"bytes,7,opt,name=vision,proto3,oneof"`
+}
+
 func (*BuildPositionsRequest_Packed) isBuildPositionsRequest_Scheme() {}
 
 func (*BuildPositionsRequest_Padded) isBuildPositionsRequest_Scheme() {}
@@ -1232,6 +1246,8 @@ func (*BuildPositionsRequest_Grid) isBuildPositionsRequest_Scheme() {}
 func (*BuildPositionsRequest_Multimodal) isBuildPositionsRequest_Scheme() {}
 
 func (*BuildPositionsRequest_AttentionSinks) isBuildPositionsRequest_Scheme() {}
+
+func (*BuildPositionsRequest_Vision) isBuildPositionsRequest_Scheme() {}
 
 // Positions that start again with each sequence, [T].
 type PackedPositions struct {
@@ -1587,6 +1603,82 @@ func (x *AttentionSinkPositions) GetLength() int64 {
 	return 0
 }
 
+// Position ids of a vision tower's tokens, [axes, T], as its class in transformers makes them: axes, order of the
+// patches, first index, class tokens and units are the tower's. float32 if they are fractional (DINOv3: 2 pi times the
+// coordinates in [-1, 1]; SAM 3). Towers that attend in windows permute tokens and ids alike; that is left to the
+// caller.
+type VisionPositions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A preset or config_json with the tower: its own file, or `part` MODEL_PART_VISION.
+	Rope *RopeSource `protobuf:"bytes,1,opt,name=rope,proto3" json:"rope,omitempty"`
+	// One per image or video, one after the other.
+	Grids []*VisionPositions_Grid `protobuf:"bytes,2,rep,name=grids,proto3" json:"grids,omitempty"`
+	// Patches are ordered by blocks of merge_size^2. Unset (0): the tower's.
+	MergeSize int32 `protobuf:"varint,3,opt,name=merge_size,json=mergeSize,proto3" json:"merge_size,omitempty"`
+	// Tokens before the first grid that stand at 0 on every axis (FLUX's text). Unset: 0.
+	TextTokens    int64 `protobuf:"varint,4,opt,name=text_tokens,json=textTokens,proto3" json:"text_tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VisionPositions) Reset() {
+	*x = VisionPositions{}
+	mi := &file_posenc_v1_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VisionPositions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VisionPositions) ProtoMessage() {}
+
+func (x *VisionPositions) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VisionPositions.ProtoReflect.Descriptor instead.
+func (*VisionPositions) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *VisionPositions) GetRope() *RopeSource {
+	if x != nil {
+		return x.Rope
+	}
+	return nil
+}
+
+func (x *VisionPositions) GetGrids() []*VisionPositions_Grid {
+	if x != nil {
+		return x.Grids
+	}
+	return nil
+}
+
+func (x *VisionPositions) GetMergeSize() int32 {
+	if x != nil {
+		return x.MergeSize
+	}
+	return 0
+}
+
+func (x *VisionPositions) GetTextTokens() int64 {
+	if x != nil {
+		return x.TextTokens
+	}
+	return 0
+}
+
 type BuildPositionsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Positions     *Positions             `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`                            // `ids`; int32 unless the scheme says otherwise
@@ -1598,7 +1690,7 @@ type BuildPositionsResponse struct {
 
 func (x *BuildPositionsResponse) Reset() {
 	*x = BuildPositionsResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[20]
+	mi := &file_posenc_v1_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1610,7 +1702,7 @@ func (x *BuildPositionsResponse) String() string {
 func (*BuildPositionsResponse) ProtoMessage() {}
 
 func (x *BuildPositionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[20]
+	mi := &file_posenc_v1_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1623,7 +1715,7 @@ func (x *BuildPositionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildPositionsResponse.ProtoReflect.Descriptor instead.
 func (*BuildPositionsResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{20}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BuildPositionsResponse) GetPositions() *Positions {
@@ -1665,7 +1757,7 @@ type ApplyRopeRequest struct {
 
 func (x *ApplyRopeRequest) Reset() {
 	*x = ApplyRopeRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[21]
+	mi := &file_posenc_v1_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1769,7 @@ func (x *ApplyRopeRequest) String() string {
 func (*ApplyRopeRequest) ProtoMessage() {}
 
 func (x *ApplyRopeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[21]
+	mi := &file_posenc_v1_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1782,7 @@ func (x *ApplyRopeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRopeRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRopeRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{21}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ApplyRopeRequest) GetRope() *RopeSource {
@@ -1752,7 +1844,7 @@ type ApplyRopeResponse struct {
 
 func (x *ApplyRopeResponse) Reset() {
 	*x = ApplyRopeResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[22]
+	mi := &file_posenc_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +1856,7 @@ func (x *ApplyRopeResponse) String() string {
 func (*ApplyRopeResponse) ProtoMessage() {}
 
 func (x *ApplyRopeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[22]
+	mi := &file_posenc_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +1869,7 @@ func (x *ApplyRopeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRopeResponse.ProtoReflect.Descriptor instead.
 func (*ApplyRopeResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{22}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ApplyRopeResponse) GetQ() *Tensor {
@@ -1811,7 +1903,7 @@ type ApplyRopeStreamRequest struct {
 
 func (x *ApplyRopeStreamRequest) Reset() {
 	*x = ApplyRopeStreamRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[23]
+	mi := &file_posenc_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1915,7 @@ func (x *ApplyRopeStreamRequest) String() string {
 func (*ApplyRopeStreamRequest) ProtoMessage() {}
 
 func (x *ApplyRopeStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[23]
+	mi := &file_posenc_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +1928,7 @@ func (x *ApplyRopeStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRopeStreamRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRopeStreamRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ApplyRopeStreamRequest) GetRope() *RopeSource {
@@ -1898,7 +1990,7 @@ type ApplyRopeStreamResponse struct {
 
 func (x *ApplyRopeStreamResponse) Reset() {
 	*x = ApplyRopeStreamResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[24]
+	mi := &file_posenc_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +2002,7 @@ func (x *ApplyRopeStreamResponse) String() string {
 func (*ApplyRopeStreamResponse) ProtoMessage() {}
 
 func (x *ApplyRopeStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[24]
+	mi := &file_posenc_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +2015,7 @@ func (x *ApplyRopeStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRopeStreamResponse.ProtoReflect.Descriptor instead.
 func (*ApplyRopeStreamResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ApplyRopeStreamResponse) GetQ() *Tensor {
@@ -1953,7 +2045,7 @@ type RepositionRequest struct {
 
 func (x *RepositionRequest) Reset() {
 	*x = RepositionRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[25]
+	mi := &file_posenc_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2057,7 @@ func (x *RepositionRequest) String() string {
 func (*RepositionRequest) ProtoMessage() {}
 
 func (x *RepositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[25]
+	mi := &file_posenc_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2070,7 @@ func (x *RepositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositionRequest.ProtoReflect.Descriptor instead.
 func (*RepositionRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RepositionRequest) GetOldRope() *RopeSource {
@@ -2035,7 +2127,7 @@ type Movement struct {
 
 func (x *Movement) Reset() {
 	*x = Movement{}
-	mi := &file_posenc_v1_service_proto_msgTypes[26]
+	mi := &file_posenc_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2139,7 @@ func (x *Movement) String() string {
 func (*Movement) ProtoMessage() {}
 
 func (x *Movement) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[26]
+	mi := &file_posenc_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2152,7 @@ func (x *Movement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Movement.ProtoReflect.Descriptor instead.
 func (*Movement) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Movement) GetOldPositions() *Positions {
@@ -2137,7 +2229,7 @@ type RepositionResponse struct {
 
 func (x *RepositionResponse) Reset() {
 	*x = RepositionResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[27]
+	mi := &file_posenc_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2149,7 +2241,7 @@ func (x *RepositionResponse) String() string {
 func (*RepositionResponse) ProtoMessage() {}
 
 func (x *RepositionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[27]
+	mi := &file_posenc_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2162,7 +2254,7 @@ func (x *RepositionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositionResponse.ProtoReflect.Descriptor instead.
 func (*RepositionResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RepositionResponse) GetK() *Tensor {
@@ -2186,7 +2278,7 @@ type RepositionStreamRequest struct {
 
 func (x *RepositionStreamRequest) Reset() {
 	*x = RepositionStreamRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[28]
+	mi := &file_posenc_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2290,7 @@ func (x *RepositionStreamRequest) String() string {
 func (*RepositionStreamRequest) ProtoMessage() {}
 
 func (x *RepositionStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[28]
+	mi := &file_posenc_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2303,7 @@ func (x *RepositionStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositionStreamRequest.ProtoReflect.Descriptor instead.
 func (*RepositionStreamRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RepositionStreamRequest) GetOldRope() *RopeSource {
@@ -2258,7 +2350,7 @@ type RepositionStreamResponse struct {
 
 func (x *RepositionStreamResponse) Reset() {
 	*x = RepositionStreamResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[29]
+	mi := &file_posenc_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2270,7 +2362,7 @@ func (x *RepositionStreamResponse) String() string {
 func (*RepositionStreamResponse) ProtoMessage() {}
 
 func (x *RepositionStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[29]
+	mi := &file_posenc_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2283,7 +2375,7 @@ func (x *RepositionStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositionStreamResponse.ProtoReflect.Descriptor instead.
 func (*RepositionStreamResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RepositionStreamResponse) GetK() *Tensor {
@@ -2306,7 +2398,7 @@ type AddEncodingRequest struct {
 
 func (x *AddEncodingRequest) Reset() {
 	*x = AddEncodingRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[30]
+	mi := &file_posenc_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2410,7 @@ func (x *AddEncodingRequest) String() string {
 func (*AddEncodingRequest) ProtoMessage() {}
 
 func (x *AddEncodingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[30]
+	mi := &file_posenc_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2423,7 @@ func (x *AddEncodingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddEncodingRequest.ProtoReflect.Descriptor instead.
 func (*AddEncodingRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AddEncodingRequest) GetEncoding() *AbsoluteEncoding {
@@ -2378,7 +2470,7 @@ type AddEncodingResponse struct {
 
 func (x *AddEncodingResponse) Reset() {
 	*x = AddEncodingResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[31]
+	mi := &file_posenc_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2482,7 @@ func (x *AddEncodingResponse) String() string {
 func (*AddEncodingResponse) ProtoMessage() {}
 
 func (x *AddEncodingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[31]
+	mi := &file_posenc_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +2495,7 @@ func (x *AddEncodingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddEncodingResponse.ProtoReflect.Descriptor instead.
 func (*AddEncodingResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AddEncodingResponse) GetX() *Tensor {
@@ -2427,7 +2519,7 @@ type ScoreRelativeRequest struct {
 
 func (x *ScoreRelativeRequest) Reset() {
 	*x = ScoreRelativeRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[32]
+	mi := &file_posenc_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2531,7 @@ func (x *ScoreRelativeRequest) String() string {
 func (*ScoreRelativeRequest) ProtoMessage() {}
 
 func (x *ScoreRelativeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[32]
+	mi := &file_posenc_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2544,7 @@ func (x *ScoreRelativeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRelativeRequest.ProtoReflect.Descriptor instead.
 func (*ScoreRelativeRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ScoreRelativeRequest) GetScore() *RelativeScore {
@@ -2506,7 +2598,7 @@ type ScoreRelativeResponse struct {
 
 func (x *ScoreRelativeResponse) Reset() {
 	*x = ScoreRelativeResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[33]
+	mi := &file_posenc_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +2610,7 @@ func (x *ScoreRelativeResponse) String() string {
 func (*ScoreRelativeResponse) ProtoMessage() {}
 
 func (x *ScoreRelativeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[33]
+	mi := &file_posenc_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +2623,7 @@ func (x *ScoreRelativeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRelativeResponse.ProtoReflect.Descriptor instead.
 func (*ScoreRelativeResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ScoreRelativeResponse) GetScores() *Tensor {
@@ -2555,7 +2647,7 @@ type ConvertPairingRequest struct {
 
 func (x *ConvertPairingRequest) Reset() {
 	*x = ConvertPairingRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[34]
+	mi := &file_posenc_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2567,7 +2659,7 @@ func (x *ConvertPairingRequest) String() string {
 func (*ConvertPairingRequest) ProtoMessage() {}
 
 func (x *ConvertPairingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[34]
+	mi := &file_posenc_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2580,7 +2672,7 @@ func (x *ConvertPairingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConvertPairingRequest.ProtoReflect.Descriptor instead.
 func (*ConvertPairingRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ConvertPairingRequest) GetOldPairing() Pairing {
@@ -2634,7 +2726,7 @@ type ConvertPairingResponse struct {
 
 func (x *ConvertPairingResponse) Reset() {
 	*x = ConvertPairingResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[35]
+	mi := &file_posenc_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2646,7 +2738,7 @@ func (x *ConvertPairingResponse) String() string {
 func (*ConvertPairingResponse) ProtoMessage() {}
 
 func (x *ConvertPairingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[35]
+	mi := &file_posenc_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2659,7 +2751,7 @@ func (x *ConvertPairingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConvertPairingResponse.ProtoReflect.Descriptor instead.
 func (*ConvertPairingResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ConvertPairingResponse) GetWeight() *Tensor {
@@ -2684,7 +2776,7 @@ type AnalyzeRopeRequest struct {
 
 func (x *AnalyzeRopeRequest) Reset() {
 	*x = AnalyzeRopeRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[36]
+	mi := &file_posenc_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +2788,7 @@ func (x *AnalyzeRopeRequest) String() string {
 func (*AnalyzeRopeRequest) ProtoMessage() {}
 
 func (x *AnalyzeRopeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[36]
+	mi := &file_posenc_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +2801,7 @@ func (x *AnalyzeRopeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzeRopeRequest.ProtoReflect.Descriptor instead.
 func (*AnalyzeRopeRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AnalyzeRopeRequest) GetRope() *RopeSource {
@@ -2760,7 +2852,7 @@ type AnalyzeRopeResponse struct {
 
 func (x *AnalyzeRopeResponse) Reset() {
 	*x = AnalyzeRopeResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[37]
+	mi := &file_posenc_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2864,7 @@ func (x *AnalyzeRopeResponse) String() string {
 func (*AnalyzeRopeResponse) ProtoMessage() {}
 
 func (x *AnalyzeRopeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[37]
+	mi := &file_posenc_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2877,7 @@ func (x *AnalyzeRopeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzeRopeResponse.ProtoReflect.Descriptor instead.
 func (*AnalyzeRopeResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AnalyzeRopeResponse) GetWavelengths() []float64 {
@@ -2829,7 +2921,7 @@ type MultimodalPositions_Span struct {
 
 func (x *MultimodalPositions_Span) Reset() {
 	*x = MultimodalPositions_Span{}
-	mi := &file_posenc_v1_service_proto_msgTypes[38]
+	mi := &file_posenc_v1_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +2933,7 @@ func (x *MultimodalPositions_Span) String() string {
 func (*MultimodalPositions_Span) ProtoMessage() {}
 
 func (x *MultimodalPositions_Span) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[38]
+	mi := &file_posenc_v1_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2911,7 +3003,7 @@ type MultimodalPositions_VisionGrid struct {
 
 func (x *MultimodalPositions_VisionGrid) Reset() {
 	*x = MultimodalPositions_VisionGrid{}
-	mi := &file_posenc_v1_service_proto_msgTypes[39]
+	mi := &file_posenc_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +3015,7 @@ func (x *MultimodalPositions_VisionGrid) String() string {
 func (*MultimodalPositions_VisionGrid) ProtoMessage() {}
 
 func (x *MultimodalPositions_VisionGrid) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[39]
+	mi := &file_posenc_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2970,6 +3062,66 @@ func (x *MultimodalPositions_VisionGrid) GetSpatialMergeSize() int32 {
 func (x *MultimodalPositions_VisionGrid) GetTimeStep() float64 {
 	if x != nil && x.TimeStep != nil {
 		return *x.TimeStep
+	}
+	return 0
+}
+
+type VisionPositions_Grid struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Time          int64                  `protobuf:"varint,1,opt,name=time,proto3" json:"time,omitempty"`     // frames; unset (0): 1
+	Height        int64                  `protobuf:"varint,2,opt,name=height,proto3" json:"height,omitempty"` // patches, before merging
+	Width         int64                  `protobuf:"varint,3,opt,name=width,proto3" json:"width,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VisionPositions_Grid) Reset() {
+	*x = VisionPositions_Grid{}
+	mi := &file_posenc_v1_service_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VisionPositions_Grid) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VisionPositions_Grid) ProtoMessage() {}
+
+func (x *VisionPositions_Grid) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_service_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VisionPositions_Grid.ProtoReflect.Descriptor instead.
+func (*VisionPositions_Grid) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{20, 0}
+}
+
+func (x *VisionPositions_Grid) GetTime() int64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *VisionPositions_Grid) GetHeight() int64 {
+	if x != nil {
+		return x.Height
+	}
+	return 0
+}
+
+func (x *VisionPositions_Grid) GetWidth() int64 {
+	if x != nil {
+		return x.Width
 	}
 	return 0
 }
@@ -3066,7 +3218,7 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\vquery_start\x18\x01 \x01(\x03R\n" +
 	"queryStart\x12\x1b\n" +
 	"\tkey_start\x18\x02 \x01(\x03R\bkeyStart\x12%\n" +
-	"\x04tile\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x04tile\"\x9f\x03\n" +
+	"\x04tile\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x04tile\"\xd5\x03\n" +
 	"\x15BuildPositionsRequest\x124\n" +
 	"\x06packed\x18\x01 \x01(\v2\x1a.posenc.v1.PackedPositionsH\x00R\x06packed\x124\n" +
 	"\x06padded\x18\x02 \x01(\v2\x1a.posenc.v1.PaddedPositionsH\x00R\x06padded\x12P\n" +
@@ -3075,7 +3227,8 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"multimodal\x18\x05 \x01(\v2\x1e.posenc.v1.MultimodalPositionsH\x00R\n" +
 	"multimodal\x12L\n" +
-	"\x0fattention_sinks\x18\x06 \x01(\v2!.posenc.v1.AttentionSinkPositionsH\x00R\x0eattentionSinksB\b\n" +
+	"\x0fattention_sinks\x18\x06 \x01(\v2!.posenc.v1.AttentionSinkPositionsH\x00R\x0eattentionSinks\x124\n" +
+	"\x06vision\x18\a \x01(\v2\x1a.posenc.v1.VisionPositionsH\x00R\x06visionB\b\n" +
 	"\x06scheme\"+\n" +
 	"\x0fPackedPositions\x12\x18\n" +
 	"\alengths\x18\x01 \x03(\x03R\alengths\"\x8f\x01\n" +
@@ -3113,7 +3266,18 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x16AttentionSinkPositions\x12\x14\n" +
 	"\x05sinks\x18\x01 \x01(\x03R\x05sinks\x12\x16\n" +
 	"\x06window\x18\x02 \x01(\x03R\x06window\x12\x16\n" +
-	"\x06length\x18\x03 \x01(\x03R\x06length\"\x87\x01\n" +
+	"\x06length\x18\x03 \x01(\x03R\x06length\"\xfd\x01\n" +
+	"\x0fVisionPositions\x12)\n" +
+	"\x04rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceR\x04rope\x125\n" +
+	"\x05grids\x18\x02 \x03(\v2\x1f.posenc.v1.VisionPositions.GridR\x05grids\x12\x1d\n" +
+	"\n" +
+	"merge_size\x18\x03 \x01(\x05R\tmergeSize\x12\x1f\n" +
+	"\vtext_tokens\x18\x04 \x01(\x03R\n" +
+	"textTokens\x1aH\n" +
+	"\x04Grid\x12\x12\n" +
+	"\x04time\x18\x01 \x01(\x03R\x04time\x12\x16\n" +
+	"\x06height\x18\x02 \x01(\x03R\x06height\x12\x14\n" +
+	"\x05width\x18\x03 \x01(\x03R\x05width\"\x87\x01\n" +
 	"\x16BuildPositionsResponse\x122\n" +
 	"\tpositions\x18\x01 \x01(\v2\x14.posenc.v1.PositionsR\tpositions\x12#\n" +
 	"\rnext_position\x18\x02 \x01(\x03R\fnextPosition\x12\x14\n" +
@@ -3247,7 +3411,7 @@ func file_posenc_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_posenc_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_posenc_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_posenc_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_posenc_v1_service_proto_goTypes = []any{
 	(TableLayout)(0),                       // 0: posenc.v1.TableLayout
 	(*GetServerInfoRequest)(nil),           // 1: posenc.v1.GetServerInfoRequest
@@ -3270,156 +3434,161 @@ var file_posenc_v1_service_proto_goTypes = []any{
 	(*GridPositions)(nil),                  // 18: posenc.v1.GridPositions
 	(*MultimodalPositions)(nil),            // 19: posenc.v1.MultimodalPositions
 	(*AttentionSinkPositions)(nil),         // 20: posenc.v1.AttentionSinkPositions
-	(*BuildPositionsResponse)(nil),         // 21: posenc.v1.BuildPositionsResponse
-	(*ApplyRopeRequest)(nil),               // 22: posenc.v1.ApplyRopeRequest
-	(*ApplyRopeResponse)(nil),              // 23: posenc.v1.ApplyRopeResponse
-	(*ApplyRopeStreamRequest)(nil),         // 24: posenc.v1.ApplyRopeStreamRequest
-	(*ApplyRopeStreamResponse)(nil),        // 25: posenc.v1.ApplyRopeStreamResponse
-	(*RepositionRequest)(nil),              // 26: posenc.v1.RepositionRequest
-	(*Movement)(nil),                       // 27: posenc.v1.Movement
-	(*RepositionResponse)(nil),             // 28: posenc.v1.RepositionResponse
-	(*RepositionStreamRequest)(nil),        // 29: posenc.v1.RepositionStreamRequest
-	(*RepositionStreamResponse)(nil),       // 30: posenc.v1.RepositionStreamResponse
-	(*AddEncodingRequest)(nil),             // 31: posenc.v1.AddEncodingRequest
-	(*AddEncodingResponse)(nil),            // 32: posenc.v1.AddEncodingResponse
-	(*ScoreRelativeRequest)(nil),           // 33: posenc.v1.ScoreRelativeRequest
-	(*ScoreRelativeResponse)(nil),          // 34: posenc.v1.ScoreRelativeResponse
-	(*ConvertPairingRequest)(nil),          // 35: posenc.v1.ConvertPairingRequest
-	(*ConvertPairingResponse)(nil),         // 36: posenc.v1.ConvertPairingResponse
-	(*AnalyzeRopeRequest)(nil),             // 37: posenc.v1.AnalyzeRopeRequest
-	(*AnalyzeRopeResponse)(nil),            // 38: posenc.v1.AnalyzeRopeResponse
-	(*MultimodalPositions_Span)(nil),       // 39: posenc.v1.MultimodalPositions.Span
-	(*MultimodalPositions_VisionGrid)(nil), // 40: posenc.v1.MultimodalPositions.VisionGrid
-	(Dtype)(0),                             // 41: posenc.v1.Dtype
-	(*RopeSource)(nil),                     // 42: posenc.v1.RopeSource
-	(*RopeSpec)(nil),                       // 43: posenc.v1.RopeSpec
-	(*QueryScale)(nil),                     // 44: posenc.v1.QueryScale
-	(*AbsoluteEncoding)(nil),               // 45: posenc.v1.AbsoluteEncoding
-	(*Positions)(nil),                      // 46: posenc.v1.Positions
-	(*Tensor)(nil),                         // 47: posenc.v1.Tensor
-	(*Bias)(nil),                           // 48: posenc.v1.Bias
-	(Layout)(0),                            // 49: posenc.v1.Layout
-	(Direction)(0),                         // 50: posenc.v1.Direction
-	(Combination)(0),                       // 51: posenc.v1.Combination
-	(*RelativeScore)(nil),                  // 52: posenc.v1.RelativeScore
-	(Pairing)(0),                           // 53: posenc.v1.Pairing
-	(RotarySlice)(0),                       // 54: posenc.v1.RotarySlice
+	(*VisionPositions)(nil),                // 21: posenc.v1.VisionPositions
+	(*BuildPositionsResponse)(nil),         // 22: posenc.v1.BuildPositionsResponse
+	(*ApplyRopeRequest)(nil),               // 23: posenc.v1.ApplyRopeRequest
+	(*ApplyRopeResponse)(nil),              // 24: posenc.v1.ApplyRopeResponse
+	(*ApplyRopeStreamRequest)(nil),         // 25: posenc.v1.ApplyRopeStreamRequest
+	(*ApplyRopeStreamResponse)(nil),        // 26: posenc.v1.ApplyRopeStreamResponse
+	(*RepositionRequest)(nil),              // 27: posenc.v1.RepositionRequest
+	(*Movement)(nil),                       // 28: posenc.v1.Movement
+	(*RepositionResponse)(nil),             // 29: posenc.v1.RepositionResponse
+	(*RepositionStreamRequest)(nil),        // 30: posenc.v1.RepositionStreamRequest
+	(*RepositionStreamResponse)(nil),       // 31: posenc.v1.RepositionStreamResponse
+	(*AddEncodingRequest)(nil),             // 32: posenc.v1.AddEncodingRequest
+	(*AddEncodingResponse)(nil),            // 33: posenc.v1.AddEncodingResponse
+	(*ScoreRelativeRequest)(nil),           // 34: posenc.v1.ScoreRelativeRequest
+	(*ScoreRelativeResponse)(nil),          // 35: posenc.v1.ScoreRelativeResponse
+	(*ConvertPairingRequest)(nil),          // 36: posenc.v1.ConvertPairingRequest
+	(*ConvertPairingResponse)(nil),         // 37: posenc.v1.ConvertPairingResponse
+	(*AnalyzeRopeRequest)(nil),             // 38: posenc.v1.AnalyzeRopeRequest
+	(*AnalyzeRopeResponse)(nil),            // 39: posenc.v1.AnalyzeRopeResponse
+	(*MultimodalPositions_Span)(nil),       // 40: posenc.v1.MultimodalPositions.Span
+	(*MultimodalPositions_VisionGrid)(nil), // 41: posenc.v1.MultimodalPositions.VisionGrid
+	(*VisionPositions_Grid)(nil),           // 42: posenc.v1.VisionPositions.Grid
+	(Dtype)(0),                             // 43: posenc.v1.Dtype
+	(*RopeSource)(nil),                     // 44: posenc.v1.RopeSource
+	(*RopeSpec)(nil),                       // 45: posenc.v1.RopeSpec
+	(*QueryScale)(nil),                     // 46: posenc.v1.QueryScale
+	(*AbsoluteEncoding)(nil),               // 47: posenc.v1.AbsoluteEncoding
+	(*Positions)(nil),                      // 48: posenc.v1.Positions
+	(*Tensor)(nil),                         // 49: posenc.v1.Tensor
+	(*Bias)(nil),                           // 50: posenc.v1.Bias
+	(Layout)(0),                            // 51: posenc.v1.Layout
+	(Direction)(0),                         // 52: posenc.v1.Direction
+	(Combination)(0),                       // 53: posenc.v1.Combination
+	(*RelativeScore)(nil),                  // 54: posenc.v1.RelativeScore
+	(Pairing)(0),                           // 55: posenc.v1.Pairing
+	(RotarySlice)(0),                       // 56: posenc.v1.RotarySlice
 }
 var file_posenc_v1_service_proto_depIdxs = []int32{
 	3,  // 0: posenc.v1.GetServerInfoResponse.limits:type_name -> posenc.v1.Limits
-	41, // 1: posenc.v1.GetServerInfoResponse.tensor_dtypes:type_name -> posenc.v1.Dtype
-	42, // 2: posenc.v1.ResolveRopeRequest.rope:type_name -> posenc.v1.RopeSource
-	42, // 3: posenc.v1.ResolveRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
-	43, // 4: posenc.v1.ResolveRopeResponse.spec:type_name -> posenc.v1.RopeSpec
-	44, // 5: posenc.v1.ResolveRopeResponse.query_scale:type_name -> posenc.v1.QueryScale
+	43, // 1: posenc.v1.GetServerInfoResponse.tensor_dtypes:type_name -> posenc.v1.Dtype
+	44, // 2: posenc.v1.ResolveRopeRequest.rope:type_name -> posenc.v1.RopeSource
+	44, // 3: posenc.v1.ResolveRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
+	45, // 4: posenc.v1.ResolveRopeResponse.spec:type_name -> posenc.v1.RopeSpec
+	46, // 5: posenc.v1.ResolveRopeResponse.query_scale:type_name -> posenc.v1.QueryScale
 	6,  // 6: posenc.v1.ResolveRopeResponse.assumptions:type_name -> posenc.v1.Assumption
 	7,  // 7: posenc.v1.ResolveRopeResponse.difference:type_name -> posenc.v1.RopeDifference
-	42, // 8: posenc.v1.BuildTableRequest.rope:type_name -> posenc.v1.RopeSource
-	45, // 9: posenc.v1.BuildTableRequest.absolute:type_name -> posenc.v1.AbsoluteEncoding
-	46, // 10: posenc.v1.BuildTableRequest.positions:type_name -> posenc.v1.Positions
+	44, // 8: posenc.v1.BuildTableRequest.rope:type_name -> posenc.v1.RopeSource
+	47, // 9: posenc.v1.BuildTableRequest.absolute:type_name -> posenc.v1.AbsoluteEncoding
+	48, // 10: posenc.v1.BuildTableRequest.positions:type_name -> posenc.v1.Positions
 	0,  // 11: posenc.v1.BuildTableRequest.layout:type_name -> posenc.v1.TableLayout
-	41, // 12: posenc.v1.BuildTableRequest.dtype:type_name -> posenc.v1.Dtype
-	47, // 13: posenc.v1.BuildTableResponse.cos:type_name -> posenc.v1.Tensor
-	47, // 14: posenc.v1.BuildTableResponse.sin:type_name -> posenc.v1.Tensor
-	47, // 15: posenc.v1.BuildTableResponse.table:type_name -> posenc.v1.Tensor
+	43, // 12: posenc.v1.BuildTableRequest.dtype:type_name -> posenc.v1.Dtype
+	49, // 13: posenc.v1.BuildTableResponse.cos:type_name -> posenc.v1.Tensor
+	49, // 14: posenc.v1.BuildTableResponse.sin:type_name -> posenc.v1.Tensor
+	49, // 15: posenc.v1.BuildTableResponse.table:type_name -> posenc.v1.Tensor
 	8,  // 16: posenc.v1.BuildTableStreamRequest.table:type_name -> posenc.v1.BuildTableRequest
-	47, // 17: posenc.v1.BuildTableStreamResponse.cos:type_name -> posenc.v1.Tensor
-	47, // 18: posenc.v1.BuildTableStreamResponse.sin:type_name -> posenc.v1.Tensor
-	47, // 19: posenc.v1.BuildTableStreamResponse.table:type_name -> posenc.v1.Tensor
-	48, // 20: posenc.v1.BuildBiasRequest.bias:type_name -> posenc.v1.Bias
-	41, // 21: posenc.v1.BuildBiasRequest.dtype:type_name -> posenc.v1.Dtype
-	47, // 22: posenc.v1.BuildBiasResponse.tile:type_name -> posenc.v1.Tensor
+	49, // 17: posenc.v1.BuildTableStreamResponse.cos:type_name -> posenc.v1.Tensor
+	49, // 18: posenc.v1.BuildTableStreamResponse.sin:type_name -> posenc.v1.Tensor
+	49, // 19: posenc.v1.BuildTableStreamResponse.table:type_name -> posenc.v1.Tensor
+	50, // 20: posenc.v1.BuildBiasRequest.bias:type_name -> posenc.v1.Bias
+	43, // 21: posenc.v1.BuildBiasRequest.dtype:type_name -> posenc.v1.Dtype
+	49, // 22: posenc.v1.BuildBiasResponse.tile:type_name -> posenc.v1.Tensor
 	15, // 23: posenc.v1.BuildPositionsRequest.packed:type_name -> posenc.v1.PackedPositions
 	16, // 24: posenc.v1.BuildPositionsRequest.padded:type_name -> posenc.v1.PaddedPositions
 	17, // 25: posenc.v1.BuildPositionsRequest.context_parallel:type_name -> posenc.v1.ContextParallelPositions
 	18, // 26: posenc.v1.BuildPositionsRequest.grid:type_name -> posenc.v1.GridPositions
 	19, // 27: posenc.v1.BuildPositionsRequest.multimodal:type_name -> posenc.v1.MultimodalPositions
 	20, // 28: posenc.v1.BuildPositionsRequest.attention_sinks:type_name -> posenc.v1.AttentionSinkPositions
-	39, // 29: posenc.v1.MultimodalPositions.spans:type_name -> posenc.v1.MultimodalPositions.Span
-	46, // 30: posenc.v1.BuildPositionsResponse.positions:type_name -> posenc.v1.Positions
-	42, // 31: posenc.v1.ApplyRopeRequest.rope:type_name -> posenc.v1.RopeSource
-	46, // 32: posenc.v1.ApplyRopeRequest.positions:type_name -> posenc.v1.Positions
-	49, // 33: posenc.v1.ApplyRopeRequest.layout:type_name -> posenc.v1.Layout
-	50, // 34: posenc.v1.ApplyRopeRequest.direction:type_name -> posenc.v1.Direction
-	44, // 35: posenc.v1.ApplyRopeRequest.query_scale:type_name -> posenc.v1.QueryScale
-	47, // 36: posenc.v1.ApplyRopeRequest.q:type_name -> posenc.v1.Tensor
-	47, // 37: posenc.v1.ApplyRopeRequest.k:type_name -> posenc.v1.Tensor
-	47, // 38: posenc.v1.ApplyRopeResponse.q:type_name -> posenc.v1.Tensor
-	47, // 39: posenc.v1.ApplyRopeResponse.k:type_name -> posenc.v1.Tensor
-	42, // 40: posenc.v1.ApplyRopeStreamRequest.rope:type_name -> posenc.v1.RopeSource
-	46, // 41: posenc.v1.ApplyRopeStreamRequest.positions:type_name -> posenc.v1.Positions
-	49, // 42: posenc.v1.ApplyRopeStreamRequest.layout:type_name -> posenc.v1.Layout
-	50, // 43: posenc.v1.ApplyRopeStreamRequest.direction:type_name -> posenc.v1.Direction
-	44, // 44: posenc.v1.ApplyRopeStreamRequest.query_scale:type_name -> posenc.v1.QueryScale
-	47, // 45: posenc.v1.ApplyRopeStreamRequest.q:type_name -> posenc.v1.Tensor
-	47, // 46: posenc.v1.ApplyRopeStreamRequest.k:type_name -> posenc.v1.Tensor
-	47, // 47: posenc.v1.ApplyRopeStreamResponse.q:type_name -> posenc.v1.Tensor
-	47, // 48: posenc.v1.ApplyRopeStreamResponse.k:type_name -> posenc.v1.Tensor
-	42, // 49: posenc.v1.RepositionRequest.old_rope:type_name -> posenc.v1.RopeSource
-	42, // 50: posenc.v1.RepositionRequest.new_rope:type_name -> posenc.v1.RopeSource
-	27, // 51: posenc.v1.RepositionRequest.movement:type_name -> posenc.v1.Movement
-	49, // 52: posenc.v1.RepositionRequest.layout:type_name -> posenc.v1.Layout
-	47, // 53: posenc.v1.RepositionRequest.k:type_name -> posenc.v1.Tensor
-	46, // 54: posenc.v1.Movement.old_positions:type_name -> posenc.v1.Positions
-	46, // 55: posenc.v1.Movement.new_positions:type_name -> posenc.v1.Positions
-	47, // 56: posenc.v1.Movement.shifts:type_name -> posenc.v1.Tensor
-	47, // 57: posenc.v1.RepositionResponse.k:type_name -> posenc.v1.Tensor
-	42, // 58: posenc.v1.RepositionStreamRequest.old_rope:type_name -> posenc.v1.RopeSource
-	42, // 59: posenc.v1.RepositionStreamRequest.new_rope:type_name -> posenc.v1.RopeSource
-	27, // 60: posenc.v1.RepositionStreamRequest.movement:type_name -> posenc.v1.Movement
-	49, // 61: posenc.v1.RepositionStreamRequest.layout:type_name -> posenc.v1.Layout
-	47, // 62: posenc.v1.RepositionStreamRequest.k:type_name -> posenc.v1.Tensor
-	47, // 63: posenc.v1.RepositionStreamResponse.k:type_name -> posenc.v1.Tensor
-	45, // 64: posenc.v1.AddEncodingRequest.encoding:type_name -> posenc.v1.AbsoluteEncoding
-	46, // 65: posenc.v1.AddEncodingRequest.positions:type_name -> posenc.v1.Positions
-	51, // 66: posenc.v1.AddEncodingRequest.combination:type_name -> posenc.v1.Combination
-	47, // 67: posenc.v1.AddEncodingRequest.x:type_name -> posenc.v1.Tensor
-	47, // 68: posenc.v1.AddEncodingResponse.x:type_name -> posenc.v1.Tensor
-	52, // 69: posenc.v1.ScoreRelativeRequest.score:type_name -> posenc.v1.RelativeScore
-	41, // 70: posenc.v1.ScoreRelativeRequest.dtype:type_name -> posenc.v1.Dtype
-	47, // 71: posenc.v1.ScoreRelativeRequest.q:type_name -> posenc.v1.Tensor
-	47, // 72: posenc.v1.ScoreRelativeRequest.k:type_name -> posenc.v1.Tensor
-	47, // 73: posenc.v1.ScoreRelativeResponse.scores:type_name -> posenc.v1.Tensor
-	53, // 74: posenc.v1.ConvertPairingRequest.old_pairing:type_name -> posenc.v1.Pairing
-	53, // 75: posenc.v1.ConvertPairingRequest.new_pairing:type_name -> posenc.v1.Pairing
-	54, // 76: posenc.v1.ConvertPairingRequest.slice:type_name -> posenc.v1.RotarySlice
-	47, // 77: posenc.v1.ConvertPairingRequest.weight:type_name -> posenc.v1.Tensor
-	47, // 78: posenc.v1.ConvertPairingResponse.weight:type_name -> posenc.v1.Tensor
-	42, // 79: posenc.v1.AnalyzeRopeRequest.rope:type_name -> posenc.v1.RopeSource
-	40, // 80: posenc.v1.MultimodalPositions.Span.vision:type_name -> posenc.v1.MultimodalPositions.VisionGrid
-	1,  // 81: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
-	4,  // 82: posenc.v1.PositionalEncodingService.ResolveRope:input_type -> posenc.v1.ResolveRopeRequest
-	8,  // 83: posenc.v1.PositionalEncodingService.BuildTable:input_type -> posenc.v1.BuildTableRequest
-	10, // 84: posenc.v1.PositionalEncodingService.BuildTableStream:input_type -> posenc.v1.BuildTableStreamRequest
-	12, // 85: posenc.v1.PositionalEncodingService.BuildBias:input_type -> posenc.v1.BuildBiasRequest
-	14, // 86: posenc.v1.PositionalEncodingService.BuildPositions:input_type -> posenc.v1.BuildPositionsRequest
-	22, // 87: posenc.v1.PositionalEncodingService.ApplyRope:input_type -> posenc.v1.ApplyRopeRequest
-	24, // 88: posenc.v1.PositionalEncodingService.ApplyRopeStream:input_type -> posenc.v1.ApplyRopeStreamRequest
-	26, // 89: posenc.v1.PositionalEncodingService.Reposition:input_type -> posenc.v1.RepositionRequest
-	29, // 90: posenc.v1.PositionalEncodingService.RepositionStream:input_type -> posenc.v1.RepositionStreamRequest
-	31, // 91: posenc.v1.PositionalEncodingService.AddEncoding:input_type -> posenc.v1.AddEncodingRequest
-	33, // 92: posenc.v1.PositionalEncodingService.ScoreRelative:input_type -> posenc.v1.ScoreRelativeRequest
-	35, // 93: posenc.v1.PositionalEncodingService.ConvertPairing:input_type -> posenc.v1.ConvertPairingRequest
-	37, // 94: posenc.v1.PositionalEncodingService.AnalyzeRope:input_type -> posenc.v1.AnalyzeRopeRequest
-	2,  // 95: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
-	5,  // 96: posenc.v1.PositionalEncodingService.ResolveRope:output_type -> posenc.v1.ResolveRopeResponse
-	9,  // 97: posenc.v1.PositionalEncodingService.BuildTable:output_type -> posenc.v1.BuildTableResponse
-	11, // 98: posenc.v1.PositionalEncodingService.BuildTableStream:output_type -> posenc.v1.BuildTableStreamResponse
-	13, // 99: posenc.v1.PositionalEncodingService.BuildBias:output_type -> posenc.v1.BuildBiasResponse
-	21, // 100: posenc.v1.PositionalEncodingService.BuildPositions:output_type -> posenc.v1.BuildPositionsResponse
-	23, // 101: posenc.v1.PositionalEncodingService.ApplyRope:output_type -> posenc.v1.ApplyRopeResponse
-	25, // 102: posenc.v1.PositionalEncodingService.ApplyRopeStream:output_type -> posenc.v1.ApplyRopeStreamResponse
-	28, // 103: posenc.v1.PositionalEncodingService.Reposition:output_type -> posenc.v1.RepositionResponse
-	30, // 104: posenc.v1.PositionalEncodingService.RepositionStream:output_type -> posenc.v1.RepositionStreamResponse
-	32, // 105: posenc.v1.PositionalEncodingService.AddEncoding:output_type -> posenc.v1.AddEncodingResponse
-	34, // 106: posenc.v1.PositionalEncodingService.ScoreRelative:output_type -> posenc.v1.ScoreRelativeResponse
-	36, // 107: posenc.v1.PositionalEncodingService.ConvertPairing:output_type -> posenc.v1.ConvertPairingResponse
-	38, // 108: posenc.v1.PositionalEncodingService.AnalyzeRope:output_type -> posenc.v1.AnalyzeRopeResponse
-	95, // [95:109] is the sub-list for method output_type
-	81, // [81:95] is the sub-list for method input_type
-	81, // [81:81] is the sub-list for extension type_name
-	81, // [81:81] is the sub-list for extension extendee
-	0,  // [0:81] is the sub-list for field type_name
+	21, // 29: posenc.v1.BuildPositionsRequest.vision:type_name -> posenc.v1.VisionPositions
+	40, // 30: posenc.v1.MultimodalPositions.spans:type_name -> posenc.v1.MultimodalPositions.Span
+	44, // 31: posenc.v1.VisionPositions.rope:type_name -> posenc.v1.RopeSource
+	42, // 32: posenc.v1.VisionPositions.grids:type_name -> posenc.v1.VisionPositions.Grid
+	48, // 33: posenc.v1.BuildPositionsResponse.positions:type_name -> posenc.v1.Positions
+	44, // 34: posenc.v1.ApplyRopeRequest.rope:type_name -> posenc.v1.RopeSource
+	48, // 35: posenc.v1.ApplyRopeRequest.positions:type_name -> posenc.v1.Positions
+	51, // 36: posenc.v1.ApplyRopeRequest.layout:type_name -> posenc.v1.Layout
+	52, // 37: posenc.v1.ApplyRopeRequest.direction:type_name -> posenc.v1.Direction
+	46, // 38: posenc.v1.ApplyRopeRequest.query_scale:type_name -> posenc.v1.QueryScale
+	49, // 39: posenc.v1.ApplyRopeRequest.q:type_name -> posenc.v1.Tensor
+	49, // 40: posenc.v1.ApplyRopeRequest.k:type_name -> posenc.v1.Tensor
+	49, // 41: posenc.v1.ApplyRopeResponse.q:type_name -> posenc.v1.Tensor
+	49, // 42: posenc.v1.ApplyRopeResponse.k:type_name -> posenc.v1.Tensor
+	44, // 43: posenc.v1.ApplyRopeStreamRequest.rope:type_name -> posenc.v1.RopeSource
+	48, // 44: posenc.v1.ApplyRopeStreamRequest.positions:type_name -> posenc.v1.Positions
+	51, // 45: posenc.v1.ApplyRopeStreamRequest.layout:type_name -> posenc.v1.Layout
+	52, // 46: posenc.v1.ApplyRopeStreamRequest.direction:type_name -> posenc.v1.Direction
+	46, // 47: posenc.v1.ApplyRopeStreamRequest.query_scale:type_name -> posenc.v1.QueryScale
+	49, // 48: posenc.v1.ApplyRopeStreamRequest.q:type_name -> posenc.v1.Tensor
+	49, // 49: posenc.v1.ApplyRopeStreamRequest.k:type_name -> posenc.v1.Tensor
+	49, // 50: posenc.v1.ApplyRopeStreamResponse.q:type_name -> posenc.v1.Tensor
+	49, // 51: posenc.v1.ApplyRopeStreamResponse.k:type_name -> posenc.v1.Tensor
+	44, // 52: posenc.v1.RepositionRequest.old_rope:type_name -> posenc.v1.RopeSource
+	44, // 53: posenc.v1.RepositionRequest.new_rope:type_name -> posenc.v1.RopeSource
+	28, // 54: posenc.v1.RepositionRequest.movement:type_name -> posenc.v1.Movement
+	51, // 55: posenc.v1.RepositionRequest.layout:type_name -> posenc.v1.Layout
+	49, // 56: posenc.v1.RepositionRequest.k:type_name -> posenc.v1.Tensor
+	48, // 57: posenc.v1.Movement.old_positions:type_name -> posenc.v1.Positions
+	48, // 58: posenc.v1.Movement.new_positions:type_name -> posenc.v1.Positions
+	49, // 59: posenc.v1.Movement.shifts:type_name -> posenc.v1.Tensor
+	49, // 60: posenc.v1.RepositionResponse.k:type_name -> posenc.v1.Tensor
+	44, // 61: posenc.v1.RepositionStreamRequest.old_rope:type_name -> posenc.v1.RopeSource
+	44, // 62: posenc.v1.RepositionStreamRequest.new_rope:type_name -> posenc.v1.RopeSource
+	28, // 63: posenc.v1.RepositionStreamRequest.movement:type_name -> posenc.v1.Movement
+	51, // 64: posenc.v1.RepositionStreamRequest.layout:type_name -> posenc.v1.Layout
+	49, // 65: posenc.v1.RepositionStreamRequest.k:type_name -> posenc.v1.Tensor
+	49, // 66: posenc.v1.RepositionStreamResponse.k:type_name -> posenc.v1.Tensor
+	47, // 67: posenc.v1.AddEncodingRequest.encoding:type_name -> posenc.v1.AbsoluteEncoding
+	48, // 68: posenc.v1.AddEncodingRequest.positions:type_name -> posenc.v1.Positions
+	53, // 69: posenc.v1.AddEncodingRequest.combination:type_name -> posenc.v1.Combination
+	49, // 70: posenc.v1.AddEncodingRequest.x:type_name -> posenc.v1.Tensor
+	49, // 71: posenc.v1.AddEncodingResponse.x:type_name -> posenc.v1.Tensor
+	54, // 72: posenc.v1.ScoreRelativeRequest.score:type_name -> posenc.v1.RelativeScore
+	43, // 73: posenc.v1.ScoreRelativeRequest.dtype:type_name -> posenc.v1.Dtype
+	49, // 74: posenc.v1.ScoreRelativeRequest.q:type_name -> posenc.v1.Tensor
+	49, // 75: posenc.v1.ScoreRelativeRequest.k:type_name -> posenc.v1.Tensor
+	49, // 76: posenc.v1.ScoreRelativeResponse.scores:type_name -> posenc.v1.Tensor
+	55, // 77: posenc.v1.ConvertPairingRequest.old_pairing:type_name -> posenc.v1.Pairing
+	55, // 78: posenc.v1.ConvertPairingRequest.new_pairing:type_name -> posenc.v1.Pairing
+	56, // 79: posenc.v1.ConvertPairingRequest.slice:type_name -> posenc.v1.RotarySlice
+	49, // 80: posenc.v1.ConvertPairingRequest.weight:type_name -> posenc.v1.Tensor
+	49, // 81: posenc.v1.ConvertPairingResponse.weight:type_name -> posenc.v1.Tensor
+	44, // 82: posenc.v1.AnalyzeRopeRequest.rope:type_name -> posenc.v1.RopeSource
+	41, // 83: posenc.v1.MultimodalPositions.Span.vision:type_name -> posenc.v1.MultimodalPositions.VisionGrid
+	1,  // 84: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
+	4,  // 85: posenc.v1.PositionalEncodingService.ResolveRope:input_type -> posenc.v1.ResolveRopeRequest
+	8,  // 86: posenc.v1.PositionalEncodingService.BuildTable:input_type -> posenc.v1.BuildTableRequest
+	10, // 87: posenc.v1.PositionalEncodingService.BuildTableStream:input_type -> posenc.v1.BuildTableStreamRequest
+	12, // 88: posenc.v1.PositionalEncodingService.BuildBias:input_type -> posenc.v1.BuildBiasRequest
+	14, // 89: posenc.v1.PositionalEncodingService.BuildPositions:input_type -> posenc.v1.BuildPositionsRequest
+	23, // 90: posenc.v1.PositionalEncodingService.ApplyRope:input_type -> posenc.v1.ApplyRopeRequest
+	25, // 91: posenc.v1.PositionalEncodingService.ApplyRopeStream:input_type -> posenc.v1.ApplyRopeStreamRequest
+	27, // 92: posenc.v1.PositionalEncodingService.Reposition:input_type -> posenc.v1.RepositionRequest
+	30, // 93: posenc.v1.PositionalEncodingService.RepositionStream:input_type -> posenc.v1.RepositionStreamRequest
+	32, // 94: posenc.v1.PositionalEncodingService.AddEncoding:input_type -> posenc.v1.AddEncodingRequest
+	34, // 95: posenc.v1.PositionalEncodingService.ScoreRelative:input_type -> posenc.v1.ScoreRelativeRequest
+	36, // 96: posenc.v1.PositionalEncodingService.ConvertPairing:input_type -> posenc.v1.ConvertPairingRequest
+	38, // 97: posenc.v1.PositionalEncodingService.AnalyzeRope:input_type -> posenc.v1.AnalyzeRopeRequest
+	2,  // 98: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
+	5,  // 99: posenc.v1.PositionalEncodingService.ResolveRope:output_type -> posenc.v1.ResolveRopeResponse
+	9,  // 100: posenc.v1.PositionalEncodingService.BuildTable:output_type -> posenc.v1.BuildTableResponse
+	11, // 101: posenc.v1.PositionalEncodingService.BuildTableStream:output_type -> posenc.v1.BuildTableStreamResponse
+	13, // 102: posenc.v1.PositionalEncodingService.BuildBias:output_type -> posenc.v1.BuildBiasResponse
+	22, // 103: posenc.v1.PositionalEncodingService.BuildPositions:output_type -> posenc.v1.BuildPositionsResponse
+	24, // 104: posenc.v1.PositionalEncodingService.ApplyRope:output_type -> posenc.v1.ApplyRopeResponse
+	26, // 105: posenc.v1.PositionalEncodingService.ApplyRopeStream:output_type -> posenc.v1.ApplyRopeStreamResponse
+	29, // 106: posenc.v1.PositionalEncodingService.Reposition:output_type -> posenc.v1.RepositionResponse
+	31, // 107: posenc.v1.PositionalEncodingService.RepositionStream:output_type -> posenc.v1.RepositionStreamResponse
+	33, // 108: posenc.v1.PositionalEncodingService.AddEncoding:output_type -> posenc.v1.AddEncodingResponse
+	35, // 109: posenc.v1.PositionalEncodingService.ScoreRelative:output_type -> posenc.v1.ScoreRelativeResponse
+	37, // 110: posenc.v1.PositionalEncodingService.ConvertPairing:output_type -> posenc.v1.ConvertPairingResponse
+	39, // 111: posenc.v1.PositionalEncodingService.AnalyzeRope:output_type -> posenc.v1.AnalyzeRopeResponse
+	98, // [98:112] is the sub-list for method output_type
+	84, // [84:98] is the sub-list for method input_type
+	84, // [84:84] is the sub-list for extension type_name
+	84, // [84:84] is the sub-list for extension extendee
+	0,  // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_service_proto_init() }
@@ -3442,25 +3611,26 @@ func file_posenc_v1_service_proto_init() {
 		(*BuildPositionsRequest_Grid)(nil),
 		(*BuildPositionsRequest_Multimodal)(nil),
 		(*BuildPositionsRequest_AttentionSinks)(nil),
+		(*BuildPositionsRequest_Vision)(nil),
 	}
-	file_posenc_v1_service_proto_msgTypes[26].OneofWrappers = []any{
+	file_posenc_v1_service_proto_msgTypes[27].OneofWrappers = []any{
 		(*Movement_NewPositions)(nil),
 		(*Movement_Shift)(nil),
 		(*Movement_Shifts)(nil),
 	}
-	file_posenc_v1_service_proto_msgTypes[30].OneofWrappers = []any{}
-	file_posenc_v1_service_proto_msgTypes[38].OneofWrappers = []any{
+	file_posenc_v1_service_proto_msgTypes[31].OneofWrappers = []any{}
+	file_posenc_v1_service_proto_msgTypes[39].OneofWrappers = []any{
 		(*MultimodalPositions_Span_TextTokens)(nil),
 		(*MultimodalPositions_Span_Vision)(nil),
 	}
-	file_posenc_v1_service_proto_msgTypes[39].OneofWrappers = []any{}
+	file_posenc_v1_service_proto_msgTypes[40].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_posenc_v1_service_proto_rawDesc), len(file_posenc_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   40,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -47,6 +47,12 @@ impl Config {
         self
     }
 
+    /// Which part of the model: its text, its vision tower or its audio encoder.
+    pub fn part(mut self, part: v1::ModelPart) -> Self {
+        self.rope.part = part.into();
+        self
+    }
+
     /// Which layer, if layers differ: `full_attention`, `sliding_attention`.
     pub fn layer_type(mut self, layer_type: impl Into<String>) -> Self {
         self.rope.layer = Some(rope_source::Layer::LayerType(layer_type.into()));

@@ -204,6 +204,7 @@ class AsyncClient:
         head_dim: int = 0,
         compare_with: Any = None,
         profile: Any = None,
+        part: Any = None,
         layer_type: Optional[str] = None,
         layer_index: Optional[int] = None,
         sequence_length: Optional[int] = None,
@@ -214,6 +215,7 @@ class AsyncClient:
             head_dim,
             compare_with,
             profile=profile,
+            part=part,
             layer_type=layer_type,
             layer_index=layer_index,
             sequence_length=sequence_length,
@@ -226,12 +228,13 @@ class AsyncClient:
         *,
         head_dim: int = 0,
         profile: Any = None,
+        part: Any = None,
         layer_type: Optional[str] = None,
         layer_index: Optional[int] = None,
         sequence_length: Optional[int] = None,
         **options: Unpack[CallOptions],
     ) -> AsyncRope:
-        chosen = {"profile": profile, "layer_type": layer_type, "layer_index": layer_index}
+        chosen = {"profile": profile, "part": part, "layer_type": layer_type, "layer_index": layer_index}
         resolved = await self.resolve(rope, head_dim=head_dim, sequence_length=sequence_length, **chosen, **options)
         return AsyncRope(self, resolved, rope_source(rope, sequence_length=sequence_length).sequence_length)
 

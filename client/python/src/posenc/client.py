@@ -122,6 +122,7 @@ class Client:
         head_dim: int = 0,
         compare_with: Any = None,
         profile: Any = None,
+        part: Any = None,
         layer_type: Optional[str] = None,
         layer_index: Optional[int] = None,
         sequence_length: Optional[int] = None,
@@ -134,6 +135,7 @@ class Client:
             head_dim,
             compare_with,
             profile=profile,
+            part=part,
             layer_type=layer_type,
             layer_index=layer_index,
             sequence_length=sequence_length,
@@ -146,13 +148,14 @@ class Client:
         *,
         head_dim: int = 0,
         profile: Any = None,
+        part: Any = None,
         layer_type: Optional[str] = None,
         layer_index: Optional[int] = None,
         sequence_length: Optional[int] = None,
         **options: Unpack[CallOptions],
     ) -> Rope:
         """Resolves a rope once, for many calls."""
-        chosen = {"profile": profile, "layer_type": layer_type, "layer_index": layer_index}
+        chosen = {"profile": profile, "part": part, "layer_type": layer_type, "layer_index": layer_index}
         resolved = self.resolve(rope, head_dim=head_dim, sequence_length=sequence_length, **chosen, **options)
         return Rope(self, resolved, rope_source(rope, sequence_length=sequence_length).sequence_length)
 

@@ -47,6 +47,13 @@ class Positions(Message):
     packed: Optional[PackedSequences] = _field(4, PackedSequences)
 
 
+class ModelPart(IntEnum):
+    UNSPECIFIED = 0
+    TEXT = 1
+    VISION = 2
+    AUDIO = 3
+
+
 class Profile(IntEnum):
     UNSPECIFIED = 0
     HF = 1
@@ -100,6 +107,7 @@ class RotaryAxes(Message):
     sections: list[int] = _field(2, "int32", REPEATED)
     axis_thetas: list[float] = _field(3, "double", REPEATED)
     halves_per_axis: bool = _field(4, "bool")
+    position_axes: list[int] = _field(5, "int32", REPEATED)
 
 
 @dataclass
@@ -237,6 +245,7 @@ class RopeSource(Message):
     layer_type: Optional[str] = _field(5, "string", OPTIONAL)
     layer_index: Optional[int] = _field(6, "int32", OPTIONAL)
     sequence_length: Optional[int] = _field(7, "int64", OPTIONAL)
+    part: ModelPart = _field(8, ModelPart)
 
 
 @dataclass
@@ -682,6 +691,26 @@ class AttentionSinkPositions(Message):
 
 
 @dataclass
+class VisionPositionsGrid(Message):
+    time: int = _field(1, "int64")
+    height: int = _field(2, "int64")
+    width: int = _field(3, "int64")
+
+
+@dataclass
+class VisionPositions(Message):
+    """Position ids of a vision tower's tokens, [axes, T], as its class in transformers makes them:
+    axes, order of the patches, first index, class tokens and units are the tower's. float32 if
+    they are fractional (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM 3). Towers that attend
+    in windows permute tokens and ids alike; that is left to the caller."""
+
+    rope: Optional[RopeSource] = _field(1, RopeSource)
+    grids: list[VisionPositionsGrid] = _field(2, VisionPositionsGrid, REPEATED)
+    merge_size: int = _field(3, "int32")
+    text_tokens: int = _field(4, "int64")
+
+
+@dataclass
 class BuildPositionsRequest(Message):
     packed: Optional[PackedPositions] = _field(1, PackedPositions)
     padded: Optional[PaddedPositions] = _field(2, PaddedPositions)
@@ -689,6 +718,7 @@ class BuildPositionsRequest(Message):
     grid: Optional[GridPositions] = _field(4, GridPositions)
     multimodal: Optional[MultimodalPositions] = _field(5, MultimodalPositions)
     attention_sinks: Optional[AttentionSinkPositions] = _field(6, AttentionSinkPositions)
+    vision: Optional[VisionPositions] = _field(7, VisionPositions)
 
 
 @dataclass

@@ -1,0 +1,133 @@
+#include "core/vision_positions.h"
+
+#include <cstring>
+#include <numbers>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+
+namespace posenc::core {
+namespace {
+
+// A grid's extent on an axis; greater ones would not be int32 positions, and
+// products of three are below 2^62.
+constexpr std::int64_t kMaxExtent = 1 << 20;
+
+bool IsFractional(const TowerGrid& tower) {
+  return tower.centers || tower.window > 0;
+}
+
+absl::Status CheckExtent(const std::string& field, std::int64_t extent,
+                         std::int64_t divisor) {
+  if (extent < 1 || extent > kMaxExtent) {
+    return FieldInvalid(field,
+                        absl::StrCat(extent, "; must be 1 to ", kMaxExtent));
+  }
+  if (extent % divisor != 0) {
+    return FieldInvalid(
+        field, absl::StrCat(extent,
+                            " patches; must divide by the tower's merge_size, "
+                            "which is ",
+                            divisor));
+  }
+  return absl::OkStatus();
+}
+
+std::int64_t TokensOf(const TowerGrid& tower, const PatchGrid& grid) {
+  return tower.leading + grid.time * grid.height * grid.width + tower.trailing;
+}
+
+// The index on one axis of patch p of a grid.
+std::int64_t IndexOf(const TowerGrid& tower, const PatchGrid& grid,
+                     GridAxis axis, std::int64_t p) {
+  const std::int64_t in_frame = p % (grid.height * grid.width);
+  if (axis == GridAxis::kTime) return p / (grid.height * grid.width);
+  const std::int64_t m = tower.merge_size;
+  const std::int64_t block = in_frame / (m * m), within = in_frame % (m * m);
+  const std::int64_t blocks_wide = grid.width / m;
+  return axis == GridAxis::kHeight ? block / blocks_wide * m + within / m
+                                   : block % blocks_wide * m + within % m;
+}
+
+float FractionOf(const TowerGrid& tower, const PatchGrid& grid, GridAxis axis,
+                 std::int64_t index) {
+  if (!tower.centers) {
+    const double scale =
+        static_cast<double>(tower.window) / static_cast<double>(grid.width);
+    return static_cast<float>(index) * static_cast<float>(scale);
+  }
+  const std::int64_t extent =
+      axis == GridAxis::kHeight ? grid.height : grid.width;
+  const float center =
+      (static_cast<float>(index) + 0.5F) / static_cast<float>(extent);
+  return static_cast<float>(2 * std::numbers::pi) * (2 * center - 1);
+}
+
+}  // namespace
+
+absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme) {
+  if (scheme.grids.empty()) {
+    return FieldRequired("vision.grids",
+                         "empty; give height and width of each image");
+  }
+  if (scheme.text_tokens < 0 || scheme.text_tokens > (std::int64_t{1} << 31)) {
+    return FieldInvalid(
+        "vision.text_tokens",
+        absl::StrCat(scheme.text_tokens, "; must be 0 to 2^31"));
+  }
+  std::int64_t tokens = scheme.text_tokens;
+  for (std::size_t g = 0; g < scheme.grids.size(); ++g) {
+    const PatchGrid& grid = scheme.grids[g];
+    const std::string field = absl::StrCat("vision.grids[", g, "]");
+    const std::int64_t merge = scheme.tower.merge_size;
+    absl::Status status =
+        CheckExtent(absl::StrCat(field, ".time"), grid.time, 1);
+    if (status.ok()) {
+      status = CheckExtent(absl::StrCat(field, ".height"), grid.height, merge);
+    }
+    if (status.ok()) {
+      status = CheckExtent(absl::StrCat(field, ".width"), grid.width, merge);
+    }
+    if (!status.ok()) return status;
+    tokens += TokensOf(scheme.tower, grid);
+    if (tokens > (std::int64_t{1} << 60)) {
+      return FieldInvalid(field, "more than 2^60 tokens up to here");
+    }
+  }
+  return PositionExtents{
+      IsFractional(scheme.tower) ? Dtype::kFloat32 : Dtype::kInt32,
+      {static_cast<std::int64_t>(scheme.tower.axes.size()), tokens}};
+}
+
+void FillVision(const VisionScheme& scheme, const TensorView& ids) {
+  const TowerGrid& tower = scheme.tower;
+  char* out = static_cast<char*>(ids.data);
+  const auto write = [&out](auto value) {
+    std::memcpy(out, &value, sizeof(value));
+    out += sizeof(value);
+  };
+  const auto write_zeros = [&](std::int64_t tokens) {
+    // All bits zero, int32 or float32.
+    for (std::int64_t i = 0; i < tokens; ++i) write(std::int32_t{0});
+  };
+  for (const GridAxis axis : tower.axes) {
+    write_zeros(scheme.text_tokens);
+    for (const PatchGrid& grid : scheme.grids) {
+      write_zeros(tower.leading);
+      const std::int64_t patches = grid.time * grid.height * grid.width;
+      for (std::int64_t p = 0; p < patches; ++p) {
+        const std::int64_t index = IndexOf(tower, grid, axis, p);
+        if (IsFractional(tower)) {
+          write(FractionOf(tower, grid, axis, index));
+        } else {
+          write(static_cast<std::int32_t>(
+              index + (axis == GridAxis::kTime ? 0 : tower.first)));
+        }
+      }
+      write_zeros(tower.trailing);
+    }
+  }
+}
+
+}  // namespace posenc::core

@@ -1,0 +1,398 @@
+// Holds the reading of vision towers, their positions and their rotations to
+// what transformers' own modules returned (tests/parity/towers.py). With
+// FLOAT32 angles everything is equal bit by bit: frequencies, and, as the
+// module runs with correctly rounded cosines and sines, tables and rotated
+// heads.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "core/error.h"
+#include "core/model/source.h"
+#include "core/model/tower_grid.h"
+#include "core/position_schemes.h"
+#include "core/rope/apply.h"
+#include "core/rope/table.h"
+#include "nlohmann/json.hpp"
+#include "tests/fixtures/gzip_json.h"
+#include "tests/fixtures/peer_data.h"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const json& Record() {
+  static const json* const record = new json(test::LoadGzipJson(
+      std::string(POSENC_TEST_DATA) + "/parity/towers.json.gz"));
+  return *record;
+}
+
+// The bits of float32 numbers in hexadecimal bytes.
+std::vector<float> FromHex(const json& text) {
+  const std::string bytes = absl::HexStringToBytes(text.get<std::string>());
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+ModelPart PartOf(const json& entry) {
+  return entry.contains("part") ? ModelPart::kVision : ModelPart::kUnspecified;
+}
+
+RopeSource SourceOf(const json& entry) {
+  RopeSource source;
+  source.source = ConfigJson{entry["config"].dump()};
+  source.part = PartOf(entry);
+  return source;
+}
+
+// The record's formula for the elements of [tokens, 1, width] heads.
+std::vector<float> Heads(std::int64_t tokens, std::int64_t width) {
+  std::vector<float> x;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    for (std::int64_t c = 0; c < width; ++c) {
+      const auto seed = static_cast<std::uint32_t>(t * 73 + c * 17 + 5);
+      const std::uint32_t hashed = (seed * 2654435761U) >> 8;
+      x.push_back(static_cast<float>(hashed / 0x1p23 - 1));
+    }
+  }
+  return x;
+}
+
+// One configuration of a tower; in all of its spellings it says the same.
+class TowerTest : public testing::TestWithParam<std::size_t> {
+ protected:
+  const json& recorded() const { return Record()["towers"][GetParam()]; }
+
+  ResolvedRope Resolve(const json& entry) const {
+    auto rope = ResolveSource(SourceOf(entry), 0, MissingLength::kError);
+    EXPECT_TRUE(rope.ok()) << rope.status() << " " << entry.dump();
+    return rope.ok() ? *rope : ResolvedRope{};
+  }
+
+  ResolvedRope WithFloat32Angles() const {
+    RopeSpec spec = Resolve(recorded()["configs"][0]).spec;
+    spec.angle_precision = AnglePrecision::kFloat32;
+    return *ResolveSpec(spec, recorded()["head_dim"].get<int>(), std::nullopt,
+                        MissingLength::kError);
+  }
+
+  // [axes, tokens].
+  std::vector<double> Positions() const {
+    return test::PositionsOf(recorded()["positions"]);
+  }
+  int axes() const { return static_cast<int>(recorded()["positions"].size()); }
+  std::int64_t tokens() const {
+    return static_cast<std::int64_t>(recorded()["positions"][0].size());
+  }
+};
+
+TEST_P(TowerTest, EverySpellingHasTheModulesFrequencies) {
+  const std::vector<float> expected = FromHex(recorded()["inv_freq"]);
+  const bool halves = recorded()["pairing"] == "half_per_axis";
+  for (const json& entry : recorded()["configs"]) {
+    SCOPED_TRACE(entry.dump());
+    const ResolvedRope rope = Resolve(entry);
+    ASSERT_EQ(rope.inv_freq.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      // Towers of one axis are read as language models are, whose frequencies
+      // are exact: the library's are within 5 units of those.
+      const auto unit =
+          std::bit_cast<std::int32_t>(static_cast<float>(rope.inv_freq[i]));
+      const std::int64_t apart = std::abs(
+          std::int64_t{unit} - std::bit_cast<std::int32_t>(expected[i]));
+      EXPECT_LE(apart, rope.axes() == 1 ? 5 : 0) << "pair " << i;
+    }
+    const auto axis_of_pair =
+        recorded()["axis_of_pair"].get<std::vector<std::int32_t>>();
+    if (rope.axes() > 1) {
+      EXPECT_EQ(rope.axis_of_pair, axis_of_pair);
+    }
+    EXPECT_EQ(rope.head_dim, recorded()["head_dim"].get<int>());
+    EXPECT_EQ(rope.attention_factor, 1);
+    EXPECT_EQ(rope.spec.pairing, recorded()["pairing"] == "interleaved"
+                                     ? Pairing::kInterleaved
+                                     : Pairing::kHalfSplit);
+    EXPECT_EQ(rope.spec.axes && rope.spec.axes->halves_per_axis, halves);
+  }
+}
+
+TEST_P(TowerTest, PositionsOfAGridAreTheModels) {
+  if (!recorded().contains("positions") || axes() == 1) return;
+  const auto tower = ResolveTowerGrid(SourceOf(recorded()["configs"][0]));
+  ASSERT_TRUE(tower.ok()) << tower.status();
+  const json& grid = recorded()["grid"];
+  const PositionScheme scheme =
+      VisionScheme{*tower, {{grid[0], grid[1], grid[2]}}};
+  const auto extents = ValidateScheme(scheme);
+  ASSERT_TRUE(extents.ok()) << extents.status();
+  EXPECT_THAT(extents->shape, ElementsAre(axes(), tokens()));
+  std::vector<std::int32_t> storage(axes() * tokens());
+  FillPositions(scheme, {extents->dtype, extents->shape, storage.data()});
+  const ConstTensorView ids = {extents->dtype, extents->shape, storage.data()};
+  const std::vector<double> expected = Positions();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(ElementAsDouble(ids, static_cast<std::int64_t>(i)), expected[i])
+        << i;
+  }
+}
+
+TEST_P(TowerTest, CosinesAndSinesAreTheModulesBitByBit) {
+  if (!recorded().contains("cos") || axes() == 1) return;
+  const ResolvedRope rope = WithFloat32Angles();
+  const std::int64_t pairs = rope.pairs();
+  std::vector<float> cos(tokens() * pairs), sin(tokens() * pairs);
+  const Shape shape = {tokens(), pairs};
+  const absl::Status built =
+      BuildRopeTable(rope, TokenPositions(Positions(), axes(), 1, tokens()),
+                     TableLayout::kHalf, TensorRole::kQuery,
+                     TensorView{Dtype::kFloat32, shape, cos.data()},
+                     TensorView{Dtype::kFloat32, shape, sin.data()});
+  ASSERT_TRUE(built.ok()) << built;
+  const std::vector<float> peer_cos = FromHex(recorded()["cos"]);
+  const std::vector<float> peer_sin = FromHex(recorded()["sin"]);
+  std::size_t at = 0;
+  for (const json& row : recorded()["rows"]) {
+    for (std::int64_t i = 0; i < pairs; ++i, ++at) {
+      const std::int64_t ours = row.get<std::int64_t>() * pairs + i;
+      EXPECT_EQ(cos[ours], peer_cos[at]) << row << " " << i;
+      EXPECT_EQ(sin[ours], peer_sin[at]) << row << " " << i;
+    }
+  }
+}
+
+TEST_P(TowerTest, RotatedHeadsAreTheModulesBitByBit) {
+  if (!recorded().contains("rotated") || axes() == 1) return;
+  const std::int64_t width = recorded()["head_dim"].get<std::int64_t>();
+  const std::vector<double> positions = Positions();
+  ApplyRopeArgs args;
+  args.rope = LookupOf(WithFloat32Angles().spec);
+  args.layout = Layout::kBshd;
+  args.positions = PositionIds{ConstTensorView{
+      Dtype::kFloat64, Shape{axes(), tokens()}, positions.data()}};
+  const Shape shape = {1, tokens(), 1, width};
+  const std::vector<float> x = Heads(tokens(), width);
+  std::vector<float> out(x.size());
+  const ConstTensorView in_view = {Dtype::kFloat32, shape, x.data()};
+  const TensorView out_view = {Dtype::kFloat32, shape, out.data()};
+  const absl::Status applied =
+      ApplyRope(args, &in_view, &out_view, nullptr, nullptr);
+  ASSERT_TRUE(applied.ok()) << applied;
+  const std::vector<float> expected = FromHex(recorded()["rotated"]);
+  std::size_t at = 0;
+  for (const json& row : recorded()["rows"]) {
+    for (std::int64_t c = 0; c < width; ++c, ++at) {
+      EXPECT_EQ(out[row.get<std::int64_t>() * width + c], expected[at])
+          << row << " " << c;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recorded, TowerTest,
+                         testing::Range(std::size_t{0},
+                                        Record()["towers"].size()),
+                         [](const testing::TestParamInfo<std::size_t>& info) {
+                           const json& tower = Record()["towers"][info.param];
+                           return test::TestName(
+                               tower["tower"].get<std::string>() + "_" +
+                               tower["configuration"].get<std::string>());
+                         });
+
+TEST(TowerRecordTest, HasAtLeastThirtyTowers) {
+  EXPECT_GE(Record()["towers"].size(), 2 * 30);
+}
+
+absl::Status Refusal(const std::string& config,
+                     ModelPart part = ModelPart::kUnspecified) {
+  RopeSource source;
+  source.source = ConfigJson{config};
+  source.part = part;
+  return ResolveSource(source, 0, MissingLength::kError).status();
+}
+
+struct BadTower {
+  const char* name;
+  const char* config;
+  ModelPart part;
+  const char* text;
+};
+
+class BadTowerTest : public testing::TestWithParam<BadTower> {};
+
+TEST_P(BadTowerTest, IsRefusedWithItsReason) {
+  const absl::Status status = Refusal(GetParam().config, GetParam().part);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().text));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Configurations, BadTowerTest,
+    testing::Values(
+        BadTower{"NoVisionPart", R"({"model_type":"llama"})",
+                 ModelPart::kVision, "has no vision_config"},
+        BadTower{"NoAudioPart", R"({"model_type":"llama"})", ModelPart::kAudio,
+                 "has no audio_config"},
+        BadTower{"NoRotation",
+                 R"({"model_type":"llava","vision_config":{)"
+                 R"("model_type":"clip_vision_model"}})",
+                 ModelPart::kVision, "clip_vision_model: this vision tower"},
+        BadTower{"UnknownTower",
+                 R"({"model_type":"x","vision_config":{"model_type":"y",)"
+                 R"("rope_theta":100}})",
+                 ModelPart::kVision, "y is not a vision tower whose rotary"},
+        BadTower{"TextOfATower", R"({"model_type":"pixtral"})",
+                 ModelPart::kText, "that of a vision tower, pixtral"},
+        BadTower{"TiledTable", R"({"model_type":"vjepa2"})",
+                 ModelPart::kUnspecified, "no rotation has such a table"},
+        BadTower{"OtherRopeType",
+                 R"({"model_type":"qwen2_vl_vision","rope_parameters":{)"
+                 R"("rope_type":"linear","factor":2}})",
+                 ModelPart::kUnspecified,
+                 "rope_parameters.rope_type is \"linear\""},
+        BadTower{"OddHeads",
+                 R"({"model_type":"qwen3_vl_vision","hidden_size":74,)"
+                 R"("num_heads":1})",
+                 ModelPart::kUnspecified, "needs a multiple of 4"},
+        BadTower{"NoHeads", R"({"model_type":"pixtral","head_dim":0})",
+                 ModelPart::kUnspecified, "head_dim is 0"},
+        BadTower{"WrongType", R"({"model_type":"pixtral","head_dim":"wide"})",
+                 ModelPart::kUnspecified, "head_dim is of type string"},
+        BadTower{"VisionIsNoObject",
+                 R"({"model_type":"qwen2_vl","vision_config":[1]})",
+                 ModelPart::kVision, "vision_config is of type array"},
+        BadTower{"SmallBase", R"({"model_type":"pixtral","rope_theta":1})",
+                 ModelPart::kUnspecified, "rope_theta is 1"}),
+    [](const testing::TestParamInfo<BadTower>& info) {
+      return info.param.name;
+    });
+
+TEST(TowerConfigTest, ASpecHasNoParts) {
+  RopeSource source;
+  source.source = RopeSpec{.rotary_dim = 8, .pairing = Pairing::kHalfSplit};
+  source.part = ModelPart::kVision;
+  const absl::Status status =
+      ResolveSource(source, 0, MissingLength::kError).status();
+  EXPECT_EQ(GetErrorDetails(status)->field, "part");
+}
+
+TEST(TowerConfigTest, ATowersLayersDoNotDiffer) {
+  RopeSource source;
+  source.source = ConfigJson{R"({"model_type":"pixtral"})"};
+  source.layer_index = 0;
+  const absl::Status status =
+      ResolveSource(source, 0, MissingLength::kError).status();
+  EXPECT_EQ(GetErrorDetails(status)->field, "layer_index");
+}
+
+TEST(TowerConfigTest, PublishedQwen25HasItsVisionPartByTheParentsType) {
+  RopeSource source;
+  source.part = ModelPart::kVision;
+  source.source = ConfigJson{
+      R"({"model_type":"qwen2_5_vl","hidden_size":3584,"vision_config":{)"
+      R"("model_type":"qwen2_5_vl","hidden_size":1280,"num_heads":16}})"};
+  const auto rope = ResolveSource(source, 0, MissingLength::kError);
+  ASSERT_TRUE(rope.ok()) << rope.status();
+  EXPECT_EQ(rope->spec.rotary_dim, 80);
+}
+
+TEST(TowerConfigTest, AWholeModelsTextIsReadUnlessAPartIsAskedFor) {
+  RopeSource source;
+  source.source = ConfigJson{
+      R"({"model_type":"qwen2_vl","hidden_size":1024,"num_attention_heads":8,)"
+      R"("vision_config":{"embed_dim":1280,"num_heads":16}})"};
+  const auto text = ResolveSource(source, 0, MissingLength::kError);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(text->head_dim, 128);
+  source.part = ModelPart::kText;
+  const auto asked = ResolveSource(source, 0, MissingLength::kError);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_EQ(asked->inv_freq, text->inv_freq);
+  source.part = ModelPart::kVision;
+  const auto vision = ResolveSource(source, 0, MissingLength::kError);
+  ASSERT_TRUE(vision.ok()) << vision.status();
+  EXPECT_EQ(vision->head_dim, 80);
+}
+
+TEST(TowerConfigTest, AnAudioEncoderHasOneAxis) {
+  RopeSource source;
+  source.source = ConfigJson{
+      R"({"model_type":"glmasr","audio_config":{"model_type":"glmasr_encoder",)"
+      R"("hidden_size":1280,"num_attention_heads":20}})"};
+  source.part = ModelPart::kAudio;
+  const auto rope = ResolveSource(source, 0, MissingLength::kError);
+  ASSERT_TRUE(rope.ok()) << rope.status();
+  EXPECT_EQ(rope->head_dim, 64);
+  EXPECT_EQ(rope->spec.rotary_dim, 32);
+  EXPECT_EQ(rope->axes(), 1);
+}
+
+TEST(TowerConfigTest, TheOrderOfTheAxesIsSaid) {
+  RopeSource source;
+  source.source = ConfigJson{R"({"model_type":"gemma4_vision"})"};
+  const auto rope = ResolveSource(source, 0, MissingLength::kError);
+  ASSERT_TRUE(rope.ok()) << rope.status();
+  EXPECT_EQ(rope->assumptions[2].field, "axes");
+  EXPECT_EQ(rope->assumptions[2].value, "width, height");
+}
+
+TEST(TowerGridTest, ASpecHasNoGrid) {
+  RopeSource source;
+  source.source = RopeSpec{.rotary_dim = 8, .pairing = Pairing::kHalfSplit};
+  const absl::Status status = ResolveTowerGrid(source).status();
+  EXPECT_EQ(GetErrorDetails(status)->field, "spec");
+}
+
+TEST(TowerGridTest, ALanguageModelHasNoGrid) {
+  RopeSource source;
+  source.source = PresetName{"llama-3.1-8b"};
+  const absl::Status status = ResolveTowerGrid(source).status();
+  EXPECT_EQ(GetErrorDetails(status)->field, "preset");
+}
+
+TEST(VisionPositionsTest, GridsFollowOneAnother) {
+  const PositionScheme scheme = VisionScheme{
+      {.axes = {GridAxis::kHeight, GridAxis::kWidth}, .first = 1, .leading = 1},
+      {{1, 1, 2}, {1, 2, 1}}};
+  const auto extents = ValidateScheme(scheme);
+  ASSERT_TRUE(extents.ok()) << extents.status();
+  ASSERT_THAT(extents->shape, ElementsAre(2, 6));
+  std::vector<std::int32_t> ids(12);
+  FillPositions(scheme, {extents->dtype, extents->shape, ids.data()});
+  EXPECT_THAT(ids, ElementsAre(0, 1, 1, 0, 1, 2, 0, 1, 2, 0, 1, 1));
+}
+
+TEST(VisionPositionsTest, PatchesMustFillBlocks) {
+  const PositionScheme scheme = VisionScheme{
+      {.axes = {GridAxis::kHeight, GridAxis::kWidth}, .merge_size = 2},
+      {{1, 2, 2}, {1, 2, 3}}};
+  const absl::Status status = ValidateScheme(scheme).status();
+  EXPECT_EQ(GetErrorDetails(status)->field, "vision.grids[1].width");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(VisionPositionsTest, GridsAreRequiredAndBounded) {
+  const PositionScheme none = VisionScheme{};
+  EXPECT_EQ(GetErrorDetails(ValidateScheme(none).status())->field,
+            "vision.grids");
+  for (const PatchGrid& grid :
+       {PatchGrid{1, 0, 1}, PatchGrid{-1, 1, 1}, PatchGrid{1, 1, 1 << 21}}) {
+    const PositionScheme scheme =
+        VisionScheme{{.axes = {GridAxis::kHeight, GridAxis::kWidth}}, {grid}};
+    EXPECT_EQ(ValidateScheme(scheme).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace posenc::core
