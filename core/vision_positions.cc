@@ -1,5 +1,6 @@
 #include "core/vision_positions.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numbers>
 #include <string>
@@ -13,6 +14,7 @@ namespace {
 // A grid's extent on an axis; greater ones would not be int32 positions, and
 // products of three are below 2^62.
 constexpr std::int64_t kMaxExtent = 1 << 20;
+constexpr std::int64_t kMaxText = 1 << 30;
 
 bool IsFractional(const TowerGrid& tower) {
   return tower.centers || tower.window > 0;
@@ -41,6 +43,7 @@ std::int64_t TokensOf(const TowerGrid& tower, const PatchGrid& grid) {
 // The index on one axis of patch p of a grid.
 std::int64_t IndexOf(const TowerGrid& tower, const PatchGrid& grid,
                      GridAxis axis, std::int64_t p) {
+  if (axis == GridAxis::kStill) return 0;
   const std::int64_t in_frame = p % (grid.height * grid.width);
   if (axis == GridAxis::kTime) return p / (grid.height * grid.width);
   const std::int64_t m = tower.merge_size;
@@ -64,6 +67,39 @@ float FractionOf(const TowerGrid& tower, const PatchGrid& grid, GridAxis axis,
   return static_cast<float>(2 * std::numbers::pi) * (2 * center - 1);
 }
 
+// The position of index 0 on an axis, after `earlier` grids.
+std::int64_t OriginOf(const VisionScheme& scheme, const PatchGrid& grid,
+                      GridAxis axis, std::int64_t earlier) {
+  const TowerGrid& tower = scheme.tower;
+  if (axis == GridAxis::kStill) return 0;
+  if (axis == GridAxis::kTime) {
+    return (tower.text == TextTokens::kOnFirstAxis ? scheme.text_tokens : 0) +
+           (tower.counts_grids ? earlier : 0);
+  }
+  const std::int64_t extent =
+      axis == GridAxis::kHeight ? grid.height : grid.width;
+  return tower.centered ? extent / 2 - extent : tower.first;
+}
+
+// The position of the first text token on axis a; -1 if all stand at 0.
+std::int64_t FirstTextPosition(const VisionScheme& scheme, std::size_t a) {
+  switch (scheme.tower.text) {
+    case TextTokens::kOnFirstAxis:
+      return a == 0 ? 0 : -1;
+    case TextTokens::kOnLastAxis:
+      return a + 1 == scheme.tower.axes.size() ? 0 : -1;
+    case TextTokens::kPastGrid: {
+      std::int64_t half = 0;
+      for (const PatchGrid& grid : scheme.grids) {
+        half = std::max({half, grid.height / 2, grid.width / 2});
+      }
+      return half;
+    }
+    default:
+      return -1;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme) {
@@ -71,10 +107,16 @@ absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme) {
     return FieldRequired("vision.grids",
                          "empty; give height and width of each image");
   }
-  if (scheme.text_tokens < 0 || scheme.text_tokens > (std::int64_t{1} << 31)) {
+  if (scheme.text_tokens < 0 || scheme.text_tokens > kMaxText) {
     return FieldInvalid(
         "vision.text_tokens",
-        absl::StrCat(scheme.text_tokens, "; must be 0 to 2^31"));
+        absl::StrCat(scheme.text_tokens, "; must be 0 to 2^30"));
+  }
+  if (scheme.text_tokens > 0 && scheme.tower.text == TextTokens::kNone) {
+    return FieldInvalid("vision.text_tokens",
+                        absl::StrCat(scheme.text_tokens,
+                                     "; the tower's patches come without "
+                                     "text, leave it unset"));
   }
   std::int64_t tokens = scheme.text_tokens;
   for (std::size_t g = 0; g < scheme.grids.size(); ++g) {
@@ -111,8 +153,13 @@ void FillVision(const VisionScheme& scheme, const TensorView& ids) {
     // All bits zero, int32 or float32.
     for (std::int64_t i = 0; i < tokens; ++i) write(std::int32_t{0});
   };
-  for (const GridAxis axis : tower.axes) {
-    write_zeros(scheme.text_tokens);
+  for (std::size_t a = 0; a < tower.axes.size(); ++a) {
+    const GridAxis axis = tower.axes[a];
+    const std::int64_t text = FirstTextPosition(scheme, a);
+    for (std::int64_t i = 0; i < scheme.text_tokens; ++i) {
+      write(static_cast<std::int32_t>(text < 0 ? 0 : text + i));
+    }
+    std::int64_t earlier = 0;  // grids
     for (const PatchGrid& grid : scheme.grids) {
       write_zeros(tower.leading);
       const std::int64_t patches = grid.time * grid.height * grid.width;
@@ -122,9 +169,10 @@ void FillVision(const VisionScheme& scheme, const TensorView& ids) {
           write(FractionOf(tower, grid, axis, index));
         } else {
           write(static_cast<std::int32_t>(
-              index + (axis == GridAxis::kTime ? 0 : tower.first)));
+              index + OriginOf(scheme, grid, axis, earlier)));
         }
       }
+      ++earlier;
       write_zeros(tower.trailing);
     }
   }

@@ -21,7 +21,19 @@ struct PositionExtents {
   std::int64_t delta = 0;
 };
 
-enum class GridAxis { kTime, kHeight, kWidth };
+// kStill: patches stand at 0 on it.
+enum class GridAxis { kTime, kHeight, kWidth, kStill };
+
+// Where text that comes before the patches stands.
+enum class TextTokens {
+  kNone,         // none is taken
+  kAtZero,       // at 0 on every axis (FLUX)
+  kOnFirstAxis,  // 0, 1, ... there, where patches follow: time counts on from
+                 // the number of text tokens (Lumina 2)
+  kOnLastAxis,   // 0, 1, ... there (FLUX.2)
+  kPastGrid,     // m, m + 1, ... on every axis, m half of the greatest height
+                 // or width (Qwen-Image)
+};
 
 // How a tower counts patches. Tokens come in row-major order of time, height
 // and width, within a frame by blocks of merge_size^2 patches.
@@ -38,6 +50,11 @@ struct TowerGrid {
   // A position is 2 pi c, c the patch's center if the image reaches from -1 to
   // 1, in float32 step by step as DINOv3 computes it.
   bool centers = false;
+  TextTokens text = TextTokens::kNone;
+  // Rows and columns count from -(n - n / 2), n the extent (Qwen-Image).
+  bool centered = false;
+  // Time counts on from the number of the grid, 0 for the first.
+  bool counts_grids = false;
 };
 
 // An image, or a video of `time` frames, in patches.
@@ -52,7 +69,7 @@ struct PatchGrid {
 struct VisionScheme {
   TowerGrid tower;
   std::vector<PatchGrid> grids;
-  std::int64_t text_tokens = 0;  // before the grids, at 0 on every axis
+  std::int64_t text_tokens = 0;  // before the grids
 };
 
 // Errors as ValidateScheme, of "vision.grids[1].height", ...

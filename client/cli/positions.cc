@@ -1,5 +1,6 @@
 // `posenc positions`: the position ids of a batch that is packed, padded, split
-// over devices, a grid, multimodal, or a cache with attention sinks.
+// over devices, a grid, multimodal, a cache with attention sinks, or the
+// patches of a vision tower.
 
 #include <memory>
 
@@ -9,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
+#include "client/cli/options.h"
 #include "client/cli/print.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
@@ -16,7 +18,7 @@
 namespace posenc::cli {
 namespace {
 
-// One of the six schemes is given; the fields after it are its details.
+// One of the seven schemes is given; the fields after it are its details.
 struct PositionsFlags {
   std::string packed;
   std::string padded;
@@ -34,6 +36,10 @@ struct PositionsFlags {
   std::optional<std::int64_t> sinks;
   std::int64_t window = 0;
   std::int64_t length = 0;
+  std::string vision;
+  SourceFlags tower;
+  std::int32_t vision_merge = 0;
+  std::int64_t text_tokens = 0;
   std::string out;
 };
 
@@ -104,6 +110,32 @@ absl::Status SetSpan(absl::string_view text,
   return absl::OkStatus();
 }
 
+// Parses grids of patches, "4x6,2x8x8": height x width, or time in front.
+absl::Status SetVision(const PositionsFlags& flags,
+                       v1::VisionPositions* vision) {
+  const absl::StatusOr<v1::RopeSource> tower = BuildSource(flags.tower);
+  if (!tower.ok()) return tower.status();
+  *vision->mutable_rope() = *tower;
+  for (const absl::string_view text : absl::StrSplit(flags.vision, ',')) {
+    const absl::StatusOr<std::vector<std::int32_t>> extents =
+        ParseExtents("--vision", std::string(text));
+    if (!extents.ok()) return extents.status();
+    const std::size_t count = extents->size();
+    if (count != 2 && count != 3) {
+      return UsageError(absl::StrCat("--vision: '", text,
+                                     "' is no grid; write HEIGHTxWIDTH or "
+                                     "TIMExHEIGHTxWIDTH"));
+    }
+    v1::VisionPositions::Grid* const grid = vision->add_grids();
+    if (count == 3) grid->set_time((*extents)[0]);
+    grid->set_height((*extents)[count - 2]);
+    grid->set_width((*extents)[count - 1]);
+  }
+  vision->set_merge_size(flags.vision_merge);
+  vision->set_text_tokens(flags.text_tokens);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::BuildPositionsRequest> BuildRequest(
     const PositionsFlags& flags) {
   v1::BuildPositionsRequest request;
@@ -136,10 +168,12 @@ absl::StatusOr<v1::BuildPositionsRequest> BuildRequest(
     sinks->set_sinks(*flags.sinks);
     sinks->set_window(flags.window);
     sinks->set_length(flags.length);
+  } else if (!flags.vision.empty()) {
+    status = SetVision(flags, request.mutable_vision());
   } else {
     status = UsageError(
-        "one of --packed, --padded, --context-parallel, --grid, --multimodal "
-        "and --sinks is required");
+        "one of --packed, --padded, --context-parallel, --grid, --multimodal, "
+        "--sinks and --vision is required");
   }
   if (!status.ok()) return status;
   return request;
@@ -243,8 +277,22 @@ Command AddPositions(CLI::App* app, const GlobalFlags* globals) {
   app->get_option("--window")->needs(sinks);
   app->get_option("--length")->needs(sinks);
 
+  CLI::Option* const vision =
+      add("--vision", &flags->vision,
+          "Patches of images and videos, as the tower of --tower-config or "
+          "--tower-preset has them: 4x6,2x8x8 (height x width, or time in "
+          "front)",
+          "GRIDS");
+  AddSourceFlags(app, "tower-", "Vision tower, for --vision", &flags->tower);
+  add("--tower-merge", &flags->vision_merge,
+      "In blocks of N x N patches (default: the tower's)", "N")
+      ->needs(vision);
+  add("--text", &flags->text_tokens,
+      "Text tokens before the patches (FLUX, Lumina 2, Qwen-Image)", "N")
+      ->needs(vision);
+
   const std::initializer_list<CLI::Option*> schemes = {
-      packed, padded, parallel, grid, multimodal, sinks};
+      packed, padded, parallel, grid, multimodal, sinks, vision};
   for (CLI::Option* a : schemes) {
     for (CLI::Option* b : schemes) {
       if (a != b) a->excludes(b);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/error.h"
+#include "core/model/diffusion_config.h"
 #include "core/model/families.h"
 #include "core/model/json_object.h"
 #include "core/model/native_config.h"
@@ -506,6 +507,16 @@ absl::StatusOr<ModelRope> ReadModelConfig(
   std::string model_type;
   const JsonObject whole(&root, "", &status);
   JsonObject config = whole;
+  if (IsDiffusionConfig(whole)) {
+    absl::StatusOr<ModelRope> rope = ReadDiffusion(whole, part, profile);
+    if (rope.ok() && (layer_type || layer_index)) {
+      return FieldInvalid(
+          layer_type ? "layer_type" : "layer_index",
+          "a diffusion transformer's layers do not differ; leave it unset");
+    }
+    if (!status.ok()) return status;
+    return rope;
+  }
   if (part == ModelPart::kVision || part == ModelPart::kAudio ||
       IsTowerConfig(whole)) {
     const absl::StatusOr<TowerPart> tower = FindTowerPart(whole, part);

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
+#include "core/model/float32_frequency.h"
 #include "core/model/profile.h"
 
 namespace posenc::core {
@@ -49,27 +50,6 @@ absl::Status NoSuchPart(const std::string& model_type, ModelPart part) {
           NameOf(part), ", but the configuration",
           model_type.empty() ? "" : absl::StrCat(", of ", model_type, ","),
           " has no ", keys, "; leave it unset for the text part"));
-}
-
-// A base raised as the classes raise it: exponent and power are float32, and
-// so is the reciprocal. The power is rounded correctly, which torch's is for
-// the widths and bases of all known towers (tests/parity/towers.py).
-double Float32Frequency(double theta, float exponent) {
-  const auto power = static_cast<float>(
-      std::pow(static_cast<long double>(static_cast<float>(theta)),
-               static_cast<long double>(exponent)));
-  return 1.0F / power;
-}
-
-// theta^(-2i/n) for even numerators 2i from `first`, in steps of `step`.
-std::vector<double> Ladder(double theta, std::int64_t n, std::int64_t first,
-                           std::int64_t step) {
-  std::vector<double> frequencies;
-  for (std::int64_t i = first; i < n; i += step) {
-    frequencies.push_back(
-        Float32Frequency(theta, static_cast<float>(i) / static_cast<float>(n)));
-  }
-  return frequencies;
 }
 
 class TowerReader {
@@ -258,12 +238,12 @@ class TowerReader {
         case TowerFrequencies::kOfAxis: {
           const std::int64_t width =
               axes == 3 ? 2 * (head_dim / 3 / 2) : head_dim / 2;
-          frequencies.push_back(Ladder(theta, width, 0, 2));
+          frequencies.push_back(Float32Frequencies(theta, width, 0, 2));
           break;
         }
         case TowerFrequencies::kShared:
-          frequencies.push_back(
-              Ladder(theta, head_dim, 2 * static_cast<std::int64_t>(a), 4));
+          frequencies.push_back(Float32Frequencies(
+              theta, head_dim, 2 * static_cast<std::int64_t>(a), 4));
           break;
         case TowerFrequencies::kUnitSteps: {
           const double step = 4.0 / static_cast<double>(head_dim);
@@ -276,7 +256,7 @@ class TowerReader {
         }
         case TowerFrequencies::kOfWidth:
           frequencies.push_back(
-              Ladder(theta, RotatedWidth(head_dim, rope), 0, 2));
+              Float32Frequencies(theta, RotatedWidth(head_dim, rope), 0, 2));
           break;
       }
     }

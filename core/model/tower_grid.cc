@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/model/diffusion_config.h"
 #include "core/model/presets.h"
 #include "core/model/tower_config.h"
 
@@ -27,6 +28,7 @@ absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source) {
   const nlohmann::json root = ParseConfig(text);
   absl::Status status;
   const JsonObject config(&root, "", &status);
+  if (IsDiffusionConfig(config)) return ReadDiffusionGrid(config);
   if (source.part != ModelPart::kVision && !IsTowerConfig(config)) {
     return no_grid(field);
   }

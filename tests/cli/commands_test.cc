@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <numbers>
 
 #include "gmock/gmock.h"
@@ -360,6 +361,32 @@ TEST_F(CommandsTest, PositionsFollowEveryScheme) {
   EXPECT_THAT(human.text, HasSubstr("next position"));
 }
 
+TEST_F(CommandsTest, PositionsOfPatchesAreTheTowers) {
+  const std::string tower = Quote("tower.json");
+  std::ofstream(Path("tower.json")) << R"({"model_type":"qwen2_vl_vision"})";
+  const auto ids = [&](const std::string& flags) {
+    const Outcome outcome =
+        Posenc("positions --json --tower-config " + tower + " " + flags);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    return outcome.json()["ids"]["values"];
+  };
+  EXPECT_EQ(ids("--vision 2x4"), Json({0, 0, 1, 1, 0, 0, 1, 1,  //
+                                       0, 1, 0, 1, 2, 3, 2, 3}));
+  EXPECT_EQ(ids("--vision 2x1x2,1x1 --tower-merge 1"),
+            Json({0, 0, 0, 0, 0, 0, 1, 0, 1, 0}));
+}
+
+TEST_F(CommandsTest, ResolveReadsThePartThatIsAskedFor) {
+  std::ofstream(Path("whole.json"))
+      << R"({"model_type":"qwen2_vl","hidden_size":1024,)"
+         R"("num_attention_heads":8,"vision_config":{"embed_dim":1280}})";
+  const std::string resolve = "resolve --json --config " + Quote("whole.json");
+  EXPECT_EQ(Posenc(resolve).json()["head_dim"], 128);
+  EXPECT_EQ(Posenc(resolve + " --part vision").json()["head_dim"], 80);
+  ExpectUsage(resolve + " --part picture", "text, vision");
+  ExpectServerError(resolve + " --part audio", "part");
+}
+
 TEST_F(CommandsTest, PositionsAreWrittenForOtherCommandsToRead) {
   ASSERT_EQ(
       Posenc("positions --packed 2,1 --out " + Quote("ids.npy")).exit_code, 0);
@@ -378,6 +405,9 @@ TEST_F(CommandsTest, PositionsRefuseWhatTheyCannotDo) {
   ExpectUsage("positions --grid 2y2", "2x4x4");
   ExpectUsage("positions --multimodal text:2,image:4x4", "image:TIME");
   ExpectUsage("positions --packed 3 --out ids.txt", "--out");
+  ExpectUsage("positions --vision 4x4", "--tower-preset");
+  ExpectUsage("positions --vision 4 --tower-preset llama-3.1-8b",
+              "HEIGHTxWIDTH");
   ExpectServerError("positions --context-parallel 6 --size 2 --rank 0",
                     "context_parallel.lengths");
 }

@@ -163,6 +163,12 @@ def specifications():
         _spec("SectionsMayBeEmpty", rotaryDim=16,
               axes={"assignment": "ASSIGNMENT_SECTIONED",
                     "sections": [0, 8, 0]}),
+        _spec("SectionsOfAxesInAnotherOrder", rotaryDim=16, axes={
+            "assignment": "ASSIGNMENT_SECTIONED", "sections": [2, 1, 5],
+            "positionAxes": [2, 0, 1]}),
+        _spec("AlternatingAxesInAnotherOrder", rotaryDim=16, axes={
+            "assignment": "ASSIGNMENT_INTERLEAVED", "sections": [4, 4],
+            "positionAxes": [1, 0]}),
         case("NopeHasNoFrequencies", "ResolveRope",
              rope={"spec": {"nope": True}}),
     ]

@@ -23,6 +23,7 @@ import cases_relative
 import cases_reposition
 import cases_resolve
 import cases_table
+import cases_towers
 import positions
 import relative
 import rotary
@@ -54,7 +55,8 @@ ORACLES = {
 def groups():
     out = {}
     for module in (cases_resolve, cases_table, cases_apply, cases_absolute,
-                   cases_relative, cases_positions, cases_reposition):
+                   cases_relative, cases_positions, cases_reposition,
+                   cases_towers):
         out.update(module.groups())
     return out
 

@@ -4,6 +4,7 @@ Requests are the JSON forms of posenc.v1.Positions and BuildPositionsRequest.
 """
 
 from exact import EXACT, expectation, mp, mpf
+from towers import vision_positions
 
 
 def expand(positions, axes, batch, tokens):
@@ -115,6 +116,11 @@ def _sinks(p):
     return [len(kept)], kept, len(kept), 0
 
 
+def _vision(p):
+    shape, values, dtype = vision_positions(p)
+    return shape, values, 0, dtype
+
+
 _SCHEMES = {
     "packed": _packed,
     "padded": _padded,
@@ -122,6 +128,7 @@ _SCHEMES = {
     "grid": _grid,
     "multimodal": _multimodal,
     "attentionSinks": _sinks,
+    "vision": _vision,
 }
 
 

@@ -6,6 +6,7 @@ from exact import (EXACT, UNIT, absolute, expectation, is_16_bit, mp,
 from positions import expand
 from profiles import read_source
 from scalings import axis_of_pair, resolve, resolve_rounded
+from towers import is_flux, read_flux, read_tower, tower_of
 
 HALF, INTERLEAVED = "PAIRING_HALF_SPLIT", "PAIRING_INTERLEAVED"
 
@@ -272,8 +273,24 @@ def reposition(request):
     return [_move(tensor, layout, "k", _REPOSITION_UNITS, step)]
 
 
+def _resolve_tower(config):
+    spec, d, following = read_tower(config)
+    values = spec["explicitFrequencies"]["values"]
+    return [expectation("invFreq", values, EXACT, [len(values)]),
+            expectation("axisOfPair", following, EXACT, [len(values)]),
+            expectation("amplitude", 1, EXACT),
+            expectation("headDim", d, EXACT),
+            expectation("spec.rotaryDim", spec["rotaryDim"], EXACT),
+            expectation("spec.pairing", spec["pairing"], EXACT)]
+
+
 def resolve_rope(request):
     source = request["rope"]
+    config = tower_of(source)
+    if config is not None and is_flux(config):
+        source = {"spec": read_flux(config)}
+    elif config is not None:
+        return _resolve_tower(config)
     model = read_source(source)
     spec = model["spec"]
     temperature = [expectation("queryScale." + key, mpf(value), EXACT)

@@ -166,10 +166,14 @@ def resolve_rounded(spec, width, length=None):
 
 
 def axis_of_pair(spec, width):
-    n = width // 2
     axes = spec.get("axes")
     if not axes:
-        return [0] * n
+        return [0] * (width // 2)
+    order = axes.get("positionAxes") or range(len(axes["sections"]))
+    return [order[a] for a in _section_of_pair(axes, width // 2)]
+
+
+def _section_of_pair(axes, n):
     sections = axes["sections"]
     kind = axes["assignment"]
     if kind == "ASSIGNMENT_INTERLEAVED":

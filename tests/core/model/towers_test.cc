@@ -209,6 +209,73 @@ INSTANTIATE_TEST_SUITE_P(Recorded, TowerTest,
                                tower["configuration"].get<std::string>());
                          });
 
+// Diffusion transformers of diffusers: those that compute in float64 with exact
+// angles, the others with FLOAT32 ones.
+class DiffusionTest : public testing::TestWithParam<std::size_t> {
+ protected:
+  const json& recorded() const { return Record()["diffusion"][GetParam()]; }
+  std::vector<double> Positions() const {
+    return test::PositionsOf(recorded()["positions"]);
+  }
+  int axes() const { return static_cast<int>(recorded()["positions"].size()); }
+  std::int64_t tokens() const {
+    return static_cast<std::int64_t>(recorded()["positions"][0].size());
+  }
+};
+
+TEST_P(DiffusionTest, TablesAreTheModulesBitByBit) {
+  const auto read =
+      ResolveSource(SourceOf(recorded()), 0, MissingLength::kError);
+  ASSERT_TRUE(read.ok()) << read.status();
+  RopeSpec spec = read->spec;
+  if (std::holds_alternative<ExplicitFrequencies>(spec.scaling)) {
+    spec.angle_precision = AnglePrecision::kFloat32;
+  }
+  const auto rope = ResolveSpec(spec, 0, std::nullopt, MissingLength::kError);
+  ASSERT_TRUE(rope.ok()) << rope.status();
+  const std::int64_t pairs = rope->pairs();
+  std::vector<float> cos(tokens() * pairs), sin(tokens() * pairs);
+  const Shape shape = {tokens(), pairs};
+  const absl::Status built =
+      BuildRopeTable(*rope, TokenPositions(Positions(), axes(), 1, tokens()),
+                     TableLayout::kHalf, TensorRole::kQuery,
+                     TensorView{Dtype::kFloat32, shape, cos.data()},
+                     TensorView{Dtype::kFloat32, shape, sin.data()});
+  ASSERT_TRUE(built.ok()) << built;
+  const std::vector<float> peer_cos = FromHex(recorded()["cos"]);
+  const std::vector<float> peer_sin = FromHex(recorded()["sin"]);
+  ASSERT_EQ(peer_cos.size(), recorded()["rows"].size() * pairs);
+  std::size_t at = 0;
+  for (const json& row : recorded()["rows"]) {
+    for (std::int64_t i = 0; i < pairs; ++i, ++at) {
+      const std::int64_t ours = row.get<std::int64_t>() * pairs + i;
+      EXPECT_EQ(cos[ours], peer_cos[at]) << row << " " << i;
+      EXPECT_EQ(sin[ours], peer_sin[at]) << row << " " << i;
+    }
+  }
+}
+
+TEST_P(DiffusionTest, PositionsAreThoseOfThePipeline) {
+  const auto tower = ResolveTowerGrid(SourceOf(recorded()));
+  ASSERT_TRUE(tower.ok()) << tower.status();
+  const json& grid = recorded()["grid"];
+  const PositionScheme scheme = VisionScheme{
+      *tower, {{grid[0], grid[1], grid[2]}}, recorded()["text_tokens"]};
+  const auto extents = ValidateScheme(scheme);
+  ASSERT_TRUE(extents.ok()) << extents.status();
+  ASSERT_THAT(extents->shape, ElementsAre(axes(), tokens()));
+  std::vector<std::int32_t> ids(axes() * tokens());
+  FillPositions(scheme, {extents->dtype, extents->shape, ids.data()});
+  EXPECT_EQ(std::vector<double>(ids.begin(), ids.end()), Positions());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Recorded, DiffusionTest,
+    testing::Range(std::size_t{0}, Record()["diffusion"].size()),
+    [](const testing::TestParamInfo<std::size_t>& info) {
+      return Record()["diffusion"][info.param]["class"].get<std::string>();
+    });
+
 TEST(TowerRecordTest, HasAtLeastThirtyTowers) {
   EXPECT_GE(Record()["towers"].size(), 2 * 30);
 }
@@ -271,6 +338,24 @@ INSTANTIATE_TEST_SUITE_P(
         BadTower{"VisionIsNoObject",
                  R"({"model_type":"qwen2_vl","vision_config":[1]})",
                  ModelPart::kVision, "vision_config is of type array"},
+        BadTower{"UnknownDiffusionTransformer",
+                 R"({"_class_name":"SomeTransformer2DModel"})",
+                 ModelPart::kUnspecified, "no rotary encoding is known"},
+        BadTower{"OddAxis",
+                 R"({"_class_name":"FluxTransformer2DModel",)"
+                 R"("axes_dims_rope":[16,56,55]})",
+                 ModelPart::kUnspecified, "has 55"},
+        BadTower{"AxesLeft",
+                 R"({"_class_name":"FluxTransformer2DModel",)"
+                 R"("axes_dims_rope":[16,56]})",
+                 ModelPart::kUnspecified, "has 2 values; there are 3"},
+        BadTower{"AxesThatDoNotFillTheHead",
+                 R"({"_class_name":"FluxTransformer2DModel",)"
+                 R"("axes_dims_rope":[16,56,56],"attention_head_dim":64})",
+                 ModelPart::kUnspecified, "attention_head_dim is 64"},
+        BadTower{"TextOfADiffusionTransformer",
+                 R"({"_class_name":"FluxTransformer2DModel"})",
+                 ModelPart::kText, "is one part"},
         BadTower{"SmallBase", R"({"model_type":"pixtral","rope_theta":1})",
                  ModelPart::kUnspecified, "rope_theta is 1"}),
     [](const testing::TestParamInfo<BadTower>& info) {

@@ -74,6 +74,32 @@ TEST_F(PositionsTest, Grids) {
   EXPECT_THAT(Ids<double>(response), ElementsAre(0.5, -1.5, -3.5));
 }
 
+TEST_F(PositionsTest, PatchesOfAVisionTower) {
+  v1::BuildPositionsRequest request;
+  v1::VisionPositions* vision = request.mutable_vision();
+  vision->mutable_rope()->set_config_json(
+      R"({"model_type":"qwen2_vl","vision_config":{}})");
+  vision->mutable_rope()->set_part(v1::MODEL_PART_VISION);
+  v1::VisionPositions::Grid* grid = vision->add_grids();
+  grid->set_height(2);
+  grid->set_width(4);
+  v1::BuildPositionsResponse response = Build(request);
+  EXPECT_EQ(response.positions().ids().dtype(), v1::DTYPE_INT32);
+  EXPECT_THAT(response.positions().ids().shape(), ElementsAre(2, 8));
+  EXPECT_THAT(Ids<std::int32_t>(response),
+              ElementsAre(0, 0, 1, 1, 0, 0, 1, 1,  //
+                          0, 1, 0, 1, 2, 3, 2, 3));
+  vision->mutable_rope()->set_config_json(R"({"model_type":"dinov3_vit"})");
+  vision->mutable_rope()->set_part(v1::MODEL_PART_UNSPECIFIED);
+  grid->set_height(1);
+  grid->set_width(2);
+  response = Build(request);
+  EXPECT_EQ(response.positions().ids().dtype(), v1::DTYPE_FLOAT32);
+  // 2 pi times the centers 0 and 0, -0.5 and 0.5.
+  constexpr float kPi = 3.14159274F;
+  EXPECT_THAT(Ids<float>(response), ElementsAre(0, 0, -kPi, kPi));
+}
+
 TEST_F(PositionsTest, MultimodalSpansAndSinksSayWhereDecodingGoesOn) {
   v1::BuildPositionsRequest request;
   v1::MultimodalPositions* spans = request.mutable_multimodal();

@@ -1,0 +1,166 @@
+// posenc-parity-towers RECORD: one table of what posenc answers for the towers
+// that towers.py recorded, and why it differs.
+//
+// A tower agrees if every spelling of its configurations has the library's
+// frequencies: those of its class run with correctly rounded functions bit by
+// bit, or, of one axis, within 5 units in the last place of float32, as
+// language models'. "as rounded" counts the library's own cosines and sines on
+// the machine that recorded them that are rounded correctly, as posenc's all
+// are; its others are one unit off.
+
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/model/source.h"
+#include "nlohmann/json.hpp"
+#include "tests/fixtures/gzip_json.h"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+
+struct Row {
+  int spellings = 0;
+  int agree = 0;
+  std::string outcome = "agrees";
+  std::string why;
+  std::int64_t values = 0;   // cosines and sines that were recorded
+  std::int64_t rounded = 0;  // that are the correctly rounded ones
+};
+
+std::vector<float> FromHex(const json& text) {
+  const std::string bytes = absl::HexStringToBytes(text.get<std::string>());
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+// Why the answer is not the library's; empty if it is.
+std::string Difference(const json& tower, const ResolvedRope& rope) {
+  const std::vector<float> expected = FromHex(tower["inv_freq"]);
+  if (rope.inv_freq.size() != expected.size()) {
+    return absl::StrCat(rope.inv_freq.size(), " frequencies for ",
+                        expected.size());
+  }
+  const std::int64_t allowed = rope.axes() == 1 ? 5 : 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto ours =
+        std::bit_cast<std::int32_t>(static_cast<float>(rope.inv_freq[i]));
+    if (std::abs(std::int64_t{ours} -
+                 std::bit_cast<std::int32_t>(expected[i])) > allowed) {
+      return absl::StrFormat("frequency %d is %.9g for %.9g", i,
+                             rope.inv_freq[i], expected[i]);
+    }
+  }
+  if (rope.axes() > 1 &&
+      rope.axis_of_pair !=
+          tower["axis_of_pair"].get<std::vector<std::int32_t>>()) {
+    return "pairs follow other axes";
+  }
+  return rope.attention_factor == 1 ? "" : "another amplitude";
+}
+
+void Examine(const json& tower, Row* row) {
+  for (const json& entry : tower["configs"]) {
+    RopeSource source;
+    source.source = ConfigJson{entry["config"].dump()};
+    if (entry.contains("part")) source.part = ModelPart::kVision;
+    const auto rope = ResolveSource(source, 0, MissingLength::kError);
+    ++row->spellings;
+    const std::string why = rope.ok() ? Difference(tower, *rope)
+                                      : std::string(rope.status().message());
+    if (why.empty()) {
+      ++row->agree;
+    } else {
+      row->outcome = rope.ok() ? "differs" : "refused";
+      row->why = absl::StrCat(entry["spelling"].get<std::string>(), ": ", why);
+    }
+  }
+}
+
+void CountRounded(const json& recorded, Row* row) {
+  if (!recorded.contains("library_ulps")) return;
+  for (const json& table : recorded["library_ulps"]) {
+    for (const json& line : table) {
+      for (const json& units : line) {
+        ++row->values;
+        if (units == 0) ++row->rounded;
+      }
+    }
+  }
+}
+
+void Print(const std::string& name, const Row& row) {
+  std::cout << absl::StrFormat("%-32s %-8s %3d of %3d %6d of %6d  %s\n", name,
+                               row.outcome, row.agree, row.spellings,
+                               row.rounded, row.values, row.why);
+}
+
+int PrintTable(const json& record) {
+  std::map<std::string, Row> rows;
+  for (const json& tower : record["towers"]) {
+    Row& row = rows[tower["tower"].get<std::string>()];
+    Examine(tower, &row);
+    CountRounded(tower, &row);
+  }
+  std::map<std::string, int> outcomes;
+  std::cout << absl::StrFormat(
+      "Towers of transformers %s\n%-32s %-8s %10s %16s\n",
+      record["transformers"].get<std::string>(), "", "outcome", "spellings",
+      "as rounded");
+  for (const auto& [name, why] : record["left_out"].items()) {
+    Row& row = rows[name];
+    row.outcome = "refused";
+    row.why = why.get<std::string>();
+  }
+  for (const auto& [name, row] : rows) {
+    Print(name, row);
+    ++outcomes[row.outcome];
+  }
+  std::cout << absl::StrFormat("Diffusion transformers of diffusers %s\n",
+                               record["diffusers"].get<std::string>());
+  for (const json& model : record["diffusion"]) {
+    RopeSource source;
+    source.source = ConfigJson{model["config"].dump()};
+    const auto rope = ResolveSource(source, 0, MissingLength::kError);
+    Row row;
+    row.spellings = 1;
+    row.agree = rope.ok() ? 1 : 0;
+    if (!rope.ok()) {
+      row.outcome = "refused";
+      row.why = std::string(rope.status().message());
+    }
+    CountRounded(model, &row);
+    Print(model["class"].get<std::string>(), row);
+  }
+  std::cout << absl::StrFormat("towers: %d agree, %d differ, %d refused\n",
+                               outcomes["agrees"], outcomes["differs"],
+                               outcomes["refused"]);
+  return outcomes["differs"] == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace posenc::core
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "posenc-parity-towers RECORD\n";
+    return 2;
+  }
+  const nlohmann::json record = posenc::test::LoadGzipJson(argv[1]);
+  if (record.is_discarded()) {
+    std::cerr << argv[1] << ": cannot be read\n";
+    return 2;
+  }
+  return posenc::core::PrintTable(record);
+}
