@@ -436,7 +436,7 @@ type RopeSource struct {
 	// and say so.
 	SequenceLength *int64 `protobuf:"varint,7,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
 	// Which part of a preset or config_json. Unset: text, or, if the file is a tower's own configuration (model_type
-	// "qwen2_vl_vision", "pixtral", "dinov3_vit", ...), that tower.
+	// "qwen2_vl_vision", "pixtral", "dinov3_vit", ...) or a diffusion transformer's (_class_name), that.
 	Part          ModelPart `protobuf:"varint,8,opt,name=part,proto3,enum=posenc.v1.ModelPart" json:"part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1603,7 +1603,7 @@ func (x *AttentionSinkPositions) GetLength() int64 {
 	return 0
 }
 
-// Position ids of a vision tower's tokens, [axes, T], as its class in transformers makes them: axes, order of the
+// Position ids of a vision tower's or diffusion transformer's tokens, [axes, T], as its class in transformers makes them: axes, order of the
 // patches, first index, class tokens and units are the tower's. float32 if they are fractional (DINOv3: 2 pi times the
 // coordinates in [-1, 1]; SAM 3). Towers that attend in windows permute tokens and ids alike; that is left to the
 // caller.
@@ -1615,7 +1615,7 @@ type VisionPositions struct {
 	Grids []*VisionPositions_Grid `protobuf:"bytes,2,rep,name=grids,proto3" json:"grids,omitempty"`
 	// Patches are ordered by blocks of merge_size^2. Unset (0): the tower's.
 	MergeSize int32 `protobuf:"varint,3,opt,name=merge_size,json=mergeSize,proto3" json:"merge_size,omitempty"`
-	// Tokens before the first grid that stand at 0 on every axis (FLUX's text). Unset: 0.
+	// Text before the patches, for diffusion transformers that rotate it along (FLUX, Lumina 2, Qwen-Image). Unset: 0.
 	TextTokens    int64 `protobuf:"varint,4,opt,name=text_tokens,json=textTokens,proto3" json:"text_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -699,10 +699,10 @@ class VisionPositionsGrid(Message):
 
 @dataclass
 class VisionPositions(Message):
-    """Position ids of a vision tower's tokens, [axes, T], as its class in transformers makes them:
-    axes, order of the patches, first index, class tokens and units are the tower's. float32 if
-    they are fractional (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM 3). Towers that attend
-    in windows permute tokens and ids alike; that is left to the caller."""
+    """Position ids of a vision tower's or diffusion transformer's tokens, [axes, T], as its class
+    in transformers makes them: axes, order of the patches, first index, class tokens and units are
+    the tower's. float32 if they are fractional (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM
+    3). Towers that attend in windows permute tokens and ids alike; that is left to the caller."""
 
     rope: Optional[RopeSource] = _field(1, RopeSource)
     grids: list[VisionPositionsGrid] = _field(2, VisionPositionsGrid, REPEATED)
