@@ -1,6 +1,6 @@
-// libFuzzer target: the reader of models' config.json, and what its encoding
-// resolves to. Byte 0 chooses the profile, byte 1 layer and length; the rest is
-// the text.
+// libFuzzer target: the reader of models' config.json, what its encoding resolves
+// to, and the grid of a tower. Byte 0 chooses profile and part, byte 1 layer and
+// length; the rest is the text.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/model/source.h"
+#include "core/model/tower_grid.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
                                       std::size_t size) {
@@ -19,15 +20,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
       std::string(reinterpret_cast<const char*>(data) + 2, size - 2)};
   constexpr int kProfiles = static_cast<int>(Profile::kMlx);
   source.profile = static_cast<Profile>(1 + data[0] % kProfiles);
+  source.part = static_cast<posenc::core::ModelPart>(data[0] >> 6);
   if (data[1] & 1) source.layer_type = "full_attention";
   if (data[1] & 2) source.layer_index = data[1] >> 4;
   if (data[1] & 4) source.sequence_length = std::int64_t{data[1]} << 10;
   const auto resolved = posenc::core::ResolveSource(
       source, data[1] & 8 ? 128 : 0, posenc::core::MissingLength::kError);
-  if (resolved.status().code() == absl::StatusCode::kInternal ||
-      resolved.status().code() == absl::StatusCode::kUnknown) {
-    std::fprintf(stderr, "%s\n", resolved.status().ToString().c_str());
-    std::abort();
+  const auto grid = posenc::core::ResolveTowerGrid(source);
+  for (const absl::Status& status : {resolved.status(), grid.status()}) {
+    if (status.code() == absl::StatusCode::kInternal ||
+        status.code() == absl::StatusCode::kUnknown) {
+      std::fprintf(stderr, "%s\n", status.ToString().c_str());
+      std::abort();
+    }
   }
   return 0;
 }

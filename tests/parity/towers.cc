@@ -1,5 +1,6 @@
-// posenc-parity-towers RECORD: one table of what posenc answers for the towers
-// that towers.py recorded, and why it differs.
+// posenc-parity-towers RECORD [KEPT]: one table of what posenc answers for the
+// towers that towers.py recorded, and why it differs. With the record that was
+// kept, names the towers that are new, gone, or recorded otherwise since.
 //
 // A tower agrees if every spelling of its configurations has the library's
 // frequencies: those of its class run with correctly rounded functions bit by
@@ -149,18 +150,56 @@ int PrintTable(const json& record) {
   return outcomes["differs"] == 0 ? 0 : 1;
 }
 
+// What was recorded of a tower and its configuration, by name.
+std::map<std::string, json> Recorded(const json& record) {
+  std::map<std::string, json> towers;
+  for (const json& tower : record["towers"]) {
+    towers[absl::StrCat(tower["tower"].get<std::string>(), ", ",
+                        tower["configuration"].get<std::string>())] = tower;
+  }
+  for (const json& model : record["diffusion"]) {
+    towers[model["class"].get<std::string>()] = model;
+  }
+  return towers;
+}
+
+void PrintChanges(const json& kept, const json& record) {
+  const std::map<std::string, json> before = Recorded(kept);
+  const std::map<std::string, json> after = Recorded(record);
+  for (const auto& [name, tower] : after) {
+    const auto was = before.find(name);
+    if (was == before.end()) {
+      std::cout << "new: " << name << "\n";
+      continue;
+    }
+    for (const auto& [key, value] : tower.items()) {
+      // The units depend on the machine.
+      if (key.find("ulps") != std::string::npos || key == "equal_elements" ||
+          was->second.value(key, json()) == value) {
+        continue;
+      }
+      std::cout << "changed: " << name << ": " << key << "\n";
+    }
+  }
+  for (const auto& [name, tower] : before) {
+    if (!after.contains(name)) std::cout << "gone: " << name << "\n";
+  }
+}
+
 }  // namespace
 }  // namespace posenc::core
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "posenc-parity-towers RECORD\n";
+  if (argc != 2 && argc != 3) {
+    std::cerr << "posenc-parity-towers RECORD [KEPT]\n";
     return 2;
   }
   const nlohmann::json record = posenc::test::LoadGzipJson(argv[1]);
-  if (record.is_discarded()) {
-    std::cerr << argv[1] << ": cannot be read\n";
+  const nlohmann::json kept = posenc::test::LoadGzipJson(argv[argc - 1]);
+  if (record.is_discarded() || kept.is_discarded()) {
+    std::cerr << argv[1] << ", " << argv[argc - 1] << ": cannot be read\n";
     return 2;
   }
+  posenc::core::PrintChanges(kept, record);
   return posenc::core::PrintTable(record);
 }

@@ -300,6 +300,33 @@ std::vector<BadInput<RopeSpec>> BadCases() {
        kBad,
        "axes.axis_thetas",
        {"1", "2"}},
+      {"PositionAxesCount",
+       [](S s) {
+         s.axes = RotaryAxes{.assignment = AxisAssignment::kSectioned,
+                             .sections = {16, 16},
+                             .position_axes = {1}};
+       },
+       kBad,
+       "axes.position_axes",
+       {"1", "2"}},
+      {"PositionAxesTwice",
+       [](S s) {
+         s.axes = RotaryAxes{.assignment = AxisAssignment::kSectioned,
+                             .sections = {16, 16},
+                             .position_axes = {1, 1}};
+       },
+       kBad,
+       "axes.position_axes[1]",
+       {"once"}},
+      {"PositionAxesOutside",
+       [](S s) {
+         s.axes = RotaryAxes{.assignment = AxisAssignment::kSectioned,
+                             .sections = {16, 16},
+                             .position_axes = {0, -1}};
+       },
+       kBad,
+       "axes.position_axes[1]",
+       {"-1"}},
       {"HalvesInterleaved",
        [](S s) {
          s.pairing = Pairing::kInterleaved;

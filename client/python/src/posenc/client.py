@@ -265,7 +265,7 @@ class Client:
 
     def build_positions(self, scheme: Any, **options: Unpack[CallOptions]) -> m.BuildPositionsResponse:
         """Position ids by {"packed": {"lengths": [3, 5]}}, or "padded",
-        "context_parallel", "grid", "multimodal", "attention_sinks".
+        "context_parallel", "grid", "multimodal", "attention_sinks", "vision".
 
         The answer's `positions` go into other calls as they are.
         """
