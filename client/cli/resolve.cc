@@ -19,7 +19,7 @@
 namespace posenc::cli {
 namespace {
 
-// `compare` may name no encoding of its own, only another profile, layer or
+// `compare` may name no encoding of its own, only another profile, part, layer or
 // length for the same one (BuildVariant).
 struct ResolveFlags {
   SourceFlags source;

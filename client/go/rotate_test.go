@@ -31,6 +31,18 @@ func TestRotatesEveryDtypeInPlaceAsTheFormulaSays(t *testing.T) {
 	}
 }
 
+func TestResolvesThePartThatIsAskedFor(t *testing.T) {
+	c := dial(t, startServer(t))
+	text := `{"model_type": "qwen2_vl", "vision_config": {"embed_dim": 1280, "num_heads": 16}}`
+	rope, err := c.Rope(context.Background(), ConfigJSON(text, Part(posencv1.ModelPart_MODEL_PART_VISION)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rope.Resolved.GetHeadDim() != 80 {
+		t.Errorf("head_dim is %d; must be 80", rope.Resolved.GetHeadDim())
+	}
+}
+
 func TestRotatesQueriesAndKeysByAModelsConfig(t *testing.T) {
 	c := dial(t, startServer(t))
 	ctx := context.Background()

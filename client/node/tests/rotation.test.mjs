@@ -141,6 +141,9 @@ describe("rotation", () => {
       const moved = await rope.reposition({ k: q, shift: -9, layout: "bshd" });
       assert.ok(furthest(moved.data, rotateAll(values, 8, (head) => head, { theta: 1234 })) < 2 * close);
     }
+    const model = { model_type: "qwen2_vl", vision_config: { embed_dim: 1280, num_heads: 16 } };
+    const vision = await client.rope({ config: model, part: "vision" });
+    assert.strictEqual(vision.spec.rotaryDim, 80);
     const llama = await client.rope("llama-3.1-8b");
     assert.strictEqual(llama.spec.rotaryDim, 128);
     const { cos, sin } = await llama.table({ rows: 3 });

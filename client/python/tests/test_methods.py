@@ -1,3 +1,5 @@
+import json
+
 import numpy
 import oracle
 import posenc
@@ -14,6 +16,17 @@ def test_resolves_a_preset_to_a_complete_specification(client):
     assert resolved.spec.rotary_dim == 128 and resolved.spec.rope_theta == 500000
     assert resolved.spec.llama3.factor == 8 and len(resolved.inv_freq) == 64
     assert resolved.inv_freq[0] == 1.0
+
+
+def test_resolves_the_part_that_is_asked_for(client):
+    model = {"model_type": "qwen2_vl", "hidden_size": 1024, "num_attention_heads": 8,
+             "vision_config": {"embed_dim": 1280, "num_heads": 16}}
+    assert client.resolve(model).head_dim == 128
+    vision = client.resolve(model, part="vision")
+    assert vision.head_dim == 80 and vision.axis_of_pair == [0] * 20 + [1] * 20
+    grid = {"vision": {"rope": {"config_json": json.dumps(model), "part": "vision"},
+                       "grids": [{"height": 2, "width": 2}]}}
+    assert client.build_positions(grid).positions.ids.shape == [2, 4]
 
 
 def test_explains_the_difference_to_another(client):

@@ -83,6 +83,15 @@ async fn a_bias_is_put_together_from_its_tiles() {
 }
 
 #[tokio::test]
+async fn the_part_that_is_asked_for_is_resolved() {
+    let server = Server::start();
+    let client = posenc::connect(&server.target).await.unwrap();
+    let model = r#"{"model_type": "qwen2_vl", "vision_config": {"embed_dim": 1280, "num_heads": 16}}"#;
+    let rope = client.rope(Config::json(model).part(v1::ModelPart::Vision)).await.unwrap();
+    assert_eq!(rope.resolved().head_dim, 80);
+}
+
+#[tokio::test]
 async fn a_resolved_rope_says_what_it_is() {
     let server = Server::start();
     let client = posenc::connect(&server.target).await.unwrap();

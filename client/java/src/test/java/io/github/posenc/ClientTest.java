@@ -13,7 +13,9 @@ import com.google.gson.JsonPrimitive;
 import io.github.posenc.v1.ApplyRopeRequest;
 import io.github.posenc.v1.BuildTableRequest;
 import io.github.posenc.v1.Dtype;
+import io.github.posenc.v1.ModelPart;
 import io.github.posenc.v1.RepositionRequest;
+import io.github.posenc.v1.RopeSource;
 import java.net.ServerSocket;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -316,6 +318,15 @@ class ClientTest {
       assertTrue(e.getMessage().startsWith("token: would be sent in the clear"), e.getMessage());
     }
     Posenc.builder("[::1]:50051").token("t").connect().close();
+  }
+
+  @Test
+  void thePartThatIsAskedForIsResolved() {
+    RopeSource model =
+        RopeSources.of("{\"model_type\":\"qwen2_vl\",\"vision_config\":{\"embed_dim\":1280}}");
+    assertEquals(
+        80, posenc.rope(model.toBuilder().setPart(ModelPart.MODEL_PART_VISION).build())
+            .spec().getRotaryDim());
   }
 
   @Test
