@@ -34,7 +34,7 @@ constexpr absl::Duration kLastFlush = absl::Milliseconds(500);
 // Returns at SIGTERM or SIGINT, and calls `reload` at SIGHUP.
 void AwaitStop(Server* server, const std::function<void()>& reload) {
   const sigset_t signals = ServeSignals();
-  const timespec pause = {.tv_sec = 10, .tv_nsec = 0};
+  const timespec pause = {.tv_sec = 1, .tv_nsec = 0};
   while (true) {
     const int signal = sigtimedwait(&signals, nullptr, &pause);
     if (signal == SIGHUP) {

@@ -33,6 +33,10 @@ constexpr int kComputeNiceness = 3;
 // The heap keeps so much for small things.
 constexpr std::size_t kLittleFreed = 4 << 20;
 
+std::size_t Excess(std::size_t whole, std::size_t part) {
+  return whole > part ? whole - part : 0;
+}
+
 // Tells connections apart. Their addresses would not: all peers of a unix
 // socket have the same. gRPC makes the security context of a connection once,
 // even if it says nothing.
@@ -103,6 +107,7 @@ RpcService::RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
       turns_(limits.threads, static_cast<std::size_t>(limits.max_waiting),
              static_cast<int>(Methods().size())),
       used_at_start_(UsedMemory()),
+      other_at_start_(Excess(ResidentMemory(), used_at_start_)),
       transfers_(
           admission_.get(), [this] { return MeasureHeld(); },
           [this](std::int64_t held) { ReturnExcess(held); }),
@@ -143,15 +148,25 @@ void RpcService::ReturnExcess(std::int64_t held) {
   excess_freed_ = FreedMemory();
 }
 
+std::size_t RpcService::IdleMemory() const {
+  return Excess(ResidentMemory(), other_at_start_ + UsedMemory() +
+                                      buffers_.used() + buffers_.kept());
+}
+
+// What is claimed is not always held: a sender that stalls holds nothing.
 void RpcService::ReturnUnneededMemory() {
-  const auto needed = static_cast<std::size_t>(admission_->TakePeak());
+  constexpr int kLooks = 10;
+  most_held_ = std::max(most_held_, MeasureHeld());
+  if (++looks_ < kLooks) return;
+  looks_ = 0;
+  const auto needed = static_cast<std::size_t>(
+      std::min(admission_->TakePeak(), std::exchange(most_held_, 0)));
   buffers_.KeepAtMost(needed);
   // What is in pieces between blocks in use cannot be returned, and is not
   // tried again.
-  const std::size_t freed = FreedMemory();
-  if (freed <= needed + freed_ + kLittleFreed) return;
+  if (IdleMemory() <= needed + idle_ + kLittleFreed) return;
   ReturnFreedMemory();
-  freed_ = FreedMemory();
+  idle_ = IdleMemory();
 }
 
 const RpcService::Answer* RpcService::Refuse(

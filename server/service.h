@@ -73,9 +73,10 @@ class RpcService final : public CallQueue::Service {
   // Fills in what it knows of.
   void Tell(ServerStatus* status) const;
 
-  // Returns memory to the kernel that calls have not needed since the last call
-  // of this function. To be called every ten seconds or so: sooner, bursts of
-  // calls would pay for its page faults again and again.
+  // Looks how much memory calls hold, and returns to the kernel what they have
+  // not needed for ten looks. To be called every second or so, by one thread:
+  // if it returned memory sooner, bursts of calls would pay for its page faults
+  // again and again.
   void ReturnUnneededMemory();
 
   void Begin(PeerStream* stream) override;
@@ -96,6 +97,8 @@ class RpcService final : public CallQueue::Service {
 
   // For Transfers.
   std::int64_t MeasureHeld() const;
+  // Resident memory that nothing is in.
+  std::size_t IdleMemory() const;
   void ReturnExcess(std::int64_t held);
 
   const Answer draining_answer_, too_many_calls_;
@@ -109,14 +112,18 @@ class RpcService final : public CallQueue::Service {
   // Shared with responses that a client in this process still holds.
   const std::shared_ptr<Admission> admission_;
   ResponseBuffers buffers_;
-  std::size_t freed_ = 0;  // what the heap kept after it was trimmed last
+  // Of ReturnUnneededMemory().
+  int looks_ = 0;
+  std::int64_t most_held_ = 0;  // at these looks
+  std::size_t idle_ = 0;        // what was left after the last return
   CallerBudgets callers_;
   std::atomic<std::int64_t> bytes_per_token_;
   MessageSizes sizes_;
   Deadlines deadlines_;
   Turns turns_;
   const std::size_t used_at_start_;
-  std::size_t excess_freed_ = 0;  // used by the thread of Transfers
+  const std::size_t other_at_start_;  // resident, but not of the heap
+  std::size_t excess_freed_ = 0;      // used by the thread of Transfers
   Transfers transfers_;
   // Destroyed first, which ends its threads: their work uses the others.
   core::ComputePool pool_;

@@ -1,6 +1,9 @@
 #include "server/memory/heap.h"
 
 #include <malloc.h>
+#include <unistd.h>
+
+#include <fstream>
 
 namespace posenc::server {
 
@@ -24,6 +27,13 @@ std::size_t FreedMemory() { return mallinfo2().fordblks; }
 std::size_t UsedMemory() {
   const struct mallinfo2 info = mallinfo2();
   return info.uordblks + info.hblkhd;
+}
+
+std::size_t ResidentMemory() {
+  // Pages: of the address space, resident, and of these shared (proc(5)).
+  std::size_t size = 0, resident = 0, shared = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident >> shared;
+  return (resident - shared) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace posenc::server

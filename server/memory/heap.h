@@ -23,4 +23,8 @@ void ReturnFreedMemory();
 std::size_t FreedMemory();
 std::size_t UsedMemory();
 
+// Bytes of memory that the process has from the kernel, files' pages left out:
+// what was freed counts until it is returned, and again once it is reused.
+std::size_t ResidentMemory();
+
 }  // namespace posenc::server

@@ -1,0 +1,72 @@
+// That a server returns the memory of a burst to the kernel, every time.
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "grpcpp/client_context.h"
+#include "gtest/gtest.h"
+#include "posenc/v1/service.grpc.pb.h"
+#include "server/memory/heap.h"
+#include "server/server.h"
+#include "tests/fixtures/server.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr std::size_t kTensorBytes = 16 << 20;
+constexpr int kCalls = 8;
+// A look a second, of which ten make a return.
+constexpr int kLooks = 20;
+
+grpc::Status Rotate(const std::shared_ptr<grpc::Channel>& channel) {
+  v1::ApplyRopeRequest request;
+  request.mutable_rope()->set_preset("llama-2-7b");
+  request.set_layout(v1::LAYOUT_BSHD);
+  request.mutable_positions()->set_start(0);
+  v1::Tensor* const q = request.mutable_q();
+  q->set_dtype(v1::DTYPE_FLOAT32);
+  constexpr std::int64_t kRow = std::int64_t{32} * 128 * sizeof(float);
+  for (const std::int64_t extent :
+       {std::int64_t{1}, static_cast<std::int64_t>(kTensorBytes) / kRow,
+        std::int64_t{32}, std::int64_t{128}}) {
+    q->add_shape(extent);
+  }
+  q->mutable_data()->resize(kTensorBytes);
+  v1::ApplyRopeResponse response;
+  grpc::ClientContext context;
+  context.set_deadline(Deadline());
+  return v1::PositionalEncodingService::NewStub(channel)->ApplyRope(
+      &context, request, &response);
+}
+
+TEST(ReturnedMemoryTest, EveryBurstsMemoryIsReturned) {
+  KeepFreedMemory();
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  auto server = Server::Start(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto channel = Connect((*server)->addresses()[0]);
+  ASSERT_TRUE(Rotate(channel).ok());
+  for (int i = 0; i < kLooks; ++i) (*server)->ReturnUnneededMemory();
+  const std::size_t base = ResidentMemory();
+  for (int burst = 0; burst < 3; ++burst) {
+    std::vector<std::future<grpc::Status>> calls;
+    for (int i = 0; i < kCalls; ++i) {
+      calls.push_back(std::async(std::launch::async, Rotate, channel));
+    }
+    for (auto& call : calls) {
+      const grpc::Status status = call.get();
+      EXPECT_TRUE(status.ok()) << status.error_message();
+    }
+    EXPECT_GT(ResidentMemory(), base + 6 * kTensorBytes)
+        << "the burst left nothing to return";
+    for (int i = 0; i < kLooks; ++i) (*server)->ReturnUnneededMemory();
+    EXPECT_LT(ResidentMemory(), base + 2 * kTensorBytes) << "burst " << burst;
+  }
+}
+
+}  // namespace
+}  // namespace posenc::server
