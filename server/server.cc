@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,7 +40,7 @@ constexpr int kMinPingIntervalMs = 10000;
 constexpr int kUnreadBytes = 16 << 10;
 // Once our calls have ended, only health watches and the like are open. They
 // never end by themselves, and gRPC's shutdown would wait for them until its
-// deadline.
+// deadline. Connections have as long again to close.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 
 int Milliseconds(absl::Duration duration) {
@@ -64,9 +66,7 @@ class RunningServer final : public Server {
 
   ~RunningServer() override {
     if (server_ == nullptr) return;
-    if (listener_ != nullptr) listener_->Stop();
-    server_->Shutdown(std::chrono::system_clock::now());
-    server_->Wait();
+    Shutdown(absl::Now());
     queue_.Stop();
   }
 
@@ -100,14 +100,34 @@ class RunningServer final : public Server {
     const absl::Time deadline = absl::Now() + drain_timeout_;
     service_.StartDraining();
     const bool idle = service_.AwaitNoCalls(drain_timeout_);
-    if (listener_ != nullptr) listener_->Stop();
-    server_->Shutdown(idle ? absl::ToChronoTime(std::min(
-                                 deadline, absl::Now() + kShutdownGrace))
-                           : std::chrono::system_clock::now());
-    server_->Wait();
+    Shutdown(idle ? std::min(deadline, absl::Now() + kShutdownGrace)
+                  : absl::Now());
   }
 
  private:
+  // Cancels the calls that are left at `deadline`. May be called again.
+  //
+  // gRPC closes a connection when what it writes to it has been taken, which a
+  // peer who does not read puts off for ever.
+  void Shutdown(absl::Time deadline) {
+    std::promise<void> closed;
+    std::thread cut;
+    if (listener_ != nullptr) {
+      listener_->Stop();
+      cut = std::thread([this, left = deadline + kShutdownGrace - absl::Now(),
+                         future = closed.get_future()] {
+        if (future.wait_for(absl::ToChronoNanoseconds(left)) ==
+            std::future_status::timeout) {
+          listener_->CutConnections();
+        }
+      });
+    }
+    server_->Shutdown(absl::ToChronoTime(deadline));
+    server_->Wait();
+    closed.set_value();
+    if (cut.joinable()) cut.join();
+  }
+
   void SetReady(bool ready) {
     ready_.store(ready);
     for (const char* name : {"", kServiceName, kReadiness}) {

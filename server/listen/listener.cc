@@ -106,6 +106,11 @@ void Listener::Stop() {
   thread_.join();
 }
 
+void Listener::CutConnections() {
+  spare_.Close();  // cutting takes a descriptor
+  connections_.Visit(CutHandedOver);
+}
+
 ConnectionCounts Listener::counts() const {
   ConnectionCounts counts;
   counts.open = connections_.open();
@@ -332,12 +337,12 @@ int Listener::TickMs() const {
 
 void Listener::CloseSockets() {
   connections_.Visit([this](Connection& connection) {
-    if (connection.handed_over) return true;
+    if (connection.handed_over) return false;
     if (connection.greeted) {
       HandOver(&connection);
-    } else {
-      close(connection.fd);
+      return false;
     }
+    close(connection.fd);
     return true;
   });
   sockets_.clear();

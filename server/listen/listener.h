@@ -70,6 +70,9 @@ class Listener {
   // are closed. May be called again.
   void Stop();
 
+  // After Stop(): ends the connections that gRPC has not closed.
+  void CutConnections();
+
   // The rest is safe for any number of threads.
 
   // To be told of every call.

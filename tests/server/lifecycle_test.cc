@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "server/admin/channelz.h"
+#include "tests/fixtures/http2.h"
 #include "tests/fixtures/server.h"
 
 namespace posenc::server {
@@ -191,6 +192,29 @@ TEST_F(LifecycleTest, DrainCutsCallsThatOutlastIt) {
   std::string bytes;
   EXPECT_FALSE(slow.Read(&bytes));
   EXPECT_EQ(slow.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+// Its windows are open, so that gRPC writes until the socket is full.
+TEST_F(LifecycleTest, DrainEndsThoughAPeerDoesNotRead) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.drain_timeout = absl::Milliseconds(20);
+  Start(options);
+  v1::BuildTableRequest request = LargeTable();
+  request.set_rows(std::int64_t{1} << 17);
+  const std::string message = request.SerializeAsString();
+  ASSERT_LT(message.size(), 256);
+  http2::Socket peer(server_->addresses()[0]);
+  peer.Send(http2::kPreface +
+            http2::Frame(4, 0, 0, std::string("\0\4\x7F\xFF\xFF\xFF", 6)) +
+            http2::Frame(8, 0, 0, std::string("\x7F\xFF\0\0", 4)) +
+            http2::CallHeaders(absl::StrCat("/", kService, "/BuildTable"), 1) +
+            http2::Frame(0, 1, 1,
+                         std::string(4, '\0') +
+                             static_cast<char>(message.size()) + message));
+  ASSERT_TRUE(peer.AwaitFrame(0));  // 64 MiB begin to come
+  server_->Drain();
+  EXPECT_TRUE(peer.AwaitEnd());
 }
 
 TEST_F(LifecycleTest, ListensOnTcpAndUnixSocketsAtOnce) {
