@@ -11,8 +11,10 @@
 
 #include <bit>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <iostream>
 #include <map>
 #include <string>
@@ -189,7 +191,7 @@ void PrintChanges(const json& kept, const json& record) {
 }  // namespace
 }  // namespace posenc::core
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   if (argc != 2 && argc != 3) {
     std::cerr << "posenc-parity-towers RECORD [KEPT]\n";
     return 2;
@@ -202,4 +204,7 @@ int main(int argc, char** argv) {
   }
   posenc::core::PrintChanges(kept, record);
   return posenc::core::PrintTable(record);
+} catch (const std::exception& error) {  // a record of another form
+  std::fputs(error.what(), stderr);
+  return 2;
 }
