@@ -19,8 +19,8 @@
 namespace posenc::cli {
 namespace {
 
-// `compare` may name no encoding of its own, only another profile, part, layer or
-// length for the same one (BuildVariant).
+// `compare` may name no encoding of its own, only another profile, part, layer
+// or length for the same one (BuildVariant).
 struct ResolveFlags {
   SourceFlags source;
   SourceFlags compare;
@@ -168,10 +168,13 @@ void PrintResolved(const v1::ResolveRopeResponse& response,
     }
     PrintFact("scaling", ScalingText(spec));
     if (spec.has_axes()) {
-      PrintFact("axes",
-                absl::StrCat(EnumText("ASSIGNMENT_", spec.axes().assignment()),
-                             ", pairs of each: ",
-                             absl::StrJoin(spec.axes().sections(), ", ")));
+      PrintFact(
+          "axes",
+          absl::StrCat(
+              EnumText("ASSIGNMENT_", spec.axes().assignment()),
+              ", pairs of each: ", absl::StrJoin(spec.axes().sections(), ", "),
+              spec.axes().position_axes().empty() ? "" : "; they follow axes ",
+              absl::StrJoin(spec.axes().position_axes(), ", ")));
     }
     if (spec.has_xpos()) PrintFact("xpos", FieldsText(spec.xpos()));
     if (spec.reverse()) PrintFact("reverse", "turns by -phi");
