@@ -16,15 +16,30 @@ enum class RotaryWidth {
   kHead,       // head_dim; partial_rotary_factor counts for scaled rope only
   kPartial,    // floor(head_dim * partial_rotary_factor)
   kRotaryDim,  // key rotary_dim
-  kMla,        // key qk_rope_head_dim, behind qk_nope_head_dim
+  kRotaryDimElsewhere,  // likewise, but in transformers kPartial
+  kMla,                 // key qk_rope_head_dim, behind qk_nope_head_dim
+  kProjected,           // max(projection_dim / (2 * num_attention_heads), 32)
 };
 
-// Layers of one type. `theta_key` is read before the family's own key.
+// The dicts of rotary parameters that a class takes.
+enum class DictRule {
+  kOne,     // one for all layers, or one for each type of layer
+  kSplit,   // as kOne, but a flat one is for scaled kinds, and has no base
+  kMerged,  // one for each type; rope_scaling goes into full attention's, and a
+            // flat rope_parameters is dropped
+  kTyped,   // as kMerged, but a flat rope_parameters is refused
+  kNested,  // one for each type as the file has it; transformers refuses a flat
+            // one
+  kNone,    // none: nothing is scaled
+};
+
+// Layers of one type.
 struct LayerKind {
-  absl::string_view type;  // empty: no such kind
-  absl::string_view theta_key;
+  absl::string_view type;       // empty: no such kind
+  absl::string_view theta_key;  // empty: theta is fixed
   double theta = 10000;
   bool scaled = true;  // false: a flat rope_scaling is not for it
+  double partial = 0;  // 0: the family's
 };
 
 enum class NopeRule {
@@ -45,7 +60,7 @@ struct Family {
   double partial = 1;
   absl::string_view partial_key = "partial_rotary_factor";
   absl::string_view theta_key = "rope_theta";  // empty: theta is fixed
-  double theta = 10000;
+  double theta = 10000;  // where neither the dict nor theta_key gives one
   absl::string_view head_dim_key = "head_dim";
   std::int64_t head_dim = 0;         // 0: hidden_size / num_attention_heads
   std::int64_t global_head_dim = 0;  // of full attention, if it differs
@@ -59,8 +74,12 @@ struct Family {
   bool yarn_is_longrope = false;
   bool softmax_mscale = false;  // g(factor, mscale_all_dim)^2 on the scores
   bool reverse = false;
-  // JSON that the class takes for an absent rope_parameters; empty: none.
+  DictRule dicts = DictRule::kOne;
+  // JSON that the class takes for an absent rope_parameters; empty: none. If it
+  // has a rope_theta, the configuration's own is not read beside it.
   absl::string_view rope_parameters = {};
+  // Types of scaling that the class accepts, separated by blanks; empty: all.
+  absl::string_view rope_types = {};
   // The only value of `rope_switch` with which there is rope, if it is given.
   absl::string_view rope_switch = {};
   absl::string_view rope_switch_value = {};

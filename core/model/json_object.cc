@@ -88,6 +88,14 @@ absl::Status CheckJsonSize(absl::string_view text) {
   return absl::OkStatus();
 }
 
+std::string Shortened(const nlohmann::json& value) {
+  constexpr std::size_t kShown = 80;
+  std::string text =
+      value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return text.size() <= kShown ? text
+                               : absl::StrCat(text.substr(0, kShown), "...");
+}
+
 JsonObject::JsonObject(const nlohmann::json* json, std::string path,
                        absl::Status* status)
     : json_(json),
@@ -207,6 +215,31 @@ JsonObject JsonObject::Object(absl::string_view key) const {
     value = nullptr;
   }
   return JsonObject(value, Path(key), status_);
+}
+
+JsonObject JsonObject::Unseen() const {
+  return JsonObject(json_, path_, status_);
+}
+
+std::optional<double> JsonObject::PeekNumber(absl::string_view key) const {
+  return Unseen().Number(key);
+}
+
+std::optional<std::int64_t> JsonObject::PeekInteger(
+    absl::string_view key) const {
+  return Unseen().Integer(key);
+}
+
+std::optional<std::string> JsonObject::PeekText(absl::string_view key) const {
+  return Unseen().Text(key);
+}
+
+std::vector<double> JsonObject::PeekNumbers(absl::string_view key) const {
+  return Unseen().Numbers(key);
+}
+
+JsonObject JsonObject::PeekObject(absl::string_view key) const {
+  return Unseen().Object(key);
 }
 
 std::optional<std::int64_t> JsonObject::FirstInteger(

@@ -31,6 +31,9 @@ absl::Status CheckJsonSize(absl::string_view text);
 // are refused, elsewhere they do no harm.
 nlohmann::json ParseConfig(absl::string_view text);
 
+// JSON as one line, cut if it is long: for errors and warnings.
+std::string Shortened(const nlohmann::json& value);
+
 // An absent or null key reads as nullopt, and so does one of the wrong type,
 // which sets the status. Copies are cheap and share what was asked for; the
 // JSON and the status must outlive them.
@@ -57,6 +60,13 @@ class JsonObject {
   std::vector<double> Numbers(absl::string_view key) const;
   JsonObject Object(absl::string_view key) const;
 
+  // The same, and the key does not count as read.
+  std::optional<double> PeekNumber(absl::string_view key) const;
+  std::optional<std::int64_t> PeekInteger(absl::string_view key) const;
+  std::optional<std::string> PeekText(absl::string_view key) const;
+  std::vector<double> PeekNumbers(absl::string_view key) const;
+  JsonObject PeekObject(absl::string_view key) const;
+
   // The first of several spellings.
   std::optional<std::int64_t> FirstInteger(
       const std::vector<absl::string_view>& keys) const;
@@ -70,6 +80,8 @@ class JsonObject {
 
  private:
   const nlohmann::json* Read(absl::string_view key) const;
+  // Shares the JSON and the status, and forgets what is asked of it.
+  JsonObject Unseen() const;
   void WrongType(absl::string_view key, absl::string_view wanted) const;
 
   const nlohmann::json* json_;

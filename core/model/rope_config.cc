@@ -1,5 +1,6 @@
 #include "core/model/rope_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -7,7 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "core/error.h"
+#include "core/model/known_keys.h"
+#include "core/model/layers.h"
+#include "core/model/rope_dicts.h"
 #include "core/model/scaling_config.h"
 
 namespace posenc::core {
@@ -23,6 +28,8 @@ std::optional<double> PartialFactor(const RopeDict& from) {
   for (const auto& [object, key] : places) {
     const std::optional<double> factor = object->Number(key);
     if (!factor) continue;
+    // A class with a key of its own does not read the usual one.
+    if (object == &from.config && key != from.family.partial_key) continue;
     if (!(*factor > 0 && *factor <= 1)) {
       object->Fail(key, absl::StrCat("is ", NumberText(*factor),
                                      "; it must be in (0, 1]"));
@@ -35,7 +42,9 @@ std::optional<double> PartialFactor(const RopeDict& from) {
 std::int64_t PartialWidth(const RopeDict& from, ModelRope* rope) {
   std::optional<double> factor = PartialFactor(from);
   if (!factor) {
-    factor = from.family.partial;
+    factor = from.kind != nullptr && from.kind->partial > 0
+                 ? from.kind->partial
+                 : from.family.partial;
     if (*factor != 1) {
       Assume(std::string(from.family.partial_key), NumberText(*factor),
              DefaultOf(from.rules), rope);
@@ -45,37 +54,81 @@ std::int64_t PartialWidth(const RopeDict& from, ModelRope* rope) {
                                    *factor);
 }
 
-std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
-                       ModelRope* rope) {
-  if (from.family.width == RotaryWidth::kMla) {
-    const auto width = from.config.Integer("qk_rope_head_dim");
-    if (!width) {
-      from.config.Fail("qk_rope_head_dim",
-                       "is missing; this model rotates that slice");
-    }
-    // If given, it restates qk_rope_head_dim: asking counts it as read.
-    PartialFactor(from);
-    return width.value_or(0);
+// The rotated slice of latent attention. A head_dim or a share that says
+// otherwise would give transformers frequencies that its forward cannot apply.
+std::int64_t LatentWidth(const RopeDict& from, ModelRope* rope) {
+  const auto width = from.config.Integer("qk_rope_head_dim");
+  if (!width) {
+    from.config.Fail("qk_rope_head_dim",
+                     "is missing; this model rotates that slice");
+    return 0;
   }
-  if (type == "proportional") return from.head_dim;
-  if (from.family.width == RotaryWidth::kRotaryDim) {
-    const auto width =
-        from.config.FirstInteger({"rotary_dim", "qk_rope_head_dim"});
-    if (!width) return PartialWidth(from, rope);
-    if (const auto factor = PartialFactor(from)) {
-      const auto partial = static_cast<std::int64_t>(
-          static_cast<double>(from.head_dim) * *factor);
-      if (partial != *width) {
-        rope->warnings.push_back(absl::StrCat(
-            "rotary_dim is ", *width, ", and partial_rotary_factor ",
-            NumberText(*factor), " of head_dim ", from.head_dim, " is ",
-            partial, "; rotary_dim is used"));
-      }
-    }
+  const auto head_dim = from.config.Integer("head_dim");
+  const auto factor = PartialFactor(from);
+  const auto channels = [&factor](std::int64_t head) {
+    return static_cast<std::int64_t>(static_cast<double>(head) *
+                                     factor.value_or(1));
+  };
+  // A class's own dict, and Dots 3 in every case, have the share that fits.
+  if (from.from_class || !from.family.kinds[0].type.empty()) return *width;
+  if ((!head_dim || channels(*head_dim) == *width) &&
+      (!factor || head_dim || channels(*width) == *width ||
+       channels(from.head_dim) == *width)) {
     return *width;
   }
+  rope->warnings.push_back(absl::StrCat(
+      factor ? from.dict.Path("partial_rotary_factor") : "head_dim", " is ",
+      factor ? NumberText(*factor) : absl::StrCat(*head_dim),
+      ", by which transformers makes frequencies for ",
+      channels(head_dim.value_or(*width)), " channels; qk_rope_head_dim ",
+      *width, " is rotated"));
+  return *width;
+}
+
+// The key rotary_dim, and what a share says beside it.
+std::int64_t KeyedWidth(const RopeDict& from, ModelRope* rope) {
+  const auto width =
+      from.family.slice == RotarySlice::kTrailing
+          ? from.config.FirstInteger({"rotary_dim", "qk_rope_head_dim"})
+          : from.config.Integer("rotary_dim");
+  if (!width) return PartialWidth(from, rope);
+  const auto factor = PartialFactor(from);
+  if (!factor) return *width;
+  const auto partial =
+      static_cast<std::int64_t>(static_cast<double>(from.head_dim) * *factor);
+  if (partial == *width) return *width;
+  const bool share = from.rules.profile == Profile::kHf &&
+                     from.family.dicts != DictRule::kNone;
+  rope->warnings.push_back(
+      absl::StrCat("rotary_dim is ", *width, ", and partial_rotary_factor ",
+                   NumberText(*factor), " of head_dim ", from.head_dim, " is ",
+                   partial, "; ",
+                   share ? "transformers reads the latter, which is used"
+                         : "rotary_dim is used"));
+  return share ? partial : *width;
+}
+
+std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
+                       ModelRope* rope) {
+  RotaryWidth source = from.family.width;
+  if (source == RotaryWidth::kMla) return LatentWidth(from, rope);
+  if (type == "proportional") return from.head_dim;
+  if (source == RotaryWidth::kRotaryDimElsewhere) {
+    source = from.rules.profile == Profile::kHf ? RotaryWidth::kPartial
+                                                : RotaryWidth::kRotaryDim;
+  }
+  if (source == RotaryWidth::kRotaryDim) return KeyedWidth(from, rope);
+  if (source == RotaryWidth::kProjected) {
+    const std::int64_t heads =
+        from.config.Integer("num_attention_heads").value_or(1);
+    constexpr std::int64_t kLeast = 32;
+    return std::max(from.config.Integer("projection_dim").value_or(0) /
+                        (2 * std::max<std::int64_t>(heads, 1)),
+                    kLeast);
+  }
+  std::int64_t width = 0;
   // vLLM takes the share for every model that gives it.
-  if (from.family.width == RotaryWidth::kHead && type == "default" &&
+  if (source == RotaryWidth::kHead && type == "default" &&
       from.rules.profile != Profile::kVllm) {
     const double factor = PartialFactor(from).value_or(1);
     if (factor != 1) {
@@ -85,9 +138,20 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
           " rotates the whole head of this model type where rope is not "
           "scaled"));
     }
-    return from.head_dim;
+    width = from.head_dim;
+  } else {
+    width = PartialWidth(from, rope);
   }
-  return PartialWidth(from, rope);
+  const auto keyed = from.config.Integer("rotary_dim");
+  if (keyed && *keyed != width) {
+    rope->warnings.push_back(absl::StrCat(
+        from.config.Path("rotary_dim"), " is ", *keyed,
+        ", and partial_rotary_factor ",
+        NumberText(PartialFactor(from).value_or(1)), " of head_dim ",
+        from.head_dim, " is ", width, "; ", from.rules.project,
+        " reads the latter for this model type"));
+  }
+  return width;
 }
 
 std::optional<RotaryAxes> ReadAxes(const RopeDict& from) {
@@ -121,16 +185,50 @@ std::optional<RotaryAxes> ReadAxes(const RopeDict& from) {
   return std::nullopt;
 }
 
-// The sections that the class takes for absent ones, if they fit the width.
+// The sections that the class takes for absent ones.
 std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, ModelRope* rope) {
   const auto& [a, b, c] = from.family.sections;
-  if (a == 0 || a + b + c != rope->spec.rotary_dim / 2) return std::nullopt;
+  if (a == 0) return std::nullopt;
+  const std::int32_t pairs = rope->spec.rotary_dim / 2;
+  const bool fits = a + b + c == pairs;
+  if (!fits && from.family.axes != AxisAssignment::kInterleaved) {
+    Assume(from.dict.Path("mrope_section"), "",
+           absl::StrCat("absent, and the class's own ", a, ", ", b, ", ", c,
+                        " do not sum to the ", pairs,
+                        " pairs, so transformers cannot apply it; read as one "
+                        "axis"),
+           rope);
+    return std::nullopt;
+  }
   Assume(from.dict.Path("mrope_section"), absl::StrCat(a, ", ", b, ", ", c),
          DefaultOf(from.rules), rope);
   if (from.family.axes == AxisAssignment::kAlternatingTail) {
     return RotaryAxes{.assignment = from.family.axes, .sections = {c, a, b}};
   }
   return RotaryAxes{.assignment = from.family.axes, .sections = {a, b, c}};
+}
+
+// Interleaved sections need not fill the pairs, nor fit: pair i follows axis
+// a = i mod 3 if i < 3 * sections[a], else the first. Writes out how many pairs
+// each axis has then.
+void FitSections(const RopeDict& from, ModelRope* rope) {
+  std::optional<RotaryAxes>& axes = rope->spec.axes;
+  if (!axes || axes->assignment != AxisAssignment::kInterleaved ||
+      axes->sections.size() != 3 || from.rules.profile == Profile::kLlamaCpp) {
+    return;
+  }
+  std::vector<std::int32_t> fitted(3);
+  for (std::int32_t i = 0; i < rope->spec.rotary_dim / 2; ++i) {
+    const std::int32_t a = i % 3;
+    ++fitted[i < 3 * std::int64_t{axes->sections[a]} ? a : 0];
+  }
+  if (fitted == axes->sections) return;
+  Assume(from.dict.Path("mrope_section"), absl::StrJoin(fitted, ", "),
+         absl::StrCat("[", absl::StrJoin(axes->sections, ", "), "] for ",
+                      rope->spec.rotary_dim / 2,
+                      " pairs: the first axis has those that no other claims"),
+         rope);
+  axes->sections = fitted;
 }
 
 // Families whose query and key rows llama.cpp's converter reorders.
@@ -179,7 +277,7 @@ void ReadProportional(const RopeDict& from, ModelRope* rope) {
   rope->spec.scaling = ProportionalScaling{
       from.dict.Number("factor"),
       static_cast<std::int32_t>(
-          std::floor(share * static_cast<double>(from.head_dim) / 2))};
+          std::floor(share * static_cast<double>(rope->spec.rotary_dim) / 2))};
 }
 
 // ggml rotates a pair that no axis claims by a fourth position, which llama.cpp
@@ -213,6 +311,29 @@ void StopLeftoverPairs(ModelRope* rope) {
       "position, always 0"));
 }
 
+// transformers turns ceil(d / 2) pairs by an odd share d of a head, whose
+// exponents are 2i / d.
+void WriteOutOddWidth(std::int64_t width, ModelRope* rope) {
+  const auto d = static_cast<long double>(width);
+  const auto* linear = std::get_if<LinearScaling>(&rope->spec.scaling);
+  const auto factor =
+      static_cast<long double>(linear != nullptr ? linear->factor : 1);
+  std::vector<double> inv_freq;
+  for (std::int64_t i = 0; i < width; i += 2) {
+    inv_freq.push_back(static_cast<double>(
+        std::pow(static_cast<long double>(*rope->spec.rope_theta),
+                 -static_cast<long double>(i) / d) /
+        factor));
+  }
+  Assume("rotary_dim", absl::StrCat(width + 1),
+         absl::StrCat("partial_rotary_factor gives ", width,
+                      ", which is odd; the last pair has a channel more, and "
+                      "exponents are 2i / ",
+                      width),
+         rope);
+  WriteOutFrequencies(inv_freq, &rope->spec);
+}
+
 void ReadQueryScale(const RopeDict& from, ModelRope* rope) {
   const auto beta = from.dict.Number("llama_4_scaling_beta");
   if (!beta) return;
@@ -240,41 +361,80 @@ void WarnOfUnreadKeys(const RopeDict& from, const std::string& type,
 
 }  // namespace
 
-double ReadTheta(const RopeDict& from, ModelRope* rope) {
+namespace {
+
+double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   constexpr absl::string_view kKey = "rope_theta";
-  if (from.layer_theta) return *from.layer_theta;
-  if (from.from_class && (from.kind != nullptr || !from.nested)) {
-    const auto theta = from.config.Number(
-        from.kind != nullptr ? from.kind->theta_key : from.family.theta_key);
-    if (theta) return *theta;
-  }
-  const bool own_key = from.kind != nullptr && !from.nested;
+  const LayerKind* kind = from.kind;
   const absl::string_view key =
-      own_key ? from.kind->theta_key : from.family.theta_key;
-  // The theta of a flat dict is not for layers that have a key of their own.
-  const bool dict_counts = !own_key || from.kind->scaled || key == kKey;
+      kind != nullptr ? kind->theta_key : from.family.theta_key;
+  std::optional<double> outer;
+  if (!key.empty()) {
+    outer = from.config.Number(key);
+    // DBRX and MPT publish theta in attn_config.
+    if (!outer) outer = from.config.Object("attn_config").Number(key);
+  }
+  // A flat dict's base is for the layers that it scales.
+  const bool is_theirs = from.nested || kind == nullptr || kind->scaled ||
+                         (key == kKey && !ReadsByClass(from.rules));
+  const bool is_split =
+      !from.nested && kind != nullptr && from.family.dicts == DictRule::kSplit;
+  const bool is_read = from.scales || key == kKey;
   const auto inner = from.dict.Number(kKey);
-  if (inner && dict_counts) {
-    const auto outer = key.empty() ? std::nullopt : from.config.Number(key);
-    if (outer && *outer != *inner && !from.nested) {
-      rope->warnings.push_back(absl::StrCat(
-          from.dict.Path(kKey), " is ", NumberText(*inner), ", and ", key,
-          " of the model ", NumberText(*outer), "; the former is used"));
+  if (inner && is_theirs && !is_split && is_read) {
+    if (outer && *outer != *inner && (!from.nested || from.from_class)) {
+      rope->warnings.push_back(
+          from.from_class
+              ? absl::StrCat(from.config.Path(key), " ", NumberText(*outer),
+                             " is not read: without rope_parameters, ",
+                             from.rules.project,
+                             " takes its class's, whose rope_theta is ",
+                             NumberText(*inner))
+              : absl::StrCat(from.dict.Path(kKey), " is ", NumberText(*inner),
+                             ", and ", key, " of the model ",
+                             NumberText(*outer), "; the former is used"));
     }
     return *inner;
   }
-  if (!key.empty()) {
-    if (const auto theta = from.config.Number(key)) return *theta;
-    // DBRX and MPT publish theta in attn_config.
-    const JsonObject attention = from.config.Object("attn_config");
-    if (const auto theta = attention.Number(key)) return *theta;
+  const double otherwise = kind != nullptr ? kind->theta : from.family.theta;
+  const double theta = outer.value_or(otherwise);
+  if (inner && *inner != theta) {
+    rope->warnings.push_back(absl::StrCat(
+        from.dict.Path(kKey), " ", NumberText(*inner),
+        " is not read here: ", from.rules.project, " takes ", NumberText(theta),
+        kind != nullptr ? absl::StrCat(" for ", kind->type)
+                        : absl::StrCat(" for model_type ", from.model_type)));
   }
-  const double theta = own_key ? from.kind->theta : from.family.theta;
+  if (outer) return theta;
+  if (key.empty()) {
+    if (const auto given = from.config.Number(kKey); given && *given != theta) {
+      rope->warnings.push_back(absl::StrCat(
+          from.config.Path(kKey), " ", NumberText(*given), " is not read",
+          kind != nullptr ? absl::StrCat(" for ", kind->type) : "", ": ",
+          from.rules.project, " takes ", NumberText(theta), " there"));
+    }
+  }
   Assume(key.empty() ? std::string(kKey) : std::string(key), NumberText(theta),
          key.empty() ? "fixed; transformers reads no base for this model type"
                      : DefaultOf(from.rules),
          rope);
   return theta;
+}
+
+}  // namespace
+
+double ReadTheta(const RopeDict& from, ModelRope* rope) {
+  const double theta = ThetaOfDict(from, rope);
+  if (!from.layer_theta || *from.layer_theta == theta) return theta;
+  if (!ReadsByClass(from.rules)) return *from.layer_theta;
+  // transformers reads of the list only which layers have 0.
+  const bool is_given = (!from.from_class && !from.dict.Keys().empty()) ||
+                        from.config.Has(from.family.theta_key);
+  rope->warnings.push_back(absl::StrCat(
+      "layer_rope_theta gives the layer ", NumberText(*from.layer_theta),
+      ", and transformers, which reads of that list only which are 0, takes ",
+      NumberText(theta), "; the ", is_given ? "latter" : "former", " is used"));
+  return is_given ? theta : *from.layer_theta;
 }
 
 std::int64_t HeadDim(const JsonObject& config, const Family& family,
@@ -285,6 +445,7 @@ std::int64_t HeadDim(const JsonObject& config, const Family& family,
   }
   std::vector<absl::string_view> keys = {family.head_dim_key, "head_dim",
                                          "attention_head_dim"};
+  if (const auto head_dim = LayerHeadDim(config, layer_type)) return *head_dim;
   if (layer_type == "full_attention") {
     keys.insert(keys.begin(), "global_head_dim");
     if (family.global_head_dim > 0 && !config.Has("global_head_dim")) {
@@ -316,11 +477,63 @@ std::int64_t HeadDim(const JsonObject& config, const Family& family,
   return *hidden / *heads;
 }
 
+namespace {
+
+// What the class, rather than the project, does not take.
+void CheckType(const RopeDict& from, const std::string& type, ModelRope* rope) {
+  const absl::string_view key =
+      from.dict.Has("rope_type") || !from.dict.Has("type") ? "rope_type"
+                                                           : "type";
+  const absl::string_view accepted = from.family.rope_types;
+  if (ReadsByClass(from.rules) && !accepted.empty() &&
+      IsAmong(type, from.rules.rope_types) && !IsAmong(type, accepted)) {
+    from.dict.Fail(
+        key,
+        absl::StrCat("is \"", type, "\"; transformers' class of model_type ",
+                     from.model_type, " takes ",
+                     absl::StrReplaceAll(accepted, {{" ", ", "}}), " only"));
+  }
+  if (from.rules.profile == Profile::kHf && from.config.HasNull("head_dim") &&
+      IsAmong(type, "yarn dynamic longrope")) {
+    rope->warnings.push_back(
+        absl::StrCat(from.config.Path("head_dim"),
+                     " is null, with which transformers' ", type,
+                     " fails unless the class fills it in; hidden_size / "
+                     "num_attention_heads is used"));
+  }
+  const auto given = from.dict.Text(key);
+  if (given == "su" && from.rules.profile == Profile::kHf &&
+      !from.family.yarn_is_longrope) {
+    rope->warnings.push_back(absl::StrCat(
+        from.dict.Path(key),
+        " is \"su\", LongRoPE's name before; transformers "
+        "knows it in Phi 3's classes only, and refuses it here; read as "
+        "longrope"));
+  }
+  if (type == "default" && key == "type" && ReadsByClass(from.rules) && given &&
+      *given != "default" && *given != "mrope") {
+    rope->warnings.push_back(absl::StrCat(
+        from.dict.Path(key), " ", *given,
+        " is not read: the class of model_type ", from.model_type,
+        " looks for rope_type, and rotates unscaled without; the file means ",
+        *given));
+  }
+}
+
+}  // namespace
+
 void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   const bool scaled = from.kind == nullptr || from.nested || from.kind->scaled;
   const bool is_mlx = from.rules.profile == Profile::kMlx;
   std::string type = RopeType(from);
-  if (!scaled) type = "default";
+  if (!scaled || from.is_unscaled_layer) type = "default";
+  if (!from.scales && type != "default") {
+    rope->warnings.push_back(absl::StrCat(
+        from.dict.Path("rope_type"), " ", type,
+        " is not used: ", from.rules.project, "' class of model_type ",
+        from.model_type, " does not scale; its frequencies are unscaled"));
+    type = "default";
+  }
   const bool plain = is_mlx && (IsAmong(from.model_type, kMlxUnscaled) ||
                                 (from.family.yarn_is_longrope &&
                                  !IsAmong(type, "default linear longrope")));
@@ -330,6 +543,11 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
         from.model_type, " does not scale so"));
     type = "default";
   }
+  CheckRopeKeys(from.dict);
+  if (from.rules.profile == Profile::kHf && !from.from_class) {
+    WarnOfNulls(from.dict, &rope->warnings);
+  }
+  CheckType(from, type, rope);
   RopeSpec& spec = rope->spec;
   spec.slice = from.family.slice;
   ReadPairing(from, rope);
@@ -344,18 +562,24 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
                                               kMaxRotaryDim, " are served"));
     return;
   }
-  spec.rotary_dim = static_cast<std::int32_t>(width);
+  const bool is_odd = width % 2 != 0 && width < from.head_dim &&
+                      IsAmong(type, "default linear") &&
+                      ReadsByClass(from.rules);
+  spec.rotary_dim = static_cast<std::int32_t>(is_odd ? width + 1 : width);
   // mlx-lm's text models take one position per token, whatever the sections.
   if (!is_mlx) spec.axes = ReadAxes(from);
   if (!is_mlx && !spec.axes) spec.axes = DefaultAxes(from, rope);
+  FitSections(from, rope);
   if (type == "proportional" && IsAmong(type, from.rules.rope_types)) {
     ReadProportional(from, rope);
   } else if (type != "default") {
     ReadScaling(from, type, rope);
   }
+  if (is_odd) WriteOutOddWidth(width, rope);
   if (from.rules.profile == Profile::kLlamaCpp) StopLeftoverPairs(rope);
   ReadQueryScale(from, rope);
-  if (scaled) WarnOfUnreadKeys(from, type, rope);
+  if (scaled && from.scales && !from.is_unscaled_layer)
+    WarnOfUnreadKeys(from, type, rope);
 }
 
 }  // namespace posenc::core

@@ -23,6 +23,10 @@ struct RopeDict {
   // Null if layers of the model do not differ by theta.
   const LayerKind* kind = nullptr;
   bool nested = false;
+  // False if the class takes no scaling, whatever the dict says.
+  bool scales = true;
+  // True for a layer that rope_scaling_layers leaves out.
+  bool is_unscaled_layer = false;
   // True if the dict is the class's own, for a configuration without one.
   bool from_class = false;
   // This layer's own base (layer_rope_theta).

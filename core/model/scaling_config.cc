@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "core/error.h"
+#include "core/model/rope_dicts.h"
 #include "core/model/yarn_config.h"
 
 namespace posenc::core {
@@ -47,11 +48,14 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
     longrope.attention_factor = dict.Number("attention_factor");
     if (longrope.factor) WarnOfFactor(from, *longrope.factor, original, rope);
   }
-  if (is_hf || profile == Profile::kVllm) {
+  // In transformers PhiMoE's class alone reads the pair, and mlx-lm's one of
+  // it.
+  const bool is_phimoe = from.model_type == "phimoe";
+  if (profile == Profile::kVllm || (is_hf && is_phimoe)) {
     longrope.short_mscale = dict.Number("short_mscale");
   }
-  if (is_hf || profile == Profile::kVllm ||
-      (profile == Profile::kMlx && from.model_type == "phimoe")) {
+  if (profile == Profile::kVllm ||
+      (is_phimoe && (is_hf || profile == Profile::kMlx))) {
     longrope.long_mscale = dict.Number("long_mscale");
   }
   if (!longrope.factor && !longrope.attention_factor &&
@@ -147,9 +151,8 @@ void ReadLlama3(const RopeDict& from, ModelRope* rope) {
 void ReadDynamic(const RopeDict& from, ModelRope* rope) {
   const JsonObject& dict = from.dict;
   const Profile profile = from.rules.profile;
-  const bool reads_alpha = profile == Profile::kHf ||
-                           profile == Profile::kVllm ||
-                           absl::StartsWith(from.model_type, "hunyuan");
+  const bool reads_alpha =
+      profile == Profile::kVllm || absl::StartsWith(from.model_type, "hunyuan");
   if (reads_alpha && dict.Has("alpha")) {
     // Hunyuan's alpha changes the base once, for every length. The rest of its
     // dict is published with a factor of 1, with which it has no effect.
@@ -185,8 +188,14 @@ void ReadDynamic(const RopeDict& from, ModelRope* rope) {
            rope);
     return;
   }
-  rope->spec.scaling = DynamicNtkScaling{
-      factor, RequiredMaximum(from, "rope type dynamic needs it")};
+  const std::int64_t maximum =
+      RequiredMaximum(from, "rope type dynamic needs it");
+  if (!std::isfinite(factor * static_cast<double>(maximum))) {
+    dict.Fail("factor",
+              absl::StrCat("is ", NumberText(factor), ", and times ",
+                           "max_position_embeddings ", maximum, " not finite"));
+  }
+  rope->spec.scaling = DynamicNtkScaling{factor, maximum};
 }
 
 // vLLM's static NTK multiplies the base by s, and divides each frequency by
@@ -226,6 +235,12 @@ std::string RopeType(const RopeDict& from) {
   const auto first = dict.Text("rope_type");
   const auto alias = dict.Text("type");
   const bool alias_first = profile == Profile::kMlx;
+  // Classes of merged dicts set rope_type before they take the file's keys.
+  if (!first && !from.nested && ReadsByClass(from.rules) &&
+      (from.family.dicts == DictRule::kMerged ||
+       from.family.dicts == DictRule::kTyped)) {
+    return "default";
+  }
   const std::optional<std::string> type =
       alias_first ? (alias ? alias : first) : (first ? first : alias);
   // M-RoPE is no scaling: its sections tell it.

@@ -1,0 +1,180 @@
+#include "core/model/composite.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/model/families.h"
+#include "core/model/profile.h"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+
+// Keys of the language model's part, the one that goes first where several are
+// given.
+constexpr absl::string_view kLanguageKeys[] = {
+    "text_config",    "llm_config", "language_config",
+    "thinker_config", "vlm_config", "decoder"};
+
+// Model types that hold a language model of another type, which need not be
+// named in it.
+struct Parents {
+  absl::string_view model_types;  // separated by blanks
+  absl::string_view part;         // the type of their language model
+  // JSON: values that the class adds to a text_config without them.
+  absl::string_view defaults = {};
+};
+constexpr Parents kParents[] = {
+    {"voxtral", "llama", R"({"rope_theta":100000000.0,"head_dim":128})"},
+    {"voxtral_realtime", "voxtral_realtime_text",
+     R"({"rope_theta":1000000.0,"head_dim":128})"},
+    {"glmasr", "llama",
+     R"({"rope_parameters":{"rope_theta":10000.0,"rope_type":"default"}})"},
+    {"deepseek_vl deepseek_vl_hybrid idefics3 janus llava llava_next "
+     "llava_next_video perception_lm smolvlm video_llava vipllava",
+     "llama"},
+    {"audioflamingo3 fast_vlm got_ocr2 internvl llava_onevision musicflamingo "
+     "ovis2 pp_chart2table qwen2_audio vibevoice vibevoice_asr video_llama_3",
+     "qwen2"},
+    {"fun_asr_nano lighton_ocr moss_transcribe_diarize qianfan_ocr qwen3_asr",
+     "qwen3"},
+    {"jev minicpm_ocr minicpmv4_6 minicpmv4_7", "qwen3_5"},
+    {"idefics2 mistral3", "mistral"},
+    {"aya_vision cohere2_vision", "cohere2"},
+    {"glm46v glmga", "glm4v"},
+    {"granite_speech granite_speech_plus", "granite"},
+    {"modernvbert pe_audio pe_audio_video pe_video colmodernvbert",
+     "modernbert"},
+    {"paligemma colpali pi0", "gemma"},
+    {"shieldgemma2", "gemma3"},
+    {"gemma4_assistant", "gemma4"},
+    {"gemma4_unified_assistant", "gemma4_unified"},
+    {"nemo_speechlm nemotron_h_omni", "nemotron_h"},
+    {"colqwen2", "qwen2_vl"},
+    {"cosmos3_omni", "qwen3_vl"},
+    {"exaone4_5", "exaone4"},
+    {"fuyu", "persimmon"},
+    {"hyperclovax_vision_v2", "hyperclovax"},
+    {"kimi_k25", "deepseek_v3"},
+    {"lfm2_vl", "lfm2"},
+    {"lfm3_vl", "lfm3"},
+    {"mllama", "mllama_text_model"},
+    {"step3p7", "step3p5"},
+    {"t5gemma", "t5_gemma_module"},
+    {"ultravbert", "ultrabert"},
+    {"clvp", "clvp_encoder"},
+    {"dia", "dia_decoder"},
+    {"emu3", "emu3_text_model"},
+};
+
+// Further types whose parts name their own types, or rotate by themselves.
+constexpr char kComposites[] =
+    "esmfold2 nemotron3_5_transcribe_audio nemotron3_diarization "
+    "qwen2_5_omni_thinker qwen2_5_omni_token2wav";
+
+const Parents* FindParents(absl::string_view model_type) {
+  const std::string key = ModelKey(model_type);
+  for (const Parents& parents : kParents) {
+    if (IsAmong(key, parents.model_types)) return &parents;
+  }
+  return nullptr;
+}
+
+// True if heads are described beside the parts.
+bool HasHeads(const JsonObject& config) {
+  for (const absl::string_view key :
+       {"num_attention_heads", "n_head", "n_heads", "num_heads", "head_dim",
+        "qk_rope_head_dim"}) {
+    if (config.Find(key) != nullptr) return true;
+  }
+  return false;
+}
+
+// True if something in the part says that it rotates.
+bool Rotates(const json& part) {
+  if (!part.is_object()) return false;
+  for (const auto& [key, value] : part.items()) {
+    if (absl::StartsWith(key, "rope_") && !value.is_null()) return true;
+  }
+  bool known = false;
+  const json type = part.value("model_type", json());
+  if (!type.is_string()) return false;
+  const Family& family = FindFamily(type.get<std::string>(), &known);
+  return known && family.nope != NopeRule::kEveryLayer;
+}
+
+// The key of the part to look into; empty if `config` is the part itself.
+std::string PartKey(const JsonObject& config) {
+  for (const absl::string_view key : kLanguageKeys) {
+    const json* part = config.Find(key);
+    if (part != nullptr && !part->is_null()) return std::string(key);
+  }
+  if (HasHeads(config)) return "";
+  for (const absl::string_view key : {"decoder_config", "encoder_config"}) {
+    const json* part = config.Find(key);
+    if (part != nullptr && part->is_object()) return std::string(key);
+  }
+  for (const std::string& key : config.Keys()) {
+    if (absl::EndsWith(key, "_config") && Rotates(*config.Find(key))) {
+      return key;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+JsonObject LanguagePart(JsonObject config, std::string* model_type) {
+  for (;;) {
+    if (const auto given = config.Text("model_type")) {
+      *model_type = *given;
+    } else if (const Parents* parents = FindParents(*model_type)) {
+      *model_type = std::string(parents->part);
+    }
+    const std::string key = PartKey(config);
+    if (key.empty()) {
+      // A file of such a type may be flat: the language model's keys at the
+      // top.
+      if (const Parents* parents = FindParents(*model_type)) {
+        *model_type = std::string(parents->part);
+      }
+      return config;
+    }
+    config = config.Object(key);
+  }
+}
+
+void AddParentsDefaults(json* root) {
+  if (!root->is_object()) return;
+  const json type = root->value("model_type", json());
+  if (!type.is_string()) return;
+  const Parents* parents = FindParents(type.get<std::string>());
+  if (parents == nullptr || parents->defaults.empty()) return;
+  const auto part = root->find("text_config");
+  if (part == root->end() || !part->is_object()) return;
+  const json defaults = json::parse(parents->defaults);
+  for (const auto& [key, value] : defaults.items()) {
+    if (!part->contains(key)) (*part)[key] = value;
+  }
+}
+
+void WarnOfUnknownParent(const json& root, std::vector<std::string>* warnings) {
+  absl::Status ignored;
+  const JsonObject config(&root, "", &ignored);
+  const std::string key = PartKey(config);
+  const auto type = config.Text("model_type");
+  if (key.empty() || (!type && root.contains("model_type"))) return;
+  bool known = false;
+  FindFamily(type.value_or(""), &known);
+  if (known || (type && (FindParents(*type) != nullptr ||
+                         IsAmong(ModelKey(*type), kComposites)))) {
+    return;
+  }
+  warnings->push_back(absl::StrCat(
+      "model_type ",
+      type ? absl::StrCat("\"", *type, "\" of the file is not known here")
+           : "of the file is absent",
+      ": transformers refuses it; its ", key, " is read"));
+}
+
+}  // namespace posenc::core

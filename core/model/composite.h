@@ -1,0 +1,29 @@
+// The part of a configuration that describes its language model.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "core/model/json_object.h"
+#include "nlohmann/json.hpp"
+
+namespace posenc::core {
+
+// The language model's part of a composite configuration, which may be nested
+// more than once. Of an encoder and a decoder this is the decoder; of a
+// configuration without a language model, the first part that rotates.
+// model_type becomes the part's own, or the one that its parents imply.
+JsonObject LanguagePart(JsonObject config, std::string* model_type);
+
+// Adds the values that transformers' composite classes put into a text_config
+// that lacks them.
+void AddParentsDefaults(nlohmann::json* root);
+
+// transformers refuses a composite configuration of a type that it does not
+// know, although that of its language model is known.
+void WarnOfUnknownParent(const nlohmann::json& root,
+                         std::vector<std::string>* warnings);
+
+}  // namespace posenc::core

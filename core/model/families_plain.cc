@@ -1,0 +1,202 @@
+// Classes with one dict of rotary parameters for all layers, and one axis.
+
+#include "core/model/family_tables.h"
+
+namespace posenc::core {
+namespace {
+
+constexpr Pairing kInterleaved = Pairing::kInterleaved;
+
+constexpr Family kFamilies[] = {
+    {.model_types =
+         "llama mistral ministral qwen2 qwen2_moe qwen3_moe olmo "
+         "olmo2 olmoe olmo_hybrid granite granitemoe "
+         "granitemoeshared granite4_vision granite_docling "
+         "starcoder2 internlm2 internlm3 arcee aria chameleon "
+         "moshi mimi mimi_encoder mimi_decoder "
+         "pocket_tts_audio_tokenizer_encoder "
+         "pocket_tts_audio_tokenizer_decoder diffllama falcon_h1 dots1 doge "
+         "hunyuan_v1_moe hunyuan_v1_dense dbrx idefics idefics3 "
+         "smolvlm eurobert esmc hyperclovax jais2 "
+         "kyutai_speech_to_text lasr_encoder lasr_ctc "
+         "deepseek_ocr2 unlimited_ocr gradium_phonon_tts "
+         "pocket_tts pocket_tts_audio_tokenizer qwen2_audio "
+         "voxtral_realtime iquestcoder"},
+    {.model_types = "qwen3 seed_oss hrm_text molmo2 dia_encoder dia_decoder "
+                    "qwen3_omni_moe_talker_code_predictor",
+     .head_dim = 128},
+    {.model_types = "gemma gemma2 vaultgemma t5_gemma_module t5gemma",
+     .head_dim = 256},
+    {.model_types = "qwen2_5_omni_dit neucodec xcodec2 "
+                    "voxtral_realtime_encoder",
+     .head_dim = 64},
+    {.model_types = "timesfm2_5", .head_dim = 80},
+    {.model_types = "mixtral minimax_text emu3 emu3_text_model", .theta = 1e6},
+    {.model_types = "lfm2 lfm2_moe", .theta = 1e6},
+    {.model_types = "bitnet csm csm_depth_decoder_model flex_olmo evolla "
+                    "mllama_text_model EvollaModel",
+     .theta = 5e5},
+    {.model_types = "blt blt_local_encoder blt_local_decoder "
+                    "blt_global_transformer",
+     .pairing = kInterleaved,
+     .theta = 5e5},
+    {.model_types = "muse_glimmer_assistant", .theta = 5e5, .head_dim = 128},
+    {.model_types = "gte", .theta = 160000},
+    {.model_types = "jina_embeddings_v3", .theta = 20000},
+    {.model_types = "nomic_bert", .theta = 1000},
+    {.model_types = "hy_v3", .theta = 11158840, .head_dim = 128},
+    {.model_types = "pe_audio_encoder pe_audio_video_encoder pe_video_encoder",
+     .pairing = kInterleaved,
+     .theta = 20000,
+     .head_dim = 128},
+    {.model_types = "flint", .head_dim = 128},
+    {.model_types = "muse_glimmer",
+     .head_dim = 128,
+     .nope = NopeRule::kFromLast,
+     .full_every = 4},
+    {.model_types = "granite_swa granitemoe_swa"},
+    {.model_types = "granitemoehybrid",
+     .rope_switch = "position_embedding_type",
+     .rope_switch_value = "\"rope\""},
+    {.model_types = "esm evolla_sa_prot",
+     .theta_key = "",
+     .dicts = DictRule::kNone,
+     .rope_switch = "position_embedding_type",
+     .rope_switch_value = "\"rotary\""},
+    {.model_types = "zamba2",
+     .head_dim_key = "attention_head_dim",
+     .rope_switch = "use_mem_rope",
+     .rope_switch_value = "true"},
+    {.model_types = "falcon",
+     .rope_switch = "alibi",
+     .rope_switch_value = "false"},
+    {.model_types = "jamba nemotron_h kimi_linear glm5_next inkling inkling2 "
+                    "mpt bloom mamba mamba2",
+     .nope = NopeRule::kEveryLayer},
+    {.model_types = "nanochat", .reverse = true},
+    {.model_types = "jetmoe", .head_dim_key = "kv_channels"},
+    {.model_types = "cohere", .pairing = kInterleaved, .theta = 5e5},
+    {.model_types = "helium",
+     .pairing = kInterleaved,
+     .theta = 1e5,
+     .head_dim = 128},
+    {.model_types = "cohere2",
+     .pairing = kInterleaved,
+     .nope = NopeRule::kSlidingOnly,
+     .full_every = 4},
+    // Its class standardises a dict before it takes over rope_scaling.
+    {.model_types = "cohere2_moe",
+     .pairing = kInterleaved,
+     .head_dim = 128,
+     .nope = NopeRule::kSlidingOnly,
+     .full_every = 4,
+     .dicts = DictRule::kNone},
+    {.model_types = "ernie4_5",
+     .pairing = kInterleaved,
+     .theta = 5e5,
+     .head_dim = 128},
+    {.model_types = "ernie4_5_moe", .pairing = kInterleaved, .theta = 5e5},
+    {.model_types = "glm glm4",
+     .pairing = kInterleaved,
+     .width = RotaryWidth::kPartial,
+     .partial = 0.5,
+     .head_dim = 128},
+    {.model_types = "glm4_moe bamba phi persimmon fuyu nemotron "
+                    "glmasr_encoder dots3_note_audio_encoder "
+                    "nemotron3_5_transcribe",
+     .width = RotaryWidth::kPartial,
+     .partial = 0.5},
+    {.model_types = "stablelm",
+     .width = RotaryWidth::kPartial,
+     .partial = 0.25},
+    {.model_types = "qwen3_next",
+     .width = RotaryWidth::kPartial,
+     .partial = 0.25,
+     .head_dim = 256},
+    {.model_types = "solar_open",
+     .width = RotaryWidth::kPartial,
+     .theta = 1e6,
+     .head_dim = 128},
+    {.model_types = "phi3 phi3_v phi4_multimodal phi4mm",
+     .width = RotaryWidth::kPartial,
+     .yarn_is_longrope = true,
+     .rope_types = "default longrope"},
+    {.model_types = "moonshine",
+     .pairing = kInterleaved,
+     .width = RotaryWidth::kPartial,
+     .partial = 0.9},
+    {.model_types = "gpt_neox",
+     .width = RotaryWidth::kPartial,
+     .partial = 0.25,
+     .partial_key = "rotary_pct",
+     .theta_key = "rotary_emb_base"},
+    {.model_types = "gpt_neox_japanese",
+     .width = RotaryWidth::kPartial,
+     .partial_key = "rotary_pct",
+     .theta_key = "rotary_emb_base"},
+    {.model_types = "gptj codegen",
+     .pairing = kInterleaved,
+     .width = RotaryWidth::kRotaryDim,
+     .theta_key = "",
+     .dicts = DictRule::kNone},
+    {.model_types = "roformer",
+     .pairing = kInterleaved,
+     .theta_key = "",
+     .dicts = DictRule::kNone},
+    {.model_types = "minimax minimax_text_01",
+     .width = RotaryWidth::kRotaryDimElsewhere,
+     .theta = 1e6},
+    {.model_types = "minimax_m2",
+     .width = RotaryWidth::kRotaryDim,
+     .theta = 5e6,
+     .head_dim = 128},
+    {.model_types =
+         "wav2vec2_conformer wav2vec2_bert seamless_m4t seamless_m4t_v2",
+     .theta_key = "rotary_embedding_base",
+     .dicts = DictRule::kNone,
+     .rope_switch = "position_embeddings_type",
+     .rope_switch_value = "\"rotary\""},
+    {.model_types = "exaone4 exaone_moe exaone4_5",
+     .nope = NopeRule::kFullAttention,
+     .full_every = 4},
+    {.model_types = "kolibri1",
+     .head_dim = 128,
+     .nope = NopeRule::kFullAttention,
+     .full_every = 5},
+    {.model_types = "afmoe",
+     .head_dim = 128,
+     .nope = NopeRule::kSlidingOnly,
+     .full_every = 4},
+    {.model_types = "llama4",
+     .pairing = kInterleaved,
+     .theta = 5e5,
+     .head_dim = 128,
+     .nope = NopeRule::kLayerList,
+     .full_every = 4},
+    {.model_types = "smollm3",
+     .theta = 2e6,
+     .nope = NopeRule::kLayerList,
+     .full_every = 4},
+    {.model_types = "clvp_encoder",
+     .width = RotaryWidth::kProjected,
+     .theta_key = "",
+     .dicts = DictRule::kNone},
+    {.model_types = "blt_patcher", .pairing = kInterleaved},
+    {.model_types = "recurrent_gemma",
+     .width = RotaryWidth::kPartial,
+     .partial = 0.5,
+     .rope_types = "default"},
+    {.model_types = "nemotron3_diarization_audio",
+     .width = RotaryWidth::kPartial},
+    {.model_types = "phimoe", .theta = 1e6, .rope_types = "default longrope"},
+    {.model_types = "minimax_m3 minimax_m3_vl",
+     .width = RotaryWidth::kRotaryDimElsewhere,
+     .theta = 5e6,
+     .head_dim = 128},
+};
+
+}  // namespace
+
+absl::Span<const Family> PlainFamilies() { return kFamilies; }
+
+}  // namespace posenc::core

@@ -1,0 +1,201 @@
+#include "core/model/known_keys.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/model/profile.h"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+
+// Keys by the type of their values; null stands for an absent one everywhere.
+constexpr char kIntegers[] =
+    "hidden_size num_hidden_layers num_attention_heads num_key_value_heads "
+    "max_position_embeddings head_dim global_head_dim vocab_size n_embd n_head "
+    "n_layer n_positions qk_rope_head_dim qk_nope_head_dim v_head_dim "
+    "sliding_window rotary_dim";
+constexpr char kNumbers[] =
+    "partial_rotary_factor rotary_pct rotary_emb_base rope_local_base_freq "
+    "global_rope_theta local_rope_theta swa_rope_theta "
+    "original_max_position_embeddings";
+constexpr char kTexts[] = "model_type";
+constexpr char kObjects[] = "rope_scaling rope_parameters";
+constexpr char kTextLists[] = "layer_types";
+
+constexpr char kDictNumbers[] =
+    "rope_theta factor beta_fast beta_slow mscale mscale_all_dim "
+    "attention_factor low_freq_factor high_freq_factor "
+    "original_max_position_embeddings partial_rotary_factor";
+constexpr char kDictTexts[] = "rope_type type";
+constexpr char kDictLists[] = "short_factor long_factor mrope_section";
+
+// Integers that no class of transformers takes null for.
+constexpr char kNeverNull[] =
+    "hidden_size num_hidden_layers num_attention_heads num_key_value_heads "
+    "max_position_embeddings rope_theta "
+    "original_max_position_embeddings";
+constexpr char kNeverNullInDicts[] =
+    "rope_type rope_theta partial_rotary_factor mrope_section "
+    "original_max_position_embeddings";
+
+// Integers that are sizes.
+constexpr char kSizes[] =
+    "hidden_size num_hidden_layers num_attention_heads head_dim "
+    "max_position_embeddings";
+
+// Classes that refuse a width which the heads do not divide.
+constexpr char kDividedWidth[] =
+    "arcee aria cosmos3_edge cwm deepseek_ocr2 deepseek_v2 esmc eurobert "
+    "gemma2 "
+    "gemma3 gemma3n gpt_neox gradium_phonon_tts higgs_audio_v2 hrm hrm_text "
+    "hyperclovax internlm3 iquestcoder jais2 llama minicpm3 muse_glimmer "
+    "muse_spark neucodec pocket_tts t5_gemma_module t5gemma2 t5gemma2_decoder "
+    "ultrabert unlimited_ocr vaultgemma xcodec2";
+
+// The types of layers that transformers 5.23 accepts, in newer names.
+constexpr char kAccepted[] =
+    "full_attention sliding_attention chunked_attention window_attention "
+    "indexed_attention compressed_sparse_attention "
+    "heavily_compressed_attention minimax_m3_sparse conv moe hybrid "
+    "hybrid_sliding reference_sliding_attention linear_attention";
+
+// Reads each key as the type that it should have: what is not fails there.
+void CheckTypes(const JsonObject& object, absl::string_view key) {
+  if (IsAmong(key, kIntegers)) {
+    const auto value = object.PeekInteger(key);
+    if (value && *value < 1 && IsAmong(key, kSizes)) {
+      object.Fail(key, absl::StrCat("is ", *value, "; it must be at least 1"));
+    }
+  } else if (IsAmong(key, kNumbers)) {
+    object.PeekNumber(key);
+  } else if (IsAmong(key, kTexts)) {
+    object.PeekText(key);
+  } else if (IsAmong(key, kObjects)) {
+    object.PeekObject(key);
+  } else if (IsAmong(key, kTextLists)) {
+    LayerTypes(object);
+  }
+}
+
+// Dots 3 checks each layer's slices against its head.
+void WarnOfSlices(const JsonObject& config,
+                  std::vector<std::string>* warnings) {
+  const JsonObject entries = config.PeekObject("per_layer_config");
+  for (const std::string& key : entries.Keys()) {
+    const JsonObject entry = entries.PeekObject(key);
+    const auto own = [&](absl::string_view name) {
+      const auto value = entry.PeekInteger(name);
+      return value ? value : config.PeekInteger(name);
+    };
+    const auto head = own("head_dim");
+    const auto rope = own("qk_rope_head_dim");
+    const auto rest = own("qk_nope_head_dim");
+    if (!head || !rope || !rest || *head == *rope + *rest) continue;
+    warnings->push_back(absl::StrCat(entries.Path(key), " has a head_dim of ",
+                                     *head, ", and qk_nope_head_dim ", *rest,
+                                     " + qk_rope_head_dim ", *rope,
+                                     " is another; transformers refuses that"));
+    return;
+  }
+}
+
+}  // namespace
+
+void CheckKnownKeys(const JsonObject& config) {
+  for (const std::string& key : config.Keys()) CheckTypes(config, key);
+}
+
+void CheckRopeKeys(const JsonObject& dict) {
+  for (const std::string& key : dict.Keys()) {
+    if (IsAmong(key, kDictNumbers)) {
+      dict.PeekNumber(key);
+    } else if (IsAmong(key, kDictTexts)) {
+      dict.PeekText(key);
+    } else if (IsAmong(key, kDictLists)) {
+      dict.PeekNumbers(key);
+    }
+  }
+}
+
+void WarnOfRefusals(const ModelLayers& model,
+                    std::vector<std::string>* warnings) {
+  const JsonObject& config = model.config;
+  for (const std::string& key : config.Keys()) {
+    const json& value = *config.Find(key);
+    // Some classes have no head_dim of their own to fall back from.
+    const bool is_head = key == "head_dim" && model.family.head_dim > 0;
+    const bool is_nemotrons =
+        key == "num_key_value_heads" && model.model_type == "nemotron";
+    if (value.is_null() && !is_nemotrons &&
+        (IsAmong(key, kNeverNull) || is_head)) {
+      warnings->push_back(absl::StrCat(
+          config.Path(key),
+          " is null, for which transformers wants a number; read as absent"));
+    } else if (value.is_number_float() && IsAmong(key, kIntegers)) {
+      warnings->push_back(absl::StrCat(config.Path(key), " is ", value.dump(),
+                                       ", which transformers refuses; read as "
+                                       "an integer"));
+    }
+  }
+  if (model.model_type == "dots3_note") WarnOfSlices(config, warnings);
+  const std::vector<std::string> types = LayerTypes(config);
+  const auto layers = config.PeekInteger("num_hidden_layers");
+  if (!types.empty() && layers &&
+      *layers != static_cast<std::int64_t>(types.size())) {
+    warnings->push_back(absl::StrCat(config.Path("layer_types"), " has ",
+                                     types.size(),
+                                     " elements, and num_hidden_layers is ",
+                                     *layers, "; transformers refuses that"));
+  }
+  for (const std::string& type : types) {
+    if (IsAmong(type, kAccepted)) continue;
+    warnings->push_back(absl::StrCat(config.Path("layer_types"), " has \"",
+                                     type,
+                                     "\", which is no type of layer that "
+                                     "transformers knows, and refused there"));
+    break;
+  }
+  const auto hidden = config.PeekInteger("hidden_size");
+  const auto heads = config.PeekInteger("num_attention_heads");
+  if (hidden && heads && *heads > 0 && *hidden % *heads != 0 &&
+      IsAmong(model.model_type, kDividedWidth)) {
+    warnings->push_back(
+        absl::StrCat(config.Path("hidden_size"), " is ", *hidden,
+                     ", and num_attention_heads ", *heads,
+                     " does not divide it; transformers refuses that"));
+  }
+}
+
+void WarnOfNulls(const JsonObject& dict, std::vector<std::string>* warnings) {
+  for (const std::string& key : dict.Keys()) {
+    if (dict.Find(key)->is_null() && IsAmong(key, kNeverNullInDicts)) {
+      warnings->push_back(absl::StrCat(
+          dict.Path(key),
+          " is null, with which transformers fails; read as absent"));
+    }
+  }
+}
+
+bool HasRotaryKey(const JsonObject& config) {
+  for (const std::string& key : config.Keys()) {
+    if (absl::StartsWith(key, "rope") || absl::StartsWith(key, "rotary") ||
+        absl::EndsWith(key, "_rope_theta") || key == "partial_rotary_factor" ||
+        key == "qk_rope_head_dim" || key == "rotary_emb_base" ||
+        key == "use_rope") {
+      return true;
+    }
+    const json& value = *config.Find(key);
+    if (absl::StartsWith(key, "position_embedding") &&
+        (value == "rotary" || value == "rope")) {
+      return true;
+    }
+    if (key == "attn_config" && value.is_object() &&
+        value.contains("rope_theta")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace posenc::core

@@ -1,0 +1,237 @@
+"""Asks transformers what it rotates by, for a configuration given as a dict.
+
+A rotary module is built from the configuration as the model's own class builds
+it, without the model around it; its frequencies and its factor on cosines and
+sines are the answer. Composite configurations are asked by the part that
+rotates.
+"""
+
+import contextlib
+import importlib
+import inspect
+import math
+import os
+import re
+import warnings
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+warnings.filterwarnings("ignore")
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from transformers.models.auto.configuration_auto import (  # noqa: E402
+    CONFIG_MAPPING, CONFIG_MAPPING_NAMES)
+
+transformers.logging.set_verbosity(60)  # above CRITICAL: silent
+torch.set_num_threads(1)
+
+ROTARY = re.compile(r"Rotary|R[oO]P[eE]|Rope")
+# Classes of vision towers, which are asked elsewhere.
+TOWER = re.compile(r"Vision(?!Text)|ViT|DINO|Sam\d|EdgeTam|Pixtral|LoFTR|"
+                   r"Sapiens|VJEPA|MLCD|[Dd]inov3|Loftr")
+
+# Parts of a composite configuration, the first that rotates being the one that
+# is meant. Others of its parts follow in the order of the class.
+PARTS = ["text_config", "thinker_config", "decoder", "decoder_config",
+         "language_config", "llm_config", "vlm_config", "text_encoder",
+         "backbone_config", "encoder", "encoder_config"]
+
+# Classes whose constructor names another configuration than their model's.
+CLASSES = {
+    "qwen2_5_omni_text": "Qwen2_5OmniRotaryEmbedding",
+    "qwen2_5_omni_talker": "Qwen2_5OmniRotaryEmbedding",
+    "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerTextRotaryEmbedding",
+    "qwen3_omni_moe_talker_text": "Qwen3OmniMoeTalkerRotaryEmbedding",
+    "qwen3_omni_moe_talker_code_predictor": "Qwen3OmniMoeRotaryEmbedding",
+}
+
+
+# Keys without whose value a type does not rotate.
+SWITCHES = {
+    "esm": {"position_embedding_type": "rotary"},
+    "evolla_sa_prot": {"position_embedding_type": "rotary"},
+    "seamless_m4t": {"position_embeddings_type": "rotary"},
+    "wav2vec2-bert": {"position_embeddings_type": "rotary"},
+    "wav2vec2-conformer": {"position_embeddings_type": "rotary"},
+    "granitemoehybrid": {"position_embedding_type": "rope"},
+    "zamba2": {"use_mem_rope": True},
+}
+
+
+class NoRotation(Exception):
+    """The type rotates nothing, as far as this program can tell."""
+
+
+def types():
+    return list(CONFIG_MAPPING_NAMES)
+
+
+def modeling(config_class):
+    name = config_class.__module__.replace(".configuration_", ".modeling_")
+    with contextlib.suppress(ImportError):
+        return importlib.import_module(name)
+
+
+def modules(config_class):
+    """Rotary classes beside the model of that configuration."""
+    module = modeling(config_class)
+    for name, value in vars(module or object).items():
+        if (inspect.isclass(value) and issubclass(value, torch.nn.Module)
+                and ROTARY.search(name) and "Attention" not in name):
+            yield value
+
+
+def rotary_class(config):
+    """The class that rotates what this (part of a) configuration describes."""
+    # BLT's own configuration has no heads; its parts' have.
+    if not hasattr(config, "rope_parameters") or config.model_type == "blt":
+        return None
+    kind = type(config)
+    found = list(modules(kind))
+    for cls in found:
+        if cls.__name__ == CLASSES.get(config.model_type):
+            return cls
+    for cls in found:
+        parameter = inspect.signature(cls).parameters.get("config")
+        if parameter is not None and parameter.annotation in (kind, kind.__name__):
+            return cls
+    rest = [cls for cls in found
+            if bool(TOWER.search(cls.__name__)) == bool(TOWER.search(kind.__name__))
+            and "config" in inspect.signature(cls).parameters]
+    return rest[0] if len(rest) == 1 else None
+
+
+def head(config):
+    return config.hidden_size // config.num_attention_heads
+
+
+def geometric(width, theta=10000.0):
+    return 1.0 / theta ** (torch.arange(0, width, 2, dtype=torch.int64).float() / width)
+
+
+def when(key, value, width, theta=lambda config: 10000.0):
+    """Rotates where `key` has `value`, by frequencies that no module keeps."""
+    def ask(config):
+        if getattr(config, key) != value:
+            raise NoRotation(f"{key} is {getattr(config, key)}")
+        return geometric(width(config), theta(config))
+    return ask
+
+
+# Models that compute frequencies in a function, or in a module that takes
+# numbers.
+FUNCTIONS = {
+    "gptj": lambda config: geometric(config.rotary_dim or head(config)),
+    "codegen": lambda config: geometric(config.rotary_dim or head(config)),
+    "roformer": lambda config: geometric(head(config)),
+    "esm": when("position_embedding_type", "rotary", head),
+    "evolla_sa_prot": when("position_embedding_type", "rotary", head),
+    "wav2vec2-conformer": when("position_embeddings_type", "rotary", head,
+                               lambda config: config.rotary_embedding_base),
+    "wav2vec2-bert": when("position_embeddings_type", "rotary", head,
+                          lambda config: config.rotary_embedding_base),
+    "clvp_encoder": lambda config: geometric(
+        max(config.projection_dim // (config.num_attention_heads * 2), 32)),
+    "seamless_m4t": when(
+        "position_embeddings_type", "rotary",
+        lambda config: config.hidden_size // config.speech_encoder_attention_heads,
+        lambda config: config.rotary_embedding_base),
+}
+
+
+def parts(config):
+    """Names of the configurations inside this one, its text first."""
+    names = [name for name in getattr(config, "sub_configs", None) or {}
+             if isinstance(getattr(config, name, None),
+                           transformers.PreTrainedConfig)]
+    return sorted(names, key=lambda name: PARTS.index(name) if name in PARTS
+                  else len(PARTS))
+
+
+def part_of(config, path=()):
+    """(path, part) of the part that rotates; None if there is none."""
+    names = parts(config)
+    if "text_config" in names:
+        found = part_of(config.text_config, path + ("text_config",))
+        if found or not TOWER.search(type(config).__name__):
+            return found
+    cls = rotary_class(config)
+    if config.model_type in FUNCTIONS or cls and not TOWER.search(cls.__name__):
+        return path, config
+    for name in names:
+        found = part_of(getattr(config, name), path + (name,))
+        if found:
+            return found
+    return None
+
+
+def config_of(values):
+    """The configuration of a config.json's values."""
+    if not isinstance(values, dict):
+        raise TypeError(f"a configuration of type {type(values).__name__}")
+    cls = CONFIG_MAPPING[values["model_type"]]
+    # Files spell infinity as an object.
+    return cls.from_dict(cls._decode_special_floats(dict(values)))
+
+
+# Widths beyond what is served, which damaged files ask for: more memory than
+# there is.
+WIDEST = 65536
+arange = torch.arange
+
+
+def bounded_arange(*limits, **options):
+    if any(abs(limit) > WIDEST for limit in limits):
+        raise ValueError(f"{max(limits)} channels")
+    return arange(*limits, **options)
+
+
+torch.arange = bounded_arange
+
+
+def answer(frequencies, scale, layer_type=None, config=None):
+    if frequencies.numel() > WIDEST // 2:
+        raise ValueError(f"{2 * frequencies.numel()} channels")
+    if not (frequencies.isfinite().all() and math.isfinite(scale)):
+        raise ValueError("an answer that is not finite")
+    layers = getattr(config, "layer_types", None) or []
+    return {"type": layer_type,
+            "index": layers.index(layer_type) if layer_type in layers else None,
+            "inv_freq": frequencies.detach().float().flatten().tolist(),
+            "scale": float(scale)}
+
+
+def ask_part(config):
+    if config.model_type in FUNCTIONS:
+        return [answer(FUNCTIONS[config.model_type](config), 1)]
+    module = rotary_class(config)(config=config)
+    named = {name: buffer for name, buffer in module.named_buffers(recurse=False)
+             if name.endswith("inv_freq") and "original" not in name}
+    if "inv_freq" in named:
+        scale = getattr(module, "attention_scaling", 1.0)
+        sections = getattr(module, "mrope_section", None)
+        frequencies = named["inv_freq"]
+        if "ernie4_5_vl" in config.model_type:
+            # Kept by axis: height's, width's, time's. The geometric order is
+            # that of the pairs.
+            frequencies = frequencies.sort(descending=True).values
+        one = answer(frequencies, scale)
+        if sections:
+            one["sections"] = list(sections)
+        return [one]
+    answers = []
+    for name, buffer in named.items():
+        kind = name.removesuffix("_inv_freq")
+        scale = getattr(module, f"{kind}_attention_scaling", 1.0)
+        answers.append(answer(buffer, scale, kind, config))
+    if not answers:
+        raise NoRotation(f"{type(module).__name__} keeps no frequencies")
+    return answers
+
+
+def ask(values):
+    """Answers, one for each type of layer; raises what transformers raises."""
+    found = part_of(config_of(values))
+    if not found:
+        raise NoRotation(values.get("model_type"))
+    return ask_part(found[1])

@@ -1,0 +1,197 @@
+#include "tests/parity/replay.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/error.h"
+#include "core/model/source.h"
+#include "nlohmann/json.hpp"
+
+namespace posenc::parity {
+namespace {
+
+using core::ConfigJson;
+using core::MissingLength;
+using core::ResolvedRope;
+using core::RopeSource;
+using nlohmann::json;
+
+// float32 frequencies are theta^x to 2^-24 of the exponent x ln(theta), which
+// is at most 20 here; YaRN and Llama 3 blend two of them.
+constexpr double kTolerance = 4 * 20 * 0x1p-24;
+
+// Layers that are tried for one that rotates, where some do not.
+constexpr int kLayersTried = 16;
+
+std::string Decompressed(const std::string& path) {
+  std::string text;
+  gzFile file = gzopen(path.c_str(), "rb");
+  if (file == nullptr) return text;
+  char buffer[1 << 16];
+  for (int n = 0; (n = gzread(file, buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, n);
+  }
+  gzclose(file);
+  return text;
+}
+
+std::vector<float> Unpacked(const std::string& base64) {
+  std::string bytes;
+  absl::Base64Unescape(base64, &bytes);
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+Case CaseOf(const json& line, const std::vector<std::vector<float>>& known) {
+  Case one = {line.at("g"), line.at("t"), line.at("s"), line.at("c")};
+  one.error = line.value("e", "");
+  for (const json& given : line.value("a", json::array())) {
+    Answer answer;
+    if (given.contains("type")) answer.layer_type = given.at("type");
+    answer.inv_freq = known.at(given.at("f").get<std::size_t>());
+    answer.attention_factor = given.at("scale").get<double>();
+    one.answers.push_back(std::move(answer));
+  }
+  return one;
+}
+
+bool IsAboutLayer(const absl::Status& status) {
+  const auto details = core::GetErrorDetails(status);
+  return details &&
+         (details->field == "layer_type" || details->field == "layer_index");
+}
+
+absl::StatusOr<ResolvedRope> Resolve(const RopeSource& source) {
+  return core::ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+}
+
+// posenc's answer for layers of a type; for an absent type, without naming a
+// layer, or else for the first layer that rotates.
+absl::StatusOr<ResolvedRope> Asked(
+    const Case& one, const std::optional<std::string>& layer_type) {
+  RopeSource source;
+  source.source = ConfigJson{one.config_json};
+  source.layer_type = layer_type;
+  absl::StatusOr<ResolvedRope> rope = Resolve(source);
+  if (layer_type && (rope.ok() || !IsAboutLayer(rope.status()))) return rope;
+  source.layer_type.reset();
+  if (layer_type) rope = Resolve(source);
+  for (int i = 0; i < kLayersTried; ++i) {
+    if (rope.ok() ? !rope->spec.nope : !IsAboutLayer(rope.status())) break;
+    source.layer_index = i;
+    absl::StatusOr<ResolvedRope> next = Resolve(source);
+    // Past the last layer, the answer that there was stays.
+    if (!next.ok() && IsAboutLayer(next.status()) && i > 0) break;
+    rope = std::move(next);
+  }
+  return rope;
+}
+
+// Empty if they agree.
+std::string Difference(const ResolvedRope& rope, const Answer& answer) {
+  const std::size_t pairs = answer.inv_freq.size();
+  if (rope.spec.nope) return "posenc: no rope";
+  if (rope.inv_freq.size() != pairs) {
+    return absl::StrCat("width ", 2 * rope.inv_freq.size(), ", transformers ",
+                        2 * pairs);
+  }
+  if (std::abs(rope.attention_factor - answer.attention_factor) >
+      1e-6 * std::abs(answer.attention_factor)) {
+    return absl::StrCat("amplitude ", rope.attention_factor, ", transformers ",
+                        answer.attention_factor);
+  }
+  for (std::size_t i = 0; i < pairs; ++i) {
+    const double theirs = answer.inv_freq[i];
+    if (!(std::abs(rope.inv_freq[i] - theirs) <=
+          kTolerance * std::abs(theirs))) {
+      return absl::StrCat("pair ", i, " of ", pairs, " turns by ",
+                          rope.inv_freq[i], ", transformers ", theirs);
+    }
+  }
+  return "";
+}
+
+Finding Refusal(const absl::Status& status, bool raised) {
+  const std::string why(status.message());
+  if (status.code() != absl::StatusCode::kInvalidArgument) {
+    return {Outcome::kWrongStatus, why};
+  }
+  return {raised ? Outcome::kBothRefuse : Outcome::kRefuses, why};
+}
+
+Finding ExamineAnswer(const Case& one, const Answer& answer) {
+  const auto rope = Asked(one, answer.layer_type);
+  if (!rope.ok()) return Refusal(rope.status(), false);
+  const std::string difference = Difference(*rope, answer);
+  const std::string warnings = absl::StrJoin(rope->warnings, " | ");
+  if (difference.empty()) {
+    return {warnings.empty() ? Outcome::kAgrees : Outcome::kAgreesWarned,
+            warnings};
+  }
+  return {warnings.empty() ? Outcome::kDiffersSilent : Outcome::kDiffersWarned,
+          absl::StrCat(answer.layer_type.value_or(""),
+                       answer.layer_type ? ": " : "", difference,
+                       warnings.empty() ? "" : " | ", warnings)};
+}
+
+}  // namespace
+
+absl::StatusOr<Record> ReadRecord(const std::string& path) {
+  Record record;
+  std::vector<std::vector<float>> known;
+  const std::string text = Decompressed(path);
+  for (const absl::string_view line :
+       absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    const json values = json::parse(line, nullptr, false);
+    if (values.is_discarded()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": ", line));
+    }
+    if (values.contains("f")) {
+      known.push_back(Unpacked(values.at("f").get<std::string>()));
+    } else if (values.contains("g")) {
+      record.cases.push_back(CaseOf(values, known));
+    } else {
+      record.versions = values.dump();
+    }
+  }
+  if (record.cases.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": no record"));
+  }
+  return record;
+}
+
+absl::string_view OutcomeName(Outcome outcome) {
+  constexpr absl::string_view kNames[kOutcomes] = {
+      "agrees",          "agrees, warned", "differs, warned",
+      "differs",         "refuses",        "both refuse",
+      "answers, warned", "answers",        "wrong status"};
+  return kNames[static_cast<int>(outcome)];
+}
+
+Finding Examine(const Case& one) {
+  if (!one.error.empty()) {
+    const auto rope = Asked(one, std::nullopt);
+    if (!rope.ok()) return Refusal(rope.status(), true);
+    return {
+        rope->warnings.empty() ? Outcome::kAnswersSilent
+                               : Outcome::kAnswersWarned,
+        absl::StrCat(one.error, " | ", absl::StrJoin(rope->warnings, " | "))};
+  }
+  Finding worst = {Outcome::kAgrees, ""};
+  for (const Answer& answer : one.answers) {
+    Finding finding = ExamineAnswer(one, answer);
+    if (finding.outcome > worst.outcome) worst = std::move(finding);
+  }
+  return worst;
+}
+
+}  // namespace posenc::parity

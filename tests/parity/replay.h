@@ -1,0 +1,63 @@
+// Replays what transformers answered (record.py) against core/model.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace posenc::parity {
+
+// What transformers rotates layers of one type by.
+struct Answer {
+  std::optional<std::string> layer_type;  // absent: of every layer
+  std::vector<float> inv_freq;
+  double attention_factor = 1;
+};
+
+// A configuration, and what transformers made of it.
+struct Case {
+  std::string group;
+  std::string model_type;
+  std::string name;  // of its spelling, or of its damage
+  std::string config_json;
+  std::vector<Answer> answers;
+  std::string error;  // not empty: transformers raised this
+};
+
+struct Record {
+  std::string versions;
+  std::vector<Case> cases;
+};
+
+// Errors: INVALID_ARGUMENT, and the line, if `path` is no record.
+absl::StatusOr<Record> ReadRecord(const std::string& path);
+
+// What posenc does where transformers answers, and where it raises.
+enum class Outcome {
+  kAgrees,         // the same answer, no warning
+  kAgreesWarned,   // the same answer, and a warning
+  kDiffersWarned,  // another answer, and a warning
+  kDiffersSilent,  // another answer
+  kRefuses,        // an error
+  kBothRefuse,     // transformers raises, and posenc refuses
+  kAnswersWarned,  // transformers raises, posenc answers and warns
+  kAnswersSilent,  // transformers raises, posenc answers
+  kWrongStatus,    // an error that is not INVALID_ARGUMENT
+};
+inline constexpr int kOutcomes = 9;
+
+absl::string_view OutcomeName(Outcome outcome);
+
+struct Finding {
+  Outcome outcome;
+  std::string why;  // the difference, the warnings or the error
+};
+
+// Of several layer types, the worst.
+Finding Examine(const Case& one);
+
+}  // namespace posenc::parity
