@@ -163,7 +163,7 @@ void WarnOfUnknownParent(const json& root, std::vector<std::string>* warnings) {
   const JsonObject config(&root, "", &ignored);
   const std::string key = PartKey(config);
   const auto type = config.Text("model_type");
-  if (key.empty() || (!type && root.contains("model_type"))) return;
+  if (key.empty()) return;
   bool known = false;
   FindFamily(type.value_or(""), &known);
   if (known || (type && (FindParents(*type) != nullptr ||

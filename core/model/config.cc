@@ -86,7 +86,7 @@ class ConfigReader {
       rope.warnings.insert(rope.warnings.end(), dicts_.warnings.begin(),
                            dicts_.warnings.end());
       ReadRopeDict(from, &rope);
-      const absl::Status others = CheckOtherTypes(*type);
+      const absl::Status others = CheckOtherTypes(*type, &rope);
       if (!others.ok()) return others;
       // Keys of the other kind of layers are known, too: they must not be
       // reported as not read.
@@ -126,7 +126,8 @@ class ConfigReader {
 
   // A class builds the frequencies of every type, so what is wrong with one of
   // them is wrong with the file.
-  absl::Status CheckOtherTypes(const std::string& chosen) const {
+  absl::Status CheckOtherTypes(const std::string& chosen,
+                               ModelRope* rope) const {
     if (!ReadsByClass(rules_)) return absl::OkStatus();
     for (const std::string& type : Types()) {
       if (type == chosen ||
@@ -137,6 +138,9 @@ class ConfigReader {
       ModelRope ignored;
       from.head_dim = HeadDim(config_, family_, type);
       ReadRopeDict(from, &ignored);
+      if (dicts_.nested && rules_.profile == Profile::kHf) {
+        WarnOfNulls(from.dict, &rope->warnings);
+      }
       // What is missing is the objects' status; what is out of range is not.
       if (ignored.spec.rotary_dim == 0) continue;
       const auto resolved =

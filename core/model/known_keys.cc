@@ -138,6 +138,12 @@ void WarnOfRefusals(const ModelLayers& model,
                                        "an integer"));
     }
   }
+  const json* type = config.Find("model_type");
+  if (type != nullptr && type->is_null()) {
+    warnings->push_back(absl::StrCat(
+        config.Path("model_type"),
+        " is null, with which transformers fails; read as absent"));
+  }
   if (model.model_type == "dots3_note") WarnOfSlices(config, warnings);
   const std::vector<std::string> types = LayerTypes(config);
   const auto layers = config.PeekInteger("num_hidden_layers");
