@@ -23,7 +23,8 @@ constexpr Family kFamilies[] = {
      .theta = 1e6,
      .head_dim = 128,
      .rope_parameters =
-         R"({"rope_theta":1000000.0,"factor":16.0,"high_freq_factor":4.0,"low_freq_factor":1.0,)"
+         R"({"rope_theta":1000000.0,"factor":16.0,"high_freq_factor":4.0,)"
+         R"("low_freq_factor":1.0,)"
          R"("original_max_position_embeddings":8192,"rope_type":"llama3"})"},
     {.model_types = "apertus",
      .theta = 12e6,
@@ -34,7 +35,8 @@ constexpr Family kFamilies[] = {
     {.model_types = "higgs_audio_v2",
      .head_dim = 128,
      .rope_parameters =
-         R"({"rope_theta":500000.0,"factor":32.0,"high_freq_factor":0.5,"low_freq_factor":0.125,)"
+         R"({"rope_theta":500000.0,"factor":32.0,"high_freq_factor":0.5,)"
+         R"("low_freq_factor":0.125,)"
          R"("original_max_position_embeddings":1024,"rope_type":"llama3"})"},
     {.model_types = "ministral3",
      .head_dim = 128,
