@@ -19,7 +19,7 @@ constexpr Family kFamilies[] = {
          "hunyuan_v1_moe hunyuan_v1_dense dbrx idefics idefics3 "
          "smolvlm eurobert esmc hyperclovax jais2 "
          "kyutai_speech_to_text lasr_encoder lasr_ctc "
-         "deepseek_ocr2 unlimited_ocr gradium_phonon_tts "
+         "deepseek_ocr2 deepseek_ocr2_encoder unlimited_ocr gradium_phonon_tts "
          "pocket_tts pocket_tts_audio_tokenizer qwen2_audio "
          "voxtral_realtime iquestcoder"},
     {.model_types = "qwen3 seed_oss hrm_text molmo2 dia_encoder dia_decoder "
