@@ -97,6 +97,7 @@ class ConfigReader {
       for (const absl::string_view key : {"rotary_value", "rope_interleave"}) {
         config_.MarkRead(key);
       }
+      WarnOfShare(&rope);
       for (const std::string& key : config_.Keys()) {
         const json& value = *config_.Find(key);
         if (value.is_null()) continue;
@@ -122,6 +123,21 @@ class ConfigReader {
             .nested = dicts_.nested,
             .scales = dicts_.scales,
             .from_class = dicts_.from_class};
+  }
+
+  // A share beside dicts that have their own, and say otherwise.
+  void WarnOfShare(ModelRope* rope) const {
+    constexpr absl::string_view kKey = "partial_rotary_factor";
+    if (config_.WasRead(kKey)) return;
+    const auto share = config_.PeekNumber(kKey);
+    if (!share) return;
+    const auto channels =
+        static_cast<std::int64_t>(*share * static_cast<double>(rope->head_dim));
+    if (channels == rope->spec.rotary_dim) return;
+    rope->warnings.push_back(
+        absl::StrCat(config_.Path(kKey), " is not read: it gives ", channels,
+                     " of the ", rope->head_dim, " channels, and ",
+                     rules_.project, " rotates ", rope->spec.rotary_dim));
   }
 
   // A class builds the frequencies of every type, so what is wrong with one of

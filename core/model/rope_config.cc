@@ -26,6 +26,12 @@ std::optional<double> PartialFactor(const RopeDict& from) {
       {&from.config, kKey},
       {&from.config, from.family.partial_key}};
   for (const auto& [object, key] : places) {
+    // Classes of an entry for each type read none beside them.
+    if (object == &from.config && from.rules.profile == Profile::kHf &&
+        (from.family.dicts == DictRule::kNested ||
+         from.family.dicts == DictRule::kMerged)) {
+      continue;
+    }
     const std::optional<double> factor = object->Number(key);
     if (!factor) continue;
     // A class with a key of its own does not read the usual one.
@@ -70,7 +76,10 @@ std::int64_t LatentWidth(const RopeDict& from, ModelRope* rope) {
                                      factor.value_or(1));
   };
   // A class's own dict, and Dots 3 in every case, have the share that fits.
-  if (from.from_class || !from.family.kinds[0].type.empty()) return *width;
+  if ((from.from_class && !from.config.Has("partial_rotary_factor")) ||
+      !from.family.kinds[0].type.empty()) {
+    return *width;
+  }
   if ((!head_dim || channels(*head_dim) == *width) &&
       (!factor || head_dim || channels(*width) == *width ||
        channels(from.head_dim) == *width)) {

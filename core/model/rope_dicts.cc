@@ -127,6 +127,18 @@ RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
                      " has no default: give an entry for each type of "
                      "layer"));
   }
+  bool known = false;
+  FindFamily(model.model_type, &known);
+  if (by_class && known && dicts.nested && !from_class && !dicts.has_kinds &&
+      model.family.dicts == DictRule::kOne) {
+    dicts.warnings.push_back(absl::StrCat(
+        config.Path(key),
+        " has entries for types of layers, and transformers' "
+        "class of model_type ",
+        model.model_type,
+        " reads one dict for all layers: it fails, or takes its default base "
+        "unscaled; the entry is used here"));
+  }
   if (by_class && !dicts.dict.Keys().empty() && !from_class) {
     ApplyRule(model, key, class_dict, status, &dicts);
   }
