@@ -31,7 +31,8 @@ struct ConnectionLimits {
   absl::Duration first_call_timeout = absl::Seconds(30);
 
   // A connection is pinged after this time without traffic, and closed if no
-  // answer comes in the time after it.
+  // answer comes in the time after it. Over TCP also if its peer takes nothing
+  // of what is sent for so long.
   absl::Duration keepalive_time = absl::Seconds(60);
   absl::Duration keepalive_timeout = absl::Seconds(20);
 
@@ -39,9 +40,9 @@ struct ConnectionLimits {
   // a peer who exceeds it, so it is well above what clients keep in flight.
   int max_concurrent_streams = 1024;
 
-  // Names and values of a call's metadata, and 32 bytes for each pair (RFC 9113,
-  // section 6.5.2): 1 KiB to 1 MiB. A call that has more is refused. gRPC 1.51
-  // has read it by then, so this is no bound of memory.
+  // Names and values of a call's metadata, and 32 bytes for each pair (RFC
+  // 9113, section 6.5.2): 1 KiB to 1 MiB. A call that has more is refused.
+  // gRPC 1.51 has read it by then, so this is no bound of memory.
   std::int64_t max_metadata_bytes = 8 << 10;
 };
 

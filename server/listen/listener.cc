@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <utility>
 
 #include "server/listen/greeting.h"
@@ -203,6 +204,14 @@ void Listener::Admit(Descriptor fd, const ListeningSocket& socket,
   if (!socket.is_unix()) {
     const int on = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    // A peer who takes nothing while the server writes answers no ping either;
+    // but gRPC 1.51 ends neither the connection nor its calls until a write
+    // that has begun is done. So the kernel ends it.
+    const int timeout = static_cast<int>(
+        std::min<std::int64_t>(ToInt64Milliseconds(limits_.keepalive_timeout),
+                               std::numeric_limits<int>::max()));
+    setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout,
+               sizeof(timeout));
   }
   // Edge-triggered: bytes that are only looked at would be an event for ever.
   epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET,

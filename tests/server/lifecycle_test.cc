@@ -194,17 +194,14 @@ TEST_F(LifecycleTest, DrainCutsCallsThatOutlastIt) {
   EXPECT_EQ(slow.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
-// Its windows are open, so that gRPC writes until the socket is full.
-TEST_F(LifecycleTest, DrainEndsThoughAPeerDoesNotRead) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.drain_timeout = absl::Milliseconds(20);
-  Start(options);
+// A peer who has begun to get 64 MiB, and reads no more. Its windows are open,
+// so that gRPC writes until the socket is full.
+http2::Socket PeerThatDoesNotRead(const std::string& address) {
   v1::BuildTableRequest request = LargeTable();
   request.set_rows(std::int64_t{1} << 17);
   const std::string message = request.SerializeAsString();
-  ASSERT_LT(message.size(), 256);
-  http2::Socket peer(server_->addresses()[0]);
+  EXPECT_LT(message.size(), 256);
+  http2::Socket peer(address);
   peer.Send(http2::kPreface +
             http2::Frame(4, 0, 0, std::string("\0\4\x7F\xFF\xFF\xFF", 6)) +
             http2::Frame(8, 0, 0, std::string("\x7F\xFF\0\0", 4)) +
@@ -212,8 +209,28 @@ TEST_F(LifecycleTest, DrainEndsThoughAPeerDoesNotRead) {
             http2::Frame(0, 1, 1,
                          std::string(4, '\0') +
                              static_cast<char>(message.size()) + message));
-  ASSERT_TRUE(peer.AwaitFrame(0));  // 64 MiB begin to come
+  EXPECT_TRUE(peer.AwaitFrame(0));
+  return peer;
+}
+
+TEST_F(LifecycleTest, DrainEndsThoughAPeerDoesNotRead) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.drain_timeout = absl::Milliseconds(20);
+  Start(options);
+  http2::Socket peer = PeerThatDoesNotRead(server_->addresses()[0]);
   server_->Drain();
+  EXPECT_TRUE(peer.AwaitEnd());
+}
+
+TEST_F(LifecycleTest, APeerThatDoesNotReadIsEndedByTheKeepaliveTimeout) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.connections.keepalive_timeout = absl::Seconds(1);
+  Start(options);
+  http2::Socket peer = PeerThatDoesNotRead(server_->addresses()[0]);
+  EXPECT_GT(server_->BytesInFlight(), 0);
+  ExpectNothingInFlight();
   EXPECT_TRUE(peer.AwaitEnd());
 }
 
