@@ -207,9 +207,9 @@ void Listener::Admit(Descriptor fd, const ListeningSocket& socket,
     // A peer who takes nothing while the server writes answers no ping either;
     // but gRPC 1.51 ends neither the connection nor its calls until a write
     // that has begun is done. So the kernel ends it.
-    const int timeout = static_cast<int>(
-        std::min<std::int64_t>(ToInt64Milliseconds(limits_.keepalive_timeout),
-                               std::numeric_limits<int>::max()));
+    const int timeout = static_cast<int>(std::min<std::int64_t>(
+        absl::ToInt64Milliseconds(limits_.keepalive_timeout),
+        std::numeric_limits<int>::max()));
     setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout,
                sizeof(timeout));
   }
