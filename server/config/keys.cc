@@ -119,7 +119,8 @@ constexpr Key kKeys[] = {
      "Time without traffic after which a connection is pinged.", "TIME", ""},
     {"keepalive-timeout", KeyKind::kDuration, 1, kYear, kRestart,
      POSENC_FIELD(server.connections.keepalive_timeout),
-     "Time for the answer to a ping; without one the connection is closed.",
+     "Time for the answer to a ping, and over TCP for taking anything of what "
+     "is sent; without, the connection is closed.",
      "TIME", ""},
     {"max-connection-age", KeyKind::kDuration, 0, kYear, kRestart,
      POSENC_FIELD(server.max_connection_age),
