@@ -58,7 +58,7 @@ class RotationMap final : public RowMap {
   std::size_t pairs_ = 0;
   std::size_t frequency_sets_ = 1;  // 1, or heads_
   bool uniform_ = false, scaled_ = false;
-  std::size_t prefetch_ = 0;  // bytes ahead
+  std::size_t bytes_ = 0;  // of the tensor
   // All cosines and sines, [batch, or 1 if shared_]; empty if workers evaluate
   // theirs as they go (see rotation_map.cc).
   std::vector<CosSinTable> all_;

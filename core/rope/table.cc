@@ -101,7 +101,7 @@ void FillTable(const CosSinEvaluator& evaluator,
 
 }  // namespace
 
-absl::Status BuildRopeTable(const ResolvedRope& rope,
+absl::Status BuildRopeTable(const PreparedRope& prepared,
                             const TokenPositions& positions, TableLayout layout,
                             TensorRole role, const TensorView& cos,
                             const TensorView& sin) {
@@ -111,16 +111,24 @@ absl::Status BuildRopeTable(const ResolvedRope& rope,
                                               "float32, float16, bfloat16 or "
                                               "float64"));
   }
-  const absl::Status reach = CheckXPosReach(rope, positions);
+  const absl::Status reach = CheckXPosReach(prepared.rope, positions);
   if (!reach.ok()) return Prefixed("positions", reach);
   const std::int64_t tokens = positions.tokens();
-  const CosSinEvaluator evaluator(rope, Direction::kForward, role, nullptr);
+  const CosSinEvaluator evaluator(prepared.rope, prepared.frequencies,
+                                  Direction::kForward, role, nullptr);
   if (cos.dtype == Dtype::kFloat32) {
     FillTable<float>(evaluator, positions, tokens, layout, cos, sin);
   } else {
     FillTable<double>(evaluator, positions, tokens, layout, cos, sin);
   }
   return absl::OkStatus();
+}
+
+absl::Status BuildRopeTable(const ResolvedRope& rope,
+                            const TokenPositions& positions, TableLayout layout,
+                            TensorRole role, const TensorView& cos,
+                            const TensorView& sin) {
+  return BuildRopeTable(PreparedRope(rope), positions, layout, role, cos, sin);
 }
 
 }  // namespace posenc::core

@@ -9,6 +9,7 @@
 #include "core/positions.h"
 #include "core/rope/cos_sin_evaluator.h"
 #include "core/rope/frequencies.h"
+#include "core/rope/prepared_rope.h"
 #include "core/tensor.h"
 
 namespace posenc::core {
@@ -30,6 +31,11 @@ Shape TableShape(const ResolvedRope& rope, std::int64_t rows,
 // of TableShape and any floating dtype; values are rounded once from float64
 // for float64 and float16/bfloat16; for float32 they are correctly rounded
 // wherever tested.
+absl::Status BuildRopeTable(const PreparedRope& prepared,
+                            const TokenPositions& positions, TableLayout layout,
+                            TensorRole role, const TensorView& cos,
+                            const TensorView& sin);
+// The same, of an encoding that is used once.
 absl::Status BuildRopeTable(const ResolvedRope& rope,
                             const TokenPositions& positions, TableLayout layout,
                             TensorRole role, const TensorView& cos,

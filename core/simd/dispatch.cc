@@ -88,6 +88,15 @@ absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced) {
                    "\" is unknown; this CPU supports ", names));
 }
 
+// A streaming copy of 64 MB, by memcpy, of one page at a time and of four: a
+// Xeon with AVX-512 1.35 and 1.79, an EPYC (Zen 5) 1.25 and 1.05. The rotation
+// of float32 on that EPYC by 64 MB: out of place 0.77 with four pages of what
+// one gives, in place 0.79.
+std::size_t PagesAtOnce() {
+  static const std::size_t pages = __builtin_cpu_is("intel") ? 4 : 1;
+  return pages;
+}
+
 const KernelTable& ActiveKernels() {
   static const KernelTable& active = DetermineActiveKernels();
   return active;

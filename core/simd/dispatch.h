@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,5 +23,9 @@ absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced);
 // unusable; read once. Servers call SelectKernels first and refuse to start on
 // an error.
 const KernelTable& ActiveKernels();
+
+// Pages that this CPU walks at once (RotateJob::pages): 4 on Intel's, 1 on
+// others.
+std::size_t PagesAtOnce();
 
 }  // namespace posenc::simd

@@ -15,32 +15,118 @@ namespace {
 struct Avx512 {
   using Arch = xsimd::avx512bw;
   using Floats = xsimd::batch<float, Arch>;
+  using Doubles = xsimd::batch<double, Arch>;
   using Words = xsimd::batch<std::uint32_t, Arch>;
+  static constexpr int kRegisters = 32;
+  static constexpr bool kBf16Planes = false;
 
   static __m256i Load16(const std::uint16_t* src) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src));
+  }
+  static void Store16(__m256i x, std::uint16_t* dst) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst), x);
+  }
+
+  static Floats SwapPairs(const Floats& x) {
+    return _mm512_permute_ps(x, 0b10110001);
+  }
+  static Doubles SwapPairs(const Doubles& x) {
+    return _mm512_permute_pd(x, 0b01010101);
+  }
+
+  static void Stream(const Floats& x, float* dst) { _mm512_stream_ps(dst, x); }
+  static void Stream(const Doubles& x, double* dst) {
+    _mm512_stream_pd(dst, x);
+  }
+  static void StreamLine(const void* src, void* dst) {
+    _mm512_stream_si512(static_cast<__m512i*>(dst), _mm512_loadu_si512(src));
+  }
+  template <bool kStream>
+  static void StoreLine(__m512i x, std::uint16_t* dst) {
+    if constexpr (kStream) {
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(dst), x);
+    } else {
+      _mm512_storeu_si512(dst, x);
+    }
   }
 
   static Floats LoadF16(const std::uint16_t* src) {
     return _mm512_cvtph_ps(Load16(src));
   }
-
   static void StoreF16(const Floats& x, std::uint16_t* dst) {
-    _mm256_storeu_si256(
-        reinterpret_cast<__m256i*>(dst),
-        _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    Store16(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
+            dst);
+  }
+
+  static void StreamTwoF16(const Floats& x, const Floats& y,
+                           std::uint16_t* dst) {
+    constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    StoreLine<true>(
+        _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtps_ph(x, kNearest)),
+                           _mm512_cvtps_ph(y, kNearest), 1),
+        dst);
   }
 
   static Floats LoadBf16(const std::uint16_t* src) {
     return _mm512_castsi512_ps(
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(Load16(src)), 16));
   }
-
-  static Words RoundBf16(const Floats& x) { return RoundBf16WithIntegers(x); }
+  // One permutation puts 16 elements into upper halves and zeroes the lower
+  // ones; widening and shifting would be two operations.
+  static void LoadTwoBf16(const std::uint16_t* src, Floats* x, Floats* y) {
+    const __m512i both = _mm512_loadu_si512(src);
+    constexpr __mmask32 kUpperHalves = 0xaaaaaaaa;
+    const __m512i first =
+        _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0,
+                         7, 0, 6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
+    const __m512i second = _mm512_set_epi16(
+        31, 0, 30, 0, 29, 0, 28, 0, 27, 0, 26, 0, 25, 0, 24, 0, 23, 0, 22, 0,
+        21, 0, 20, 0, 19, 0, 18, 0, 17, 0, 16, 0);
+    *x = _mm512_castsi512_ps(
+        _mm512_maskz_permutexvar_epi16(kUpperHalves, first, both));
+    *y = _mm512_castsi512_ps(
+        _mm512_maskz_permutexvar_epi16(kUpperHalves, second, both));
+  }
 
   static void StoreHigh16(const Words& words, std::uint16_t* dst) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst),
-                        _mm512_cvtepi32_epi16(_mm512_srli_epi32(words, 16)));
+    Store16(_mm512_cvtepi32_epi16(_mm512_srli_epi32(words, 16)), dst);
+  }
+  static void StoreBf16(const Floats& x, std::uint16_t* dst) {
+    StoreHigh16(RoundBf16(x), dst);
+  }
+  template <bool kStream>
+  static void StoreTwoBf16(const Floats& x, const Floats& y,
+                           std::uint16_t* dst) {
+    const __m512i upper_halves = _mm512_set_epi16(
+        63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29,
+        27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    StoreLine<kStream>(
+        _mm512_permutex2var_epi16(RoundBf16(x), upper_halves, RoundBf16(y)),
+        dst);
+  }
+  template <bool kStream>
+  static void StorePairsBf16(const Floats& x, const Floats& y,
+                             std::uint16_t* dst) {
+    constexpr __mmask32 kUpperHalves = 0xaaaaaaaa;
+    StoreLine<kStream>(
+        _mm512_mask_blend_epi16(
+            kUpperHalves, _mm512_srli_epi32(RoundBf16(x), 16), RoundBf16(y)),
+        dst);
+  }
+
+  static void NarrowBf16(const Floats& x, std::uint16_t* dst) {
+    StoreHigh16(RoundBf16WithNans(x), dst);
+  }
+
+  // As RoundBf16 of kernels_convert.inl. A masked sum stands for the shift of
+  // the last bit to its place.
+  static Words RoundBf16(const Floats& x) {
+    const __m512i bits = _mm512_castps_si512(x);
+    const __mmask16 odd =
+        _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x00010000));
+    const __m512i up = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+    return Words(
+        _mm512_mask_add_epi32(up, odd, bits, _mm512_set1_epi32(0x8000)));
   }
 };
 

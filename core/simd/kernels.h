@@ -34,30 +34,47 @@ struct TrigRow {
   bool negate;                // by -phi: sines change sign
 };
 
-// Rotates the pairs of tokens x heads slices. Element strides; any alignment.
-// src and dst are equal or do not overlap; they are equal only if the pairings
-// are.
+// Where a rotation finds its bytes, and where it leaves them. It decides about
+// the order of the work and the kind of stores, never about a byte.
+enum class Memory {
+  kCached,    // all of it fits a cache: one slice after another
+  kCold,      // src is fetched ahead
+  kStreamed,  // and dst is written past the caches, if src is not dst
+};
+
+// Rotates the pairs of lines x tokens x heads slices. Strides are in elements;
+// any alignment. src and dst are equal or do not overlap; they are equal only
+// if the pairings are.
+// A line holds tokens x heads slices, `stride` apart. A tensor [tokens, heads,
+// head_dim] is one line; each head of [heads, tokens, head_dim] is a line of
+// one head, and several of them are worked on together for the sake of the
+// table, which they share.
 // The cosines of token t, head h are at table + t * table_token_stride + h *
-// table_head_stride, the sines table_sine_offset behind them.
+// table_head_stride, the sines table_sine_offset behind them. They are finite.
 // Half-split pairs are (i, i + pairs), interleaved ones (2i, 2i + 1), counted
 // from src and dst.
 struct RotateJob {
   const void* src;
   void* dst;
+  std::size_t lines;
   std::size_t tokens;
   std::size_t heads;
   std::size_t pairs;
-  std::ptrdiff_t src_token_stride;
-  std::ptrdiff_t src_head_stride;
-  std::ptrdiff_t dst_token_stride;
-  std::ptrdiff_t dst_head_stride;
+  std::ptrdiff_t src_line_stride;
+  std::ptrdiff_t src_stride;
+  std::ptrdiff_t dst_line_stride;
+  std::ptrdiff_t dst_stride;
   const void* table;  // float, or double for float64 tensors
   std::ptrdiff_t table_token_stride;
   std::ptrdiff_t table_head_stride;
   std::ptrdiff_t table_sine_offset;
-  // How many bytes ahead of the slice at hand src is fetched into the cache; 0:
-  // not at all. May reach past the end of src.
-  std::size_t prefetch;
+  // Channels of each slice's row that are copied, counted from src and dst as
+  // the slice is; none are if src is dst.
+  std::ptrdiff_t pass_offset;
+  std::size_t pass_width;
+  Memory memory;
+  // Pages that kCold and kStreamed walk at once: 1, 2 or 4.
+  std::size_t pages;
 };
 
 using RotateKernel = void (*)(const RotateJob&);

@@ -15,7 +15,37 @@ namespace {
 struct Isa {
   using Arch = xsimd::fma3<xsimd::avx2>;
   using Floats = xsimd::batch<float, Arch>;
+  using Doubles = xsimd::batch<double, Arch>;
   using Words = xsimd::batch<std::uint32_t, Arch>;
+  static constexpr int kRegisters = 16;
+  static constexpr bool kBf16Planes = true;
+
+  static Floats SwapPairs(const Floats& x) {
+    return _mm256_permute_ps(x, 0b10110001);
+  }
+  static Doubles SwapPairs(const Doubles& x) {
+    return _mm256_permute_pd(x, 0b0101);
+  }
+
+  static void Stream(const Floats& x, float* dst) { _mm256_stream_ps(dst, x); }
+  static void Stream(const Doubles& x, double* dst) {
+    _mm256_stream_pd(dst, x);
+  }
+  static void StreamLine(const void* src, void* dst) {
+    const auto* from = static_cast<const __m256i*>(src);
+    auto* to = static_cast<__m256i*>(dst);
+    _mm256_stream_si256(to, _mm256_loadu_si256(from));
+    _mm256_stream_si256(to + 1, _mm256_loadu_si256(from + 1));
+  }
+  template <bool kStream>
+  static void StoreWords(__m256i x, std::uint16_t* dst) {
+    auto* const to = reinterpret_cast<__m256i*>(dst);
+    if constexpr (kStream) {
+      _mm256_stream_si256(to, x);
+    } else {
+      _mm256_storeu_si256(to, x);
+    }
+  }
 
   static __m128i Load8(const std::uint16_t* src) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(src));
@@ -30,12 +60,23 @@ struct Isa {
                      _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
   }
 
+  static void StreamTwoF16(const Floats& x, const Floats& y,
+                           std::uint16_t* dst) {
+    StoreWords<true>(
+        _mm256_set_m128i(_mm256_cvtps_ph(y, _MM_FROUND_TO_NEAREST_INT),
+                         _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)),
+        dst);
+  }
+
   static Floats LoadBf16(const std::uint16_t* src) {
     return _mm256_castsi256_ps(
         _mm256_slli_epi32(_mm256_cvtepu16_epi32(Load8(src)), 16));
   }
 
-  static Words RoundBf16(const Floats& x) { return RoundBf16WithIntegers(x); }
+  static void LoadTwoBf16(const std::uint16_t* src, Floats* x, Floats* y) {
+    *x = LoadBf16(src);
+    *y = LoadBf16(src + 8);
+  }
 
   static void StoreHigh16(const Words& words, std::uint16_t* dst) {
     const __m256i low = _mm256_srli_epi32(words, 16);
@@ -44,6 +85,28 @@ struct Isa {
         _mm256_packus_epi32(low, low), _MM_SHUFFLE(3, 1, 2, 0));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(dst),
                      _mm256_castsi256_si128(packed));
+  }
+
+  static void NarrowBf16(const Floats& x, std::uint16_t* dst) {
+    StoreHigh16(RoundBf16WithNans(x), dst);
+  }
+  static void StoreBf16(const Floats& x, std::uint16_t* dst) {
+    StoreHigh16(RoundBf16(x), dst);
+  }
+  template <bool kStream>
+  static void StoreTwoBf16(const Floats& x, const Floats& y,
+                           std::uint16_t* dst) {
+    const __m256i low_x = _mm256_srli_epi32(RoundBf16(x), 16);
+    const __m256i low_y = _mm256_srli_epi32(RoundBf16(y), 16);
+    const __m256i packed = _mm256_permute4x64_epi64(
+        _mm256_packus_epi32(low_x, low_y), _MM_SHUFFLE(3, 1, 2, 0));
+    StoreWords<kStream>(packed, dst);
+  }
+  template <bool kStream>
+  static void StorePairsBf16(const Floats& x, const Floats& y,
+                             std::uint16_t* dst) {
+    const Words low = RoundBf16(x) >> 16;
+    StoreWords<kStream>(_mm256_blend_epi16(low, RoundBf16(y), 0xaa), dst);
   }
 };
 

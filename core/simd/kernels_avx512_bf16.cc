@@ -7,15 +7,48 @@
 namespace posenc::simd {
 namespace {
 
+// The instruction rounds as the integers do, but takes subnormals for 0, which
+// other sets do not. Whatever it flushed is among the zeros of its result: one
+// test of 32 results finds them, where a test of the 32 numbers before would be
+// four operations more (measured on Zen 5 in the second-level cache: 63 GB/s,
+// 57 with a test of the numbers, 76 without any).
 struct Avx512Bf16 : Avx512 {
-  static Words RoundBf16(const Floats& x) {
-    // The instruction takes subnormals for 0; other sets do not.
+  static bool HasZero(__m512i rounded) {
+    return _mm512_testn_epi16_mask(rounded, _mm512_set1_epi16(0x7f80)) != 0;
+  }
+  static bool IsSubnormal(const Floats& x) {
     constexpr int kSubnormal = 0x20;  // of VFPCLASSPS
-    if (_mm512_fpclass_ps_mask(x, kSubnormal) != 0) {
-      return RoundBf16WithIntegers(x);
+    return _mm512_fpclass_ps_mask(x, kSubnormal) != 0;
+  }
+
+  static void StoreBf16(const Floats& x, std::uint16_t* dst) {
+    if (IsSubnormal(x)) return Avx512::StoreBf16(x, dst);
+    Store16((__m256i)_mm512_cvtneps_pbh(x), dst);
+  }
+  static void NarrowBf16(const Floats& x, std::uint16_t* dst) {
+    if (IsSubnormal(x)) return Avx512::NarrowBf16(x, dst);
+    Store16((__m256i)_mm512_cvtneps_pbh(x), dst);
+  }
+  template <bool kStream>
+  static void StoreTwoBf16(const Floats& x, const Floats& y,
+                           std::uint16_t* dst) {
+    const __m512i rounded = (__m512i)_mm512_cvtne2ps_pbh(y, x);
+    if (HasZero(rounded) && (IsSubnormal(x) || IsSubnormal(y))) [[unlikely]] {
+      return Avx512::StoreTwoBf16<kStream>(x, y, dst);
     }
-    const __m256i rounded = (__m256i)_mm512_cvtneps_pbh(x);
-    return Words(_mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded), 16));
+    StoreLine<kStream>(rounded, dst);
+  }
+  template <bool kStream>
+  static void StorePairsBf16(const Floats& x, const Floats& y,
+                             std::uint16_t* dst) {
+    const __m512i rounded = (__m512i)_mm512_cvtne2ps_pbh(y, x);
+    if (HasZero(rounded) && (IsSubnormal(x) || IsSubnormal(y))) [[unlikely]] {
+      return Avx512::StorePairsBf16<kStream>(x, y, dst);
+    }
+    const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11,
+                                         26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
+                                         5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    StoreLine<kStream>(_mm512_permutexvar_epi16(zip, rounded), dst);
   }
 };
 

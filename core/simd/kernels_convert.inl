@@ -2,7 +2,10 @@
 //
 // A dtype has Storage (in memory), Real (arithmetic), Batch, and
 //   Load, Store                        one batch of consecutive elements
+//   LoadTwo, StoreTwo                  two of them
 //   LoadInterleaved, StoreInterleaved  x0 y0 x1 y1 ... as two batches
+//
+// kStream: past the caches. dst is then aligned to what is stored.
 
 #pragma once
 
@@ -15,8 +18,9 @@
 namespace posenc::simd {
 namespace {
 
-template <class Isa, class T>
+template <class IsaType, class T>
 struct Native {
+  using Isa = IsaType;
   using Storage = T;
   using Real = T;
   using Batch = xsimd::batch<T, typename Isa::Arch>;
@@ -25,13 +29,29 @@ struct Native {
 
   static Batch Load(const T* src) { return Batch::load_unaligned(src); }
   static void Store(const Batch& x, T* dst) { x.store_unaligned(dst); }
+  static void LoadTwo(const T* src, Batch* x, Batch* y) {
+    *x = Load(src);
+    *y = Load(src + kLanes);
+  }
+  template <bool kStream>
+  static void StoreTwo(const Batch& x, const Batch& y, T* dst) {
+    if constexpr (kStream) {
+      Isa::Stream(x, dst);
+      Isa::Stream(y, dst + kLanes);
+    } else {
+      Store(x, dst);
+      Store(y, dst + kLanes);
+    }
+  }
   static void LoadInterleaved(const T* src, Batch* x, Batch* y) {
     const Complex z =
         Complex::load_unaligned(reinterpret_cast<const std::complex<T>*>(src));
     *x = z.real();
     *y = z.imag();
   }
+  template <bool kStream>
   static void StoreInterleaved(const Batch& x, const Batch& y, T* dst) {
+    static_assert(!kStream);
     Complex(x, y).store_unaligned(reinterpret_cast<std::complex<T>*>(dst));
   }
 };
@@ -40,8 +60,9 @@ using F32 = Native<Isa, float>;
 template <class Isa>
 using F64 = Native<Isa, double>;
 
-template <class Isa>
+template <class IsaType>
 struct F16 {
+  using Isa = IsaType;
   using Storage = std::uint16_t;
   using Real = float;
   using Batch = xsimd::batch<float, typename Isa::Arch>;
@@ -51,25 +72,43 @@ struct F16 {
   static void Store(const Batch& x, std::uint16_t* dst) {
     Isa::StoreF16(x, dst);
   }
-  // Pairs are split and joined as floats, through memory that stays in L1.
+  static void LoadTwo(const std::uint16_t* src, Batch* x, Batch* y) {
+    *x = Load(src);
+    *y = Load(src + kLanes);
+  }
+  template <bool kStream>
+  static void StoreTwo(const Batch& x, const Batch& y, std::uint16_t* dst) {
+    if constexpr (kStream) {
+      Isa::StreamTwoF16(x, y, dst);
+    } else {
+      Store(x, dst);
+      Store(y, dst + kLanes);
+    }
+  }
+  static void Narrow(const Batch& x, std::uint16_t* dst) { Store(x, dst); }
+  // Pairs are split and joined as floats, through memory that stays in L1. Only
+  // rotations that change the pairing come here.
   static void LoadInterleaved(const std::uint16_t* src, Batch* x, Batch* y) {
     alignas(64) float wide[2 * kLanes];
     Load(src).store_aligned(wide);
     Load(src + kLanes).store_aligned(wide + kLanes);
     F32<Isa>::LoadInterleaved(wide, x, y);
   }
+  template <bool kStream>
   static void StoreInterleaved(const Batch& x, const Batch& y,
                                std::uint16_t* dst) {
+    static_assert(!kStream);
     alignas(64) float wide[2 * kLanes];
-    F32<Isa>::StoreInterleaved(x, y, wide);
+    F32<Isa>::template StoreInterleaved<false>(x, y, wide);
     Store(Batch::load_aligned(wide), dst);
     Store(Batch::load_aligned(wide + kLanes), dst + kLanes);
   }
 };
 
 // bfloat16 is the upper half of a float32.
-template <class Isa>
+template <class IsaType>
 struct Bf16 {
+  using Isa = IsaType;
   using Storage = std::uint16_t;
   using Real = float;
   using Batch = xsimd::batch<float, typename Isa::Arch>;
@@ -77,8 +116,20 @@ struct Bf16 {
   static constexpr std::size_t kLanes = Batch::size;
 
   static Batch Load(const std::uint16_t* src) { return Isa::LoadBf16(src); }
+  // NaNs have lower halves of 0, as those have that come of bfloat16 numbers.
   static void Store(const Batch& x, std::uint16_t* dst) {
-    Isa::StoreHigh16(Isa::RoundBf16(x), dst);
+    Isa::StoreBf16(x, dst);
+  }
+  static void LoadTwo(const std::uint16_t* src, Batch* x, Batch* y) {
+    Isa::LoadTwoBf16(src, x, y);
+  }
+  template <bool kStream>
+  static void StoreTwo(const Batch& x, const Batch& y, std::uint16_t* dst) {
+    Isa::template StoreTwoBf16<kStream>(x, y, dst);
+  }
+  // Any NaN.
+  static void Narrow(const Batch& x, std::uint16_t* dst) {
+    Isa::NarrowBf16(x, dst);
   }
   // A pair is one 32-bit word with x in its lower half, so that no shuffles are
   // needed.
@@ -88,28 +139,35 @@ struct Bf16 {
     *x = xsimd::bitwise_cast<Batch>(pairs << 16);
     *y = xsimd::bitwise_cast<Batch>(pairs & Words(0xffff0000u));
   }
+  template <bool kStream>
   static void StoreInterleaved(const Batch& x, const Batch& y,
                                std::uint16_t* dst) {
-    const Words pairs = (Isa::RoundBf16(x) >> 16) | Isa::RoundBf16(y);
-    pairs.store_unaligned(reinterpret_cast<std::uint32_t*>(dst));
+    Isa::template StorePairsBf16<kStream>(x, y, dst);
   }
 };
 
-// Nearest even, in the upper halves; the lower ones are 0. NaNs keep sign and
-// upper payload and become quiet, as the conversion instructions have it.
+// Nearest even, in the upper halves; the lower ones are not defined. NaNs stay
+// NaNs if their lower halves are 0.
 template <class Arch>
-xsimd::batch<std::uint32_t, Arch> RoundBf16WithIntegers(
+xsimd::batch<std::uint32_t, Arch> RoundBf16(
+    const xsimd::batch<float, Arch>& x) {
+  using Words = xsimd::batch<std::uint32_t, Arch>;
+  const Words bits = xsimd::bitwise_cast<Words>(x);
+  return bits + Words(0x7fffu) + ((bits >> 16) & Words(1u));
+}
+
+// The same of any NaN, which keeps sign and upper payload and becomes quiet, as
+// the conversion instructions have it.
+template <class Arch>
+xsimd::batch<std::uint32_t, Arch> RoundBf16WithNans(
     const xsimd::batch<float, Arch>& x) {
   using Batch = xsimd::batch<float, Arch>;
   using Words = xsimd::batch<std::uint32_t, Arch>;
-  const Words bits = xsimd::bitwise_cast<Words>(x);
-  const Words rounded = bits + Words(0x7fffu) + ((bits >> 16) & Words(1u));
-  const Words quiet_nan = bits | Words(0x00400000u);
+  const Words quiet_nan = xsimd::bitwise_cast<Words>(x) | Words(0x00400000u);
   // isnan, not x != x: xsimd 8.1 compares ordered on AVX.
-  const Batch result =
+  return xsimd::bitwise_cast<Words>(
       xsimd::select(xsimd::isnan(x), xsimd::bitwise_cast<Batch>(quiet_nan),
-                    xsimd::bitwise_cast<Batch>(rounded));
-  return xsimd::bitwise_cast<Words>(result) & Words(0xffff0000u);
+                    xsimd::bitwise_cast<Batch>(RoundBf16(x))));
 }
 
 template <class Dtype>
@@ -134,13 +192,13 @@ void Narrow(const float* src, std::uint16_t* dst, std::size_t n) {
   constexpr std::size_t kLanes = Dtype::kLanes;
   std::size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    Dtype::Store(Batch::load_unaligned(src + i), dst + i);
+    Dtype::Narrow(Batch::load_unaligned(src + i), dst + i);
   }
   if (i < n) {
     float in[kLanes] = {};
     std::uint16_t out[kLanes];
     std::memcpy(in, src + i, (n - i) * sizeof(in[0]));
-    Dtype::Store(Batch::load_unaligned(in), out);
+    Dtype::Narrow(Batch::load_unaligned(in), out);
     std::memcpy(dst + i, out, (n - i) * sizeof(out[0]));
   }
 }

@@ -14,7 +14,36 @@ namespace {
 struct Isa {
   using Arch = xsimd::sse2;
   using Floats = xsimd::batch<float, Arch>;
+  using Doubles = xsimd::batch<double, Arch>;
   using Words = xsimd::batch<std::uint32_t, Arch>;
+  static constexpr int kRegisters = 16;
+  static constexpr bool kBf16Planes = true;
+
+  static Floats SwapPairs(const Floats& x) {
+    return _mm_shuffle_ps(x, x, _MM_SHUFFLE(2, 3, 0, 1));
+  }
+  static Doubles SwapPairs(const Doubles& x) {
+    return _mm_shuffle_pd(x, x, 0b01);
+  }
+
+  static void Stream(const Floats& x, float* dst) { _mm_stream_ps(dst, x); }
+  static void Stream(const Doubles& x, double* dst) { _mm_stream_pd(dst, x); }
+  static void StreamLine(const void* src, void* dst) {
+    const auto* from = static_cast<const __m128i*>(src);
+    auto* to = static_cast<__m128i*>(dst);
+    for (int i = 0; i < 4; ++i)
+      _mm_stream_si128(to + i, _mm_loadu_si128(from + i));
+  }
+
+  template <bool kStream>
+  static void StoreWords(__m128i x, std::uint16_t* dst) {
+    auto* const to = reinterpret_cast<__m128i*>(dst);
+    if constexpr (kStream) {
+      _mm_stream_si128(to, x);
+    } else {
+      _mm_storeu_si128(to, x);
+    }
+  }
 
   // mask ? a : b
   static __m128i Select(__m128i mask, __m128i a, __m128i b) {
@@ -86,19 +115,51 @@ struct Isa {
     StoreHigh16(Words(_mm_or_si128(_mm_slli_epi32(magnitude, 16), sign)), dst);
   }
 
+  static void StreamTwoF16(const Floats& x, const Floats& y,
+                           std::uint16_t* dst) {
+    std::uint16_t both[8];
+    StoreF16(x, both);
+    StoreF16(y, both + 4);
+    StoreWords<true>(_mm_loadu_si128(reinterpret_cast<__m128i*>(both)), dst);
+  }
+
   static Floats LoadBf16(const std::uint16_t* src) {
     return _mm_castsi128_ps(_mm_unpacklo_epi16(
         _mm_setzero_si128(),
         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(src))));
   }
 
-  static Words RoundBf16(const Floats& x) { return RoundBf16WithIntegers(x); }
+  static void LoadTwoBf16(const std::uint16_t* src, Floats* x, Floats* y) {
+    *x = LoadBf16(src);
+    *y = LoadBf16(src + 4);
+  }
 
   static void StoreHigh16(const Words& words, std::uint16_t* dst) {
     // Sign-extended, so that the signed saturation of the pack changes nothing.
     const __m128i low = _mm_srai_epi32(words, 16);
     _mm_storel_epi64(reinterpret_cast<__m128i*>(dst),
                      _mm_packs_epi32(low, low));
+  }
+
+  static void NarrowBf16(const Floats& x, std::uint16_t* dst) {
+    StoreHigh16(RoundBf16WithNans(x), dst);
+  }
+  static void StoreBf16(const Floats& x, std::uint16_t* dst) {
+    StoreHigh16(RoundBf16(x), dst);
+  }
+  template <bool kStream>
+  static void StoreTwoBf16(const Floats& x, const Floats& y,
+                           std::uint16_t* dst) {
+    StoreWords<kStream>(_mm_packs_epi32(_mm_srai_epi32(RoundBf16(x), 16),
+                                        _mm_srai_epi32(RoundBf16(y), 16)),
+                        dst);
+  }
+  template <bool kStream>
+  static void StorePairsBf16(const Floats& x, const Floats& y,
+                             std::uint16_t* dst) {
+    const Words pairs =
+        (RoundBf16(x) >> 16) | (RoundBf16(y) & Words(0xffff0000u));
+    StoreWords<kStream>(pairs, dst);
   }
 };
 

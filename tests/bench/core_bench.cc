@@ -1,63 +1,62 @@
-// posenc-core-bench: the speed of rotation and of tables, as a ratio to memcpy
-// and memset of the same bytes. 1.00 is as fast as the copy; the ratio, unlike
-// a time, can be compared between machines and noisy runs.
+// posenc-core-bench: the speed of rotations and tables, as ratios to what the
+// machine can do in the same minute. A ratio, unlike a time, can be compared
+// between machines and noisy runs.
 //
-// Each instruction set is measured in a process of its own, because a process
-// chooses one when it starts. Rounds of the code and of its yardstick take
-// turns; the median of their ratios is printed.
+//   best_copy       the fastest of memcpy and streaming copies of one and of
+//                   four pages at once: what a rotation out of place could be
+//   best_scale      the fastest of three loops that read and write in place
+//   vector_copy     vectors of 64 bytes from cache to cache; in_place_scale
+//   best_fill       the faster of memset and a streaming fill
+//   naive, libm     the loops that people write, -O3 -march=native
+//   ready_table     the same rotation by rows that are there already
+//   one_thread      the same work on one thread
+//
+// From memory, a rotation computes its rows on the way, as a call does; in a
+// cache it uses rows that are ready. Each instruction set is measured in a
+// process of its own, because a process chooses one when it starts.
 
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <cmath>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
+#include <fstream>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "core/model/source.h"
 #include "core/rope/apply.h"
 #include "core/rope/table.h"
+#include "core/runtime/pool.h"
 #include "core/simd/dispatch.h"
+#include "tests/bench/core_rows.h"
+#include "tests/bench/core_yardsticks.h"
 
-namespace posenc {
+namespace posenc::bench {
 namespace {
 
 using core::Dtype;
+using core::Layout;
 using core::Pairing;
+using Others = std::vector<std::pair<std::string, Work>>;
 
-constexpr int kRounds = 9;
+constexpr std::int64_t kMiB = 1 << 20;
+constexpr std::int64_t kMaxBytes = 256 * kMiB;
 
-struct Case {
-  std::int64_t tokens;  // of [1, tokens, 32, 128]; 0: the table
-  Dtype dtype;
-  Pairing pairing;
-};
-
-struct Result {
-  double ratio;      // yardstick's time / our time
-  double gigabytes;  // per second, of the output
-};
-
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
-  // 64 MiB of float32 from and to memory; and 16 tokens, 256 KiB of float32,
-  // so that source and destination fit a second-level cache together.
-  for (const std::int64_t tokens : {4096, 16})
-    for (const Dtype dtype :
-         {Dtype::kFloat32, Dtype::kBfloat16, Dtype::kFloat16, Dtype::kFloat64})
-      for (const Pairing pairing : {Pairing::kHalfSplit, Pairing::kInterleaved})
-        cases.push_back({tokens, dtype, pairing});
-  cases.push_back({0, Dtype::kFloat32, Pairing::kHalfSplit});
-  return cases;
+void Require(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "posenc-core-bench: %s\n", status.ToString().c_str());
+  std::exit(1);
 }
 
 // Memory whose pages are in place: page faults would cost more than the work.
@@ -76,184 +75,469 @@ struct Buffer {
   std::unique_ptr<std::byte, Free> data;
 };
 
-double Seconds(const std::function<void()>& work, int repeats) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < repeats; ++i) work();
-  const std::chrono::duration<double> elapsed =
-      std::chrono::steady_clock::now() - start;
-  return elapsed.count() / repeats;
-}
+// A rotation of [tokens, heads, head_dim], or [heads, tokens, head_dim].
+struct Case {
+  std::string name;
+  Dtype dtype = Dtype::kFloat32;
+  Pairing pairing = Pairing::kHalfSplit;
+  Layout layout = Layout::kThd;  // or kBhsd
+  std::int64_t tokens = 1;
+  std::int64_t heads = 32;
+  std::int64_t head_dim = 128;
+  std::int64_t rotary_dim = 128;
+  bool in_place = false;
 
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2,
-                   values.end());
-  return values[values.size() / 2];
-}
-
-Result Compare(std::size_t bytes, const std::function<void()>& yardstick,
-               const std::function<void()>& work) {
-  // Some hundred microseconds at least, for the clock's sake.
-  const int repeats =
-      static_cast<int>(std::max<std::size_t>(1, (8 << 20) / bytes));
-  std::vector<double> ratios, times;
-  yardstick();
-  work();
-  for (int round = 0; round < kRounds; ++round) {
-    const double base = Seconds(yardstick, repeats);
-    const double time = Seconds(work, repeats);
-    ratios.push_back(base / time);
-    times.push_back(time);
+  std::int64_t bytes() const {
+    return tokens * heads * head_dim *
+           static_cast<std::int64_t>(core::DtypeSize(dtype));
   }
-  return {Median(ratios), static_cast<double>(bytes) / Median(times) / 1e9};
-}
-
-void Require(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "posenc-core-bench: %s\n", status.ToString().c_str());
-  std::exit(1);
-}
-
-Result MeasureRotation(const Case& c) {
-  const core::Shape shape = {1, c.tokens, 32, 128};
-  const std::size_t elements = c.tokens * 32 * 128;
-  const std::size_t bytes = elements * core::DtypeSize(c.dtype);
-  const Buffer source(bytes), target(bytes);
-  std::byte* const src = source.data.get();
-  std::byte* const dst = target.data.get();
-  std::mt19937_64 random(1);
-  std::uniform_real_distribution<double> uniform(-4, 4);
-  // One head's worth of numbers, again and again.
-  const core::TensorView head{c.dtype, {128}, src};
-  for (int i = 0; i < 128; ++i) core::StoreDouble(uniform(random), head, i);
-  const std::size_t head_bytes = 128 * core::DtypeSize(c.dtype);
-  for (std::size_t at = head_bytes; at < bytes; at += head_bytes) {
-    std::memcpy(src + at, src, head_bytes);
+  core::Shape shape() const {
+    if (layout == Layout::kBhsd) return {1, heads, tokens, head_dim};
+    return {tokens, heads, head_dim};
   }
-  // Frequencies are given: small tensors would measure powl instead.
-  core::ExplicitFrequencies frequencies;
-  for (int i = 0; i < 64; ++i) {
-    frequencies.values.push_back(std::pow(10000.0, -i / 64.0));
-  }
+};
+
+core::RopeSpec SpecOf(Pairing pairing, std::int64_t rotary_dim) {
   core::RopeSpec spec;
-  spec.pairing = c.pairing;
-  spec.scaling = frequencies;
-  core::ApplyRopeArgs args;
-  args.rope = core::LookupOf(spec);
-  args.positions = core::StartPosition{0};
-  const core::ConstTensorView in{c.dtype, shape, src};
-  const core::TensorView out{c.dtype, shape, dst};
-  return Compare(
-      bytes, [&] { std::memcpy(dst, src, bytes); },
-      [&] { Require(core::ApplyRope(args, &in, &out, nullptr, nullptr)); });
+  spec.pairing = pairing;
+  spec.rotary_dim = static_cast<std::int32_t>(rotary_dim);
+  return spec;
 }
 
-Result MeasureTable() {
-  constexpr std::int64_t kRows = 131072, kPairs = 64;
-  core::RopeSpec spec;
-  spec.pairing = Pairing::kHalfSplit;
-  spec.rotary_dim = 2 * kPairs;
-  const absl::StatusOr<core::ResolvedRope> rope = core::ResolveSpec(
-      spec, 2 * kPairs, std::nullopt, core::MissingLength::kError);
+// As a server does: an encoding is resolved and prepared once.
+core::RopeLookup LookupOf(const core::RopeSpec& spec, std::int64_t head_dim) {
+  absl::StatusOr<core::ResolvedRope> rope = core::ResolveSpec(
+      spec, head_dim, std::nullopt, core::MissingLength::kError);
   Require(rope.status());
-  const absl::StatusOr<core::TokenPositions> positions = core::ExpandPositions(
-      core::StartPosition{0}, {1, kRows, false}, 1, false);
-  Require(positions.status());
-  constexpr std::size_t kBytes = kRows * kPairs * sizeof(float);
-  const Buffer table(2 * kBytes);
-  std::byte* const data = table.data.get();
-  const core::TensorView cos{Dtype::kFloat32, {kRows, kPairs}, data};
-  const core::TensorView sin{Dtype::kFloat32, {kRows, kPairs}, data + kBytes};
-  return Compare(
-      2 * kBytes, [&] { std::memset(data, 1, 2 * kBytes); },
-      [&] {
-        Require(core::BuildRopeTable(*rope, *positions,
-                                     core::TableLayout::kHalf,
-                                     core::TensorRole::kQuery, cos, sin));
-      });
+  auto prepared = std::make_shared<const core::PreparedRope>(*std::move(rope));
+  return [prepared](std::int64_t) { return prepared; };
 }
 
-// Measures every case in a child process that uses `isa`.
-std::vector<Result> MeasureAll(const char* isa,
-                               const std::vector<Case>& cases) {
+class Bench {
+ public:
+  Bench(std::string isa, std::string filter, int report_to)
+      : isa_(std::move(isa)),
+        filter_(std::move(filter)),
+        report_to_(report_to),
+        source_(kMaxBytes),
+        target_(kMaxBytes) {}
+
+  void Run() {
+    for (const std::int64_t bytes :
+         {16 * kMiB / 1024, kMiB / 4, 32 * kMiB, 64 * kMiB, 256 * kMiB}) {
+      for (const Dtype dtype : kDtypes) {
+        for (const Pairing pairing : kPairings) {
+          for (const bool in_place : {false, true}) {
+            Case c = CaseOf(bytes, dtype, pairing, in_place);
+            c.name = bytes < kMiB / 4 ? "L1" : bytes < kMiB ? "L2" : "memory";
+            Rotation(c);
+          }
+        }
+      }
+    }
+    for (const Dtype dtype : kDtypes) {
+      for (const Pairing pairing : kPairings) {
+        for (const bool in_place : {false, true}) {
+          Case c = CaseOf(64 * kMiB, dtype, pairing, in_place);
+          c.name = "heads";
+          c.layout = Layout::kBhsd;
+          Rotation(c);
+        }
+        Case half = CaseOf(64 * kMiB, dtype, pairing, false);
+        half.name = "partial 64 of 128";
+        half.rotary_dim = 64;
+        Rotation(half);
+        Case phi = half;
+        phi.name = "partial 32 of 80";
+        phi.head_dim = 80;
+        phi.rotary_dim = 32;
+        phi.tokens = 64 * kMiB / (phi.bytes() / phi.tokens) / 4 * 4;
+        Rotation(phi);
+        Naive(CaseOf(kMiB / 4, dtype, pairing, false));
+        Naive(CaseOf(64 * kMiB, dtype, pairing, false));
+        Decode(CaseOf(0, dtype, pairing, false));
+      }
+    }
+    for (const std::int64_t bytes : {kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB}) {
+      Threads(CaseOf(bytes, Dtype::kFloat32, Pairing::kHalfSplit, true), false);
+      Threads(CaseOf(bytes, Dtype::kFloat32, Pairing::kHalfSplit, true), true);
+    }
+    Table();
+  }
+
+ private:
+  static constexpr Dtype kDtypes[] = {Dtype::kFloat32, Dtype::kFloat16,
+                                      Dtype::kBfloat16, Dtype::kFloat64};
+  static constexpr Pairing kPairings[] = {Pairing::kHalfSplit,
+                                          Pairing::kInterleaved};
+
+  static Case CaseOf(std::int64_t bytes, Dtype dtype, Pairing pairing,
+                     bool in_place) {
+    Case c;
+    c.dtype = dtype;
+    c.pairing = pairing;
+    c.in_place = in_place;
+    c.tokens = bytes / c.bytes();
+    if (c.tokens == 0 && bytes > 0) {  // half a token of float64 in L1
+      c.tokens = 1;
+      c.heads = bytes / (c.bytes() / c.heads);
+    }
+    return c;
+  }
+
+  CoreRow RowOf(const Case& c) const {
+    CoreRow row;
+    row.name = c.name;
+    row.isa = isa_;
+    row.dtype = std::string(core::DtypeName(c.dtype));
+    row.pairing =
+        c.pairing == Pairing::kHalfSplit ? "half_split" : "interleaved";
+    row.layout = c.layout == Layout::kBhsd ? "head_major" : "token_major";
+    row.bytes = c.bytes();
+    row.mode = c.in_place ? "in_place" : "out";
+    return row;
+  }
+
+  bool Wanted(const CoreRow& row) const {
+    return Describe(row).find(filter_) != std::string::npos;
+  }
+
+  void Report(const std::vector<CoreRow>& rows) const {
+    for (const CoreRow& row : rows) {
+      const std::string line = nlohmann::json(row).dump() + "\n";
+      if (write(report_to_, line.data(), line.size()) !=
+          static_cast<ssize_t>(line.size())) {
+        _exit(1);
+      }
+    }
+  }
+
+  std::byte* src() const { return source_.data.get(); }
+  std::byte* dst() const { return target_.data.get(); }
+
+  // Numbers of this type in both buffers, once for all rows that follow.
+  void Fill(Dtype dtype) {
+    if (filled_ == dtype) return;
+    std::mt19937_64 random(1);
+    std::uniform_real_distribution<double> uniform(-4, 4);
+    constexpr std::int64_t kNumbers = 4096;
+    const core::TensorView some{dtype, {kNumbers}, src()};
+    for (std::int64_t i = 0; i < kNumbers; ++i) {
+      core::StoreDouble(uniform(random), some, i);
+    }
+    for (std::int64_t done =
+             kNumbers * static_cast<std::int64_t>(core::DtypeSize(dtype));
+         done < kMaxBytes; done *= 2) {
+      std::memcpy(src() + done, src(), std::min(done, kMaxBytes - done));
+    }
+    std::memcpy(dst(), src(), kMaxBytes);
+    filled_ = dtype;
+  }
+
+  Others Copies(std::int64_t bytes) {
+    const auto n = static_cast<std::size_t>(bytes);
+    const Work copy = [=, this] { std::memcpy(dst(), src(), n); };
+    if (bytes < kMiB) {
+      return {{"vector_copy", [=, this] { VectorCopy(src(), dst(), n); }},
+              {"memcpy", copy}};
+    }
+    Work& best = best_copies_[bytes];
+    if (!best) {
+      best =
+          Fastest(
+              {{"memcpy", copy},
+               {"one", [=, this] { StreamCopy(src(), dst(), n); }},
+               {"four", [=, this] { StreamCopyFourPages(src(), dst(), n); }}},
+              bytes)
+              .second;
+    }
+    return {{"best_copy", best}, {"memcpy", copy}};
+  }
+
+  Others Scales(std::int64_t bytes) {
+    const auto n = static_cast<std::size_t>(bytes);
+    auto* const data = reinterpret_cast<float*>(src());
+    const Work plain = [=] { VectorScale(data, n); };
+    if (bytes < kMiB) return {{"in_place_scale", plain}};
+    Work& best = best_scales_[bytes];
+    if (!best) {
+      best = Fastest({{"plain", plain},
+                      {"one", [=] { FetchingScale(data, n); }},
+                      {"four", [=] { FetchingScaleFourPages(data, n); }}},
+                     bytes)
+                 .second;
+    }
+    return {{"best_scale", best}};
+  }
+
+  // The whole call: prepares, computes rows, rotates.
+  Work Call(const Case& c) const {
+    core::ApplyRopeArgs args;
+    args.rope = LookupOf(SpecOf(c.pairing, c.rotary_dim), c.head_dim);
+    args.layout = c.layout;
+    if (c.layout == Layout::kThd) {
+      args.positions = core::PackedSequences{{0, c.tokens}, {}};
+    } else {
+      args.positions = core::StartPosition{0};
+    }
+    const core::ConstTensorView in{c.dtype, c.shape(), src()};
+    return [this, args, in, c] {
+      const absl::StatusOr<core::Rotations> rotations =
+          core::PrepareApplyRope(args, &in, nullptr);
+      Require(rotations.status());
+      core::MapAll(*rotations->q, src(), c.in_place ? src() : dst());
+    };
+  }
+
+  // The pass alone. again: its rows are computed in every call.
+  Work Pass(const Case& c, bool again) const {
+    core::ApplyRopeArgs args;
+    args.rope = LookupOf(SpecOf(c.pairing, c.rotary_dim), c.head_dim);
+    args.layout = c.layout;
+    args.positions = core::PackedSequences{{0, c.tokens}, {}};
+    const core::ConstTensorView in{c.dtype, c.shape(), src()};
+    absl::StatusOr<core::Rotations> rotations =
+        core::PrepareApplyRope(args, &in, nullptr);
+    Require(rotations.status());
+    const std::shared_ptr<core::RowMap> map = std::move(rotations->q);
+    const std::shared_ptr<core::RowMap::Worker> worker =
+        map->StartWorker(0, map->rows());
+    std::byte* const to = c.in_place ? src() : dst();
+    return [this, map, worker, to, again] {
+      if (again) {
+        map->StartWorker(0, map->rows())->Run(0, map->rows(), src(), to);
+      } else {
+        worker->Run(0, map->rows(), src(), to);
+      }
+    };
+  }
+
+  void Rotation(const Case& c) {
+    const CoreRow row = RowOf(c);
+    if (!Wanted(row)) return;
+    Fill(c.dtype);
+    // Whole groups of pages for the yardsticks.
+    const std::int64_t bytes =
+        std::max<std::int64_t>(c.bytes() / (16 * 1024), 1) * (16 * 1024);
+    // A scale of 1 in place leaves numbers as they are, of float32 or not.
+    Report(Compare(row, c.bytes() < kMiB ? Pass(c, false) : Call(c),
+                   c.in_place ? Scales(bytes) : Copies(bytes), Clock::kThread));
+  }
+
+  void Naive(Case c) {
+    c.name = "naive";
+    const CoreRow row = RowOf(c);
+    if (!Wanted(row)) return;
+    Fill(c.dtype);
+    const std::int64_t pairs = c.head_dim / 2;
+    std::vector<double> cos, sin;
+    for (std::int64_t t = 0; t < c.tokens; ++t) {
+      for (std::int64_t i = 0; i < pairs; ++i) {
+        const double phi = static_cast<double>(t) *
+                           std::pow(1e4, -static_cast<double>(i) / 64);
+        cos.push_back(std::cos(phi));
+        sin.push_back(std::sin(phi));
+      }
+    }
+    Report(Compare(row, c.bytes() < kMiB ? Pass(c, false) : Call(c),
+                   {{"naive",
+                     [&] {
+                       NaiveRotate(c.dtype, c.pairing, src(), dst(), c.tokens,
+                                   c.heads, c.head_dim, cos.data(), sin.data());
+                     }}},
+                   Clock::kThread));
+  }
+
+  void Decode(Case c) {
+    c.name = "decode, 64 tokens";
+    c.tokens = 64;
+    const CoreRow row = RowOf(c);
+    if (!Wanted(row)) return;
+    Fill(c.dtype);
+    Report(Compare(row, Pass(c, true), {{"ready_table", Pass(c, false)}},
+                   Clock::kThread));
+  }
+
+  // The pool's rules: tiles, which the caller and whoever is free take.
+  void Threads(Case c, bool busy) {
+    c.name = busy ? "two threads, core busy" : "two threads";
+    const CoreRow row = RowOf(c);
+    if (!Wanted(row)) return;
+    Fill(c.dtype);
+    core::ApplyRopeArgs args;
+    args.rope = LookupOf(SpecOf(c.pairing, c.rotary_dim), c.head_dim);
+    args.layout = c.layout;
+    args.positions = core::PackedSequences{{0, c.tokens}, {}};
+    const core::ConstTensorView in{c.dtype, c.shape(), src()};
+    const absl::StatusOr<core::Rotations> rotations =
+        core::PrepareApplyRope(args, &in, nullptr);
+    Require(rotations.status());
+    const core::RowMap& map = *rotations->q;
+    const auto data = static_cast<void*>(src());
+    const core::Pieces pieces(data, static_cast<std::size_t>(c.bytes()));
+    const std::int64_t rows =
+        std::max<std::int64_t>(256 * 1024, c.bytes() / 16) /
+        static_cast<std::int64_t>(map.in_bytes());
+    const std::int64_t tiles = (map.rows() + rows - 1) / rows;
+    core::ComputePool pool(2);
+    std::atomic<bool> stop{false};
+    std::thread other;
+    if (busy) {
+      other = std::thread([&stop] {
+        while (!stop.load(std::memory_order_relaxed)) {
+        }
+      });
+    }
+    const Work two = [&] {
+      pool.ForEach(tiles, [&](std::int64_t tile) {
+        const std::int64_t first = tile * rows;
+        core::MapRows(map, pieces, pieces, first,
+                      std::min(rows, map.rows() - first));
+      });
+    };
+    const Work one = [&] { core::MapRows(map, pieces, pieces, 0, map.rows()); };
+    Report(Compare(row, two, {{"one_thread", one}}, Clock::kWall));
+    stop.store(true);
+    if (busy) other.join();
+  }
+
+  void Table() {
+    constexpr std::int64_t kRows = 131072, kPairs = 64;
+    constexpr std::int64_t kBytes = kRows * kPairs * 4;
+    CoreRow row;
+    row.name = "table 131072 x 64";
+    row.isa = isa_;
+    row.dtype = "float32";
+    row.pairing = "half_split";
+    row.bytes = 2 * kBytes;
+    row.mode = "table";
+    if (!Wanted(row)) return;
+    filled_.reset();
+    const core::RopeLookup lookup =
+        LookupOf(SpecOf(Pairing::kHalfSplit, 2 * kPairs), 2 * kPairs);
+    const std::shared_ptr<const core::PreparedRope> prepared = *lookup(128);
+    const absl::StatusOr<core::TokenPositions> positions =
+        core::ExpandPositions(core::StartPosition{0}, {1, kRows, false}, 1,
+                              false);
+    Require(positions.status());
+    const core::TensorView cos{Dtype::kFloat32, {kRows, kPairs}, dst()};
+    const core::TensorView sin{
+        Dtype::kFloat32, {kRows, kPairs}, dst() + kBytes};
+    const Work ours = [&] {
+      Require(core::BuildRopeTable(*prepared, *positions,
+                                   core::TableLayout::kHalf,
+                                   core::TensorRole::kQuery, cos, sin));
+    };
+    const Work fill =
+        Fastest(
+            {{"memset",
+              [&] { std::memset(dst(), 1, std::size_t{2} * kBytes); }},
+             {"stream", [&] { StreamFill(dst(), std::size_t{2} * kBytes); }}},
+            2 * kBytes)
+            .second;
+    Report(Compare(row, ours, {{"best_fill", fill}}, Clock::kThread));
+    // A second and more of libm: rows enough to tell.
+    constexpr std::int64_t kSome = 8192;
+    const absl::StatusOr<core::TokenPositions> some = core::ExpandPositions(
+        core::StartPosition{0}, {1, kSome, false}, 1, false);
+    Require(some.status());
+    core::TensorView few_cos = cos, few_sin = sin;
+    few_cos.shape = few_sin.shape = {kSome, kPairs};
+    row.name = "table 8192 x 64";
+    row.bytes = 2 * kSome * kPairs * 4;
+    Report(Compare(
+        row,
+        [&] {
+          Require(
+              core::BuildRopeTable(*prepared, *some, core::TableLayout::kHalf,
+                                   core::TensorRole::kQuery, few_cos, few_sin));
+        },
+        {{"libm",
+          [&] {
+            NaiveTable(prepared->rope.inv_freq.data(), kSome, kPairs,
+                       reinterpret_cast<float*>(dst()),
+                       reinterpret_cast<float*>(dst() + kBytes));
+          }}},
+        Clock::kThread));
+  }
+
+  const std::string isa_, filter_;
+  const int report_to_;
+  const Buffer source_, target_;
+  std::optional<Dtype> filled_;
+  std::map<std::int64_t, Work> best_copies_, best_scales_;
+};
+
+// Measures in a child process that uses `isa`, and prints its rows.
+std::vector<CoreRow> Measure(const std::string& isa,
+                             const std::string& filter) {
   int ends[2];
   if (pipe(ends) != 0) std::abort();
   const pid_t child = fork();
   if (child < 0) std::abort();
   if (child == 0) {
-    setenv("POSENC_FORCE_ISA", isa, 1);
-    if (std::strcmp(simd::ActiveKernels().name, isa) != 0) std::abort();
-    for (const Case& c : cases) {
-      const Result result = c.tokens > 0 ? MeasureRotation(c) : MeasureTable();
-      if (write(ends[1], &result, sizeof(result)) != sizeof(result)) _exit(1);
-    }
+    close(ends[0]);
+    setenv("POSENC_FORCE_ISA", isa.c_str(), 1);
+    if (isa != simd::ActiveKernels().name) _exit(1);
+    Bench(isa, filter, ends[1]).Run();
     _exit(0);
   }
   close(ends[1]);
-  std::vector<Result> results;
-  Result result;
-  while (read(ends[0], &result, sizeof(result)) == sizeof(result)) {
-    results.push_back(result);
+  std::vector<CoreRow> rows;
+  FILE* const lines = fdopen(ends[0], "r");
+  char line[1024];
+  while (std::fgets(line, sizeof(line), lines) != nullptr) {
+    rows.push_back(nlohmann::json::parse(line).get<CoreRow>());
+    PrintRow(rows.back());
   }
-  close(ends[0]);
+  std::fclose(lines);
   int status = 0;
   waitpid(child, &status, 0);
-  if (status != 0 || results.size() != cases.size()) {
-    std::fprintf(stderr, "posenc-core-bench: measuring %s failed\n", isa);
+  if (status != 0) {
+    std::fprintf(stderr, "posenc-core-bench: measuring %s failed\n",
+                 isa.c_str());
     std::exit(1);
   }
-  return results;
+  return rows;
 }
 
-void Print(const std::vector<Case>& cases,
-           const std::vector<const simd::KernelTable*>& isas,
-           const std::vector<std::vector<Result>>& results) {
-  const char* const rule = "  ";
-  const auto heading = [&](const char* title) {
-    std::printf("\n%-36s", title);
-    for (const simd::KernelTable* isa : isas) {
-      std::printf("%s%12s", rule, isa->name);
+int Main(int argc, char** argv) {
+  CLI::App app("The speed of rotations and tables, by the machine's own.");
+  std::string json, filter;
+  std::vector<std::string> isas;
+  app.add_option("--json", json, "write the rows to this file");
+  app.add_option("--filter", filter,
+                 "only rows that contain this, such as \"bfloat16 half_split "
+                 "token_major L2\"");
+  app.add_option("--isa", isas, "only these instruction sets");
+  CLI11_PARSE(app, argc, argv);
+
+  std::printf(
+      "One thread if nothing else is said; medians, GB/s of one side; the "
+      "last column is the spread of the ratio.\n");
+  std::vector<CoreRow> rows;
+  for (const simd::KernelTable* kernels : simd::SupportedKernels()) {
+    if (!isas.empty() &&
+        std::find(isas.begin(), isas.end(), kernels->name) == isas.end()) {
+      continue;
     }
-    std::printf("  %10s\n", "GB/s");
-  };
-  std::int64_t tokens = -1;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    const Case& c = cases[i];
-    if (c.tokens != tokens) {
-      tokens = c.tokens;
-      heading(tokens == 0 ? "table, ratio to memset"
-                          : ("rotation [1, " + std::to_string(tokens) +
-                             ", 32, 128] / memcpy")
-                                .c_str());
+    for (CoreRow& row : Measure(kernels->name, filter)) {
+      rows.push_back(std::move(row));
     }
-    std::string name = "131072 x 64, cos and sin, float32";
-    if (tokens > 0) {
-      name = std::string(core::DtypeName(c.dtype));
-      name.resize(10, ' ');
-      name += c.pairing == Pairing::kHalfSplit ? "half-split" : "interleaved";
-    }
-    std::printf("  %-34s", name.c_str());
-    for (const std::vector<Result>& isa : results) {
-      std::printf("%s%12.2f", rule, isa[i].ratio);
-    }
-    std::printf("  %10.1f\n", results.back()[i].gigabytes);
   }
+  PrintFigures(rows);
+  if (json.empty()) return 0;
+  std::ofstream file(json);
+  file << nlohmann::json(rows).dump(1) << "\n";
+  file.close();
+  if (!file) {
+    std::fprintf(stderr, "posenc-core-bench: cannot write %s\n", json.c_str());
+    return 1;
+  }
+  return 0;
 }
 
 }  // namespace
-}  // namespace posenc
+}  // namespace posenc::bench
 
-int main() {
-  const std::vector<posenc::Case> cases = posenc::Cases();
-  const auto& isas = posenc::simd::SupportedKernels();
-  std::printf(
-      "One thread, out of place, rows computed on the way; median of %d "
-      "rounds.\n1.00 is the speed of memcpy (tables: memset) of the same "
-      "bytes; GB/s of output: %s.\n",
-      posenc::kRounds, isas.back()->name);
-  std::fflush(stdout);
-  std::vector<std::vector<posenc::Result>> results;
-  for (const posenc::simd::KernelTable* isa : isas) {
-    results.push_back(posenc::MeasureAll(isa->name, cases));
-  }
-  posenc::Print(cases, isas, results);
-}
+int main(int argc, char** argv) { return posenc::bench::Main(argc, argv); }

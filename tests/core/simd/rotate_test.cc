@@ -128,10 +128,8 @@ class Data {
     job.tokens = c_.tokens;
     job.heads = c_.heads;
     job.pairs = c_.pairs;
-    job.src_head_stride = job.dst_head_stride =
-        static_cast<std::ptrdiff_t>(slice_);
-    job.src_token_stride = job.dst_token_stride =
-        static_cast<std::ptrdiff_t>(slice_ * c_.heads);
+    job.lines = 1;
+    job.src_stride = job.dst_stride = static_cast<std::ptrdiff_t>(slice_);
     job.table = table_.data();
     job.table_token_stride = static_cast<std::ptrdiff_t>(TokenRows() * row_);
     job.table_head_stride =
@@ -381,13 +379,14 @@ TEST_P(RotateTest, NothingToDoTouchesNothing) {
       job.tokens = kTokens;
       job.heads = kHeads;
       job.pairs = kPairs;
-      job.src_head_stride = job.dst_head_stride = kStride;
-      job.src_token_stride = job.dst_token_stride = kHeads * kStride;
+      job.lines = 1;
+      job.src_stride = job.dst_stride = kStride;
       job.table = table.data();
       job.table_sine_offset = kPairs;
       const RotateKernel rotate = kernels_->rotate[dtype][in][out];
       for (std::size_t RotateJob::*const extent :
-           {&RotateJob::tokens, &RotateJob::heads, &RotateJob::pairs}) {
+           {&RotateJob::lines, &RotateJob::tokens, &RotateJob::heads,
+            &RotateJob::pairs}) {
         RotateJob nothing = job;
         nothing.*extent = 0;
         rotate(nothing);

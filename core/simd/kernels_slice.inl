@@ -1,0 +1,285 @@
+// The rotation of slices that share a row, by the step that suits their width.
+// Part of kernels.inl.
+
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+#include "core/simd/kernels.h"
+#include "core/simd/kernels_convert.inl"
+#include "core/simd/kernels_step.inl"
+
+namespace posenc::simd {
+namespace {
+
+constexpr std::size_t kLine = 64;  // of the caches
+
+inline void Fetch(const char* at, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(at + i);
+}
+
+// Slices that stand in up to kMaxLanes places: `count` in each place, strides
+// apart, rotated by the row of that place. The places take turns, slice by
+// slice.
+constexpr std::size_t kMaxLanes = 4;
+
+template <class DtypeType>
+struct SliceRun {
+  using Dtype = DtypeType;
+  using Storage = typename Dtype::Storage;
+  using Real = typename Dtype::Real;
+
+  std::size_t lanes;
+  const Storage* src[kMaxLanes];
+  Storage* dst[kMaxLanes];
+  const Real* cosines[kMaxLanes];  // of a PreparedRow, if the step is for one
+  const Real* sines[kMaxLanes];
+  std::ptrdiff_t src_stride;
+  std::ptrdiff_t dst_stride;
+  std::size_t count;
+  std::size_t pairs;
+  std::ptrdiff_t ahead;  // bytes from src to what is fetched; 0: nothing is
+
+  // Calls rotate(src, dst, cosines, sines) for each slice.
+  //
+  // What the loop needs is in locals: vector stores may alias anything in
+  // memory, so everything else would be loaded again after each.
+  template <class Function>
+  [[gnu::always_inline]] void ForEach(const Function& rotate) const {
+    const std::size_t n = count, places = lanes;
+    const std::size_t bytes = 2 * pairs * sizeof(Storage);
+    const std::ptrdiff_t fetched = ahead;
+    const std::ptrdiff_t src_step = src_stride, dst_step = dst_stride;
+    if (places == 1) {
+      const Storage* from = src[0];
+      Storage* to = dst[0];
+      const Real* const c = cosines[0];
+      const Real* const s = sines[0];
+      for (std::size_t i = n; i > 0; --i) {
+        if (fetched != 0) {
+          Fetch(reinterpret_cast<const char*>(from) + fetched, bytes);
+        }
+        rotate(from, to, c, s);
+        from += src_step;
+        to += dst_step;
+      }
+      return;
+    }
+    std::ptrdiff_t src_offset = 0, dst_offset = 0;
+    for (std::size_t i = n; i > 0; --i) {
+      for (std::size_t k = 0; k < places; ++k) {
+        const Storage* const from = src[k] + src_offset;
+        Fetch(reinterpret_cast<const char*>(from) + fetched, bytes);
+        rotate(from, dst[k] + dst_offset, cosines[k], sines[k]);
+      }
+      src_offset += src_step;
+      dst_offset += dst_step;
+    }
+  }
+};
+
+template <class Dtype>
+using RunSlices = void (*)(const SliceRun<Dtype>&);
+
+// Slices of at least one step. What is left over is done by one more step that
+// overlaps the others. It is loaded before anything is stored, so that nothing
+// is rotated twice if src is dst.
+template <class Step, bool kOverlaps>
+void RunSteps(const SliceRun<typename Step::Dtype>& run) {
+  using Storage = typename Step::Storage;
+  using Real = typename Step::Real;
+  const std::size_t pairs = run.pairs, last = pairs - Step::kPairs;
+  run.ForEach([ pairs, last ](const Storage* src, Storage* dst,
+                              const Real* cosines, const Real* sines)
+                  __attribute__((always_inline)) {
+                    Step last_step;
+                    if constexpr (kOverlaps) last_step.Load(src, last, pairs);
+                    std::size_t i = 0;
+                    do {
+                      Step step;
+                      step.Load(src, i, pairs);
+                      step.Store(cosines, sines, i, pairs, dst);
+                      i += Step::kPairs;
+                    } while (i <= last);
+                    if constexpr (kOverlaps)
+                      last_step.Store(cosines, sines, last, pairs, dst);
+                  });
+}
+
+// Slices of fewer pairs than a step has, through padded copies.
+// kIn, kOut: of the step. kCopies: values that the row has for each pair.
+template <class Step, PairingIndex kIn, PairingIndex kOut, std::size_t kCopies>
+void RunPadded(const SliceRun<typename Step::Dtype>& run) {
+  using Storage = typename Step::Storage;
+  using Real = typename Step::Real;
+  constexpr std::size_t kPairs = Step::kPairs;
+  const std::size_t pairs = run.pairs;
+  const std::size_t half_bytes = pairs * sizeof(Storage);
+  const std::size_t row_bytes = kCopies * pairs * sizeof(Real);
+  Storage in[2 * kPairs] = {}, out[2 * kPairs];
+  Real c[kCopies * kPairs] = {}, s[kCopies * kPairs] = {};
+  // The second half of a padded half-split slice starts at kPairs.
+  const std::size_t second_in = kIn == kHalf ? kPairs : pairs;
+  const std::size_t second_out = kOut == kHalf ? kPairs : pairs;
+  run.ForEach([&](const Storage* src, Storage* dst, const Real* cosines,
+                  const Real* sines) {
+    std::memcpy(c, cosines, row_bytes);
+    std::memcpy(s, sines, row_bytes);
+    std::memcpy(in, src, half_bytes);
+    std::memcpy(in + second_in, src + pairs, half_bytes);
+    Step step;
+    step.Load(in, 0, kPairs);
+    step.Store(c, s, 0, kPairs, out);
+    std::memcpy(dst, out, half_bytes);
+    std::memcpy(dst + pairs, out + second_out, half_bytes);
+  });
+}
+
+// Slices of kVectors vectors of twins, whose row stays in registers.
+template <class Dtype, bool kStream, std::size_t kVectors>
+void RunTwinsInRegisters(const SliceRun<Dtype>& run) {
+  using Storage = typename Dtype::Storage;
+  using Real = typename Dtype::Real;
+  using Batch = typename Dtype::Batch;
+  constexpr std::size_t kLanes = Dtype::kLanes;
+  if (run.lanes > 1) {
+    return RunSteps<TwinStep<Dtype, kStream>, false>(run);
+  }
+  Batch c[kVectors], s[kVectors];
+  for (std::size_t i = 0; i < kVectors; ++i) {
+    c[i] = Batch::load_unaligned(run.cosines[0] + i * kLanes);
+    s[i] = Batch::load_unaligned(run.sines[0] + i * kLanes);
+  }
+  run.ForEach([&](const Storage* src, Storage* dst, const Real*,
+                  const Real*) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < kVectors; i += 2) {
+      Batch xy0, xy1;
+      Dtype::LoadTwo(src + i * kLanes, &xy0, &xy1);
+      Dtype::template StoreTwo<kStream>(
+          TwinStep<Dtype, kStream>::Rotated(xy0, c[i], s[i]),
+          TwinStep<Dtype, kStream>::Rotated(xy1, c[i + 1], s[i + 1]),
+          dst + i * kLanes);
+    }
+  });
+}
+
+// The order of a row's cosines c0 c1 c2 c3 ..
+enum class RowOrder {
+  kPlain,
+  kTwins,   // c0 c0 c1 c1 .., and -s0 s0 -s1 s1 ..
+  kPlanes,  // c0 c2 .. c1 c3 ..
+};
+
+// A row in another order. It is made once for all slices that share it.
+template <class Real>
+struct PreparedRow {
+  static constexpr std::size_t kMaxPairs = 128;
+
+  alignas(64) Real cosines[2 * kMaxPairs];
+  alignas(64) Real sines[2 * kMaxPairs];
+
+  void Fill(RowOrder order, const Real* cos, const Real* sin,
+            std::size_t pairs) {
+    if (order == RowOrder::kTwins) {
+      for (std::size_t i = 0; i < pairs; ++i) {
+        cosines[2 * i] = cosines[2 * i + 1] = cos[i];
+        sines[2 * i] = -sin[i];
+        sines[2 * i + 1] = sin[i];
+      }
+      return;
+    }
+    const std::size_t half = pairs / 2;
+    for (std::size_t i = 0; i < half; ++i) {
+      cosines[i] = cos[2 * i];
+      cosines[half + i] = cos[2 * i + 1];
+      sines[i] = sin[2 * i];
+      sines[half + i] = sin[2 * i + 1];
+    }
+  }
+};
+
+// How slices are rotated.
+template <class Dtype>
+struct Method {
+  RunSlices<Dtype> run;
+  RowOrder order;
+  bool streams;  // past the caches
+};
+
+// kStream: a step that overlaps others has no alignment.
+template <class Step, bool kStream>
+Method<typename Step::Dtype> Steps(std::size_t pairs, RowOrder order) {
+  if (pairs % Step::kPairs == 0)
+    return {&RunSteps<Step, false>, order, kStream};
+  if constexpr (kStream) return {nullptr, order, true};
+  return {&RunSteps<Step, true>, order, false};
+}
+
+template <class Dtype>
+inline constexpr bool kIsBf16 =
+    std::is_same_v<Dtype, Bf16<typename Dtype::Isa>>;
+
+// The method for slices of so many pairs; no run if kStream and this width or
+// pairing is not written in whole vectors.
+template <class Dtype, PairingIndex kIn, PairingIndex kOut, bool kStream>
+Method<Dtype> ChooseMethod(std::size_t pairs) {
+  using Isa = typename Dtype::Isa;
+  [[maybe_unused]] const bool prepared =
+      pairs <= PreparedRow<typename Dtype::Real>::kMaxPairs;
+  // Pairs of bfloat16 are cheaper to take apart than to keep as twins.
+  if constexpr (kIn == kInterleaved && kOut == kInterleaved &&
+                !kIsBf16<Dtype>) {
+    using Twin = TwinStep<Dtype, kStream>;
+    if (prepared) {
+      // 8 vectors of cosines and 8 of sines leave half the registers.
+      if constexpr (Isa::kRegisters >= 32) {
+        if (pairs == 4 * Twin::kPairs) {
+          return {&RunTwinsInRegisters<Dtype, kStream, 8>, RowOrder::kTwins,
+                  kStream};
+        }
+        if (pairs == 2 * Twin::kPairs) {
+          return {&RunTwinsInRegisters<Dtype, kStream, 4>, RowOrder::kTwins,
+                  kStream};
+        }
+      }
+      if (pairs >= Twin::kPairs)
+        return Steps<Twin, kStream>(pairs, RowOrder::kTwins);
+      if (!kStream) {
+        return {&RunPadded<TwinStep<Dtype, false>, kIn, kOut, 2>,
+                RowOrder::kTwins, kStream};
+      }
+    }
+  }
+  if constexpr (kIn == kHalf && kOut == kHalf) {
+    if constexpr (kIsBf16<Dtype> && Isa::kBf16Planes) {
+      using Plane = PlaneStep<Dtype, kStream>;
+      if (prepared && pairs % 2 == 0 && pairs >= Plane::kPairs) {
+        return Steps<Plane, kStream>(pairs, RowOrder::kPlanes);
+      }
+    }
+    using Half = HalfStep<Dtype, kStream>;
+    if (pairs >= Half::kPairs)
+      return Steps<Half, kStream>(pairs, RowOrder::kPlain);
+  }
+  if constexpr (kIsBf16<Dtype> && kOut == kInterleaved) {
+    using One = OneStep<Dtype, kIn, kOut, kStream>;
+    if (pairs >= One::kPairs) {
+      return Steps<One, kStream>(pairs, RowOrder::kPlain);
+    }
+  }
+  if constexpr (kStream) {
+    return {nullptr, RowOrder::kPlain, true};
+  } else {
+    using One = OneStep<Dtype, kIn, kOut>;
+    if (pairs >= One::kPairs) {
+      return Steps<One, false>(pairs, RowOrder::kPlain);
+    }
+    return {&RunPadded<One, kIn, kOut, 1>, RowOrder::kPlain, false};
+  }
+}
+
+}  // namespace
+}  // namespace posenc::simd

@@ -1,0 +1,167 @@
+// The rotation of a few vectors of pairs. Part of kernels.inl.
+//
+// A step rotates as many pairs as fit some vectors: it loads them, and later
+// stores them rotated. Each product and sum is rounded: SSE2 has no fused ones.
+//
+//   OneStep     a vector of x and one of y
+//   HalfStep    two of each; half-split, where an element type of 16 bits loads
+//               and stores whole vectors in this way
+//   PlaneStep   the same for bfloat16, if vectors of 32-bit words are taken
+//               apart more cheaply into even and odd elements
+//   TwinStep    vectors of x0 y0 x1 y1 ... as they lie in memory: interleaved.
+//               Neighbours are swapped, not sorted:
+//                 (x, y) (c, c) + (y, x) (-s, s)
+//
+// PlaneStep and TwinStep take rows in another order (PreparedRow).
+// All give the same bytes: x c + y (-s) is x c - y s, and sums commute.
+//
+// Steps are inlined wherever they stand: a step that is called has its vectors
+// in memory, which costs half the speed (g++ 12).
+
+#pragma once
+
+#include <cstddef>
+
+#include "core/simd/kernels.h"
+#include "core/simd/kernels_convert.inl"
+
+namespace posenc::simd {
+namespace {
+
+// (x, y) -> (x cos - y sin, x sin + y cos)
+template <class Batch>
+[[gnu::always_inline]] inline void RotateBatch(const Batch& c, const Batch& s,
+                                               Batch* x, Batch* y) {
+  const Batch rotated = *x * c - *y * s;
+  *y = *x * s + *y * c;
+  *x = rotated;
+}
+
+template <class DtypeType, PairingIndex kIn, PairingIndex kOut,
+          bool kStream = false>
+struct OneStep {
+  using Dtype = DtypeType;
+  using Storage = typename Dtype::Storage;
+  using Real = typename Dtype::Real;
+  using Batch = typename Dtype::Batch;
+  static constexpr std::size_t kPairs = Dtype::kLanes;
+
+  Batch x, y;
+
+  // Pairs [first, first + kPairs) of a slice of `pairs` pairs.
+  [[gnu::always_inline]] void Load(const Storage* src, std::size_t first,
+                                   std::size_t pairs) {
+    if constexpr (kIn == kHalf) {
+      x = Dtype::Load(src + first);
+      y = Dtype::Load(src + pairs + first);
+    } else {
+      Dtype::LoadInterleaved(src + 2 * first, &x, &y);
+    }
+  }
+  [[gnu::always_inline]] void Store(const Real* cosines, const Real* sines,
+                                    std::size_t first, std::size_t pairs,
+                                    Storage* dst) {
+    RotateBatch(Batch::load_unaligned(cosines + first),
+                Batch::load_unaligned(sines + first), &x, &y);
+    if constexpr (kOut == kHalf) {
+      Dtype::Store(x, dst + first);
+      Dtype::Store(y, dst + pairs + first);
+    } else {
+      Dtype::template StoreInterleaved<kStream>(x, y, dst + 2 * first);
+    }
+  }
+};
+
+template <class DtypeType, bool kStream>
+struct HalfStep {
+  using Dtype = DtypeType;
+  using Storage = typename Dtype::Storage;
+  using Real = typename Dtype::Real;
+  using Batch = typename Dtype::Batch;
+  static constexpr std::size_t kLanes = Dtype::kLanes;
+  static constexpr std::size_t kPairs = 2 * kLanes;
+
+  Batch x0, x1, y0, y1;
+
+  [[gnu::always_inline]] void Load(const Storage* src, std::size_t first,
+                                   std::size_t pairs) {
+    Dtype::LoadTwo(src + first, &x0, &x1);
+    Dtype::LoadTwo(src + pairs + first, &y0, &y1);
+  }
+  [[gnu::always_inline]] void Store(const Real* cosines, const Real* sines,
+                                    std::size_t first, std::size_t pairs,
+                                    Storage* dst) {
+    RotateBatch(Batch::load_unaligned(cosines + first),
+                Batch::load_unaligned(sines + first), &x0, &y0);
+    RotateBatch(Batch::load_unaligned(cosines + first + kLanes),
+                Batch::load_unaligned(sines + first + kLanes), &x1, &y1);
+    Dtype::template StoreTwo<kStream>(x0, x1, dst + first);
+    Dtype::template StoreTwo<kStream>(y0, y1, dst + pairs + first);
+  }
+};
+
+// cosines and sines are those of a PreparedRow of twins.
+template <class DtypeType, bool kStream>
+struct TwinStep {
+  using Dtype = DtypeType;
+  using Storage = typename Dtype::Storage;
+  using Real = typename Dtype::Real;
+  using Batch = typename Dtype::Batch;
+  static constexpr std::size_t kLanes = Dtype::kLanes;
+  static constexpr std::size_t kPairs = kLanes;
+
+  Batch xy0, xy1;
+
+  static Batch Rotated(const Batch& xy, const Batch& c, const Batch& s) {
+    return xy * c + Dtype::Isa::SwapPairs(xy) * s;
+  }
+
+  [[gnu::always_inline]] void Load(const Storage* src, std::size_t first,
+                                   std::size_t) {
+    Dtype::LoadTwo(src + 2 * first, &xy0, &xy1);
+  }
+  [[gnu::always_inline]] void Store(const Real* cosines, const Real* sines,
+                                    std::size_t first, std::size_t,
+                                    Storage* dst) {
+    const Real* const c = cosines + 2 * first;
+    const Real* const s = sines + 2 * first;
+    Dtype::template StoreTwo<kStream>(
+        Rotated(xy0, Batch::load_unaligned(c), Batch::load_unaligned(s)),
+        Rotated(xy1, Batch::load_unaligned(c + kLanes),
+                Batch::load_unaligned(s + kLanes)),
+        dst + 2 * first);
+  }
+};
+
+// cosines and sines are those of a PreparedRow of planes; pairs is even.
+template <class DtypeType, bool kStream>
+struct PlaneStep {
+  using Dtype = DtypeType;
+  using Storage = typename Dtype::Storage;
+  using Real = typename Dtype::Real;
+  using Batch = typename Dtype::Batch;
+  static constexpr std::size_t kPairs = 2 * Dtype::kLanes;
+
+  Batch even_x, odd_x, even_y, odd_y;
+
+  [[gnu::always_inline]] void Load(const Storage* src, std::size_t first,
+                                   std::size_t pairs) {
+    Dtype::LoadInterleaved(src + first, &even_x, &odd_x);
+    Dtype::LoadInterleaved(src + pairs + first, &even_y, &odd_y);
+  }
+  [[gnu::always_inline]] void Store(const Real* cosines, const Real* sines,
+                                    std::size_t first, std::size_t pairs,
+                                    Storage* dst) {
+    const std::size_t even = first / 2, odd = (pairs + first) / 2;
+    RotateBatch(Batch::load_unaligned(cosines + even),
+                Batch::load_unaligned(sines + even), &even_x, &even_y);
+    RotateBatch(Batch::load_unaligned(cosines + odd),
+                Batch::load_unaligned(sines + odd), &odd_x, &odd_y);
+    Dtype::template StoreInterleaved<kStream>(even_x, odd_x, dst + first);
+    Dtype::template StoreInterleaved<kStream>(even_y, odd_y,
+                                              dst + pairs + first);
+  }
+};
+
+}  // namespace
+}  // namespace posenc::simd

@@ -1,0 +1,215 @@
+#include "tests/bench/core_rows.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+
+namespace posenc::bench {
+namespace {
+
+constexpr int kRounds = 9;
+
+double Now(Clock clock) {
+  timespec now;
+  clock_gettime(
+      clock == Clock::kThread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC,
+      &now);
+  return static_cast<double>(now.tv_sec) +
+         static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+double Seconds(const Work& work, int repeats, Clock clock) {
+  const double start = Now(clock);
+  for (int i = 0; i < repeats; ++i) work();
+  return (Now(clock) - start) / repeats;
+}
+
+// Some hundred microseconds at least, for the clock's sake.
+int Repeats(std::int64_t bytes) {
+  return static_cast<int>(std::max<std::int64_t>(1, (8 << 20) / bytes));
+}
+
+double Quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(
+      q * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+std::string Size(std::int64_t bytes) {
+  return bytes >= 1 << 20 ? std::to_string(bytes >> 20) + " MB"
+                          : std::to_string(bytes >> 10) + " KB";
+}
+
+struct Figure {
+  const char* text;
+  const char* ratio_to;
+  double least;
+  std::function<bool(const CoreRow&)> about;
+};
+
+bool IsAvx512(const CoreRow& row) { return row.isa.starts_with("avx512"); }
+bool FromMemory(const CoreRow& row) { return row.bytes >= 64 << 20; }
+
+std::vector<Figure> Figures() {
+  const auto tokens = [](bool avx512) {
+    return [avx512](const CoreRow& row) {
+      return row.layout == "token_major" && FromMemory(row) &&
+             !row.name.starts_with("partial") &&
+             (avx512 ? IsAvx512(row) : row.isa == "avx2");
+    };
+  };
+  const auto in_l2 = [](auto about) {
+    return [about](const CoreRow& row) {
+      return row.name == "L2" && IsAvx512(row) && about(row);
+    };
+  };
+  const auto f32 = [](const CoreRow& row) { return row.dtype == "float32"; };
+  return {
+      {"64, 256 MB out, AVX-512", "best_copy", 0.95, tokens(true)},
+      {"64, 256 MB out, AVX2", "best_copy", 0.85, tokens(false)},
+      {"64, 256 MB in place, AVX-512", "best_scale", 1.0, tokens(true)},
+      {"64, 256 MB in place, AVX2", "best_scale", 0.9, tokens(false)},
+      {"L2 float32 out", "vector_copy", 0.95, in_l2(f32)},
+      {"L2 float32 in place", "in_place_scale", 0.93, in_l2(f32)},
+      {"L2 float16 out", "vector_copy", 0.55,
+       in_l2([](const CoreRow& row) { return row.dtype == "float16"; })},
+      {"L2 bfloat16 out, avx512", "vector_copy", 0.55,
+       in_l2([](const CoreRow& row) {
+         return row.dtype == "bfloat16" && row.isa == "avx512";
+       })},
+      {"L2 bfloat16 out, avx512_bf16", "vector_copy", 0.70,
+       in_l2([](const CoreRow& row) {
+         return row.dtype == "bfloat16" && row.isa == "avx512_bf16";
+       })},
+      {"partial rotary out, AVX-512", "best_copy", 0.95,
+       [](const CoreRow& row) {
+         return row.name.starts_with("partial") && IsAvx512(row);
+       }},
+      {"head-major out, AVX-512", "best_copy", 0.9,
+       [](const CoreRow& row) {
+         return row.layout == "head_major" && IsAvx512(row);
+       }},
+      {"decode, rows on the way", "ready_table", 1 / 1.2, IsAvx512},
+      {"table 131072 x 64, AVX-512", "best_fill", 1 / 2.1, IsAvx512},
+      {"table 131072 x 64, AVX2", "best_fill", 1 / 3.5,
+       [](const CoreRow& row) { return row.isa == "avx2"; }},
+      {"table 131072 x 64, AVX-512", "libm", 40, IsAvx512},
+  };
+}
+
+}  // namespace
+
+void to_json(nlohmann::json& json, const CoreRow& row) {
+  json = {{"case", row.name},         {"isa", row.isa},
+          {"dtype", row.dtype},       {"pairing", row.pairing},
+          {"layout", row.layout},     {"bytes", row.bytes},
+          {"mode", row.mode},         {"gbps", row.gbps},
+          {"ratio_to", row.ratio_to}, {"ratio", row.ratio},
+          {"spread", row.spread}};
+}
+
+void from_json(const nlohmann::json& json, CoreRow& row) {
+  json.at("case").get_to(row.name);
+  json.at("isa").get_to(row.isa);
+  json.at("dtype").get_to(row.dtype);
+  json.at("pairing").get_to(row.pairing);
+  json.at("layout").get_to(row.layout);
+  json.at("bytes").get_to(row.bytes);
+  json.at("mode").get_to(row.mode);
+  json.at("gbps").get_to(row.gbps);
+  json.at("ratio_to").get_to(row.ratio_to);
+  json.at("ratio").get_to(row.ratio);
+  json.at("spread").get_to(row.spread);
+}
+
+std::string Describe(const CoreRow& row) {
+  std::string text = row.isa;
+  for (const std::string& part : {row.dtype, row.pairing, row.layout, row.name,
+                                  Size(row.bytes), row.mode}) {
+    if (!part.empty()) text += " " + part;
+  }
+  return text;
+}
+
+std::vector<CoreRow> Compare(
+    const CoreRow& like, const Work& work,
+    const std::vector<std::pair<std::string, Work>>& others, Clock clock) {
+  const int repeats = Repeats(like.bytes);
+  std::vector<std::vector<double>> ratios(others.size());
+  std::vector<double> before(others.size()), times;
+  const auto time_others = [&](std::vector<double>* to) {
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      (*to)[i] = Seconds(others[i].second, repeats, clock);
+    }
+  };
+  work();
+  time_others(&before);  // warms them up
+  time_others(&before);
+  for (int round = 0; round < kRounds; ++round) {
+    const double time = Seconds(work, repeats, clock);
+    std::vector<double> after(others.size());
+    time_others(&after);
+    times.push_back(time);
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      ratios[i].push_back((before[i] + after[i]) / 2 / time);
+    }
+    before = after;
+  }
+  std::vector<CoreRow> rows;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    CoreRow row = like;
+    row.gbps = static_cast<double>(like.bytes) / Quantile(times, 0.5) / 1e9;
+    row.ratio_to = others[i].first;
+    row.ratio = Quantile(ratios[i], 0.5);
+    row.spread =
+        (Quantile(ratios[i], 0.75) - Quantile(ratios[i], 0.25)) / row.ratio;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+const std::pair<std::string, Work>& Fastest(
+    const std::vector<std::pair<std::string, Work>>& works,
+    std::int64_t bytes) {
+  std::vector<std::vector<double>> times(works.size());
+  for (int round = 0; round < 5; ++round) {
+    for (std::size_t i = 0; i < works.size(); ++i) {
+      times[i].push_back(
+          Seconds(works[i].second, Repeats(bytes), Clock::kThread));
+    }
+  }
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < works.size(); ++i) {
+    if (Quantile(times[i], 0.5) < Quantile(times[best], 0.5)) best = i;
+  }
+  return works[best];
+}
+
+void PrintRow(const CoreRow& row) {
+  std::printf(
+      "%-12s %-9s %-12s %-12s %-24s %7s %-9s %8.2f  %6.2f x %-15s %3.0f%%\n",
+      row.isa.c_str(), row.dtype.c_str(), row.pairing.c_str(),
+      row.layout.c_str(), row.name.c_str(), Size(row.bytes).c_str(),
+      row.mode.c_str(), row.gbps, row.ratio, row.ratio_to.c_str(),
+      100 * row.spread);
+  std::fflush(stdout);
+}
+
+void PrintFigures(const std::vector<CoreRow>& rows) {
+  std::printf("\n%-34s %-15s %6s  %s\n", "figure", "ratio to", "wanted",
+              "least measured");
+  for (const Figure& figure : Figures()) {
+    const CoreRow* least = nullptr;
+    for (const CoreRow& row : rows) {
+      if (row.ratio_to != figure.ratio_to || !figure.about(row)) continue;
+      if (least == nullptr || row.ratio < least->ratio) least = &row;
+    }
+    if (least == nullptr) continue;
+    std::printf("%-34s %-15s %6.2f  %.2f %s (%s)\n", figure.text,
+                figure.ratio_to, figure.least, least->ratio,
+                least->ratio >= figure.least ? "reached" : "missed",
+                Describe(*least).c_str());
+  }
+}
+
+}  // namespace posenc::bench

@@ -1,0 +1,58 @@
+// The rows of `./run bench core`: what was measured, beside what.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+
+namespace posenc::bench {
+
+struct CoreRow {
+  std::string name;  // "64 MB", "table 131072 x 64"
+  std::string isa;   // as GetServerInfo names it
+  std::string dtype;
+  std::string pairing;
+  std::string layout;      // empty for tables
+  std::int64_t bytes = 0;  // of one side
+  std::string mode;        // out, in_place, table
+  double gbps = 0;         // bytes / time
+  std::string ratio_to;
+  double ratio = 0;   // above 1: posenc is faster
+  double spread = 0;  // middle half of the rounds' ratios, by their median
+};
+
+void to_json(nlohmann::json& json, const CoreRow& row);
+void from_json(const nlohmann::json& json, CoreRow& row);
+
+// "avx512 float32 half_split token_major 64 MB out": what --filter looks in.
+std::string Describe(const CoreRow& row);
+
+using Work = std::function<void()>;
+
+enum class Clock {
+  // Of the thread: others may use the machine at the same time. What they do to
+  // caches and memory they do to both sides of a ratio.
+  kThread,
+  kWall,  // for several threads
+};
+
+// Times `work` in turns with each of `others`, and writes a row like `like` for
+// each of them. `bytes` are those of one call.
+std::vector<CoreRow> Compare(
+    const CoreRow& like, const Work& work,
+    const std::vector<std::pair<std::string, Work>>& others, Clock clock);
+
+// The fastest by the median of a few calls.
+const std::pair<std::string, Work>& Fastest(
+    const std::vector<std::pair<std::string, Work>>& works, std::int64_t bytes);
+
+void PrintRow(const CoreRow& row);
+// The figures to reach, with the least that was measured for each.
+void PrintFigures(const std::vector<CoreRow>& rows);
+
+}  // namespace posenc::bench

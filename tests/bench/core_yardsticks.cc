@@ -1,0 +1,229 @@
+#include "tests/bench/core_yardsticks.h"
+
+#include <immintrin.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace posenc::bench {
+namespace {
+
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kGroup = 4 * kPage;
+constexpr std::size_t kStep = 4 * kLine;  // at a time in one page
+
+// The compiler makes of it what the CPU has.
+using Line = float __attribute__((vector_size(kLine), aligned(4), may_alias));
+
+Line Load(const char* at) { return *reinterpret_cast<const Line*>(at); }
+void Store(Line x, char* at) { *reinterpret_cast<Line*>(at) = x; }
+
+void Stream(Line x, char* at) {
+  char bytes[kLine];
+  std::memcpy(bytes, &x, kLine);
+#if defined(__AVX512F__)
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(at),
+                      _mm512_loadu_si512(bytes));
+#elif defined(__AVX2__)
+  for (std::size_t i = 0; i < kLine; i += 32) {
+    _mm256_stream_si256(
+        reinterpret_cast<__m256i*>(at + i),
+        _mm256_loadu_si256(reinterpret_cast<__m256i*>(bytes + i)));
+  }
+#else
+  for (std::size_t i = 0; i < kLine; i += 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(at + i),
+                     _mm_loadu_si128(reinterpret_cast<__m128i*>(bytes + i)));
+  }
+#endif
+}
+
+void Fetch(const char* at) {
+  for (std::size_t i = 0; i < kStep; i += kLine) __builtin_prefetch(at + i);
+}
+
+// Calls work(offset) for kStep bytes after kStep bytes, in groups of so many
+// pages.
+template <std::size_t kPages, class Function>
+void Walk(std::size_t bytes, const Function& work) {
+  for (std::size_t group = 0; group < bytes; group += kPages * kPage) {
+    for (std::size_t i = 0; i < kPage; i += kStep) {
+      for (std::size_t page = 0; page < kPages; ++page) {
+        work(group + page * kPage + i);
+      }
+    }
+  }
+}
+
+template <std::size_t kPages>
+void CopyPages(const void* src, void* dst, std::size_t bytes) {
+  const auto* const from = static_cast<const char*>(src);
+  auto* const to = static_cast<char*>(dst);
+  Walk<kPages>(bytes, [&](std::size_t at) {
+    Fetch(from + at + kPages * kPage);
+    for (std::size_t i = 0; i < kStep; i += kLine) {
+      Stream(Load(from + at + i), to + at + i);
+    }
+  });
+  _mm_sfence();
+}
+
+// 1, unknown to the compiler.
+float One() {
+  float one = 1;
+  asm volatile("" : "+x"(one));
+  return one;
+}
+
+template <std::size_t kPages>
+void ScalePages(float* data, std::size_t bytes) {
+  auto* const to = reinterpret_cast<char*>(data);
+  const float one = One();
+  Walk<kPages>(bytes, [&](std::size_t at) {
+    Fetch(to + at + kPages * kPage);
+    for (std::size_t i = 0; i < kStep; i += kLine) {
+      Store(Load(to + at + i) * one, to + at + i);
+    }
+  });
+}
+
+struct Float32 {
+  using Storage = float;
+  using Real = float;
+  static float Get(float x) { return x; }
+  static float Put(float x) { return x; }
+};
+struct Float64 {
+  using Storage = double;
+  using Real = double;
+  static double Get(double x) { return x; }
+  static double Put(double x) { return x; }
+};
+struct Float16 {
+  using Storage = _Float16;
+  using Real = float;
+  static float Get(_Float16 x) { return x; }
+  static _Float16 Put(float x) { return static_cast<_Float16>(x); }
+};
+struct Bfloat16 {
+  using Storage = std::uint16_t;
+  using Real = float;
+  static float Get(std::uint16_t x) {
+    return std::bit_cast<float>(std::uint32_t{x} << 16);
+  }
+  static std::uint16_t Put(float x) {
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >>
+                                      16);
+  }
+};
+
+template <class Dtype>
+void Rotate(core::Pairing pairing, const void* src_bytes, void* dst_bytes,
+            std::int64_t tokens, std::int64_t heads, std::int64_t head_dim,
+            const double* cos_rows, const double* sin_rows) {
+  using Real = typename Dtype::Real;
+  const auto* src = static_cast<const typename Dtype::Storage*>(src_bytes);
+  auto* dst = static_cast<typename Dtype::Storage*>(dst_bytes);
+  const std::int64_t pairs = head_dim / 2;
+  const bool half = pairing == core::Pairing::kHalfSplit;
+  Real cos[1024], sin[1024];
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    for (std::int64_t i = 0; i < pairs; ++i) {
+      cos[i] = static_cast<Real>(cos_rows[t * pairs + i]);
+      sin[i] = static_cast<Real>(sin_rows[t * pairs + i]);
+    }
+    for (std::int64_t h = 0; h < heads; ++h, src += head_dim, dst += head_dim) {
+      if (half) {
+        for (std::int64_t i = 0; i < pairs; ++i) {
+          const Real x = Dtype::Get(src[i]), y = Dtype::Get(src[i + pairs]);
+          dst[i] = Dtype::Put(x * cos[i] - y * sin[i]);
+          dst[i + pairs] = Dtype::Put(x * sin[i] + y * cos[i]);
+        }
+      } else {
+        for (std::int64_t i = 0; i < pairs; ++i) {
+          const Real x = Dtype::Get(src[2 * i]), y = Dtype::Get(src[2 * i + 1]);
+          dst[2 * i] = Dtype::Put(x * cos[i] - y * sin[i]);
+          dst[2 * i + 1] = Dtype::Put(x * sin[i] + y * cos[i]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void StreamCopy(const void* src, void* dst, std::size_t bytes) {
+  CopyPages<1>(src, dst, bytes);
+}
+void StreamCopyFourPages(const void* src, void* dst, std::size_t bytes) {
+  CopyPages<4>(src, dst, bytes);
+}
+
+void VectorCopy(const void* src, void* dst, std::size_t bytes) {
+  const auto* const from = static_cast<const char*>(src);
+  auto* const to = static_cast<char*>(dst);
+  for (std::size_t i = 0; i < bytes; i += 2 * kLine) {
+    const Line a = Load(from + i), b = Load(from + i + kLine);
+    Store(a, to + i);
+    Store(b, to + i + kLine);
+  }
+}
+
+void VectorScale(float* data, std::size_t bytes) {
+  auto* const to = reinterpret_cast<char*>(data);
+  const float one = One();
+  for (std::size_t i = 0; i < bytes; i += 2 * kLine) {
+    const Line a = Load(to + i) * one, b = Load(to + i + kLine) * one;
+    Store(a, to + i);
+    Store(b, to + i + kLine);
+  }
+}
+void FetchingScale(float* data, std::size_t bytes) {
+  ScalePages<1>(data, bytes);
+}
+void FetchingScaleFourPages(float* data, std::size_t bytes) {
+  ScalePages<4>(data, bytes);
+}
+
+void StreamFill(void* dst, std::size_t bytes) {
+  auto* const to = static_cast<char*>(dst);
+  Line x = {};
+  x += 1.0F;
+  for (std::size_t i = 0; i < bytes; i += kLine) Stream(x, to + i);
+  _mm_sfence();
+}
+
+void NaiveRotate(core::Dtype dtype, core::Pairing pairing, const void* src,
+                 void* dst, std::int64_t tokens, std::int64_t heads,
+                 std::int64_t head_dim, const double* cos, const double* sin) {
+  switch (dtype) {
+    case core::Dtype::kFloat64:
+      return Rotate<Float64>(pairing, src, dst, tokens, heads, head_dim, cos,
+                             sin);
+    case core::Dtype::kFloat16:
+      return Rotate<Float16>(pairing, src, dst, tokens, heads, head_dim, cos,
+                             sin);
+    case core::Dtype::kBfloat16:
+      return Rotate<Bfloat16>(pairing, src, dst, tokens, heads, head_dim, cos,
+                              sin);
+    default:
+      return Rotate<Float32>(pairing, src, dst, tokens, heads, head_dim, cos,
+                             sin);
+  }
+}
+
+void NaiveTable(const double* inv_freq, std::int64_t rows, std::int64_t pairs,
+                float* cos, float* sin) {
+  for (std::int64_t p = 0; p < rows; ++p) {
+    for (std::int64_t i = 0; i < pairs; ++i) {
+      const double phi = static_cast<double>(p) * inv_freq[i];
+      cos[p * pairs + i] = static_cast<float>(std::cos(phi));
+      sin[p * pairs + i] = static_cast<float>(std::sin(phi));
+    }
+  }
+}
+
+}  // namespace posenc::bench
