@@ -96,6 +96,30 @@ class PositionCosSin : public CosSinSource {
   void Fill(std::int64_t b, std::int64_t t, double* row) override {
     evaluator_.Row(At(b, t), row);
   }
+  void FillRun(std::int64_t b, std::int64_t t, std::int64_t n,
+               float* rows) override {
+    const auto pitch = static_cast<std::ptrdiff_t>(2 * pairs());
+    if (!evaluator_.HasConsecutiveRows(*At(b, t), n)) {
+      return CosSinSource::FillRun(b, t, n, rows);
+    }
+    while (n > 0) {
+      const double position = *At(b, t);
+      std::int64_t run = 1;
+      while (run < n &&
+             *At(b, t + run) == position + static_cast<double>(run)) {
+        ++run;
+      }
+      if (evaluator_.HasConsecutiveRows(position, run)) {
+        evaluator_.ConsecutiveRows(position, run, rows, rows + pairs(), pitch,
+                                   false);
+      } else {
+        CosSinSource::FillRun(b, t, run, rows);
+      }
+      rows += run * static_cast<std::ptrdiff_t>(heads()) * pitch;
+      t += run;
+      n -= run;
+    }
+  }
   bool scaled() const override { return scaled_; }
   double HeadScale(std::int64_t b, std::int64_t t) override {
     return evaluator_.HeadScale(At(b, t));

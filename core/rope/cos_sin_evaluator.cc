@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -144,6 +145,57 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
       }
       FillCosSinRow(trig, cos + begin, sin + begin);
     }
+  }
+}
+
+bool CosSinEvaluator::HasConsecutiveRows(double position,
+                                         std::int64_t n) const {
+  // Fewer rows are not worth the deltas, which may have to be made first.
+  constexpr auto kWorthwhile = static_cast<std::int64_t>(DeltaRows::kRows);
+  // Whole positions, so that position + k is exact.
+  return n >= kWorthwhile && !has_query_scale_ &&
+         std::floor(position) == position && frequencies_->deltas() != nullptr;
+}
+
+void CosSinEvaluator::ConsecutiveRows(double position, std::int64_t n,
+                                      float* cos, float* sin,
+                                      std::ptrdiff_t pitch, bool stream) const {
+  const DeltaRows& deltas = *frequencies_->deltas();
+  const double factor = divide_ ? 1 / attention_factor_ : attention_factor_;
+  double anchor[2][DeltaRows::kMaxPairs] = {};
+  float row[2 * DeltaRows::kMaxPairs];
+  constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
+  for (std::int64_t first = 0; first < n; first += kRows) {
+    const double at = position + static_cast<double>(first);
+    simd::TrigRow trig = {};
+    trig.position = &at;
+    trig.axes = 1;
+    trig.n = pairs_;
+    trig.factor = &factor;
+    frequencies_->quarter_turns.Point(0, &trig);
+    FillCosSinRow(trig, anchor[0], anchor[1]);
+
+    simd::AngleSums sums = {};
+    sums.cos = anchor[0];
+    sums.sin = anchor[1];
+    sums.deltas = deltas.data();
+    sums.pitch = deltas.pitch();
+    sums.rows = static_cast<std::size_t>(std::min(kRows, n - first));
+    sums.n = pairs_;
+    sums.error = DeltaRows::kError * std::fabs(factor);
+    sums.negate = negate_;
+    sums.stream = stream;
+    std::uint32_t in_doubt =
+        simd::ActiveKernels().add_angles(sums, cos, sin, pitch);
+    for (std::int64_t t = 0; in_doubt != 0; ++t, in_doubt >>= 1) {
+      if ((in_doubt & 1) == 0) continue;
+      const double token = at + static_cast<double>(t);
+      Row(&token, row);
+      std::memcpy(cos + t * pitch, row, pairs_ * sizeof(float));
+      std::memcpy(sin + t * pitch, row + pairs_, pairs_ * sizeof(float));
+    }
+    cos += kRows * pitch;
+    sin += kRows * pitch;
   }
 }
 

@@ -55,6 +55,14 @@ class CosSinEvaluator {
   template <typename T>
   void Row(const double* positions, T* row) const;
 
+  // The rows of n tokens at position, position + 1 ..: the same bytes as Row()
+  // gives, sooner. Row t begins at cos + t * pitch and at sin + t * pitch.
+  // stream: past the caches; cos, sin and pitch are then multiples of 64 bytes.
+  // Only if HasConsecutiveRows(position, n).
+  bool HasConsecutiveRows(double position, std::int64_t n) const;
+  void ConsecutiveRows(double position, std::int64_t n, float* cos, float* sin,
+                       std::ptrdiff_t pitch, bool stream) const;
+
   // Factor on whole heads at this position (the query scale, or its inverse);
   // 1 if there is none. Row() includes it already.
   double HeadScale(const double* positions) const;

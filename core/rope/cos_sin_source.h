@@ -28,6 +28,13 @@ class CosSinSource {
   virtual void Fill(std::int64_t b, std::int64_t t, float* row) = 0;
   virtual void Fill(std::int64_t b, std::int64_t t, double* row) = 0;
 
+  // Writes the rows of n tokens from t on, as Fill() does, one after another.
+  virtual void FillRun(std::int64_t b, std::int64_t t, std::int64_t n,
+                       float* rows) {
+    const std::size_t values = heads() * 2 * pairs();
+    for (std::int64_t i = 0; i < n; ++i, rows += values) Fill(b, t + i, rows);
+  }
+
   // True if the channels that pass through have a factor, HeadScale().
   virtual bool scaled() const { return false; }
   virtual double HeadScale(std::int64_t /*b*/, std::int64_t /*t*/) { return 1; }

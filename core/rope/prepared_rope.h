@@ -8,10 +8,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/angle/delta_rows.h"
 #include "core/angle/quarter_turns.h"
 #include "core/rope/frequencies.h"
 
@@ -32,6 +35,18 @@ struct PreparedFrequencies {
   QuarterTurnArrays quarter_turns;
   std::vector<float> float32_inv_freq;  // FLOAT32 only
   std::vector<double> xpos_log_zeta;    // [pairs]; empty without xPos
+
+  // Null if rows do not follow from one another: with several axes or sets of
+  // frequencies, with xPos, with FLOAT32 angles, or if there are too many
+  // pairs. Made when it is first asked for; safe for many threads.
+  const DeltaRows* deltas() const;
+  // What all of it takes, with deltas.
+  std::size_t bytes() const;
+
+ private:
+  bool has_deltas_;
+  mutable std::once_flag deltas_once_;
+  mutable std::optional<DeltaRows> deltas_;
 };
 
 struct PreparedRope {

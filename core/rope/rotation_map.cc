@@ -118,15 +118,18 @@ RotationMap::CosSinTable::CosSinTable(bool wide, std::size_t values,
 
 void RotationMap::CosSinTable::Fill(CosSinSource* source, std::int64_t b,
                                     std::int64_t first, std::int64_t n) {
-  for (std::int64_t t = 0; t < n; ++t) {
-    std::byte* const values =
-        data_ + static_cast<std::size_t>(t) * token_bytes_;
-    if (token_bytes_ > 0 && wide_) {
-      source->Fill(b, first + t, reinterpret_cast<double*>(values));
-    } else if (token_bytes_ > 0) {
-      source->Fill(b, first + t, reinterpret_cast<float*>(values));
+  if (token_bytes_ > 0 && wide_) {
+    for (std::int64_t t = 0; t < n; ++t) {
+      source->Fill(b, first + t,
+                   reinterpret_cast<double*>(
+                       data_ + static_cast<std::size_t>(t) * token_bytes_));
     }
-    if (!scales_.empty()) scales_[t] = source->HeadScale(b, first + t);
+  } else if (token_bytes_ > 0) {
+    source->FillRun(b, first, n, reinterpret_cast<float*>(data_));
+  }
+  if (scales_.empty()) return;
+  for (std::int64_t t = 0; t < n; ++t) {
+    scales_[t] = source->HeadScale(b, first + t);
   }
 }
 

@@ -1,6 +1,9 @@
 #include "core/rope/table.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -57,6 +60,42 @@ RowPattern PatternOf(TableLayout layout, std::size_t pairs) {
   return {pairs, 1, 0};
 }
 
+// Tokens from t on, up to `most`, whose rows follow from one another; 0 if
+// there are too few of them.
+std::int64_t RunOf(const CosSinEvaluator& evaluator,
+                   const TokenPositions& positions, std::int64_t t,
+                   std::int64_t most) {
+  if (positions.axes() != 1) return 0;
+  const double first = positions.at(0, 0, t);
+  if (!evaluator.HasConsecutiveRows(first, most)) return 0;
+  std::int64_t n = 1;
+  while (n < most &&
+         positions.at(0, 0, t + n) == first + static_cast<double>(n)) {
+    ++n;
+  }
+  return evaluator.HasConsecutiveRows(first, n) ? n : 0;
+}
+
+// Tables of that many bytes are written past the caches (rotation_map.cc says
+// why not from what the system tells of its cache).
+constexpr std::size_t kStreamedBytes = 24 << 20;
+
+// n rows from token t on straight to their places in a table of kHalf.
+void FillInPlace(const CosSinEvaluator& evaluator,
+                 const TokenPositions& positions, std::int64_t t,
+                 std::int64_t n, const TensorView& cos, const TensorView& sin) {
+  const std::size_t pairs = evaluator.pairs();
+  auto* const c = static_cast<float*>(cos.data) + t * pairs;
+  auto* const s = static_cast<float*>(sin.data) + t * pairs;
+  const auto whole_lines = [](std::uintptr_t bytes) { return bytes % 64 == 0; };
+  const bool stream = 2 * n * pairs * sizeof(float) >= kStreamedBytes &&
+                      whole_lines(pairs * sizeof(float)) &&
+                      whole_lines(reinterpret_cast<std::uintptr_t>(c)) &&
+                      whole_lines(reinterpret_cast<std::uintptr_t>(s));
+  evaluator.ConsecutiveRows(positions.at(0, 0, t), n, c, s,
+                            static_cast<std::ptrdiff_t>(pairs), stream);
+}
+
 // T is the type that rows are evaluated in; each value is stored with one
 // rounding to the tensor's dtype.
 template <typename T>
@@ -65,6 +104,7 @@ void FillTable(const CosSinEvaluator& evaluator,
                TableLayout layout, const TensorView& cos,
                const TensorView& sin) {
   const std::size_t pairs = evaluator.pairs();
+  const std::size_t values = evaluator.heads() * 2 * pairs;  // of a row
   const RowPattern pattern = PatternOf(layout, pairs);
   const bool complex = layout == TableLayout::kComplex;
   // Rows of 16 bits are evaluated in float64 and rounded once.
@@ -77,13 +117,9 @@ void FillTable(const CosSinEvaluator& evaluator,
       StoreDouble(value, out, static_cast<std::int64_t>(i));
     }
   };
-  std::vector<T> row(evaluator.heads() * 2 * pairs);
-  std::vector<double> at(positions.axes());
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    for (int a = 0; a < positions.axes(); ++a) at[a] = positions.at(a, 0, t);
-    evaluator.Row(at.data(), row.data());
+  const auto lay_out = [&](std::int64_t t, const T* row) {
     for (std::size_t h = 0; h < evaluator.heads(); ++h) {
-      const T* const c = row.data() + h * 2 * pairs;
+      const T* const c = row + h * 2 * pairs;
       const T* const s = c + pairs;
       const std::size_t base = (h * tokens + t) * pattern.width;
       for (std::size_t i = 0; i < pairs; ++i) {
@@ -96,6 +132,34 @@ void FillTable(const CosSinEvaluator& evaluator,
         }
       }
     }
+  };
+
+  constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
+  std::vector<T> rows(values * DeltaRows::kRows);
+  std::vector<double> at(positions.axes());
+  for (std::int64_t t = 0; t < tokens;) {
+    if constexpr (std::is_same_v<T, float>) {
+      const bool in_place = layout == TableLayout::kHalf;
+      const std::int64_t most =
+          in_place ? tokens - t : std::min(kRows, tokens - t);
+      const std::int64_t n = RunOf(evaluator, positions, t, most);
+      if (n > 0 && in_place) {
+        FillInPlace(evaluator, positions, t, n, cos, sin);
+      } else if (n > 0) {
+        evaluator.ConsecutiveRows(positions.at(0, 0, t), n, rows.data(),
+                                  rows.data() + pairs,
+                                  static_cast<std::ptrdiff_t>(values), false);
+        for (std::int64_t i = 0; i < n; ++i) {
+          lay_out(t + i, rows.data() + i * values);
+        }
+      }
+      t += n;
+      if (n > 0) continue;
+    }
+    for (int a = 0; a < positions.axes(); ++a) at[a] = positions.at(a, 0, t);
+    evaluator.Row(at.data(), rows.data());
+    lay_out(t, rows.data());
+    ++t;
   }
 }
 

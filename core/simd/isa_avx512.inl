@@ -34,6 +34,11 @@ struct Avx512 {
     return _mm512_permute_pd(x, 0b01010101);
   }
 
+  static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)),
+                              _mm512_cvtpd_ps(high), 1);
+  }
+
   static void Stream(const Floats& x, float* dst) { _mm512_stream_ps(dst, x); }
   static void Stream(const Doubles& x, double* dst) {
     _mm512_stream_pd(dst, x);

@@ -34,6 +34,26 @@ struct TrigRow {
   bool negate;                // by -phi: sines change sign
 };
 
+// Rows of cosines and sines of sums of angles, phi_i + delta_r,i:
+//   cos[r][i] = cos phi_i * cos delta_r,i - sin phi_i * sin delta_r,i
+//   sin[r][i] = sin phi_i * cos delta_r,i + cos phi_i * sin delta_r,i
+// in float64, rounded once to float32. All arrays of float64 have room for n
+// rounded up to 16.
+struct AngleSums {
+  const double* cos;  // of phi, times any factor
+  const double* sin;
+  const double* deltas;  // [rows][2][pitch]: cosines, then sines
+  std::size_t pitch;
+  std::size_t rows;  // up to 32
+  std::size_t n;
+  // What a float64 result may be off. Rows that have a result so close to
+  // where float32 rounds the other way are reported.
+  double error;
+  bool negate;  // the sines
+  // Written past the caches. Results are then aligned to 64 bytes in every row.
+  bool stream;
+};
+
 // Where a rotation finds its bytes, and where it leaves them. It decides about
 // the order of the work and the kind of stores, never about a byte.
 enum class Memory {
@@ -91,6 +111,11 @@ struct KernelTable {
 
   void (*trig_row_f32)(const TrigRow&, float* cos, float* sin);
   void (*trig_row_f64)(const TrigRow&, double* cos, double* sin);
+
+  // Rows of the results are `pitch` apart. Returns a bit for each row that is
+  // in doubt.
+  std::uint32_t (*add_angles)(const AngleSums&, float* cos, float* sin,
+                              std::ptrdiff_t pitch);
 
   // dst[i] = float(src[i]) exactly; and rounded to nearest even. Any alignment.
   void (*widen_f16)(const std::uint16_t* src, float* dst, std::size_t n);

@@ -7,6 +7,7 @@
 // visible outside, or depend on anything but xsimd and kernels.h: an inline
 // function compiled for AVX-512 must never stand in for the baseline's.
 
+#include "core/simd/kernels_angles.inl"
 #include "core/simd/kernels_convert.inl"
 #include "core/simd/kernels_rotate.inl"
 #include "core/simd/kernels_trig.inl"
@@ -36,6 +37,7 @@ constexpr KernelTable MakeKernels(const char* name) {
              &Rotate<F64<Isa>, kInterleaved, kInterleaved>}}},
           &TrigRows<Isa, float>,
           &TrigRows<Isa, double>,
+          &AddAngles<Isa>,
           &Widen<F16<Isa>>,
           &Widen<Bf16<Isa>>,
           &Narrow<F16<Isa>>,

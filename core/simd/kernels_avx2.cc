@@ -27,6 +27,10 @@ struct Isa {
     return _mm256_permute_pd(x, 0b0101);
   }
 
+  static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
+    return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
+  }
+
   static void Stream(const Floats& x, float* dst) { _mm256_stream_ps(dst, x); }
   static void Stream(const Doubles& x, double* dst) {
     _mm256_stream_pd(dst, x);

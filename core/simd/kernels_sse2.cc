@@ -26,6 +26,10 @@ struct Isa {
     return _mm_shuffle_pd(x, x, 0b01);
   }
 
+  static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
+    return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
+  }
+
   static void Stream(const Floats& x, float* dst) { _mm_stream_ps(dst, x); }
   static void Stream(const Doubles& x, double* dst) { _mm_stream_pd(dst, x); }
   static void StreamLine(const void* src, void* dst) {

@@ -22,8 +22,8 @@ constexpr std::int64_t kMessageOverhead = 64;
 absl::StatusOr<TensorAnswer> Answer(const v1::BuildTableRequest& request,
                                     const MethodContext& context,
                                     v1::BuildTableResponse* response) {
-  const auto table =
-      CheckedTable::Check(request, context.limits->max_response_bytes, 0);
+  const auto table = CheckedTable::Check(request, context.cache,
+                                         context.limits->max_response_bytes, 0);
   if (!table.ok()) return table.status();
   if ((*table)->rotary()) response->set_amplitude((*table)->attention_factor());
   return (*table)->Answer(0, (*table)->rows());
@@ -33,7 +33,8 @@ absl::StatusOr<TensorAnswer> Answer(const v1::BuildTableRequest& request,
 class BuildTableStreamHandler final : public CallHandler {
  public:
   explicit BuildTableStreamHandler(const MethodContext& context)
-      : max_response_bytes_(context.limits->max_response_bytes) {}
+      : cache_(context.cache),
+        max_response_bytes_(context.limits->max_response_bytes) {}
 
   absl::Status Receive(RequestMessage message) override {
     if (table_ != nullptr) {
@@ -55,7 +56,7 @@ class BuildTableStreamHandler final : public CallHandler {
     // hold at least one.
     absl::StatusOr<std::shared_ptr<const CheckedTable>> table =
         CheckedTable::Check(
-            request.table(), max_response_bytes_,
+            request.table(), cache_, max_response_bytes_,
             std::max<std::int64_t>(1, request.rows_per_message()));
     if (!table.ok()) return core::Prefixed("table", table.status());
     request_ = *parsed;
@@ -89,6 +90,7 @@ class BuildTableStreamHandler final : public CallHandler {
   }
 
  private:
+  RopeCache* const cache_;
   const std::int64_t max_response_bytes_;
   std::shared_ptr<const ParsedRequest<v1::BuildTableStreamRequest>> request_;
   std::shared_ptr<const CheckedTable> table_;  // borrows the request

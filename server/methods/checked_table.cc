@@ -81,15 +81,27 @@ absl::Status RotaryOnly(const v1::BuildTableRequest& request) {
   return absl::OkStatus();
 }
 
+// A table needs no head_dim: its encoding says how wide it is.
+absl::StatusOr<std::shared_ptr<const core::PreparedRope>> FindRope(
+    const v1::BuildTableRequest& request, RopeCache* cache) {
+  const absl::Status given =
+      CheckGiven("rope", request.has_rope(), request.rope());
+  if (!given.ok()) return given;
+  absl::StatusOr<std::shared_ptr<const core::PreparedRope>> rope =
+      CachedLookup(request.rope(), cache)(0);
+  if (!rope.ok()) return core::Prefixed("rope", rope.status());
+  return rope;
+}
+
 }  // namespace
 
-absl::Status CheckedTable::CheckRope(const v1::BuildTableRequest& request) {
+absl::Status CheckedTable::CheckRope(const v1::BuildTableRequest& request,
+                                     RopeCache* cache) {
   core::Faults faults;
-  absl::StatusOr<core::ResolvedRope> rope =
-      Resolve("rope", request.has_rope(), request.rope(), 0,
-              core::MissingLength::kError);
+  absl::StatusOr<std::shared_ptr<const core::PreparedRope>> rope =
+      FindRope(request, cache);
   faults.Note(rope.status());
-  if (rope.ok() && rope->spec.nope) {
+  if (rope.ok() && (*rope)->rope.spec.nope) {
     faults.Note(core::FieldInvalid(
         "rope",
         "this layer has no positional encoding (nope); it has no table"));
@@ -103,9 +115,9 @@ absl::Status CheckedTable::CheckRope(const v1::BuildTableRequest& request) {
   layout_ = ReadTableLayout(request.layout());
   role_ =
       request.for_keys() ? core::TensorRole::kKey : core::TensorRole::kQuery;
-  axes_ = rope_->axes();
-  needs_ids_ = rope_->needs_ids();
-  rows_first_ = rope_->heads == 0;
+  axes_ = rope_->rope.axes();
+  needs_ids_ = rope_->rope.needs_ids();
+  rows_first_ = rope_->rope.heads == 0;
   return absl::OkStatus();
 }
 
@@ -146,8 +158,8 @@ absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request) {
 }
 
 absl::StatusOr<std::shared_ptr<const CheckedTable>> CheckedTable::Check(
-    const v1::BuildTableRequest& request, std::int64_t max_response_bytes,
-    std::int64_t rows_in_message) {
+    const v1::BuildTableRequest& request, RopeCache* cache,
+    std::int64_t max_response_bytes, std::int64_t rows_in_message) {
   core::Faults faults;
   if (request.encoding_case() == v1::BuildTableRequest::ENCODING_NOT_SET) {
     faults.Note(core::FieldRequired(
@@ -169,7 +181,7 @@ absl::StatusOr<std::shared_ptr<const CheckedTable>> CheckedTable::Check(
   if (faults.Note(core::Prefixed("positions", positions.status()))) {
     table->positions_ = *std::move(positions);
     faults.Note(request.has_absolute() ? table->CheckAbsolute(request)
-                                       : table->CheckRope(request));
+                                       : table->CheckRope(request, cache));
   }
   if (!faults.none()) return faults.status();
 
@@ -215,7 +227,7 @@ absl::Status CheckedTable::CheckReach(const core::TokenPositions& positions,
                                       std::int64_t first) const {
   if (rope_) {
     return core::Prefixed("positions",
-                          core::CheckXPosReach(*rope_, positions, first));
+                          core::CheckXPosReach(rope_->rope, positions, first));
   }
   return core::CheckReach(absolute_->encoding, positions, first);
 }
@@ -236,7 +248,7 @@ core::TokenPositions CheckedTable::PositionsOf(std::int64_t first,
 OutputTensors CheckedTable::Outputs(std::int64_t n) const {
   OutputTensors outputs;
   const core::Shape shape =
-      rope_ ? core::TableShape(*rope_, n, layout_) : core::Shape{n, dim_};
+      rope_ ? core::TableShape(rope_->rope, n, layout_) : core::Shape{n, dim_};
   if (!rope_ || layout_ == core::TableLayout::kComplex) {
     outputs.push_back({Response::kTableFieldNumber, dtype_, shape});
   } else {

@@ -12,11 +12,12 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/positions.h"
-#include "core/rope/frequencies.h"
+#include "core/rope/prepared_rope.h"
 #include "core/rope/table.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/absolute.h"
 #include "server/convert/positions.h"
+#include "server/methods/rope_cache.h"
 #include "server/rpc/computation.h"
 
 namespace posenc::server {
@@ -25,16 +26,17 @@ namespace posenc::server {
 class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
  public:
   // Checks everything, all positions included: rows are computed later, some at
-  // a time. max_response_bytes: of one message, with `rows_in_message` rows or,
-  // if that is 0, with all of them.
+  // a time. cache: of
+  // encodings. max_response_bytes: of one message, with `rows_in_message` rows
+  // or, if that is 0, with all of them.
   static absl::StatusOr<std::shared_ptr<const CheckedTable>> Check(
-      const v1::BuildTableRequest& request, std::int64_t max_response_bytes,
-      std::int64_t rows_in_message);
+      const v1::BuildTableRequest& request, RopeCache* cache,
+      std::int64_t max_response_bytes, std::int64_t rows_in_message);
 
   std::int64_t rows() const { return rows_; }
-  bool rotary() const { return rope_.has_value(); }
+  bool rotary() const { return rope_ != nullptr; }
   // Requires rotary().
-  double attention_factor() const { return rope_->attention_factor; }
+  double attention_factor() const { return rope_->rope.attention_factor; }
 
   // Bytes that the tensors of n rows take in a message, framing included.
   absl::uint128 FieldBytes(std::int64_t n) const;
@@ -43,7 +45,8 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
   TensorAnswer Answer(std::int64_t first, std::int64_t n) const;
 
  private:
-  absl::Status CheckRope(const v1::BuildTableRequest& request);
+  absl::Status CheckRope(const v1::BuildTableRequest& request,
+                         RopeCache* cache);
   absl::Status CheckAbsolute(const v1::BuildTableRequest& request);
   absl::Status CheckPositions();
   // Whether the encoding has rows for these positions, which are those of the
@@ -56,7 +59,7 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
                     absl::Span<const core::TensorView> out) const;
 
   // One of the two is set.
-  std::optional<core::ResolvedRope> rope_;
+  std::shared_ptr<const core::PreparedRope> rope_;
   std::optional<InputAbsolute> absolute_;
 
   std::int64_t dim_ = 0;  // channels of an absolute encoding

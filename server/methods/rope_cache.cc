@@ -3,11 +3,10 @@
 namespace posenc::server {
 
 std::size_t RopeCache::Bytes(const Entry& entry) {
-  // The key stands in the list and in the map. A frequency is kept as it is and
-  // in its three pieces (PreparedFrequencies).
+  // The key stands in the list and in the map.
   return 2 * entry.first.size() +
-         entry.second->rope.inv_freq.size() * 4 * sizeof(double) +
-         sizeof(core::PreparedRope) + sizeof(core::PreparedFrequencies);
+         entry.second->rope.inv_freq.size() * sizeof(double) +
+         sizeof(core::PreparedRope) + entry.second->frequencies->bytes();
 }
 
 std::shared_ptr<const core::PreparedRope> RopeCache::Find(

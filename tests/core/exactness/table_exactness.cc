@@ -96,12 +96,25 @@ Count CountBlock(std::int64_t block, bool digest_only) {
     std::fprintf(stderr, "%s\n", rope.status().ToString().c_str());
     std::exit(1);
   }
-  const core::CosSinEvaluator rows(*rope, core::Direction::kForward,
-                                   core::TensorRole::kKey, nullptr);
+  const core::CosSinEvaluator evaluator(*rope, core::Direction::kForward,
+                                        core::TensorRole::kKey, nullptr);
   Count count;
-  float row[2 * kPairs];
-  for (const double position : BlockPositions(block)) {
-    rows.Row(&position, row);
+  const std::vector<double> positions = BlockPositions(block);
+  std::vector<float> rows(std::size_t{2} * kRows * kPairs);
+  // As a table evaluates them: rows that follow each other otherwise than rows
+  // by themselves.
+  if (block % kPositionKinds == kConsecutive &&
+      evaluator.HasConsecutiveRows(positions[0], kRows)) {
+    evaluator.ConsecutiveRows(positions[0], kRows, rows.data(),
+                              rows.data() + kPairs, 2 * kPairs, false);
+  } else {
+    for (int t = 0; t < kRows; ++t) {
+      evaluator.Row(&positions[t], rows.data() + std::size_t{2} * t * kPairs);
+    }
+  }
+  for (int t = 0; t < kRows; ++t) {
+    const double position = positions[t];
+    const float* const row = rows.data() + std::size_t{2} * t * kPairs;
     for (int i = 0; i < kPairs; ++i) {
       const float cosine = row[i], sine = row[kPairs + i];
       count.Add(cosine);
