@@ -30,8 +30,8 @@ struct GlobalFlags {
 void AddGlobalFlags(CLI::App* app, GlobalFlags* flags);
 
 // A rotary encoding: one of --preset, --config and --spec names it; the others
-// say how a model's configuration is to be interpreted, of which part and layer,
-// and at which length.
+// say how a model's configuration is to be interpreted, of which part and
+// layer, and at which length.
 struct SourceFlags {
   std::string prefix;  // stands before the flags' names: "compare-"
   std::string preset;  // a name that the server knows
