@@ -118,8 +118,9 @@ absl::StatusOr<ReceivedTensors> TakeTensors(const ReceivedMessage& message,
 TensorResult OnlyTensor(ReceivedTensors tensors);
 
 // INVALID_ARGUMENT if `output` is not as large as `tensor`, or if there is no
-// tensor, for calls whose result is as large. Without it a wrong size would be
-// found only after the work, and an output for nothing never.
+// tensor. It is for calls whose result is as large as the tensor. Without this
+// check a wrong size would be found only after the work, and an output for a
+// tensor that is not given would never be found.
 absl::Status CheckOutput(absl::string_view name,
                          const absl::optional<TensorView>& tensor,
                          const Output& output);

@@ -10,8 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-// Keys of the language model's part, the one that goes first where several are
-// given.
+// Keys whose value is the language model's part. If a file has several of them,
+// the first in this list counts.
 constexpr absl::string_view kLanguageKeys[] = {
     "text_config",    "llm_config", "language_config",
     "thinker_config", "vlm_config", "decoder"};
@@ -67,7 +67,8 @@ constexpr Parents kParents[] = {
     {"emu3", "emu3_text_model"},
 };
 
-// Further types whose parts name their own types, or rotate by themselves.
+// These types, too, have parts that name their own types, or that rotate on
+// their own.
 constexpr char kComposites[] =
     "esmfold2 nemotron3_5_transcribe_audio nemotron3_diarization "
     "qwen2_5_omni_thinker qwen2_5_omni_token2wav";

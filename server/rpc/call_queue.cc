@@ -73,8 +73,9 @@ void CallQueue::Delete(PeerStream* stream) {
   if (--streams_ == 0) none_left_.notify_all();
 }
 
-// The next event; null once the queue is shut down and empty. Events that are
-// there come at once: only looking at the sockets waits for a rest that is due.
+// The next event; null once the queue is shut down and empty. A rest that is
+// due is taken only if no event is there and one look at the sockets, which
+// does not wait, brings none.
 const PeerStream::Event* CallQueue::Next(bool* rest, bool* ok) {
   void* tag = nullptr;
   if (*rest) {

@@ -33,8 +33,8 @@ const maxProtoBytes = 2 ** 31 - 1;
 // Smaller messages gain nothing from a connection of their own.
 const bulkBytes = 64 << 10;
 
-// The server recommends 4 MiB. For grpc-js 64 MiB took a quarter less time in chunks of 1 MiB, whose buffers are used
-// again while a cache holds them.
+// The server recommends 4 MiB. With chunks of 1 MiB, grpc-js took a quarter less time for 64 MiB: their buffers are
+// used again while a processor's cache still holds them.
 const maxChunkBytes = (1 << 20) - (64 << 10);
 
 // What a message may have beside a chunk: settings, positions, framing.
@@ -47,7 +47,7 @@ const streamWindow = 4;
 // would set its own, which is meant for calls that forgot theirs.
 const longestStreamMs = 24 * 3600 * 1000;
 
-// A year. grpc-js throws, where nobody can catch it, at a deadline that is too far for the wire.
+// A year. If a deadline is later than the wire can say, grpc-js throws where nobody can catch it.
 const longestDeadlineMs = 365 * 24 * 3600 * 1000;
 
 // The longest time that a timer of Node's takes.

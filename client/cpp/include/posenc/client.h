@@ -121,7 +121,8 @@ struct ClientOptions {
   std::string token;
   std::string token_file;
 
-  // What calls send whose CallOptions leave these empty; see there.
+  // A call sends these if its CallOptions, which describe them, leave them
+  // empty.
   std::string request_id;
   std::string traceparent;
 };
