@@ -113,9 +113,11 @@ def run(world):
             thread.join()
         restarting.join()
         bad = step["failed"] + step["unsent"]
+        why = "".join(f", {count} {code}" for code, count in step["errors"].items())
         hours = seconds / 3600
         world.add("R1", f"{hours:.2f} h at half of the capacity: {step['ok'] + bad} calls",
-                  "0 fail, 0 wrong", f"{bad} fail, {step['wrong']} of {step['verified']} wrong",
+                  "0 fail, 0 wrong",
+                  f"{bad} fail{why}; {step['wrong']} of {step['verified']} wrong",
                   bad == 0 and step["wrong"] == 0)
         world.add("R1", "p99; and of its end against its beginning", "-",
                   f"{ms(step['latency_us']['p99'] / 1000)}, {drift(step):.2f}", None)
