@@ -13,8 +13,10 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/string_view.h"
 #include "client/cli/commands.h"
+#include "client/cli/doctor.h"
 #include "client/cli/print.h"
 #include "client/cli/status.h"
+#include "client/cli/told.h"
 #include "client/flags/empty_values.h"
 #include "client/flags/grpc_lines.h"
 #include "server/version.h"
@@ -23,8 +25,8 @@ namespace posenc::cli {
 namespace {
 
 constexpr char kFooter[] =
-    "\nExit codes: 0 ok; 1 the call failed, or `check` found an error; 2 wrong "
-    "usage;\n3 a file cannot be read, written or parsed.";
+    "\nExit codes: 0 ok; 1 the call failed, or `check` or `doctor` found an "
+    "error; 2 wrong usage;\n3 a file cannot be read, written or parsed.";
 
 // CLI11's help without its lists of which flag excludes and needs which: they
 // are longer than the rest, and an error says it to those whom it concerns.
@@ -106,6 +108,8 @@ int Main(int argc, char** argv) {
       "check --preset llama-3.1-8b --before qk.safetensors "
       "--after rotated.safetensors \\\n      --layout bshd",
       AddCheck);
+  add("doctor", "What a checkpoint's files and their readers disagree about",
+      "doctor models/llama --reader mlx --fail-on warning", AddDoctor);
 
   const auto refuse = [&](absl::string_view fact) {
     // The parser may have stopped before --json, which holds for errors too.
@@ -126,7 +130,7 @@ int Main(int argc, char** argv) {
   for (const auto& [command, run] : commands) {
     if (!command->parsed()) continue;
     const absl::Status status = run();
-    if (!status.ok()) PrintError(status, globals.json);
+    if (!status.ok() && !IsTold(status)) PrintError(status, globals.json);
     return ExitCode(status);
   }
   return kExitUsage;

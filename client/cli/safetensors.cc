@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/check/element.h"
 #include "client/cli/file.h"
+#include "client/cli/safetensors_header.h"
 #include "client/cli/status.h"
 #include "nlohmann/json.hpp"
 
@@ -13,10 +14,6 @@ namespace posenc::cli {
 namespace {
 
 using Json = nlohmann::json;
-
-// The reference implementation's limit: no model has a longer header, and a
-// crafted one must not fill the memory.
-constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
 // Levels of nesting in a well-formed header: the header, an entry, its shape.
 // Deeper nesting could exhaust the parser's stack.
@@ -52,9 +49,9 @@ bool IsExtent(const Json& value) {
          value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX};
 }
 
-absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
+absl::StatusOr<SafetensorsRange> ParseEntry(const std::string& name,
                                             const Json& json,
-                                            absl::Span<const char> data) {
+                                            std::uint64_t data_size) {
   if (!json.is_object()) return MalformedEntry(name, "is no object");
   const auto dtype = json.find("dtype");
   const auto shape = json.find("shape");
@@ -74,26 +71,27 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
   }
   const std::uint64_t begin = (*offsets)[0].get<std::uint64_t>();
   const std::uint64_t end = (*offsets)[1].get<std::uint64_t>();
-  if (begin > end || end > data.size()) {
+  if (begin > end || end > data_size) {
     return MalformedEntry(name, absl::StrCat("data_offsets [", begin, ", ", end,
-                                             "] of ", data.size(), " bytes"));
+                                             "] of ", data_size, " bytes"));
   }
-  SafetensorsEntry entry;
+  SafetensorsRange entry;
   entry.name = name;
   entry.dtype = dtype->get<std::string>();
   entry.shape = shape->get<std::vector<std::int64_t>>();
-  entry.bytes = data.subspan(begin, end - begin);
+  entry.begin = begin;
+  entry.size = end - begin;
   const std::int64_t count = check::ElementCount(entry.shape);
   if (count < 0) return MalformedEntry(name, "shape overflows 64 bits");
   for (const NamedDtype& known : kDtypes) {
     if (entry.dtype != known.name) continue;
     // Compared by division, since count * size may wrap.
-    if (entry.bytes.size() % known.size != 0 ||
-        entry.bytes.size() / known.size != static_cast<std::uint64_t>(count)) {
+    if (entry.size % known.size != 0 ||
+        entry.size / known.size != static_cast<std::uint64_t>(count)) {
       return MalformedEntry(
-          name, absl::StrCat("shape ", check::ShapeText(entry.shape), " of ",
-                             entry.dtype, " does not match ",
-                             entry.bytes.size(), " bytes"));
+          name,
+          absl::StrCat("shape ", check::ShapeText(entry.shape), " of ",
+                       entry.dtype, " does not match ", entry.size, " bytes"));
     }
   }
   return entry;
@@ -120,21 +118,26 @@ SafetensorsEntry* Safetensors::Find(const std::string& name) {
   return nullptr;
 }
 
-absl::StatusOr<Safetensors> ParseSafetensors(absl::Span<const char> bytes) {
-  if (bytes.size() < 8) return Malformed("shorter than 8 bytes");
+absl::StatusOr<std::uint64_t> SafetensorsHeaderSize(
+    absl::Span<const char> first_bytes, std::uint64_t file_size) {
+  if (first_bytes.size() < 8 || file_size < 8) {
+    return Malformed("shorter than 8 bytes");
+  }
   std::uint64_t header_size = 0;
   for (int i = 0; i < 8; ++i) {
-    header_size |= std::uint64_t{static_cast<unsigned char>(bytes[i])}
+    header_size |= std::uint64_t{static_cast<unsigned char>(first_bytes[i])}
                    << (8 * i);
   }
-  if (header_size > kMaxHeaderBytes || header_size > bytes.size() - 8) {
+  if (header_size > kMaxHeaderBytes || header_size > file_size - 8) {
     return Malformed(absl::StrCat("a header of ", header_size, " bytes in ",
-                                  bytes.size() - 8, "; the limit is ",
+                                  file_size - 8, "; the limit is ",
                                   kMaxHeaderBytes));
   }
-  const absl::Span<const char> text = bytes.subspan(8, header_size);
-  const absl::Span<const char> data = bytes.subspan(8 + header_size);
+  return header_size;
+}
 
+absl::StatusOr<SafetensorsLayout> ParseSafetensorsHeader(
+    absl::Span<const char> text, std::uint64_t data_size) {
   // Names that stand twice, of which the parser keeps one, and nesting are
   // visible only while the header is parsed.
   std::vector<std::set<std::string>> names;
@@ -159,38 +162,54 @@ absl::StatusOr<Safetensors> ParseSafetensors(absl::Span<const char> bytes) {
   if (!status.ok()) return status;
   if (!header.is_object()) return Malformed("the header is no JSON object");
 
-  Safetensors file;
+  SafetensorsLayout layout;
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
-      status = ParseMetadata(value, &file.metadata);
+      status = ParseMetadata(value, &layout.metadata);
       if (!status.ok()) return status;
       continue;
     }
-    absl::StatusOr<SafetensorsEntry> entry = ParseEntry(name, value, data);
+    absl::StatusOr<SafetensorsRange> entry = ParseEntry(name, value, data_size);
     if (!entry.ok()) return entry.status();
-    file.entries.push_back(*std::move(entry));
+    layout.entries.push_back(*std::move(entry));
   }
   // In the order of the bytes, to see holes and overlaps between neighbours.
   // Empty tensors come before the one that starts at the same offset.
-  std::stable_sort(file.entries.begin(), file.entries.end(),
-                   [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-                     return a.bytes.data() != b.bytes.data()
-                                ? a.bytes.data() < b.bytes.data()
-                                : a.bytes.size() < b.bytes.size();
+  std::stable_sort(layout.entries.begin(), layout.entries.end(),
+                   [](const SafetensorsRange& a, const SafetensorsRange& b) {
+                     return a.begin != b.begin ? a.begin < b.begin
+                                               : a.size < b.size;
                    });
-  const char* end = data.data();
-  for (const SafetensorsEntry& entry : file.entries) {
-    if (entry.bytes.data() != end) {
+  std::uint64_t end = 0;
+  for (const SafetensorsRange& entry : layout.entries) {
+    if (entry.begin != end) {
       return MalformedEntry(
-          entry.name,
-          absl::StrCat("starts at ", entry.bytes.data() - data.data(),
-                       " where the one before ends at ", end - data.data()));
+          entry.name, absl::StrCat("starts at ", entry.begin,
+                                   " where the one before ends at ", end));
     }
-    end += entry.bytes.size();
+    end += entry.size;
   }
-  if (end != data.data() + data.size()) {
-    return Malformed(absl::StrCat("the tensors cover ", end - data.data(),
-                                  " of ", data.size(), " bytes"));
+  if (end != data_size) {
+    return Malformed(
+        absl::StrCat("the tensors cover ", end, " of ", data_size, " bytes"));
+  }
+  return layout;
+}
+
+absl::StatusOr<Safetensors> ParseSafetensors(absl::Span<const char> bytes) {
+  const absl::StatusOr<std::uint64_t> size =
+      SafetensorsHeaderSize(bytes, bytes.size());
+  if (!size.ok()) return size.status();
+  const absl::Span<const char> data = bytes.subspan(8 + *size);
+  absl::StatusOr<SafetensorsLayout> layout =
+      ParseSafetensorsHeader(bytes.subspan(8, *size), data.size());
+  if (!layout.ok()) return layout.status();
+  Safetensors file;
+  file.metadata = std::move(layout->metadata);
+  for (SafetensorsRange& range : layout->entries) {
+    file.entries.push_back({std::move(range.name), std::move(range.dtype),
+                            std::move(range.shape),
+                            data.subspan(range.begin, range.size)});
   }
   return file;
 }

@@ -3,12 +3,15 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client/cli/told.h"
 
 namespace posenc::cli {
 namespace {
 
 // Type URL of the payload, whose value is the exit code in decimal.
 constexpr char kExitPayload[] = "posenc.cli/exit";
+// Type URL of the mark of a status that nobody need print.
+constexpr char kToldPayload[] = "posenc.cli/told";
 
 absl::Status WithExit(absl::Status status, int exit_code) {
   status.SetPayload(kExitPayload, absl::Cord(absl::StrCat(exit_code)));
@@ -29,6 +32,16 @@ absl::Status FileError(absl::string_view path, const absl::Status& status) {
 
 absl::Status FileError(absl::string_view path, absl::string_view fact) {
   return FileError(path, absl::InvalidArgumentError(fact));
+}
+
+absl::Status ExitWith(int exit_code) {
+  absl::Status status = WithExit(absl::UnknownError("told"), exit_code);
+  status.SetPayload(kToldPayload, absl::Cord());
+  return status;
+}
+
+bool IsTold(const absl::Status& status) {
+  return status.GetPayload(kToldPayload).has_value();
 }
 
 int ExitCode(const absl::Status& status) {

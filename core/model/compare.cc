@@ -24,6 +24,8 @@ std::string RampText(const YarnScaling& yarn, double theta,
                          yarn.truncate.value_or(true) ? "" : ", not truncated");
 }
 
+}  // namespace
+
 std::string ScalingText(const RopeSpec& spec) {
   struct Describe {
     double theta;
@@ -67,6 +69,8 @@ std::string ScalingText(const RopeSpec& spec) {
   return std::visit(Describe{spec.rope_theta.value_or(0), spec.rotary_dim / 2},
                     spec.scaling);
 }
+
+namespace {
 
 std::string PairingText(const RopeSpec& spec) {
   const auto name = [](Pairing pairing) {

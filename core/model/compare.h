@@ -20,6 +20,9 @@ struct RopeDifference {
   std::vector<std::string> explanations;
 };
 
+// The scaling in a few words: "none", "linear by 8".
+std::string ScalingText(const RopeSpec& spec);
+
 RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b);
 
 }  // namespace posenc::core

@@ -1,0 +1,158 @@
+// `posenc doctor`: reads all descriptions of a checkpoint, and says which of
+// them and which of their readers disagree, from which distance on, and which
+// key mends it. It needs no server.
+
+#include "core/model/doctor/doctor.h"
+
+#include "client/cli/doctor.h"
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/doctor_files.h"
+#include "client/cli/status.h"
+#include "client/cli/told.h"
+
+namespace posenc::cli {
+namespace {
+
+struct DoctorFlags {
+  std::vector<std::string> paths;
+  std::vector<std::string> readers;
+  std::optional<std::int64_t> length;
+  std::string runtime;
+  std::string fail_on = "error";
+};
+
+// "90 % of a score is left to distance 4, 35 % at 131072; logits x 0.77".
+std::string EffectText(const core::Verdict& verdict, std::int64_t length) {
+  std::string text;
+  if (verdict.first_distance >= 0) {
+    text = absl::StrFormat(
+        "90 %% of a score is left to distance %d, %.0f %% at %d",
+        verdict.first_distance, 100 * verdict.kept_at_length, length);
+  } else {
+    text = absl::StrFormat("at least %.4g %% of a score is left up to %d",
+                           100 * verdict.least_kept, length);
+  }
+  const double logits = verdict.amplitude_ratio * verdict.amplitude_ratio;
+  if (verdict.amplitude_ratio != 1) {
+    absl::StrAppendFormat(&text, "; logits x %.4g", logits);
+  }
+  return text;
+}
+
+void PrintFinding(const core::Finding& finding, std::int64_t length) {
+  absl::PrintF("\n%-8s %s  %s\n", core::SeverityName(finding.severity),
+               finding.id, finding.message);
+  // One line for readers that fare alike.
+  std::vector<std::pair<std::string, std::string>> effects;
+  for (const core::Verdict& verdict : finding.readers) {
+    const std::string effect = EffectText(verdict, length);
+    if (!effects.empty() && effects.back().second == effect) {
+      absl::StrAppend(&effects.back().first, ", ", verdict.name);
+    } else {
+      effects.emplace_back(verdict.name, effect);
+    }
+  }
+  for (const auto& [name, effect] : effects) {
+    absl::PrintF("         %s: %s\n", name, effect);
+  }
+  absl::PrintF("         fix: %s\n", finding.fix);
+}
+
+void PrintDiagnosis(const core::Diagnosis& diagnosis) {
+  for (const core::InputReport& input : diagnosis.inputs) {
+    absl::PrintF("%s  %s%s%s  %s\n", input.path,
+                 core::InputKindName(input.kind),
+                 input.model_type.empty() ? "" : "  ", input.model_type,
+                 input.unreadable.empty() ? input.spec
+                                          : "unreadable: " + input.unreadable);
+  }
+  for (const core::Finding& finding : diagnosis.findings) {
+    PrintFinding(finding, diagnosis.length);
+  }
+  const auto count = [&](core::Severity severity, const char* name) {
+    const int n = diagnosis.Count(severity);
+    return absl::StrCat(n, " ", name, n == 1 ? "" : "s");
+  };
+  absl::PrintF("\n%s, %s, %s; distances up to %d\n",
+               count(core::Severity::kError, "error"),
+               count(core::Severity::kWarning, "warning"),
+               count(core::Severity::kNote, "note"), diagnosis.length);
+}
+
+// The least severity that fails, or nothing for "none".
+absl::StatusOr<int> FailLevel(const std::string& text) {
+  if (text == "error") return 0;
+  if (text == "warning") return 1;
+  if (text == "note") return 2;
+  if (text == "none") return -1;
+  return UsageError(absl::StrCat("--fail-on: '", text,
+                                 "' is not known; write error, warning, note "
+                                 "or none"));
+}
+
+absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
+  const absl::StatusOr<int> level = FailLevel(flags.fail_on);
+  if (!level.ok()) return level.status();
+  if (flags.paths.empty()) {
+    return UsageError("PATH: missing; name a model's folder or its files");
+  }
+  const absl::StatusOr<core::Diagnosis> diagnosis =
+      core::Diagnose(ReadDoctorInputs(flags.paths), {.readers = flags.readers,
+                                                     .length = flags.length,
+                                                     .runtime = flags.runtime});
+  if (!diagnosis.ok()) return UsageError(diagnosis.status().message());
+  if (globals.json) {
+    absl::PrintF("%s\n", core::DiagnosisJson(*diagnosis));
+  } else {
+    PrintDiagnosis(*diagnosis);
+  }
+  if (diagnosis->unreadable()) {
+    for (const core::InputReport& input : diagnosis->inputs) {
+      if (input.unreadable.empty()) continue;
+      absl::FPrintF(stderr, "posenc: %s: %s\n", input.path, input.unreadable);
+    }
+    return ExitWith(kExitFile);
+  }
+  for (const core::Finding& finding : diagnosis->findings) {
+    if (static_cast<int>(finding.severity) <= *level) {
+      return ExitWith(kExitFailed);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<DoctorFlags>();
+  app->add_option("PATH", flags->paths,
+                  "Model folders, or files: config.json, params.json, "
+                  "tokenizer_config.json, .gguf, .safetensors")
+      ->type_name("");
+  app->add_option("--reader", flags->readers,
+                  "Only these: hf, hf4, vllm, sglang, llama_cpp, mlx, gpt_oss, "
+                  "deepseek, mistral, gguf_hf (repeatable)")
+      ->type_name("NAME");
+  app->add_option("--length", flags->length,
+                  "Longest distance that counts; by default what the model "
+                  "claims")
+      ->type_name("N");
+  app->add_option("--runtime", flags->runtime,
+                  "An engine's command line: \"vllm serve --hf-overrides "
+                  "{...}\"")
+      ->type_name("COMMAND");
+  app->add_option("--fail-on", flags->fail_on,
+                  "Exit with 1 from here on: error, warning, note, none")
+      ->type_name("LEVEL")
+      ->capture_default_str();
+  return [flags, globals] { return RunDoctor(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

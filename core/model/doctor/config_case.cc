@@ -1,0 +1,228 @@
+#include "core/model/doctor/config_case.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/model/profile.h"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+
+bool IsNested(const json& dict) {
+  for (const auto& [key, value] : dict.items()) {
+    if (value.is_object()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::Status Reading::status() const {
+  for (const auto& rope : ropes) {
+    if (!rope.ok()) return rope.status();
+  }
+  return absl::OkStatus();
+}
+
+Verdict Reading::verdict() const {
+  Verdict worst;
+  for (std::size_t i = 0; i < comparisons.size(); ++i) {
+    if (i == 0 || IsWorse(comparisons[i].verdict, worst)) {
+      worst = comparisons[i].verdict;
+    }
+  }
+  worst.name = std::string(reader->title);
+  std::vector<std::string> says;
+  for (const auto& rope : ropes) {
+    says.push_back(rope.ok() ? DescribeRope(*rope)
+                             : "refuses: " + FactOf(rope.status()));
+  }
+  says.erase(std::unique(says.begin(), says.end()), says.end());
+  worst.says = absl::StrCat(reader->version, ":");
+  for (std::size_t i = 0; i < says.size(); ++i) {
+    absl::StrAppend(&worst.says, i == 0 ? " " : "; ", says[i]);
+  }
+  return worst;
+}
+
+bool Reading::differs() const {
+  return std::any_of(comparisons.begin(), comparisons.end(),
+                     [](const Comparison& c) { return c.any(); });
+}
+
+ConfigCase::ConfigCase(std::string path, json root,
+                       const std::vector<const Reader*>& readers,
+                       std::int64_t length)
+    : path_(std::move(path)),
+      root_(std::move(root)),
+      part_(LanguagePartOf(&root_, &model_type_, &part_path_)),
+      family_(FindFamily(model_type_, &known_family_)),
+      length_(length) {
+  const Reader* const hf = FindReader("hf");
+  groups_ = GroupLayers(root_, hf->profile, length_);
+  std::vector<const Reader*> all = {hf};
+  for (const Reader* reader : readers) {
+    if (reader == hf || !reader->reads_configs ||
+        !absl::StartsWith(type(), reader->models) ||
+        CannotRun(*reader, type())) {
+      continue;
+    }
+    all.push_back(reader);
+  }
+  for (const Reader* reader : all) {
+    Reading reading{reader, {}, {}};
+    const std::string text = SeenBy(*reader, root_).dump();
+    for (const LayerGroup& group : groups_) {
+      reading.ropes.push_back(
+          ResolveText(text, reader->profile, group, length_));
+    }
+    readings_.push_back(std::move(reading));
+  }
+  const Reading* const reference = this->reference();
+  if (reference == nullptr) return;
+  for (Reading& reading : readings_) {
+    if (!reading.status().ok()) continue;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      reading.comparisons.push_back(
+          Compare(*reference->ropes[g], *reading.ropes[g], length_));
+    }
+  }
+}
+
+const Reading* ConfigCase::reference() const {
+  for (const Reading& reading : readings_) {
+    if (reading.status().ok()) return &reading;
+  }
+  return nullptr;
+}
+
+std::vector<std::optional<ResolvedRope>> ConfigCase::ResolveOther(
+    const json& root, const Reader* reader) const {
+  const Reader& by = reader != nullptr ? *reader : *FindReader("hf");
+  const std::string text = SeenBy(by, root).dump();
+  std::vector<std::optional<ResolvedRope>> ropes;
+  for (const LayerGroup& group : groups_) {
+    auto rope = ResolveText(text, by.profile, group, length_);
+    ropes.push_back(rope.ok() ? std::optional(*std::move(rope)) : std::nullopt);
+  }
+  return ropes;
+}
+
+std::vector<NamedDict> ConfigCase::Dicts() const {
+  std::vector<NamedDict> dicts;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto it = part_->find(key);
+    if (it == part_->end() || !it->is_object()) continue;
+    if (!IsNested(*it)) {
+      if (!it->empty()) dicts.push_back({KeyPath(key), &*it});
+      continue;
+    }
+    for (const auto& [name, entry] : it->items()) {
+      if (!entry.is_object()) continue;
+      dicts.push_back({absl::StrCat(KeyPath(key), ".", name), &(*it)[name]});
+    }
+  }
+  return dicts;
+}
+
+const json* ConfigCase::FlatDict(std::string* key) const {
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    const auto it = part_->find(name);
+    if (it == part_->end() || !it->is_object() || it->empty()) continue;
+    if (IsNested(*it)) return nullptr;
+    if (key != nullptr) *key = KeyPath(name);
+    return &*it;
+  }
+  return nullptr;
+}
+
+std::optional<double> ConfigCase::Number(const json& from,
+                                         absl::string_view key) const {
+  if (!from.is_object()) return std::nullopt;
+  const auto it = from.find(std::string(key));
+  if (it == from.end() || !it->is_number()) return std::nullopt;
+  return it->get<double>();
+}
+
+std::optional<std::int64_t> ConfigCase::MaxPositions() const {
+  const std::int64_t length = ClaimedLength(root_);
+  return length > 0 ? std::optional(length) : std::nullopt;
+}
+
+std::optional<double> ConfigCase::Original(const json& dict) const {
+  const auto own = Number(dict, "original_max_position_embeddings");
+  return own ? own : Number("original_max_position_embeddings");
+}
+
+std::string ConfigCase::TypeOf(const json& dict) {
+  for (const char* key : {"rope_type", "type"}) {
+    const auto it = dict.find(key);
+    if (it == dict.end() || !it->is_string()) continue;
+    const auto type = it->get<std::string>();
+    if (type == "mrope") return "default";
+    if (type == "su") return "longrope";
+    if (type == "deepseek_yarn" || type == "telechat3-yarn") return "yarn";
+    return type;
+  }
+  return "";
+}
+
+std::string ConfigCase::KeyPath(absl::string_view key) const {
+  return part_path_.empty() ? std::string(key)
+                            : absl::StrCat(part_path_, ".", key);
+}
+
+json ConfigCase::Changed(const std::function<void(json*)>& change) const {
+  json copy = root_;
+  std::string ignored;
+  change(LanguagePartOf(&copy, &ignored, nullptr));
+  return copy;
+}
+
+std::vector<Verdict> ConfigCase::Explain(
+    const std::function<bool(const Reading&)>& concerned) {
+  std::vector<Verdict> verdicts;
+  for (const Reading& reading : readings_) {
+    if (!reading.differs() || !concerned(reading)) continue;
+    verdicts.push_back(reading.verdict());
+    MarkExplained(reading);
+  }
+  return verdicts;
+}
+
+Finding& ConfigCase::Add(absl::string_view id,
+                         const std::vector<std::string>& values,
+                         const std::vector<std::string>& keys) {
+  std::vector<std::string> all = {path_};
+  all.insert(all.end(), values.begin(), values.end());
+  Finding finding = MakeFinding(id, all);
+  finding.inputs = {path_};
+  finding.keys = keys;
+  findings_.push_back(std::move(finding));
+  return findings_.back();
+}
+
+std::int64_t ClaimedLength(const json& root) {
+  json copy = root;
+  std::string ignored;
+  const json& part = *LanguagePartOf(&copy, &ignored, nullptr);
+  for (const char* key : {"max_position_embeddings", "n_positions",
+                          "max_seq_len", "seq_length", "max_seqlen"}) {
+    for (const json* object : {&part, &root}) {
+      if (!object->is_object()) continue;
+      const auto it = object->find(key);
+      if (it == object->end() || !it->is_number()) continue;
+      const double length = it->get<double>();
+      if (length >= 1 && length <= 0x1p31) {
+        return static_cast<std::int64_t>(length);
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace posenc::core

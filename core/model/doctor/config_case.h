@@ -1,0 +1,127 @@
+// One configuration and what every reader makes of it: what the checks of a
+// config.json ask.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/model/doctor/finding.h"
+#include "core/model/doctor/readers.h"
+#include "core/model/families.h"
+#include "nlohmann/json.hpp"
+
+namespace posenc::core {
+
+// A dict of rotary parameters: its path in the file and its content.
+struct NamedDict {
+  std::string path;
+  const nlohmann::json* dict;
+};
+
+// One reader's answers, group by group of layers.
+struct Reading {
+  const Reader* reader;
+  std::vector<absl::StatusOr<ResolvedRope>> ropes;
+  std::vector<Comparison> comparisons;  // empty if the reader refuses
+
+  // The first error; OK if every group resolves.
+  absl::Status status() const;
+  // The worst of the groups.
+  Verdict verdict() const;
+  bool differs() const;
+};
+
+class ConfigCase {
+ public:
+  ConfigCase(const ConfigCase&) = delete;
+  ConfigCase& operator=(const ConfigCase&) = delete;
+  // `root` is an object. The readers are those that are asked for.
+  ConfigCase(std::string path, nlohmann::json root,
+             const std::vector<const Reader*>& readers, std::int64_t length);
+
+  const std::string& path() const { return path_; }
+  const std::string& model_type() const { return model_type_; }
+  std::string type() const { return ModelKey(model_type_); }
+  const Family& family() const { return family_; }
+  bool known_family() const { return known_family_; }
+  const nlohmann::json& root() const { return root_; }
+  const nlohmann::json& part() const { return *part_; }
+  std::int64_t length() const { return length_; }
+
+  // transformers' reading, or that of the first reader that has one.
+  const Reading* reference() const;
+  const std::vector<Reading>& readings() const { return readings_; }
+  const std::vector<LayerGroup>& groups() const { return groups_; }
+
+  // The reference with another configuration, group by group; nullopt where it
+  // cannot be read.
+  std::vector<std::optional<ResolvedRope>> ResolveOther(
+      const nlohmann::json& root, const Reader* reader = nullptr) const;
+
+  // Dicts that are given: rope_scaling, rope_parameters, or their entries.
+  std::vector<NamedDict> Dicts() const;
+  // The dict that transformers reads; null if there is none, or it is nested.
+  const nlohmann::json* FlatDict(std::string* key) const;
+  std::optional<double> Number(const nlohmann::json& from,
+                               absl::string_view key) const;
+  std::optional<double> Number(absl::string_view key) const {
+    return Number(part(), key);
+  }
+  std::optional<std::int64_t> MaxPositions() const;
+  std::optional<double> Original(const nlohmann::json& dict) const;
+  // rope_type or type, with aliases resolved; "" if neither is given.
+  static std::string TypeOf(const nlohmann::json& dict);
+  std::string KeyPath(absl::string_view key) const;
+
+  // A configuration like this one after `change` of its language part.
+  nlohmann::json Changed(
+      const std::function<void(nlohmann::json*)>& change) const;
+
+  // Verdicts of the readers for which `concerned` holds, and which differ. They
+  // count as explained: readers.* do not tell of them again.
+  std::vector<Verdict> Explain(
+      const std::function<bool(const Reading&)>& concerned);
+  bool IsExplained(const Reading& reading) const {
+    return explained_.count(std::string(reading.reader->id)) > 0;
+  }
+  void MarkExplained(const Reading& reading) {
+    explained_.insert(std::string(reading.reader->id));
+  }
+
+  // Rows of a k_proj.weight in the checkpoint, if one was seen.
+  std::optional<std::int64_t> key_rows;
+
+  std::vector<Finding>& findings() { return findings_; }
+  Finding& Add(absl::string_view id, const std::vector<std::string>& values,
+               const std::vector<std::string>& keys);
+
+ private:
+  std::string path_;
+  nlohmann::json root_;
+  std::string model_type_, part_path_;
+  const nlohmann::json* part_;
+  bool known_family_ = false;
+  const Family& family_;
+  std::int64_t length_;
+  std::vector<LayerGroup> groups_;
+  std::vector<Reading> readings_;
+  std::set<std::string> explained_;
+  std::vector<Finding> findings_;
+};
+
+// The claimed context of a configuration; 0 if it claims none.
+std::int64_t ClaimedLength(const nlohmann::json& root);
+
+// The checks of config.*, in the order of the table.
+void CheckConfig(ConfigCase* config);   // config_checks.cc: spellings
+void CheckScaling(ConfigCase* config);  // scaling_checks.cc
+void CheckShape(ConfigCase* config);    // shape_checks.cc
+void CheckReaders(ConfigCase* config);  // reader_checks.cc: readers.*
+
+}  // namespace posenc::core

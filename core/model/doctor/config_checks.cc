@@ -1,0 +1,343 @@
+// Checks of a configuration's spellings: which key says it, and who reads it.
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/error.h"
+#include "core/model/content_hash.h"
+#include "core/model/doctor/config_case.h"
+#include "core/model/presets.h"
+#include "core/model/profile.h"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+
+bool IsGiven(const json& part, const char* key) {
+  const auto it = part.find(key);
+  return it != part.end() && !it->is_null() && *it != json::object();
+}
+
+std::string Titles(const std::vector<Verdict>& verdicts) {
+  return absl::StrJoin(verdicts, ", ", [](std::string* out, const auto& v) {
+    absl::StrAppend(out, v.name);
+  });
+}
+
+// What a verdict says, without its version.
+std::string Says(const Verdict& verdict) {
+  const std::size_t at = verdict.says.find(": ");
+  return at == std::string::npos ? verdict.says : verdict.says.substr(at + 2);
+}
+
+// What the reference makes of the first group that `differs`; "" without one.
+std::string ReferenceText(const ConfigCase& config) {
+  const Reading* const reference = config.reference();
+  return reference == nullptr ? "" : DescribeRope(*reference->ropes[0]);
+}
+
+bool Drops(const Reading& reading, const ConfigCase& config) {
+  return HasRule(*reading.reader, Rule::kDropParameters, config.type());
+}
+
+void CheckNewSpelling(ConfigCase* config) {
+  const json& part = config->part();
+  if (!IsGiven(part, "rope_parameters") || IsGiven(part, "rope_scaling")) {
+    return;
+  }
+  const std::vector<Verdict> readers =
+      config->Explain([&](const Reading& reading) {
+        return Drops(reading, *config) && !config->IsExplained(reading);
+      });
+  if (readers.empty()) return;
+  // The same in the old spelling, as one can paste it.
+  json beside = json::object();
+  json dict = part["rope_parameters"];
+  if (dict.contains("rope_theta")) {
+    beside["rope_theta"] = dict["rope_theta"];
+    dict.erase("rope_theta");
+  }
+  if (dict.contains("partial_rotary_factor")) {
+    beside["partial_rotary_factor"] = dict["partial_rotary_factor"];
+    dict.erase("partial_rotary_factor");
+  }
+  if (dict.value("rope_type", json("default")) != "default") {
+    beside["rope_scaling"] = dict;
+  }
+  std::string text = beside.dump();
+  text = text.substr(1, text.size() - 2);
+  if (text.empty()) text = "the model's rope_theta and rope_scaling";
+  Finding& finding = config->Add(
+      "config.new-spelling-only",
+      {ReferenceText(*config), Titles(readers), Says(readers[0]), text},
+      {config->KeyPath("rope_parameters")});
+  finding.readers = readers;
+  JudgeBySize(&finding);
+}
+
+bool SameRopes(const std::vector<std::optional<ResolvedRope>>& a,
+               const std::vector<std::optional<ResolvedRope>>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i].has_value() != b[i].has_value()) return false;
+    if (a[i] && ContentHash(*a[i]) != ContentHash(*b[i])) return false;
+  }
+  return true;
+}
+
+std::string TextOf(const std::vector<std::optional<ResolvedRope>>& ropes) {
+  return !ropes.empty() && ropes[0] ? DescribeRope(*ropes[0])
+                                    : "what cannot be read";
+}
+
+void CheckBothSpellings(ConfigCase* config) {
+  const json& part = config->part();
+  if (!IsGiven(part, "rope_parameters") || !IsGiven(part, "rope_scaling")) {
+    return;
+  }
+  const auto old_one = config->ResolveOther(config->Changed(
+      [](json* language) { language->erase("rope_parameters"); }));
+  const auto new_one = config->ResolveOther(
+      config->Changed([](json* language) { language->erase("rope_scaling"); }));
+  const bool alike = SameRopes(old_one, new_one);
+  Finding& finding = config->Add(
+      "config.both-spellings",
+      {TextOf(old_one), TextOf(new_one),
+       alike ? "rope_scaling, or keep both: they say the same"
+             : "the one that the model was not trained with"},
+      {config->KeyPath("rope_scaling"), config->KeyPath("rope_parameters")});
+  if (alike) {
+    finding.severity = Severity::kNote;
+  } else {
+    finding.readers = config->Explain([&](const Reading& reading) {
+      return HasRule(*reading.reader, Rule::kParametersFirst, config->type());
+    });
+  }
+}
+
+void CheckThetaConflict(ConfigCase* config) {
+  std::string key;
+  const json* const dict = config->FlatDict(&key);
+  if (dict == nullptr) return;
+  const auto outer = config->Number("rope_theta");
+  const auto inner = config->Number(*dict, "rope_theta");
+  if (!outer || !inner || *outer == *inner) return;
+  Finding& finding = config->Add(
+      "config.theta-conflict", {PlainNumber(*outer), key, PlainNumber(*inner)},
+      {config->KeyPath("rope_theta"), key + ".rope_theta"});
+  finding.readers = config->Explain([&](const Reading& reading) {
+    return Drops(reading, *config) ||
+           HasRule(*reading.reader, Rule::kTopThetaFirst, config->type());
+  });
+}
+
+// Bases that presets of the same model type were published with.
+std::set<double> PublishedBases(const ConfigCase& config) {
+  std::set<double> bases;
+  for (const Preset& preset : Presets()) {
+    json root = json::parse(preset.config_json, nullptr, false);
+    std::string type;
+    LanguagePartOf(&root, &type, nullptr);
+    if (ModelKey(type) != config.type()) continue;
+    const auto groups = GroupLayers(root, Profile::kHf, 4096);
+    const auto rope = ResolveText(std::string(preset.config_json), Profile::kHf,
+                                  groups[0], 4096);
+    if (rope.ok() && rope->spec.rope_theta) {
+      bases.insert(*rope->spec.rope_theta);
+    }
+  }
+  return bases;
+}
+
+void CheckThetaAbsent(ConfigCase* config) {
+  const Reading* const reference = config->reference();
+  if (reference == nullptr || !reference->ropes[0]->spec.rope_theta) return;
+  const Family& family = config->family();
+  if (family.theta_key.empty() || !family.kinds[0].type.empty() ||
+      !family.rope_parameters.empty()) {
+    return;
+  }
+  for (const absl::string_view key :
+       {absl::string_view("rope_theta"), family.theta_key}) {
+    if (config->Number(key)) return;
+  }
+  for (const NamedDict& dict : config->Dicts()) {
+    if (config->Number(*dict.dict, "rope_theta")) return;
+  }
+  const auto attention = config->part().find("attn_config");
+  if (attention != config->part().end() &&
+      config->Number(*attention, "rope_theta")) {
+    return;
+  }
+  const double taken = *reference->ropes[0]->spec.rope_theta;
+  std::vector<std::string> facts;
+  facts.push_back(
+      absl::StrCat(reference->reader->title, " takes ", PlainNumber(taken)));
+  const auto other_base = [&](const Reading& reading) {
+    return reading.status().ok() && reading.ropes[0]->spec.rope_theta &&
+           *reading.ropes[0]->spec.rope_theta != taken;
+  };
+  for (const Reading& reading : config->readings()) {
+    if (other_base(reading)) {
+      facts.push_back(
+          absl::StrCat(reading.reader->title, " ",
+                       PlainNumber(*reading.ropes[0]->spec.rope_theta)));
+    }
+  }
+  const std::set<double> published = PublishedBases(*config);
+  double wanted = taken;
+  if (!published.empty() && published.count(taken) == 0) {
+    wanted = *published.begin();
+    facts.push_back(absl::StrCat(
+        "models of type ", config->type(), " were published with ",
+        absl::StrJoin(published, ", ", [](std::string* out, double base) {
+          absl::StrAppend(out, PlainNumber(base));
+        })));
+  }
+  if (facts.size() < 2) return;
+  Finding& finding = config->Add(
+      "config.theta-absent", {absl::StrJoin(facts, ", "), PlainNumber(wanted)},
+      {config->KeyPath(family.theta_key)});
+  finding.readers = config->Explain(other_base);
+}
+
+std::string Canonical(const std::string& type) {
+  return ConfigCase::TypeOf(json{{"type", type}});
+}
+
+void CheckTypes(ConfigCase* config) {
+  for (const NamedDict& named : config->Dicts()) {
+    const json& dict = *named.dict;
+    const auto type = dict.find("type");
+    const auto rope_type = dict.find("rope_type");
+    const bool has_type = type != dict.end() && type->is_string();
+    const bool has_rope_type =
+        rope_type != dict.end() && rope_type->is_string();
+    if (has_type && has_rope_type &&
+        Canonical(type->get<std::string>()) !=
+            Canonical(rope_type->get<std::string>())) {
+      Finding& finding = config->Add(
+          "config.type-conflict",
+          {type->get<std::string>(), rope_type->get<std::string>(), named.path},
+          {named.path + ".type", named.path + ".rope_type"});
+      finding.readers = config->Explain([&](const Reading& reading) {
+        return reading.reader->profile == Profile::kMlx;
+      });
+    }
+    if (has_type || has_rope_type) continue;
+    const auto factor = config->Number(dict, "factor");
+    const bool lists = dict.contains("long_factor");
+    if (!factor && !lists) continue;
+    const char* const guess = lists                              ? "longrope"
+                              : dict.contains("low_freq_factor") ? "llama3"
+                              : config->Original(dict)           ? "yarn"
+                                                                 : "linear";
+    Finding& finding = config->Add(
+        "config.type-missing",
+        {named.path,
+         factor ? absl::StrCat("factor ", PlainNumber(*factor)) : "long_factor",
+         guess},
+        {named.path + ".rope_type"});
+    finding.readers = config->Explain([](const Reading&) { return true; });
+  }
+}
+
+// True if the reader refuses the type of scaling.
+bool RefusesType(const Reading& reading) {
+  const auto details = GetErrorDetails(reading.status());
+  if (!details) return false;
+  for (const auto& [name, value] : details->metadata) {
+    if (name == "key" && (absl::EndsWith(value, "rope_type") ||
+                          absl::EndsWith(value, ".type"))) {
+      return absl::StrContains(reading.status().message(), "known");
+    }
+  }
+  return false;
+}
+
+void CheckTypeUnknown(ConfigCase* config) {
+  std::vector<std::string> refuse, know;
+  for (const Reading& reading : config->readings()) {
+    if (RefusesType(reading)) {
+      refuse.emplace_back(reading.reader->title);
+      config->MarkExplained(reading);
+    } else if (reading.status().ok()) {
+      know.emplace_back(reading.reader->title);
+    }
+  }
+  if (refuse.empty()) return;
+  std::string type = "(absent)", path = config->KeyPath("rope_scaling");
+  std::string spelling =
+      "as one of the types that its readers know: linear, "
+      "dynamic, yarn, longrope, llama3";
+  for (const NamedDict& named : config->Dicts()) {
+    for (const char* key : {"type", "rope_type"}) {
+      const auto it = named.dict->find(key);
+      if (it == named.dict->end() || !it->is_string()) continue;
+      const auto text = it->get<std::string>();
+      if (text == "default") continue;
+      type = text;
+      path = absl::StrCat(named.path, ".", key);
+      if (absl::StrContains(text, "yarn")) {
+        spelling =
+            "yarn, with the attention_factor that the model was trained "
+            "with";
+      }
+    }
+  }
+  Finding& finding =
+      config->Add("config.type-unknown",
+                  {type,
+                   know.empty() ? "none of its readers"
+                                : absl::StrJoin(know, ", ") + " alone",
+                   absl::StrJoin(refuse, ", "), spelling},
+                  {path});
+  for (const Reading& reading : config->readings()) {
+    if (RefusesType(reading)) finding.readers.push_back(reading.verdict());
+  }
+}
+
+// Keys that a reader whose numbers are the reference's says it does not read.
+void CheckUnreadKeys(ConfigCase* config) {
+  std::map<std::string, std::vector<std::string>> by_key;
+  constexpr char kMark[] = " is not read";
+  for (const Reading& reading : config->readings()) {
+    if (!reading.status().ok() || reading.differs()) continue;
+    std::set<std::string> keys;
+    for (const auto& rope : reading.ropes) {
+      for (const std::string& warning : rope->warnings) {
+        const std::size_t at = warning.find(kMark);
+        if (at == std::string::npos) continue;
+        const std::string key = warning.substr(0, at);
+        if (key.find(' ') == std::string::npos &&
+            !absl::EndsWith(key, "rope_parameters")) {
+          keys.insert(key);
+        }
+      }
+    }
+    for (const std::string& key : keys) {
+      by_key[key].emplace_back(reading.reader->title);
+    }
+  }
+  for (const auto& [key, readers] : by_key) {
+    config->Add("config.key-unread", {key, absl::StrJoin(readers, ", ")},
+                {key});
+  }
+}
+
+}  // namespace
+
+void CheckConfig(ConfigCase* config) {
+  CheckTypes(config);
+  CheckTypeUnknown(config);
+  CheckThetaConflict(config);
+  CheckThetaAbsent(config);
+  CheckBothSpellings(config);
+  CheckNewSpelling(config);
+  CheckUnreadKeys(config);
+}
+
+}  // namespace posenc::core

@@ -1,0 +1,422 @@
+#include "core/model/doctor/doctor.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/model/content_hash.h"
+#include "core/model/doctor/config_case.h"
+#include "core/model/doctor/input_checks.h"
+#include "core/model/json_object.h"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kDefaultLength = 8192;
+constexpr std::int64_t kMaxLength = std::int64_t{1} << 31;
+
+// Contradictions inside one file are told whoever reads it.
+constexpr absl::string_view kAlwaysTold[] = {
+    "config.type-conflict",    "config.both-spellings",
+    "config.theta-conflict",   "config.type-missing",
+    "config.partial-conflict", "config.sections",
+    "config.longrope-lengths"};
+
+// Keeps where the parser stopped.
+class FaultFinder : public nlohmann::json_sax<json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t position, const std::string&,
+                   const json::exception&) override {
+    position_ = position;
+    return false;
+  }
+  std::size_t position() const { return position_; }
+
+ private:
+  std::size_t position_ = 0;
+};
+
+class Doctor {
+ public:
+  Doctor(std::vector<DoctorInput> inputs, const DoctorOptions& options)
+      : inputs_(std::move(inputs)), options_(options) {}
+
+  absl::StatusOr<Diagnosis> Run() {
+    absl::Status status = ReadOptions();
+    if (!status.ok()) return status;
+    CheckTexts();
+    FindLength();
+    for (DoctorInput& input : inputs_) {
+      if (input.gguf) ApplyRuntime(runtime_, &*input.gguf);
+    }
+    ReadConfigs();
+    for (const DoctorInput& input : inputs_) {
+      if (!input.unreadable.empty()) continue;
+      CheckInput(input);
+    }
+    CheckRuntime(runtime_, first_, FirstGguf(), &diagnosis_.findings);
+    Report();
+    Filter();
+    Rank();
+    return std::move(diagnosis_);
+  }
+
+ private:
+  absl::Status ReadOptions() {
+    for (const std::string& id : options_.readers) {
+      const Reader* const reader = FindReader(id);
+      if (reader == nullptr) {
+        std::string known;
+        for (const Reader& one : Readers())
+          absl::StrAppend(&known, " ", one.id);
+        return absl::InvalidArgumentError(
+            absl::StrCat("--reader: \"", id.substr(0, 40),
+                         "\" is not known; known are", known));
+      }
+      readers_.push_back(reader);
+    }
+    if (readers_.empty()) {
+      for (const Reader& reader : Readers()) readers_.push_back(&reader);
+    }
+    if (options_.length &&
+        (*options_.length < 1 || *options_.length > kMaxLength)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--length: ", *options_.length, "; it must be in [1, 2^31]"));
+    }
+    auto runtime = ParseRuntime(options_.runtime);
+    if (!runtime.ok()) return runtime.status();
+    runtime_ = *std::move(runtime);
+    return absl::OkStatus();
+  }
+
+  static bool IsJson(const DoctorInput& input) {
+    return input.kind == InputKind::kConfig ||
+           input.kind == InputKind::kParams ||
+           input.kind == InputKind::kTokenizer;
+  }
+
+  void CheckTexts() {
+    for (DoctorInput& input : inputs_) {
+      if (IsJson(input) && input.unreadable.empty()) {
+        input.unreadable = JsonFault(input.text);
+      }
+    }
+  }
+
+  void FindLength() {
+    std::int64_t length = options_.length.value_or(RuntimeLength(runtime_));
+    for (const InputKind kind : {InputKind::kConfig, InputKind::kParams}) {
+      for (const DoctorInput& input : inputs_) {
+        if (length > 0 || input.kind != kind || !input.unreadable.empty()) {
+          continue;
+        }
+        length = ClaimedLength(ParseConfig(input.text));
+      }
+    }
+    for (const DoctorInput& input : inputs_) {
+      if (length <= 0 && input.gguf) {
+        length = input.gguf->context_length.value_or(0);
+      }
+    }
+    diagnosis_.length = length > 0 ? length : kDefaultLength;
+  }
+
+  // Reads configurations; the first is the reference, or else params.json.
+  void ReadConfigs() {
+    bool has_config = false;
+    for (const DoctorInput& input : inputs_) {
+      has_config |= input.kind == InputKind::kConfig;
+    }
+    for (DoctorInput& input : inputs_) {
+      const bool is_reference = input.kind == InputKind::kConfig ||
+                                (input.kind == InputKind::kParams &&
+                                 !has_config && first_ == nullptr);
+      if (!is_reference || !input.unreadable.empty()) continue;
+      // params.json means the same to all that read it.
+      const bool params = input.kind == InputKind::kParams;
+      auto config = std::make_unique<ConfigCase>(
+          input.path, ParseConfig(input.text),
+          params ? std::vector<const Reader*>() : readers_, diagnosis_.length);
+      for (const DoctorInput& other : inputs_) {
+        if (other.key_rows) config->key_rows = other.key_rows;
+      }
+      if (!params) {
+        CheckConfig(config.get());
+        CheckScaling(config.get());
+        CheckShape(config.get());
+        CheckReaders(config.get());
+      }
+      Finish(&input, config.get());
+      if (first_ == nullptr) {
+        first_ = config.get();
+      } else {
+        CompareConfigs(*first_, *config, &diagnosis_.findings);
+      }
+      configs_.emplace_back(input.path, std::move(config));
+    }
+  }
+
+  // A configuration that nobody can read, and of which no check says why, is
+  // malformed.
+  void Finish(DoctorInput* input, ConfigCase* config) {
+    auto& findings = diagnosis_.findings;
+    const bool told = std::any_of(
+        config->findings().begin(), config->findings().end(),
+        [](const Finding& f) { return f.severity == Severity::kError; });
+    if (config->reference() == nullptr && !told) {
+      input->unreadable = FactOf(config->readings()[0].status());
+    }
+    findings.insert(findings.end(), config->findings().begin(),
+                    config->findings().end());
+  }
+
+  void CheckInput(const DoctorInput& input) {
+    auto* const findings = &diagnosis_.findings;
+    switch (input.kind) {
+      case InputKind::kParams:
+        if (first_ != nullptr && first_->path() != input.path) {
+          CheckParams(input, *first_, findings);
+        }
+        break;
+      case InputKind::kTokenizer:
+        if (first_ != nullptr) CheckTokenizer(input, *first_, findings);
+        break;
+      case InputKind::kGguf:
+        if (input.gguf) {
+          CheckGguf(input, first_, diagnosis_.length, findings);
+        }
+        break;
+      case InputKind::kSafetensors:
+        CheckTables(input, first_, findings);
+        break;
+      case InputKind::kConfig:
+        break;
+    }
+  }
+
+  const GgufRope* FirstGguf() const {
+    for (const DoctorInput& input : inputs_) {
+      if (input.gguf) return &*input.gguf;
+    }
+    return nullptr;
+  }
+
+  void Report() {
+    for (const DoctorInput& input : inputs_) {
+      InputReport report;
+      report.path = input.path;
+      report.kind = input.kind;
+      report.unreadable = input.unreadable;
+      for (const auto& [path, config] : configs_) {
+        if (path != input.path) continue;
+        report.model_type = config->model_type();
+        const Reading* const reference = config->reference();
+        if (reference == nullptr) continue;
+        report.content_hash = ContentHash(*reference->ropes[0]);
+        report.spec = DescribeRope(*reference->ropes[0]);
+        if (config->groups().size() > 1) {
+          absl::StrAppend(&report.spec, "; layers differ");
+        }
+      }
+      if (input.kind == InputKind::kParams && report.spec.empty() &&
+          input.unreadable.empty()) {
+        const auto rope =
+            ResolveText(input.text, Profile::kMistral, {}, diagnosis_.length);
+        if (rope.ok()) {
+          report.content_hash = ContentHash(*rope);
+          report.spec = DescribeRope(*rope);
+        } else {
+          report.unreadable = FactOf(rope.status());
+        }
+      }
+      if (input.gguf) {
+        report.model_type = input.gguf->architecture;
+        report.spec = input.gguf->Describe();
+        const auto rope = ResolveGguf(*input.gguf, diagnosis_.length, false);
+        if (rope.ok()) {
+          report.content_hash = ContentHash(*rope);
+        } else if (input.gguf->pairing != GgufPairing::kNone &&
+                   input.gguf->RotaryDim() > 0) {
+          report.unreadable = FactOf(rope.status());
+        }
+      }
+      if (input.kind == InputKind::kSafetensors && input.unreadable.empty()) {
+        report.spec =
+            input.tables.empty()
+                ? "no tables of frequencies"
+                : absl::StrCat(input.tables.size(), " tables of frequencies");
+      }
+      diagnosis_.inputs.push_back(std::move(report));
+    }
+  }
+
+  // Leaves out what concerns readers that nobody asked for.
+  void Filter() {
+    if (options_.readers.empty()) return;
+    std::set<std::string> titles = {"the saved table"};
+    for (const Reader* reader : readers_) titles.emplace(reader->title);
+    std::vector<Finding> kept;
+    for (Finding& finding : diagnosis_.findings) {
+      const bool always =
+          std::find(std::begin(kAlwaysTold), std::end(kAlwaysTold),
+                    finding.id) != std::end(kAlwaysTold) ||
+          finding.id.rfind("runtime.", 0) == 0;
+      std::vector<Verdict> readers;
+      for (const Verdict& verdict : finding.readers) {
+        if (titles.count(verdict.name) > 0) readers.push_back(verdict);
+      }
+      const bool others_only = !finding.readers.empty() && readers.empty();
+      if (others_only && !always) continue;
+      if (finding.id == "gguf.other-loaders" &&
+          titles.count("transformers' GGUF loader") == 0) {
+        continue;
+      }
+      finding.readers = std::move(readers);
+      kept.push_back(std::move(finding));
+    }
+    diagnosis_.findings = std::move(kept);
+  }
+
+  void Rank() {
+    const auto kept = [](const Finding& finding) {
+      double least = 1;
+      for (const Verdict& verdict : finding.readers) {
+        least = std::min(least, verdict.kept_at_length);
+      }
+      return least;
+    };
+    std::stable_sort(diagnosis_.findings.begin(), diagnosis_.findings.end(),
+                     [&](const Finding& a, const Finding& b) {
+                       if (a.severity != b.severity) {
+                         return a.severity < b.severity;
+                       }
+                       return kept(a) < kept(b);
+                     });
+  }
+
+  std::vector<DoctorInput> inputs_;
+  const DoctorOptions& options_;
+  std::vector<const Reader*> readers_;
+  Runtime runtime_;
+  std::vector<std::pair<std::string, std::unique_ptr<ConfigCase>>> configs_;
+  const ConfigCase* first_ = nullptr;
+  Diagnosis diagnosis_;
+};
+
+nlohmann::ordered_json VerdictJson(const Verdict& verdict) {
+  return {{"name", verdict.name},
+          {"says", verdict.says},
+          {"first_distance", verdict.first_distance},
+          {"kept_at_length", verdict.kept_at_length},
+          {"first_angle", verdict.first_angle},
+          {"amplitude_ratio", verdict.amplitude_ratio},
+          {"worst_pair", verdict.worst_pair}};
+}
+
+}  // namespace
+
+absl::string_view InputKindName(InputKind kind) {
+  switch (kind) {
+    case InputKind::kParams:
+      return "params";
+    case InputKind::kTokenizer:
+      return "config";  // what it tells belongs to the configuration
+    case InputKind::kGguf:
+      return "gguf";
+    case InputKind::kSafetensors:
+      return "safetensors";
+    default:
+      return "config";
+  }
+}
+
+int Diagnosis::Count(Severity severity) const {
+  return static_cast<int>(std::count_if(
+      findings.begin(), findings.end(),
+      [severity](const Finding& f) { return f.severity == severity; }));
+}
+
+bool Diagnosis::unreadable() const {
+  return std::any_of(inputs.begin(), inputs.end(), [](const InputReport& i) {
+    return !i.unreadable.empty();
+  });
+}
+
+std::string JsonFault(absl::string_view text) {
+  const absl::Status size = CheckJsonSize(text);
+  if (!size.ok()) return FactOf(size);
+  const json root = ParseConfig(text);
+  if (root.is_object()) return "";
+  if (!root.is_discarded()) {
+    return absl::StrCat("is JSON of type ", root.type_name(),
+                        "; it must be an object");
+  }
+  FaultFinder finder;
+  json::sax_parse(text.begin(), text.end(), &finder);
+  const std::size_t at = std::min(finder.position(), text.size());
+  const absl::string_view before = text.substr(0, at);
+  const auto lines = std::count(before.begin(), before.end(), '\n');
+  const std::size_t newline = before.rfind('\n');
+  return absl::StrCat(
+      "not JSON: line ", lines + 1, ", column ",
+      newline == absl::string_view::npos ? at : at - newline - 1);
+}
+
+absl::StatusOr<Diagnosis> Diagnose(std::vector<DoctorInput> inputs,
+                                   const DoctorOptions& options) {
+  return Doctor(std::move(inputs), options).Run();
+}
+
+std::string DiagnosisJson(const Diagnosis& diagnosis) {
+  using Ordered = nlohmann::ordered_json;
+  Ordered root = {{"inputs", Ordered::array()}, {"findings", Ordered::array()}};
+  const auto or_null = [](const std::string& text) {
+    return text.empty() ? Ordered() : Ordered(text);
+  };
+  for (const InputReport& input : diagnosis.inputs) {
+    root["inputs"].push_back({{"path", input.path},
+                              {"kind", InputKindName(input.kind)},
+                              {"model_type", or_null(input.model_type)},
+                              {"content_hash", or_null(input.content_hash)},
+                              {"unreadable", or_null(input.unreadable)}});
+  }
+  for (const Finding& finding : diagnosis.findings) {
+    Ordered readers = Ordered::array();
+    for (const Verdict& verdict : finding.readers) {
+      readers.push_back(VerdictJson(verdict));
+    }
+    root["findings"].push_back(
+        {{"id", finding.id},
+         {"severity", SeverityName(finding.severity)},
+         {"message", finding.message},
+         {"fix", finding.fix},
+         {"inputs", finding.inputs},
+         {"keys", finding.keys},
+         {"layers", finding.layers ? Ordered(*finding.layers) : Ordered("all")},
+         {"readers", readers},
+         {"see", finding.see}});
+  }
+  root["summary"] = {{"error", diagnosis.Count(Severity::kError)},
+                     {"warning", diagnosis.Count(Severity::kWarning)},
+                     {"note", diagnosis.Count(Severity::kNote)}};
+  root["length"] = diagnosis.length;
+  return root.dump(2, ' ', false, Ordered::error_handler_t::replace);
+}
+
+}  // namespace posenc::core

@@ -1,0 +1,61 @@
+// Checks of what stands beside a config.json, against it.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/doctor/config_case.h"
+#include "core/model/doctor/doctor.h"
+
+namespace posenc::core {
+
+// gguf.*; `config` may be null. Also gives what the file resolves to.
+void CheckGguf(const DoctorInput& input, const ConfigCase* config,
+               std::int64_t length, std::vector<Finding>* findings);
+
+// tables.*; `config` may be null.
+void CheckTables(const DoctorInput& input, const ConfigCase* config,
+                 std::vector<Finding>* findings);
+
+// params.config-differs.
+void CheckParams(const DoctorInput& input, const ConfigCase& config,
+                 std::vector<Finding>* findings);
+
+// config.tokenizer-length.
+void CheckTokenizer(const DoctorInput& input, const ConfigCase& config,
+                    std::vector<Finding>* findings);
+
+// A second configuration against the first.
+void CompareConfigs(const ConfigCase& first, const ConfigCase& second,
+                    std::vector<Finding>* findings);
+
+// The command line of an engine.
+struct Runtime {
+  enum class Engine { kUnknown, kVllm, kSglang, kLlamaCpp };
+  Engine engine = Engine::kUnknown;
+  // Flags that are understood, with their values, in order.
+  std::vector<std::pair<std::string, std::string>> flags;
+
+  const std::string* Find(absl::string_view flag) const;
+};
+
+// Words are parted as the shell does: quotes, and backslashes outside of single
+// ones. INVALID_ARGUMENT, "--runtime: ...", for an open quote, a flag without
+// its value, or one whose value is no JSON where JSON is wanted.
+absl::StatusOr<Runtime> ParseRuntime(absl::string_view command);
+
+// The length that it serves; 0 if it does not say.
+std::int64_t RuntimeLength(const Runtime& runtime);
+
+// Values of flags replace keys of a GGUF, as llama.cpp has it.
+void ApplyRuntime(const Runtime& runtime, GgufRope* gguf);
+
+// runtime.*; `config` and `gguf` may be null.
+void CheckRuntime(const Runtime& runtime, const ConfigCase* config,
+                  const GgufRope* gguf, std::vector<Finding>* findings);
+
+}  // namespace posenc::core

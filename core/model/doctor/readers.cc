@@ -1,0 +1,271 @@
+#include "core/model/doctor/readers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/angle/quarter_turns.h"
+#include "core/error.h"
+#include "core/model/composite.h"
+#include "core/model/content_hash.h"
+#include "core/model/families.h"
+#include "core/model/json_object.h"
+#include "core/model/profile.h"
+#include "core/rope/kept.h"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kMaxLayers = 1024;
+
+// True if the flat or nested dicts of the configuration, or it itself, have a
+// number of that name.
+bool GivesTheta(const json& part, absl::string_view theta_key) {
+  const auto has = [](const json& object, absl::string_view key) {
+    const auto it = object.find(std::string(key));
+    return it != object.end() && !it->is_null();
+  };
+  if (has(part, "rope_theta") || (!theta_key.empty() && has(part, theta_key))) {
+    return true;
+  }
+  for (const char* key : {"rope_scaling", "rope_parameters", "attn_config"}) {
+    const auto dict = part.find(key);
+    if (dict == part.end() || !dict->is_object()) continue;
+    if (has(*dict, "rope_theta")) return true;
+    for (const auto& [name, entry] : dict->items()) {
+      if (entry.is_object() && has(entry, "rope_theta")) return true;
+    }
+  }
+  return false;
+}
+
+bool HasContent(const json& part, const char* key) {
+  const auto it = part.find(key);
+  return it != part.end() && !it->is_null() && *it != json::object();
+}
+
+}  // namespace
+
+const Reader* FindReader(absl::string_view id) {
+  for (const Reader& reader : Readers()) {
+    if (reader.id == id) return &reader;
+  }
+  return nullptr;
+}
+
+bool HasRule(const Reader& reader, Rule rule, const std::string& model_type,
+             double* value) {
+  for (const ReaderRule& row : ReaderRules()) {
+    if (row.reader != reader.id || row.rule != rule) continue;
+    if (!row.models.empty() && !IsAmong(model_type, row.models)) continue;
+    if (!row.except.empty() && IsAmong(model_type, row.except)) continue;
+    if (value != nullptr) *value = row.value;
+    return true;
+  }
+  return false;
+}
+
+json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
+  absl::Status status;
+  const JsonObject part =
+      LanguagePart(JsonObject(root, "", &status), model_type);
+  std::string at = part.Path("");
+  if (absl::EndsWith(at, ".")) at.pop_back();
+  if (path != nullptr) *path = at;
+  json* found = root;
+  if (at.empty()) return found;
+  for (const absl::string_view step : absl::StrSplit(at, '.')) {
+    const auto it = found->find(std::string(step));
+    if (it == found->end() || !it->is_object()) return root;
+    found = &*it;
+  }
+  return found;
+}
+
+json SeenBy(const Reader& reader, const json& root) {
+  json seen = root;
+  if (!seen.is_object()) return seen;
+  std::string model_type;
+  json& part = *LanguagePartOf(&seen, &model_type, nullptr);
+  if (!part.is_object()) return seen;
+  const std::string type = ModelKey(model_type);
+  bool known = false;
+  const Family& family = FindFamily(model_type, &known);
+  const bool both =
+      HasContent(part, "rope_scaling") && HasContent(part, "rope_parameters");
+  double value = 0;
+  if (HasRule(reader, Rule::kParametersFirst, type) && both) {
+    part.erase("rope_scaling");
+  }
+  if (HasRule(reader, Rule::kTopThetaFirst, type) &&
+      part.contains("rope_scaling") && part["rope_scaling"].is_object()) {
+    part["rope_scaling"].erase("rope_theta");
+  }
+  if (HasRule(reader, Rule::kDropParameters, type)) {
+    part.erase("rope_parameters");
+  }
+  if (HasRule(reader, Rule::kDefaultTheta, type, &value) &&
+      !GivesTheta(part, family.theta_key)) {
+    part["rope_theta"] = value;
+  }
+  const std::string share(family.partial_key);
+  const bool has_share =
+      HasContent(part, share.c_str()) ||
+      (part.contains("rope_parameters") &&
+       part["rope_parameters"].is_object() &&
+       HasContent(part["rope_parameters"], "partial_rotary_factor"));
+  if (HasRule(reader, Rule::kDefaultPartial, type, &value) && !has_share) {
+    part[share] = value;
+  }
+  if (HasRule(reader, Rule::kWholeHead, type)) {
+    part[share] = 1.0;
+    for (const char* key : {"rope_parameters", "rope_scaling"}) {
+      if (part.contains(key) && part[key].is_object()) {
+        part[key].erase("partial_rotary_factor");
+      }
+    }
+  }
+  return seen;
+}
+
+absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
+                                         Profile profile,
+                                         const LayerGroup& group,
+                                         std::int64_t length) {
+  RopeSource source;
+  source.source = ConfigJson{text};
+  source.profile = profile;
+  source.layer_index = group.index;
+  source.layer_type = group.type;
+  source.sequence_length = length;
+  absl::StatusOr<ResolvedRope> rope =
+      ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+  if (!rope.ok()) return rope;
+  // What can be read may still be no frequency that anybody serves.
+  for (const double w : rope->inv_freq) {
+    if (!(w == 0 ||
+          (std::abs(w) >= kMinFrequency && std::abs(w) <= kMaxFrequency))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("config_json: gives a frequency ", PlainNumber(w),
+                       ", which is out of range"));
+    }
+  }
+  return rope;
+}
+
+std::vector<LayerGroup> GroupLayers(const json& root, Profile profile,
+                                    std::int64_t length) {
+  const std::string text = root.dump();
+  const auto whole = ResolveText(text, profile, {}, length);
+  const auto details = GetErrorDetails(whole.status());
+  if (whole.ok() || !details ||
+      (details->field != "layer_type" && details->field != "layer_index")) {
+    return {LayerGroup{}};
+  }
+  json copy = root;
+  std::string model_type;
+  const json& part = *LanguagePartOf(&copy, &model_type, nullptr);
+  std::int64_t layers = 0;
+  for (const char* key : {"num_hidden_layers", "n_layer", "num_layers"}) {
+    const auto it = part.find(key);
+    if (it != part.end() && it->is_number_integer()) layers = it->get<int>();
+  }
+  const auto types = part.find("layer_types");
+  if (layers == 0 && types != part.end() && types->is_array()) {
+    layers = static_cast<std::int64_t>(types->size());
+  }
+  std::vector<LayerGroup> groups;
+  std::map<std::string, std::size_t> by_hash;
+  for (std::int32_t i = 0; i < std::min(layers, kMaxLayers); ++i) {
+    LayerGroup group;
+    group.index = i;
+    const auto rope = ResolveText(text, profile, group, length);
+    if (!rope.ok()) break;
+    const auto [it, is_new] =
+        by_hash.emplace(ContentHash(*rope), groups.size());
+    if (is_new) groups.push_back(group);
+    groups[it->second].layers.push_back(i);
+  }
+  if (!groups.empty()) return groups;
+  for (const char* type : {"full_attention", "sliding_attention",
+                           "chunked_attention", "linear_attention"}) {
+    LayerGroup group;
+    group.type = type;
+    if (ResolveText(text, profile, group, length).ok()) groups.push_back(group);
+  }
+  if (groups.empty()) groups.push_back({});
+  return groups;
+}
+
+std::string DescribeRope(const ResolvedRope& rope) {
+  if (rope.spec.nope) return "no rotation";
+  std::string text = absl::StrCat(rope.spec.rotary_dim, " channels");
+  if (rope.spec.rope_theta) {
+    absl::StrAppend(&text, ", base ", PlainNumber(*rope.spec.rope_theta));
+  }
+  // Without the ends of a ramp.
+  const std::string scaling = ScalingText(rope.spec);
+  absl::StrAppend(&text, ", ",
+                  absl::string_view(scaling).substr(0, scaling.find(", ramp")));
+  if (rope.attention_factor != 1) {
+    absl::StrAppend(&text, ", amplitude ",
+                    PlainNumber(std::round(rope.attention_factor * 1e6) / 1e6));
+  }
+  return text;
+}
+
+Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
+                   std::int64_t length) {
+  Comparison result;
+  const RopeDifference difference = CompareRopes(reference, other);
+  result.explanations = difference.explanations;
+  const bool one_is_nope = reference.spec.nope != other.spec.nope;
+  result.pairing =
+      one_is_nope || (!reference.spec.nope &&
+                      (reference.spec.rotary_dim != other.spec.rotary_dim ||
+                       reference.spec.pairing != other.spec.pairing ||
+                       reference.spec.reverse != other.spec.reverse ||
+                       reference.heads != other.heads ||
+                       (reference.spec.slice != other.spec.slice &&
+                        reference.spec.rotary_dim != reference.head_dim)));
+  Kept kept(reference, other);
+  result.frequencies = !kept.equal() && !result.pairing;
+  result.amplitude = !reference.spec.nope && !other.spec.nope &&
+                     reference.attention_factor != other.attention_factor;
+  result.softmax =
+      reference.softmax_scale_multiplier != other.softmax_scale_multiplier;
+  result.axes = reference.axis_of_pair != other.axis_of_pair ||
+                reference.axes() != other.axes();
+  Verdict& verdict = result.verdict;
+  verdict.first_distance = kept.FirstDistance(length);
+  verdict.kept_at_length = kept.At(length);
+  verdict.least_kept = kept.Least(length);
+  verdict.first_angle = difference.first_diverging_position;
+  if (result.amplitude) {
+    verdict.amplitude_ratio =
+        other.attention_factor / reference.attention_factor;
+  }
+  if (!kept.equal()) verdict.worst_pair = difference.worst_pair;
+  return result;
+}
+
+bool IsWorse(const Verdict& a, const Verdict& b) {
+  const Severity of_a = SeverityOf(a), of_b = SeverityOf(b);
+  if (of_a != of_b) return of_a < of_b;
+  return a.least_kept < b.least_kept;
+}
+
+std::string FactOf(const absl::Status& status) {
+  std::string text(status.message());
+  for (const absl::string_view field : {"config_json: ", "config_json."}) {
+    if (absl::StartsWith(text, field)) text.erase(0, field.size());
+  }
+  return text;
+}
+
+}  // namespace posenc::core

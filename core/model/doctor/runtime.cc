@@ -1,0 +1,384 @@
+// The command line of an engine: what it says about rotary encodings.
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/model/doctor/input_checks.h"
+#include "core/model/json_object.h"
+#include "core/model/profile.h"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+
+// Flags that are understood. All take a value; other words are skipped.
+constexpr absl::string_view kFlags[] = {
+    "--hf-overrides",     "--json-model-override-args",
+    "--rope-scaling",     "--rope-theta",
+    "--max-model-len",    "--rope-scale",
+    "--rope-freq-base",   "--rope-freq-scale",
+    "--yarn-orig-ctx",    "--yarn-ext-factor",
+    "--yarn-attn-factor", "--yarn-beta-slow",
+    "--yarn-beta-fast",   "--override-kv",
+    "--ctx-size",         "-c"};
+
+absl::Status UsageFault(absl::string_view fact) {
+  return absl::InvalidArgumentError(absl::StrCat("--runtime: ", fact));
+}
+
+absl::StatusOr<std::vector<std::string>> Words(absl::string_view command) {
+  std::vector<std::string> words;
+  std::string word;
+  bool in_word = false;
+  char quote = 0;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    const char c = command[i];
+    if (quote != 0) {
+      if (c == quote) {
+        quote = 0;
+      } else if (c == '\\' && quote == '"' && i + 1 < command.size() &&
+                 (command[i + 1] == '"' || command[i + 1] == '\\')) {
+        word.push_back(command[++i]);
+      } else {
+        word.push_back(c);
+      }
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+      in_word = true;
+    } else if (c == '\\') {
+      if (i + 1 >= command.size()) return UsageFault("ends with a backslash");
+      if (command[++i] != '\n') word.push_back(command[i]);
+      in_word = true;
+    } else if (c == ' ' || c == '\t' || c == '\n') {
+      if (in_word) words.push_back(word);
+      word.clear();
+      in_word = false;
+    } else {
+      word.push_back(c);
+      in_word = true;
+    }
+  }
+  if (quote != 0) {
+    return UsageFault(
+        absl::StrCat("a quote ", std::string(1, quote), " is not closed"));
+  }
+  if (in_word) words.push_back(word);
+  return words;
+}
+
+bool WantsJson(absl::string_view flag) {
+  return flag == "--hf-overrides" || flag == "--json-model-override-args";
+}
+
+std::optional<double> NumberOf(const Runtime& runtime, absl::string_view flag) {
+  const std::string* const text = runtime.Find(flag);
+  double number = 0;
+  if (text == nullptr || !absl::SimpleAtod(*text, &number)) return std::nullopt;
+  return number;
+}
+
+bool IsVllm(const Runtime& runtime) {
+  return runtime.engine == Runtime::Engine::kVllm;
+}
+
+Finding& Add(absl::string_view id, const std::vector<std::string>& values,
+             const ConfigCase* config, std::vector<Finding>* findings) {
+  Finding finding = MakeFinding(id, values);
+  if (config != nullptr) finding.inputs = {config->path()};
+  findings->push_back(std::move(finding));
+  return findings->back();
+}
+
+// The dicts of rotary parameters in an override: its own, or those of parts.
+std::vector<std::pair<std::string, json>> OverridingDicts(
+    const json& override) {
+  std::vector<std::pair<std::string, json>> dicts;
+  for (const auto& [key, value] : override.items()) {
+    if (!value.is_object()) continue;
+    if (key == "rope_parameters" || key == "rope_scaling") {
+      dicts.emplace_back(key, value);
+    } else if (absl::EndsWith(key, "_config")) {
+      for (auto& [name, dict] : OverridingDicts(value)) {
+        dicts.emplace_back(absl::StrCat(key, ".", name), dict);
+      }
+    }
+  }
+  return dicts;
+}
+
+bool GivesTheta(const json& dict) {
+  if (dict.contains("rope_theta")) return true;
+  for (const auto& [key, value] : dict.items()) {
+    if (value.is_object() && value.contains("rope_theta")) return true;
+  }
+  return false;
+}
+
+// Engines keep the base in rope_parameters once a configuration is loaded: an
+// override replaces the whole dict.
+void CheckOverrides(const Runtime& runtime, const ConfigCase& config,
+                    std::vector<Finding>* findings) {
+  const Reading* const reference = config.reference();
+  if (reference == nullptr || !reference->ropes[0]->spec.rope_theta) return;
+  const double theta = *reference->ropes[0]->spec.rope_theta;
+  for (const auto& [flag, text] : runtime.flags) {
+    if (!WantsJson(flag)) continue;
+    const json override = json::parse(text, nullptr, false);
+    if (override.contains("rope_theta")) continue;
+    for (const auto& [path, dict] : OverridingDicts(override)) {
+      if (GivesTheta(dict)) continue;
+      const auto with = [&](bool keeps_theta) {
+        return config.Changed([&](json* part) {
+          part->erase("rope_scaling");
+          part->erase("rope_theta");
+          part->erase(std::string(config.family().theta_key));
+          (*part)["rope_parameters"] = dict;
+          if (keeps_theta) (*part)["rope_parameters"]["rope_theta"] = theta;
+        });
+      };
+      const Reader& reader = *FindReader(
+          runtime.engine == Runtime::Engine::kSglang ? "sglang" : "vllm");
+      const auto meant = config.ResolveOther(with(true), &reader);
+      const auto taken = config.ResolveOther(with(false), &reader);
+      if (meant.empty() || !meant[0] || !taken[0]) continue;
+      const Comparison comparison =
+          Compare(*meant[0], *taken[0], config.length());
+      if (!comparison.any()) continue;
+      Finding& finding =
+          Add("runtime.override-drops-theta",
+              {absl::StrCat(flag, " ", path), std::string(reader.title),
+               PlainNumber(taken[0]->spec.rope_theta.value_or(0)),
+               PlainNumber(theta)},
+              &config, findings);
+      finding.keys = {absl::StrCat(path, ".rope_theta")};
+      Verdict verdict = comparison.verdict;
+      verdict.name = std::string(reader.title);
+      verdict.says =
+          absl::StrCat(reader.version, ": ", DescribeRope(*taken[0]));
+      finding.readers = {verdict};
+      JudgeBySize(&finding);
+    }
+  }
+}
+
+// vLLM's own flags of old, as one override.
+void CheckGoneFlags(const Runtime& runtime, const ConfigCase* config,
+                    std::vector<Finding>* findings) {
+  const std::string* const scaling = runtime.Find("--rope-scaling");
+  const std::string* const theta = runtime.Find("--rope-theta");
+  const json dict =
+      scaling == nullptr ? json() : json::parse(*scaling, nullptr, false);
+  // llama.cpp's flag of the same name takes a word.
+  const bool is_vllm =
+      IsVllm(runtime) || (runtime.engine == Runtime::Engine::kUnknown &&
+                          (dict.is_object() || theta != nullptr));
+  if (!is_vllm || (scaling == nullptr && theta == nullptr)) return;
+  json parameters = dict.is_object() ? dict : json::object();
+  double base = 0;
+  if (theta != nullptr && absl::SimpleAtod(*theta, &base)) {
+    parameters["rope_theta"] = base;
+  } else if (config != nullptr && config->reference() != nullptr &&
+             config->reference()->ropes[0]->spec.rope_theta) {
+    parameters["rope_theta"] = *config->reference()->ropes[0]->spec.rope_theta;
+  }
+  for (const auto& [flag, text] : {std::pair("--rope-scaling", scaling),
+                                   std::pair("--rope-theta", theta)}) {
+    if (text == nullptr) continue;
+    Add("runtime.flag-gone",
+        {flag, json{{"rope_parameters", parameters}}.dump()}, config, findings)
+        .keys = {flag};
+  }
+}
+
+void CheckUnreadFlags(const Runtime& runtime, const ConfigCase* config,
+                      const GgufRope* gguf, std::vector<Finding>* findings) {
+  const std::string* const scaling = runtime.Find("--rope-scaling");
+  const bool yarn_in_files =
+      (gguf != nullptr && gguf->ScalingType() == "yarn") ||
+      (gguf == nullptr && config != nullptr && config->reference() != nullptr &&
+       std::holds_alternative<YarnScaling>(
+           config->reference()->ropes[0]->spec.scaling));
+  const bool yarn = scaling != nullptr ? *scaling == "yarn" : yarn_in_files;
+  const auto tell = [&](const char* flag, const std::string& why,
+                        const std::string& fix) {
+    Add("runtime.flag-unread", {flag, why, fix}, config, findings).keys = {
+        flag};
+  };
+  if (runtime.Find("--yarn-attn-factor") != nullptr && yarn) {
+    tell(
+        "--yarn-attn-factor", "llama.cpp overwrites it while YaRN is on",
+        "remove it; write rope.scaling.attn_factor with --override-kv instead");
+  }
+  if (scaling != nullptr && *scaling == "none") {
+    for (const char* flag : {"--rope-scale", "--rope-freq-scale"}) {
+      if (runtime.Find(flag) == nullptr) continue;
+      tell(flag, "--rope-scaling none sets the scale to 1",
+           absl::StrCat("remove ", flag, ", or give --rope-scaling linear"));
+    }
+  }
+  if (runtime.Find("--rope-freq-base") != nullptr && gguf != nullptr &&
+      gguf->freq_base_swa) {
+    tell("--rope-freq-base",
+         "it does not reach the sliding layers, which keep rope.freq_base_swa",
+         absl::StrCat("give --override-kv ", gguf->Key("rope.freq_base_swa"),
+                      "=float:... beside it if they are meant, too"));
+  }
+}
+
+}  // namespace
+
+const std::string* Runtime::Find(absl::string_view flag) const {
+  const std::string* found = nullptr;
+  for (const auto& [name, value] : flags) {
+    if (name == flag) found = &value;  // the last one counts
+  }
+  return found;
+}
+
+absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
+  constexpr std::size_t kMaxCommand = std::size_t{1} << 20;
+  if (command.size() > kMaxCommand) {
+    return UsageFault(absl::StrCat("has ", command.size(), " bytes; at most ",
+                                   kMaxCommand, " are read"));
+  }
+  const absl::StatusOr<std::vector<std::string>> words = Words(command);
+  if (!words.ok()) return words.status();
+  Runtime runtime;
+  for (std::size_t i = 0; i < words->size(); ++i) {
+    const absl::string_view word = (*words)[i];
+    if (!absl::StartsWith(word, "-")) {
+      if (runtime.engine != Runtime::Engine::kUnknown) continue;
+      if (absl::StrContains(word, "vllm")) {
+        runtime.engine = Runtime::Engine::kVllm;
+      } else if (absl::StrContains(word, "sglang")) {
+        runtime.engine = Runtime::Engine::kSglang;
+      } else if (absl::StrContains(word, "llama-") ||
+                 absl::StrContains(word, "llama.cpp")) {
+        runtime.engine = Runtime::Engine::kLlamaCpp;
+      }
+      continue;
+    }
+    const std::size_t equals = word.find('=');
+    std::string flag(word.substr(0, equals));
+    // vLLM and SGLang take both spellings.
+    std::replace(flag.begin() + (flag.size() > 2 ? 2 : 0), flag.end(), '_',
+                 '-');
+    if (std::find(std::begin(kFlags), std::end(kFlags), flag) ==
+        std::end(kFlags)) {
+      continue;
+    }
+    std::string value;
+    if (equals != absl::string_view::npos) {
+      value = std::string(word.substr(equals + 1));
+    } else if (i + 1 < words->size()) {
+      value = (*words)[++i];
+    } else {
+      return UsageFault(absl::StrCat(flag, " has no value"));
+    }
+    if (flag == "--ctx-size") flag = "-c";
+    if (WantsJson(flag) && (!CheckJsonSize(value).ok() ||
+                            !json::parse(value, nullptr, false).is_object())) {
+      return UsageFault(absl::StrCat(flag, " is no JSON object"));
+    }
+    if (flag == "--rope-scaling" && absl::StartsWith(value, "{") &&
+        (!CheckJsonSize(value).ok() ||
+         !json::parse(value, nullptr, false).is_object())) {
+      return UsageFault(absl::StrCat(flag, " is no JSON object"));
+    }
+    runtime.flags.emplace_back(std::move(flag), std::move(value));
+  }
+  return runtime;
+}
+
+std::int64_t RuntimeLength(const Runtime& runtime) {
+  for (const char* flag : {"--max-model-len", "-c"}) {
+    const std::string* const text = runtime.Find(flag);
+    if (text == nullptr || text->empty()) continue;
+    // vLLM takes 32k for 32000 and 32K for 32768.
+    std::string digits = *text;
+    std::int64_t unit = 1;
+    if (digits.back() == 'k') unit = 1000;
+    if (digits.back() == 'K') unit = 1024;
+    if (unit > 1) digits.pop_back();
+    std::int64_t length = 0;
+    if (absl::SimpleAtoi(digits, &length) && length > 0 &&
+        length <= (std::int64_t{1} << 31) / unit) {
+      return length * unit;
+    }
+  }
+  return 0;
+}
+
+void ApplyRuntime(const Runtime& runtime, GgufRope* gguf) {
+  for (const auto& [flag, text] : runtime.flags) {
+    if (flag != "--override-kv") continue;
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos) continue;
+    const std::string key = text.substr(0, equals);
+    const std::string value = text.substr(text.find(':', equals) + 1);
+    double number = 0;
+    const bool is_number = absl::SimpleAtod(value, &number);
+    const auto is = [&](absl::string_view name) {
+      return key == gguf->Key(name);
+    };
+    if (is("rope.scaling.type")) gguf->scaling_type = value;
+    if (!is_number) continue;
+    if (is("rope.freq_base") && number > 1) gguf->freq_base = number;
+    if (is("rope.freq_base_swa") && number > 1) gguf->freq_base_swa = number;
+    if (is("rope.scaling.factor") && number > 0) gguf->factor = number;
+    if (is("rope.scaling.attn_factor")) gguf->attn_factor = number;
+    if (is("rope.scaling.yarn_ext_factor")) gguf->yarn_ext_factor = number;
+    if (is("rope.scaling.yarn_log_multiplier")) {
+      gguf->yarn_log_multiplier = number;
+    }
+    if (!(number >= 1 && number < 0x1p31)) continue;
+    const auto whole = static_cast<std::int64_t>(number);
+    if (is("rope.dimension_count")) gguf->dimension_count = whole;
+    if (is("rope.dimension_count_swa")) gguf->dimension_count_swa = whole;
+    if (is("rope.scaling.original_context_length")) {
+      gguf->original_context_length = whole;
+    }
+  }
+  if (IsVllm(runtime)) return;
+  const std::string* const scaling = runtime.Find("--rope-scaling");
+  if (scaling != nullptr && IsAmong(*scaling, "none linear yarn")) {
+    gguf->scaling_type = *scaling;
+  }
+  const auto positive = [&](const char* flag) {
+    const auto number = NumberOf(runtime, flag);
+    return number && *number > 0 ? number : std::nullopt;
+  };
+  if (const auto base = positive("--rope-freq-base"); base && *base > 1) {
+    gguf->freq_base = base;
+  }
+  if (const auto scale = positive("--rope-freq-scale")) {
+    gguf->factor = 1 / *scale;
+  }
+  if (const auto factor = positive("--rope-scale")) gguf->factor = factor;
+  if (const auto original = positive("--yarn-orig-ctx");
+      original && *original < 0x1p31) {
+    gguf->original_context_length = static_cast<std::int64_t>(*original);
+  }
+  if (const auto ext = NumberOf(runtime, "--yarn-ext-factor")) {
+    gguf->yarn_ext_factor = ext;
+  }
+  if (const auto beta = positive("--yarn-beta-fast")) {
+    gguf->yarn_beta_fast = beta;
+  }
+  if (const auto beta = positive("--yarn-beta-slow")) {
+    gguf->yarn_beta_slow = beta;
+  }
+}
+
+void CheckRuntime(const Runtime& runtime, const ConfigCase* config,
+                  const GgufRope* gguf, std::vector<Finding>* findings) {
+  if (config != nullptr) CheckOverrides(runtime, *config, findings);
+  CheckGoneFlags(runtime, config, findings);
+  CheckUnreadFlags(runtime, config, gguf, findings);
+}
+
+}  // namespace posenc::core

@@ -1,0 +1,182 @@
+// Checks of a configuration's scaling: factors, lengths, lists.
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/error.h"
+#include "core/model/doctor/config_case.h"
+#include "core/model/profile.h"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+
+// max_position_embeddings as a number for messages.
+std::string LengthText(double length) {
+  return length < 0x1p53 ? absl::StrCat(static_cast<std::int64_t>(length))
+                         : PlainNumber(length);
+}
+
+bool NeedsOriginal(const std::string& type) {
+  return IsAmong(type, "yarn llama3 longrope");
+}
+
+void CheckFactor(const NamedDict& named, ConfigCase* config) {
+  const auto factor = config->Number(*named.dict, "factor");
+  const std::string type = ConfigCase::TypeOf(*named.dict);
+  const auto original = config->Original(*named.dict);
+  const auto maximum = config->MaxPositions();
+  if (!factor) return;
+  const std::string key = named.path + ".factor";
+  if (*factor > 0 && *factor < 1) {
+    config->Add("config.factor-below-one",
+                {named.path, PlainNumber(*factor), PlainNumber(1 / *factor)},
+                {key});
+  }
+  if (!original || !maximum || !(*original >= 1)) return;
+  const auto length = static_cast<double>(*maximum);
+  const double ratio = length / *original;
+  // Published factors are rounded in their last decimals, at most.
+  if (IsAmong(type, "yarn longrope") &&
+      std::abs(*factor - ratio) > 1e-6 * ratio) {
+    config->Add("config.factor-ratio",
+                {named.path, PlainNumber(*factor), absl::StrCat(*maximum),
+                 LengthText(*original), PlainNumber(ratio),
+                 LengthText(std::round(*factor * *original))},
+                {key, config->KeyPath("max_position_embeddings")});
+  }
+  if (*factor > 1 && length == *original && !type.empty() &&
+      type != "default") {
+    config->Add("config.length-not-raised",
+                {PlainNumber(*factor), absl::StrCat(*maximum),
+                 LengthText(std::round(*factor * *original))},
+                {config->KeyPath("max_position_embeddings")});
+  }
+}
+
+// What a reader takes for the original length: its assumption, or its error.
+std::string OriginalTaken(const Reading& reading) {
+  constexpr absl::string_view kKey = "original_max_position_embeddings";
+  for (const auto& rope : reading.ropes) {
+    if (!rope.ok()) {
+      return absl::StrContains(rope.status().message(), kKey) ? "refuses" : "";
+    }
+    for (const Assumption& assumption : rope->assumptions) {
+      if (absl::EndsWith(assumption.field, kKey)) {
+        return "takes " + assumption.value;
+      }
+    }
+  }
+  return "";
+}
+
+void CheckOriginal(const NamedDict& named, ConfigCase* config) {
+  const std::string type = ConfigCase::TypeOf(*named.dict);
+  if (!NeedsOriginal(type) || config->Original(*named.dict)) return;
+  std::vector<std::string> facts;
+  std::string taken = "the length of its training";
+  for (const Reading& reading : config->readings()) {
+    const std::string text = OriginalTaken(reading);
+    if (text.empty()) continue;
+    if (facts.empty() && absl::StartsWith(text, "takes ")) {
+      taken = text.substr(6);
+    }
+    facts.push_back(absl::StrCat(reading.reader->title, " ", text));
+    if (text == "refuses") config->MarkExplained(reading);
+  }
+  if (facts.empty()) return;
+  Finding& finding =
+      config->Add("config.original-absent",
+                  {named.path, absl::StrJoin(facts, ", "), taken, named.path},
+                  {named.path + ".original_max_position_embeddings"});
+  finding.fix = absl::StrCat(
+      "write it: \"original_max_position_embeddings\": ", taken, " in ",
+      named.path, ", or the length that the model was trained with");
+  finding.readers = config->Explain(
+      [](const Reading& reading) { return !OriginalTaken(reading).empty(); });
+  JudgeBySize(&finding);
+}
+
+std::vector<double> List(const json& dict, const char* key) {
+  std::vector<double> values;
+  const auto it = dict.find(key);
+  if (it == dict.end() || !it->is_array()) return values;
+  for (const json& value : *it) {
+    if (value.is_number()) values.push_back(value.get<double>());
+  }
+  return values;
+}
+
+void CheckLongRope(const NamedDict& named, ConfigCase* config) {
+  const json& dict = *named.dict;
+  const std::string type = ConfigCase::TypeOf(dict);
+  const bool lists =
+      dict.contains("short_factor") || dict.contains("long_factor");
+  if (!(type == "longrope" || (type == "yarn" && lists)) || !lists) return;
+  const std::vector<double> shorter = List(dict, "short_factor");
+  const std::vector<double> longer = List(dict, "long_factor");
+  // The width does not depend on the scaling.
+  const auto bare = config->ResolveOther(config->Changed([](json* language) {
+    language->erase("rope_scaling");
+    language->erase("rope_parameters");
+    if (!language->contains("rope_theta")) (*language)["rope_theta"] = 1e4;
+  }));
+  if (!bare.empty() && bare[0] && !bare[0]->spec.nope) {
+    const auto pairs = static_cast<std::size_t>(bare[0]->pairs());
+    if (shorter.size() != pairs || longer.size() != pairs) {
+      config->Add("config.longrope-lengths",
+                  {absl::StrCat("short_factor has ", shorter.size(),
+                                " values and long_factor ", longer.size()),
+                   absl::StrCat(pairs), absl::StrCat(bare[0]->spec.rotary_dim)},
+                  {named.path + ".short_factor", named.path + ".long_factor"});
+      for (const Reading& reading : config->readings()) {
+        if (!reading.status().ok()) config->MarkExplained(reading);
+      }
+      return;
+    }
+  }
+  const auto original = config->Original(dict);
+  const auto maximum = config->MaxPositions();
+  if (shorter == longer || !maximum ||
+      (original && static_cast<double>(*maximum) <= *original)) {
+    return;
+  }
+  const std::string at = original ? LengthText(*original) : "the original";
+  Finding& finding = config->Add(
+      "config.longrope-switch",
+      {at,
+       "transformers chooses by the call's length, vLLM and llama.cpp by the "
+       "longest that they serve, mlx-lm always takes the long list",
+       absl::StrCat(*maximum)},
+      {named.path + ".short_factor", named.path + ".long_factor"});
+  finding.readers = config->Explain([](const Reading&) { return true; });
+}
+
+void CheckDynamic(const NamedDict& named, ConfigCase* config) {
+  if (ConfigCase::TypeOf(*named.dict) != "dynamic") return;
+  const auto maximum = config->MaxPositions();
+  Finding& finding =
+      config->Add("config.dynamic-ntk",
+                  {maximum ? absl::StrCat(*maximum) : "the maximum",
+                   "transformers and mlx-lm compute it anew as a sequence "
+                   "grows, vLLM once"},
+                  {named.path + ".rope_type"});
+  finding.readers = config->Explain([](const Reading&) { return true; });
+}
+
+}  // namespace
+
+void CheckScaling(ConfigCase* config) {
+  for (const NamedDict& named : config->Dicts()) {
+    CheckFactor(named, config);
+    CheckOriginal(named, config);
+    CheckLongRope(named, config);
+    CheckDynamic(named, config);
+  }
+}
+
+}  // namespace posenc::core

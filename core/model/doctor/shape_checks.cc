@@ -1,0 +1,356 @@
+// Checks of a configuration's widths, layers and axes, and against the presets.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/error.h"
+#include "core/model/compare.h"
+#include "core/model/content_hash.h"
+#include "core/model/doctor/config_case.h"
+#include "core/model/presets.h"
+#include "core/model/profile.h"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+
+std::optional<double> ShareInDicts(const ConfigCase& config) {
+  for (const NamedDict& named : config.Dicts()) {
+    const auto share = config.Number(*named.dict, "partial_rotary_factor");
+    if (share) return share;
+  }
+  return std::nullopt;
+}
+
+void CheckPartialDefault(ConfigCase* config) {
+  const Family& family = config->family();
+  const Reading* const reference = config->reference();
+  if (!config->known_family() || family.partial == 1 || reference == nullptr ||
+      config->Number(family.partial_key) || config->Number("rotary_dim") ||
+      ShareInDicts(*config)) {
+    return;
+  }
+  const std::int32_t width = reference->ropes[0]->spec.rotary_dim;
+  const auto other_width = [&](const Reading& reading) {
+    return reading.status().ok() && reading.ropes[0]->spec.rotary_dim != width;
+  };
+  std::vector<std::string> facts;
+  for (const Reading& reading : config->readings()) {
+    if (other_width(reading)) {
+      facts.push_back(absl::StrCat(reading.reader->title, " rotates ",
+                                   reading.ropes[0]->spec.rotary_dim,
+                                   " channels"));
+    }
+  }
+  if (facts.empty()) return;
+  facts.push_back(absl::StrCat(reference->reader->title, " ", width));
+  Finding& finding =
+      config->Add("config.partial-default",
+                  {std::string(family.partial_key), PlainNumber(family.partial),
+                   absl::StrJoin(facts, ", ")},
+                  {config->KeyPath(family.partial_key)});
+  finding.readers = config->Explain(other_width);
+  JudgeBySize(&finding);
+}
+
+void CheckPartialConflict(ConfigCase* config) {
+  const Reading* const reference = config->reference();
+  std::int64_t head = reference != nullptr && !config->groups().empty()
+                          ? reference->ropes[0]->head_dim
+                          : 0;
+  if (const auto given = config->Number("head_dim"); given && head == 0) {
+    head = static_cast<std::int64_t>(*given);
+  }
+  if (head <= 0) return;
+  struct Told {
+    std::string path;
+    double value;
+    double width;
+  };
+  std::vector<Told> told;
+  for (const char* key :
+       {"partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_dim"}) {
+    const auto value = config->Number(key);
+    if (!value) continue;
+    told.push_back({config->KeyPath(key), *value,
+                    key == std::string("rotary_dim")
+                        ? *value
+                        : std::floor(*value * static_cast<double>(head))});
+  }
+  std::string path;
+  const json* const dict = config->FlatDict(&path);
+  if (dict != nullptr) {
+    const auto value = config->Number(*dict, "partial_rotary_factor");
+    if (value) {
+      told.push_back({path + ".partial_rotary_factor", *value,
+                      std::floor(*value * static_cast<double>(head))});
+    }
+  }
+  if (told.size() < 2 ||
+      std::all_of(told.begin(), told.end(), [&](const Told& one) {
+        return one.width == told[0].width;
+      })) {
+    return;
+  }
+  std::vector<std::string> facts, keys;
+  for (const Told& one : told) {
+    facts.push_back(absl::StrCat(one.path, " ", PlainNumber(one.value), " (",
+                                 PlainNumber(one.width), " channels of ", head,
+                                 ")"));
+    keys.push_back(one.path);
+  }
+  Finding& finding =
+      config->Add("config.partial-conflict",
+                  {absl::StrJoin(facts, ", "),
+                   absl::StrJoin(keys.begin(), keys.end() - 1, ", ") + " or " +
+                       keys.back()},
+                  keys);
+  finding.readers = config->Explain([](const Reading& reading) {
+    return std::any_of(reading.comparisons.begin(), reading.comparisons.end(),
+                       [](const Comparison& c) { return c.pairing; });
+  });
+}
+
+void CheckHeadDim(ConfigCase* config) {
+  const Family& family = config->family();
+  if (config->Number(family.head_dim_key) || config->Number("head_dim") ||
+      family.head_dim != 0 || family.width == RotaryWidth::kMla ||
+      family.width == RotaryWidth::kProjected ||
+      family.nope == NopeRule::kEveryLayer) {
+    return;
+  }
+  std::optional<double> width, heads;
+  for (const char* key : {"hidden_size", "n_embd", "d_model"}) {
+    if (!width) width = config->Number(key);
+  }
+  for (const char* key : {"num_attention_heads", "n_head", "n_heads"}) {
+    if (!heads) heads = config->Number(key);
+  }
+  if (!width || !heads || !(*heads >= 1) || !(*width >= 1) || *width > 0x1p31) {
+    return;
+  }
+  const double quotient = *width / *heads;
+  const auto head = static_cast<std::int64_t>(quotient);
+  double wanted = quotient;
+  std::string why;
+  if (config->key_rows) {
+    const double kv = config->Number("num_key_value_heads").value_or(*heads);
+    const double rows = static_cast<double>(*config->key_rows);
+    if (kv >= 1 && rows / kv != quotient) {
+      wanted = rows / kv;
+      why = absl::StrCat(", and k_proj has ", PlainNumber(rows), " rows for ",
+                         PlainNumber(kv), " heads: ", PlainNumber(wanted));
+    }
+  }
+  if (why.empty() && quotient == static_cast<double>(head) &&
+      std::has_single_bit(static_cast<std::uint64_t>(head))) {
+    return;
+  }
+  if (why.empty()) {
+    why = ", which is no power of two (Mistral Nemo: 160 for 128)";
+  }
+  config->Add("config.head-dim-derived",
+              {PlainNumber(*width), PlainNumber(*heads), PlainNumber(quotient),
+               why, PlainNumber(wanted)},
+              {config->KeyPath("head_dim")});
+}
+
+// "0-4, 6": runs of layers.
+std::string LayersText(const std::vector<std::int32_t>& layers) {
+  std::vector<std::string> runs;
+  for (std::size_t i = 0; i < layers.size();) {
+    std::size_t end = i;
+    while (end + 1 < layers.size() && layers[end + 1] == layers[end] + 1) ++end;
+    runs.push_back(end == i ? absl::StrCat(layers[i])
+                            : absl::StrCat(layers[i], "-", layers[end]));
+    i = end + 1;
+  }
+  constexpr std::size_t kShown = 6;
+  if (runs.size() > kShown) {
+    runs.resize(kShown);
+    runs.emplace_back("...");
+  }
+  return absl::StrJoin(runs, ", ");
+}
+
+void CheckLayers(ConfigCase* config) {
+  const Reading* const reference = config->reference();
+  if (reference == nullptr || config->groups().size() < 2) return;
+  std::vector<std::string> facts;
+  for (std::size_t g = 0; g < config->groups().size(); ++g) {
+    const LayerGroup& group = config->groups()[g];
+    facts.push_back(absl::StrCat(
+        group.type ? absl::StrCat("layers of type ", *group.type)
+                   : absl::StrCat("layers ", LayersText(group.layers)),
+        ": ", DescribeRope(*reference->ropes[g])));
+  }
+  config->Add("config.layers-differ", {absl::StrJoin(facts, "; ")}, {});
+}
+
+// Number of pairs of each axis.
+std::vector<double> Sections(const json& dict) {
+  std::vector<double> sections;
+  const auto it = dict.find("mrope_section");
+  if (it == dict.end() || !it->is_array()) return sections;
+  for (const json& value : *it) {
+    if (value.is_number()) sections.push_back(value.get<double>());
+  }
+  return sections;
+}
+
+void CheckSections(ConfigCase* config) {
+  const Reading* const reference = config->reference();
+  const auto& own = config->family().sections;
+  const bool has_axes = config->known_family() && own[0] > 0;
+  for (const NamedDict& named : config->Dicts()) {
+    const std::vector<double> sections = Sections(*named.dict);
+    const std::string type = ConfigCase::TypeOf(*named.dict);
+    const std::string path = named.path + ".mrope_section";
+    if (sections.empty()) {
+      if (!has_axes || type.empty() || type == "default") continue;
+      Finding& finding = config->Add(
+          "config.sections",
+          {absl::StrCat(named.path, " has rope_type ", type,
+                        " and no mrope_section: the model's three position "
+                        "axes are dropped"),
+           absl::StrCat("[", own[0], ", ", own[1], ", ", own[2], "]"),
+           named.path},
+          {path});
+      finding.readers = config->Explain([](const Reading& reading) {
+        return std::any_of(reading.comparisons.begin(),
+                           reading.comparisons.end(),
+                           [](const Comparison& c) { return c.axes; });
+      });
+      continue;
+    }
+    std::int64_t pairs = 0;
+    if (reference != nullptr) {
+      pairs = reference->ropes[0]->spec.rotary_dim / 2;
+    } else {
+      const auto bare = config->ResolveOther(config->Changed([](json* part) {
+        for (const char* key : {"rope_scaling", "rope_parameters"}) {
+          if (part->contains(key)) (*part)[key].erase("mrope_section");
+        }
+      }));
+      if (!bare.empty() && bare[0]) pairs = bare[0]->spec.rotary_dim / 2;
+    }
+    double sum = 0;
+    for (const double section : sections) sum += section;
+    if (pairs == 0 || sum == static_cast<double>(pairs)) continue;
+    config->Add(
+        "config.sections",
+        {absl::StrCat("mrope_section [",
+                      absl::StrJoin(sections, ", ",
+                                    [](std::string* out, double s) {
+                                      absl::StrAppend(out, PlainNumber(s));
+                                    }),
+                      "] sums to ", PlainNumber(sum), ", and there are ", pairs,
+                      " pairs"),
+         has_axes ? absl::StrCat("[", own[0], ", ", own[1], ", ", own[2], "]")
+                  : absl::StrCat("with the sum ", pairs),
+         named.path},
+        {path});
+    for (const Reading& reading : config->readings()) {
+      if (!reading.status().ok()) config->MarkExplained(reading);
+    }
+  }
+}
+
+// Shape by which a model is known again; empty if the file tells too little.
+std::vector<double> ShapeOf(const ConfigCase& config) {
+  std::vector<double> shape;
+  for (const char* key : {"hidden_size", "num_attention_heads",
+                          "num_hidden_layers", "head_dim"}) {
+    shape.push_back(config.Number(key).value_or(0));
+  }
+  return shape;
+}
+
+// True unless both tell a number and the numbers differ.
+bool SameShape(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a[0] == 0 || a[1] == 0 || b[0] == 0 || b[1] == 0) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != 0 && b[i] != 0 && a[i] != b[i]) return false;
+  }
+  const auto head = [](const std::vector<double>& shape) {
+    return shape[3] != 0 ? shape[3] : shape[0] / shape[1];
+  };
+  return head(a) == head(b);
+}
+
+// The published encodings: of each group of layers.
+std::string SourceText(const ResolvedRope& rope) {
+  return absl::StrCat(
+      "base ",
+      rope.spec.rope_theta ? PlainNumber(*rope.spec.rope_theta) : "of its own",
+      ", ", ScalingText(rope.spec));
+}
+
+void CheckPublished(ConfigCase* config) {
+  const Reading* const reference = config->reference();
+  if (reference == nullptr || config->type().empty()) return;
+  const std::vector<double> shape = ShapeOf(*config);
+  const ResolvedRope& ours = *reference->ropes[0];
+  struct Near {
+    int distance;
+    std::string name, theirs;
+  };
+  std::optional<Near> nearest;
+  for (const Preset& preset : Presets()) {
+    json root = json::parse(preset.config_json, nullptr, false);
+    std::string type;
+    LanguagePartOf(&root, &type, nullptr);
+    if (ModelKey(type) != config->type()) continue;
+    const ConfigCase published(std::string(preset.name), std::move(root), {},
+                               config->length());
+    const Reading* const theirs = published.reference();
+    if (theirs == nullptr || !SameShape(shape, ShapeOf(published)) ||
+        published.groups().size() != config->groups().size()) {
+      continue;
+    }
+    bool same_base = true, same_scaling = true, more_scaling = true;
+    std::size_t differing = 0;
+    for (std::size_t g = 0; g < config->groups().size(); ++g) {
+      const ResolvedRope& a = *reference->ropes[g];
+      const ResolvedRope& b = *theirs->ropes[g];
+      if (a.spec.rope_theta != b.spec.rope_theta) same_base = false;
+      if (ScalingText(a.spec) != ScalingText(b.spec)) same_scaling = false;
+      if (b.spec.scaling.index() != 0) more_scaling = false;
+      if (a.inv_freq != b.inv_freq && differing == 0) differing = g + 1;
+    }
+    // Scaling where the published model has none is how contexts are extended.
+    if (same_base && (same_scaling || more_scaling)) return;
+    if (differing == 0) return;
+    const int distance =
+        (same_base ? 0 : 2) + (same_scaling ? 0 : 1) +
+        (ours.spec.scaling.index() != theirs->ropes[0]->spec.scaling.index()
+             ? 1
+             : 0);
+    if (!nearest || distance < nearest->distance) {
+      nearest = Near{distance, std::string(preset.name),
+                     SourceText(*theirs->ropes[differing - 1])};
+    }
+  }
+  if (!nearest) return;
+  config->Add(
+      "config.unlike-published",
+      {nearest->name, nearest->theirs, SourceText(ours), nearest->theirs},
+      {config->KeyPath("rope_theta"), config->KeyPath("rope_scaling")});
+}
+
+}  // namespace
+
+void CheckShape(ConfigCase* config) {
+  CheckPartialDefault(config);
+  CheckPartialConflict(config);
+  CheckHeadDim(config);
+  CheckLayers(config);
+  CheckSections(config);
+  CheckPublished(config);
+}
+
+}  // namespace posenc::core

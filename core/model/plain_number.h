@@ -1,0 +1,12 @@
+// Numbers as people write them in configurations.
+
+#pragma once
+
+#include <string>
+
+namespace posenc::core {
+
+// "500000" where NumberText has "5e+05"; else the same.
+std::string PlainNumber(double value);
+
+}  // namespace posenc::core
