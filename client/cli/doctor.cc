@@ -4,8 +4,6 @@
 
 #include "core/model/doctor/doctor.h"
 
-#include "client/cli/doctor.h"
-
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -13,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/doctor.h"
 #include "client/cli/doctor_files.h"
 #include "client/cli/status.h"
 #include "client/cli/told.h"
@@ -114,6 +113,7 @@ absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
     PrintDiagnosis(*diagnosis);
   }
   if (diagnosis->unreadable()) {
+    std::fflush(stdout);  // the lines below follow it
     for (const core::InputReport& input : diagnosis->inputs) {
       if (input.unreadable.empty()) continue;
       absl::FPrintF(stderr, "posenc: %s: %s\n", input.path, input.unreadable);

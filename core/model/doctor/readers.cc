@@ -49,6 +49,34 @@ bool HasContent(const json& part, const char* key) {
   return it != part.end() && !it->is_null() && *it != json::object();
 }
 
+// Types that layers of a model may have: its class's, those of its dicts, and
+// the usual ones.
+std::vector<std::string> KnownTypes(const json& part,
+                                    const std::string& model_type) {
+  std::vector<std::string> types;
+  const auto add = [&types](absl::string_view type) {
+    if (!type.empty() &&
+        std::find(types.begin(), types.end(), type) == types.end()) {
+      types.emplace_back(type);
+    }
+  };
+  bool known = false;
+  for (const LayerKind& kind : FindFamily(model_type, &known).kinds) {
+    add(kind.type);
+  }
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto dict = part.find(key);
+    if (dict == part.end() || !dict->is_object()) continue;
+    for (const auto& [name, entry] : dict->items()) {
+      if (entry.is_object()) add(name);
+    }
+  }
+  add("full_attention");
+  add("sliding_attention");
+  add("chunked_attention");
+  return types;
+}
+
 }  // namespace
 
 const Reader* FindReader(absl::string_view id) {
@@ -192,8 +220,7 @@ std::vector<LayerGroup> GroupLayers(const json& root, Profile profile,
     groups[it->second].layers.push_back(i);
   }
   if (!groups.empty()) return groups;
-  for (const char* type : {"full_attention", "sliding_attention",
-                           "chunked_attention", "linear_attention"}) {
+  for (const std::string& type : KnownTypes(part, model_type)) {
     LayerGroup group;
     group.type = type;
     if (ResolveText(text, profile, group, length).ok()) groups.push_back(group);

@@ -1,0 +1,291 @@
+// `posenc doctor` on files: a pair for every check, exit codes, JSON, and bad
+// files of every kind.
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "core/model/doctor/finding.h"
+#include "tests/fixtures/cli.h"
+
+namespace posenc::cli {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+const fs::path kPairs = fs::path(POSENC_TEST_DATA) / "doctor";
+
+class DoctorTest : public PosencTest {
+ protected:
+  void Write(const std::string& name, const Json& json) {
+    WriteText(name, json.dump());
+  }
+  Outcome Doctor(const std::string& arguments) {
+    return Posenc("doctor " + arguments);
+  }
+};
+
+Json Plain() {
+  return {{"model_type", "llama"},    {"hidden_size", 512},
+          {"num_attention_heads", 8}, {"head_dim", 64},
+          {"rope_theta", 500000.0},   {"max_position_embeddings", 131072}};
+}
+
+Json Conflict() {
+  Json config = Plain();
+  config["rope_scaling"] = {{"rope_type", "yarn"},
+                            {"type", "linear"},
+                            {"factor", 4.0},
+                            {"original_max_position_embeddings", 32768}};
+  return config;
+}
+
+// The JSON alone: lines on stderr follow it.
+Json Output(const std::string& arguments) {
+  const std::string text = Posenc("--json doctor " + arguments).text;
+  const std::size_t end = text.rfind("\n}\n");
+  return Json::parse(text.substr(0, end == std::string::npos ? end : end + 2),
+                     nullptr, false);
+}
+
+// The lines on stderr.
+std::string Complaints(const std::string& text) {
+  std::istringstream lines(text);
+  std::string complaints, line;
+  while (std::getline(lines, line)) {
+    if (line.rfind("posenc: ", 0) == 0) complaints += line + "\n";
+  }
+  return complaints;
+}
+
+// The words of a pair's `command`, quoted for the shell.
+std::string CommandOf(const fs::path& folder) {
+  std::ifstream file(folder / "command");
+  std::string words, line;
+  while (std::getline(file, line)) {
+    std::string quoted = "'";
+    for (const char c : line) {
+      quoted += c == '\'' ? "'\\''" : std::string(1, c);
+    }
+    words += " " + quoted + "'";
+  }
+  return words;
+}
+
+const Json* FindId(const Json& output, const std::string& id) {
+  for (const Json& finding : output["findings"]) {
+    if (finding["id"] == id) return &finding;
+  }
+  return nullptr;
+}
+
+TEST_F(DoctorTest, EveryPairShowsItsCheckInTheBadFolderAlone) {
+  int pairs = 0;
+  for (const auto& entry : fs::directory_iterator(kPairs)) {
+    if (!entry.is_directory()) continue;
+    const std::string id = entry.path().filename().string();
+    const core::CheckRow* const row = core::FindCheck(id);
+    ASSERT_NE(row, nullptr) << id;
+    ++pairs;
+    for (const bool bad : {true, false}) {
+      const fs::path folder = entry.path() / (bad ? "bad" : "good");
+      const Json output = Output(Quoted(folder.string()) + CommandOf(folder));
+      ASSERT_TRUE(output.is_object()) << id;
+      for (const Json& input : output["inputs"]) {
+        EXPECT_TRUE(input["unreadable"].is_null()) << id << input;
+      }
+      const Json* const finding = FindId(output, id);
+      ASSERT_EQ(finding != nullptr, bad) << id << output.dump(1);
+      if (!bad) continue;
+      if (!row->by_size) {
+        EXPECT_EQ((*finding)["severity"].get<std::string>(),
+                  core::SeverityName(row->severity))
+            << id;
+      }
+      EXPECT_LE((*finding)["message"].get<std::string>().size(), 400) << id;
+      EXPECT_FALSE((*finding)["fix"].get<std::string>().empty()) << id;
+    }
+  }
+  EXPECT_GE(pairs, 45);
+}
+
+TEST_F(DoctorTest, ExitCodesFollowFailOn) {
+  Write("config.json", Conflict());
+  EXPECT_EQ(Doctor(Path("")).exit_code, 1);
+  EXPECT_EQ(Doctor(Path("") + " --fail-on none").exit_code, 0);
+  Write("config.json", Plain());
+  EXPECT_EQ(Doctor(Path("")).exit_code, 0);
+  EXPECT_EQ(Doctor(Path("") + " --fail-on note").exit_code, 0);
+  Write("tokenizer_config.json", {{"model_max_length", 2048}});
+  EXPECT_EQ(Doctor(Path("") + " --fail-on warning").exit_code, 0);
+  EXPECT_EQ(Doctor(Path("") + " --fail-on note").exit_code, 1);
+}
+
+TEST_F(DoctorTest, WrongUsageExitsWith2) {
+  Write("config.json", Plain());
+  EXPECT_EQ(Doctor("").exit_code, 2);
+  EXPECT_EQ(Doctor(Path("") + " --reader nobody").exit_code, 2);
+  EXPECT_EQ(Doctor(Path("") + " --fail-on much").exit_code, 2);
+  EXPECT_EQ(Doctor(Path("") + " --length 0").exit_code, 2);
+  EXPECT_EQ(
+      Doctor(Path("") + " --runtime \"vllm --hf-overrides '{\"").exit_code, 2);
+}
+
+TEST_F(DoctorTest, UnreadableInputsBeatFindingsAndAllIsPrintedAllTheSame) {
+  Write("config.json", Conflict());
+  WriteText("params.json", "{\n  \"dim\": 512,\n  \"n_heads\" 8\n}");
+  const Outcome text = Doctor(Path(""));
+  EXPECT_EQ(text.exit_code, 3);
+  EXPECT_THAT(text.text, HasSubstr("params.json: not JSON: line 3, column"));
+  EXPECT_THAT(text.text, HasSubstr("config.type-conflict"));
+  const Json output = Output(Path("") + " " + Path("missing.gguf"));
+  ASSERT_EQ(output["inputs"].size(), 3);
+  EXPECT_TRUE(output["inputs"][0]["unreadable"].is_null());
+  EXPECT_THAT(output["inputs"][1]["unreadable"], HasSubstr("not JSON"));
+  EXPECT_THAT(output["inputs"][2]["unreadable"], HasSubstr("cannot open"));
+  EXPECT_EQ(output["inputs"][2]["kind"], "gguf");
+  EXPECT_NE(FindId(output, "config.type-conflict"), nullptr);
+}
+
+TEST_F(DoctorTest, JsonHasEveryField) {
+  Write("config.json", Conflict());
+  const Json output = Output(Path("config.json"));
+  EXPECT_EQ(output["length"], 131072);
+  EXPECT_EQ(output["summary"],
+            (Json{{"error", 1}, {"warning", 0}, {"note", 0}}));
+  const Json& input = output["inputs"][0];
+  EXPECT_EQ(input["path"], Path("config.json"));
+  EXPECT_EQ(input["kind"], "config");
+  EXPECT_EQ(input["model_type"], "llama");
+  EXPECT_EQ(input["content_hash"].get<std::string>().size(), 64);
+  const Json& finding = output["findings"][0];
+  EXPECT_EQ(finding["layers"], "all");
+  EXPECT_EQ(finding["fix"], "remove \"type\" from rope_scaling");
+  EXPECT_EQ(finding["keys"],
+            (Json{"rope_scaling.type", "rope_scaling.rope_type"}));
+  const Json& reader = finding["readers"][0];
+  EXPECT_EQ(reader["name"], "mlx-lm");
+  for (const char* key : {"says", "first_distance", "kept_at_length",
+                          "first_angle", "amplitude_ratio", "worst_pair"}) {
+    EXPECT_TRUE(reader.contains(key)) << key;
+  }
+  EXPECT_EQ(reader["first_distance"], 3);
+  EXPECT_NEAR(reader["amplitude_ratio"].get<double>(), 0.8782, 1e-4);
+}
+
+TEST_F(DoctorTest, FolderWithAllFiveKindsAtOnceReadsAll) {
+  fs::copy(kPairs / "params.config-differs" / "bad", Path("all"));
+  fs::copy(kPairs / "config.tokenizer-length" / "bad" / "tokenizer_config.json",
+           Path("all"));
+  fs::copy(kPairs / "gguf.freq-base" / "bad" / "model.gguf", Path("all"));
+  fs::copy(kPairs / "tables.inv-freq-differs" / "bad" / "model.safetensors",
+           Path("all"));
+  fs::create_directory(Path("all/deeper"));
+  WriteText("all/deeper/config.json", "not JSON");
+  const Json output = Output(Path("all"));
+  ASSERT_EQ(output["inputs"].size(), 5);
+  for (const Json& input : output["inputs"]) {
+    EXPECT_TRUE(input["unreadable"].is_null()) << input;
+  }
+  for (const char* id : {"params.config-differs", "config.tokenizer-length",
+                         "gguf.freq-base", "tables.inv-freq-differs"}) {
+    EXPECT_NE(FindId(output, id), nullptr) << id;
+  }
+}
+
+TEST_F(DoctorTest, BadFilesExitWith3AndOneLineEach) {
+  const auto fact = [&](const std::string& name) {
+    const Outcome outcome = Doctor(Path(name));
+    EXPECT_EQ(outcome.exit_code, 3) << name;
+    const std::string lines = Complaints(outcome.text);
+    EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 1) << lines;
+    return lines;
+  };
+  WriteText("deep.json", std::string(10000, '['));
+  EXPECT_THAT(fact("deep.json"), HasSubstr("nested deeper than"));
+  {
+    // 100 MB of blanks, which are not written.
+    std::ofstream(Path("large.json")) << "{";
+    fs::resize_file(Path("large.json"), 100'000'000);
+  }
+  EXPECT_THAT(fact("large.json"), HasSubstr("100000000 bytes; at most"));
+  WriteText("empty.gguf", "");
+  EXPECT_THAT(fact("empty.gguf"), HasSubstr("ends at byte 0"));
+  WriteText("other.gguf", "GGML and more of it than a header");
+  EXPECT_THAT(fact("other.gguf"), HasSubstr("begins with \"GGML\""));
+  WriteText("short.safetensors", "abc");
+  EXPECT_THAT(fact("short.safetensors"), HasSubstr("shorter than 8 bytes"));
+  WriteText("absurd.safetensors", std::string(16, '\xff'));
+  EXPECT_THAT(fact("absurd.safetensors"), HasSubstr("a header of"));
+  const std::string header =
+      R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+      R"("b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})";
+  std::string overlap(8, '\0');
+  overlap[0] = static_cast<char>(header.size());
+  WriteText("overlap.safetensors", overlap + header + "123456");
+  EXPECT_THAT(fact("overlap.safetensors"), HasSubstr("starts at 2"));
+  fs::create_directory(Path("nothing"));
+  EXPECT_THAT(fact("nothing"), HasSubstr("holds no config.json"));
+  EXPECT_THAT(fact("absent"), HasSubstr("cannot open"));
+  fs::create_directory(Path("index"));
+  WriteText("index/model.safetensors.index.json",
+            R"({"weight_map":{"rope.freqs":"../../etc/passwd"}})");
+  EXPECT_THAT(fact("index"), HasSubstr("outside of its folder"));
+  Json config = Plain();
+  config["rope_theta"] = "big";
+  Write("typed.json", config);
+  EXPECT_THAT(fact("typed.json"), HasSubstr("rope_theta is of type string"));
+}
+
+TEST_F(DoctorTest, ALinkToItselfIsAnInputThatCannotBeOpened) {
+  fs::create_symlink(Path("loop"), Path("loop"));
+  const Outcome outcome = Doctor(Path("loop"));
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_THAT(outcome.text, HasSubstr("cannot open"));
+}
+
+TEST_F(DoctorTest, AnIndexTellsWhichShardsHoldTables) {
+  fs::create_directory(Path("m"));
+  Json config = Plain();
+  config["head_dim"] = 16;
+  config["rope_theta"] = 10000.0;
+  Write("m/config.json", config);
+  fs::copy(kPairs / "tables.inv-freq-differs" / "bad" / "model.safetensors",
+           Path("m/one.safetensors"));
+  WriteText("m/two.safetensors", "not read");
+  Write("m/model.safetensors.index.json",
+        {{"weight_map",
+          {{"model.layers.0.self_attn.rotary_emb.inv_freq", "one.safetensors"},
+           {"lm_head.weight", "two.safetensors"}}}});
+  const Json output = Output(Path("m"));
+  ASSERT_EQ(output["inputs"].size(), 2);
+  EXPECT_NE(FindId(output, "tables.inv-freq-differs"), nullptr);
+  for (const Json& input : output["inputs"]) {
+    EXPECT_TRUE(input["unreadable"].is_null()) << input;
+  }
+}
+
+TEST_F(DoctorTest, PeopleGetInputsFindingsAndASum) {
+  Write("config.json", Conflict());
+  const std::string text = Doctor(Path("config.json")).text;
+  EXPECT_THAT(text, HasSubstr("config.json  config  llama  64 channels"));
+  EXPECT_THAT(text, HasSubstr("error    config.type-conflict"));
+  EXPECT_THAT(text, HasSubstr("mlx-lm: 90 % of a score is left to distance 3"));
+  EXPECT_THAT(text, HasSubstr("logits x 0.7713"));
+  EXPECT_THAT(text, HasSubstr("fix: remove \"type\" from rope_scaling"));
+  EXPECT_THAT(text, HasSubstr("1 error, 0 warnings, 0 notes"));
+}
+
+TEST_F(DoctorTest, FlagsOfTheFixSilenceAGguf) {
+  const std::string bad = (kPairs / "gguf.scaling-missing" / "bad").string();
+  EXPECT_NE(FindId(Output(bad), "gguf.scaling-missing"), nullptr);
+  const Json mended = Output(bad +
+                             " --runtime 'llama-server --rope-scaling yarn "
+                             "--rope-scale 4 --yarn-orig-ctx 32768'");
+  EXPECT_EQ(FindId(mended, "gguf.scaling-missing"), nullptr);
+}
+
+}  // namespace
+}  // namespace posenc::cli

@@ -1,0 +1,261 @@
+// Doctor's rules where no pair of files shows them: presets, lengths, readers.
+
+#include "core/model/doctor/doctor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/model/doctor/readers.h"
+#include "core/model/presets.h"
+#include "nlohmann/json.hpp"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+DoctorInput Config(const json& config) {
+  DoctorInput input;
+  input.path = "config.json";
+  input.text = config.dump();
+  return input;
+}
+
+Diagnosis Diagnosed(const json& config, const DoctorOptions& options = {}) {
+  auto diagnosis = Diagnose({Config(config)}, options);
+  EXPECT_TRUE(diagnosis.ok()) << diagnosis.status();
+  return *std::move(diagnosis);
+}
+
+const Finding* Find(const Diagnosis& diagnosis, const std::string& id) {
+  for (const Finding& finding : diagnosis.findings) {
+    if (finding.id == id) return &finding;
+  }
+  return nullptr;
+}
+
+json Plain() {
+  return {{"model_type", "llama"},    {"hidden_size", 512},
+          {"num_attention_heads", 8}, {"head_dim", 64},
+          {"rope_theta", 500000.0},   {"max_position_embeddings", 131072}};
+}
+
+// Errors of presets that are true: a reader of these files goes wrong.
+struct KnownError {
+  const char* preset;
+  const char* id;
+  const char* why;
+};
+constexpr KnownError kKnownErrors[] = {
+    {"gpt-oss-20b", "readers.frequencies", "llama.cpp and mlx-lm round a ramp"},
+    {"gpt-oss-120b", "readers.frequencies", "likewise"},
+    {"glm-4-9b", "readers.pairing", "mlx-lm rotates the whole head"},
+    {"laguna", "readers.amplitude", "its attention_factor is not read"},
+};
+
+TEST(DoctorPresetsTest, NoPresetHasAFalseError) {
+  for (const Preset& preset : Presets()) {
+    DoctorInput input;
+    input.path = "config.json";
+    input.text = std::string(preset.config_json);
+    const auto diagnosis = Diagnose({input}, {});
+    ASSERT_TRUE(diagnosis.ok()) << diagnosis.status();
+    EXPECT_EQ(diagnosis->inputs[0].unreadable, "") << preset.name;
+    EXPECT_EQ(diagnosis->inputs[0].content_hash.size(), 64) << preset.name;
+    for (const Finding& finding : diagnosis->findings) {
+      EXPECT_NE(finding.id, "config.unlike-published") << preset.name;
+      if (finding.severity != Severity::kError) continue;
+      const bool known = std::any_of(
+          std::begin(kKnownErrors), std::end(kKnownErrors),
+          [&](const KnownError& error) {
+            return error.preset == preset.name && error.id == finding.id;
+          });
+      EXPECT_TRUE(known) << preset.name << ": " << finding.id << " "
+                         << finding.message;
+    }
+  }
+}
+
+TEST(DoctorPresetsTest, GptOssIsKeptTo5443AndAlarmsAt46) {
+  DoctorInput input;
+  input.path = "config.json";
+  input.text = std::string(FindPreset("gpt-oss-20b")->config_json);
+  const auto diagnosis = Diagnose({input}, {});
+  ASSERT_TRUE(diagnosis.ok());
+  const Finding* const finding = Find(*diagnosis, "readers.frequencies");
+  ASSERT_NE(finding, nullptr);
+  ASSERT_EQ(finding->readers.size(), 2);
+  EXPECT_EQ(finding->readers[0].name, "llama.cpp");
+  EXPECT_EQ(finding->readers[1].name, "mlx-lm");
+  EXPECT_NEAR(static_cast<double>(finding->readers[0].first_distance), 5443, 4);
+  EXPECT_EQ(finding->readers[0].first_angle, 46);
+}
+
+TEST(DoctorRowsTest, EveryCheckHasItsTextsAndAnIdOfItsOwn) {
+  std::set<std::string> ids;
+  for (const CheckRow& row : CheckRows()) {
+    EXPECT_TRUE(ids.insert(std::string(row.id)).second) << row.id;
+    EXPECT_FALSE(row.message.empty()) << row.id;
+    EXPECT_FALSE(row.fix.empty()) << row.id;
+  }
+}
+
+TEST(DoctorRowsTest, RulesNameReadersAndVersions) {
+  for (const ReaderRule& rule : ReaderRules()) {
+    EXPECT_NE(FindReader(rule.reader), nullptr) << rule.reader;
+    EXPECT_FALSE(rule.since.empty()) << rule.reader;
+  }
+}
+
+TEST(DoctorRowsTest, MessagesAreOneLineOfAtMost400Bytes) {
+  const Finding finding = MakeFinding(
+      "config.type-conflict",
+      {"config.json", std::string(1000, 'x') + "\n\x01", "yarn", "dict"});
+  EXPECT_LE(finding.message.size(), 400);
+  EXPECT_EQ(finding.message.find('\n'), std::string::npos);
+  const Finding utf8 = MakeFinding(
+      "config.key-unread", {std::string(397, 'x') + "\xe2\x82\xac", "y", "z"});
+  EXPECT_LE(utf8.message.size(), 400);
+  EXPECT_EQ(utf8.message.find('\xe2'), std::string::npos);
+}
+
+TEST(DoctorSizeTest, SeverityFollowsWhatIsLeftOfAScore) {
+  Verdict verdict;
+  EXPECT_EQ(SeverityOf(verdict), Severity::kNote);
+  verdict.least_kept = 0.98;
+  EXPECT_EQ(SeverityOf(verdict), Severity::kWarning);
+  verdict.first_distance = 0;
+  EXPECT_EQ(SeverityOf(verdict), Severity::kError);
+  verdict = {};
+  verdict.amplitude_ratio = 1.02;  // 4 % on logits
+  EXPECT_EQ(SeverityOf(verdict), Severity::kWarning);
+  verdict.amplitude_ratio = 1.03;
+  EXPECT_EQ(SeverityOf(verdict), Severity::kError);
+  verdict.amplitude_ratio = 1.001;
+  EXPECT_EQ(SeverityOf(verdict), Severity::kNote);
+  verdict.amplitude_ratio = std::nan("");
+  EXPECT_EQ(SeverityOf(verdict), Severity::kError);
+}
+
+TEST(DoctorSizeTest, AShorterLengthMakesLessOfIt) {
+  json config = Plain();
+  config["rope_scaling"] = {{"rope_type", "yarn"},
+                            {"factor", 32.0},
+                            {"original_max_position_embeddings", 4096},
+                            {"truncate", false}};
+  EXPECT_EQ(Find(Diagnosed(config), "readers.frequencies")->severity,
+            Severity::kError);
+  EXPECT_NE(
+      Find(Diagnosed(config, {.length = 100}), "readers.frequencies")->severity,
+      Severity::kError);
+}
+
+TEST(DoctorReaderTest, FindingsOfOtherReadersAreLeftOut) {
+  json config = Plain();
+  config.erase("rope_theta");
+  config["rope_parameters"] = {{"rope_type", "default"},
+                               {"rope_theta", 500000.0}};
+  EXPECT_NE(Find(Diagnosed(config), "config.new-spelling-only"), nullptr);
+  EXPECT_NE(
+      Find(Diagnosed(config, {.readers = {"mlx"}}), "config.new-spelling-only"),
+      nullptr);
+  EXPECT_EQ(Find(Diagnosed(config, {.readers = {"vllm"}}),
+                 "config.new-spelling-only"),
+            nullptr);
+}
+
+TEST(DoctorReaderTest, AContradictionInOneFileIsAlwaysTold) {
+  json config = Plain();
+  config["rope_scaling"] = {{"rope_type", "yarn"},
+                            {"type", "linear"},
+                            {"factor", 4.0},
+                            {"original_max_position_embeddings", 32768}};
+  const Diagnosis diagnosis = Diagnosed(config, {.readers = {"vllm"}});
+  const Finding* const finding = Find(diagnosis, "config.type-conflict");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_TRUE(finding->readers.empty());
+}
+
+TEST(DoctorReaderTest, UnknownReadersAndBadLengthsAreRefused) {
+  EXPECT_THAT(
+      Diagnose({Config(Plain())}, {.readers = {"nobody"}}).status().message(),
+      HasSubstr("--reader: \"nobody\" is not known"));
+  for (const std::int64_t length : {0l, -1l, 1l << 32}) {
+    EXPECT_THAT(
+        Diagnose({Config(Plain())}, {.length = length}).status().message(),
+        HasSubstr("--length"));
+  }
+}
+
+TEST(DoctorRuntimeTest, BrokenCommandLinesAreRefused) {
+  for (const char* runtime :
+       {"vllm serve --hf-overrides '{", "vllm --hf-overrides {}x",
+        "vllm serve --hf-overrides", "x \\", "vllm --hf-overrides [1]"}) {
+    EXPECT_THAT(
+        Diagnose({Config(Plain())}, {.runtime = runtime}).status().message(),
+        HasSubstr("--runtime: "))
+        << runtime;
+  }
+}
+
+TEST(DoctorRuntimeTest, TheServedLengthIsTheClaimedOne) {
+  EXPECT_EQ(Diagnosed(Plain(), {.runtime = "vllm serve m --max-model-len 4096"})
+                .length,
+            4096);
+  EXPECT_EQ(
+      Diagnosed(Plain(), {.runtime = "vllm serve --max-model-len=32k"}).length,
+      32000);
+  EXPECT_EQ(
+      Diagnosed(Plain(), {.length = 7, .runtime = "llama-server -c 9"}).length,
+      7);
+  EXPECT_EQ(Diagnosed(Plain()).length, 131072);
+}
+
+TEST(DoctorConfigsTest, TheSecondIsComparedWithTheFirst) {
+  json other = Plain();
+  other["rope_theta"] = 10000.0;
+  DoctorInput second = Config(other);
+  second.path = "b/config.json";
+  const auto diagnosis = Diagnose({Config(Plain()), second}, {});
+  ASSERT_TRUE(diagnosis.ok());
+  const Finding* const finding = Find(*diagnosis, "readers.frequencies");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->severity, Severity::kError);
+  EXPECT_EQ(finding->inputs,
+            (std::vector<std::string>{"b/config.json", "config.json"}));
+}
+
+TEST(DoctorJsonTest, FaultsHaveLineAndColumn) {
+  EXPECT_EQ(JsonFault("{}"), "");
+  EXPECT_EQ(JsonFault("{\n \"a\": 1,\n \"b\" 2}"),
+            "not JSON: line 3, column 6");
+  EXPECT_THAT(JsonFault("[1]"), HasSubstr("array"));
+  EXPECT_THAT(JsonFault(""), HasSubstr("not JSON: line 1, column"));
+  EXPECT_THAT(JsonFault(std::string(10000, '[')), HasSubstr("nested deeper"));
+  EXPECT_THAT(JsonFault(std::string(2 << 20, ' ')), HasSubstr("bytes"));
+}
+
+TEST(DoctorJsonTest, DuplicateKeysReadAsTheirLastValue) {
+  DoctorInput input = Config(Plain());
+  input.text = "{\"rope_theta\": 10000, " + input.text.substr(1);
+  const auto diagnosis = Diagnose({input}, {});
+  ASSERT_TRUE(diagnosis.ok());
+  EXPECT_THAT(diagnosis->inputs[0].spec, HasSubstr("base 500000"));
+}
+
+TEST(DoctorJsonTest, AValueOfTheWrongTypeMakesItUnreadable) {
+  json config = Plain();
+  config["rope_theta"] = "big";
+  const Diagnosis diagnosis = Diagnosed(config);
+  EXPECT_TRUE(diagnosis.unreadable());
+  EXPECT_THAT(diagnosis.inputs[0].unreadable, HasSubstr("rope_theta"));
+}
+
+}  // namespace
+}  // namespace posenc::core
