@@ -22,9 +22,16 @@ namespace posenc::offer {
 namespace {
 
 constexpr std::uint32_t kLargestWindow = 0x7fffffff;
-// Bytes and pieces of one writev().
+// Bytes of one writev(), and frames of DATA.
 constexpr std::size_t kWriteBytes = std::size_t{256} << 10;
-constexpr std::size_t kWritePieces = 60;
+constexpr std::size_t kWriteFrames = 30;
+// Messages up to this size are copied behind their headers.
+constexpr std::size_t kSmallMessage = 1 << 10;
+// Bytes of one recv(): few enough to stay in the processor's cache, where they
+// are thrown away.
+constexpr std::size_t kReadBytes = std::size_t{128} << 10;
+// The longest frame that must come whole: trailers, settings.
+constexpr std::size_t kWholeFrame = std::size_t{64} << 10;
 
 int OpenSocket(absl::string_view address) {
   if (absl::ConsumePrefix(&address, "unix:")) {
@@ -98,7 +105,7 @@ Connection::Connection(int fd, const Request* request, OnEnd on_end)
   const std::string settings = SettingBytes(kHeaderTableSize, 0) +
                                SettingBytes(kEnablePush, 0) +
                                SettingBytes(kInitialWindow, kLargestWindow) +
-                               SettingBytes(kMaxFrameSize, 1 << 20);
+                               SettingBytes(kMaxFrameSize, (1 << 24) - 1);
   out_ = absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
                       FrameHeader(settings.size(), kSettings, 0, 0), settings,
                       FrameHeader(4, kWindowUpdate, 0, 0),
@@ -126,6 +133,10 @@ void Connection::Queue(std::uint32_t id, Stream* stream) {
 }
 
 std::string Connection::HeaderBlock(std::int64_t timeout_micros) {
+  const std::string timeout = absl::StrCat(timeout_micros, "u");
+  if (!indexed_headers_.empty()) {
+    return indexed_headers_ + HpackLiteral(kNewestEntry, timeout);
+  }
   std::vector<std::pair<std::string, std::string>> headers = {
       {":method", "POST"},       {":scheme", "http"},
       {":path", request_->path}, {":authority", "posenc"},
@@ -138,15 +149,17 @@ std::string Connection::HeaderBlock(std::int64_t timeout_micros) {
                  request_->headers.end());
   std::string block;
   for (std::size_t i = 0; i < headers.size(); ++i) {
-    // The newest entry of the dynamic table is number 62.
-    block += table_filled_
-                 ? std::string(
-                       1, static_cast<char>(0x80 | (61 + headers.size() - i)))
-                 : HpackIndexing(headers[i].first, headers[i].second);
+    block += HpackIndexing(headers[i].first, headers[i].second);
+    indexed_headers_ +=
+        static_cast<char>(0x80 | (kNewestEntry + headers.size() - i));
   }
-  table_filled_ = true;
-  return block +
-         HpackLiteral("grpc-timeout", absl::StrCat(timeout_micros, "u"));
+  return block + HpackIndexing("grpc-timeout", timeout);
+}
+
+bool Connection::SendsAtOnce() const {
+  const auto size = static_cast<std::int64_t>(request_->message.size());
+  return request_->message.size() <= kSmallMessage && ready_.empty() &&
+         size <= window_ && size <= initial_window_ && size <= max_frame_;
 }
 
 std::uint32_t Connection::Start(std::size_t call, std::int64_t timeout_micros) {
@@ -158,9 +171,18 @@ std::uint32_t Connection::Start(std::size_t call, std::int64_t timeout_micros) {
   ++open_;
   const std::string block = HeaderBlock(std::max<std::int64_t>(
       1, std::min<std::int64_t>(timeout_micros, 99'999'999)));
-  absl::StrAppend(&out_, FrameHeader(block.size(), kHeaders, kEndHeaders, id),
-                  block);
-  Queue(id, &stream);
+  char header[kFrameHeaderBytes];
+  WriteFrameHeader(block.size(), kHeaders, kEndHeaders, id, header);
+  out_.append(header, sizeof header).append(block);
+  if (!SendsAtOnce()) {
+    Queue(id, &stream);
+    return id;
+  }
+  const std::string& message = request_->message;
+  WriteFrameHeader(message.size(), kData, kEndStream, id, header);
+  out_.append(header, sizeof header).append(message);
+  stream.sent = message.size();
+  window_ -= static_cast<std::int64_t>(message.size());
   return id;
 }
 
@@ -198,7 +220,7 @@ void Connection::Close() {
   open_ = 0;
 }
 
-bool Connection::NextData(std::string* header, absl::string_view* part) {
+bool Connection::NextData(char* header, absl::string_view* part) {
   while (window_ > 0 && !ready_.empty()) {
     const std::uint32_t id = ready_.front();
     ready_.pop_front();
@@ -211,7 +233,7 @@ bool Connection::NextData(std::string* header, absl::string_view* part) {
     if (bytes <= 0) continue;
     const auto size = static_cast<std::size_t>(bytes);
     *part = absl::string_view(request_->message).substr(stream.sent, size);
-    *header = FrameHeader(size, kData, size == left ? kEndStream : 0, id);
+    WriteFrameHeader(size, kData, size == left ? kEndStream : 0, id, header);
     stream.sent += size;
     stream.window -= bytes;
     window_ -= bytes;
@@ -223,40 +245,42 @@ bool Connection::NextData(std::string* header, absl::string_view* part) {
 }
 
 void Connection::Write() {
-  while (fd_ >= 0) {
-    std::vector<iovec> pieces;
-    std::deque<std::string> headers;  // never moves what pieces point to
+  char headers[kWriteFrames][kFrameHeaderBytes];
+  iovec pieces[1 + 2 * kWriteFrames];
+  while (fd_ >= 0 && !blocked_) {
+    int count = 0;
     std::size_t total = out_.size();
-    if (total > 0) pieces.push_back({out_.data(), out_.size()});
-    while (total < kWriteBytes && pieces.size() < kWritePieces) {
+    if (total > 0) pieces[count++] = {out_.data(), out_.size()};
+    for (char(&header)[kFrameHeaderBytes] : headers) {
       absl::string_view part;
-      std::string header;
-      if (!NextData(&header, &part)) break;
-      headers.push_back(std::move(header));
-      pieces.push_back({headers.back().data(), headers.back().size()});
-      pieces.push_back({const_cast<char*>(part.data()), part.size()});
-      total += kFrameHeaderBytes + part.size();
+      if (total >= kWriteBytes || !NextData(header, &part)) break;
+      pieces[count++] = {header, sizeof header};
+      pieces[count++] = {const_cast<char*>(part.data()), part.size()};
+      total += sizeof header + part.size();
     }
     if (total == 0) return;
-    const ssize_t written =
-        writev(fd_, pieces.data(), static_cast<int>(pieces.size()));
+    const ssize_t written = writev(fd_, pieces, count);
     if (written < 0 && errno != EAGAIN) return Close();
     std::size_t done = written < 0 ? 0 : static_cast<std::size_t>(written);
     bytes_out_ += static_cast<std::int64_t>(done);
+    blocked_ = done < total;
     std::string rest;
-    for (const iovec& piece : pieces) {
-      const std::size_t skipped = std::min(done, piece.iov_len);
-      rest.append(static_cast<const char*>(piece.iov_base) + skipped,
-                  piece.iov_len - skipped);
+    for (int i = 0; blocked_ && i < count; ++i) {
+      const std::size_t skipped = std::min(done, pieces[i].iov_len);
+      rest.append(static_cast<const char*>(pieces[i].iov_base) + skipped,
+                  pieces[i].iov_len - skipped);
       done -= skipped;
     }
-    out_.swap(rest);
-    if (!out_.empty()) return;
+    if (blocked_) {
+      out_.swap(rest);
+    } else {
+      out_.clear();
+    }
   }
 }
 
-void Connection::OnSettings(absl::string_view payload) {
-  if (flags_ & kAck) return;
+void Connection::OnSettings(const Frame& frame, absl::string_view payload) {
+  if (frame.flags & kAck) return;
   for (std::size_t i = 0; i + 6 <= payload.size(); i += 6) {
     const int setting = static_cast<unsigned char>(payload[i]) << 8 |
                         static_cast<unsigned char>(payload[i + 1]);
@@ -276,91 +300,103 @@ void Connection::OnSettings(absl::string_view payload) {
   out_ += FrameHeader(0, kSettings, kAck, 0);
 }
 
-void Connection::OnHeaders(absl::string_view payload) {
-  if (Stream* const stream = Find(stream_)) {
-    const int status = StatusIn(payload);
-    if (status >= 0) stream->status = status;
-    if (flags_ & kEndStream) End(stream_, stream->status);
-  }
-}
-
-void Connection::OnFrame(absl::string_view payload) {
-  switch (type_) {
-    case kData:
-      if (flags_ & kEndStream) End(stream_, kNoStatus);
-      break;
+void Connection::OnFrame(const Frame& frame, absl::string_view payload) {
+  switch (frame.type) {
     case kSettings:
-      OnSettings(payload);
+      OnSettings(frame, payload);
       break;
     case kPing:
-      if (!(flags_ & kAck) && payload.size() == 8) {
+      if (!(frame.flags & kAck) && payload.size() == 8) {
         absl::StrAppend(&out_, FrameHeader(8, kPing, kAck, 0), payload);
       }
       break;
     case kWindowUpdate:
       if (payload.size() == 4) {
         const std::int64_t more = ReadU32(payload, 0) & 0x7fffffff;
-        if (stream_ == 0) {
+        if (frame.stream == 0) {
           window_ += more;
-        } else if (Stream* const stream = Find(stream_)) {
+        } else if (Stream* const stream = Find(frame.stream)) {
           stream->window += more;
-          Queue(stream_, stream);
+          Queue(frame.stream, stream);
         }
       }
       break;
     case kReset:
-      if (Stream* const stream = Find(stream_)) {
+      if (Stream* const stream = Find(frame.stream)) {
         // After the trailers of a refusal; then the status is known.
-        End(stream_, stream->status != kNoStatus || payload.size() != 4
-                         ? stream->status
-                         : kResetBase + static_cast<int>(ReadU32(payload, 0)));
+        End(frame.stream,
+            stream->status != kNoStatus || payload.size() != 4
+                ? stream->status
+                : kResetBase + static_cast<int>(ReadU32(payload, 0)));
       }
       break;
     case kHeaders:
     case kContinuation:
-      OnHeaders(payload);
+      if (Stream* const stream = Find(frame.stream)) {
+        const int status = StatusIn(payload);
+        if (status >= 0) stream->status = status;
+        if (frame.flags & kEndStream) End(frame.stream, stream->status);
+      }
       break;
     default:
       break;
   }
 }
 
-void Connection::OnBytes(absl::string_view bytes) {
-  while (!bytes.empty() && fd_ >= 0) {
-    if (head_.size() < kFrameHeaderBytes) {
-      const std::size_t part =
-          std::min(kFrameHeaderBytes - head_.size(), bytes.size());
-      head_.append(bytes.data(), part);
+std::size_t Connection::OnBytes(absl::string_view bytes) {
+  const std::size_t all = bytes.size();
+  while (fd_ >= 0) {
+    if (left_ > 0) {
+      const std::size_t part = std::min(left_, bytes.size());
       bytes.remove_prefix(part);
-      if (head_.size() < kFrameHeaderBytes) return;
-      left_ = ReadU32(head_, 0) >> 8;
-      type_ = static_cast<unsigned char>(head_[3]);
-      flags_ = static_cast<unsigned char>(head_[4]);
-      stream_ = ReadU32(head_, 5) & 0x7fffffff;
-      if (type_ == kData) consumed_ += static_cast<std::int64_t>(left_);
+      left_ -= part;
+      if (left_ > 0) break;
+      if (data_.flags & kEndStream) End(data_.stream, kNoStatus);
     }
-    const std::size_t part = std::min(left_, bytes.size());
-    if (type_ != kData) payload_.append(bytes.data(), part);
-    bytes.remove_prefix(part);
-    left_ -= part;
-    if (left_ > 0) return;
-    head_.clear();
-    const std::string payload = std::move(payload_);
-    payload_.clear();
-    OnFrame(payload);
+    if (bytes.size() < kFrameHeaderBytes) break;
+    const std::size_t size = ReadU32(bytes, 0) >> 8;
+    const Frame frame = {static_cast<unsigned char>(bytes[3]),
+                         static_cast<unsigned char>(bytes[4]),
+                         ReadU32(bytes, 5) & 0x7fffffff};
+    if (frame.type == kData) {
+      bytes.remove_prefix(kFrameHeaderBytes);
+      consumed_ += static_cast<std::int64_t>(size);
+      data_ = frame;
+      left_ = size;
+      if (size == 0 && (frame.flags & kEndStream)) End(frame.stream, kNoStatus);
+      continue;
+    }
+    if (size > kWholeFrame) {
+      Close();
+      break;
+    }
+    if (bytes.size() < kFrameHeaderBytes + size) break;
+    OnFrame(frame, bytes.substr(kFrameHeaderBytes, size));
+    bytes.remove_prefix(kFrameHeaderBytes + size);
   }
+  return all - bytes.size();
 }
 
-void Connection::Read() {
-  static thread_local std::vector<char> buffer(std::size_t{1} << 20);
+bool Connection::Read() {
+  static thread_local std::vector<char> buffer(kWholeFrame + kFrameHeaderBytes +
+                                               kReadBytes);
+  bool more = true;
   // A few rounds: one busy connection must not keep the others waiting.
-  for (int round = 0; round < 4 && fd_ >= 0; ++round) {
-    const ssize_t n = recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
-    if (n < 0 && errno == EAGAIN) break;
-    if (n <= 0) return Close();
+  for (int round = 0; round < 4 && more && fd_ >= 0; ++round) {
+    std::memcpy(buffer.data(), part_.data(), part_.size());
+    const ssize_t n =
+        recv(fd_, buffer.data() + part_.size(), kReadBytes, MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) return false;
+    if (n <= 0) {
+      Close();
+      return false;
+    }
     bytes_in_ += n;
-    OnBytes(absl::string_view(buffer.data(), static_cast<std::size_t>(n)));
-    if (static_cast<std::size_t>(n) < buffer.size()) break;
+    const absl::string_view bytes(buffer.data(),
+                                  part_.size() + static_cast<std::size_t>(n));
+    const absl::string_view rest = bytes.substr(OnBytes(bytes));
+    part_.assign(rest.data(), rest.size());
+    more = static_cast<std::size_t>(n) == kReadBytes;
   }
   // The connection's window is 2 GiB, and given back long before it is used up.
   if (consumed_ > 1 << 28) {
@@ -368,6 +404,7 @@ void Connection::Read() {
                     U32(static_cast<std::uint32_t>(consumed_)));
     consumed_ = 0;
   }
+  return more && fd_ >= 0;
 }
 
 }  // namespace posenc::offer

@@ -1,6 +1,7 @@
 // One connection of the generator: a raw HTTP/2 client that never blocks, never
-// waits for anything, and spends as little on a call as it can. What sockets
-// and windows do not take stays in this program and ages there.
+// waits for anything, and spends as little on a call as it can. While the
+// socket takes no more, no call is begun (HasRoom()); what the server's windows
+// do not take stays in this program and ages there.
 //
 // It is no general client: it reads the status of a call from a response whose
 // headers are not Huffman-coded, as gRPC's server writes them, and throws the
@@ -52,17 +53,21 @@ class Connection {
 
   int fd() const { return fd_; }
   bool alive() const { return fd_ >= 0; }
-  // Whether the server's SETTINGS_MAX_CONCURRENT_STREAMS leaves room.
-  bool HasRoom() const { return alive() && open_ < max_streams_; }
+  // Whether the server's SETTINGS_MAX_CONCURRENT_STREAMS leaves room, and the
+  // socket.
+  bool HasRoom() const { return alive() && open_ < max_streams_ && !blocked_; }
 
   // Starts a call; returns its stream. Needs HasRoom().
   std::uint32_t Start(std::size_t call, std::int64_t timeout_micros);
   // Gives a call up: the stream is reset, and on_end is not called.
   void Cancel(std::uint32_t stream);
 
-  // Take what is there, and send what can be sent.
-  void Read();
+  // Takes what is there; true if there may be more.
+  bool Read();
+  // Sends what can be sent. Once the socket takes no more, nothing until
+  // Unblock().
   void Write();
+  void Unblock() { blocked_ = false; }
 
   std::int64_t bytes_in() const { return bytes_in_; }
   std::int64_t bytes_out() const { return bytes_out_; }
@@ -77,6 +82,11 @@ class Connection {
     int status = kNoStatus;
   };
 
+  struct Frame {
+    int type = 0, flags = 0;
+    std::uint32_t stream = 0;
+  };
+
   Connection(int fd, const Request* request, OnEnd on_end);
 
   Stream* Find(std::uint32_t id);
@@ -84,23 +94,27 @@ class Connection {
   void End(std::uint32_t id, int status);
   void Close();
   std::string HeaderBlock(std::int64_t timeout_micros);
+  // Whether a message can be sent whole, in one frame.
+  bool SendsAtOnce() const;
   // The next DATA frame that windows allow: its header and its part of the
   // message. False if there is none.
-  bool NextData(std::string* header, absl::string_view* part);
-  void OnBytes(absl::string_view bytes);
-  void OnFrame(absl::string_view payload);
-  void OnSettings(absl::string_view payload);
-  void OnHeaders(absl::string_view payload);
+  bool NextData(char* header, absl::string_view* part);
+  // Consumes whole frames, and parts of DATA; returns how many bytes.
+  std::size_t OnBytes(absl::string_view bytes);
+  void OnFrame(const Frame& frame, absl::string_view payload);
+  void OnSettings(const Frame& frame, absl::string_view payload);
 
   int fd_;
   const Request* const request_;
   const OnEnd on_end_;
 
   std::string out_;  // frames that are not written yet
+  bool blocked_ = false;
   std::deque<std::uint32_t> ready_;
   std::vector<Stream> streams_;  // by id / 2
   std::int64_t open_ = 0;
-  bool table_filled_ = false;  // the constant headers are in the table
+  // The constant headers, once they are in the table.
+  std::string indexed_headers_;
 
   // What the server allows.
   std::int64_t window_ = 65535;
@@ -108,12 +122,9 @@ class Connection {
   std::int64_t max_frame_ = 16384;
   std::int64_t max_streams_ = 1 << 30;
 
-  // The frame that is being read.
-  std::string head_;
-  std::string payload_;
-  std::size_t left_ = 0;  // bytes of its payload that are still to come
-  int type_ = 0, flags_ = 0;
-  std::uint32_t stream_ = 0;
+  std::string part_;      // of a frame that has not come whole, but for DATA
+  Frame data_;            // the DATA frame that is coming
+  std::size_t left_ = 0;  // bytes of it that are still to come
   std::int64_t consumed_ = 0;  // bytes of DATA not given back as window yet
 
   std::int64_t bytes_in_ = 0, bytes_out_ = 0;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -49,10 +50,20 @@ inline std::uint32_t ReadU32(absl::string_view bytes, std::size_t at) {
 }
 
 // The nine bytes before a frame's payload.
+inline void WriteFrameHeader(std::size_t bytes, int type, int flags,
+                             std::uint32_t stream, char* out) {
+  const auto byte = [](std::size_t value) { return static_cast<char>(value); };
+  const char header[kFrameHeaderBytes] = {
+      byte(bytes >> 16),  byte(bytes >> 8),  byte(bytes),
+      byte(type),         byte(flags),       byte(stream >> 24),
+      byte(stream >> 16), byte(stream >> 8), byte(stream)};
+  std::memcpy(out, header, sizeof header);
+}
 inline std::string FrameHeader(std::size_t bytes, int type, int flags,
                                std::uint32_t stream) {
-  return U32(static_cast<std::uint32_t>(bytes)).substr(1) +
-         static_cast<char>(type) + static_cast<char>(flags) + U32(stream);
+  std::string header(kFrameHeaderBytes, '\0');
+  WriteFrameHeader(bytes, type, flags, stream, header.data());
+  return header;
 }
 
 inline std::string SettingBytes(int setting, std::uint32_t value) {
@@ -76,7 +87,9 @@ inline std::string HpackString(absl::string_view text) {
   return out;
 }
 
-// A header that enters the dynamic table, and one that does not.
+// A header that enters the dynamic table, and one that does not. The newest
+// entry of the table is kNewestEntry, the one before it one more, and so on.
+inline constexpr int kNewestEntry = 62;
 inline std::string HpackIndexing(absl::string_view name,
                                  absl::string_view value) {
   return '\x40' + HpackString(name) + HpackString(value);
@@ -84,6 +97,11 @@ inline std::string HpackIndexing(absl::string_view name,
 inline std::string HpackLiteral(absl::string_view name,
                                 absl::string_view value) {
   return '\0' + HpackString(name) + HpackString(value);
+}
+// The same with the name of the table's entry `index`, 15 to 142.
+inline std::string HpackLiteral(int index, absl::string_view value) {
+  return '\x0f' + std::string(1, static_cast<char>(index - 15)) +
+         HpackString(value);
 }
 
 }  // namespace posenc::offer
