@@ -5,7 +5,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -14,6 +13,7 @@
 #include "server/admin/admin_server.h"
 #include "server/config/check.h"
 #include "server/config/print.h"
+#include "server/forced_exit.h"
 #include "server/log/call_log.h"
 #include "server/log/grpc_log.h"
 #include "server/log/log.h"
@@ -31,6 +31,12 @@ namespace {
 
 constexpr absl::Duration kLastFlush = absl::Milliseconds(500);
 
+// A drain ends in time, but destroying what it has ended may take many seconds
+// on a busy machine beside clients that go on calling. So long after the drain
+// the process ends whatever is left, and flushes its log before.
+constexpr absl::Duration kAfterDrain = absl::Milliseconds(700);
+constexpr absl::Duration kForcedFlush = absl::Milliseconds(100);
+
 // Returns at SIGTERM or SIGINT, and calls `reload` at SIGHUP.
 void AwaitStop(Server* server, const std::function<void()>& reload) {
   const sigset_t signals = ServeSignals();
@@ -45,17 +51,6 @@ void AwaitStop(Server* server, const std::function<void()>& reload) {
       server->ReturnUnneededMemory();
     }
   }
-}
-
-// A second signal ends the process at once.
-void EndAtSecondSignal(std::string ready_file) {
-  std::thread([path = std::move(ready_file)] {
-    const sigset_t signals = ServeSignals();
-    int again = SIGHUP;
-    while (again == SIGHUP) sigwait(&signals, &again);
-    if (!path.empty()) unlink(path.c_str());
-    _exit(128 + again);  // as a shell reports death by signal
-  }).detach();
 }
 
 }  // namespace
@@ -147,7 +142,13 @@ absl::Status Serve(
     Reload(load_again(), &running, {server->get(), log.get(), &calls});
     config_text.Set(ConfigText(running));
   });
-  EndAtSecondSignal(config.ready_file);
+  ExitAtSignal(config.ready_file);
+  ExitAfter(config.server.lame_duck + config.server.drain_timeout + kAfterDrain,
+            config.ready_file, [log] {
+              log->Write(LogLevel::kWarning,
+                         "the drain is over, and not all has ended: exiting");
+              log->Flush(kForcedFlush);
+            });
   log->Write(LogLevel::kInfo, "draining");
   (*server)->Drain();
   admin.reset();  // shows the server

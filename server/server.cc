@@ -40,12 +40,20 @@ constexpr int kMinPingIntervalMs = 10000;
 constexpr int kUnreadBytes = 16 << 10;
 // Once our calls have ended, only health watches and the like are open. They
 // never end by themselves, and gRPC's shutdown would wait for them until its
-// deadline. Connections have as long again to close.
+// deadline.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
+// After that connections have so long to close.
+constexpr absl::Duration kClosingGrace = absl::Milliseconds(300);
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(std::min<std::int64_t>(
       absl::ToInt64Milliseconds(duration), std::numeric_limits<int>::max()));
+}
+
+// Behind an edge, many clients watch over one connection, and calls need room
+// beside them.
+std::int64_t WatchesOfConnection(const ConnectionLimits& limits) {
+  return std::max(limits.max_concurrent_streams / 2, 8);
 }
 
 class RunningServer final : public Server {
@@ -53,6 +61,8 @@ class RunningServer final : public Server {
   RunningServer(const ServerOptions& options,
                 std::unique_ptr<Credentials> credentials)
       : credentials_(std::move(credentials)),
+        health_(WithDefaults(options.connections).max_connections,
+                WatchesOfConnection(options.connections)),
         service_(WithDefaults(options.limits),
                  options.connections.max_metadata_bytes, options.observer,
                  credentials_->tokens()),
@@ -114,7 +124,7 @@ class RunningServer final : public Server {
     std::thread cut;
     if (listener_ != nullptr) {
       listener_->Stop();
-      cut = std::thread([this, left = deadline + kShutdownGrace - absl::Now(),
+      cut = std::thread([this, left = deadline + kClosingGrace - absl::Now(),
                          future = closed.get_future()] {
         if (future.wait_for(absl::ToChronoNanoseconds(left)) ==
             std::future_status::timeout) {
@@ -170,6 +180,7 @@ absl::Status RunningServer::Reload(const ServerOptions& options) {
   credentials_->Reload();
   service_.SetLimits(WithDefaults(options.limits));
   const ConnectionLimits connections = WithDefaults(options.connections);
+  health_.SetMostWatches(connections.max_connections);
   if (listener_ != nullptr) {
     listener_->SetCaps(connections.max_connections,
                        connections.max_connections_per_peer);

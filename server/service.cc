@@ -199,8 +199,10 @@ void RpcService::Begin(PeerStream* stream) {
   if (!metadata.ok()) return Send(Answer(std::move(metadata)), spec, stream);
   if (method == nullptr) {
     for (SmallService* const service : small_services_) {
-      if (const auto call = service->Make(context.method())) {
-        return call->Start(stream, {&transfers_, &deadlines_});
+      const auto call = service->Make(context.method(), spec.peer);
+      if (!call.ok()) return Send(Answer(call.status()), spec, stream);
+      if (*call != nullptr) {
+        return (*call)->Start(stream, {&transfers_, &deadlines_});
       }
     }
     return Send(Answer(NoSuchMethod(context.method())), spec, stream);

@@ -96,7 +96,9 @@ constexpr Key kKeys[] = {
      "The same from one address.", "COUNT", ""},
     {"max-concurrent-streams", KeyKind::kInteger, 1, kMaxInt, kRestart,
      POSENC_FIELD(server.connections.max_concurrent_streams),
-     "Calls in progress on one connection.", "COUNT", ""},
+     "Calls in progress on one connection; half of them may be watches of "
+     "health.",
+     "COUNT", ""},
     {"max-metadata-bytes", KeyKind::kBytes, kLeastMetadata, kMostMetadata,
      kRestart, POSENC_FIELD(server.connections.max_metadata_bytes),
      "Metadata that a call may bring, names and values and 32 bytes for each "
@@ -119,8 +121,8 @@ constexpr Key kKeys[] = {
      "Time without traffic after which a connection is pinged.", "TIME", ""},
     {"keepalive-timeout", KeyKind::kDuration, 1, kYear, kRestart,
      POSENC_FIELD(server.connections.keepalive_timeout),
-     "Time for the answer to a ping, and over TCP for taking anything of what "
-     "is sent; without, the connection is closed.",
+     "Time for the answer to a ping, and for taking anything of what is sent; "
+     "without, the connection is closed.",
      "TIME", ""},
     {"max-connection-age", KeyKind::kDuration, 0, kYear, kRestart,
      POSENC_FIELD(server.max_connection_age),

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
 #include "grpc/health/v1/health.pb.h"
 
 namespace posenc::server {
@@ -27,6 +29,11 @@ HealthCheckResponse Answer(std::optional<bool> serving) {
                       : *serving ? HealthCheckResponse::SERVING
                                  : HealthCheckResponse::NOT_SERVING);
   return response;
+}
+
+absl::Status TooManyWatches(const std::string& why) {
+  return core::MakeError(absl::StatusCode::kResourceExhausted,
+                         core::ErrorReason::kOverloaded, "", why);
 }
 
 absl::Status NoRequest() {
@@ -58,7 +65,8 @@ class Health::CheckCall final : public SmallCall {
 // when no answer is under way.
 class Health::WatchCall final : public SmallCall {
  public:
-  explicit WatchCall(Health* health) : health_(health) {}
+  WatchCall(Health* health, std::uint64_t connection)
+      : health_(health), connection_(connection) {}
 
   // Tells what the name is, if that was not the last thing told.
   void Tell() {
@@ -106,9 +114,10 @@ class Health::WatchCall final : public SmallCall {
     }
     End(absl::CancelledError("cancelled"));
   }
-  void OnEnd() override { health_->Remove(this); }
+  void OnEnd() override { health_->Remove(this, connection_); }
 
   Health* const health_;
+  const std::uint64_t connection_;
   std::mutex mutex_;
   std::optional<std::string> name_;          // none: the request has not come
   std::optional<std::optional<bool>> told_;  // none: nothing yet
@@ -127,9 +136,36 @@ void Health::Add(WatchCall* watch) {
   watches_.insert(watch);
 }
 
-void Health::Remove(WatchCall* watch) {
+void Health::Remove(WatchCall* watch, std::uint64_t connection) {
   const std::lock_guard<std::mutex> lock(mutex_);
   watches_.erase(watch);
+  --made_;
+  const auto of_connection = made_by_.find(connection);
+  if (--of_connection->second == 0) made_by_.erase(of_connection);
+}
+
+void Health::SetMostWatches(std::int64_t most) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  most_ = most;
+}
+
+absl::StatusOr<std::shared_ptr<SmallCall>> Health::MakeWatch(
+    std::uint64_t connection) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (made_ >= most_) {
+    return TooManyWatches(absl::StrCat(
+        "the server has ", made_, " watches already, as many as connections ",
+        "may be (--max-connections)"));
+  }
+  std::int64_t& of_connection = made_by_[connection];
+  if (of_connection >= most_of_connection_) {
+    return TooManyWatches(absl::StrCat(
+        "the connection has ", of_connection,
+        " watches already, half of its calls (--max-concurrent-streams)"));
+  }
+  ++of_connection;
+  ++made_;
+  return std::make_shared<WatchCall>(this, connection);
 }
 
 void Health::Set(const std::string& name, bool serving) {
@@ -146,14 +182,13 @@ void Health::Set(const std::string& name, bool serving) {
   for (WatchCall* const watch : watches) watch->Tell();
 }
 
-std::shared_ptr<SmallCall> Health::Make(absl::string_view path) {
+absl::StatusOr<std::shared_ptr<SmallCall>> Health::Make(
+    absl::string_view path, std::uint64_t connection) {
   if (path == "/grpc.health.v1.Health/Check") {
     return std::make_shared<CheckCall>(this);
   }
-  if (path == "/grpc.health.v1.Health/Watch") {
-    return std::make_shared<WatchCall>(this);
-  }
-  return nullptr;
+  if (path == "/grpc.health.v1.Health/Watch") return MakeWatch(connection);
+  return std::shared_ptr<SmallCall>();
 }
 
 }  // namespace posenc::server

@@ -9,7 +9,8 @@ const char* EndingName(Ending ending) {
                                             "foreign",
                                             "handshake_timeout",
                                             "headers_timeout",
-                                            "first_call_timeout"};
+                                            "first_call_timeout",
+                                            "not_reading"};
   return kNames[static_cast<int>(ending)];
 }
 

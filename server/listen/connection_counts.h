@@ -16,8 +16,9 @@ enum class Ending {
   kHandshakeTimeout,
   kHeadersTimeout,
   kFirstCallTimeout,
+  kNotReading,  // takes nothing of what it is sent
 };
-inline constexpr int kEndings = 7;
+inline constexpr int kEndings = 8;
 
 // "at_cap" and so on, for metrics.
 const char* EndingName(Ending ending);

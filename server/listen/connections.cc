@@ -1,6 +1,9 @@
 #include "server/listen/connections.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -114,6 +117,13 @@ bool IsSocket(int fd, ino_t inode) {
 
 bool IsOpen(const Connection& connection) {
   return IsSocket(connection.fd, connection.inode);
+}
+
+std::int64_t BlockedBytes(int fd) {
+  pollfd socket = {.fd = fd, .events = POLLOUT, .revents = 0};
+  if (poll(&socket, 1, 0) != 0) return 0;  // takes more, or is gone
+  int bytes = 0;
+  return ioctl(fd, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
 bool CutHandedOver(const Connection& connection) {

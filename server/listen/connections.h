@@ -38,6 +38,9 @@ struct Connection {
   SteadyTime part_of_call_since;
   bool greeted = false;
   Callers::Mark mark;  // null on a unix socket
+  // Of a unix socket: what BlockedBytes() said last, and since when.
+  std::int64_t blocked = 0;
+  SteadyTime blocked_since;
 
   // A unix socket's connections are handed over with their first call.
   bool HasCalled() const {
@@ -92,6 +95,12 @@ class Connections {
 
 // Whether the descriptor is still this connection's.
 bool IsOpen(const Connection& connection);
+
+// What the peer of a unix socket has not read yet, as the kernel counts it, if
+// so much waits that the socket takes no more; else 0. While it stays the same,
+// the peer reads nothing: the socket takes more only once three quarters are
+// read.
+std::int64_t BlockedBytes(int fd);
 
 // Ends a connection whose descriptor gRPC owns: gRPC sees the peer leave. Does
 // no harm if gRPC has closed it already, even if its number is in use again.

@@ -285,10 +285,28 @@ void Listener::EnforceLimits() {
   if (now_ - swept_ >= kSweepInterval) {
     swept_ = now_;
     connections_.Sweep(now_);
+    CutFrozen();
   }
   connections_.Visit([this](Connection& connection) {
     const std::optional<Ending> over = OverLimit(connection);
     return over.has_value() && End(connection, *over);
+  });
+}
+
+// A peer who reads may be looked at when as much waits as before, but not every
+// second of the timeout.
+void Listener::CutFrozen() {
+  connections_.Visit([this](Connection& connection) {
+    if (connection.peer.has_value() || !connection.handed_over) return false;
+    const std::int64_t blocked = BlockedBytes(connection.fd);
+    if (blocked == 0 || blocked != connection.blocked) {
+      connection.blocked = blocked;
+      connection.blocked_since = now_;
+      return false;
+    }
+    return now_ - connection.blocked_since >=
+               Steady(limits_.keepalive_timeout) &&
+           End(connection, Ending::kNotReading);
   });
 }
 

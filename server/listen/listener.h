@@ -18,7 +18,9 @@
 //   is remembered by its descriptor's number and the socket's inode.
 //
 // On unix sockets all peers have the same name. They count into the total, and
-// all of their limits in time end with the first call's headers.
+// all of their limits in time end with the first call's headers, but for one: a
+// peer who takes nothing of what it is sent for the keepalive timeout is cut
+// off, as the kernel does over TCP.
 
 #pragma once
 
@@ -101,6 +103,7 @@ class Listener {
   void HandOver(Connection* connection);
   void Close(int fd);
   void EnforceLimits();
+  void CutFrozen();
   std::optional<Ending> OverLimit(const Connection& connection) const;
   bool End(const Connection& connection, Ending ending);
   void SetPaused(bool paused);

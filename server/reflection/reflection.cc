@@ -85,14 +85,15 @@ class Exchange final : public SmallCall {
 
 }  // namespace
 
-std::shared_ptr<SmallCall> Reflection::Make(absl::string_view path) {
+absl::StatusOr<std::shared_ptr<SmallCall>> Reflection::Make(
+    absl::string_view path, std::uint64_t /*connection*/) {
   for (const char* const version : {"v1", "v1alpha"}) {
     if (path == absl::StrCat("/grpc.reflection.", version,
                              ".ServerReflection/ServerReflectionInfo")) {
-      return std::make_shared<Exchange>(&files_);
+      return std::shared_ptr<SmallCall>(std::make_shared<Exchange>(&files_));
     }
   }
-  return nullptr;
+  return std::shared_ptr<SmallCall>();
 }
 
 }  // namespace posenc::server

@@ -18,7 +18,8 @@ namespace posenc::server {
 // Safe for many threads. Outlives its calls.
 class Reflection final : public SmallService {
  public:
-  std::shared_ptr<SmallCall> Make(absl::string_view path) override;
+  absl::StatusOr<std::shared_ptr<SmallCall>> Make(
+      absl::string_view path, std::uint64_t connection) override;
 
  private:
   const ReflectedFiles files_;

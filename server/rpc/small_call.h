@@ -21,6 +21,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -92,9 +93,10 @@ class SmallCall : public PeerStream::Reactor,
 class SmallService {
  public:
   virtual ~SmallService() = default;
-  // A call of this path ("/grpc.health.v1.Health/Check"); null if the service
-  // has none.
-  virtual std::shared_ptr<SmallCall> Make(absl::string_view path) = 0;
+  // A call of this path ("/grpc.health.v1.Health/Check") over this connection;
+  // null if the service has none. An error refuses the call at its headers.
+  virtual absl::StatusOr<std::shared_ptr<SmallCall>> Make(
+      absl::string_view path, std::uint64_t connection) = 0;
 };
 
 }  // namespace posenc::server

@@ -121,12 +121,15 @@ TEST_F(OverloadTest, AnswersCallsPastItsCapacity) {
   request.message = Framed(load::BytesOf((*cases)[0].requests[0].message));
   offer::Options options;
   options.server = absl::StrCat("unix:", path_);
-  // One thread makes a few hundred of them a second, and refusing the others
-  // costs it little. The warm-up is longer than the deadline, so that no call
-  // that counts finds an empty server.
-  options.rate = 1000;
-  options.deadline_nanos = 300'000'000;
-  options.warm_up = 1;
+  // One thread makes a thousand of them a second at best, and refusing the
+  // others costs it little. A server that took on all that come would be so far
+  // behind after the warm-up that each call that counts were late. One that
+  // refuses lets calls wait for 0.1 s of its own time if their deadline is
+  // within 5 s, so that they are in time although other processes may have
+  // nearly all of the machine.
+  options.rate = 6000;
+  options.deadline_nanos = 4'900'000'000;
+  options.warm_up = 2;
   options.seconds = 1;
   offer::Offer offer(options, &request);
   ASSERT_TRUE(offer.Run().ok());

@@ -49,10 +49,59 @@ Socket HalfAMessage(const std::string& address, const std::string& path) {
 using HealthTest = ServerTest;
 
 TEST_F(HealthTest, OnlyItsOwnMethodsAreKnown) {
-  Health health;
-  EXPECT_NE(health.Make(kCheck), nullptr);
-  EXPECT_NE(health.Make(kWatch), nullptr);
-  EXPECT_EQ(health.Make("/grpc.health.v1.Health/List"), nullptr);
+  Health health(10, 10);
+  const auto knows = [&](const char* path) {
+    const auto call = health.Make(path, 0);
+    return call.ok() && *call != nullptr;
+  };
+  EXPECT_TRUE(knows(kCheck));
+  EXPECT_TRUE(knows(kWatch));
+  EXPECT_FALSE(knows("/grpc.health.v1.Health/List"));
+}
+
+// A watch whose caller is gone makes room for another.
+TEST_F(HealthTest, AConnectionHasSoManyWatchesAndNoMore) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.connections.max_concurrent_streams = 20;
+  Start(options);
+  std::vector<std::unique_ptr<RawCall>> watches;
+  std::string health;
+  const auto watch = [&](const std::shared_ptr<grpc::Channel>& channel) {
+    watches.push_back(std::make_unique<RawCall>(channel, kWatch));
+    watches.back()->WriteLast(Request(""));
+    return watches.back()->Read(&health);
+  };
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(watch(channel_)) << i;
+  EXPECT_FALSE(watch(channel_));
+  const grpc::Status refused = watches.back()->Finish();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("10 watches"));
+  EXPECT_TRUE(watch(Connect(server_->addresses()[0])));
+  EXPECT_TRUE(RawUnary(channel_, kCheck, Request(""), &health).ok());
+  watches.erase(watches.begin());
+  EXPECT_TRUE(test::Eventually([&] { return watch(channel_); }));
+}
+
+TEST_F(HealthTest, AServerHasSoManyWatchesAndNoMore) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.connections.max_connections = 3;
+  Start(options);
+  std::vector<std::unique_ptr<RawCall>> watches;
+  std::string health;
+  const auto watch = [&] {
+    watches.push_back(std::make_unique<RawCall>(channel_, kWatch));
+    watches.back()->WriteLast(Request(""));
+    return watches.back()->Read(&health);
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(watch()) << i;
+  EXPECT_FALSE(watch());
+  EXPECT_EQ(watches.back()->Finish().error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  options.connections.max_connections = 4;
+  ASSERT_TRUE(server_->Reload(options).ok());
+  EXPECT_TRUE(watch());
 }
 
 TEST_F(HealthTest, AWatchOfAnUnknownNameSaysSoAndStays) {

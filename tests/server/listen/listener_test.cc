@@ -29,6 +29,7 @@ constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
 constexpr char kReflection[] =
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+constexpr char kTable[] = "/posenc.v1.PositionalEncodingService/BuildTable";
 constexpr char kInfo[] = "/posenc.v1.PositionalEncodingService/GetServerInfo";
 
 // Limits that a test does not mean do not end its connections.
@@ -269,6 +270,32 @@ TEST_F(ListenerTest, ClosedConnectionsAreForgotten) {
   EXPECT_EQ(Open(), 8);
   callers.clear();
   EXPECT_TRUE(Eventually([this] { return Open() == 0; }));
+}
+
+// Its memory and its call are free again, as over TCP.
+TEST_F(ListenerTest, AFrozenPeerOfAUnixSocketIsCutOff) {
+  const std::string path =
+      absl::StrCat(testing::TempDir(), "posenc-frozen-", getpid());
+  ServerOptions options = Patient();
+  options.listen = {absl::StrCat("unix:", path)};
+  options.connections.keepalive_timeout = kShort;
+  Start(options);
+  const std::string request = LargeTable().SerializeAsString();
+  const std::string message =
+      absl::StrCat(std::string(4, '\0'),
+                   std::string(1, static_cast<char>(request.size())), request);
+  // SETTINGS_INITIAL_WINDOW_SIZE, and the connection's: only the socket is
+  // full.
+  const std::string most = "\x7f\xff\xff\xff";
+  Socket frozen(address());
+  frozen.Send(kPreface + Frame(4, 0, 0, std::string("\0\4", 2) + most) +
+              Frame(8, 0, 0, "\x7f\xff" + std::string(2, '\0')) +
+              CallHeaders(kTable, 1) + Frame(0, 1, 1, message));
+  EXPECT_TRUE(Eventually([this] { return Ended(Ending::kNotReading) == 1; }));
+  ExpectNothingInFlight();
+  EXPECT_TRUE(
+      Eventually([this] { return server_->Status().calls_in_progress == 0; }));
+  EXPECT_TRUE(Serves());
 }
 
 TEST_F(ListenerTest, ClientsSeeTheStreamLimitBeforeTheirFirstCall) {
