@@ -117,7 +117,10 @@ RpcService::RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
                  &calls_,     &limits_,         observer} {}
 
 RpcService::Answer::Answer(absl::Status error)
-    : status(std::move(error)), on_wire(ToGrpcStatus(status)) {}
+    : status(std::move(error)),
+      on_wire(ToGrpcStatus(status)),
+      reason(ReasonName(status)),
+      pushback(Call::NeedsPushback(status)) {}
 
 void RpcService::SetLimits(const Limits& limits) {
   const auto max_waiting = static_cast<std::size_t>(limits.max_waiting);
@@ -180,11 +183,12 @@ void RpcService::Send(const Answer& answer, const CallSpec& spec,
                       PeerStream* stream) const {
   if (CallObserver* const observer = resources_.observer) {
     observer->Started(spec.name, spec.stream);
-    CallRecord record = RecordOf(stream->context(), spec, answer.status);
+    CallRecord record =
+        RecordOf(stream->context(), spec, answer.status, answer.reason);
     record.started = absl::Now();
     observer->Finished(record);
   }
-  Call::AddPushback(answer.status, stream);
+  if (answer.pushback) Call::AddPushback(stream);
   stream->Finish(answer.on_wire);
 }
 

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -88,6 +89,8 @@ class RpcService final : public CallQueue::Service {
     explicit Answer(absl::Status error);
     const absl::Status status;
     const grpc::Status on_wire;
+    const std::string reason;
+    const bool pushback;
   };
   // Why the call of an RPC is answered without being read; null if it is not.
   const Answer* Refuse(const CallSpec& spec,

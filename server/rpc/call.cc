@@ -29,11 +29,6 @@ constexpr char kPushbackMs[] = "1000";
 // taken to have this one.
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
-bool IsOverload(const absl::Status& status) {
-  const auto details = core::GetErrorDetails(status);
-  return details && details->reason == core::ErrorReason::kOverloaded;
-}
-
 // Adds which message of a stream is meant.
 absl::Status WithIndex(const absl::Status& status, std::int64_t index) {
   return core::WithMetadata(status, "messageIndex", absl::StrCat(index));
@@ -102,8 +97,13 @@ bool Call::IsTooLate(const grpc::GenericServerContext& context,
              context, spec, resources, *announced, absl::ZeroDuration()));
 }
 
-void Call::AddPushback(const absl::Status& status, PeerStream* stream) {
-  if (IsOverload(status)) stream->AddTrailingMetadata(kPushback, kPushbackMs);
+bool Call::NeedsPushback(const absl::Status& status) {
+  const auto details = core::GetErrorDetails(status);
+  return details && details->reason == core::ErrorReason::kOverloaded;
+}
+
+void Call::AddPushback(PeerStream* stream) {
+  stream->AddTrailingMetadata(kPushback, kPushbackMs);
 }
 
 // The call must not finish meanwhile: whoever fails it does not find it waiting
@@ -286,7 +286,7 @@ void Call::Step() {
       case Action::kFinish: {
         const absl::Status error = error_;
         lock.unlock();
-        AddPushback(error, stream_);
+        if (NeedsPushback(error)) AddPushback(stream_);
         stream_->Finish(ToGrpcStatus(error));
         return;  // the call may be gone
       }
@@ -571,7 +571,7 @@ void Call::OnDone() {
 }
 
 void Call::Observe() {
-  CallRecord record = RecordOf(context_, spec_, error_);
+  CallRecord record = RecordOf(context_, spec_, error_, ReasonName(error_));
   record.started = started_;
   record.handling = absl::Nanoseconds((Clock::now() - start_).count());
   record.waited = absl::Nanoseconds(waited_ns_.load());

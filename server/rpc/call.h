@@ -107,9 +107,10 @@ class Call final : public PeerStream::Reactor,
   static bool IsTooLate(const grpc::GenericServerContext& context,
                         const CallSpec& spec, const CallResources& resources);
 
-  // Tells clients' retries to wait, if the status is an overload. Before
+  // Whether clients' retries are told to wait, and telling them. Before
   // Finish().
-  static void AddPushback(const absl::Status& status, PeerStream* stream);
+  static bool NeedsPushback(const absl::Status& status);
+  static void AddPushback(PeerStream* stream);
 
   // For Start() only.
   Call(PeerStream* stream, CallSpec spec, std::unique_ptr<CallHandler> handler,

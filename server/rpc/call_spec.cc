@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
@@ -43,7 +44,8 @@ bool HasDeadline(const grpc::GenericServerContext& context) {
 }
 
 CallRecord RecordOf(const grpc::GenericServerContext& context,
-                    const CallSpec& spec, const absl::Status& status) {
+                    const CallSpec& spec, const absl::Status& status,
+                    std::string reason) {
   const auto metadata = [&context](const char* key) -> absl::string_view {
     const auto& all = context.client_metadata();
     const auto found = all.find(key);
@@ -55,7 +57,7 @@ CallRecord RecordOf(const grpc::GenericServerContext& context,
   record.method = spec.name;
   record.stream = spec.stream;
   record.code = static_cast<grpc::StatusCode>(status.raw_code());
-  record.reason = ReasonName(status);
+  record.reason = std::move(reason);
   record.message = status.message();
   record.peer = context.peer();
   record.caller = spec.caller;

@@ -69,6 +69,19 @@ def stuck_drain(world):
                   told == len(connections))
 
 
+def busy_drain(world):
+    """SIGTERM while more calls arrive than can be answered, and go on doing so."""
+    with Server(world, "--drain-timeout", "1s", "--lame-duck", "0s") as server:
+        load = world.offer(server, rpc="BuildTable", size="256KiB", rate=30000, seconds=8,
+                           warm_up=0, connections=16)
+        time.sleep(1)
+        code, took = server.terminate(10)
+        load.popen.kill()
+        load.popen.communicate()
+        world.add("R10", "exit at 30,000 calls/s, drain of 1 s", "2 s, code 0",
+                  f"{took:.1f} s, code {code}", code == 0 and took <= 2)
+
+
 def cancelled_work(world):
     """CPU that the server still spends once nobody waits: a call that computes
     for 100 ms and more is given up after 30 ms, by a reset or with its
@@ -162,6 +175,7 @@ def run(world):
     starts(world)
     refused_starts(world)
     stuck_drain(world)
+    busy_drain(world)
     cancelled_work(world)
     cancelled_half(world)
     killed_client(world)

@@ -7,7 +7,9 @@ about it, and the goal leaves them out:
 
     good >= share * peak * (1 - (offered - peak) * refusal)
 
-The refusal is measured in the same run, of a server that does nothing else.
+The refusal is measured in the same run, of a server that does nothing else. What
+is offered is at most what such a server refuses in 0.7 of its time: a server that
+cannot even refuse all calls reads them too late, whatever it does about them.
 """
 import os
 import tempfile
@@ -109,7 +111,8 @@ def past_capacity(world, kind, multiples):
 
 
 def one_multiple(world, kind, server, peak, multiple, share, refusal):
-    rate = peak * multiple
+    rate = min(peak * multiple, 0.7 / refusal)
+    bounded = rate < peak * multiple
     seconds = world.size(3, 10)
     checks = world.offer(server, path=HEALTH + "Check", rate=50, connections=2,
                          seconds=seconds, deadline_ms=3000)
@@ -118,6 +121,8 @@ def one_multiple(world, kind, server, peak, multiple, share, refusal):
     good = seen["good_per_second"]
     goal = share * peak * max(0.0, 1 - (rate - peak) * refusal)
     name = f"{kind.name}, {multiple}x"
+    if bounded:
+        name += f" (no more than 0.7 / refusal: {rate:.0f}/s)"
     world.add("R2", f"{name}: good calls", f"{goal:.0f}/s ({share} of peak less refusing)",
               f"{good:.0f}/s = {good / max(peak, 1):.2f} of peak", good > 0 and good >= goal)
     if kind.deadline_ms >= 1000:
