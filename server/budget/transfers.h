@@ -9,10 +9,11 @@
 //   somebody waits for memory, and a message has been coming for 50 ms:
 //     its claim shrinks to nothing (Owner::ShrinkClaim); what it really holds
 //     is part of what is measured
-//   more is held than 1.05 times the budget, or will be at the next measure:
+//   more is held than 1.02 times the budget, or will be at the next measure:
 //     of the messages that have been coming for 20 ms the newest are cut off,
-//     as many as hold the excess, first those that were not announced; the
-//     oldest are nearest to their end
+//     as many as hold the excess, first those that were not announced, and
+//     others only for what is beyond 1.05 times the budget; the oldest are
+//     nearest to their end
 //   somebody waits for memory, and a message, coming or going, is older than
 //   10 s and slower than 1 MiB/s:
 //     it is cut off
@@ -104,7 +105,8 @@ class Transfers {
   static void Cut(Message* message, bool slow, Victims* victims);
   // each: what a message holds on average.
   void ChooseStalled(double now, std::int64_t each, Victims* victims);
-  void ChooseExcess(double now, std::int64_t held, std::int64_t excess,
+  // soon: what will be held.
+  void ChooseExcess(double now, std::int64_t held, std::int64_t soon,
                     Victims* victims);
 
   Admission* const admission_;

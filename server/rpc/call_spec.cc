@@ -11,7 +11,6 @@
 #include "core/error.h"
 #include "posenc/wire/metadata.h"
 #include "server/budget/errors.h"
-#include "server/convert/status.h"
 
 namespace posenc::server {
 namespace {
