@@ -139,6 +139,9 @@ def one_multiple(world, kind, server, peak, multiple, share, refusal):
     # Figures of a generator that is late itself say nothing of the server.
     world.add("R2", f"{name}: the generator was late, and used of its core", "-",
               f"p99 {ms(seen['send_delay_p99_ms'])}, {seen['cpu']:.0%}", None)
+    # The kernel pushes back too: such calls are no good ones either.
+    world.add("R2", f"{name}: calls that no socket or stream had room for", "-",
+              f"{seen['dropped'] / max(seen['due'], 1):.1%}", None)
     unclear = seen["other"] + seen["lost"]
     world.add("R2", f"{name}: errors beside refusals", "0", str(unclear), unclear == 0)
     if multiple == 10:
