@@ -34,7 +34,7 @@ constexpr absl::Duration kLastFlush = absl::Milliseconds(500);
 // A drain ends in time, but destroying what it has ended may take many seconds
 // on a busy machine beside clients that go on calling. So long after the drain
 // the process ends whatever is left, and flushes its log before.
-constexpr absl::Duration kAfterDrain = absl::Milliseconds(700);
+constexpr absl::Duration kAfterDrain = absl::Milliseconds(500);
 constexpr absl::Duration kForcedFlush = absl::Milliseconds(100);
 
 // Returns at SIGTERM or SIGINT, and calls `reload` at SIGHUP.
