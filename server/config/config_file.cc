@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -171,6 +172,30 @@ const char* NameOf(FileType type) {
 // holds (100,000 overflowed it).
 constexpr int kMostDots = 2000;
 
+// TOML's own: no other character may stand between words.
+absl::string_view StripBlanks(absl::string_view text) {
+  return text.substr(std::min(text.find_first_not_of(" \t"), text.size()));
+}
+
+// The first line in which no name follows the bracket of a table's header, from
+// 1 on; 0: none. toml++ 3.3 takes that for granted, and is undefined otherwise.
+std::size_t NamelessTable(absl::string_view text) {
+  absl::ConsumePrefix(&text, "\xEF\xBB\xBF");  // says that UTF-8 follows
+  std::size_t number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = absl::StripLeadingAsciiWhitespace(line);
+    if (!absl::ConsumePrefix(&line, "[")) continue;
+    line = StripBlanks(line);
+    absl::ConsumePrefix(&line, "[");
+    line = StripBlanks(line);
+    const bool name = !line.empty() && (absl::ascii_isalnum(line[0]) ||
+                                        absl::StrContains("-_\"']", line[0]));
+    if (!name) return number;
+  }
+  return 0;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
@@ -180,6 +205,11 @@ absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
   if (std::count(text.begin(), text.end(), '.') > kMostDots) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": more than ", kMostDots, " dots"));
+  }
+  if (const std::size_t line = NamelessTable(text); line > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ":", line, ": ", KeyAt(text, line),
+                     ": no table's name follows the bracket"));
   }
   const toml::parse_result parsed =
       toml::parse(std::string_view(text.data(), text.size()));

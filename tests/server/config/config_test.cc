@@ -448,6 +448,18 @@ TEST_F(ConfigTest, KeysOfManyDotsAreRefused) {
               HasSubstr("more than 2000 dots"));
 }
 
+// toml++ is undefined for them.
+TEST_F(ConfigTest, ATablesHeaderWithoutANameIsRefused) {
+  for (const std::string header :
+       {"[\x03", "[=]", "[", "[[", "[ \t#]", "[.a]", "[\va]", "[[ \n]]",
+        "\xEF\xBB\xBF[\x80]", "[\xC3\xA9]"}) {
+    EXPECT_THAT(Message(LoadFile("threads = 1\n" + header).status()),
+                HasSubstr(path_ + ":2: ["))
+        << header;
+  }
+  EXPECT_THAT(Message(LoadFile("[]").status()), HasSubstr(path_ + ":1: []: "));
+}
+
 TEST_F(ConfigTest, WhatIsPrintedReadsBackToTheSame) {
   std::vector<std::string> flags = {"--print-config"};
   for (const Key* const key : FileKeys()) {
