@@ -177,10 +177,38 @@ absl::string_view StripBlanks(absl::string_view text) {
   return text.substr(std::min(text.find_first_not_of(" \t"), text.size()));
 }
 
+// The first line with a character beyond ASCII that is in no string and no
+// comment, from 1 on; 0: none. TOML has none there, and toml++ 3.3 is undefined
+// for them. In a file with strings of several lines, whose ends are not as
+// simple, there may be none at all.
+std::size_t StrayCharacter(absl::string_view text) {
+  const bool several_lines =
+      absl::StrContains(text, "\"\"\"") || absl::StrContains(text, "'''");
+  std::size_t line = 1;
+  char quote = 0;
+  bool comment = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\n') {
+      ++line;
+      quote = 0;
+      comment = false;
+    } else if (!absl::ascii_isascii(c)) {
+      if (several_lines || (quote == 0 && !comment)) return line;
+    } else if (quote != 0) {
+      if (c == quote) quote = 0;
+      if (c == '\\' && quote == '"' && text.substr(i + 1, 1) != "\n") ++i;
+    } else if (!comment) {
+      if (c == '"' || c == '\'') quote = c;
+      comment = c == '#';
+    }
+  }
+  return 0;
+}
+
 // The first line in which no name follows the bracket of a table's header, from
 // 1 on; 0: none. toml++ 3.3 takes that for granted, and is undefined otherwise.
 std::size_t NamelessTable(absl::string_view text) {
-  absl::ConsumePrefix(&text, "\xEF\xBB\xBF");  // says that UTF-8 follows
   std::size_t number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
@@ -205,6 +233,13 @@ absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
   if (std::count(text.begin(), text.end(), '.') > kMostDots) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": more than ", kMostDots, " dots"));
+  }
+  absl::ConsumePrefix(&text, "\xEF\xBB\xBF");  // says that UTF-8 follows
+  if (const std::size_t line = StrayCharacter(text); line > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ":", line, ": ", KeyAt(text, line),
+                     ": a character beyond ASCII; it may be in a comment, or "
+                     "in a string if all strings are of one line"));
   }
   if (const std::size_t line = NamelessTable(text); line > 0) {
     return absl::InvalidArgumentError(
