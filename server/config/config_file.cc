@@ -177,31 +177,68 @@ absl::string_view StripBlanks(absl::string_view text) {
   return text.substr(std::min(text.find_first_not_of(" \t"), text.size()));
 }
 
-// The first line with a character beyond ASCII that is in no string and no
-// comment, from 1 on; 0: none. TOML has none there, and toml++ 3.3 is undefined
-// for them. In a file with strings of several lines, whose ends are not as
-// simple, there may be none at all.
+// Whether a string may begin where a line has this before it, without blanks
+// and with a quote for each string: "key=", "key=[" and more of an array, which
+// may have begun in a line before.
+bool MayBeginString(absl::string_view before) {
+  const std::size_t equals = before.find('=');
+  if (equals != absl::string_view::npos) {
+    const absl::string_view key = before.substr(0, equals);
+    if (key.empty() || !std::all_of(key.begin(), key.end(), [](char c) {
+          return absl::ascii_isalnum(c) || absl::StrContains("-_.", c);
+        })) {
+      return false;
+    }
+    before.remove_prefix(equals + 1);
+    absl::ConsumePrefix(&before, "[");
+  }
+  while (absl::ConsumePrefix(&before, "\",")) {
+  }
+  return before.empty();
+}
+
+// Whether a line has characters beyond ASCII that are in no string and no
+// comment.
+bool HasStrayCharacter(absl::string_view line) {
+  std::string before;
+  char quote = 0;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (quote != 0) {
+      if (c == '\\' && quote == '"') ++i;
+      if (c == quote) {
+        quote = 0;
+        before += '"';
+      }
+    } else if (!absl::ascii_isascii(c)) {
+      return true;
+    } else if (c == '#') {
+      return false;
+    } else if (c == '"' || c == '\'') {
+      if (MayBeginString(before)) {
+        quote = c;
+      } else {
+        before += '!';  // nothing can follow it that is right
+      }
+    } else if (!absl::ascii_isblank(c)) {
+      before += c;
+    }
+  }
+  return false;
+}
+
+// The first line with a stray character, from 1 on; 0: none. TOML has none, and
+// toml++ 3.3 is undefined for them. In a file with strings of several lines,
+// whose ends are not as simple, no line may have any.
 std::size_t StrayCharacter(absl::string_view text) {
   const bool several_lines =
       absl::StrContains(text, "\"\"\"") || absl::StrContains(text, "'''");
-  std::size_t line = 1;
-  char quote = 0;
-  bool comment = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '\n') {
-      ++line;
-      quote = 0;
-      comment = false;
-    } else if (!absl::ascii_isascii(c)) {
-      if (several_lines || (quote == 0 && !comment)) return line;
-    } else if (quote != 0) {
-      if (c == quote) quote = 0;
-      if (c == '\\' && quote == '"' && text.substr(i + 1, 1) != "\n") ++i;
-    } else if (!comment) {
-      if (c == '"' || c == '\'') quote = c;
-      comment = c == '#';
-    }
+  std::size_t number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    const bool ascii =
+        std::all_of(line.begin(), line.end(), absl::ascii_isascii);
+    if (!ascii && (several_lines || HasStrayCharacter(line))) return number;
   }
   return 0;
 }

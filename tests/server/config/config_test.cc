@@ -464,6 +464,8 @@ TEST_F(ConfigTest, CharactersBeyondAsciiAreInStringsAndComments) {
   const std::string e = "\xC3\xA9", presentation_form = "\xEF\xBB\xAF";
   const std::vector<std::string> wrong = {
       e + " = 1",
+      "threads = 0@'" + e + "'",
+      "threads == '" + e + "'",
       "threads = " + e,
       "threads = 1 " + presentation_form,
       "listen = \"unix:/\\\"" + std::string("\" ") + e,
@@ -480,6 +482,9 @@ TEST_F(ConfigTest, CharactersBeyondAsciiAreInStringsAndComments) {
   }
   EXPECT_TRUE(
       LoadFile("\xEF\xBB\xBFlisten = \"unix:/\\\"" + e + "\"  # " + e).ok());
+  EXPECT_TRUE(LoadFile("listen = [\"unix:/a\", 'unix:/" + e + "',\n  # " + e +
+                       "\n  \"unix:/b" + e + "\"]")
+                  .ok());
 }
 
 TEST_F(ConfigTest, WhatIsPrintedReadsBackToTheSame) {
