@@ -177,6 +177,10 @@ absl::string_view StripBlanks(absl::string_view text) {
   return text.substr(std::min(text.find_first_not_of(" \t"), text.size()));
 }
 
+bool IsAscii(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), absl::ascii_isascii);
+}
+
 // Whether a string may begin where a line has this before it, without blanks
 // and with a quote for each string: "key=", "key=[" and more of an array, which
 // may have begun in a line before.
@@ -215,11 +219,9 @@ bool HasStrayCharacter(absl::string_view line) {
     } else if (c == '#') {
       return false;
     } else if (c == '"' || c == '\'') {
-      if (MayBeginString(before)) {
-        quote = c;
-      } else {
-        before += '!';  // nothing can follow it that is right
-      }
+      // Whether a later '#' begins a comment cannot be told otherwise.
+      if (!MayBeginString(before)) return !IsAscii(line.substr(i));
+      quote = c;
     } else if (!absl::ascii_isblank(c)) {
       before += c;
     }
@@ -236,9 +238,8 @@ std::size_t StrayCharacter(absl::string_view text) {
   std::size_t number = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
-    const bool ascii =
-        std::all_of(line.begin(), line.end(), absl::ascii_isascii);
-    if (!ascii && (several_lines || HasStrayCharacter(line))) return number;
+    if (!IsAscii(line) && (several_lines || HasStrayCharacter(line)))
+      return number;
   }
   return 0;
 }

@@ -466,6 +466,7 @@ TEST_F(ConfigTest, CharactersBeyondAsciiAreInStringsAndComments) {
       e + " = 1",
       "threads = 0@'" + e + "'",
       "threads == '" + e + "'",
+      "\"a\".\"#'\" " + e,
       "threads = " + e,
       "threads = 1 " + presentation_form,
       "listen = \"unix:/\\\"" + std::string("\" ") + e,
