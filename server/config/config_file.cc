@@ -229,37 +229,46 @@ bool HasStrayCharacter(absl::string_view line) {
   return false;
 }
 
-// The first line with a stray character, from 1 on; 0: none. TOML has none, and
-// toml++ 3.3 is undefined for them. In a file with strings of several lines,
-// whose ends are not as simple, no line may have any.
-std::size_t StrayCharacter(absl::string_view text) {
-  const bool several_lines =
-      absl::StrContains(text, "\"\"\"") || absl::StrContains(text, "'''");
-  std::size_t number = 0;
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    ++number;
-    if (!IsAscii(line) && (several_lines || HasStrayCharacter(line)))
-      return number;
-  }
-  return 0;
+// Whether the line is a table's header in which no name follows the bracket.
+bool IsNamelessTable(absl::string_view line) {
+  line = StripBlanks(line);
+  if (!absl::ConsumePrefix(&line, "[")) return false;
+  line = StripBlanks(line);
+  absl::ConsumePrefix(&line, "[");
+  line = StripBlanks(line);
+  return line.empty() || !(absl::ascii_isalnum(line[0]) ||
+                           absl::StrContains("-_\"']", line[0]));
 }
 
-// The first line in which no name follows the bracket of a table's header, from
-// 1 on; 0: none. toml++ 3.3 takes that for granted, and is undefined otherwise.
-std::size_t NamelessTable(absl::string_view text) {
-  std::size_t number = 0;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    ++number;
-    line = absl::StripLeadingAsciiWhitespace(line);
-    if (!absl::ConsumePrefix(&line, "[")) continue;
-    line = StripBlanks(line);
-    absl::ConsumePrefix(&line, "[");
-    line = StripBlanks(line);
-    const bool name = !line.empty() && (absl::ascii_isalnum(line[0]) ||
-                                        absl::StrContains("-_\"']", line[0]));
-    if (!name) return number;
+// Whether a brace closes what was not opened: at the beginning of a line, which
+// no inline table crosses, or where a value should be.
+bool HasStrayBrace(absl::string_view line) {
+  char last = ',';
+  for (const char c : line) {
+    if (c == '#' && last == ',') return false;
+    if (c == '}' && (last == ',' || last == '[')) return true;
+    if (!absl::ascii_isblank(c)) last = c;
   }
-  return 0;
+  return false;
+}
+
+// What is wrong with a line, of that which is no TOML and for which toml++ 3.3
+// is undefined instead of saying so; empty: nothing. In a file with strings of
+// several lines, whose ends are not easily found, no line may have characters
+// beyond ASCII.
+absl::string_view WrongWith(absl::string_view line, bool several_lines) {
+  absl::ConsumeSuffix(&line, "\r");
+  if (std::any_of(line.begin(), line.end(),
+                  [](char c) { return absl::ascii_iscntrl(c) && c != '\t'; })) {
+    return "a control character";
+  }
+  if (!IsAscii(line) && (several_lines || HasStrayCharacter(line))) {
+    return "a character beyond ASCII; it may be in a comment, or in a string "
+           "if all strings are of one line";
+  }
+  if (IsNamelessTable(line)) return "no table's name follows the bracket";
+  if (HasStrayBrace(line)) return "a brace that closes nothing";
+  return "";
 }
 
 }  // namespace
@@ -273,16 +282,15 @@ absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
         absl::StrCat(name, ": more than ", kMostDots, " dots"));
   }
   absl::ConsumePrefix(&text, "\xEF\xBB\xBF");  // says that UTF-8 follows
-  if (const std::size_t line = StrayCharacter(text); line > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ":", line, ": ", KeyAt(text, line),
-                     ": a character beyond ASCII; it may be in a comment, or "
-                     "in a string if all strings are of one line"));
-  }
-  if (const std::size_t line = NamelessTable(text); line > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ":", line, ": ", KeyAt(text, line),
-                     ": no table's name follows the bracket"));
+  const bool several_lines =
+      absl::StrContains(text, "\"\"\"") || absl::StrContains(text, "'''");
+  std::size_t number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    const absl::string_view wrong = WrongWith(line, several_lines);
+    if (wrong.empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ":", number, ": ", KeyAt(text, number), ": ", wrong));
   }
   const toml::parse_result parsed =
       toml::parse(std::string_view(text.data(), text.size()));

@@ -24,6 +24,7 @@ namespace posenc::server {
 namespace {
 
 using testing::AllOf;
+using testing::AnyOf;
 using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
@@ -457,6 +458,19 @@ TEST_F(ConfigTest, ATablesHeaderWithoutANameIsRefused) {
         << header;
   }
   EXPECT_THAT(Message(LoadFile("[]").status()), HasSubstr(path_ + ":1: []: "));
+}
+
+// As well.
+TEST_F(ConfigTest, StrayBracesAndControlCharactersAreRefused) {
+  for (const std::string file :
+       {"listen = [}", "listen = [\"a\", }", "listen = [ # b\n}", "\v",
+        "listen = [\f]", "listen = \"a\vb\"", "# \x7f"}) {
+    EXPECT_THAT(Message(LoadFile(file).status()),
+                AnyOf(HasSubstr("a brace that closes nothing"),
+                      HasSubstr("a control character")))
+        << file;
+  }
+  EXPECT_TRUE(LoadFile("# a line of MS-DOS {[}]\r\nthreads = 1\r\n").ok());
 }
 
 // toml++ is undefined for them between words.
