@@ -182,8 +182,8 @@ bool IsAscii(absl::string_view text) {
 }
 
 // Whether a string may begin where a line has this before it, without blanks
-// and with a quote for each string: "key=", "key=[" and more of an array, which
-// may have begun in a line before.
+// and with a quote for the last string and all before it: "key=", "key=[" and
+// more of an array, which may have begun in a line before.
 bool MayBeginString(absl::string_view before) {
   const std::size_t equals = before.find('=');
   if (equals != absl::string_view::npos) {
@@ -196,9 +196,7 @@ bool MayBeginString(absl::string_view before) {
     before.remove_prefix(equals + 1);
     absl::ConsumePrefix(&before, "[");
   }
-  while (absl::ConsumePrefix(&before, "\",")) {
-  }
-  return before.empty();
+  return before.empty() || before == "\",";
 }
 
 // Whether a line has characters beyond ASCII that are in no string and no
@@ -212,7 +210,7 @@ bool HasStrayCharacter(absl::string_view line) {
       if (c == '\\' && quote == '"') ++i;
       if (c == quote) {
         quote = 0;
-        before += '"';
+        before = '"';
       }
     } else if (!absl::ascii_isascii(c)) {
       return true;

@@ -481,6 +481,7 @@ TEST_F(ConfigTest, CharactersBeyondAsciiAreInStringsAndComments) {
       "threads = 0@'" + e + "'",
       "threads == '" + e + "'",
       "\"a\".\"#'\" " + e,
+      "listen = [\"a\" \"#\" " + e,
       "threads = " + e,
       "threads = 1 " + presentation_form,
       "listen = \"unix:/\\\"" + std::string("\" ") + e,
