@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/certificate.h"
 #include "client/cli/doctor.h"
 #include "client/cli/doctor_files.h"
 #include "client/cli/status.h"
@@ -25,6 +26,7 @@ struct DoctorFlags {
   std::optional<std::int64_t> length;
   std::string runtime;
   std::string fail_on = "error";
+  CertificateFlags certificate;
 };
 
 // "90 % of a score is left to distance 4, 35 % at 131072; logits x 0.77".
@@ -96,9 +98,58 @@ absl::StatusOr<int> FailLevel(const std::string& text) {
                                  "or none"));
 }
 
+void PrintCertificate(const Certificate& certificate) {
+  absl::PrintF("keys of %s\n", certificate.measured
+                                   ? "two prefills: layers above 0 are judged "
+                                     "by the angles that they show"
+                                   : "one key at two positions");
+  for (const LayerCertificate& layer : certificate.layers) {
+    absl::PrintF(
+        "  layer %d: %s; %d heads, largest error %.4g ulp, bound %.4g\n",
+        layer.layer, layer.certified ? "certified" : "mismatch", layer.heads,
+        layer.max_error_ulps, layer.bound_ulps);
+  }
+}
+
+// The exit code of what was found, and lines on stderr for what was not read.
+absl::Status Outcome(const core::Diagnosis& diagnosis, int level) {
+  if (diagnosis.unreadable()) {
+    std::fflush(stdout);  // the lines below follow it
+    for (const core::InputReport& input : diagnosis.inputs) {
+      if (input.unreadable.empty()) continue;
+      absl::FPrintF(stderr, "posenc: %s: %s\n", input.path, input.unreadable);
+    }
+    return ExitWith(kExitFile);
+  }
+  for (const core::Finding& finding : diagnosis.findings) {
+    if (static_cast<int>(finding.severity) <= level) {
+      return ExitWith(kExitFailed);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunCertificate(const DoctorFlags& flags, bool json, int level) {
+  const absl::StatusOr<Certificate> certificate = Certify(flags.certificate);
+  if (!certificate.ok()) return certificate.status();
+  if (json) {
+    absl::PrintF("%s\n", CertificateJson(*certificate));
+  } else {
+    PrintCertificate(*certificate);
+    PrintDiagnosis(certificate->diagnosis);
+  }
+  return Outcome(certificate->diagnosis, level);
+}
+
 absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
   const absl::StatusOr<int> level = FailLevel(flags.fail_on);
   if (!level.ok()) return level.status();
+  if (!flags.certificate.cache.empty()) {
+    if (!flags.paths.empty()) {
+      return UsageError("--cache: takes no PATH; run doctor on it apart");
+    }
+    return RunCertificate(flags, globals.json, *level);
+  }
   if (flags.paths.empty()) {
     return UsageError("PATH: missing; name a model's folder or its files");
   }
@@ -112,20 +163,7 @@ absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
   } else {
     PrintDiagnosis(*diagnosis);
   }
-  if (diagnosis->unreadable()) {
-    std::fflush(stdout);  // the lines below follow it
-    for (const core::InputReport& input : diagnosis->inputs) {
-      if (input.unreadable.empty()) continue;
-      absl::FPrintF(stderr, "posenc: %s: %s\n", input.path, input.unreadable);
-    }
-    return ExitWith(kExitFile);
-  }
-  for (const core::Finding& finding : diagnosis->findings) {
-    if (static_cast<int>(finding.severity) <= *level) {
-      return ExitWith(kExitFailed);
-    }
-  }
-  return absl::OkStatus();
+  return Outcome(*diagnosis, *level);
 }
 
 }  // namespace
@@ -152,6 +190,43 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
                   "Exit with 1 from here on: error, warning, note, none")
       ->type_name("LEVEL")
       ->capture_default_str();
+  CertificateFlags& certificate = flags->certificate;
+  const std::string group = "Certificate of a cache";
+  app->add_option("--cache", certificate.cache,
+                  "Keys as the engine cached them at --start: .safetensors, a "
+                  "tensor for each layer (layers.3.k)")
+      ->type_name("FILE")
+      ->group(group);
+  app->add_option("--after", certificate.after,
+                  "The engine's own keys of the same tokens, --shift further")
+      ->type_name("FILE")
+      ->group(group);
+  app->add_option("--config", certificate.config, "The model's config.json")
+      ->type_name("FILE")
+      ->group(group);
+  app->add_option("--layout", certificate.layout, "bshd, bhsd, sbhd or thd")
+      ->type_name("NAME")
+      ->group(group);
+  app->add_option("--start", certificate.start, "Position of the first token")
+      ->type_name("N")
+      ->group(group);
+  app->add_option("--shift", certificate.shift, "How far the keys moved")
+      ->type_name("N")
+      ->group(group);
+  app->add_option("--layers", certificate.layers,
+                  "Names of the tensors; their first number is the layer")
+      ->type_name("PATTERN")
+      ->group(group);
+  app->add_option("--dtype-bound", certificate.dtype_bound,
+                  "Ulps that a pair may be off: 4 where the engine's tables "
+                  "are of the keys' dtype")
+      ->type_name("ULPS")
+      ->group(group)
+      ->capture_default_str();
+  app->add_flag("--measured", certificate.measured,
+                "The keys are of two prefills: judge layers above 0 by the "
+                "angles that they show")
+      ->group(group);
   return [flags, globals] { return RunDoctor(*flags, *globals); };
 }
 

@@ -115,6 +115,33 @@ bool IsKeyProjection(absl::string_view name) {
   return absl::EndsWith(name, "self_attn.k_proj.weight");
 }
 
+bool IsQueryProjection(absl::string_view name) {
+  return absl::EndsWith(name, "layers.0.self_attn.q_proj.weight");
+}
+
+// The leading channels of the leading rows of a matrix [rows, columns]; nullopt
+// if they are not in the file. A few KiB are enough to see how rows are
+// ordered.
+std::optional<core::QueryRows> ReadRows(
+    const OffsetFile& file, const std::string& name, std::uint64_t offset,
+    std::uint64_t rows, std::uint64_t columns, core::FloatFormat format) {
+  constexpr std::uint64_t kRows = 256, kColumns = 16;
+  const std::uint64_t size = core::FloatSize(format);
+  core::QueryRows result;
+  result.name = name;
+  const std::uint64_t width = std::min(columns, kColumns);
+  std::string bytes(width * size, '\0');
+  for (std::uint64_t r = 0; r < std::min(rows, kRows); ++r) {
+    const std::uint64_t at = offset + r * columns * size;
+    if (at > file.size() || bytes.size() > file.size() - at ||
+        !file.Read(at, bytes.data(), bytes.size()).ok()) {
+      return std::nullopt;
+    }
+    result.rows.push_back(core::DecodeFloats(format, bytes.data(), width));
+  }
+  return result;
+}
+
 std::optional<core::FloatFormat> FormatOf(const std::string& dtype) {
   if (dtype == "F32") return core::FloatFormat::kF32;
   if (dtype == "F16") return core::FloatFormat::kF16;
@@ -175,6 +202,13 @@ DoctorInput ReadSafetensorsFile(const std::string& path) {
     } else if (IsKeyProjection(range.name) && range.shape.size() == 2 &&
                !input.key_rows) {
       input.key_rows = range.shape[0];
+    } else if (IsQueryProjection(range.name) && range.shape.size() == 2) {
+      if (const auto format = FormatOf(range.dtype)) {
+        input.query =
+            ReadRows(file, range.name, 8 + *size + range.begin,
+                     static_cast<std::uint64_t>(range.shape[0]),
+                     static_cast<std::uint64_t>(range.shape[1]), *format);
+      }
     }
   }
   return input;
@@ -203,6 +237,16 @@ DoctorInput ReadGgufFile(const std::string& path) {
   if (!rope.ok())
     return Unreadable(InputKind::kGguf, path, Fact(rope.status()));
   input.gguf = *std::move(rope);
+  const core::GgufTensor* const query =
+      header->FindTensor("blk.0.attn_q.weight");
+  const auto format =
+      query == nullptr ? std::nullopt : core::GgufFloatFormat(query->type);
+  // No model has extents of 2^32.
+  if (format && query->shape.size() == 2 && query->shape[0] >> 32 == 0 &&
+      query->shape[1] >> 32 == 0) {
+    input.query = ReadRows(file, query->name, query->offset, query->shape[1],
+                           query->shape[0], *format);
+  }
   return input;
 }
 
@@ -255,18 +299,20 @@ std::vector<DoctorInput> ReadIndex(const fs::path& path) {
     return fail("not an index of shards: it has no weight_map");
   }
   std::set<std::string> shards;
-  bool has_key = false;
+  bool has_key = false, has_query = false;
   for (const auto& [name, shard] : index["weight_map"].items()) {
     if (!shard.is_string()) return fail("weight_map holds more than names");
     const bool key = IsKeyProjection(name) && !has_key;
-    if (!IsTable(name) && !key) continue;
+    const bool query = IsQueryProjection(name) && !has_query;
+    if (!IsTable(name) && !key && !query) continue;
     has_key |= key;
+    has_query |= query;
     const auto file_name = shard.get<std::string>();
     if (file_name.empty() || fs::path(file_name).has_parent_path() ||
         file_name == ".." || file_name == ".") {
       return fail("weight_map names a file outside of its folder");
     }
-    // A key projection alone is worth no error if its shard is not there.
+    // A projection alone is worth no error if its shard is not there.
     if (IsTable(name) || fs::exists(path.parent_path() / file_name)) {
       shards.insert(file_name);
     }

@@ -476,9 +476,7 @@ absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source) {
   return file;
 }
 
-namespace {
-
-std::optional<FloatFormat> FormatOf(std::uint32_t type) {
+std::optional<FloatFormat> GgufFloatFormat(std::uint32_t type) {
   switch (type) {
     case 0:
       return FloatFormat::kF32;
@@ -493,6 +491,8 @@ std::optional<FloatFormat> FormatOf(std::uint32_t type) {
   }
 }
 
+namespace {
+
 double FromHalf(std::uint16_t bits) {
   const int exponent = bits >> 10 & 0x1f;
   const int fraction = bits & 0x3ff;
@@ -505,8 +505,6 @@ double FromHalf(std::uint16_t bits) {
 }
 
 }  // namespace
-
-bool IsFloatType(std::uint32_t type) { return FormatOf(type).has_value(); }
 
 std::size_t FloatSize(FloatFormat format) {
   switch (format) {
@@ -545,7 +543,7 @@ std::vector<double> DecodeFloats(FloatFormat format, const char* bytes,
 
 absl::StatusOr<std::vector<double>> ReadGgufTensor(const ByteSource& source,
                                                    const GgufTensor& tensor) {
-  const std::optional<FloatFormat> format = FormatOf(tensor.type);
+  const std::optional<FloatFormat> format = GgufFloatFormat(tensor.type);
   if (!format) {
     return Malformed(absl::StrCat("tensor ", Shown(tensor.name), " is of type ",
                                   tensor.type,

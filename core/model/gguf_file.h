@@ -84,9 +84,6 @@ struct GgufFile {
 // source come as they are.
 absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source);
 
-// True for types whose elements ReadGgufTensor gives: F32, F16, F64, BF16.
-bool IsFloatType(std::uint32_t type);
-
 // The elements of a tensor. An error that names it if it lies outside of the
 // file, is of no float type, or has more than 2^24 elements.
 absl::StatusOr<std::vector<double>> ReadGgufTensor(const ByteSource& source,
@@ -98,5 +95,7 @@ enum class FloatFormat { kF16, kBf16, kF32, kF64 };
 std::vector<double> DecodeFloats(FloatFormat format, const char* bytes,
                                  std::size_t n);
 std::size_t FloatSize(FloatFormat format);
+// Of ggml's types F32, F16, F64 and BF16; nullopt for all others.
+std::optional<FloatFormat> GgufFloatFormat(std::uint32_t type);
 
 }  // namespace posenc::core

@@ -200,6 +200,11 @@ class Doctor {
       case InputKind::kGguf:
         if (input.gguf) {
           CheckGguf(input, first_, diagnosis_.length, findings);
+          for (const DoctorInput& other : inputs_) {
+            if (first_ != nullptr && other.kind == InputKind::kSafetensors) {
+              CheckPairing(input, other, *first_, findings);
+            }
+          }
         }
         break;
       case InputKind::kSafetensors:

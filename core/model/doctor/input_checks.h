@@ -17,6 +17,11 @@ namespace posenc::core {
 void CheckGguf(const DoctorInput& input, const ConfigCase* config,
                std::int64_t length, std::vector<Finding>* findings);
 
+// gguf.pairing: the rows of a query projection in the GGUF against those in the
+// checkpoint that it was converted from.
+void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
+                  const ConfigCase& config, std::vector<Finding>* findings);
+
 // tables.*; `config` may be null.
 void CheckTables(const DoctorInput& input, const ConfigCase* config,
                  std::vector<Finding>* findings);

@@ -240,6 +240,15 @@ def readers():
     pair("readers.refuses",
          with_keys(PLAIN, rope_scaling=with_keys(LLAMA3, low_freq_factor=None)),
          with_keys(PLAIN, rope_scaling=LLAMA3))
+    images = with_keys(
+        PLAIN,
+        model_type="qwen2_vl",
+        head_dim=128,
+        hidden_size=1024,
+        rope_theta=1000000.0,
+        rope_scaling={"type": "mrope", "mrope_section": [16, 24, 24]},
+    )
+    pair("readers.axes", None, {"command": "--reader\nvllm\n"}, {"config.json": images})
     pair("readers.pairing",
          with_keys(PLAIN, model_type="glm", partial_rotary_factor=0.5),
          with_keys(PLAIN, model_type="glm", partial_rotary_factor=1.0))
@@ -376,6 +385,17 @@ def ggufs():
         gguf(keys("gemma3", 64, 1000000.0, freq_base_swa=(F32, 1000000.0))),
         gguf(keys("gemma3", 64, 1000000.0, freq_base_swa=(F32, 10000.0))))
     linear = with_keys(PLAIN, rope_scaling={"rope_type": "linear", "factor": 4.0})
+    tiny = {"config.json": with_keys(PLAIN, hidden_size=64, head_dim=8)}
+    rows = [[round(math.sin(8 * r + c), 3) for c in range(4)] for r in range(8)]
+    permuted = [rows[r // 2 + 4 * (r % 2)] for r in range(8)]
+    flat = [x for row in rows for x in row]
+    q_proj = ("F32", [8, 4], struct.pack("<32f", *flat))
+    tiny["model.safetensors"] = safetensors({"model.layers.0.self_attn.q_proj.weight": q_proj})
+
+    def with_query(order):
+        return gguf(keys("llama", 8), {"blk.0.attn_q.weight": ([4, 8], [x for row in order for x in row])})
+
+    pair("gguf.pairing", {"model.gguf": with_query(rows)}, {"model.gguf": with_query(permuted)}, tiny)
     add("gguf.other-loaders", linear,
         gguf(keys("llama", scaling__type=(STRING, "linear"), scaling__factor=(F32, 4.0))), plain)
     add("gguf.unknown-architecture", PLAIN, gguf(keys("nobodys")), plain)

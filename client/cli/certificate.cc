@@ -1,0 +1,575 @@
+#include "client/cli/certificate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client/check/element.h"
+#include "client/cli/file.h"
+#include "client/cli/key_motion.h"
+#include "client/cli/options.h"
+#include "client/cli/safetensors.h"
+#include "client/cli/status.h"
+#include "client/cli/tensor_file.h"
+#include "core/model/content_hash.h"
+#include "core/model/doctor/config_case.h"
+#include "nlohmann/json.hpp"
+#include "openssl/sha.h"
+
+namespace posenc::cli {
+namespace {
+
+using core::Finding;
+using core::LayerGroup;
+using core::ResolvedRope;
+
+// Explanations are tried on so many tokens of a layer.
+constexpr std::int64_t kTriedTokens = 32;
+// What noise may turn a measured angle by; other bases and shifts are far off.
+constexpr double kMeasuredAngle = 0.05;
+// Other shifts that are tried.
+constexpr std::int64_t kTriedShift = 1 << 17;
+
+std::string Sha256(absl::Span<const char> bytes) {
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+         digest);
+  std::string text;
+  for (const unsigned char byte : digest) {
+    absl::StrAppendFormat(&text, "%02x", byte);
+  }
+  return text;
+}
+
+// "layers.3.k" and "*.3.*key*"; with a pattern, the first number of a name that
+// matches it. -1 for all others.
+std::int32_t LayerOf(const std::string& name, const std::string& pattern) {
+  if (!pattern.empty() && !Matches(name, {pattern})) return -1;
+  const std::vector<std::string> steps = absl::StrSplit(name, '.');
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    std::int32_t layer = -1;
+    if (!absl::SimpleAtoi(steps[i], &layer) || layer < 0) continue;
+    if (!pattern.empty()) return layer;
+    for (std::size_t j = i + 1; j < steps.size(); ++j) {
+      if (absl::StrContains(steps[j], "key") ||
+          (steps[j] == "k" && j + 1 == steps.size())) {
+        return layer;
+      }
+    }
+  }
+  return -1;
+}
+
+struct Cache {
+  std::string path, unreadable;
+  FileBytes bytes;
+  std::map<std::int32_t, SafetensorsEntry> layers;
+};
+
+void ReadCache(const std::string& path, const std::string& pattern,
+               Cache* cache) {
+  cache->path = path;
+  auto bytes = FileBytes::Read(path);
+  if (!bytes.ok()) {
+    cache->unreadable = std::string(bytes.status().message());
+    return;
+  }
+  cache->bytes = *std::move(bytes);
+  const auto file = ParseSafetensors(cache->bytes.bytes());
+  if (!file.ok()) {
+    cache->unreadable = std::string(file.status().message());
+    return;
+  }
+  for (const SafetensorsEntry& entry : file->entries) {
+    const std::int32_t layer = LayerOf(entry.name, pattern);
+    if (layer >= 0) cache->layers.emplace(layer, entry);
+  }
+}
+
+// A move that an engine may have made instead, and how to mend it.
+struct Explanation {
+  std::string did;
+  std::string fix;
+  Motion motion;
+};
+
+std::string BaseText(const ResolvedRope& rope) {
+  return rope.spec.rope_theta
+             ? absl::StrCat("rope_theta ",
+                            core::PlainNumber(*rope.spec.rope_theta))
+             : core::DescribeRope(rope);
+}
+
+// "the global layers'" for the encoding of full attention.
+std::string WhoseRope(const core::ConfigCase& config,
+                      const ResolvedRope& rope) {
+  for (const auto& [type, name] :
+       {std::pair("full_attention", "the global layers'"),
+        std::pair("sliding_attention", "the sliding layers'")}) {
+    LayerGroup group;
+    group.type = type;
+    const auto own = core::ResolveText(config.root().dump(), core::Profile::kHf,
+                                       group, config.length());
+    if (own.ok() && own->inv_freq == rope.inv_freq) return name;
+  }
+  return "other layers'";
+}
+
+// Explanations in the order in which they are tried.
+std::vector<Explanation> ExplanationsOf(const core::ConfigCase& config,
+                                        std::size_t group,
+                                        std::int64_t head_dim,
+                                        std::int64_t shift) {
+  const auto& ropes = config.reference()->ropes;
+  const ResolvedRope& own = *ropes[group];
+  std::vector<Explanation> all;
+  const auto add = [&](std::string did, std::string fix, Motion motion) {
+    all.push_back({std::move(did), std::move(fix), std::move(motion)});
+  };
+  Motion still = MotionOf(own, head_dim, 0);
+  add("did not move (no rotation, or keys that were cached before it)",
+      "move keys only where the engine caches them after rotation; leave this "
+      "layer as it is",
+      still);
+  for (std::size_t g = 0; g < ropes.size(); ++g) {
+    if (g == group || ropes[g]->spec.nope) continue;
+    add(absl::StrCat("moved as with ", BaseText(*ropes[g]), " (",
+                     WhoseRope(config, *ropes[g]), "), theirs is ",
+                     own.spec.rope_theta
+                         ? core::PlainNumber(*own.spec.rope_theta)
+                         : core::DescribeRope(own)),
+        "give the engine, or Reposition, each layer's own encoding "
+        "(layer_index)",
+        MotionOf(*ropes[g], head_dim, shift));
+  }
+  const auto variant = [&](const nlohmann::json& root) {
+    const auto other = config.ResolveOther(root);
+    return group < other.size() && other[group] ? other[group] : std::nullopt;
+  };
+  const auto unscaled = variant(config.Changed([&](nlohmann::json* part) {
+    part->erase("rope_scaling");
+    part->erase("rope_parameters");
+    if (own.spec.rope_theta) (*part)["rope_theta"] = *own.spec.rope_theta;
+  }));
+  if (unscaled && unscaled->inv_freq != own.inv_freq) {
+    add("moved without scaling",
+        "give the engine the configuration's rope_scaling",
+        MotionOf(*unscaled, head_dim, shift));
+  }
+  for (const core::Reading& reading : config.readings()) {
+    if (!reading.status().ok()) continue;
+    const ResolvedRope& theirs = *reading.ropes[group];
+    if (theirs.inv_freq == own.inv_freq || theirs.spec.nope) continue;
+    add(absl::StrCat("moved as ", reading.reader->title,
+                     " reads the configuration"),
+        absl::StrCat("resolve the encoding with ", reading.reader->title,
+                     "'s profile, or mend the configuration (posenc doctor "
+                     "CONFIG says how)"),
+        MotionOf(theirs, head_dim, shift));
+  }
+  Motion paired = MotionOf(own, head_dim, shift);
+  paired.layout.interleaved = !paired.layout.interleaved;
+  add(absl::StrCat("moved with ",
+                   paired.layout.interleaved ? "interleaved" : "half-split",
+                   " pairs"),
+      "set the pairing that the engine's weights have (rope.spec.pairing)",
+      paired);
+  for (const double share : {1.0, 0.5, 0.25}) {
+    const auto other = variant(config.Changed([&](nlohmann::json* part) {
+      (*part)[std::string(config.family().partial_key)] = share;
+      (*part)["model_type"] = "stablelm";  // a class that reads it
+    }));
+    if (!other || other->spec.rotary_dim == own.spec.rotary_dim ||
+        other->spec.rotary_dim > head_dim) {
+      continue;
+    }
+    add(absl::StrCat("moved ", other->spec.rotary_dim, " channels, theirs are ",
+                     own.spec.rotary_dim),
+        "set the rotated width (partial_rotary_factor) that the engine has",
+        MotionOf(*other, head_dim, shift));
+  }
+  for (const double factor : {own.attention_factor, 1 / own.attention_factor}) {
+    if (factor == 1) continue;
+    Motion scaled = MotionOf(own, head_dim, shift);
+    scaled.amplitude = factor;
+    add(absl::StrCat("have the amplitude ",
+                     absl::StrFormat("%.6g", own.attention_factor),
+                     factor > 1 ? " twice" : " divided out"),
+        "move keys by a rotation alone: the amplitude is in them already",
+        scaled);
+  }
+  return all;
+}
+
+class Certifier {
+ public:
+  explicit Certifier(const CertificateFlags& flags) : flags_(flags) {}
+
+  absl::StatusOr<Certificate> Run() {
+    absl::Status status = CheckFlags();
+    if (!status.ok()) return status;
+    result_.measured = flags_.measured;
+    ReadCache(flags_.cache, flags_.layers, &before_);
+    ReadCache(flags_.after, flags_.layers, &after_);
+    status = ReadConfig();
+    if (!status.ok()) return status;
+    Report();
+    if (!result_.diagnosis.unreadable()) CertifyLayers();
+    return std::move(result_);
+  }
+
+ private:
+  absl::Status CheckFlags() {
+    for (const auto& [flag, value] : {std::pair("--after", &flags_.after),
+                                      std::pair("--config", &flags_.config),
+                                      std::pair("--layout", &flags_.layout)}) {
+      if (value->empty()) {
+        return UsageError(
+            absl::StrCat(flag,
+                         ": missing; --cache needs --after, --config, "
+                         "--layout, --start and --shift"));
+      }
+    }
+    if (!flags_.start || !flags_.shift) {
+      return UsageError(
+          absl::StrCat(flags_.start ? "--shift" : "--start",
+                       ": missing; nothing else says where the keys stand"));
+    }
+    constexpr std::int64_t kMost = std::int64_t{1} << 31;
+    if (std::abs(*flags_.start) > kMost || std::abs(*flags_.shift) > kMost) {
+      return UsageError("--start, --shift: must be within +-2^31");
+    }
+    if (!(flags_.dtype_bound > 0) || !std::isfinite(flags_.dtype_bound)) {
+      return UsageError("--dtype-bound: must be a number of ulps > 0");
+    }
+    const auto layout =
+        ParseEnum<v1::Layout>("--layout", "LAYOUT_", flags_.layout);
+    if (!layout.ok()) return layout.status();
+    layout_ = *layout;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadConfig() {
+    const auto text = FileBytes::Read(flags_.config);
+    if (!text.ok()) {
+      config_unreadable_ = std::string(text.status().message());
+      return absl::OkStatus();
+    }
+    const std::string json(text->bytes().begin(), text->bytes().end());
+    config_unreadable_ = core::JsonFault(json);
+    if (!config_unreadable_.empty()) return absl::OkStatus();
+    std::vector<const core::Reader*> readers;
+    for (const core::Reader& reader : core::Readers()) {
+      readers.push_back(&reader);
+    }
+    nlohmann::json root = nlohmann::json::parse(json, nullptr, false);
+    if (root.is_discarded()) {
+      config_unreadable_ = "has NaN or Infinity";
+      return absl::OkStatus();
+    }
+    const std::int64_t length =
+        std::max<std::int64_t>(core::ClaimedLength(root), 1);
+    config_ = std::make_unique<core::ConfigCase>(flags_.config, std::move(root),
+                                                 readers, length);
+    result_.diagnosis.length = length;
+    if (config_->reference() == nullptr) {
+      config_unreadable_ = core::FactOf(config_->readings()[0].status());
+    }
+    return absl::OkStatus();
+  }
+
+  void Report() {
+    const auto add = [&](const std::string& path, core::InputKind kind,
+                         const std::string& unreadable) {
+      core::InputReport input;
+      input.path = path;
+      input.kind = kind;
+      // FileBytes' errors begin with the path.
+      input.unreadable =
+          std::string(absl::StripPrefix(unreadable, absl::StrCat(path, ": ")));
+      result_.diagnosis.inputs.push_back(input);
+    };
+    add(flags_.config, core::InputKind::kConfig, config_unreadable_);
+    if (config_ != nullptr && config_->reference() != nullptr) {
+      const ResolvedRope& rope = *config_->reference()->ropes[0];
+      result_.diagnosis.inputs[0].model_type = config_->model_type();
+      result_.diagnosis.inputs[0].content_hash = core::ContentHash(rope);
+      result_.diagnosis.inputs[0].spec = core::DescribeRope(rope);
+    }
+    for (const Cache* cache : {&before_, &after_}) {
+      add(cache->path, core::InputKind::kSafetensors, cache->unreadable);
+      result_.diagnosis.inputs.back().spec =
+          absl::StrCat(cache->layers.size(), " layers of keys");
+    }
+    if (before_.unreadable.empty()) {
+      result_.cache_sha256 = Sha256(before_.bytes.bytes());
+    }
+    if (after_.unreadable.empty()) {
+      result_.after_sha256 = Sha256(after_.bytes.bytes());
+    }
+  }
+
+  void Add(absl::string_view id, const std::string& path,
+           const std::string& fact, const std::string& fix,
+           std::vector<std::int32_t> layers) {
+    Finding finding = core::MakeFinding(id, {path, fact, fix});
+    finding.inputs = {before_.path, after_.path, flags_.config};
+    finding.layers = std::move(layers);
+    result_.diagnosis.findings.push_back(std::move(finding));
+  }
+
+  void NotCertifiable(const std::string& path, const std::string& fact,
+                      const std::string& fix,
+                      std::vector<std::int32_t> layers) {
+    Add("cache.not-certifiable", path, fact, fix, std::move(layers));
+  }
+
+  std::size_t GroupOf(std::int32_t layer) const {
+    for (std::size_t g = 0; g < config_->groups().size(); ++g) {
+      const auto& layers = config_->groups()[g].layers;
+      if (std::find(layers.begin(), layers.end(), layer) != layers.end()) {
+        return g;
+      }
+    }
+    return 0;
+  }
+
+  void CertifyLayers() {
+    if (*flags_.shift == 0) {
+      return NotCertifiable(
+          flags_.cache, "--shift is 0: nothing moves, and nothing is shown",
+          "record the same tokens at another start; 1 and 1021 together show "
+          "every angle",
+          {});
+    }
+    if (before_.layers.empty()) {
+      return NotCertifiable(
+          flags_.cache,
+          "no tensor is named as a layer's keys (layers.3.k, *.3.*key*)",
+          "name the tensors so, or give --layers PATTERN", {});
+    }
+    for (const auto& [layer, entry] : before_.layers) {
+      CertifyLayer(layer, entry);
+    }
+    for (const auto& [layer, entry] : after_.layers) {
+      if (before_.layers.count(layer) == 0) {
+        NotCertifiable(flags_.cache,
+                       absl::StrCat("has no keys of layer ", layer),
+                       "record the same layers in both files", {layer});
+      }
+    }
+    TellMismatches();
+  }
+
+  void CertifyLayer(std::int32_t layer, const SafetensorsEntry& entry) {
+    const auto found = after_.layers.find(layer);
+    if (found == after_.layers.end()) {
+      return NotCertifiable(flags_.after,
+                            absl::StrCat("has no keys of layer ", layer),
+                            "record the same layers in both files", {layer});
+    }
+    const auto before = AsTensor(entry);
+    const auto after = AsTensor(found->second);
+    if (!before.ok() || !after.ok()) {
+      return NotCertifiable(
+          before.ok() ? flags_.after : flags_.cache,
+          std::string((before.ok() ? after : before).status().message()),
+          "record keys as float32, float16 or bfloat16", {layer});
+    }
+    if (before->shape != after->shape || before->dtype != after->dtype) {
+      return NotCertifiable(
+          flags_.after,
+          absl::StrCat("layer ", layer, " is ", check::DtypeName(after->dtype),
+                       " ", check::ShapeText(after->shape), ", and ",
+                       flags_.cache, " has ", check::DtypeName(before->dtype),
+                       " ", check::ShapeText(before->shape)),
+          "record the same tokens in both files", {layer});
+    }
+    const auto a = check::HeadsView::Of(*before, layout_);
+    const auto b = check::HeadsView::Of(*after, layout_);
+    if (!a.ok()) {
+      return NotCertifiable(
+          flags_.cache,
+          absl::StrCat("layer ", layer, ": ", a.status().message()),
+          "give the --layout that the file has", {layer});
+    }
+    if (check::SignificandBits(before->dtype) == 0) {
+      return NotCertifiable(flags_.cache,
+                            absl::StrCat("layer ", layer, " is ",
+                                         check::DtypeName(before->dtype)),
+                            "record keys as float32, float16 or bfloat16",
+                            {layer});
+    }
+    const std::size_t group = GroupOf(layer);
+    const ResolvedRope& rope = *config_->reference()->ropes[group];
+    if (rope.spec.rotary_dim > a->index.head_dim || rope.heads > 0 ||
+        rope.frequency_axes > 1) {
+      return NotCertifiable(
+          flags_.config,
+          absl::StrCat("layer ", layer, " rotates ", rope.spec.rotary_dim,
+                       " channels; its keys have ", a->index.head_dim),
+          "give the --layout and the configuration that belong to these keys",
+          {layer});
+    }
+    if (HasNotFinite(*a) || HasNotFinite(*b)) {
+      return NotCertifiable(
+          HasNotFinite(*a) ? flags_.cache : flags_.after,
+          absl::StrCat("layer ", layer, " holds NaN or infinity"),
+          "record finite keys", {layer});
+    }
+    Judge(layer, group, rope, *a, *b);
+  }
+
+  void Judge(std::int32_t layer, std::size_t group, const ResolvedRope& rope,
+             const check::HeadsView& before, const check::HeadsView& after) {
+    const std::int64_t head_dim = before.index.head_dim;
+    const Motion own = MotionOf(rope, head_dim, *flags_.shift);
+    const double first = static_cast<double>(*flags_.start);
+    const double last = first + static_cast<double>(before.index.tokens);
+    const double shift = static_cast<double>(*flags_.shift);
+    const double p_max =
+        std::max({std::abs(first), std::abs(last), std::abs(first + shift),
+                  std::abs(last + shift)});
+    const MotionError error = Measure(own, before, after, flags_.dtype_bound,
+                                      p_max, before.index.tokens);
+    LayerCertificate certificate;
+    certificate.layer = layer;
+    certificate.heads = before.index.heads;
+    certificate.elements = check::ElementCount(before.tensor.shape);
+    certificate.max_error_ulps = error.max_ulps;
+    certificate.bound_ulps = error.max_bound;
+    certificate.encoding_hash = core::ContentHash(rope);
+    const bool by_angle = flags_.measured && layer > 0;
+    const auto fits = [&](const Motion& motion) {
+      if (by_angle) {
+        return AngleError(motion, MeasuredAngles(motion.layout, before,
+                                                 after)) <= kMeasuredAngle;
+      }
+      return Measure(motion, before, after, flags_.dtype_bound, p_max,
+                     kTriedTokens)
+          .within;
+    };
+    certificate.certified = by_angle ? fits(own) : error.within;
+    result_.layers.push_back(certificate);
+    if (certificate.certified) return;
+    for (const Explanation& one :
+         ExplanationsOf(*config_, group, head_dim, *flags_.shift)) {
+      if (fits(one.motion)) return Mismatch(layer, one.did, one.fix);
+    }
+    const std::vector<double> angles =
+        MeasuredAngles(own.layout, before, after);
+    for (std::int64_t s = 1; s <= kTriedShift; ++s) {
+      for (const std::int64_t other : {s, -s}) {
+        Motion moved = own;
+        moved.shift = other;
+        if (AngleError(moved, angles) <= kMeasuredAngle && fits(moved)) {
+          return Mismatch(
+              layer,
+              absl::StrCat("moved by ", other, ", not by ", *flags_.shift),
+              absl::StrCat("give --shift ", other,
+                           ", or record the keys that far apart"));
+        }
+      }
+    }
+    Mismatch(layer,
+             absl::StrCat("moved as no encoding that was tried does: ",
+                          Measured(own, angles)),
+             "compare the engine's rotary module with the configuration; keys "
+             "with another left context are not comparable at all");
+  }
+
+  // The pair whose angle is farthest off.
+  static std::string Measured(const Motion& own,
+                              const std::vector<double>& angles) {
+    std::size_t worst = 0;
+    double most = -1;
+    for (std::size_t i = 0; i < angles.size(); ++i) {
+      Motion one = own;
+      one.frequencies = {own.frequencies[i]};
+      const double off = AngleError(one, {angles[i]});
+      if (off > most) {
+        most = off;
+        worst = i;
+      }
+    }
+    if (most < kMeasuredAngle) {
+      return "all pairs turned by their angles, and lengths or other channels "
+             "differ";
+    }
+    return absl::StrFormat("pair %d is off by %.3g rad", worst, most);
+  }
+
+  void Mismatch(std::int32_t layer, const std::string& did,
+                const std::string& fix) {
+    for (auto& [facts, layers] : mismatches_) {
+      if (facts.first == did) {
+        layers.push_back(layer);
+        return;
+      }
+    }
+    mismatches_.push_back({{did, fix}, {layer}});
+  }
+
+  void TellMismatches() {
+    for (const auto& [facts, layers] : mismatches_) {
+      const bool run = layers.back() - layers.front() + 1 ==
+                       static_cast<std::int32_t>(layers.size());
+      const std::string who =
+          layers.size() == 1 ? absl::StrCat("layer ", layers[0])
+          : run ? absl::StrCat("layers ", layers.front(), "-", layers.back())
+                : absl::StrCat(layers.size(), " layers from ", layers.front(),
+                               " to ", layers.back());
+      Add("cache.mismatch", flags_.after, absl::StrCat(who, " ", facts.first),
+          facts.second, layers);
+    }
+  }
+
+  const CertificateFlags& flags_;
+  v1::Layout layout_ = v1::LAYOUT_UNSPECIFIED;
+  Cache before_, after_;
+  std::unique_ptr<core::ConfigCase> config_;
+  std::string config_unreadable_;
+  std::vector<
+      std::pair<std::pair<std::string, std::string>, std::vector<std::int32_t>>>
+      mismatches_;
+  Certificate result_;
+};
+
+}  // namespace
+
+absl::StatusOr<Certificate> Certify(const CertificateFlags& flags) {
+  return Certifier(flags).Run();
+}
+
+std::string CertificateJson(const Certificate& certificate) {
+  using Json = nlohmann::ordered_json;
+  Json root =
+      Json::parse(core::DiagnosisJson(certificate.diagnosis), nullptr, false);
+  root["made"] = certificate.measured ? "two prefills" : "one key";
+  root["certificate"] = Json::array();
+  for (const LayerCertificate& layer : certificate.layers) {
+    root["certificate"].push_back(
+        {{"layer", layer.layer},
+         {"heads", layer.heads},
+         {"elements", layer.elements},
+         {"max_error_ulps", layer.max_error_ulps},
+         {"bound_ulps", layer.bound_ulps},
+         {"verdict", layer.certified ? "certified" : "mismatch"},
+         {"encoding_hash", layer.encoding_hash}});
+  }
+  const auto or_null = [](const std::string& text) {
+    return text.empty() ? Json() : Json(text);
+  };
+  root["files"] = {{"cache_sha256", or_null(certificate.cache_sha256)},
+                   {"after_sha256", or_null(certificate.after_sha256)}};
+  return root.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace posenc::cli

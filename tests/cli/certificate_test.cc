@@ -1,0 +1,302 @@
+// `posenc doctor --cache`: keys of engines that do it right, and of engines
+// that do not. Keys are rotated here, in long double, from the formula.
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "client/check/random.h"
+#include "tests/fixtures/cli.h"
+
+namespace posenc::cli {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kHeads = 2, kTokens = 5, kDim = 16;
+
+std::vector<double> Geometric(double base, int width, double factor = 1) {
+  std::vector<double> w;
+  for (int i = 0; i < width / 2; ++i) {
+    w.push_back(std::pow(base, -2.0 * i / width) / factor);
+  }
+  return w;
+}
+
+// What an engine does with the keys of a layer.
+struct Engine {
+  std::vector<double> frequencies = Geometric(10000, kDim);
+  bool interleaved = false;
+  double amplitude = 1;
+  bool rotates = true;
+};
+
+class CertificateTest : public PosencTest {
+ protected:
+  // Keys of a layer that stand at start, start + 1, ..: layout bhsd.
+  std::vector<double> Keys(const Engine& engine, int layer,
+                           std::int64_t start) const {
+    check::Random random(static_cast<std::uint64_t>(layer) + 1);
+    std::vector<double> keys;
+    for (int h = 0; h < kHeads; ++h) {
+      for (int s = 0; s < kTokens; ++s) {
+        std::vector<long double> row;
+        for (int d = 0; d < kDim; ++d) row.push_back(random.Normal());
+        const int pairs = static_cast<int>(engine.frequencies.size());
+        for (int i = 0; engine.rotates && i < pairs; ++i) {
+          const int x = engine.interleaved ? 2 * i : i;
+          const int y = engine.interleaved ? 2 * i + 1 : i + pairs;
+          const long double angle =
+              static_cast<long double>(start + s) * engine.frequencies[i];
+          const long double a = row[x], b = row[y];
+          row[x] =
+              engine.amplitude * (a * std::cos(angle) - b * std::sin(angle));
+          row[y] =
+              engine.amplitude * (a * std::sin(angle) + b * std::cos(angle));
+        }
+        for (const long double value : row) {
+          keys.push_back(static_cast<double>(value));
+        }
+      }
+    }
+    return keys;
+  }
+
+  void WriteKeys(const std::string& name, v1::Dtype dtype,
+                 const std::map<int, std::vector<double>>& layers) const {
+    Safetensors file;
+    std::map<int, std::string> bytes;
+    const std::size_t size = dtype == v1::DTYPE_FLOAT32 ? 4 : 2;
+    for (const auto& [layer, keys] : layers) {
+      bytes[layer].resize(keys.size() * size);
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        check::SetElement(dtype, bytes[layer].data(),
+                          static_cast<std::int64_t>(i),
+                          static_cast<float>(keys[i]));
+      }
+      file.entries.push_back({"layers." + std::to_string(layer) + ".k",
+                              dtype == v1::DTYPE_FLOAT32 ? "F32" : "BF16",
+                              {1, kHeads, kTokens, kDim},
+                              absl::MakeConstSpan(bytes[layer])});
+    }
+    ASSERT_TRUE(WriteSafetensors(Path(name), file).ok());
+  }
+
+  // Both files for engines that cached at 100 and have their keys at 100 +
+  // moved with `theirs`.
+  void WriteCaches(const std::vector<Engine>& cached,
+                   const std::vector<Engine>& theirs, std::int64_t moved,
+                   v1::Dtype dtype = v1::DTYPE_FLOAT32) const {
+    std::map<int, std::vector<double>> before, after;
+    for (std::size_t layer = 0; layer < cached.size(); ++layer) {
+      before[layer] = Keys(cached[layer], static_cast<int>(layer), 100);
+      after[layer] = Keys(theirs[layer], static_cast<int>(layer), 100 + moved);
+    }
+    WriteKeys("before.safetensors", dtype, before);
+    WriteKeys("after.safetensors", dtype, after);
+  }
+
+  void WriteConfig(Json more = Json::object()) const {
+    Json config = {{"model_type", "llama"},
+                   {"hidden_size", 128},
+                   {"head_dim", kDim},
+                   {"num_attention_heads", 8},
+                   {"num_hidden_layers", 4},
+                   {"rope_theta", 10000.0},
+                   {"max_position_embeddings", 8192}};
+    config.update(more);
+    WriteText("config.json", config.dump());
+  }
+
+  std::string Flags(std::int64_t shift, const std::string& more = "") const {
+    return "doctor --cache " + Path("before.safetensors") + " --after " +
+           Path("after.safetensors") + " --config " + Path("config.json") +
+           " --layout bhsd --start 100 --shift " + std::to_string(shift) + " " +
+           more;
+  }
+
+  // The message of the only finding, which must have this id.
+  std::string Message(const std::string& id, std::int64_t shift,
+                      const std::string& more = "") const {
+    const Outcome outcome = Posenc("--json " + Flags(shift, more));
+    EXPECT_EQ(outcome.exit_code, 1) << outcome.text;
+    const Json output = outcome.json();
+    if (!output.is_object() || output["findings"].size() != 1) {
+      ADD_FAILURE() << outcome.text;
+      return "";
+    }
+    EXPECT_EQ(output["findings"][0]["id"], id);
+    EXPECT_TRUE(output["findings"][0]["layers"].is_array());
+    EXPECT_FALSE(output["findings"][0]["fix"].get<std::string>().empty());
+    return output["findings"][0]["message"];
+  }
+};
+
+TEST_F(CertificateTest, KeysOfARightEngineAreCertifiedInEveryDtype) {
+  WriteConfig();
+  for (const v1::Dtype dtype : {v1::DTYPE_FLOAT32, v1::DTYPE_BFLOAT16}) {
+    for (const std::int64_t shift : {1, 1021, -37}) {
+      WriteCaches(std::vector<Engine>(4), std::vector<Engine>(4), shift, dtype);
+      const Outcome outcome = Posenc("--json " + Flags(shift));
+      ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
+      const Json output = outcome.json();
+      ASSERT_EQ(output["certificate"].size(), 4);
+      for (const Json& layer : output["certificate"]) {
+        EXPECT_EQ(layer["verdict"], "certified");
+        EXPECT_EQ(layer["heads"], kHeads);
+        EXPECT_EQ(layer["elements"], kHeads * kTokens * kDim);
+        EXPECT_GT(layer["max_error_ulps"].get<double>(), 0);
+        EXPECT_LE(layer["max_error_ulps"].get<double>(),
+                  layer["bound_ulps"].get<double>());
+        EXPECT_EQ(layer["encoding_hash"].get<std::string>().size(), 64);
+      }
+      EXPECT_EQ(output["files"]["cache_sha256"].get<std::string>().size(), 64);
+      EXPECT_NE(output["files"]["cache_sha256"],
+                output["files"]["after_sha256"]);
+    }
+  }
+}
+
+TEST_F(CertificateTest, LayersThatMovedWithTheGlobalBaseAreExplained) {
+  WriteConfig({{"model_type", "gemma3_text"},
+               {"rope_theta", 1000000.0},
+               {"rope_local_base_freq", 10000.0},
+               {"sliding_window", 512},
+               {"sliding_window_pattern", 2}});
+  const Engine local, global = {.frequencies = Geometric(1000000, kDim)};
+  const std::vector<Engine> right = {local, global, local, global};
+  WriteCaches(right, right, 1021);
+  EXPECT_EQ(Posenc(Flags(1021)).exit_code, 0);
+  std::map<int, std::vector<double>> before, after;
+  for (int layer = 0; layer < 4; ++layer) {
+    before[layer] = Keys(right[layer], layer, 100);
+    after[layer] = Keys(right[layer], layer, 1121);
+  }
+  // The engine turns the cached keys of a local layer by the global base.
+  after[0] = before[0];
+  for (int row = 0; row < kHeads * kTokens; ++row) {
+    for (int i = 0; i < kDim / 2; ++i) {
+      const double angle = 1021 * global.frequencies[i];
+      double& x = after[0][row * kDim + i];
+      double& y = after[0][row * kDim + i + kDim / 2];
+      const double a = x, b = y;
+      x = a * std::cos(angle) - b * std::sin(angle);
+      y = a * std::sin(angle) + b * std::cos(angle);
+    }
+  }
+  WriteKeys("after.safetensors", v1::DTYPE_FLOAT32, after);
+  EXPECT_THAT(Message("cache.mismatch", 1021),
+              HasSubstr("layer 0 moved as with rope_theta 1000000 (the global "
+                        "layers'), theirs is 10000"));
+}
+
+TEST_F(CertificateTest, KeysThatStayedAreExplained) {
+  WriteConfig();
+  WriteCaches(std::vector<Engine>(2), std::vector<Engine>(2), 0);
+  EXPECT_THAT(Message("cache.mismatch", 64),
+              HasSubstr("layers 0-1 did not move"));
+}
+
+TEST_F(CertificateTest, AnotherShiftIsFound) {
+  WriteConfig();
+  WriteCaches(std::vector<Engine>(2), std::vector<Engine>(2), 63);
+  EXPECT_THAT(Message("cache.mismatch", 64),
+              HasSubstr("layers 0-1 moved by 63, not by 64"));
+}
+
+TEST_F(CertificateTest, UnscaledKeysAreExplained) {
+  WriteConfig({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 4.0}}}});
+  WriteCaches(std::vector<Engine>(2), std::vector<Engine>(2), 1021);
+  EXPECT_THAT(Message("cache.mismatch", 1021),
+              HasSubstr("layers 0-1 moved without scaling"));
+}
+
+TEST_F(CertificateTest, TheOtherPairingIsExplained) {
+  WriteConfig();
+  const Engine engine = {.interleaved = true};
+  WriteCaches({engine}, {engine}, 1021);
+  EXPECT_THAT(Message("cache.mismatch", 1021),
+              HasSubstr("layer 0 moved with interleaved pairs"));
+}
+
+TEST_F(CertificateTest, APartOfTheWidthIsExplained) {
+  WriteConfig();
+  const Engine engine = {.frequencies = Geometric(10000, 8)};
+  WriteCaches({engine}, {engine}, 1021);
+  EXPECT_THAT(Message("cache.mismatch", 1021),
+              HasSubstr("layer 0 moved 8 channels, theirs are 16"));
+}
+
+TEST_F(CertificateTest, AnAmplitudeThatCountsTwiceIsExplained) {
+  WriteConfig({{"rope_scaling",
+                {{"rope_type", "yarn"},
+                 {"factor", 4.0},
+                 {"attention_factor", 1.25},
+                 {"original_max_position_embeddings", 2048}}}});
+  // The frequencies are those of the configuration, as posenc resolves them.
+  const Json resolved =
+      Posenc("--json resolve --config " + Path("config.json")).json();
+  Engine once, twice;
+  once.frequencies = resolved["inv_freq"].get<std::vector<double>>();
+  twice.frequencies = once.frequencies;
+  once.amplitude = 1.25;
+  twice.amplitude = 1.25 * 1.25;
+  WriteCaches({once}, {twice}, 1021);
+  EXPECT_THAT(Message("cache.mismatch", 1021),
+              HasSubstr("layer 0 have the amplitude 1.25 twice"));
+}
+
+TEST_F(CertificateTest, NoiseOfTwoPrefillsIsJudgedByItsAngles) {
+  WriteConfig();
+  std::map<int, std::vector<double>> before, after;
+  check::Random random(9);
+  for (int layer = 0; layer < 2; ++layer) {
+    before[layer] = Keys({}, layer, 100);
+    after[layer] = Keys({}, layer, 1121);
+    if (layer == 0) continue;
+    for (double& value : after[layer]) value += 1e-3 * random.Normal();
+  }
+  WriteKeys("before.safetensors", v1::DTYPE_FLOAT32, before);
+  WriteKeys("after.safetensors", v1::DTYPE_FLOAT32, after);
+  EXPECT_EQ(Posenc(Flags(1021)).exit_code, 1);
+  EXPECT_EQ(Posenc(Flags(1021, "--measured")).exit_code, 0);
+  EXPECT_THAT(Message("cache.mismatch", 1020, "--measured"),
+              HasSubstr("moved by 1021, not by 1020"));
+}
+
+TEST_F(CertificateTest, WhatCannotBeCertifiedIsNamed) {
+  WriteConfig();
+  WriteCaches(std::vector<Engine>(1), std::vector<Engine>(1), 5);
+  EXPECT_THAT(Message("cache.not-certifiable", 0), HasSubstr("--shift is 0"));
+  EXPECT_THAT(Message("cache.not-certifiable", 5, "--layers 'q.*'"),
+              HasSubstr("no tensor is named"));
+  std::vector<double> keys = Keys({}, 0, 105);
+  keys[3] = std::numeric_limits<double>::quiet_NaN();
+  WriteKeys("after.safetensors", v1::DTYPE_FLOAT32, {{0, keys}});
+  EXPECT_THAT(Message("cache.not-certifiable", 5),
+              HasSubstr("layer 0 holds NaN or infinity"));
+  WriteKeys("after.safetensors", v1::DTYPE_BFLOAT16, {{0, Keys({}, 0, 105)}});
+  EXPECT_THAT(Message("cache.not-certifiable", 5), HasSubstr("bfloat16"));
+  WriteKeys("after.safetensors", v1::DTYPE_FLOAT32, {{1, Keys({}, 1, 105)}});
+  const Outcome outcome = Posenc(Flags(5));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.text, HasSubstr("has no keys of layer 0"));
+}
+
+TEST_F(CertificateTest, ExitCodesTellUsageFromFiles) {
+  WriteConfig();
+  WriteCaches(std::vector<Engine>(1), std::vector<Engine>(1), 5);
+  const std::string cache = "doctor --cache " + Path("before.safetensors");
+  EXPECT_EQ(Posenc(cache).exit_code, 2);
+  EXPECT_EQ(Posenc(Flags(5, "--dtype-bound 0")).exit_code, 2);
+  EXPECT_EQ(Posenc(Flags(5, Path("config.json"))).exit_code, 2);
+  WriteText("after.safetensors", "damaged");
+  EXPECT_EQ(Posenc(Flags(5)).exit_code, 3);
+  std::filesystem::remove(Path("after.safetensors"));
+  EXPECT_EQ(Posenc(Flags(5)).exit_code, 3);
+}
+
+}  // namespace
+}  // namespace posenc::cli
