@@ -2,21 +2,36 @@
 // warm-up, and this process's peak memory, as a line of JSON.
 import fs from "node:fs";
 import posenc from "../index.mjs";
+import { startEcho } from "./echo.mjs";
 
 const [target, name] = process.argv.slice(2);
 const cases = {
-  unary64: { tokens: 4096, calls: 5, options: {} },
-  unary1: { tokens: 64, calls: 5, options: {} },
-  stream256: { tokens: 16384, calls: 2, options: { streamAboveBytes: 0 } },
+  unary64: { mib: 64, calls: 5, options: {} },
+  unary1: { mib: 1, calls: 5, options: {} },
+  stream256: { mib: 256, calls: 2, options: { streamAboveBytes: 0 } },
   // What one message of 64 MiB costs, which the client avoids by itself.
-  message64: { tokens: 4096, calls: 5, options: { streamAboveBytes: 512 << 20 } },
+  message64: { mib: 64, calls: 5, options: { streamAboveBytes: 512 << 20 } },
+  // grpc-js alone.
+  echo64: { mib: 64, calls: 5 },
+  echo1: { mib: 1, calls: 5 },
 };
-const { tokens, calls, options } = cases[name];
-const shape = [1, tokens, 32, 128];
-const elements = tokens * 32 * 128;
-const q = new Float32Array(elements).map((_, i) => (i % 1000) / 1000);
-const out = new Float32Array(elements).fill(1);
-const client = posenc.connect(target, options);
+const { mib, calls, options } = cases[name];
+
+function startRotation() {
+  const elements = mib << 18;
+  const shape = [1, elements / 4096, 32, 128];
+  const q = new Float32Array(elements).map((_, i) => (i % 1000) / 1000);
+  const out = new Float32Array(elements).fill(1);
+  const client = posenc.connect(target, options);
+  const call = () => client.applyRope({ rope: { pairing: "half_split" }, q: posenc.tensor(q, shape), start: 0, layout: "bshd", out: { q: out } });
+  return { call, end: () => client.close() };
+}
+
+async function startEchoOfBytes() {
+  const bytes = Buffer.alloc(mib << 20, 1);
+  const { call, end } = await startEcho();
+  return { call: () => call(bytes), end };
+}
 
 // As in all clients' benchmarks: seconds of calls before those that are measured,
 // and at least one over every connection.
@@ -26,12 +41,14 @@ const connections = 4;
 const now = () => Number(process.hrtime.bigint()) / 1e9;
 const took = [];
 const seconds = [];
+const { call, end } = name.startsWith("echo") ? await startEchoOfBytes() : startRotation();
 for (const begin = now(); seconds.length < calls; ) {
   const start = now();
-  await client.applyRope({ rope: { pairing: "half_split" }, q: posenc.tensor(q, shape), start: 0, layout: "bshd", out: { q: out } });
+  await call();
   took.push(now() - start);
   if (start - begin >= warmUp && took.length > connections) seconds.push(took.at(-1));
 }
+end();
 seconds.sort((a, b) => a - b);
 const peak = Number(/VmHWM:\s*(\d+)/.exec(fs.readFileSync("/proc/self/status", "utf8"))[1]) * 1024;
-console.log(JSON.stringify({ client: "node", case: name, seconds: seconds[calls >> 1], first_seconds: took[0], peak_bytes: peak, tensor_bytes: q.byteLength }));
+console.log(JSON.stringify({ client: "node", case: name, seconds: seconds[calls >> 1], first_seconds: took[0], peak_bytes: peak, tensor_bytes: mib << 20 }));

@@ -103,6 +103,7 @@ def test_outputs_that_cannot_be_written_are_clear_errors(client, x):
         (numpy.empty(x.shape, numpy.float32), "has dtype float32; must be float64"),
         (numpy.empty((1, 6, 4, 8))[:, :, ::2], "must be contiguous"),
         (numpy.empty(x.shape, ">f8"), "must be contiguous .* byte order"),
+        (bytearray(x.nbytes), "is a bytearray; must be a numpy array"),
         ([1], "has 1 arrays; must be a pair"),
     ]
     for out, said in cases:

@@ -85,6 +85,11 @@ def test_a_timeout_of_zero_ends_the_call(client):
     assert caught(client.get_server_info, timeout=0).code == "DEADLINE_EXCEEDED"
 
 
+def test_a_timeout_that_is_no_number_is_named(client):
+    error = caught(client.get_server_info, timeout="5")
+    assert error.code == "INVALID_ARGUMENT" and error.field == "timeout"
+
+
 @pytest.mark.parametrize("timeout", [float("inf"), 1e20])
 def test_a_timeout_may_be_longer_than_the_clock(client, timeout):
     assert client.get_server_info(timeout=timeout).version
@@ -222,11 +227,18 @@ def test_a_token_goes_to_loopback_in_the_clear_and_is_read_again(tmp_path, monke
         ({"tls_cert": "only.pem"}, "tls_key"),
         ({"tls_ca": "/nonexistent"}, "tls_ca"),
         ({"tls_ca": __file__}, "tls_ca"),
+        ({"max_message_bytes": "4MiB"}, "max_message_bytes"),
+        ({"bulk_channels": -1}, "bulk_channels"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(options, field):
     error = caught(posenc.Client, "posenc.example:50051", **options)
     assert error.code == "INVALID_ARGUMENT" and error.field == field and "secret" not in str(error)
+
+
+@pytest.mark.parametrize("target", ["", None, 50051])
+def test_a_target_that_is_no_address_is_refused(target):
+    assert caught(posenc.Client, target).field == "target"
 
 
 def test_the_environment_makes_a_client(target, monkeypatch):

@@ -173,9 +173,10 @@ def _torch_bytes(torch: Any, tensor: Any) -> memoryview:
 def output(out: Any, like: Borrowed, name: str) -> Output:
     """The caller's own memory for a result with the shape and dtype of `like`."""
     shape, dtype = like.tensor.shape, like.tensor.dtype
+    memory = writable(out, dtype, name)
     if list(out.shape) != list(shape):
         raise invalid(name, f"has shape {list(out.shape)}; must be {list(shape)}")
-    return writable(out, dtype, name)
+    return memory
 
 
 def writable(out: Any, dtype: Optional[int], name: str) -> Output:

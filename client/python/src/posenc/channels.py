@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Optional
 
 from .errors import PosencError
@@ -121,6 +122,8 @@ class Connections:
     def timeout(self, call: Call, step: Optional[Unary] = None) -> float:
         seconds = self._options.timeout if call.timeout is None else call.timeout
         seconds = DEFAULT_TIMEOUT if seconds is None else seconds
+        if not isinstance(seconds, Real):
+            raise invalid("timeout", f"is {seconds!r}; must be a number of seconds")
         if not seconds > 0:  # grpcio would let a quick call through
             raise PosencError("DEADLINE_EXCEEDED", f"timeout: {seconds} s; must be above 0")
         return min(seconds, step.timeout if step else _LONGEST_TIMEOUT, _LONGEST_TIMEOUT)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Optional
 
 import grpc
@@ -38,6 +39,14 @@ class Options:
     tls_server_name: Optional[str] = None
     token: Optional[str] = None
     token_file: Optional[str] = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.target, str) or not self.target:
+            raise invalid("target", f"is {self.target!r}; must be a server's address, such as localhost:50051")
+        for option in ("max_message_bytes", "stream_above_bytes", "bulk_channels"):
+            value = getattr(self, option)
+            if value is not None and (not isinstance(value, Integral) or value < 0):
+                raise invalid(option, f"is {value!r}; must be a whole number, 0 or more")
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:

@@ -3,6 +3,7 @@ package io.github.posenc;
 import com.google.gson.JsonObject;
 import io.github.posenc.v1.ApplyRopeRequest;
 import io.github.posenc.v1.Dtype;
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -42,33 +43,47 @@ public final class Drive {
   }
 
   // unary64 is what applyRope does with 64 MiB unless it is told otherwise, which is a stream; its
-  // name is that of all clients' benchmarks.
+  // name is that of all clients' benchmarks. echo64 and echo1 are grpc-java alone.
   private static void bench(String target, String name) throws Exception {
-    boolean stream = name.equals("stream256");
-    int mib = Map.of("unary64", 64, "unary1", 1, "stream256", 256).get(name);
+    int mib = Map.of("unary64", 64, "unary1", 1, "stream256", 256, "echo64", 64, "echo1", 1)
+        .get(name);
+    int calls = mib == 256 ? 2 : 5;
+    if (name.startsWith("echo")) {
+      byte[] message = new byte[mib << 20];
+      try (Echo echo = new Echo()) {
+        measure(name, message.length, calls, () -> echo.call(message));
+      }
+      return;
+    }
     float[] q = new float[mib << 18];
     for (int i = 0; i < q.length; i++) q[i] = (i % 1000) / 500f - 1;
     float[] out = new float[q.length];
     long[] shape = {1, q.length / 4096, 32, 128};
     PosencBuilder builder = Posenc.builder(target);
-    if (stream) builder.streamAboveBytes(0);
-    double[] seconds = new double[stream ? 2 : 5];
-    double first = 0;
+    if (name.startsWith("stream")) builder.streamAboveBytes(0);
+    ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
+        .setRope(RopeSources.of(Map.of("pairing", "half_split")))
+        .setPositions(Positions.startAt(0))
+        .setLayout(Layout.BSHD.toMessage())
+        .build();
     try (Posenc posenc = builder.connect()) {
-      ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
-          .setRope(RopeSources.of(Map.of("pairing", "half_split")))
-          .setPositions(Positions.startAt(0))
-          .setLayout(Layout.BSHD.toMessage())
-          .build();
-      long begin = System.nanoTime();
-      for (int calls = 0, measured = 0; measured < seconds.length; calls++) {
-        long start = System.nanoTime();
-        posenc.applyRope(request, Tensor.of(q, shape), null, Tensor.of(out, shape), null);
-        double took = (System.nanoTime() - start) / 1e9;
-        if (calls == 0) first = took;
-        boolean warm = (start - begin) / 1e9 >= WARM_UP_SECONDS && calls >= CONNECTIONS;
-        if (warm) seconds[measured++] = took;
-      }
+      measure(name, 4L * q.length, calls, () ->
+          posenc.applyRope(request, Tensor.of(q, shape), null, Tensor.of(out, shape), null));
+    }
+  }
+
+  private static void measure(String name, long tensorBytes, int measured, Runnable call)
+      throws IOException {
+    double[] seconds = new double[measured];
+    double first = 0;
+    long begin = System.nanoTime();
+    for (int calls = 0, done = 0; done < measured; calls++) {
+      long start = System.nanoTime();
+      call.run();
+      double took = (System.nanoTime() - start) / 1e9;
+      if (calls == 0) first = took;
+      boolean warm = (start - begin) / 1e9 >= WARM_UP_SECONDS && calls >= CONNECTIONS;
+      if (warm) seconds[done++] = took;
     }
     Arrays.sort(seconds);
     long peak = 0;
@@ -78,10 +93,10 @@ public final class Drive {
     JsonObject json = new JsonObject();
     json.addProperty("client", "java");
     json.addProperty("case", name);
-    json.addProperty("seconds", seconds[seconds.length / 2]);
+    json.addProperty("seconds", seconds[measured / 2]);
     json.addProperty("first_seconds", first);
     json.addProperty("peak_bytes", peak);
-    json.addProperty("tensor_bytes", 4L * q.length);
+    json.addProperty("tensor_bytes", tensorBytes);
     System.out.println(json);
   }
 
