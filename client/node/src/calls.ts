@@ -194,6 +194,8 @@ export class Calls {
     const requestId = options.requestId ?? randomBytes(16).toString("hex");
     const timeoutMs = number("timeoutMs", options.timeoutMs ?? this.timeoutMs);
     if (timeoutMs <= 0) throw new PosencError(`timeoutMs: is ${timeoutMs}; must be above 0`, { code: "DEADLINE_EXCEEDED", requestId });
+    if (options.signal !== undefined && typeof options.signal.addEventListener !== "function") throw invalid("signal", "must be an AbortSignal");
+    if (options.onProgress !== undefined && typeof options.onProgress !== "function") throw invalid("onProgress", "must be a function");
     if (options.signal?.aborted) throw new PosencError("the call was aborted", { code: "CANCELLED", requestId, cause: options.signal.reason });
     const metadata = new Metadata();
     metadata.set("x-request-id", visible("requestId", requestId));

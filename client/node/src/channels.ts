@@ -53,6 +53,14 @@ export function checkKeys(options: object, known: readonly string[], path = ""):
   }
 }
 
+function checkJson(option: string, text: unknown): void {
+  try {
+    JSON.parse(text as string);
+  } catch (error) {
+    throw invalid(option, `must be JSON text: ${(error as Error).message}`);
+  }
+}
+
 function readPem(option: string, file: string): Buffer {
   try {
     return fs.readFileSync(file);
@@ -160,9 +168,12 @@ export class Channels {
       }
       this.token = new Token(options.token ?? "", options.tokenFile);
     }
-    this.bulkChannels = new Array(options.bulkChannels ?? 4).fill(undefined);
+    const { bulkChannels = 4, serviceConfig } = options;
+    if (!Number.isInteger(bulkChannels) || bulkChannels < 0) throw invalid("bulkChannels", "must be a whole number, 0 or more");
+    if (serviceConfig !== undefined) checkJson("serviceConfig", serviceConfig);
+    this.bulkChannels = new Array(bulkChannels).fill(undefined);
     this.channelOptions = {
-      "grpc.service_config": options.serviceConfig ?? fs.readFileSync(path.join(__dirname, "service_config.json"), "utf8"),
+      "grpc.service_config": serviceConfig ?? fs.readFileSync(path.join(__dirname, "service_config.json"), "utf8"),
       "grpc.max_send_message_length": maxMessageBytes,
       "grpc.max_receive_message_length": maxMessageBytes,
       "grpc.primary_user_agent": `posenc-node/${version}`,

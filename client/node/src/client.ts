@@ -144,6 +144,7 @@ export class Client {
   /** Rotates q, k or both: [B, S, H, D] in the order of `layout`, or [T, H, D]. Large ones go as a stream. */
   async applyRope(given: ApplyRopeArguments, options: CallOptions = {}): Promise<Rotated> {
     const { out = {}, ...rest } = given;
+    if (out === null || typeof out !== "object") throw invalid("out", "must be an object with q, k or both");
     checkKeys(out, ["q", "k"], "out.");
     for (const name of ["q", "k"] as const) {
       if (out[name] !== undefined && given[name] === undefined) throw invalid(`out.${name}`, `is set, but ${name} is not; set both or neither`);

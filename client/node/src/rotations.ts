@@ -135,7 +135,7 @@ async function inChunks(calls: Calls, rpc: Rotation, request: Message, chunks: C
     const data = (request[name] as Message | undefined)?.data as Uint8Array | undefined;
     if (data === undefined) continue;
     const { out, like, name: field } = wanted[name];
-    if (out !== undefined) checkOut(out, data.byteLength, field ?? "out");
+    if (out !== undefined) checkOut(out, dtypeName((request[name] as { dtype: number }).dtype), data.byteLength, field ?? "out");
     outputs[name] = out ?? allocate(kindOf(like ?? data), data.byteLength);
     bytes += data.byteLength;
   }

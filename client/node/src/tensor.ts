@@ -67,6 +67,7 @@ export function kindOf(elements: ArrayBufferView): Kind {
 }
 
 export function bytesOf(elements: ArrayBufferView): Uint8Array {
+  if (elements.byteLength === 0) return new Uint8Array(); // memory that was given away cannot even be viewed
   return new Uint8Array(elements.buffer, elements.byteOffset, elements.byteLength);
 }
 
@@ -86,7 +87,7 @@ export interface Wanted {
 /** The elements of a received tensor. Copies at most once: to `out`, or if they are not aligned. */
 export function received(bytes: Uint8Array, dtype: Dtype, wanted: Wanted): Elements {
   if (wanted.out !== undefined) {
-    checkOut(wanted.out, bytes.byteLength, wanted.name ?? "out");
+    checkOut(wanted.out, dtype, bytes.byteLength, wanted.name ?? "out");
     bytesOf(wanted.out).set(bytes);
     return wanted.out as Elements;
   }
@@ -98,7 +99,12 @@ export function received(bytes: Uint8Array, dtype: Dtype, wanted: Wanted): Eleme
   return copy;
 }
 
-export function checkOut(out: unknown, bytes: number, name: string): void {
+/** Throws unless `out` has elements of the dtype, or raw bytes, and as many as the result. */
+export function checkOut(out: unknown, dtype: Dtype, bytes: number, name: string): void {
   if (!ArrayBuffer.isView(out)) throw invalid(name, "must be a typed array");
+  const kind = kindOf(out);
+  if (kind !== Uint8Array && kind !== arrays[dtype] && dtypes[kind.name] !== dtype) {
+    throw invalid(name, `is a ${kind.name}; must be a ${arrays[dtype].name}, for ${dtype}`);
+  }
   if (out.byteLength !== bytes) throw invalid(name, `has ${out.byteLength} bytes; the result has ${bytes}`);
 }

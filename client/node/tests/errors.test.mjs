@@ -48,6 +48,7 @@ describe("errors", () => {
       [{ starts: [1] }, "FIELD_INVALID", "positions.starts"],
       [{ out: { x: new Float32Array(64) } }, "FIELD_UNKNOWN", "out.x"],
       [{ out: { k: new Float32Array(64) } }, "FIELD_INVALID", "out.k"],
+      [{ out: null }, "FIELD_INVALID", "out"],
       [{ q: [1, 2, 3] }, "FIELD_INVALID", "q"],
       [{ q: tensor(new Float32Array(8), [8], "float23") }, "FIELD_INVALID", "q.dtype"],
       [{ rope: { configFile: "/does/not/exist.json" } }, "FIELD_INVALID", "rope.config_file"],
@@ -57,6 +58,12 @@ describe("errors", () => {
     }
     await assert.rejects(away.applyRope(good, { timeoutMS: 5 }), { reason: "FIELD_UNKNOWN", field: "options.timeoutMS" });
     assert.throws(() => posenc.connect("127.0.0.1:1", { tokens: "x" }), { reason: "FIELD_UNKNOWN", field: "tokens" });
+    for (const option of ["signal", "onProgress"]) {
+      await assert.rejects(away.applyRope(good, { [option]: "soon" }), { reason: "FIELD_INVALID", field: option });
+    }
+    for (const wrong of [{ bulkChannels: -1 }, { serviceConfig: "{" }, { maxMessageBytes: "4MiB" }]) {
+      assert.throws(() => posenc.connect("127.0.0.1:1", wrong), { reason: "FIELD_INVALID", field: Object.keys(wrong)[0] });
+    }
     assert.throws(() => posenc.connect("127.0.0.1:1", { tls: { ca: "x" } }), { reason: "FIELD_UNKNOWN", field: "tls.ca" });
     assert.throws(() => tensor(new Uint16Array(4)), { reason: "FIELD_REQUIRED", field: "dtype" });
     for (const option of ["requestId", "traceparent"]) {
@@ -66,11 +73,19 @@ describe("errors", () => {
     assert.throws(() => tensor([1, 2]), { reason: "FIELD_INVALID", field: "data" });
   });
 
-  test("RefuseAnOutputOfAnotherSize", async () => {
+  test("NameATensorWhoseMemoryWasGivenAway", async () => {
+    const given = new Float32Array(64);
+    structuredClone(given.buffer, { transfer: [given.buffer] });
+    await assert.rejects(client.applyRope({ rope: half, q: tensor(given, [1, 4, 2, 8]), start: 0, layout: "bshd" }), { code: "INVALID_ARGUMENT", field: "q.data" });
+  });
+
+  test("RefuseAnOutputOfAnotherSizeOrKind", async () => {
     for (const streamAboveBytes of [0, 1 << 20]) {
       const other = posenc.connect(client.target, { streamAboveBytes });
-      const call = other.applyRope({ rope: half, q, start: 0, layout: "bshd", out: { q: new Float32Array(63) } });
-      await assert.rejects(call, { code: "INVALID_ARGUMENT", field: "out.q", message: /has 252 bytes; the result has 256/ });
+      const into = (out) => other.applyRope({ rope: half, q, start: 0, layout: "bshd", out: { q: out } });
+      await assert.rejects(into(new Float32Array(63)), { code: "INVALID_ARGUMENT", field: "out.q", message: /has 252 bytes; the result has 256/ });
+      await assert.rejects(into(new Int32Array(64)), { field: "out.q", message: /is a Int32Array; must be a Float32Array/ });
+      assert.ok((await into(new Uint8Array(256))).q);
     }
   });
 
