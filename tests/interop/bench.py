@@ -1,8 +1,8 @@
 """Figures of the clients: every client makes the same calls, in turns, so that
 what else the machine does falls on all. A round's figure is the median of calls
-that follow 2 s of them, and one over every connection; the first one, which makes
-the connection and runs code that no virtual machine has compiled, stands beside
-it."""
+that follow 2 s of them (6 s in Java and Node, whose virtual machines compile for
+so long), and one over every connection; the first one, which makes the connection
+and runs code that nobody has compiled, stands beside it."""
 
 import json
 import statistics
