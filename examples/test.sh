@@ -33,10 +33,10 @@ address=$(head -n 1 "$work/ready")
 
 go_env() {
   "$root/client/go/run" need
-  # The toolchain that `need` may have fetched.
+  # The toolchain that `need` fetches if the system's is missing or too old.
   local fetched
   fetched=$(ls -d "$root"/build/clients/go/go1*/bin 2>/dev/null | tail -n 1 || true)
-  [[ -z $fetched ]] || PATH=$PATH:$fetched
+  [[ -z $fetched ]] || PATH=$fetched:$PATH
 }
 
 # tool NAME MODULE@VERSION

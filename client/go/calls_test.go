@@ -57,6 +57,24 @@ func TestAMissingConfigFileIsNamed(t *testing.T) {
 	}
 }
 
+func TestNamesWhatCannotBeSent(t *testing.T) {
+	c := dial(t, "127.0.0.1:1")
+	calls := map[string]func() error{
+		"target":     func() error { _, err := Dial(""); return err },
+		"request_id": func() error { _, err := c.GetServerInfo(context.Background(), RequestID("two\nlines")); return err },
+		"traceparent": func() error {
+			_, err := c.BuildBias(context.Background(), &posencv1.BuildBiasRequest{}, Traceparent("\u00fc"))
+			return err
+		},
+	}
+	for field, call := range calls {
+		var e *Error
+		if err := call(); !errors.As(err, &e) || e.Code != "INVALID_ARGUMENT" || e.Field != field {
+			t.Errorf("%s: got %v", field, err)
+		}
+	}
+}
+
 func TestTellsWhichServerIsAway(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

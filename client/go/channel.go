@@ -71,6 +71,9 @@ func bulkDialing() []grpc.DialOption {
 }
 
 func newChannel(target string, o *dialOptions) (*channel, error) {
+	if target == "" {
+		return nil, wrongArgument("target", "is missing; such as localhost:50051")
+	}
 	security, err := transport(target, o)
 	if err != nil {
 		return nil, err
@@ -198,17 +201,36 @@ func (c *channel) close() error {
 	return err
 }
 
-// identify makes sure that the call has a request id, and returns it.
-func identify(ctx context.Context) (context.Context, string) {
-	if sent, ok := metadata.FromOutgoingContext(ctx); ok {
-		if ids := sent.Get(requestIDKey); len(ids) > 0 {
-			return ctx, ids[0]
-		}
+// identify makes sure that the call has a request id, and returns it. It fails if
+// that, or the trace that the call belongs to, cannot be sent.
+func identify(ctx context.Context) (context.Context, string, error) {
+	sent, _ := metadata.FromOutgoingContext(ctx)
+	ids, traces := sent.Get(requestIDKey), sent.Get("traceparent")
+	if !sendable(ids) {
+		return ctx, "", wrongArgument("request_id", "must be of visible ASCII characters")
+	}
+	if !sendable(traces) {
+		return ctx, "", wrongArgument("traceparent", "must be of visible ASCII characters")
+	}
+	if len(ids) > 0 {
+		return ctx, ids[0], nil
 	}
 	var random [16]byte
 	rand.Read(random[:])
 	id := hex.EncodeToString(random[:])
-	return metadata.AppendToOutgoingContext(ctx, requestIDKey, id), id
+	return metadata.AppendToOutgoingContext(ctx, requestIDKey, id), id, nil
+}
+
+// sendable tells whether headers can carry these values.
+func sendable(values []string) bool {
+	for _, value := range values {
+		for _, c := range []byte(value) {
+			if c < ' ' || c > '~' {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // announce tells the server a message's size, unless the caller has done so.
@@ -221,8 +243,11 @@ func announce(ctx context.Context, bytes int64) context.Context {
 
 // Invoke is part of grpc.ClientConnInterface.
 func (c *channel) Invoke(ctx context.Context, method string, request, response any, options ...grpc.CallOption) error {
-	ctx, id := identify(ctx)
-	err := errorOf(c.invoke(ctx, method, request, response, options), c.target, id)
+	ctx, id, err := identify(ctx)
+	if err != nil {
+		return err
+	}
+	err = errorOf(c.invoke(ctx, method, request, response, options), c.target, id)
 	return c.explain(ctx, method, err)
 }
 

@@ -35,12 +35,15 @@ func (c *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method s
 }
 
 func (c *channel) open(ctx context.Context, desc *grpc.StreamDesc, method string, options ...grpc.CallOption) (*stream, error) {
+	ctx, id, err := identify(ctx)
+	if err != nil {
+		return nil, err
+	}
 	conn, release, err := c.connection(bulkFrom)
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{channel: c, conn: conn, release: release, method: method}
-	ctx, s.requestID = identify(ctx)
+	s := &stream{channel: c, conn: conn, release: release, method: method, requestID: id}
 	if _, set := ctx.Deadline(); set {
 		ctx, s.cancel = context.WithCancel(ctx)
 	} else {

@@ -130,7 +130,7 @@ TEST_F(LoadCommandTest, FailsWhereNoRateHoldsItsBound) {
 
 TEST_F(LoadCommandTest, OffersMultiplesOfThePeak) {
   const Outcome run = RunAtServer(
-      absl::StrCat("--overload 0.5,2 --in-flight 4,8 --duration 500ms --size "
+      absl::StrCat("--overload 0.5,2 --in-flight 4,8 --duration 200ms --size "
                    "4KiB --html ",
                    base_, ".html --json ", base_, ".json"));
   ASSERT_EQ(run.exit_code, 0) << run.out;

@@ -43,6 +43,9 @@ final class Calls implements AutoCloseable {
   // which is meant for calls that forgot theirs.
   private static final Duration LONGEST_STREAM = Duration.ofHours(24);
 
+  // The clock ends some day; a timeout of "forever" must not overflow it.
+  private static final Duration LONGEST = Duration.ofDays(365);
+
   // How long an error's text may wait for the server's version.
   private static final Duration VERSION_TIMEOUT = Duration.ofSeconds(1);
 
@@ -68,7 +71,7 @@ final class Calls implements AutoCloseable {
     target = options.target;
     token = Token.of(options);
     channels = new Channels(options);
-    timeout = options.timeout;
+    timeout = atMost(options.timeout);
     maxMessageBytes = Math.max(0, Math.min(options.maxMessageBytes, Integer.MAX_VALUE));
     streamAboveBytes =
         Math.min(options.streamAboveBytes.orElse(STREAM_ABOVE_BYTES), maxMessageBytes);
@@ -104,7 +107,7 @@ final class Calls implements AutoCloseable {
       long expectedBytes) {
     String requestId = settings.requestId();
     request.check(requestId);
-    Duration limit = settings.timeout == null ? timeout : settings.timeout;
+    Duration limit = settings.timeout == null ? timeout : atMost(settings.timeout);
     boolean large = Math.max(request.bytes(), expectedBytes) >= BULK_BYTES;
     List<Incoming.Parsed<M>> parsed = new ArrayList<>(1);
     Exchange.Outcome outcome = Exchange.run(
@@ -139,7 +142,7 @@ final class Calls implements AutoCloseable {
       Exchange.Take take) {
     String requestId = settings.requestId();
     Duration patience = settings.timeout == null ? timeout : null;
-    Duration limit = settings.timeout == null ? LONGEST_STREAM : settings.timeout;
+    Duration limit = settings.timeout == null ? LONGEST_STREAM : atMost(settings.timeout);
     Exchange.Outcome outcome = Exchange.run(
         channels.bulk(),
         SERVICE + name,
@@ -157,6 +160,10 @@ final class Calls implements AutoCloseable {
           "the stream ended after " + outcome.answered + " of " + outcome.sent + " responses",
           requestId);
     }
+  }
+
+  private static Duration atMost(Duration limit) {
+    return limit.compareTo(LONGEST) > 0 ? LONGEST : limit;
   }
 
   private CallOptions options(Duration limit, String requestId) {

@@ -7,6 +7,7 @@ import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
+import io.grpc.Status;
 import io.grpc.TlsChannelCredentials;
 import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
 import java.io.IOException;
@@ -31,7 +32,7 @@ final class Channels {
   private final ManagedChannel small;
   private final ManagedChannel[] bulk;
   private int turn;
-  private boolean closed;
+  private volatile boolean closed;
 
   Channels(PosencBuilder options) {
     this.options = options;
@@ -40,11 +41,15 @@ final class Channels {
   }
 
   ManagedChannel small() {
+    if (closed) {
+      throw PosencException.local(
+          Status.Code.CANCELLED, "the client is closed; make another one", "");
+    }
     return small;
   }
 
   synchronized ManagedChannel bulk() {
-    if (bulk.length == 0 || closed) return small;
+    if (bulk.length == 0 || closed) return small();
     int index = turn;
     turn = (turn + 1) % bulk.length;
     if (bulk[index] == null) bulk[index] = create();
@@ -65,7 +70,7 @@ final class Channels {
     try {
       builder = Grpc.newChannelBuilder(options.target, credentials());
     } catch (IllegalArgumentException e) {
-      throw PosencException.invalid(options.target + ": " + e.getMessage());
+      throw PosencException.invalid("target", options.target + ": " + e.getMessage());
     }
     builder
         .userAgent("posenc-java/" + Posenc.VERSION)
@@ -83,7 +88,11 @@ final class Channels {
     if (builder instanceof NettyChannelBuilder) {
       ((NettyChannelBuilder) builder).flowControlWindow(WINDOW_BYTES);
     }
-    return builder.build();
+    try {
+      return builder.build();
+    } catch (IllegalArgumentException e) {
+      throw PosencException.invalid("target", options.target + ": " + e.getMessage());
+    }
   }
 
   @SuppressWarnings("unchecked")
@@ -106,14 +115,14 @@ final class Channels {
         option = options.certFile == null ? "tls.cert_file" : "tls.key_file";
         if (options.certFile == null || options.keyFile == null) {
           throw PosencException.invalid(
-              option + ": is missing; certificate and key come together");
+              option, "is missing; certificate and key come together");
         }
         tls.keyManager(
             readable("tls.cert_file", options.certFile), readable(option, options.keyFile));
       }
       return tls.build();
     } catch (IOException e) {
-      throw PosencException.invalid(option + ": " + e.getMessage());
+      throw PosencException.invalid(option, e.getMessage());
     }
   }
 
@@ -122,7 +131,7 @@ final class Channels {
       if (Files.size(file) == 0) throw new IOException("is empty");
       return Files.newInputStream(file);
     } catch (IOException e) {
-      throw PosencException.invalid(option + ": " + file + " cannot be read: " + e);
+      throw PosencException.invalid(option, file + " cannot be read: " + e);
     }
   }
 }

@@ -16,7 +16,7 @@ final class Fields {
     values.forEach((key, value) -> {
       String here = path + "." + key;
       FieldDescriptor field = type.findFieldByName(String.valueOf(key));
-      if (field == null) throw PosencException.invalid(here + ": there is no such field");
+      if (field == null) throw PosencException.invalid(here, "there is no such field");
       if (value == null) return;
       try {
         if (!field.isRepeated()) {
@@ -26,8 +26,10 @@ final class Fields {
         for (Object element : (Iterable<?>) value) {
           message.addRepeatedField(field, valueOf(field, message, element, here));
         }
+      } catch (ArithmeticException e) {
+        throw PosencException.invalid(here, "is " + value + "; must fit 32 bits");
       } catch (ClassCastException e) {
-        throw PosencException.invalid(here + ": is a " + value.getClass().getSimpleName()
+        throw PosencException.invalid(here, "is a " + value.getClass().getSimpleName()
             + "; must be " + (field.isRepeated() ? "a list of " : "") + field.getJavaType());
       }
     });
@@ -56,7 +58,7 @@ final class Fields {
   private static long whole(Object value, String path) {
     double number = ((Number) value).doubleValue();
     if (number != Math.rint(number)) {
-      throw PosencException.invalid(path + ": is " + value + "; must be a whole number");
+      throw PosencException.invalid(path, "is " + value + "; must be a whole number");
     }
     return ((Number) value).longValue();
   }
@@ -70,7 +72,7 @@ final class Fields {
         field.getEnumType().findValueByName(upper.startsWith(prefix) ? upper : prefix + upper);
     if (value == null) {
       throw PosencException.invalid(
-          path + ": is \"" + name + "\"; must be one of " + field.getEnumType().getValues());
+          path, "is \"" + name + "\"; must be one of " + field.getEnumType().getValues());
     }
     return value;
   }

@@ -136,6 +136,7 @@ final class Incoming {
   private static void fits(long size, Target target) {
     if (size == target.bytes) return;
     throw PosencException.invalid(
+        "out",
         "the answer's tensor has " + size + " bytes, the memory given for it " + target.bytes
             + "; they must be equal");
   }

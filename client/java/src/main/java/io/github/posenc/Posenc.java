@@ -100,12 +100,12 @@ public final class Posenc implements AutoCloseable {
 
   /** This client with calls that are named so in the server's log, instead of at random. */
   public Posenc withRequestId(String requestId) {
-    return with(settings.requestId(requestId));
+    return with(settings.requestId(PosencException.visible("request_id", requestId)));
   }
 
   /** This client with calls that belong to a trace, by its W3C traceparent. */
   public Posenc withTraceparent(String traceparent) {
-    return with(settings.traceparent(traceparent));
+    return with(settings.traceparent(PosencException.visible("traceparent", traceparent)));
   }
 
   /** This client with somebody who watches its streams. */
@@ -118,7 +118,7 @@ public final class Posenc implements AutoCloseable {
     return new Posenc(calls, other);
   }
 
-  /** Ends the connections, of all copies. Calls that are under way end as UNAVAILABLE. */
+  /** Ends the connections, of all copies. Calls that are under way end as UNAVAILABLE, later ones as CANCELLED. */
   @Override
   public void close() {
     calls.close();

@@ -23,6 +23,9 @@ public final class PosencBuilder {
   Path tokenFile;
 
   PosencBuilder(String target) {
+    if (target == null || target.isEmpty()) {
+      throw PosencException.invalid("target", "is missing; such as localhost:50051");
+    }
     this.target = target;
   }
 

@@ -36,9 +36,17 @@ public final class PosencException extends RuntimeException {
     this.requestId = requestId;
   }
 
-  /** What the client itself found, before anything was sent. */
-  static PosencException invalid(String text) {
-    return local(Status.Code.INVALID_ARGUMENT, text, "");
+  /** What the client itself found wrong with an argument or an option. */
+  static PosencException invalid(String field, String text) {
+    ErrorInfo info = ErrorInfo.newBuilder().putMetadata("field", field).build();
+    return new PosencException(
+        Status.Code.INVALID_ARGUMENT.name(), info, "", field + ": " + text, null);
+  }
+
+  /** The text if header fields can carry it, which have visible ASCII characters alone. */
+  static String visible(String option, String text) {
+    if (text == null || text.chars().allMatch(c -> c >= ' ' && c <= '~')) return text;
+    throw invalid(option, "must be of visible ASCII characters");
   }
 
   static PosencException local(Status.Code code, String text, String requestId) {

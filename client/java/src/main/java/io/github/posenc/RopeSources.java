@@ -28,7 +28,7 @@ public final class RopeSources {
     try {
       return RopeSource.newBuilder().setConfigJson(Files.readString(config)).build();
     } catch (IOException e) {
-      throw PosencException.invalid("rope: " + config + " cannot be read: " + e);
+      throw PosencException.invalid("rope", config + " cannot be read: " + e);
     }
   }
 

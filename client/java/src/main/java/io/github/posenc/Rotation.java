@@ -56,8 +56,7 @@ final class Rotation {
     if (tensor == null && out == null) return;
     if (tensor == null) {
       throw PosencException.invalid(
-          operandName + ": memory for the result of a tensor that is not given; give both or"
-              + " neither");
+          operandName, "memory for the result of a tensor that is not given; give both or neither");
     }
     checkOutput(operandName, tensor, out);
     operands.add(new Operand(operandName, field, tensor, out));
@@ -69,15 +68,20 @@ final class Rotation {
     checkWritable(name, out);
     if (out.bytes() != tensor.bytes()) {
       throw PosencException.invalid(
-          name + ": " + out.bytes() + " bytes for a result of " + tensor.bytes()
-              + "; they must be equal");
+          name,
+          out.bytes() + " bytes for a result of " + tensor.bytes() + "; they must be equal");
     }
   }
 
   static void checkWritable(String name, Tensor out) {
     if (out == null || !out.elements().isReadOnly()) return;
     throw PosencException.invalid(
-        name + ": the memory for its result is read-only; must be writable");
+        name, "the memory for its result is read-only; must be writable");
+  }
+
+  // Too large for one message, and nothing that can be cut.
+  private static PosencException tooLarge(Cut.Misfit misfit) {
+    return PosencException.local(Status.Code.INVALID_ARGUMENT, misfit.getMessage(), "");
   }
 
   void run(Calls calls, CallSettings settings) {
@@ -94,7 +98,7 @@ final class Rotation {
         return;
       } catch (Cut.Misfit e) {
         // Nothing was sent. In one message the server sees what is wrong, and says it with a reason.
-        if (message.bytes() > calls.maxMessageBytes) throw PosencException.invalid(e.getMessage());
+        if (message.bytes() > calls.maxMessageBytes) throw tooLarge(e);
       }
     }
     try {
@@ -118,7 +122,7 @@ final class Rotation {
       try {
         inChunks(calls, settings, tensorBytes);
       } catch (Cut.Misfit misfit) {
-        throw PosencException.invalid(misfit.getMessage());
+        throw tooLarge(misfit);
       }
     }
   }

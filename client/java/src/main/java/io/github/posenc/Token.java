@@ -31,11 +31,11 @@ final class Token {
     if (options.token == null && options.tokenFile == null) return null;
     String option = options.token != null ? "token" : "token_file";
     if (options.token != null && options.tokenFile != null) {
-      throw PosencException.invalid("token_file: excludes token");
+      throw PosencException.invalid("token_file", "excludes token");
     }
     if (!options.tls && !staysHere(options.target)) {
       throw PosencException.invalid(
-          option + ": would be sent in the clear to " + options.target + "; must have TLS");
+          option, "would be sent in the clear to " + options.target + "; must have TLS");
     }
     return options.token != null
         ? new Token(checked(option, options.token), null)
@@ -50,14 +50,14 @@ final class Token {
   // A header's value has no line ends, and a token no blanks.
   private static String checked(String option, String text) {
     if (VISIBLE.matcher(text.strip()).matches()) return text.strip();
-    throw PosencException.invalid(option + ": must hold one token, of visible characters");
+    throw PosencException.invalid(option, "must hold one token, of visible characters");
   }
 
   private static String read(Path file) {
     try {
-      return checked("token_file: " + file, Files.readString(file));
+      return checked("token_file", Files.readString(file));
     } catch (IOException e) {
-      throw PosencException.invalid("token_file: " + file + " cannot be read: " + e);
+      throw PosencException.invalid("token_file", file + " cannot be read: " + e);
     }
   }
 

@@ -30,6 +30,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
 class ClientTest {
@@ -285,6 +286,7 @@ class ClientTest {
       PosencException e = assertThrows(
           PosencException.class, () -> posenc.applyRope(request().build(), q, null, out, null));
       assertEquals("INVALID_ARGUMENT", e.code());
+      assertEquals("q", e.field());
       assertTrue(e.getMessage().startsWith("q: "), e.getMessage());
     }
   }
@@ -308,6 +310,38 @@ class ClientTest {
       PosencException e = assertThrows(PosencException.class, away::getServerInfo);
       assertTrue(e.getMessage().contains("127.0.0.1:" + port), e.getMessage());
     }
+  }
+
+  @Test
+  void whatCannotBeSentIsNamed() {
+    Map<String, Executable> wrong = Map.of(
+        "target", () -> Posenc.connect(""),
+        "request_id", () -> posenc.withRequestId("two\nlines"),
+        "traceparent", () -> posenc.withTraceparent("\u00fc"),
+        "rope.spec.rotary_dim",
+        () -> posenc.rope(Map.of("pairing", "half_split", "rotary_dim", 1L << 40)));
+    wrong.forEach((field, call) -> {
+      PosencException e = assertThrows(PosencException.class, call);
+      assertEquals("INVALID_ARGUMENT", e.code());
+      assertEquals(field, e.field());
+    });
+    PosencException e =
+        assertThrows(PosencException.class, () -> Posenc.connect("http://localhost:50051"));
+    assertEquals("target", e.field());
+  }
+
+  @Test
+  void aClientThatIsClosedSaysSo() {
+    Posenc closed = Posenc.connect("localhost:1");
+    closed.close();
+    PosencException e = assertThrows(PosencException.class, closed::getServerInfo);
+    assertEquals("CANCELLED", e.code());
+  }
+
+  @Test
+  void aTimeoutMayBeLongerThanTheClock() {
+    Posenc patient = posenc.withTimeout(Duration.ofSeconds(Long.MAX_VALUE));
+    assertFalse(patient.getServerInfo().getVersion().isEmpty());
   }
 
   @Test
