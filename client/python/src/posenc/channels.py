@@ -9,11 +9,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Optional
 
 from .errors import PosencError
-from .options import Bearer, Options, credentials_of
+from .options import Bearer, Options, check_seconds, credentials_of
 from .steps import Limits, Unary
 from .wire import invalid
 
@@ -54,6 +53,7 @@ class Call:
         for name, value in (("request_id", self.request_id), ("traceparent", self.traceparent)):
             if not all(" " <= c <= "~" for c in str(value)):  # grpcio would not say which it is
                 raise invalid(name, f"is {value!r}; must be of visible ASCII characters")
+        check_seconds(self.timeout)
         if self.timeout is not None:
             self.timeout = min(self.timeout, _LONGEST_TIMEOUT)
 
@@ -122,8 +122,6 @@ class Connections:
     def timeout(self, call: Call, step: Optional[Unary] = None) -> float:
         seconds = self._options.timeout if call.timeout is None else call.timeout
         seconds = DEFAULT_TIMEOUT if seconds is None else seconds
-        if not isinstance(seconds, Real):
-            raise invalid("timeout", f"is {seconds!r}; must be a number of seconds")
         if not seconds > 0:  # grpcio would let a quick call through
             raise PosencError("DEADLINE_EXCEEDED", f"timeout: {seconds} s; must be above 0")
         return min(seconds, step.timeout if step else _LONGEST_TIMEOUT, _LONGEST_TIMEOUT)

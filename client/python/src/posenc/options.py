@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Optional
 
 import grpc
@@ -43,10 +43,16 @@ class Options:
     def __post_init__(self) -> None:
         if not isinstance(self.target, str) or not self.target:
             raise invalid("target", f"is {self.target!r}; must be a server's address, such as localhost:50051")
+        check_seconds(self.timeout)
         for option in ("max_message_bytes", "stream_above_bytes", "bulk_channels"):
             value = getattr(self, option)
             if value is not None and (not isinstance(value, Integral) or value < 0):
                 raise invalid(option, f"is {value!r}; must be a whole number, 0 or more")
+
+
+def check_seconds(timeout: Any) -> None:
+    if timeout is not None and not isinstance(timeout, Real):
+        raise invalid("timeout", f"is {timeout!r}; must be a number of seconds")
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
