@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -99,25 +100,25 @@ class PositionCosSin : public CosSinSource {
   void FillRun(std::int64_t b, std::int64_t t, std::int64_t n,
                float* rows) override {
     const auto pitch = static_cast<std::ptrdiff_t>(2 * pairs());
-    if (!evaluator_.HasConsecutiveRows(*At(b, t), n)) {
-      return CosSinSource::FillRun(b, t, n, rows);
-    }
     while (n > 0) {
       const double position = *At(b, t);
-      std::int64_t run = 1;
-      while (run < n &&
-             *At(b, t + run) == position + static_cast<double>(run)) {
-        ++run;
-      }
-      if (evaluator_.HasConsecutiveRows(position, run)) {
-        evaluator_.ConsecutiveRows(position, run, rows, rows + pairs(), pitch,
-                                   false);
+      const std::int64_t left =
+          anchor_.has_value() ? anchor_->Left(position) : 0;
+      // One anchor is worth it if many rows follow, in this run or in the next.
+      const std::int64_t run =
+          Run(b, t, position,
+              left > 0 ? std::min(n, left) : std::max(n, kAnchorRows));
+      const std::int64_t here = std::min(run, n);
+      if (left > 0 || evaluator_.HasConsecutiveRows(position, run)) {
+        if (!anchor_.has_value()) anchor_.emplace();
+        evaluator_.ConsecutiveRows(position, here, rows, rows + pairs(), pitch,
+                                   false, &*anchor_);
       } else {
-        CosSinSource::FillRun(b, t, run, rows);
+        CosSinSource::FillRun(b, t, here, rows);
       }
-      rows += run * static_cast<std::ptrdiff_t>(heads()) * pitch;
-      t += run;
-      n -= run;
+      rows += here * static_cast<std::ptrdiff_t>(heads()) * pitch;
+      t += here;
+      n -= here;
     }
   }
   bool scaled() const override { return scaled_; }
@@ -133,7 +134,23 @@ class PositionCosSin : public CosSinSource {
     return at_.data();
   }
 
+  static constexpr auto kAnchorRows =
+      static_cast<std::int64_t>(DeltaRows::kRows);
+
+  // Tokens from t on, up to `most`, that stand at position, position + 1, ...
+  std::int64_t Run(std::int64_t b, std::int64_t t, double position,
+                   std::int64_t most) {
+    most = std::min(most, positions_->tokens() - t);
+    std::int64_t run = 1;
+    while (run < most &&
+           *At(b, t + run) == position + static_cast<double>(run)) {
+      ++run;
+    }
+    return run;
+  }
+
   CosSinEvaluator evaluator_;
+  std::optional<CosSinEvaluator::Anchor> anchor_;  // made when it is needed
   bool scaled_;
   std::shared_ptr<const TokenPositions> positions_;
   // The position of the token at hand on each axis.

@@ -159,28 +159,33 @@ bool CosSinEvaluator::HasConsecutiveRows(double position,
 
 void CosSinEvaluator::ConsecutiveRows(double position, std::int64_t n,
                                       float* cos, float* sin,
-                                      std::ptrdiff_t pitch, bool stream) const {
+                                      std::ptrdiff_t pitch, bool stream,
+                                      Anchor* anchor) const {
   const DeltaRows& deltas = *frequencies_->deltas();
   const double factor = divide_ ? 1 / attention_factor_ : attention_factor_;
-  double anchor[2][DeltaRows::kMaxPairs] = {};
   float row[2 * DeltaRows::kMaxPairs];
   constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
-  for (std::int64_t first = 0; first < n; first += kRows) {
-    const double at = position + static_cast<double>(first);
-    simd::TrigRow trig = {};
-    trig.position = &at;
-    trig.axes = 1;
-    trig.n = pairs_;
-    trig.factor = &factor;
-    frequencies_->quarter_turns.Point(0, &trig);
-    FillCosSinRow(trig, anchor[0], anchor[1]);
+  while (n > 0) {
+    if (anchor->Left(position) == 0) {
+      simd::TrigRow trig = {};
+      trig.position = &position;
+      trig.axes = 1;
+      trig.n = pairs_;
+      trig.factor = &factor;
+      frequencies_->quarter_turns.Point(0, &trig);
+      FillCosSinRow(trig, anchor->cos, anchor->sin);
+      anchor->position = position;
+      anchor->valid = true;
+    }
+    const std::int64_t left = anchor->Left(position);
+    const std::int64_t rows = std::min(left, n);
 
     simd::AngleSums sums = {};
-    sums.cos = anchor[0];
-    sums.sin = anchor[1];
-    sums.deltas = deltas.data();
+    sums.cos = anchor->cos;
+    sums.sin = anchor->sin;
+    sums.deltas = deltas.data() + (kRows - left) * 2 * deltas.pitch();
     sums.pitch = deltas.pitch();
-    sums.rows = static_cast<std::size_t>(std::min(kRows, n - first));
+    sums.rows = static_cast<std::size_t>(rows);
     sums.n = pairs_;
     sums.error = DeltaRows::kError * std::fabs(factor);
     sums.negate = negate_;
@@ -189,13 +194,15 @@ void CosSinEvaluator::ConsecutiveRows(double position, std::int64_t n,
         simd::ActiveKernels().add_angles(sums, cos, sin, pitch);
     for (std::int64_t t = 0; in_doubt != 0; ++t, in_doubt >>= 1) {
       if ((in_doubt & 1) == 0) continue;
-      const double token = at + static_cast<double>(t);
+      const double token = position + static_cast<double>(t);
       Row(&token, row);
       std::memcpy(cos + t * pitch, row, pairs_ * sizeof(float));
       std::memcpy(sin + t * pitch, row + pairs_, pairs_ * sizeof(float));
     }
-    cos += kRows * pitch;
-    sin += kRows * pitch;
+    cos += rows * pitch;
+    sin += rows * pitch;
+    position += static_cast<double>(rows);
+    n -= rows;
   }
 }
 

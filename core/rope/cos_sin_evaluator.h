@@ -55,13 +55,32 @@ class CosSinEvaluator {
   template <typename T>
   void Row(const double* positions, T* row) const;
 
+  // A row in float64, from which DeltaRows::kRows rows follow.
+  struct Anchor {
+    double cos[DeltaRows::kMaxPairs] = {};
+    double sin[DeltaRows::kMaxPairs] = {};
+    double position = 0;
+    bool valid = false;
+
+    // Rows that follow from it, from this position on.
+    std::int64_t Left(double from) const {
+      const double offset = from - position;
+      constexpr auto kRows = static_cast<double>(DeltaRows::kRows);
+      if (!valid || !(offset >= 0 && offset < kRows)) return 0;
+      const auto whole = static_cast<std::int64_t>(offset);
+      if (static_cast<double>(whole) != offset) return 0;
+      return static_cast<std::int64_t>(DeltaRows::kRows) - whole;
+    }
+  };
+
   // The rows of n tokens at position, position + 1 ..: the same bytes as Row()
   // gives, sooner. Row t begins at cos + t * pitch and at sin + t * pitch.
   // stream: past the caches; cos, sin and pitch are then multiples of 64 bytes.
-  // Only if HasConsecutiveRows(position, n).
+  // anchor: this evaluator's; kept up to date, for rows that come next.
+  // Only if HasConsecutiveRows(position, n), or n <= anchor->Left(position).
   bool HasConsecutiveRows(double position, std::int64_t n) const;
   void ConsecutiveRows(double position, std::int64_t n, float* cos, float* sin,
-                       std::ptrdiff_t pitch, bool stream) const;
+                       std::ptrdiff_t pitch, bool stream, Anchor* anchor) const;
 
   // Factor on whole heads at this position (the query scale, or its inverse);
   // 1 if there is none. Row() includes it already.

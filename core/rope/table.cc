@@ -83,7 +83,8 @@ constexpr std::size_t kStreamedBytes = 24 << 20;
 // n rows from token t on straight to their places in a table of kHalf.
 void FillInPlace(const CosSinEvaluator& evaluator,
                  const TokenPositions& positions, std::int64_t t,
-                 std::int64_t n, const TensorView& cos, const TensorView& sin) {
+                 std::int64_t n, const TensorView& cos, const TensorView& sin,
+                 CosSinEvaluator::Anchor* anchor) {
   const std::size_t pairs = evaluator.pairs();
   auto* const c = static_cast<float*>(cos.data) + t * pairs;
   auto* const s = static_cast<float*>(sin.data) + t * pairs;
@@ -93,7 +94,7 @@ void FillInPlace(const CosSinEvaluator& evaluator,
                       whole_lines(reinterpret_cast<std::uintptr_t>(c)) &&
                       whole_lines(reinterpret_cast<std::uintptr_t>(s));
   evaluator.ConsecutiveRows(positions.at(0, 0, t), n, c, s,
-                            static_cast<std::ptrdiff_t>(pairs), stream);
+                            static_cast<std::ptrdiff_t>(pairs), stream, anchor);
 }
 
 // T is the type that rows are evaluated in; each value is stored with one
@@ -137,6 +138,7 @@ void FillTable(const CosSinEvaluator& evaluator,
   constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
   std::vector<T> rows(values * DeltaRows::kRows);
   std::vector<double> at(positions.axes());
+  [[maybe_unused]] CosSinEvaluator::Anchor anchor;
   for (std::int64_t t = 0; t < tokens;) {
     if constexpr (std::is_same_v<T, float>) {
       const bool in_place = layout == TableLayout::kHalf;
@@ -144,11 +146,11 @@ void FillTable(const CosSinEvaluator& evaluator,
           in_place ? tokens - t : std::min(kRows, tokens - t);
       const std::int64_t n = RunOf(evaluator, positions, t, most);
       if (n > 0 && in_place) {
-        FillInPlace(evaluator, positions, t, n, cos, sin);
+        FillInPlace(evaluator, positions, t, n, cos, sin, &anchor);
       } else if (n > 0) {
-        evaluator.ConsecutiveRows(positions.at(0, 0, t), n, rows.data(),
-                                  rows.data() + pairs,
-                                  static_cast<std::ptrdiff_t>(values), false);
+        evaluator.ConsecutiveRows(
+            positions.at(0, 0, t), n, rows.data(), rows.data() + pairs,
+            static_cast<std::ptrdiff_t>(values), false, &anchor);
         for (std::int64_t i = 0; i < n; ++i) {
           lay_out(t + i, rows.data() + i * values);
         }

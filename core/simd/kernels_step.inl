@@ -12,7 +12,8 @@
 //               Neighbours are swapped, not sorted:
 //                 (x, y) (c, c) + (y, x) (-s, s)
 //
-// PlaneStep and TwinStep take rows in another order (PreparedRow).
+// PlaneStep and TwinStep take rows in another order (PreparedRow). A row's
+// vectors come from memory or stay in registers.
 // All give the same bytes: x c + y (-s) is x c - y s, and sums commute.
 //
 // Steps are inlined wherever they stand: a step that is called has its vectors
@@ -28,6 +29,45 @@
 namespace posenc::simd {
 namespace {
 
+// The cosines and sines of a slice; Cosines(i) are those from value i on.
+template <class Dtype>
+struct RowInMemory {
+  using Real = typename Dtype::Real;
+  using Batch = typename Dtype::Batch;
+
+  const Real* cosines;
+  const Real* sines;
+
+  [[gnu::always_inline]] Batch Cosines(std::size_t i) const {
+    return Batch::load_unaligned(cosines + i);
+  }
+  [[gnu::always_inline]] Batch Sines(std::size_t i) const {
+    return Batch::load_unaligned(sines + i);
+  }
+};
+
+// Their first kVectors vectors. i must be known to the compiler.
+template <class Dtype, std::size_t kVectors>
+struct RowInRegisters {
+  using Batch = typename Dtype::Batch;
+
+  Batch cosines[kVectors], sines[kVectors];
+
+  explicit RowInRegisters(const RowInMemory<Dtype>& row) {
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kVectors; ++i) {
+      cosines[i] = row.Cosines(i * Dtype::kLanes);
+      sines[i] = row.Sines(i * Dtype::kLanes);
+    }
+  }
+  [[gnu::always_inline]] const Batch& Cosines(std::size_t i) const {
+    return cosines[i / Dtype::kLanes];
+  }
+  [[gnu::always_inline]] const Batch& Sines(std::size_t i) const {
+    return sines[i / Dtype::kLanes];
+  }
+};
+
 // (x, y) -> (x cos - y sin, x sin + y cos)
 template <class Batch>
 [[gnu::always_inline]] inline void RotateBatch(const Batch& c, const Batch& s,
@@ -42,9 +82,9 @@ template <class DtypeType, PairingIndex kIn, PairingIndex kOut,
 struct OneStep {
   using Dtype = DtypeType;
   using Storage = typename Dtype::Storage;
-  using Real = typename Dtype::Real;
   using Batch = typename Dtype::Batch;
   static constexpr std::size_t kPairs = Dtype::kLanes;
+  static constexpr std::size_t kRowVectors = 1, kVectors = 2;
 
   Batch x, y;
 
@@ -58,11 +98,10 @@ struct OneStep {
       Dtype::LoadInterleaved(src + 2 * first, &x, &y);
     }
   }
-  [[gnu::always_inline]] void Store(const Real* cosines, const Real* sines,
-                                    std::size_t first, std::size_t pairs,
-                                    Storage* dst) {
-    RotateBatch(Batch::load_unaligned(cosines + first),
-                Batch::load_unaligned(sines + first), &x, &y);
+  template <class Row>
+  [[gnu::always_inline]] void Store(const Row& row, std::size_t first,
+                                    std::size_t pairs, Storage* dst) {
+    RotateBatch(row.Cosines(first), row.Sines(first), &x, &y);
     if constexpr (kOut == kHalf) {
       Dtype::Store(x, dst + first);
       Dtype::Store(y, dst + pairs + first);
@@ -76,10 +115,10 @@ template <class DtypeType, bool kStream>
 struct HalfStep {
   using Dtype = DtypeType;
   using Storage = typename Dtype::Storage;
-  using Real = typename Dtype::Real;
   using Batch = typename Dtype::Batch;
   static constexpr std::size_t kLanes = Dtype::kLanes;
   static constexpr std::size_t kPairs = 2 * kLanes;
+  static constexpr std::size_t kRowVectors = 2, kVectors = 4;
 
   Batch x0, x1, y0, y1;
 
@@ -88,13 +127,12 @@ struct HalfStep {
     Dtype::LoadTwo(src + first, &x0, &x1);
     Dtype::LoadTwo(src + pairs + first, &y0, &y1);
   }
-  [[gnu::always_inline]] void Store(const Real* cosines, const Real* sines,
-                                    std::size_t first, std::size_t pairs,
-                                    Storage* dst) {
-    RotateBatch(Batch::load_unaligned(cosines + first),
-                Batch::load_unaligned(sines + first), &x0, &y0);
-    RotateBatch(Batch::load_unaligned(cosines + first + kLanes),
-                Batch::load_unaligned(sines + first + kLanes), &x1, &y1);
+  template <class Row>
+  [[gnu::always_inline]] void Store(const Row& row, std::size_t first,
+                                    std::size_t pairs, Storage* dst) {
+    RotateBatch(row.Cosines(first), row.Sines(first), &x0, &y0);
+    RotateBatch(row.Cosines(first + kLanes), row.Sines(first + kLanes), &x1,
+                &y1);
     Dtype::template StoreTwo<kStream>(x0, x1, dst + first);
     Dtype::template StoreTwo<kStream>(y0, y1, dst + pairs + first);
   }
@@ -105,10 +143,10 @@ template <class DtypeType, bool kStream>
 struct TwinStep {
   using Dtype = DtypeType;
   using Storage = typename Dtype::Storage;
-  using Real = typename Dtype::Real;
   using Batch = typename Dtype::Batch;
   static constexpr std::size_t kLanes = Dtype::kLanes;
   static constexpr std::size_t kPairs = kLanes;
+  static constexpr std::size_t kRowVectors = 2, kVectors = 2;
 
   Batch xy0, xy1;
 
@@ -120,15 +158,13 @@ struct TwinStep {
                                    std::size_t) {
     Dtype::LoadTwo(src + 2 * first, &xy0, &xy1);
   }
-  [[gnu::always_inline]] void Store(const Real* cosines, const Real* sines,
-                                    std::size_t first, std::size_t,
-                                    Storage* dst) {
-    const Real* const c = cosines + 2 * first;
-    const Real* const s = sines + 2 * first;
+  template <class Row>
+  [[gnu::always_inline]] void Store(const Row& row, std::size_t first,
+                                    std::size_t, Storage* dst) {
+    const std::size_t i = 2 * first;
     Dtype::template StoreTwo<kStream>(
-        Rotated(xy0, Batch::load_unaligned(c), Batch::load_unaligned(s)),
-        Rotated(xy1, Batch::load_unaligned(c + kLanes),
-                Batch::load_unaligned(s + kLanes)),
+        Rotated(xy0, row.Cosines(i), row.Sines(i)),
+        Rotated(xy1, row.Cosines(i + kLanes), row.Sines(i + kLanes)),
         dst + 2 * first);
   }
 };
@@ -138,9 +174,9 @@ template <class DtypeType, bool kStream>
 struct PlaneStep {
   using Dtype = DtypeType;
   using Storage = typename Dtype::Storage;
-  using Real = typename Dtype::Real;
   using Batch = typename Dtype::Batch;
   static constexpr std::size_t kPairs = 2 * Dtype::kLanes;
+  static constexpr std::size_t kRowVectors = 2, kVectors = 4;
 
   Batch even_x, odd_x, even_y, odd_y;
 
@@ -149,14 +185,12 @@ struct PlaneStep {
     Dtype::LoadInterleaved(src + first, &even_x, &odd_x);
     Dtype::LoadInterleaved(src + pairs + first, &even_y, &odd_y);
   }
-  [[gnu::always_inline]] void Store(const Real* cosines, const Real* sines,
-                                    std::size_t first, std::size_t pairs,
-                                    Storage* dst) {
+  template <class Row>
+  [[gnu::always_inline]] void Store(const Row& row, std::size_t first,
+                                    std::size_t pairs, Storage* dst) {
     const std::size_t even = first / 2, odd = (pairs + first) / 2;
-    RotateBatch(Batch::load_unaligned(cosines + even),
-                Batch::load_unaligned(sines + even), &even_x, &even_y);
-    RotateBatch(Batch::load_unaligned(cosines + odd),
-                Batch::load_unaligned(sines + odd), &odd_x, &odd_y);
+    RotateBatch(row.Cosines(even), row.Sines(even), &even_x, &even_y);
+    RotateBatch(row.Cosines(odd), row.Sines(odd), &odd_x, &odd_y);
     Dtype::template StoreInterleaved<kStream>(even_x, odd_x, dst + first);
     Dtype::template StoreInterleaved<kStream>(even_y, odd_y,
                                               dst + pairs + first);

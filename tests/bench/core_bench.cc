@@ -34,11 +34,11 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "core/model/source.h"
 #include "core/rope/apply.h"
 #include "core/rope/table.h"
 #include "core/runtime/pool.h"
 #include "core/simd/dispatch.h"
+#include "tests/bench/core_rotation.h"
 #include "tests/bench/core_rows.h"
 #include "tests/bench/core_yardsticks.h"
 
@@ -52,12 +52,6 @@ using Others = std::vector<std::pair<std::string, Work>>;
 
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kMaxBytes = 256 * kMiB;
-
-void Require(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "posenc-core-bench: %s\n", status.ToString().c_str());
-  std::exit(1);
-}
 
 // Memory whose pages are in place: page faults would cost more than the work.
 struct Buffer {
@@ -75,43 +69,10 @@ struct Buffer {
   std::unique_ptr<std::byte, Free> data;
 };
 
-// A rotation of [tokens, heads, head_dim], or [heads, tokens, head_dim].
-struct Case {
+struct Case : RotationShape {
   std::string name;
-  Dtype dtype = Dtype::kFloat32;
-  Pairing pairing = Pairing::kHalfSplit;
-  Layout layout = Layout::kThd;  // or kBhsd
-  std::int64_t tokens = 1;
-  std::int64_t heads = 32;
-  std::int64_t head_dim = 128;
-  std::int64_t rotary_dim = 128;
   bool in_place = false;
-
-  std::int64_t bytes() const {
-    return tokens * heads * head_dim *
-           static_cast<std::int64_t>(core::DtypeSize(dtype));
-  }
-  core::Shape shape() const {
-    if (layout == Layout::kBhsd) return {1, heads, tokens, head_dim};
-    return {tokens, heads, head_dim};
-  }
 };
-
-core::RopeSpec SpecOf(Pairing pairing, std::int64_t rotary_dim) {
-  core::RopeSpec spec;
-  spec.pairing = pairing;
-  spec.rotary_dim = static_cast<std::int32_t>(rotary_dim);
-  return spec;
-}
-
-// As a server does: an encoding is resolved and prepared once.
-core::RopeLookup LookupOf(const core::RopeSpec& spec, std::int64_t head_dim) {
-  absl::StatusOr<core::ResolvedRope> rope = core::ResolveSpec(
-      spec, head_dim, std::nullopt, core::MissingLength::kError);
-  Require(rope.status());
-  auto prepared = std::make_shared<const core::PreparedRope>(*std::move(rope));
-  return [prepared](std::int64_t) { return prepared; };
-}
 
 class Bench {
  public:
@@ -270,46 +231,11 @@ class Bench {
     return {{"best_scale", best}};
   }
 
-  // The whole call: prepares, computes rows, rotates.
   Work Call(const Case& c) const {
-    core::ApplyRopeArgs args;
-    args.rope = LookupOf(SpecOf(c.pairing, c.rotary_dim), c.head_dim);
-    args.layout = c.layout;
-    if (c.layout == Layout::kThd) {
-      args.positions = core::PackedSequences{{0, c.tokens}, {}};
-    } else {
-      args.positions = core::StartPosition{0};
-    }
-    const core::ConstTensorView in{c.dtype, c.shape(), src()};
-    return [this, args, in, c] {
-      const absl::StatusOr<core::Rotations> rotations =
-          core::PrepareApplyRope(args, &in, nullptr);
-      Require(rotations.status());
-      core::MapAll(*rotations->q, src(), c.in_place ? src() : dst());
-    };
+    return CallOf(c, src(), c.in_place ? src() : dst());
   }
-
-  // The pass alone. again: its rows are computed in every call.
   Work Pass(const Case& c, bool again) const {
-    core::ApplyRopeArgs args;
-    args.rope = LookupOf(SpecOf(c.pairing, c.rotary_dim), c.head_dim);
-    args.layout = c.layout;
-    args.positions = core::PackedSequences{{0, c.tokens}, {}};
-    const core::ConstTensorView in{c.dtype, c.shape(), src()};
-    absl::StatusOr<core::Rotations> rotations =
-        core::PrepareApplyRope(args, &in, nullptr);
-    Require(rotations.status());
-    const std::shared_ptr<core::RowMap> map = std::move(rotations->q);
-    const std::shared_ptr<core::RowMap::Worker> worker =
-        map->StartWorker(0, map->rows());
-    std::byte* const to = c.in_place ? src() : dst();
-    return [this, map, worker, to, again] {
-      if (again) {
-        map->StartWorker(0, map->rows())->Run(0, map->rows(), src(), to);
-      } else {
-        worker->Run(0, map->rows(), src(), to);
-      }
-    };
+    return PassOf(c, src(), c.in_place ? src() : dst(), again);
   }
 
   void Rotation(const Case& c) {
@@ -365,7 +291,7 @@ class Bench {
     if (!Wanted(row)) return;
     Fill(c.dtype);
     core::ApplyRopeArgs args;
-    args.rope = LookupOf(SpecOf(c.pairing, c.rotary_dim), c.head_dim);
+    args.rope = LookupOf(c.pairing, c.rotary_dim, c.head_dim);
     args.layout = c.layout;
     args.positions = core::PackedSequences{{0, c.tokens}, {}};
     const core::ConstTensorView in{c.dtype, c.shape(), src()};
@@ -414,7 +340,7 @@ class Bench {
     if (!Wanted(row)) return;
     filled_.reset();
     const core::RopeLookup lookup =
-        LookupOf(SpecOf(Pairing::kHalfSplit, 2 * kPairs), 2 * kPairs);
+        LookupOf(Pairing::kHalfSplit, 2 * kPairs, 2 * kPairs);
     const std::shared_ptr<const core::PreparedRope> prepared = *lookup(128);
     const absl::StatusOr<core::TokenPositions> positions =
         core::ExpandPositions(core::StartPosition{0}, {1, kRows, false}, 1,

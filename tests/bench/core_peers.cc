@@ -1,0 +1,43 @@
+// Rotations for core_peers.py, which measures them and others' in one process.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "core/simd/dispatch.h"
+#include "tests/bench/core_rotation.h"
+
+namespace {
+
+using posenc::bench::RotationShape;
+using Call = std::function<void()>;
+
+}  // namespace
+
+extern "C" {
+
+// As GetServerInfo names it.
+const char* PosencIsa() { return posenc::simd::ActiveKernels().name; }
+
+// The whole call on [tokens, heads, head_dim], for PosencRotate. dtype is
+// numbered as posenc.v1.Dtype.
+void* PosencRotation(int dtype, int interleaved, std::int64_t tokens,
+                     std::int64_t heads, std::int64_t head_dim, const void* src,
+                     void* dst) {
+  RotationShape shape;
+  shape.dtype = static_cast<posenc::core::Dtype>(dtype);
+  shape.pairing = interleaved != 0 ? posenc::core::Pairing::kInterleaved
+                                   : posenc::core::Pairing::kHalfSplit;
+  shape.tokens = tokens;
+  shape.heads = heads;
+  shape.head_dim = shape.rotary_dim = head_dim;
+  return new Call(posenc::bench::CallOf(shape,
+                                        static_cast<const std::byte*>(src),
+                                        static_cast<std::byte*>(dst)));
+}
+
+void PosencRotate(void* rotation) { (*static_cast<Call*>(rotation))(); }
+
+void PosencFree(void* rotation) { delete static_cast<Call*>(rotation); }
+
+}  // extern "C"

@@ -1,0 +1,53 @@
+// Rotations that are measured: of tensors of any shape, and the work to
+// rotate it.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "core/rope/apply.h"
+#include "core/rope/spec.h"
+#include "core/tensor.h"
+
+namespace posenc::bench {
+
+// [tokens, heads, head_dim], or [1, heads, tokens, head_dim] for kBhsd.
+struct RotationShape {
+  core::Dtype dtype = core::Dtype::kFloat32;
+  core::Pairing pairing = core::Pairing::kHalfSplit;
+  core::Layout layout = core::Layout::kThd;  // or kBhsd
+  std::int64_t tokens = 1;
+  std::int64_t heads = 32;
+  std::int64_t head_dim = 128;
+  std::int64_t rotary_dim = 128;
+
+  std::int64_t bytes() const {
+    return tokens * heads * head_dim *
+           static_cast<std::int64_t>(core::DtypeSize(dtype));
+  }
+  core::Shape shape() const {
+    if (layout == core::Layout::kBhsd) return {1, heads, tokens, head_dim};
+    return {tokens, heads, head_dim};
+  }
+};
+
+// Ends the process, with a line that says why.
+void Require(const absl::Status& status);
+
+// The plain encoding of base 10000, resolved and prepared once, as a server
+// does.
+core::RopeLookup LookupOf(core::Pairing pairing, std::int64_t rotary_dim,
+                          std::int64_t head_dim);
+
+// The whole call, at positions 0, 1, ..: prepares, computes rows, rotates. dst
+// may be src.
+std::function<void()> CallOf(const RotationShape& shape, const std::byte* src,
+                             std::byte* dst);
+
+// The pass alone. again: its rows are computed in every call.
+std::function<void()> PassOf(const RotationShape& shape, const std::byte* src,
+                             std::byte* dst, bool again);
+
+}  // namespace posenc::bench
