@@ -12,10 +12,13 @@
 //
 // Lines are walked at once, by so many fewer pages each.
 //
-// Bytes are streamed from registers where every half of a slice is whole cache
-// lines. All others (odd widths, cross pairings, vectors of half a line) go
-// through a buffer in L1 that is streamed piece by piece: 0.90 .. 0.92 of a
-// streaming copy where registers give 0.92 .. 0.95 (Zen 5, 64 MB of float32).
+// Bytes are streamed from registers where a slice is all there is and its
+// halves are whole cache lines. All others (channels that pass through, odd
+// widths, cross pairings, vectors of half a line) go through a buffer in L1
+// that is streamed piece by piece: 0.90 .. 0.92 of a streaming copy where
+// registers give 0.92 .. 0.95 (Zen 5, 64 MB of float32). Channels that pass
+// through would leave gaps, to be filled in a second pass: 0.74 .. 0.82, by the
+// buffer 0.86 .. 0.90 (64 of 128 channels, all types).
 
 #pragma once
 
@@ -77,7 +80,8 @@ class Rotation {
 
   explicit Rotation(const RotateJob& job) : job_(job) {
     copies_ = job.pass_width > 0 && job.src != job.dst;
-    method_ = ChooseMethod<Dtype, kIn, kOut, false>(job.pairs);
+    own_rows_ = job.heads == 1 || job.table_head_stride != 0;
+    method_ = ChooseMethod<Dtype, kIn, kOut, false>(job.pairs, own_rows_);
     if (job.memory == Memory::kStreamed && job.src != job.dst) PlanStreaming();
   }
 
@@ -117,11 +121,15 @@ class Rotation {
                 job.table_token_stride +
             static_cast<std::ptrdiff_t>(head) * job.table_head_stride;
     }
-    // By n slices that stay in one token.
+    // By n slices that stay in one token, or that are a token each.
     void Advance(const RotateJob& job, std::size_t n) {
       const auto i = static_cast<std::ptrdiff_t>(n);
       src += i * job.src_stride;
       dst += i * job.dst_stride;
+      if (job.heads == 1) {
+        row += i * job.table_token_stride;
+        return;
+      }
       row += i * job.table_head_stride;
       head += n;
       if (head == job.heads) {
@@ -152,10 +160,9 @@ class Rotation {
       return;
     }
     const std::size_t half_bytes = job_.pairs * sizeof(Storage);
-    const std::size_t pass_bytes = job_.pass_width * sizeof(Storage);
-    if (half_bytes % kLine == 0 && pass_bytes % kLine == 0) {
+    if (half_bytes % kLine == 0 && job_.pass_width == 0) {
       const Method<Dtype> streaming =
-          ChooseMethod<Dtype, kIn, kOut, true>(job_.pairs);
+          ChooseMethod<Dtype, kIn, kOut, true>(job_.pairs, own_rows_);
       if (streaming.run != nullptr) {
         method_ = streaming;
         return;
@@ -215,11 +222,15 @@ class Rotation {
     run.dst_stride = job_.dst_stride;
     run.pairs = job_.pairs;
     run.ahead = ahead_;
+    run.row_stride =
+        job_.heads == 1 ? job_.table_token_stride : job_.table_head_stride;
     while (slices > 0) {
-      run.count = job_.table_head_stride != 0 ? 1 : slices;
+      run.count = slices;
       for (std::size_t i = 0; i < lanes; ++i) {
         Cursor* const at = &cursors[i];
-        run.count = std::min(run.count, job_.heads - at->head);
+        if (job_.heads > 1) {
+          run.count = std::min(run.count, job_.heads - at->head);
+        }
         run.src[i] = at->src;
         run.dst[i] = dst != nullptr ? dst : at->dst;
         run.cosines[i] = at->row;
@@ -258,11 +269,7 @@ class Rotation {
             reinterpret_cast<char*>(run.dst[k] + job_.pass_offset) +
             i * run.dst_stride * kSize;
         if (run.ahead != 0) Fetch(src + run.ahead, bytes);
-        if (method_.streams) {
-          StreamBytes<Isa>(src, dst, bytes);
-        } else {
-          CopyBytes<Isa>(src, dst, bytes);
-        }
+        CopyBytes<Isa>(src, dst, bytes);
       }
     }
   }
@@ -277,6 +284,7 @@ class Rotation {
 
   const RotateJob job_;
   bool copies_;  // channels that pass through
+  bool own_rows_;
   Method<Dtype> method_;
   std::size_t piece_ = 0;     // slices that go through the buffer at a time
   std::size_t front_ = 0;     // bytes of channels in front of a slice

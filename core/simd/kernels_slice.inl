@@ -38,6 +38,7 @@ struct SliceRun {
   const Real* sines[kMaxLanes];
   std::ptrdiff_t src_stride;
   std::ptrdiff_t dst_stride;
+  std::ptrdiff_t row_stride;  // 0: the slices of a place share their row
   std::size_t count;
   std::size_t pairs;
   std::ptrdiff_t ahead;  // bytes from src to what is fetched; 0: nothing is
@@ -52,16 +53,19 @@ struct SliceRun {
     const std::size_t bytes = 2 * pairs * sizeof(Storage);
     const std::ptrdiff_t fetched = ahead;
     const std::ptrdiff_t src_step = src_stride, dst_step = dst_stride;
+    const std::ptrdiff_t row_step = row_stride;
     if (places == 1) {
       const Storage* from = src[0];
       Storage* to = dst[0];
-      const Real* const c = cosines[0];
-      const Real* const s = sines[0];
+      const Real* c = cosines[0];
+      const Real* s = sines[0];
       if (fetched == 0) {
         for (std::size_t i = n; i > 0; --i) {
           rotate(from, to, c, s);
           from += src_step;
           to += dst_step;
+          c += row_step;
+          s += row_step;
         }
         return;
       }
@@ -70,18 +74,22 @@ struct SliceRun {
         rotate(from, to, c, s);
         from += src_step;
         to += dst_step;
+        c += row_step;
+        s += row_step;
       }
       return;
     }
-    std::ptrdiff_t src_offset = 0, dst_offset = 0;
+    std::ptrdiff_t src_offset = 0, dst_offset = 0, row_offset = 0;
     for (std::size_t i = n; i > 0; --i) {
       for (std::size_t k = 0; k < places; ++k) {
         const Storage* const from = src[k] + src_offset;
         Fetch(reinterpret_cast<const char*>(from) + fetched, bytes);
-        rotate(from, dst[k] + dst_offset, cosines[k], sines[k]);
+        rotate(from, dst[k] + dst_offset, cosines[k] + row_offset,
+               sines[k] + row_offset);
       }
       src_offset += src_step;
       dst_offset += dst_step;
+      row_offset += row_step;
     }
   }
 };
@@ -154,7 +162,9 @@ void RunStepsInRegisters(const SliceRun<typename Step::Dtype>& run) {
   using Dtype = typename Step::Dtype;
   using Storage = typename Dtype::Storage;
   using Real = typename Dtype::Real;
-  if (run.lanes > 1) return RunSteps<Step, false>(run);
+  if (run.lanes > 1 || run.row_stride != 0) {
+    return RunSteps<Step, false>(run);
+  }
   const RowInRegisters<Dtype, kSteps * Step::kRowVectors> row(
       RowInMemory<Dtype>{run.cosines[0], run.sines[0]});
   run.ForEach([&row](const Storage* src, Storage* dst, const Real*, const Real*)
@@ -253,11 +263,12 @@ inline constexpr bool kIsBf16 =
     std::is_same_v<Dtype, Bf16<typename Dtype::Isa>>;
 
 // The method for slices of so many pairs; no run if kStream and this width or
-// pairing is not written in whole vectors.
+// pairing is not written in whole vectors. own_rows: each slice has a row of
+// its own, which it does not pay to prepare.
 template <class Dtype, PairingIndex kIn, PairingIndex kOut, bool kStream>
-Method<Dtype> ChooseMethod(std::size_t pairs) {
+Method<Dtype> ChooseMethod(std::size_t pairs, bool own_rows) {
   [[maybe_unused]] const bool prepared =
-      pairs <= PreparedRow<typename Dtype::Real>::kMaxPairs;
+      !own_rows && pairs <= PreparedRow<typename Dtype::Real>::kMaxPairs;
   // Pairs of bfloat16 are cheaper to take apart than to keep as twins.
   if constexpr (kIn == kInterleaved && kOut == kInterleaved &&
                 !kIsBf16<Dtype>) {
