@@ -105,8 +105,9 @@ Count CountBlock(std::int64_t block, bool digest_only) {
   // by themselves.
   if (block % kPositionKinds == kConsecutive &&
       evaluator.HasConsecutiveRows(positions[0], kRows)) {
+    core::CosSinEvaluator::Anchor anchor;
     evaluator.ConsecutiveRows(positions[0], kRows, rows.data(),
-                              rows.data() + kPairs, 2 * kPairs, false);
+                              rows.data() + kPairs, 2 * kPairs, false, &anchor);
   } else {
     for (int t = 0; t < kRows; ++t) {
       evaluator.Row(&positions[t], rows.data() + std::size_t{2} * t * kPairs);
