@@ -31,9 +31,8 @@ void* PosencRotation(int dtype, int interleaved, std::int64_t tokens,
   shape.tokens = tokens;
   shape.heads = heads;
   shape.head_dim = shape.rotary_dim = head_dim;
-  return new Call(posenc::bench::CallOf(shape,
-                                        static_cast<const std::byte*>(src),
-                                        static_cast<std::byte*>(dst)));
+  return new Call(posenc::bench::CallOf(
+      shape, static_cast<const std::byte*>(src), static_cast<std::byte*>(dst)));
 }
 
 void PosencRotate(void* rotation) { (*static_cast<Call*>(rotation))(); }
