@@ -212,7 +212,7 @@ void Turns::Serve(Waiter* waiter, double now) {
   waiter->state_ = Waiter::State::kServed;
   waiter->started_ = own_clock_;
   waiter->since_ = now;
-  waiter->lease_ += now;
+  waiter->lease_end_ = now + waiter->lease_;
   waiter->served_ = served_.insert(served_.end(), waiter);
   served_bytes_ += waiter->bytes_;
   served_cost_ += waiter->call_.cost;
@@ -321,12 +321,19 @@ bool Turns::Tick() {
     const double since = now - std::exchange(ticked_, now);
     // While the processor idles, calls in service wait for their peers, however
     // long their leases are.
-    idle_ = since < kLongTick &&
+    bool busy = false;
+    for (Waiter* const waiter : served_) {
+      if (!waiter->busy_.load(std::memory_order_relaxed)) continue;
+      busy = true;
+      waiter->lease_end_ = now + waiter->lease_;
+    }
+    idle_ = !busy && since < kLongTick &&
             processor_at_ - before < kIdlePart * threads_ * since;
     if (!queue_.empty()) {
       for (auto it = served_.begin(); it != served_.end();) {
         Waiter* const waiter = *it++;
-        if (waiter->lease_ > now && !(idle_ && waiter->since_ < before_tick_)) {
+        if (waiter->lease_end_ > now &&
+            !(idle_ && waiter->since_ < before_tick_)) {
           continue;
         }
         waiter->state_ = Waiter::State::kLapsed;

@@ -29,7 +29,10 @@
 // A turn is leased: who holds one for longer than the server would need, while
 // others wait, waits for his own peer (a slow line, a sender that stalls), and
 // goes on without a turn; at once if the processor idles. A stalled peer
-// therefore stops nobody.
+// therefore stops nobody. A call that is computed, or waits for a thread to
+// compute it, does not wait for its peer: it keeps its turn, and a server that
+// has such calls and uses little of the processor does not idle, but others
+// have the machine.
 //
 // Cheap calls (CallCosts) take no turn: refusing them costs as much.
 //
@@ -40,6 +43,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -80,18 +84,24 @@ class Turns {
     // Enter() on.
     bool light() const { return light_; }
 
+    // Whether the server works on the call, or would if it had a thread free:
+    // its lease begins anew after that.
+    void SetBusy(bool busy) { busy_.store(busy, std::memory_order_relaxed); }
+
    private:
     friend class Turns;
     enum class State { kOut, kWaiting, kServed, kLapsed };
+    std::atomic<bool> busy_{false};
     State state_ = State::kOut;
     int kind_ = 0;
     bool light_ = false;
     bool first_ = false;      // the kind is learned from this call
     std::int64_t bytes_ = 0;  // as expected
-    double lease_ = 0;        // its length, then its end
-    double since_ = 0;        // when it came into service
-    double started_ = 0;      // on the server's own clock
-    double used_ = 0;         // of the server, until its lease or it was over
+    double lease_ = 0;        // its length
+    double lease_end_ = 0;
+    double since_ = 0;    // when it came into service
+    double started_ = 0;  // on the server's own clock
+    double used_ = 0;     // of the server, until its lease or it was over
     FairQueue::Call call_;
     std::list<Waiter*>::iterator served_;
   };

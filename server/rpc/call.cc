@@ -405,6 +405,7 @@ std::int64_t Call::NextMessageBytes() const {
 // Before computing_ is cleared: the next step takes a turn of its own.
 void Call::EndStep(std::int64_t moved) {
   computing_ns_ += (Clock::now() - step_start_).count();
+  turn_.SetBusy(false);
   if (spec_.stream) turn_.Leave(moved);
 }
 

@@ -136,6 +136,7 @@ class Call final : public PeerStream::Reactor,
   void OnResponseClaimed(bool claimed) override;
   // The execution's.
   std::optional<RequestMessage> TakeMessageOfStep() override;
+  void SetBusy(bool busy) override { turn_.SetBusy(busy); }
   void OnComputed(grpc::ByteBuffer* response) override;
   void OnComputeFailed(const absl::Status& error) override;
   // The deadline's.

@@ -42,7 +42,12 @@ void Execution::Start(std::size_t message_bytes, bool urgent,
                       bool may_run_here) {
   urgent_ = urgent;
   if (may_run_here && message_bytes <= kInlineBytes) return Prepare(true);
-  pool_->Submit([this, keep = owner_->KeepAlive()] { Prepare(false); },
+  Submit(&Execution::PrepareOnPool);
+}
+
+void Execution::Submit(void (Execution::*part)()) {
+  owner_->SetBusy(true);
+  pool_->Submit([this, part, keep = owner_->KeepAlive()] { (this->*part)(); },
                 urgent_);
 }
 
@@ -63,6 +68,7 @@ void Execution::Prepare(bool inline_only) {
     // If the claim waits, another thread may go on with this step at once, and
     // even end the call.
     const std::shared_ptr<void> keep = owner_->KeepAlive();
+    owner_->SetBusy(false);
     const Admission::Entry entry =
         claim_->ClaimResponse(pending_->bytes_to_claim());
     switch (entry) {
@@ -81,13 +87,14 @@ void Execution::Prepare(bool inline_only) {
         return RefuseClaim(entry);
     }
   }
-  if (!submit) return Compute();
-  pool_->Submit([this, keep = owner_->KeepAlive()] { Compute(); }, urgent_);
+  if (submit) return Submit(&Execution::Compute);
+  owner_->SetBusy(true);
+  Compute();
 }
 
 void Execution::Claimed(bool granted) {
   if (!granted) return RefuseClaim(Admission::Entry::kFull);
-  pool_->Submit([this, keep = owner_->KeepAlive()] { Compute(); }, urgent_);
+  Submit(&Execution::Compute);
 }
 
 void Execution::RefuseClaim(Admission::Entry why) {

@@ -44,6 +44,9 @@ class Execution {
     // another response without one. Called once for each step, when a thread
     // has begun it: until then the message counts among those that wait.
     virtual std::optional<RequestMessage> TakeMessageOfStep() = 0;
+    // Whether the step is the pool's: a thread works on it, or will. Not while
+    // it waits for its claim, and not after its end.
+    virtual void SetBusy(bool busy) = 0;
     // One of these ends each step, without locks. response: null if the handler
     // needs another message first, or is done.
     virtual void OnComputed(grpc::ByteBuffer* response) = 0;
@@ -71,6 +74,9 @@ class Execution {
   void Stop() { stop_.store(true); }
 
  private:
+  // Has the pool call one of the two.
+  void Submit(void (Execution::*part)());
+  void PrepareOnPool() { Prepare(false); }
   // inline_only: the step must not block this thread for long.
   void Prepare(bool inline_only);
   void Compute();

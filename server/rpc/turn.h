@@ -52,6 +52,9 @@ class CallTurn final : private Turns::Waiter {
   // was or is being called, or the call did not wait.
   bool StopWaiting();
 
+  // See Turns::Waiter.
+  using Turns::Waiter::SetBusy;
+
   // Ends the turn, if there is one. See Turns::Leave().
   void Leave(std::int64_t moved);
 

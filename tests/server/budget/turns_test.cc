@@ -262,6 +262,34 @@ TEST_F(TurnsTest, WhoWaitsForHisPeerLosesHisPlaceToThoseWhoWait) {
   EXPECT_EQ(turns_.state().in_service, 0u);
 }
 
+TEST_F(TurnsTest, WhoIsWorkedOnKeepsHisPlace) {
+  Learn(kKind, 0.001);
+  auto served = FillPlaces();
+  served[0]->SetBusy(true);
+  served[1]->SetBusy(true);
+  struct Told final : Turns::Waiter {
+    void TurnCame() override { came.store(true); }
+    void TurnLost() override {}
+    std::atomic<bool> came{false};
+  } next, last;
+  EXPECT_EQ(turns_.Enter(Request(now_ + 20), &next), Entry::kWaiting);
+  EXPECT_EQ(turns_.Enter(Request(now_ + 200), &last), Entry::kWaiting);
+  next.SetBusy(true);
+  now_ += 10;
+  test::Eventually([&] { return next.came.load(); });
+  EXPECT_TRUE(next.came.load()) << "one waited for his peer";
+  EXPECT_FALSE(last.came.load());
+  EXPECT_EQ(turns_.state().in_service, 3u);
+  served[0]->SetBusy(false);
+  now_ += 10;
+  test::Eventually([&] { return last.came.load(); });
+  EXPECT_TRUE(last.came.load());
+  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+  turns_.Leave(&next, kLarge);
+  turns_.Leave(&last, kLarge);
+  EXPECT_EQ(turns_.state().in_service, 0u);
+}
+
 TEST_F(TurnsTest, APeerWhoUsesLittleIsNotRefusedForTheQueueOfAnother) {
   Learn(kKind, 0.003);
   std::vector<std::string> told;
