@@ -275,7 +275,7 @@ def ggml(torch, case, source):
     return call, result
 
 
-PEERS = (torch_eager, torch_compile, torch_complex64, onnxruntime, vllm, ggml)
+PEERS = (vllm, ggml, torch_eager, torch_complex64, torch_compile, onnxruntime)
 
 
 def seconds(work, repeats):
@@ -288,6 +288,14 @@ def seconds(work, repeats):
 def quantile(values, q):
     values = sorted(values)
     return values[int(q * (len(values) - 1) + 0.5)]
+
+
+def save(path, rows):
+    """After each row: a peer may end the process."""
+    if path:
+        with open(path, "w") as file:
+            json.dump(rows, file, indent=1)
+            file.write("\n")
 
 
 def cases(dtype):
@@ -355,6 +363,8 @@ def main():
     most = SIZES[-1][1]
     target = torch.zeros(most, dtype=torch.uint8)
     rows, left_out = [], set()
+    if arguments.json and os.path.exists(arguments.json):
+        rows = json.load(open(arguments.json))
     for dtype in DTYPES:
         kind = getattr(torch, dtype)
         numbers = torch.randn(1 << 20).to(kind).repeat(most // (1 << 20) // DTYPES[dtype][1])
@@ -375,16 +385,12 @@ def main():
                 print(f"{group}: left out: {str(fault).splitlines()[0]}")
                 continue
             rows.append(row)
+            save(arguments.json, rows)
             print(
                 f"{text:62} {row['gbps']:8.2f}  {row['ratio']:6.2f} x "
                 f"{row['ratio_to']:15} {100 * row['spread']:3.0f}%",
                 flush=True,
             )
-    if arguments.json:
-        kept = json.load(open(arguments.json)) if os.path.exists(arguments.json) else []
-        with open(arguments.json, "w") as file:
-            json.dump(kept + rows, file, indent=1)
-            file.write("\n")
 
 
 if __name__ == "__main__":
