@@ -136,6 +136,9 @@ class Call final : public PeerStream::Reactor,
   void OnResponseClaimed(bool claimed) override;
   // The execution's.
   std::optional<RequestMessage> TakeMessageOfStep() override;
+  absl::Duration Waited() const override {
+    return absl::Nanoseconds(waited_ns_.load());
+  }
   void OnComputed(grpc::ByteBuffer* response) override;
   void OnComputeFailed(const absl::Status& error) override;
   // The deadline's.

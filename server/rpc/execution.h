@@ -24,6 +24,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "core/runtime/pool.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/memory/request_message.h"
@@ -44,6 +45,8 @@ class Execution {
     // another response without one. Called once for each step, when a thread
     // has begun it: until then the message counts among those that wait.
     virtual std::optional<RequestMessage> TakeMessageOfStep() = 0;
+    // For how long the call has waited by now, for turns and memory.
+    virtual absl::Duration Waited() const = 0;
     // One of these ends each step, without locks. response: null if the handler
     // needs another message first, or is done.
     virtual void OnComputed(grpc::ByteBuffer* response) = 0;
