@@ -66,6 +66,17 @@ assert [json.loads(each) for each in boards] == [json.load(open(sys.argv[2]))]
 EOT
 echo "helm: lint passes, the chart renders what the base is, wrong values are refused"
 
+/usr/bin/python3 - "$work/base.yaml" kserve/servingruntime.yaml kserve/inferenceservice.yaml <<'EOT'
+import sys, yaml
+base, runtime, service = ([each for each in yaml.safe_load_all(open(path)) if each] for path in sys.argv[1:])
+ours = runtime[0]["spec"]["containers"][0]
+theirs = next(each for each in base if each["kind"] == "Deployment")["spec"]["template"]["spec"]["containers"][0]
+budget = lambda container: [each for each in container["args"] if "-bytes=" in each]
+assert budget(ours) == budget(theirs) and ours["resources"] == theirs["resources"]
+assert service[0]["spec"]["predictor"]["model"]["runtime"] == runtime[0]["metadata"]["name"]
+EOT
+echo "kserve: the runtime has the base's budgets"
+
 promtool check rules helm/files/alerts.yaml >/dev/null
 promtool test rules alerts_test.yaml >/dev/null
 sed "s|helm/files|$PWD/helm/files|; s/10% of the calls fail/11% of the calls fail/" alerts_test.yaml >"$work/alerts_test.yaml"

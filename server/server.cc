@@ -16,6 +16,8 @@
 #include "grpcpp/server_builder.h"
 #include "server/credentials.h"
 #include "server/health/health.h"
+#include "server/kserve/infer_handler.h"
+#include "server/kserve/inference_service.h"
 #include "server/listen/address.h"
 #include "server/listen/listener.h"
 #include "server/reflection/reflection.h"
@@ -63,14 +65,19 @@ class RunningServer final : public Server {
       : credentials_(std::move(credentials)),
         health_(WithDefaults(options.connections).max_connections,
                 WatchesOfConnection(options.connections)),
+        inference_(options.kserve ? std::make_unique<InferenceService>()
+                                  : nullptr),
         service_(WithDefaults(options.limits),
                  options.connections.max_metadata_bytes, options.observer,
-                 credentials_->tokens()),
+                 credentials_->tokens(),
+                 inference_ == nullptr ? std::vector<Method>()
+                                       : inference_->InferMethods()),
         lame_duck_(options.lame_duck),
         drain_timeout_(options.drain_timeout) {
     service_.Add(&health_);
+    if (inference_ != nullptr) service_.Add(inference_.get());
     if (!options.reflection) return;
-    reflection_ = std::make_unique<Reflection>();
+    reflection_ = std::make_unique<Reflection>(options.kserve);
     service_.Add(reflection_.get());
   }
 
@@ -143,11 +150,15 @@ class RunningServer final : public Server {
     for (const char* name : {"", kServiceName, kReadiness}) {
       health_.Set(name, ready);
     }
+    if (inference_ == nullptr) return;
+    health_.Set(kInferenceService, ready);
+    inference_->SetReady(ready);
   }
 
   const std::unique_ptr<Credentials> credentials_;
   Health health_;
-  std::unique_ptr<Reflection> reflection_;  // null: switched off
+  std::unique_ptr<Reflection> reflection_;             // null: switched off
+  const std::unique_ptr<InferenceService> inference_;  // likewise
   RpcService service_;
   CallQueue queue_{&service_};
   const absl::Duration lame_duck_;

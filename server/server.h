@@ -45,6 +45,9 @@ struct ServerOptions {
   // Whether tools may ask for the contract (grpc.reflection).
   bool reflection = true;
 
+  // Whether KServe's protocol is spoken too (inference.GRPCInferenceService).
+  bool kserve = true;
+
   ConnectionLimits connections;
   Limits limits;
 

@@ -6,7 +6,6 @@
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "core/error.h"
 #include "grpc/grpc_security.h"
@@ -69,15 +68,11 @@ absl::Status CheckMetadata(const grpc::GenericServerContext& context,
                    "send less, or raise --max-metadata-bytes");
 }
 
-// "ApplyRope" of "/posenc.v1.PositionalEncodingService/ApplyRope"; empty if it
-// is another service's.
-absl::string_view MethodName(absl::string_view path) {
-  const bool ours =
-      absl::ConsumePrefix(&path, "/") &&
-      absl::ConsumePrefix(&path,
-                          v1::PositionalEncodingService::service_full_name()) &&
-      absl::ConsumePrefix(&path, "/");
-  return ours ? path : "";
+std::vector<Method> WithContracts(std::vector<Method> more) {
+  const absl::Span<const Method> contracts = Methods();
+  std::vector<Method> all(contracts.begin(), contracts.end());
+  std::move(more.begin(), more.end(), std::back_inserter(all));
+  return all;
 }
 
 // A newer client may ask for what this version has not.
@@ -89,11 +84,15 @@ absl::Status NoSuchMethod(absl::string_view path) {
 }  // namespace
 
 RpcService::RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
-                       CallObserver* observer, const TokenFile* tokens)
-    : draining_answer_(core::MakeError(
+                       CallObserver* observer, const TokenFile* tokens,
+                       std::vector<Method> more)
+    : methods_(WithContracts(std::move(more))),
+      draining_answer_(core::MakeError(
           absl::StatusCode::kUnavailable, core::ErrorReason::kDraining, "",
           "the server is draining; retry elsewhere")),
       too_many_calls_(TooManyCalls()),
+      too_many_inferences_(
+          AsTold({.full_is_unavailable = true}, TooManyCalls())),
       limits_(limits),
       max_metadata_bytes_(max_metadata_bytes),
       tokens_(tokens),
@@ -103,10 +102,10 @@ RpcService::RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
           static_cast<std::size_t>(limits.max_waiting))),
       buffers_(admission_),
       bytes_per_token_(limits.in_flight_bytes_per_token),
-      sizes_(static_cast<int>(Methods().size())),
+      sizes_(static_cast<int>(methods_.size())),
       deadlines_(limits.default_deadline),
       turns_(limits.threads, static_cast<std::size_t>(limits.max_waiting),
-             static_cast<int>(Methods().size())),
+             static_cast<int>(methods_.size())),
       used_at_start_(UsedMemory()),
       other_at_start_(Excess(ResidentMemory(), used_at_start_)),
       transfers_(
@@ -115,7 +114,13 @@ RpcService::RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
       pool_(limits.threads, kComputeNiceness),
       resources_{&pool_,      admission_.get(), &callers_, &sizes_,
                  &transfers_, &turns_,          &buffers_, &deadlines_,
-                 &calls_,     &limits_,         observer} {}
+                 &calls_,     &limits_,         observer} {
+  for (std::size_t i = 0; i < methods_.size(); ++i) {
+    by_path_.emplace(
+        absl::StrCat("/", methods_[i].service, "/", methods_[i].name),
+        static_cast<int>(i));
+  }
+}
 
 RpcService::Answer::Answer(absl::Status error)
     : status(std::move(error)),
@@ -176,8 +181,8 @@ void RpcService::ReturnUnneededMemory() {
 const RpcService::Answer* RpcService::Refuse(
     const CallSpec& spec, const grpc::GenericServerContext& context) const {
   if (draining_.load()) return &draining_answer_;
-  return Call::IsTooLate(context, spec, resources_) ? &too_many_calls_
-                                                    : nullptr;
+  if (!Call::IsTooLate(context, spec, resources_)) return nullptr;
+  return spec.full_is_unavailable ? &too_many_inferences_ : &too_many_calls_;
 }
 
 void RpcService::Send(const Answer& answer, const CallSpec& spec,
@@ -193,45 +198,66 @@ void RpcService::Send(const Answer& answer, const CallSpec& spec,
   stream->Finish(answer.on_wire);
 }
 
+absl::Status RpcService::Identify(const grpc::GenericServerContext& context,
+                                  CallSpec* spec) const {
+  if (tokens_ == nullptr) return absl::OkStatus();
+  absl::StatusOr<Caller> caller =
+      tokens_->Check(spec->name, Authorization(context));
+  if (!caller.ok()) return caller.status();
+  spec->caller = std::move(caller->name);
+  // Behind an edge all callers come over the same connections.
+  if (!spec->caller.empty()) {
+    spec->peer = absl::HashOf(spec->caller);
+    spec->caller_bytes = caller->in_flight_bytes > 0 ? caller->in_flight_bytes
+                                                     : bytes_per_token_.load();
+  }
+  return absl::OkStatus();
+}
+
+void RpcService::BeginSmall(PeerStream* stream, CallSpec spec) const {
+  const std::string& path = stream->context().method();
+  absl::Status none = NoSuchMethod(path);
+  for (SmallService* const service : small_services_) {
+    auto made = service->Make(path, spec.peer);
+    if (!made.ok()) return Send(Answer(made.status()), spec, stream);
+    if (const std::shared_ptr<SmallCall> call = *std::move(made)) {
+      if (call->needs_token()) {
+        spec = call->spec();
+        absl::Status known = Identify(stream->context(), &spec);
+        if (!known.ok()) return Send(Answer(std::move(known)), spec, stream);
+      }
+      return call->Start(stream, {resources_.transfers, resources_.deadlines,
+                                  resources_.observer});
+    }
+    absl::Status why = service->WhyNot(path);
+    if (!why.ok()) none = std::move(why);
+  }
+  Send(Answer(std::move(none)), spec, stream);
+}
+
 void RpcService::Begin(PeerStream* stream) {
   const grpc::GenericServerContext& context = stream->context();
   if (told_callers_ != nullptr) told_callers_->CallBegan(context.peer());
-  const Method* const method = FindMethod(MethodName(context.method()));
   CallSpec spec;
   spec.peer = ConnectionOf(stream);
   // gRPC 1.51 tells peers this limit and does not always keep to it.
   absl::Status metadata = CheckMetadata(context, max_metadata_bytes_);
   if (!metadata.ok()) return Send(Answer(std::move(metadata)), spec, stream);
-  if (method == nullptr) {
-    for (SmallService* const service : small_services_) {
-      const auto call = service->Make(context.method(), spec.peer);
-      if (!call.ok()) return Send(Answer(call.status()), spec, stream);
-      if (*call != nullptr) {
-        return (*call)->Start(stream, {&transfers_, &deadlines_});
-      }
-    }
-    return Send(Answer(NoSuchMethod(context.method())), spec, stream);
-  }
-  spec.name = method->name;
-  spec.method = static_cast<int>(method - Methods().data());
-  spec.stream = method->stream;
-  if (tokens_ != nullptr) {
-    absl::StatusOr<Caller> caller =
-        tokens_->Check(spec.name, Authorization(context));
-    if (!caller.ok()) return Send(Answer(caller.status()), spec, stream);
-    spec.caller = std::move(caller->name);
-    // Behind an edge all callers come over the same connections.
-    if (!spec.caller.empty()) {
-      spec.peer = absl::HashOf(spec.caller);
-      spec.caller_bytes = caller->in_flight_bytes > 0 ? caller->in_flight_bytes
-                                                      : bytes_per_token_.load();
-    }
-  }
+  const auto found = by_path_.find(context.method());
+  if (found == by_path_.end()) return BeginSmall(stream, std::move(spec));
+  const Method& method = methods_[found->second];
+  spec.service = method.service;
+  spec.name = method.name;
+  spec.method = found->second;
+  spec.stream = method.stream;
+  spec.full_is_unavailable = method.full_is_unavailable;
+  absl::Status known = Identify(context, &spec);
+  if (!known.ok()) return Send(Answer(std::move(known)), spec, stream);
   if (const Answer* const refused = Refuse(spec, context)) {
     return Send(*refused, spec, stream);
   }
-  Call::Start(stream, std::move(spec), method->start({&limits_, &cache_}),
-              resources_);
+  Call::Start(stream, std::move(spec),
+              method.start({&limits_, &cache_, &context}), resources_);
 }
 
 void RpcService::Tell(ServerStatus* status) const {
@@ -249,7 +275,7 @@ void RpcService::Tell(ServerStatus* status) const {
   status->cache_hits = cache.hits;
   status->cache_misses = cache.misses;
   for (std::size_t i = 0; i < turns.shares.size(); ++i) {
-    status->mean_shares.emplace_back(Methods()[i].name, turns.shares[i]);
+    status->mean_shares.emplace_back(methods_[i].name, turns.shares[i]);
   }
 }
 

@@ -14,11 +14,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/runtime/pool.h"
 #include "grpcpp/generic/async_generic_service.h"
-#include "posenc/v1/service.grpc.pb.h"
 #include "server/auth/token_file.h"
 #include "server/budget/admission.h"
 #include "server/budget/calls_in_progress.h"
@@ -40,12 +41,13 @@ class RpcService final : public CallQueue::Service {
   // limits: with defaults filled in. max_metadata_bytes: see ConnectionLimits.
   // observer, and tokens that callers must show: outlive this; either may be
   // null.
+  // more: methods beside the contract's.
   RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
-             CallObserver* observer, const TokenFile* tokens);
+             CallObserver* observer, const TokenFile* tokens,
+             std::vector<Method> more);
 
-  // A service beside the contract's, whose calls need no token and are no calls
-  // in progress: they are answered during a drain, too. Before the first call;
-  // outlives this.
+  // A service beside the contract's, whose calls are no calls in progress: they
+  // are answered during a drain, too. Before the first call; outlives this.
   void Add(SmallService* service) { small_services_.push_back(service); }
 
   // From now on, `callers` are told of every call. Before the first call.
@@ -104,7 +106,14 @@ class RpcService final : public CallQueue::Service {
   std::size_t IdleMemory() const;
   void ReturnExcess(std::int64_t held);
 
-  const Answer draining_answer_, too_many_calls_;
+  // Who calls, and what that allows.
+  absl::Status Identify(const grpc::GenericServerContext& context,
+                        CallSpec* spec) const;
+  void BeginSmall(PeerStream* stream, CallSpec spec) const;
+
+  const std::vector<Method> methods_;  // a method's number is its place here
+  absl::flat_hash_map<std::string, int> by_path_;
+  const Answer draining_answer_, too_many_calls_, too_many_inferences_;
   const Limits limits_;
   const std::int64_t max_metadata_bytes_;
   const TokenFile* const tokens_;

@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "core/error.h"
 #include "google/protobuf/descriptor.h"
+#include "inference/inference.pb.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::server {
@@ -72,10 +73,14 @@ bool ParseSize(absl::string_view text, std::int64_t* bytes) {
 }  // namespace
 
 bool IsRpc(absl::string_view name) {
-  static const google::protobuf::ServiceDescriptor* const service =
-      v1::GetServerInfoRequest::descriptor()->file()->FindServiceByName(
-          "PositionalEncodingService");
-  return service->FindMethodByName(std::string(name)) != nullptr;
+  static const google::protobuf::ServiceDescriptor* const services[] = {
+      v1::GetServerInfoRequest::descriptor()->file()->service(0),
+      inference::ModelInferRequest::descriptor()->file()->service(0)};
+  return std::any_of(std::begin(services), std::end(services),
+                     [&](const google::protobuf::ServiceDescriptor* service) {
+                       return service->FindMethodByName(std::string(name)) !=
+                              nullptr;
+                     });
 }
 
 absl::StatusOr<Tokens> Tokens::Parse(absl::string_view text) {

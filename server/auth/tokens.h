@@ -72,7 +72,8 @@ class Tokens {
   std::vector<Token> tokens_;
 };
 
-// Whether the service has an RPC of this name: "ApplyRope".
+// Whether there is an RPC of this name, the contract's or KServe's:
+// "ApplyRope", "ModelInfer".
 bool IsRpc(absl::string_view name);
 
 }  // namespace posenc::server

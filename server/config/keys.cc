@@ -55,6 +55,10 @@ constexpr Key kKeys[] = {
     {"reflection", KeyKind::kSwitch, 0, 0, kRestart,
      POSENC_FIELD(server.reflection),
      "Whether tools may ask the server for its contract.", "", ""},
+    {"kserve", KeyKind::kSwitch, 0, 0, kRestart, POSENC_FIELD(server.kserve),
+     "Whether the server speaks KServe's protocol too, "
+     "`inference.GRPCInferenceService`.",
+     "", ""},
 
     {"max-request-bytes", KeyKind::kBytes, 1, kMaxProtobufBytes, kRestart,
      POSENC_FIELD(server.limits.max_request_bytes),

@@ -16,8 +16,6 @@ namespace {
 constexpr double kFailuresAtOnce = 100;
 constexpr double kFailuresPerSecond = 10;
 
-constexpr char kService[] = "posenc.v1.PositionalEncodingService";
-
 // Whether the server, or too few of them, made the call fail.
 bool IsServersFault(const CallRecord& record) {
   switch (record.code) {
@@ -67,7 +65,7 @@ void CallLog::Finished(const CallRecord& record) {
   const std::string code =
       absl::StatusCodeToString(static_cast<absl::StatusCode>(record.code));
   std::vector<LogField> fields = {
-      {"rpc.service", absl::string_view(kService)},
+      {"rpc.service", record.service},
       {"rpc.method", record.method},
       {"grpc.code", absl::string_view(code)},
       {"duration", absl::ToDoubleSeconds(record.handling)},

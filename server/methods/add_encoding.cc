@@ -9,6 +9,7 @@
 #include "posenc/v1/service.pb.h"
 #include "server/convert/absolute.h"
 #include "server/convert/positions.h"
+#include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/methods/unary.h"
 
@@ -17,9 +18,11 @@ namespace {
 
 using Request = v1::AddEncodingRequest;
 
-absl::StatusOr<TensorAnswer> Answer(const Request& request,
-                                    const BorrowedTensors& borrowed,
-                                    const MethodContext& /*context*/) {
+}  // namespace
+
+absl::StatusOr<TensorAnswer> AnswerAddEncoding(
+    const Request& request, const BorrowedTensors& borrowed,
+    const MethodContext& /*context*/) {
   core::Faults faults;
   if (!request.has_encoding()) {
     faults.Note(
@@ -70,10 +73,9 @@ absl::StatusOr<TensorAnswer> Answer(const Request& request,
   return answer;
 }
 
-}  // namespace
-
 std::unique_ptr<CallHandler> StartAddEncoding(const MethodContext& context) {
-  return TensorHandler<Request, Answer, Request::kXFieldNumber>::Start(context);
+  return TensorHandler<Request, AnswerAddEncoding,
+                       Request::kXFieldNumber>::Start(context);
 }
 
 }  // namespace posenc::server

@@ -9,6 +9,7 @@
 #include "posenc/v1/service.pb.h"
 #include "server/convert/positions.h"
 #include "server/convert/rope.h"
+#include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
 #include "server/methods/stream.h"
@@ -71,9 +72,11 @@ void NoteMore(const Request& request, bool positions_read,
   }
 }
 
-absl::StatusOr<TensorAnswer> Answer(const Request& request,
-                                    const BorrowedTensors& borrowed,
-                                    const MethodContext& context) {
+}  // namespace
+
+absl::StatusOr<TensorAnswer> AnswerApplyRope(const Request& request,
+                                             const BorrowedTensors& borrowed,
+                                             const MethodContext& context) {
   core::Faults faults;
   core::ApplyRopeArgs args;
   if (faults.Note(CheckGiven("rope", request.has_rope(), request.rope()))) {
@@ -122,6 +125,8 @@ absl::StatusOr<TensorAnswer> Answer(const Request& request,
   return answer;
 }
 
+namespace {
+
 class ApplyRopeStreamHandler final : public StreamHandler<Request> {
  public:
   explicit ApplyRopeStreamHandler(const MethodContext& context)
@@ -156,14 +161,14 @@ class ApplyRopeStreamHandler final : public StreamHandler<Request> {
   }
   absl::StatusOr<TensorAnswer> Answer(
       const Request& request, const BorrowedTensors& borrowed) override {
-    return server::Answer(request, borrowed, context_);
+    return AnswerApplyRope(request, borrowed, context_);
   }
 };
 
 }  // namespace
 
 std::unique_ptr<CallHandler> StartApplyRope(const MethodContext& context) {
-  return TensorHandler<Request, Answer, Request::kQFieldNumber,
+  return TensorHandler<Request, AnswerApplyRope, Request::kQFieldNumber,
                        Request::kKFieldNumber>::Start(context);
 }
 

@@ -18,6 +18,7 @@
 #include "posenc/v1/service.pb.h"
 #include "server/budget/errors.h"
 #include "server/convert/relative.h"
+#include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/rpc/request.h"
 
@@ -117,9 +118,10 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
     std::int64_t query = 0, key = 0;
   };
 
-  // limit: bytes of a message.
+  // limit: bytes of a message. whole: the matrix is one bias tile, whatever the
+  // request says of tiles.
   static absl::StatusOr<std::shared_ptr<const CheckedBias>> Check(
-      const v1::BuildBiasRequest& request, std::int64_t limit) {
+      const v1::BuildBiasRequest& request, std::int64_t limit, bool whole) {
     core::Faults faults;
     faults.Note(CheckBiasTile("query_tile", request.query_tile()));
     faults.Note(CheckBiasTile("key_tile", request.key_tile()));
@@ -130,7 +132,7 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
     if (!faults.none()) return faults.status();
     auto checked =
         std::make_shared<CheckedBias>(*std::move(input), *std::move(bias));
-    const absl::Status status = checked->ChooseBiasTile(request, limit);
+    const absl::Status status = checked->ChooseBiasTile(request, limit, whole);
     if (!status.ok()) return status;
     return checked;
   }
@@ -157,8 +159,12 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
     return bias_tile;
   }
 
+  // The matrix.
+  const core::BiasRange& range() const { return input_.args.range; }
+
   // Computes a bias tile.
   TensorAnswer Answer(const core::BiasRange& whole) const {
+    const std::int64_t heads = std::max<std::int64_t>(1, bias_.heads());
     TensorAnswer answer;
     answer.outputs.push_back(
         {v1::BuildBiasResponse::kTileFieldNumber,
@@ -166,12 +172,12 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
          {bias_.heads(), whole.query_length, whole.key_length}});
     const Extents tile =
         AboutSquare({whole.query_length, whole.key_length},
-                    std::max<std::int64_t>(1, kTileElements / bias_.heads()));
+                    std::max<std::int64_t>(1, kTileElements / heads));
     const std::int64_t columns = (whole.key_length + tile.keys - 1) / tile.keys;
     const std::int64_t rows =
         (whole.query_length + tile.queries - 1) / tile.queries;
     answer.computation = std::make_unique<TileFunction>(
-        rows * columns,
+        bias_.heads() == 0 ? 0 : rows * columns,
         [self = shared_from_this(), whole, tile, columns](
             std::int64_t i, absl::Span<const OutputBuffer> outputs, StopCheck) {
           self->Fill(whole,
@@ -184,14 +190,17 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
 
  private:
   absl::Status ChooseBiasTile(const v1::BuildBiasRequest& request,
-                              std::int64_t limit) {
+                              std::int64_t limit, bool whole) {
     const core::BiasRange& range = input_.args.range;
     const std::int64_t heads = bias_.heads();
     if (heads == 0) return absl::OkStatus();
-    bias_tile_ = BiasTileExtents(
-        request, {range.query_length, range.key_length},
-        heads * static_cast<std::int64_t>(core::DtypeSize(bias_.dtype())),
-        std::min(kStreamChunkBytes, limit));
+    const Extents matrix = {range.query_length, range.key_length};
+    bias_tile_ =
+        whole ? matrix
+              : BiasTileExtents(request, matrix,
+                                heads * static_cast<std::int64_t>(
+                                            core::DtypeSize(bias_.dtype())),
+                                std::min(kStreamChunkBytes, limit));
     const auto check = [&](const char* field, const Extents& extents,
                            absl::string_view remedy) {
       const core::Shape shape = {heads, extents.queries, extents.keys};
@@ -208,6 +217,11 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
         check(HeadsField(request.bias()), {1, 1},
               "ask for fewer heads, or raise --max-response-bytes");
     if (!least.ok()) return least;
+    if (whole) {
+      return check("query_length", bias_tile_,
+                   "ask for fewer queries or keys at a time, or raise "
+                   "--max-response-bytes");
+    }
     return check("query_tile", bias_tile_,
                  "ask for smaller tiles, or raise --max-response-bytes");
   }
@@ -246,7 +260,7 @@ class BuildBiasHandler final : public CallHandler {
     if (!parsed.ok()) return parsed.status();
     absl::StatusOr<std::shared_ptr<const CheckedBias>> bias =
         CheckedBias::Check((*parsed)->request,
-                           context_.limits->max_response_bytes);
+                           context_.limits->max_response_bytes, false);
     if (!bias.ok()) return bias.status();
     request_ = *std::move(parsed);
     bias_ = *std::move(bias);
@@ -273,6 +287,25 @@ class BuildBiasHandler final : public CallHandler {
 };
 
 }  // namespace
+
+absl::StatusOr<TensorAnswer> AnswerWholeBias(
+    const v1::BuildBiasRequest& request, const MethodContext& context,
+    v1::BuildBiasResponse* response) {
+  for (const auto& [field, extent] :
+       {std::pair("query_tile", request.query_tile()),
+        std::pair("key_tile", request.key_tile())}) {
+    if (extent != 0) {
+      return core::FieldInvalid(
+          field, absl::StrCat(extent, "; the matrix comes as one tile here"));
+    }
+  }
+  const auto bias =
+      CheckedBias::Check(request, context.limits->max_response_bytes, true);
+  if (!bias.ok()) return bias.status();
+  response->set_query_start((*bias)->range().query_start);
+  response->set_key_start((*bias)->range().key_start);
+  return (*bias)->Answer((*bias)->range());
+}
 
 std::unique_ptr<CallHandler> StartBuildBias(const MethodContext& context) {
   return std::make_unique<BuildBiasHandler>(context);

@@ -5,6 +5,7 @@
 #include "core/position_schemes.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/positions.h"
+#include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/methods/unary.h"
 
@@ -13,9 +14,11 @@ namespace {
 
 using Response = v1::BuildPositionsResponse;
 
-absl::StatusOr<TensorAnswer> Answer(const v1::BuildPositionsRequest& request,
-                                    const MethodContext& /*context*/,
-                                    Response* response) {
+}  // namespace
+
+absl::StatusOr<TensorAnswer> AnswerBuildPositions(
+    const v1::BuildPositionsRequest& request, const MethodContext& /*context*/,
+    Response* response) {
   const absl::StatusOr<core::PositionScheme> scheme = ReadScheme(request);
   if (!scheme.ok()) return scheme.status();
   const absl::StatusOr<core::PositionExtents> extents =
@@ -40,11 +43,9 @@ absl::StatusOr<TensorAnswer> Answer(const v1::BuildPositionsRequest& request,
   return answer;
 }
 
-}  // namespace
-
 std::unique_ptr<CallHandler> StartBuildPositions(const MethodContext& context) {
-  return BuildHandler<v1::BuildPositionsRequest, Response, Answer>::Start(
-      context);
+  return BuildHandler<v1::BuildPositionsRequest, Response,
+                      AnswerBuildPositions>::Start(context);
 }
 
 }  // namespace posenc::server

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "posenc/v1/service.pb.h"
+#include "server/methods/answers.h"
 #include "server/methods/checked_table.h"
 #include "server/methods/methods.h"
 #include "server/methods/unary.h"
@@ -19,15 +20,19 @@ namespace {
 // Bytes that a stream's message is left for what is not its tensors.
 constexpr std::int64_t kMessageOverhead = 64;
 
-absl::StatusOr<TensorAnswer> Answer(const v1::BuildTableRequest& request,
-                                    const MethodContext& context,
-                                    v1::BuildTableResponse* response) {
+}  // namespace
+
+absl::StatusOr<TensorAnswer> AnswerBuildTable(
+    const v1::BuildTableRequest& request, const MethodContext& context,
+    v1::BuildTableResponse* response) {
   const auto table = CheckedTable::Check(request, context.cache,
                                          context.limits->max_response_bytes, 0);
   if (!table.ok()) return table.status();
   if ((*table)->rotary()) response->set_amplitude((*table)->attention_factor());
   return (*table)->Answer(0, (*table)->rows());
 }
+
+namespace {
 
 // One message in, the table's rows out.
 class BuildTableStreamHandler final : public CallHandler {
@@ -103,7 +108,7 @@ class BuildTableStreamHandler final : public CallHandler {
 
 std::unique_ptr<CallHandler> StartBuildTable(const MethodContext& context) {
   return BuildHandler<v1::BuildTableRequest, v1::BuildTableResponse,
-                      Answer>::Start(context);
+                      AnswerBuildTable>::Start(context);
 }
 
 std::unique_ptr<CallHandler> StartBuildTableStream(

@@ -9,6 +9,7 @@
 
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
+#include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/methods/unary.h"
 
@@ -21,9 +22,11 @@ using Request = v1::ConvertPairingRequest;
 // millisecond.
 constexpr std::size_t kTileBytes = 1 << 20;
 
-absl::StatusOr<TensorAnswer> Answer(const Request& request,
-                                    const BorrowedTensors& borrowed,
-                                    const MethodContext& /*context*/) {
+}  // namespace
+
+absl::StatusOr<TensorAnswer> AnswerConvertPairing(
+    const Request& request, const BorrowedTensors& borrowed,
+    const MethodContext& /*context*/) {
   absl::StatusOr<InputTensor> weight =
       ReadRequiredTensor("weight", request.has_weight(), request.weight(),
                          borrowed.Find(Request::kWeightFieldNumber));
@@ -62,11 +65,9 @@ absl::StatusOr<TensorAnswer> Answer(const Request& request,
   return answer;
 }
 
-}  // namespace
-
 std::unique_ptr<CallHandler> StartConvertPairing(const MethodContext& context) {
-  return TensorHandler<Request, Answer, Request::kWeightFieldNumber>::Start(
-      context);
+  return TensorHandler<Request, AnswerConvertPairing,
+                       Request::kWeightFieldNumber>::Start(context);
 }
 
 }  // namespace posenc::server

@@ -7,10 +7,12 @@
 
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "grpcpp/generic/async_generic_service.h"
 #include "server/budget/limits.h"
 #include "server/methods/rope_cache.h"
 #include "server/rpc/handler.h"
@@ -21,19 +23,26 @@ namespace posenc::server {
 struct MethodContext {
   const Limits* limits;  // with defaults filled in
   RopeCache* cache;
+  // What the call's headers say, for `start` alone; null without a call.
+  const grpc::GenericServerContext* call = nullptr;
 };
 
 struct Method {
-  absl::string_view name;  // "ApplyRope"
-  bool stream;             // of requests, responses or both
-  std::unique_ptr<CallHandler> (*start)(const MethodContext& context);
+  absl::string_view service;  // "posenc.v1.PositionalEncodingService"
+  absl::string_view name;     // "ApplyRope"
+  bool stream;                // of requests, responses or both
+  std::function<std::unique_ptr<CallHandler>(const MethodContext& context)>
+      start;
+  // How a server that is full says so: RESOURCE_EXHAUSTED, or UNAVAILABLE where
+  // clients retry that alone.
+  bool full_is_unavailable = false;
 };
 
-// Null if `name` is no RPC.
-const Method* FindMethod(absl::string_view name);
-
-// All of them. A method's number is its place here.
+// The contract's.
 absl::Span<const Method> Methods();
+
+// Null if `name` is no RPC of the contract.
+const Method* FindMethod(absl::string_view name);
 
 // Each returns the handler of a new call.
 std::unique_ptr<CallHandler> StartGetServerInfo(const MethodContext& context);

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
+#include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
 #include "server/methods/stream.h"
@@ -36,9 +37,11 @@ void NoteMore(const Request& request, core::Faults* faults) {
   }
 }
 
-absl::StatusOr<TensorAnswer> Answer(const Request& request,
-                                    const BorrowedTensors& borrowed,
-                                    const MethodContext& context) {
+}  // namespace
+
+absl::StatusOr<TensorAnswer> AnswerReposition(const Request& request,
+                                              const BorrowedTensors& borrowed,
+                                              const MethodContext& context) {
   core::Faults faults;
   core::RepositionArgs args;
   if (faults.Note(
@@ -76,6 +79,8 @@ absl::StatusOr<TensorAnswer> Answer(const Request& request,
   return answer;
 }
 
+namespace {
+
 class RepositionStreamHandler final : public StreamHandler<Request> {
  public:
   explicit RepositionStreamHandler(const MethodContext& context)
@@ -106,14 +111,15 @@ class RepositionStreamHandler final : public StreamHandler<Request> {
   }
   absl::StatusOr<TensorAnswer> Answer(
       const Request& request, const BorrowedTensors& borrowed) override {
-    return server::Answer(request, borrowed, context_);
+    return AnswerReposition(request, borrowed, context_);
   }
 };
 
 }  // namespace
 
 std::unique_ptr<CallHandler> StartReposition(const MethodContext& context) {
-  return TensorHandler<Request, Answer, Request::kKFieldNumber>::Start(context);
+  return TensorHandler<Request, AnswerReposition,
+                       Request::kKFieldNumber>::Start(context);
 }
 
 std::unique_ptr<CallHandler> StartRepositionStream(

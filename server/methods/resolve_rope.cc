@@ -7,16 +7,16 @@
 #include "core/model/content_hash.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
+#include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
 #include "server/methods/unary.h"
 
 namespace posenc::server {
-namespace {
-
-absl::Status Answer(const v1::ResolveRopeRequest& request,
-                    const MethodContext& /*context*/, StopCheck /*stop*/,
-                    v1::ResolveRopeResponse* response) {
+absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
+                               const MethodContext& /*context*/,
+                               StopCheck /*stop*/,
+                               v1::ResolveRopeResponse* response) {
   core::Faults faults;
   faults.Note(CheckHeadDim(request.head_dim()));
   faults.Note(CheckGiven("rope", request.has_rope(), request.rope()));
@@ -42,11 +42,9 @@ absl::Status Answer(const v1::ResolveRopeRequest& request,
   return absl::OkStatus();
 }
 
-}  // namespace
-
 std::unique_ptr<CallHandler> StartResolveRope(const MethodContext& context) {
   return MessageHandler<v1::ResolveRopeRequest, v1::ResolveRopeResponse,
-                        Answer>::Start(context);
+                        AnswerResolveRope>::Start(context);
 }
 
 }  // namespace posenc::server

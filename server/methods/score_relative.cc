@@ -7,6 +7,7 @@
 #include "core/relative/score.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/relative.h"
+#include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/methods/unary.h"
 
@@ -18,9 +19,11 @@ using Request = v1::ScoreRelativeRequest;
 // Multiplications of a tile: about a millisecond.
 constexpr std::int64_t kTileProducts = std::int64_t{1} << 20;
 
-absl::StatusOr<TensorAnswer> Answer(const Request& request,
-                                    const BorrowedTensors& borrowed,
-                                    const MethodContext& /*context*/) {
+}  // namespace
+
+absl::StatusOr<TensorAnswer> AnswerScoreRelative(
+    const Request& request, const BorrowedTensors& borrowed,
+    const MethodContext& /*context*/) {
   core::Faults faults;
   absl::StatusOr<InputScore> score = ReadScore(request);
   faults.Note(score.status());
@@ -74,10 +77,8 @@ absl::StatusOr<TensorAnswer> Answer(const Request& request,
   return answer;
 }
 
-}  // namespace
-
 std::unique_ptr<CallHandler> StartScoreRelative(const MethodContext& context) {
-  return TensorHandler<Request, Answer, Request::kQFieldNumber,
+  return TensorHandler<Request, AnswerScoreRelative, Request::kQFieldNumber,
                        Request::kKFieldNumber>::Start(context);
 }
 

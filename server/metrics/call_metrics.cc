@@ -4,6 +4,7 @@
 #include <string>
 
 #include "google/protobuf/descriptor.h"
+#include "inference/inference.pb.h"
 #include "posenc/v1/service.pb.h"
 #include "prometheus/counter.h"
 #include "prometheus/histogram.h"
@@ -12,7 +13,6 @@
 namespace posenc::server {
 namespace {
 
-constexpr char kService[] = "posenc.v1.PositionalEncodingService";
 constexpr char kUnknown[] = "unknown";
 
 // By number, as Go spells them, which is what dashboards look for.
@@ -79,7 +79,7 @@ const char* RefusedFor(const CallRecord& record) {
 
 }  // namespace
 
-CallMetrics::CallMetrics()
+CallMetrics::CallMetrics(bool kserve)
     : registry_(std::make_unique<prometheus::Registry>()) {
   prometheus::Registry& registry = *registry_;
   auto& started = prometheus::BuildCounter()
@@ -102,9 +102,10 @@ CallMetrics::CallMetrics()
                        .Name("grpc_server_handling_seconds")
                        .Help("From a call's headers to its end.")
                        .Register(registry);
-  const auto make = [&](const std::string& type, const std::string& name) {
+  const auto make = [&](const std::string& type, const std::string& service,
+                        const std::string& name) {
     const prometheus::Labels labels = {
-        {"grpc_type", type}, {"grpc_service", kService}, {"grpc_method", name}};
+        {"grpc_type", type}, {"grpc_service", service}, {"grpc_method", name}};
     Method method;
     method.started = &started.Add(labels);
     for (std::size_t code = 0; code < kCodes; ++code) {
@@ -117,14 +118,19 @@ CallMetrics::CallMetrics()
     method.handling = &handling.Add(labels, Buckets());
     return method;
   };
-  const google::protobuf::ServiceDescriptor* const service =
-      v1::GetServerInfoRequest::descriptor()->file()->FindServiceByName(
-          "PositionalEncodingService");
-  for (int i = 0; i < service->method_count(); ++i) {
-    const google::protobuf::MethodDescriptor& method = *service->method(i);
-    methods_.emplace(method.name(), make(TypeOf(method), method.name()));
-  }
-  unknown_ = make("unary", kUnknown);
+  const auto add = [&](const google::protobuf::ServiceDescriptor& service) {
+    for (int i = 0; i < service.method_count(); ++i) {
+      const google::protobuf::MethodDescriptor& method = *service.method(i);
+      methods_.emplace(method.name(), make(TypeOf(method), service.full_name(),
+                                           method.name()));
+    }
+  };
+  const google::protobuf::ServiceDescriptor& contract =
+      *v1::GetServerInfoRequest::descriptor()->file()->service(0);
+  add(contract);
+  if (kserve)
+    add(*inference::ModelInferRequest::descriptor()->file()->service(0));
+  unknown_ = make("unary", contract.full_name(), kUnknown);
 
   waited_ = &prometheus::BuildHistogram()
                  .Name("posenc_waited_seconds")

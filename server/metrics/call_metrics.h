@@ -29,7 +29,8 @@ namespace posenc::server {
 // nanoseconds. Calls are counted when they are over, streams' messages too.
 class CallMetrics final : public CallObserver {
  public:
-  CallMetrics();
+  // kserve: whether KServe's service is there to be called.
+  explicit CallMetrics(bool kserve = false);
   ~CallMetrics() override;
 
   void Started(absl::string_view method, bool stream) override;

@@ -7,6 +7,7 @@
 #include "google/protobuf/descriptor.pb.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpc/reflection/v1/reflection.pb.h"
+#include "inference/inference.pb.h"
 #include "posenc/rpc/status.pb.h"
 #include "posenc/v1/errors.pb.h"
 #include "posenc/v1/service.pb.h"
@@ -71,7 +72,7 @@ void Collect(const pb::FileDescriptor& file,
 
 }  // namespace
 
-ReflectedFiles::ReflectedFiles() {
+ReflectedFiles::ReflectedFiles(bool kserve) {
   pb::DescriptorPool renamed(pb::DescriptorPool::generated_pool());
   Add(*renamed.BuildFile(ErrorDetails()));
   Add(*renamed.BuildFile(OlderReflection()));
@@ -84,6 +85,7 @@ ReflectedFiles::ReflectedFiles() {
         grpc::reflection::v1::ServerReflectionRequest::descriptor()}) {
     Add(*any_of_file->file());
   }
+  if (kserve) Add(*inference::ModelInferRequest::descriptor()->file());
 }
 
 void ReflectedFiles::Add(const pb::FileDescriptor& file) {

@@ -15,7 +15,8 @@ namespace posenc::server {
 // whatever names it makes up.
 class ReflectedFiles {
  public:
-  ReflectedFiles();
+  // kserve: with KServe's service.
+  explicit ReflectedFiles(bool kserve);
 
   // Full names of the services.
   const std::vector<std::string>& services() const { return services_; }

@@ -18,6 +18,9 @@ namespace posenc::server {
 // Safe for many threads. Outlives its calls.
 class Reflection final : public SmallService {
  public:
+  // kserve: whether KServe's service is there, too.
+  explicit Reflection(bool kserve) : files_(kserve) {}
+
   absl::StatusOr<std::shared_ptr<SmallCall>> Make(
       absl::string_view path, std::uint64_t connection) override;
 

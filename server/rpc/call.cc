@@ -284,7 +284,7 @@ void Call::Step() {
         break;
       }
       case Action::kFinish: {
-        const absl::Status error = error_;
+        const absl::Status error = AsTold(spec_, error_);
         lock.unlock();
         if (NeedsPushback(error)) AddPushback(stream_);
         stream_->Finish(ToGrpcStatus(error));
@@ -572,7 +572,8 @@ void Call::OnDone() {
 }
 
 void Call::Observe() {
-  CallRecord record = RecordOf(context_, spec_, error_, ReasonName(error_));
+  const absl::Status told = AsTold(spec_, error_);
+  CallRecord record = RecordOf(context_, spec_, told, ReasonName(told));
   record.started = started_;
   record.handling = absl::Nanoseconds((Clock::now() - start_).count());
   record.waited = absl::Nanoseconds(waited_ns_.load());

@@ -137,6 +137,9 @@ class Call final : public PeerStream::Reactor,
   // The execution's.
   std::optional<RequestMessage> TakeMessageOfStep() override;
   void SetBusy(bool busy) override { turn_.SetBusy(busy); }
+  absl::Duration Waited() const override {
+    return absl::Nanoseconds(waited_ns_.load());
+  }
   void OnComputed(grpc::ByteBuffer* response) override;
   void OnComputeFailed(const absl::Status& error) override;
   // The deadline's.

@@ -14,7 +14,10 @@ namespace posenc::server {
 // A call that is over. Its views are valid during CallObserver::Finished()
 // only.
 struct CallRecord {
-  absl::string_view method;  // "ApplyRope"; "" for one that there is not
+  // "posenc.v1.PositionalEncodingService" and "ApplyRope"; "" for an RPC that
+  // there is not.
+  absl::string_view service;
+  absl::string_view method;
   bool stream = false;
   grpc::StatusCode code = grpc::StatusCode::OK;
   // "ERROR_REASON_OVERLOADED" and the like; "" without error details.
@@ -41,6 +44,7 @@ struct CallRecord {
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
+  // No two services have methods of the same name.
   virtual void Started(absl::string_view method, bool stream) = 0;
   virtual void Finished(const CallRecord& record) = 0;
 };

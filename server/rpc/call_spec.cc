@@ -20,6 +20,21 @@ constexpr std::size_t kMostObserved = 128;
 
 }  // namespace
 
+bool IsOverload(const absl::Status& status) {
+  const auto details = core::GetErrorDetails(status);
+  return details && details->reason == core::ErrorReason::kOverloaded;
+}
+
+absl::Status AsTold(const CallSpec& spec, const absl::Status& status) {
+  if (!spec.full_is_unavailable || !IsOverload(status)) return status;
+  absl::Status told(absl::StatusCode::kUnavailable, status.message());
+  status.ForEachPayload(
+      [&told](absl::string_view type, const absl::Cord& payload) {
+        told.SetPayload(type, payload);
+      });
+  return told;
+}
+
 absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
     const grpc::GenericServerContext& context, std::int64_t limit) {
   const auto& metadata = context.client_metadata();
@@ -53,6 +68,7 @@ CallRecord RecordOf(const grpc::GenericServerContext& context,
             std::min<std::size_t>(found->second.size(), kMostObserved)};
   };
   CallRecord record;
+  record.service = spec.service;
   record.method = spec.name;
   record.stream = spec.stream;
   record.code = static_cast<grpc::StatusCode>(status.raw_code());

@@ -16,14 +16,23 @@ namespace posenc::server {
 
 // What is known of a call before it starts.
 struct CallSpec {
-  absl::string_view name;  // of the method
-  int method = 0;          // its number
-  bool stream = false;     // of requests, responses or both
-  std::uint64_t peer = 0;  // who shares with others: see FairQueue
-  std::string caller;      // the name of its token; empty without tokens
+  absl::string_view service;  // "posenc.v1.PositionalEncodingService"
+  absl::string_view name;     // of the method
+  int method = 0;             // its number
+  bool stream = false;        // of requests, responses or both
+  std::uint64_t peer = 0;     // who shares with others: see FairQueue
+  std::string caller;         // the name of its token; empty without tokens
   // Bytes that all calls of this caller may have in flight; 0: no limit.
   std::int64_t caller_bytes = 0;
+  // See Method.
+  bool full_is_unavailable = false;
 };
+
+// Whether the status says that the server is full.
+bool IsOverload(const absl::Status& status);
+
+// The status as the call's client is told it.
+absl::Status AsTold(const CallSpec& spec, const absl::Status& status);
 
 // The announced size of the largest message, if the client announced one.
 // INVALID_ARGUMENT for what is no number, kMessageTooLarge over the limit.
@@ -32,9 +41,9 @@ absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
 
 bool HasDeadline(const grpc::GenericServerContext& context);
 
-// What observers learn of a call that ended with `status`, whose
-// ReasonName() is `reason`, but for its times and bytes. Borrows all but the
-// reason.
+// What observers learn of a call that ended with `status`, as the client was told
+// it, whose ReasonName() is `reason`, but for its times and bytes. Borrows all
+// but the reason.
 CallRecord RecordOf(const grpc::GenericServerContext& context,
                     const CallSpec& spec, const absl::Status& status,
                     std::string reason);

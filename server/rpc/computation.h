@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,8 @@ struct OutputTensor {
   // Number of the message field that holds `field`; 0 if the response itself
   // does.
   int within = 0;
+  // The field is bytes, not a Tensor: the elements alone.
+  bool bare = false;
 };
 using OutputTensors = absl::InlinedVector<OutputTensor, 2>;
 
@@ -143,6 +146,9 @@ class TileFunction final : public Computation {
 struct TensorAnswer {
   OutputTensors outputs;
   std::unique_ptr<const Computation> computation;
+  // Places in `outputs` of those that the response has, in its order; unset:
+  // all, as they are. The others are computed and dropped.
+  std::optional<absl::InlinedVector<std::size_t, 2>> sent;
 };
 
 }  // namespace posenc::server

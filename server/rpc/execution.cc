@@ -55,6 +55,7 @@ void Execution::Prepare(bool inline_only) {
   std::optional<RequestMessage> message = owner_->TakeMessageOfStep();
   absl::StatusOr<std::unique_ptr<PendingResponse>> pending =
       OrOutOfMemory([&]() -> absl::StatusOr<std::unique_ptr<PendingResponse>> {
+        handler_->Waited(owner_->Waited());
         absl::Status received;
         if (message) received = handler_->Receive(*std::move(message));
         if (!received.ok()) return received;

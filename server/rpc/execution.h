@@ -24,6 +24,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "core/runtime/pool.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/memory/request_message.h"
@@ -47,6 +48,8 @@ class Execution {
     // Whether the step is the pool's: a thread works on it, or will. Not while
     // it waits for its claim, and not after its end.
     virtual void SetBusy(bool busy) = 0;
+    // For how long the call has waited by now, for turns and memory.
+    virtual absl::Duration Waited() const = 0;
     // One of these ends each step, without locks. response: null if the handler
     // needs another message first, or is done.
     virtual void OnComputed(grpc::ByteBuffer* response) = 0;

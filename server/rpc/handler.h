@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/memory/request_message.h"
 #include "server/memory/response_buffers.h"
@@ -53,6 +54,10 @@ class PendingResponse {
 class CallHandler {
  public:
   virtual ~CallHandler() = default;
+
+  // For how long the call has waited by now, for turns and memory. Told before
+  // Receive() and Next(), for handlers that keep statistics.
+  virtual void Waited(absl::Duration /*time*/) {}
 
   // Takes the next message in. Everything about it is validated here or in
   // Next(): computing can fail only for want of memory or time.

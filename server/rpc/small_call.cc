@@ -2,18 +2,15 @@
 
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "grpc/grpc.h"
+#include "server/convert/status.h"
 
 namespace posenc::server {
 namespace {
 
 // A name, and a host that reflection repeats.
 constexpr std::size_t kMostBytes = 4 << 10;
-
-grpc::Status ToWire(const absl::Status& status) {
-  return {static_cast<grpc::StatusCode>(status.raw_code()),
-          std::string(status.message())};
-}
 
 grpc::ByteBuffer ToWire(const google::protobuf::Message& message) {
   const grpc::Slice slice(message.SerializeAsString());
@@ -26,6 +23,10 @@ void SmallCall::Start(PeerStream* stream, const Bounds& bounds) {
   stream_ = stream;
   bounds_ = bounds;
   self_ = shared_from_this();
+  record_.started = absl::Now();
+  if (bounds.observer != nullptr && !spec_.name.empty()) {
+    bounds.observer->Started(spec_.name, spec_.stream);
+  }
   stream->SetReactor(this);
   Read();
 }
@@ -49,6 +50,8 @@ void SmallCall::Read() {
 void SmallCall::Write(const google::protobuf::Message& message) {
   BeginTransfer(Transfers::Direction::kOut);
   outgoing_ = ToWire(message);
+  ++record_.messages_sent;
+  record_.bytes_sent += static_cast<std::int64_t>(outgoing_.Length());
   stream_->StartWrite(&outgoing_);
 }
 
@@ -56,11 +59,14 @@ void SmallCall::Write(const google::protobuf::Message& message) {
 void SmallCall::WriteLast(const google::protobuf::Message& message) {
   BeginTransfer(Transfers::Direction::kOut);
   outgoing_ = ToWire(message);
+  ++record_.messages_sent;
+  record_.bytes_sent += static_cast<std::int64_t>(outgoing_.Length());
   stream_->StartWriteAndFinish(&outgoing_, grpc::Status::OK);
 }
 
 void SmallCall::End(const absl::Status& status) {
-  stream_->Finish(ToWire(status));
+  status_ = status;
+  stream_->Finish(ToGrpcStatus(status));
 }
 
 void SmallCall::OnReadDone(bool ok) {
@@ -68,6 +74,8 @@ void SmallCall::OnReadDone(bool ok) {
   if (!ok) return OnLastMessage();
   grpc::ByteBuffer message;
   message.Swap(&incoming_);
+  ++record_.messages_received;
+  record_.bytes_received += static_cast<std::int64_t>(message.Length());
   if (message.Length() > kMostBytes) {
     return End(absl::ResourceExhaustedError("a message over 4 KiB"));
   }
@@ -89,8 +97,22 @@ void SmallCall::OnDone() {
     done_ = true;
   }
   EndTransfer();
+  if (bounds_.observer != nullptr && !spec_.name.empty()) Observe();
   OnEnd();
   self_.reset();
+}
+
+void SmallCall::Observe() {
+  if (stream_->IsCancelled()) status_ = absl::CancelledError("cancelled");
+  CallRecord record =
+      RecordOf(stream_->context(), spec_, status_, ReasonName(status_));
+  record.started = record_.started;
+  record.handling = absl::Now() - record_.started;
+  record.messages_received = record_.messages_received;
+  record.messages_sent = record_.messages_sent;
+  record.bytes_received = record_.bytes_received;
+  record.bytes_sent = record_.bytes_sent;
+  bounds_.observer->Finished(record);
 }
 
 // gRPC's call is kept by a reference of its own, because cancelling may run

@@ -1,5 +1,6 @@
-// A call of a service beside the contract's, health or reflection: messages of
-// 4 KiB at most, no turn, and no claim of memory.
+// A call of a service beside the contract's, health or reflection, or that asks
+// KServe's service about itself: messages of 4 KiB at most, no turn, and no
+// claim of memory.
 //
 // It begins at its headers, as the contract's calls do, so that a message that
 // stops half-way is bounded in the same ways: by Deadlines in time, whatever
@@ -27,6 +28,8 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "server/budget/deadlines.h"
 #include "server/budget/transfers.h"
+#include "server/rpc/call_observer.h"
+#include "server/rpc/call_spec.h"
 #include "server/rpc/peer_stream.h"
 
 namespace posenc::server {
@@ -36,17 +39,28 @@ class SmallCall : public PeerStream::Reactor,
                   private Transfers::Owner,
                   private Deadlines::Owner {
  public:
-  // What bounds messages under way. Outlives the call.
+  // What bounds messages under way, and who is told of the call. Outlive it.
   struct Bounds {
     Transfers* transfers;
     Deadlines* deadlines;
+    CallObserver* observer;  // null: nobody wants to know
   };
+
+  // Whether the caller must show a token, where callers must.
+  bool needs_token() const { return needs_token_; }
+  // What observers are told of it. The name is empty if they are not.
+  const CallSpec& spec() const { return spec_; }
 
   // Reads the first message. To be called once, on a call made with
   // make_shared.
   void Start(PeerStream* stream, const Bounds& bounds);
 
  protected:
+  // A call that observers are not told of, and that needs no token.
+  SmallCall() = default;
+  SmallCall(const CallSpec& spec, bool needs_token)
+      : spec_(spec), needs_token_(needs_token) {}
+
   // A message has come, whole. Starts the next operation, or arranges for it.
   virtual void OnMessage(absl::string_view message) = 0;
   // What Write() was given has been taken, or never will be. Likewise.
@@ -73,13 +87,18 @@ class SmallCall : public PeerStream::Reactor,
               const absl::Status& why) final;
   void Expire() final;
 
+  void Observe();
   void BeginTransfer(Transfers::Direction direction);
   void EndTransfer();
   // Ends the call at gRPC's side, whatever is under way there.
   void Cancel(const absl::Status& why);
 
+  const CallSpec spec_;
+  const bool needs_token_ = false;
   PeerStream* stream_ = nullptr;
   Bounds bounds_ = {};
+  CallRecord record_;    // what is known before the end
+  absl::Status status_;  // what the peer was told
   std::shared_ptr<SmallCall> self_;
   Transfers::Message message_;
   std::optional<Deadlines::Entry> deadline_;
@@ -97,6 +116,10 @@ class SmallService {
   // null if the service has none. An error refuses the call at its headers.
   virtual absl::StatusOr<std::shared_ptr<SmallCall>> Make(
       absl::string_view path, std::uint64_t connection) = 0;
+  // Why there is none, if that is known better than that there is none.
+  virtual absl::Status WhyNot(absl::string_view /*path*/) const {
+    return absl::OkStatus();
+  }
 };
 
 }  // namespace posenc::server

@@ -1,7 +1,7 @@
 #include "server/rpc/tensor_response.h"
 
 #include <algorithm>
-#include <optional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -27,14 +27,31 @@ constexpr std::size_t kOneSliceBytes = 16 << 10;
 // Bytes of the whole field that an output takes in the response, framing
 // included.
 absl::uint128 FieldBytes(const OutputTensor& output) {
+  if (output.bare) {
+    return wire::FieldBytes(
+        output.field,
+        wire::DataBytes(core::DtypeSize(output.dtype), output.shape));
+  }
   const absl::uint128 bytes =
       TensorFieldBytes(output.field, output.dtype, output.shape, output.form);
   return output.within == 0 ? bytes : wire::FieldBytes(output.within, bytes);
 }
 
+// Places of the outputs that the response has, in its order.
+Few<std::size_t> Sent(const TensorAnswer& answer) {
+  if (answer.sent) return *answer.sent;
+  Few<std::size_t> all(answer.outputs.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return all;
+}
+
 // The framing in front of an output's `bytes` bytes.
 std::string Header(const OutputTensor& output, std::size_t bytes) {
   std::string header;
+  if (output.bare) {
+    wire::AppendFieldHeader(output.field, bytes, &header);
+    return header;
+  }
   wire::AppendTensorFieldHeader(output.field,
                                 static_cast<v1::Dtype>(output.dtype),
                                 output.shape, bytes, &header);
@@ -87,7 +104,8 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> SpellOutResponse(
   return MakeReadyResponse(fields);
 }
 
-// A response that is put together in one slice. Its tensors have any alignment.
+// A response that is put together in one slice, and has every output. Its
+// tensors have any alignment.
 class OneSliceResponse final : public PendingResponse {
  public:
   OneSliceResponse(TensorAnswer answer, std::shared_ptr<const void> request,
@@ -98,11 +116,13 @@ class OneSliceResponse final : public PendingResponse {
     tiles_ = answer_.computation->tiles();
     work_bytes_ = answer_.computation->input_bytes();
     char* at = std::copy(fields.begin(), fields.end(), slice_.data());
-    for (const OutputTensor& output : answer_.outputs) {
+    buffers_.resize(answer_.outputs.size());
+    for (const std::size_t i : Sent(answer_)) {
+      const OutputTensor& output = answer_.outputs[i];
       const std::size_t bytes = ByteCount(output);
       const std::string header = Header(output, bytes);
       at = std::copy(header.begin(), header.end(), at);
-      buffers_.push_back({core::Pieces(at, bytes)});
+      buffers_[i].bytes = core::Pieces(at, bytes);
       at += bytes;
       work_bytes_ += bytes;
     }
@@ -171,7 +191,7 @@ class TensorResponse final : public PendingResponse {
   void Finish(grpc::ByteBuffer* response) override {
     std::vector<grpc::Slice> slices;
     if (!fields_.empty()) slices.emplace_back(fields_);
-    for (std::size_t i = 0; i < slices_.size(); ++i) {
+    for (const std::size_t i : Sent(answer_)) {
       const OutputTensor& output = answer_.outputs[i];
       slices.emplace_back(Header(output, ByteCount(output)));
       for (const WritableSlice& slice : slices_[i]) {
@@ -209,14 +229,16 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> MakeTensorResponse(
     const RequestMessage* message, std::string fields, std::int64_t limit) {
   absl::uint128 total = fields.size();
   bool spelled_out = false;
-  for (const OutputTensor& output : answer.outputs) {
-    total += FieldBytes(output);
-    spelled_out |= output.form == TensorForm::kValues;
+  const Few<std::size_t> sent = Sent(answer);
+  for (const std::size_t i : sent) {
+    total += FieldBytes(answer.outputs[i]);
+    spelled_out |= answer.outputs[i].form == TensorForm::kValues;
   }
   const absl::Status size = CheckResponse(total, limit);
   if (!size.ok()) return size;
   if (spelled_out) return SpellOutResponse(answer, std::move(fields));
-  if (total <= kOneSliceBytes && !answer.computation->needs_aligned_buffers()) {
+  if (total <= kOneSliceBytes && sent.size() == answer.outputs.size() &&
+      !answer.computation->needs_aligned_buffers()) {
     return std::make_unique<OneSliceResponse>(
         std::move(answer), std::move(request), fields,
         static_cast<std::size_t>(absl::Uint128Low64(total)));

@@ -111,12 +111,14 @@ class OtlpTraces final : public CallObserver {
   // for methods that there are not.
   static void SetAttributes(const CallRecord& record,
                             otel::sdk::trace::Recordable* span) {
+    const absl::string_view service =
+        record.method.empty() ? kService : record.service;
     const absl::string_view method =
         record.method.empty() ? "unknown" : record.method;
-    const std::string name = absl::StrCat(kService, "/", method);
+    const std::string name = absl::StrCat(service, "/", method);
     span->SetName(name);
     span->SetAttribute("rpc.system", "grpc");
-    span->SetAttribute("rpc.service", kService);
+    span->SetAttribute("rpc.service", View(service));
     span->SetAttribute("rpc.method", View(method));
     span->SetAttribute("rpc.grpc.status_code", static_cast<int>(record.code));
     span->SetAttribute("posenc.bytes_received", record.bytes_received);

@@ -1,7 +1,9 @@
 // posenc-fuzz-seeds VECTORS CONFIGS OUT: where fuzzing begins. Writes the
-// requests of the conformance vectors to OUT/request, and configurations to
-// OUT/model-config, each as its target takes it.
+// requests of the conformance vectors to OUT/request, the same as KServe's to
+// OUT/kserve, and configurations to OUT/model-config, each as its target takes
+// it.
 
+#include <cctype>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/util/json_util.h"
+#include "inference/inference.pb.h"
 #include "nlohmann/json.hpp"
 #include "posenc/v1/service.pb.h"
 
@@ -43,9 +46,58 @@ void WriteConfig(const fs::path& file, const std::string& text) {
   ++number;
 }
 
+const char* DatatypeOf(v1::Dtype dtype) {
+  constexpr const char* kNames[] = {"",     "FP32",  "FP16", "BF16",
+                                    "FP64", "INT32", "INT64"};
+  return dtype < static_cast<int>(std::size(kNames)) ? kNames[dtype] : "";
+}
+
+// Of a message's JSON, its field's value.
+std::string ValueOf(const nlohmann::json& json) {
+  return json.is_string() ? json.get<std::string>() : json.dump();
+}
+
+// The request as KServe's clients would send it: tensors as inputs, everything
+// else as text.
+inference::ModelInferRequest AsInference(
+    const std::string& rpc, const google::protobuf::Message& request) {
+  inference::ModelInferRequest inference;
+  std::string model;
+  for (const char c : rpc) {
+    if (std::isupper(c) != 0 && !model.empty()) model.push_back('_');
+    model.push_back(static_cast<char>(std::tolower(c)));
+  }
+  inference.set_model_name(model);
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  (void)google::protobuf::util::MessageToJsonString(request, &text, options);
+  const nlohmann::json json = nlohmann::json::parse(text);
+  for (const auto& [name, value] : json.items()) {
+    const auto* const field = request.GetDescriptor()->FindFieldByName(name);
+    if (field->message_type() != v1::Tensor::descriptor()) {
+      (*inference.mutable_parameters())[name].set_string_param(ValueOf(value));
+      continue;
+    }
+    v1::Tensor tensor;
+    tensor.CopyFrom(request.GetReflection()->GetMessage(request, field));
+    auto* const input = inference.add_inputs();
+    input->set_name(name);
+    input->set_datatype(DatatypeOf(tensor.dtype()));
+    *input->mutable_shape() = tensor.shape();
+    if (tensor.values_size() == 0) {
+      inference.add_raw_input_contents(tensor.data());
+    } else {
+      *input->mutable_contents()->mutable_fp64_contents() = tensor.values();
+    }
+  }
+  return inference;
+}
+
 void WriteVectors(const fs::path& vectors, const fs::path& requests,
-                  const fs::path& configs) {
+                  const fs::path& inferences, const fs::path& configs) {
   fs::create_directories(requests);
+  fs::create_directories(inferences);
   fs::create_directories(configs);
   for (const auto& entry : fs::directory_iterator(vectors)) {
     const auto cases = nlohmann::json::parse(ReadFile(entry.path()));
@@ -75,6 +127,9 @@ void WriteVectors(const fs::path& vectors, const fs::path& requests,
       std::ofstream(requests / name, std::ios::binary)
           << static_cast<char>(method->second) << '\0' << '\0'
           << request->SerializeAsString();
+      std::ofstream(inferences / name, std::ios::binary)
+          << '\0' << '\0' << '\0'
+          << AsInference(rpc, *request).SerializeAsString();
     }
   }
 }
@@ -97,7 +152,8 @@ int main(int argc, char** argv) {
   // Touches the messages, so that they are linked.
   posenc::v1::ApplyRopeRequest::descriptor();
   const std::filesystem::path out(argv[3]);
-  posenc::fuzz::WriteVectors(argv[1], out / "request", out / "model-config");
+  posenc::fuzz::WriteVectors(argv[1], out / "request", out / "kserve",
+                             out / "model-config");
   posenc::fuzz::WriteConfigs(argv[2], out / "model-config");
   return 0;
 }

@@ -38,6 +38,9 @@ class Cursor {
       to->append(piece.data(), piece.size());
     });
   }
+  void Skip(std::size_t bytes) {
+    Walk(bytes, [](absl::Span<const char>) {});
+  }
   void Borrow(std::size_t bytes, BorrowedBytes* to) {
     to->size = bytes;
     Walk(bytes,
@@ -177,6 +180,29 @@ bool SplitTensors(absl::Span<const absl::Span<const char>> slices,
     out->rest.push_back(static_cast<char>(tag));
     AppendVarint(tensor.size(), &out->rest);
     out->rest.append(tensor);
+  }
+  return true;
+}
+
+bool SplitValues(absl::Span<const absl::Span<const char>> slices, int field,
+                 std::size_t most, SplitEnvelope* out) {
+  *out = SplitEnvelope();
+  Cursor cursor(slices);
+  while (cursor.left() > 0) {
+    std::uint8_t tag = 0;
+    if (!ReadTag(&cursor, &tag)) return false;
+    ++out->records[tag >> 3];
+    if (tag != (field << 3 | kLengthDelimited)) {
+      if (!CopyRecord(&cursor, tag, cursor.left(), &out->rest)) return false;
+      continue;
+    }
+    std::size_t length = 0;
+    if (!ReadLength(&cursor, cursor.left(), &length)) return false;
+    if (out->values.size() == most) {
+      cursor.Skip(length);
+    } else {
+      cursor.Borrow(length, &out->values.emplace_back());
+    }
   }
   return true;
 }

@@ -10,11 +10,17 @@
 //   rest      rope, positions, q: dtype, shape     BorrowedBytes of q
 //
 // frame.h is the other direction, and has the bytes of a tensor in detail.
+//
+// Two envelopes are split: the contract's, where a tensor is a message around
+// its bytes (SplitTensors), and KServe's, where all tensors' bytes are values
+// of one repeated field (SplitValues).
 
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
@@ -47,5 +53,18 @@ struct SplitMessage {
 // about the whole message; `out` is of no use.
 bool SplitTensors(absl::Span<const absl::Span<const char>> slices,
                   absl::Span<const int> tensor_fields, SplitMessage* out);
+
+struct SplitEnvelope {
+  std::string rest;                   // as above
+  std::vector<BorrowedBytes> values;  // in the order of the message
+  // Records of the message by the number of their field, the values' too.
+  std::array<std::size_t, 16> records = {};
+};
+
+// Splits a message whose field `field`, a number below 16, is repeated bytes:
+// the values stay where they are, and `rest` is everything else. Of values
+// beyond the first `most`, only the number is told. False as above.
+bool SplitValues(absl::Span<const absl::Span<const char>> slices, int field,
+                 std::size_t most, SplitEnvelope* out);
 
 }  // namespace posenc::wire

@@ -290,6 +290,7 @@ using CallLogTest = LogTest;
 
 CallRecord RecordOf(grpc::StatusCode code, absl::string_view reason = "") {
   CallRecord record;
+  record.service = "posenc.v1.PositionalEncodingService";
   record.method = "ApplyRope";
   record.code = code;
   record.reason = std::string(reason);

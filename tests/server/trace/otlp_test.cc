@@ -93,6 +93,7 @@ class Collector final : public grpc::CallbackGenericService {
 
 CallRecord Record(const char* traceparent) {
   CallRecord record;
+  record.service = "posenc.v1.PositionalEncodingService";
   record.method = "ApplyRope";
   record.traceparent = traceparent;
   record.started = absl::Now();

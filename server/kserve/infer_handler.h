@@ -1,0 +1,21 @@
+// The handlers of ModelInfer and ModelStreamInfer.
+
+#pragma once
+
+#include <memory>
+
+#include "server/kserve/inference.h"
+#include "server/methods/methods.h"
+#include "server/rpc/handler.h"
+
+namespace posenc::server {
+
+inline constexpr char kInferenceService[] = "inference.GRPCInferenceService";
+
+// counts: outlive the handlers.
+std::unique_ptr<CallHandler> StartModelInfer(const MethodContext& context,
+                                             Inference::Counts* counts);
+std::unique_ptr<CallHandler> StartModelStreamInfer(const MethodContext& context,
+                                                   Inference::Counts* counts);
+
+}  // namespace posenc::server

@@ -1,0 +1,100 @@
+// Runs the handler of a call without a socket: from the bytes of its messages
+// to those of its answers. Anything but an answer or a status that clients may
+// get is a finding.
+
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "server/budget/admission.h"
+#include "server/budget/limits.h"
+#include "server/memory/response_buffers.h"
+#include "server/rpc/handler.h"
+
+namespace posenc::server {
+
+inline constexpr std::int64_t kMaxBytes = std::int64_t{1} << 20;
+inline constexpr std::size_t kCacheBytes = std::size_t{1} << 20;
+// Responses of one call that are looked at.
+inline constexpr int kMaxResponses = 4;
+
+inline RequestMessage Message(absl::string_view bytes,
+                              std::size_t slice_bytes) {
+  std::vector<grpc::Slice> slices;
+  const std::size_t step = slice_bytes == 0 ? bytes.size() : slice_bytes;
+  for (std::size_t i = 0; i < bytes.size(); i += step) {
+    const std::size_t n = std::min(step, bytes.size() - i);
+    slices.emplace_back(bytes.data() + i, n);  // a copy
+  }
+  return RequestMessage(std::move(slices), true);
+}
+
+inline void Judge(const absl::Status& status) {
+  // Whatever a request says, the server is not at fault.
+  if (status.code() != absl::StatusCode::kInternal &&
+      status.code() != absl::StatusCode::kUnknown) {
+    return;
+  }
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::abort();
+}
+
+// False if the response cannot be had.
+inline bool Compute(PendingResponse* pending, Admission* admission,
+                    ResponseBuffers* buffers) {
+  const std::int64_t bytes = pending->bytes_to_claim();
+  if (bytes > 0 && !admission->TryClaim(bytes)) return false;
+  const absl::Status allocated = pending->Allocate(buffers);
+  if (!allocated.ok()) {
+    admission->Release(pending->bytes_to_claim());
+    return false;
+  }
+  const auto go_on = [] { return absl::OkStatus(); };
+  for (std::int64_t tile = 0; tile < pending->tiles(); ++tile) {
+    const absl::Status computed = pending->Compute(tile, go_on);
+    Judge(computed);
+    if (!computed.ok()) return false;
+  }
+  grpc::ByteBuffer response;
+  pending->Finish(&response);
+  return true;
+}
+
+// A call with these messages.
+inline void RunHandler(CallHandler* handler,
+                       const std::vector<RequestMessage*>& messages) {
+  const auto admission = std::make_shared<Admission>(8 * kMaxBytes, 16);
+  ResponseBuffers buffers(admission);
+  for (RequestMessage* const message : messages) {
+    const absl::Status received = handler->Receive(std::move(*message));
+    Judge(received);
+    if (!received.ok()) return;
+    for (int i = 0; i < kMaxResponses; ++i) {
+      auto pending = handler->Next();
+      Judge(pending.status());
+      if (!pending.ok()) return;
+      if (*pending == nullptr) break;
+      if (!Compute(pending->get(), admission.get(), &buffers)) return;
+    }
+  }
+}
+
+// Limits so small that an input which asks for much is refused rather than
+// slow.
+inline Limits SmallLimits() {
+  Limits limits;
+  limits.max_request_bytes = limits.max_response_bytes = kMaxBytes;
+  limits.in_flight_bytes = 8 * kMaxBytes;
+  limits.threads = 1;
+  return WithDefaults(limits);
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,97 @@
+// libFuzzer target: KServe's envelope, from the bytes of ModelInferRequest to
+// those of the answer, without a socket; and the hand parser of it against the
+// generated one.
+//
+// Input: byte 0 chooses ModelInfer or ModelStreamInfer, byte 1 the slices in
+// which the message came, byte 2 where a stream's second message begins; the
+// rest is messages.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "google/protobuf/stubs/logging.h"
+#include "inference/inference.pb.h"
+#include "posenc/wire/split.h"
+#include "server/kserve/infer_handler.h"
+#include "server/methods/methods.h"
+#include "tests/fuzz/handler_run.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr std::size_t kHeader = 3;
+constexpr std::size_t kMostValues = 5;
+
+// If the split says yes, what it leaves and what it borrows are together the
+// message that the generated parser reads.
+void CheckSplit(const RequestMessage& message) {
+  std::string whole;
+  const auto pieces = message.pieces();
+  for (const auto piece : pieces) whole.append(piece.data(), piece.size());
+  wire::SplitEnvelope split;
+  if (!wire::SplitValues(pieces, 7, kMostValues, &split)) return;
+  inference::ModelInferRequest expected, actual;
+  const bool good = expected.ParseFromString(whole);
+  if (actual.ParseFromString(split.rest) != good) std::abort();
+  if (!good || split.records[7] > kMostValues) return;
+  for (const wire::BorrowedBytes& value : split.values) {
+    std::string* const bytes = actual.add_raw_input_contents();
+    for (const auto piece : value.pieces) {
+      bytes->append(piece.data(), piece.size());
+    }
+    if (bytes->size() != value.size) std::abort();
+  }
+  // A field 7 of another wire type is unknown to both, and in the rest.
+  if (actual.raw_input_contents_size() != expected.raw_input_contents_size()) {
+    std::abort();
+  }
+  for (int i = 0; i < actual.raw_input_contents_size(); ++i) {
+    if (actual.raw_input_contents(i) != expected.raw_input_contents(i)) {
+      std::abort();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace posenc::server
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  // It logs every string that is not UTF-8.
+  google::protobuf::SetLogHandler(nullptr);
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
+                                      std::size_t size) {
+  using namespace posenc::server;  // NOLINT(google-build-using-namespace)
+  if (size < kHeader) return 0;
+  const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const bool stream = data[0] % 2 == 1;
+  const Limits limits = SmallLimits();
+  RopeCache cache(kCacheBytes);
+  Inference::Counts counts(Models().size());
+  const absl::string_view rest = bytes.substr(kHeader);
+  const std::size_t first =
+      stream ? rest.size() * (256 - data[2]) / 256 : rest.size();
+  RequestMessage one = Message(rest.substr(0, first), data[1] % 17);
+  RequestMessage two = Message(rest.substr(first), data[1] % 17);
+  CheckSplit(one);
+  std::vector<RequestMessage*> messages = {&one};
+  if (first < rest.size()) messages.push_back(&two);
+  const MethodContext context = {&limits, &cache};
+  try {
+    RunHandler((stream ? StartModelStreamInfer(context, &counts)
+                       : StartModelInfer(context, &counts))
+                   .get(),
+               messages);
+  } catch (const std::bad_alloc&) {  // as Execution does
+  } catch (const std::length_error&) {
+  }
+  return 0;
+}
