@@ -24,8 +24,9 @@ namespace {
 using core::Dtype;
 using core::Layout;
 
-constexpr Dtype kDtypes[] = {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16,
-                             Dtype::kFloat64};
+constexpr Dtype kDtypes[] = {Dtype::kFloat32,      Dtype::kFloat16,
+                             Dtype::kBfloat16,     Dtype::kFloat64,
+                             Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2};
 constexpr Layout kLayouts[] = {Layout::kBshd, Layout::kBhsd, Layout::kSbhd,
                                Layout::kThd};
 
@@ -51,6 +52,7 @@ core::RepositionArgs Args(const Encodings& encodings, Layout layout) {
   args.old_rope = core::LookupOf(encodings.From());
   args.new_rope = core::LookupOf(encodings.To());
   args.layout = layout;
+  args.saturation = core::Saturation::kFinite;
   return args;
 }
 
@@ -68,6 +70,7 @@ Tensor Apply(const core::RopeLookup& rope, Layout layout,
   args.rope = rope;
   args.layout = layout;
   args.positions = positions;
+  args.saturation = core::Saturation::kFinite;
   Tensor out = k;
   const core::ConstTensorView from = k.in();
   const core::TensorView to = out.out();
@@ -158,7 +161,7 @@ Tensor Interleaved(const Tensor& x) {
 // Elements, for keys of length L after the factors: applying at p is off by
 // PairBound, which the move turns but keeps; the move is off by ElementBound,
 // and so is applying at p': 3.83u + 3u + 3u < 10u. float64 likewise
-// 9.49u + 7u + 7u < 24u. A 16-bit dtype is rounded after each of the three:
+// 9.49u + 7u + 7u < 24u. 16 and 8 bits are rounded after each of the three:
 // unit roundoff of L (the first on a vector: element by element, so of the
 // vector), and below the normal numbers (1 + 1 + sqrt(2)) halves of the least.
 TEST_P(EachEncoding, ApplyThenRepositionIsApplyAtTheNewPosition) {
