@@ -47,9 +47,9 @@ def test_float8_overflows_as_it_was_told(client):
 
 
 def test_float8_without_saturation_is_refused_by_its_field(client, x):
-    with pytest.raises(posenc.FieldRequired) as refused:
+    with pytest.raises(posenc.PosencError) as refused:
         rotated(client, x.astype(ml_dtypes.float8_e5m2))
-    assert refused.value.field == "saturation"
+    assert (refused.value.reason, refused.value.field) == ("FIELD_REQUIRED", "saturation")
 
 
 def test_strided_arrays_are_taken(client, x):
