@@ -101,7 +101,8 @@ absl::StatusOr<TokenPositions> Expand(const SequenceStarts& positions,
 absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
                                       const TokenExtents& extents, int axes) {
   const ConstTensorView& ids = positions.ids;
-  if (ids.dtype == Dtype::kFloat16 || ids.dtype == Dtype::kBfloat16) {
+  if (ids.dtype == Dtype::kFloat16 || ids.dtype == Dtype::kBfloat16 ||
+      IsFloat8(ids.dtype)) {
     return FieldInvalid("ids.dtype",
                         absl::StrCat("is ", DtypeName(ids.dtype),
                                      "; must be int32, int64, float32 or "

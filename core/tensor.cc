@@ -25,62 +25,71 @@ void Store(T value, void* data, std::int64_t i) {
   std::memcpy(static_cast<char*>(data) + i * sizeof(T), &value, sizeof(T));
 }
 
-// An IEEE-like format of 16 bits: sign, exponent, `mantissa` bits below the
-// leading one.
-struct Format16 {
+// A floating format of up to 16 bits: sign, exponent, `mantissa` bits below the
+// leading one. Magnitudes are codes without the sign.
+struct Format {
+  int sign;  // the sign's bit
   int mantissa;
   int min_exponent;  // of the smallest normal number
-  int max_exponent;
+  int largest;       // magnitude of the largest finite number
+  int overflow;      // of what follows it: infinity, or NaN if there is none
+  int nan;           // of the NaN that any NaN becomes
 };
-constexpr Format16 kBinary16 = {10, -14, 15};
-constexpr Format16 kBfloat16Format = {7, -126, 127};
+constexpr Format kBinary16 = {0x8000, 10, -14, 0x7bff, 0x7c00, 0x7e00};
+constexpr Format kBfloat16Format = {0x8000, 7, -126, 0x7f7f, 0x7f80, 0x7fc0};
+constexpr Format kE4m3 = {0x80, 3, -6, 0x7e, 0x7f, 0x7f};
+constexpr Format kE5m2 = {0x80, 2, -14, 0x7b, 0x7c, 0x7f};
 
-double Widen(std::uint16_t bits, const Format16& format) {
-  const int exponent_bits = 15 - format.mantissa;
-  const int fraction = bits & ((1 << format.mantissa) - 1);
-  const int biased = (bits >> format.mantissa) & ((1 << exponent_bits) - 1);
+double Widen(int bits, const Format& format) {
+  const int code = bits & (format.sign - 1);
+  const int fraction = code & ((1 << format.mantissa) - 1);
+  const int biased = code >> format.mantissa;
   double magnitude;
-  if (biased == (1 << exponent_bits) - 1) {
-    magnitude = fraction == 0 ? std::numeric_limits<double>::infinity()
-                              : std::numeric_limits<double>::quiet_NaN();
+  if (code > format.largest) {
+    magnitude = code == format.overflow && code != format.nan
+                    ? std::numeric_limits<double>::infinity()
+                    : std::numeric_limits<double>::quiet_NaN();
   } else if (biased == 0) {
     magnitude = std::ldexp(fraction, format.min_exponent - format.mantissa);
   } else {
     magnitude = std::ldexp(fraction + (1 << format.mantissa),
                            biased - 1 + format.min_exponent - format.mantissa);
   }
-  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+  return (bits & format.sign) != 0 ? -magnitude : magnitude;
 }
 
-std::uint16_t Narrow(double value, const Format16& format) {
-  const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  const std::uint16_t infinity = 0x7fff & ~((1 << format.mantissa) - 1);
-  if (std::isnan(value)) {
-    return sign | infinity | (1 << (format.mantissa - 1));
-  }
+int Narrow(double value, const Format& format) {
+  const int sign = std::signbit(value) ? format.sign : 0;
+  // NaNs of FP8 have no sign: each of them is one code.
+  const int nan_sign = format.sign == 0x80 ? 0 : sign;
+  if (std::isnan(value)) return nan_sign | format.nan;
   const double magnitude = std::fabs(value);
-  if (std::isinf(value)) return sign | infinity;
-  if (magnitude == 0) return sign;
-  const int exponent =
-      std::max(std::ilogb(magnitude), static_cast<int>(format.min_exponent));
-  // The magnitude in units of the last place is below 2^(mantissa + 1). ldexp
-  // scales without error, so that nearbyint is the only rounding. If it rounds
-  // up to 2^(mantissa + 1), adding the exponent's bits carries into them.
-  const auto units = static_cast<std::uint32_t>(
-      std::nearbyint(std::ldexp(magnitude, format.mantissa - exponent)));
-  if (exponent > format.max_exponent) return sign | infinity;
-  const std::uint32_t bits =
-      (static_cast<std::uint32_t>(exponent - format.min_exponent)
-       << format.mantissa) +
-      units;
-  return sign |
-         static_cast<std::uint16_t>(std::min<std::uint32_t>(bits, infinity));
+  int code = format.overflow;
+  if (magnitude == 0) {
+    code = 0;
+  } else if (std::isfinite(magnitude)) {
+    const int exponent =
+        std::max(std::ilogb(magnitude), static_cast<int>(format.min_exponent));
+    // The magnitude in units of the last place is below 2^(mantissa + 1). ldexp
+    // scales without error, so that nearbyint is the only rounding. If it
+    // rounds up to 2^(mantissa + 1), adding the exponent's bits carries into
+    // them.
+    const auto units = static_cast<int>(
+        std::nearbyint(std::ldexp(magnitude, format.mantissa - exponent)));
+    code =
+        std::min(((exponent - format.min_exponent) << format.mantissa) + units,
+                 format.overflow);
+  }
+  return code == format.nan ? nan_sign | code : sign | code;
 }
 
 }  // namespace
 
 std::size_t DtypeSize(Dtype dtype) {
   switch (dtype) {
+    case Dtype::kFloat8E4m3fn:
+    case Dtype::kFloat8E5m2:
+      return 1;
     case Dtype::kFloat16:
     case Dtype::kBfloat16:
       return 2;
@@ -108,6 +117,10 @@ absl::string_view DtypeName(Dtype dtype) {
       return "int32";
     case Dtype::kInt64:
       return "int64";
+    case Dtype::kFloat8E4m3fn:
+      return "float8_e4m3fn";
+    case Dtype::kFloat8E5m2:
+      return "float8_e5m2";
   }
   return "unknown";
 }
@@ -115,6 +128,10 @@ absl::string_view DtypeName(Dtype dtype) {
 bool IsFloating(Dtype dtype) {
   return dtype == Dtype::kFloat32 || dtype == Dtype::kFloat16 ||
          dtype == Dtype::kBfloat16 || dtype == Dtype::kFloat64;
+}
+
+bool IsFloat8(Dtype dtype) {
+  return dtype == Dtype::kFloat8E4m3fn || dtype == Dtype::kFloat8E5m2;
 }
 
 std::string ShapeToString(const Shape& shape) {
@@ -158,6 +175,10 @@ double ElementAsDouble(const ConstTensorView& tensor, std::int64_t i) {
       return Load<std::int32_t>(tensor.data, i);
     case Dtype::kInt64:
       return static_cast<double>(Load<std::int64_t>(tensor.data, i));
+    case Dtype::kFloat8E4m3fn:
+      return Widen(Load<std::uint8_t>(tensor.data, i), kE4m3);
+    case Dtype::kFloat8E5m2:
+      return Widen(Load<std::uint8_t>(tensor.data, i), kE5m2);
   }
   return 0;
 }
@@ -167,9 +188,11 @@ void StoreDouble(double value, const TensorView& tensor, std::int64_t i) {
     case Dtype::kFloat32:
       return Store(static_cast<float>(value), tensor.data, i);
     case Dtype::kFloat16:
-      return Store(Narrow(value, kBinary16), tensor.data, i);
+      return Store(static_cast<std::uint16_t>(Narrow(value, kBinary16)),
+                   tensor.data, i);
     case Dtype::kBfloat16:
-      return Store(Narrow(value, kBfloat16Format), tensor.data, i);
+      return Store(static_cast<std::uint16_t>(Narrow(value, kBfloat16Format)),
+                   tensor.data, i);
     case Dtype::kFloat64:
       return Store(value, tensor.data, i);
     case Dtype::kInt32:
@@ -178,6 +201,12 @@ void StoreDouble(double value, const TensorView& tensor, std::int64_t i) {
     case Dtype::kInt64:
       return Store(static_cast<std::int64_t>(std::nearbyint(value)),
                    tensor.data, i);
+    case Dtype::kFloat8E4m3fn:
+      return Store(static_cast<std::uint8_t>(Narrow(value, kE4m3)), tensor.data,
+                   i);
+    case Dtype::kFloat8E5m2:
+      return Store(static_cast<std::uint8_t>(Narrow(value, kE5m2)), tensor.data,
+                   i);
   }
 }
 

@@ -22,6 +22,16 @@ enum class Dtype {
   kFloat64 = 4,
   kInt32 = 5,
   kInt64 = 6,
+  kFloat8E4m3fn = 7,
+  kFloat8E5m2 = 8,
+};
+
+// What becomes of results past the largest finite number of an FP8 dtype, and
+// of infinity. Numbered as posenc.v1.Saturation.
+enum class Saturation {
+  kUnspecified = 0,
+  kFinite = 1,  // the largest finite number
+  kNone = 2,    // infinity; NaN in E4M3, which has none
 };
 
 // Bytes of one element.
@@ -30,8 +40,12 @@ std::size_t DtypeSize(Dtype dtype);
 // "float32", "bfloat16", ...
 absl::string_view DtypeName(Dtype dtype);
 
-// True for the dtypes that can be rotated and encoded.
+// True for float32, float16, bfloat16 and float64: the dtypes of everything
+// that is encoded, and of what encodes it.
 bool IsFloating(Dtype dtype);
+
+// True for the FP8 dtypes, which only heads and weights may have.
+bool IsFloat8(Dtype dtype);
 
 using Shape = std::vector<std::int64_t>;
 
@@ -59,7 +73,8 @@ struct TensorView {
 // inputs only.
 double ElementAsDouble(const ConstTensorView& tensor, std::int64_t i);
 
-// Rounds `value` once to `dtype`, nearest even, and stores it as element i.
+// Rounds `value` once to `dtype`, nearest even, and stores it as element i. FP8
+// as Saturation::kNone has it; NaN becomes 0x7f.
 void StoreDouble(double value, const TensorView& tensor, std::int64_t i);
 
 }  // namespace posenc::core

@@ -58,6 +58,45 @@ std::uint16_t FloatToHalf(float value) {
   return sign | static_cast<std::uint16_t>(rounded + ((exponent + 14) << 10));
 }
 
+// E4M3: a sign, 4 bits of exponent (bias 7), 3 of fraction. No infinity: the
+// largest exponent has numbers, but for the last of them, which is NaN.
+double Float8ToDouble(std::uint8_t bits) {
+  const int exponent = (bits >> 3) & 15;
+  const int fraction = bits & 7;
+  const double sign = bits & 0x80 ? -1 : 1;
+  if ((bits & 0x7f) == 0x7f) return std::numeric_limits<double>::quiet_NaN();
+  if (exponent == 0) return sign * std::ldexp(fraction, -9);
+  return sign * std::ldexp(8 + fraction, exponent - 10);
+}
+
+double Float8ToDouble(v1::Dtype dtype, std::uint8_t bits) {
+  // E5M2 is the upper half of a float16.
+  return dtype == v1::DTYPE_FLOAT8_E5M2
+             ? HalfToDouble(static_cast<std::uint16_t>(bits << 8))
+             : Float8ToDouble(bits);
+}
+
+// The nearest of all numbers, the even one of two. Magnitudes ascend with their
+// bits. What is past the largest becomes the largest: samples stay finite.
+std::uint8_t FloatToFloat8(v1::Dtype dtype, float value) {
+  const double magnitude = std::fabs(static_cast<double>(value));
+  const std::uint8_t sign = std::signbit(value) ? 0x80 : 0;
+  if (std::isnan(value)) return 0x7f;
+  int low = 0;
+  int high = dtype == v1::DTYPE_FLOAT8_E5M2 ? 0x7b : 0x7e;
+  const auto at = [dtype](int bits) {
+    return Float8ToDouble(dtype, static_cast<std::uint8_t>(bits));
+  };
+  if (magnitude >= at(high)) return sign | static_cast<std::uint8_t>(high);
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (at(middle) <= magnitude ? low : high) = middle;
+  }
+  const double half = (at(low) + at(high)) / 2;
+  const bool up = magnitude > half || (magnitude == half && low % 2 == 1);
+  return sign | static_cast<std::uint8_t>(up ? high : low);
+}
+
 // bfloat16 is the upper half of a float32. Adding just under half of its last
 // bit, and that bit itself, before the cut rounds to nearest even.
 std::uint16_t FloatToBfloat16(float value) {
@@ -99,6 +138,9 @@ double ElementAt(const TensorView& tensor, std::int64_t index) {
     case v1::DTYPE_BFLOAT16:
       return std::bit_cast<float>(
           std::uint32_t{Load<std::uint16_t>(data, index)} << 16);
+    case v1::DTYPE_FLOAT8_E4M3FN:
+    case v1::DTYPE_FLOAT8_E5M2:
+      return Float8ToDouble(tensor.dtype, Load<std::uint8_t>(data, index));
     case v1::DTYPE_INT32:
       return Load<std::int32_t>(data, index);
     case v1::DTYPE_INT64:
@@ -118,13 +160,41 @@ void SetElement(v1::Dtype dtype, char* data, std::int64_t index, float value) {
       return Store(data, index, FloatToHalf(value));
     case v1::DTYPE_BFLOAT16:
       return Store(data, index, FloatToBfloat16(value));
+    case v1::DTYPE_FLOAT8_E4M3FN:
+    case v1::DTYPE_FLOAT8_E5M2:
+      return Store(data, index, FloatToFloat8(dtype, value));
     default:
       return;
   }
 }
 
+bool IsFloat8(v1::Dtype dtype) {
+  return dtype == v1::DTYPE_FLOAT8_E4M3FN || dtype == v1::DTYPE_FLOAT8_E5M2;
+}
+
+double LargestFinite(v1::Dtype dtype) {
+  switch (dtype) {
+    case v1::DTYPE_FLOAT8_E4M3FN:
+      return 448;
+    case v1::DTYPE_FLOAT8_E5M2:
+      return 57344;
+    case v1::DTYPE_FLOAT16:
+      return 65504;
+    case v1::DTYPE_BFLOAT16:
+      return 0x1.fep127;
+    case v1::DTYPE_FLOAT64:
+      return std::numeric_limits<double>::max();
+    default:
+      return std::numeric_limits<float>::max();
+  }
+}
+
 int SignificandBits(v1::Dtype dtype) {
   switch (dtype) {
+    case v1::DTYPE_FLOAT8_E5M2:
+      return 3;
+    case v1::DTYPE_FLOAT8_E4M3FN:
+      return 4;
     case v1::DTYPE_BFLOAT16:
       return 8;
     case v1::DTYPE_FLOAT16:
@@ -138,7 +208,10 @@ int SignificandBits(v1::Dtype dtype) {
 
 int MinExponent(v1::Dtype dtype) {
   switch (dtype) {
+    case v1::DTYPE_FLOAT8_E4M3FN:
+      return -6;
     case v1::DTYPE_FLOAT16:
+    case v1::DTYPE_FLOAT8_E5M2:
       return -14;
     case v1::DTYPE_FLOAT64:
       return -1022;

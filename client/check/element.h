@@ -26,14 +26,21 @@ std::int64_t ElementCount(const std::vector<std::int64_t>& shape);
 // that the tensor has as many bytes. NaN for unknown dtypes.
 double ElementAt(const TensorView& tensor, std::int64_t index);
 
-// Writes `value`, rounded to nearest even, as element `index`. Does nothing for
-// dtypes that are not floating point.
+// Writes `value`, rounded to nearest even, as element `index`; in FP8 what is
+// past the largest number becomes that. Does nothing for dtypes that are not
+// floating point.
 void SetElement(v1::Dtype dtype, char* data, std::int64_t index, float value);
 
 // The distance of neighbouring numbers of a floating point dtype at |value|,
 // which is finite. At 0 and below the normal numbers that is the least positive
 // number.
 double UlpAt(v1::Dtype dtype, double value);
+
+// True for the FP8 dtypes, whose rotations need to be told how they saturate.
+bool IsFloat8(v1::Dtype dtype);
+
+// The largest finite number of a floating point dtype.
+double LargestFinite(v1::Dtype dtype);
 
 // Bits of the significand, the leading one included: 24 for float32.
 int SignificandBits(v1::Dtype dtype);

@@ -29,6 +29,7 @@ struct ApplyFlags {
   std::string as = "q";
   std::string layout;
   std::string direction = "forward";
+  std::string saturation;
   int repeat = 0;  // calls after the first one
 };
 
@@ -115,6 +116,9 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
       ParseEnum<v1::Direction>("--direction", "DIRECTION_", flags.direction);
   if (!direction.ok()) return direction.status();
   args.direction = *direction;
+  const absl::Status saturation =
+      ReadSaturation(flags.saturation, &args.saturation);
+  if (!saturation.ok()) return saturation;
   absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
   if (!source.ok()) return source.status();
   args.rope = *std::move(source);
@@ -197,6 +201,7 @@ Command AddApply(CLI::App* app, const GlobalFlags* globals) {
                   "forward, inverse or adjoint")
       ->type_name("NAME")
       ->capture_default_str();
+  AddSaturationFlag(app, &flags->saturation);
   app->add_option("--repeat", flags->repeat,
                   "Calls after the first one, which time it warm: prints the "
                   "first call's rate and the best of the others; the file is "

@@ -153,7 +153,7 @@ absl::StatusOr<v1::Dtype> DtypeOf(absl::string_view descr) {
   return absl::InvalidArgumentError(
       absl::StrCat("dtype '", descr,
                    "' is not supported; f2, f4, f8, i4 and i8 are, and "
-                   "bfloat16 needs .safetensors"));
+                   "bfloat16 and float8 need .safetensors"));
 }
 
 }  // namespace

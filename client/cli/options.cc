@@ -163,6 +163,23 @@ absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
   return source;
 }
 
+void AddSaturationFlag(CLI::App* app, std::string* flag) {
+  app->add_option("--saturation", *flag,
+                  "finite or none: what becomes of results past the largest "
+                  "number; float8_e4m3fn and float8_e5m2 need it")
+      ->type_name("NAME");
+}
+
+absl::Status ReadSaturation(const std::string& flag,
+                            v1::Saturation* saturation) {
+  if (flag.empty()) return absl::OkStatus();
+  const absl::StatusOr<v1::Saturation> read =
+      ParseEnum<v1::Saturation>("--saturation", "SATURATION_", flag);
+  if (!read.ok()) return read.status();
+  *saturation = *read;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
     const std::string& flag, const std::string& text) {
   std::vector<std::int64_t> values;
@@ -310,6 +327,7 @@ std::string EnumText(const std::string& prefix, Enum value) {
 POSENC_INSTANTIATE(v1::Dtype);
 POSENC_INSTANTIATE(v1::Layout);
 POSENC_INSTANTIATE(v1::Direction);
+POSENC_INSTANTIATE(v1::Saturation);
 POSENC_INSTANTIATE(v1::Profile);
 POSENC_INSTANTIATE(v1::Pairing);
 POSENC_INSTANTIATE(v1::RotarySlice);

@@ -88,6 +88,13 @@ void AddPositionFlags(CLI::App* app, const std::string& prefix,
 // none. --ids reads its file.
 absl::StatusOr<v1::Positions> BuildPositions(const PositionFlags& flags);
 
+// --saturation, for commands that may rotate tensors of FP8.
+void AddSaturationFlag(CLI::App* app, std::string* flag);
+
+// What the flag says, if it is given: the server asks for it if it is needed.
+absl::Status ReadSaturation(const std::string& flag,
+                            v1::Saturation* saturation);
+
 // Parses "1,2,-3". This and the next two fail with exit code 2 and name `flag`.
 absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
     const std::string& flag, const std::string& text);

@@ -25,6 +25,7 @@ struct RepositionFlags {
   std::optional<std::int64_t> shift;
   std::string shifts;
   std::string layout;
+  std::string saturation;
   TransformFlags files;
 };
 
@@ -67,6 +68,9 @@ absl::Status RunReposition(const RepositionFlags& flags,
       ParseEnum<v1::Layout>("--layout", "LAYOUT_", flags.layout);
   if (!layout.ok()) return layout.status();
   args.layout = *layout;
+  const absl::Status saturation =
+      ReadSaturation(flags.saturation, &args.saturation);
+  if (!saturation.ok()) return saturation;
   absl::StatusOr<v1::Movement> movement = BuildMovement(flags);
   if (!movement.ok()) return movement.status();
   args.movement = *std::move(movement);
@@ -110,6 +114,7 @@ Command AddReposition(CLI::App* app, const GlobalFlags* globals) {
   app->add_option("--layout", flags->layout, "bshd, bhsd, sbhd or thd")
       ->type_name("NAME")
       ->required();
+  AddSaturationFlag(app, &flags->saturation);
   AddTransformFlags(app, "k, *.k, *key*", &flags->files);
   return [flags, globals] { return RunReposition(*flags, *globals); };
 }

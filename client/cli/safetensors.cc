@@ -24,15 +24,21 @@ struct NamedDtype {
   std::size_t size;
   v1::Dtype dtype;  // UNSPECIFIED: the tensor can only pass through
 };
-constexpr NamedDtype kDtypes[] = {
-    {"F64", 8, v1::DTYPE_FLOAT64},        {"F32", 4, v1::DTYPE_FLOAT32},
-    {"F16", 2, v1::DTYPE_FLOAT16},        {"BF16", 2, v1::DTYPE_BFLOAT16},
-    {"I64", 8, v1::DTYPE_INT64},          {"I32", 4, v1::DTYPE_INT32},
-    {"I16", 2, v1::DTYPE_UNSPECIFIED},    {"I8", 1, v1::DTYPE_UNSPECIFIED},
-    {"U64", 8, v1::DTYPE_UNSPECIFIED},    {"U32", 4, v1::DTYPE_UNSPECIFIED},
-    {"U16", 2, v1::DTYPE_UNSPECIFIED},    {"U8", 1, v1::DTYPE_UNSPECIFIED},
-    {"BOOL", 1, v1::DTYPE_UNSPECIFIED},   {"F8_E4M3", 1, v1::DTYPE_UNSPECIFIED},
-    {"F8_E5M2", 1, v1::DTYPE_UNSPECIFIED}};
+constexpr NamedDtype kDtypes[] = {{"F64", 8, v1::DTYPE_FLOAT64},
+                                  {"F32", 4, v1::DTYPE_FLOAT32},
+                                  {"F16", 2, v1::DTYPE_FLOAT16},
+                                  {"BF16", 2, v1::DTYPE_BFLOAT16},
+                                  {"I64", 8, v1::DTYPE_INT64},
+                                  {"I32", 4, v1::DTYPE_INT32},
+                                  {"I16", 2, v1::DTYPE_UNSPECIFIED},
+                                  {"I8", 1, v1::DTYPE_UNSPECIFIED},
+                                  {"U64", 8, v1::DTYPE_UNSPECIFIED},
+                                  {"U32", 4, v1::DTYPE_UNSPECIFIED},
+                                  {"U16", 2, v1::DTYPE_UNSPECIFIED},
+                                  {"U8", 1, v1::DTYPE_UNSPECIFIED},
+                                  {"BOOL", 1, v1::DTYPE_UNSPECIFIED},
+                                  {"F8_E4M3", 1, v1::DTYPE_FLOAT8_E4M3FN},
+                                  {"F8_E5M2", 1, v1::DTYPE_FLOAT8_E5M2}};
 
 absl::Status Malformed(absl::string_view fact) {
   return absl::InvalidArgumentError(

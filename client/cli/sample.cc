@@ -104,7 +104,8 @@ Command AddSample(CLI::App* app, const GlobalFlags* globals) {
   app->add_option("--k", flags->k, "Shape of k: 1,4096,8,128")
       ->type_name("SHAPE");
   app->add_option("--dtype", flags->dtype,
-                  "float32, float16, bfloat16, float64")
+                  "float32, float16, bfloat16, float64, float8_e4m3fn, "
+                  "float8_e5m2")
       ->type_name("NAME")
       ->capture_default_str();
   return [flags, globals] { return RunSample(*flags, *globals); };

@@ -67,6 +67,11 @@ TensorView ViewOf(v1::Dtype dtype, absl::Span<const std::uint16_t> elements,
   return ViewOfElements(dtype, elements, std::move(shape));
 }
 
+TensorView ViewOf(v1::Dtype dtype, absl::Span<const std::uint8_t> elements,
+                  std::vector<std::int64_t> shape) {
+  return ViewOfElements(dtype, elements, std::move(shape));
+}
+
 TensorView ViewOf(const v1::Tensor& tensor) {
   return {tensor.dtype(),
           {tensor.shape().begin(), tensor.shape().end()},

@@ -71,6 +71,7 @@ struct ApplyRopeRpc {
     if (from.query_scale) {
       *message->mutable_query_scale() = *from.query_scale;
     }
+    message->set_saturation(from.saturation);
   }
   // Positions that are not given stay unset: the server must say so, not see
   // an empty message.
@@ -81,7 +82,8 @@ struct ApplyRopeRpc {
   }
 
   static Settings SettingsOf(const Args& args) {
-    return {args.rope, args.layout, args.direction, args.query_scale};
+    return {args.rope, args.layout, args.direction, args.query_scale,
+            args.saturation};
   }
   static std::size_t SettingsBytes(const Args& args) {
     return args.rope.ByteSizeLong();
@@ -121,6 +123,7 @@ struct RepositionRpc {
     *message->mutable_old_rope() = from.old_rope;
     if (from.new_rope) *message->mutable_new_rope() = *from.new_rope;
     message->set_layout(from.layout);
+    message->set_saturation(from.saturation);
   }
   template <typename Message>
   static void SetPlaces(v1::Movement movement, Message* message) {
@@ -128,7 +131,7 @@ struct RepositionRpc {
   }
 
   static Settings SettingsOf(const Args& args) {
-    return {args.old_rope, args.new_rope, args.layout};
+    return {args.old_rope, args.new_rope, args.layout, args.saturation};
   }
   static std::size_t SettingsBytes(const Args& args) {
     return args.old_rope.ByteSizeLong() +

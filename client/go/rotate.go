@@ -30,6 +30,7 @@ type ApplyRopeArgs struct {
 	Layout     Layout
 	Direction  posencv1.Direction
 	QueryScale *posencv1.QueryScale
+	Saturation Saturation // required if Q or K is of FP8
 	Q, K       Tensor
 }
 
@@ -38,6 +39,7 @@ type RepositionArgs struct {
 	OldRope, NewRope RopeSource
 	Movement         *Movement
 	Layout           Layout
+	Saturation       Saturation // required if K is of FP8
 	K                Tensor
 }
 
@@ -51,7 +53,7 @@ func (c *Client) ApplyRope(ctx context.Context, args ApplyRopeArgs, options ...O
 	request := func(positions *Positions) proto.Message {
 		return &posencv1.ApplyRopeRequest{
 			Rope: args.Rope.message, Positions: positions, Layout: args.Layout,
-			Direction: args.Direction, QueryScale: args.QueryScale,
+			Direction: args.Direction, QueryScale: args.QueryScale, Saturation: args.Saturation,
 		}
 	}
 	results, err := c.rotate(ctx, &rotation{
@@ -86,7 +88,7 @@ func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ..
 	request := func(movement *Movement) proto.Message {
 		return &posencv1.RepositionRequest{
 			OldRope: args.OldRope.message, NewRope: args.NewRope.message,
-			Movement: movement, Layout: args.Layout,
+			Movement: movement, Layout: args.Layout, Saturation: args.Saturation,
 		}
 	}
 	moved := args.Movement

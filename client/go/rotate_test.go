@@ -31,6 +31,39 @@ func TestRotatesEveryDtypeInPlaceAsTheFormulaSays(t *testing.T) {
 	}
 }
 
+func TestRotatesFloat8AndSaturatesAsItIsTold(t *testing.T) {
+	c := dial(t, startServer(t))
+	ctx := context.Background()
+	for _, dtype := range []Dtype{DtypeFloat8E4M3FN, DtypeFloat8E5M2} {
+		k := tensorWith(t, dtype, numbers(3*2*8), 1, 3, 2, 8)
+		args := ApplyRopeArgs{Rope: Spec(halfSplit), Positions: StartAt(1000), Layout: BSHD, K: k, Saturation: SaturationFinite}
+		_, rotated, err := c.ApplyRope(ctx, args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := rotatedAll(k.Values(), 8, 10000, func(head int) float64 { return 1000 + float64(head/2) })
+		expectValues(t, rotated, want, tolerance(dtype))
+
+		// An eighth of a turn, about: x cos + x sin is 1.4 x.
+		turned := &posencv1.RopeSpec{Pairing: posencv1.Pairing_PAIRING_HALF_SPLIT,
+			Scaling: &posencv1.RopeSpec_ExplicitFrequencies{
+				ExplicitFrequencies: &posencv1.ExplicitFrequencies{Values: []float64{0.785}}}}
+		top := nearestByte(dtype, map[Dtype]float64{DtypeFloat8E4M3FN: 448, DtypeFloat8E5M2: 57344}[dtype])
+		args = ApplyRopeArgs{Rope: Spec(turned), Positions: StartAt(1), Layout: BSHD, K: Bytes(dtype, []byte{top, top}, 1, 1, 1, 2)}
+		for saturation, want := range map[Saturation]uint8{SaturationFinite: top, SaturationNone: top + 1} {
+			args.Saturation = saturation
+			if _, rotated, err = c.ApplyRope(ctx, args); err != nil || rotated.Bytes()[1] != want {
+				t.Errorf("%v, %v: got %v, %v; want %#x", dtype, saturation, rotated.Bytes(), err, want)
+			}
+		}
+		args.Saturation = 0
+		var e *Error
+		if _, _, err = c.ApplyRope(ctx, args); !errors.As(err, &e) || e.Reason != "FIELD_REQUIRED" || e.Field != "saturation" {
+			t.Errorf("%v without saturation: %v", dtype, err)
+		}
+	}
+}
+
 func TestResolvesThePartThatIsAskedFor(t *testing.T) {
 	c := dial(t, startServer(t))
 	text := `{"model_type": "qwen2_vl", "vision_config": {"embed_dim": 1280, "num_heads": 16}}`

@@ -130,9 +130,27 @@ func tensorWith(t *testing.T, dtype Dtype, values []float64, shape ...int) Tenso
 			}
 		}
 		return Float16(bits, shape...)
+	case DtypeFloat8E4M3FN, DtypeFloat8E5M2:
+		bits := make([]uint8, len(values))
+		for i, v := range values {
+			bits[i] = nearestByte(dtype, v)
+		}
+		return Bytes(dtype, bits, shape...)
 	default:
 		return Float64(append([]float64(nil), values...), shape...)
 	}
+}
+
+// nearestByte is the FP8 number nearest to v, by looking at all of them.
+func nearestByte(dtype Dtype, v float64) uint8 {
+	best, distance := uint8(0), math.Inf(1)
+	for code := range 256 {
+		d := math.Abs(valueAt(dtype, []byte{uint8(code)}) - v)
+		if d < distance || d == distance && code%2 == 0 {
+			best, distance = uint8(code), d
+		}
+	}
+	return best
 }
 
 // rotatedHead turns a head of half-split pairs by position * theta^(-2i/d): the
@@ -170,6 +188,10 @@ func tolerance(dtype Dtype) float64 {
 		return math.Ldexp(1, -10) + arithmetic
 	case DtypeBFloat16:
 		return math.Ldexp(1, -7) + arithmetic
+	case DtypeFloat8E4M3FN:
+		return math.Ldexp(1, -3) + arithmetic
+	case DtypeFloat8E5M2:
+		return math.Ldexp(1, -2) + arithmetic
 	case DtypeFloat64:
 		return 4 * math.Ldexp(1, 12-51)
 	default:

@@ -12,14 +12,27 @@ import (
 type Dtype = posencv1.Dtype
 
 // The element types that tensors may have. Int32 and Int64 hold indices and
-// positions.
+// positions; only heads to be rotated and weights are of FP8.
 const (
-	DtypeFloat32  = posencv1.Dtype_DTYPE_FLOAT32
-	DtypeFloat16  = posencv1.Dtype_DTYPE_FLOAT16
-	DtypeBFloat16 = posencv1.Dtype_DTYPE_BFLOAT16
-	DtypeFloat64  = posencv1.Dtype_DTYPE_FLOAT64
-	DtypeInt32    = posencv1.Dtype_DTYPE_INT32
-	DtypeInt64    = posencv1.Dtype_DTYPE_INT64
+	DtypeFloat32      = posencv1.Dtype_DTYPE_FLOAT32
+	DtypeFloat16      = posencv1.Dtype_DTYPE_FLOAT16
+	DtypeBFloat16     = posencv1.Dtype_DTYPE_BFLOAT16
+	DtypeFloat64      = posencv1.Dtype_DTYPE_FLOAT64
+	DtypeInt32        = posencv1.Dtype_DTYPE_INT32
+	DtypeInt64        = posencv1.Dtype_DTYPE_INT64
+	DtypeFloat8E4M3FN = posencv1.Dtype_DTYPE_FLOAT8_E4M3FN
+	DtypeFloat8E5M2   = posencv1.Dtype_DTYPE_FLOAT8_E5M2
+)
+
+// Saturation says what becomes of results past the largest number of an FP8
+// type. Calls with heads of FP8 must say it.
+type Saturation = posencv1.Saturation
+
+// SaturationFinite: they become that number. SaturationNone: they become
+// infinity, and NaN in E4M3, which has none.
+const (
+	SaturationFinite = posencv1.Saturation_SATURATION_FINITE
+	SaturationNone   = posencv1.Saturation_SATURATION_NONE
 )
 
 // Tensor views a dense row-major tensor in memory: of the caller, or of a
@@ -49,6 +62,16 @@ func Float16(bits []uint16, shape ...int) Tensor {
 // BFloat16 views the bits of bfloat16 elements as a tensor of this shape.
 func BFloat16(bits []uint16, shape ...int) Tensor {
 	return viewOf(DtypeBFloat16, bits, shape)
+}
+
+// Float8E4M3FN views the bits of FP8 elements, E4M3, as a tensor of this shape.
+func Float8E4M3FN(bits []uint8, shape ...int) Tensor {
+	return viewOf(DtypeFloat8E4M3FN, bits, shape)
+}
+
+// Float8E5M2 views the bits of FP8 elements, E5M2, as a tensor of this shape.
+func Float8E5M2(bits []uint8, shape ...int) Tensor {
+	return viewOf(DtypeFloat8E5M2, bits, shape)
 }
 
 // Int32 views elements, which are positions, as a tensor of this shape.
@@ -171,6 +194,10 @@ func valueAt(dtype Dtype, data []byte) float64 {
 		return float64(math.Float32frombits(uint32(order.Uint16(data)) << 16))
 	case DtypeFloat16:
 		return float16Value(order.Uint16(data))
+	case DtypeFloat8E4M3FN:
+		return float8Value(data[0])
+	case DtypeFloat8E5M2:
+		return float16Value(uint16(data[0]) << 8) // its upper half
 	case DtypeInt32:
 		return float64(int32(order.Uint32(data)))
 	default:
@@ -196,9 +223,28 @@ func float16Value(bits uint16) float64 {
 	}
 }
 
+// E4M3: a sign, 4 bits of exponent biased by 7, 3 bits of fraction. No infinity;
+// all ones are NaN.
+func float8Value(bits uint8) float64 {
+	sign, exponent, fraction := 1.0, int(bits>>3)&15, float64(bits&7)
+	if bits>>7 != 0 {
+		sign = -1
+	}
+	switch {
+	case bits&127 == 127:
+		return math.NaN()
+	case exponent == 0:
+		return sign * math.Ldexp(fraction, -9)
+	default:
+		return sign * math.Ldexp(8+fraction, exponent-10)
+	}
+}
+
 // 0 for a type that is not known.
 func elementBytes(dtype Dtype) int {
 	switch dtype {
+	case DtypeFloat8E4M3FN, DtypeFloat8E5M2:
+		return 1
 	case DtypeFloat16, DtypeBFloat16:
 		return 2
 	case DtypeFloat32, DtypeInt32:

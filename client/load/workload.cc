@@ -73,6 +73,7 @@ std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
     *request.mutable_rope() = Rope(options);
     request.mutable_positions()->set_start(start);
     request.set_layout(v1::LAYOUT_BSHD);
+    if (check::IsFloat8(dtype)) request.set_saturation(v1::SATURATION_FINITE);
     FillTensor(dtype, shape, &random, request.mutable_q());
     return request.SerializeAsString();
   }
@@ -81,6 +82,7 @@ std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
     *request.mutable_old_rope() = Rope(options);
     request.mutable_movement()->set_shift(kShift - variant);
     request.set_layout(v1::LAYOUT_BSHD);
+    if (check::IsFloat8(dtype)) request.set_saturation(v1::SATURATION_FINITE);
     FillTensor(dtype, shape, &random, request.mutable_k());
     return request.SerializeAsString();
   }
@@ -191,8 +193,11 @@ absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& flag,
     if (!v1::Dtype_Parse(absl::StrCat("DTYPE_", absl::AsciiStrToUpper(part)),
                          &dtype) ||
         (dtype != v1::DTYPE_FLOAT32 && dtype != v1::DTYPE_FLOAT16 &&
-         dtype != v1::DTYPE_BFLOAT16 && dtype != v1::DTYPE_FLOAT64)) {
-      return InvalidFlag(flag, text, "of float32, float16, bfloat16, float64");
+         dtype != v1::DTYPE_BFLOAT16 && dtype != v1::DTYPE_FLOAT64 &&
+         !check::IsFloat8(dtype))) {
+      return InvalidFlag(flag, text,
+                         "of float32, float16, bfloat16, float64, "
+                         "float8_e4m3fn, float8_e5m2");
     }
     dtypes.push_back(dtype);
   }
@@ -232,6 +237,12 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
       add(v1::DTYPE_UNSPECIFIED, {});
     } else {
       for (const v1::Dtype dtype : options.dtypes) {
+        if (check::IsFloat8(dtype) && rpc != "ApplyRope" &&
+            rpc != "Reposition") {
+          return absl::InvalidArgumentError(
+              absl::StrCat("--dtype: ", rpc, " takes no ",
+                           check::DtypeName(dtype), "; leave it out of --mix"));
+        }
         std::vector<std::vector<std::int64_t>> shapes = options.shapes;
         if (shapes.empty()) {
           for (const std::int64_t size : options.sizes) {

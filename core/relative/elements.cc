@@ -79,6 +79,9 @@ void StoreDoubles(const double* values, std::int64_t n, Dtype dtype,
     case Dtype::kFloat16:
     case Dtype::kBfloat16:
       break;
+    case Dtype::kFloat8E4m3fn:
+    case Dtype::kFloat8E5m2:
+      return;  // no biases or scores are
   }
   char* bytes = static_cast<char*>(out);
   float block[kBlock];

@@ -40,7 +40,7 @@ absl::StatusOr<RotatedTensor> PrepareTensor(const ApplyRopeArgs& args,
   Pairing to = spec.output_pairing;
   if (args.direction != Direction::kForward) std::swap(from, to);
   HeadRotation rotation =
-      MakeHeadRotation(in.dtype, layout.head_dim, spec,
+      MakeHeadRotation(in.dtype, args.saturation, layout.head_dim, spec,
                        SegmentsOf(spec, layout.head_dim), from, to);
   return RotatedTensor{*std::move(prepared), layout, std::move(rotation)};
 }
@@ -184,6 +184,7 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
   for (int i = 0; i < 2; ++i) {
     if (inputs[i] == nullptr) continue;
     const char* const name = i == 0 ? "q" : "k";
+    faults.Note(CheckSaturation(args.saturation, inputs[i]->dtype, name));
     const absl::StatusOr<HeadLayout> layout =
         ReadHeadLayout(*inputs[i], *order);
     if (!faults.Note(Prefixed(name, layout.status()))) continue;

@@ -8,7 +8,8 @@
 // once to the tensor's dtype, nearest even; NaN and infinity are kept. The
 // bytes do not depend on instruction set, thread count or position in the
 // batch. Error against the exact rotation: float32 <= 4 * 2^-24 * A * |(x, y)|
-// per element, the 16-bit dtypes half an ulp of their own more.
+// per element, the dtypes of 16 and 8 bits half an ulp of their own more,
+// unless FP8 overflows.
 
 #pragma once
 
@@ -34,6 +35,7 @@ struct ApplyRopeArgs {
   Layout layout = Layout::kBshd;
   Direction direction = Direction::kForward;
   std::optional<QueryScale> query_scale;
+  Saturation saturation = Saturation::kUnspecified;  // required for FP8
 };
 
 // Rotations of the rows of q and k, a row being one head of one token, in the
@@ -46,8 +48,8 @@ struct Rotations {
 
 // Prepares to rotate tensors of these dtypes and shapes (the data is not looked
 // at), at least one of which is not null.
-// Field paths: "rope...", "positions...", "query_scale...", "q.shape",
-// "k.dtype".
+// Field paths: "rope...", "positions...", "query_scale...", "saturation",
+// "q.shape", "k.dtype".
 absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
                                            const ConstTensorView* q,
                                            const ConstTensorView* k);

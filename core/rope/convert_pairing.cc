@@ -63,11 +63,12 @@ absl::StatusOr<PairingRows> PairingRows::Create(const ConvertPairingArgs& args,
                                                 const Shape& shape) {
   Faults faults;
   faults.Note(CheckConvertPairing(args));
-  if (!IsFloating(dtype)) {
+  if (!IsFloating(dtype) && !IsFloat8(dtype)) {
     faults.Note(FieldInvalid(
-        "weight.dtype", absl::StrCat(DtypeName(dtype),
-                                     " is no dtype of weights; must be "
-                                     "float32, float16, bfloat16 or float64")));
+        "weight.dtype",
+        absl::StrCat(DtypeName(dtype),
+                     " is no dtype of weights; must be float32, float16, "
+                     "bfloat16, float64, float8_e4m3fn or float8_e5m2")));
   }
   if (shape.empty()) {
     faults.Note(FieldInvalid(

@@ -19,11 +19,12 @@ absl::StatusOr<LayoutOrder> FindLayout(Layout layout) {
 
 absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
                                           const LayoutOrder& order) {
-  if (!IsFloating(tensor.dtype)) {
-    return FieldInvalid("dtype",
-                        absl::StrCat(DtypeName(tensor.dtype),
-                                     " cannot be rotated; must be float32, "
-                                     "float16, bfloat16 or float64"));
+  if (!IsFloating(tensor.dtype) && !IsFloat8(tensor.dtype)) {
+    return FieldInvalid(
+        "dtype", absl::StrCat(DtypeName(tensor.dtype),
+                              " cannot be rotated; must be float32, float16, "
+                              "bfloat16, float64, float8_e4m3fn or "
+                              "float8_e5m2"));
   }
   const Shape& shape = tensor.shape;
   if (static_cast<int>(shape.size()) != order.rank) {
@@ -44,6 +45,23 @@ absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
   layout.heads = shape[order.head];
   layout.head_dim = shape.back();
   return layout;
+}
+
+absl::Status CheckSaturation(Saturation saturation, Dtype dtype,
+                             absl::string_view name) {
+  if (!IsFloat8(dtype) || saturation == Saturation::kFinite ||
+      saturation == Saturation::kNone) {
+    return absl::OkStatus();
+  }
+  if (saturation == Saturation::kUnspecified) {
+    return FieldRequired(
+        "saturation",
+        absl::StrCat("is unset, and ", name, " is ", DtypeName(dtype),
+                     "; say whether results past its largest number become "
+                     "that number (finite) or not (none)"));
+  }
+  return FieldInvalid("saturation", absl::StrCat(static_cast<int>(saturation),
+                                                 "; must be finite or none"));
 }
 
 absl::Status CheckHeadCount(const ResolvedRope& rope,

@@ -38,6 +38,10 @@ struct HeadLayout {
 absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
                                           const LayoutOrder& order);
 
+// Field path: "saturation", which heads of FP8 need. `name` is the tensor's.
+absl::Status CheckSaturation(Saturation saturation, Dtype dtype,
+                             absl::string_view name);
+
 // kShapeMismatch ("<name>.shape") if frequencies by head are for another number
 // of heads.
 absl::Status CheckHeadCount(const ResolvedRope& rope,

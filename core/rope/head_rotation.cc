@@ -7,7 +7,8 @@
 namespace posenc::core {
 namespace {
 
-int DtypeIndexOf(Dtype dtype) {
+int DtypeIndexOf(Dtype dtype, Saturation saturation) {
+  const bool finite = saturation == Saturation::kFinite;
   switch (dtype) {
     case Dtype::kFloat16:
       return simd::kF16;
@@ -15,6 +16,10 @@ int DtypeIndexOf(Dtype dtype) {
       return simd::kBf16;
     case Dtype::kFloat64:
       return simd::kF64;
+    case Dtype::kFloat8E4m3fn:
+      return finite ? simd::kE4m3Finite : simd::kE4m3;
+    case Dtype::kFloat8E5m2:
+      return finite ? simd::kE5m2Finite : simd::kE5m2;
     default:
       return simd::kF32;
   }
@@ -45,19 +50,20 @@ std::vector<Segment> SegmentsOf(const RopeSpec& spec, std::int64_t head_dim) {
   return segments;
 }
 
-HeadRotation MakeHeadRotation(Dtype dtype, std::int64_t head_dim,
-                              const RopeSpec& spec,
+HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
+                              std::int64_t head_dim, const RopeSpec& spec,
                               std::vector<Segment> segments, Pairing from,
                               Pairing to) {
   HeadRotation rotation;
   rotation.dtype = dtype;
+  rotation.dtype_index = DtypeIndexOf(dtype, saturation);
   rotation.element = DtypeSize(dtype);
   rotation.segments = std::move(segments);
   const std::int64_t width = spec.nope ? 0 : spec.rotary_dim;
   rotation.pass_channel = spec.slice == RotarySlice::kTrailing ? 0 : width;
   rotation.pass_width = head_dim - width;
   rotation.rotate =
-      simd::ActiveKernels().rotate[DtypeIndexOf(dtype)][PairingIndexOf(from)]
+      simd::ActiveKernels().rotate[rotation.dtype_index][PairingIndexOf(from)]
                                   [PairingIndexOf(to)];
   rotation.same_pairing = PairingIndexOf(from) == PairingIndexOf(to);
   return rotation;

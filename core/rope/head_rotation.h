@@ -27,6 +27,7 @@ std::vector<Segment> SegmentsOf(const RopeSpec& spec, std::int64_t head_dim);
 
 struct HeadRotation {
   Dtype dtype = Dtype::kFloat32;
+  int dtype_index = 0;      // simd::DtypeIndex
   std::size_t element = 0;  // bytes
   std::vector<Segment> segments;
   // The channels that pass through.
@@ -37,9 +38,9 @@ struct HeadRotation {
 };
 
 // The channels that pass through come from `spec`, the segments do not: they
-// may join two encodings.
-HeadRotation MakeHeadRotation(Dtype dtype, std::int64_t head_dim,
-                              const RopeSpec& spec,
+// may join two encodings. Saturation matters to FP8 alone.
+HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
+                              std::int64_t head_dim, const RopeSpec& spec,
                               std::vector<Segment> segments, Pairing from,
                               Pairing to);
 

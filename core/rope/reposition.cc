@@ -210,6 +210,7 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
   }
   const absl::StatusOr<HeadLayout> layout = ReadHeadLayout(k, *order);
   faults.Note(Prefixed("k", layout.status()));
+  faults.Note(CheckSaturation(args.saturation, k.dtype, "k"));
   if (!args.old_rope) {
     faults.Note(FieldRequired("old_rope", "no encoding is given"));
   }
@@ -250,8 +251,9 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     if (!status.ok()) return Prefixed(TargetField(*change), status);
   }
   const HeadRotation rotation = MakeHeadRotation(
-      k.dtype, layout->head_dim, new_rope.spec, *std::move(segments),
-      old_rope.spec.output_pairing, new_rope.spec.output_pairing);
+      k.dtype, args.saturation, layout->head_dim, new_rope.spec,
+      *std::move(segments), old_rope.spec.output_pairing,
+      new_rope.spec.output_pairing);
   return std::make_unique<RotationMap>(rotation, args.layout, *layout,
                                        change->shared(), std::move(source));
 }

@@ -23,6 +23,8 @@
 //   float64  24 * 2^-53 L, as cosines are within 2 ulp
 //   16 bits  as float32, and 3 u L for u = 2^-11 (float16) or 2^-8 (bfloat16):
 //            each of the three results is rounded
+//   8 bits   likewise, u = 2^-4 (E4M3) or 2^-3 (E5M2), unless they overflow or
+//            are subnormal
 // n shifts change L by a factor within (1 +- 3.83 u)^n, u = 2^-24.
 //
 // Keys are read in old_rope's output pairing and written in new_rope's; pair i
@@ -69,14 +71,15 @@ struct RepositionArgs {
   RopeLookup new_rope;  // null: the same encoding
   Movement movement;
   Layout layout = Layout::kBshd;
+  Saturation saturation = Saturation::kUnspecified;  // required for FP8
 };
 
 // The rotation of k's rows, a row being one head of one token, in the order of
 // memory, for keys of this dtype and shape (the data is not looked at). It runs
 // in place if the output pairings are the same.
 // Field paths: "old_rope...", "new_rope...", "movement.old_positions...",
-// "movement.new_positions...", "movement.shifts.shape", "k.shape".
-// kNotRepositionable if no one rotation joins the encodings: another
+// "movement.new_positions...", "movement.shifts.shape", "saturation",
+// "k.shape". kNotRepositionable if no one rotation joins the encodings: another
 // rotary_dim, slice, number of axes or heads, or NoPE against rope.
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     const RepositionArgs& args, const ConstTensorView& k);

@@ -1,11 +1,11 @@
 #include "core/rope/rotation_map.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <utility>
 
+#include "core/rope/scale_channels.h"
 #include "core/simd/dispatch.h"
 
 // Evaluating a token's cosines and sines costs more than rotating one head by
@@ -66,47 +66,6 @@ constexpr std::int64_t kLines = 2;
 // float32 (float64 tensors take twice as much): a fraction of a third-level
 // cache, which other calls use, too.
 constexpr std::size_t kKeptBytes = 8 << 20;
-
-// dst[i] = src[i] * scale, in float32 (float64 for float64), rounded once.
-void ScaleChannels(const HeadRotation& rotation, const std::byte* src,
-                   std::byte* dst, double scale) {
-  const auto width = static_cast<std::size_t>(rotation.pass_width);
-  if (rotation.dtype == Dtype::kFloat64) {
-    for (std::size_t i = 0; i < width; ++i) {
-      double x;
-      std::memcpy(&x, src + i * sizeof(x), sizeof(x));
-      x *= scale;
-      std::memcpy(dst + i * sizeof(x), &x, sizeof(x));
-    }
-    return;
-  }
-  const simd::KernelTable& kernels = simd::ActiveKernels();
-  const auto factor = static_cast<float>(scale);
-  // Buffers on the stack, through which a head is converted. Any size would do.
-  std::array<float, 256> wide;
-  std::array<std::uint16_t, 256> bits;  // aligned, as uint16_t must be
-  for (std::size_t i = 0; i < width; i += wide.size()) {
-    const std::size_t n = std::min(wide.size(), width - i);
-    const std::byte* from = src + i * rotation.element;
-    std::byte* to = dst + i * rotation.element;
-    const bool half = rotation.dtype == Dtype::kFloat16;
-    if (rotation.element == sizeof(float)) {
-      std::memcpy(wide.data(), from, n * sizeof(float));
-    } else {
-      std::memcpy(bits.data(), from, n * sizeof(std::uint16_t));
-      (half ? kernels.widen_f16 : kernels.widen_bf16)(bits.data(), wide.data(),
-                                                      n);
-    }
-    for (std::size_t j = 0; j < n; ++j) wide[j] *= factor;
-    if (rotation.element == sizeof(float)) {
-      std::memcpy(to, wide.data(), n * sizeof(float));
-    } else {
-      (half ? kernels.narrow_f16 : kernels.narrow_bf16)(wide.data(),
-                                                        bits.data(), n);
-      std::memcpy(to, bits.data(), n * sizeof(std::uint16_t));
-    }
-  }
-}
 
 }  // namespace
 

@@ -119,6 +119,25 @@ struct Avx512 {
         dst);
   }
 
+  static Words LoadBytes(const std::uint8_t* src) {
+    return _mm512_cvtepu8_epi32(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(src)));
+  }
+  static void StoreBytes(const Words& x, std::uint8_t* dst) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(dst), _mm512_cvtepi32_epi8(x));
+  }
+  template <bool kStream>
+  static void StoreTwoBytes(const Words& x, const Words& y, std::uint8_t* dst) {
+    const __m256i both =
+        _mm256_set_m128i(_mm512_cvtepi32_epi8(y), _mm512_cvtepi32_epi8(x));
+    auto* const to = reinterpret_cast<__m256i*>(dst);
+    if constexpr (kStream) {
+      _mm256_stream_si256(to, both);
+    } else {
+      _mm256_storeu_si256(to, both);
+    }
+  }
+
   static void NarrowBf16(const Floats& x, std::uint16_t* dst) {
     StoreHigh16(RoundBf16WithNans(x), dst);
   }

@@ -1,6 +1,7 @@
 // One implementation of every kernel, for one instruction set. Kernels cannot
 // fail: callers have validated. Every instruction set gives the same bytes
-// (products and sums are never fused, NaN payloads aside).
+// (products and sums are never fused, NaN payloads aside; every NaN that FP8 is
+// rounded from is 0x7f).
 
 #pragma once
 
@@ -99,15 +100,25 @@ struct RotateJob {
 
 using RotateKernel = void (*)(const RotateJob&);
 
-// Indices of KernelTable::rotate.
-enum DtypeIndex { kF32 = 0, kF16 = 1, kBf16 = 2, kF64 = 3 };
+// Indices of KernelTable::rotate. FP8 overflows, E5M2 to infinity and E4M3 to
+// NaN, or (Finite) becomes the largest finite number.
+enum DtypeIndex {
+  kF32 = 0,
+  kF16 = 1,
+  kBf16 = 2,
+  kF64 = 3,
+  kE4m3 = 4,
+  kE4m3Finite = 5,
+  kE5m2 = 6,
+  kE5m2Finite = 7,
+};
 enum PairingIndex { kHalf = 0, kInterleaved = 1 };
 
 struct KernelTable {
   const char* name;  // "avx2"; also the spelling of POSENC_FORCE_ISA
 
   // [dtype][pairing in][pairing out]
-  RotateKernel rotate[4][2][2];
+  RotateKernel rotate[8][2][2];
 
   void (*trig_row_f32)(const TrigRow&, float* cos, float* sin);
   void (*trig_row_f64)(const TrigRow&, double* cos, double* sin);
@@ -122,6 +133,14 @@ struct KernelTable {
   void (*widen_bf16)(const std::uint16_t* src, float* dst, std::size_t n);
   void (*narrow_f16)(const float* src, std::uint16_t* dst, std::size_t n);
   void (*narrow_bf16)(const float* src, std::uint16_t* dst, std::size_t n);
+  void (*widen_e4m3)(const std::uint8_t* src, float* dst, std::size_t n);
+  void (*widen_e5m2)(const std::uint8_t* src, float* dst, std::size_t n);
+  void (*narrow_e4m3)(const float* src, std::uint8_t* dst, std::size_t n);
+  void (*narrow_e4m3_finite)(const float* src, std::uint8_t* dst,
+                             std::size_t n);
+  void (*narrow_e5m2)(const float* src, std::uint8_t* dst, std::size_t n);
+  void (*narrow_e5m2_finite)(const float* src, std::uint8_t* dst,
+                             std::size_t n);
 };
 
 }  // namespace posenc::simd

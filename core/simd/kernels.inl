@@ -2,6 +2,7 @@
 //   Arch                       xsimd's architecture
 //   Load/StoreF16, LoadBf16    one batch of floats from or to 16-bit values
 //   StoreHigh16                the upper halves of 32-bit words
+//   LoadBytes, StoreBytes      one batch of 32-bit words from or to bytes
 //   RoundBf16                  floats to bfloat16, in the upper halves
 // in its unnamed namespace and then includes this file. Nothing here may be
 // visible outside, or depend on anything but xsimd and kernels.h: an inline
@@ -9,39 +10,48 @@
 
 #include "core/simd/kernels_angles.inl"
 #include "core/simd/kernels_convert.inl"
+#include "core/simd/kernels_float8.inl"
 #include "core/simd/kernels_rotate.inl"
 #include "core/simd/kernels_trig.inl"
 
 namespace posenc::simd {
 namespace {
 
+// to[pairing in][pairing out]
+template <class Dtype>
+constexpr void SetPairings(RotateKernel (*to)[2]) {
+  to[kHalf][kHalf] = &Rotate<Dtype, kHalf, kHalf>;
+  to[kHalf][kInterleaved] = &Rotate<Dtype, kHalf, kInterleaved>;
+  to[kInterleaved][kHalf] = &Rotate<Dtype, kInterleaved, kHalf>;
+  to[kInterleaved][kInterleaved] = &Rotate<Dtype, kInterleaved, kInterleaved>;
+}
+
 template <class Isa>
 constexpr KernelTable MakeKernels(const char* name) {
-  return {name,
-          // In the order of DtypeIndex.
-          {{{&Rotate<F32<Isa>, kHalf, kHalf>,
-             &Rotate<F32<Isa>, kHalf, kInterleaved>},
-            {&Rotate<F32<Isa>, kInterleaved, kHalf>,
-             &Rotate<F32<Isa>, kInterleaved, kInterleaved>}},
-           {{&Rotate<F16<Isa>, kHalf, kHalf>,
-             &Rotate<F16<Isa>, kHalf, kInterleaved>},
-            {&Rotate<F16<Isa>, kInterleaved, kHalf>,
-             &Rotate<F16<Isa>, kInterleaved, kInterleaved>}},
-           {{&Rotate<Bf16<Isa>, kHalf, kHalf>,
-             &Rotate<Bf16<Isa>, kHalf, kInterleaved>},
-            {&Rotate<Bf16<Isa>, kInterleaved, kHalf>,
-             &Rotate<Bf16<Isa>, kInterleaved, kInterleaved>}},
-           {{&Rotate<F64<Isa>, kHalf, kHalf>,
-             &Rotate<F64<Isa>, kHalf, kInterleaved>},
-            {&Rotate<F64<Isa>, kInterleaved, kHalf>,
-             &Rotate<F64<Isa>, kInterleaved, kInterleaved>}}},
-          &TrigRows<Isa, float>,
-          &TrigRows<Isa, double>,
-          &AddAngles<Isa>,
-          &Widen<F16<Isa>>,
-          &Widen<Bf16<Isa>>,
-          &Narrow<F16<Isa>>,
-          &Narrow<Bf16<Isa>>};
+  KernelTable table = {};
+  table.name = name;
+  SetPairings<F32<Isa>>(table.rotate[kF32]);
+  SetPairings<F16<Isa>>(table.rotate[kF16]);
+  SetPairings<Bf16<Isa>>(table.rotate[kBf16]);
+  SetPairings<F64<Isa>>(table.rotate[kF64]);
+  SetPairings<E4m3<Isa, false>>(table.rotate[kE4m3]);
+  SetPairings<E4m3<Isa, true>>(table.rotate[kE4m3Finite]);
+  SetPairings<E5m2<Isa, false>>(table.rotate[kE5m2]);
+  SetPairings<E5m2<Isa, true>>(table.rotate[kE5m2Finite]);
+  table.trig_row_f32 = &TrigRows<Isa, float>;
+  table.trig_row_f64 = &TrigRows<Isa, double>;
+  table.add_angles = &AddAngles<Isa>;
+  table.widen_f16 = &Widen<F16<Isa>>;
+  table.widen_bf16 = &Widen<Bf16<Isa>>;
+  table.narrow_f16 = &Narrow<F16<Isa>>;
+  table.narrow_bf16 = &Narrow<Bf16<Isa>>;
+  table.widen_e4m3 = &Widen<E4m3<Isa, false>>;
+  table.widen_e5m2 = &Widen<E5m2<Isa, false>>;
+  table.narrow_e4m3 = &Narrow<E4m3<Isa, false>>;
+  table.narrow_e4m3_finite = &Narrow<E4m3<Isa, true>>;
+  table.narrow_e5m2 = &Narrow<E5m2<Isa, false>>;
+  table.narrow_e5m2_finite = &Narrow<E5m2<Isa, true>>;
+  return table;
 }
 
 }  // namespace

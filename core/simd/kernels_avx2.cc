@@ -112,6 +112,31 @@ struct Isa {
     const Words low = RoundBf16(x) >> 16;
     StoreWords<kStream>(_mm256_blend_epi16(low, RoundBf16(y), 0xaa), dst);
   }
+
+  static Words LoadBytes(const std::uint8_t* src) {
+    return _mm256_cvtepu8_epi32(
+        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(src)));
+  }
+  // Words below 256, as bytes of both halves.
+  static __m128i Bytes(const Words& x, const Words& y) {
+    // Packing works within 128-bit lanes: their quarters change places.
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(x, y),
+                                                   _MM_SHUFFLE(3, 1, 2, 0));
+    return _mm_packus_epi16(_mm256_castsi256_si128(words),
+                            _mm256_extracti128_si256(words, 1));
+  }
+  static void StoreBytes(const Words& x, std::uint8_t* dst) {
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(dst), Bytes(x, x));
+  }
+  template <bool kStream>
+  static void StoreTwoBytes(const Words& x, const Words& y, std::uint8_t* dst) {
+    auto* const to = reinterpret_cast<__m128i*>(dst);
+    if constexpr (kStream) {
+      _mm_stream_si128(to, Bytes(x, y));
+    } else {
+      _mm_storeu_si128(to, Bytes(x, y));
+    }
+  }
 };
 
 }  // namespace

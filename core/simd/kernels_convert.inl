@@ -171,14 +171,14 @@ xsimd::batch<std::uint32_t, Arch> RoundBf16WithNans(
 }
 
 template <class Dtype>
-void Widen(const std::uint16_t* src, float* dst, std::size_t n) {
+void Widen(const typename Dtype::Storage* src, float* dst, std::size_t n) {
   constexpr std::size_t kLanes = Dtype::kLanes;
   std::size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     Dtype::Load(src + i).store_unaligned(dst + i);
   }
   if (i < n) {
-    std::uint16_t in[kLanes] = {};
+    typename Dtype::Storage in[kLanes] = {};
     float out[kLanes];
     std::memcpy(in, src + i, (n - i) * sizeof(in[0]));
     Dtype::Load(in).store_unaligned(out);
@@ -187,7 +187,7 @@ void Widen(const std::uint16_t* src, float* dst, std::size_t n) {
 }
 
 template <class Dtype>
-void Narrow(const float* src, std::uint16_t* dst, std::size_t n) {
+void Narrow(const float* src, typename Dtype::Storage* dst, std::size_t n) {
   using Batch = typename Dtype::Batch;
   constexpr std::size_t kLanes = Dtype::kLanes;
   std::size_t i = 0;
@@ -196,7 +196,7 @@ void Narrow(const float* src, std::uint16_t* dst, std::size_t n) {
   }
   if (i < n) {
     float in[kLanes] = {};
-    std::uint16_t out[kLanes];
+    typename Dtype::Storage out[kLanes];
     std::memcpy(in, src + i, (n - i) * sizeof(in[0]));
     Dtype::Narrow(Batch::load_unaligned(in), out);
     std::memcpy(dst + i, out, (n - i) * sizeof(out[0]));

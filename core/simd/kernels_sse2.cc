@@ -3,6 +3,7 @@
 #include <emmintrin.h>
 
 #include <cstdint>
+#include <cstring>
 #include <xsimd/xsimd.hpp>
 
 #include "core/simd/kernel_tables.h"
@@ -164,6 +165,32 @@ struct Isa {
     const Words pairs =
         (RoundBf16(x) >> 16) | (RoundBf16(y) & Words(0xffff0000u));
     StoreWords<kStream>(pairs, dst);
+  }
+
+  static Words LoadBytes(const std::uint8_t* src) {
+    std::int32_t bytes;
+    std::memcpy(&bytes, src, sizeof(bytes));
+    const __m128i zero = _mm_setzero_si128();
+    return _mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), zero),
+                              zero);
+  }
+  // Words below 256, as bytes of both in turn.
+  static __m128i Bytes(const Words& x, const Words& y) {
+    const __m128i words = _mm_packs_epi32(x, y);
+    return _mm_packus_epi16(words, words);
+  }
+  static void StoreBytes(const Words& x, std::uint8_t* dst) {
+    const std::int32_t bytes = _mm_cvtsi128_si32(Bytes(x, x));
+    std::memcpy(dst, &bytes, sizeof(bytes));
+  }
+  template <bool kStream>
+  static void StoreTwoBytes(const Words& x, const Words& y, std::uint8_t* dst) {
+    if constexpr (kStream) {
+      _mm_stream_si64(reinterpret_cast<long long*>(dst),
+                      _mm_cvtsi128_si64(Bytes(x, y)));
+    } else {
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(dst), Bytes(x, y));
+    }
   }
 };
 

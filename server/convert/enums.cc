@@ -30,7 +30,15 @@ static_assert(Same(Dtype::kBfloat16, v1::DTYPE_BFLOAT16));
 static_assert(Same(Dtype::kFloat64, v1::DTYPE_FLOAT64));
 static_assert(Same(Dtype::kInt32, v1::DTYPE_INT32));
 static_assert(Same(Dtype::kInt64, v1::DTYPE_INT64));
-static_assert(v1::Dtype_MAX == v1::DTYPE_INT64);
+static_assert(Same(Dtype::kFloat8E4m3fn, v1::DTYPE_FLOAT8_E4M3FN));
+static_assert(Same(Dtype::kFloat8E5m2, v1::DTYPE_FLOAT8_E5M2));
+static_assert(v1::Dtype_MAX == v1::DTYPE_FLOAT8_E5M2);
+
+using core::Saturation;
+static_assert(Same(Saturation::kUnspecified, v1::SATURATION_UNSPECIFIED));
+static_assert(Same(Saturation::kFinite, v1::SATURATION_FINITE));
+static_assert(Same(Saturation::kNone, v1::SATURATION_NONE));
+static_assert(v1::Saturation_MAX == v1::SATURATION_NONE);
 
 using core::Layout;
 static_assert(Same(Layout::kBshd, v1::LAYOUT_BSHD));

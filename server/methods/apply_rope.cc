@@ -95,6 +95,7 @@ absl::StatusOr<TensorAnswer> AnswerApplyRope(const Request& request,
   if (request.has_query_scale()) {
     args.query_scale = ReadQueryScale(request.query_scale());
   }
+  args.saturation = static_cast<core::Saturation>(request.saturation());
   auto inputs = std::make_shared<Inputs>();
   faults.Note(ReadTensorIfGiven("q", request.has_q(), request.q(),
                                 borrowed.Find(Request::kQFieldNumber),
@@ -140,6 +141,7 @@ class ApplyRopeStreamHandler final : public StreamHandler<Request> {
     if (from.has_query_scale()) {
       *to->mutable_query_scale() = from.query_scale();
     }
+    to->set_saturation(from.saturation());
   }
   absl::Status RefuseSettings(const Request& request) override {
     if (request.has_rope()) return NotFirst("rope");
@@ -148,6 +150,9 @@ class ApplyRopeStreamHandler final : public StreamHandler<Request> {
       return NotFirst("direction");
     }
     if (request.has_query_scale()) return NotFirst("query_scale");
+    if (request.saturation() != v1::SATURATION_UNSPECIFIED) {
+      return NotFirst("saturation");
+    }
     return absl::OkStatus();
   }
   bool HasTensor(const Request& request) override {

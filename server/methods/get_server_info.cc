@@ -27,8 +27,9 @@ absl::Status Answer(const v1::GetServerInfoRequest& /*request*/,
   for (const core::Preset& preset : core::Presets()) {
     response->add_presets(std::string(preset.name));
   }
-  for (const v1::Dtype dtype : {v1::DTYPE_FLOAT32, v1::DTYPE_FLOAT16,
-                                v1::DTYPE_BFLOAT16, v1::DTYPE_FLOAT64}) {
+  for (const v1::Dtype dtype :
+       {v1::DTYPE_FLOAT32, v1::DTYPE_FLOAT16, v1::DTYPE_BFLOAT16,
+        v1::DTYPE_FLOAT64, v1::DTYPE_FLOAT8_E4M3FN, v1::DTYPE_FLOAT8_E5M2}) {
     response->add_tensor_dtypes(dtype);
   }
   return absl::OkStatus();

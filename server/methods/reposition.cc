@@ -54,6 +54,7 @@ absl::StatusOr<TensorAnswer> AnswerReposition(const Request& request,
   }
   faults.Note(CheckLayout(request.layout()));
   args.layout = static_cast<core::Layout>(request.layout());
+  args.saturation = static_cast<core::Saturation>(request.saturation());
   absl::StatusOr<InputMovement> movement = ReadMovement(request.movement());
   if (faults.Note(core::Prefixed("movement", movement.status()))) {
     args.movement = std::move(movement->movement);
@@ -91,11 +92,15 @@ class RepositionStreamHandler final : public StreamHandler<Request> {
     if (from.has_old_rope()) *to->mutable_old_rope() = from.old_rope();
     if (from.has_new_rope()) *to->mutable_new_rope() = from.new_rope();
     to->set_layout(from.layout());
+    to->set_saturation(from.saturation());
   }
   absl::Status RefuseSettings(const Request& request) override {
     if (request.has_old_rope()) return NotFirst("old_rope");
     if (request.has_new_rope()) return NotFirst("new_rope");
     if (request.layout() != v1::LAYOUT_UNSPECIFIED) return NotFirst("layout");
+    if (request.saturation() != v1::SATURATION_UNSPECIFIED) {
+      return NotFirst("saturation");
+    }
     return absl::OkStatus();
   }
   bool HasTensor(const Request& request) override { return request.has_k(); }

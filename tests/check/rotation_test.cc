@@ -95,6 +95,49 @@ TEST(HeadsViewTest, AShapeOfAnotherRankIsRefused) {
               HasSubstr("[1, 1, 2] has 3 extents; the layout has 4"));
 }
 
+// The definition, in another way than element.cc has it: by powers of two.
+double Float8Number(int code, int mantissa_bits, int bias) {
+  const int fraction = code & ((1 << mantissa_bits) - 1);
+  const int exponent = code >> mantissa_bits;
+  const double one = 1 << mantissa_bits;
+  return exponent == 0
+             ? std::exp2(1 - bias) * (fraction / one)
+             : std::exp2(exponent - bias) * (1 + fraction / one);
+}
+
+TEST(ElementTest, ReadsAndWritesEveryNumberOfFloat8) {
+  struct Case {
+    v1::Dtype dtype;
+    int mantissa_bits, bias, largest;
+  };
+  for (const Case& c : {Case{v1::DTYPE_FLOAT8_E4M3FN, 3, 7, 0x7e},
+                        Case{v1::DTYPE_FLOAT8_E5M2, 2, 15, 0x7b}}) {
+    for (int code = 0; code <= c.largest; ++code) {
+      const double number = Float8Number(code, c.mantissa_bits, c.bias);
+      for (const int sign : {0, 0x80}) {
+        char byte = static_cast<char>(code | sign);
+        const TensorView one = {c.dtype, {1}, {&byte, 1}};
+        EXPECT_EQ(ElementAt(one, 0), sign != 0 ? -number : number);
+        char written = 0;
+        SetElement(c.dtype, &written, 0,
+                   static_cast<float>(sign != 0 ? -number : number));
+        EXPECT_EQ(written, byte);
+      }
+      // Half way to the next number, the even one is nearest.
+      if (code == c.largest) continue;
+      const double next = Float8Number(code + 1, c.mantissa_bits, c.bias);
+      char written = 0;
+      SetElement(c.dtype, &written, 0, static_cast<float>((number + next) / 2));
+      EXPECT_EQ(written, code % 2 == 0 ? code : code + 1);
+    }
+    char written = 0;
+    SetElement(c.dtype, &written, 0, -1e30f);
+    EXPECT_EQ(written, static_cast<char>(c.largest | 0x80));
+    EXPECT_EQ(LargestFinite(c.dtype),
+              Float8Number(c.largest, c.mantissa_bits, c.bias));
+  }
+}
+
 TEST(RoundingBoundTest, AllowsTheArithmeticAndOneRoundingButNoMore) {
   const RoundingBound bfloat16(v1::DTYPE_BFLOAT16);
   // 1 and 1 + 2^-7 are neighbours: up to the middle, 1 is the nearest.

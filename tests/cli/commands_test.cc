@@ -169,6 +169,36 @@ TEST_F(CommandsTest, CheckAllowsForTheRoundingsOfRepositions) {
   EXPECT_EQ(Posenc(check + "--start 999 --repositions 1").exit_code, 1);
 }
 
+TEST_F(CommandsTest, Float8KeysAreSampledRotatedMovedAndChecked) {
+  const std::string model = " --preset llama-3.1-8b --layout bshd ";
+  for (const std::string dtype : {"float8_e4m3fn", "float8_e5m2"}) {
+    ASSERT_EQ(Posenc("sample --dtype " + dtype + " --k 1,64,2,128 --out " +
+                     Quote("k.safetensors"))
+                  .exit_code,
+              0);
+    const std::string apply = "apply --start 7 --in " + Quote("k.safetensors") +
+                              " --out " + Quote("7.safetensors") + model;
+    ExpectServerError(apply, "ERROR_REASON_FIELD_REQUIRED");
+    ExpectUsage(apply + "--saturation always", "--saturation");
+    ASSERT_EQ(Posenc(apply + "--saturation finite").exit_code, 0);
+    const std::string check = "check --json --before " +
+                              Quote("k.safetensors") + model + "--after ";
+    const Outcome rotated =
+        Posenc(check + Quote("7.safetensors") + " --start 7");
+    EXPECT_EQ(rotated.exit_code, 0) << rotated.text;
+    EXPECT_EQ(Posenc(check + Quote("7.safetensors") + " --start 8").exit_code,
+              1);
+    ASSERT_EQ(Posenc("reposition --shift 1000 --saturation none --in " +
+                     Quote("7.safetensors") + " --out " +
+                     Quote("1007.safetensors") + model)
+                  .exit_code,
+              0);
+    const Outcome moved = Posenc(check + Quote("1007.safetensors") +
+                                 " --start 1007 --repositions 1");
+    EXPECT_EQ(moved.exit_code, 0) << moved.text;
+  }
+}
+
 TEST_F(CommandsTest, AddAddsMultipliesAndConcatenatesRows) {
   WriteNpyFile<float>("table.npy", v1::DTYPE_FLOAT32, {3, 2},
                       {1, 2, 3, 4, 5, 6});

@@ -243,6 +243,39 @@ TEST_F(ClientRpcsTest, ScoresOfShawReadTheDistancesRow) {
               ElementsAre(17, 23 + 2, 39 + 3, 53));
 }
 
+TEST_F(ClientRpcsTest, Float8IsRotatedAlikeInOneMessageAndInAStream) {
+  // Every byte is a number of FP8, infinity or NaN; larger than a chunk.
+  std::vector<std::uint8_t> bits(5 << 20);
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    bits[i] = static_cast<std::uint8_t>(i * 2654435761u >> 13);
+  }
+  ApplyRopeArgs args;
+  args.rope.mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
+  args.positions = StartAt(1000);
+  args.layout = v1::LAYOUT_BSHD;
+  args.q = View(v1::DTYPE_FLOAT8_E4M3FN, {1, 5120, 8, 128}, bits);
+  args.k = View(v1::DTYPE_FLOAT8_E5M2, {1, 5120, 8, 128}, bits);
+  EXPECT_EQ(ErrorFact(client_.ApplyRope(args).status(), "field"), "saturation");
+  args.saturation = v1::SATURATION_NONE;
+  const absl::StatusOr<ApplyRopeResult> whole = client_.ApplyRope(args);
+  const absl::StatusOr<ApplyRopeResult> cut = client_.ApplyRopeStream(args);
+  ASSERT_TRUE(whole.ok() && cut.ok()) << whole.status() << cut.status();
+  EXPECT_TRUE(whole->q->bytes == cut->q->bytes);
+  EXPECT_TRUE(whole->k->bytes == cut->k->bytes);
+  EXPECT_FALSE(whole->k->bytes == args.k->bytes);
+
+  RepositionArgs move;
+  move.old_rope = args.rope;
+  move.movement.set_shift(-700);
+  move.layout = args.layout;
+  move.k = whole->k;
+  move.saturation = v1::SATURATION_FINITE;
+  const absl::StatusOr<TensorResult> moved = client_.Reposition(move);
+  const absl::StatusOr<TensorResult> parts = client_.RepositionStream(move);
+  ASSERT_TRUE(moved.ok() && parts.ok()) << moved.status() << parts.status();
+  EXPECT_TRUE(moved->tensor.bytes == parts->tensor.bytes);
+}
+
 TEST_F(ClientRpcsTest, ConvertedRowsAreMovedBitForBit) {
   // Two heads of four rows, one column, bfloat16 bits.
   const std::vector<std::uint16_t> w = {10, 11, 12, 13, 20, 21, 22, 23};

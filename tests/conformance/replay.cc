@@ -22,6 +22,14 @@
 namespace posenc::conformance {
 namespace {
 
+// The client of 0.1.0 has no such setting (./run compatibility).
+template <typename Request, typename Args>
+void CopySaturation(const Request& request, Args* args) {
+  if constexpr (requires { args->saturation; }) {
+    args->saturation = request.saturation();
+  }
+}
+
 using Stub = v1::PositionalEncodingService::Stub;
 
 class Replay {
@@ -158,6 +166,7 @@ class Replay {
     args.layout = request.layout();
     args.direction = request.direction();
     if (request.has_query_scale()) args.query_scale = request.query_scale();
+    CopySaturation(request, &args);
     if (request.has_q() && !(args.q = sent.View(request.q()))) {
       return Generated(&Stub::ApplyRope, request);
     }
@@ -180,6 +189,7 @@ class Replay {
     if (request.has_new_rope()) args.new_rope = request.new_rope();
     args.movement = request.movement();
     args.layout = request.layout();
+    CopySaturation(request, &args);
     if (request.has_k() && !(args.k = sent.View(request.k()))) {
       return Generated(&Stub::Reposition, request);
     }

@@ -44,13 +44,27 @@ std::uint16_t Bits16(double value, int exponent_bits) {
          static_cast<std::uint16_t>(std::min<std::uint32_t>(bits, special));
 }
 
+// FP8 of a number that it has: E5M2 is the upper half of a binary16, and E4M3
+// the same but for three bits of fraction and a bias of 7, not 15, so that
+// scaled by 2^-8 it is one too.
+std::uint8_t Bits8(double value, bool e5m2) {
+  if (e5m2) return static_cast<std::uint8_t>(Bits16(value, 5) >> 8);
+  const std::uint16_t bits = Bits16(std::ldexp(value, -8), 5);
+  return static_cast<std::uint8_t>((bits >> 8 & 0x80) | (bits >> 7 & 0x7f));
+}
+
 bool IsWhole(double value) {
   return std::trunc(value) == value && std::abs(value) <= 0x1p53;
 }
 
 // Appends `value`; false if the dtype has no such element.
 bool AppendElement(v1::Dtype dtype, double value, std::string* out) {
-  switch (dtype) {
+  // By their numbers, as the contract of 0.1.0 lacks the names of FP8's dtypes.
+  switch (static_cast<int>(dtype)) {
+    case 7:  // DTYPE_FLOAT8_E4M3FN
+    case 8:  // DTYPE_FLOAT8_E5M2
+      Append(Bits8(value, dtype == 8), out);
+      return true;
     case v1::DTYPE_FLOAT32:
       Append(static_cast<float>(value), out);
       return true;

@@ -31,8 +31,17 @@ struct Format {
   int smallest;
 };
 
+// Numbers of FP8's dtypes, as the contract of 0.1.0 lacks their names (./run
+// compatibility).
+constexpr int kFloat8E4m3fn = 7;
+constexpr int kFloat8E5m2 = 8;
+
 Format FormatOf(v1::Dtype dtype) {
-  switch (dtype) {
+  switch (static_cast<int>(dtype)) {
+    case kFloat8E4m3fn:
+      return {4, -9};
+    case kFloat8E5m2:
+      return {3, -16};
     case v1::DTYPE_FLOAT32:
       return {24, -149};
     case v1::DTYPE_FLOAT16:
@@ -73,6 +82,18 @@ Real FromBits16(std::uint16_t bits, int exponent_bits) {
                            std::max(exponent, 1) - top / 2 - fraction_bits);
 }
 
+// FP8: E5M2 is the upper half of a binary16. E4M3 has no infinity.
+Real FromBits8(std::uint8_t bits, int dtype) {
+  if (dtype == kFloat8E5m2) {
+    return FromBits16(static_cast<std::uint16_t>(bits << 8), 5);
+  }
+  const int exponent = (bits >> 3) & 15, fraction = bits & 7;
+  const Real sign = (bits & 0x80) != 0 ? -1 : 1;
+  if ((bits & 0x7f) == 0x7f) return std::numeric_limits<Real>::quiet_NaN();
+  return sign * std::ldexp(Real((exponent == 0 ? 0 : 8) + fraction),
+                           std::max(exponent, 1) - 10);
+}
+
 template <typename T>
 std::vector<T> Elements(const std::string& data) {
   std::vector<T> elements(data.size() / sizeof(T));
@@ -103,7 +124,13 @@ Answer ReadTensor(const v1::Tensor& tensor) {
     return out;
   }
   const std::string& data = tensor.data();
-  switch (tensor.dtype()) {
+  switch (static_cast<int>(tensor.dtype())) {
+    case kFloat8E4m3fn:
+    case kFloat8E5m2:
+      for (const auto bits : Elements<std::uint8_t>(data)) {
+        out.values.push_back(FromBits8(bits, tensor.dtype()));
+      }
+      break;
     case v1::DTYPE_FLOAT32:
       Append<float>(data, &out.values);
       break;

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/reference/float_formats.h"
 
 namespace posenc::core {
 namespace {
@@ -55,6 +56,51 @@ TEST_P(Format16Test, RoundsOnceToNearestEven) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, Format16Test,
                          ::testing::Values(Dtype::kFloat16, Dtype::kBfloat16));
+
+struct Float8 {
+  Dtype dtype;
+  const reference::Format8* format;
+};
+constexpr Float8 kFloat8[] = {{Dtype::kFloat8E4m3fn, &reference::kE4m3},
+                              {Dtype::kFloat8E5m2, &reference::kE5m2}};
+
+TEST(Float8Test, EveryCodeIsItsNumberAndComesBack) {
+  for (const auto& [dtype, format] : kFloat8) {
+    for (int code = 0; code < 256; ++code) {
+      const double expected = Decode8(*format, static_cast<std::uint8_t>(code));
+      const double value = Read(static_cast<std::uint16_t>(code), dtype);
+      if (std::isnan(expected)) {
+        EXPECT_TRUE(std::isnan(value)) << code;
+        EXPECT_EQ(Stored(value, dtype), 0x7f) << code;
+      } else {
+        EXPECT_EQ(value, expected) << code;
+        EXPECT_EQ(Stored(value, dtype), code);
+      }
+    }
+  }
+}
+
+TEST(Float8Test, RoundsOnceToNearestEvenAndOverflows) {
+  for (const auto& [dtype, format] : kFloat8) {
+    // The last midpoint is that to the number past the largest.
+    for (int code = 0; code <= format->largest; ++code) {
+      const double here = Magnitude8(*format, code);
+      const double middle = (here + Magnitude8(*format, code + 1)) / 2;
+      for (const double x :
+           {middle, std::nextafter(middle, 0), std::nextafter(middle, 1e300)}) {
+        EXPECT_EQ(Stored(x, dtype), Encode8(*format, x, false)) << x;
+        EXPECT_EQ(Stored(-x, dtype), Encode8(*format, -x, false)) << -x;
+      }
+    }
+    for (const double x : {1e300, 1e-300, -0.0, 1e9}) {
+      EXPECT_EQ(Stored(x, dtype), Encode8(*format, x, false)) << x;
+    }
+  }
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(Stored(infinity, Dtype::kFloat8E4m3fn), 0x7f);
+  EXPECT_EQ(Stored(-infinity, Dtype::kFloat8E4m3fn), 0x7f);
+  EXPECT_EQ(Stored(-infinity, Dtype::kFloat8E5m2), 0xfc);
+}
 
 TEST(TensorTest, KnownBitPatterns) {
   EXPECT_EQ(Stored(1, Dtype::kFloat16), 0x3c00);

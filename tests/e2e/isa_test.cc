@@ -153,6 +153,18 @@ std::vector<std::string> Answers(const Client& client) {
     out.push_back(AsString(rotated->q));
     out.push_back(AsString(rotated->k));
   }
+  // Any bytes are numbers of FP8, or infinity or NaN.
+  std::vector<std::uint8_t> bytes(wide.size());
+  for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random());
+  args.q = View(v1::DTYPE_FLOAT8_E4M3FN, bytes);
+  args.k = View(v1::DTYPE_FLOAT8_E5M2, bytes);
+  args.saturation = v1::SATURATION_NONE;
+  const auto eights = client.ApplyRope(args);
+  EXPECT_TRUE(eights.ok()) << eights.status();
+  if (eights.ok()) {
+    out.push_back(AsString(eights->q));
+    out.push_back(AsString(eights->k));
+  }
   if (table.ok()) out.push_back(AsString(table->table));
   return out;
 }
@@ -171,7 +183,7 @@ TEST_P(InstructionSetTest, AnswersWithTheSameBytesAsTheBaseline) {
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->instruction_set(), GetParam());
   const std::vector<std::string> answers = Answers(client);
-  ASSERT_THAT(answers, SizeIs(3));
+  ASSERT_THAT(answers, SizeIs(5));
   EXPECT_THAT(answers, Each(Not(IsEmpty())));
   // EXPECT_EQ would print megabytes.
   EXPECT_TRUE(answers == Answers(Client::Connect({baseline.address()})));

@@ -93,6 +93,18 @@ TEST_F(LoadCommandTest, WritesItsReports) {
   EXPECT_THAT(compared.out, HasSubstr("1.000"));
 }
 
+TEST_F(LoadCommandTest, RotatesFloat8AndLeavesItOutOfWhatHasNone) {
+  const std::string flags =
+      "--calls 20 --verify 1 --dtype float8_e4m3fn,float8_e5m2 --size 4KiB ";
+  const Outcome run = RunAtServer(flags + "--mix ApplyRope:1,Reposition:1");
+  ASSERT_EQ(run.exit_code, 0) << run.out;
+  EXPECT_THAT(run.out, HasSubstr("20 answers compared bit for bit, 0 differ"));
+  const Outcome table = RunAtServer(flags + "--mix BuildTable:1");
+  EXPECT_EQ(table.exit_code, 2);
+  EXPECT_THAT(table.out, HasSubstr("--dtype: BuildTable takes no "
+                                   "float8_e4m3fn"));
+}
+
 TEST_F(LoadCommandTest, AFlagWithNothingBehindItsSignTakesNoArgument) {
   const Outcome run = RunAtServer("--preset= --calls 1");
   EXPECT_EQ(run.exit_code, 2);

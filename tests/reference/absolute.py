@@ -1,7 +1,7 @@
 """Absolute encodings and their combination with embeddings, from the comments
 of absolute.proto."""
 
-from exact import (UNIT, double, expectation, is_16_bit, mp, mpf, nearest,
+from exact import (UNIT, double, expectation, is_narrow, mp, mpf, nearest,
                    numbers, scaled, ulp)
 from positions import expand
 
@@ -169,5 +169,5 @@ def add_encoding(request):
     units = 6 if dtype == "DTYPE_FLOAT64" else 5
     width = len(out) // len(rows)
     return [expectation("x", out, scaled(units * UNIT[dtype], scales,
-                                         0.5 if is_16_bit(dtype) else 0),
+                                         0.5 if is_narrow(dtype) else 0),
                         x["shape"][:-1] + [width], dtype)]

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "tests/reference/float_formats.h"
 
 namespace posenc::test {
 
@@ -14,7 +15,14 @@ using core::Layout;
 namespace {
 
 std::size_t Size(Dtype dtype) {
-  return dtype == Dtype::kFloat64 ? 8 : dtype == Dtype::kFloat32 ? 4 : 2;
+  return core::IsFloat8(dtype)      ? 1
+         : dtype == Dtype::kFloat64 ? 8
+         : dtype == Dtype::kFloat32 ? 4
+                                    : 2;
+}
+
+const reference::Format8& Format8Of(Dtype dtype) {
+  return dtype == Dtype::kFloat8E4m3fn ? reference::kE4m3 : reference::kE5m2;
 }
 
 template <typename T>
@@ -22,6 +30,17 @@ T Load(const std::byte* from) {
   T value;
   std::memcpy(&value, from, sizeof(value));
   return value;
+}
+
+// The largest finite number of FP8, if x is larger and saturates.
+long double Saturated(Dtype dtype, core::Saturation saturation, long double x) {
+  if (!core::IsFloat8(dtype) || saturation != core::Saturation::kFinite ||
+      std::isnan(x)) {
+    return x;
+  }
+  const long double largest =
+      Magnitude8(Format8Of(dtype), Format8Of(dtype).largest);
+  return std::fmax(-largest, std::fmin(largest, x));
 }
 
 // Which axis pair i follows, and its frequency, for a spec with one row of
@@ -110,6 +129,9 @@ double Tensor::At(std::int64_t b, std::int64_t s, std::int64_t h,
     }
     case Dtype::kFloat64:
       return Load<double>(from);
+    case Dtype::kFloat8E4m3fn:
+    case Dtype::kFloat8E5m2:
+      return Decode8(Format8Of(dtype), Load<std::uint8_t>(from));
     default:
       return Load<float>(from);
   }
@@ -123,10 +145,13 @@ void Tensor::Set(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t d,
   std::uint32_t bits;
   std::memcpy(&bits, &single, sizeof(bits));
   const auto brain = static_cast<std::uint16_t>(bits >> 16);
+  const std::uint8_t eight =
+      core::IsFloat8(dtype) ? Encode8(Format8Of(dtype), value, false) : 0;
   const void* const from =
       dtype == Dtype::kFloat16    ? static_cast<const void*>(&half)
       : dtype == Dtype::kBfloat16 ? &brain
       : dtype == Dtype::kFloat64  ? static_cast<const void*>(&value)
+      : core::IsFloat8(dtype)     ? static_cast<const void*>(&eight)
                                   : &single;
   std::memcpy(to, from, Size(dtype));
 }
@@ -166,13 +191,30 @@ double UnitRoundoff(Dtype dtype) {
       return 0x1p-8;
     case Dtype::kFloat64:
       return 0x1p-53;
+    case Dtype::kFloat8E4m3fn:
+      return 0x1p-4;
+    case Dtype::kFloat8E5m2:
+      return 0x1p-3;
     default:
       return 0x1p-24;
   }
 }
 
 double HalfSubnormal(Dtype dtype) {
-  return dtype == Dtype::kFloat16 ? 0x1p-25 : 0x1p-134;
+  switch (dtype) {
+    case Dtype::kFloat16:
+      return 0x1p-25;
+    case Dtype::kFloat8E4m3fn:
+      return 0x1p-10;
+    case Dtype::kFloat8E5m2:
+      return 0x1p-17;
+    default:
+      return 0x1p-134;
+  }
+}
+
+bool IsNarrow(Dtype dtype) {
+  return dtype != Dtype::kFloat32 && dtype != Dtype::kFloat64;
 }
 
 double ArithmeticBound(Dtype dtype, double norm, double angle) {
@@ -269,7 +311,9 @@ std::string FindError(const core::RopeSpec& spec,
           const long double y = in.At(b, s, h, source.y);
           const check::RotatedPair<long double> rotated = check::RotatePair(
               x, y, factor * std::cos(turn), factor * std::sin(turn));
-          const long double expected[2] = {rotated.x, rotated.y};
+          const long double expected[2] = {
+              Saturated(in.dtype, args.saturation, rotated.x),
+              Saturated(in.dtype, args.saturation, rotated.y)};
           const std::int64_t channel[2] = {target.x, target.y};
           for (int j = 0; j < 2; ++j) {
             const double actual = out.At(b, s, h, channel[j]);
@@ -278,7 +322,7 @@ std::string FindError(const core::RopeSpec& spec,
                                 static_cast<double>(std::abs(factor)) *
                                     static_cast<double>(std::hypot(x, y)),
                                 static_cast<double>(angle));
-            if (in.dtype == Dtype::kFloat16 || in.dtype == Dtype::kBfloat16) {
+            if (IsNarrow(in.dtype)) {
               bound +=
                   UnitRoundoff(in.dtype) *
                       (static_cast<double>(std::abs(expected[j])) + bound) +
@@ -303,7 +347,8 @@ std::string FindError(const core::RopeSpec& spec,
             continue;
           }
           // The factor and the product are rounded, the result once more.
-          const long double expected = in.At(b, s, h, d) * scale;
+          const long double expected =
+              Saturated(in.dtype, args.saturation, in.At(b, s, h, d) * scale);
           const double magnitude = static_cast<double>(std::abs(expected));
           const double unit =
               in.dtype == Dtype::kFloat64 ? 4 * 0x1p-53 : 2 * 0x1p-24;

@@ -68,9 +68,12 @@ Grid RandomGrid(std::int64_t axes, std::int64_t batch, std::int64_t tokens,
 double UnitRoundoff(core::Dtype dtype);
 double HalfSubnormal(core::Dtype dtype);
 
+// Whether the arithmetic's result is rounded once more: 16 and 8 bits.
+bool IsNarrow(core::Dtype dtype);
+
 // Largest error of a rotated element whose pair has the norm `norm` after the
 // factors, and turns by `angle`, in the dtype's arithmetic before the last
-// rounding to a 16-bit dtype. float32: core/rope/apply.h. float64: both
+// rounding to 16 or 8 bits. float32: core/rope/apply.h. float64: both
 // products carry the table's 2 ulp (2^-51) and a rounding (2^-53), the sum
 // another; the frequency may be the other neighbour (2^-52 of the angle).
 double ArithmeticBound(core::Dtype dtype, double norm, double angle);

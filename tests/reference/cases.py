@@ -1,6 +1,8 @@
 """What a case is made of: a claim, a request, and, where it is wrong, the
 error that answers it."""
 
+from exact import mpf, nearest
+
 HALF, INTERLEAVED = "PAIRING_HALF_SPLIT", "PAIRING_INTERLEAVED"
 INVALID, OUT_OF_RANGE = "INVALID_ARGUMENT", "OUT_OF_RANGE"
 
@@ -24,7 +26,7 @@ def source(length=None, **spec):
 
 
 class Numbers:
-    """Multiples of 1/64 in (-2, 2): exact in every element type."""
+    """Multiples of 1/64 in (-2, 2): exact in every element type but FP8."""
 
     def __init__(self, seed):
         self.state = seed
@@ -33,6 +35,13 @@ class Numbers:
         # Numerical Recipes' linear congruential generator.
         self.state = (1664525 * self.state + 1013904223) % 2**32
         return ((self.state >> 16) % 255 - 127) / 64
+
+    def float8(self, *shape, dtype):
+        """The same, rounded to FP8, which has fewer of them."""
+        tensor = self.tensor(*shape, dtype=dtype)
+        tensor["values"] = [float(nearest(mpf(v), dtype))
+                            for v in tensor["values"]]
+        return tensor
 
     def tensor(self, *shape, dtype="DTYPE_FLOAT32"):
         count = 1

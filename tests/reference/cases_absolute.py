@@ -227,6 +227,8 @@ def additions():
               encoding=sinusoidal(6)),
         wrong("RejectsAddingToIntegers", "FIELD_INVALID", "x.dtype",
               x=given([1] * 8, 1, 8, dtype="DTYPE_INT32")),
+        wrong("RejectsAddingToFloat8", "FIELD_INVALID", "x.dtype",
+              x=given([1] * 8, 1, 8, dtype="DTYPE_FLOAT8_E4M3FN")),
         wrong("RejectsAddingPastTheTable", "POSITION_OUT_OF_RANGE",
               "positions", OUT_OF_RANGE, encoding=learned,
               positions={"start": 2}),

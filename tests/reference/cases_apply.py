@@ -2,9 +2,13 @@
 
 from cases import (HALF, INTERLEAVED, OUT_OF_RANGE, Numbers, bad, case, given,
                    ids, source)
+from exact import FORMATS, LARGEST, mpf
 
 DTYPES = {"Float32": "DTYPE_FLOAT32", "Float16": "DTYPE_FLOAT16",
           "Bfloat16": "DTYPE_BFLOAT16", "Float64": "DTYPE_FLOAT64"}
+FLOAT8 = {"Float8E4m3fn": "DTYPE_FLOAT8_E4M3FN",
+          "Float8E5m2": "DTYPE_FLOAT8_E5M2"}
+FINITE, NONE = "SATURATION_FINITE", "SATURATION_NONE"
 TRAILING = "ROTARY_SLICE_TRAILING"
 
 
@@ -160,7 +164,47 @@ def rotations():
         out.append(apply("PassesChannelsIn" + name, source(rotaryDim=6),
                          draw.tensor(1, 2, 1, 10, dtype=dtype),
                          positions={"start": 9}))
-    return out
+    return out + [apply(*case, **more) for case, more in float8_rotations()]
+
+
+def float8_rotations():
+    draw = Numbers(29)
+    yarn = {"factor": 4, "originalMaxPositionEmbeddings": 32768}
+    # By 0.785 radians the second channel of (x, x) becomes 1.4 x.
+    eighth = source(explicitFrequencies={"values": [0.785]})
+    for name, dtype in FLOAT8.items():
+        def keys(*shape):
+            return draw.float8(*shape, dtype=dtype)
+
+        for pairing in (HALF, INTERLEAVED):
+            yield (("Rotates" + name + pairing[8:].title().replace("_", ""),
+                    source(yarn=yarn, pairing=pairing), keys(1, 2, 2, 16),
+                    keys(1, 2, 1, 80)),
+                   {"positions": {"start": 1234}, "saturation": FINITE})
+        yield (("PassesChannelsIn" + name, source(rotaryDim=6), None,
+                keys(1, 2, 1, 10)),
+               {"positions": {"start": 9}, "saturation": NONE})
+        yield (("WritesAnotherPairingIn" + name,
+                source(outputPairing=INTERLEAVED), None, keys(2, 3, 1, 8)),
+               {"layout": "LAYOUT_BHSD", "positions": {"start": 77},
+                "saturation": NONE})
+        yield (("RotatesSubnormalsOf" + name, source(), None, given(
+            [v * float(mpf(2) ** FORMATS[dtype][1])
+             for v in (1, -2, 3, -1, 0, 2, -3, 1)], 1, 2, 1, 4,
+            dtype=dtype)), {"saturation": NONE})
+        largest = LARGEST[dtype]
+        yield (("Saturates" + name, eighth, None, given(
+            [largest, largest, -largest, -largest, largest / 2, largest / 2],
+            1, 1, 3, 2, dtype=dtype)),
+            {"positions": {"start": 1}, "saturation": FINITE})
+    yield (("Float8E5m2OverflowsToInfinity", eighth, None, given(
+        [57344, 57344, -57344, -57344, 28672, 28672], 1, 1, 3, 2,
+        dtype="DTYPE_FLOAT8_E5M2")),
+        {"positions": {"start": 1}, "saturation": NONE})
+    yield (("RotatesBfloat16QueriesAndFloat8Keys", source(),
+            draw.tensor(1, 2, 2, 8, dtype="DTYPE_BFLOAT16"),
+            draw.float8(1, 2, 1, 8, dtype="DTYPE_FLOAT8_E4M3FN")),
+           {"positions": {"start": 5}, "saturation": FINITE})
 
 
 def errors():
@@ -187,6 +231,12 @@ def errors():
               "rope.spec.rotary_dim", rope=source(rotaryDim=16)),
         wrong("RejectsIntegerQueries", invalid, "q.dtype",
               q=given([1] * 16, 1, 2, 1, 8, dtype="DTYPE_INT32")),
+        wrong("RejectsFloat8WithoutSaturation", required, "saturation",
+              q=given([1] * 16, 1, 2, 1, 8, dtype="DTYPE_FLOAT8_E4M3FN")),
+        wrong("RejectsFloat8KeysWithoutSaturation", required, "saturation",
+              k=given([1] * 16, 1, 2, 1, 8, dtype="DTYPE_FLOAT8_E5M2")),
+        wrong("RejectsFloat8Positions", invalid, "positions.ids.dtype",
+              positions=ids([1, 2], dtype="DTYPE_FLOAT8_E4M3FN")),
         wrong("RejectsTooFewValues", "TENSOR_SIZE_MISMATCH", "q.values",
               q=given([1] * 15, 1, 2, 1, 8)),
         wrong("RejectsAnotherRank", invalid, "q.shape",

@@ -173,6 +173,8 @@ def bias_errors():
               {"clip": {"left": 1, "right": 1}}, dtype="DTYPE_FLOAT32"),
         wrong("RejectsAnIntegerBias", invalid, "dtype", "alibi",
               {"heads": 1}, dtype="DTYPE_INT32"),
+        wrong("RejectsAFloat8Bias", invalid, "dtype", "alibi",
+              {"heads": 1}, dtype="DTYPE_FLOAT8_E5M2"),
         wrong("RejectsANegativeQueryLength", invalid, "query_length",
               "alibi", {"heads": 1}, queryLength=-1),
         wrong("RejectsANegativeTile", invalid, "query_tile", "alibi",
@@ -263,6 +265,10 @@ def scores():
               {"buckets": buckets, "positionKeys": draw.tensor(2, 6, 4)}),
         wrong("RejectsIntegerScores", invalid, "dtype",
               dtype="DTYPE_INT32"),
+        wrong("RejectsFloat8Scores", invalid, "dtype",
+              dtype="DTYPE_FLOAT8_E5M2"),
+        wrong("RejectsScoresOfFloat8Keys", invalid, "k.dtype",
+              k=given([1] * 8, 1, 1, 2, 4, dtype="DTYPE_FLOAT8_E4M3FN")),
     ]
     return out
 

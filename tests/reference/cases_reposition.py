@@ -7,11 +7,12 @@ TRAILING = "ROTARY_SLICE_TRAILING"
 
 
 def moves():
-    draw = Numbers(19)
+    draw, eights = Numbers(19), Numbers(31)
 
-    def move(name, rope, movement, k=None, new=None, layout="LAYOUT_BSHD"):
+    def move(name, rope, movement, k=None, new=None, layout="LAYOUT_BSHD",
+             **more):
         request = {"oldRope": rope, "movement": movement, "layout": layout,
-                   "k": k or draw.tensor(1, 3, 1, 8)}
+                   "k": k or draw.tensor(1, 3, 1, 8), **more}
         if new:
             request["newRope"] = new
         return case(name, "Reposition", **request)
@@ -122,6 +123,15 @@ def moves():
         out.append(move("Moves" + name, yarn, between(start(70000), start(9)),
                         draw.tensor(1, 2, 2, 12,
                                     dtype="DTYPE_" + name.upper())))
+    for name in ("Float8_E4m3fn", "Float8_E5m2"):
+        dtype = "DTYPE_" + name.upper()
+        out.append(move("Moves" + name.replace("_", ""), yarn,
+                        between(start(70000), start(9)),
+                        eights.float8(1, 2, 2, 12, dtype=dtype),
+                        saturation="SATURATION_FINITE"))
+        out.append(move("Shifts" + name.replace("_", "") + "ByNothing", plain,
+                        {"shift": 0}, eights.float8(1, 2, 1, 8, dtype=dtype),
+                        saturation="SATURATION_NONE"))
     return out
 
 
@@ -146,6 +156,9 @@ def errors():
         wrong("RejectsNoTarget", "FIELD_REQUIRED", "movement",
               movement={"oldPositions": {"start": 0}}),
         wrong("RejectsNoKeys", "FIELD_REQUIRED", "k", without=("k",)),
+        wrong("RejectsMovingFloat8WithoutSaturation", "FIELD_REQUIRED",
+              "saturation", k=given([1] * 8, 1, 1, 1, 8,
+                                    dtype="DTYPE_FLOAT8_E4M3FN")),
         wrong("RejectsKeysWithoutLayout", "FIELD_REQUIRED", "layout",
               without=("layout",)),
         wrong("RejectsNewPositionsWithoutOld", "FIELD_REQUIRED",

@@ -10,13 +10,19 @@ FORMATS = {
     "DTYPE_FLOAT32": (24, -149),
     "DTYPE_FLOAT16": (11, -24),
     "DTYPE_BFLOAT16": (8, -133),
+    "DTYPE_FLOAT8_E4M3FN": (4, -9),
+    "DTYPE_FLOAT8_E5M2": (3, -16),
 }
+# Largest numbers of FP8, which results may be past.
+LARGEST = {"DTYPE_FLOAT8_E4M3FN": 448, "DTYPE_FLOAT8_E5M2": 57344}
 # A unit of the arithmetic that a tensor of this type is computed in.
 UNIT = {
     "DTYPE_FLOAT64": mpf(2) ** -53,
     "DTYPE_FLOAT32": mpf(2) ** -24,
     "DTYPE_FLOAT16": mpf(2) ** -24,
     "DTYPE_BFLOAT16": mpf(2) ** -24,
+    "DTYPE_FLOAT8_E4M3FN": mpf(2) ** -24,
+    "DTYPE_FLOAT8_E5M2": mpf(2) ** -24,
 }
 
 
@@ -58,8 +64,20 @@ def numbers(values):
     return [mpf(v) for v in values]
 
 
-def is_16_bit(dtype):
-    return dtype in ("DTYPE_FLOAT16", "DTYPE_BFLOAT16")
+def is_narrow(dtype):
+    """Computed in float32, then rounded once more."""
+    return UNIT[dtype] != mpf(2) ** (-FORMATS[dtype][0])
+
+
+def saturated(x, dtype, saturation):
+    """What is past the largest number of FP8; no case is near the border."""
+    largest = LARGEST.get(dtype)
+    if largest is None or abs(x) <= largest:
+        return x
+    if saturation == "SATURATION_FINITE":
+        return mp.sign(x) * largest
+    assert dtype == "DTYPE_FLOAT8_E5M2", "NaN has no place in the vectors"
+    return mp.sign(x) * mp.inf
 
 
 # Bounds of expectations; README.md in proto/testdata describes them.

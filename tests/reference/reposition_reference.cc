@@ -223,7 +223,7 @@ std::string FindMoveError(const Encodings& encodings, const Move& move,
           for (int j = 0; j < 2; ++j) {
             rotated[channel[j]] = true;
             double bound = ElementBound(in.dtype, norm);
-            if (core::DtypeSize(in.dtype) == 2) {
+            if (IsNarrow(in.dtype)) {
               bound +=
                   UnitRoundoff(in.dtype) *
                       (std::abs(static_cast<double>(expected[j])) + bound) +

@@ -1,8 +1,9 @@
 """Rotary tables, rotation, reposition, weights and analysis, from requests in
 JSON form (posenc.v1 service.proto)."""
 
-from exact import (EXACT, UNIT, absolute, expectation, is_16_bit, mp,
-                   mpf, numbers, relative, scaled, single, size, ulp)
+from exact import (EXACT, UNIT, absolute, expectation, is_narrow, mp,
+                   mpf, numbers, relative, saturated, scaled, single,
+                   size, ulp)
 from positions import expand
 from profiles import read_source
 from scalings import axis_of_pair, resolve, resolve_rounded
@@ -159,9 +160,10 @@ def heads_of(tensor, layout):
                     for h in range(extent[2])]
 
 
-def _move(tensor, layout, path, units, step):
+def _move(tensor, layout, path, units, step, saturation):
     """Applies step(b, s, h) -> (matrix per pair, channels in and out, factor
     on the rest) to every head."""
+    dtype = tensor["dtype"]
     values = numbers(tensor["values"])
     out, scales = list(values), [mpf(0)] * len(values)
     for b, s, h, at in heads_of(tensor, layout)[1]:
@@ -176,19 +178,17 @@ def _move(tensor, layout, path, units, step):
             out[at + u] = factor * (a * cos - e * sin)
             out[at + v] = factor * (a * sin + e * cos)
             scales[at + u] = scales[at + v] = abs(factor) * mp.hypot(a, e)
-    dtype = tensor["dtype"]
+    out = [saturated(x, dtype, saturation) for x in out]
     bound = EXACT
     if any(scales):
-        # 16 bits: computed in float32, then rounded once more.
         bound = scaled(units[dtype] * UNIT[dtype], scales,
-                       0.5 if is_16_bit(dtype) else 0)
+                       0.5 if is_narrow(dtype) else 0)
     return expectation(path, out, bound, tensor["shape"], dtype)
 
 
 # core promises 4 units for float32. float64: cosine and sine within 2 units
 # each, two products and a sum rounded, below 6.
-_APPLY_UNITS = {"DTYPE_FLOAT32": 4, "DTYPE_FLOAT16": 4, "DTYPE_BFLOAT16": 4,
-                "DTYPE_FLOAT64": 6}
+_APPLY_UNITS = {**dict.fromkeys(UNIT, 4), "DTYPE_FLOAT64": 6}
 _REPOSITION_UNITS = dict.fromkeys(_APPLY_UNITS, 10)
 
 
@@ -228,7 +228,8 @@ def apply_rope(request):
                 pairs.append((x, u, factor, phi if forward else -phi))
             return pairs, rest
 
-        out.append(_move(tensor, layout, role, _APPLY_UNITS, step))
+        out.append(_move(tensor, layout, role, _APPLY_UNITS, step,
+                         request.get("saturation")))
     return out
 
 
@@ -241,7 +242,7 @@ def reposition(request):
     extent, _ = heads_of(tensor, layout)
     if old.nope:
         return [_move(tensor, layout, "k", _REPOSITION_UNITS,
-                      lambda b, s, h: ([], 1))]
+                      lambda b, s, h: ([], 1), None)]
     batch, tokens = extent[0], extent[1]
     # If old positions do not matter, any will do.
     source = expand(movement.get("oldPositions", {"start": 0}), old.axes,
@@ -270,7 +271,8 @@ def reposition(request):
             pairs.append((x, u, factor, phi))
         return pairs, 1
 
-    return [_move(tensor, layout, "k", _REPOSITION_UNITS, step)]
+    return [_move(tensor, layout, "k", _REPOSITION_UNITS, step,
+                  request.get("saturation"))]
 
 
 def _resolve_tower(config):

@@ -118,7 +118,7 @@ type GetServerInfoResponse struct {
 	InstructionSet string                 `protobuf:"bytes,2,opt,name=instruction_set,json=instructionSet,proto3" json:"instruction_set,omitempty"` // "avx512", "avx2", "sse2", "neon", ...
 	Limits         *Limits                `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
 	Presets        []string               `protobuf:"bytes,4,rep,name=presets,proto3" json:"presets,omitempty"`
-	TensorDtypes   []Dtype                `protobuf:"varint,5,rep,packed,name=tensor_dtypes,json=tensorDtypes,proto3,enum=posenc.v1.Dtype" json:"tensor_dtypes,omitempty"`
+	TensorDtypes   []Dtype                `protobuf:"varint,5,rep,packed,name=tensor_dtypes,json=tensorDtypes,proto3,enum=posenc.v1.Dtype" json:"tensor_dtypes,omitempty"` // of heads to be rotated
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1747,6 +1747,8 @@ type ApplyRopeRequest struct {
 	Direction Direction              `protobuf:"varint,4,opt,name=direction,proto3,enum=posenc.v1.Direction" json:"direction,omitempty"`
 	// Also multiplies whole heads of q by this. Unset: q is rotated only, even if the model has such a rule.
 	QueryScale *QueryScale `protobuf:"bytes,5,opt,name=query_scale,json=queryScale,proto3" json:"query_scale,omitempty"`
+	// Required if q or k is FP8. Other dtypes do not look at it.
+	Saturation Saturation `protobuf:"varint,6,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
 	// At least one. They may differ in heads and head_dim, not in batch and sequence. Anything shaped like heads may be
 	// sent, such as an attention output to be turned back.
 	Q             *Tensor `protobuf:"bytes,14,opt,name=q,proto3" json:"q,omitempty"`
@@ -1820,6 +1822,13 @@ func (x *ApplyRopeRequest) GetQueryScale() *QueryScale {
 	return nil
 }
 
+func (x *ApplyRopeRequest) GetSaturation() Saturation {
+	if x != nil {
+		return x.Saturation
+	}
+	return Saturation_SATURATION_UNSPECIFIED
+}
+
 func (x *ApplyRopeRequest) GetQ() *Tensor {
 	if x != nil {
 		return x.Q
@@ -1886,8 +1895,8 @@ func (x *ApplyRopeResponse) GetK() *Tensor {
 	return nil
 }
 
-// Settings, in the first message only: rope, layout, direction, query_scale. Positions and tensors belong to each
-// message.
+// Settings, in the first message only: rope, layout, direction, query_scale, saturation. Positions and tensors belong
+// to each message.
 type ApplyRopeStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rope          *RopeSource            `protobuf:"bytes,1,opt,name=rope,proto3" json:"rope,omitempty"`
@@ -1895,6 +1904,7 @@ type ApplyRopeStreamRequest struct {
 	Layout        Layout                 `protobuf:"varint,3,opt,name=layout,proto3,enum=posenc.v1.Layout" json:"layout,omitempty"`
 	Direction     Direction              `protobuf:"varint,4,opt,name=direction,proto3,enum=posenc.v1.Direction" json:"direction,omitempty"`
 	QueryScale    *QueryScale            `protobuf:"bytes,5,opt,name=query_scale,json=queryScale,proto3" json:"query_scale,omitempty"`
+	Saturation    Saturation             `protobuf:"varint,6,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"` // required if any q or k is FP8
 	Q             *Tensor                `protobuf:"bytes,14,opt,name=q,proto3" json:"q,omitempty"`
 	K             *Tensor                `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1966,6 +1976,13 @@ func (x *ApplyRopeStreamRequest) GetQueryScale() *QueryScale {
 	return nil
 }
 
+func (x *ApplyRopeStreamRequest) GetSaturation() Saturation {
+	if x != nil {
+		return x.Saturation
+	}
+	return Saturation_SATURATION_UNSPECIFIED
+}
+
 func (x *ApplyRopeStreamRequest) GetQ() *Tensor {
 	if x != nil {
 		return x.Q
@@ -2033,12 +2050,14 @@ func (x *ApplyRopeStreamResponse) GetK() *Tensor {
 }
 
 type RepositionRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	OldRope       *RopeSource            `protobuf:"bytes,1,opt,name=old_rope,json=oldRope,proto3" json:"old_rope,omitempty"` // that k was rotated with
-	NewRope       *RopeSource            `protobuf:"bytes,2,opt,name=new_rope,json=newRope,proto3" json:"new_rope,omitempty"` // unset: the same
-	Movement      *Movement              `protobuf:"bytes,3,opt,name=movement,proto3" json:"movement,omitempty"`
-	Layout        Layout                 `protobuf:"varint,4,opt,name=layout,proto3,enum=posenc.v1.Layout" json:"layout,omitempty"` // required
-	K             *Tensor                `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	OldRope  *RopeSource            `protobuf:"bytes,1,opt,name=old_rope,json=oldRope,proto3" json:"old_rope,omitempty"` // that k was rotated with
+	NewRope  *RopeSource            `protobuf:"bytes,2,opt,name=new_rope,json=newRope,proto3" json:"new_rope,omitempty"` // unset: the same
+	Movement *Movement              `protobuf:"bytes,3,opt,name=movement,proto3" json:"movement,omitempty"`
+	Layout   Layout                 `protobuf:"varint,4,opt,name=layout,proto3,enum=posenc.v1.Layout" json:"layout,omitempty"` // required
+	// Required if k is FP8. Other dtypes do not look at it.
+	Saturation    Saturation `protobuf:"varint,5,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
+	K             *Tensor    `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2099,6 +2118,13 @@ func (x *RepositionRequest) GetLayout() Layout {
 		return x.Layout
 	}
 	return Layout_LAYOUT_UNSPECIFIED
+}
+
+func (x *RepositionRequest) GetSaturation() Saturation {
+	if x != nil {
+		return x.Saturation
+	}
+	return Saturation_SATURATION_UNSPECIFIED
 }
 
 func (x *RepositionRequest) GetK() *Tensor {
@@ -2264,13 +2290,15 @@ func (x *RepositionResponse) GetK() *Tensor {
 	return nil
 }
 
-// Settings, in the first message only: old_rope, new_rope, layout. Movement and tensor belong to each message.
+// Settings, in the first message only: old_rope, new_rope, layout, saturation. Movement and tensor belong to each
+// message.
 type RepositionStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	OldRope       *RopeSource            `protobuf:"bytes,1,opt,name=old_rope,json=oldRope,proto3" json:"old_rope,omitempty"`
 	NewRope       *RopeSource            `protobuf:"bytes,2,opt,name=new_rope,json=newRope,proto3" json:"new_rope,omitempty"`
 	Movement      *Movement              `protobuf:"bytes,3,opt,name=movement,proto3" json:"movement,omitempty"`
 	Layout        Layout                 `protobuf:"varint,4,opt,name=layout,proto3,enum=posenc.v1.Layout" json:"layout,omitempty"`
+	Saturation    Saturation             `protobuf:"varint,5,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"` // required if any k is FP8
 	K             *Tensor                `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2332,6 +2360,13 @@ func (x *RepositionStreamRequest) GetLayout() Layout {
 		return x.Layout
 	}
 	return Layout_LAYOUT_UNSPECIFIED
+}
+
+func (x *RepositionStreamRequest) GetSaturation() Saturation {
+	if x != nil {
+		return x.Saturation
+	}
+	return Saturation_SATURATION_UNSPECIFIED
 }
 
 func (x *RepositionStreamRequest) GetK() *Tensor {
@@ -3281,36 +3316,45 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x16BuildPositionsResponse\x122\n" +
 	"\tpositions\x18\x01 \x01(\v2\x14.posenc.v1.PositionsR\tpositions\x12#\n" +
 	"\rnext_position\x18\x02 \x01(\x03R\fnextPosition\x12\x14\n" +
-	"\x05delta\x18\x03 \x01(\x03R\x05delta\"\xca\x02\n" +
+	"\x05delta\x18\x03 \x01(\x03R\x05delta\"\x81\x03\n" +
 	"\x10ApplyRopeRequest\x12)\n" +
 	"\x04rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceR\x04rope\x122\n" +
 	"\tpositions\x18\x02 \x01(\v2\x14.posenc.v1.PositionsR\tpositions\x12)\n" +
 	"\x06layout\x18\x03 \x01(\x0e2\x11.posenc.v1.LayoutR\x06layout\x122\n" +
 	"\tdirection\x18\x04 \x01(\x0e2\x14.posenc.v1.DirectionR\tdirection\x126\n" +
 	"\vquery_scale\x18\x05 \x01(\v2\x15.posenc.v1.QueryScaleR\n" +
-	"queryScale\x12\x1f\n" +
+	"queryScale\x125\n" +
+	"\n" +
+	"saturation\x18\x06 \x01(\x0e2\x15.posenc.v1.SaturationR\n" +
+	"saturation\x12\x1f\n" +
 	"\x01q\x18\x0e \x01(\v2\x11.posenc.v1.TensorR\x01q\x12\x1f\n" +
 	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"U\n" +
 	"\x11ApplyRopeResponse\x12\x1f\n" +
 	"\x01q\x18\x0e \x01(\v2\x11.posenc.v1.TensorR\x01q\x12\x1f\n" +
-	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xd0\x02\n" +
+	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\x87\x03\n" +
 	"\x16ApplyRopeStreamRequest\x12)\n" +
 	"\x04rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceR\x04rope\x122\n" +
 	"\tpositions\x18\x02 \x01(\v2\x14.posenc.v1.PositionsR\tpositions\x12)\n" +
 	"\x06layout\x18\x03 \x01(\x0e2\x11.posenc.v1.LayoutR\x06layout\x122\n" +
 	"\tdirection\x18\x04 \x01(\x0e2\x14.posenc.v1.DirectionR\tdirection\x126\n" +
 	"\vquery_scale\x18\x05 \x01(\v2\x15.posenc.v1.QueryScaleR\n" +
-	"queryScale\x12\x1f\n" +
+	"queryScale\x125\n" +
+	"\n" +
+	"saturation\x18\x06 \x01(\x0e2\x15.posenc.v1.SaturationR\n" +
+	"saturation\x12\x1f\n" +
 	"\x01q\x18\x0e \x01(\v2\x11.posenc.v1.TensorR\x01q\x12\x1f\n" +
 	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"[\n" +
 	"\x17ApplyRopeStreamResponse\x12\x1f\n" +
 	"\x01q\x18\x0e \x01(\v2\x11.posenc.v1.TensorR\x01q\x12\x1f\n" +
-	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xf4\x01\n" +
+	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xab\x02\n" +
 	"\x11RepositionRequest\x120\n" +
 	"\bold_rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceR\aoldRope\x120\n" +
 	"\bnew_rope\x18\x02 \x01(\v2\x15.posenc.v1.RopeSourceR\anewRope\x12/\n" +
 	"\bmovement\x18\x03 \x01(\v2\x13.posenc.v1.MovementR\bmovement\x12)\n" +
-	"\x06layout\x18\x04 \x01(\x0e2\x11.posenc.v1.LayoutR\x06layout\x12\x1f\n" +
+	"\x06layout\x18\x04 \x01(\x0e2\x11.posenc.v1.LayoutR\x06layout\x125\n" +
+	"\n" +
+	"saturation\x18\x05 \x01(\x0e2\x15.posenc.v1.SaturationR\n" +
+	"saturation\x12\x1f\n" +
 	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xd1\x01\n" +
 	"\bMovement\x129\n" +
 	"\rold_positions\x18\x01 \x01(\v2\x14.posenc.v1.PositionsR\foldPositions\x12;\n" +
@@ -3319,12 +3363,15 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x06shifts\x18\x04 \x01(\v2\x11.posenc.v1.TensorH\x00R\x06shiftsB\b\n" +
 	"\x06target\"5\n" +
 	"\x12RepositionResponse\x12\x1f\n" +
-	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xfa\x01\n" +
+	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xb1\x02\n" +
 	"\x17RepositionStreamRequest\x120\n" +
 	"\bold_rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceR\aoldRope\x120\n" +
 	"\bnew_rope\x18\x02 \x01(\v2\x15.posenc.v1.RopeSourceR\anewRope\x12/\n" +
 	"\bmovement\x18\x03 \x01(\v2\x13.posenc.v1.MovementR\bmovement\x12)\n" +
-	"\x06layout\x18\x04 \x01(\x0e2\x11.posenc.v1.LayoutR\x06layout\x12\x1f\n" +
+	"\x06layout\x18\x04 \x01(\x0e2\x11.posenc.v1.LayoutR\x06layout\x125\n" +
+	"\n" +
+	"saturation\x18\x05 \x01(\x0e2\x15.posenc.v1.SaturationR\n" +
+	"saturation\x12\x1f\n" +
 	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\";\n" +
 	"\x18RepositionStreamResponse\x12\x1f\n" +
 	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\x86\x02\n" +
@@ -3466,129 +3513,134 @@ var file_posenc_v1_service_proto_goTypes = []any{
 	(*Bias)(nil),                           // 50: posenc.v1.Bias
 	(Layout)(0),                            // 51: posenc.v1.Layout
 	(Direction)(0),                         // 52: posenc.v1.Direction
-	(Combination)(0),                       // 53: posenc.v1.Combination
-	(*RelativeScore)(nil),                  // 54: posenc.v1.RelativeScore
-	(Pairing)(0),                           // 55: posenc.v1.Pairing
-	(RotarySlice)(0),                       // 56: posenc.v1.RotarySlice
+	(Saturation)(0),                        // 53: posenc.v1.Saturation
+	(Combination)(0),                       // 54: posenc.v1.Combination
+	(*RelativeScore)(nil),                  // 55: posenc.v1.RelativeScore
+	(Pairing)(0),                           // 56: posenc.v1.Pairing
+	(RotarySlice)(0),                       // 57: posenc.v1.RotarySlice
 }
 var file_posenc_v1_service_proto_depIdxs = []int32{
-	3,  // 0: posenc.v1.GetServerInfoResponse.limits:type_name -> posenc.v1.Limits
-	43, // 1: posenc.v1.GetServerInfoResponse.tensor_dtypes:type_name -> posenc.v1.Dtype
-	44, // 2: posenc.v1.ResolveRopeRequest.rope:type_name -> posenc.v1.RopeSource
-	44, // 3: posenc.v1.ResolveRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
-	45, // 4: posenc.v1.ResolveRopeResponse.spec:type_name -> posenc.v1.RopeSpec
-	46, // 5: posenc.v1.ResolveRopeResponse.query_scale:type_name -> posenc.v1.QueryScale
-	6,  // 6: posenc.v1.ResolveRopeResponse.assumptions:type_name -> posenc.v1.Assumption
-	7,  // 7: posenc.v1.ResolveRopeResponse.difference:type_name -> posenc.v1.RopeDifference
-	44, // 8: posenc.v1.BuildTableRequest.rope:type_name -> posenc.v1.RopeSource
-	47, // 9: posenc.v1.BuildTableRequest.absolute:type_name -> posenc.v1.AbsoluteEncoding
-	48, // 10: posenc.v1.BuildTableRequest.positions:type_name -> posenc.v1.Positions
-	0,  // 11: posenc.v1.BuildTableRequest.layout:type_name -> posenc.v1.TableLayout
-	43, // 12: posenc.v1.BuildTableRequest.dtype:type_name -> posenc.v1.Dtype
-	49, // 13: posenc.v1.BuildTableResponse.cos:type_name -> posenc.v1.Tensor
-	49, // 14: posenc.v1.BuildTableResponse.sin:type_name -> posenc.v1.Tensor
-	49, // 15: posenc.v1.BuildTableResponse.table:type_name -> posenc.v1.Tensor
-	8,  // 16: posenc.v1.BuildTableStreamRequest.table:type_name -> posenc.v1.BuildTableRequest
-	49, // 17: posenc.v1.BuildTableStreamResponse.cos:type_name -> posenc.v1.Tensor
-	49, // 18: posenc.v1.BuildTableStreamResponse.sin:type_name -> posenc.v1.Tensor
-	49, // 19: posenc.v1.BuildTableStreamResponse.table:type_name -> posenc.v1.Tensor
-	50, // 20: posenc.v1.BuildBiasRequest.bias:type_name -> posenc.v1.Bias
-	43, // 21: posenc.v1.BuildBiasRequest.dtype:type_name -> posenc.v1.Dtype
-	49, // 22: posenc.v1.BuildBiasResponse.tile:type_name -> posenc.v1.Tensor
-	15, // 23: posenc.v1.BuildPositionsRequest.packed:type_name -> posenc.v1.PackedPositions
-	16, // 24: posenc.v1.BuildPositionsRequest.padded:type_name -> posenc.v1.PaddedPositions
-	17, // 25: posenc.v1.BuildPositionsRequest.context_parallel:type_name -> posenc.v1.ContextParallelPositions
-	18, // 26: posenc.v1.BuildPositionsRequest.grid:type_name -> posenc.v1.GridPositions
-	19, // 27: posenc.v1.BuildPositionsRequest.multimodal:type_name -> posenc.v1.MultimodalPositions
-	20, // 28: posenc.v1.BuildPositionsRequest.attention_sinks:type_name -> posenc.v1.AttentionSinkPositions
-	21, // 29: posenc.v1.BuildPositionsRequest.vision:type_name -> posenc.v1.VisionPositions
-	40, // 30: posenc.v1.MultimodalPositions.spans:type_name -> posenc.v1.MultimodalPositions.Span
-	44, // 31: posenc.v1.VisionPositions.rope:type_name -> posenc.v1.RopeSource
-	42, // 32: posenc.v1.VisionPositions.grids:type_name -> posenc.v1.VisionPositions.Grid
-	48, // 33: posenc.v1.BuildPositionsResponse.positions:type_name -> posenc.v1.Positions
-	44, // 34: posenc.v1.ApplyRopeRequest.rope:type_name -> posenc.v1.RopeSource
-	48, // 35: posenc.v1.ApplyRopeRequest.positions:type_name -> posenc.v1.Positions
-	51, // 36: posenc.v1.ApplyRopeRequest.layout:type_name -> posenc.v1.Layout
-	52, // 37: posenc.v1.ApplyRopeRequest.direction:type_name -> posenc.v1.Direction
-	46, // 38: posenc.v1.ApplyRopeRequest.query_scale:type_name -> posenc.v1.QueryScale
-	49, // 39: posenc.v1.ApplyRopeRequest.q:type_name -> posenc.v1.Tensor
-	49, // 40: posenc.v1.ApplyRopeRequest.k:type_name -> posenc.v1.Tensor
-	49, // 41: posenc.v1.ApplyRopeResponse.q:type_name -> posenc.v1.Tensor
-	49, // 42: posenc.v1.ApplyRopeResponse.k:type_name -> posenc.v1.Tensor
-	44, // 43: posenc.v1.ApplyRopeStreamRequest.rope:type_name -> posenc.v1.RopeSource
-	48, // 44: posenc.v1.ApplyRopeStreamRequest.positions:type_name -> posenc.v1.Positions
-	51, // 45: posenc.v1.ApplyRopeStreamRequest.layout:type_name -> posenc.v1.Layout
-	52, // 46: posenc.v1.ApplyRopeStreamRequest.direction:type_name -> posenc.v1.Direction
-	46, // 47: posenc.v1.ApplyRopeStreamRequest.query_scale:type_name -> posenc.v1.QueryScale
-	49, // 48: posenc.v1.ApplyRopeStreamRequest.q:type_name -> posenc.v1.Tensor
-	49, // 49: posenc.v1.ApplyRopeStreamRequest.k:type_name -> posenc.v1.Tensor
-	49, // 50: posenc.v1.ApplyRopeStreamResponse.q:type_name -> posenc.v1.Tensor
-	49, // 51: posenc.v1.ApplyRopeStreamResponse.k:type_name -> posenc.v1.Tensor
-	44, // 52: posenc.v1.RepositionRequest.old_rope:type_name -> posenc.v1.RopeSource
-	44, // 53: posenc.v1.RepositionRequest.new_rope:type_name -> posenc.v1.RopeSource
-	28, // 54: posenc.v1.RepositionRequest.movement:type_name -> posenc.v1.Movement
-	51, // 55: posenc.v1.RepositionRequest.layout:type_name -> posenc.v1.Layout
-	49, // 56: posenc.v1.RepositionRequest.k:type_name -> posenc.v1.Tensor
-	48, // 57: posenc.v1.Movement.old_positions:type_name -> posenc.v1.Positions
-	48, // 58: posenc.v1.Movement.new_positions:type_name -> posenc.v1.Positions
-	49, // 59: posenc.v1.Movement.shifts:type_name -> posenc.v1.Tensor
-	49, // 60: posenc.v1.RepositionResponse.k:type_name -> posenc.v1.Tensor
-	44, // 61: posenc.v1.RepositionStreamRequest.old_rope:type_name -> posenc.v1.RopeSource
-	44, // 62: posenc.v1.RepositionStreamRequest.new_rope:type_name -> posenc.v1.RopeSource
-	28, // 63: posenc.v1.RepositionStreamRequest.movement:type_name -> posenc.v1.Movement
-	51, // 64: posenc.v1.RepositionStreamRequest.layout:type_name -> posenc.v1.Layout
-	49, // 65: posenc.v1.RepositionStreamRequest.k:type_name -> posenc.v1.Tensor
-	49, // 66: posenc.v1.RepositionStreamResponse.k:type_name -> posenc.v1.Tensor
-	47, // 67: posenc.v1.AddEncodingRequest.encoding:type_name -> posenc.v1.AbsoluteEncoding
-	48, // 68: posenc.v1.AddEncodingRequest.positions:type_name -> posenc.v1.Positions
-	53, // 69: posenc.v1.AddEncodingRequest.combination:type_name -> posenc.v1.Combination
-	49, // 70: posenc.v1.AddEncodingRequest.x:type_name -> posenc.v1.Tensor
-	49, // 71: posenc.v1.AddEncodingResponse.x:type_name -> posenc.v1.Tensor
-	54, // 72: posenc.v1.ScoreRelativeRequest.score:type_name -> posenc.v1.RelativeScore
-	43, // 73: posenc.v1.ScoreRelativeRequest.dtype:type_name -> posenc.v1.Dtype
-	49, // 74: posenc.v1.ScoreRelativeRequest.q:type_name -> posenc.v1.Tensor
-	49, // 75: posenc.v1.ScoreRelativeRequest.k:type_name -> posenc.v1.Tensor
-	49, // 76: posenc.v1.ScoreRelativeResponse.scores:type_name -> posenc.v1.Tensor
-	55, // 77: posenc.v1.ConvertPairingRequest.old_pairing:type_name -> posenc.v1.Pairing
-	55, // 78: posenc.v1.ConvertPairingRequest.new_pairing:type_name -> posenc.v1.Pairing
-	56, // 79: posenc.v1.ConvertPairingRequest.slice:type_name -> posenc.v1.RotarySlice
-	49, // 80: posenc.v1.ConvertPairingRequest.weight:type_name -> posenc.v1.Tensor
-	49, // 81: posenc.v1.ConvertPairingResponse.weight:type_name -> posenc.v1.Tensor
-	44, // 82: posenc.v1.AnalyzeRopeRequest.rope:type_name -> posenc.v1.RopeSource
-	41, // 83: posenc.v1.MultimodalPositions.Span.vision:type_name -> posenc.v1.MultimodalPositions.VisionGrid
-	1,  // 84: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
-	4,  // 85: posenc.v1.PositionalEncodingService.ResolveRope:input_type -> posenc.v1.ResolveRopeRequest
-	8,  // 86: posenc.v1.PositionalEncodingService.BuildTable:input_type -> posenc.v1.BuildTableRequest
-	10, // 87: posenc.v1.PositionalEncodingService.BuildTableStream:input_type -> posenc.v1.BuildTableStreamRequest
-	12, // 88: posenc.v1.PositionalEncodingService.BuildBias:input_type -> posenc.v1.BuildBiasRequest
-	14, // 89: posenc.v1.PositionalEncodingService.BuildPositions:input_type -> posenc.v1.BuildPositionsRequest
-	23, // 90: posenc.v1.PositionalEncodingService.ApplyRope:input_type -> posenc.v1.ApplyRopeRequest
-	25, // 91: posenc.v1.PositionalEncodingService.ApplyRopeStream:input_type -> posenc.v1.ApplyRopeStreamRequest
-	27, // 92: posenc.v1.PositionalEncodingService.Reposition:input_type -> posenc.v1.RepositionRequest
-	30, // 93: posenc.v1.PositionalEncodingService.RepositionStream:input_type -> posenc.v1.RepositionStreamRequest
-	32, // 94: posenc.v1.PositionalEncodingService.AddEncoding:input_type -> posenc.v1.AddEncodingRequest
-	34, // 95: posenc.v1.PositionalEncodingService.ScoreRelative:input_type -> posenc.v1.ScoreRelativeRequest
-	36, // 96: posenc.v1.PositionalEncodingService.ConvertPairing:input_type -> posenc.v1.ConvertPairingRequest
-	38, // 97: posenc.v1.PositionalEncodingService.AnalyzeRope:input_type -> posenc.v1.AnalyzeRopeRequest
-	2,  // 98: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
-	5,  // 99: posenc.v1.PositionalEncodingService.ResolveRope:output_type -> posenc.v1.ResolveRopeResponse
-	9,  // 100: posenc.v1.PositionalEncodingService.BuildTable:output_type -> posenc.v1.BuildTableResponse
-	11, // 101: posenc.v1.PositionalEncodingService.BuildTableStream:output_type -> posenc.v1.BuildTableStreamResponse
-	13, // 102: posenc.v1.PositionalEncodingService.BuildBias:output_type -> posenc.v1.BuildBiasResponse
-	22, // 103: posenc.v1.PositionalEncodingService.BuildPositions:output_type -> posenc.v1.BuildPositionsResponse
-	24, // 104: posenc.v1.PositionalEncodingService.ApplyRope:output_type -> posenc.v1.ApplyRopeResponse
-	26, // 105: posenc.v1.PositionalEncodingService.ApplyRopeStream:output_type -> posenc.v1.ApplyRopeStreamResponse
-	29, // 106: posenc.v1.PositionalEncodingService.Reposition:output_type -> posenc.v1.RepositionResponse
-	31, // 107: posenc.v1.PositionalEncodingService.RepositionStream:output_type -> posenc.v1.RepositionStreamResponse
-	33, // 108: posenc.v1.PositionalEncodingService.AddEncoding:output_type -> posenc.v1.AddEncodingResponse
-	35, // 109: posenc.v1.PositionalEncodingService.ScoreRelative:output_type -> posenc.v1.ScoreRelativeResponse
-	37, // 110: posenc.v1.PositionalEncodingService.ConvertPairing:output_type -> posenc.v1.ConvertPairingResponse
-	39, // 111: posenc.v1.PositionalEncodingService.AnalyzeRope:output_type -> posenc.v1.AnalyzeRopeResponse
-	98, // [98:112] is the sub-list for method output_type
-	84, // [84:98] is the sub-list for method input_type
-	84, // [84:84] is the sub-list for extension type_name
-	84, // [84:84] is the sub-list for extension extendee
-	0,  // [0:84] is the sub-list for field type_name
+	3,   // 0: posenc.v1.GetServerInfoResponse.limits:type_name -> posenc.v1.Limits
+	43,  // 1: posenc.v1.GetServerInfoResponse.tensor_dtypes:type_name -> posenc.v1.Dtype
+	44,  // 2: posenc.v1.ResolveRopeRequest.rope:type_name -> posenc.v1.RopeSource
+	44,  // 3: posenc.v1.ResolveRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
+	45,  // 4: posenc.v1.ResolveRopeResponse.spec:type_name -> posenc.v1.RopeSpec
+	46,  // 5: posenc.v1.ResolveRopeResponse.query_scale:type_name -> posenc.v1.QueryScale
+	6,   // 6: posenc.v1.ResolveRopeResponse.assumptions:type_name -> posenc.v1.Assumption
+	7,   // 7: posenc.v1.ResolveRopeResponse.difference:type_name -> posenc.v1.RopeDifference
+	44,  // 8: posenc.v1.BuildTableRequest.rope:type_name -> posenc.v1.RopeSource
+	47,  // 9: posenc.v1.BuildTableRequest.absolute:type_name -> posenc.v1.AbsoluteEncoding
+	48,  // 10: posenc.v1.BuildTableRequest.positions:type_name -> posenc.v1.Positions
+	0,   // 11: posenc.v1.BuildTableRequest.layout:type_name -> posenc.v1.TableLayout
+	43,  // 12: posenc.v1.BuildTableRequest.dtype:type_name -> posenc.v1.Dtype
+	49,  // 13: posenc.v1.BuildTableResponse.cos:type_name -> posenc.v1.Tensor
+	49,  // 14: posenc.v1.BuildTableResponse.sin:type_name -> posenc.v1.Tensor
+	49,  // 15: posenc.v1.BuildTableResponse.table:type_name -> posenc.v1.Tensor
+	8,   // 16: posenc.v1.BuildTableStreamRequest.table:type_name -> posenc.v1.BuildTableRequest
+	49,  // 17: posenc.v1.BuildTableStreamResponse.cos:type_name -> posenc.v1.Tensor
+	49,  // 18: posenc.v1.BuildTableStreamResponse.sin:type_name -> posenc.v1.Tensor
+	49,  // 19: posenc.v1.BuildTableStreamResponse.table:type_name -> posenc.v1.Tensor
+	50,  // 20: posenc.v1.BuildBiasRequest.bias:type_name -> posenc.v1.Bias
+	43,  // 21: posenc.v1.BuildBiasRequest.dtype:type_name -> posenc.v1.Dtype
+	49,  // 22: posenc.v1.BuildBiasResponse.tile:type_name -> posenc.v1.Tensor
+	15,  // 23: posenc.v1.BuildPositionsRequest.packed:type_name -> posenc.v1.PackedPositions
+	16,  // 24: posenc.v1.BuildPositionsRequest.padded:type_name -> posenc.v1.PaddedPositions
+	17,  // 25: posenc.v1.BuildPositionsRequest.context_parallel:type_name -> posenc.v1.ContextParallelPositions
+	18,  // 26: posenc.v1.BuildPositionsRequest.grid:type_name -> posenc.v1.GridPositions
+	19,  // 27: posenc.v1.BuildPositionsRequest.multimodal:type_name -> posenc.v1.MultimodalPositions
+	20,  // 28: posenc.v1.BuildPositionsRequest.attention_sinks:type_name -> posenc.v1.AttentionSinkPositions
+	21,  // 29: posenc.v1.BuildPositionsRequest.vision:type_name -> posenc.v1.VisionPositions
+	40,  // 30: posenc.v1.MultimodalPositions.spans:type_name -> posenc.v1.MultimodalPositions.Span
+	44,  // 31: posenc.v1.VisionPositions.rope:type_name -> posenc.v1.RopeSource
+	42,  // 32: posenc.v1.VisionPositions.grids:type_name -> posenc.v1.VisionPositions.Grid
+	48,  // 33: posenc.v1.BuildPositionsResponse.positions:type_name -> posenc.v1.Positions
+	44,  // 34: posenc.v1.ApplyRopeRequest.rope:type_name -> posenc.v1.RopeSource
+	48,  // 35: posenc.v1.ApplyRopeRequest.positions:type_name -> posenc.v1.Positions
+	51,  // 36: posenc.v1.ApplyRopeRequest.layout:type_name -> posenc.v1.Layout
+	52,  // 37: posenc.v1.ApplyRopeRequest.direction:type_name -> posenc.v1.Direction
+	46,  // 38: posenc.v1.ApplyRopeRequest.query_scale:type_name -> posenc.v1.QueryScale
+	53,  // 39: posenc.v1.ApplyRopeRequest.saturation:type_name -> posenc.v1.Saturation
+	49,  // 40: posenc.v1.ApplyRopeRequest.q:type_name -> posenc.v1.Tensor
+	49,  // 41: posenc.v1.ApplyRopeRequest.k:type_name -> posenc.v1.Tensor
+	49,  // 42: posenc.v1.ApplyRopeResponse.q:type_name -> posenc.v1.Tensor
+	49,  // 43: posenc.v1.ApplyRopeResponse.k:type_name -> posenc.v1.Tensor
+	44,  // 44: posenc.v1.ApplyRopeStreamRequest.rope:type_name -> posenc.v1.RopeSource
+	48,  // 45: posenc.v1.ApplyRopeStreamRequest.positions:type_name -> posenc.v1.Positions
+	51,  // 46: posenc.v1.ApplyRopeStreamRequest.layout:type_name -> posenc.v1.Layout
+	52,  // 47: posenc.v1.ApplyRopeStreamRequest.direction:type_name -> posenc.v1.Direction
+	46,  // 48: posenc.v1.ApplyRopeStreamRequest.query_scale:type_name -> posenc.v1.QueryScale
+	53,  // 49: posenc.v1.ApplyRopeStreamRequest.saturation:type_name -> posenc.v1.Saturation
+	49,  // 50: posenc.v1.ApplyRopeStreamRequest.q:type_name -> posenc.v1.Tensor
+	49,  // 51: posenc.v1.ApplyRopeStreamRequest.k:type_name -> posenc.v1.Tensor
+	49,  // 52: posenc.v1.ApplyRopeStreamResponse.q:type_name -> posenc.v1.Tensor
+	49,  // 53: posenc.v1.ApplyRopeStreamResponse.k:type_name -> posenc.v1.Tensor
+	44,  // 54: posenc.v1.RepositionRequest.old_rope:type_name -> posenc.v1.RopeSource
+	44,  // 55: posenc.v1.RepositionRequest.new_rope:type_name -> posenc.v1.RopeSource
+	28,  // 56: posenc.v1.RepositionRequest.movement:type_name -> posenc.v1.Movement
+	51,  // 57: posenc.v1.RepositionRequest.layout:type_name -> posenc.v1.Layout
+	53,  // 58: posenc.v1.RepositionRequest.saturation:type_name -> posenc.v1.Saturation
+	49,  // 59: posenc.v1.RepositionRequest.k:type_name -> posenc.v1.Tensor
+	48,  // 60: posenc.v1.Movement.old_positions:type_name -> posenc.v1.Positions
+	48,  // 61: posenc.v1.Movement.new_positions:type_name -> posenc.v1.Positions
+	49,  // 62: posenc.v1.Movement.shifts:type_name -> posenc.v1.Tensor
+	49,  // 63: posenc.v1.RepositionResponse.k:type_name -> posenc.v1.Tensor
+	44,  // 64: posenc.v1.RepositionStreamRequest.old_rope:type_name -> posenc.v1.RopeSource
+	44,  // 65: posenc.v1.RepositionStreamRequest.new_rope:type_name -> posenc.v1.RopeSource
+	28,  // 66: posenc.v1.RepositionStreamRequest.movement:type_name -> posenc.v1.Movement
+	51,  // 67: posenc.v1.RepositionStreamRequest.layout:type_name -> posenc.v1.Layout
+	53,  // 68: posenc.v1.RepositionStreamRequest.saturation:type_name -> posenc.v1.Saturation
+	49,  // 69: posenc.v1.RepositionStreamRequest.k:type_name -> posenc.v1.Tensor
+	49,  // 70: posenc.v1.RepositionStreamResponse.k:type_name -> posenc.v1.Tensor
+	47,  // 71: posenc.v1.AddEncodingRequest.encoding:type_name -> posenc.v1.AbsoluteEncoding
+	48,  // 72: posenc.v1.AddEncodingRequest.positions:type_name -> posenc.v1.Positions
+	54,  // 73: posenc.v1.AddEncodingRequest.combination:type_name -> posenc.v1.Combination
+	49,  // 74: posenc.v1.AddEncodingRequest.x:type_name -> posenc.v1.Tensor
+	49,  // 75: posenc.v1.AddEncodingResponse.x:type_name -> posenc.v1.Tensor
+	55,  // 76: posenc.v1.ScoreRelativeRequest.score:type_name -> posenc.v1.RelativeScore
+	43,  // 77: posenc.v1.ScoreRelativeRequest.dtype:type_name -> posenc.v1.Dtype
+	49,  // 78: posenc.v1.ScoreRelativeRequest.q:type_name -> posenc.v1.Tensor
+	49,  // 79: posenc.v1.ScoreRelativeRequest.k:type_name -> posenc.v1.Tensor
+	49,  // 80: posenc.v1.ScoreRelativeResponse.scores:type_name -> posenc.v1.Tensor
+	56,  // 81: posenc.v1.ConvertPairingRequest.old_pairing:type_name -> posenc.v1.Pairing
+	56,  // 82: posenc.v1.ConvertPairingRequest.new_pairing:type_name -> posenc.v1.Pairing
+	57,  // 83: posenc.v1.ConvertPairingRequest.slice:type_name -> posenc.v1.RotarySlice
+	49,  // 84: posenc.v1.ConvertPairingRequest.weight:type_name -> posenc.v1.Tensor
+	49,  // 85: posenc.v1.ConvertPairingResponse.weight:type_name -> posenc.v1.Tensor
+	44,  // 86: posenc.v1.AnalyzeRopeRequest.rope:type_name -> posenc.v1.RopeSource
+	41,  // 87: posenc.v1.MultimodalPositions.Span.vision:type_name -> posenc.v1.MultimodalPositions.VisionGrid
+	1,   // 88: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
+	4,   // 89: posenc.v1.PositionalEncodingService.ResolveRope:input_type -> posenc.v1.ResolveRopeRequest
+	8,   // 90: posenc.v1.PositionalEncodingService.BuildTable:input_type -> posenc.v1.BuildTableRequest
+	10,  // 91: posenc.v1.PositionalEncodingService.BuildTableStream:input_type -> posenc.v1.BuildTableStreamRequest
+	12,  // 92: posenc.v1.PositionalEncodingService.BuildBias:input_type -> posenc.v1.BuildBiasRequest
+	14,  // 93: posenc.v1.PositionalEncodingService.BuildPositions:input_type -> posenc.v1.BuildPositionsRequest
+	23,  // 94: posenc.v1.PositionalEncodingService.ApplyRope:input_type -> posenc.v1.ApplyRopeRequest
+	25,  // 95: posenc.v1.PositionalEncodingService.ApplyRopeStream:input_type -> posenc.v1.ApplyRopeStreamRequest
+	27,  // 96: posenc.v1.PositionalEncodingService.Reposition:input_type -> posenc.v1.RepositionRequest
+	30,  // 97: posenc.v1.PositionalEncodingService.RepositionStream:input_type -> posenc.v1.RepositionStreamRequest
+	32,  // 98: posenc.v1.PositionalEncodingService.AddEncoding:input_type -> posenc.v1.AddEncodingRequest
+	34,  // 99: posenc.v1.PositionalEncodingService.ScoreRelative:input_type -> posenc.v1.ScoreRelativeRequest
+	36,  // 100: posenc.v1.PositionalEncodingService.ConvertPairing:input_type -> posenc.v1.ConvertPairingRequest
+	38,  // 101: posenc.v1.PositionalEncodingService.AnalyzeRope:input_type -> posenc.v1.AnalyzeRopeRequest
+	2,   // 102: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
+	5,   // 103: posenc.v1.PositionalEncodingService.ResolveRope:output_type -> posenc.v1.ResolveRopeResponse
+	9,   // 104: posenc.v1.PositionalEncodingService.BuildTable:output_type -> posenc.v1.BuildTableResponse
+	11,  // 105: posenc.v1.PositionalEncodingService.BuildTableStream:output_type -> posenc.v1.BuildTableStreamResponse
+	13,  // 106: posenc.v1.PositionalEncodingService.BuildBias:output_type -> posenc.v1.BuildBiasResponse
+	22,  // 107: posenc.v1.PositionalEncodingService.BuildPositions:output_type -> posenc.v1.BuildPositionsResponse
+	24,  // 108: posenc.v1.PositionalEncodingService.ApplyRope:output_type -> posenc.v1.ApplyRopeResponse
+	26,  // 109: posenc.v1.PositionalEncodingService.ApplyRopeStream:output_type -> posenc.v1.ApplyRopeStreamResponse
+	29,  // 110: posenc.v1.PositionalEncodingService.Reposition:output_type -> posenc.v1.RepositionResponse
+	31,  // 111: posenc.v1.PositionalEncodingService.RepositionStream:output_type -> posenc.v1.RepositionStreamResponse
+	33,  // 112: posenc.v1.PositionalEncodingService.AddEncoding:output_type -> posenc.v1.AddEncodingResponse
+	35,  // 113: posenc.v1.PositionalEncodingService.ScoreRelative:output_type -> posenc.v1.ScoreRelativeResponse
+	37,  // 114: posenc.v1.PositionalEncodingService.ConvertPairing:output_type -> posenc.v1.ConvertPairingResponse
+	39,  // 115: posenc.v1.PositionalEncodingService.AnalyzeRope:output_type -> posenc.v1.AnalyzeRopeResponse
+	102, // [102:116] is the sub-list for method output_type
+	88,  // [88:102] is the sub-list for method input_type
+	88,  // [88:88] is the sub-list for extension type_name
+	88,  // [88:88] is the sub-list for extension extendee
+	0,   // [0:88] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_service_proto_init() }

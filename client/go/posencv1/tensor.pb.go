@@ -20,7 +20,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Element type of a tensor. Quantized caches are widened by the caller: rotating their blocks would round them again.
+// Element type of a tensor. Integer caches with scales of blocks are widened by the caller: rotating their blocks would
+// round them again.
 type Dtype int32
 
 const (
@@ -31,6 +32,16 @@ const (
 	Dtype_DTYPE_FLOAT64     Dtype = 4
 	Dtype_DTYPE_INT32       Dtype = 5 // indices and positions only
 	Dtype_DTYPE_INT64       Dtype = 6 // indices and positions only
+	// FP8 (arXiv:2209.05433; OCP's OFP8), as caches hold keys: for the heads of ApplyRope and Reposition, which then need
+	// `saturation`, and for the weight of ConvertPairing. Any other tensor of FP8 is INVALID_ARGUMENT.
+	//
+	// Elements are widened exactly, rotated in float32 and rounded once, to nearest even; subnormal numbers and the sign
+	// of zero are kept. Every NaN that comes of a computation is 0x7F, whatever it came of; channels that pass through
+	// keep all their bits. Each rotation rounds again: by half an ulp, that is up to 1/16 (E4M3) or 1/8 (E5M2) of the
+	// element. A scale of the tensor, or of a head, is left to the caller: rotation does not change it. Scales of
+	// channels stay what they are only if they agree within each pair.
+	Dtype_DTYPE_FLOAT8_E4M3FN Dtype = 7 // 4 bits of exponent, 3 of mantissa; largest 448; no infinity; NaN is 0x7F and 0xFF
+	Dtype_DTYPE_FLOAT8_E5M2   Dtype = 8 // 5 and 2; largest 57344; infinity 0x7C, 0xFC; NaN is what lies above
 )
 
 // Enum value maps for Dtype.
@@ -43,15 +54,19 @@ var (
 		4: "DTYPE_FLOAT64",
 		5: "DTYPE_INT32",
 		6: "DTYPE_INT64",
+		7: "DTYPE_FLOAT8_E4M3FN",
+		8: "DTYPE_FLOAT8_E5M2",
 	}
 	Dtype_value = map[string]int32{
-		"DTYPE_UNSPECIFIED": 0,
-		"DTYPE_FLOAT32":     1,
-		"DTYPE_FLOAT16":     2,
-		"DTYPE_BFLOAT16":    3,
-		"DTYPE_FLOAT64":     4,
-		"DTYPE_INT32":       5,
-		"DTYPE_INT64":       6,
+		"DTYPE_UNSPECIFIED":   0,
+		"DTYPE_FLOAT32":       1,
+		"DTYPE_FLOAT16":       2,
+		"DTYPE_BFLOAT16":      3,
+		"DTYPE_FLOAT64":       4,
+		"DTYPE_INT32":         5,
+		"DTYPE_INT64":         6,
+		"DTYPE_FLOAT8_E4M3FN": 7,
+		"DTYPE_FLOAT8_E5M2":   8,
 	}
 )
 
@@ -80,6 +95,60 @@ func (x Dtype) Number() protoreflect.EnumNumber {
 // Deprecated: Use Dtype.Descriptor instead.
 func (Dtype) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{0}
+}
+
+// What becomes of results that FP8 has no number for: those that rounding takes past the largest finite one (magnitudes
+// over 464 in E4M3, from 61440 on in E5M2), and infinity. There is no default: neither choice would be noticed.
+// NaN stays NaN with either.
+type Saturation int32
+
+const (
+	Saturation_SATURATION_UNSPECIFIED Saturation = 0
+	// The largest finite number of their sign, also of an infinity that E5M2 was sent.
+	Saturation_SATURATION_FINITE Saturation = 1
+	// Infinity of their sign in E5M2, NaN in E4M3.
+	Saturation_SATURATION_NONE Saturation = 2
+)
+
+// Enum value maps for Saturation.
+var (
+	Saturation_name = map[int32]string{
+		0: "SATURATION_UNSPECIFIED",
+		1: "SATURATION_FINITE",
+		2: "SATURATION_NONE",
+	}
+	Saturation_value = map[string]int32{
+		"SATURATION_UNSPECIFIED": 0,
+		"SATURATION_FINITE":      1,
+		"SATURATION_NONE":        2,
+	}
+)
+
+func (x Saturation) Enum() *Saturation {
+	p := new(Saturation)
+	*p = x
+	return p
+}
+
+func (x Saturation) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Saturation) Descriptor() protoreflect.EnumDescriptor {
+	return file_posenc_v1_tensor_proto_enumTypes[1].Descriptor()
+}
+
+func (Saturation) Type() protoreflect.EnumType {
+	return &file_posenc_v1_tensor_proto_enumTypes[1]
+}
+
+func (x Saturation) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Saturation.Descriptor instead.
+func (Saturation) EnumDescriptor() ([]byte, []int) {
+	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{1}
 }
 
 // Order of a tensor's dimensions. B batch, S sequence, H heads, D head_dim, T all tokens of a packed batch.
@@ -123,11 +192,11 @@ func (x Layout) String() string {
 }
 
 func (Layout) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_tensor_proto_enumTypes[1].Descriptor()
+	return file_posenc_v1_tensor_proto_enumTypes[2].Descriptor()
 }
 
 func (Layout) Type() protoreflect.EnumType {
-	return &file_posenc_v1_tensor_proto_enumTypes[1]
+	return &file_posenc_v1_tensor_proto_enumTypes[2]
 }
 
 func (x Layout) Number() protoreflect.EnumNumber {
@@ -136,7 +205,7 @@ func (x Layout) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Layout.Descriptor instead.
 func (Layout) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{1}
+	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{2}
 }
 
 // A dense tensor. Exactly one of `data` and `values` is set, unless the shape holds no element.
@@ -148,7 +217,7 @@ type Tensor struct {
 	// Row-major extents, each >= 0. Empty means a scalar (one element).
 	Shape []int64 `protobuf:"varint,2,rep,packed,name=shape,proto3" json:"shape,omitempty"`
 	// The elements written out, for hand-made calls and small inputs (at most 65536). Each is rounded once to dtype, to
-	// nearest even; integer dtypes take integers only.
+	// nearest even; integer dtypes take integers only, FP8 only what rounds to one of its numbers (NaN is 0x7F).
 	Values []float64 `protobuf:"fixed64,3,rep,packed,name=values,proto3" json:"values,omitempty"`
 	// The elements as bytes: little-endian, row-major, no padding; exactly product(shape) * sizeof(dtype) long.
 	// The highest field number, so that serializers write it last. Readers accept any order.
@@ -463,7 +532,7 @@ const file_posenc_v1_tensor_proto_rawDesc = "" +
 	"\x0fPackedSequences\x12\x1d\n" +
 	"\n" +
 	"cu_seqlens\x18\x01 \x03(\x03R\tcuSeqlens\x12\x16\n" +
-	"\x06starts\x18\x02 \x03(\x03R\x06starts*\x8d\x01\n" +
+	"\x06starts\x18\x02 \x03(\x03R\x06starts*\xbd\x01\n" +
 	"\x05Dtype\x12\x15\n" +
 	"\x11DTYPE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rDTYPE_FLOAT32\x10\x01\x12\x11\n" +
@@ -471,7 +540,14 @@ const file_posenc_v1_tensor_proto_rawDesc = "" +
 	"\x0eDTYPE_BFLOAT16\x10\x03\x12\x11\n" +
 	"\rDTYPE_FLOAT64\x10\x04\x12\x0f\n" +
 	"\vDTYPE_INT32\x10\x05\x12\x0f\n" +
-	"\vDTYPE_INT64\x10\x06*c\n" +
+	"\vDTYPE_INT64\x10\x06\x12\x17\n" +
+	"\x13DTYPE_FLOAT8_E4M3FN\x10\a\x12\x15\n" +
+	"\x11DTYPE_FLOAT8_E5M2\x10\b*T\n" +
+	"\n" +
+	"Saturation\x12\x1a\n" +
+	"\x16SATURATION_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11SATURATION_FINITE\x10\x01\x12\x13\n" +
+	"\x0fSATURATION_NONE\x10\x02*c\n" +
 	"\x06Layout\x12\x16\n" +
 	"\x12LAYOUT_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vLAYOUT_BSHD\x10\x01\x12\x0f\n" +
@@ -493,21 +569,22 @@ func file_posenc_v1_tensor_proto_rawDescGZIP() []byte {
 	return file_posenc_v1_tensor_proto_rawDescData
 }
 
-var file_posenc_v1_tensor_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_posenc_v1_tensor_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_posenc_v1_tensor_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_posenc_v1_tensor_proto_goTypes = []any{
 	(Dtype)(0),              // 0: posenc.v1.Dtype
-	(Layout)(0),             // 1: posenc.v1.Layout
-	(*Tensor)(nil),          // 2: posenc.v1.Tensor
-	(*Positions)(nil),       // 3: posenc.v1.Positions
-	(*SequenceStarts)(nil),  // 4: posenc.v1.SequenceStarts
-	(*PackedSequences)(nil), // 5: posenc.v1.PackedSequences
+	(Saturation)(0),         // 1: posenc.v1.Saturation
+	(Layout)(0),             // 2: posenc.v1.Layout
+	(*Tensor)(nil),          // 3: posenc.v1.Tensor
+	(*Positions)(nil),       // 4: posenc.v1.Positions
+	(*SequenceStarts)(nil),  // 5: posenc.v1.SequenceStarts
+	(*PackedSequences)(nil), // 6: posenc.v1.PackedSequences
 }
 var file_posenc_v1_tensor_proto_depIdxs = []int32{
 	0, // 0: posenc.v1.Tensor.dtype:type_name -> posenc.v1.Dtype
-	4, // 1: posenc.v1.Positions.starts:type_name -> posenc.v1.SequenceStarts
-	2, // 2: posenc.v1.Positions.ids:type_name -> posenc.v1.Tensor
-	5, // 3: posenc.v1.Positions.packed:type_name -> posenc.v1.PackedSequences
+	5, // 1: posenc.v1.Positions.starts:type_name -> posenc.v1.SequenceStarts
+	3, // 2: posenc.v1.Positions.ids:type_name -> posenc.v1.Tensor
+	6, // 3: posenc.v1.Positions.packed:type_name -> posenc.v1.PackedSequences
 	4, // [4:4] is the sub-list for method output_type
 	4, // [4:4] is the sub-list for method input_type
 	4, // [4:4] is the sub-list for extension type_name
@@ -531,7 +608,7 @@ func file_posenc_v1_tensor_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_posenc_v1_tensor_proto_rawDesc), len(file_posenc_v1_tensor_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,

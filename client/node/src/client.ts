@@ -159,7 +159,7 @@ export class Client {
 
   /** The same for tensors larger than memory: chunks in, their results out, in order. */
   applyRopeStream(
-    settings: Pick<ApplyRopeArguments, "rope" | "layout" | "direction" | "queryScale">,
+    settings: Pick<ApplyRopeArguments, "rope" | "layout" | "direction" | "queryScale" | "saturation">,
     chunks: Iterable<ApplyRopeChunk> | AsyncIterable<ApplyRopeChunk>,
     options?: CallOptions,
   ): AsyncGenerator<Rotated> {
@@ -178,7 +178,7 @@ export class Client {
 
   /** The same for caches larger than memory. */
   repositionStream(
-    settings: Pick<RepositionArguments, "oldRope" | "newRope" | "layout">,
+    settings: Pick<RepositionArguments, "oldRope" | "newRope" | "layout" | "saturation">,
     chunks: Iterable<RepositionChunk> | AsyncIterable<RepositionChunk>,
     options?: CallOptions,
   ): AsyncGenerator<Rotated> {

@@ -49,6 +49,8 @@ const elementBytes: Record<string, number> = {
   DTYPE_FLOAT64: 8,
   DTYPE_INT32: 4,
   DTYPE_INT64: 8,
+  DTYPE_FLOAT8_E4M3FN: 1,
+  DTYPE_FLOAT8_E5M2: 1,
 };
 
 function enumName(type: string, value: unknown): string {

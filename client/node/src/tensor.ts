@@ -1,9 +1,12 @@
 import os from "node:os";
 import { invalid } from "./errors";
 
-export type Dtype = "float32" | "float16" | "bfloat16" | "float64" | "int32" | "int64";
+export type Dtype = "float32" | "float16" | "bfloat16" | "float64" | "int32" | "int64" | "float8_e4m3fn" | "float8_e5m2";
 
-/** Memory of a tensor. 16-bit floats are a Uint16Array of their bits, and raw little-endian bytes a Uint8Array. */
+/**
+ * Memory of a tensor. 16-bit floats are a Uint16Array of their bits, 8-bit ones (FP8) and raw little-endian bytes a
+ * Uint8Array.
+ */
 export type Elements = Float32Array | Float64Array | Uint16Array | Int32Array | BigInt64Array | Uint8Array;
 
 /** A tensor as the contract's JSON has it, for small inputs that are written by hand. */
@@ -21,6 +24,8 @@ const arrays: Record<Dtype, Kind> = {
   bfloat16: Uint16Array,
   int32: Int32Array,
   int64: BigInt64Array,
+  float8_e4m3fn: Uint8Array,
+  float8_e5m2: Uint8Array,
 };
 
 // A constructor of typed arrays; newer versions of Node have a Float16Array too.

@@ -9,7 +9,7 @@ import { differs, doublesOf, nearestBits } from "./numbers.mjs";
 const [target, folder] = process.argv.slice(2);
 const client = posenc.connect(target);
 
-const arrays = { DTYPE_FLOAT32: Float32Array, DTYPE_FLOAT64: Float64Array, DTYPE_FLOAT16: Uint16Array, DTYPE_BFLOAT16: Uint16Array };
+const arrays = { DTYPE_FLOAT32: Float32Array, DTYPE_FLOAT64: Float64Array, DTYPE_FLOAT16: Uint16Array, DTYPE_BFLOAT16: Uint16Array, DTYPE_FLOAT8_E4M3FN: Uint8Array, DTYPE_FLOAT8_E5M2: Uint8Array };
 
 // Tensors that a typed array can hold are sent as one, all others as they are
 // written: those that are wrong, and those of integers.
@@ -20,7 +20,7 @@ function native(tensor) {
   if (!Array.isArray(tensor.shape) || tensor.shape.reduce((product, extent) => product * Number(extent), 1) !== numbers.length) return tensor;
   const dtype = tensor.dtype.slice("DTYPE_".length).toLowerCase();
   const values = numbers.map(Number);
-  const elements = Kind === Uint16Array ? Uint16Array.from(values, (value) => nearestBits(value, dtype)) : Kind.from(values);
+  const elements = Kind === Uint16Array || Kind === Uint8Array ? Kind.from(values, (value) => nearestBits(value, dtype)) : Kind.from(values);
   // What values too large for their dtype become is the server's to say.
   if (!doublesOf(elements, dtype).every((value, i) => Number.isFinite(value) === Number.isFinite(values[i]))) return tensor;
   return posenc.tensor(elements, tensor.shape.map(Number), dtype);

@@ -1,4 +1,4 @@
-// 16-bit floats, units in the last place, and the bounds of the vectors, by
+// Floats of 16 and 8 bits, units in the last place, and the bounds of the vectors, by
 // arithmetic on bits alone: nothing here is the client's.
 
 const formats = {
@@ -6,16 +6,22 @@ const formats = {
   bfloat16: { exponent: 8, fraction: 7 },
   float32: { exponent: 8, fraction: 23 },
   float64: { exponent: 11, fraction: 52 },
+  // Without infinity: all ones are NaN, the exponent's others are numbers.
+  float8_e4m3fn: { exponent: 4, fraction: 3, finite: true },
+  float8_e5m2: { exponent: 5, fraction: 2 },
 };
 
-/** The number that 16 bits stand for. */
+const signBit = ({ exponent, fraction }) => 1 << (exponent + fraction);
+
+/** The number that the bits of a narrow float stand for. */
 export function bitsToNumber(bits, dtype) {
-  const { exponent, fraction } = formats[dtype];
-  const sign = bits >> 15 ? -1 : 1;
+  const { exponent, fraction, finite } = formats[dtype];
+  const sign = bits & signBit(formats[dtype]) ? -1 : 1;
   const e = (bits >> fraction) & (2 ** exponent - 1);
   const f = bits & (2 ** fraction - 1);
   const bias = 2 ** (exponent - 1) - 1;
-  if (e === 2 ** exponent - 1) return f ? NaN : sign * Infinity;
+  if (finite && (bits & 0x7f) === 0x7f) return NaN;
+  if (!finite && e === 2 ** exponent - 1) return f ? NaN : sign * Infinity;
   return sign * (e === 0 ? f * 2 ** (1 - bias - fraction) : (f + 2 ** fraction) * 2 ** (e - bias - fraction));
 }
 
@@ -40,16 +46,17 @@ export function nearest(x, dtype) {
   const rest = steps - low;
   const even = low % 2 === 0 ? low : low + 1;
   const rounded = (rest < 0.5 ? low : rest > 0.5 ? low + 1 : even) * unit;
-  const { exponent, fraction } = formats[dtype];
-  const largest = (2 - 2 ** -fraction) * 2 ** (2 ** (exponent - 1) - 1);
+  const { exponent, fraction, finite } = formats[dtype];
+  const largest = finite ? 448 : (2 - 2 ** -fraction) * 2 ** (2 ** (exponent - 1) - 1);
   return Math.abs(rounded) > largest ? Math.sign(x) * Infinity : rounded;
 }
 
-/** Bits of the 16-bit float nearest to x. */
+/** Bits of the narrow float nearest to x. */
 export function nearestBits(x, dtype) {
-  const { exponent, fraction } = formats[dtype];
-  const sign = x < 0 || Object.is(x, -0) ? 1 << 15 : 0;
+  const { exponent, fraction, finite } = formats[dtype];
+  const sign = x < 0 || Object.is(x, -0) ? signBit(formats[dtype]) : 0;
   const size = Math.abs(nearest(x, dtype));
+  if (finite && !Number.isFinite(size)) return 0x7f;
   if (Number.isNaN(size)) return ((2 ** exponent - 1) << fraction) | 1;
   if (size === Infinity) return sign | ((2 ** exponent - 1) << fraction);
   const unit = ulp(size, dtype);
@@ -61,7 +68,8 @@ export function nearestBits(x, dtype) {
 
 /** Elements as numbers. */
 export function doublesOf(data, dtype) {
-  return Array.from(data, (value) => (dtype === "float16" || dtype === "bfloat16" ? bitsToNumber(value, dtype) : Number(value)));
+  const narrow = formats[dtype]?.exponent + formats[dtype]?.fraction < 16;
+  return Array.from(data, (value) => (narrow ? bitsToNumber(value, dtype) : Number(value)));
 }
 
 /**

@@ -65,6 +65,24 @@ describe("rotation", () => {
     }
   });
 
+  test("RotatesFloat8AndSaturatesAsTold", async () => {
+    for (const [dtype, unit, largest, past] of [["float8_e4m3fn", 2 ** -3, 448, 0x7f], ["float8_e5m2", 2 ** -2, 57344, 0x7c]]) {
+      const bits = Uint8Array.from(numbers(4 * 2 * 8), (value) => nearestBits(value, dtype));
+      const expected = rotateAll(doublesOf(bits, dtype), 8, (head) => Math.floor(head / 2));
+      const { q } = await client.applyRope({ rope: half, q: tensor(bits, [1, 4, 2, 8], dtype), start: 0, layout: "bshd", saturation: "finite" });
+      assert.ok(q.data instanceof Uint8Array);
+      assert.strictEqual(q.dtype, dtype);
+      assert.ok(furthest(doublesOf(q.data, dtype), expected) <= unit + close);
+      // An eighth of a turn, about: x cos + x sin is 1.4 x.
+      const top = nearestBits(largest, dtype);
+      const turned = { rope: { pairing: "half_split", explicitFrequencies: { values: [0.785] } }, start: 1, layout: "bshd" };
+      const k = () => tensor(Uint8Array.of(top, top), [1, 1, 1, 2], dtype);
+      assert.strictEqual((await client.applyRope({ ...turned, k: k(), saturation: "finite" })).k.data[1], top);
+      assert.strictEqual((await client.applyRope({ ...turned, k: k(), saturation: "none" })).k.data[1], past);
+      await assert.rejects(client.applyRope({ ...turned, k: k() }), (error) => error.reason === "FIELD_REQUIRED" && error.field === "saturation");
+    }
+  });
+
   test("TakesEveryKindOfPositions", async () => {
     const values = Float32Array.from(numbers(2 * 3 * 8));
     const q = tensor(values, [2, 3, 1, 8]);

@@ -23,7 +23,14 @@ def rotate(x, positions, rotary_dim=None, theta=10000.0, interleaved=False, sign
 
 
 # Of a pair's length: rounding of a float32 rotation, and of its result.
-TOLERANCE = {"float32": 2.0**-21, "float64": 2.0**-49, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+TOLERANCE = {
+    "float32": 2.0**-21,
+    "float64": 2.0**-49,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float8_e4m3fn": 2.0**-3,
+    "float8_e5m2": 2.0**-2,
+}
 
 
 def assert_near(actual, expected):

@@ -26,6 +26,32 @@ def test_every_dtype_comes_back_as_it_was_sent(client, x, dtype):
     oracle.assert_near(result, oracle.rotate(x, numpy.arange(6)))
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_float8_comes_back_as_it_was_sent(client, x, dtype):
+    x = x.astype(dtype)
+    result = rotated(client, x, saturation="finite")
+    assert result.dtype == x.dtype
+    oracle.assert_near(result, oracle.rotate(x, numpy.arange(6)))
+    moved = client.reposition(result, rope=SPEC, layout="bshd", shift=0, saturation="none")
+    assert (moved.view(numpy.uint8) == result.view(numpy.uint8)).all()
+
+
+def test_float8_overflows_as_it_was_told(client):
+    # Half a turn's eighth, about: x cos + x sin is 1.4 x.
+    x = numpy.full((1, 1, 1, 2), 448, ml_dtypes.float8_e4m3fn)
+    turned = {"rope": {"pairing": "half_split", "explicit_frequencies": {"values": [0.785]}}, "positions": 1}
+    finite, _ = client.apply_rope(x, layout="bshd", saturation="finite", **turned)
+    assert finite[0, 0, 0, 1] == 448
+    none, _ = client.apply_rope(x, layout="bshd", saturation="none", **turned)
+    assert none.view(numpy.uint8)[0, 0, 0, 1] == 0x7F
+
+
+def test_float8_without_saturation_is_refused_by_its_field(client, x):
+    with pytest.raises(posenc.PosencError) as refused:
+        rotated(client, x.astype(ml_dtypes.float8_e5m2))
+    assert (refused.value.reason, refused.value.field) == ("FIELD_REQUIRED", "saturation")
+
+
 def test_strided_arrays_are_taken(client, x):
     strided = numpy.zeros((1, 6, 4, 8))
     strided[:, :, ::2] = x
@@ -149,6 +175,17 @@ def test_tensors_of_torch_come_back_as_such(client, x, torch, dtype):
     expected = oracle.rotate(tensor.double().numpy(), numpy.arange(6))
     error = numpy.abs(result.double().numpy() - expected).max()
     assert error <= 4 * oracle.TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_float8_tensors_of_torch_come_back_as_such(client, x, torch, dtype):
+    tensor = torch.tensor(x).to(getattr(torch, dtype))
+    result = rotated(client, tensor, saturation="finite")
+    assert isinstance(result, torch.Tensor) and result.dtype == tensor.dtype
+    expected = oracle.rotate(tensor.double().numpy(), numpy.arange(6))
+    assert numpy.abs(result.double().numpy() - expected).max() <= 4 * oracle.TOLERANCE[dtype]
+    assert rotated(client, tensor, saturation="finite", out=tensor) is tensor
+    assert torch.equal(tensor.view(torch.uint8), result.view(torch.uint8))
 
 
 def test_tensors_of_torch_are_written_in_place(client, x, torch):

@@ -16,6 +16,8 @@ FORMATS = {
     "float16": (11, -24, numpy.float16, numpy.int16),
     "bfloat16": (8, -133, ml_dtypes.bfloat16, numpy.int16),
     "float64": (53, -1074, numpy.float64, numpy.int64),
+    "float8_e4m3fn": (4, -9, ml_dtypes.float8_e4m3fn, numpy.int8),
+    "float8_e5m2": (3, -16, ml_dtypes.float8_e5m2, numpy.int8),
 }
 INTEGERS = {"int32", "int64"}
 Real = numpy.longdouble

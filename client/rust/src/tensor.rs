@@ -144,6 +144,7 @@ impl Tensor {
 pub(crate) fn element_bytes(dtype: Dtype) -> usize {
     match dtype {
         Dtype::Unspecified => 0,
+        Dtype::Float8E4m3fn | Dtype::Float8E5m2 => 1,
         Dtype::Float16 | Dtype::Bfloat16 => 2,
         Dtype::Float32 | Dtype::Int32 => 4,
         Dtype::Float64 | Dtype::Int64 => 8,

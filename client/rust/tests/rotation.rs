@@ -79,6 +79,38 @@ async fn sixteen_bits_are_rounded_once_more() {
 }
 
 #[tokio::test]
+async fn bytes_of_float8_come_back_rotated_and_saturate_as_told() {
+    let server = Server::start();
+    let client = posenc::connect(&server.target).await.unwrap();
+    // An eighth of a turn, about: x cos + x sin is 1.4 x.
+    let frequencies = v1::ExplicitFrequencies { values: vec![0.785], ..Default::default() };
+    let spec = v1::RopeSpec {
+        scaling: Some(v1::rope_spec::Scaling::ExplicitFrequencies(frequencies)),
+        ..plain(Pairing::HalfSplit)
+    };
+    // E4M3: the largest is 0x7e, after which comes NaN; 1.4 of 1 is nearest to 1.375, 0x3b.
+    for (dtype, largest, one, turned) in
+        [(v1::Dtype::Float8E4m3fn, 0x7e, 0x38, 0x3b), (v1::Dtype::Float8E5m2, 0x7b, 0x3c, 0x3e)]
+    {
+        let request = |saturation: v1::Saturation| v1::ApplyRopeRequest {
+            rope: Some(spec.clone().into()),
+            positions: Some(v1::Positions { kind: Some(v1::positions::Kind::Start(1)) }),
+            layout: v1::Layout::Bshd.into(),
+            saturation: saturation.into(),
+            ..Default::default()
+        };
+        let bytes = [largest, largest, one, one];
+        let k = || View::of_bytes(dtype, &bytes, [1, 1, 2, 2]);
+        let (_, finite, _) = client.apply_rope(request(v1::Saturation::Finite), (), k()).await.unwrap();
+        assert_eq!([finite[1], finite[3]], [largest, turned]);
+        let (_, none, _) = client.apply_rope(request(v1::Saturation::None), (), k()).await.unwrap();
+        assert_eq!(none[1], largest + 1);
+        let error = client.apply_rope(request(v1::Saturation::Unspecified), (), k()).await.unwrap_err();
+        assert_eq!(error.field(), Some("saturation"));
+    }
+}
+
+#[tokio::test]
 async fn results_in_place_and_in_given_memory_are_those_of_new_memory() {
     let server = Server::start();
     for client in [posenc::connect(&server.target).await.unwrap(), streaming(&server).await] {

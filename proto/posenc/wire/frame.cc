@@ -50,6 +50,9 @@ absl::uint128 TensorBytes(v1::Dtype dtype, absl::Span<const std::int64_t> shape,
 
 std::size_t ElementBytes(v1::Dtype dtype) {
   switch (dtype) {
+    case v1::DTYPE_FLOAT8_E4M3FN:
+    case v1::DTYPE_FLOAT8_E5M2:
+      return 1;
     case v1::DTYPE_FLOAT16:
     case v1::DTYPE_BFLOAT16:
       return 2;

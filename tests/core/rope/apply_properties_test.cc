@@ -21,8 +21,9 @@ using core::Dtype;
 using core::Layout;
 using core::Pairing;
 
-constexpr Dtype kDtypes[] = {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16,
-                             Dtype::kFloat64};
+constexpr Dtype kDtypes[] = {Dtype::kFloat32,      Dtype::kFloat16,
+                             Dtype::kBfloat16,     Dtype::kFloat64,
+                             Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2};
 constexpr double kUnit = 0x1p-24;  // float32
 
 // Arguments whose encoding is still open to change.
@@ -42,6 +43,7 @@ Request Args(const core::Positions& positions, Layout layout = Layout::kBshd,
   args.spec.pairing = pairing;
   args.layout = layout;
   args.positions = positions;
+  args.saturation = core::Saturation::kFinite;
   return args;
 }
 
@@ -139,12 +141,12 @@ TEST(ApplyProperties, InverseUndoesForward) {
       args.direction = Direction::kInverse;
       const Tensor back = Rotate(args, forward);
       // Forward is off by e per element, sqrt(2) e per pair, which the inverse
-      // turns into another direction and adds e to. A 16-bit dtype rounds each
-      // time besides: the pair by a unit of its norm, the element by another.
-      const bool wide = dtype == Dtype::kFloat64 || dtype == Dtype::kFloat32;
+      // turns into another direction and adds e to. 16 and 8 bits are rounded
+      // each time besides: the pair by a unit of its norm, the element by
+      // another of a norm that may have grown by the first.
+      const double u = IsNarrow(dtype) ? UnitRoundoff(dtype) : 0;
       const double e = ArithmeticBound(dtype, 1, 4033);
-      const double relative = 1.01 * ((std::sqrt(2.0) + 1) * e +
-                                      (wide ? 0 : 2 * UnitRoundoff(dtype)));
+      const double relative = 1.01 * ((std::sqrt(2.0) + 1) * e + u * (2 + u));
       for (int b = 0; b < 2; ++b)
         for (int t = 0; t < 33; ++t)
           for (int h = 0; h < 3; ++h)
@@ -270,7 +272,8 @@ TEST(ApplyProperties, KeepsNanAndInfinity) {
     x.Set(0, 1, 0, 2, -infinity);
     x.Set(0, 1, 0, 10, infinity);  // the partner of 2: a NaN comes of one
     const Grid grid{1, 1, 2, {1, 2}};
-    const Request args = Args(grid.Ids(Layout::kBshd));
+    Request args = Args(grid.Ids(Layout::kBshd));
+    args.saturation = core::Saturation::kNone;
     EXPECT_EQ(FindError(args.spec, args, grid, core::TensorRole::kKey, x,
                         Rotate(args, x)),
               "")
@@ -278,8 +281,8 @@ TEST(ApplyProperties, KeepsNanAndInfinity) {
   }
 }
 
-// Every byte pattern of 16 bits, and as many seeded ones of the wider dtypes,
-// signalling NaNs among them.
+// Every pattern of 16 and of 8 bits, and as many seeded ones of the wider
+// dtypes, signalling NaNs among them.
 TEST(ApplyProperties, PassThroughChannelsKeepEveryBit) {
   std::mt19937_64 random(13);
   for (const bool nope : {false, true})
@@ -291,6 +294,9 @@ TEST(ApplyProperties, PassThroughChannelsKeepEveryBit) {
       for (std::int64_t i = 0; size == 2 && i < 65536; ++i) {
         const auto bits = static_cast<std::uint16_t>(i);
         std::memcpy(x.bytes.data() + (head_dim - 65536 + i) * 2, &bits, 2);
+      }
+      for (std::int64_t i = 0; size == 1 && i < 65536; ++i) {
+        x.bytes[head_dim - 65536 + i] = static_cast<std::byte>(i);
       }
       Request args = Args(core::StartPosition{3});
       if (nope) {
@@ -337,9 +343,9 @@ TEST(ApplyProperties, EveryTokenIsEvaluatedOnceInEveryLayout) {
     for (const bool shared : {false, true}) {
       int count = 0;
       const core::RotationMap map(
-          core::MakeHeadRotation(Dtype::kFloat32, 2, spec,
-                                 core::SegmentsOf(spec, 2), Pairing::kHalfSplit,
-                                 Pairing::kHalfSplit),
+          core::MakeHeadRotation(Dtype::kFloat32, core::Saturation::kNone, 2,
+                                 spec, core::SegmentsOf(spec, 2),
+                                 Pairing::kHalfSplit, Pairing::kHalfSplit),
           layout, extents, shared, std::make_unique<CountingSource>(&count));
       std::vector<float> x(3 * 50 * 4 * 2, 1);
       core::MapAll(map, x.data(), x.data());

@@ -19,8 +19,9 @@ using core::Dtype;
 using core::Layout;
 using core::Pairing;
 
-constexpr Dtype kDtypes[] = {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16,
-                             Dtype::kFloat64};
+constexpr Dtype kDtypes[] = {Dtype::kFloat32,      Dtype::kFloat16,
+                             Dtype::kBfloat16,     Dtype::kFloat64,
+                             Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2};
 constexpr Layout kLayouts[] = {Layout::kBshd, Layout::kBhsd, Layout::kSbhd,
                                Layout::kThd};
 constexpr Direction kDirections[] = {Direction::kForward, Direction::kInverse,
@@ -39,6 +40,7 @@ core::ApplyRopeArgs Args(const core::RopeSpec& spec, Layout layout,
   args.rope = core::LookupOf(spec);
   args.layout = layout;
   args.positions = positions;
+  args.saturation = core::Saturation::kFinite;
   return args;
 }
 

@@ -162,7 +162,8 @@ TEST(ConvertPairingTest, MovesRowsAsWritten) {
 // Every pattern of bits, NaNs among them, in every dtype.
 TEST(ConvertPairingTest, KeepsEveryBit) {
   for (const Dtype dtype :
-       {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16, Dtype::kFloat64}) {
+       {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16, Dtype::kFloat64,
+        Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2}) {
     std::mt19937_64 random(2);
     const std::size_t row = 8192 * DtypeSize(dtype);
     std::vector<std::byte> in(8 * row), out(8 * row);

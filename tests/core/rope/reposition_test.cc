@@ -24,8 +24,9 @@ namespace {
 using core::Dtype;
 using core::Layout;
 
-constexpr Dtype kDtypes[] = {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16,
-                             Dtype::kFloat64};
+constexpr Dtype kDtypes[] = {Dtype::kFloat32,      Dtype::kFloat16,
+                             Dtype::kBfloat16,     Dtype::kFloat64,
+                             Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2};
 constexpr Layout kLayouts[] = {Layout::kBshd, Layout::kBhsd, Layout::kSbhd,
                                Layout::kThd};
 
@@ -51,6 +52,7 @@ core::RepositionArgs Args(const Encodings& encodings, Layout layout) {
   args.old_rope = core::LookupOf(encodings.From());
   args.new_rope = core::LookupOf(encodings.To());
   args.layout = layout;
+  args.saturation = core::Saturation::kFinite;
   return args;
 }
 
@@ -68,6 +70,7 @@ Tensor Apply(const core::RopeLookup& rope, Layout layout,
   args.rope = rope;
   args.layout = layout;
   args.positions = positions;
+  args.saturation = core::Saturation::kFinite;
   Tensor out = k;
   const core::ConstTensorView from = k.in();
   const core::TensorView to = out.out();
@@ -158,7 +161,7 @@ Tensor Interleaved(const Tensor& x) {
 // Elements, for keys of length L after the factors: applying at p is off by
 // PairBound, which the move turns but keeps; the move is off by ElementBound,
 // and so is applying at p': 3.83u + 3u + 3u < 10u. float64 likewise
-// 9.49u + 7u + 7u < 24u. A 16-bit dtype is rounded after each of the three:
+// 9.49u + 7u + 7u < 24u. 16 and 8 bits are rounded after each of the three:
 // unit roundoff of L (the first on a vector: element by element, so of the
 // vector), and below the normal numbers (1 + 1 + sqrt(2)) halves of the least.
 TEST_P(EachEncoding, ApplyThenRepositionIsApplyAtTheNewPosition) {
@@ -394,9 +397,17 @@ TEST(RepositionTest, AShiftOfZeroKeepsEveryValue) {
     const Tensor k = Seeded(dtype, Layout::kBhsd, {2, 5, 3, 24});
     core::RepositionArgs args = Args(Find("yarn"), Layout::kBhsd);
     args.movement.target = core::ShiftAll{0};
-    EXPECT_EQ(Reposition(args, k).bytes, k.bytes);
+    const Tensor moved = Reposition(args, k);
     args.new_rope = nullptr;
-    EXPECT_EQ(Reposition(args, k).bytes, k.bytes);
+    EXPECT_EQ(Reposition(args, k).bytes, moved.bytes);
+    // Values, not bytes: -0 * 1 - y * 0 is +0 if y is negative, and numbers
+    // that FP8 rounds to -0 are among the seeded ones.
+    for (std::int64_t b = 0; b < 2; ++b)
+      for (std::int64_t s = 0; s < 5; ++s)
+        for (std::int64_t h = 0; h < 3; ++h)
+          for (std::int64_t d = 0; d < 24; ++d) {
+            EXPECT_EQ(moved.At(b, s, h, d), k.At(b, s, h, d));
+          }
   }
 }
 

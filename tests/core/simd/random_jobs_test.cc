@@ -58,7 +58,10 @@ struct Shape {
   bool pass_in_front, row_for_each_head;
 
   std::size_t element() const {
-    return dtype == kF64 ? 8 : dtype == kF32 ? 4 : 2;
+    return dtype == kF64                     ? 8
+           : dtype == kF32                   ? 4
+           : dtype == kF16 || dtype == kBf16 ? 2
+                                             : 1;
   }
   std::size_t width() const { return 2 * pairs + pass + gap; }
   std::size_t slices() const { return tokens * heads; }
@@ -80,7 +83,7 @@ struct Way {
 class RandomJob {
  public:
   explicit RandomJob(unsigned seed) : random_(seed) {
-    shape_.dtype = static_cast<DtypeIndex>(Below(4));
+    shape_.dtype = static_cast<DtypeIndex>(Below(8));
     shape_.in = static_cast<PairingIndex>(Below(2));
     shape_.out =
         Below(3) == 0 ? static_cast<PairingIndex>(Below(2)) : shape_.in;
@@ -175,8 +178,8 @@ class RandomJob {
   }
 
   // Numbers of all magnitudes: of 16 bits any pattern but the NaNs, whose
-  // payloads are nobody's promise. Subnormals and zeros are more frequent than
-  // chance has them.
+  // payloads are nobody's promise, and of 8 bits any at all. Subnormals and
+  // zeros are more frequent than chance has them.
   void Element(unsigned char* to) {
     std::uint64_t bits = random_();
     const std::uint64_t kind = random_() % 16;
@@ -195,6 +198,9 @@ class RandomJob {
         bits &= tiny   ? 0x800fffffffffffff
                 : zero ? 0x8000000000000000
                        : 0xffefffffffffffff;
+        break;
+      default:
+        bits &= tiny ? 0x87 : zero ? 0x80 : 0xff;
         break;
     }
     std::memcpy(to, &bits, shape_.element());

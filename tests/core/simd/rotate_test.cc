@@ -35,8 +35,16 @@ struct Case {
   bool table_per_head = false;
 };
 
+bool IsFloat8(DtypeIndex dtype) { return dtype >= kE4m3; }
+bool Is16(DtypeIndex dtype) { return dtype == kF16 || dtype == kBf16; }
+
 std::size_t ElementBytes(DtypeIndex dtype) {
-  return dtype == kF64 ? 8 : dtype == kF32 ? 4 : 2;
+  return dtype == kF64 ? 8 : dtype == kF32 ? 4 : Is16(dtype) ? 2 : 1;
+}
+
+const reference::Format8& Format8Of(DtypeIndex dtype) {
+  return dtype == kE4m3 || dtype == kE4m3Finite ? reference::kE4m3
+                                                : reference::kE5m2;
 }
 
 using Bytes = std::vector<unsigned char>;
@@ -58,12 +66,17 @@ double Decode(DtypeIndex dtype, const unsigned char* bytes, std::size_t index) {
       return Decode16(reference::kFloat16, Get<std::uint16_t>(bytes, index));
     case kBf16:
       return Decode16(reference::kBfloat16, Get<std::uint16_t>(bytes, index));
+    default:
+      return Decode8(Format8Of(dtype), bytes[index]);
   }
-  return 0;
 }
 
 void Encode(DtypeIndex dtype, double x, unsigned char* bytes,
             std::size_t index) {
+  if (IsFloat8(dtype)) {
+    bytes[index] = Encode8(Format8Of(dtype), x, false);
+    return;
+  }
   const float f = static_cast<float>(x);
   const std::uint16_t h =
       Encode16(dtype == kF16 ? reference::kFloat16 : reference::kBfloat16, x);
@@ -210,7 +223,8 @@ class Data {
   }
 
   // dst[index] is a + b with each product and the sum rounded once in the
-  // arithmetic's precision, and the result once more to 16 bits.
+  // arithmetic's precision, and the result once more to 16 or 8 bits. None is
+  // so large that it overflows.
   void ExpectSum(long double a, long double b, const Bytes& dst,
                  std::size_t index) const {
     const long double u = c_.dtype == kF64 ? 0x1p-53L : 0x1p-24L;
@@ -220,10 +234,13 @@ class Data {
     const long double products = u * (std::fabs(a) + std::fabs(b));
     long double bound =
         products + u * (std::fabs(exact) + products) + 0x1p-149L;
-    if (c_.dtype == kF16 || c_.dtype == kBf16) {
+    const double largest = static_cast<double>(std::fabs(exact) + bound);
+    if (Is16(c_.dtype)) {
       bound += HalfUlp16(
           c_.dtype == kF16 ? reference::kFloat16 : reference::kBfloat16,
-          static_cast<double>(std::fabs(exact) + bound));
+          largest);
+    } else if (IsFloat8(c_.dtype)) {
+      bound += HalfUlp8(Format8Of(c_.dtype), largest);
     }
     const double actual = Decode(c_.dtype, dst.data(), index);
     ASSERT_LE(std::fabs(actual - exact), bound)
@@ -309,7 +326,10 @@ TEST_P(RotateTest, TokensAndHeadsWithGaps) {
   }
 }
 
-TEST_P(RotateTest, NansAndInfinitiesStayInTheirPairs) {
+// Of dtypes that have infinities and keep them; float8_test.cc has the others.
+class InfinityTest : public RotateTest {};
+
+TEST_P(InfinityTest, NansAndInfinitiesStayInTheirPairs) {
   const DtypeIndex dtype = std::get<1>(GetParam());
   for (const PairingIndex pairing : {kHalf, kInterleaved}) {
     for (const std::size_t pairs : {3, 21, 64}) {
@@ -317,7 +337,7 @@ TEST_P(RotateTest, NansAndInfinitiesStayInTheirPairs) {
           .dtype = dtype, .in = pairing, .out = pairing, .pairs = pairs};
       const Bytes finite = Data(c, 7).Run(*kernels_, false);
       for (std::size_t special = 0; special < pairs; ++special) {
-        // Encode has no NaN for 16 bits: infinity - infinity makes one below.
+        // Encode has no NaN: infinity - infinity makes one below.
         Data data(c, 7);
         data.SetSource(FirstOf(pairing, pairs, special), INFINITY);
         data.SetSource(SecondOf(pairing, pairs, special), 0);
@@ -401,8 +421,9 @@ TEST_P(RotateTest, NothingToDoTouchesNothing) {
 
 std::string TestName(
     const testing::TestParamInfo<RotateTest::ParamType>& info) {
-  constexpr const char* kDtypes[] = {"float32", "float16", "bfloat16",
-                                     "float64"};
+  constexpr const char* kDtypes[] = {"float32", "float16",    "bfloat16",
+                                     "float64", "e4m3",       "e4m3_finite",
+                                     "e5m2",    "e5m2_finite"};
   return std::string(std::get<0>(info.param)) + "_" +
          kDtypes[std::get<1>(info.param)];
 }
@@ -410,7 +431,13 @@ std::string TestName(
 INSTANTIATE_TEST_SUITE_P(
     InstructionSets, RotateTest,
     testing::Combine(testing::ValuesIn(reference::kInstructionSets),
-                     testing::Values(kF32, kF16, kBf16, kF64)),
+                     testing::Values(kF32, kF16, kBf16, kF64, kE4m3,
+                                     kE4m3Finite, kE5m2, kE5m2Finite)),
+    TestName);
+INSTANTIATE_TEST_SUITE_P(
+    InstructionSets, InfinityTest,
+    testing::Combine(testing::ValuesIn(reference::kInstructionSets),
+                     testing::Values(kF32, kF16, kBf16, kF64, kE5m2)),
     TestName);
 
 }  // namespace

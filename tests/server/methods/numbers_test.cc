@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -50,7 +52,8 @@ TEST_F(RpcTest, GetServerInfoTellsLimitsPresetsAndDtypes) {
   EXPECT_THAT(response.presets(), Contains("llama-3.1-8b"));
   EXPECT_THAT(response.tensor_dtypes(),
               ElementsAre(v1::DTYPE_FLOAT32, v1::DTYPE_FLOAT16,
-                          v1::DTYPE_BFLOAT16, v1::DTYPE_FLOAT64));
+                          v1::DTYPE_BFLOAT16, v1::DTYPE_FLOAT64,
+                          v1::DTYPE_FLOAT8_E4M3FN, v1::DTYPE_FLOAT8_E5M2));
 }
 
 TEST_F(RpcTest, ApplyRopeRotatesQueriesAndKeysOfDifferentHeads) {
@@ -114,6 +117,67 @@ TEST_F(RpcTest, ValuesComeBackAsValuesRoundedToTheirDtype) {
   // Half an ulp of bfloat16 in [0.5, 1) is 2^-9.
   EXPECT_NEAR(response.k().values(2), std::cos(1.0), 0x1p-9 + 1e-6);
   EXPECT_NEAR(response.k().values(3), std::sin(1.0), 0x1p-9 + 1e-6);
+}
+
+// One pair (value, value) of FP8 keys, turned by 0.785 radians: the second
+// becomes 1.4 of it.
+v1::ApplyRopeRequest Float8Request(v1::Dtype dtype, double value) {
+  v1::ApplyRopeRequest request;
+  v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
+  spec->set_pairing(v1::PAIRING_HALF_SPLIT);
+  spec->mutable_explicit_frequencies()->add_values(0.785);
+  request.mutable_positions()->set_start(1);
+  request.set_layout(v1::LAYOUT_BSHD);
+  v1::Tensor* const k = request.mutable_k();
+  k->set_dtype(dtype);
+  for (const int extent : {1, 1, 1, 2}) k->add_shape(extent);
+  for (int i = 0; i < 2; ++i) k->add_values(value);
+  return request;
+}
+
+TEST_F(RpcTest, Float8SaturatesAsTheRequestSays) {
+  struct Case {
+    v1::Dtype dtype;
+    double largest, past;
+  };
+  for (const Case& c : {Case{v1::DTYPE_FLOAT8_E4M3FN, 448, std::nan("")},
+                        Case{v1::DTYPE_FLOAT8_E5M2, 57344,
+                             std::numeric_limits<double>::infinity()}}) {
+    v1::ApplyRopeRequest request = Float8Request(c.dtype, c.largest);
+    request.set_saturation(v1::SATURATION_FINITE);
+    v1::ApplyRopeResponse response;
+    ASSERT_TRUE(Apply(request, &response).ok());
+    EXPECT_EQ(response.k().dtype(), c.dtype);
+    EXPECT_EQ(response.k().values(1), c.largest);
+    request.set_saturation(v1::SATURATION_NONE);
+    ASSERT_TRUE(Apply(request, &response).ok());
+    const double past = response.k().values(1);
+    EXPECT_TRUE(std::isnan(c.past) ? std::isnan(past) : past == c.past) << past;
+  }
+}
+
+TEST_F(RpcTest, Float8ValuesMustHaveNumbers) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto apply = [&](v1::Dtype dtype, double value) {
+    v1::ApplyRopeRequest request = Float8Request(dtype, value);
+    request.set_saturation(v1::SATURATION_NONE);
+    v1::ApplyRopeResponse response;
+    return Apply(request, &response);
+  };
+  // 464 and 61440 are half way to the next numbers, which do not exist.
+  EXPECT_TRUE(apply(v1::DTYPE_FLOAT8_E4M3FN, 464).ok());
+  EXPECT_TRUE(apply(v1::DTYPE_FLOAT8_E4M3FN, std::nan("")).ok());
+  EXPECT_TRUE(apply(v1::DTYPE_FLOAT8_E5M2, kInfinity).ok());
+  for (const auto& [dtype, value] :
+       {std::pair{v1::DTYPE_FLOAT8_E4M3FN, 464.1},
+        std::pair{v1::DTYPE_FLOAT8_E4M3FN, -kInfinity},
+        std::pair{v1::DTYPE_FLOAT8_E5M2, 61440.0}}) {
+    const grpc::Status status = apply(dtype, value);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(),
+                testing::AllOf(testing::StartsWith("k.values[0]: "),
+                               testing::HasSubstr("does not fit float8_e")));
+  }
 }
 
 TEST_F(RpcTest, PackedSequencesStartAgain) {

@@ -58,9 +58,12 @@ TensorView ViewOf(absl::Span<const std::int32_t> elements,
 TensorView ViewOf(absl::Span<const std::int64_t> elements,
                   std::vector<std::int64_t> shape);
 
-// A view of 16-bit elements, for which C++17 has no types: `dtype` is
-// DTYPE_FLOAT16 or DTYPE_BFLOAT16, and `elements` are their bits.
+// Views of elements of 16 and of 8 bits, for which C++17 has no types: `dtype`
+// is DTYPE_FLOAT16 or DTYPE_BFLOAT16, or DTYPE_FLOAT8_E4M3FN or
+// DTYPE_FLOAT8_E5M2, and `elements` are their bits.
 TensorView ViewOf(v1::Dtype dtype, absl::Span<const std::uint16_t> elements,
+                  std::vector<std::int64_t> shape);
+TensorView ViewOf(v1::Dtype dtype, absl::Span<const std::uint8_t> elements,
                   std::vector<std::int64_t> shape);
 
 // A view of the `data` of a tensor in a message, such as BuildPositions gives.
@@ -116,6 +119,10 @@ struct ApplyRopeArgs {
   // factor, even if the model has such a rule (ResolveRope tells).
   absl::optional<v1::QueryScale> query_scale;
 
+  // What becomes of results past the largest number of an FP8 dtype. Required
+  // if q or k is FP8; other dtypes do not look at it.
+  v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
+
   // What is rotated; at least one of them. [B, S, H, D] in the order of
   // `layout`, or [T, H, D]. Both have the same B and S, or T; they may differ
   // in H, D and dtype, which is a floating one.
@@ -141,6 +148,7 @@ struct ApplyRopeStreamSettings {
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
   v1::Direction direction = v1::DIRECTION_UNSPECIFIED;
   absl::optional<v1::QueryScale> query_scale;
+  v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
 
   // An upper bound of the bytes of a message: tensors, positions and, in the
   // first one, these settings. The server claims so much memory for a message;
@@ -179,6 +187,10 @@ struct RepositionArgs {
   // Order of the dimensions of k. Required.
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
 
+  // What becomes of results past the largest number of an FP8 dtype. Required
+  // if k is FP8.
+  v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
+
   // Rotated keys, [B, S, H, D] in the order of `layout`, or [T, H, D], of a
   // floating dtype. B may as well count layers or cache blocks. Required.
   absl::optional<TensorView> k;
@@ -193,6 +205,7 @@ struct RepositionStreamSettings {
   v1::RopeSource old_rope;
   absl::optional<v1::RopeSource> new_rope;
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
+  v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
   std::int64_t max_message_bytes = 0;
 };
 

@@ -26,10 +26,12 @@ type bound struct {
 type format struct{ bits, smallest int }
 
 var formats = map[posenc.Dtype]format{
-	posenc.DtypeFloat32:  {24, -149},
-	posenc.DtypeFloat16:  {11, -24},
-	posenc.DtypeBFloat16: {8, -133},
-	posenc.DtypeFloat64:  {53, -1074},
+	posenc.DtypeFloat32:      {24, -149},
+	posenc.DtypeFloat16:      {11, -24},
+	posenc.DtypeBFloat16:     {8, -133},
+	posenc.DtypeFloat64:      {53, -1074},
+	posenc.DtypeFloat8E4M3FN: {4, -9},
+	posenc.DtypeFloat8E5M2:   {3, -16},
 }
 
 // step is the exponent of the format's step at a number below 2^exponent.
@@ -80,6 +82,10 @@ func encode(dtype posenc.Dtype, values []float64) ([]byte, bool) {
 			data = order.AppendUint16(data, uint16(math.Float32bits(float32(rounded))>>16))
 		case posenc.DtypeFloat16:
 			data = order.AppendUint16(data, float16Bits(formats[dtype].nearest(big.NewFloat(value))))
+		case posenc.DtypeFloat8E4M3FN:
+			data = append(data, float8Bits(formats[dtype].nearest(big.NewFloat(value))))
+		case posenc.DtypeFloat8E5M2: // the upper half of a float16
+			data = append(data, uint8(float16Bits(formats[dtype].nearest(big.NewFloat(value)))>>8))
 		case posenc.DtypeInt32:
 			data = order.AppendUint32(data, uint32(int32(value)))
 		case posenc.DtypeInt64:
@@ -102,6 +108,20 @@ func float16Bits(x float64) uint16 {
 		return sign | uint16(math.Ldexp(fraction, exponent+24))
 	default:
 		return sign | uint16(exponent+14)<<10 | uint16(math.Ldexp(fraction, 11))&1023
+	}
+}
+
+// float8Bits encodes a number that E4M3 has.
+func float8Bits(x float64) uint8 {
+	sign := uint8(math.Float64bits(x) >> 56 & 0x80)
+	fraction, exponent := math.Frexp(math.Abs(x)) // x = fraction * 2^exponent
+	switch {
+	case x == 0:
+		return sign
+	case exponent < -5: // subnormal: steps of 2^-9
+		return sign | uint8(math.Ldexp(fraction, exponent+9))
+	default:
+		return sign | uint8(exponent+6)<<3 | uint8(math.Ldexp(fraction, 4))&7
 	}
 }
 

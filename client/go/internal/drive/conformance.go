@@ -225,7 +225,7 @@ func applyRope(ctx context.Context, c *posenc.Client, request *posencv1.ApplyRop
 	}
 	q, k, err := c.ApplyRope(ctx, posenc.ApplyRopeArgs{
 		Rope: posenc.Source(request.GetRope()), Positions: request.GetPositions(), Layout: request.GetLayout(),
-		Direction: request.GetDirection(), QueryScale: request.GetQueryScale(), Q: q, K: k,
+		Direction: request.GetDirection(), QueryScale: request.GetQueryScale(), Saturation: request.GetSaturation(), Q: q, K: k,
 	})
 	return reply{tensors: map[string]posenc.Tensor{"q": q, "k": k}}, err
 }
@@ -239,7 +239,7 @@ func reposition(ctx context.Context, c *posenc.Client, request *posencv1.Reposit
 	}
 	k, err := c.Reposition(ctx, posenc.RepositionArgs{
 		OldRope: posenc.Source(request.GetOldRope()), NewRope: posenc.Source(request.GetNewRope()),
-		Movement: request.GetMovement(), Layout: request.GetLayout(), K: k,
+		Movement: request.GetMovement(), Layout: request.GetLayout(), Saturation: request.GetSaturation(), K: k,
 	})
 	return reply{tensors: map[string]posenc.Tensor{"k": k}}, err
 }

@@ -248,11 +248,12 @@ class AsyncClient:
         layout: Any,
         direction: Any = None,
         query_scale: Any = None,
+        saturation: Any = None,
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> tuple[Any, Any]:
         limits = self._connections.limits
-        steps = methods.apply_rope(limits, q, k, rope, positions, layout, direction, query_scale, out)
+        steps = methods.apply_rope(limits, q, k, rope, positions, layout, direction, query_scale, saturation, out)
         return await self._run(steps, options)  # type: ignore[no-any-return]
 
     async def reposition(
@@ -265,11 +266,12 @@ class AsyncClient:
         old_positions: Any = None,
         new_positions: Any = None,
         shift: Any = None,
+        saturation: Any = None,
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> Any:
         steps = methods.reposition(
-            self._connections.limits, k, rope, new_rope, old_positions, new_positions, shift, layout, out
+            self._connections.limits, k, rope, new_rope, old_positions, new_positions, shift, layout, saturation, out
         )
         return await self._run(steps, options)
 
@@ -401,6 +403,7 @@ class AsyncRope:
         positions: Any = None,
         direction: Any = None,
         query_scale: Any = None,
+        saturation: Any = None,
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> tuple[Any, Any]:
@@ -412,6 +415,7 @@ class AsyncRope:
             layout=layout,
             direction=direction,
             query_scale=query_scale,
+            saturation=saturation,
             out=out,
             **options,
         )

@@ -14,13 +14,15 @@ from typing import Any, Optional
 
 import numpy
 
-from .tensor import ELEMENT_BYTES, Dtype, Tensor, numpy_dtype
+from .tensor import ELEMENT_BYTES, ML_DTYPES, Dtype, Tensor, numpy_dtype
 from .wire import Buffer, invalid
 
 Array = numpy.ndarray[Any, Any]
 
 _DTYPES = {d.name.lower(): d for d in Dtype if d}
-_ACCEPTED = "float32, float16, bfloat16 or float64 (positions also int32 or int64)"
+_ACCEPTED = (
+    "float32, float16, bfloat16 or float64 (positions also int32 or int64; heads also float8_e4m3fn or float8_e5m2)"
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class Borrowed:
     """A caller's array as a message has it, and how to make another of its kind."""
 
     tensor: Tensor
-    wrap: Callable[[Array], Any]  # from numpy; bfloat16 as uint16 for torch
+    # From numpy; for torch, what numpy has not is in unsigned integers of its size.
+    wrap: Callable[[Array], Any]
 
     @property
     def bytes(self) -> memoryview:
@@ -80,8 +83,8 @@ def _as_numpy(array: Array) -> Any:
 
 
 def _shaped(memory: Array, shape: Sequence[int], dtype: int, bits: bool) -> Array:
-    if bits and dtype == Dtype.BFLOAT16:
-        return memory.view(numpy.uint16).reshape(shape)
+    if bits and dtype in ML_DTYPES:
+        return memory.view(f"u{ELEMENT_BYTES[dtype]}").reshape(shape)
     return memory.view(numpy_dtype(dtype)).reshape(shape)
 
 
@@ -156,17 +159,21 @@ def _borrow_torch(torch: Any, array: Any, name: str) -> Borrowed:
         data = _torch_bytes(torch, array.detach().to("cpu").contiguous())
 
     def wrap(result: Array) -> Any:
-        bits = result.dtype == numpy.uint16
-        tensor = torch.from_numpy(result.view(numpy.int16) if bits else result)
-        return (tensor.view(torch.bfloat16) if bits else tensor).to(device)
+        if result.dtype == numpy.uint8:
+            return torch.from_numpy(result).view(array.dtype).to(device)
+        return _torch_wrap(torch)(result).to(device)
 
     return Borrowed(Tensor(dtype=dtype, shape=list(array.shape), data=data), wrap)
 
 
 def _torch_bytes(torch: Any, tensor: Any) -> memoryview:
-    """A view of a contiguous tensor; numpy has no bfloat16, so by its bits."""
+    """A view of a contiguous tensor, by its bits if numpy has no such dtype."""
     flat = tensor.reshape(-1)
-    array: Array = (flat.view(torch.int16) if flat.dtype == torch.bfloat16 else flat).numpy()
+    if flat.dtype == torch.bfloat16:
+        flat = flat.view(torch.int16)
+    elif flat.element_size() == 1:
+        flat = flat.view(torch.uint8)
+    array: Array = flat.numpy()
     return array.view(numpy.uint8).data
 
 

@@ -169,6 +169,7 @@ class Client:
         layout: Any,
         direction: Any = None,
         query_scale: Any = None,
+        saturation: Any = None,
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> tuple[Any, Any]:
@@ -182,12 +183,14 @@ class Client:
             posenc.packed(cu_seqlens) is for "thd".
         layout: "bshd", "bhsd", "sbhd" or "thd".
         direction: "inverse" undoes a rotation, "adjoint" is its gradient.
+        saturation: needed for FP8. Results past its largest number become that
+            number ("finite"), or infinity, NaN in E4M3 ("none").
         out: the results' memory, (q, k), or one array; may be q and k themselves.
 
         Returns (q, k); what was not given is None.
         """
         limits = self._connections.limits
-        steps = methods.apply_rope(limits, q, k, rope, positions, layout, direction, query_scale, out)
+        steps = methods.apply_rope(limits, q, k, rope, positions, layout, direction, query_scale, saturation, out)
         return self._run(steps, options)  # type: ignore[no-any-return]
 
     def reposition(
@@ -200,16 +203,18 @@ class Client:
         old_positions: Any = None,
         new_positions: Any = None,
         shift: Any = None,
+        saturation: Any = None,
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> Any:
         """Moves rotated keys to other positions, or from one encoding to another.
 
         Either `shift` (an int, or one a token), or old_positions and
-        new_positions, as in apply_rope. rope: what k was rotated with.
+        new_positions, as in apply_rope. rope: what k was rotated with. FP8 needs
+        `saturation`, as in apply_rope.
         """
         steps = methods.reposition(
-            self._connections.limits, k, rope, new_rope, old_positions, new_positions, shift, layout, out
+            self._connections.limits, k, rope, new_rope, old_positions, new_positions, shift, layout, saturation, out
         )
         return self._run(steps, options)
 
@@ -360,6 +365,7 @@ class Rope:
         positions: Any = None,
         direction: Any = None,
         query_scale: Any = None,
+        saturation: Any = None,
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> tuple[Any, Any]:
@@ -372,6 +378,7 @@ class Rope:
             layout=layout,
             direction=direction,
             query_scale=query_scale,
+            saturation=saturation,
             out=out,
             **options,
         )

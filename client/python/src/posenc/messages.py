@@ -15,6 +15,12 @@ from .wire import OPTIONAL, REPEATED, Message
 from .wire import field as _field
 
 
+class Saturation(IntEnum):
+    UNSPECIFIED = 0
+    FINITE = 1
+    NONE = 2
+
+
 class Layout(IntEnum):
     UNSPECIFIED = 0
     BSHD = 1
@@ -735,6 +741,7 @@ class ApplyRopeRequest(Message):
     layout: Layout = _field(3, Layout)
     direction: Direction = _field(4, Direction)
     query_scale: Optional[QueryScale] = _field(5, QueryScale)
+    saturation: Saturation = _field(6, Saturation)
     q: Optional[Tensor] = _field(14, Tensor)
     k: Optional[Tensor] = _field(15, Tensor)
 
@@ -747,14 +754,15 @@ class ApplyRopeResponse(Message):
 
 @dataclass
 class ApplyRopeStreamRequest(Message):
-    """Settings, in the first message only: rope, layout, direction, query_scale. Positions and
-    tensors belong to each message."""
+    """Settings, in the first message only: rope, layout, direction, query_scale, saturation.
+    Positions and tensors belong to each message."""
 
     rope: Optional[RopeSource] = _field(1, RopeSource)
     positions: Optional[Positions] = _field(2, Positions)
     layout: Layout = _field(3, Layout)
     direction: Direction = _field(4, Direction)
     query_scale: Optional[QueryScale] = _field(5, QueryScale)
+    saturation: Saturation = _field(6, Saturation)
     q: Optional[Tensor] = _field(14, Tensor)
     k: Optional[Tensor] = _field(15, Tensor)
 
@@ -781,6 +789,7 @@ class RepositionRequest(Message):
     new_rope: Optional[RopeSource] = _field(2, RopeSource)
     movement: Optional[Movement] = _field(3, Movement)
     layout: Layout = _field(4, Layout)
+    saturation: Saturation = _field(5, Saturation)
     k: Optional[Tensor] = _field(15, Tensor)
 
 
@@ -791,13 +800,14 @@ class RepositionResponse(Message):
 
 @dataclass
 class RepositionStreamRequest(Message):
-    """Settings, in the first message only: old_rope, new_rope, layout. Movement and tensor belong
-    to each message."""
+    """Settings, in the first message only: old_rope, new_rope, layout, saturation. Movement and
+    tensor belong to each message."""
 
     old_rope: Optional[RopeSource] = _field(1, RopeSource)
     new_rope: Optional[RopeSource] = _field(2, RopeSource)
     movement: Optional[Movement] = _field(3, Movement)
     layout: Layout = _field(4, Layout)
+    saturation: Saturation = _field(5, Saturation)
     k: Optional[Tensor] = _field(15, Tensor)
 
 

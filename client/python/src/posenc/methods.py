@@ -57,7 +57,16 @@ def resolve(rope: Any, head_dim: int, compare_with: Any, **options: Any) -> Step
 
 
 def apply_rope(
-    limits: Limits, q: Any, k: Any, rope: Any, positions: Any, layout: Any, direction: Any, query_scale: Any, out: Any
+    limits: Limits,
+    q: Any,
+    k: Any,
+    rope: Any,
+    positions: Any,
+    layout: Any,
+    direction: Any,
+    query_scale: Any,
+    saturation: Any,
+    out: Any,
 ) -> Steps[tuple[Any, Any]]:
     q_out, k_out = _pair_of_outputs(q, k, out)
     for name, array, into in (("q", q, q_out), ("k", k, k_out)):
@@ -74,6 +83,7 @@ def apply_rope(
         layout=_enum(m.Layout, layout, "layout"),
         direction=_enum(m.Direction, direction, "direction"),
         query_scale=None if query_scale is None else message_of(m.QueryScale, query_scale, "query_scale"),
+        saturation=_enum(m.Saturation, saturation, "saturation"),
     )
     call = Rotation(
         "ApplyRope",
@@ -111,11 +121,17 @@ def reposition(
     new_positions: Any,
     shift: Any,
     layout: Any,
+    saturation: Any,
     out: Any,
 ) -> Steps[Any]:
     old = rope_source(rope, "rope")
     new = None if new_rope is None else rope_source(new_rope, "new_rope")
-    request = m.RepositionRequest(old_rope=old, new_rope=new, layout=_enum(m.Layout, layout, "layout"))
+    request = m.RepositionRequest(
+        old_rope=old,
+        new_rope=new,
+        layout=_enum(m.Layout, layout, "layout"),
+        saturation=_enum(m.Saturation, saturation, "saturation"),
+    )
     call = Rotation(
         "Reposition",
         m.RepositionResponse,

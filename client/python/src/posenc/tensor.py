@@ -21,22 +21,28 @@ class Dtype(IntEnum):
     FLOAT64 = 4
     INT32 = 5
     INT64 = 6
+    FLOAT8_E4M3FN = 7
+    FLOAT8_E5M2 = 8
 
 
 # Bytes of an element; 0 of what this version does not know.
-ELEMENT_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8}
+ELEMENT_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8, 7: 1, 8: 1}
+
+# Those that numpy itself has not.
+ML_DTYPES = (Dtype.BFLOAT16, Dtype.FLOAT8_E4M3FN, Dtype.FLOAT8_E5M2)
 
 
 def numpy_dtype(dtype: int) -> numpy.dtype[Any]:
     """The numpy type of elements of a Dtype."""
-    if dtype == Dtype.BFLOAT16:
+    name = Dtype(dtype).name.lower()
+    if dtype in ML_DTYPES:
         try:
             import ml_dtypes
         except ImportError:
-            raise invalid("dtype", "bfloat16 arrays need ml_dtypes, or torch: dtype=torch.bfloat16") from None
-        bfloat16: numpy.dtype[Any] = numpy.dtype(ml_dtypes.bfloat16)
-        return bfloat16
-    found: numpy.dtype[Any] = numpy.dtype(Dtype(dtype).name.lower()).newbyteorder("<")
+            raise invalid("dtype", f"{name} arrays need ml_dtypes, or torch: dtype=torch.{name}") from None
+        other: numpy.dtype[Any] = numpy.dtype(getattr(ml_dtypes, name))
+        return other
+    found: numpy.dtype[Any] = numpy.dtype(name).newbyteorder("<")
     return found
 
 

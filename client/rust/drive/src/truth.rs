@@ -55,6 +55,7 @@ fn place(dtype: Dtype, value: f64) -> i64 {
         Dtype::Float32 => (i64::from((value as f32).to_bits()), 1 << 31),
         Dtype::Float16 => (i64::from(f16::from_f64(value).to_bits()), 1 << 15),
         Dtype::Bfloat16 => (i64::from(bf16::from_f64(value).to_bits()), 1 << 15),
+        Dtype::Float8E4m3fn | Dtype::Float8E5m2 => (i64::from(to_float8(dtype, value)), 1 << 7),
         _ => (value.to_bits() as i64, i64::MIN),
     };
     if bits & sign_bit == 0 { bits } else { -(bits & !sign_bit) }
@@ -66,6 +67,8 @@ fn ulp(dtype: Dtype, value: f64) -> f64 {
         Dtype::Float32 => (23, -126),
         Dtype::Float16 => (10, -14),
         Dtype::Bfloat16 => (7, -126),
+        Dtype::Float8E4m3fn => (3, -6),
+        Dtype::Float8E5m2 => (2, -14),
         _ => (52, -1022),
     };
     let exponent = if value == 0.0 { smallest } else { value.abs().log2().floor() as i32 };
@@ -102,6 +105,7 @@ pub fn elements(dtype: Dtype, data: &[u8]) -> Vec<f64> {
         Dtype::Float64 => chunks(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect(),
         Dtype::Float16 => chunks(2).map(|b| f16::from_le_bytes(b.try_into().unwrap()).to_f64()).collect(),
         Dtype::Bfloat16 => chunks(2).map(|b| bf16::from_le_bytes(b.try_into().unwrap()).to_f64()).collect(),
+        Dtype::Float8E4m3fn | Dtype::Float8E5m2 => data.iter().map(|&b| of_float8(dtype, b)).collect(),
         Dtype::Int32 => chunks(4).map(|b| f64::from(i32::from_le_bytes(b.try_into().unwrap()))).collect(),
         Dtype::Int64 => chunks(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as f64).collect(),
         Dtype::Unspecified => Vec::new(),
@@ -116,10 +120,41 @@ pub fn to_bytes(dtype: Dtype, values: &[f64]) -> Vec<u8> {
         Dtype::Float64 => values.flat_map(f64::to_le_bytes).collect(),
         Dtype::Float16 => values.flat_map(|v| f16::from_f64(v).to_le_bytes()).collect(),
         Dtype::Bfloat16 => values.flat_map(|v| bf16::from_f64(v).to_le_bytes()).collect(),
+        Dtype::Float8E4m3fn | Dtype::Float8E5m2 => values.map(|v| to_float8(dtype, v)).collect(),
         Dtype::Int32 => values.flat_map(|v| (v as i32).to_le_bytes()).collect(),
         Dtype::Int64 => values.flat_map(|v| (v as i64).to_le_bytes()).collect(),
         Dtype::Unspecified => Vec::new(),
     }
+}
+
+/// The number that a byte stands for: E5M2 is the upper half of a float16; E4M3 has no infinity.
+pub fn of_float8(dtype: Dtype, bits: u8) -> f64 {
+    if dtype == Dtype::Float8E5m2 {
+        return f16::from_bits(u16::from(bits) << 8).to_f64();
+    }
+    let sign = if bits & 0x80 == 0 { 1.0 } else { -1.0 };
+    let (exponent, fraction) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
+    match (exponent, bits & 0x7f) {
+        (_, 0x7f) => f64::NAN,
+        (0, _) => sign * fraction * 2_f64.powi(-9),
+        _ => sign * (8.0 + fraction) * 2_f64.powi(exponent - 10),
+    }
+}
+
+/// The byte whose number is nearest, the even one of two; NaN past the largest is 0x7f.
+pub fn to_float8(dtype: Dtype, value: f64) -> u8 {
+    let sign = if value.is_sign_negative() { 0x80 } else { 0 };
+    if value.is_nan() {
+        return 0x7f;
+    }
+    if dtype == Dtype::Float8E5m2 && value.is_infinite() {
+        return sign | 0x7c;
+    }
+    let largest = if dtype == Dtype::Float8E5m2 { 0x7b } else { 0x7e };
+    let size = value.abs();
+    let away = |bits: u8| (of_float8(dtype, bits) - size).abs();
+    let nearest = (0..=largest).min_by(|&a, &b| away(a).total_cmp(&away(b)).then((a & 1).cmp(&(b & 1))));
+    sign | nearest.unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -133,6 +168,18 @@ mod tests {
         // 0.1 is 0.1000000000000000055511151231257827 as float64.
         assert!((truth.lo + 5.551_115_123_125_783e-18).abs() < 1e-30, "{truth:?}");
         assert_eq!(Truth::of(&json!("-2.5e-3")).unwrap().hi, -0.0025);
+    }
+
+    #[test]
+    fn bytes_of_float8_are_their_numbers() {
+        for dtype in [Dtype::Float8E4m3fn, Dtype::Float8E5m2] {
+            for bits in 0..=255 {
+                let number = of_float8(dtype, bits);
+                assert!(number.is_nan() || to_float8(dtype, number) == bits, "{dtype:?} {bits}");
+            }
+        }
+        assert_eq!(of_float8(Dtype::Float8E4m3fn, 0x7e), 448.0);
+        assert_eq!(of_float8(Dtype::Float8E5m2, 0x7b), 57344.0);
     }
 
     #[test]

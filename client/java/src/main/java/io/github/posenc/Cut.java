@@ -105,6 +105,9 @@ final class Cut {
 
   static int elementBytes(io.github.posenc.v1.Dtype dtype) {
     switch (dtype) {
+      case DTYPE_FLOAT8_E4M3FN:
+      case DTYPE_FLOAT8_E5M2:
+        return 1;
       case DTYPE_FLOAT16:
       case DTYPE_BFLOAT16:
         return 2;

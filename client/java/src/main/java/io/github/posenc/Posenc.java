@@ -214,7 +214,8 @@ public final class Posenc implements AutoCloseable {
     ApplyRopeStreamRequest.Builder stream = ApplyRopeStreamRequest.newBuilder()
         // Their numbers, as the generated code refuses names that only a newer contract has.
         .setLayoutValue(request.getLayoutValue())
-        .setDirectionValue(request.getDirectionValue());
+        .setDirectionValue(request.getDirectionValue())
+        .setSaturationValue(request.getSaturationValue());
     if (request.hasRope()) stream.setRope(request.getRope());
     if (request.hasQueryScale()) stream.setQueryScale(request.getQueryScale());
     rotation.streamSettings = stream.build();
@@ -245,7 +246,9 @@ public final class Posenc implements AutoCloseable {
     rotation.headsDiffer = headsDiffer(request.getOldRope()) || headsDiffer(request.getNewRope());
     rotation.operand("k", RepositionRequest.K_FIELD_NUMBER, k, out);
     RepositionStreamRequest.Builder stream =
-        RepositionStreamRequest.newBuilder().setLayoutValue(request.getLayoutValue());
+        RepositionStreamRequest.newBuilder()
+            .setLayoutValue(request.getLayoutValue())
+            .setSaturationValue(request.getSaturationValue());
     if (request.hasOldRope()) stream.setOldRope(request.getOldRope());
     if (request.hasNewRope()) stream.setNewRope(request.getNewRope());
     rotation.streamSettings = stream.build();

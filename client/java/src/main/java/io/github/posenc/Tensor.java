@@ -97,12 +97,22 @@ public final class Tensor {
     return new Tensor(Dtype.DTYPE_BFLOAT16, Elements.of(bits), shape);
   }
 
+  /** FP8, E4M3, by its bits: of heads to be rotated, and of weights. */
+  public static Tensor float8E4m3fn(byte[] bits, long... shape) {
+    return of(Dtype.DTYPE_FLOAT8_E4M3FN, ByteBuffer.wrap(bits), shape);
+  }
+
+  /** FP8, E5M2, by its bits: of heads to be rotated, and of weights. */
+  public static Tensor float8E5m2(byte[] bits, long... shape) {
+    return of(Dtype.DTYPE_FLOAT8_E5M2, ByteBuffer.wrap(bits), shape);
+  }
+
   /** Any dtype, by its little-endian bytes. */
   public static Tensor of(Dtype dtype, ByteBuffer littleEndianBytes, long... shape) {
     return new Tensor(dtype, Elements.of(littleEndianBytes), shape);
   }
 
-  /** A tensor of zeros in a new array: of float, double, short, int or long, as the dtype is. */
+  /** A tensor of zeros in a new array: of float, double, short, int, long or byte, as the dtype is. */
   public static Tensor allocate(Dtype dtype, long... shape) {
     long count = 1;
     for (long extent : shape) count = Math.multiplyExact(count, extent);
@@ -120,6 +130,9 @@ public final class Tensor {
         return of(new int[size], shape);
       case DTYPE_INT64:
         return of(new long[size], shape);
+      case DTYPE_FLOAT8_E4M3FN:
+      case DTYPE_FLOAT8_E5M2:
+        return of(dtype, ByteBuffer.wrap(new byte[size]), shape);
       default:
         throw new IllegalArgumentException("dtype: " + dtype + " has no elements");
     }
@@ -212,6 +225,15 @@ public final class Tensor {
     return copy;
   }
 
+  /** As {@link #toFloatArray}, of the bits of FP8, or of a tensor that was made of bytes. */
+  public byte[] toByteArray() {
+    ByteBuffer all = (ByteBuffer) buffer();
+    if (all.hasArray() && all.array().length == all.remaining()) return all.array();
+    byte[] copy = new byte[all.remaining()];
+    all.get(copy);
+    return copy;
+  }
+
   /** As {@link #toFloatArray}, of ints. */
   public int[] toIntArray() {
     IntBuffer all = (IntBuffer) buffer();
@@ -232,7 +254,8 @@ public final class Tensor {
 
   /**
    * A view of the elements, which begin at its position: a FloatBuffer, DoubleBuffer, ShortBuffer,
-   * IntBuffer or LongBuffer as the dtype is, or a ByteBuffer if the tensor was made of one.
+   * IntBuffer, LongBuffer or (FP8) ByteBuffer as the dtype is, or a ByteBuffer if the tensor was made
+   * of one.
    */
   public Buffer buffer() {
     return elements.buffer();

@@ -17,6 +17,10 @@ final class Numbers {
         case DTYPE_BFLOAT16:
           tensor.toShortArray()[i] = (short) nearest(dtype, values[i]);
           break;
+        case DTYPE_FLOAT8_E4M3FN:
+        case DTYPE_FLOAT8_E5M2:
+          tensor.toByteArray()[i] = (byte) nearest(dtype, values[i]);
+          break;
         case DTYPE_FLOAT64:
           tensor.toDoubleArray()[i] = values[i];
           break;
@@ -38,6 +42,10 @@ final class Numbers {
         return Tensor.float16(flat.toShortArray(), shape);
       case DTYPE_BFLOAT16:
         return Tensor.bfloat16(flat.toShortArray(), shape);
+      case DTYPE_FLOAT8_E4M3FN:
+        return Tensor.float8E4m3fn(flat.toByteArray(), shape);
+      case DTYPE_FLOAT8_E5M2:
+        return Tensor.float8E5m2(flat.toByteArray(), shape);
       case DTYPE_FLOAT64:
         return Tensor.of(flat.toDoubleArray(), shape);
       case DTYPE_INT32:
@@ -60,6 +68,12 @@ final class Numbers {
         values = new double[bits.length];
         for (int i = 0; i < values.length; i++) values[i] = value(tensor.dtype(), bits[i] & 0xffff);
         return values;
+      case DTYPE_FLOAT8_E4M3FN:
+      case DTYPE_FLOAT8_E5M2:
+        byte[] bytes = tensor.toByteArray();
+        values = new double[bytes.length];
+        for (int i = 0; i < values.length; i++) values[i] = value(tensor.dtype(), bytes[i] & 0xff);
+        return values;
       case DTYPE_FLOAT64:
         return tensor.toDoubleArray();
       case DTYPE_INT32:
@@ -69,8 +83,36 @@ final class Numbers {
     }
   }
 
-  /** The value of 16 bits. */
+  /** The sign's bit of a narrow dtype. */
+  private static int signBit(Dtype dtype) {
+    boolean eight = dtype == Dtype.DTYPE_FLOAT8_E4M3FN || dtype == Dtype.DTYPE_FLOAT8_E5M2;
+    return eight ? 1 << 7 : 1 << 15;
+  }
+
+  /** The bits after those of the largest finite number: infinity, or E4M3's NaN. */
+  private static int pastLargest(Dtype dtype) {
+    switch (dtype) {
+      case DTYPE_BFLOAT16:
+        return 0x7f80;
+      case DTYPE_FLOAT8_E4M3FN:
+        return 0x7f;
+      case DTYPE_FLOAT8_E5M2:
+        return 0x7c;
+      default:
+        return 0x7c00;
+    }
+  }
+
+  /** The value of 16 or 8 bits. */
   static double value(Dtype dtype, int bits) {
+    if (dtype == Dtype.DTYPE_FLOAT8_E5M2) return value(Dtype.DTYPE_FLOAT16, bits << 8);
+    if (dtype == Dtype.DTYPE_FLOAT8_E4M3FN) {
+      if ((bits & 0x7f) == 0x7f) return Double.NaN;
+      int power = bits >> 3 & 15;
+      double magnitude =
+          power == 0 ? Math.scalb(bits & 7, -9) : Math.scalb(8 + (bits & 7), power - 10);
+      return bits >= 1 << 7 ? -magnitude : magnitude;
+    }
     if (dtype == Dtype.DTYPE_BFLOAT16) return Float.intBitsToFloat(bits << 16);
     int exponent = bits >> 10 & 31;
     int fraction = bits & 1023;
@@ -80,12 +122,12 @@ final class Numbers {
         * (exponent == 0 ? Math.scalb(fraction, -24) : Math.scalb(1024 + fraction, exponent - 25));
   }
 
-  /** The 16 bits whose value is nearest: positive patterns ascend with their values. */
+  /** The bits whose value is nearest: positive patterns ascend with their values. */
   static int nearest(Dtype dtype, double value) {
-    int sign = Math.copySign(1, value) < 0 ? 1 << 15 : 0;
+    int sign = Math.copySign(1, value) < 0 ? signBit(dtype) : 0;
     double size = Math.abs(value);
-    int infinity = dtype == Dtype.DTYPE_BFLOAT16 ? 0x7f80 : 0x7c00;
-    if (Double.isNaN(value)) return infinity | 1 << (dtype == Dtype.DTYPE_BFLOAT16 ? 6 : 9);
+    int infinity = pastLargest(dtype);
+    if (Double.isNaN(value)) return signBit(dtype) - 1;
     int low = 0;
     int high = infinity;
     while (high - low > 1) {
@@ -112,7 +154,11 @@ final class Numbers {
         return Math.ulp((float) value);
       case DTYPE_FLOAT16:
       case DTYPE_BFLOAT16:
+      case DTYPE_FLOAT8_E4M3FN:
+      case DTYPE_FLOAT8_E5M2:
         int bits = nearest(dtype, Math.abs(value));
+        // The step above the largest finite value is as wide as the one below it.
+        if (bits + 1 >= pastLargest(dtype)) bits = pastLargest(dtype) - 2;
         return value(dtype, bits + 1) - value(dtype, bits);
       default:
         return Math.ulp(value);
@@ -125,6 +171,8 @@ final class Numbers {
         return Float.parseFloat(decimal);
       case DTYPE_FLOAT16:
       case DTYPE_BFLOAT16:
+      case DTYPE_FLOAT8_E4M3FN:
+      case DTYPE_FLOAT8_E5M2:
         return value(dtype, nearest(dtype, Double.parseDouble(decimal)));
       default:
         return Double.parseDouble(decimal);
@@ -138,8 +186,10 @@ final class Numbers {
         return single < 0 ? Integer.MIN_VALUE - (long) single : single;
       case DTYPE_FLOAT16:
       case DTYPE_BFLOAT16:
-        int half = nearest(dtype, value);
-        return half >= 1 << 15 ? (1 << 15) - half : half;
+      case DTYPE_FLOAT8_E4M3FN:
+      case DTYPE_FLOAT8_E5M2:
+        int narrow = nearest(dtype, value);
+        return narrow >= signBit(dtype) ? signBit(dtype) - narrow : narrow;
       default:
         long bits = Double.doubleToLongBits(value);
         return bits < 0 ? Long.MIN_VALUE - bits : bits;

@@ -1,0 +1,154 @@
+// How FP8 gets into batches of float32 and back. Part of kernels.inl.
+//
+//   E4M3  s eeee mmm  bias  7  largest 0x7e (448)    0x7f is NaN
+//   E5M2  s eeeee mm  bias 15  largest 0x7b (57344)  0x7c infinity, then NaN
+//
+// All is integer arithmetic on words of 32 bits, written once: an instruction
+// set only says how bytes become words, and words bytes.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <xsimd/xsimd.hpp>
+
+#include "core/simd/kernels_convert.inl"
+
+namespace posenc::simd {
+namespace {
+
+struct E4m3Format {
+  static constexpr int kMantissa = 3;
+  static constexpr int kBias = 7;
+  static constexpr int kLargest = 0x7e;
+  static constexpr int kOverflow = 0x7f;
+};
+struct E5m2Format {
+  static constexpr int kMantissa = 2;
+  static constexpr int kBias = 15;
+  static constexpr int kLargest = 0x7b;
+  static constexpr int kOverflow = 0x7c;
+};
+constexpr int kNan8 = 0x7f;
+
+// kFinite: what overflows becomes the largest finite number.
+template <class IsaType, class Format, bool kFinite>
+struct Float8 {
+  using Isa = IsaType;
+  using Storage = std::uint8_t;
+  using Real = float;
+  using Batch = xsimd::batch<float, typename Isa::Arch>;
+  using Words = xsimd::batch<std::uint32_t, typename Isa::Arch>;
+  using Ints = xsimd::batch<std::int32_t, typename Isa::Arch>;
+  static constexpr std::size_t kLanes = Batch::size;
+
+  // From the last bit of a mantissa to that of a float.
+  static constexpr int kShift = 23 - Format::kMantissa;
+  // Float exponents of 0 and of the smallest normal number, in place.
+  static constexpr std::int32_t kRebias = (127 - Format::kBias) << 23;
+  static constexpr std::int32_t kSmallestNormal = kRebias + (1 << 23);
+
+  static Batch Load(const std::uint8_t* src) {
+    return Widened(Isa::LoadBytes(src));
+  }
+  static void Store(const Batch& x, std::uint8_t* dst) {
+    Isa::StoreBytes(Narrowed(x), dst);
+  }
+  static void LoadTwo(const std::uint8_t* src, Batch* x, Batch* y) {
+    *x = Load(src);
+    *y = Load(src + kLanes);
+  }
+  template <bool kStream>
+  static void StoreTwo(const Batch& x, const Batch& y, std::uint8_t* dst) {
+    Isa::template StoreTwoBytes<kStream>(Narrowed(x), Narrowed(y), dst);
+  }
+  static void Narrow(const Batch& x, std::uint8_t* dst) { Store(x, dst); }
+  // As those of F16: only rotations that change the pairing come here.
+  static void LoadInterleaved(const std::uint8_t* src, Batch* x, Batch* y) {
+    alignas(64) float wide[2 * kLanes];
+    Load(src).store_aligned(wide);
+    Load(src + kLanes).store_aligned(wide + kLanes);
+    F32<Isa>::LoadInterleaved(wide, x, y);
+  }
+  template <bool kStream>
+  static void StoreInterleaved(const Batch& x, const Batch& y,
+                               std::uint8_t* dst) {
+    static_assert(!kStream);
+    alignas(64) float wide[2 * kLanes];
+    F32<Isa>::template StoreInterleaved<false>(x, y, wide);
+    Store(Batch::load_aligned(wide), dst);
+    Store(Batch::load_aligned(wide + kLanes), dst + kLanes);
+  }
+
+ private:
+  static Words Const(std::int64_t bits) {
+    return Words(static_cast<std::uint32_t>(bits));
+  }
+  static Batch Float(const Words& bits) {
+    return xsimd::bitwise_cast<Batch>(bits);
+  }
+  // mask ? a : b of floats' masks, which every instruction set has for words.
+  static Words Select(const xsimd::batch_bool<float, typename Isa::Arch>& mask,
+                      const Words& a, const Words& b) {
+    return xsimd::bitwise_cast<Words>(xsimd::select(mask, Float(a), Float(b)));
+  }
+
+  static Batch Widened(const Words& code) {
+    const Words sign = (code & Const(0x80)) << 24;
+    const Words magnitude = (code & Const(0x7f)) << kShift;
+    const Words normal = magnitude + Const(kRebias);
+    // 2^e (1 + m) - 2^e, e being the smallest exponent, is the subnormal number
+    // exactly: its floats have the same exponent.
+    const Batch smallest = Float(Const(kSmallestNormal));
+    const Batch subnormal =
+        Float(magnitude + Const(kSmallestNormal)) - smallest;
+    // Codes as floats of the exponent 127 + ..., which compare as they do.
+    const Batch place = Float(normal);
+    const Batch finite = xsimd::select(place < smallest, subnormal, place);
+    // Larger ones get the exponent of infinity; E4M3's NaN has fraction bits.
+    const Words special = normal | Const(0x7f800000);
+    const Batch largest =
+        Float(Const((std::int64_t{Format::kLargest} << kShift) + kRebias));
+    const Words bits =
+        Select(place > largest, special, xsimd::bitwise_cast<Words>(finite));
+    return Float(bits | sign);
+  }
+
+  static Words Narrowed(const Batch& x) {
+    const Words all = xsimd::bitwise_cast<Words>(x);
+    const Words sign = (all >> 24) & Const(0x80);
+    const Words bits = all & Const(0x7fffffff);
+    const Batch magnitude = Float(bits);
+    // Nearest even by carry, also out of the mantissa.
+    const Words odd = (bits >> kShift) & Const(1);
+    const Words normal =
+        ((bits + Const((1 << (kShift - 1)) - 1) + odd) >> kShift) -
+        Const(kRebias >> kShift);
+    // In 2^n + |x| the last bit is worth as much as a subnormal's.
+    constexpr std::int32_t kUnit =
+        kSmallestNormal + ((23 - Format::kMantissa) << 23);
+    const Words subnormal =
+        xsimd::bitwise_cast<Words>(magnitude + Float(Const(kUnit))) -
+        Const(kUnit);
+    const Words code =
+        Select(magnitude < Float(Const(kSmallestNormal)), subnormal, normal) |
+        sign;
+    // The first magnitude that rounds past the largest: halfway to the next
+    // number, which has an odd code in E4M3 and an even one in E5M2.
+    constexpr std::int32_t kHalfway = (Format::kLargest << kShift) + kRebias +
+                                      (1 << (kShift - 1)) +
+                                      (Format::kLargest % 2 == 0 ? 1 : 0);
+    constexpr int kTop = kFinite ? Format::kLargest : Format::kOverflow;
+    const Words top = kTop == kNan8 ? Const(kNan8) : Const(kTop) | sign;
+    const Words bounded = Select(magnitude < Float(Const(kHalfway)), code, top);
+    return Select(xsimd::isnan(x), Const(kNan8), bounded);
+  }
+};
+
+template <class Isa, bool kFinite>
+using E4m3 = Float8<Isa, E4m3Format, kFinite>;
+template <class Isa, bool kFinite>
+using E5m2 = Float8<Isa, E5m2Format, kFinite>;
+
+}  // namespace
+}  // namespace posenc::simd

@@ -1,0 +1,314 @@
+// Conversions between FP8 and float32 by each kernel: every code, what
+// ml_dtypes makes of all 16-bit numbers, and every neighbourhood in which
+// rounding turns; and rotations of what has no number.
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/simd/dispatch.h"
+#include "gtest/gtest.h"
+#include "tests/fixtures/instruction_sets.h"
+#include "tests/reference/float_formats.h"
+
+namespace posenc::simd {
+namespace {
+
+using reference::Decode16;
+using reference::Decode8;
+using reference::Encode8;
+using reference::Format8;
+using reference::kNan8;
+
+using Codes = std::vector<std::uint8_t>;
+using Floats = std::vector<float>;
+
+// One rounding: a format, and what becomes of what overflows.
+struct Rounding {
+  const char* name;
+  const Format8* format;
+  bool finite;
+  DtypeIndex dtype;
+  void (*const KernelTable::*widen)(const std::uint8_t*, float*, std::size_t);
+  void (*const KernelTable::*narrow)(const float*, std::uint8_t*, std::size_t);
+  // Of what ml_dtypes rounds the values of all float16 and bfloat16 numbers and
+  // RandomFloats() to (tests/reference/float8_codes.py).
+  std::uint64_t float16, bfloat16, random;
+};
+constexpr Rounding kRoundings[] = {
+    {"e4m3", &reference::kE4m3, false, kE4m3, &KernelTable::widen_e4m3,
+     &KernelTable::narrow_e4m3, 0x80b3b2f080175525, 0xe990f48673483715,
+     0x1067f92c82953d11},
+    {"e4m3_finite", &reference::kE4m3, true, kE4m3Finite,
+     &KernelTable::widen_e4m3, &KernelTable::narrow_e4m3_finite,
+     0x55456763debf12a5, 0xd8b2feb674a31125, 0xe46612250837da3},
+    {"e5m2", &reference::kE5m2, false, kE5m2, &KernelTable::widen_e5m2,
+     &KernelTable::narrow_e5m2, 0x304feac115993fa5, 0xa701dd201af279e5,
+     0x6aae78b86d5a7705},
+    {"e5m2_finite", &reference::kE5m2, true, kE5m2Finite,
+     &KernelTable::widen_e5m2, &KernelTable::narrow_e5m2_finite,
+     0xd102d7d39f29d5a5, 0x22c10a2b6f34bb85, 0x9ba0a47fe7ce9253},
+};
+
+std::uint32_t Bits(float x) { return std::bit_cast<std::uint32_t>(x); }
+float Float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+
+class Float8Test
+    : public testing::TestWithParam<std::tuple<const char*, Rounding>> {
+ protected:
+  void SetUp() override {
+    kernels_ = reference::FindKernels(std::get<0>(GetParam()));
+    if (kernels_ == nullptr) {
+      GTEST_SKIP() << "this CPU or build has no " << std::get<0>(GetParam());
+    }
+  }
+
+  const Rounding& rounding() const { return std::get<1>(GetParam()); }
+  const Format8& format() const { return *rounding().format; }
+
+  Floats Widen(const Codes& src) const {
+    Floats dst(src.size());
+    (kernels_->*rounding().widen)(src.data(), dst.data(), src.size());
+    return dst;
+  }
+  Codes Narrow(const Floats& src) const {
+    Codes dst(src.size());
+    (kernels_->*rounding().narrow)(src.data(), dst.data(), src.size());
+    return dst;
+  }
+  void ExpectNarrowsRight(const Floats& floats) const {
+    const Codes codes = Narrow(floats);
+    for (std::size_t i = 0; i < floats.size(); ++i) {
+      ASSERT_EQ(codes[i], Encode8(format(), floats[i], rounding().finite))
+          << std::hexfloat << floats[i];
+    }
+  }
+
+  // Rotates a pair by cosine c and sine s; returns both codes.
+  std::pair<int, int> Rotated(std::uint8_t x, std::uint8_t y, float c,
+                              float s) const {
+    const std::uint8_t src[2] = {x, y};
+    std::uint8_t dst[2] = {};
+    const float table[2] = {c, s};
+    RotateJob job = {};
+    job.src = src;
+    job.dst = dst;
+    job.lines = job.tokens = job.heads = job.pairs = 1;
+    job.src_stride = job.dst_stride = 2;
+    job.table = table;
+    job.table_sine_offset = 1;
+    kernels_->rotate[rounding().dtype][kHalf][kHalf](job);
+    return {dst[0], dst[1]};
+  }
+  std::uint8_t Code(double x) const { return Encode8(format(), x, true); }
+
+  const KernelTable* kernels_ = nullptr;
+};
+
+Codes AllCodes() {
+  Codes all(256);
+  for (int i = 0; i < 256; ++i) all[i] = static_cast<std::uint8_t>(i);
+  return all;
+}
+
+Floats All16BitNumbers(const reference::Format16& format) {
+  Floats all(65536);
+  for (int i = 0; i < 65536; ++i) {
+    all[i] =
+        static_cast<float>(Decode16(format, static_cast<std::uint16_t>(i)));
+  }
+  return all;
+}
+
+// As random_floats() of float8_codes.py.
+Floats RandomFloats(std::size_t n) {
+  Floats floats(n);
+  std::uint64_t state = 1;
+  for (float& x : floats) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const auto bits = static_cast<std::uint32_t>(state >> 32);
+    x = Float((bits & 0x807fffff) | ((100 + (bits >> 23) % 64) << 23));
+  }
+  return floats;
+}
+
+// FNV-1a of 64 bits.
+std::uint64_t Fnv1a(const Codes& bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const std::uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3;
+  return hash;
+}
+
+TEST_P(Float8Test, WidensEveryCodeExactly) {
+  const Floats wide = Widen(AllCodes());
+  for (int code = 0; code < 256; ++code) {
+    const double expected = Decode8(format(), static_cast<std::uint8_t>(code));
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(wide[code])) << code;
+    } else {
+      EXPECT_EQ(Bits(wide[code]), Bits(static_cast<float>(expected))) << code;
+    }
+  }
+}
+
+TEST_P(Float8Test, WidenedCodesNarrowToThemselves) {
+  const Codes back = Narrow(Widen(AllCodes()));
+  for (int i = 0; i < 256; ++i) {
+    const auto code = static_cast<std::uint8_t>(i);
+    const double value = Decode8(format(), code);
+    if (std::isinf(value) && rounding().finite) {
+      EXPECT_EQ(back[i], (i & 0x80) | format().largest);
+    } else {
+      EXPECT_EQ(back[i], std::isnan(value) ? kNan8 : code);
+    }
+  }
+}
+
+TEST_P(Float8Test, RoundsAsMlDtypesDoes) {
+  EXPECT_EQ(Fnv1a(Narrow(All16BitNumbers(reference::kFloat16))),
+            rounding().float16);
+  EXPECT_EQ(Fnv1a(Narrow(All16BitNumbers(reference::kBfloat16))),
+            rounding().bfloat16);
+  EXPECT_EQ(Fnv1a(Narrow(RandomFloats(65536))), rounding().random);
+}
+
+TEST_P(Float8Test, HalfwayPointsGoToEvenAndTheirNeighboursToTheNearest) {
+  Floats floats;
+  // The last midpoint is that to the number past the largest.
+  for (int code = 0; code <= format().largest; ++code) {
+    const double here = Magnitude8(format(), code);
+    const double middle = (here + Magnitude8(format(), code + 1)) / 2;
+    for (const double x : {here, middle}) {
+      const auto center = static_cast<float>(x);
+      for (const float f : {center, std::nextafterf(center, INFINITY),
+                            std::nextafterf(center, -INFINITY)}) {
+        floats.push_back(f);
+        floats.push_back(-f);
+      }
+    }
+  }
+  ExpectNarrowsRight(floats);
+}
+
+TEST_P(Float8Test, NumbersOfAllMagnitudesRoundToNearest) {
+  Floats floats = {0.0f, -0.0f, INFINITY, -INFINITY, 1e38f, -1e38f, 1e-38f};
+  for (const std::uint32_t bits : {1u, 0x7fffffu, 0x800000u, 0x7f7fffffu}) {
+    floats.push_back(Float(bits));
+    floats.push_back(Float(bits | 0x80000000u));
+  }
+  std::uint64_t state = 7;
+  for (int i = 0; i < 50000; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const float x = Float(static_cast<std::uint32_t>(state >> 32));
+    if (!std::isnan(x)) floats.push_back(x);
+  }
+  for (const float x : RandomFloats(50000)) floats.push_back(x);
+  ExpectNarrowsRight(floats);
+}
+
+TEST_P(Float8Test, EveryNanIsOneCode) {
+  Floats nans;
+  for (std::uint32_t payload = 1; payload < 0x800000; payload += 4099) {
+    nans.push_back(Float(0x7f800000u | payload));
+    nans.push_back(Float(0xff800000u | payload));
+  }
+  for (const std::uint8_t code : Narrow(nans)) ASSERT_EQ(code, kNan8);
+}
+
+TEST_P(Float8Test, EveryLengthAndMisalignmentStaysWithinItsBuffers) {
+  for (std::size_t n = 0; n <= 67; ++n) {
+    for (const std::size_t shift : {0, 1, 3}) {
+      // Exact sizes, for sanitizers; canaries after, for everyone else.
+      const std::unique_ptr<std::uint8_t[]> narrow(
+          new std::uint8_t[shift + n + 1]);
+      const std::unique_ptr<float[]> wide(new float[shift + n + 1]);
+      for (std::size_t i = 0; i < n; ++i) {
+        narrow[shift + i] = static_cast<std::uint8_t>(0x21 + i);
+      }
+      wide[shift + n] = -7;
+      narrow[shift + n] = 0xab;
+      (kernels_->*rounding().widen)(narrow.get() + shift, wide.get() + shift,
+                                    n);
+      EXPECT_EQ(wide[shift + n], -7);
+      for (std::size_t i = 0; i < n; ++i) {
+        EXPECT_EQ(wide[shift + i], Decode8(format(), narrow[shift + i]));
+        narrow[shift + i] = 0;
+      }
+      (kernels_->*rounding().narrow)(wide.get() + shift, narrow.get() + shift,
+                                     n);
+      for (std::size_t i = 0; i < n; ++i) {
+        EXPECT_EQ(narrow[shift + i], 0x21 + i);
+      }
+      EXPECT_EQ(narrow[shift + n], 0xab);
+    }
+  }
+}
+
+TEST_P(Float8Test, RotationsPastTheLargestNumberSaturateOrNot) {
+  const std::uint8_t largest = static_cast<std::uint8_t>(format().largest);
+  const int past = rounding().finite       ? largest
+                   : format().has_infinity ? largest + 1
+                                           : kNan8;
+  const int past_negative = past == kNan8 ? kNan8 : past | 0x80;
+  const float root = std::sqrt(0.5f);
+  // (x, x) by 45 degrees: (0, sqrt(2) x).
+  EXPECT_EQ(Rotated(largest, largest, root, root), std::pair(0, past));
+  EXPECT_EQ(Rotated(largest | 0x80, largest | 0x80, root, root),
+            std::pair(0, past_negative));
+  // A factor that no float32 has room for beside the number.
+  EXPECT_EQ(Rotated(largest, 0, 3e38f, -3e38f), std::pair(past, past_negative));
+  EXPECT_EQ(Rotated(largest, largest, 1, 0),
+            std::pair(int{largest}, int{largest}));
+}
+
+TEST_P(Float8Test, InfinitiesAndNansFollowTheFormula) {
+  const std::uint8_t one = Code(1);
+  // NaN in either channel, of either sign, makes both NaN.
+  for (const int nan : {0x7f, 0xff}) {
+    const auto code = static_cast<std::uint8_t>(nan);
+    EXPECT_EQ(Rotated(code, one, 1, 0), std::pair(0x7f, 0x7f));
+    EXPECT_EQ(Rotated(one, code, 0.5f, 0.5f), std::pair(0x7f, 0x7f));
+  }
+  if (!format().has_infinity) return;
+  const int past = rounding().finite ? 0x7b : 0x7c;
+  EXPECT_EQ(Rotated(0x7c, one, 0.5f, 0.5f), std::pair(past, past));
+  EXPECT_EQ(Rotated(0xfc, one, 0.5f, 0.5f),
+            std::pair(past | 0x80, past | 0x80));
+  // Infinity times 0, and infinity minus infinity, have no value.
+  EXPECT_EQ(Rotated(0x7c, one, 1, 0), std::pair(past, 0x7f));
+  EXPECT_EQ(Rotated(0x7c, 0x7c, 0.5f, 0.5f), std::pair(0x7f, past));
+}
+
+TEST_P(Float8Test, ZerosKeepTheirSignsAndSubnormalsTheirValues) {
+  // x = -0, y = 0 by 0 degrees: -0 * 1 - 0 * 0 is -0.
+  EXPECT_EQ(Rotated(0x80, 0, 1, 0), std::pair(0x80, 0));
+  for (int code = 1; code < 1 << format().mantissa_bits; ++code) {
+    EXPECT_EQ(Rotated(static_cast<std::uint8_t>(code), 0, 1, 0).first, code);
+    EXPECT_EQ(Rotated(static_cast<std::uint8_t>(code | 0x80), 0, 1, 0).first,
+              code | 0x80);
+  }
+  // Half the smallest number is a tie, which goes to zero and keeps its sign;
+  // one and a half go to two.
+  EXPECT_EQ(Rotated(0x81, 0, 0.5f, 0).first, 0x80);
+  EXPECT_EQ(Rotated(0x01, 0, 1.5f, 0).first, 0x02);
+}
+
+std::string TestName(
+    const testing::TestParamInfo<Float8Test::ParamType>& info) {
+  return std::string(std::get<0>(info.param)) + "_" +
+         std::get<1>(info.param).name;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    InstructionSets, Float8Test,
+    testing::Combine(testing::ValuesIn(reference::kInstructionSets),
+                     testing::ValuesIn(kRoundings)),
+    TestName);
+
+}  // namespace
+}  // namespace posenc::simd
