@@ -71,6 +71,13 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
       keys.config[name] = keys.config[own];
     }
     const bool is_given = keys.config.contains(name);
+    if (!own.empty() && !is_width && is_given && keys.config.contains(own) &&
+        keys.config[own] != keys.config[name]) {
+      // The class has its own name for the key, and sets it anew by the other.
+      warn(own, absl::StrCat("takes ", name, " ", Shortened(keys.config[name]),
+                             " for it, which is given too"));
+      keys.config[own] = keys.config[name];
+    }
     for (const absl::string_view one : absl::StrSplit(others, ' ')) {
       const std::string other(one);
       if (other == own || !keys.config.contains(other)) continue;

@@ -43,7 +43,7 @@ using nlohmann::json;
 class ConfigReader {
  public:
   ConfigReader(const JsonObject& config, const std::string& model_type,
-               const Reader& reader, absl::Status* status)
+               const ProfileVersion& reader, absl::Status* status)
       : config_(config),
         model_type_(ModelKey(model_type)),
         rules_(RulesFor(reader)),
@@ -393,7 +393,7 @@ bool LooksLikePath(absl::string_view text) {
 }  // namespace
 
 absl::StatusOr<ModelRope> ReadModelConfig(
-    absl::string_view config_json, const Reader& reader,
+    absl::string_view config_json, const ProfileVersion& reader,
     const std::optional<std::string>& layer_type,
     const std::optional<std::int32_t>& layer_index, ModelPart part) {
   const Profile profile = reader.profile;
@@ -413,8 +413,6 @@ absl::StatusOr<ModelRope> ReadModelConfig(
   std::string model_type;
   const JsonObject whole(&root, "", &status);
   JsonObject config = whole;
-  CheckKnownKeys(whole);
-  if (!status.ok()) return status;
   if (IsDiffusionConfig(whole)) {
     absl::StatusOr<ModelRope> rope = ReadDiffusion(whole, part, profile);
     if (rope.ok() && (layer_type || layer_index)) {
@@ -443,6 +441,8 @@ absl::StatusOr<ModelRope> ReadModelConfig(
     model_type = tower->model_type;
   } else {
     config = LanguagePart(whole, &model_type);
+    if (!config.Path().empty()) CheckKnownKeys(whole);
+    if (!status.ok()) return status;
   }
   json respelled;
   if (IsGptOssConfig(config)) {

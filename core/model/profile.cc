@@ -87,21 +87,22 @@ const ProfileRules& RulesOf(Profile profile) {
   return kRules[0];
 }
 
-ProfileRules RulesFor(const Reader& reader) {
+ProfileRules RulesFor(const ProfileVersion& reader) {
   ProfileRules rules = RulesOf(reader.profile);
   rules.version = reader.version;
   return rules;
 }
 
-const ReaderRow* FindReaderRow(const ProfileRules& rules,
-                               absl::string_view model_type, ReaderRule rule) {
-  return FindReaderRow(rules.profile, rules.version, model_type, rule);
+const ReadingRow* FindReadingRow(const ProfileRules& rules,
+                                 absl::string_view model_type,
+                                 ReadingRule rule) {
+  return FindReadingRow(rules.profile, rules.version, model_type, rule);
 }
 
 std::string KnownTypes(const ProfileRules& rules) {
   std::string types(rules.rope_types);
-  for (const ReaderRow& row : ReaderRows()) {
-    if (row.rule == ReaderRule::kKnowsType && row.reader == rules.profile &&
+  for (const ReadingRow& row : ReadingRows()) {
+    if (row.rule == ReadingRule::kKnowsType && row.reader == rules.profile &&
         IsSince(rules.version, row.since)) {
       absl::StrAppend(&types, " ", row.what);
     }

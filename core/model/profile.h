@@ -1,7 +1,7 @@
 // A profile is a project's interpretation of configurations. This is what the
 // projects do differently with one and the same configuration: one row of data
 // for each. What depends on the model or on the project's version is in
-// readers.h.
+// reading_rules.h.
 //
 // The rules were read in the sources of transformers 5.23, vLLM 0.11 to 0.33,
 // llama.cpp with its converter (2026), gpt-oss (torch/model.py), DeepSeek
@@ -14,7 +14,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "core/model/readers.h"
+#include "core/model/reading_rules.h"
 #include "core/model/source.h"
 
 namespace posenc::core {
@@ -32,9 +32,8 @@ enum class LongRopeChoice {
 // The attention factor of YaRN; g(s, m) = 0.1 m ln(s) + 1, s the factor.
 enum class YarnAttentionFactor {
   kTransformers,  // attention_factor, or the mscale pair, or g(s, 1)
-  kVllm,          // by ReaderRule::kAmplitudeByKeys or kAmplitudeMultiplier
-  kLlamaCpp,      // g(s, 1) * attention_factor (or attn_factor);
-                  // mscale_all_dim for some models
+  kVllm,          // by ReadingRule::kAmplitudeByKeys or kAmplitudeMultiplier
+  kLlamaCpp,      // g(s, 1) * attn_factor; mscale_all_dim for some models
   kPlain,         // g(s, 1)
   kRatio,         // g(s, mscale or 1) / g(s, mscale_all_dim or 0)
 };
@@ -63,11 +62,13 @@ struct ProfileRules {
 const ProfileRules& RulesOf(Profile profile);
 
 // Of that version.
-ProfileRules RulesFor(const Reader& reader);
+ProfileRules RulesFor(const ProfileVersion& reader);
 
-// The first row of readers.h for a model of that type; null if there is none.
-const ReaderRow* FindReaderRow(const ProfileRules& rules,
-                               absl::string_view model_type, ReaderRule rule);
+// The first row of reading_rules.h for a model of that type; null if there is
+// none.
+const ReadingRow* FindReadingRow(const ProfileRules& rules,
+                                 absl::string_view model_type,
+                                 ReadingRule rule);
 
 // The rope types that this version knows, separated by blanks.
 std::string KnownTypes(const ProfileRules& rules);

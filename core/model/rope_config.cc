@@ -63,7 +63,8 @@ std::int64_t PartialWidth(const RopeDict& from, ModelRope* rope) {
 
 // The rotated slice of latent attention. A head_dim or a share that says
 // otherwise would give transformers frequencies that its forward cannot apply.
-std::int64_t LatentWidth(const RopeDict& from, ModelRope* rope) {
+std::int64_t LatentWidth(const RopeDict& from, const std::string& type,
+                         ModelRope* rope) {
   const auto width = from.config.Integer("qk_rope_head_dim");
   if (!width) {
     from.config.Fail("qk_rope_head_dim",
@@ -71,7 +72,10 @@ std::int64_t LatentWidth(const RopeDict& from, ModelRope* rope) {
     return 0;
   }
   const auto head_dim = from.config.Integer("head_dim");
-  const auto factor = PartialFactor(from);
+  // A proportional share says which pairs turn, not how many there are.
+  const auto share = PartialFactor(from);
+  const std::optional<double> factor =
+      type == "proportional" ? std::nullopt : share;
   const auto channels = [&factor](std::int64_t head) {
     return static_cast<std::int64_t>(static_cast<double>(head) *
                                      factor.value_or(1));
@@ -121,9 +125,9 @@ std::int64_t KeyedWidth(const RopeDict& from, ModelRope* rope) {
 std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
                        ModelRope* rope) {
   RotaryWidth source = from.family.width;
-  if (source == RotaryWidth::kMla) return LatentWidth(from, rope);
+  if (source == RotaryWidth::kMla) return LatentWidth(from, type, rope);
   if (type == "proportional") return from.head_dim;
-  if (FindReaderRow(from.rules, from.model_type, ReaderRule::kWholeHead) !=
+  if (FindReadingRow(from.rules, from.model_type, ReadingRule::kWholeHead) !=
       nullptr) {
     const double factor = PartialFactor(from).value_or(from.family.partial);
     if (factor != 1) {
@@ -407,15 +411,15 @@ namespace {
 // rope_theta of the dict that the reader looks for it in.
 std::optional<double> BaseInDict(const RopeDict& from, bool has_outer) {
   constexpr absl::string_view kKey = "rope_theta";
-  const ReaderRow& spelling =
+  const ReadingRow& spelling =
       SpellingRow(from.rules.profile, from.rules.version, from.model_type);
   switch (spelling.rule) {
-    case ReaderRule::kParametersUnread:
+    case ReadingRule::kParametersUnread:
       return std::nullopt;
-    case ReaderRule::kParametersFill:
+    case ReadingRule::kParametersFill:
       if (has_outer) return std::nullopt;
       [[fallthrough]];
-    case ReaderRule::kParametersBase:
+    case ReadingRule::kParametersBase:
       return from.config.Object("rope_parameters").Number(kKey);
     default:
       return from.dict.Number(kKey);
@@ -425,10 +429,10 @@ std::optional<double> BaseInDict(const RopeDict& from, bool has_outer) {
 // The base of a class for a file without one, where it is a reader's own.
 double DefaultBase(const RopeDict& from) {
   if (from.kind != nullptr) return from.kind->theta;
-  const auto row = [&from](ReaderRule rule) {
-    return FindReaderRow(from.rules, from.model_type, rule);
+  const auto row = [&from](ReadingRule rule) {
+    return FindReadingRow(from.rules, from.model_type, rule);
   };
-  if (row(ReaderRule::kNeedsBase) != nullptr) {
+  if (row(ReadingRule::kNeedsBase) != nullptr) {
     from.config.Fail(
         "rope_theta",
         absl::StrCat(
@@ -437,7 +441,7 @@ double DefaultBase(const RopeDict& from) {
             SpellingRow(from.rules.profile, from.rules.version, from.model_type)
                 .says));
   }
-  const ReaderRow* otherwise = row(ReaderRule::kDefaultBase);
+  const ReadingRow* otherwise = row(ReadingRule::kDefaultBase);
   return otherwise != nullptr ? otherwise->number : from.family.theta;
 }
 
@@ -572,8 +576,8 @@ void CheckTypesAgree(const RopeDict& from) {
   if (!newer || !older || *newer == *older ||
       (*older == "su" && *newer == "longrope") ||
       (*older == "mrope" && *newer == "default") ||
-      FindReaderRow(from.rules, from.model_type, ReaderRule::kTypesConflict) ==
-          nullptr) {
+      FindReadingRow(from.rules, from.model_type,
+                     ReadingRule::kTypesConflict) == nullptr) {
     return;
   }
   from.dict.Fail("type",
@@ -649,8 +653,8 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
         from.model_type, " does not scale; its frequencies are unscaled"));
     type = "default";
   }
-  const bool plain = FindReaderRow(from.rules, from.model_type,
-                                   ReaderRule::kUnscaled) != nullptr ||
+  const bool plain = FindReadingRow(from.rules, from.model_type,
+                                    ReadingRule::kUnscaled) != nullptr ||
                      (is_mlx && from.family.yarn_is_longrope &&
                       !IsAmong(type, "default linear longrope"));
   if (plain && type != "default") {
@@ -675,6 +679,14 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   rope->original_max_position_embeddings =
       OriginalOrMaxPositionEmbeddings(from);
   const std::int64_t width = ReadWidth(from, type, rope);
+  if (from.model_type == "neomme" && width % 4 != 0 &&
+      ReadsByClass(from.rules)) {
+    rope->warnings.push_back(
+        absl::StrCat(from.dict.Path("partial_rotary_factor"), " gives ", width,
+                     " of ", from.head_dim,
+                     " channels; transformers' class of model_type neomme "
+                     "refuses what is no multiple of 4"));
+  }
   if (width < 1 || width > kMaxRotaryDim) {
     from.config.Fail("head_dim", absl::StrCat("and partial widths give ", width,
                                               " rotated channels; 2 to ",

@@ -13,16 +13,16 @@ using nlohmann::json;
 
 // The key whose dict counts; empty if none is given that does. rope_scaling
 // replaces rope_parameters in transformers, unless it is empty.
-std::string GivenKey(const JsonObject& config, ReaderRule spelling) {
+std::string GivenKey(const JsonObject& config, ReadingRule spelling) {
   const bool newer = config.Has("rope_parameters");
   const bool older = config.Has("rope_scaling") &&
                      *config.Find("rope_scaling") != json::object();
-  if (spelling == ReaderRule::kParametersReplace && newer) {
+  if (spelling == ReadingRule::kParametersReplace && newer) {
     return "rope_parameters";
   }
   if (older) return "rope_scaling";
-  const bool reads_newer = spelling == ReaderRule::kScalingReplaces ||
-                           spelling == ReaderRule::kParametersFill;
+  const bool reads_newer = spelling == ReadingRule::kScalingReplaces ||
+                           spelling == ReadingRule::kParametersFill;
   return newer && reads_newer ? "rope_parameters" : "";
 }
 
@@ -122,7 +122,7 @@ std::string KindsOf(const Family& family, const json& class_dict) {
 
 // The spelling that the reader leaves out, beside what it reads.
 void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
-                  const std::string& key, const ReaderRow& spelling,
+                  const std::string& key, const ReadingRow& spelling,
                   std::vector<std::string>* warnings) {
   const JsonObject& config = model.config;
   if (!config.Has("rope_parameters")) return;
@@ -132,7 +132,7 @@ void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
           : absl::StrCat(rules.project, "'s class of model_type ",
                          model.model_type);
   const std::string given = Shortened(*config.Find("rope_parameters"));
-  if (spelling.rule == ReaderRule::kParametersUnread) {
+  if (spelling.rule == ReadingRule::kParametersUnread) {
     const bool scales = config.Has("rope_scaling");
     warnings->push_back(absl::StrCat(
         config.Path("rope_parameters"), " ", given, " is not read: ", whose,
@@ -141,7 +141,7 @@ void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
         scales ? ", rope_scaling too" : ", and nothing is scaled"));
     return;
   }
-  if (spelling.rule == ReaderRule::kParametersBase) {
+  if (spelling.rule == ReadingRule::kParametersBase) {
     const json* dict = config.Find("rope_parameters");
     if (!dict->is_object() || dict->size() <= dict->count("rope_theta")) return;
     const json type = dict->value("rope_type", dict->value("type", json()));
@@ -235,7 +235,7 @@ RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
                         const nlohmann::json& class_dict,
                         absl::Status* status) {
   const JsonObject& config = model.config;
-  const ReaderRow& spelling =
+  const ReadingRow& spelling =
       SpellingRow(rules.profile, rules.version, model.model_type);
   const std::string key = GivenKey(config, spelling.rule);
   const bool by_class = ReadsByClass(rules);

@@ -154,8 +154,8 @@ void ReadLlama3(const RopeDict& from, ModelRope* rope) {
 // longest sequence L = Lmax * s, where the formula s * L / Lmax - (s - 1) gives
 // s * s - (s - 1); since, that of Lmax by the length T of the training.
 void ReadVllmDynamic(const RopeDict& from, double s, ModelRope* rope) {
-  if (FindReaderRow(from.rules, from.model_type,
-                    ReaderRule::kDynamicConstant) != nullptr) {
+  if (FindReadingRow(from.rules, from.model_type,
+                     ReadingRule::kDynamicConstant) != nullptr) {
     const double constant = s * s - (s - 1);
     rope->spec.scaling = NtkScaling{constant};
     Assume("ntk.factor", NumberText(constant),
@@ -223,6 +223,11 @@ void ReadDynamic(const RopeDict& from, ModelRope* rope) {
   if (reads_alpha && dict.Has("alpha")) {
     // Hunyuan's alpha changes the base once, for every length. The rest of its
     // dict is published with a factor of 1, with which it has no effect.
+    if (dict.Find("factor") == nullptr && profile == Profile::kHf) {
+      rope->warnings.push_back(absl::StrCat(
+          dict.Path("factor"),
+          " is absent, which transformers refuses; alpha sets the base"));
+    }
     if (dict.Number("factor").value_or(1) == 1) {
       for (const absl::string_view key :
            {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}) {
@@ -293,8 +298,8 @@ std::string RopeType(const RopeDict& from) {
   const Profile profile = from.rules.profile;
   const auto first = dict.Text("rope_type");
   const auto alias = dict.Text("type");
-  const bool alias_first = FindReaderRow(from.rules, from.model_type,
-                                         ReaderRule::kTypeFirst) != nullptr;
+  const bool alias_first = FindReadingRow(from.rules, from.model_type,
+                                          ReadingRule::kTypeFirst) != nullptr;
   // Classes of merged dicts set rope_type before they take the file's keys.
   if (!first && !from.nested && ReadsByClass(from.rules) &&
       (from.family.dicts == DictRule::kMerged ||

@@ -11,7 +11,7 @@
 #include "core/model/config.h"
 #include "core/model/presets.h"
 #include "core/model/profile.h"
-#include "core/model/readers.h"
+#include "core/model/reading_rules.h"
 #include "core/model/scaling_config.h"
 
 namespace posenc::core {
@@ -61,8 +61,8 @@ absl::Status ConfigFault(absl::string_view field, const absl::Status& status) {
                    {{"key", details->field}});
 }
 
-absl::StatusOr<Reader> ReaderOf(const RopeSource& source) {
-  Reader reader = {.profile = source.profile};
+absl::StatusOr<ProfileVersion> ReaderOf(const RopeSource& source) {
+  ProfileVersion reader = {.profile = source.profile};
   if (source.profile_version.empty()) return reader;
   absl::StatusOr<Version> version =
       ParseVersion(source.profile, source.profile_version);
@@ -72,7 +72,7 @@ absl::StatusOr<Reader> ReaderOf(const RopeSource& source) {
 }
 
 // A version past those that were read is taken for the nearest of them.
-void AssumeVersion(const RopeSource& source, const Reader& reader,
+void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
                    ModelRope* model) {
   if (reader.version.empty()) return;
   const ProfileRules& rules = RulesOf(reader.profile);
@@ -93,7 +93,7 @@ absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
                                            absl::string_view text,
                                            std::int64_t head_dim,
                                            MissingLength missing_length) {
-  absl::StatusOr<Reader> reader = ReaderOf(source);
+  absl::StatusOr<ProfileVersion> reader = ReaderOf(source);
   if (!reader.ok()) return reader.status();
   absl::StatusOr<ModelRope> model = ReadModelConfig(
       text, *reader, source.layer_type, source.layer_index, source.part);

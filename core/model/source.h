@@ -41,7 +41,8 @@ struct RopeSource {
   // monostate: not given, an error.
   std::variant<std::monostate, RopeSpec, PresetName, ConfigJson> source;
   Profile profile = Profile::kHf;
-  // Of the profile's project; empty: the newest that is known (readers.h).
+  // Of the profile's project; empty: the newest that is known
+  // (reading_rules.h).
   std::string profile_version = {};
   ModelPart part = ModelPart::kUnspecified;
   // At most one of these two.

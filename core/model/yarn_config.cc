@@ -63,8 +63,8 @@ long double Ratio(const RopeDict& from, double factor) {
 }
 
 long double VllmAttentionFactor(const RopeDict& from, double factor) {
-  const bool by_keys = FindReaderRow(from.rules, from.model_type,
-                                     ReaderRule::kAmplitudeByKeys) != nullptr;
+  const bool by_keys = FindReadingRow(from.rules, from.model_type,
+                                      ReadingRule::kAmplitudeByKeys) != nullptr;
   if (!by_keys) {
     const double multiplier = from.dict.Number("attn_factor").value_or(1);
     if (IsDeepseekClass(from)) return Ratio(from, factor) * multiplier;
@@ -97,9 +97,7 @@ long double LlamaCppAttentionFactor(const RopeDict& from, double factor) {
           mistral ? attention_factor / YarnMscale(factor, all_dim) : 1;
     }
   }
-  // The converter keeps one of the two, by which the loader multiplies.
-  auto multiplier = from.dict.Number("attention_factor");
-  if (!multiplier) multiplier = from.dict.Number("attn_factor");
+  const auto multiplier = from.dict.Number("attn_factor");
   return attention_factor * multiplier.value_or(1);
 }
 

@@ -2,7 +2,7 @@
 
 Groups: types (every model type in every spelling), variants (scalings),
 damaged (files that something is wrong with), rewrites (of files of every type).
-All of them if none is named; "rewrites:8:1" is 8 rewrites of each file by seed 1.
+All of them if none is named; "rewrites:8:1:1" is 8 rewrites of each file, by seed 1.
 """
 
 import json

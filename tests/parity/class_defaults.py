@@ -8,6 +8,7 @@ that are alike.
 import dataclasses
 import json
 import pathlib
+import re
 import sys
 
 import library
@@ -51,8 +52,14 @@ def refuses_remainder(config):
               **library.SWITCHES.get(config.model_type, {})}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     text = refusal({**values, "hidden_size": 66, **heads})
-    return "multiple of the number of attention heads" in text or (
-        "hidden_size" in text and "must be divisible by" in text)
+    return bool(re.search("multiple of|divisible by", text))
+
+
+def refuses_null(config, key):
+    values = {"model_type": config.model_type,
+              **library.SWITCHES.get(config.model_type, {})}
+    return (config.model_type in library.CONFIG_MAPPING and
+            not refusal(values) and bool(refusal({**values, key: None})))
 
 
 def ignores_head_dim(config):
@@ -77,8 +84,8 @@ def row_of(config):
              if key in KEYS or other in KEYS}
     names = {key: other for other, key in names}
     numbers = tuple(default(fields, key, names.get(key)) for key in KEYS)
-    strict = [key for key in NULLABLE
-              if key in fields and fields[key].type is int]
+    strict = [key for key in NULLABLE if key in fields and (
+        fields[key].type is int or refuses_null(config, key))]
     return (numbers, refuses_remainder(config), ignores_head_dim(config),
             " ".join(strict),
             " ".join(sorted(f"{other}={key}" for key, other in names.items())))

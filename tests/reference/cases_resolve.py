@@ -241,7 +241,7 @@ def configurations():
             _config("AttentionFactorReplacesInVllm", fixed, "VLLM"),
             _config("AttentionFactorIsNotReadByVllmBeforeItsVersion30", fixed,
                     "VLLM", profileVersion="0.29.0"),
-            _config("AttentionFactorMultipliesInLlamaCpp", fixed, "LLAMA_CPP"),
+            _config("AttentionFactorIsNotReadByLlamaCpp", fixed, "LLAMA_CPP"),
             _config("AttentionFactorIsNotReadByMlx", fixed, "MLX")]
 
     cut = _llama({"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0,

@@ -18,7 +18,7 @@
 
 namespace posenc::core {
 
-enum class ReaderRule {
+enum class ReadingRule {
   // Which of the spellings counts: of these, the first row that applies.
   kScalingReplaces,    // rope_scaling replaces rope_parameters
   kParametersReplace,  // rope_parameters replaces rope_scaling
@@ -39,20 +39,20 @@ enum class ReaderRule {
   kAmplitudeByKeys,      // YaRN: attention_factor, the mscale pair, or g(s, 1)
 };
 
-struct ReaderRow {
+struct ReadingRow {
   Profile reader;
   absl::string_view families;  // as ModelKey(), by blanks; empty: every
   absl::string_view
       since;  // the first version; empty: every one before `until`
   absl::string_view
       until;  // the first version that does it no more; empty: none
-  ReaderRule rule;
+  ReadingRule rule;
   absl::string_view says;  // the fact, with the project for its subject
   absl::string_view what = {};
   double number = 0;
 };
 
-absl::Span<const ReaderRow> ReaderRows();
+absl::Span<const ReadingRow> ReadingRows();
 
 // Numbers of a version: {0, 33, 0}. Empty stands for the newest.
 using Version = std::vector<int>;
@@ -62,7 +62,7 @@ using Version = std::vector<int>;
 absl::StatusOr<Version> ParseVersion(Profile reader, absl::string_view text);
 
 // A project, in one of its versions.
-struct Reader {
+struct ProfileVersion {
   Profile profile = Profile::kHf;
   Version version = {};
 };
@@ -72,11 +72,12 @@ bool IsSince(const Version& version, absl::string_view other);
 bool IsSince(const Version& version, const Version& other);
 
 // The first row of that rule for a model of that type; null if there is none.
-const ReaderRow* FindReaderRow(Profile reader, const Version& version,
-                               absl::string_view model_type, ReaderRule rule);
+const ReadingRow* FindReadingRow(Profile reader, const Version& version,
+                                 absl::string_view model_type,
+                                 ReadingRule rule);
 
 // How that reader takes the two spellings.
-const ReaderRow& SpellingRow(Profile reader, const Version& version,
-                             absl::string_view model_type);
+const ReadingRow& SpellingRow(Profile reader, const Version& version,
+                              absl::string_view model_type);
 
 }  // namespace posenc::core

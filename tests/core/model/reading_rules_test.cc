@@ -1,6 +1,7 @@
-// Which reader reads what, in which of its versions (core/model/readers.h).
+// Which reader reads what, in which of its versions
+// (core/model/reading_rules.h).
 
-#include "core/model/readers.h"
+#include "core/model/reading_rules.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,11 +53,12 @@ ResolvedRope ReadVersion(const json& config, Profile profile,
   return rope.ok() ? *rope : ResolvedRope();
 }
 
-TEST(ReadersTest, RowsAreComplete) {
-  for (const ReaderRow& row : ReaderRows()) {
+TEST(ReadingRulesTest, RowsAreComplete) {
+  for (const ReadingRow& row : ReadingRows()) {
     EXPECT_FALSE(row.says.empty());
-    EXPECT_EQ(row.what.empty(), row.rule != ReaderRule::kKnowsType) << row.says;
-    EXPECT_EQ(row.number == 0, row.rule != ReaderRule::kDefaultBase)
+    EXPECT_EQ(row.what.empty(), row.rule != ReadingRule::kKnowsType)
+        << row.says;
+    EXPECT_EQ(row.number == 0, row.rule != ReadingRule::kDefaultBase)
         << row.says;
     for (const absl::string_view version : {row.since, row.until}) {
       EXPECT_TRUE(version.empty() || ParseVersion(row.reader, version).ok())
@@ -65,7 +67,7 @@ TEST(ReadersTest, RowsAreComplete) {
   }
 }
 
-TEST(ReadersTest, VersionsCompareByTheirNumbers) {
+TEST(ReadingRulesTest, VersionsCompareByTheirNumbers) {
   const Version version = *ParseVersion(Profile::kVllm, "0.22.0");
   EXPECT_TRUE(IsSince(version, "0.22"));
   EXPECT_TRUE(IsSince(version, "0.9.1"));
@@ -75,7 +77,7 @@ TEST(ReadersTest, VersionsCompareByTheirNumbers) {
   EXPECT_TRUE(IsSince({}, "99"));
 }
 
-TEST(ReadersTest, VersionsAreNumbersWithDots) {
+TEST(ReadingRulesTest, VersionsAreNumbersWithDots) {
   for (const char* text : {"abc", "0..1", "-1", "0.33.", ".", "1e3", " 0.33",
                            "0.33 ", "v", "99999999999999999999", "0x10",
                            "1.2.3.4.5.6.7.8.9.10.11.12.13.14.15"}) {
@@ -87,17 +89,17 @@ TEST(ReadersTest, VersionsAreNumbersWithDots) {
   }
 }
 
-TEST(ReadersTest, ReferenceImplementationsHaveNoVersions) {
+TEST(ReadingRulesTest, ReferenceImplementationsHaveNoVersions) {
   for (const Profile profile : {Profile::kLlamaCpp, Profile::kGptOss,
                                 Profile::kDeepseek, Profile::kMistral}) {
     const auto status =
-        TryVersion(Config("llama", {}), profile, "1.0").status();
+        TryVersion(Config("llama", json::object()), profile, "1.0").status();
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("are told apart; leave it unset"));
   }
 }
 
-TEST(ReadersTest, ASpecHasNoVersion) {
+TEST(ReadingRulesTest, ASpecHasNoVersion) {
   RopeSource source;
   source.source = RopeSpec{.rotary_dim = 64, .pairing = Pairing::kHalfSplit};
   source.profile_version = "0.33.0";
@@ -106,7 +108,7 @@ TEST(ReadersTest, ASpecHasNoVersion) {
   EXPECT_EQ(GetErrorDetails(status)->field, "profile_version");
 }
 
-TEST(ReadersTest, VersionsBeyondThoseKnownAreReadAsTheNearest) {
+TEST(ReadingRulesTest, VersionsBeyondThoseKnownAreReadAsTheNearest) {
   const json config = Config("llama", {{"rope_theta", 1e4}});
   EXPECT_TRUE(Assumed(ReadVersion(config, Profile::kVllm, "0.99.0"),
                       "profile_version", "0.33.0"));
@@ -117,7 +119,7 @@ TEST(ReadersTest, VersionsBeyondThoseKnownAreReadAsTheNearest) {
   EXPECT_TRUE(ReadVersion(config, Profile::kVllm, "0.33").assumptions.empty());
 }
 
-TEST(ReadersTest, MlxDropsRopeParametersOfMostClasses) {
+TEST(ReadingRulesTest, MlxDropsRopeParametersOfMostClasses) {
   const ResolvedRope rope = Read(
       Config("llama", {{"rope_parameters", NewSpelling()}}), Profile::kMlx);
   ExpectSame(rope.inv_freq[16], std::pow(1e4L, -0.5L));
@@ -129,7 +131,7 @@ TEST(ReadersTest, MlxDropsRopeParametersOfMostClasses) {
   EXPECT_TRUE(Assumed(rope, "rope_theta", "10000"));
 }
 
-TEST(ReadersTest, MlxFailsWhereAClassNeedsABaseThatItDoesNotRead) {
+TEST(ReadingRulesTest, MlxFailsWhereAClassNeedsABaseThatItDoesNotRead) {
   const auto status =
       TryRead(Config("qwen3_moe", {{"rope_parameters", NewSpelling()}}),
               Profile::kMlx)
@@ -140,14 +142,14 @@ TEST(ReadersTest, MlxFailsWhereAClassNeedsABaseThatItDoesNotRead) {
                         "qwen3_moe needs it"));
 }
 
-TEST(ReadersTest, MlxClassesHaveDefaultsOfTheirOwn) {
+TEST(ReadingRulesTest, MlxClassesHaveDefaultsOfTheirOwn) {
   ExpectSame(Read(Config("cohere", json::object()), Profile::kMlx).inv_freq[16],
              std::pow(8e6L, -0.5L));
   ExpectSame(Read(Config("cohere", json::object()), Profile::kHf).inv_freq[16],
              std::pow(5e5L, -0.5L));
 }
 
-TEST(ReadersTest, MlxReadsRopeParametersSinceAVersion) {
+TEST(ReadingRulesTest, MlxReadsRopeParametersSinceAVersion) {
   const json config = Config("qwen3", {{"head_dim", 64},
                                        {"rope_theta", 1e6},
                                        {"rope_parameters", NewSpelling()}});
@@ -158,14 +160,14 @@ TEST(ReadersTest, MlxReadsRopeParametersSinceAVersion) {
   EXPECT_TRUE(Warned(before, "rope_parameters"));
 }
 
-TEST(ReadersTest, MlxTakesTheBaseAloneForLfm2) {
+TEST(ReadingRulesTest, MlxTakesTheBaseAloneForLfm2) {
   const ResolvedRope rope =
       Read(Config("lfm2", {{"rope_parameters", NewSpelling()}}), Profile::kMlx);
   ExpectSame(rope.inv_freq[16], std::pow(5e5L, -0.5L));
   EXPECT_TRUE(Warned(rope, "is read for its rope_theta alone"));
 }
 
-TEST(ReadersTest, MlxRotatesTheWholeHeadOfGlm) {
+TEST(ReadingRulesTest, MlxRotatesTheWholeHeadOfGlm) {
   const json config = Config(
       "glm",
       {{"head_dim", 64}, {"rope_theta", 1e4}, {"partial_rotary_factor", 0.5}});
@@ -178,7 +180,7 @@ TEST(ReadersTest, MlxRotatesTheWholeHeadOfGlm) {
                      "head of 64"));
 }
 
-TEST(ReadersTest, LlamaCppReadsRopeParametersFirst) {
+TEST(ReadingRulesTest, LlamaCppReadsRopeParametersFirst) {
   const json config = Config(
       "llama", {{"rope_theta", 1e4},
                 {"rope_parameters", NewSpelling()},
@@ -191,7 +193,7 @@ TEST(ReadersTest, LlamaCppReadsRopeParametersFirst) {
              std::pow(1e4L, -0.5L) / 2);
 }
 
-TEST(ReadersTest, VllmScalesDynamicByTheTrainedLengthSinceItsVersion22) {
+TEST(ReadingRulesTest, VllmScalesDynamicByTheTrainedLengthSinceItsVersion22) {
   json config = Config(
       "llama", {{"rope_theta", 1e4},
                 {"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}}});
@@ -210,7 +212,7 @@ TEST(ReadersTest, VllmScalesDynamicByTheTrainedLengthSinceItsVersion22) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("takes a root of it"));
 }
 
-TEST(ReadersTest, VllmReadsYarnsAmplitudeByKeysSinceItsVersion30) {
+TEST(ReadingRulesTest, VllmReadsYarnsAmplitudeByKeysSinceItsVersion30) {
   const json yarn = {{"rope_type", "yarn"},
                      {"factor", 4.0},
                      {"original_max_position_embeddings", 2048},
@@ -231,7 +233,7 @@ TEST(ReadersTest, VllmReadsYarnsAmplitudeByKeysSinceItsVersion30) {
             0.5);
 }
 
-TEST(ReadersTest, VllmRefusesTypesThatDiffer) {
+TEST(ReadingRulesTest, VllmRefusesTypesThatDiffer) {
   const json config = Config(
       "llama",
       {{"rope_theta", 1e4},
@@ -244,7 +246,7 @@ TEST(ReadersTest, VllmRefusesTypesThatDiffer) {
   EXPECT_EQ(Read(config, Profile::kLlamaCpp).inv_freq[0], 0.5);
 }
 
-TEST(ReadersTest, Transformers4DoesNotReadRopeParameters) {
+TEST(ReadingRulesTest, Transformers4DoesNotReadRopeParameters) {
   const json config = Config("llama", {{"rope_parameters", NewSpelling()}});
   ExpectSame(Read(config, Profile::kHf).inv_freq[16],
              std::pow(5e5L, -0.5L) / 4);
@@ -253,7 +255,7 @@ TEST(ReadersTest, Transformers4DoesNotReadRopeParameters) {
   EXPECT_TRUE(Warned(before, "not rope_parameters"));
 }
 
-TEST(ReadersTest, KnownTypesGrowWithVersions) {
+TEST(ReadingRulesTest, KnownTypesGrowWithVersions) {
   const json config =
       Config("llama", {{"rope_theta", 1e4},
                        {"rope_scaling",
