@@ -72,13 +72,12 @@ std::int64_t LatentWidth(const RopeDict& from, const std::string& type,
     return 0;
   }
   const auto head_dim = from.config.Integer("head_dim");
+  const auto given = PartialFactor(from);
   // A proportional share says which pairs turn, not how many there are.
-  const auto share = PartialFactor(from);
-  const std::optional<double> factor =
-      type == "proportional" ? std::nullopt : share;
-  const auto channels = [&factor](std::int64_t head) {
-    return static_cast<std::int64_t>(static_cast<double>(head) *
-                                     factor.value_or(1));
+  const bool factor = given.has_value() && type != "proportional";
+  const double share = factor ? *given : 1;
+  const auto channels = [share](std::int64_t head) {
+    return static_cast<std::int64_t>(static_cast<double>(head) * share);
   };
   // A class's own dict, and Dots 3 in every case, have the share that fits.
   if ((from.from_class && !from.config.Has("partial_rotary_factor")) ||
@@ -92,7 +91,7 @@ std::int64_t LatentWidth(const RopeDict& from, const std::string& type,
   }
   rope->warnings.push_back(absl::StrCat(
       factor ? from.dict.Path("partial_rotary_factor") : "head_dim", " is ",
-      factor ? NumberText(*factor) : absl::StrCat(*head_dim),
+      factor ? NumberText(share) : absl::StrCat(*head_dim),
       ", by which transformers makes frequencies for ",
       channels(head_dim.value_or(*width)), " channels; qk_rope_head_dim ",
       *width, " is rotated"));
