@@ -34,7 +34,8 @@ absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
   return absl::OkStatus();
 }
 
-// Sets how it is interpreted: --profile, --part, --layer-type, --layer-index,
+// Sets how it is interpreted: --profile, --profile-version, --part,
+// --layer-type, --layer-index,
 // --length.
 absl::Status SetInterpretation(const SourceFlags& flags,
                                v1::RopeSource* source) {
@@ -43,6 +44,9 @@ absl::Status SetInterpretation(const SourceFlags& flags,
         absl::StrCat("--", flags.prefix, "profile"), "PROFILE_", flags.profile);
     if (!profile.ok()) return profile.status();
     source->set_profile(*profile);
+  }
+  if (!flags.profile_version.empty()) {
+    source->set_profile_version(flags.profile_version);
   }
   if (!flags.part.empty()) {
     const absl::StatusOr<v1::ModelPart> part = ParseEnum<v1::ModelPart>(
@@ -84,8 +88,8 @@ bool SourceFlags::Empty() const {
 }
 
 bool SourceFlags::Given() const {
-  return !Empty() || !profile.empty() || !part.empty() || !layer_type.empty() ||
-         layer_index || length;
+  return !Empty() || !profile.empty() || !profile_version.empty() ||
+         !part.empty() || !layer_type.empty() || layer_index || length;
 }
 
 std::string SourceFlags::Name() const {
@@ -116,6 +120,11 @@ void AddSourceFlags(CLI::App* app, const std::string& prefix,
                       "Whose reading: hf, vllm, llama_cpp, gpt_oss, deepseek, "
                       "mistral, mlx (default hf)")
           ->type_name("NAME");
+  CLI::Option* const version =
+      app->add_option(dashes + "profile-version", flags->profile_version,
+                      "Version of the profile's project, for example 0.21.0 "
+                      "of vllm (default: the newest that is known)")
+          ->type_name("VERSION");
   CLI::Option* const part =
       app->add_option(dashes + "part", flags->part,
                       "Which part of the model: text, vision, audio (default "
@@ -136,7 +145,7 @@ void AddSourceFlags(CLI::App* app, const std::string& prefix,
                       "longrope) are evaluated at")
           ->type_name("N");
   for (CLI::Option* option :
-       {preset, config, spec, profile, part, type, index, length}) {
+       {preset, config, spec, profile, version, part, type, index, length}) {
     option->group(group);
   }
 }

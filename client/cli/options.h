@@ -38,6 +38,7 @@ struct SourceFlags {
   std::string config;  // the path of a config.json
   std::string spec;    // a posenc.v1.RopeSpec as JSON
   std::string profile;
+  std::string profile_version;
   std::string part;  // text, vision, audio
   std::string layer_type;
   std::optional<std::int32_t> layer_index;

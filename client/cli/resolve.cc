@@ -137,6 +137,9 @@ std::string VariantName(const SourceFlags& flags) {
   std::vector<std::string> parts;
   if (!flags.Empty()) parts.push_back(flags.Name());
   if (!flags.profile.empty()) parts.push_back("profile " + flags.profile);
+  if (!flags.profile_version.empty()) {
+    parts.push_back("version " + flags.profile_version);
+  }
   if (!flags.part.empty()) parts.push_back("part " + flags.part);
   if (!flags.layer_type.empty()) parts.push_back("layer " + flags.layer_type);
   if (flags.layer_index) {

@@ -84,6 +84,8 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
     if (!answer.ok()) return answer.status();
     source->clear_layer();
     source->clear_profile();
+    source->clear_profile_version();
+    source->clear_part();
     *source->mutable_spec() = answer->spec();
   }
   if (!flags.angles.empty()) {

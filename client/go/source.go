@@ -41,6 +41,11 @@ func Profile(profile posencv1.Profile) SourceOption {
 	return func(s *posencv1.RopeSource) { s.Profile = profile }
 }
 
+// ProfileVersion is a version of the profile's project, "0.21.0" of vLLM; without it the newest that the server knows.
+func ProfileVersion(version string) SourceOption {
+	return func(s *posencv1.RopeSource) { s.ProfileVersion = version }
+}
+
 // Part picks the text model, the vision tower or the audio encoder of a model.
 func Part(part posencv1.ModelPart) SourceOption {
 	return func(s *posencv1.RopeSource) { s.Part = part }

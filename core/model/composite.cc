@@ -1,5 +1,7 @@
 #include "core/model/composite.h"
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/model/families.h"
@@ -159,12 +161,87 @@ void AddParentsDefaults(json* root) {
   }
 }
 
-void WarnOfUnknownParent(const json& root, std::vector<std::string>* warnings) {
+namespace {
+
+bool IsLanguageKey(const std::string& key) {
+  return std::find(std::begin(kLanguageKeys), std::end(kLanguageKeys), key) !=
+             std::end(kLanguageKeys) ||
+         key == "decoder_config";
+}
+
+// Composite classes that want one width in two of their parts.
+struct SameWidth {
+  absl::string_view model_type;
+  absl::string_view part;
+  absl::string_view key;
+};
+constexpr SameWidth kSameWidths[] = {
+    {"muse_spark", "audio_config", "out_hidden_size"},
+    {"fun_asr_nano", "adaptor_config", "hidden_size"}};
+
+void WarnOfSizes(const JsonObject& config, const std::string& key,
+                 std::vector<std::string>* warnings) {
+  const JsonObject part = config.PeekObject(key);
+  const auto hidden = part.PeekInteger("hidden_size");
+  for (const SameWidth& one : kSameWidths) {
+    if (config.PeekText("model_type") != one.model_type || !hidden) continue;
+    const JsonObject other = config.PeekObject(one.part);
+    const auto width = other.PeekInteger(one.key);
+    if (!width || *width == *hidden) continue;
+    warnings->push_back(absl::StrCat(part.Path("hidden_size"), " is ", *hidden,
+                                     ", and ", other.Path(one.key), " ", *width,
+                                     "; transformers refuses the file"));
+  }
+  for (const absl::string_view name : {"hidden_size", "vocab_size"}) {
+    const json* value = config.Find(name);
+    if (value == nullptr || !value->is_null()) continue;
+    warnings->push_back(
+        absl::StrCat(config.Path(name),
+                     " is null, for which transformers wants a number where "
+                     "the class has it; ",
+                     key, " is read"));
+  }
+}
+
+// Rotary keys beside a part, which the part does not repeat.
+void WarnOfKeysBeside(const JsonObject& config, const std::string& key,
+                      std::vector<std::string>* warnings) {
+  const JsonObject part = config.PeekObject(key);
+  for (const absl::string_view name : {"rope_scaling", "rope_parameters",
+                                       "rope_theta", "partial_rotary_factor"}) {
+    const json* value = config.Find(name);
+    if (value == nullptr || value->is_null() || part.Keys().empty()) continue;
+    const json* inner = part.Find(name);
+    if (inner != nullptr && *inner == *value) continue;
+    warnings->push_back(absl::StrCat(
+        config.Path(name), " ", Shortened(*value), " is not read: ", key,
+        " describes the model that rotates",
+        inner == nullptr ? ", and has none"
+                         : absl::StrCat(", and has ", Shortened(*inner))));
+  }
+}
+
+}  // namespace
+
+void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
   absl::Status ignored;
   const JsonObject config(&root, "", &ignored);
   const std::string key = PartKey(config);
   const auto type = config.Text("model_type");
+  // Fuyu's own file is flat.
+  if (type && FindParents(*type) != nullptr && !IsLanguageKey(key) &&
+      *type != "fuyu" && !absl::EndsWith(*type, "_text")) {
+    warnings->push_back(absl::StrCat(
+        "text_config is absent: transformers takes that of its class of "
+        "model_type ",
+        *type, "; ",
+        key.empty() ? "the file's own keys are" : absl::StrCat(key, " is"),
+        " read here"));
+  }
   if (key.empty()) return;
+  // Music Flamingo's own turn its audio.
+  if (type != "musicflamingo") WarnOfKeysBeside(config, key, warnings);
+  WarnOfSizes(config, key, warnings);
   bool known = false;
   FindFamily(type.value_or(""), &known);
   if (known || (type && (FindParents(*type) != nullptr ||

@@ -21,9 +21,9 @@ JsonObject LanguagePart(JsonObject config, std::string* model_type);
 // that lacks them.
 void AddParentsDefaults(nlohmann::json* root);
 
-// transformers refuses a composite configuration of a type that it does not
-// know, although that of its language model is known.
-void WarnOfUnknownParent(const nlohmann::json& root,
-                         std::vector<std::string>* warnings);
+// What transformers makes of a file around its language model: it refuses types
+// that it does not know, takes an absent part for its class's own, and reads
+// rotary keys nowhere but in the part.
+void WarnOfFile(const nlohmann::json& root, std::vector<std::string>* warnings);
 
 }  // namespace posenc::core

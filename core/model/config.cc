@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/error.h"
+#include "core/model/class_defaults.h"
+#include "core/model/class_keys.h"
 #include "core/model/composite.h"
 #include "core/model/diffusion_config.h"
 #include "core/model/families.h"
@@ -41,10 +43,10 @@ using nlohmann::json;
 class ConfigReader {
  public:
   ConfigReader(const JsonObject& config, const std::string& model_type,
-               Profile profile, absl::Status* status)
+               const ProfileVersion& reader, absl::Status* status)
       : config_(config),
         model_type_(ModelKey(model_type)),
-        rules_(RulesOf(profile)),
+        rules_(RulesFor(reader)),
         family_(FindFamily(model_type, &known_family_)),
         class_dict_(json::parse(family_.rope_parameters, nullptr, false)),
         dicts_(ReadRopeDicts(layers(), rules_, class_dict_, status)) {}
@@ -59,7 +61,7 @@ class ConfigReader {
       if (!status.ok()) return status;
     }
     if (rules_.profile == Profile::kHf) {
-      WarnOfRefusals(layers(), &rope.warnings);
+      WarnOfRefusals(layers(), FindClassDefaults(model_type_), &rope.warnings);
     }
     auto nope = IsNopeLayer(layers(), layer_type, layer_index);
     if (!nope.ok()) return nope.status();
@@ -70,6 +72,8 @@ class ConfigReader {
     rope.head_dim = HeadDim(config_, family_, *type);
     ReadQueryTemperature(*nope, &rope);
     WarnOfModel(&rope);
+    rope.warnings.insert(rope.warnings.end(), dicts_.warnings.begin(),
+                         dicts_.warnings.end());
     if (*nope || (dicts_.nested && !FillsIn() && dicts_.dict.HasNull(*type))) {
       rope.spec = RopeSpec{.nope = true};
     } else {
@@ -83,8 +87,6 @@ class ConfigReader {
       }
       from.is_unscaled_layer = *unscaled;
       from.layer_theta = LayerTheta(config_, layer_index);
-      rope.warnings.insert(rope.warnings.end(), dicts_.warnings.begin(),
-                           dicts_.warnings.end());
       ReadRopeDict(from, &rope);
       const absl::Status others = CheckOtherTypes(*type, &rope);
       if (!others.ok()) return others;
@@ -122,7 +124,9 @@ class ConfigReader {
             .kind = FindKind(type),
             .nested = dicts_.nested,
             .scales = dicts_.scales,
-            .from_class = dicts_.from_class};
+            .from_class = dicts_.from_class,
+            .defaults = ReadsByClass(rules_) ? FindClassDefaults(model_type_)
+                                             : nullptr};
   }
 
   // A share beside dicts that have their own, and say otherwise.
@@ -156,6 +160,9 @@ class ConfigReader {
       ReadRopeDict(from, &ignored);
       if (dicts_.nested && rules_.profile == Profile::kHf) {
         WarnOfNulls(from.dict, &rope->warnings);
+        if (family_.dicts == DictRule::kNested && !dicts_.from_class) {
+          WarnOfNoBase(from.dict, &rope->warnings);
+        }
       }
       // What is missing is the objects' status; what is out of range is not.
       if (ignored.spec.rotary_dim == 0) continue;
@@ -369,7 +376,7 @@ class ConfigReader {
 
   const JsonObject config_;
   const std::string model_type_;
-  const ProfileRules& rules_;
+  const ProfileRules rules_;
   bool known_family_;
   const Family& family_;
   const json class_dict_;
@@ -386,9 +393,10 @@ bool LooksLikePath(absl::string_view text) {
 }  // namespace
 
 absl::StatusOr<ModelRope> ReadModelConfig(
-    absl::string_view config_json, Profile profile,
+    absl::string_view config_json, const ProfileVersion& reader,
     const std::optional<std::string>& layer_type,
     const std::optional<std::int32_t>& layer_index, ModelPart part) {
+  const Profile profile = reader.profile;
   absl::Status status = CheckJsonSize(config_json);
   if (!status.ok()) return status;
   json root = ParseConfig(config_json);
@@ -433,6 +441,8 @@ absl::StatusOr<ModelRope> ReadModelConfig(
     model_type = tower->model_type;
   } else {
     config = LanguagePart(whole, &model_type);
+    if (!config.Path().empty()) CheckKnownKeys(whole);
+    if (!status.ok()) return status;
   }
   json respelled;
   if (IsGptOssConfig(config)) {
@@ -443,18 +453,35 @@ absl::StatusOr<ModelRope> ReadModelConfig(
     config = JsonObject(&respelled, "", &status);
   }
   absl::StatusOr<ModelRope> rope;
+  ClassKeys keys;
+  bool known = false;
+  const Family& family = FindFamily(model_type, &known);
+  const ClassDefaults* defaults = known && ReadsByClass(RulesOf(profile))
+                                      ? FindClassDefaults(ModelKey(model_type))
+                                      : nullptr;
+  if (defaults != nullptr) {
+    keys = ReadAsClass(config, *defaults, family, model_type,
+                       RulesOf(profile).project);
+    config = JsonObject(&keys.config, config.Path(), &status);
+  }
   if (IsMistralParams(config) && model_type.empty()) {
     rope = ReadMistralParams(config, profile, layer_type, layer_index);
   } else {
-    ConfigReader reader(config, model_type, profile, &status);
+    ConfigReader text(config, model_type, reader, &status);
     if (!status.ok()) return status;
-    rope = reader.Read(layer_type, layer_index);
+    rope = text.Read(layer_type, layer_index);
   }
   // A value of the wrong type explains what failed after it.
   if (!status.ok()) return status;
-  if (rope.ok() && profile == Profile::kHf) {
-    WarnOfUnknownParent(root, &rope->warnings);
+  if (!rope.ok()) return rope;
+  for (const std::string& key : keys.filled) {
+    if (!config.WasRead(key)) continue;
+    Assume(config.Path(key), Shortened(keys.config[key]),
+           DefaultOf(RulesOf(profile)), &*rope);
   }
+  rope->warnings.insert(rope->warnings.end(), keys.warnings.begin(),
+                        keys.warnings.end());
+  if (profile == Profile::kHf) WarnOfFile(root, &rope->warnings);
   return rope;
 }
 

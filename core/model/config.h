@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "core/model/reading_rules.h"
 #include "core/model/source.h"
 #include "core/rope/frequencies.h"
 #include "core/rope/spec.h"
@@ -52,7 +53,7 @@ struct ModelRope {
 // type; FieldRequired("layer_type") if layers differ and none was chosen;
 // whatever the profile's project refuses, or reads by a key that is missing.
 absl::StatusOr<ModelRope> ReadModelConfig(
-    absl::string_view config_json, Profile profile,
+    absl::string_view config_json, const ProfileVersion& reader,
     const std::optional<std::string>& layer_type,
     const std::optional<std::int32_t>& layer_index,
     ModelPart part = ModelPart::kUnspecified);

@@ -50,6 +50,8 @@ class JsonObject {
   // Counts the key as read, for one that is known but means nothing here.
   void MarkRead(absl::string_view key) const;
   std::string Path(absl::string_view key) const;
+  // Its own path; empty for the whole file.
+  const std::string& Path() const { return path_; }
   // Null if absent. Does not count as reading.
   const nlohmann::json* Find(absl::string_view key) const;
 

@@ -19,9 +19,9 @@ constexpr char kNumbers[] =
     "partial_rotary_factor rotary_pct rotary_emb_base rope_local_base_freq "
     "global_rope_theta local_rope_theta swa_rope_theta "
     "original_max_position_embeddings";
-constexpr char kTexts[] = "model_type";
-constexpr char kObjects[] = "rope_scaling rope_parameters";
-constexpr char kTextLists[] = "layer_types";
+constexpr char kTexts[] = "model_type position_embedding_type";
+constexpr char kObjects[] = "rope_scaling rope_parameters per_layer_config";
+constexpr char kTextLists[] = "layers_block_type";
 
 constexpr char kDictNumbers[] =
     "rope_theta factor beta_fast beta_slow mscale mscale_all_dim "
@@ -32,11 +32,13 @@ constexpr char kDictLists[] = "short_factor long_factor mrope_section";
 
 // Integers that no class of transformers takes null for.
 constexpr char kNeverNull[] =
-    "hidden_size num_hidden_layers num_attention_heads num_key_value_heads "
-    "max_position_embeddings rope_theta "
+    "hidden_size num_hidden_layers num_attention_heads "
+    "max_position_embeddings rope_theta vocab_size "
     "original_max_position_embeddings";
+// But for these, which have no vocabulary of their own.
+constexpr char kNoVocabulary[] = "esm wav2vec2_bert wav2vec2_conformer";
 constexpr char kNeverNullInDicts[] =
-    "rope_type rope_theta partial_rotary_factor mrope_section "
+    "rope_type type rope_theta partial_rotary_factor mrope_section "
     "original_max_position_embeddings";
 
 // Integers that are sizes.
@@ -44,21 +46,22 @@ constexpr char kSizes[] =
     "hidden_size num_hidden_layers num_attention_heads head_dim "
     "max_position_embeddings";
 
-// Classes that refuse a width which the heads do not divide.
-constexpr char kDividedWidth[] =
-    "arcee aria cosmos3_edge cwm deepseek_ocr2 deepseek_v2 esmc eurobert "
-    "gemma2 "
-    "gemma3 gemma3n gpt_neox gradium_phonon_tts higgs_audio_v2 hrm hrm_text "
-    "hyperclovax internlm3 iquestcoder jais2 llama minicpm3 muse_glimmer "
-    "muse_spark neucodec pocket_tts t5_gemma_module t5gemma2 t5gemma2_decoder "
-    "ultrabert unlimited_ocr vaultgemma xcodec2";
-
 // The types of layers that transformers 5.23 accepts, in newer names.
 constexpr char kAccepted[] =
     "full_attention sliding_attention chunked_attention window_attention "
     "indexed_attention compressed_sparse_attention "
     "heavily_compressed_attention minimax_m3_sparse conv moe hybrid "
     "hybrid_sliding reference_sliding_attention linear_attention";
+
+// Keys are the indices of layers.
+void CheckLayers(const JsonObject& entries) {
+  for (const std::string& key : entries.Keys()) {
+    if (key.find_first_not_of("0123456789") != std::string::npos) {
+      entries.Fail(key, "is no index of a layer");
+    }
+    entries.PeekObject(key);
+  }
+}
 
 // Reads each key as the type that it should have: what is not fails there.
 void CheckTypes(const JsonObject& object, absl::string_view key) {
@@ -73,8 +76,14 @@ void CheckTypes(const JsonObject& object, absl::string_view key) {
     object.PeekText(key);
   } else if (IsAmong(key, kObjects)) {
     object.PeekObject(key);
-  } else if (IsAmong(key, kTextLists)) {
+    if (key == "per_layer_config") CheckLayers(object.PeekObject(key));
+  } else if (key == "layer_types") {
     LayerTypes(object);
+  } else if (IsAmong(key, kTextLists)) {
+    const json& list = *object.Find(key);
+    bool is_list = list.is_array() || list.is_null();
+    for (const json& text : list) is_list = is_list && text.is_string();
+    if (!is_list) object.Fail(key, "must be an array of strings");
   }
 }
 
@@ -118,17 +127,16 @@ void CheckRopeKeys(const JsonObject& dict) {
   }
 }
 
-void WarnOfRefusals(const ModelLayers& model,
+void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
                     std::vector<std::string>* warnings) {
   const JsonObject& config = model.config;
   for (const std::string& key : config.Keys()) {
     const json& value = *config.Find(key);
-    // Some classes have no head_dim of their own to fall back from.
-    const bool is_head = key == "head_dim" && model.family.head_dim > 0;
-    const bool is_nemotrons =
-        key == "num_key_value_heads" && model.model_type == "nemotron";
-    if (value.is_null() && !is_nemotrons &&
-        (IsAmong(key, kNeverNull) || is_head)) {
+    const bool is_needed =
+        (defaults != nullptr && IsAmong(key, defaults->never_null)) ||
+        (IsAmong(key, kNeverNull) &&
+         !(key == "vocab_size" && IsAmong(model.model_type, kNoVocabulary)));
+    if (value.is_null() && is_needed) {
       warnings->push_back(absl::StrCat(
           config.Path(key),
           " is null, for which transformers wants a number; read as absent"));
@@ -146,8 +154,12 @@ void WarnOfRefusals(const ModelLayers& model,
   }
   if (model.model_type == "dots3_note") WarnOfSlices(config, warnings);
   const std::vector<std::string> types = LayerTypes(config);
-  const auto layers = config.PeekInteger("num_hidden_layers");
-  if (!types.empty() && layers &&
+  auto layers = config.PeekInteger("num_hidden_layers");
+  if (!layers && defaults != nullptr && defaults->num_hidden_layers > 0) {
+    layers = defaults->num_hidden_layers;
+  }
+  const json* list = config.Find("layer_types");
+  if (list != nullptr && list->is_array() && layers &&
       *layers != static_cast<std::int64_t>(types.size())) {
     warnings->push_back(absl::StrCat(config.Path("layer_types"), " has ",
                                      types.size(),
@@ -162,10 +174,24 @@ void WarnOfRefusals(const ModelLayers& model,
                                      "transformers knows, and refused there"));
     break;
   }
+  const auto blank = config.PeekInteger("blank_token_id");
+  const auto vocabulary = config.PeekInteger("vocab_size");
+  if (blank && vocabulary && *blank >= *vocabulary) {
+    warnings->push_back(absl::StrCat(config.Path("blank_token_id"), " is ",
+                                     *blank, ", and vocab_size ", *vocabulary,
+                                     "; transformers refuses that"));
+  }
   const auto hidden = config.PeekInteger("hidden_size");
   const auto heads = config.PeekInteger("num_attention_heads");
+  const auto shared = config.PeekInteger("num_key_value_heads");
+  if (shared && heads && *shared > 0 && *heads % *shared != 0) {
+    warnings->push_back(absl::StrCat(
+        config.Path("num_key_value_heads"), " is ", *shared,
+        ", and num_attention_heads ", *heads,
+        " is no multiple of it; transformers refuses or cannot apply that"));
+  }
   if (hidden && heads && *heads > 0 && *hidden % *heads != 0 &&
-      IsAmong(model.model_type, kDividedWidth)) {
+      defaults != nullptr && defaults->divided) {
     warnings->push_back(
         absl::StrCat(config.Path("hidden_size"), " is ", *hidden,
                      ", and num_attention_heads ", *heads,
@@ -181,6 +207,14 @@ void WarnOfNulls(const JsonObject& dict, std::vector<std::string>* warnings) {
           " is null, with which transformers fails; read as absent"));
     }
   }
+}
+
+void WarnOfNoBase(const JsonObject& dict, std::vector<std::string>* warnings) {
+  if (dict.Find("rope_theta") != nullptr) return;
+  warnings->push_back(absl::StrCat(
+      dict.Path("rope_theta"),
+      " is absent, and transformers' class has no default for it in an entry "
+      "that is given: it fails"));
 }
 
 bool HasRotaryKey(const JsonObject& config) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/class_defaults.h"
 #include "core/model/layers.h"
 
 namespace posenc::core {
@@ -18,12 +19,15 @@ void CheckRopeKeys(const JsonObject& dict);
 
 // What transformers' configuration classes refuse and this reader need not
 // know: nulls and fractions where they want integers, lists of layers that do
-// not fit, heads that do not divide the width.
-void WarnOfRefusals(const ModelLayers& model,
+// not fit, heads that do not divide the width. `defaults` may be null.
+void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
                     std::vector<std::string>* warnings);
 
 // Nulls of a dict that transformers takes for values, and fails at.
 void WarnOfNulls(const JsonObject& dict, std::vector<std::string>* warnings);
+
+// An entry without rope_theta, in a class that has no default for it.
+void WarnOfNoBase(const JsonObject& dict, std::vector<std::string>* warnings);
 
 // True if a key says something about rotation.
 bool HasRotaryKey(const JsonObject& config);

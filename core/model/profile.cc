@@ -1,5 +1,6 @@
 #include "core/model/profile.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
 namespace posenc::core {
@@ -14,7 +15,9 @@ constexpr ProfileRules kRules[] = {
      .longrope = LongRopeChoice::kPerLength,
      .yarn_original = -1,
      .llama3_original = -1,
-     .null_factor = true},
+     .null_factor = true,
+     .oldest = "4.57",
+     .newest = "5.23.0"},
     // vLLM reads configurations through transformers' classes, which fill in
     // the lengths.
     {.profile = Profile::kVllm,
@@ -26,7 +29,9 @@ constexpr ProfileRules kRules[] = {
      .longrope = LongRopeChoice::kOnce,
      .yarn_original = -1,
      .llama3_original = -1,
-     .null_factor = true},
+     .null_factor = true,
+     .oldest = "0.11.0",
+     .newest = "0.33.0"},
     {.profile = Profile::kLlamaCpp,
      .project = "llama.cpp",
      .rope_types = "default linear dynamic yarn longrope llama3 proportional",
@@ -62,14 +67,15 @@ constexpr ProfileRules kRules[] = {
      .yarn_original = 0},
     {.profile = Profile::kMlx,
      .project = "mlx-lm",
-     .rope_types = "default linear dynamic yarn deepseek_yarn telechat3-yarn "
-                   "longrope llama3 proportional",
+     .rope_types = "default linear yarn longrope llama3",
      .truncation = Truncation::kAlways,
      .attention_factor = YarnAttentionFactor::kRatio,
      .longrope = LongRopeChoice::kAlwaysLong,
      .yarn_original = 4096,
      .llama3_original = 8192,
-     .llama3_defaults = true},
+     .llama3_defaults = true,
+     .oldest = "0.29.1",
+     .newest = "0.32.2"},
 };
 
 }  // namespace
@@ -79,6 +85,29 @@ const ProfileRules& RulesOf(Profile profile) {
     if (rules.profile == profile) return rules;
   }
   return kRules[0];
+}
+
+ProfileRules RulesFor(const ProfileVersion& reader) {
+  ProfileRules rules = RulesOf(reader.profile);
+  rules.version = reader.version;
+  return rules;
+}
+
+const ReadingRow* FindReadingRow(const ProfileRules& rules,
+                                 absl::string_view model_type,
+                                 ReadingRule rule) {
+  return FindReadingRow(rules.profile, rules.version, model_type, rule);
+}
+
+std::string KnownTypes(const ProfileRules& rules) {
+  std::string types(rules.rope_types);
+  for (const ReadingRow& row : ReadingRows()) {
+    if (row.rule == ReadingRule::kKnowsType && row.reader == rules.profile &&
+        IsSince(rules.version, row.since)) {
+      absl::StrAppend(&types, " ", row.what);
+    }
+  }
+  return types;
 }
 
 bool IsAmong(absl::string_view name, absl::string_view names) {

@@ -1,8 +1,9 @@
 // A profile is a project's interpretation of configurations. This is what the
 // projects do differently with one and the same configuration: one row of data
-// for each.
+// for each. What depends on the model or on the project's version is in
+// reading_rules.h.
 //
-// The rules were read in the sources of transformers 5.23, vLLM 0.11 and later,
+// The rules were read in the sources of transformers 5.23, vLLM 0.11 to 0.33,
 // llama.cpp with its converter (2026), gpt-oss (torch/model.py), DeepSeek
 // (modeling_deepseek.py), mistral-inference with vLLM's reader of params.json,
 // and mlx-lm 0.32.2.
@@ -10,8 +11,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/strings/string_view.h"
+#include "core/model/reading_rules.h"
 #include "core/model/source.h"
 
 namespace posenc::core {
@@ -29,7 +32,7 @@ enum class LongRopeChoice {
 // The attention factor of YaRN; g(s, m) = 0.1 m ln(s) + 1, s the factor.
 enum class YarnAttentionFactor {
   kTransformers,  // attention_factor, or the mscale pair, or g(s, 1)
-  kVllm,          // likewise, and attn_factor multiplies g
+  kVllm,          // by ReadingRule::kAmplitudeByKeys or kAmplitudeMultiplier
   kLlamaCpp,      // g(s, 1) * attn_factor; mscale_all_dim for some models
   kPlain,         // g(s, 1)
   kRatio,         // g(s, mscale or 1) / g(s, mscale_all_dim or 0)
@@ -38,7 +41,7 @@ enum class YarnAttentionFactor {
 struct ProfileRules {
   Profile profile;
   absl::string_view project;
-  absl::string_view rope_types;    // those that it knows, separated by blanks
+  absl::string_view rope_types;    // those that all its versions know
   absl::string_view model_prefix;  // the only models that it runs; empty: many
   Truncation truncation;
   YarnAttentionFactor attention_factor;
@@ -49,9 +52,26 @@ struct ProfileRules {
   std::int64_t llama3_original;
   bool llama3_defaults;  // low_freq_factor 1, high_freq_factor 4 if absent
   bool null_factor;      // max_position_embeddings / original for null
+  // The versions that were read; empty for a project that has none.
+  absl::string_view oldest = {};
+  absl::string_view newest = {};
+  Version version = {};  // the one that is meant
 };
 
+// Of the newest version.
 const ProfileRules& RulesOf(Profile profile);
+
+// Of that version.
+ProfileRules RulesFor(const ProfileVersion& reader);
+
+// The first row of reading_rules.h for a model of that type; null if there is
+// none.
+const ReadingRow* FindReadingRow(const ProfileRules& rules,
+                                 absl::string_view model_type,
+                                 ReadingRule rule);
+
+// The rope types that this version knows, separated by blanks.
+std::string KnownTypes(const ProfileRules& rules);
 
 // True if `names`, which are separated by blanks, has `name`.
 bool IsAmong(absl::string_view name, absl::string_view names);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -62,7 +63,8 @@ std::int64_t PartialWidth(const RopeDict& from, ModelRope* rope) {
 
 // The rotated slice of latent attention. A head_dim or a share that says
 // otherwise would give transformers frequencies that its forward cannot apply.
-std::int64_t LatentWidth(const RopeDict& from, ModelRope* rope) {
+std::int64_t LatentWidth(const RopeDict& from, const std::string& type,
+                         ModelRope* rope) {
   const auto width = from.config.Integer("qk_rope_head_dim");
   if (!width) {
     from.config.Fail("qk_rope_head_dim",
@@ -70,10 +72,12 @@ std::int64_t LatentWidth(const RopeDict& from, ModelRope* rope) {
     return 0;
   }
   const auto head_dim = from.config.Integer("head_dim");
-  const auto factor = PartialFactor(from);
-  const auto channels = [&factor](std::int64_t head) {
-    return static_cast<std::int64_t>(static_cast<double>(head) *
-                                     factor.value_or(1));
+  const auto given = PartialFactor(from);
+  // A proportional share says which pairs turn, not how many there are.
+  const bool factor = given.has_value() && type != "proportional";
+  const double share = factor ? *given : 1;
+  const auto channels = [share](std::int64_t head) {
+    return static_cast<std::int64_t>(static_cast<double>(head) * share);
   };
   // A class's own dict, and Dots 3 in every case, have the share that fits.
   if ((from.from_class && !from.config.Has("partial_rotary_factor")) ||
@@ -87,7 +91,7 @@ std::int64_t LatentWidth(const RopeDict& from, ModelRope* rope) {
   }
   rope->warnings.push_back(absl::StrCat(
       factor ? from.dict.Path("partial_rotary_factor") : "head_dim", " is ",
-      factor ? NumberText(*factor) : absl::StrCat(*head_dim),
+      factor ? NumberText(share) : absl::StrCat(*head_dim),
       ", by which transformers makes frequencies for ",
       channels(head_dim.value_or(*width)), " channels; qk_rope_head_dim ",
       *width, " is rotated"));
@@ -120,8 +124,21 @@ std::int64_t KeyedWidth(const RopeDict& from, ModelRope* rope) {
 std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
                        ModelRope* rope) {
   RotaryWidth source = from.family.width;
-  if (source == RotaryWidth::kMla) return LatentWidth(from, rope);
+  if (source == RotaryWidth::kMla) return LatentWidth(from, type, rope);
   if (type == "proportional") return from.head_dim;
+  if (FindReadingRow(from.rules, from.model_type, ReadingRule::kWholeHead) !=
+      nullptr) {
+    const double factor = PartialFactor(from).value_or(from.family.partial);
+    if (factor != 1) {
+      rope->warnings.push_back(absl::StrCat(
+          from.family.partial_key, " is ", NumberText(factor), ", by which ",
+          static_cast<std::int64_t>(static_cast<double>(from.head_dim) *
+                                    factor),
+          " channels turn; ", from.rules.project, "'s class of model_type ",
+          from.model_type, " rotates the whole head of ", from.head_dim));
+    }
+    return from.head_dim;
+  }
   if (source == RotaryWidth::kRotaryDimElsewhere) {
     source = from.rules.profile == Profile::kHf ? RotaryWidth::kPartial
                                                 : RotaryWidth::kRotaryDim;
@@ -194,6 +211,9 @@ std::optional<RotaryAxes> ReadAxes(const RopeDict& from) {
   return std::nullopt;
 }
 
+// Interleaved classes that want sections which fill the pairs.
+constexpr char kChecksSections[] = "cosmos3_edge";
+
 // The sections that the class takes for absent ones.
 std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, ModelRope* rope) {
   const auto& [a, b, c] = from.family.sections;
@@ -201,16 +221,27 @@ std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, ModelRope* rope) {
   const std::int32_t pairs = rope->spec.rotary_dim / 2;
   const bool fits = a + b + c == pairs;
   if (!fits && from.family.axes != AxisAssignment::kInterleaved) {
-    Assume(from.dict.Path("mrope_section"), "",
-           absl::StrCat("absent, and the class's own ", a, ", ", b, ", ", c,
-                        " do not sum to the ", pairs,
-                        " pairs, so transformers cannot apply it; read as one "
-                        "axis"),
-           rope);
+    const std::string why = absl::StrCat(
+        "absent, and the class's own ", a, ", ", b, ", ", c,
+        " do not sum to the ", pairs,
+        " pairs, so transformers cannot apply it; read as one axis");
+    Assume(from.dict.Path("mrope_section"), "", why, rope);
+    // ERNIE's fails as it is built, others as they are applied.
+    if (from.family.axes == AxisAssignment::kAlternatingTail) {
+      rope->warnings.push_back(
+          absl::StrCat(from.dict.Path("mrope_section"), " is ", why));
+    }
     return std::nullopt;
   }
   Assume(from.dict.Path("mrope_section"), absl::StrCat(a, ", ", b, ", ", c),
          DefaultOf(from.rules), rope);
+  if (IsAmong(from.model_type, kChecksSections) && !from.from_class) {
+    rope->warnings.push_back(absl::StrCat(
+        from.dict.Path("mrope_section"),
+        " is absent in a dict that is given, "
+        "at which transformers' class of model_type ",
+        from.model_type, " fails; ", a, ", ", b, ", ", c, " is used"));
+  }
   if (from.family.axes == AxisAssignment::kAlternatingTail) {
     return RotaryAxes{.assignment = from.family.axes, .sections = {c, a, b}};
   }
@@ -232,6 +263,16 @@ void FitSections(const RopeDict& from, ModelRope* rope) {
     ++fitted[i < 3 * std::int64_t{axes->sections[a]} ? a : 0];
   }
   if (fitted == axes->sections) return;
+  if (IsAmong(from.model_type, kChecksSections)) {
+    rope->warnings.push_back(
+        absl::StrCat(from.dict.Path("mrope_section"), " [",
+                     absl::StrJoin(axes->sections, ", "),
+                     "] does not sum to the ", rope->spec.rotary_dim / 2,
+                     " pairs, which transformers' class of "
+                     "model_type ",
+                     from.model_type, " refuses; [",
+                     absl::StrJoin(fitted, ", "), "] is used"));
+  }
   Assume(from.dict.Path("mrope_section"), absl::StrJoin(fitted, ", "),
          absl::StrCat("[", absl::StrJoin(axes->sections, ", "), "] for ",
                       rope->spec.rotary_dim / 2,
@@ -244,12 +285,6 @@ void FitSections(const RopeDict& from, ModelRope* rope) {
 constexpr char kPermuted[] =
     "llama mistral mixtral ministral ministral3 granite granitemoe "
     "granitemoeshared smollm3 arcee internlm2 olmo chameleon";
-
-// mlx-lm's classes for these call the plain rotation, whatever the dict says.
-constexpr char kMlxUnscaled[] =
-    "cohere cohere2 dbrx gemma gemma2 gemma3n glm glm4 glm4_moe gpt_neox "
-    "helium lfm2 lfm2_moe minimax mixtral mimo_v2_flash olmo phi qwen2_moe "
-    "qwen3_moe recurrent_gemma stablelm starcoder2";
 
 void ReadPairing(const RopeDict& from, ModelRope* rope) {
   RopeSpec& spec = rope->spec;
@@ -372,6 +407,43 @@ void WarnOfUnreadKeys(const RopeDict& from, const std::string& type,
 
 namespace {
 
+// rope_theta of the dict that the reader looks for it in.
+std::optional<double> BaseInDict(const RopeDict& from, bool has_outer) {
+  constexpr absl::string_view kKey = "rope_theta";
+  const ReadingRow& spelling =
+      SpellingRow(from.rules.profile, from.rules.version, from.model_type);
+  switch (spelling.rule) {
+    case ReadingRule::kParametersUnread:
+      return std::nullopt;
+    case ReadingRule::kParametersFill:
+      if (has_outer) return std::nullopt;
+      [[fallthrough]];
+    case ReadingRule::kParametersBase:
+      return from.config.Object("rope_parameters").Number(kKey);
+    default:
+      return from.dict.Number(kKey);
+  }
+}
+
+// The base of a class for a file without one, where it is a reader's own.
+double DefaultBase(const RopeDict& from) {
+  if (from.kind != nullptr) return from.kind->theta;
+  const auto row = [&from](ReadingRule rule) {
+    return FindReadingRow(from.rules, from.model_type, rule);
+  };
+  if (row(ReadingRule::kNeedsBase) != nullptr) {
+    from.config.Fail(
+        "rope_theta",
+        absl::StrCat(
+            "is missing; ", from.rules.project, "'s class of model_type ",
+            from.model_type, " needs it, ", "and ",
+            SpellingRow(from.rules.profile, from.rules.version, from.model_type)
+                .says));
+  }
+  const ReadingRow* otherwise = row(ReadingRule::kDefaultBase);
+  return otherwise != nullptr ? otherwise->number : from.family.theta;
+}
+
 double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   constexpr absl::string_view kKey = "rope_theta";
   const LayerKind* kind = from.kind;
@@ -381,7 +453,16 @@ double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   if (!key.empty()) {
     outer = from.config.Number(key);
     // DBRX and MPT publish theta in attn_config.
-    if (!outer) outer = from.config.Object("attn_config").Number(key);
+    if (!outer) {
+      outer = from.config.Object("attn_config").Number(key);
+      if (outer && *outer != from.family.theta && ReadsByClass(from.rules)) {
+        rope->warnings.push_back(absl::StrCat(
+            from.config.Path("attn_config.rope_theta"), " is ",
+            NumberText(*outer), ", which the model was trained with and ",
+            from.rules.project, " does not read: it takes ",
+            NumberText(from.family.theta), "; the former is used"));
+      }
+    }
   }
   // A flat dict's base is for the layers that it scales.
   const bool is_theirs = from.nested || kind == nullptr || kind->scaled ||
@@ -389,7 +470,7 @@ double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   const bool is_split =
       !from.nested && kind != nullptr && from.family.dicts == DictRule::kSplit;
   const bool is_read = from.scales || key == kKey;
-  const auto inner = from.dict.Number(kKey);
+  const auto inner = BaseInDict(from, outer.has_value());
   if (inner && is_theirs && !is_split && is_read) {
     if (outer && *outer != *inner && (!from.nested || from.from_class)) {
       rope->warnings.push_back(
@@ -405,8 +486,7 @@ double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
     }
     return *inner;
   }
-  const double otherwise = kind != nullptr ? kind->theta : from.family.theta;
-  const double theta = outer.value_or(otherwise);
+  const double theta = outer ? *outer : DefaultBase(from);
   if (inner && *inner != theta) {
     rope->warnings.push_back(absl::StrCat(
         from.dict.Path(kKey), " ", NumberText(*inner),
@@ -488,6 +568,23 @@ std::int64_t HeadDim(const JsonObject& config, const Family& family,
 
 namespace {
 
+// vLLM refuses two types, but for the two pairs that were published.
+void CheckTypesAgree(const RopeDict& from) {
+  const auto newer = from.dict.Text("rope_type");
+  const auto older = from.dict.Text("type");
+  if (!newer || !older || *newer == *older ||
+      (*older == "su" && *newer == "longrope") ||
+      (*older == "mrope" && *newer == "default") ||
+      FindReadingRow(from.rules, from.model_type,
+                     ReadingRule::kTypesConflict) == nullptr) {
+    return;
+  }
+  from.dict.Fail("type",
+                 absl::StrCat("is \"", *older, "\", and rope_type \"", *newer,
+                              "\"; ", from.rules.project,
+                              " refuses types that differ: remove type"));
+}
+
 // What the class, rather than the project, does not take.
 void CheckType(const RopeDict& from, const std::string& type, ModelRope* rope) {
   const absl::string_view key =
@@ -495,7 +592,7 @@ void CheckType(const RopeDict& from, const std::string& type, ModelRope* rope) {
                                                            : "type";
   const absl::string_view accepted = from.family.rope_types;
   if (ReadsByClass(from.rules) && !accepted.empty() &&
-      IsAmong(type, from.rules.rope_types) && !IsAmong(type, accepted)) {
+      IsAmong(type, KnownTypes(from.rules)) && !IsAmong(type, accepted)) {
     from.dict.Fail(
         key,
         absl::StrCat("is \"", type, "\"; transformers' class of model_type ",
@@ -511,6 +608,18 @@ void CheckType(const RopeDict& from, const std::string& type, ModelRope* rope) {
                      "num_attention_heads is used"));
   }
   const auto given = from.dict.Text(key);
+  CheckTypesAgree(from);
+  const bool has_axes =
+      from.family.sections[0] > 0 && from.family.rope_types.empty();
+  if (from.rules.profile == Profile::kHf &&
+      ((given == "mrope" && !has_axes) ||
+       (given == "xdrope" && !absl::StartsWith(from.model_type, "hunyuan")))) {
+    rope->warnings.push_back(absl::StrCat(from.dict.Path(key), " is \"", *given,
+                                          "\", which transformers' class "
+                                          "of model_type ",
+                                          from.model_type, " refuses; read as ",
+                                          type));
+  }
   if (given == "su" && from.rules.profile == Profile::kHf &&
       !from.family.yarn_is_longrope) {
     rope->warnings.push_back(absl::StrCat(
@@ -543,9 +652,10 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
         from.model_type, " does not scale; its frequencies are unscaled"));
     type = "default";
   }
-  const bool plain = is_mlx && (IsAmong(from.model_type, kMlxUnscaled) ||
-                                (from.family.yarn_is_longrope &&
-                                 !IsAmong(type, "default linear longrope")));
+  const bool plain = FindReadingRow(from.rules, from.model_type,
+                                    ReadingRule::kUnscaled) != nullptr ||
+                     (is_mlx && from.family.yarn_is_longrope &&
+                      !IsAmong(type, "default linear longrope"));
   if (plain && type != "default") {
     rope->warnings.push_back(absl::StrCat(
         "rope type ", type, " is not used: mlx-lm's class for model_type ",
@@ -555,6 +665,9 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   CheckRopeKeys(from.dict);
   if (from.rules.profile == Profile::kHf && !from.from_class) {
     WarnOfNulls(from.dict, &rope->warnings);
+    if (from.nested && from.family.dicts == DictRule::kNested) {
+      WarnOfNoBase(from.dict, &rope->warnings);
+    }
   }
   CheckType(from, type, rope);
   RopeSpec& spec = rope->spec;
@@ -565,6 +678,14 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   rope->original_max_position_embeddings =
       OriginalOrMaxPositionEmbeddings(from);
   const std::int64_t width = ReadWidth(from, type, rope);
+  if (from.model_type == "neomme" && width % 4 != 0 &&
+      ReadsByClass(from.rules)) {
+    rope->warnings.push_back(
+        absl::StrCat(from.dict.Path("partial_rotary_factor"), " gives ", width,
+                     " of ", from.head_dim,
+                     " channels; transformers' class of model_type neomme "
+                     "refuses what is no multiple of 4"));
+  }
   if (width < 1 || width > kMaxRotaryDim) {
     from.config.Fail("head_dim", absl::StrCat("and partial widths give ", width,
                                               " rotated channels; 2 to ",
@@ -579,7 +700,7 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   if (!is_mlx) spec.axes = ReadAxes(from);
   if (!is_mlx && !spec.axes) spec.axes = DefaultAxes(from, rope);
   FitSections(from, rope);
-  if (type == "proportional" && IsAmong(type, from.rules.rope_types)) {
+  if (type == "proportional" && IsAmong(type, KnownTypes(from.rules))) {
     ReadProportional(from, rope);
   } else if (type != "default") {
     ReadScaling(from, type, rope);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "core/model/class_defaults.h"
 #include "core/model/config.h"
 #include "core/model/families.h"
 #include "core/model/json_object.h"
@@ -31,6 +32,8 @@ struct RopeDict {
   bool from_class = false;
   // This layer's own base (layer_rope_theta).
   std::optional<double> layer_theta = {};
+  // Null under profiles that do not read by transformers' classes.
+  const ClassDefaults* defaults = nullptr;
   // Width of heads of these layers; 0 if the configuration gives none.
   std::int64_t head_dim = 0;
 };

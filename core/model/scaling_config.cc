@@ -60,9 +60,10 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
   }
   if (!longrope.factor && !longrope.attention_factor &&
       !(longrope.short_mscale && longrope.long_mscale)) {
-    longrope.factor = static_cast<double>(RequiredMaximum(
-                          from, "the factor of longrope is derived from it")) /
-                      static_cast<double>(original);
+    longrope.factor =
+        static_cast<double>(RequiredMaximum(
+            from, "the factor of longrope is derived from it", rope)) /
+        static_cast<double>(original);
     Assume(dict.Path("factor"), NumberText(*longrope.factor),
            is_hf ? "absent; max_position_embeddings / original"
                  : absl::StrCat("not read by ", from.rules.project,
@@ -77,7 +78,8 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
   }
   if (from.rules.longrope == LongRopeChoice::kOnce) {
     rope->length_use = LengthUse::kOnce;
-    rope->length = RequiredMaximum(from, "it chooses between the factors");
+    rope->length =
+        RequiredMaximum(from, "it chooses between the factors", rope);
     rope->length_reason = absl::StrCat(
         "unset; max_position_embeddings: ", from.rules.project,
         " chooses between the lists of longrope once, by the longest sequence "
@@ -148,6 +150,71 @@ void ReadLlama3(const RopeDict& from, ModelRope* rope) {
   rope->spec.scaling = llama3;
 }
 
+// vLLM makes one table, for every length. Before 0.22.0 it is that of the
+// longest sequence L = Lmax * s, where the formula s * L / Lmax - (s - 1) gives
+// s * s - (s - 1); since, that of Lmax by the length T of the training.
+void ReadVllmDynamic(const RopeDict& from, double s, ModelRope* rope) {
+  if (FindReadingRow(from.rules, from.model_type,
+                     ReadingRule::kDynamicConstant) != nullptr) {
+    const double constant = s * s - (s - 1);
+    rope->spec.scaling = NtkScaling{constant};
+    Assume("ntk.factor", NumberText(constant),
+           absl::StrCat("dynamic by s = ", NumberText(s),
+                        ": vLLM makes one table, of s * s - (s - 1), for every "
+                        "length"),
+           rope);
+    return;
+  }
+  constexpr absl::string_view kTrained = "max_trained_positions";
+  const std::int64_t longest =
+      RequiredMaximum(from, "rope type dynamic needs it", rope);
+  auto trained = from.dict.Integer(kTrained);
+  if (!trained && from.model_type == "nomic_bert") {
+    trained = from.config.Integer(kTrained);
+  }
+  if (!trained) {
+    rope->warnings.push_back(absl::StrCat(
+        from.dict.Path("rope_type"),
+        " is dynamic, by which transformers scales "
+        "sequences past max_position_embeddings ",
+        longest, "; vLLM since 0.22.0 scales by max_position_embeddings / ",
+        kTrained,
+        ", which is absent: frequencies are unscaled at every length"));
+    return;
+  }
+  if (*trained < 1) {
+    from.dict.Fail(kTrained,
+                   absl::StrCat("is ", *trained, "; it must be at least 1"));
+    return;
+  }
+  const double factor =
+      s * static_cast<double>(longest) / static_cast<double>(*trained) -
+      (s - 1);
+  if (!(factor > 0)) {
+    from.dict.Fail(
+        kTrained,
+        absl::StrCat("is ", *trained, ", and factor ", NumberText(s),
+                     " * max_position_embeddings ", longest, " / ", *trained,
+                     " - (factor - 1) is ", NumberText(factor),
+                     "; vLLM takes a root of it"));
+    return;
+  }
+  if (longest == *trained) return;
+  if (longest < *trained) {
+    rope->warnings.push_back(
+        absl::StrCat(from.dict.Path(kTrained), " ", *trained,
+                     " is more than max_position_embeddings ", longest,
+                     "; vLLM shrinks the base by it"));
+  }
+  rope->spec.scaling = NtkScaling{factor};
+  Assume("ntk.factor", NumberText(factor),
+         absl::StrCat("dynamic by s = ", NumberText(s),
+                      ": vLLM makes one table, of s * L / T - (s - 1), L "
+                      "max_position_embeddings ",
+                      longest, " and T ", kTrained, " ", *trained),
+         rope);
+}
+
 void ReadDynamic(const RopeDict& from, ModelRope* rope) {
   const JsonObject& dict = from.dict;
   const Profile profile = from.rules.profile;
@@ -156,6 +223,11 @@ void ReadDynamic(const RopeDict& from, ModelRope* rope) {
   if (reads_alpha && dict.Has("alpha")) {
     // Hunyuan's alpha changes the base once, for every length. The rest of its
     // dict is published with a factor of 1, with which it has no effect.
+    if (dict.Find("factor") == nullptr && profile == Profile::kHf) {
+      rope->warnings.push_back(absl::StrCat(
+          dict.Path("factor"),
+          " is absent, which transformers refuses; alpha sets the base"));
+    }
     if (dict.Number("factor").value_or(1) == 1) {
       for (const absl::string_view key :
            {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}) {
@@ -177,19 +249,11 @@ void ReadDynamic(const RopeDict& from, ModelRope* rope) {
   const double factor =
       dict.RequiredNumber("factor", "rope type dynamic needs it");
   if (profile == Profile::kVllm) {
-    // vLLM makes one table, for the longest sequence L = Lmax * s. There the
-    // formula s * L / Lmax - (s - 1) gives s * s - s + 1.
-    const double constant = factor * factor - factor + 1;
-    rope->spec.scaling = NtkScaling{constant};
-    Assume("ntk.factor", NumberText(constant),
-           absl::StrCat("dynamic by s = ", NumberText(factor),
-                        ": vLLM makes one table, of s * s - (s - 1), for every "
-                        "length"),
-           rope);
+    ReadVllmDynamic(from, factor, rope);
     return;
   }
   const std::int64_t maximum =
-      RequiredMaximum(from, "rope type dynamic needs it");
+      RequiredMaximum(from, "rope type dynamic needs it", rope);
   if (!std::isfinite(factor * static_cast<double>(maximum))) {
     dict.Fail("factor",
               absl::StrCat("is ", NumberText(factor), ", and times ",
@@ -234,7 +298,8 @@ std::string RopeType(const RopeDict& from) {
   const Profile profile = from.rules.profile;
   const auto first = dict.Text("rope_type");
   const auto alias = dict.Text("type");
-  const bool alias_first = profile == Profile::kMlx;
+  const bool alias_first = FindReadingRow(from.rules, from.model_type,
+                                          ReadingRule::kTypeFirst) != nullptr;
   // Classes of merged dicts set rope_type before they take the file's keys.
   if (!first && !from.nested && ReadsByClass(from.rules) &&
       (from.family.dicts == DictRule::kMerged ||
@@ -257,7 +322,7 @@ std::string RopeType(const RopeDict& from) {
       profile != Profile::kMlx) {
     return "longrope";
   }
-  if (IsAmong(*type, from.rules.rope_types) &&
+  if (IsAmong(*type, KnownTypes(from.rules)) &&
       (*type == "deepseek_yarn" || *type == "telechat3-yarn")) {
     return "yarn";
   }
@@ -274,8 +339,17 @@ std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from) {
   return original ? *original : MaxPositions(from.config).value_or(0);
 }
 
-std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why) {
+std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why,
+                             ModelRope* rope) {
   const std::optional<std::int64_t> length = MaxPositions(from.config);
+  if (!length && from.defaults != nullptr &&
+      from.defaults->max_position_embeddings > 0 &&
+      !from.config.HasNull("max_position_embeddings")) {
+    Assume(from.config.Path("max_position_embeddings"),
+           absl::StrCat(from.defaults->max_position_embeddings),
+           DefaultOf(from.rules), rope);
+    return from.defaults->max_position_embeddings;
+  }
   if (!length) {
     from.config.Fail("max_position_embeddings",
                      absl::StrCat("is missing; ", why));
@@ -300,7 +374,7 @@ std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
            DefaultOf(from.rules), rope);
     return otherwise;
   }
-  const std::int64_t length = RequiredMaximum(from, why);
+  const std::int64_t length = RequiredMaximum(from, why, rope);
   Assume(from.dict.Path(kOriginal), absl::StrCat(length),
          "absent; max_position_embeddings, as transformers has it", rope);
   return length;
@@ -339,14 +413,14 @@ std::string DefaultOf(const ProfileRules& rules) {
 void ReadScaling(const RopeDict& from, const std::string& type,
                  ModelRope* rope) {
   const JsonObject& dict = from.dict;
-  if (!IsAmong(type, from.rules.rope_types)) {
+  const std::string known = KnownTypes(from.rules);
+  if (!IsAmong(type, known)) {
     const std::string whose = from.rules.profile == Profile::kHf
                                   ? ""
                                   : absl::StrCat(" to ", from.rules.project);
     dict.Fail(dict.Has("rope_type") ? "rope_type" : "type",
-              absl::StrCat(
-                  "is \"", type, "\"; known", whose, " are ",
-                  absl::StrReplaceAll(from.rules.rope_types, {{" ", ", "}})));
+              absl::StrCat("is \"", type, "\"; known", whose, " are ",
+                           absl::StrReplaceAll(known, {{" ", ", "}})));
   } else if (type == "linear") {
     rope->spec.scaling = LinearScaling{
         dict.RequiredNumber("factor", "rope type linear needs it")};

@@ -28,9 +28,10 @@ std::optional<std::int64_t> MaxPositions(const JsonObject& config);
 // neither is given.
 std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from);
 
-// max_position_embeddings. If it is missing, this is an error that says why it
-// is needed, and 0.
-std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why);
+// max_position_embeddings, or the class's, which is an assumption. If both are
+// missing, this is an error that says why it is needed, and 0.
+std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why,
+                             ModelRope* rope);
 
 // original_max_position_embeddings. `otherwise` says what replaces an absent
 // one: ProfileRules::yarn_original or llama3_original.

@@ -10,6 +10,8 @@
 #include "core/error.h"
 #include "core/model/config.h"
 #include "core/model/presets.h"
+#include "core/model/profile.h"
+#include "core/model/reading_rules.h"
 #include "core/model/scaling_config.h"
 
 namespace posenc::core {
@@ -59,14 +61,44 @@ absl::Status ConfigFault(absl::string_view field, const absl::Status& status) {
                    {{"key", details->field}});
 }
 
+absl::StatusOr<ProfileVersion> ReaderOf(const RopeSource& source) {
+  ProfileVersion reader = {.profile = source.profile};
+  if (source.profile_version.empty()) return reader;
+  absl::StatusOr<Version> version =
+      ParseVersion(source.profile, source.profile_version);
+  if (!version.ok()) return version.status();
+  reader.version = *std::move(version);
+  return reader;
+}
+
+// A version past those that were read is taken for the nearest of them.
+void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
+                   ModelRope* model) {
+  if (reader.version.empty()) return;
+  const ProfileRules& rules = RulesOf(reader.profile);
+  const Version newest = *ParseVersion(reader.profile, rules.newest);
+  const bool is_newer = !IsSince(newest, reader.version);
+  if (!is_newer && IsSince(reader.version, rules.oldest)) return;
+  const absl::string_view nearest = is_newer ? rules.newest : rules.oldest;
+  Assume("profile_version", std::string(nearest),
+         absl::StrCat(
+             source.profile_version, is_newer ? " is newer" : " is older",
+             " than the versions of ", rules.project, " that are known here, ",
+             rules.oldest, " to ", rules.newest),
+         model);
+}
+
 absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
                                            absl::string_view field,
                                            absl::string_view text,
                                            std::int64_t head_dim,
                                            MissingLength missing_length) {
+  absl::StatusOr<ProfileVersion> reader = ReaderOf(source);
+  if (!reader.ok()) return reader.status();
   absl::StatusOr<ModelRope> model = ReadModelConfig(
-      text, source.profile, source.layer_type, source.layer_index, source.part);
+      text, *reader, source.layer_type, source.layer_index, source.part);
   if (!model.ok()) return model.status();
+  AssumeVersion(source, *reader, &*model);
   const std::int64_t rotary_dim = model->spec.rotary_dim;
   // A tensor's heads may be narrower than the model's: MLA's shared key is the
   // rotated part alone.
@@ -120,6 +152,10 @@ absl::StatusOr<ResolvedRope> ResolveGivenSpec(const RopeSource& source,
   }
   if (source.part != ModelPart::kUnspecified) {
     return FieldInvalid("part", "a spec has no parts; leave it unset");
+  }
+  if (!source.profile_version.empty()) {
+    return FieldInvalid("profile_version",
+                        "a spec is read alike by all; leave it unset");
   }
   absl::StatusOr<ResolvedRope> resolved =
       ResolveSpec(spec, head_dim, source.sequence_length, missing_length);

@@ -41,6 +41,9 @@ struct RopeSource {
   // monostate: not given, an error.
   std::variant<std::monostate, RopeSpec, PresetName, ConfigJson> source;
   Profile profile = Profile::kHf;
+  // Of the profile's project; empty: the newest that is known
+  // (reading_rules.h).
+  std::string profile_version = {};
   ModelPart part = ModelPart::kUnspecified;
   // At most one of these two.
   std::optional<std::string> layer_type;
@@ -50,7 +53,8 @@ struct RopeSource {
 
 // head_dim is the tensor's, or 0 if there is none; a configuration's own
 // head_dim is then used. Field paths are relative to RopeSource:
-// "spec.yarn.factor", "preset", "config_json", "layer_type", "sequence_length".
+// "spec.yarn.factor", "preset", "config_json", "profile_version", "layer_type",
+// "sequence_length".
 // NOT_FOUND kPresetUnknown; kModelConfigInvalid with metadata key.
 absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
                                            std::int64_t head_dim,

@@ -33,7 +33,7 @@ double ReadFactor(const RopeDict& from, absl::string_view type,
                   std::int64_t original, ModelRope* rope) {
   if (from.rules.null_factor && from.dict.HasNull("factor")) {
     const double factor = static_cast<double>(RequiredMaximum(
-                              from, "a null factor is derived from it")) /
+                              from, "a null factor is derived from it", rope)) /
                           static_cast<double>(original);
     Assume(from.dict.Path("factor"), NumberText(factor),
            "null; max_position_embeddings / original", rope);
@@ -62,22 +62,27 @@ long double Ratio(const RopeDict& from, double factor) {
          YarnMscale(factor, from.dict.Number("mscale_all_dim").value_or(0));
 }
 
-long double VllmAttentionFactor(const RopeDict& from, double factor,
-                                ModelRope* rope) {
-  const double multiplier = from.dict.Number("attn_factor").value_or(1);
-  if (IsDeepseekClass(from)) return Ratio(from, factor) * multiplier;
-  if (const auto given = from.dict.Number("attention_factor")) {
-    if (multiplier != 1) {
-      rope->warnings.push_back(absl::StrCat(
-          from.dict.Path("attn_factor"), " ", NumberText(multiplier),
-          " is not used: attention_factor ", NumberText(*given),
-          " replaces the amplitude"));
-    }
-    return *given;
+long double VllmAttentionFactor(const RopeDict& from, double factor) {
+  const bool by_keys = FindReadingRow(from.rules, from.model_type,
+                                      ReadingRule::kAmplitudeByKeys) != nullptr;
+  if (!by_keys) {
+    const double multiplier = from.dict.Number("attn_factor").value_or(1);
+    if (IsDeepseekClass(from)) return Ratio(from, factor) * multiplier;
+    return from.dict.Flag("apply_yarn_scaling").value_or(true)
+               ? YarnMscale(factor, 1) * multiplier
+               : multiplier;
   }
+  if (IsDeepseekClass(from)) return Ratio(from, factor);
+  const std::string telechat = "telechat3-yarn";
+  if (from.dict.Text("rope_type")
+          .value_or(from.dict.Text("type").value_or("")) == telechat) {
+    return factor > 0 ? 0.07L * std::log(static_cast<long double>(factor)) + 1
+                      : 0;
+  }
+  if (const auto given = from.dict.Number("attention_factor")) return *given;
   const bool pair = from.dict.Number("mscale").value_or(0) != 0 &&
                     from.dict.Number("mscale_all_dim").value_or(0) != 0;
-  return (pair ? Ratio(from, factor) : YarnMscale(factor, 1)) * multiplier;
+  return pair ? Ratio(from, factor) : YarnMscale(factor, 1);
 }
 
 // llama.cpp's converter keeps mscale_all_dim for these models only, and mscale
@@ -96,8 +101,7 @@ long double LlamaCppAttentionFactor(const RopeDict& from, double factor) {
   return attention_factor * multiplier.value_or(1);
 }
 
-void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn,
-                         ModelRope* rope) {
+void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
   const JsonObject& dict = from.dict;
   if (from.rules.attention_factor == YarnAttentionFactor::kTransformers) {
     yarn->attention_factor = dict.Number("attention_factor");
@@ -113,7 +117,7 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn,
     // Its code rotates by complex numbers of length 1, whatever the dict says.
     exact = 1;
   } else if (from.rules.attention_factor == YarnAttentionFactor::kVllm) {
-    exact = VllmAttentionFactor(from, yarn->factor, rope);
+    exact = VllmAttentionFactor(from, yarn->factor);
   } else if (from.rules.attention_factor == YarnAttentionFactor::kLlamaCpp) {
     exact = LlamaCppAttentionFactor(from, yarn->factor);
   } else if (from.rules.attention_factor == YarnAttentionFactor::kRatio) {
@@ -187,7 +191,7 @@ void ReadYarn(const RopeDict& from, ModelRope* rope) {
   yarn.beta_fast = BetaOr(from, "beta_fast", 32, rope);
   yarn.beta_slow = BetaOr(from, "beta_slow", 1, rope);
   ReadTruncation(from, &yarn, rope);
-  ReadAttentionFactor(from, &yarn, rope);
+  ReadAttentionFactor(from, &yarn);
   const bool scaled = yarn.factor > 1;
   if (from.rules.profile == Profile::kGptOss) {
     if (!scaled) return;  // its code does not scale then

@@ -212,6 +212,7 @@ core::RopeSource ReadRopeSource(const v1::RopeSource& source) {
   if (source.profile() != v1::PROFILE_UNSPECIFIED) {
     out.profile = static_cast<core::Profile>(source.profile());
   }
+  out.profile_version = source.profile_version();
   out.part = static_cast<core::ModelPart>(source.part());
   if (source.has_layer_type()) out.layer_type = source.layer_type();
   if (source.has_layer_index()) out.layer_index = source.layer_index();

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/model/compare.h"
 #include "core/model/content_hash.h"
+#include "core/model/preset_default.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
 #include "server/methods/answers.h"
@@ -26,8 +27,7 @@ absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
     return Resolve(field, true, source, request.head_dim(),
                    core::MissingLength::kAssumeOriginal);
   };
-  const absl::StatusOr<core::ResolvedRope> rope =
-      resolve("rope", request.rope());
+  absl::StatusOr<core::ResolvedRope> rope = resolve("rope", request.rope());
   faults.Note(rope.status());
   absl::StatusOr<core::ResolvedRope> other = rope;
   if (request.has_compare_with()) {
@@ -35,6 +35,9 @@ absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
     faults.Note(other.status());
   }
   if (!faults.none()) return faults.status();
+  const auto unlike_class =
+      core::DifferenceFromDefault(ReadRopeSource(request.rope()), *rope);
+  if (unlike_class) rope->assumptions.push_back(*unlike_class);
   WriteRope(*rope, core::ContentHash(*rope), response);
   if (!request.has_compare_with()) return absl::OkStatus();
   WriteDifference(core::CompareRopes(*rope, *other),

@@ -1,28 +1,48 @@
 """ask.py RECORD [GROUP...]: writes what transformers makes of configurations.
 
 Groups: types (every model type in every spelling), variants (scalings),
-damaged (files that something is wrong with). All of them if none is named.
+damaged (files that something is wrong with), rewrites (of files of every type).
+All of them if none is named; "rewrites:8:1:1" is 8 rewrites of each file, by seed 1.
 """
 
 import json
+import signal
 import sys
 
 import damage
 import library
 import record
+import rewrites
 import spellings
 import variants
 
 
+class Endless(BaseException):
+    """A configuration that the library does not get done with."""
+
+
+def give_up(signum, frame):
+    raise Endless
+
+
+# Seconds of processor time; most take some milliseconds. Damaged files ask for
+# lists as long as their numbers.
+PATIENCE = 5
+signal.signal(signal.SIGVTALRM, give_up)
+
+
 def attempt(writer, group, model_type, name, text):
+    signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
     try:
         answers = library.ask(json.loads(text))
-    except library.NoRotation:
+    except (library.NoRotation, Endless):
         return
     except Exception as error:  # whatever the library raises is its answer
         writer.add(group, model_type, name, text,
                    error=f"{type(error).__name__}: {error}"[:200])
         return
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     writer.add(group, model_type, name, text, answers)
 
 
@@ -49,14 +69,23 @@ def ask_damaged(writer):
         attempt(writer, "damaged", model_type, name, text)
 
 
-GROUPS = {"types": ask_types, "variants": ask_variants, "damaged": ask_damaged}
+def ask_rewrites(writer, *arguments):
+    names = {}
+    for model_type, name, text in rewrites.all_of(*map(int, arguments)):
+        number = names[model_type] = names.get(model_type, 0) + 1
+        attempt(writer, "rewrites", model_type, f"{number} {name}", text)
+
+
+GROUPS = {"types": ask_types, "variants": ask_variants, "damaged": ask_damaged,
+          "rewrites": ask_rewrites}
 
 
 def main(path, *groups):
     writer = record.Writer(path, transformers=library.transformers.__version__,
                            torch=library.torch.__version__)
     for group in groups or GROUPS:
-        GROUPS[group](writer)
+        name, *arguments = group.split(":")
+        GROUPS[name](writer, *arguments)
     writer.close()
 
 

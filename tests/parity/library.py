@@ -189,6 +189,37 @@ def bounded_arange(*limits, **options):
 torch.arange = bounded_arange
 
 
+# Functions that pair the channels of a head, by their names in models' files.
+PAIRINGS = ("rotate_half", "rotate_every_two", "rotate_half_text",
+            "apply_rotary_emb", "_apply_rotary_emb")
+
+
+def pairing(config):
+    """How the model's own function pairs channels; None if it does not say."""
+    module = modeling(type(config))
+    if module is None or hasattr(module, "apply_rotary_pos_emb_interleave"):
+        return None  # interleaved or not, by a key
+    found = set()
+    for name in PAIRINGS:
+        function = getattr(module, name, None)
+        if function is None or function.__module__ != module.__name__:
+            continue
+        text = inspect.getsource(function)
+        if "::2" in text or "view_as_complex" in text:
+            found.add("interleaved")
+        elif "// 2" in text or "chunk" in text:
+            found.add("half")
+    return found.pop() if len(found) == 1 else None
+
+
+def length(config):
+    """The length that the model was trained for, as the class has it."""
+    values = getattr(config, "rope_parameters", None) or {}
+    original = values.get("original_max_position_embeddings")
+    longest = original or getattr(config, "max_position_embeddings", None)
+    return longest if type(longest) is int else None
+
+
 def answer(frequencies, scale, layer_type=None, config=None):
     if frequencies.numel() > WIDEST // 2:
         raise ValueError(f"{2 * frequencies.numel()} channels")
@@ -216,6 +247,8 @@ def ask_part(config):
             # that of the pairs.
             frequencies = frequencies.sort(descending=True).values
         one = answer(frequencies, scale)
+        one["pairing"] = pairing(config)
+        one["length"] = length(config)
         if sections:
             one["sections"] = list(sections)
         return [one]

@@ -27,7 +27,6 @@ import warnings
 
 import numpy
 import torch
-from torch.overrides import TorchFunctionMode
 
 warnings.filterwarnings("ignore")
 logging.disable(logging.ERROR)
@@ -38,141 +37,13 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig  # noqa: E402
 from transformers.models.auto.configuration_auto import (  # noqa: E402
     CONFIG_MAPPING_NAMES,
 )
-from transformers.vision_utils import get_vision_position_ids  # noqa: E402
 
-COSINES = (torch.cos, torch.Tensor.cos)
-SINES = (torch.sin, torch.Tensor.sin)
-
-
-def rounded_power(base, exponent):
-    base = torch.as_tensor(base, dtype=torch.float32).double()
-    return (base ** exponent.double()).float()
-
-
-class Functions(TorchFunctionMode):
-    """Replaces powers, cosines and sines of float32 tensors: by `rounded`,
-    correctly rounded ones, or by `angles`, the angle for its cosine and sine."""
-
-    def __init__(self, kind):
-        super().__init__()
-        self.kind = kind
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func is torch.Tensor.__rpow__ and args[0].dtype == torch.float32:
-            return rounded_power(args[1], args[0])
-        if func is torch.pow and torch.is_tensor(args[1]) and args[
-                1].dtype == torch.float32:
-            return rounded_power(args[0], args[1])
-        if func is torch.polar and args[1].dtype == torch.float32:
-            wide = args[1].double()
-            return torch.complex(wide.cos().float(), wide.sin().float())
-        if func in COSINES + SINES and args[0].dtype == torch.float32:
-            if self.kind == "angles":
-                return args[0].clone()
-            wide = args[0].double()
-            wide = wide.cos() if func in COSINES else wide.sin()
-            return wide.float()
-        return func(*args, **(kwargs or {}))
-
-
-def ordinal(values):
-    """Float32 numbers as integers whose differences count units."""
-    bits = numpy.ascontiguousarray(values, numpy.float32).view(numpy.int32)
-    bits = bits.astype(numpy.int64)
-    return numpy.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
-
-
-def hexed(values):
-    return numpy.ascontiguousarray(values, "<f4").tobytes().hex()
-
-
-def heads(tokens, count, width):
-    """Numbers in [-1, 1) with 24 bits, the same in every language."""
-    t, h, c = numpy.meshgrid(
-        numpy.arange(tokens), numpy.arange(count), numpy.arange(width),
-        indexing="ij",
-    )
-    hashed = ((t * 73 + h * 31 + c * 17 + 5) * 2654435761) % 2**32 >> 8
-    return torch.tensor(hashed / 2.0**23 - 1, dtype=torch.float32)
-
-
-# How a tower makes positions of a grid (time, height, width), as the forward
-# pass of its model does, [tokens, axes]; `merge` is its spatial_merge_size.
-
-
-def merged(config, grid):
-    merge = getattr(config, "spatial_merge_size", 1)
-    return get_vision_position_ids(torch.tensor([grid]), merge)
-
-
-def row_major(config, grid):
-    return get_vision_position_ids(torch.tensor([grid]), 1)
-
-
-def merged_by_two(config, grid):
-    """VideoLLaMA 3 is told for each video; its processor says 2."""
-    return get_vision_position_ids(torch.tensor([grid]), 2)
-
-
-def three_axes(config, grid):
-    return get_vision_position_ids(
-        torch.tensor([grid]), config.spatial_merge_size, include_temporal=True
-    )
-
-
-def columns_from_one(config, grid):
-    return merged(config, grid).flip(-1) + 1
-
-
-def class_then_rows_from_one(config, grid):
-    ids = merged(config, grid) + 1
-    return torch.cat([torch.zeros(1, 2, dtype=ids.dtype), ids])
-
-
-def columns(config, grid):
-    return row_major(config, grid).flip(-1)
-
-
-def columns_in_windows(config, grid):
-    return columns(config, grid) * (config.window_size / grid[2])
-
-
-def sequence(config, grid):
-    return torch.arange(grid[0] * grid[1] * grid[2])[:, None]
-
-
-def by_tokens(function):
-    """Rotates [tokens, heads, width] as [1, heads, tokens, width]."""
-
-    def rotate(module, x, cos, sin):
-        y = getattr(module, function)(
-            x.transpose(0, 1)[None], x.transpose(0, 1)[None], cos, sin
-        )[0]
-        return y[0].transpose(0, 1)
-
-    return rotate
-
-
-def of_vision(module, x, cos, sin):
-    return module.apply_rotary_pos_emb_vision(x, x, cos, sin)[0]
-
-
-def unbatched(module, x, cos, sin):
-    y = module.apply_rotary_pos_emb(
-        x.transpose(0, 1), x.transpose(0, 1), cos, sin, unsqueeze_dim=0
-    )[0]
-    return y.transpose(0, 1)
-
-
-def multidimensional(module, x, cos, sin):
-    ids = torch.zeros(1, x.shape[0], 2)
-    return module.apply_multidimensional_rope(x[None], cos, sin, ids)[0]
-
-
-def whole_width(module, x, cos, sin):
-    return module.apply_rotary_pos_emb(
-        x[None], x[None], cos, sin, unsqueeze_dim=2
-    )[0][0]
+from diffusion import diffusion  # noqa: E402
+from rounded import Functions, heads, hexed, ordinal, rows_of  # noqa: E402
+from tower_positions import (  # noqa: E402
+    by_tokens, class_then_rows_from_one, columns, columns_from_one,
+    columns_in_windows, merged, merged_by_two, multidimensional, of_vision,
+    row_major, sequence, three_axes, unbatched, whole_width)
 
 
 DEFAULT = {"positions": merged, "rotate": of_vision, "pairing": "half"}
@@ -559,10 +430,6 @@ def kept(values):
             if KEPT.search(k) and not isinstance(v, list)}
 
 
-def rows_of(count):
-    return [0, count // 3, count // 2, count - 1]
-
-
 def record():
     towers = []
     nesting = parents()
@@ -611,127 +478,6 @@ def record():
         "diffusers": diffusers.__version__,
         "diffusion": diffusion(),
     }
-
-
-# Diffusion transformers: the modules of diffusers, [tokens, axes] of the ids that
-# pipelines give them for `text` tokens and a grid (time, height, width), and the
-# cosines and sines of each pair. Most compute in float64 and round the table.
-
-
-def ids_of(text, grid):
-    """Text, if it is rotated along, then patches of each frame in rows."""
-    rows = [list(ids) for ids in text]
-    for t in range(grid[0]):
-        for y in range(grid[1]):
-            rows += [[t, y, x] for x in range(grid[2])]
-    return torch.tensor(rows)
-
-
-def flux(name, module):
-    def ask(config, grid):
-        ids = ids_of([[0, 0, 0]] * 3, grid)
-        cos, sin = module(config.get("rope_theta", 10000),
-                          config["axes_dims_rope"])(ids)
-        return ids, cos[:, ::2], sin[:, ::2]
-    return name, {"axes_dims_rope": [16, 56, 56]}, [1, 4, 6], 3, ask
-
-
-def flux2(module):
-    def ask(config, grid):
-        ids = torch.cat([
-            torch.cartesian_prod(*map(torch.arange, (1, 1, 1, 3))),
-            torch.cartesian_prod(*map(torch.arange, (1, *grid[1:], 1)))])
-        cos, sin = module(config["rope_theta"], config["axes_dims_rope"])(ids)
-        return ids, cos[:, ::2], sin[:, ::2]
-    config = {"axes_dims_rope": [32] * 4, "rope_theta": 2000}
-    return "Flux2Transformer2DModel", config, [1, 4, 6], 3, ask
-
-
-def hidream(module):
-    def ask(config, grid):
-        ids = ids_of([], grid)
-        table = module(10000, config["axes_dims_rope"])(ids[None].float())
-        table = table.reshape(len(ids), -1, 2, 2)
-        return ids, table[..., 0, 0], table[..., 1, 0]
-    config = {"axes_dims_rope": [64, 32, 32]}
-    return "HiDreamImageTransformer2DModel", config, [1, 4, 6], 0, ask
-
-
-def wan(module):
-    def ask(config, grid):
-        cos, sin = module(config["attention_head_dim"], (1, 2, 2), 64)(
-            torch.zeros(1, 1, grid[0], 2 * grid[1], 2 * grid[2]))
-        return ids_of([], grid), cos[0, :, 0, ::2], sin[0, :, 0, ::2]
-    config = {"attention_head_dim": 128}
-    return "WanTransformer3DModel", config, [2, 4, 6], 0, ask
-
-
-def hunyuan(module):
-    def ask(config, grid):
-        cos, sin = module(2, 1, config["rope_axes_dim"], config["rope_theta"])(
-            torch.zeros(1, 1, grid[0], 2 * grid[1], 2 * grid[2]))
-        return ids_of([], grid), cos[:, ::2], sin[:, ::2]
-    config = {"rope_axes_dim": [16, 56, 56], "rope_theta": 256.0}
-    return "HunyuanVideoTransformer3DModel", config, [2, 4, 6], 0, ask
-
-
-def lumina(module):
-    def ask(config, grid):
-        rotary = module(10000, config["axes_dim_rope"], [64, 64, 64], 2)
-        latents = torch.zeros(1, 1, 2 * grid[1], 2 * grid[2])
-        mask = torch.ones(1, 3, dtype=torch.int64)
-        table = rotary(latents, mask)[3][0]
-        ids = ids_of([], grid) + torch.tensor([3, 0, 0])
-        text = torch.tensor([[i, 0, 0] for i in range(3)])
-        return torch.cat([text, ids]), table.real, table.imag
-    config = {"axes_dim_rope": [32, 32, 32]}
-    return "Lumina2Transformer2DModel", config, [1, 4, 6], 3, ask
-
-
-def qwen_image(module):
-    def ask(config, grid):
-        rotary = module(10000, config["axes_dims_rope"], scale_rope=True)
-        patches, text = rotary([tuple(grid)], torch.device("cpu"), 3)
-        table = torch.cat([text, patches])
-        half = max(grid[1:]) // 2
-        ids = ids_of([], grid)
-        ids -= torch.tensor([0, *(n - n // 2 for n in grid[1:])])
-        first = torch.tensor([[half + i] * 3 for i in range(3)])
-        return torch.cat([first, ids]), table.real, table.imag
-    config = {"axes_dims_rope": [16, 56, 56]}
-    return "QwenImageTransformer2DModel", config, [1, 4, 7], 3, ask
-
-
-def diffusion():
-    from diffusers.models.transformers import (
-        transformer_chroma, transformer_flux, transformer_flux2,
-        transformer_hidream_image, transformer_hunyuan_video,
-        transformer_lumina2, transformer_qwenimage, transformer_wan)
-
-    found = []
-    for name, config, grid, text, ask in (
-            flux("FluxTransformer2DModel", transformer_flux.FluxPosEmbed),
-            flux("ChromaTransformer2DModel", transformer_chroma.FluxPosEmbed),
-            flux2(transformer_flux2.Flux2PosEmbed),
-            hidream(transformer_hidream_image.HiDreamImageEmbedND),
-            lumina(transformer_lumina2.Lumina2RotaryPosEmbed),
-            qwen_image(transformer_qwenimage.QwenEmbedRope),
-            hunyuan(transformer_hunyuan_video.HunyuanVideoRotaryPosEmbed),
-            wan(transformer_wan.WanRotaryPosEmbed)):
-        with Functions("rounded"):
-            ids, cos, sin = ask(config, grid)
-        _, own_cos, own_sin = ask(config, grid)
-        rows = rows_of(len(ids))
-        found.append({
-            "class": name, "config": {"_class_name": name, **config},
-            "grid": grid, "text_tokens": text, "rows": rows,
-            "positions": ids.double().T.tolist(),
-            "cos": hexed(cos[rows].numpy()), "sin": hexed(sin[rows].numpy()),
-            "library_ulps": [
-                (ordinal(a[rows].numpy()) - ordinal(b[rows].numpy())).tolist()
-                for a, b in ((own_cos, cos), (own_sin, sin))],
-        })
-    return found
 
 
 def list_towers():

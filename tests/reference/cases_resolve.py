@@ -184,6 +184,40 @@ def _llama(rope=None, **more):
     return config
 
 
+def readers():
+    """What readers make of the two spellings, and since when."""
+    new = {"rope_type": "linear", "factor": 4.0, "rope_theta": 500000.0}
+    old = {"rope_type": "linear", "factor": 2.0}
+    llama = _llama(rope_parameters=new)
+    llama.pop("rope_theta")
+    both = _llama(old, rope_parameters=new)
+    lfm2 = {**llama, "model_type": "lfm2"}
+    qwen3 = {**llama, "model_type": "qwen3"}
+    telechat = _llama({"rope_type": "telechat3-yarn", "factor": 4.0,
+                       "original_max_position_embeddings": 2048})
+    glm = _llama(model_type="glm", partial_rotary_factor=0.5)
+    return [
+        _config("RopeParametersAreReadByTransformers", llama),
+        _config("RopeParametersAreNotReadByTransformers4", llama,
+                profileVersion="4.57.1"),
+        _config("RopeParametersAreNotReadByMlx", llama, "MLX"),
+        _config("RopeParametersAreReadByLlamaCpp", llama, "LLAMA_CPP"),
+        _config("RopeParametersAreReadByVllm", llama, "VLLM"),
+        _config("BothSpellingsRopeScalingInTransformers", both),
+        _config("BothSpellingsRopeScalingInMlx", both, "MLX"),
+        _config("BothSpellingsRopeParametersInLlamaCpp", both, "LLAMA_CPP"),
+        _config("MlxReadsTheBaseAloneForLfm2", lfm2, "MLX"),
+        _config("MlxReadsRopeParametersForQwen3", qwen3, "MLX"),
+        _config("MlxReadsTheOldSpellingFirstForQwen3",
+                {**qwen3, "rope_theta": 10000.0, "rope_scaling": old}, "MLX"),
+        _config("MlxReadsNoBaseInRopeScaling",
+                _llama({**old, "rope_theta": 250000.0}), "MLX"),
+        _config("Telechat3YarnIsYarnInMlx", telechat, "MLX"),
+        _config("Telechat3YarnHasItsOwnAmplitudeInVllm", telechat, "VLLM"),
+        _config("MlxRotatesTheWholeHeadOfGlm", glm, "MLX"),
+        _config("TransformersRotatesHalfTheHeadOfGlm", glm)]
+
+
 def configurations():
     out = [case("Preset" + "".join(part.capitalize() for part in
                                    name.replace(".", "Point").split("-")),
@@ -195,7 +229,9 @@ def configurations():
                  "attn_factor": 0.8782488562869419}, model_type="qwen3",
                 head_dim=128, rope_theta=1000000, max_position_embeddings=131072)
     out += [_config("AttnFactorIsNoKeyOfTransformers", r1),
-            _config("AttnFactorMultipliesInVllm", r1, "VLLM"),
+            _config("AttnFactorIsNoKeyOfVllm", r1, "VLLM"),
+            _config("AttnFactorMultipliesInVllmBeforeItsVersion30", r1, "VLLM",
+                    profileVersion="0.29.0"),
             _config("AttnFactorMultipliesInLlamaCpp", r1, "LLAMA_CPP")]
 
     fixed = _llama({"rope_type": "yarn", "factor": 4.0,
@@ -203,6 +239,9 @@ def configurations():
                     "attention_factor": 0.75})
     out += [_config("AttentionFactorReplacesInTransformers", fixed),
             _config("AttentionFactorReplacesInVllm", fixed, "VLLM"),
+            _config("AttentionFactorIsNotReadByVllmBeforeItsVersion30", fixed,
+                    "VLLM", profileVersion="0.29.0"),
+            _config("AttentionFactorIsNotReadByLlamaCpp", fixed, "LLAMA_CPP"),
             _config("AttentionFactorIsNotReadByMlx", fixed, "MLX")]
 
     cut = _llama({"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0,
@@ -251,7 +290,9 @@ def configurations():
 
     ministral = json.loads(PRESETS["ministral-3-8b"])
     out += [_config("MinistralPairOfOnesIsRatioOne", ministral),
-            _config("MinistralPairOfOnesIsRatioOneInVllm", ministral, "VLLM")]
+            _config("MinistralPairOfOnesIsRatioOneInVllm", ministral, "VLLM"),
+            _config("MscalePairIsNotReadByVllmBeforeItsVersion30", ministral,
+                    "VLLM", profileVersion="0.29.0")]
 
     dynamic = _llama({"rope_type": "dynamic", "factor": 6.0},
                      rope_theta=50000000.0, max_position_embeddings=32768)
@@ -259,8 +300,13 @@ def configurations():
                     sequenceLength=32768),
             _config("DynamicGrowsFromMaxPositionEmbeddings", dynamic,
                     sequenceLength=65536),
-            _config("DynamicIsConstantInVllm", dynamic, "VLLM",
+            _config("DynamicIsUnscaledInVllm", dynamic, "VLLM",
                     sequenceLength=1024),
+            _config("DynamicIsConstantInVllmBeforeItsVersion22", dynamic, "VLLM",
+                    profileVersion="0.21.0", sequenceLength=1024),
+            _config("DynamicGrowsFromTheTrainedLengthInVllm",
+                    _llama({"rope_type": "dynamic", "factor": 2.0,
+                            "max_trained_positions": 2048}), "VLLM"),
             _config("DynamicAlphaIsAnNtkFactor",
                     _llama({"type": "dynamic", "alpha": 1000.0, "factor": 1.0},
                            model_type="hunyuan_v1_dense"))]
@@ -330,6 +376,7 @@ def configurations():
                        rope_theta=5000000.0)),
         _config("CoherePairsNeighbours",
                 _llama(model_type="cohere", rope_theta=8000000.0)),
+        *readers(),
         _config("PartialRotaryOfPhi",
                 _llama(model_type="phi", partial_rotary_factor=0.5)),
         _config("MistralParamsPairNeighbours",

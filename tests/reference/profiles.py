@@ -6,6 +6,8 @@ of the project's own source, named at each branch.
 
 import json
 
+from mpmath import log
+
 from exact import mpf
 from scalings import magnitude
 
@@ -33,7 +35,24 @@ def read_source(source):
                        source)
 
 
-def _yarn(rope, profile, longest, nested):
+def _since(source, release):
+    """True if the version that is asked for is that release or a later one."""
+    asked = source.get("profileVersion")
+    numbers = [int(part) for part in asked.split(".")] if asked else [9999]
+    return numbers >= [int(part) for part in release.split(".")]
+
+
+def _vllm_amplitude(rope, s, ratio, source):
+    """yarn_scaling_rope.py of vLLM, before and since its PR 56446."""
+    if not _since(source, "0.30"):
+        return magnitude(s, 1) * mpf(rope.get("attn_factor", 1))
+    if rope.get("rope_type", rope.get("type")) == "telechat3-yarn":
+        return mpf("0.07") * log(s) + 1
+    given = rope.get("attention_factor")
+    return ratio if given is None else mpf(given)
+
+
+def _yarn(rope, profile, longest, nested, source):
     """nested: parameters of one layer type, where transformers looks for
     `truncate` one level too high."""
     trained = rope.get("original_max_position_embeddings", longest)
@@ -58,9 +77,8 @@ def _yarn(rope, profile, longest, nested):
     given = rope.get("attention_factor")
     if profile == "PROFILE_HF":
         amplitude = mpf(given) if given is not None else ratio
-    elif profile == "PROFILE_VLLM":  # attn_factor multiplies
-        amplitude = (mpf(given) if given is not None else
-                     ratio * mpf(rope.get("attn_factor", 1)))
+    elif profile == "PROFILE_VLLM":
+        amplitude = _vllm_amplitude(rope, s, ratio, source)
     elif profile == "PROFILE_LLAMA_CPP":
         amplitude = plain * mpf(rope.get("attn_factor", 1))
     elif profile in ("PROFILE_DEEPSEEK", "PROFILE_MLX"):
@@ -89,7 +107,17 @@ def _longrope(rope, config, profile, longest):
     return out
 
 
-def _scaling(rope, config, profile, longest):
+def _vllm_dynamic(rope, s, longest, source):
+    """dynamic_ntk_scaling_rope.py of vLLM, before and since its PR 41277."""
+    if not _since(source, "0.22"):  # of length s * longest, always
+        return {"ntk": {"factor": s * s - s + 1}}
+    trained = rope.get("max_trained_positions", longest)
+    if trained == longest:
+        return {}
+    return {"ntk": {"factor": s * mpf(longest) / trained - (s - 1)}}
+
+
+def _scaling(rope, config, profile, longest, source):
     parameters = config.get("rope_parameters") or {}
     nested = rope in [v for v in parameters.values() if isinstance(v, dict)]
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -99,11 +127,11 @@ def _scaling(rope, config, profile, longest):
         if rope.get("alpha"):  # Hunyuan
             return {"ntk": {"factor": rope["alpha"]}}
         s = mpf(rope["factor"])
-        if profile == "PROFILE_VLLM":  # evaluated at factor * maximum, always
-            return {"ntk": {"factor": s * s - s + 1}}
+        if profile == "PROFILE_VLLM":
+            return _vllm_dynamic(rope, s, longest, source)
         return {"dynamicNtk": {"factor": s, "maxPositionEmbeddings": longest}}
-    if kind == "yarn":
-        return {"yarn": _yarn(rope, profile, longest, nested)}
+    if kind in ("yarn", "telechat3-yarn"):
+        return {"yarn": _yarn(rope, profile, longest, nested, source)}
     if kind in ("longrope", "su"):
         return {"longrope": _longrope(rope, config, profile, longest)}
     if kind == "llama3":
@@ -116,9 +144,37 @@ def _scaling(rope, config, profile, longest):
     return {}
 
 
-def _rope_dict(config, source):
+# mlx-lm's classes that read of rope_parameters its rope_theta alone, all of it,
+# or what the old spelling leaves out; others read none of it.
+_MLX_BASE = {"lfm2", "granitemoehybrid", "exaone_moe", "muse_glimmer"}
+_MLX_WHOLE = {"ministral3", "qwen3_5", "mistral4"}
+_MLX_REST = {"qwen3"}
+
+
+def _spelling(config, profile, source):
+    """The dict that counts, with the base that the reader takes in it."""
+    old = config.get("rope_scaling") or {}
+    new = config.get("rope_parameters") or {}
+    family = config.get("model_type", "")
+    if profile == "PROFILE_LLAMA_CPP":
+        return new or old
+    if profile == "PROFILE_HF" and not _since(source, "5"):
+        return {k: v for k, v in old.items() if k != "rope_theta"}
+    if profile != "PROFILE_MLX":
+        return old or new
+    if family in _MLX_WHOLE:
+        return new
+    base = {}
+    if family in _MLX_BASE or (family in _MLX_REST and
+                               "rope_theta" not in config):
+        base = {k: v for k, v in new.items() if k == "rope_theta"}
+    rest = (old or new) if family in _MLX_REST else old
+    return {**{k: v for k, v in rest.items() if k != "rope_theta"}, **base}
+
+
+def _rope_dict(config, profile, source):
     """The rope dict of the layer that is asked for; None for a NoPE layer."""
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    rope = _spelling(config, profile, source)
     layer = source.get("layerType")
     if "layerIndex" in source and config.get("layer_types"):
         layer = config["layer_types"][source["layerIndex"]]
@@ -144,7 +200,7 @@ def read_config(config, profile, source):
                                       "floorScale": config["floor_scale"],
                                       "offset": 1}
             return out
-    rope = _rope_dict(config, source)
+    rope = _rope_dict(config, profile, source)
     longest = config.get("max_position_embeddings", 0)
     heads = config.get("num_attention_heads", config.get("n_head"))
     head_dim = config.get("head_dim") or (
@@ -164,11 +220,13 @@ def read_config(config, profile, source):
     else:
         partial = rope.get("partial_rotary_factor",
                            config.get("partial_rotary_factor", 1))
+        if profile == "PROFILE_MLX" and family == "glm":  # the whole head
+            partial = 1
         width = int(head_dim * partial)
     spec["rotaryDim"] = width
     spec["ropeTheta"] = rope.get("rope_theta") or config.get(
         "rope_theta", config.get("rotary_emb_base", 10000))
-    spec.update(_scaling(rope, config, profile, longest))
+    spec.update(_scaling(rope, config, profile, longest, source))
     if "mrope_section" in rope:
         kind = ("INTERLEAVED" if rope.get("mrope_interleaved")
                 else "SECTIONED")

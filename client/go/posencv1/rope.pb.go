@@ -437,9 +437,14 @@ type RopeSource struct {
 	SequenceLength *int64 `protobuf:"varint,7,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
 	// Which part of a preset or config_json. Unset: text, or, if the file is a tower's own configuration (model_type
 	// "qwen2_vl_vision", "pixtral", "dinov3_vit", ...) or a diffusion transformer's (_class_name), that.
-	Part          ModelPart `protobuf:"varint,8,opt,name=part,proto3,enum=posenc.v1.ModelPart" json:"part,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Part ModelPart `protobuf:"varint,8,opt,name=part,proto3,enum=posenc.v1.ModelPart" json:"part,omitempty"`
+	// A version of the profile's project, as "0.21.0" with PROFILE_VLLM: readers changed. Unset: the newest that is known.
+	// One that is newer or older than those that are known is read as the nearest of them, and an assumption says so.
+	// INVALID_ARGUMENT if it is not numbers with dots between them, if versions of the project are not told apart
+	// (PROFILE_LLAMA_CPP and the reference implementations), and beside a spec.
+	ProfileVersion string `protobuf:"bytes,9,opt,name=profile_version,json=profileVersion,proto3" json:"profile_version,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RopeSource) Reset() {
@@ -550,6 +555,13 @@ func (x *RopeSource) GetPart() ModelPart {
 		return x.Part
 	}
 	return ModelPart_MODEL_PART_UNSPECIFIED
+}
+
+func (x *RopeSource) GetProfileVersion() string {
+	if x != nil {
+		return x.ProfileVersion
+	}
+	return ""
 }
 
 type isRopeSource_Source interface {
@@ -1621,7 +1633,7 @@ var File_posenc_v1_rope_proto protoreflect.FileDescriptor
 
 const file_posenc_v1_rope_proto_rawDesc = "" +
 	"\n" +
-	"\x14posenc/v1/rope.proto\x12\tposenc.v1\"\xe5\x02\n" +
+	"\x14posenc/v1/rope.proto\x12\tposenc.v1\"\x8e\x03\n" +
 	"\n" +
 	"RopeSource\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x13.posenc.v1.RopeSpecH\x00R\x04spec\x12\x18\n" +
@@ -1634,7 +1646,8 @@ const file_posenc_v1_rope_proto_rawDesc = "" +
 	"\vlayer_index\x18\x06 \x01(\x05H\x01R\n" +
 	"layerIndex\x12,\n" +
 	"\x0fsequence_length\x18\a \x01(\x03H\x02R\x0esequenceLength\x88\x01\x01\x12(\n" +
-	"\x04part\x18\b \x01(\x0e2\x14.posenc.v1.ModelPartR\x04partB\b\n" +
+	"\x04part\x18\b \x01(\x0e2\x14.posenc.v1.ModelPartR\x04part\x12'\n" +
+	"\x0fprofile_version\x18\t \x01(\tR\x0eprofileVersionB\b\n" +
 	"\x06sourceB\a\n" +
 	"\x05layerB\x12\n" +
 	"\x10_sequence_length\"\xc8\a\n" +

@@ -47,6 +47,12 @@ impl Config {
         self
     }
 
+    /// Which version of that project, `0.21.0` of vLLM; without it the newest that the server knows.
+    pub fn profile_version(mut self, version: impl Into<String>) -> Self {
+        self.rope.profile_version = version.into();
+        self
+    }
+
     /// Which part of the model: its text, its vision tower or its audio encoder.
     pub fn part(mut self, part: v1::ModelPart) -> Self {
         self.rope.part = part.into();

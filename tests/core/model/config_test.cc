@@ -20,7 +20,7 @@ using testing::HasSubstr;
 absl::StatusOr<ModelRope> ReadText(
     const std::string& text, std::optional<std::string> layer_type = {},
     std::optional<std::int32_t> layer_index = {}) {
-  return ReadModelConfig(text, Profile::kHf, layer_type, layer_index);
+  return ReadModelConfig(text, {Profile::kHf}, layer_type, layer_index);
 }
 
 // A Llama-like config with more keys.

@@ -136,9 +136,9 @@ TEST(DisagreementsTest, Disagreement03YarnAmplitudeKeys) {
   const json attn =
       Model("qwen3", 128, 1e6, 131072,
             Yarn(4, 32768, {{"attn_factor", 0.8782488562869419}}));
-  for (const Profile profile : {Profile::kVllm, Profile::kLlamaCpp}) {
-    EXPECT_NEAR(Read(attn, profile).attention_factor, 1, 0x1p-52);
-  }
+  EXPECT_NEAR(Read(attn, Profile::kLlamaCpp).attention_factor, 1, 0x1p-52);
+  // vLLM reads it until 0.30.0 (reading_rules_test).
+  ExpectSame(Read(attn, Profile::kVllm).attention_factor, G(4, 1));
   const ResolvedRope hf = Read(attn, Profile::kHf);
   ExpectSame(hf.attention_factor, G(4, 1));
   EXPECT_TRUE(Warned(hf, "attn_factor is not read"));
@@ -252,11 +252,13 @@ TEST(DisagreementsTest, Disagreement07DynamicNtkLength) {
     ExpectFrequencies(Read(config, profile, 8192), ladder(3));
     EXPECT_FALSE(TryRead(config, profile).ok());
   }
-  // vLLM: s^2 - s + 1 = 3 at every length, which is the above at s Lmax only.
+  // vLLM since 0.22.0: one table, of max_position_embeddings by
+  // max_trained_positions, which is the same if absent. Before it is s^2 - s +
+  // 1 = 3 at every length (reading_rules_test).
   for (const std::int64_t length : {1, 4096, 8192}) {
-    ExpectFrequencies(Read(config, Profile::kVllm, length), ladder(3));
+    ExpectFrequencies(Read(config, Profile::kVllm, length), ladder(1));
   }
-  ExpectFrequencies(Read(config, Profile::kVllm), ladder(3));
+  ExpectFrequencies(Read(config, Profile::kVllm), ladder(1));
   ExpectFrequencies(Read(config, Profile::kLlamaCpp), ladder(1));
   // Hunyuan's alpha is a constant for all.
   config["model_type"] = "hunyuan_v1_dense";

@@ -20,7 +20,8 @@ using testing::HasSubstr;
 absl::StatusOr<ModelRope> Read(const json& config,
                                std::optional<std::int32_t> layer_index = {},
                                std::optional<std::string> layer_type = {}) {
-  return ReadModelConfig(config.dump(), Profile::kHf, layer_type, layer_index);
+  return ReadModelConfig(config.dump(), {Profile::kHf}, layer_type,
+                         layer_index);
 }
 
 json Model(const std::string& type, const json& more = json::object()) {

@@ -360,7 +360,7 @@ TEST(CompareProfilesTest, ExplainsEveryPair) {
                   .explanations,
               Contains(HasSubstr("not truncated")));
   EXPECT_THAT(CompareRopes(Read(configs[0], Profile::kHf),
-                           Read(configs[0], Profile::kVllm))
+                           Read(configs[0], Profile::kLlamaCpp))
                   .explanations,
               Contains(HasSubstr("amplitude: ")));
   EXPECT_THAT(CompareRopes(Read(configs[1], Profile::kHf),

@@ -204,6 +204,7 @@ class AsyncClient:
         head_dim: int = 0,
         compare_with: Any = None,
         profile: Any = None,
+        profile_version: Optional[str] = None,
         part: Any = None,
         layer_type: Optional[str] = None,
         layer_index: Optional[int] = None,
@@ -215,6 +216,7 @@ class AsyncClient:
             head_dim,
             compare_with,
             profile=profile,
+            profile_version=profile_version,
             part=part,
             layer_type=layer_type,
             layer_index=layer_index,
@@ -228,13 +230,20 @@ class AsyncClient:
         *,
         head_dim: int = 0,
         profile: Any = None,
+        profile_version: Optional[str] = None,
         part: Any = None,
         layer_type: Optional[str] = None,
         layer_index: Optional[int] = None,
         sequence_length: Optional[int] = None,
         **options: Unpack[CallOptions],
     ) -> AsyncRope:
-        chosen = {"profile": profile, "part": part, "layer_type": layer_type, "layer_index": layer_index}
+        chosen = {
+            "profile": profile,
+            "profile_version": profile_version,
+            "part": part,
+            "layer_type": layer_type,
+            "layer_index": layer_index,
+        }
         resolved = await self.resolve(rope, head_dim=head_dim, sequence_length=sequence_length, **chosen, **options)
         return AsyncRope(self, resolved, rope_source(rope, sequence_length=sequence_length).sequence_length)
 

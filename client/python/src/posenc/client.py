@@ -122,6 +122,7 @@ class Client:
         head_dim: int = 0,
         compare_with: Any = None,
         profile: Any = None,
+        profile_version: Optional[str] = None,
         part: Any = None,
         layer_type: Optional[str] = None,
         layer_index: Optional[int] = None,
@@ -135,6 +136,7 @@ class Client:
             head_dim,
             compare_with,
             profile=profile,
+            profile_version=profile_version,
             part=part,
             layer_type=layer_type,
             layer_index=layer_index,
@@ -148,6 +150,7 @@ class Client:
         *,
         head_dim: int = 0,
         profile: Any = None,
+        profile_version: Optional[str] = None,
         part: Any = None,
         layer_type: Optional[str] = None,
         layer_index: Optional[int] = None,
@@ -155,7 +158,13 @@ class Client:
         **options: Unpack[CallOptions],
     ) -> Rope:
         """Resolves a rope once, for many calls."""
-        chosen = {"profile": profile, "part": part, "layer_type": layer_type, "layer_index": layer_index}
+        chosen = {
+            "profile": profile,
+            "profile_version": profile_version,
+            "part": part,
+            "layer_type": layer_type,
+            "layer_index": layer_index,
+        }
         resolved = self.resolve(rope, head_dim=head_dim, sequence_length=sequence_length, **chosen, **options)
         return Rope(self, resolved, rope_source(rope, sequence_length=sequence_length).sequence_length)
 

@@ -252,6 +252,7 @@ class RopeSource(Message):
     layer_index: Optional[int] = _field(6, "int32", OPTIONAL)
     sequence_length: Optional[int] = _field(7, "int64", OPTIONAL)
     part: ModelPart = _field(8, ModelPart)
+    profile_version: str = _field(9, "string")
 
 
 @dataclass

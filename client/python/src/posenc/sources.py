@@ -22,8 +22,8 @@ _SOURCES = {"spec", "preset", "config_json", "configJson"}
 def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
     """A RopeSource from a preset's name, a path, a dict or a model's configuration.
 
-    options: profile, part, layer_type, layer_index, sequence_length; None is
-    unset.
+    options: profile, profile_version, part, layer_type, layer_index,
+    sequence_length; None is unset.
     """
     source = _rope_source(rope, path)
     fields = {f.name: f for f in fields_of(RopeSource).values()}

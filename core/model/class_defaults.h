@@ -1,0 +1,32 @@
+// What transformers' configuration classes take for absent keys, and what they
+// refuse: the rows are written by tests/parity/class_defaults.py.
+
+#pragma once
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
+namespace posenc::core {
+
+// Classes that are alike in this. 0 stands for a value that the class derives.
+struct ClassDefaults {
+  absl::string_view model_types;  // as ModelKey(), separated by blanks
+  std::int64_t hidden_size;
+  std::int64_t num_attention_heads;
+  std::int64_t num_hidden_layers;
+  std::int64_t max_position_embeddings;
+  std::int64_t head_dim = 0;
+  bool divided = false;           // refuses heads that do not divide the width
+  bool ignores_head_dim = false;  // it is hidden_size / num_attention_heads
+  // Of num_key_value_heads, head_dim and sliding_window those that may not be
+  // null.
+  absl::string_view never_null = {};
+  // The keys' other names: "n_embd=hidden_size", separated by blanks.
+  absl::string_view names = {};
+};
+
+// Null for a type whose class is not known.
+const ClassDefaults* FindClassDefaults(absl::string_view model_type);
+
+}  // namespace posenc::core

@@ -1,0 +1,26 @@
+// A configuration under the names that its class has for its keys, with what
+// the class takes for absent ones.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/model/class_defaults.h"
+#include "core/model/families.h"
+#include "core/model/json_object.h"
+
+namespace posenc::core {
+
+struct ClassKeys {
+  nlohmann::json config;
+  std::vector<std::string> filled;    // keys that have the class's value
+  std::vector<std::string> warnings;  // other names, which the class ignores
+};
+
+// `row` and `family` are those of `model_type`, `project` the reader's name.
+ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
+                      const Family& family, absl::string_view model_type,
+                      absl::string_view project);
+
+}  // namespace posenc::core

@@ -1,0 +1,83 @@
+// What the readers of configurations do with one and the same file, where that
+// depends on the model's class or has changed with a version: one row of data a
+// fact. What a project does with every file, in every version, is in profile.h.
+//
+// The rows were read in the published packages of vLLM 0.21.0, 0.22.0, 0.29.0,
+// 0.30.0 and 0.33.0, mlx-lm 0.29.1 to 0.32.2 and transformers 5.23, and in
+// llama.cpp's conversion/base.py of 2026.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/model/source.h"
+
+namespace posenc::core {
+
+enum class ReadingRule {
+  // Which of the spellings counts: of these, the first row that applies.
+  kScalingReplaces,    // rope_scaling replaces rope_parameters
+  kParametersReplace,  // rope_parameters replaces rope_scaling
+  kParametersFill,     // rope_parameters gives what the old spelling does not
+  kParametersBase,     // rope_parameters gives rope_theta and no scaling
+  kParametersUnread,   // rope_scaling and rope_theta alone are read
+  // Each of the rest on its own.
+  kTypeFirst,            // `type` before rope_type
+  kTypesConflict,        // `type` and rope_type that differ are refused
+  kKnowsType,            // knows the rope types in `what`
+  kNeedsBase,            // fails without rope_theta
+  kDefaultBase,          // takes `number` for an absent rope_theta
+  kWholeHead,            // rotates the head whatever partial_rotary_factor says
+  kUnscaled,             // does not scale, whatever the dict says
+  kDynamicConstant,      // dynamic: s * s - (s - 1) for every length
+  kDynamicByTrained,     // dynamic: s * L / T - (s - 1), of lengths in the file
+  kAmplitudeMultiplier,  // YaRN: g(s, 1) * attn_factor
+  kAmplitudeByKeys,      // YaRN: attention_factor, the mscale pair, or g(s, 1)
+};
+
+struct ReadingRow {
+  Profile reader;
+  absl::string_view families;  // as ModelKey(), by blanks; empty: every
+  absl::string_view
+      since;  // the first version; empty: every one before `until`
+  absl::string_view
+      until;  // the first version that does it no more; empty: none
+  ReadingRule rule;
+  absl::string_view says;  // the fact, with the project for its subject
+  absl::string_view what = {};
+  double number = 0;
+};
+
+absl::Span<const ReadingRow> ReadingRows();
+
+// Numbers of a version: {0, 33, 0}. Empty stands for the newest.
+using Version = std::vector<int>;
+
+// The numbers of "0.33.0" or "v5.2". INVALID_ARGUMENT of field profile_version
+// for anything else, and for projects whose versions are not told apart.
+absl::StatusOr<Version> ParseVersion(Profile reader, absl::string_view text);
+
+// A project, in one of its versions.
+struct ProfileVersion {
+  Profile profile = Profile::kHf;
+  Version version = {};
+};
+
+// True if `version` is `other` or later; the newest is later than all.
+bool IsSince(const Version& version, absl::string_view other);
+bool IsSince(const Version& version, const Version& other);
+
+// The first row of that rule for a model of that type; null if there is none.
+const ReadingRow* FindReadingRow(Profile reader, const Version& version,
+                                 absl::string_view model_type,
+                                 ReadingRule rule);
+
+// How that reader takes the two spellings.
+const ReadingRow& SpellingRow(Profile reader, const Version& version,
+                              absl::string_view model_type);
+
+}  // namespace posenc::core

@@ -1,0 +1,274 @@
+// Which reader reads what, in which of its versions
+// (core/model/reading_rules.h).
+
+#include "core/model/reading_rules.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "core/error.h"
+#include "core/model/profile.h"
+#include "core/model/source.h"
+#include "nlohmann/json.hpp"
+#include "tests/fixtures/model.h"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+json Config(const std::string& model_type, const json& more) {
+  json config = {{"model_type", model_type},
+                 {"hidden_size", 512},
+                 {"num_attention_heads", 8},
+                 {"num_hidden_layers", 4},
+                 {"max_position_embeddings", 8192}};
+  config.update(more);
+  return config;
+}
+
+const json& NewSpelling() {
+  static const auto& dict = *new json(
+      {{"rope_theta", 5e5}, {"rope_type", "linear"}, {"factor", 4.0}});
+  return dict;
+}
+
+absl::StatusOr<ResolvedRope> TryVersion(const json& config, Profile profile,
+                                        const std::string& version) {
+  RopeSource source;
+  source.source = ConfigJson{config.dump()};
+  source.profile = profile;
+  source.profile_version = version;
+  return ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+}
+
+ResolvedRope ReadVersion(const json& config, Profile profile,
+                         const std::string& version) {
+  auto rope = TryVersion(config, profile, version);
+  EXPECT_TRUE(rope.ok()) << rope.status();
+  return rope.ok() ? *rope : ResolvedRope();
+}
+
+TEST(ReadingRulesTest, RowsAreComplete) {
+  for (const ReadingRow& row : ReadingRows()) {
+    EXPECT_FALSE(row.says.empty());
+    EXPECT_EQ(row.what.empty(), row.rule != ReadingRule::kKnowsType)
+        << row.says;
+    EXPECT_EQ(row.number == 0, row.rule != ReadingRule::kDefaultBase)
+        << row.says;
+    for (const absl::string_view version : {row.since, row.until}) {
+      EXPECT_TRUE(version.empty() || ParseVersion(row.reader, version).ok())
+          << version;
+    }
+  }
+}
+
+TEST(ReadingRulesTest, VersionsCompareByTheirNumbers) {
+  const Version version = *ParseVersion(Profile::kVllm, "0.22.0");
+  EXPECT_TRUE(IsSince(version, "0.22"));
+  EXPECT_TRUE(IsSince(version, "0.9.1"));
+  EXPECT_FALSE(IsSince(version, "0.22.1"));
+  EXPECT_FALSE(IsSince(version, "0.100"));
+  EXPECT_TRUE(IsSince(*ParseVersion(Profile::kVllm, "v1"), "0.33.0"));
+  EXPECT_TRUE(IsSince({}, "99"));
+}
+
+TEST(ReadingRulesTest, VersionsAreNumbersWithDots) {
+  for (const char* text : {"abc", "0..1", "-1", "0.33.", ".", "1e3", " 0.33",
+                           "0.33 ", "v", "99999999999999999999", "0x10",
+                           "1.2.3.4.5.6.7.8.9.10.11.12.13.14.15"}) {
+    const absl::Status status = ParseVersion(Profile::kVllm, text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    const auto details = GetErrorDetails(status);
+    ASSERT_TRUE(details.has_value()) << text;
+    EXPECT_EQ(details->field, "profile_version");
+  }
+}
+
+TEST(ReadingRulesTest, ReferenceImplementationsHaveNoVersions) {
+  for (const Profile profile : {Profile::kLlamaCpp, Profile::kGptOss,
+                                Profile::kDeepseek, Profile::kMistral}) {
+    const auto status =
+        TryVersion(Config("llama", json::object()), profile, "1.0").status();
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("are told apart; leave it unset"));
+  }
+}
+
+TEST(ReadingRulesTest, ASpecHasNoVersion) {
+  RopeSource source;
+  source.source = RopeSpec{.rotary_dim = 64, .pairing = Pairing::kHalfSplit};
+  source.profile_version = "0.33.0";
+  const auto status = ResolveSource(source, 64, MissingLength::kError).status();
+  ASSERT_TRUE(GetErrorDetails(status).has_value());
+  EXPECT_EQ(GetErrorDetails(status)->field, "profile_version");
+}
+
+TEST(ReadingRulesTest, VersionsBeyondThoseKnownAreReadAsTheNearest) {
+  const json config = Config("llama", {{"rope_theta", 1e4}});
+  EXPECT_TRUE(Assumed(ReadVersion(config, Profile::kVllm, "0.99.0"),
+                      "profile_version", "0.33.0"));
+  EXPECT_TRUE(Assumed(ReadVersion(config, Profile::kVllm, "0.4"),
+                      "profile_version", "0.11.0"));
+  EXPECT_FALSE(Assumed(ReadVersion(config, Profile::kVllm, "0.33"),
+                       "profile_version", "0.33.0"));
+  EXPECT_TRUE(ReadVersion(config, Profile::kVllm, "0.33").assumptions.empty());
+}
+
+TEST(ReadingRulesTest, MlxDropsRopeParametersOfMostClasses) {
+  const ResolvedRope rope = Read(
+      Config("llama", {{"rope_parameters", NewSpelling()}}), Profile::kMlx);
+  ExpectSame(rope.inv_freq[16], std::pow(1e4L, -0.5L));
+  EXPECT_TRUE(Warned(rope, "rope_parameters {"));
+  EXPECT_TRUE(Warned(rope, "500000"));
+  EXPECT_TRUE(Warned(rope,
+                     "mlx-lm reads rope_theta and rope_scaling, not "
+                     "rope_parameters"));
+  EXPECT_TRUE(Assumed(rope, "rope_theta", "10000"));
+}
+
+TEST(ReadingRulesTest, MlxFailsWhereAClassNeedsABaseThatItDoesNotRead) {
+  const auto status =
+      TryRead(Config("qwen3_moe", {{"rope_parameters", NewSpelling()}}),
+              Profile::kMlx)
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("rope_theta is missing; mlx-lm's class of model_type "
+                        "qwen3_moe needs it"));
+}
+
+TEST(ReadingRulesTest, MlxClassesHaveDefaultsOfTheirOwn) {
+  ExpectSame(Read(Config("cohere", json::object()), Profile::kMlx).inv_freq[16],
+             std::pow(8e6L, -0.5L));
+  ExpectSame(Read(Config("cohere", json::object()), Profile::kHf).inv_freq[16],
+             std::pow(5e5L, -0.5L));
+}
+
+TEST(ReadingRulesTest, MlxReadsRopeParametersSinceAVersion) {
+  const json config = Config("qwen3", {{"head_dim", 64},
+                                       {"rope_theta", 1e6},
+                                       {"rope_parameters", NewSpelling()}});
+  const ResolvedRope now = Read(config, Profile::kMlx);
+  ExpectSame(now.inv_freq[16], std::pow(1e6L, -0.5L) / 4);
+  const ResolvedRope before = ReadVersion(config, Profile::kMlx, "0.31.3");
+  ExpectSame(before.inv_freq[16], std::pow(1e6L, -0.5L));
+  EXPECT_TRUE(Warned(before, "rope_parameters"));
+}
+
+TEST(ReadingRulesTest, MlxTakesTheBaseAloneForLfm2) {
+  const ResolvedRope rope =
+      Read(Config("lfm2", {{"rope_parameters", NewSpelling()}}), Profile::kMlx);
+  ExpectSame(rope.inv_freq[16], std::pow(5e5L, -0.5L));
+  EXPECT_TRUE(Warned(rope, "is read for its rope_theta alone"));
+}
+
+TEST(ReadingRulesTest, MlxRotatesTheWholeHeadOfGlm) {
+  const json config = Config(
+      "glm",
+      {{"head_dim", 64}, {"rope_theta", 1e4}, {"partial_rotary_factor", 0.5}});
+  EXPECT_EQ(Read(config, Profile::kHf).spec.rotary_dim, 32);
+  const ResolvedRope rope = Read(config, Profile::kMlx);
+  EXPECT_EQ(rope.spec.rotary_dim, 64);
+  EXPECT_TRUE(Warned(rope,
+                     "partial_rotary_factor is 0.5, by which 32 channels "
+                     "turn; mlx-lm's class of model_type glm rotates the whole "
+                     "head of 64"));
+}
+
+TEST(ReadingRulesTest, LlamaCppReadsRopeParametersFirst) {
+  const json config = Config(
+      "llama", {{"rope_theta", 1e4},
+                {"rope_parameters", NewSpelling()},
+                {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}});
+  const ResolvedRope rope = Read(config, Profile::kLlamaCpp);
+  ExpectSame(rope.inv_freq[16], std::pow(5e5L, -0.5L) / 4);
+  EXPECT_TRUE(Warned(rope, "rope_scaling {"));
+  EXPECT_TRUE(Warned(rope, "rope_parameters, which is given too, replaces it"));
+  ExpectSame(Read(config, Profile::kHf).inv_freq[16],
+             std::pow(1e4L, -0.5L) / 2);
+}
+
+TEST(ReadingRulesTest, VllmScalesDynamicByTheTrainedLengthSinceItsVersion22) {
+  json config = Config(
+      "llama", {{"rope_theta", 1e4},
+                {"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}}});
+  const ResolvedRope absent = Read(config, Profile::kVllm);
+  ExpectSame(absent.inv_freq[16], std::pow(1e4L, -0.5L));
+  EXPECT_TRUE(Warned(absent, "max_trained_positions, which is absent"));
+  // 2 * 8192 / 2048 - (2 - 1) = 7, to the power of 64 / 62.
+  config["rope_scaling"]["max_trained_positions"] = 2048;
+  ExpectSame(Read(config, Profile::kVllm).inv_freq[16],
+             std::pow(1e4L * std::pow(7.0L, 64 / 62.0L), -0.5L));
+  // 2 * 2 - (2 - 1) = 3.
+  ExpectSame(ReadVersion(config, Profile::kVllm, "0.21.0").inv_freq[16],
+             std::pow(1e4L * std::pow(3.0L, 64 / 62.0L), -0.5L));
+  config["rope_scaling"]["max_trained_positions"] = 1 << 20;
+  const auto status = TryRead(config, Profile::kVllm).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("takes a root of it"));
+}
+
+TEST(ReadingRulesTest, VllmReadsYarnsAmplitudeByKeysSinceItsVersion30) {
+  const json yarn = {{"rope_type", "yarn"},
+                     {"factor", 4.0},
+                     {"original_max_position_embeddings", 2048},
+                     {"attn_factor", 0.5},
+                     {"mscale", 1.0},
+                     {"mscale_all_dim", 1.0}};
+  json config = Config("llama", {{"rope_theta", 1e4}, {"rope_scaling", yarn}});
+  const double g = 0.1 * std::log(4.0) + 1;
+  const ResolvedRope now = Read(config, Profile::kVllm);
+  EXPECT_EQ(now.attention_factor, 1);
+  EXPECT_TRUE(Warned(now, "rope_scaling.attn_factor is not read: vLLM"));
+  EXPECT_NEAR(ReadVersion(config, Profile::kVllm, "0.29.0").attention_factor,
+              0.5 * g, 1e-15);
+  config["rope_scaling"]["attention_factor"] = 0.75;
+  EXPECT_EQ(Read(config, Profile::kVllm).attention_factor, 0.75);
+  config["rope_scaling"]["apply_yarn_scaling"] = false;
+  EXPECT_EQ(ReadVersion(config, Profile::kVllm, "0.29.0").attention_factor,
+            0.5);
+}
+
+TEST(ReadingRulesTest, VllmRefusesTypesThatDiffer) {
+  const json config = Config(
+      "llama",
+      {{"rope_theta", 1e4},
+       {"rope_scaling",
+        {{"rope_type", "linear"}, {"type", "dynamic"}, {"factor", 2.0}}}});
+  const auto status = TryRead(config, Profile::kVllm).status();
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("type is \"dynamic\", and rope_type \"linear\""));
+  EXPECT_TRUE(TryRead(config, Profile::kHf).ok());
+  EXPECT_EQ(Read(config, Profile::kLlamaCpp).inv_freq[0], 0.5);
+}
+
+TEST(ReadingRulesTest, Transformers4DoesNotReadRopeParameters) {
+  const json config = Config("llama", {{"rope_parameters", NewSpelling()}});
+  ExpectSame(Read(config, Profile::kHf).inv_freq[16],
+             std::pow(5e5L, -0.5L) / 4);
+  const ResolvedRope before = ReadVersion(config, Profile::kHf, "4.57");
+  ExpectSame(before.inv_freq[16], std::pow(1e4L, -0.5L));
+  EXPECT_TRUE(Warned(before, "not rope_parameters"));
+}
+
+TEST(ReadingRulesTest, KnownTypesGrowWithVersions) {
+  const json config =
+      Config("llama", {{"rope_theta", 1e4},
+                       {"rope_scaling",
+                        {{"rope_type", "telechat3-yarn"},
+                         {"factor", 4.0},
+                         {"original_max_position_embeddings", 2048}}}});
+  EXPECT_NEAR(Read(config, Profile::kVllm).attention_factor,
+              0.07 * std::log(4.0) + 1, 1e-15);
+  EXPECT_NEAR(Read(config, Profile::kMlx).attention_factor,
+              0.1 * std::log(4.0) + 1, 1e-15);
+  EXPECT_FALSE(TryVersion(config, Profile::kVllm, "0.29.0").ok());
+  EXPECT_FALSE(TryVersion(config, Profile::kMlx, "0.29.1").ok());
+}
+
+}  // namespace
+}  // namespace posenc::core
