@@ -29,6 +29,14 @@ constexpr char kPushbackMs[] = "1000";
 // taken to have this one.
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
+// Whether messages of this peer came over a socket, so that their memory is the
+// server's alone. Those of a client in the same process are the client's own
+// memory; gRPC calls such a peer "inproc" or "unknown".
+bool IsSocket(const std::string& peer) {
+  return absl::StartsWith(peer, "unix") || absl::StartsWith(peer, "ipv4:") ||
+         absl::StartsWith(peer, "ipv6:");
+}
+
 // Adds which message of a stream is meant.
 absl::Status WithIndex(const absl::Status& status, std::int64_t index) {
   return core::WithMetadata(status, "messageIndex", absl::StrCat(index));
@@ -55,7 +63,7 @@ Call::Call(PeerStream* stream, CallSpec spec,
       context_(stream->context()),
       spec_(std::move(spec)),
       resources_(resources),
-      in_process_(absl::StartsWith(context_.peer(), "inproc")),
+      over_socket_(IsSocket(context_.peer())),
       turn_(resources.turns, this),
       caller_(resources.callers, spec_.caller, spec_.caller_bytes),
       claim_(resources.admission, &caller_, resources.sizes, spec_.method,
@@ -307,7 +315,7 @@ absl::StatusOr<RequestMessage> Call::TakeMessage() {
     return absl::InternalError("gRPC gave a message that cannot be read");
   }
   incoming_.Clear();
-  return RequestMessage(std::move(slices), !in_process_);
+  return RequestMessage(std::move(slices), over_socket_);
 }
 
 void Call::OnReadDone(bool ok) {

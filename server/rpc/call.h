@@ -193,7 +193,7 @@ class Call final : public PeerStream::Reactor,
   const grpc::GenericServerContext& context_;  // of the stream
   const CallSpec spec_;
   const CallResources resources_;
-  const bool in_process_;
+  const bool over_socket_;
   CallTurn turn_;
   CallerBudgets::Share caller_;
   CallClaim claim_;

@@ -243,6 +243,33 @@ TEST_F(ClientRpcsTest, ScoresOfShawReadTheDistancesRow) {
               ElementsAre(17, 23 + 2, 39 + 3, 53));
 }
 
+TEST_F(ClientRpcsTest, TensorsOfTheSameProcessAreNotWrittenTo) {
+  std::vector<float> channels(1 << 18);
+  for (std::size_t i = 0; i < channels.size(); ++i) {
+    channels[i] = static_cast<float>(i % 1000);
+  }
+  const std::vector<float> before = channels;
+  ApplyRopeArgs rotate;
+  rotate.rope = Spec(128, 10000);
+  rotate.positions = StartAt(1000);
+  rotate.layout = v1::LAYOUT_BSHD;
+  rotate.q = View(v1::DTYPE_FLOAT32, {1, 256, 8, 128}, channels);
+  const absl::StatusOr<ApplyRopeResult> rotated = client_.ApplyRope(rotate);
+  ASSERT_TRUE(rotated.ok()) << rotated.status();
+  EXPECT_FALSE(rotated->q->bytes == rotate.q->bytes);
+  EXPECT_TRUE(channels == before);
+
+  AddEncodingArgs add;
+  add.encoding.mutable_sinusoidal()->set_dim(128);
+  add.encoding.mutable_sinusoidal()->set_order(
+      v1::SINUSOIDAL_ORDER_INTERLEAVED);
+  add.positions = StartAt(0);
+  add.x = View(v1::DTYPE_FLOAT32, {1, 2048, 128}, channels);
+  const absl::StatusOr<TensorResult> added = client_.AddEncoding(add);
+  ASSERT_TRUE(added.ok()) << added.status();
+  EXPECT_TRUE(channels == before);
+}
+
 TEST_F(ClientRpcsTest, Float8IsRotatedAlikeInOneMessageAndInAStream) {
   // Every byte is a number of FP8, infinity or NaN; larger than a chunk.
   std::vector<std::uint8_t> bits(5 << 20);

@@ -192,10 +192,10 @@ def readers():
     llama.pop("rope_theta")
     both = _llama(old, rope_parameters=new)
     lfm2 = {**llama, "model_type": "lfm2"}
-    qwen3 = {**llama, "model_type": "qwen3"}
+    qwen3 = {**llama, "model_type": "qwen3", "head_dim": 64}
     telechat = _llama({"rope_type": "telechat3-yarn", "factor": 4.0,
                        "original_max_position_embeddings": 2048})
-    glm = _llama(model_type="glm", partial_rotary_factor=0.5)
+    glm = _llama(model_type="glm", head_dim=64, partial_rotary_factor=0.5)
     return [
         _config("RopeParametersAreReadByTransformers", llama),
         _config("RopeParametersAreNotReadByTransformers4", llama,
