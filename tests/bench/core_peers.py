@@ -130,6 +130,7 @@ def torch_compile(torch, case, source):
         y = x.float()
         return (y * cos + turned(torch, y, case.interleaved) * sin).to(x.dtype)
 
+    torch._dynamo.reset()  # after eight shapes of a function it would compile no more
     compiled, out = torch.compile(rotate, dynamic=False), [None]
 
     def call():
@@ -187,6 +188,7 @@ def onnxruntime(torch, case, source):
     session = ort.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
+    binding = session.io_binding()
     phi = angles(torch, case.tokens)
     tensors = {
         "x": source,
@@ -194,13 +196,12 @@ def onnxruntime(torch, case, source):
         "sin": phi.sin().to(source.dtype),
     }
     out = torch.empty_like(source)
-    binding = session.io_binding()
     for name, tensor in tensors.items():
         extents = shape if name == "x" else half
         binding.bind_input(name, "cpu", 0, kind, extents, tensor.data_ptr())
     binding.bind_output("y", "cpu", 0, kind, shape, out.data_ptr())
 
-    def call(keep=tensors):
+    def call(keep=(tensors, out)):
         session.run_with_iobinding(binding)
 
     return call, lambda: out
@@ -293,9 +294,10 @@ def quantile(values, q):
 def save(path, rows):
     """After each row: a peer may end the process."""
     if path:
-        with open(path, "w") as file:
+        with open(path + ".new", "w") as file:
             json.dump(rows, file, indent=1)
             file.write("\n")
+        os.replace(path + ".new", path)
 
 
 def cases(dtype):
@@ -323,7 +325,8 @@ def measure(torch, posenc, peer, case, numbers, target):
     source = numbers.view(torch.uint8)[: case.size].view(getattr(torch, case.dtype))
     source = source.view(case.tokens, HEADS, DIM)
     out = target[: case.size].view(source.dtype).view(source.shape)
-    theirs, _ = peer(torch, case, source)
+    theirs, result = peer(torch, case, source)
+    del result
     ours = posenc.rotation(case, source, source if case.in_place else out)
     repeats = max(1, (8 << 20) // case.size)
     ours(), seconds(theirs, repeats)
