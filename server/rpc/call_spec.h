@@ -41,9 +41,9 @@ absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
 
 bool HasDeadline(const grpc::GenericServerContext& context);
 
-// What observers learn of a call that ended with `status`, as the client was told
-// it, whose ReasonName() is `reason`, but for its times and bytes. Borrows all
-// but the reason.
+// What observers learn of a call that ended with `status`, as the client was
+// told it, whose ReasonName() is `reason`, but for its times and bytes. Borrows
+// all but the reason.
 CallRecord RecordOf(const grpc::GenericServerContext& context,
                     const CallSpec& spec, const absl::Status& status,
                     std::string reason);

@@ -100,9 +100,8 @@ double Float8Number(int code, int mantissa_bits, int bias) {
   const int fraction = code & ((1 << mantissa_bits) - 1);
   const int exponent = code >> mantissa_bits;
   const double one = 1 << mantissa_bits;
-  return exponent == 0
-             ? std::exp2(1 - bias) * (fraction / one)
-             : std::exp2(exponent - bias) * (1 + fraction / one);
+  return exponent == 0 ? std::exp2(1 - bias) * (fraction / one)
+                       : std::exp2(exponent - bias) * (1 + fraction / one);
 }
 
 TEST(ElementTest, ReadsAndWritesEveryNumberOfFloat8) {

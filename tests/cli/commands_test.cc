@@ -181,8 +181,8 @@ TEST_F(CommandsTest, Float8KeysAreSampledRotatedMovedAndChecked) {
     ExpectServerError(apply, "ERROR_REASON_FIELD_REQUIRED");
     ExpectUsage(apply + "--saturation always", "--saturation");
     ASSERT_EQ(Posenc(apply + "--saturation finite").exit_code, 0);
-    const std::string check = "check --json --before " +
-                              Quote("k.safetensors") + model + "--after ";
+    const std::string check =
+        "check --json --before " + Quote("k.safetensors") + model + "--after ";
     const Outcome rotated =
         Posenc(check + Quote("7.safetensors") + " --start 7");
     EXPECT_EQ(rotated.exit_code, 0) << rotated.text;
