@@ -318,6 +318,7 @@ std::vector<DoctorInput> ReadIndex(const fs::path& path) {
     }
   }
   std::vector<DoctorInput> inputs;
+  inputs.reserve(shards.size());
   for (const std::string& shard : shards) {
     inputs.push_back(
         ReadSafetensorsFile((path.parent_path() / shard).string()));

@@ -12,7 +12,8 @@
 
 namespace posenc::core {
 
-struct ClassKeys {
+// A json's move throws only if the json is broken.
+struct ClassKeys {  // NOLINT(bugprone-exception-escape)
   nlohmann::json config;
   std::vector<std::string> filled;    // keys that have the class's value
   std::vector<std::string> warnings;  // other names, which the class ignores

@@ -93,7 +93,7 @@ class SmallCall : public PeerStream::Reactor,
   // Ends the call at gRPC's side, whatever is under way there.
   void Cancel(const absl::Status& why);
 
-  const CallSpec spec_;
+  const CallSpec spec_ = {};
   const bool needs_token_ = false;
   PeerStream* stream_ = nullptr;
   Bounds bounds_ = {};

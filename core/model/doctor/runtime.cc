@@ -131,7 +131,7 @@ void CheckOverrides(const Runtime& runtime, const ConfigCase& config,
     if (override.contains("rope_theta")) continue;
     for (const auto& [path, dict] : OverridingDicts(override)) {
       if (GivesTheta(dict)) continue;
-      const auto with = [&](bool keeps_theta) {
+      const auto with = [&, &dict = dict](bool keeps_theta) {
         return config.Changed([&](json* part) {
           part->erase("rope_scaling");
           part->erase("rope_theta");

@@ -68,6 +68,7 @@ double RoundedToF16(double value) {
 std::vector<double> Rounded(const std::vector<double>& values,
                             double (*round)(double)) {
   std::vector<double> rounded;
+  rounded.reserve(values.size());
   for (const double value : values) rounded.push_back(round(value));
   return rounded;
 }
