@@ -80,12 +80,13 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
     }
     for (const absl::string_view one : absl::StrSplit(others, ' ')) {
       const std::string other(one);
-      if (other == own || !keys.config.contains(other)) continue;
-      if (!is_given && !keys.config[other].is_null()) {
-        warn(other,
-             absl::StrCat(
-                 "reads ", name, ", which is absent",
-                 row.*value > 0 ? absl::StrCat(" and then ", row.*value) : ""));
+      if (other == own || !keys.config.contains(other) ||
+          (row.*value == 0 && name != "head_dim")) {
+        continue;
+      }
+      if (!is_given && !keys.config[other].is_null() && row.*value > 0) {
+        warn(other, absl::StrCat("reads ", name, ", which is absent and then ",
+                                 row.*value));
       }
       keys.config.erase(other);
     }

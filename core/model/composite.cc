@@ -214,7 +214,8 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key,
     const json* inner = part.Find(name);
     if (inner != nullptr && *inner == *value) continue;
     warnings->push_back(absl::StrCat(
-        config.Path(name), " ", Shortened(*value), " is not read: ", key,
+        config.Path(name), " ", Shortened(*value),
+        " is not read by transformers: ", key,
         " describes the model that rotates",
         inner == nullptr ? ", and has none"
                          : absl::StrCat(", and has ", Shortened(*inner))));
@@ -239,6 +240,12 @@ void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
         " read here"));
   }
   if (key.empty()) return;
+  if (type && config.PeekObject(key).PeekText("model_type") == *type) {
+    warnings->push_back(absl::StrCat(
+        "model_type ", *type, " is that of the file and of its ", key,
+        ": transformers' class reads the file's own keys and not ", key,
+        ", which is read here"));
+  }
   // Music Flamingo's own turn its audio.
   if (type != "musicflamingo") WarnOfKeysBeside(config, key, warnings);
   WarnOfSizes(config, key, warnings);

@@ -90,6 +90,18 @@ void CheckTypes(const JsonObject& object, absl::string_view key) {
 // Dots 3 checks each layer's slices against its head.
 void WarnOfSlices(const JsonObject& config,
                   std::vector<std::string>* warnings) {
+  const json* given = config.Find("per_layer_config");
+  const auto whole = config.PeekInteger("head_dim");
+  const auto turning = config.PeekInteger("qk_rope_head_dim");
+  const auto still = config.PeekInteger("qk_nope_head_dim");
+  if (given != nullptr && given->is_null() && whole && turning && still &&
+      *whole != *turning + *still) {
+    warnings->push_back(absl::StrCat(
+        config.Path("per_layer_config"), " is null, and head_dim ", *whole,
+        " is not qk_nope_head_dim ", *still, " + qk_rope_head_dim ", *turning,
+        "; transformers refuses that for sliding layers"));
+    return;
+  }
   const JsonObject entries = config.PeekObject("per_layer_config");
   for (const std::string& key : entries.Keys()) {
     const JsonObject entry = entries.PeekObject(key);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "core/error.h"
+#include "core/model/axes_config.h"
 #include "core/model/known_keys.h"
 #include "core/model/layers.h"
 #include "core/model/rope_dicts.h"
@@ -180,107 +181,6 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
   return width;
 }
 
-std::optional<RotaryAxes> ReadAxes(const RopeDict& from) {
-  for (const absl::string_view key : {"mrope_section", "xdrope_section"}) {
-    if (!from.dict.Has(key)) continue;
-    const std::vector<double> sections = from.dict.Numbers(key);
-    RotaryAxes axes;
-    for (const double section : sections) {
-      if (!(section >= 0 && section <= kMaxRotaryDim) ||
-          section != std::floor(section)) {
-        from.dict.Fail(key, absl::StrCat("has an element ", NumberText(section),
-                                         "; sections are numbers of pairs"));
-        return std::nullopt;
-      }
-      axes.sections.push_back(static_cast<std::int32_t>(section));
-    }
-    axes.assignment = from.family.axes;
-    const bool interleaved =
-        from.dict.Flag("mrope_interleaved").value_or(false);
-    if (interleaved) axes.assignment = AxisAssignment::kInterleaved;
-    if (axes.assignment == AxisAssignment::kAlternatingTail) {
-      if (axes.sections.size() != 3) {
-        from.dict.Fail(key, "must have 3 elements: height, width, time");
-        return std::nullopt;
-      }
-      // ERNIE publishes height, width, time; the axes are time, height, width.
-      axes.sections = {axes.sections[2], axes.sections[0], axes.sections[1]};
-    }
-    return axes;
-  }
-  return std::nullopt;
-}
-
-// Interleaved classes that want sections which fill the pairs.
-constexpr char kChecksSections[] = "cosmos3_edge";
-
-// The sections that the class takes for absent ones.
-std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, ModelRope* rope) {
-  const auto& [a, b, c] = from.family.sections;
-  if (a == 0) return std::nullopt;
-  const std::int32_t pairs = rope->spec.rotary_dim / 2;
-  const bool fits = a + b + c == pairs;
-  if (!fits && from.family.axes != AxisAssignment::kInterleaved) {
-    const std::string why = absl::StrCat(
-        "absent, and the class's own ", a, ", ", b, ", ", c,
-        " do not sum to the ", pairs,
-        " pairs, so transformers cannot apply it; read as one axis");
-    Assume(from.dict.Path("mrope_section"), "", why, rope);
-    // ERNIE's fails as it is built, others as they are applied.
-    if (from.family.axes == AxisAssignment::kAlternatingTail) {
-      rope->warnings.push_back(
-          absl::StrCat(from.dict.Path("mrope_section"), " is ", why));
-    }
-    return std::nullopt;
-  }
-  Assume(from.dict.Path("mrope_section"), absl::StrCat(a, ", ", b, ", ", c),
-         DefaultOf(from.rules), rope);
-  if (IsAmong(from.model_type, kChecksSections) && !from.from_class) {
-    rope->warnings.push_back(absl::StrCat(
-        from.dict.Path("mrope_section"),
-        " is absent in a dict that is given, "
-        "at which transformers' class of model_type ",
-        from.model_type, " fails; ", a, ", ", b, ", ", c, " is used"));
-  }
-  if (from.family.axes == AxisAssignment::kAlternatingTail) {
-    return RotaryAxes{.assignment = from.family.axes, .sections = {c, a, b}};
-  }
-  return RotaryAxes{.assignment = from.family.axes, .sections = {a, b, c}};
-}
-
-// Interleaved sections need not fill the pairs, nor fit: pair i follows axis
-// a = i mod 3 if i < 3 * sections[a], else the first. Writes out how many pairs
-// each axis has then.
-void FitSections(const RopeDict& from, ModelRope* rope) {
-  std::optional<RotaryAxes>& axes = rope->spec.axes;
-  if (!axes || axes->assignment != AxisAssignment::kInterleaved ||
-      axes->sections.size() != 3 || from.rules.profile == Profile::kLlamaCpp) {
-    return;
-  }
-  std::vector<std::int32_t> fitted(3);
-  for (std::int32_t i = 0; i < rope->spec.rotary_dim / 2; ++i) {
-    const std::int32_t a = i % 3;
-    ++fitted[i < 3 * std::int64_t{axes->sections[a]} ? a : 0];
-  }
-  if (fitted == axes->sections) return;
-  if (IsAmong(from.model_type, kChecksSections)) {
-    rope->warnings.push_back(
-        absl::StrCat(from.dict.Path("mrope_section"), " [",
-                     absl::StrJoin(axes->sections, ", "),
-                     "] does not sum to the ", rope->spec.rotary_dim / 2,
-                     " pairs, which transformers' class of "
-                     "model_type ",
-                     from.model_type, " refuses; [",
-                     absl::StrJoin(fitted, ", "), "] is used"));
-  }
-  Assume(from.dict.Path("mrope_section"), absl::StrJoin(fitted, ", "),
-         absl::StrCat("[", absl::StrJoin(axes->sections, ", "), "] for ",
-                      rope->spec.rotary_dim / 2,
-                      " pairs: the first axis has those that no other claims"),
-         rope);
-  axes->sections = fitted;
-}
-
 // Families whose query and key rows llama.cpp's converter reorders.
 constexpr char kPermuted[] =
     "llama mistral mixtral ministral ministral3 granite granitemoe "
@@ -404,127 +304,6 @@ void WarnOfUnreadKeys(const RopeDict& from, const std::string& type,
 }
 
 }  // namespace
-
-namespace {
-
-// rope_theta of the dict that the reader looks for it in.
-std::optional<double> BaseInDict(const RopeDict& from, bool has_outer) {
-  constexpr absl::string_view kKey = "rope_theta";
-  const ReadingRow& spelling =
-      SpellingRow(from.rules.profile, from.rules.version, from.model_type);
-  switch (spelling.rule) {
-    case ReadingRule::kParametersUnread:
-      return std::nullopt;
-    case ReadingRule::kParametersFill:
-      if (has_outer) return std::nullopt;
-      [[fallthrough]];
-    case ReadingRule::kParametersBase:
-      return from.config.Object("rope_parameters").Number(kKey);
-    default:
-      return from.dict.Number(kKey);
-  }
-}
-
-// The base of a class for a file without one, where it is a reader's own.
-double DefaultBase(const RopeDict& from) {
-  if (from.kind != nullptr) return from.kind->theta;
-  const auto row = [&from](ReadingRule rule) {
-    return FindReadingRow(from.rules, from.model_type, rule);
-  };
-  if (row(ReadingRule::kNeedsBase) != nullptr) {
-    from.config.Fail(
-        "rope_theta",
-        absl::StrCat(
-            "is missing; ", from.rules.project, "'s class of model_type ",
-            from.model_type, " needs it, ", "and ",
-            SpellingRow(from.rules.profile, from.rules.version, from.model_type)
-                .says));
-  }
-  const ReadingRow* otherwise = row(ReadingRule::kDefaultBase);
-  return otherwise != nullptr ? otherwise->number : from.family.theta;
-}
-
-double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
-  constexpr absl::string_view kKey = "rope_theta";
-  const LayerKind* kind = from.kind;
-  const absl::string_view key =
-      kind != nullptr ? kind->theta_key : from.family.theta_key;
-  std::optional<double> outer;
-  if (!key.empty()) {
-    outer = from.config.Number(key);
-    // DBRX and MPT publish theta in attn_config.
-    if (!outer) {
-      outer = from.config.Object("attn_config").Number(key);
-      if (outer && *outer != from.family.theta && ReadsByClass(from.rules)) {
-        rope->warnings.push_back(absl::StrCat(
-            from.config.Path("attn_config.rope_theta"), " is ",
-            NumberText(*outer), ", which the model was trained with and ",
-            from.rules.project, " does not read: it takes ",
-            NumberText(from.family.theta), "; the former is used"));
-      }
-    }
-  }
-  // A flat dict's base is for the layers that it scales.
-  const bool is_theirs = from.nested || kind == nullptr || kind->scaled ||
-                         (key == kKey && !ReadsByClass(from.rules));
-  const bool is_split =
-      !from.nested && kind != nullptr && from.family.dicts == DictRule::kSplit;
-  const bool is_read = from.scales || key == kKey;
-  const auto inner = BaseInDict(from, outer.has_value());
-  if (inner && is_theirs && !is_split && is_read) {
-    if (outer && *outer != *inner && (!from.nested || from.from_class)) {
-      rope->warnings.push_back(
-          from.from_class
-              ? absl::StrCat(from.config.Path(key), " ", NumberText(*outer),
-                             " is not read: without rope_parameters, ",
-                             from.rules.project,
-                             " takes its class's, whose rope_theta is ",
-                             NumberText(*inner))
-              : absl::StrCat(from.dict.Path(kKey), " is ", NumberText(*inner),
-                             ", and ", key, " of the model ",
-                             NumberText(*outer), "; the former is used"));
-    }
-    return *inner;
-  }
-  const double theta = outer ? *outer : DefaultBase(from);
-  if (inner && *inner != theta) {
-    rope->warnings.push_back(absl::StrCat(
-        from.dict.Path(kKey), " ", NumberText(*inner),
-        " is not read here: ", from.rules.project, " takes ", NumberText(theta),
-        kind != nullptr ? absl::StrCat(" for ", kind->type)
-                        : absl::StrCat(" for model_type ", from.model_type)));
-  }
-  if (outer) return theta;
-  if (key.empty()) {
-    if (const auto given = from.config.Number(kKey); given && *given != theta) {
-      rope->warnings.push_back(absl::StrCat(
-          from.config.Path(kKey), " ", NumberText(*given), " is not read",
-          kind != nullptr ? absl::StrCat(" for ", kind->type) : "", ": ",
-          from.rules.project, " takes ", NumberText(theta), " there"));
-    }
-  }
-  Assume(key.empty() ? std::string(kKey) : std::string(key), NumberText(theta),
-         key.empty() ? "fixed; transformers reads no base for this model type"
-                     : DefaultOf(from.rules),
-         rope);
-  return theta;
-}
-
-}  // namespace
-
-double ReadTheta(const RopeDict& from, ModelRope* rope) {
-  const double theta = ThetaOfDict(from, rope);
-  if (!from.layer_theta || *from.layer_theta == theta) return theta;
-  if (!ReadsByClass(from.rules)) return *from.layer_theta;
-  // transformers reads of the list only which layers have 0.
-  const bool is_given = (!from.from_class && !from.dict.Keys().empty()) ||
-                        from.config.Has(from.family.theta_key);
-  rope->warnings.push_back(absl::StrCat(
-      "layer_rope_theta gives the layer ", NumberText(*from.layer_theta),
-      ", and transformers, which reads of that list only which are 0, takes ",
-      NumberText(theta), "; the ", is_given ? "latter" : "former", " is used"));
-  return is_given ? theta : *from.layer_theta;
-}
 
 std::int64_t HeadDim(const JsonObject& config, const Family& family,
                      absl::string_view layer_type) {
@@ -697,9 +476,7 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
                       ReadsByClass(from.rules);
   spec.rotary_dim = static_cast<std::int32_t>(is_odd ? width + 1 : width);
   // mlx-lm's text models take one position per token, whatever the sections.
-  if (!is_mlx) spec.axes = ReadAxes(from);
-  if (!is_mlx && !spec.axes) spec.axes = DefaultAxes(from, rope);
-  FitSections(from, rope);
+  if (!is_mlx) ReadAxes(from, rope);
   if (type == "proportional" && IsAmong(type, KnownTypes(from.rules))) {
     ReadProportional(from, rope);
   } else if (type != "default") {

@@ -173,7 +173,7 @@ void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
       config.Path(other),
       same ? "" : absl::StrCat(" ", Shortened(*config.Find(other))),
       " is not read: ", key.empty() ? "rope_scaling" : key,
-      ", which is given too, replaces it",
+      ", which is given too, replaces it in ", rules.project,
       same ? ""
            : absl::StrCat(
                  " by ",

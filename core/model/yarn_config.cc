@@ -140,7 +140,9 @@ void ReadTruncation(const RopeDict& from, YarnScaling* yarn, ModelRope* rope) {
     yarn->truncate = false;
   } else if (from.rules.truncation == Truncation::kAlways || deepseek) {
     yarn->truncate = true;
-  } else if (from.nested && from.rules.profile == Profile::kHf) {
+  } else if (from.rules.profile == Profile::kHf &&
+             (from.nested || from.family.dicts == DictRule::kMerged ||
+              from.family.dicts == DictRule::kTyped)) {
     // transformers looks for the key one level too high, and never finds it.
     yarn->truncate = true;
     if (from.dict.Flag("truncate") == false) {

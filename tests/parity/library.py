@@ -190,19 +190,17 @@ torch.arange = bounded_arange
 
 
 # Functions that pair the channels of a head, by their names in models' files.
-PAIRINGS = ("rotate_half", "rotate_every_two", "rotate_half_text",
-            "apply_rotary_emb", "_apply_rotary_emb")
+PAIRS = re.compile(r"rotate_|.*apply_rotary_emb")
 
 
 def pairing(config):
-    """How the model's own function pairs channels; None if it does not say."""
+    """How the model's own functions pair channels; None if they do not say."""
     module = modeling(type(config))
     if module is None or hasattr(module, "apply_rotary_pos_emb_interleave"):
         return None  # interleaved or not, by a key
     found = set()
-    for name in PAIRINGS:
-        function = getattr(module, name, None)
-        if function is None or function.__module__ != module.__name__:
+    for name, function in vars(module).items():
+        if not (PAIRS.match(name) and inspect.isfunction(function)):
             continue
         text = inspect.getsource(function)
         if "::2" in text or "view_as_complex" in text:

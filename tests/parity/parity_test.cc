@@ -28,6 +28,7 @@ TEST(ParityTest, TheRecordHasEveryGroup) {
   EXPECT_GE(groups["types"], 2300);
   EXPECT_EQ(groups["variants"], 8 * 33 * 4);
   EXPECT_GE(groups["damaged"], 2900);
+  EXPECT_GE(groups["rewrites"], 350);
 }
 
 TEST(ParityTest, NoDifferenceFromTransformersIsSilent) {
@@ -38,6 +39,18 @@ TEST(ParityTest, NoDifferenceFromTransformersIsSilent) {
     EXPECT_NE(finding.outcome, Outcome::kAnswersSilent)
         << Name(one) << ": " << finding.why;
     EXPECT_NE(finding.outcome, Outcome::kWrongStatus)
+        << Name(one) << ": " << finding.why;
+  }
+}
+
+TEST(ParityTest, WarningsOfDifferencesNameTheKeyAndSayBothReadings) {
+  for (const Case& one : Kept().cases) {
+    const Finding finding = Examine(one);
+    if (finding.outcome != Outcome::kDiffersWarned &&
+        finding.outcome != Outcome::kAnswersWarned) {
+      continue;
+    }
+    EXPECT_TRUE(SaysBothReadings(one.config_json, finding.warnings))
         << Name(one) << ": " << finding.why;
   }
 }

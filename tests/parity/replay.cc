@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -59,6 +61,9 @@ Case CaseOf(const json& line, const std::vector<std::vector<float>>& known) {
     if (given.contains("type")) answer.layer_type = given.at("type");
     answer.inv_freq = known.at(given.at("f").get<std::size_t>());
     answer.attention_factor = given.at("scale").get<double>();
+    answer.sections = given.value("sections", std::vector<std::int32_t>());
+    answer.pairing = given.value("pairing", "");
+    answer.length = given.value("length", std::int64_t{0});
     one.answers.push_back(std::move(answer));
   }
   return one;
@@ -96,6 +101,42 @@ absl::StatusOr<ResolvedRope> Asked(
   return rope;
 }
 
+// The pairs of each axis. Interleaved sections of a class may be more than fill
+// the pairs.
+std::vector<std::int32_t> Sections(const ResolvedRope& rope) {
+  return rope.spec.axes ? rope.spec.axes->sections
+                        : std::vector<std::int32_t>();
+}
+
+// What the class states beside its frequencies. Empty if they agree.
+std::string StatedDifference(const ResolvedRope& rope, const Answer& answer) {
+  const bool is_half = rope.spec.pairing == core::Pairing::kHalfSplit;
+  if (!answer.pairing.empty() && is_half != (answer.pairing == "half")) {
+    return absl::StrCat("pairing ", is_half ? "half" : "interleaved",
+                        ", transformers ", answer.pairing);
+  }
+  std::vector<std::int32_t> ours = Sections(rope);
+  std::vector<std::int32_t> theirs = answer.sections;
+  std::int64_t pairs = 0;
+  for (const std::int32_t section : theirs) pairs += section;
+  // ERNIE's axes come in another order; others need not fill the pairs.
+  std::sort(ours.begin(), ours.end());
+  std::sort(theirs.begin(), theirs.end());
+  if (!theirs.empty() &&
+      pairs == static_cast<std::int64_t>(rope.inv_freq.size()) &&
+      ours != theirs) {
+    return absl::StrCat("sections ", absl::StrJoin(Sections(rope), ", "),
+                        ", transformers ",
+                        absl::StrJoin(answer.sections, ", "));
+  }
+  const std::int64_t length = rope.original_max_position_embeddings;
+  if (answer.length > 0 && length > 0 && length != answer.length) {
+    return absl::StrCat("trained length ", length, ", transformers ",
+                        answer.length);
+  }
+  return "";
+}
+
 // Empty if they agree.
 std::string Difference(const ResolvedRope& rope, const Answer& answer) {
   const std::size_t pairs = answer.inv_freq.size();
@@ -117,7 +158,7 @@ std::string Difference(const ResolvedRope& rope, const Answer& answer) {
                           rope.inv_freq[i], ", transformers ", theirs);
     }
   }
-  return "";
+  return StatedDifference(rope, answer);
 }
 
 Finding Refusal(const absl::Status& status, bool raised) {
@@ -135,12 +176,21 @@ Finding ExamineAnswer(const Case& one, const Answer& answer) {
   const std::string warnings = absl::StrJoin(rope->warnings, " | ");
   if (difference.empty()) {
     return {warnings.empty() ? Outcome::kAgrees : Outcome::kAgreesWarned,
-            warnings};
+            warnings, rope->warnings};
   }
   return {warnings.empty() ? Outcome::kDiffersSilent : Outcome::kDiffersWarned,
           absl::StrCat(answer.layer_type.value_or(""),
                        answer.layer_type ? ": " : "", difference,
-                       warnings.empty() ? "" : " | ", warnings)};
+                       warnings.empty() ? "" : " | ", warnings),
+          rope->warnings};
+}
+
+void AddKeys(const json& value, std::set<std::string>* keys) {
+  if (!value.is_object()) return;
+  for (const auto& [key, inner] : value.items()) {
+    keys->insert(key);
+    AddKeys(inner, keys);
+  }
 }
 
 }  // namespace
@@ -177,6 +227,37 @@ absl::string_view OutcomeName(Outcome outcome) {
   return kNames[static_cast<int>(outcome)];
 }
 
+bool SaysBothReadings(const std::string& config_json,
+                      const std::vector<std::string>& warnings) {
+  // Keys that a file may lack.
+  std::set<std::string> keys = {"hidden_size",      "num_attention_heads",
+                                "head_dim",         "rope_theta",
+                                "rope_type",        "rope_parameters",
+                                "rope_scaling",     "text_config",
+                                "mrope_section",    "partial_rotary_factor",
+                                "full_attention",   "sliding_attention",
+                                "layer_rope_theta", "model_type"};
+  AddKeys(json::parse(config_json, nullptr, false), &keys);
+  for (const std::string& warning : warnings) {
+    bool names = false;
+    // A path's words are keys: "text_config.rope_scaling.type".
+    for (const absl::string_view word : absl::StrSplit(
+             warning, absl::ByAnyChar(" .,:;\"()[]{}"), absl::SkipEmpty())) {
+      names = names || keys.count(std::string(word)) > 0;
+    }
+    const bool theirs = absl::StrContains(warning, "transformers") ||
+                        absl::StrContains(warning, "class");
+    bool ours = false;
+    for (const absl::string_view text :
+         {"used", "read", "takes", "ignored", "refuse", "fail", "rotate",
+          "cannot"}) {
+      ours = ours || absl::StrContains(warning, text);
+    }
+    if (names && theirs && ours) return true;
+  }
+  return false;
+}
+
 Finding Examine(const Case& one) {
   if (!one.error.empty()) {
     const auto rope = Asked(one, std::nullopt);
@@ -184,7 +265,8 @@ Finding Examine(const Case& one) {
     return {
         rope->warnings.empty() ? Outcome::kAnswersSilent
                                : Outcome::kAnswersWarned,
-        absl::StrCat(one.error, " | ", absl::StrJoin(rope->warnings, " | "))};
+        absl::StrCat(one.error, " | ", absl::StrJoin(rope->warnings, " | ")),
+        rope->warnings};
   }
   Finding worst = {Outcome::kAgrees, ""};
   for (const Answer& answer : one.answers) {

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,10 @@ struct Answer {
   std::optional<std::string> layer_type;  // absent: of every layer
   std::vector<float> inv_freq;
   double attention_factor = 1;
+  // What the class states beside them; empty and 0 if it does not.
+  std::vector<std::int32_t> sections;
+  std::string pairing;  // "half", "interleaved"
+  std::int64_t length = 0;
 };
 
 // A configuration, and what transformers made of it.
@@ -55,7 +60,13 @@ absl::string_view OutcomeName(Outcome outcome);
 struct Finding {
   Outcome outcome;
   std::string why;  // the difference, the warnings or the error
+  std::vector<std::string> warnings = {};
 };
+
+// True if some warning names a key, of the file or of those that it lacks, and
+// says what transformers makes of it beside what is done here.
+bool SaysBothReadings(const std::string& config_json,
+                      const std::vector<std::string>& warnings);
 
 // Of several layer types, the worst.
 Finding Examine(const Case& one);

@@ -1,0 +1,134 @@
+// The base of the frequencies: ReadTheta() of rope_config.h.
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/model/rope_config.h"
+#include "core/model/rope_dicts.h"
+#include "core/model/scaling_config.h"
+
+namespace posenc::core {
+namespace {
+
+// rope_theta of the dict that the reader looks for it in.
+std::optional<double> BaseInDict(const RopeDict& from, bool has_outer) {
+  constexpr absl::string_view kKey = "rope_theta";
+  const ReadingRow& spelling =
+      SpellingRow(from.rules.profile, from.rules.version, from.model_type);
+  switch (spelling.rule) {
+    case ReadingRule::kParametersUnread:
+      return std::nullopt;
+    case ReadingRule::kParametersFill:
+      if (has_outer) return std::nullopt;
+      [[fallthrough]];
+    case ReadingRule::kParametersBase:
+      return from.config.Object("rope_parameters").Number(kKey);
+    default:
+      return from.dict.Number(kKey);
+  }
+}
+
+// The base of a class for a file without one, where it is a reader's own.
+double DefaultBase(const RopeDict& from) {
+  if (from.kind != nullptr) return from.kind->theta;
+  const auto row = [&from](ReadingRule rule) {
+    return FindReadingRow(from.rules, from.model_type, rule);
+  };
+  if (row(ReadingRule::kNeedsBase) != nullptr) {
+    from.config.Fail(
+        "rope_theta",
+        absl::StrCat(
+            "is missing; ", from.rules.project, "'s class of model_type ",
+            from.model_type, " needs it, ", "and ",
+            SpellingRow(from.rules.profile, from.rules.version, from.model_type)
+                .says));
+  }
+  const ReadingRow* otherwise = row(ReadingRule::kDefaultBase);
+  return otherwise != nullptr ? otherwise->number : from.family.theta;
+}
+
+double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
+  constexpr absl::string_view kKey = "rope_theta";
+  const LayerKind* kind = from.kind;
+  const absl::string_view key =
+      kind != nullptr ? kind->theta_key : from.family.theta_key;
+  std::optional<double> outer;
+  if (!key.empty()) {
+    outer = from.config.Number(key);
+    // DBRX and MPT publish theta in attn_config.
+    if (!outer) {
+      outer = from.config.Object("attn_config").Number(key);
+      if (outer && *outer != from.family.theta && ReadsByClass(from.rules)) {
+        rope->warnings.push_back(absl::StrCat(
+            from.config.Path("attn_config.rope_theta"), " is ",
+            NumberText(*outer), ", which the model was trained with and ",
+            from.rules.project, " does not read: it takes ",
+            NumberText(from.family.theta), "; the former is used"));
+      }
+    }
+  }
+  // A flat dict's base is for the layers that it scales.
+  const bool is_theirs = from.nested || kind == nullptr || kind->scaled ||
+                         (key == kKey && !ReadsByClass(from.rules));
+  const bool is_split =
+      !from.nested && kind != nullptr && from.family.dicts == DictRule::kSplit;
+  const bool is_read = from.scales || key == kKey;
+  const auto inner = BaseInDict(from, outer.has_value());
+  if (inner && is_theirs && !is_split && is_read) {
+    if (outer && *outer != *inner && (!from.nested || from.from_class)) {
+      rope->warnings.push_back(
+          from.from_class
+              ? absl::StrCat(from.config.Path(key), " ", NumberText(*outer),
+                             " is not read: without rope_parameters, ",
+                             from.rules.project,
+                             " takes its class's, whose rope_theta is ",
+                             NumberText(*inner))
+              : absl::StrCat(from.dict.Path(kKey), " is ", NumberText(*inner),
+                             ", and ", key, " of the model ",
+                             NumberText(*outer), "; the former is used"));
+    }
+    return *inner;
+  }
+  const double theta = outer ? *outer : DefaultBase(from);
+  if (inner && *inner != theta) {
+    rope->warnings.push_back(absl::StrCat(
+        from.dict.Path(kKey), " ", NumberText(*inner),
+        " is not read here: ", from.rules.project, " takes ", NumberText(theta),
+        kind != nullptr ? absl::StrCat(" for ", kind->type)
+                        : absl::StrCat(" for model_type ", from.model_type)));
+  }
+  if (outer) return theta;
+  if (key.empty()) {
+    if (const auto given = from.config.Number(kKey); given && *given != theta) {
+      rope->warnings.push_back(absl::StrCat(
+          from.config.Path(kKey), " ", NumberText(*given), " is not read",
+          kind != nullptr ? absl::StrCat(" for ", kind->type) : "", ": ",
+          from.rules.project, " takes ", NumberText(theta), " there"));
+    }
+  }
+  Assume(key.empty() ? std::string(kKey) : std::string(key), NumberText(theta),
+         key.empty() ? "fixed; transformers reads no base for this model type"
+                     : DefaultOf(from.rules),
+         rope);
+  return theta;
+}
+
+}  // namespace
+
+double ReadTheta(const RopeDict& from, ModelRope* rope) {
+  const double theta = ThetaOfDict(from, rope);
+  if (!from.layer_theta || *from.layer_theta == theta) return theta;
+  if (!ReadsByClass(from.rules)) return *from.layer_theta;
+  // transformers reads of the list only which layers have 0.
+  const bool is_given = (!from.from_class && !from.dict.Keys().empty()) ||
+                        from.config.Has(from.family.theta_key);
+  rope->warnings.push_back(absl::StrCat(
+      "layer_rope_theta gives the layer ", NumberText(*from.layer_theta),
+      ", and transformers, which reads of that list only which are 0, takes ",
+      NumberText(theta), "; the ", is_given ? "latter" : "former", " is used"));
+  return is_given ? theta : *from.layer_theta;
+}
+
+}  // namespace posenc::core

@@ -1,0 +1,106 @@
+// Which part of a file is the language model's (core/model/composite.h).
+
+#include "core/model/composite.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Path and model type of the part.
+std::pair<std::string, std::string> PartOf(const json& root) {
+  absl::Status status;
+  std::string type;
+  const JsonObject part = LanguagePart(JsonObject(&root, "", &status), &type);
+  EXPECT_TRUE(status.ok()) << status;
+  return {part.Path(), type};
+}
+
+std::vector<std::string> Warnings(const json& root) {
+  std::vector<std::string> warnings;
+  WarnOfFile(root, &warnings);
+  return warnings;
+}
+
+TEST(CompositeTest, AFlatFileIsItsOwnPart) {
+  EXPECT_EQ(PartOf({{"model_type", "llama"}, {"hidden_size", 64}}),
+            std::pair(std::string(), std::string("llama")));
+}
+
+TEST(CompositeTest, PartsMayBeNestedMoreThanOnce) {
+  const json root = {
+      {"model_type", "qwen2_5_omni"},
+      {"thinker_config",
+       {{"text_config", {{"model_type", "qwen2_5_omni_text"}}}}}};
+  EXPECT_EQ(PartOf(root).first, "thinker_config.text_config");
+  EXPECT_EQ(PartOf(root).second, "qwen2_5_omni_text");
+}
+
+TEST(CompositeTest, OfAnEncoderAndADecoderTheDecoderIsRead) {
+  EXPECT_EQ(PartOf({{"model_type", "t5gemma2"},
+                    {"encoder", {{"model_type", "t5gemma2_encoder"}}},
+                    {"decoder", {{"model_type", "t5gemma2_decoder"}}}})
+                .first,
+            "decoder");
+}
+
+TEST(CompositeTest, AParentImpliesTheTypeOfItsPart) {
+  EXPECT_EQ(
+      PartOf({{"model_type", "llava"}, {"text_config", {{"hidden_size", 64}}}})
+          .second,
+      "llama");
+}
+
+TEST(CompositeTest, RotaryKeysBesideThePartAreNotRead) {
+  const json part = {{"model_type", "llama"}, {"rope_theta", 1e4}};
+  EXPECT_THAT(
+      Warnings({{"model_type", "llava"},
+                {"rope_theta", 5e5},
+                {"text_config", part}}),
+      ElementsAre(HasSubstr(
+          "rope_theta 500000.0 is not read by transformers: text_config "
+          "describes the model that rotates, and has "
+          "10000.0")));
+  EXPECT_THAT(Warnings({{"model_type", "llava"},
+                        {"rope_theta", 1e4},
+                        {"text_config", part}}),
+              IsEmpty());
+}
+
+TEST(CompositeTest, AnAbsentPartIsTheClassesOwn) {
+  EXPECT_THAT(
+      Warnings({{"model_type", "llava"}, {"hidden_size", 64}}),
+      ElementsAre(HasSubstr("text_config is absent: transformers takes that")));
+  EXPECT_THAT(Warnings({{"model_type", "fuyu"}, {"hidden_size", 64}}),
+              IsEmpty());
+}
+
+TEST(CompositeTest, WidthsOfPartsThatMustAgreeAreCompared) {
+  EXPECT_THAT(Warnings({{"model_type", "muse_spark"},
+                        {"audio_config", {{"out_hidden_size", 8192}}},
+                        {"text_config", {{"hidden_size", 128}}}}),
+              ElementsAre(HasSubstr("text_config.hidden_size is 128, and "
+                                    "audio_config.out_hidden_size 8192")));
+}
+
+TEST(CompositeTest, AParentAddsItsDefaults) {
+  json root = {{"model_type", "voxtral"},
+               {"text_config", {{"model_type", "llama"}}}};
+  AddParentsDefaults(&root);
+  EXPECT_EQ(root["text_config"]["rope_theta"], 1e8);
+  root["text_config"]["head_dim"] = 64;
+  AddParentsDefaults(&root);
+  EXPECT_EQ(root["text_config"]["head_dim"], 64);
+}
+
+}  // namespace
+}  // namespace posenc::core

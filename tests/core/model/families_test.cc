@@ -1,0 +1,73 @@
+// The tables of model types (core/model/families.h, class_defaults.h).
+
+#include "core/model/families.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "absl/strings/str_split.h"
+#include "core/model/class_defaults.h"
+#include "core/model/family_tables.h"
+#include "nlohmann/json.hpp"
+
+namespace posenc::core {
+namespace {
+
+TEST(FamiliesTest, NoTypeHasTwoRows) {
+  std::set<std::string> seen;
+  for (const auto& table : {PlainFamilies(), MultiAxisFamilies(),
+                            LayeredFamilies(), LatentFamilies()}) {
+    for (const Family& family : table) {
+      for (const absl::string_view type :
+           absl::StrSplit(family.model_types, ' ')) {
+        EXPECT_TRUE(seen.insert(std::string(type)).second) << type;
+      }
+    }
+  }
+  EXPECT_GT(seen.size(), 200u);
+}
+
+TEST(FamiliesTest, DefaultDictsAreJson) {
+  for (const auto& table : {PlainFamilies(), MultiAxisFamilies(),
+                            LayeredFamilies(), LatentFamilies()}) {
+    for (const Family& family : table) {
+      if (family.rope_parameters.empty()) continue;
+      EXPECT_TRUE(nlohmann::json::parse(family.rope_parameters, nullptr, false)
+                      .is_object())
+          << family.model_types;
+    }
+  }
+}
+
+TEST(FamiliesTest, TypesAreSpelledInManyWays) {
+  for (const char* type : {"qwen3_vl_text", "qwen3-vl", "qwen3 vl"}) {
+    bool known = false;
+    EXPECT_EQ(FindFamily(type, &known).head_dim, 128);
+    EXPECT_TRUE(known) << type;
+  }
+  bool known = true;
+  FindFamily("no such model", &known);
+  EXPECT_FALSE(known);
+}
+
+// The two tables have one head for a class that names it.
+TEST(FamiliesTest, AgreeWithTheClassesAboutHeads) {
+  for (const auto& table :
+       {PlainFamilies(), MultiAxisFamilies(), LayeredFamilies()}) {
+    for (const Family& family : table) {
+      for (const absl::string_view type :
+           absl::StrSplit(family.model_types, ' ')) {
+        const ClassDefaults* row = FindClassDefaults(type);
+        if (row == nullptr || row->head_dim == 0 || family.head_dim == 0) {
+          continue;
+        }
+        EXPECT_EQ(row->head_dim, family.head_dim) << type;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace posenc::core

@@ -1,0 +1,100 @@
+// Checks of keys whose values are not needed (core/model/known_keys.h).
+
+#include "core/model/known_keys.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "core/error.h"
+#include "tests/fixtures/model.h"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+json Llama(const json& more) {
+  json config = {{"model_type", "llama"},
+                 {"hidden_size", 512},
+                 {"num_attention_heads", 8},
+                 {"rope_theta", 1e4}};
+  config.update(more);
+  return config;
+}
+
+TEST(KnownKeysTest, WrongTypesAreErrorsWhereverTheyStand) {
+  const json wrong[] = {{{"vocab_size", "many"}},
+                        {{"sliding_window", json::array()}},
+                        {{"layer_types", {1, 2}}},
+                        {{"layers_block_type", "mamba"}},
+                        {{"position_embedding_type", 7}},
+                        {{"per_layer_config", -4096}},
+                        {{"per_layer_config", {{"a", json::object()}}}},
+                        {{"rope_scaling", 192}},
+                        {{"max_position_embeddings", true}}};
+  for (const json& more : wrong) {
+    for (const json& config : {Llama(more), [&more] {
+                                 json root = {
+                                     {"model_type", "llava"},
+                                     {"text_config", Llama(json::object())}};
+                                 root.update(more);
+                                 return root;
+                               }()}) {
+      const absl::Status status = TryRead(config, Profile::kHf).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument)
+          << config.dump();
+      const auto details = GetErrorDetails(status);
+      ASSERT_TRUE(details.has_value()) << config.dump();
+      EXPECT_EQ(details->field, "config_json");
+      EXPECT_THAT(std::string(status.message()), HasSubstr(more.begin().key()));
+    }
+  }
+}
+
+TEST(KnownKeysTest, NullsThatTheClassRefusesAreSaid) {
+  EXPECT_TRUE(Warned(Read(Llama({{"vocab_size", nullptr}}), Profile::kHf),
+                     "vocab_size is null, for which transformers wants a "
+                     "number"));
+  EXPECT_TRUE(
+      Read(Llama({{"num_key_value_heads", nullptr}, {"head_dim", nullptr}}),
+           Profile::kHf)
+          .warnings.empty());
+}
+
+TEST(KnownKeysTest, HeadsThatDoNotFitAreSaid) {
+  EXPECT_TRUE(Warned(Read(Llama({{"hidden_size", 516}}), Profile::kHf),
+                     "num_attention_heads 8 does not divide it"));
+  EXPECT_TRUE(Warned(Read(Llama({{"num_key_value_heads", 3}}), Profile::kHf),
+                     "num_key_value_heads is 3, and num_attention_heads 8"));
+}
+
+TEST(KnownKeysTest, ListsOfLayersThatDoNotFitAreSaid) {
+  EXPECT_TRUE(Warned(
+      Read(Llama({{"num_hidden_layers", 2}, {"layer_types", json::array()}}),
+           Profile::kHf),
+      "layer_types has 0 elements, and num_hidden_layers is 2"));
+  // The class's own number, if the file has none.
+  EXPECT_TRUE(
+      Warned(Read(Llama({{"layer_types", {"full_attention"}}}), Profile::kHf),
+             "layer_types has 1 elements, and num_hidden_layers is 32"));
+}
+
+TEST(KnownKeysTest, SomeKeysSayThatAModelRotates) {
+  absl::Status status;
+  for (const json& config :
+       {json{{"rope_theta", 1e4}}, json{{"rotary_dim", 64}},
+        json{{"position_embedding_type", "rotary"}},
+        json{{"attn_config", {{"rope_theta", 1e4}}}}}) {
+    EXPECT_TRUE(HasRotaryKey(JsonObject(&config, "", &status)))
+        << config.dump();
+  }
+  const json none = {{"hidden_size", 64},
+                     {"position_embedding_type", "absolute"}};
+  EXPECT_FALSE(HasRotaryKey(JsonObject(&none, "", &status)));
+}
+
+}  // namespace
+}  // namespace posenc::core
