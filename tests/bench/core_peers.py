@@ -35,18 +35,18 @@ DTYPES = {"float32": (1, 4, 1e-4), "float16": (2, 2, 2e-2), "bfloat16": (3, 2, 2
 
 class Posenc:
     def __init__(self, path):
-        self.library = ctypes.CDLL(path)
-        self.library.PosencIsa.restype = ctypes.c_char_p
-        self.library.PosencRotation.restype = ctypes.c_void_p
-        self.library.PosencRotation.argtypes = (
+        self.posenc = ctypes.CDLL(path)
+        self.posenc.PosencIsa.restype = ctypes.c_char_p
+        self.posenc.PosencRotation.restype = ctypes.c_void_p
+        self.posenc.PosencRotation.argtypes = (
             [ctypes.c_int] * 2 + [ctypes.c_int64] * 3 + [ctypes.c_void_p] * 2
         )
-        self.library.PosencRotate.argtypes = [ctypes.c_void_p]
-        self.library.PosencFree.argtypes = [ctypes.c_void_p]
-        self.isa = self.library.PosencIsa().decode()
+        self.posenc.PosencRotate.argtypes = [ctypes.c_void_p]
+        self.posenc.PosencFree.argtypes = [ctypes.c_void_p]
+        self.isa = self.posenc.PosencIsa().decode()
 
     def rotation(self, case, source, target):
-        handle = self.library.PosencRotation(
+        handle = self.posenc.PosencRotation(
             DTYPES[case.dtype][0],
             int(case.interleaved),
             case.tokens,
@@ -55,20 +55,20 @@ class Posenc:
             source.data_ptr(),
             target.data_ptr(),
         )
-        return Rotation(self.library, handle)
+        return Rotation(self.posenc, handle)
 
 
 class Rotation:
     """What one call does; freed with this object."""
 
     def __init__(self, library, handle):
-        self.library, self.handle = library, handle
+        self.posenc, self.handle = library, handle
 
     def __call__(self):
-        self.library.PosencRotate(self.handle)
+        self.posenc.PosencRotate(self.handle)
 
     def __del__(self):
-        self.library.PosencFree(self.handle)
+        self.posenc.PosencFree(self.handle)
 
 
 class Case:
