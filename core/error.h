@@ -33,6 +33,9 @@ enum class ErrorReason {
   kFieldUnknown = 12,
   kUnauthenticated = 13,
   kPermissionDenied = 14,
+  kSharedMemoryUnavailable = 15,
+  kSharedMemoryCut = 16,
+  kNotRepeatable = 17,
 };
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;

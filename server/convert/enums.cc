@@ -149,7 +149,13 @@ static_assert(Same(ErrorReason::kUnauthenticated,
                    v1::ERROR_REASON_UNAUTHENTICATED));
 static_assert(Same(ErrorReason::kPermissionDenied,
                    v1::ERROR_REASON_PERMISSION_DENIED));
-static_assert(v1::ErrorReason_MAX == v1::ERROR_REASON_PERMISSION_DENIED);
+static_assert(Same(ErrorReason::kSharedMemoryUnavailable,
+                   v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE));
+static_assert(Same(ErrorReason::kSharedMemoryCut,
+                   v1::ERROR_REASON_SHARED_MEMORY_CUT));
+static_assert(Same(ErrorReason::kNotRepeatable,
+                   v1::ERROR_REASON_NOT_REPEATABLE));
+static_assert(v1::ErrorReason_MAX == v1::ERROR_REASON_NOT_REPEATABLE);
 
 }  // namespace
 }  // namespace posenc::server

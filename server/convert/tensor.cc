@@ -94,6 +94,11 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
   if (tensor.dtype() == v1::DTYPE_UNSPECIFIED) {
     return core::FieldRequired("dtype", "not given; every tensor needs one");
   }
+  if (tensor.has_shared()) {
+    return core::MakeError(absl::StatusCode::kUnimplemented,
+                           core::ErrorReason::kSharedMemoryUnavailable,
+                           "shared", "this server has no shared memory");
+  }
   InputTensor out;
   out.view.dtype = static_cast<core::Dtype>(tensor.dtype());
   out.view.shape = ToVector(tensor.shape());

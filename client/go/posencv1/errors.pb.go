@@ -58,6 +58,15 @@ const (
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 13
 	// The token is known, but not for this RPC. metadata: method.
 	ErrorReason_ERROR_REASON_PERMISSION_DENIED ErrorReason = 14
+	// The file of a SharedMemory cannot be used: the server has no shared memory (UNIMPLEMENTED), this caller may not
+	// name any (PERMISSION_DENIED), or there is no such file that may be used (NOT_FOUND). metadata: field.
+	ErrorReason_ERROR_REASON_SHARED_MEMORY_UNAVAILABLE ErrorReason = 15
+	// A file in shared memory was cut short, or its file system was full, while the call used it; what the call wrote is
+	// undefined. FAILED_PRECONDITION. metadata: field.
+	ErrorReason_ERROR_REASON_SHARED_MEMORY_CUT ErrorReason = 16
+	// A retry of a call that rotates in place: the first try may have done it, and a second would turn twice. ABORTED;
+	// write the tensor anew. metadata: field.
+	ErrorReason_ERROR_REASON_NOT_REPEATABLE ErrorReason = 17
 )
 
 // Enum value maps for ErrorReason.
@@ -78,23 +87,29 @@ var (
 		12: "ERROR_REASON_FIELD_UNKNOWN",
 		13: "ERROR_REASON_UNAUTHENTICATED",
 		14: "ERROR_REASON_PERMISSION_DENIED",
+		15: "ERROR_REASON_SHARED_MEMORY_UNAVAILABLE",
+		16: "ERROR_REASON_SHARED_MEMORY_CUT",
+		17: "ERROR_REASON_NOT_REPEATABLE",
 	}
 	ErrorReason_value = map[string]int32{
-		"ERROR_REASON_UNSPECIFIED":           0,
-		"ERROR_REASON_FIELD_REQUIRED":        1,
-		"ERROR_REASON_FIELD_INVALID":         2,
-		"ERROR_REASON_TENSOR_SIZE_MISMATCH":  3,
-		"ERROR_REASON_SHAPE_MISMATCH":        4,
-		"ERROR_REASON_MODEL_CONFIG_INVALID":  5,
-		"ERROR_REASON_PRESET_UNKNOWN":        6,
-		"ERROR_REASON_POSITION_OUT_OF_RANGE": 7,
-		"ERROR_REASON_MESSAGE_TOO_LARGE":     8,
-		"ERROR_REASON_OVERLOADED":            9,
-		"ERROR_REASON_DRAINING":              10,
-		"ERROR_REASON_NOT_REPOSITIONABLE":    11,
-		"ERROR_REASON_FIELD_UNKNOWN":         12,
-		"ERROR_REASON_UNAUTHENTICATED":       13,
-		"ERROR_REASON_PERMISSION_DENIED":     14,
+		"ERROR_REASON_UNSPECIFIED":               0,
+		"ERROR_REASON_FIELD_REQUIRED":            1,
+		"ERROR_REASON_FIELD_INVALID":             2,
+		"ERROR_REASON_TENSOR_SIZE_MISMATCH":      3,
+		"ERROR_REASON_SHAPE_MISMATCH":            4,
+		"ERROR_REASON_MODEL_CONFIG_INVALID":      5,
+		"ERROR_REASON_PRESET_UNKNOWN":            6,
+		"ERROR_REASON_POSITION_OUT_OF_RANGE":     7,
+		"ERROR_REASON_MESSAGE_TOO_LARGE":         8,
+		"ERROR_REASON_OVERLOADED":                9,
+		"ERROR_REASON_DRAINING":                  10,
+		"ERROR_REASON_NOT_REPOSITIONABLE":        11,
+		"ERROR_REASON_FIELD_UNKNOWN":             12,
+		"ERROR_REASON_UNAUTHENTICATED":           13,
+		"ERROR_REASON_PERMISSION_DENIED":         14,
+		"ERROR_REASON_SHARED_MEMORY_UNAVAILABLE": 15,
+		"ERROR_REASON_SHARED_MEMORY_CUT":         16,
+		"ERROR_REASON_NOT_REPEATABLE":            17,
 	}
 )
 
@@ -129,7 +144,7 @@ var File_posenc_v1_errors_proto protoreflect.FileDescriptor
 
 const file_posenc_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x16posenc/v1/errors.proto\x12\tposenc.v1*\x8b\x04\n" +
+	"\x16posenc/v1/errors.proto\x12\tposenc.v1*\xfc\x04\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bERROR_REASON_FIELD_REQUIRED\x10\x01\x12\x1e\n" +
@@ -146,7 +161,10 @@ const file_posenc_v1_errors_proto_rawDesc = "" +
 	"\x1fERROR_REASON_NOT_REPOSITIONABLE\x10\v\x12\x1e\n" +
 	"\x1aERROR_REASON_FIELD_UNKNOWN\x10\f\x12 \n" +
 	"\x1cERROR_REASON_UNAUTHENTICATED\x10\r\x12\"\n" +
-	"\x1eERROR_REASON_PERMISSION_DENIED\x10\x0eBM\n" +
+	"\x1eERROR_REASON_PERMISSION_DENIED\x10\x0e\x12*\n" +
+	"&ERROR_REASON_SHARED_MEMORY_UNAVAILABLE\x10\x0f\x12\"\n" +
+	"\x1eERROR_REASON_SHARED_MEMORY_CUT\x10\x10\x12\x1f\n" +
+	"\x1bERROR_REASON_NOT_REPEATABLE\x10\x11BM\n" +
 	"\x13io.github.posenc.v1P\x01Z4github.com/posenc/posenc/client/go/posencv1;posencv1b\x06proto3"
 
 var (

@@ -119,8 +119,10 @@ type GetServerInfoResponse struct {
 	Limits         *Limits                `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
 	Presets        []string               `protobuf:"bytes,4,rep,name=presets,proto3" json:"presets,omitempty"`
 	TensorDtypes   []Dtype                `protobuf:"varint,5,rep,packed,name=tensor_dtypes,json=tensorDtypes,proto3,enum=posenc.v1.Dtype" json:"tensor_dtypes,omitempty"` // of heads to be rotated
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Where tensors may lie that this caller need not send. Unset: shared memory is off, or not for this caller.
+	SharedMemory  *SharedMemoryInfo `protobuf:"bytes,6,opt,name=shared_memory,json=sharedMemory,proto3" json:"shared_memory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetServerInfoResponse) Reset() {
@@ -188,6 +190,73 @@ func (x *GetServerInfoResponse) GetTensorDtypes() []Dtype {
 	return nil
 }
 
+func (x *GetServerInfoResponse) GetSharedMemory() *SharedMemoryInfo {
+	if x != nil {
+		return x.SharedMemory
+	}
+	return nil
+}
+
+type SharedMemoryInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Directory     string                 `protobuf:"bytes,1,opt,name=directory,proto3" json:"directory,omitempty"`                // as the server sees it
+	Prefix        string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`                      // that names of files in it begin with; may be empty
+	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // of all files that are mapped at a time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SharedMemoryInfo) Reset() {
+	*x = SharedMemoryInfo{}
+	mi := &file_posenc_v1_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SharedMemoryInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SharedMemoryInfo) ProtoMessage() {}
+
+func (x *SharedMemoryInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SharedMemoryInfo.ProtoReflect.Descriptor instead.
+func (*SharedMemoryInfo) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SharedMemoryInfo) GetDirectory() string {
+	if x != nil {
+		return x.Directory
+	}
+	return ""
+}
+
+func (x *SharedMemoryInfo) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *SharedMemoryInfo) GetMaxBytes() int64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
 type Limits struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	MaxRequestBytes  int64                  `protobuf:"varint,1,opt,name=max_request_bytes,json=maxRequestBytes,proto3" json:"max_request_bytes,omitempty"`    // never more than 2 GiB - 1, the most that protobuf can frame; streams go beyond
@@ -202,7 +271,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_posenc_v1_service_proto_msgTypes[2]
+	mi := &file_posenc_v1_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -214,7 +283,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[2]
+	mi := &file_posenc_v1_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -227,7 +296,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{2}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Limits) GetMaxRequestBytes() int64 {
@@ -264,14 +333,17 @@ type ResolveRopeRequest struct {
 	// Required if the source does not tell: a `spec` without rotary_dim.
 	HeadDim int32 `protobuf:"varint,2,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	// Explain the difference to this one too.
-	CompareWith   *RopeSource `protobuf:"bytes,3,opt,name=compare_with,json=compareWith,proto3" json:"compare_with,omitempty"`
+	CompareWith *RopeSource `protobuf:"bytes,3,opt,name=compare_with,json=compareWith,proto3" json:"compare_with,omitempty"`
+	// Distances up to which the difference is looked at, 1 to 2^31. Unset (0): the max_position_embeddings that the
+	// source claims, or else 8192. INVALID_ARGUMENT without compare_with.
+	Length        int64 `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResolveRopeRequest) Reset() {
 	*x = ResolveRopeRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[3]
+	mi := &file_posenc_v1_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -283,7 +355,7 @@ func (x *ResolveRopeRequest) String() string {
 func (*ResolveRopeRequest) ProtoMessage() {}
 
 func (x *ResolveRopeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[3]
+	mi := &file_posenc_v1_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -296,7 +368,7 @@ func (x *ResolveRopeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRopeRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRopeRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{3}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ResolveRopeRequest) GetRope() *RopeSource {
@@ -318,6 +390,13 @@ func (x *ResolveRopeRequest) GetCompareWith() *RopeSource {
 		return x.CompareWith
 	}
 	return nil
+}
+
+func (x *ResolveRopeRequest) GetLength() int64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
 }
 
 type ResolveRopeResponse struct {
@@ -343,7 +422,7 @@ type ResolveRopeResponse struct {
 
 func (x *ResolveRopeResponse) Reset() {
 	*x = ResolveRopeResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[4]
+	mi := &file_posenc_v1_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -355,7 +434,7 @@ func (x *ResolveRopeResponse) String() string {
 func (*ResolveRopeResponse) ProtoMessage() {}
 
 func (x *ResolveRopeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[4]
+	mi := &file_posenc_v1_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -368,7 +447,7 @@ func (x *ResolveRopeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRopeResponse.ProtoReflect.Descriptor instead.
 func (*ResolveRopeResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{4}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ResolveRopeResponse) GetSpec() *RopeSpec {
@@ -459,7 +538,7 @@ type Assumption struct {
 
 func (x *Assumption) Reset() {
 	*x = Assumption{}
-	mi := &file_posenc_v1_service_proto_msgTypes[5]
+	mi := &file_posenc_v1_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +550,7 @@ func (x *Assumption) String() string {
 func (*Assumption) ProtoMessage() {}
 
 func (x *Assumption) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[5]
+	mi := &file_posenc_v1_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +563,7 @@ func (x *Assumption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assumption.ProtoReflect.Descriptor instead.
 func (*Assumption) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{5}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Assumption) GetField() string {
@@ -514,16 +593,23 @@ type RopeDifference struct {
 	MaxRelativeFrequencyDifference float64                `protobuf:"fixed64,2,opt,name=max_relative_frequency_difference,json=maxRelativeFrequencyDifference,proto3" json:"max_relative_frequency_difference,omitempty"`
 	WorstPair                      int32                  `protobuf:"varint,3,opt,name=worst_pair,json=worstPair,proto3" json:"worst_pair,omitempty"`
 	AmplitudeRatio                 float64                `protobuf:"fixed64,4,opt,name=amplitude_ratio,json=amplitudeRatio,proto3" json:"amplitude_ratio,omitempty"` // of the attention factors
-	// First position at which some angle differs by more than 0.01 rad; -1 if none below 2^31.
+	// First position at which some angle differs by more than 0.01 rad; -1 if none below 2^31. Far earlier than a model
+	// suffers: see first_distance.
 	FirstDivergingPosition int64    `protobuf:"varint,5,opt,name=first_diverging_position,json=firstDivergingPosition,proto3" json:"first_diverging_position,omitempty"`
 	Explanations           []string `protobuf:"bytes,6,rep,name=explanations,proto3" json:"explanations,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// What the difference does to attention. kept(r) = mean over pairs of cos(r |w_i - w'_i|) is the share of a score at
+	// distance r that is left if keys and queries are rotated by the other encoding, for q and k with as much energy in
+	// each pair; pairs that one side does not rotate count as w = 0 there. Several axes: all at r.
+	FirstDistance int64   `protobuf:"varint,7,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"` // least r <= length with kept(r) < 0.9; -1: none
+	KeptAtLength  float64 `protobuf:"fixed64,8,opt,name=kept_at_length,json=keptAtLength,proto3" json:"kept_at_length,omitempty"` // 1 if the frequencies are equal
+	Length        int64   `protobuf:"varint,9,opt,name=length,proto3" json:"length,omitempty"`                                    // ResolveRopeRequest.length, or what stood in for it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RopeDifference) Reset() {
 	*x = RopeDifference{}
-	mi := &file_posenc_v1_service_proto_msgTypes[6]
+	mi := &file_posenc_v1_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -535,7 +621,7 @@ func (x *RopeDifference) String() string {
 func (*RopeDifference) ProtoMessage() {}
 
 func (x *RopeDifference) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[6]
+	mi := &file_posenc_v1_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -548,7 +634,7 @@ func (x *RopeDifference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RopeDifference.ProtoReflect.Descriptor instead.
 func (*RopeDifference) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{6}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RopeDifference) GetEqual() bool {
@@ -593,6 +679,27 @@ func (x *RopeDifference) GetExplanations() []string {
 	return nil
 }
 
+func (x *RopeDifference) GetFirstDistance() int64 {
+	if x != nil {
+		return x.FirstDistance
+	}
+	return 0
+}
+
+func (x *RopeDifference) GetKeptAtLength() float64 {
+	if x != nil {
+		return x.KeptAtLength
+	}
+	return 0
+}
+
+func (x *RopeDifference) GetLength() int64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
 type BuildTableRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Encoding:
@@ -605,17 +712,22 @@ type BuildTableRequest struct {
 	Positions *Positions `protobuf:"bytes,3,opt,name=positions,proto3" json:"positions,omitempty"`
 	// Number of rows, > 0. Required with `start`: ERROR_REASON_FIELD_REQUIRED if it is unset (0). Otherwise the
 	// positions, or the grid's cells, imply it; it may be left out, and must agree if it is given.
-	Rows          int64       `protobuf:"varint,4,opt,name=rows,proto3" json:"rows,omitempty"`
-	Layout        TableLayout `protobuf:"varint,5,opt,name=layout,proto3,enum=posenc.v1.TableLayout" json:"layout,omitempty"` // rotary only
-	Dtype         Dtype       `protobuf:"varint,6,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"`         // unset: float32
-	ForKeys       bool        `protobuf:"varint,7,opt,name=for_keys,json=forKeys,proto3" json:"for_keys,omitempty"`           // xPos only: with the keys' factor; unset: with the queries'
+	Rows    int64       `protobuf:"varint,4,opt,name=rows,proto3" json:"rows,omitempty"`
+	Layout  TableLayout `protobuf:"varint,5,opt,name=layout,proto3,enum=posenc.v1.TableLayout" json:"layout,omitempty"` // rotary only
+	Dtype   Dtype       `protobuf:"varint,6,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"`         // unset: float32
+	ForKeys bool        `protobuf:"varint,7,opt,name=for_keys,json=forKeys,proto3" json:"for_keys,omitempty"`           // xPos only: with the keys' factor; unset: with the queries'
+	// Where the tensors go instead of the response, which then has their dtype, shape and `shared`. Each for a tensor
+	// that the response would have; places may not overlap each other or an input. INVALID_ARGUMENT in BuildTableStream.
+	CosOutput     *SharedMemory `protobuf:"bytes,8,opt,name=cos_output,json=cosOutput,proto3" json:"cos_output,omitempty"`
+	SinOutput     *SharedMemory `protobuf:"bytes,9,opt,name=sin_output,json=sinOutput,proto3" json:"sin_output,omitempty"`
+	TableOutput   *SharedMemory `protobuf:"bytes,10,opt,name=table_output,json=tableOutput,proto3" json:"table_output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BuildTableRequest) Reset() {
 	*x = BuildTableRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[7]
+	mi := &file_posenc_v1_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +739,7 @@ func (x *BuildTableRequest) String() string {
 func (*BuildTableRequest) ProtoMessage() {}
 
 func (x *BuildTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[7]
+	mi := &file_posenc_v1_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +752,7 @@ func (x *BuildTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildTableRequest.ProtoReflect.Descriptor instead.
 func (*BuildTableRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{7}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BuildTableRequest) GetEncoding() isBuildTableRequest_Encoding {
@@ -703,6 +815,27 @@ func (x *BuildTableRequest) GetForKeys() bool {
 	return false
 }
 
+func (x *BuildTableRequest) GetCosOutput() *SharedMemory {
+	if x != nil {
+		return x.CosOutput
+	}
+	return nil
+}
+
+func (x *BuildTableRequest) GetSinOutput() *SharedMemory {
+	if x != nil {
+		return x.SinOutput
+	}
+	return nil
+}
+
+func (x *BuildTableRequest) GetTableOutput() *SharedMemory {
+	if x != nil {
+		return x.TableOutput
+	}
+	return nil
+}
+
 type isBuildTableRequest_Encoding interface {
 	isBuildTableRequest_Encoding()
 }
@@ -732,7 +865,7 @@ type BuildTableResponse struct {
 
 func (x *BuildTableResponse) Reset() {
 	*x = BuildTableResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[8]
+	mi := &file_posenc_v1_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -744,7 +877,7 @@ func (x *BuildTableResponse) String() string {
 func (*BuildTableResponse) ProtoMessage() {}
 
 func (x *BuildTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[8]
+	mi := &file_posenc_v1_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -757,7 +890,7 @@ func (x *BuildTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildTableResponse.ProtoReflect.Descriptor instead.
 func (*BuildTableResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{8}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BuildTableResponse) GetAmplitude() float64 {
@@ -798,7 +931,7 @@ type BuildTableStreamRequest struct {
 
 func (x *BuildTableStreamRequest) Reset() {
 	*x = BuildTableStreamRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[9]
+	mi := &file_posenc_v1_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +943,7 @@ func (x *BuildTableStreamRequest) String() string {
 func (*BuildTableStreamRequest) ProtoMessage() {}
 
 func (x *BuildTableStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[9]
+	mi := &file_posenc_v1_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +956,7 @@ func (x *BuildTableStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildTableStreamRequest.ProtoReflect.Descriptor instead.
 func (*BuildTableStreamRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{9}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BuildTableStreamRequest) GetTable() *BuildTableRequest {
@@ -853,7 +986,7 @@ type BuildTableStreamResponse struct {
 
 func (x *BuildTableStreamResponse) Reset() {
 	*x = BuildTableStreamResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[10]
+	mi := &file_posenc_v1_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +998,7 @@ func (x *BuildTableStreamResponse) String() string {
 func (*BuildTableStreamResponse) ProtoMessage() {}
 
 func (x *BuildTableStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[10]
+	mi := &file_posenc_v1_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +1011,7 @@ func (x *BuildTableStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildTableStreamResponse.ProtoReflect.Descriptor instead.
 func (*BuildTableStreamResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{10}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BuildTableStreamResponse) GetAmplitude() float64 {
@@ -935,7 +1068,7 @@ type BuildBiasRequest struct {
 
 func (x *BuildBiasRequest) Reset() {
 	*x = BuildBiasRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[11]
+	mi := &file_posenc_v1_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1080,7 @@ func (x *BuildBiasRequest) String() string {
 func (*BuildBiasRequest) ProtoMessage() {}
 
 func (x *BuildBiasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[11]
+	mi := &file_posenc_v1_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1093,7 @@ func (x *BuildBiasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBiasRequest.ProtoReflect.Descriptor instead.
 func (*BuildBiasRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{11}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BuildBiasRequest) GetBias() *Bias {
@@ -1038,7 +1171,7 @@ type BuildBiasResponse struct {
 
 func (x *BuildBiasResponse) Reset() {
 	*x = BuildBiasResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[12]
+	mi := &file_posenc_v1_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1183,7 @@ func (x *BuildBiasResponse) String() string {
 func (*BuildBiasResponse) ProtoMessage() {}
 
 func (x *BuildBiasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[12]
+	mi := &file_posenc_v1_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1196,7 @@ func (x *BuildBiasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBiasResponse.ProtoReflect.Descriptor instead.
 func (*BuildBiasResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{12}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BuildBiasResponse) GetQueryStart() int64 {
@@ -1105,7 +1238,7 @@ type BuildPositionsRequest struct {
 
 func (x *BuildPositionsRequest) Reset() {
 	*x = BuildPositionsRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[13]
+	mi := &file_posenc_v1_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1250,7 @@ func (x *BuildPositionsRequest) String() string {
 func (*BuildPositionsRequest) ProtoMessage() {}
 
 func (x *BuildPositionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[13]
+	mi := &file_posenc_v1_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1263,7 @@ func (x *BuildPositionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildPositionsRequest.ProtoReflect.Descriptor instead.
 func (*BuildPositionsRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{13}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BuildPositionsRequest) GetScheme() isBuildPositionsRequest_Scheme {
@@ -1259,7 +1392,7 @@ type PackedPositions struct {
 
 func (x *PackedPositions) Reset() {
 	*x = PackedPositions{}
-	mi := &file_posenc_v1_service_proto_msgTypes[14]
+	mi := &file_posenc_v1_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1404,7 @@ func (x *PackedPositions) String() string {
 func (*PackedPositions) ProtoMessage() {}
 
 func (x *PackedPositions) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[14]
+	mi := &file_posenc_v1_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1417,7 @@ func (x *PackedPositions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PackedPositions.ProtoReflect.Descriptor instead.
 func (*PackedPositions) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{14}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PackedPositions) GetLengths() []int64 {
@@ -1307,7 +1440,7 @@ type PaddedPositions struct {
 
 func (x *PaddedPositions) Reset() {
 	*x = PaddedPositions{}
-	mi := &file_posenc_v1_service_proto_msgTypes[15]
+	mi := &file_posenc_v1_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1452,7 @@ func (x *PaddedPositions) String() string {
 func (*PaddedPositions) ProtoMessage() {}
 
 func (x *PaddedPositions) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[15]
+	mi := &file_posenc_v1_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1465,7 @@ func (x *PaddedPositions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PaddedPositions.ProtoReflect.Descriptor instead.
 func (*PaddedPositions) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{15}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PaddedPositions) GetLengths() []int64 {
@@ -1376,7 +1509,7 @@ type ContextParallelPositions struct {
 
 func (x *ContextParallelPositions) Reset() {
 	*x = ContextParallelPositions{}
-	mi := &file_posenc_v1_service_proto_msgTypes[16]
+	mi := &file_posenc_v1_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1521,7 @@ func (x *ContextParallelPositions) String() string {
 func (*ContextParallelPositions) ProtoMessage() {}
 
 func (x *ContextParallelPositions) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[16]
+	mi := &file_posenc_v1_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1534,7 @@ func (x *ContextParallelPositions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContextParallelPositions.ProtoReflect.Descriptor instead.
 func (*ContextParallelPositions) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{16}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ContextParallelPositions) GetLengths() []int64 {
@@ -1438,7 +1571,7 @@ type GridPositions struct {
 
 func (x *GridPositions) Reset() {
 	*x = GridPositions{}
-	mi := &file_posenc_v1_service_proto_msgTypes[17]
+	mi := &file_posenc_v1_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1583,7 @@ func (x *GridPositions) String() string {
 func (*GridPositions) ProtoMessage() {}
 
 func (x *GridPositions) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[17]
+	mi := &file_posenc_v1_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1596,7 @@ func (x *GridPositions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GridPositions.ProtoReflect.Descriptor instead.
 func (*GridPositions) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{17}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GridPositions) GetExtents() []int64 {
@@ -1505,7 +1638,7 @@ type MultimodalPositions struct {
 
 func (x *MultimodalPositions) Reset() {
 	*x = MultimodalPositions{}
-	mi := &file_posenc_v1_service_proto_msgTypes[18]
+	mi := &file_posenc_v1_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1650,7 @@ func (x *MultimodalPositions) String() string {
 func (*MultimodalPositions) ProtoMessage() {}
 
 func (x *MultimodalPositions) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[18]
+	mi := &file_posenc_v1_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1663,7 @@ func (x *MultimodalPositions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MultimodalPositions.ProtoReflect.Descriptor instead.
 func (*MultimodalPositions) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{18}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *MultimodalPositions) GetSpans() []*MultimodalPositions_Span {
@@ -1554,7 +1687,7 @@ type AttentionSinkPositions struct {
 
 func (x *AttentionSinkPositions) Reset() {
 	*x = AttentionSinkPositions{}
-	mi := &file_posenc_v1_service_proto_msgTypes[19]
+	mi := &file_posenc_v1_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1699,7 @@ func (x *AttentionSinkPositions) String() string {
 func (*AttentionSinkPositions) ProtoMessage() {}
 
 func (x *AttentionSinkPositions) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[19]
+	mi := &file_posenc_v1_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1712,7 @@ func (x *AttentionSinkPositions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttentionSinkPositions.ProtoReflect.Descriptor instead.
 func (*AttentionSinkPositions) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{19}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AttentionSinkPositions) GetSinks() int64 {
@@ -1623,7 +1756,7 @@ type VisionPositions struct {
 
 func (x *VisionPositions) Reset() {
 	*x = VisionPositions{}
-	mi := &file_posenc_v1_service_proto_msgTypes[20]
+	mi := &file_posenc_v1_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1768,7 @@ func (x *VisionPositions) String() string {
 func (*VisionPositions) ProtoMessage() {}
 
 func (x *VisionPositions) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[20]
+	mi := &file_posenc_v1_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1781,7 @@ func (x *VisionPositions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VisionPositions.ProtoReflect.Descriptor instead.
 func (*VisionPositions) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{20}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *VisionPositions) GetRope() *RopeSource {
@@ -1690,7 +1823,7 @@ type BuildPositionsResponse struct {
 
 func (x *BuildPositionsResponse) Reset() {
 	*x = BuildPositionsResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[21]
+	mi := &file_posenc_v1_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +1835,7 @@ func (x *BuildPositionsResponse) String() string {
 func (*BuildPositionsResponse) ProtoMessage() {}
 
 func (x *BuildPositionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[21]
+	mi := &file_posenc_v1_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +1848,7 @@ func (x *BuildPositionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildPositionsResponse.ProtoReflect.Descriptor instead.
 func (*BuildPositionsResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{21}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BuildPositionsResponse) GetPositions() *Positions {
@@ -1749,6 +1882,13 @@ type ApplyRopeRequest struct {
 	QueryScale *QueryScale `protobuf:"bytes,5,opt,name=query_scale,json=queryScale,proto3" json:"query_scale,omitempty"`
 	// Required if q or k is FP8. Other dtypes do not look at it.
 	Saturation Saturation `protobuf:"varint,6,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
+	// Where the rotated tensors go instead of the response, which then has dtype, shape and `shared`. The inputs may come
+	// in any form. A place that overlaps an input in shared memory must be that input's own, which is then rotated in
+	// place; the pairing must stay. Such a call is NOT to be repeated: a second time would turn twice. The server refuses
+	// one that a retry policy sends again (ERROR_REASON_NOT_REPEATABLE); after any error but INVALID_ARGUMENT, NOT_FOUND,
+	// PERMISSION_DENIED and ABORTED the tensor is to be written anew.
+	QOutput *SharedMemory `protobuf:"bytes,7,opt,name=q_output,json=qOutput,proto3" json:"q_output,omitempty"`
+	KOutput *SharedMemory `protobuf:"bytes,8,opt,name=k_output,json=kOutput,proto3" json:"k_output,omitempty"`
 	// At least one. They may differ in heads and head_dim, not in batch and sequence. Anything shaped like heads may be
 	// sent, such as an attention output to be turned back.
 	Q             *Tensor `protobuf:"bytes,14,opt,name=q,proto3" json:"q,omitempty"`
@@ -1759,7 +1899,7 @@ type ApplyRopeRequest struct {
 
 func (x *ApplyRopeRequest) Reset() {
 	*x = ApplyRopeRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[22]
+	mi := &file_posenc_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +1911,7 @@ func (x *ApplyRopeRequest) String() string {
 func (*ApplyRopeRequest) ProtoMessage() {}
 
 func (x *ApplyRopeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[22]
+	mi := &file_posenc_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +1924,7 @@ func (x *ApplyRopeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRopeRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRopeRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{22}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ApplyRopeRequest) GetRope() *RopeSource {
@@ -1829,6 +1969,20 @@ func (x *ApplyRopeRequest) GetSaturation() Saturation {
 	return Saturation_SATURATION_UNSPECIFIED
 }
 
+func (x *ApplyRopeRequest) GetQOutput() *SharedMemory {
+	if x != nil {
+		return x.QOutput
+	}
+	return nil
+}
+
+func (x *ApplyRopeRequest) GetKOutput() *SharedMemory {
+	if x != nil {
+		return x.KOutput
+	}
+	return nil
+}
+
 func (x *ApplyRopeRequest) GetQ() *Tensor {
 	if x != nil {
 		return x.Q
@@ -1853,7 +2007,7 @@ type ApplyRopeResponse struct {
 
 func (x *ApplyRopeResponse) Reset() {
 	*x = ApplyRopeResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[23]
+	mi := &file_posenc_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1865,7 +2019,7 @@ func (x *ApplyRopeResponse) String() string {
 func (*ApplyRopeResponse) ProtoMessage() {}
 
 func (x *ApplyRopeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[23]
+	mi := &file_posenc_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1878,7 +2032,7 @@ func (x *ApplyRopeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRopeResponse.ProtoReflect.Descriptor instead.
 func (*ApplyRopeResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ApplyRopeResponse) GetQ() *Tensor {
@@ -1913,7 +2067,7 @@ type ApplyRopeStreamRequest struct {
 
 func (x *ApplyRopeStreamRequest) Reset() {
 	*x = ApplyRopeStreamRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[24]
+	mi := &file_posenc_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2079,7 @@ func (x *ApplyRopeStreamRequest) String() string {
 func (*ApplyRopeStreamRequest) ProtoMessage() {}
 
 func (x *ApplyRopeStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[24]
+	mi := &file_posenc_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2092,7 @@ func (x *ApplyRopeStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRopeStreamRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRopeStreamRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ApplyRopeStreamRequest) GetRope() *RopeSource {
@@ -2007,7 +2161,7 @@ type ApplyRopeStreamResponse struct {
 
 func (x *ApplyRopeStreamResponse) Reset() {
 	*x = ApplyRopeStreamResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[25]
+	mi := &file_posenc_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2173,7 @@ func (x *ApplyRopeStreamResponse) String() string {
 func (*ApplyRopeStreamResponse) ProtoMessage() {}
 
 func (x *ApplyRopeStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[25]
+	mi := &file_posenc_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2186,7 @@ func (x *ApplyRopeStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRopeStreamResponse.ProtoReflect.Descriptor instead.
 func (*ApplyRopeStreamResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ApplyRopeStreamResponse) GetQ() *Tensor {
@@ -2056,15 +2210,16 @@ type RepositionRequest struct {
 	Movement *Movement              `protobuf:"bytes,3,opt,name=movement,proto3" json:"movement,omitempty"`
 	Layout   Layout                 `protobuf:"varint,4,opt,name=layout,proto3,enum=posenc.v1.Layout" json:"layout,omitempty"` // required
 	// Required if k is FP8. Other dtypes do not look at it.
-	Saturation    Saturation `protobuf:"varint,5,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
-	K             *Tensor    `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
+	Saturation    Saturation    `protobuf:"varint,5,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
+	KOutput       *SharedMemory `protobuf:"bytes,6,opt,name=k_output,json=kOutput,proto3" json:"k_output,omitempty"` // as ApplyRopeRequest.k_output
+	K             *Tensor       `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RepositionRequest) Reset() {
 	*x = RepositionRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[26]
+	mi := &file_posenc_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2231,7 @@ func (x *RepositionRequest) String() string {
 func (*RepositionRequest) ProtoMessage() {}
 
 func (x *RepositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[26]
+	mi := &file_posenc_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2244,7 @@ func (x *RepositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositionRequest.ProtoReflect.Descriptor instead.
 func (*RepositionRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RepositionRequest) GetOldRope() *RopeSource {
@@ -2127,6 +2282,13 @@ func (x *RepositionRequest) GetSaturation() Saturation {
 	return Saturation_SATURATION_UNSPECIFIED
 }
 
+func (x *RepositionRequest) GetKOutput() *SharedMemory {
+	if x != nil {
+		return x.KOutput
+	}
+	return nil
+}
+
 func (x *RepositionRequest) GetK() *Tensor {
 	if x != nil {
 		return x.K
@@ -2153,7 +2315,7 @@ type Movement struct {
 
 func (x *Movement) Reset() {
 	*x = Movement{}
-	mi := &file_posenc_v1_service_proto_msgTypes[27]
+	mi := &file_posenc_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2327,7 @@ func (x *Movement) String() string {
 func (*Movement) ProtoMessage() {}
 
 func (x *Movement) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[27]
+	mi := &file_posenc_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2340,7 @@ func (x *Movement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Movement.ProtoReflect.Descriptor instead.
 func (*Movement) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Movement) GetOldPositions() *Positions {
@@ -2255,7 +2417,7 @@ type RepositionResponse struct {
 
 func (x *RepositionResponse) Reset() {
 	*x = RepositionResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[28]
+	mi := &file_posenc_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2429,7 @@ func (x *RepositionResponse) String() string {
 func (*RepositionResponse) ProtoMessage() {}
 
 func (x *RepositionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[28]
+	mi := &file_posenc_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2442,7 @@ func (x *RepositionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositionResponse.ProtoReflect.Descriptor instead.
 func (*RepositionResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RepositionResponse) GetK() *Tensor {
@@ -2306,7 +2468,7 @@ type RepositionStreamRequest struct {
 
 func (x *RepositionStreamRequest) Reset() {
 	*x = RepositionStreamRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[29]
+	mi := &file_posenc_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2480,7 @@ func (x *RepositionStreamRequest) String() string {
 func (*RepositionStreamRequest) ProtoMessage() {}
 
 func (x *RepositionStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[29]
+	mi := &file_posenc_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2493,7 @@ func (x *RepositionStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositionStreamRequest.ProtoReflect.Descriptor instead.
 func (*RepositionStreamRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RepositionStreamRequest) GetOldRope() *RopeSource {
@@ -2385,7 +2547,7 @@ type RepositionStreamResponse struct {
 
 func (x *RepositionStreamResponse) Reset() {
 	*x = RepositionStreamResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[30]
+	mi := &file_posenc_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +2559,7 @@ func (x *RepositionStreamResponse) String() string {
 func (*RepositionStreamResponse) ProtoMessage() {}
 
 func (x *RepositionStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[30]
+	mi := &file_posenc_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +2572,7 @@ func (x *RepositionStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositionStreamResponse.ProtoReflect.Descriptor instead.
 func (*RepositionStreamResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RepositionStreamResponse) GetK() *Tensor {
@@ -2426,6 +2588,7 @@ type AddEncodingRequest struct {
 	Positions     *Positions             `protobuf:"bytes,2,opt,name=positions,proto3" json:"positions,omitempty"` // unset for SincosGrid
 	Combination   Combination            `protobuf:"varint,3,opt,name=combination,proto3,enum=posenc.v1.Combination" json:"combination,omitempty"`
 	XScale        *float64               `protobuf:"fixed64,4,opt,name=x_scale,json=xScale,proto3,oneof" json:"x_scale,omitempty"` // factor on x first, as sqrt(dim) in the Transformer; unset: 1
+	XOutput       *SharedMemory          `protobuf:"bytes,5,opt,name=x_output,json=xOutput,proto3" json:"x_output,omitempty"`      // as ApplyRopeRequest.q_output
 	X             *Tensor                `protobuf:"bytes,15,opt,name=x,proto3" json:"x,omitempty"`                                // [B, S, dim] or [S, dim]; [T, dim] with packed positions
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2433,7 +2596,7 @@ type AddEncodingRequest struct {
 
 func (x *AddEncodingRequest) Reset() {
 	*x = AddEncodingRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[31]
+	mi := &file_posenc_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +2608,7 @@ func (x *AddEncodingRequest) String() string {
 func (*AddEncodingRequest) ProtoMessage() {}
 
 func (x *AddEncodingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[31]
+	mi := &file_posenc_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +2621,7 @@ func (x *AddEncodingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddEncodingRequest.ProtoReflect.Descriptor instead.
 func (*AddEncodingRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AddEncodingRequest) GetEncoding() *AbsoluteEncoding {
@@ -2489,6 +2652,13 @@ func (x *AddEncodingRequest) GetXScale() float64 {
 	return 0
 }
 
+func (x *AddEncodingRequest) GetXOutput() *SharedMemory {
+	if x != nil {
+		return x.XOutput
+	}
+	return nil
+}
+
 func (x *AddEncodingRequest) GetX() *Tensor {
 	if x != nil {
 		return x.X
@@ -2505,7 +2675,7 @@ type AddEncodingResponse struct {
 
 func (x *AddEncodingResponse) Reset() {
 	*x = AddEncodingResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[32]
+	mi := &file_posenc_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2517,7 +2687,7 @@ func (x *AddEncodingResponse) String() string {
 func (*AddEncodingResponse) ProtoMessage() {}
 
 func (x *AddEncodingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[32]
+	mi := &file_posenc_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2530,7 +2700,7 @@ func (x *AddEncodingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddEncodingResponse.ProtoReflect.Descriptor instead.
 func (*AddEncodingResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AddEncodingResponse) GetX() *Tensor {
@@ -2545,7 +2715,8 @@ type ScoreRelativeRequest struct {
 	Score         *RelativeScore         `protobuf:"bytes,1,opt,name=score,proto3" json:"score,omitempty"`
 	QueryStart    int64                  `protobuf:"varint,2,opt,name=query_start,json=queryStart,proto3" json:"query_start,omitempty"` // position of the first query
 	KeyStart      int64                  `protobuf:"varint,3,opt,name=key_start,json=keyStart,proto3" json:"key_start,omitempty"`
-	Dtype         Dtype                  `protobuf:"varint,4,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"` // of the scores; unset: float32, or float64 if q is
+	Dtype         Dtype                  `protobuf:"varint,4,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"`             // of the scores; unset: float32, or float64 if q is
+	ScoresOutput  *SharedMemory          `protobuf:"bytes,5,opt,name=scores_output,json=scoresOutput,proto3" json:"scores_output,omitempty"` // as BuildTableRequest.cos_output
 	Q             *Tensor                `protobuf:"bytes,14,opt,name=q,proto3" json:"q,omitempty"`
 	K             *Tensor                `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2554,7 +2725,7 @@ type ScoreRelativeRequest struct {
 
 func (x *ScoreRelativeRequest) Reset() {
 	*x = ScoreRelativeRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[33]
+	mi := &file_posenc_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +2737,7 @@ func (x *ScoreRelativeRequest) String() string {
 func (*ScoreRelativeRequest) ProtoMessage() {}
 
 func (x *ScoreRelativeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[33]
+	mi := &file_posenc_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +2750,7 @@ func (x *ScoreRelativeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRelativeRequest.ProtoReflect.Descriptor instead.
 func (*ScoreRelativeRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ScoreRelativeRequest) GetScore() *RelativeScore {
@@ -2610,6 +2781,13 @@ func (x *ScoreRelativeRequest) GetDtype() Dtype {
 	return Dtype_DTYPE_UNSPECIFIED
 }
 
+func (x *ScoreRelativeRequest) GetScoresOutput() *SharedMemory {
+	if x != nil {
+		return x.ScoresOutput
+	}
+	return nil
+}
+
 func (x *ScoreRelativeRequest) GetQ() *Tensor {
 	if x != nil {
 		return x.Q
@@ -2633,7 +2811,7 @@ type ScoreRelativeResponse struct {
 
 func (x *ScoreRelativeResponse) Reset() {
 	*x = ScoreRelativeResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[34]
+	mi := &file_posenc_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2823,7 @@ func (x *ScoreRelativeResponse) String() string {
 func (*ScoreRelativeResponse) ProtoMessage() {}
 
 func (x *ScoreRelativeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[34]
+	mi := &file_posenc_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2836,7 @@ func (x *ScoreRelativeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRelativeResponse.ProtoReflect.Descriptor instead.
 func (*ScoreRelativeResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ScoreRelativeResponse) GetScores() *Tensor {
@@ -2669,20 +2847,22 @@ func (x *ScoreRelativeResponse) GetScores() *Tensor {
 }
 
 type ConvertPairingRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	OldPairing    Pairing                `protobuf:"varint,1,opt,name=old_pairing,json=oldPairing,proto3,enum=posenc.v1.Pairing" json:"old_pairing,omitempty"`
-	NewPairing    Pairing                `protobuf:"varint,2,opt,name=new_pairing,json=newPairing,proto3,enum=posenc.v1.Pairing" json:"new_pairing,omitempty"`
-	Heads         int32                  `protobuf:"varint,3,opt,name=heads,proto3" json:"heads,omitempty"`                          // required
-	RotaryDim     int32                  `protobuf:"varint,4,opt,name=rotary_dim,json=rotaryDim,proto3" json:"rotary_dim,omitempty"` // unset: the head
-	Slice         RotarySlice            `protobuf:"varint,5,opt,name=slice,proto3,enum=posenc.v1.RotarySlice" json:"slice,omitempty"`
-	Weight        *Tensor                `protobuf:"bytes,15,opt,name=weight,proto3" json:"weight,omitempty"` // [heads * head_dim, ...]
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	OldPairing Pairing                `protobuf:"varint,1,opt,name=old_pairing,json=oldPairing,proto3,enum=posenc.v1.Pairing" json:"old_pairing,omitempty"`
+	NewPairing Pairing                `protobuf:"varint,2,opt,name=new_pairing,json=newPairing,proto3,enum=posenc.v1.Pairing" json:"new_pairing,omitempty"`
+	Heads      int32                  `protobuf:"varint,3,opt,name=heads,proto3" json:"heads,omitempty"`                          // required
+	RotaryDim  int32                  `protobuf:"varint,4,opt,name=rotary_dim,json=rotaryDim,proto3" json:"rotary_dim,omitempty"` // unset: the head
+	Slice      RotarySlice            `protobuf:"varint,5,opt,name=slice,proto3,enum=posenc.v1.RotarySlice" json:"slice,omitempty"`
+	// As BuildTableRequest.cos_output: rows move, so no place may overlap the weight's own.
+	WeightOutput  *SharedMemory `protobuf:"bytes,6,opt,name=weight_output,json=weightOutput,proto3" json:"weight_output,omitempty"`
+	Weight        *Tensor       `protobuf:"bytes,15,opt,name=weight,proto3" json:"weight,omitempty"` // [heads * head_dim, ...]
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ConvertPairingRequest) Reset() {
 	*x = ConvertPairingRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[35]
+	mi := &file_posenc_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2694,7 +2874,7 @@ func (x *ConvertPairingRequest) String() string {
 func (*ConvertPairingRequest) ProtoMessage() {}
 
 func (x *ConvertPairingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[35]
+	mi := &file_posenc_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2707,7 +2887,7 @@ func (x *ConvertPairingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConvertPairingRequest.ProtoReflect.Descriptor instead.
 func (*ConvertPairingRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ConvertPairingRequest) GetOldPairing() Pairing {
@@ -2745,6 +2925,13 @@ func (x *ConvertPairingRequest) GetSlice() RotarySlice {
 	return RotarySlice_ROTARY_SLICE_UNSPECIFIED
 }
 
+func (x *ConvertPairingRequest) GetWeightOutput() *SharedMemory {
+	if x != nil {
+		return x.WeightOutput
+	}
+	return nil
+}
+
 func (x *ConvertPairingRequest) GetWeight() *Tensor {
 	if x != nil {
 		return x.Weight
@@ -2761,7 +2948,7 @@ type ConvertPairingResponse struct {
 
 func (x *ConvertPairingResponse) Reset() {
 	*x = ConvertPairingResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[36]
+	mi := &file_posenc_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +2960,7 @@ func (x *ConvertPairingResponse) String() string {
 func (*ConvertPairingResponse) ProtoMessage() {}
 
 func (x *ConvertPairingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[36]
+	mi := &file_posenc_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +2973,7 @@ func (x *ConvertPairingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConvertPairingResponse.ProtoReflect.Descriptor instead.
 func (*ConvertPairingResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ConvertPairingResponse) GetWeight() *Tensor {
@@ -2805,13 +2992,15 @@ type AnalyzeRopeRequest struct {
 	DistanceStep int64 `protobuf:"varint,4,opt,name=distance_step,json=distanceStep,proto3" json:"distance_step,omitempty"` // unset (0): 1
 	// Unset: the source's original_max_position_embeddings, or else its max_position_embeddings, if it has one.
 	TrainedLength int64 `protobuf:"varint,5,opt,name=trained_length,json=trainedLength,proto3" json:"trained_length,omitempty"`
+	// Evaluate kept against this one too.
+	CompareWith   *RopeSource `protobuf:"bytes,6,opt,name=compare_with,json=compareWith,proto3" json:"compare_with,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AnalyzeRopeRequest) Reset() {
 	*x = AnalyzeRopeRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[37]
+	mi := &file_posenc_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2823,7 +3012,7 @@ func (x *AnalyzeRopeRequest) String() string {
 func (*AnalyzeRopeRequest) ProtoMessage() {}
 
 func (x *AnalyzeRopeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[37]
+	mi := &file_posenc_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2836,7 +3025,7 @@ func (x *AnalyzeRopeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzeRopeRequest.ProtoReflect.Descriptor instead.
 func (*AnalyzeRopeRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AnalyzeRopeRequest) GetRope() *RopeSource {
@@ -2874,6 +3063,13 @@ func (x *AnalyzeRopeRequest) GetTrainedLength() int64 {
 	return 0
 }
 
+func (x *AnalyzeRopeRequest) GetCompareWith() *RopeSource {
+	if x != nil {
+		return x.CompareWith
+	}
+	return nil
+}
+
 // One axis only.
 type AnalyzeRopeResponse struct {
 	state                    protoimpl.MessageState `protogen:"open.v1"`
@@ -2881,13 +3077,16 @@ type AnalyzeRopeResponse struct {
 	Decay                    []float64              `protobuf:"fixed64,2,rep,packed,name=decay,proto3" json:"decay,omitempty"`                                                                   // mean over n = 1..d/2 of |sum_(m < n) exp(i distance w_m)|, RoFormer 3.4.3
 	Similarity               []float64              `protobuf:"fixed64,3,rep,packed,name=similarity,proto3" json:"similarity,omitempty"`                                                         // mean over pairs of cos(distance w_i)
 	PairsWithinTrainedLength int32                  `protobuf:"varint,4,opt,name=pairs_within_trained_length,json=pairsWithinTrainedLength,proto3" json:"pairs_within_trained_length,omitempty"` // pairs that complete a rotation in trained_length
-	unknownFields            protoimpl.UnknownFields
-	sizeCache                protoimpl.SizeCache
+	// Share of a score that is left at the distances of decay if keys and queries are rotated as compare_with says
+	// (RopeDifference); empty without it.
+	Kept          []float64 `protobuf:"fixed64,5,rep,packed,name=kept,proto3" json:"kept,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AnalyzeRopeResponse) Reset() {
 	*x = AnalyzeRopeResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[38]
+	mi := &file_posenc_v1_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2899,7 +3098,7 @@ func (x *AnalyzeRopeResponse) String() string {
 func (*AnalyzeRopeResponse) ProtoMessage() {}
 
 func (x *AnalyzeRopeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[38]
+	mi := &file_posenc_v1_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2912,7 +3111,7 @@ func (x *AnalyzeRopeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzeRopeResponse.ProtoReflect.Descriptor instead.
 func (*AnalyzeRopeResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AnalyzeRopeResponse) GetWavelengths() []float64 {
@@ -2943,6 +3142,157 @@ func (x *AnalyzeRopeResponse) GetPairsWithinTrainedLength() int32 {
 	return 0
 }
 
+func (x *AnalyzeRopeResponse) GetKept() []float64 {
+	if x != nil {
+		return x.Kept
+	}
+	return nil
+}
+
+type DiagnoseRopeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At least one. The first config.json is the reference that the others are compared with; without one the first of
+	// params.json, GGUF, saved tables.
+	Inputs []*ModelDescription `protobuf:"bytes,1,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	// Leaves out findings that concern other readers only: "hf", "hf4", "vllm", "sglang", "llama_cpp", "mlx", "gpt_oss",
+	// "deepseek", "mistral", "gguf_hf". Empty: all that can run the model.
+	Readers []string `protobuf:"bytes,2,rep,name=readers,proto3" json:"readers,omitempty"`
+	// Distances that count, > 0. Unset (0): what the reference claims (max_position_embeddings, context_length), or 8192.
+	Length int64 `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
+	// An engine's command line with the shell's quotes: "vllm serve --hf-overrides '{...}'".
+	Runtime       string `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiagnoseRopeRequest) Reset() {
+	*x = DiagnoseRopeRequest{}
+	mi := &file_posenc_v1_service_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiagnoseRopeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiagnoseRopeRequest) ProtoMessage() {}
+
+func (x *DiagnoseRopeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_service_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiagnoseRopeRequest.ProtoReflect.Descriptor instead.
+func (*DiagnoseRopeRequest) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *DiagnoseRopeRequest) GetInputs() []*ModelDescription {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+func (x *DiagnoseRopeRequest) GetReaders() []string {
+	if x != nil {
+		return x.Readers
+	}
+	return nil
+}
+
+func (x *DiagnoseRopeRequest) GetLength() int64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *DiagnoseRopeRequest) GetRuntime() string {
+	if x != nil {
+		return x.Runtime
+	}
+	return ""
+}
+
+type DiagnoseRopeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each input, in their order.
+	Inputs []*DescriptionReport `protobuf:"bytes,1,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	// By severity, then by what is left of a score.
+	Findings      []*Finding     `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`
+	Summary       *FindingCounts `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
+	Length        int64          `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiagnoseRopeResponse) Reset() {
+	*x = DiagnoseRopeResponse{}
+	mi := &file_posenc_v1_service_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiagnoseRopeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiagnoseRopeResponse) ProtoMessage() {}
+
+func (x *DiagnoseRopeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_service_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiagnoseRopeResponse.ProtoReflect.Descriptor instead.
+func (*DiagnoseRopeResponse) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *DiagnoseRopeResponse) GetInputs() []*DescriptionReport {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+func (x *DiagnoseRopeResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *DiagnoseRopeResponse) GetSummary() *FindingCounts {
+	if x != nil {
+		return x.Summary
+	}
+	return nil
+}
+
+func (x *DiagnoseRopeResponse) GetLength() int64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
 type MultimodalPositions_Span struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Content:
@@ -2956,7 +3306,7 @@ type MultimodalPositions_Span struct {
 
 func (x *MultimodalPositions_Span) Reset() {
 	*x = MultimodalPositions_Span{}
-	mi := &file_posenc_v1_service_proto_msgTypes[39]
+	mi := &file_posenc_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2968,7 +3318,7 @@ func (x *MultimodalPositions_Span) String() string {
 func (*MultimodalPositions_Span) ProtoMessage() {}
 
 func (x *MultimodalPositions_Span) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[39]
+	mi := &file_posenc_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2981,7 +3331,7 @@ func (x *MultimodalPositions_Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MultimodalPositions_Span.ProtoReflect.Descriptor instead.
 func (*MultimodalPositions_Span) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{18, 0}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{19, 0}
 }
 
 func (x *MultimodalPositions_Span) GetContent() isMultimodalPositions_Span_Content {
@@ -3038,7 +3388,7 @@ type MultimodalPositions_VisionGrid struct {
 
 func (x *MultimodalPositions_VisionGrid) Reset() {
 	*x = MultimodalPositions_VisionGrid{}
-	mi := &file_posenc_v1_service_proto_msgTypes[40]
+	mi := &file_posenc_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3050,7 +3400,7 @@ func (x *MultimodalPositions_VisionGrid) String() string {
 func (*MultimodalPositions_VisionGrid) ProtoMessage() {}
 
 func (x *MultimodalPositions_VisionGrid) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[40]
+	mi := &file_posenc_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3063,7 +3413,7 @@ func (x *MultimodalPositions_VisionGrid) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MultimodalPositions_VisionGrid.ProtoReflect.Descriptor instead.
 func (*MultimodalPositions_VisionGrid) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{18, 1}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{19, 1}
 }
 
 func (x *MultimodalPositions_VisionGrid) GetTime() int64 {
@@ -3112,7 +3462,7 @@ type VisionPositions_Grid struct {
 
 func (x *VisionPositions_Grid) Reset() {
 	*x = VisionPositions_Grid{}
-	mi := &file_posenc_v1_service_proto_msgTypes[41]
+	mi := &file_posenc_v1_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3124,7 +3474,7 @@ func (x *VisionPositions_Grid) String() string {
 func (*VisionPositions_Grid) ProtoMessage() {}
 
 func (x *VisionPositions_Grid) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[41]
+	mi := &file_posenc_v1_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3137,7 +3487,7 @@ func (x *VisionPositions_Grid) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VisionPositions_Grid.ProtoReflect.Descriptor instead.
 func (*VisionPositions_Grid) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{20, 0}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{21, 0}
 }
 
 func (x *VisionPositions_Grid) GetTime() int64 {
@@ -3165,23 +3515,29 @@ var File_posenc_v1_service_proto protoreflect.FileDescriptor
 
 const file_posenc_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x17posenc/v1/service.proto\x12\tposenc.v1\x1a\x18posenc/v1/absolute.proto\x1a\x18posenc/v1/relative.proto\x1a\x14posenc/v1/rope.proto\x1a\x16posenc/v1/tensor.proto\"\x16\n" +
-	"\x14GetServerInfoRequest\"\xd6\x01\n" +
+	"\x17posenc/v1/service.proto\x12\tposenc.v1\x1a\x18posenc/v1/absolute.proto\x1a\x19posenc/v1/diagnosis.proto\x1a\x18posenc/v1/relative.proto\x1a\x14posenc/v1/rope.proto\x1a\x16posenc/v1/tensor.proto\"\x16\n" +
+	"\x14GetServerInfoRequest\"\x98\x02\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12'\n" +
 	"\x0finstruction_set\x18\x02 \x01(\tR\x0einstructionSet\x12)\n" +
 	"\x06limits\x18\x03 \x01(\v2\x11.posenc.v1.LimitsR\x06limits\x12\x18\n" +
 	"\apresets\x18\x04 \x03(\tR\apresets\x125\n" +
-	"\rtensor_dtypes\x18\x05 \x03(\x0e2\x10.posenc.v1.DtypeR\ftensorDtypes\"\xb6\x01\n" +
+	"\rtensor_dtypes\x18\x05 \x03(\x0e2\x10.posenc.v1.DtypeR\ftensorDtypes\x12@\n" +
+	"\rshared_memory\x18\x06 \x01(\v2\x1b.posenc.v1.SharedMemoryInfoR\fsharedMemory\"e\n" +
+	"\x10SharedMemoryInfo\x12\x1c\n" +
+	"\tdirectory\x18\x01 \x01(\tR\tdirectory\x12\x16\n" +
+	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x1b\n" +
+	"\tmax_bytes\x18\x03 \x01(\x03R\bmaxBytes\"\xb6\x01\n" +
 	"\x06Limits\x12*\n" +
 	"\x11max_request_bytes\x18\x01 \x01(\x03R\x0fmaxRequestBytes\x12,\n" +
 	"\x12max_response_bytes\x18\x02 \x01(\x03R\x10maxResponseBytes\x12$\n" +
 	"\x0emax_rotary_dim\x18\x03 \x01(\x03R\fmaxRotaryDim\x12,\n" +
-	"\x12stream_chunk_bytes\x18\x04 \x01(\x03R\x10streamChunkBytes\"\x94\x01\n" +
+	"\x12stream_chunk_bytes\x18\x04 \x01(\x03R\x10streamChunkBytes\"\xac\x01\n" +
 	"\x12ResolveRopeRequest\x12)\n" +
 	"\x04rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceR\x04rope\x12\x19\n" +
 	"\bhead_dim\x18\x02 \x01(\x05R\aheadDim\x128\n" +
-	"\fcompare_with\x18\x03 \x01(\v2\x15.posenc.v1.RopeSourceR\vcompareWith\"\xd9\x03\n" +
+	"\fcompare_with\x18\x03 \x01(\v2\x15.posenc.v1.RopeSourceR\vcompareWith\x12\x16\n" +
+	"\x06length\x18\x04 \x01(\x03R\x06length\"\xd9\x03\n" +
 	"\x13ResolveRopeResponse\x12'\n" +
 	"\x04spec\x18\x01 \x01(\v2\x13.posenc.v1.RopeSpecR\x04spec\x12\x19\n" +
 	"\bhead_dim\x18\x02 \x01(\x05R\aheadDim\x12\x19\n" +
@@ -3203,7 +3559,7 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"Assumption\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x97\x02\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xfc\x02\n" +
 	"\x0eRopeDifference\x12\x14\n" +
 	"\x05equal\x18\x01 \x01(\bR\x05equal\x12I\n" +
 	"!max_relative_frequency_difference\x18\x02 \x01(\x01R\x1emaxRelativeFrequencyDifference\x12\x1d\n" +
@@ -3211,7 +3567,10 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"worst_pair\x18\x03 \x01(\x05R\tworstPair\x12'\n" +
 	"\x0famplitude_ratio\x18\x04 \x01(\x01R\x0eamplitudeRatio\x128\n" +
 	"\x18first_diverging_position\x18\x05 \x01(\x03R\x16firstDivergingPosition\x12\"\n" +
-	"\fexplanations\x18\x06 \x03(\tR\fexplanations\"\xc2\x02\n" +
+	"\fexplanations\x18\x06 \x03(\tR\fexplanations\x12%\n" +
+	"\x0efirst_distance\x18\a \x01(\x03R\rfirstDistance\x12$\n" +
+	"\x0ekept_at_length\x18\b \x01(\x01R\fkeptAtLength\x12\x16\n" +
+	"\x06length\x18\t \x01(\x03R\x06length\"\xee\x03\n" +
 	"\x11BuildTableRequest\x12+\n" +
 	"\x04rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceH\x00R\x04rope\x129\n" +
 	"\babsolute\x18\x02 \x01(\v2\x1b.posenc.v1.AbsoluteEncodingH\x00R\babsolute\x122\n" +
@@ -3219,7 +3578,13 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x04rows\x18\x04 \x01(\x03R\x04rows\x12.\n" +
 	"\x06layout\x18\x05 \x01(\x0e2\x16.posenc.v1.TableLayoutR\x06layout\x12&\n" +
 	"\x05dtype\x18\x06 \x01(\x0e2\x10.posenc.v1.DtypeR\x05dtype\x12\x19\n" +
-	"\bfor_keys\x18\a \x01(\bR\aforKeysB\n" +
+	"\bfor_keys\x18\a \x01(\bR\aforKeys\x126\n" +
+	"\n" +
+	"cos_output\x18\b \x01(\v2\x17.posenc.v1.SharedMemoryR\tcosOutput\x126\n" +
+	"\n" +
+	"sin_output\x18\t \x01(\v2\x17.posenc.v1.SharedMemoryR\tsinOutput\x12:\n" +
+	"\ftable_output\x18\n" +
+	" \x01(\v2\x17.posenc.v1.SharedMemoryR\vtableOutputB\n" +
 	"\n" +
 	"\bencoding\"\xa5\x01\n" +
 	"\x12BuildTableResponse\x12\x1c\n" +
@@ -3316,7 +3681,7 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x16BuildPositionsResponse\x122\n" +
 	"\tpositions\x18\x01 \x01(\v2\x14.posenc.v1.PositionsR\tpositions\x12#\n" +
 	"\rnext_position\x18\x02 \x01(\x03R\fnextPosition\x12\x14\n" +
-	"\x05delta\x18\x03 \x01(\x03R\x05delta\"\x81\x03\n" +
+	"\x05delta\x18\x03 \x01(\x03R\x05delta\"\xe9\x03\n" +
 	"\x10ApplyRopeRequest\x12)\n" +
 	"\x04rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceR\x04rope\x122\n" +
 	"\tpositions\x18\x02 \x01(\v2\x14.posenc.v1.PositionsR\tpositions\x12)\n" +
@@ -3326,7 +3691,9 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"queryScale\x125\n" +
 	"\n" +
 	"saturation\x18\x06 \x01(\x0e2\x15.posenc.v1.SaturationR\n" +
-	"saturation\x12\x1f\n" +
+	"saturation\x122\n" +
+	"\bq_output\x18\a \x01(\v2\x17.posenc.v1.SharedMemoryR\aqOutput\x122\n" +
+	"\bk_output\x18\b \x01(\v2\x17.posenc.v1.SharedMemoryR\akOutput\x12\x1f\n" +
 	"\x01q\x18\x0e \x01(\v2\x11.posenc.v1.TensorR\x01q\x12\x1f\n" +
 	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"U\n" +
 	"\x11ApplyRopeResponse\x12\x1f\n" +
@@ -3346,7 +3713,7 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"[\n" +
 	"\x17ApplyRopeStreamResponse\x12\x1f\n" +
 	"\x01q\x18\x0e \x01(\v2\x11.posenc.v1.TensorR\x01q\x12\x1f\n" +
-	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xab\x02\n" +
+	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xdf\x02\n" +
 	"\x11RepositionRequest\x120\n" +
 	"\bold_rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceR\aoldRope\x120\n" +
 	"\bnew_rope\x18\x02 \x01(\v2\x15.posenc.v1.RopeSourceR\anewRope\x12/\n" +
@@ -3354,7 +3721,8 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x06layout\x18\x04 \x01(\x0e2\x11.posenc.v1.LayoutR\x06layout\x125\n" +
 	"\n" +
 	"saturation\x18\x05 \x01(\x0e2\x15.posenc.v1.SaturationR\n" +
-	"saturation\x12\x1f\n" +
+	"saturation\x122\n" +
+	"\bk_output\x18\x06 \x01(\v2\x17.posenc.v1.SharedMemoryR\akOutput\x12\x1f\n" +
 	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xd1\x01\n" +
 	"\bMovement\x129\n" +
 	"\rold_positions\x18\x01 \x01(\v2\x14.posenc.v1.PositionsR\foldPositions\x12;\n" +
@@ -3374,27 +3742,29 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"saturation\x12\x1f\n" +
 	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\";\n" +
 	"\x18RepositionStreamResponse\x12\x1f\n" +
-	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\x86\x02\n" +
+	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xba\x02\n" +
 	"\x12AddEncodingRequest\x127\n" +
 	"\bencoding\x18\x01 \x01(\v2\x1b.posenc.v1.AbsoluteEncodingR\bencoding\x122\n" +
 	"\tpositions\x18\x02 \x01(\v2\x14.posenc.v1.PositionsR\tpositions\x128\n" +
 	"\vcombination\x18\x03 \x01(\x0e2\x16.posenc.v1.CombinationR\vcombination\x12\x1c\n" +
-	"\ax_scale\x18\x04 \x01(\x01H\x00R\x06xScale\x88\x01\x01\x12\x1f\n" +
+	"\ax_scale\x18\x04 \x01(\x01H\x00R\x06xScale\x88\x01\x01\x122\n" +
+	"\bx_output\x18\x05 \x01(\v2\x17.posenc.v1.SharedMemoryR\axOutput\x12\x1f\n" +
 	"\x01x\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01xB\n" +
 	"\n" +
 	"\b_x_scale\"6\n" +
 	"\x13AddEncodingResponse\x12\x1f\n" +
-	"\x01x\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01x\"\xee\x01\n" +
+	"\x01x\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01x\"\xac\x02\n" +
 	"\x14ScoreRelativeRequest\x12.\n" +
 	"\x05score\x18\x01 \x01(\v2\x18.posenc.v1.RelativeScoreR\x05score\x12\x1f\n" +
 	"\vquery_start\x18\x02 \x01(\x03R\n" +
 	"queryStart\x12\x1b\n" +
 	"\tkey_start\x18\x03 \x01(\x03R\bkeyStart\x12&\n" +
-	"\x05dtype\x18\x04 \x01(\x0e2\x10.posenc.v1.DtypeR\x05dtype\x12\x1f\n" +
+	"\x05dtype\x18\x04 \x01(\x0e2\x10.posenc.v1.DtypeR\x05dtype\x12<\n" +
+	"\rscores_output\x18\x05 \x01(\v2\x17.posenc.v1.SharedMemoryR\fscoresOutput\x12\x1f\n" +
 	"\x01q\x18\x0e \x01(\v2\x11.posenc.v1.TensorR\x01q\x12\x1f\n" +
 	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"B\n" +
 	"\x15ScoreRelativeResponse\x12)\n" +
-	"\x06scores\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x06scores\"\x8f\x02\n" +
+	"\x06scores\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x06scores\"\xcd\x02\n" +
 	"\x15ConvertPairingRequest\x123\n" +
 	"\vold_pairing\x18\x01 \x01(\x0e2\x12.posenc.v1.PairingR\n" +
 	"oldPairing\x123\n" +
@@ -3403,29 +3773,43 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x05heads\x18\x03 \x01(\x05R\x05heads\x12\x1d\n" +
 	"\n" +
 	"rotary_dim\x18\x04 \x01(\x05R\trotaryDim\x12,\n" +
-	"\x05slice\x18\x05 \x01(\x0e2\x16.posenc.v1.RotarySliceR\x05slice\x12)\n" +
+	"\x05slice\x18\x05 \x01(\x0e2\x16.posenc.v1.RotarySliceR\x05slice\x12<\n" +
+	"\rweight_output\x18\x06 \x01(\v2\x17.posenc.v1.SharedMemoryR\fweightOutput\x12)\n" +
 	"\x06weight\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x06weight\"C\n" +
 	"\x16ConvertPairingResponse\x12)\n" +
-	"\x06weight\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x06weight\"\xc9\x01\n" +
+	"\x06weight\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x06weight\"\x83\x02\n" +
 	"\x12AnalyzeRopeRequest\x12)\n" +
 	"\x04rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceR\x04rope\x12\x19\n" +
 	"\bhead_dim\x18\x02 \x01(\x05R\aheadDim\x12!\n" +
 	"\fmax_distance\x18\x03 \x01(\x03R\vmaxDistance\x12#\n" +
 	"\rdistance_step\x18\x04 \x01(\x03R\fdistanceStep\x12%\n" +
-	"\x0etrained_length\x18\x05 \x01(\x03R\rtrainedLength\"\xac\x01\n" +
+	"\x0etrained_length\x18\x05 \x01(\x03R\rtrainedLength\x128\n" +
+	"\fcompare_with\x18\x06 \x01(\v2\x15.posenc.v1.RopeSourceR\vcompareWith\"\xc0\x01\n" +
 	"\x13AnalyzeRopeResponse\x12 \n" +
 	"\vwavelengths\x18\x01 \x03(\x01R\vwavelengths\x12\x14\n" +
 	"\x05decay\x18\x02 \x03(\x01R\x05decay\x12\x1e\n" +
 	"\n" +
 	"similarity\x18\x03 \x03(\x01R\n" +
 	"similarity\x12=\n" +
-	"\x1bpairs_within_trained_length\x18\x04 \x01(\x05R\x18pairsWithinTrainedLength*\x99\x01\n" +
+	"\x1bpairs_within_trained_length\x18\x04 \x01(\x05R\x18pairsWithinTrainedLength\x12\x12\n" +
+	"\x04kept\x18\x05 \x03(\x01R\x04kept\"\x96\x01\n" +
+	"\x13DiagnoseRopeRequest\x123\n" +
+	"\x06inputs\x18\x01 \x03(\v2\x1b.posenc.v1.ModelDescriptionR\x06inputs\x12\x18\n" +
+	"\areaders\x18\x02 \x03(\tR\areaders\x12\x16\n" +
+	"\x06length\x18\x03 \x01(\x03R\x06length\x12\x18\n" +
+	"\aruntime\x18\x04 \x01(\tR\aruntime\"\xc8\x01\n" +
+	"\x14DiagnoseRopeResponse\x124\n" +
+	"\x06inputs\x18\x01 \x03(\v2\x1c.posenc.v1.DescriptionReportR\x06inputs\x12.\n" +
+	"\bfindings\x18\x02 \x03(\v2\x12.posenc.v1.FindingR\bfindings\x122\n" +
+	"\asummary\x18\x03 \x01(\v2\x18.posenc.v1.FindingCountsR\asummary\x12\x16\n" +
+	"\x06length\x18\x04 \x01(\x03R\x06length*\x99\x01\n" +
 	"\vTableLayout\x12\x1c\n" +
 	"\x18TABLE_LAYOUT_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11TABLE_LAYOUT_HALF\x10\x01\x12\x1b\n" +
 	"\x17TABLE_LAYOUT_DUPLICATED\x10\x02\x12\x1e\n" +
 	"\x1aTABLE_LAYOUT_PAIR_REPEATED\x10\x03\x12\x18\n" +
-	"\x14TABLE_LAYOUT_COMPLEX\x10\x042\xe7\t\n" +
+	"\x14TABLE_LAYOUT_COMPLEX\x10\x042\xbd\n" +
+	"\n" +
 	"\x19PositionalEncodingService\x12W\n" +
 	"\rGetServerInfo\x12\x1f.posenc.v1.GetServerInfoRequest\x1a .posenc.v1.GetServerInfoResponse\"\x03\x90\x02\x01\x12Q\n" +
 	"\vResolveRope\x12\x1d.posenc.v1.ResolveRopeRequest\x1a\x1e.posenc.v1.ResolveRopeResponse\"\x03\x90\x02\x01\x12N\n" +
@@ -3442,7 +3826,8 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\vAddEncoding\x12\x1d.posenc.v1.AddEncodingRequest\x1a\x1e.posenc.v1.AddEncodingResponse\"\x03\x90\x02\x01\x12W\n" +
 	"\rScoreRelative\x12\x1f.posenc.v1.ScoreRelativeRequest\x1a .posenc.v1.ScoreRelativeResponse\"\x03\x90\x02\x01\x12Z\n" +
 	"\x0eConvertPairing\x12 .posenc.v1.ConvertPairingRequest\x1a!.posenc.v1.ConvertPairingResponse\"\x03\x90\x02\x01\x12Q\n" +
-	"\vAnalyzeRope\x12\x1d.posenc.v1.AnalyzeRopeRequest\x1a\x1e.posenc.v1.AnalyzeRopeResponse\"\x03\x90\x02\x01BM\n" +
+	"\vAnalyzeRope\x12\x1d.posenc.v1.AnalyzeRopeRequest\x1a\x1e.posenc.v1.AnalyzeRopeResponse\"\x03\x90\x02\x01\x12T\n" +
+	"\fDiagnoseRope\x12\x1e.posenc.v1.DiagnoseRopeRequest\x1a\x1f.posenc.v1.DiagnoseRopeResponse\"\x03\x90\x02\x01BM\n" +
 	"\x13io.github.posenc.v1P\x01Z4github.com/posenc/posenc/client/go/posencv1;posencv1b\x06proto3"
 
 var (
@@ -3458,189 +3843,214 @@ func file_posenc_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_posenc_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_posenc_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_posenc_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_posenc_v1_service_proto_goTypes = []any{
 	(TableLayout)(0),                       // 0: posenc.v1.TableLayout
 	(*GetServerInfoRequest)(nil),           // 1: posenc.v1.GetServerInfoRequest
 	(*GetServerInfoResponse)(nil),          // 2: posenc.v1.GetServerInfoResponse
-	(*Limits)(nil),                         // 3: posenc.v1.Limits
-	(*ResolveRopeRequest)(nil),             // 4: posenc.v1.ResolveRopeRequest
-	(*ResolveRopeResponse)(nil),            // 5: posenc.v1.ResolveRopeResponse
-	(*Assumption)(nil),                     // 6: posenc.v1.Assumption
-	(*RopeDifference)(nil),                 // 7: posenc.v1.RopeDifference
-	(*BuildTableRequest)(nil),              // 8: posenc.v1.BuildTableRequest
-	(*BuildTableResponse)(nil),             // 9: posenc.v1.BuildTableResponse
-	(*BuildTableStreamRequest)(nil),        // 10: posenc.v1.BuildTableStreamRequest
-	(*BuildTableStreamResponse)(nil),       // 11: posenc.v1.BuildTableStreamResponse
-	(*BuildBiasRequest)(nil),               // 12: posenc.v1.BuildBiasRequest
-	(*BuildBiasResponse)(nil),              // 13: posenc.v1.BuildBiasResponse
-	(*BuildPositionsRequest)(nil),          // 14: posenc.v1.BuildPositionsRequest
-	(*PackedPositions)(nil),                // 15: posenc.v1.PackedPositions
-	(*PaddedPositions)(nil),                // 16: posenc.v1.PaddedPositions
-	(*ContextParallelPositions)(nil),       // 17: posenc.v1.ContextParallelPositions
-	(*GridPositions)(nil),                  // 18: posenc.v1.GridPositions
-	(*MultimodalPositions)(nil),            // 19: posenc.v1.MultimodalPositions
-	(*AttentionSinkPositions)(nil),         // 20: posenc.v1.AttentionSinkPositions
-	(*VisionPositions)(nil),                // 21: posenc.v1.VisionPositions
-	(*BuildPositionsResponse)(nil),         // 22: posenc.v1.BuildPositionsResponse
-	(*ApplyRopeRequest)(nil),               // 23: posenc.v1.ApplyRopeRequest
-	(*ApplyRopeResponse)(nil),              // 24: posenc.v1.ApplyRopeResponse
-	(*ApplyRopeStreamRequest)(nil),         // 25: posenc.v1.ApplyRopeStreamRequest
-	(*ApplyRopeStreamResponse)(nil),        // 26: posenc.v1.ApplyRopeStreamResponse
-	(*RepositionRequest)(nil),              // 27: posenc.v1.RepositionRequest
-	(*Movement)(nil),                       // 28: posenc.v1.Movement
-	(*RepositionResponse)(nil),             // 29: posenc.v1.RepositionResponse
-	(*RepositionStreamRequest)(nil),        // 30: posenc.v1.RepositionStreamRequest
-	(*RepositionStreamResponse)(nil),       // 31: posenc.v1.RepositionStreamResponse
-	(*AddEncodingRequest)(nil),             // 32: posenc.v1.AddEncodingRequest
-	(*AddEncodingResponse)(nil),            // 33: posenc.v1.AddEncodingResponse
-	(*ScoreRelativeRequest)(nil),           // 34: posenc.v1.ScoreRelativeRequest
-	(*ScoreRelativeResponse)(nil),          // 35: posenc.v1.ScoreRelativeResponse
-	(*ConvertPairingRequest)(nil),          // 36: posenc.v1.ConvertPairingRequest
-	(*ConvertPairingResponse)(nil),         // 37: posenc.v1.ConvertPairingResponse
-	(*AnalyzeRopeRequest)(nil),             // 38: posenc.v1.AnalyzeRopeRequest
-	(*AnalyzeRopeResponse)(nil),            // 39: posenc.v1.AnalyzeRopeResponse
-	(*MultimodalPositions_Span)(nil),       // 40: posenc.v1.MultimodalPositions.Span
-	(*MultimodalPositions_VisionGrid)(nil), // 41: posenc.v1.MultimodalPositions.VisionGrid
-	(*VisionPositions_Grid)(nil),           // 42: posenc.v1.VisionPositions.Grid
-	(Dtype)(0),                             // 43: posenc.v1.Dtype
-	(*RopeSource)(nil),                     // 44: posenc.v1.RopeSource
-	(*RopeSpec)(nil),                       // 45: posenc.v1.RopeSpec
-	(*QueryScale)(nil),                     // 46: posenc.v1.QueryScale
-	(*AbsoluteEncoding)(nil),               // 47: posenc.v1.AbsoluteEncoding
-	(*Positions)(nil),                      // 48: posenc.v1.Positions
-	(*Tensor)(nil),                         // 49: posenc.v1.Tensor
-	(*Bias)(nil),                           // 50: posenc.v1.Bias
-	(Layout)(0),                            // 51: posenc.v1.Layout
-	(Direction)(0),                         // 52: posenc.v1.Direction
-	(Saturation)(0),                        // 53: posenc.v1.Saturation
-	(Combination)(0),                       // 54: posenc.v1.Combination
-	(*RelativeScore)(nil),                  // 55: posenc.v1.RelativeScore
-	(Pairing)(0),                           // 56: posenc.v1.Pairing
-	(RotarySlice)(0),                       // 57: posenc.v1.RotarySlice
+	(*SharedMemoryInfo)(nil),               // 3: posenc.v1.SharedMemoryInfo
+	(*Limits)(nil),                         // 4: posenc.v1.Limits
+	(*ResolveRopeRequest)(nil),             // 5: posenc.v1.ResolveRopeRequest
+	(*ResolveRopeResponse)(nil),            // 6: posenc.v1.ResolveRopeResponse
+	(*Assumption)(nil),                     // 7: posenc.v1.Assumption
+	(*RopeDifference)(nil),                 // 8: posenc.v1.RopeDifference
+	(*BuildTableRequest)(nil),              // 9: posenc.v1.BuildTableRequest
+	(*BuildTableResponse)(nil),             // 10: posenc.v1.BuildTableResponse
+	(*BuildTableStreamRequest)(nil),        // 11: posenc.v1.BuildTableStreamRequest
+	(*BuildTableStreamResponse)(nil),       // 12: posenc.v1.BuildTableStreamResponse
+	(*BuildBiasRequest)(nil),               // 13: posenc.v1.BuildBiasRequest
+	(*BuildBiasResponse)(nil),              // 14: posenc.v1.BuildBiasResponse
+	(*BuildPositionsRequest)(nil),          // 15: posenc.v1.BuildPositionsRequest
+	(*PackedPositions)(nil),                // 16: posenc.v1.PackedPositions
+	(*PaddedPositions)(nil),                // 17: posenc.v1.PaddedPositions
+	(*ContextParallelPositions)(nil),       // 18: posenc.v1.ContextParallelPositions
+	(*GridPositions)(nil),                  // 19: posenc.v1.GridPositions
+	(*MultimodalPositions)(nil),            // 20: posenc.v1.MultimodalPositions
+	(*AttentionSinkPositions)(nil),         // 21: posenc.v1.AttentionSinkPositions
+	(*VisionPositions)(nil),                // 22: posenc.v1.VisionPositions
+	(*BuildPositionsResponse)(nil),         // 23: posenc.v1.BuildPositionsResponse
+	(*ApplyRopeRequest)(nil),               // 24: posenc.v1.ApplyRopeRequest
+	(*ApplyRopeResponse)(nil),              // 25: posenc.v1.ApplyRopeResponse
+	(*ApplyRopeStreamRequest)(nil),         // 26: posenc.v1.ApplyRopeStreamRequest
+	(*ApplyRopeStreamResponse)(nil),        // 27: posenc.v1.ApplyRopeStreamResponse
+	(*RepositionRequest)(nil),              // 28: posenc.v1.RepositionRequest
+	(*Movement)(nil),                       // 29: posenc.v1.Movement
+	(*RepositionResponse)(nil),             // 30: posenc.v1.RepositionResponse
+	(*RepositionStreamRequest)(nil),        // 31: posenc.v1.RepositionStreamRequest
+	(*RepositionStreamResponse)(nil),       // 32: posenc.v1.RepositionStreamResponse
+	(*AddEncodingRequest)(nil),             // 33: posenc.v1.AddEncodingRequest
+	(*AddEncodingResponse)(nil),            // 34: posenc.v1.AddEncodingResponse
+	(*ScoreRelativeRequest)(nil),           // 35: posenc.v1.ScoreRelativeRequest
+	(*ScoreRelativeResponse)(nil),          // 36: posenc.v1.ScoreRelativeResponse
+	(*ConvertPairingRequest)(nil),          // 37: posenc.v1.ConvertPairingRequest
+	(*ConvertPairingResponse)(nil),         // 38: posenc.v1.ConvertPairingResponse
+	(*AnalyzeRopeRequest)(nil),             // 39: posenc.v1.AnalyzeRopeRequest
+	(*AnalyzeRopeResponse)(nil),            // 40: posenc.v1.AnalyzeRopeResponse
+	(*DiagnoseRopeRequest)(nil),            // 41: posenc.v1.DiagnoseRopeRequest
+	(*DiagnoseRopeResponse)(nil),           // 42: posenc.v1.DiagnoseRopeResponse
+	(*MultimodalPositions_Span)(nil),       // 43: posenc.v1.MultimodalPositions.Span
+	(*MultimodalPositions_VisionGrid)(nil), // 44: posenc.v1.MultimodalPositions.VisionGrid
+	(*VisionPositions_Grid)(nil),           // 45: posenc.v1.VisionPositions.Grid
+	(Dtype)(0),                             // 46: posenc.v1.Dtype
+	(*RopeSource)(nil),                     // 47: posenc.v1.RopeSource
+	(*RopeSpec)(nil),                       // 48: posenc.v1.RopeSpec
+	(*QueryScale)(nil),                     // 49: posenc.v1.QueryScale
+	(*AbsoluteEncoding)(nil),               // 50: posenc.v1.AbsoluteEncoding
+	(*Positions)(nil),                      // 51: posenc.v1.Positions
+	(*SharedMemory)(nil),                   // 52: posenc.v1.SharedMemory
+	(*Tensor)(nil),                         // 53: posenc.v1.Tensor
+	(*Bias)(nil),                           // 54: posenc.v1.Bias
+	(Layout)(0),                            // 55: posenc.v1.Layout
+	(Direction)(0),                         // 56: posenc.v1.Direction
+	(Saturation)(0),                        // 57: posenc.v1.Saturation
+	(Combination)(0),                       // 58: posenc.v1.Combination
+	(*RelativeScore)(nil),                  // 59: posenc.v1.RelativeScore
+	(Pairing)(0),                           // 60: posenc.v1.Pairing
+	(RotarySlice)(0),                       // 61: posenc.v1.RotarySlice
+	(*ModelDescription)(nil),               // 62: posenc.v1.ModelDescription
+	(*DescriptionReport)(nil),              // 63: posenc.v1.DescriptionReport
+	(*Finding)(nil),                        // 64: posenc.v1.Finding
+	(*FindingCounts)(nil),                  // 65: posenc.v1.FindingCounts
 }
 var file_posenc_v1_service_proto_depIdxs = []int32{
-	3,   // 0: posenc.v1.GetServerInfoResponse.limits:type_name -> posenc.v1.Limits
-	43,  // 1: posenc.v1.GetServerInfoResponse.tensor_dtypes:type_name -> posenc.v1.Dtype
-	44,  // 2: posenc.v1.ResolveRopeRequest.rope:type_name -> posenc.v1.RopeSource
-	44,  // 3: posenc.v1.ResolveRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
-	45,  // 4: posenc.v1.ResolveRopeResponse.spec:type_name -> posenc.v1.RopeSpec
-	46,  // 5: posenc.v1.ResolveRopeResponse.query_scale:type_name -> posenc.v1.QueryScale
-	6,   // 6: posenc.v1.ResolveRopeResponse.assumptions:type_name -> posenc.v1.Assumption
-	7,   // 7: posenc.v1.ResolveRopeResponse.difference:type_name -> posenc.v1.RopeDifference
-	44,  // 8: posenc.v1.BuildTableRequest.rope:type_name -> posenc.v1.RopeSource
-	47,  // 9: posenc.v1.BuildTableRequest.absolute:type_name -> posenc.v1.AbsoluteEncoding
-	48,  // 10: posenc.v1.BuildTableRequest.positions:type_name -> posenc.v1.Positions
-	0,   // 11: posenc.v1.BuildTableRequest.layout:type_name -> posenc.v1.TableLayout
-	43,  // 12: posenc.v1.BuildTableRequest.dtype:type_name -> posenc.v1.Dtype
-	49,  // 13: posenc.v1.BuildTableResponse.cos:type_name -> posenc.v1.Tensor
-	49,  // 14: posenc.v1.BuildTableResponse.sin:type_name -> posenc.v1.Tensor
-	49,  // 15: posenc.v1.BuildTableResponse.table:type_name -> posenc.v1.Tensor
-	8,   // 16: posenc.v1.BuildTableStreamRequest.table:type_name -> posenc.v1.BuildTableRequest
-	49,  // 17: posenc.v1.BuildTableStreamResponse.cos:type_name -> posenc.v1.Tensor
-	49,  // 18: posenc.v1.BuildTableStreamResponse.sin:type_name -> posenc.v1.Tensor
-	49,  // 19: posenc.v1.BuildTableStreamResponse.table:type_name -> posenc.v1.Tensor
-	50,  // 20: posenc.v1.BuildBiasRequest.bias:type_name -> posenc.v1.Bias
-	43,  // 21: posenc.v1.BuildBiasRequest.dtype:type_name -> posenc.v1.Dtype
-	49,  // 22: posenc.v1.BuildBiasResponse.tile:type_name -> posenc.v1.Tensor
-	15,  // 23: posenc.v1.BuildPositionsRequest.packed:type_name -> posenc.v1.PackedPositions
-	16,  // 24: posenc.v1.BuildPositionsRequest.padded:type_name -> posenc.v1.PaddedPositions
-	17,  // 25: posenc.v1.BuildPositionsRequest.context_parallel:type_name -> posenc.v1.ContextParallelPositions
-	18,  // 26: posenc.v1.BuildPositionsRequest.grid:type_name -> posenc.v1.GridPositions
-	19,  // 27: posenc.v1.BuildPositionsRequest.multimodal:type_name -> posenc.v1.MultimodalPositions
-	20,  // 28: posenc.v1.BuildPositionsRequest.attention_sinks:type_name -> posenc.v1.AttentionSinkPositions
-	21,  // 29: posenc.v1.BuildPositionsRequest.vision:type_name -> posenc.v1.VisionPositions
-	40,  // 30: posenc.v1.MultimodalPositions.spans:type_name -> posenc.v1.MultimodalPositions.Span
-	44,  // 31: posenc.v1.VisionPositions.rope:type_name -> posenc.v1.RopeSource
-	42,  // 32: posenc.v1.VisionPositions.grids:type_name -> posenc.v1.VisionPositions.Grid
-	48,  // 33: posenc.v1.BuildPositionsResponse.positions:type_name -> posenc.v1.Positions
-	44,  // 34: posenc.v1.ApplyRopeRequest.rope:type_name -> posenc.v1.RopeSource
-	48,  // 35: posenc.v1.ApplyRopeRequest.positions:type_name -> posenc.v1.Positions
-	51,  // 36: posenc.v1.ApplyRopeRequest.layout:type_name -> posenc.v1.Layout
-	52,  // 37: posenc.v1.ApplyRopeRequest.direction:type_name -> posenc.v1.Direction
-	46,  // 38: posenc.v1.ApplyRopeRequest.query_scale:type_name -> posenc.v1.QueryScale
-	53,  // 39: posenc.v1.ApplyRopeRequest.saturation:type_name -> posenc.v1.Saturation
-	49,  // 40: posenc.v1.ApplyRopeRequest.q:type_name -> posenc.v1.Tensor
-	49,  // 41: posenc.v1.ApplyRopeRequest.k:type_name -> posenc.v1.Tensor
-	49,  // 42: posenc.v1.ApplyRopeResponse.q:type_name -> posenc.v1.Tensor
-	49,  // 43: posenc.v1.ApplyRopeResponse.k:type_name -> posenc.v1.Tensor
-	44,  // 44: posenc.v1.ApplyRopeStreamRequest.rope:type_name -> posenc.v1.RopeSource
-	48,  // 45: posenc.v1.ApplyRopeStreamRequest.positions:type_name -> posenc.v1.Positions
-	51,  // 46: posenc.v1.ApplyRopeStreamRequest.layout:type_name -> posenc.v1.Layout
-	52,  // 47: posenc.v1.ApplyRopeStreamRequest.direction:type_name -> posenc.v1.Direction
-	46,  // 48: posenc.v1.ApplyRopeStreamRequest.query_scale:type_name -> posenc.v1.QueryScale
-	53,  // 49: posenc.v1.ApplyRopeStreamRequest.saturation:type_name -> posenc.v1.Saturation
-	49,  // 50: posenc.v1.ApplyRopeStreamRequest.q:type_name -> posenc.v1.Tensor
-	49,  // 51: posenc.v1.ApplyRopeStreamRequest.k:type_name -> posenc.v1.Tensor
-	49,  // 52: posenc.v1.ApplyRopeStreamResponse.q:type_name -> posenc.v1.Tensor
-	49,  // 53: posenc.v1.ApplyRopeStreamResponse.k:type_name -> posenc.v1.Tensor
-	44,  // 54: posenc.v1.RepositionRequest.old_rope:type_name -> posenc.v1.RopeSource
-	44,  // 55: posenc.v1.RepositionRequest.new_rope:type_name -> posenc.v1.RopeSource
-	28,  // 56: posenc.v1.RepositionRequest.movement:type_name -> posenc.v1.Movement
-	51,  // 57: posenc.v1.RepositionRequest.layout:type_name -> posenc.v1.Layout
-	53,  // 58: posenc.v1.RepositionRequest.saturation:type_name -> posenc.v1.Saturation
-	49,  // 59: posenc.v1.RepositionRequest.k:type_name -> posenc.v1.Tensor
-	48,  // 60: posenc.v1.Movement.old_positions:type_name -> posenc.v1.Positions
-	48,  // 61: posenc.v1.Movement.new_positions:type_name -> posenc.v1.Positions
-	49,  // 62: posenc.v1.Movement.shifts:type_name -> posenc.v1.Tensor
-	49,  // 63: posenc.v1.RepositionResponse.k:type_name -> posenc.v1.Tensor
-	44,  // 64: posenc.v1.RepositionStreamRequest.old_rope:type_name -> posenc.v1.RopeSource
-	44,  // 65: posenc.v1.RepositionStreamRequest.new_rope:type_name -> posenc.v1.RopeSource
-	28,  // 66: posenc.v1.RepositionStreamRequest.movement:type_name -> posenc.v1.Movement
-	51,  // 67: posenc.v1.RepositionStreamRequest.layout:type_name -> posenc.v1.Layout
-	53,  // 68: posenc.v1.RepositionStreamRequest.saturation:type_name -> posenc.v1.Saturation
-	49,  // 69: posenc.v1.RepositionStreamRequest.k:type_name -> posenc.v1.Tensor
-	49,  // 70: posenc.v1.RepositionStreamResponse.k:type_name -> posenc.v1.Tensor
-	47,  // 71: posenc.v1.AddEncodingRequest.encoding:type_name -> posenc.v1.AbsoluteEncoding
-	48,  // 72: posenc.v1.AddEncodingRequest.positions:type_name -> posenc.v1.Positions
-	54,  // 73: posenc.v1.AddEncodingRequest.combination:type_name -> posenc.v1.Combination
-	49,  // 74: posenc.v1.AddEncodingRequest.x:type_name -> posenc.v1.Tensor
-	49,  // 75: posenc.v1.AddEncodingResponse.x:type_name -> posenc.v1.Tensor
-	55,  // 76: posenc.v1.ScoreRelativeRequest.score:type_name -> posenc.v1.RelativeScore
-	43,  // 77: posenc.v1.ScoreRelativeRequest.dtype:type_name -> posenc.v1.Dtype
-	49,  // 78: posenc.v1.ScoreRelativeRequest.q:type_name -> posenc.v1.Tensor
-	49,  // 79: posenc.v1.ScoreRelativeRequest.k:type_name -> posenc.v1.Tensor
-	49,  // 80: posenc.v1.ScoreRelativeResponse.scores:type_name -> posenc.v1.Tensor
-	56,  // 81: posenc.v1.ConvertPairingRequest.old_pairing:type_name -> posenc.v1.Pairing
-	56,  // 82: posenc.v1.ConvertPairingRequest.new_pairing:type_name -> posenc.v1.Pairing
-	57,  // 83: posenc.v1.ConvertPairingRequest.slice:type_name -> posenc.v1.RotarySlice
-	49,  // 84: posenc.v1.ConvertPairingRequest.weight:type_name -> posenc.v1.Tensor
-	49,  // 85: posenc.v1.ConvertPairingResponse.weight:type_name -> posenc.v1.Tensor
-	44,  // 86: posenc.v1.AnalyzeRopeRequest.rope:type_name -> posenc.v1.RopeSource
-	41,  // 87: posenc.v1.MultimodalPositions.Span.vision:type_name -> posenc.v1.MultimodalPositions.VisionGrid
-	1,   // 88: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
-	4,   // 89: posenc.v1.PositionalEncodingService.ResolveRope:input_type -> posenc.v1.ResolveRopeRequest
-	8,   // 90: posenc.v1.PositionalEncodingService.BuildTable:input_type -> posenc.v1.BuildTableRequest
-	10,  // 91: posenc.v1.PositionalEncodingService.BuildTableStream:input_type -> posenc.v1.BuildTableStreamRequest
-	12,  // 92: posenc.v1.PositionalEncodingService.BuildBias:input_type -> posenc.v1.BuildBiasRequest
-	14,  // 93: posenc.v1.PositionalEncodingService.BuildPositions:input_type -> posenc.v1.BuildPositionsRequest
-	23,  // 94: posenc.v1.PositionalEncodingService.ApplyRope:input_type -> posenc.v1.ApplyRopeRequest
-	25,  // 95: posenc.v1.PositionalEncodingService.ApplyRopeStream:input_type -> posenc.v1.ApplyRopeStreamRequest
-	27,  // 96: posenc.v1.PositionalEncodingService.Reposition:input_type -> posenc.v1.RepositionRequest
-	30,  // 97: posenc.v1.PositionalEncodingService.RepositionStream:input_type -> posenc.v1.RepositionStreamRequest
-	32,  // 98: posenc.v1.PositionalEncodingService.AddEncoding:input_type -> posenc.v1.AddEncodingRequest
-	34,  // 99: posenc.v1.PositionalEncodingService.ScoreRelative:input_type -> posenc.v1.ScoreRelativeRequest
-	36,  // 100: posenc.v1.PositionalEncodingService.ConvertPairing:input_type -> posenc.v1.ConvertPairingRequest
-	38,  // 101: posenc.v1.PositionalEncodingService.AnalyzeRope:input_type -> posenc.v1.AnalyzeRopeRequest
-	2,   // 102: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
-	5,   // 103: posenc.v1.PositionalEncodingService.ResolveRope:output_type -> posenc.v1.ResolveRopeResponse
-	9,   // 104: posenc.v1.PositionalEncodingService.BuildTable:output_type -> posenc.v1.BuildTableResponse
-	11,  // 105: posenc.v1.PositionalEncodingService.BuildTableStream:output_type -> posenc.v1.BuildTableStreamResponse
-	13,  // 106: posenc.v1.PositionalEncodingService.BuildBias:output_type -> posenc.v1.BuildBiasResponse
-	22,  // 107: posenc.v1.PositionalEncodingService.BuildPositions:output_type -> posenc.v1.BuildPositionsResponse
-	24,  // 108: posenc.v1.PositionalEncodingService.ApplyRope:output_type -> posenc.v1.ApplyRopeResponse
-	26,  // 109: posenc.v1.PositionalEncodingService.ApplyRopeStream:output_type -> posenc.v1.ApplyRopeStreamResponse
-	29,  // 110: posenc.v1.PositionalEncodingService.Reposition:output_type -> posenc.v1.RepositionResponse
-	31,  // 111: posenc.v1.PositionalEncodingService.RepositionStream:output_type -> posenc.v1.RepositionStreamResponse
-	33,  // 112: posenc.v1.PositionalEncodingService.AddEncoding:output_type -> posenc.v1.AddEncodingResponse
-	35,  // 113: posenc.v1.PositionalEncodingService.ScoreRelative:output_type -> posenc.v1.ScoreRelativeResponse
-	37,  // 114: posenc.v1.PositionalEncodingService.ConvertPairing:output_type -> posenc.v1.ConvertPairingResponse
-	39,  // 115: posenc.v1.PositionalEncodingService.AnalyzeRope:output_type -> posenc.v1.AnalyzeRopeResponse
-	102, // [102:116] is the sub-list for method output_type
-	88,  // [88:102] is the sub-list for method input_type
-	88,  // [88:88] is the sub-list for extension type_name
-	88,  // [88:88] is the sub-list for extension extendee
-	0,   // [0:88] is the sub-list for field type_name
+	4,   // 0: posenc.v1.GetServerInfoResponse.limits:type_name -> posenc.v1.Limits
+	46,  // 1: posenc.v1.GetServerInfoResponse.tensor_dtypes:type_name -> posenc.v1.Dtype
+	3,   // 2: posenc.v1.GetServerInfoResponse.shared_memory:type_name -> posenc.v1.SharedMemoryInfo
+	47,  // 3: posenc.v1.ResolveRopeRequest.rope:type_name -> posenc.v1.RopeSource
+	47,  // 4: posenc.v1.ResolveRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
+	48,  // 5: posenc.v1.ResolveRopeResponse.spec:type_name -> posenc.v1.RopeSpec
+	49,  // 6: posenc.v1.ResolveRopeResponse.query_scale:type_name -> posenc.v1.QueryScale
+	7,   // 7: posenc.v1.ResolveRopeResponse.assumptions:type_name -> posenc.v1.Assumption
+	8,   // 8: posenc.v1.ResolveRopeResponse.difference:type_name -> posenc.v1.RopeDifference
+	47,  // 9: posenc.v1.BuildTableRequest.rope:type_name -> posenc.v1.RopeSource
+	50,  // 10: posenc.v1.BuildTableRequest.absolute:type_name -> posenc.v1.AbsoluteEncoding
+	51,  // 11: posenc.v1.BuildTableRequest.positions:type_name -> posenc.v1.Positions
+	0,   // 12: posenc.v1.BuildTableRequest.layout:type_name -> posenc.v1.TableLayout
+	46,  // 13: posenc.v1.BuildTableRequest.dtype:type_name -> posenc.v1.Dtype
+	52,  // 14: posenc.v1.BuildTableRequest.cos_output:type_name -> posenc.v1.SharedMemory
+	52,  // 15: posenc.v1.BuildTableRequest.sin_output:type_name -> posenc.v1.SharedMemory
+	52,  // 16: posenc.v1.BuildTableRequest.table_output:type_name -> posenc.v1.SharedMemory
+	53,  // 17: posenc.v1.BuildTableResponse.cos:type_name -> posenc.v1.Tensor
+	53,  // 18: posenc.v1.BuildTableResponse.sin:type_name -> posenc.v1.Tensor
+	53,  // 19: posenc.v1.BuildTableResponse.table:type_name -> posenc.v1.Tensor
+	9,   // 20: posenc.v1.BuildTableStreamRequest.table:type_name -> posenc.v1.BuildTableRequest
+	53,  // 21: posenc.v1.BuildTableStreamResponse.cos:type_name -> posenc.v1.Tensor
+	53,  // 22: posenc.v1.BuildTableStreamResponse.sin:type_name -> posenc.v1.Tensor
+	53,  // 23: posenc.v1.BuildTableStreamResponse.table:type_name -> posenc.v1.Tensor
+	54,  // 24: posenc.v1.BuildBiasRequest.bias:type_name -> posenc.v1.Bias
+	46,  // 25: posenc.v1.BuildBiasRequest.dtype:type_name -> posenc.v1.Dtype
+	53,  // 26: posenc.v1.BuildBiasResponse.tile:type_name -> posenc.v1.Tensor
+	16,  // 27: posenc.v1.BuildPositionsRequest.packed:type_name -> posenc.v1.PackedPositions
+	17,  // 28: posenc.v1.BuildPositionsRequest.padded:type_name -> posenc.v1.PaddedPositions
+	18,  // 29: posenc.v1.BuildPositionsRequest.context_parallel:type_name -> posenc.v1.ContextParallelPositions
+	19,  // 30: posenc.v1.BuildPositionsRequest.grid:type_name -> posenc.v1.GridPositions
+	20,  // 31: posenc.v1.BuildPositionsRequest.multimodal:type_name -> posenc.v1.MultimodalPositions
+	21,  // 32: posenc.v1.BuildPositionsRequest.attention_sinks:type_name -> posenc.v1.AttentionSinkPositions
+	22,  // 33: posenc.v1.BuildPositionsRequest.vision:type_name -> posenc.v1.VisionPositions
+	43,  // 34: posenc.v1.MultimodalPositions.spans:type_name -> posenc.v1.MultimodalPositions.Span
+	47,  // 35: posenc.v1.VisionPositions.rope:type_name -> posenc.v1.RopeSource
+	45,  // 36: posenc.v1.VisionPositions.grids:type_name -> posenc.v1.VisionPositions.Grid
+	51,  // 37: posenc.v1.BuildPositionsResponse.positions:type_name -> posenc.v1.Positions
+	47,  // 38: posenc.v1.ApplyRopeRequest.rope:type_name -> posenc.v1.RopeSource
+	51,  // 39: posenc.v1.ApplyRopeRequest.positions:type_name -> posenc.v1.Positions
+	55,  // 40: posenc.v1.ApplyRopeRequest.layout:type_name -> posenc.v1.Layout
+	56,  // 41: posenc.v1.ApplyRopeRequest.direction:type_name -> posenc.v1.Direction
+	49,  // 42: posenc.v1.ApplyRopeRequest.query_scale:type_name -> posenc.v1.QueryScale
+	57,  // 43: posenc.v1.ApplyRopeRequest.saturation:type_name -> posenc.v1.Saturation
+	52,  // 44: posenc.v1.ApplyRopeRequest.q_output:type_name -> posenc.v1.SharedMemory
+	52,  // 45: posenc.v1.ApplyRopeRequest.k_output:type_name -> posenc.v1.SharedMemory
+	53,  // 46: posenc.v1.ApplyRopeRequest.q:type_name -> posenc.v1.Tensor
+	53,  // 47: posenc.v1.ApplyRopeRequest.k:type_name -> posenc.v1.Tensor
+	53,  // 48: posenc.v1.ApplyRopeResponse.q:type_name -> posenc.v1.Tensor
+	53,  // 49: posenc.v1.ApplyRopeResponse.k:type_name -> posenc.v1.Tensor
+	47,  // 50: posenc.v1.ApplyRopeStreamRequest.rope:type_name -> posenc.v1.RopeSource
+	51,  // 51: posenc.v1.ApplyRopeStreamRequest.positions:type_name -> posenc.v1.Positions
+	55,  // 52: posenc.v1.ApplyRopeStreamRequest.layout:type_name -> posenc.v1.Layout
+	56,  // 53: posenc.v1.ApplyRopeStreamRequest.direction:type_name -> posenc.v1.Direction
+	49,  // 54: posenc.v1.ApplyRopeStreamRequest.query_scale:type_name -> posenc.v1.QueryScale
+	57,  // 55: posenc.v1.ApplyRopeStreamRequest.saturation:type_name -> posenc.v1.Saturation
+	53,  // 56: posenc.v1.ApplyRopeStreamRequest.q:type_name -> posenc.v1.Tensor
+	53,  // 57: posenc.v1.ApplyRopeStreamRequest.k:type_name -> posenc.v1.Tensor
+	53,  // 58: posenc.v1.ApplyRopeStreamResponse.q:type_name -> posenc.v1.Tensor
+	53,  // 59: posenc.v1.ApplyRopeStreamResponse.k:type_name -> posenc.v1.Tensor
+	47,  // 60: posenc.v1.RepositionRequest.old_rope:type_name -> posenc.v1.RopeSource
+	47,  // 61: posenc.v1.RepositionRequest.new_rope:type_name -> posenc.v1.RopeSource
+	29,  // 62: posenc.v1.RepositionRequest.movement:type_name -> posenc.v1.Movement
+	55,  // 63: posenc.v1.RepositionRequest.layout:type_name -> posenc.v1.Layout
+	57,  // 64: posenc.v1.RepositionRequest.saturation:type_name -> posenc.v1.Saturation
+	52,  // 65: posenc.v1.RepositionRequest.k_output:type_name -> posenc.v1.SharedMemory
+	53,  // 66: posenc.v1.RepositionRequest.k:type_name -> posenc.v1.Tensor
+	51,  // 67: posenc.v1.Movement.old_positions:type_name -> posenc.v1.Positions
+	51,  // 68: posenc.v1.Movement.new_positions:type_name -> posenc.v1.Positions
+	53,  // 69: posenc.v1.Movement.shifts:type_name -> posenc.v1.Tensor
+	53,  // 70: posenc.v1.RepositionResponse.k:type_name -> posenc.v1.Tensor
+	47,  // 71: posenc.v1.RepositionStreamRequest.old_rope:type_name -> posenc.v1.RopeSource
+	47,  // 72: posenc.v1.RepositionStreamRequest.new_rope:type_name -> posenc.v1.RopeSource
+	29,  // 73: posenc.v1.RepositionStreamRequest.movement:type_name -> posenc.v1.Movement
+	55,  // 74: posenc.v1.RepositionStreamRequest.layout:type_name -> posenc.v1.Layout
+	57,  // 75: posenc.v1.RepositionStreamRequest.saturation:type_name -> posenc.v1.Saturation
+	53,  // 76: posenc.v1.RepositionStreamRequest.k:type_name -> posenc.v1.Tensor
+	53,  // 77: posenc.v1.RepositionStreamResponse.k:type_name -> posenc.v1.Tensor
+	50,  // 78: posenc.v1.AddEncodingRequest.encoding:type_name -> posenc.v1.AbsoluteEncoding
+	51,  // 79: posenc.v1.AddEncodingRequest.positions:type_name -> posenc.v1.Positions
+	58,  // 80: posenc.v1.AddEncodingRequest.combination:type_name -> posenc.v1.Combination
+	52,  // 81: posenc.v1.AddEncodingRequest.x_output:type_name -> posenc.v1.SharedMemory
+	53,  // 82: posenc.v1.AddEncodingRequest.x:type_name -> posenc.v1.Tensor
+	53,  // 83: posenc.v1.AddEncodingResponse.x:type_name -> posenc.v1.Tensor
+	59,  // 84: posenc.v1.ScoreRelativeRequest.score:type_name -> posenc.v1.RelativeScore
+	46,  // 85: posenc.v1.ScoreRelativeRequest.dtype:type_name -> posenc.v1.Dtype
+	52,  // 86: posenc.v1.ScoreRelativeRequest.scores_output:type_name -> posenc.v1.SharedMemory
+	53,  // 87: posenc.v1.ScoreRelativeRequest.q:type_name -> posenc.v1.Tensor
+	53,  // 88: posenc.v1.ScoreRelativeRequest.k:type_name -> posenc.v1.Tensor
+	53,  // 89: posenc.v1.ScoreRelativeResponse.scores:type_name -> posenc.v1.Tensor
+	60,  // 90: posenc.v1.ConvertPairingRequest.old_pairing:type_name -> posenc.v1.Pairing
+	60,  // 91: posenc.v1.ConvertPairingRequest.new_pairing:type_name -> posenc.v1.Pairing
+	61,  // 92: posenc.v1.ConvertPairingRequest.slice:type_name -> posenc.v1.RotarySlice
+	52,  // 93: posenc.v1.ConvertPairingRequest.weight_output:type_name -> posenc.v1.SharedMemory
+	53,  // 94: posenc.v1.ConvertPairingRequest.weight:type_name -> posenc.v1.Tensor
+	53,  // 95: posenc.v1.ConvertPairingResponse.weight:type_name -> posenc.v1.Tensor
+	47,  // 96: posenc.v1.AnalyzeRopeRequest.rope:type_name -> posenc.v1.RopeSource
+	47,  // 97: posenc.v1.AnalyzeRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
+	62,  // 98: posenc.v1.DiagnoseRopeRequest.inputs:type_name -> posenc.v1.ModelDescription
+	63,  // 99: posenc.v1.DiagnoseRopeResponse.inputs:type_name -> posenc.v1.DescriptionReport
+	64,  // 100: posenc.v1.DiagnoseRopeResponse.findings:type_name -> posenc.v1.Finding
+	65,  // 101: posenc.v1.DiagnoseRopeResponse.summary:type_name -> posenc.v1.FindingCounts
+	44,  // 102: posenc.v1.MultimodalPositions.Span.vision:type_name -> posenc.v1.MultimodalPositions.VisionGrid
+	1,   // 103: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
+	5,   // 104: posenc.v1.PositionalEncodingService.ResolveRope:input_type -> posenc.v1.ResolveRopeRequest
+	9,   // 105: posenc.v1.PositionalEncodingService.BuildTable:input_type -> posenc.v1.BuildTableRequest
+	11,  // 106: posenc.v1.PositionalEncodingService.BuildTableStream:input_type -> posenc.v1.BuildTableStreamRequest
+	13,  // 107: posenc.v1.PositionalEncodingService.BuildBias:input_type -> posenc.v1.BuildBiasRequest
+	15,  // 108: posenc.v1.PositionalEncodingService.BuildPositions:input_type -> posenc.v1.BuildPositionsRequest
+	24,  // 109: posenc.v1.PositionalEncodingService.ApplyRope:input_type -> posenc.v1.ApplyRopeRequest
+	26,  // 110: posenc.v1.PositionalEncodingService.ApplyRopeStream:input_type -> posenc.v1.ApplyRopeStreamRequest
+	28,  // 111: posenc.v1.PositionalEncodingService.Reposition:input_type -> posenc.v1.RepositionRequest
+	31,  // 112: posenc.v1.PositionalEncodingService.RepositionStream:input_type -> posenc.v1.RepositionStreamRequest
+	33,  // 113: posenc.v1.PositionalEncodingService.AddEncoding:input_type -> posenc.v1.AddEncodingRequest
+	35,  // 114: posenc.v1.PositionalEncodingService.ScoreRelative:input_type -> posenc.v1.ScoreRelativeRequest
+	37,  // 115: posenc.v1.PositionalEncodingService.ConvertPairing:input_type -> posenc.v1.ConvertPairingRequest
+	39,  // 116: posenc.v1.PositionalEncodingService.AnalyzeRope:input_type -> posenc.v1.AnalyzeRopeRequest
+	41,  // 117: posenc.v1.PositionalEncodingService.DiagnoseRope:input_type -> posenc.v1.DiagnoseRopeRequest
+	2,   // 118: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
+	6,   // 119: posenc.v1.PositionalEncodingService.ResolveRope:output_type -> posenc.v1.ResolveRopeResponse
+	10,  // 120: posenc.v1.PositionalEncodingService.BuildTable:output_type -> posenc.v1.BuildTableResponse
+	12,  // 121: posenc.v1.PositionalEncodingService.BuildTableStream:output_type -> posenc.v1.BuildTableStreamResponse
+	14,  // 122: posenc.v1.PositionalEncodingService.BuildBias:output_type -> posenc.v1.BuildBiasResponse
+	23,  // 123: posenc.v1.PositionalEncodingService.BuildPositions:output_type -> posenc.v1.BuildPositionsResponse
+	25,  // 124: posenc.v1.PositionalEncodingService.ApplyRope:output_type -> posenc.v1.ApplyRopeResponse
+	27,  // 125: posenc.v1.PositionalEncodingService.ApplyRopeStream:output_type -> posenc.v1.ApplyRopeStreamResponse
+	30,  // 126: posenc.v1.PositionalEncodingService.Reposition:output_type -> posenc.v1.RepositionResponse
+	32,  // 127: posenc.v1.PositionalEncodingService.RepositionStream:output_type -> posenc.v1.RepositionStreamResponse
+	34,  // 128: posenc.v1.PositionalEncodingService.AddEncoding:output_type -> posenc.v1.AddEncodingResponse
+	36,  // 129: posenc.v1.PositionalEncodingService.ScoreRelative:output_type -> posenc.v1.ScoreRelativeResponse
+	38,  // 130: posenc.v1.PositionalEncodingService.ConvertPairing:output_type -> posenc.v1.ConvertPairingResponse
+	40,  // 131: posenc.v1.PositionalEncodingService.AnalyzeRope:output_type -> posenc.v1.AnalyzeRopeResponse
+	42,  // 132: posenc.v1.PositionalEncodingService.DiagnoseRope:output_type -> posenc.v1.DiagnoseRopeResponse
+	118, // [118:133] is the sub-list for method output_type
+	103, // [103:118] is the sub-list for method input_type
+	103, // [103:103] is the sub-list for extension type_name
+	103, // [103:103] is the sub-list for extension extendee
+	0,   // [0:103] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_service_proto_init() }
@@ -3649,14 +4059,15 @@ func file_posenc_v1_service_proto_init() {
 		return
 	}
 	file_posenc_v1_absolute_proto_init()
+	file_posenc_v1_diagnosis_proto_init()
 	file_posenc_v1_relative_proto_init()
 	file_posenc_v1_rope_proto_init()
 	file_posenc_v1_tensor_proto_init()
-	file_posenc_v1_service_proto_msgTypes[7].OneofWrappers = []any{
+	file_posenc_v1_service_proto_msgTypes[8].OneofWrappers = []any{
 		(*BuildTableRequest_Rope)(nil),
 		(*BuildTableRequest_Absolute)(nil),
 	}
-	file_posenc_v1_service_proto_msgTypes[13].OneofWrappers = []any{
+	file_posenc_v1_service_proto_msgTypes[14].OneofWrappers = []any{
 		(*BuildPositionsRequest_Packed)(nil),
 		(*BuildPositionsRequest_Padded)(nil),
 		(*BuildPositionsRequest_ContextParallel)(nil),
@@ -3665,24 +4076,24 @@ func file_posenc_v1_service_proto_init() {
 		(*BuildPositionsRequest_AttentionSinks)(nil),
 		(*BuildPositionsRequest_Vision)(nil),
 	}
-	file_posenc_v1_service_proto_msgTypes[27].OneofWrappers = []any{
+	file_posenc_v1_service_proto_msgTypes[28].OneofWrappers = []any{
 		(*Movement_NewPositions)(nil),
 		(*Movement_Shift)(nil),
 		(*Movement_Shifts)(nil),
 	}
-	file_posenc_v1_service_proto_msgTypes[31].OneofWrappers = []any{}
-	file_posenc_v1_service_proto_msgTypes[39].OneofWrappers = []any{
+	file_posenc_v1_service_proto_msgTypes[32].OneofWrappers = []any{}
+	file_posenc_v1_service_proto_msgTypes[42].OneofWrappers = []any{
 		(*MultimodalPositions_Span_TextTokens)(nil),
 		(*MultimodalPositions_Span_Vision)(nil),
 	}
-	file_posenc_v1_service_proto_msgTypes[40].OneofWrappers = []any{}
+	file_posenc_v1_service_proto_msgTypes[43].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_posenc_v1_service_proto_rawDesc), len(file_posenc_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   42,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ const (
 	PositionalEncodingService_ScoreRelative_FullMethodName    = "/posenc.v1.PositionalEncodingService/ScoreRelative"
 	PositionalEncodingService_ConvertPairing_FullMethodName   = "/posenc.v1.PositionalEncodingService/ConvertPairing"
 	PositionalEncodingService_AnalyzeRope_FullMethodName      = "/posenc.v1.PositionalEncodingService/AnalyzeRope"
+	PositionalEncodingService_DiagnoseRope_FullMethodName     = "/posenc.v1.PositionalEncodingService/DiagnoseRope"
 )
 
 // PositionalEncodingServiceClient is the client API for PositionalEncodingService service.
@@ -103,6 +104,10 @@ type PositionalEncodingServiceClient interface {
 	ConvertPairing(ctx context.Context, in *ConvertPairingRequest, opts ...grpc.CallOption) (*ConvertPairingResponse, error)
 	// Wavelengths, long-term decay and similarity between positions: numbers for plots and for choosing a base.
 	AnalyzeRope(ctx context.Context, in *AnalyzeRopeRequest, opts ...grpc.CallOption) (*AnalyzeRopeResponse, error)
+	// Reads all descriptions of one checkpoint as each of its readers does, and says which disagree, from which distance
+	// on, and which key mends it: `posenc doctor` over descriptions that the caller has read. What is wrong with a
+	// description is part of the answer.
+	DiagnoseRope(ctx context.Context, in *DiagnoseRopeRequest, opts ...grpc.CallOption) (*DiagnoseRopeResponse, error)
 }
 
 type positionalEncodingServiceClient struct {
@@ -277,6 +282,16 @@ func (c *positionalEncodingServiceClient) AnalyzeRope(ctx context.Context, in *A
 	return out, nil
 }
 
+func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *DiagnoseRopeRequest, opts ...grpc.CallOption) (*DiagnoseRopeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DiagnoseRopeResponse)
+	err := c.cc.Invoke(ctx, PositionalEncodingService_DiagnoseRope_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PositionalEncodingServiceServer is the server API for PositionalEncodingService service.
 // All implementations must embed UnimplementedPositionalEncodingServiceServer
 // for forward compatibility.
@@ -346,6 +361,10 @@ type PositionalEncodingServiceServer interface {
 	ConvertPairing(context.Context, *ConvertPairingRequest) (*ConvertPairingResponse, error)
 	// Wavelengths, long-term decay and similarity between positions: numbers for plots and for choosing a base.
 	AnalyzeRope(context.Context, *AnalyzeRopeRequest) (*AnalyzeRopeResponse, error)
+	// Reads all descriptions of one checkpoint as each of its readers does, and says which disagree, from which distance
+	// on, and which key mends it: `posenc doctor` over descriptions that the caller has read. What is wrong with a
+	// description is part of the answer.
+	DiagnoseRope(context.Context, *DiagnoseRopeRequest) (*DiagnoseRopeResponse, error)
 	mustEmbedUnimplementedPositionalEncodingServiceServer()
 }
 
@@ -397,6 +416,9 @@ func (UnimplementedPositionalEncodingServiceServer) ConvertPairing(context.Conte
 }
 func (UnimplementedPositionalEncodingServiceServer) AnalyzeRope(context.Context, *AnalyzeRopeRequest) (*AnalyzeRopeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AnalyzeRope not implemented")
+}
+func (UnimplementedPositionalEncodingServiceServer) DiagnoseRope(context.Context, *DiagnoseRopeRequest) (*DiagnoseRopeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DiagnoseRope not implemented")
 }
 func (UnimplementedPositionalEncodingServiceServer) mustEmbedUnimplementedPositionalEncodingServiceServer() {
 }
@@ -636,6 +658,24 @@ func _PositionalEncodingService_AnalyzeRope_Handler(srv interface{}, ctx context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PositionalEncodingService_DiagnoseRope_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DiagnoseRopeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PositionalEncodingServiceServer).DiagnoseRope(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PositionalEncodingService_DiagnoseRope_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PositionalEncodingServiceServer).DiagnoseRope(ctx, req.(*DiagnoseRopeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PositionalEncodingService_ServiceDesc is the grpc.ServiceDesc for PositionalEncodingService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -682,6 +722,10 @@ var PositionalEncodingService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AnalyzeRope",
 			Handler:    _PositionalEncodingService_AnalyzeRope_Handler,
+		},
+		{
+			MethodName: "DiagnoseRope",
+			Handler:    _PositionalEncodingService_DiagnoseRope_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -208,8 +208,70 @@ func (Layout) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{2}
 }
 
-// A dense tensor. Exactly one of `data` and `values` is set, unless the shape holds no element.
-// A rotated or encoded tensor comes back in the form it was sent in; all else comes back as `data`.
+// A place in a file that client and server both map (GetServerInfoResponse.shared_memory). Only clients on unix sockets
+// may name one, unless the server allows more. The file is the client's: the client makes it, at its full size, and
+// removes it. Bytes that change while a call reads them give numbers that nobody can foretell, never more than that; a
+// file that is cut short during a call fails the call (ERROR_REASON_SHARED_MEMORY_CUT), and what was written by then is
+// undefined.
+type SharedMemory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file's name, without a directory. Letters, digits, '.', '_' and '-', at most 255; begins with the server's
+	// prefix. A regular file of the server's user, or of one that it was told to trust, without further links, else
+	// NOT_FOUND.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Where the tensor's first byte lies, >= 0; any alignment. dtype and shape say how many bytes follow.
+	Offset        int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SharedMemory) Reset() {
+	*x = SharedMemory{}
+	mi := &file_posenc_v1_tensor_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SharedMemory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SharedMemory) ProtoMessage() {}
+
+func (x *SharedMemory) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_tensor_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SharedMemory.ProtoReflect.Descriptor instead.
+func (*SharedMemory) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *SharedMemory) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SharedMemory) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+// A dense tensor. Exactly one of `data`, `values` and `shared` is set, unless the shape holds no element.
+// A rotated or encoded tensor comes back in the form it was sent in, but as `data` if it was `shared` and the request
+// names no output for it; all else comes back as `data`.
 type Tensor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required.
@@ -219,6 +281,9 @@ type Tensor struct {
 	// The elements written out, for hand-made calls and small inputs (at most 65536). Each is rounded once to dtype, to
 	// nearest even; integer dtypes take integers only, FP8 only what rounds to one of its numbers (NaN is 0x7F).
 	Values []float64 `protobuf:"fixed64,3,rep,packed,name=values,proto3" json:"values,omitempty"`
+	// The elements where they lie in a file, instead of being sent. In requests of unary calls; in a response, where the
+	// request asked for the tensor to be written. INVALID_ARGUMENT in a stream.
+	Shared *SharedMemory `protobuf:"bytes,4,opt,name=shared,proto3" json:"shared,omitempty"`
 	// The elements as bytes: little-endian, row-major, no padding; exactly product(shape) * sizeof(dtype) long.
 	// The highest field number, so that serializers write it last. Readers accept any order.
 	//
@@ -232,7 +297,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_posenc_v1_tensor_proto_msgTypes[0]
+	mi := &file_posenc_v1_tensor_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -244,7 +309,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_tensor_proto_msgTypes[0]
+	mi := &file_posenc_v1_tensor_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -257,7 +322,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{0}
+	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Tensor) GetDtype() Dtype {
@@ -277,6 +342,13 @@ func (x *Tensor) GetShape() []int64 {
 func (x *Tensor) GetValues() []float64 {
 	if x != nil {
 		return x.Values
+	}
+	return nil
+}
+
+func (x *Tensor) GetShared() *SharedMemory {
+	if x != nil {
+		return x.Shared
 	}
 	return nil
 }
@@ -307,7 +379,7 @@ type Positions struct {
 
 func (x *Positions) Reset() {
 	*x = Positions{}
-	mi := &file_posenc_v1_tensor_proto_msgTypes[1]
+	mi := &file_posenc_v1_tensor_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -319,7 +391,7 @@ func (x *Positions) String() string {
 func (*Positions) ProtoMessage() {}
 
 func (x *Positions) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_tensor_proto_msgTypes[1]
+	mi := &file_posenc_v1_tensor_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -332,7 +404,7 @@ func (x *Positions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Positions.ProtoReflect.Descriptor instead.
 func (*Positions) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{1}
+	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Positions) GetKind() isPositions_Kind {
@@ -422,7 +494,7 @@ type SequenceStarts struct {
 
 func (x *SequenceStarts) Reset() {
 	*x = SequenceStarts{}
-	mi := &file_posenc_v1_tensor_proto_msgTypes[2]
+	mi := &file_posenc_v1_tensor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -434,7 +506,7 @@ func (x *SequenceStarts) String() string {
 func (*SequenceStarts) ProtoMessage() {}
 
 func (x *SequenceStarts) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_tensor_proto_msgTypes[2]
+	mi := &file_posenc_v1_tensor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -447,7 +519,7 @@ func (x *SequenceStarts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SequenceStarts.ProtoReflect.Descriptor instead.
 func (*SequenceStarts) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{2}
+	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SequenceStarts) GetValues() []int64 {
@@ -469,7 +541,7 @@ type PackedSequences struct {
 
 func (x *PackedSequences) Reset() {
 	*x = PackedSequences{}
-	mi := &file_posenc_v1_tensor_proto_msgTypes[3]
+	mi := &file_posenc_v1_tensor_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -481,7 +553,7 @@ func (x *PackedSequences) String() string {
 func (*PackedSequences) ProtoMessage() {}
 
 func (x *PackedSequences) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_tensor_proto_msgTypes[3]
+	mi := &file_posenc_v1_tensor_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -494,7 +566,7 @@ func (x *PackedSequences) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PackedSequences.ProtoReflect.Descriptor instead.
 func (*PackedSequences) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{3}
+	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PackedSequences) GetCuSeqlens() []int64 {
@@ -515,11 +587,15 @@ var File_posenc_v1_tensor_proto protoreflect.FileDescriptor
 
 const file_posenc_v1_tensor_proto_rawDesc = "" +
 	"\n" +
-	"\x16posenc/v1/tensor.proto\x12\tposenc.v1\"r\n" +
+	"\x16posenc/v1/tensor.proto\x12\tposenc.v1\":\n" +
+	"\fSharedMemory\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x03R\x06offset\"\xa3\x01\n" +
 	"\x06Tensor\x12&\n" +
 	"\x05dtype\x18\x01 \x01(\x0e2\x10.posenc.v1.DtypeR\x05dtype\x12\x14\n" +
 	"\x05shape\x18\x02 \x03(\x03R\x05shape\x12\x16\n" +
-	"\x06values\x18\x03 \x03(\x01R\x06values\x12\x12\n" +
+	"\x06values\x18\x03 \x03(\x01R\x06values\x12/\n" +
+	"\x06shared\x18\x04 \x01(\v2\x17.posenc.v1.SharedMemoryR\x06shared\x12\x12\n" +
 	"\x04data\x18\x0f \x01(\fR\x04data\"\xbd\x01\n" +
 	"\tPositions\x12\x16\n" +
 	"\x05start\x18\x01 \x01(\x03H\x00R\x05start\x123\n" +
@@ -570,26 +646,28 @@ func file_posenc_v1_tensor_proto_rawDescGZIP() []byte {
 }
 
 var file_posenc_v1_tensor_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_posenc_v1_tensor_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_posenc_v1_tensor_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_posenc_v1_tensor_proto_goTypes = []any{
 	(Dtype)(0),              // 0: posenc.v1.Dtype
 	(Saturation)(0),         // 1: posenc.v1.Saturation
 	(Layout)(0),             // 2: posenc.v1.Layout
-	(*Tensor)(nil),          // 3: posenc.v1.Tensor
-	(*Positions)(nil),       // 4: posenc.v1.Positions
-	(*SequenceStarts)(nil),  // 5: posenc.v1.SequenceStarts
-	(*PackedSequences)(nil), // 6: posenc.v1.PackedSequences
+	(*SharedMemory)(nil),    // 3: posenc.v1.SharedMemory
+	(*Tensor)(nil),          // 4: posenc.v1.Tensor
+	(*Positions)(nil),       // 5: posenc.v1.Positions
+	(*SequenceStarts)(nil),  // 6: posenc.v1.SequenceStarts
+	(*PackedSequences)(nil), // 7: posenc.v1.PackedSequences
 }
 var file_posenc_v1_tensor_proto_depIdxs = []int32{
 	0, // 0: posenc.v1.Tensor.dtype:type_name -> posenc.v1.Dtype
-	5, // 1: posenc.v1.Positions.starts:type_name -> posenc.v1.SequenceStarts
-	3, // 2: posenc.v1.Positions.ids:type_name -> posenc.v1.Tensor
-	6, // 3: posenc.v1.Positions.packed:type_name -> posenc.v1.PackedSequences
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	3, // 1: posenc.v1.Tensor.shared:type_name -> posenc.v1.SharedMemory
+	6, // 2: posenc.v1.Positions.starts:type_name -> posenc.v1.SequenceStarts
+	4, // 3: posenc.v1.Positions.ids:type_name -> posenc.v1.Tensor
+	7, // 4: posenc.v1.Positions.packed:type_name -> posenc.v1.PackedSequences
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_tensor_proto_init() }
@@ -597,7 +675,7 @@ func file_posenc_v1_tensor_proto_init() {
 	if File_posenc_v1_tensor_proto != nil {
 		return
 	}
-	file_posenc_v1_tensor_proto_msgTypes[1].OneofWrappers = []any{
+	file_posenc_v1_tensor_proto_msgTypes[2].OneofWrappers = []any{
 		(*Positions_Start)(nil),
 		(*Positions_Starts)(nil),
 		(*Positions_Ids)(nil),
@@ -609,7 +687,7 @@ func file_posenc_v1_tensor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_posenc_v1_tensor_proto_rawDesc), len(file_posenc_v1_tensor_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

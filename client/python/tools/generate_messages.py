@@ -14,7 +14,7 @@ from pathlib import Path
 from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
 
-FILES = ["tensor", "rope", "absolute", "relative", "service"]
+FILES = ["tensor", "rope", "absolute", "relative", "diagnosis", "service"]
 HEAD = '''\
 """The messages of posenc.v1, made from proto/posenc/v1 by generate_messages.py.
 

@@ -30,6 +30,19 @@ class Layout(IntEnum):
 
 
 @dataclass
+class SharedMemory(Message):
+    """A place in a file that client and server both map (GetServerInfoResponse.shared_memory).
+    Only clients on unix sockets may name one, unless the server allows more. The file is the
+    client's: the client makes it, at its full size, and removes it. Bytes that change while a call
+    reads them give numbers that nobody can foretell, never more than that; a file that is cut
+    short during a call fails the call (ERROR_REASON_SHARED_MEMORY_CUT), and what was written by
+    then is undefined."""
+
+    name: str = _field(1, "string")
+    offset: int = _field(2, "int64")
+
+
+@dataclass
 class SequenceStarts(Message):
     values: list[int] = _field(1, "int64", REPEATED)
 
@@ -498,6 +511,86 @@ class RelativeScore(Message):
     deberta: Optional[DebertaScore] = _field(3, DebertaScore)
 
 
+class DescriptionKind(IntEnum):
+    UNSPECIFIED = 0
+    CONFIG = 1
+    PARAMS = 2
+    TOKENIZER = 3
+    GGUF = 4
+    SAFETENSORS = 5
+
+
+class Severity(IntEnum):
+    UNSPECIFIED = 0
+    ERROR = 1
+    WARNING = 2
+    NOTE = 3
+
+
+@dataclass
+class NamedTensor(Message):
+    name: str = _field(1, "string")
+    tensor: Optional[Tensor] = _field(2, Tensor)
+
+
+@dataclass
+class ModelDescription(Message):
+    """One file of a checkpoint, as far as it says something about rotary encodings."""
+
+    path: str = _field(1, "string")
+    kind: DescriptionKind = _field(2, DescriptionKind)
+    text: str = _field(3, "string")
+    gguf: bytes = _field(4, "bytes")
+    tables: list[NamedTensor] = _field(5, NamedTensor, REPEATED)
+    key_rows: int = _field(6, "int64")
+    query_rows: Optional[NamedTensor] = _field(7, NamedTensor)
+    unreadable: str = _field(8, "string")
+
+
+@dataclass
+class DescriptionReport(Message):
+    path: str = _field(1, "string")
+    kind: DescriptionKind = _field(2, DescriptionKind)
+    model_type: str = _field(3, "string")
+    content_hash: str = _field(4, "string")
+    unreadable: str = _field(5, "string")
+    spec: str = _field(6, "string")
+
+
+@dataclass
+class ReaderVerdict(Message):
+    """How far one reader is from the reference."""
+
+    name: str = _field(1, "string")
+    says: str = _field(2, "string")
+    first_distance: int = _field(3, "int64")
+    kept_at_length: float = _field(4, "double")
+    first_angle: int = _field(5, "int64")
+    amplitude_ratio: float = _field(6, "double")
+    worst_pair: int = _field(7, "int32")
+    least_kept: float = _field(8, "double")
+
+
+@dataclass
+class Finding(Message):
+    id: str = _field(1, "string")
+    severity: Severity = _field(2, Severity)
+    message: str = _field(3, "string")
+    fix: str = _field(4, "string")
+    inputs: list[str] = _field(5, "string", REPEATED)
+    keys: list[str] = _field(6, "string", REPEATED)
+    layers: list[int] = _field(7, "int32", REPEATED)
+    readers: list[ReaderVerdict] = _field(8, ReaderVerdict, REPEATED)
+    see: list[str] = _field(9, "string", REPEATED)
+
+
+@dataclass
+class FindingCounts(Message):
+    error: int = _field(1, "int32")
+    warning: int = _field(2, "int32")
+    note: int = _field(3, "int32")
+
+
 class TableLayout(IntEnum):
     UNSPECIFIED = 0
     HALF = 1
@@ -520,12 +613,20 @@ class Limits(Message):
 
 
 @dataclass
+class SharedMemoryInfo(Message):
+    directory: str = _field(1, "string")
+    prefix: str = _field(2, "string")
+    max_bytes: int = _field(3, "int64")
+
+
+@dataclass
 class GetServerInfoResponse(Message):
     version: str = _field(1, "string")
     instruction_set: str = _field(2, "string")
     limits: Optional[Limits] = _field(3, Limits)
     presets: list[str] = _field(4, "string", REPEATED)
     tensor_dtypes: list[Dtype] = _field(5, Dtype, REPEATED)
+    shared_memory: Optional[SharedMemoryInfo] = _field(6, SharedMemoryInfo)
 
 
 @dataclass
@@ -533,6 +634,7 @@ class ResolveRopeRequest(Message):
     rope: Optional[RopeSource] = _field(1, RopeSource)
     head_dim: int = _field(2, "int32")
     compare_with: Optional[RopeSource] = _field(3, RopeSource)
+    length: int = _field(4, "int64")
 
 
 @dataclass
@@ -550,6 +652,9 @@ class RopeDifference(Message):
     amplitude_ratio: float = _field(4, "double")
     first_diverging_position: int = _field(5, "int64")
     explanations: list[str] = _field(6, "string", REPEATED)
+    first_distance: int = _field(7, "int64")
+    kept_at_length: float = _field(8, "double")
+    length: int = _field(9, "int64")
 
 
 @dataclass
@@ -576,6 +681,9 @@ class BuildTableRequest(Message):
     layout: TableLayout = _field(5, TableLayout)
     dtype: Dtype = _field(6, Dtype)
     for_keys: bool = _field(7, "bool")
+    cos_output: Optional[SharedMemory] = _field(8, SharedMemory)
+    sin_output: Optional[SharedMemory] = _field(9, SharedMemory)
+    table_output: Optional[SharedMemory] = _field(10, SharedMemory)
 
 
 @dataclass
@@ -743,6 +851,8 @@ class ApplyRopeRequest(Message):
     direction: Direction = _field(4, Direction)
     query_scale: Optional[QueryScale] = _field(5, QueryScale)
     saturation: Saturation = _field(6, Saturation)
+    q_output: Optional[SharedMemory] = _field(7, SharedMemory)
+    k_output: Optional[SharedMemory] = _field(8, SharedMemory)
     q: Optional[Tensor] = _field(14, Tensor)
     k: Optional[Tensor] = _field(15, Tensor)
 
@@ -791,6 +901,7 @@ class RepositionRequest(Message):
     movement: Optional[Movement] = _field(3, Movement)
     layout: Layout = _field(4, Layout)
     saturation: Saturation = _field(5, Saturation)
+    k_output: Optional[SharedMemory] = _field(6, SharedMemory)
     k: Optional[Tensor] = _field(15, Tensor)
 
 
@@ -823,6 +934,7 @@ class AddEncodingRequest(Message):
     positions: Optional[Positions] = _field(2, Positions)
     combination: Combination = _field(3, Combination)
     x_scale: Optional[float] = _field(4, "double", OPTIONAL)
+    x_output: Optional[SharedMemory] = _field(5, SharedMemory)
     x: Optional[Tensor] = _field(15, Tensor)
 
 
@@ -837,6 +949,7 @@ class ScoreRelativeRequest(Message):
     query_start: int = _field(2, "int64")
     key_start: int = _field(3, "int64")
     dtype: Dtype = _field(4, Dtype)
+    scores_output: Optional[SharedMemory] = _field(5, SharedMemory)
     q: Optional[Tensor] = _field(14, Tensor)
     k: Optional[Tensor] = _field(15, Tensor)
 
@@ -853,6 +966,7 @@ class ConvertPairingRequest(Message):
     heads: int = _field(3, "int32")
     rotary_dim: int = _field(4, "int32")
     slice: RotarySlice = _field(5, RotarySlice)
+    weight_output: Optional[SharedMemory] = _field(6, SharedMemory)
     weight: Optional[Tensor] = _field(15, Tensor)
 
 
@@ -868,6 +982,7 @@ class AnalyzeRopeRequest(Message):
     max_distance: int = _field(3, "int64")
     distance_step: int = _field(4, "int64")
     trained_length: int = _field(5, "int64")
+    compare_with: Optional[RopeSource] = _field(6, RopeSource)
 
 
 @dataclass
@@ -878,3 +993,20 @@ class AnalyzeRopeResponse(Message):
     decay: list[float] = _field(2, "double", REPEATED)
     similarity: list[float] = _field(3, "double", REPEATED)
     pairs_within_trained_length: int = _field(4, "int32")
+    kept: list[float] = _field(5, "double", REPEATED)
+
+
+@dataclass
+class DiagnoseRopeRequest(Message):
+    inputs: list[ModelDescription] = _field(1, ModelDescription, REPEATED)
+    readers: list[str] = _field(2, "string", REPEATED)
+    length: int = _field(3, "int64")
+    runtime: str = _field(4, "string")
+
+
+@dataclass
+class DiagnoseRopeResponse(Message):
+    inputs: list[DescriptionReport] = _field(1, DescriptionReport, REPEATED)
+    findings: list[Finding] = _field(2, Finding, REPEATED)
+    summary: Optional[FindingCounts] = _field(3, FindingCounts)
+    length: int = _field(4, "int64")
