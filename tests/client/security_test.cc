@@ -17,6 +17,7 @@ namespace {
 using test::Authority;
 using test::Eventually;
 using test::Identity;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -163,6 +164,20 @@ TEST_F(SecurityTest, ATokenIsNotSentInTheClearToAnotherMachine) {
   options_.token_file = "";
   options_.token = "secret";
   EXPECT_THAT(Error(), StartsWith("token: would be sent in the clear"));
+}
+
+TEST_F(SecurityTest, APortBeyondSixteenBitsIsEveryCallsError) {
+  for (const char* target :
+       {"127.0.0.1:65536", "dns:///posenc:99999",
+        "ipv4:127.0.0.1:1,127.0.0.1:99999999999", "[::1]:70000"}) {
+    options_.target = target;
+    const absl::Status status = Call();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                StartsWith(absl::StrCat("target: ", target)));
+    EXPECT_THAT(std::string(status.message()),
+                EndsWith("; must be 1 to 65535"));
+  }
 }
 
 TEST_F(SecurityTest, BadFilesAreEveryCallsError) {

@@ -236,7 +236,7 @@ def test_options_that_cannot_be_used_are_refused(options, field):
     assert error.code == "INVALID_ARGUMENT" and error.field == field and "secret" not in str(error)
 
 
-@pytest.mark.parametrize("target", ["", None, 50051])
+@pytest.mark.parametrize("target", ["", None, 50051, "localhost:65536", "dns:///[::1]:99999"])
 def test_a_target_that_is_no_address_is_refused(target):
     assert caught(posenc.Client, target).field == "target"
 

@@ -43,6 +43,10 @@ class Options:
     def __post_init__(self) -> None:
         if not isinstance(self.target, str) or not self.target:
             raise invalid("target", f"is {self.target!r}; must be a server's address, such as localhost:50051")
+        for port in re.findall(r":(\d{5,})(?=,|$)", "" if self.target.startswith("unix") else self.target):
+            # gRPC would cut it to 16 bits, and call whatever listens there.
+            if int(port) > 65535:
+                raise invalid("target", f"is {self.target!r}, with port {port}; must be 1 to 65535")
         check_seconds(self.timeout)
         for option in ("max_message_bytes", "stream_above_bytes", "bulk_channels"):
             value = getattr(self, option)

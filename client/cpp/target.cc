@@ -1,0 +1,34 @@
+#include "target.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace posenc {
+
+absl::Status CheckTarget(absl::string_view target) {
+  if (absl::StartsWith(target, "unix")) return absl::OkStatus();
+  for (const absl::string_view address : absl::StrSplit(target, ',')) {
+    const std::size_t colon = address.rfind(':');
+    if (colon == absl::string_view::npos) continue;
+    const absl::string_view port = address.substr(colon + 1);
+    // The end of an IPv6 address has letters or a bracket, or is too short.
+    if (!std::all_of(port.begin(), port.end(), absl::ascii_isdigit) ||
+        port.size() < 5) {
+      continue;
+    }
+    std::uint32_t number = 0;
+    if (!absl::SimpleAtoi(port, &number) || number > 65535) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "target: ", target, ": port ", port, "; must be 1 to 65535"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace posenc
