@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cpp/credentials.h"
+#include "client/cpp/target.h"
 #include "client/load/worker.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "posenc/wire/metadata.h"
@@ -184,6 +185,8 @@ absl::Status Engine::Learn(
 absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     const std::string& target, int connections, bool retry,
     absl::Duration timeout, const ClientOptions& security_options) {
+  const absl::Status possible = CheckTarget(target);
+  if (!possible.ok()) return possible;
   const auto security = ChannelSecurity::Of(security_options);
   if (!security.ok()) return security.status();
   std::vector<std::shared_ptr<grpc::Channel>> channels;
