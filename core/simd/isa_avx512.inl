@@ -39,6 +39,8 @@ struct Avx512 {
                               _mm512_cvtpd_ps(high), 1);
   }
 
+  // Orders what was written past the caches before all that follows.
+  static void EndStreams() { _mm_sfence(); }
   static void Stream(const Floats& x, float* dst) { _mm512_stream_ps(dst, x); }
   static void Stream(const Doubles& x, double* dst) {
     _mm512_stream_pd(dst, x);

@@ -4,6 +4,7 @@
 //   StoreHigh16                the upper halves of 32-bit words
 //   LoadBytes, StoreBytes      one batch of 32-bit words from or to bytes
 //   RoundBf16                  floats to bfloat16, in the upper halves
+//   EndStreams                 what follows streamed stores, if they need it
 // in its unnamed namespace and then includes this file. Nothing here may be
 // visible outside, or depend on anything but xsimd and kernels.h: an inline
 // function compiled for AVX-512 must never stand in for the baseline's.

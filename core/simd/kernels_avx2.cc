@@ -31,6 +31,8 @@ struct Isa {
     return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
   }
 
+  // Orders what was written past the caches before all that follows.
+  static void EndStreams() { _mm_sfence(); }
   static void Stream(const Floats& x, float* dst) { _mm256_stream_ps(dst, x); }
   static void Stream(const Doubles& x, double* dst) {
     _mm256_stream_pd(dst, x);

@@ -95,7 +95,7 @@ class Rotation {
         RunCold(line, lines);
       }
     }
-    if (method_.streams || piece_ > 0) __builtin_ia32_sfence();
+    if (method_.streams || piece_ > 0) Isa::EndStreams();
   }
 
  private:

@@ -31,6 +31,8 @@ struct Isa {
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
   }
 
+  // Orders what was written past the caches before all that follows.
+  static void EndStreams() { _mm_sfence(); }
   static void Stream(const Floats& x, float* dst) { _mm_stream_ps(dst, x); }
   static void Stream(const Doubles& x, double* dst) { _mm_stream_pd(dst, x); }
   static void StreamLine(const void* src, void* dst) {
