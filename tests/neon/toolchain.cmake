@@ -10,6 +10,9 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+# Headers of OpenSSL that differ between architectures.
+set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES
+    ${POSENC_SYSROOT}/usr/include/${CMAKE_LIBRARY_ARCHITECTURE})
 # The C library is the cross-compiler's; the others are the sysroot's.
 set(CMAKE_CROSSCOMPILING_EMULATOR
     qemu-aarch64 -L /usr/aarch64-linux-gnu -E
