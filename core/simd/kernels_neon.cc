@@ -20,6 +20,8 @@ struct Isa {
   using Words = xsimd::batch<std::uint32_t, Arch>;
   static constexpr int kRegisters = 32;
   static constexpr bool kBf16Planes = true;
+  static constexpr bool kConvertsBf16 = false;
+  using Bf16Rounding = RoundingHalfUp<Isa>;
 
   static Floats SwapPairs(const Floats& x) { return vrev64q_f32(x); }
   static Doubles SwapPairs(const Doubles& x) { return vextq_f64(x, x, 1); }
@@ -65,18 +67,15 @@ struct Isa {
   static void StoreBf16(const Floats& x, std::uint16_t* dst) {
     StoreHigh16(RoundBf16(x), dst);
   }
-  template <bool kStream>
-  static void StoreTwoBf16(const Floats& x, const Floats& y,
-                           std::uint16_t* dst) {
-    StoreBf16(x, dst);
-    StoreBf16(y, dst + 4);
+  static uint16x8_t UpperHalves(const Words& x, const Words& y) {
+    return vcombine_u16(vshrn_n_u32(x, 16), vshrn_n_u32(y, 16));
+  }
+  static uint16x8_t UpperPairs(const Words& x, const Words& y) {
+    return vreinterpretq_u16_u32((x >> 16) | (y & Words(0xffff0000u)));
   }
   template <bool kStream>
-  static void StorePairsBf16(const Floats& x, const Floats& y,
-                             std::uint16_t* dst) {
-    const Words pairs =
-        (RoundBf16(x) >> 16) | (RoundBf16(y) & Words(0xffff0000u));
-    vst1q_u16(dst, vreinterpretq_u16_u32(pairs));
+  static void StoreWords(uint16x8_t x, std::uint16_t* dst) {
+    vst1q_u16(dst, x);
   }
 
   static Words LoadBytes(const std::uint8_t* src) {
