@@ -11,8 +11,10 @@
 namespace posenc::simd {
 namespace {
 
-constexpr const char* kNames[] = {"sse2", "avx2", "avx512", "avx512_bf16"};
+constexpr const char* kNames[] = {"sse2", "avx2", "avx512", "avx512_bf16",
+                                  "neon"};
 
+#ifdef __x86_64__
 // Clang learned this name in version 16 (fuzz targets are built with 14). It is
 // asked for although there is no CPU with AVX2 that lacks it.
 bool HasF16c() {
@@ -51,6 +53,10 @@ std::vector<const KernelTable*> DetectKernels() {
 #endif
   return supported;
 }
+#else
+// Part of every AArch64 CPU.
+std::vector<const KernelTable*> DetectKernels() { return {&kNeonKernels}; }
+#endif
 
 const KernelTable& DetermineActiveKernels() {
   const char* forced = std::getenv("POSENC_FORCE_ISA");
@@ -93,8 +99,12 @@ absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced) {
 // of float32 on that EPYC by 64 MB: out of place 0.77 with four pages of what
 // one gives, in place 0.79.
 std::size_t PagesAtOnce() {
+#ifdef __x86_64__
   static const std::size_t pages = __builtin_cpu_is("intel") ? 4 : 1;
   return pages;
+#else
+  return 1;  // not measured
+#endif
 }
 
 const KernelTable& ActiveKernels() {

@@ -19,6 +19,8 @@ struct Avx512 {
   using Words = xsimd::batch<std::uint32_t, Arch>;
   static constexpr int kRegisters = 32;
   static constexpr bool kBf16Planes = false;
+  static constexpr bool kConvertsBf16 = false;
+  using Bf16Rounding = RoundingHalfUp<Avx512>;
 
   static __m256i Load16(const std::uint16_t* src) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src));
@@ -39,6 +41,8 @@ struct Avx512 {
                               _mm512_cvtpd_ps(high), 1);
   }
 
+  // Orders what was written past the caches before all that follows.
+  static void EndStreams() { _mm_sfence(); }
   static void Stream(const Floats& x, float* dst) { _mm512_stream_ps(dst, x); }
   static void Stream(const Doubles& x, double* dst) {
     _mm512_stream_pd(dst, x);
@@ -47,7 +51,7 @@ struct Avx512 {
     _mm512_stream_si512(static_cast<__m512i*>(dst), _mm512_loadu_si512(src));
   }
   template <bool kStream>
-  static void StoreLine(__m512i x, std::uint16_t* dst) {
+  static void StoreWords(__m512i x, std::uint16_t* dst) {
     if constexpr (kStream) {
       _mm512_stream_si512(reinterpret_cast<__m512i*>(dst), x);
     } else {
@@ -58,15 +62,19 @@ struct Avx512 {
   static Floats LoadF16(const std::uint16_t* src) {
     return _mm512_cvtph_ps(Load16(src));
   }
+  // Converted in a register: the instruction that also stores takes 9 cycles
+  // for 8 vectors where these two take 6 (Zen 5).
   static void StoreF16(const Floats& x, std::uint16_t* dst) {
-    Store16(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
-            dst);
+    __m256i half =
+        _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    asm("" : "+v"(half));
+    Store16(half, dst);
   }
 
   static void StreamTwoF16(const Floats& x, const Floats& y,
                            std::uint16_t* dst) {
     constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-    StoreLine<true>(
+    StoreWords<true>(
         _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtps_ph(x, kNearest)),
                            _mm512_cvtps_ph(y, kNearest), 1),
         dst);
@@ -99,24 +107,15 @@ struct Avx512 {
   static void StoreBf16(const Floats& x, std::uint16_t* dst) {
     StoreHigh16(RoundBf16(x), dst);
   }
-  template <bool kStream>
-  static void StoreTwoBf16(const Floats& x, const Floats& y,
-                           std::uint16_t* dst) {
+  static __m512i UpperHalves(const Words& x, const Words& y) {
     const __m512i upper_halves = _mm512_set_epi16(
         63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29,
         27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
-    StoreLine<kStream>(
-        _mm512_permutex2var_epi16(RoundBf16(x), upper_halves, RoundBf16(y)),
-        dst);
+    return _mm512_permutex2var_epi16(x, upper_halves, y);
   }
-  template <bool kStream>
-  static void StorePairsBf16(const Floats& x, const Floats& y,
-                             std::uint16_t* dst) {
+  static __m512i UpperPairs(const Words& x, const Words& y) {
     constexpr __mmask32 kUpperHalves = 0xaaaaaaaa;
-    StoreLine<kStream>(
-        _mm512_mask_blend_epi16(
-            kUpperHalves, _mm512_srli_epi32(RoundBf16(x), 16), RoundBf16(y)),
-        dst);
+    return _mm512_mask_blend_epi16(kUpperHalves, _mm512_srli_epi32(x, 16), y);
   }
 
   static Words LoadBytes(const std::uint8_t* src) {

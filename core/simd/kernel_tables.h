@@ -11,5 +11,6 @@ extern const KernelTable kSse2Kernels;
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
 extern const KernelTable kAvx512Bf16Kernels;
+extern const KernelTable kNeonKernels;
 
 }  // namespace posenc::simd

@@ -2,8 +2,13 @@
 //   Arch                       xsimd's architecture
 //   Load/StoreF16, LoadBf16    one batch of floats from or to 16-bit values
 //   StoreHigh16                the upper halves of 32-bit words
+//   UpperHalves, UpperPairs    those of two batches in one vector
+//   StoreWords                 stores such a vector
+//   Bf16Rounding               rounds quickly, and says whether it was right;
+//                              may be left out
 //   LoadBytes, StoreBytes      one batch of 32-bit words from or to bytes
 //   RoundBf16                  floats to bfloat16, in the upper halves
+//   EndStreams                 what follows streamed stores, if they need it
 // in its unnamed namespace and then includes this file. Nothing here may be
 // visible outside, or depend on anything but xsimd and kernels.h: an inline
 // function compiled for AVX-512 must never stand in for the baseline's.

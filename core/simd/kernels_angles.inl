@@ -82,7 +82,7 @@ std::uint32_t AddAngles(const AngleSums& sums_in_memory, float* cos, float* sin,
     cos += pitch;
     sin += pitch;
   }
-  if (sums.stream) __builtin_ia32_sfence();
+  if (sums.stream) Isa::EndStreams();
   return in_doubt;
 }
 

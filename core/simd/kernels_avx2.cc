@@ -19,6 +19,8 @@ struct Isa {
   using Words = xsimd::batch<std::uint32_t, Arch>;
   static constexpr int kRegisters = 16;
   static constexpr bool kBf16Planes = true;
+  static constexpr bool kConvertsBf16 = false;
+  using Bf16Rounding = RoundingHalfUp<Isa>;
 
   static Floats SwapPairs(const Floats& x) {
     return _mm256_permute_ps(x, 0b10110001);
@@ -31,6 +33,8 @@ struct Isa {
     return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
   }
 
+  // Orders what was written past the caches before all that follows.
+  static void EndStreams() { _mm_sfence(); }
   static void Stream(const Floats& x, float* dst) { _mm256_stream_ps(dst, x); }
   static void Stream(const Doubles& x, double* dst) {
     _mm256_stream_pd(dst, x);
@@ -59,9 +63,11 @@ struct Isa {
     return _mm256_cvtph_ps(Load8(src));
   }
 
+  // Converted in a register, as isa_avx512.inl explains.
   static void StoreF16(const Floats& x, std::uint16_t* dst) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(dst),
-                     _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    __m128i half = _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
+    asm("" : "+x"(half));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(dst), half);
   }
 
   static void StreamTwoF16(const Floats& x, const Floats& y,
@@ -97,20 +103,13 @@ struct Isa {
   static void StoreBf16(const Floats& x, std::uint16_t* dst) {
     StoreHigh16(RoundBf16(x), dst);
   }
-  template <bool kStream>
-  static void StoreTwoBf16(const Floats& x, const Floats& y,
-                           std::uint16_t* dst) {
-    const __m256i low_x = _mm256_srli_epi32(RoundBf16(x), 16);
-    const __m256i low_y = _mm256_srli_epi32(RoundBf16(y), 16);
-    const __m256i packed = _mm256_permute4x64_epi64(
-        _mm256_packus_epi32(low_x, low_y), _MM_SHUFFLE(3, 1, 2, 0));
-    StoreWords<kStream>(packed, dst);
+  static __m256i UpperHalves(const Words& x, const Words& y) {
+    return _mm256_permute4x64_epi64(
+        _mm256_packus_epi32(_mm256_srli_epi32(x, 16), _mm256_srli_epi32(y, 16)),
+        _MM_SHUFFLE(3, 1, 2, 0));
   }
-  template <bool kStream>
-  static void StorePairsBf16(const Floats& x, const Floats& y,
-                             std::uint16_t* dst) {
-    const Words low = RoundBf16(x) >> 16;
-    StoreWords<kStream>(_mm256_blend_epi16(low, RoundBf16(y), 0xaa), dst);
+  static __m256i UpperPairs(const Words& x, const Words& y) {
+    return _mm256_blend_epi16(_mm256_srli_epi32(x, 16), y, 0xaa);
   }
 
   static Words LoadBytes(const std::uint8_t* src) {

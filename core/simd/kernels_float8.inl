@@ -41,6 +41,7 @@ struct Float8 {
   using Words = xsimd::batch<std::uint32_t, typename Isa::Arch>;
   using Ints = xsimd::batch<std::int32_t, typename Isa::Arch>;
   static constexpr std::size_t kLanes = Batch::size;
+  static constexpr bool kRoundsTogether = false;
 
   // From the last bit of a mantissa to that of a float.
   static constexpr int kShift = 23 - Format::kMantissa;

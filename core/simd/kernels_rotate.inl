@@ -29,7 +29,7 @@
 
 #include "core/simd/kernels.h"
 #include "core/simd/kernels_convert.inl"
-#include "core/simd/kernels_slice.inl"
+#include "core/simd/kernels_method.inl"
 
 namespace posenc::simd {
 namespace {
@@ -95,7 +95,7 @@ class Rotation {
         RunCold(line, lines);
       }
     }
-    if (method_.streams || piece_ > 0) __builtin_ia32_sfence();
+    if (method_.streams || piece_ > 0) Isa::EndStreams();
   }
 
  private:
@@ -106,7 +106,7 @@ class Rotation {
     const Real* row;
     std::size_t head;
     const Real* prepared_of = nullptr;  // the row that `prepared` holds
-    PreparedRow<Real> prepared;
+    PreparedRow<Isa, Real> prepared;
 
     void MoveTo(const RotateJob& job, std::size_t line, std::size_t slice) {
       const auto l = static_cast<std::ptrdiff_t>(line);
@@ -225,6 +225,17 @@ class Rotation {
     run.row_stride =
         job_.heads == 1 ? job_.table_token_stride : job_.table_head_stride;
     while (slices > 0) {
+      const std::size_t tokens =
+          lanes == 1 ? WholeTokens(cursors[0], slices) : 0;
+      if (tokens > 1) {
+        const std::size_t n = tokens * job_.heads;
+        RotateTokens(&cursors[0], tokens, dst);
+        if (dst != nullptr) {
+          dst += static_cast<std::ptrdiff_t>(n) * job_.dst_stride;
+        }
+        slices -= n;
+        continue;
+      }
       run.count = slices;
       for (std::size_t i = 0; i < lanes; ++i) {
         Cursor* const at = &cursors[i];
@@ -254,6 +265,34 @@ class Rotation {
       }
       slices -= run.count;
     }
+  }
+
+  // Tokens among the next `slices` that one call can rotate.
+  std::size_t WholeTokens(const Cursor& at, std::size_t slices) const {
+    return method_.in_tokens == nullptr || own_rows_ || copies_ || at.head != 0
+               ? 0
+               : slices / job_.heads;
+  }
+
+  // Rotates whole tokens, and moves the cursor on.
+  void RotateTokens(Cursor* at, std::size_t tokens, Storage* dst) const {
+    TokenRun<Dtype> run;
+    run.src = at->src;
+    run.dst = dst != nullptr ? dst : at->dst;
+    run.cosines = at->row;
+    run.sines = at->row + job_.table_sine_offset;
+    run.src_stride = job_.src_stride;
+    run.dst_stride = job_.dst_stride;
+    run.row_stride = job_.table_token_stride;
+    run.tokens = tokens;
+    run.heads = job_.heads;
+    run.ahead = ahead_;
+    run.order = method_.order;
+    method_.in_tokens(run);
+    const auto slices = static_cast<std::ptrdiff_t>(tokens * job_.heads);
+    at->src += slices * job_.src_stride;
+    at->dst += slices * job_.dst_stride;
+    at->row += static_cast<std::ptrdiff_t>(tokens) * job_.table_token_stride;
   }
 
   void CopyPassing(const SliceRun<Dtype>& run) const {

@@ -19,6 +19,7 @@ struct Isa {
   using Words = xsimd::batch<std::uint32_t, Arch>;
   static constexpr int kRegisters = 16;
   static constexpr bool kBf16Planes = true;
+  static constexpr bool kConvertsBf16 = false;
 
   static Floats SwapPairs(const Floats& x) {
     return _mm_shuffle_ps(x, x, _MM_SHUFFLE(2, 3, 0, 1));
@@ -31,6 +32,8 @@ struct Isa {
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
   }
 
+  // Orders what was written past the caches before all that follows.
+  static void EndStreams() { _mm_sfence(); }
   static void Stream(const Floats& x, float* dst) { _mm_stream_ps(dst, x); }
   static void Stream(const Doubles& x, double* dst) { _mm_stream_pd(dst, x); }
   static void StreamLine(const void* src, void* dst) {
@@ -152,19 +155,11 @@ struct Isa {
   static void StoreBf16(const Floats& x, std::uint16_t* dst) {
     StoreHigh16(RoundBf16(x), dst);
   }
-  template <bool kStream>
-  static void StoreTwoBf16(const Floats& x, const Floats& y,
-                           std::uint16_t* dst) {
-    StoreWords<kStream>(_mm_packs_epi32(_mm_srai_epi32(RoundBf16(x), 16),
-                                        _mm_srai_epi32(RoundBf16(y), 16)),
-                        dst);
+  static __m128i UpperHalves(const Words& x, const Words& y) {
+    return _mm_packs_epi32(_mm_srai_epi32(x, 16), _mm_srai_epi32(y, 16));
   }
-  template <bool kStream>
-  static void StorePairsBf16(const Floats& x, const Floats& y,
-                             std::uint16_t* dst) {
-    const Words pairs =
-        (RoundBf16(x) >> 16) | (RoundBf16(y) & Words(0xffff0000u));
-    StoreWords<kStream>(pairs, dst);
+  static __m128i UpperPairs(const Words& x, const Words& y) {
+    return (x >> 16) | (y & Words(0xffff0000u));
   }
 
   static Words LoadBytes(const std::uint8_t* src) {

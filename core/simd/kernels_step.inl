@@ -25,48 +25,10 @@
 
 #include "core/simd/kernels.h"
 #include "core/simd/kernels_convert.inl"
+#include "core/simd/kernels_row.inl"
 
 namespace posenc::simd {
 namespace {
-
-// The cosines and sines of a slice; Cosines(i) are those from value i on.
-template <class Dtype>
-struct RowInMemory {
-  using Real = typename Dtype::Real;
-  using Batch = typename Dtype::Batch;
-
-  const Real* cosines;
-  const Real* sines;
-
-  [[gnu::always_inline]] Batch Cosines(std::size_t i) const {
-    return Batch::load_unaligned(cosines + i);
-  }
-  [[gnu::always_inline]] Batch Sines(std::size_t i) const {
-    return Batch::load_unaligned(sines + i);
-  }
-};
-
-// Their first kVectors vectors. i must be known to the compiler.
-template <class Dtype, std::size_t kVectors>
-struct RowInRegisters {
-  using Batch = typename Dtype::Batch;
-
-  Batch cosines[kVectors], sines[kVectors];
-
-  explicit RowInRegisters(const RowInMemory<Dtype>& row) {
-#pragma GCC unroll 16
-    for (std::size_t i = 0; i < kVectors; ++i) {
-      cosines[i] = row.Cosines(i * Dtype::kLanes);
-      sines[i] = row.Sines(i * Dtype::kLanes);
-    }
-  }
-  [[gnu::always_inline]] const Batch& Cosines(std::size_t i) const {
-    return cosines[i / Dtype::kLanes];
-  }
-  [[gnu::always_inline]] const Batch& Sines(std::size_t i) const {
-    return sines[i / Dtype::kLanes];
-  }
-};
 
 // (x, y) -> (x cos - y sin, x sin + y cos)
 template <class Batch>
@@ -85,6 +47,7 @@ struct OneStep {
   using Batch = typename Dtype::Batch;
   static constexpr std::size_t kPairs = Dtype::kLanes;
   static constexpr std::size_t kRowVectors = 1, kVectors = 2;
+  static constexpr std::size_t kLines = kOut == kInterleaved ? 1 : 0;
 
   Batch x, y;
 
@@ -99,15 +62,28 @@ struct OneStep {
     }
   }
   template <class Row>
-  [[gnu::always_inline]] void Store(const Row& row, std::size_t first,
-                                    std::size_t pairs, Storage* dst) {
+  [[gnu::always_inline]] void Rotate(const Row& row, std::size_t first,
+                                     std::size_t) {
     RotateBatch(row.Cosines(first), row.Sines(first), &x, &y);
+  }
+  [[gnu::always_inline]] void Store(std::size_t first, std::size_t pairs,
+                                    Storage* dst) const {
     if constexpr (kOut == kHalf) {
       Dtype::Store(x, dst + first);
       Dtype::Store(y, dst + pairs + first);
     } else {
       Dtype::template StoreInterleaved<kStream>(x, y, dst + 2 * first);
     }
+  }
+  template <class Line, class Rounding>
+  [[gnu::always_inline]] void Round(Rounding* rounding, Line* lines) const {
+    lines[0] = rounding->Pairs(x, y);
+  }
+  template <class Line>
+  [[gnu::always_inline]] static void StoreLines(const Line* lines,
+                                                std::size_t first, std::size_t,
+                                                Storage* dst) {
+    Dtype::template StoreLine<kStream>(lines[0], dst + 2 * first);
   }
 };
 
@@ -118,7 +94,7 @@ struct HalfStep {
   using Batch = typename Dtype::Batch;
   static constexpr std::size_t kLanes = Dtype::kLanes;
   static constexpr std::size_t kPairs = 2 * kLanes;
-  static constexpr std::size_t kRowVectors = 2, kVectors = 4;
+  static constexpr std::size_t kRowVectors = 2, kVectors = 4, kLines = 2;
 
   Batch x0, x1, y0, y1;
 
@@ -128,13 +104,29 @@ struct HalfStep {
     Dtype::LoadTwo(src + pairs + first, &y0, &y1);
   }
   template <class Row>
-  [[gnu::always_inline]] void Store(const Row& row, std::size_t first,
-                                    std::size_t pairs, Storage* dst) {
+  [[gnu::always_inline]] void Rotate(const Row& row, std::size_t first,
+                                     std::size_t) {
     RotateBatch(row.Cosines(first), row.Sines(first), &x0, &y0);
     RotateBatch(row.Cosines(first + kLanes), row.Sines(first + kLanes), &x1,
                 &y1);
+  }
+  [[gnu::always_inline]] void Store(std::size_t first, std::size_t pairs,
+                                    Storage* dst) const {
     Dtype::template StoreTwo<kStream>(x0, x1, dst + first);
     Dtype::template StoreTwo<kStream>(y0, y1, dst + pairs + first);
+  }
+  template <class Line, class Rounding>
+  [[gnu::always_inline]] void Round(Rounding* rounding, Line* lines) const {
+    lines[0] = rounding->Two(x0, x1);
+    lines[1] = rounding->Two(y0, y1);
+  }
+  template <class Line>
+  [[gnu::always_inline]] static void StoreLines(const Line* lines,
+                                                std::size_t first,
+                                                std::size_t pairs,
+                                                Storage* dst) {
+    Dtype::template StoreLine<kStream>(lines[0], dst + first);
+    Dtype::template StoreLine<kStream>(lines[1], dst + pairs + first);
   }
 };
 
@@ -146,7 +138,7 @@ struct TwinStep {
   using Batch = typename Dtype::Batch;
   static constexpr std::size_t kLanes = Dtype::kLanes;
   static constexpr std::size_t kPairs = kLanes;
-  static constexpr std::size_t kRowVectors = 2, kVectors = 2;
+  static constexpr std::size_t kRowVectors = 2, kVectors = 2, kLines = 0;
 
   Batch xy0, xy1;
 
@@ -159,13 +151,15 @@ struct TwinStep {
     Dtype::LoadTwo(src + 2 * first, &xy0, &xy1);
   }
   template <class Row>
-  [[gnu::always_inline]] void Store(const Row& row, std::size_t first,
-                                    std::size_t, Storage* dst) {
+  [[gnu::always_inline]] void Rotate(const Row& row, std::size_t first,
+                                     std::size_t) {
     const std::size_t i = 2 * first;
-    Dtype::template StoreTwo<kStream>(
-        Rotated(xy0, row.Cosines(i), row.Sines(i)),
-        Rotated(xy1, row.Cosines(i + kLanes), row.Sines(i + kLanes)),
-        dst + 2 * first);
+    xy0 = Rotated(xy0, row.Cosines(i), row.Sines(i));
+    xy1 = Rotated(xy1, row.Cosines(i + kLanes), row.Sines(i + kLanes));
+  }
+  [[gnu::always_inline]] void Store(std::size_t first, std::size_t,
+                                    Storage* dst) const {
+    Dtype::template StoreTwo<kStream>(xy0, xy1, dst + 2 * first);
   }
 };
 
@@ -176,7 +170,7 @@ struct PlaneStep {
   using Storage = typename Dtype::Storage;
   using Batch = typename Dtype::Batch;
   static constexpr std::size_t kPairs = 2 * Dtype::kLanes;
-  static constexpr std::size_t kRowVectors = 2, kVectors = 4;
+  static constexpr std::size_t kRowVectors = 2, kVectors = 4, kLines = 2;
 
   Batch even_x, odd_x, even_y, odd_y;
 
@@ -186,14 +180,30 @@ struct PlaneStep {
     Dtype::LoadInterleaved(src + pairs + first, &even_y, &odd_y);
   }
   template <class Row>
-  [[gnu::always_inline]] void Store(const Row& row, std::size_t first,
-                                    std::size_t pairs, Storage* dst) {
+  [[gnu::always_inline]] void Rotate(const Row& row, std::size_t first,
+                                     std::size_t pairs) {
     const std::size_t even = first / 2, odd = (pairs + first) / 2;
     RotateBatch(row.Cosines(even), row.Sines(even), &even_x, &even_y);
     RotateBatch(row.Cosines(odd), row.Sines(odd), &odd_x, &odd_y);
+  }
+  [[gnu::always_inline]] void Store(std::size_t first, std::size_t pairs,
+                                    Storage* dst) const {
     Dtype::template StoreInterleaved<kStream>(even_x, odd_x, dst + first);
     Dtype::template StoreInterleaved<kStream>(even_y, odd_y,
                                               dst + pairs + first);
+  }
+  template <class Line, class Rounding>
+  [[gnu::always_inline]] void Round(Rounding* rounding, Line* lines) const {
+    lines[0] = rounding->Pairs(even_x, odd_x);
+    lines[1] = rounding->Pairs(even_y, odd_y);
+  }
+  template <class Line>
+  [[gnu::always_inline]] static void StoreLines(const Line* lines,
+                                                std::size_t first,
+                                                std::size_t pairs,
+                                                Storage* dst) {
+    Dtype::template StoreLine<kStream>(lines[0], dst + first);
+    Dtype::template StoreLine<kStream>(lines[1], dst + pairs + first);
   }
 };
 

@@ -5,7 +5,8 @@
 //   best_copy       the fastest of memcpy and streaming copies of one and of
 //                   four pages at once: what a rotation out of place could be
 //   best_scale      the fastest of three loops that read and write in place
-//   vector_copy     vectors of 64 bytes from cache to cache; in_place_scale
+//   vector_copy     vectors of 64 bytes from cache to cache; in_place_scale.
+//                   FP8 is measured against them from memory, too
 //   best_fill       the faster of memset and a streaming fill
 //   naive, libm     the loops that people write, -O3 -march=native
 //   ready_table     the same rotation by rows that are there already
@@ -86,15 +87,8 @@ class Bench {
   void Run() {
     for (const std::int64_t bytes :
          {16 * kMiB / 1024, kMiB / 4, 32 * kMiB, 64 * kMiB, 256 * kMiB}) {
-      for (const Dtype dtype : kDtypes) {
-        for (const Pairing pairing : kPairings) {
-          for (const bool in_place : {false, true}) {
-            Case c = CaseOf(bytes, dtype, pairing, in_place);
-            c.name = bytes < kMiB / 4 ? "L1" : bytes < kMiB ? "L2" : "memory";
-            Rotation(c);
-          }
-        }
-      }
+      for (const Dtype dtype : kDtypes) OfSize(bytes, dtype);
+      for (const Dtype dtype : kFloat8s) OfSize(bytes, dtype);
     }
     for (const Dtype dtype : kDtypes) {
       for (const Pairing pairing : kPairings) {
@@ -129,6 +123,9 @@ class Bench {
  private:
   static constexpr Dtype kDtypes[] = {Dtype::kFloat32, Dtype::kFloat16,
                                       Dtype::kBfloat16, Dtype::kFloat64};
+  // Measured against vector copies at every size.
+  static constexpr Dtype kFloat8s[] = {Dtype::kFloat8E4m3fn,
+                                       Dtype::kFloat8E5m2};
   static constexpr Pairing kPairings[] = {Pairing::kHalfSplit,
                                           Pairing::kInterleaved};
 
@@ -195,10 +192,10 @@ class Bench {
     filled_ = dtype;
   }
 
-  Others Copies(std::int64_t bytes) {
+  Others Copies(std::int64_t bytes, bool cached) {
     const auto n = static_cast<std::size_t>(bytes);
     const Work copy = [=, this] { std::memcpy(dst(), src(), n); };
-    if (bytes < kMiB) {
+    if (cached) {
       return {{"vector_copy", [=, this] { VectorCopy(src(), dst(), n); }},
               {"memcpy", copy}};
     }
@@ -215,11 +212,11 @@ class Bench {
     return {{"best_copy", best}, {"memcpy", copy}};
   }
 
-  Others Scales(std::int64_t bytes) {
+  Others Scales(std::int64_t bytes, bool cached) {
     const auto n = static_cast<std::size_t>(bytes);
     auto* const data = reinterpret_cast<float*>(src());
     const Work plain = [=] { VectorScale(data, n); };
-    if (bytes < kMiB) return {{"in_place_scale", plain}};
+    if (cached) return {{"in_place_scale", plain}};
     Work& best = best_scales_[bytes];
     if (!best) {
       best = Fastest({{"plain", plain},
@@ -238,6 +235,17 @@ class Bench {
     return PassOf(c, src(), c.in_place ? src() : dst(), again);
   }
 
+  // Both pairings, out of place and in place.
+  void OfSize(std::int64_t bytes, Dtype dtype) {
+    for (const Pairing pairing : kPairings) {
+      for (const bool in_place : {false, true}) {
+        Case c = CaseOf(bytes, dtype, pairing, in_place);
+        c.name = bytes < kMiB / 4 ? "L1" : bytes < kMiB ? "L2" : "memory";
+        Rotation(c);
+      }
+    }
+  }
+
   void Rotation(const Case& c) {
     const CoreRow row = RowOf(c);
     if (!Wanted(row)) return;
@@ -245,9 +253,13 @@ class Bench {
     // Whole groups of pages for the yardsticks.
     const std::int64_t bytes =
         std::max<std::int64_t>(c.bytes() / (16 * 1024), 1) * (16 * 1024);
+    const bool cached = c.bytes() < kMiB;
+    const bool by_vectors = cached || core::IsFloat8(c.dtype);
     // A scale of 1 in place leaves numbers as they are, of float32 or not.
-    Report(Compare(row, c.bytes() < kMiB ? Pass(c, false) : Call(c),
-                   c.in_place ? Scales(bytes) : Copies(bytes), Clock::kThread));
+    Report(Compare(
+        row, cached ? Pass(c, false) : Call(c),
+        c.in_place ? Scales(bytes, by_vectors) : Copies(bytes, by_vectors),
+        Clock::kThread));
   }
 
   void Naive(Case c) {

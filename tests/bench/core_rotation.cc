@@ -31,6 +31,9 @@ core::ApplyRopeArgs ArgsOf(const RotationShape& shape) {
   core::ApplyRopeArgs args;
   args.rope = LookupOf(shape.pairing, shape.rotary_dim, shape.head_dim);
   args.layout = shape.layout;
+  if (core::IsFloat8(shape.dtype)) {
+    args.saturation = core::Saturation::kFinite;
+  }
   if (shape.layout == core::Layout::kThd) {
     args.positions = core::PackedSequences{{0, shape.tokens}, {}};
   } else {

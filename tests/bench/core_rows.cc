@@ -187,7 +187,7 @@ const std::pair<std::string, Work>& Fastest(
 
 void PrintRow(const CoreRow& row) {
   std::printf(
-      "%-12s %-9s %-12s %-12s %-24s %7s %-9s %8.2f  %6.2f x %-15s %3.0f%%\n",
+      "%-12s %-13s %-12s %-12s %-24s %7s %-9s %8.2f  %6.2f x %-15s %3.0f%%\n",
       row.isa.c_str(), row.dtype.c_str(), row.pairing.c_str(),
       row.layout.c_str(), row.name.c_str(), Size(row.bytes).c_str(),
       row.mode.c_str(), row.gbps, row.ratio, row.ratio_to.c_str(),

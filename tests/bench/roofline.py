@@ -103,6 +103,7 @@ def main():
         and r["ratio_to"] in YARDSTICKS
         and r["case"] in ("L1", "L2", "memory")
         and r["layout"] == "token_major"
+        and r["dtype"] in TYPES
     ]
     width = LEFT + 2 * WIDTH + GAP + 20
     height = TOP + HEIGHT + 66

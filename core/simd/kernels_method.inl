@@ -1,0 +1,119 @@
+// Which step rotates slices of which width. Part of kernels.inl.
+
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include "core/simd/kernels.h"
+#include "core/simd/kernels_convert.inl"
+#include "core/simd/kernels_slice.inl"
+#include "core/simd/kernels_step.inl"
+#include "core/simd/kernels_tokens.inl"
+
+namespace posenc::simd {
+namespace {
+
+// How slices are rotated.
+template <class Dtype>
+struct Method {
+  RunSlices<Dtype> run;
+  RowOrder order;
+  bool streams;                          // past the caches
+  RunTokens<Dtype> in_tokens = nullptr;  // faster, where tokens are whole
+};
+
+// At most a quarter of the registers for a row's cosines and one for its sines,
+// and room for a slice. Heads of 64 pairs in the second-level cache (Zen 5), of
+// a vector copy: bfloat16 0.43 by rows in the first, 0.50 in registers; float16
+// 0.43 and 0.48; float32 0.84 and 0.87.
+template <class Step, std::size_t kSteps>
+inline constexpr bool kFitsRegisters =
+    kSteps* Step::kRowVectors * 4 <=
+    Step::Dtype::Isa::kRegisters&& kSteps*(2 * Step::kRowVectors +
+                                           Step::kVectors) +
+        4 <=
+    Step::Dtype::Isa::kRegisters;
+
+// kStream: a step that overlaps others has no alignment.
+template <class Step, bool kStream>
+Method<typename Step::Dtype> Steps(std::size_t pairs, RowOrder order) {
+  Method<typename Step::Dtype> method = {&RunSteps<Step, false>, order, kStream,
+                                         nullptr};
+  const auto choose = [&]<std::size_t kSteps>() {
+    if (pairs != kSteps * Step::kPairs) return;
+    if constexpr (kFitsRegisters<Step, kSteps>) {
+      method.run = &RunOneToken<Step, kSteps, true>;
+      method.in_tokens = &RunWholeTokens<Step, kSteps, true>;
+    } else if constexpr (kChecksSlices<Step> &&
+                         kSteps * Step::kLines * 2 <=
+                             Step::Dtype::Isa::kRegisters) {
+      method.run = &RunOneToken<Step, kSteps, false>;
+      method.in_tokens = &RunWholeTokens<Step, kSteps, false>;
+    }
+  };
+  choose.template operator()<1>();
+  choose.template operator()<2>();
+  choose.template operator()<4>();
+  choose.template operator()<8>();
+  if (pairs % Step::kPairs == 0) return method;
+  if constexpr (kStream) return {nullptr, order, true, nullptr};
+  return {&RunSteps<Step, true>, order, false, nullptr};
+}
+
+template <class Dtype>
+inline constexpr bool kIsBf16 =
+    std::is_same_v<Dtype, Bf16<typename Dtype::Isa>>;
+
+// The method for slices of so many pairs; no run if kStream and this width or
+// pairing is not written in whole vectors. own_rows: each slice has a row of
+// its own, which it does not pay to prepare.
+template <class Dtype, PairingIndex kIn, PairingIndex kOut, bool kStream>
+Method<Dtype> ChooseMethod(std::size_t pairs, bool own_rows) {
+  [[maybe_unused]] const bool prepared =
+      !own_rows &&
+      pairs <=
+          PreparedRow<typename Dtype::Isa, typename Dtype::Real>::kMaxPairs;
+  // Pairs of bfloat16 are cheaper to take apart than to keep as twins.
+  if constexpr (kIn == kInterleaved && kOut == kInterleaved &&
+                !kIsBf16<Dtype>) {
+    using Twin = TwinStep<Dtype, kStream>;
+    if (prepared) {
+      if (pairs >= Twin::kPairs)
+        return Steps<Twin, kStream>(pairs, RowOrder::kTwins);
+      if (!kStream) {
+        return {&RunPadded<TwinStep<Dtype, false>, kIn, kOut, 2>,
+                RowOrder::kTwins, kStream};
+      }
+    }
+  }
+  if constexpr (kIn == kHalf && kOut == kHalf) {
+    if constexpr (kIsBf16<Dtype> && Dtype::Isa::kBf16Planes) {
+      using Plane = PlaneStep<Dtype, kStream>;
+      if (prepared && pairs % 2 == 0 && pairs >= Plane::kPairs) {
+        return Steps<Plane, kStream>(pairs, RowOrder::kPlanes);
+      }
+    }
+    using Half = HalfStep<Dtype, kStream>;
+    if (pairs >= Half::kPairs)
+      return Steps<Half, kStream>(pairs, RowOrder::kPlain);
+  }
+  if constexpr (kIsBf16<Dtype> && kOut == kInterleaved) {
+    using One = OneStep<Dtype, kIn, kOut, kStream>;
+    if (pairs >= One::kPairs) {
+      return Steps<One, kStream>(pairs, RowOrder::kPlain);
+    }
+  }
+  if constexpr (kStream) {
+    return {nullptr, RowOrder::kPlain, true};
+  } else {
+    using One = OneStep<Dtype, kIn, kOut>;
+    if (pairs >= One::kPairs) {
+      return Steps<One, false>(pairs, RowOrder::kPlain);
+    }
+    return {&RunPadded<One, kIn, kOut, 1>, RowOrder::kPlain, false};
+  }
+}
+
+}  // namespace
+}  // namespace posenc::simd
