@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
-#include "client/cli/plot.h"
+#include "client/cli/text_plot.h"
 #include "client/cli/print.h"
 
 namespace posenc::cli {
