@@ -63,6 +63,9 @@ absl::StatusOr<Chosen> ChooseTensors(const ApplyFlags& flags, TensorFile* file,
                                      ApplyRopeArgs* args) {
   Chosen chosen;
   if (file->is_npy()) {
+    if (!flags.q.empty() || !flags.k.empty()) {
+      return UsageError("--q, --k: an .npy file has one tensor; use --as");
+    }
     const bool is_q = flags.as == "q";
     const absl::Status status = Choose(
         "", "", file, is_q ? &chosen.q : &chosen.k, is_q ? &args->q : &args->k);
@@ -103,10 +106,6 @@ absl::StatusOr<ApplyRopeResult> Rotate(const Client& client,
 absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
   const absl::Status formats = CheckFormats(flags.in, flags.out);
   if (!formats.ok()) return formats;
-  if (HasExtension(flags.in, ".npy") &&
-      (!flags.q.empty() || !flags.k.empty())) {
-    return UsageError("--q, --k: an .npy file has one tensor; use --as");
-  }
   ApplyRopeArgs args;
   const absl::StatusOr<v1::Layout> layout =
       ParseEnum<v1::Layout>("--layout", "LAYOUT_", flags.layout);
@@ -127,6 +126,8 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
   args.positions = *std::move(positions);
   absl::StatusOr<TensorFile> file = TensorFile::Read("--in", flags.in);
   if (!file.ok()) return file.status();
+  const absl::Status format = file->CheckFormat(flags.out);
+  if (!format.ok()) return format;
   const absl::StatusOr<Chosen> chosen = ChooseTensors(flags, &*file, &args);
   if (!chosen.ok()) return chosen.status();
   const absl::StatusOr<Connection> connection = Connection::Open(globals);

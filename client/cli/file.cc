@@ -21,14 +21,14 @@ namespace {
 // write; larger transfers are cut.
 constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
 
-// Closes a file descriptor, unless it is standard input.
+// Closes a file descriptor, unless it is standard input or output.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   ~Descriptor() {
-    if (fd_ > STDIN_FILENO) close(fd_);
+    if (fd_ > STDOUT_FILENO) close(fd_);
   }
   int get() const { return fd_; }
 
@@ -54,11 +54,38 @@ absl::Status WriteAll(int fd, absl::Span<const char> part) {
   return absl::OkStatus();
 }
 
+// Copies all of a regular file to standard output.
+absl::Status CopyToStandardOutput(int fd) {
+  std::vector<char> buffer(std::size_t{1} << 20);
+  for (off_t offset = 0;;) {
+    const ssize_t got = pread(fd, buffer.data(), buffer.size(), offset);
+    if (got == 0) return absl::OkStatus();
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return absl::ErrnoToStatus(errno, "cannot read");
+    const absl::Status status =
+        WriteAll(STDOUT_FILENO, {buffer.data(), static_cast<std::size_t>(got)});
+    if (!status.ok()) return status;
+    offset += got;
+  }
+}
+
+// Opens a file without a name in the directory of temporary files.
+int OpenNameless() {
+  const char* const directory = std::getenv("TMPDIR");
+  std::string path = absl::StrCat(
+      directory == nullptr || *directory == '\0' ? "/tmp" : directory,
+      "/posenc-XXXXXX");
+  const int fd = mkostemp(path.data(), O_CLOEXEC);
+  if (fd >= 0) unlink(path.c_str());
+  return fd;
+}
+
 }  // namespace
 
 absl::StatusOr<FileBytes> FileBytes::Read(const std::string& path) {
-  const Descriptor file(path == "-" ? STDIN_FILENO
-                                    : open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(IsStandardStream(path)
+                            ? STDIN_FILENO
+                            : open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return SystemError(path, "cannot open");
   struct stat info;
   if (fstat(file.get(), &info) != 0) return SystemError(path, "cannot stat");
@@ -94,8 +121,10 @@ absl::Status WriteFile(const std::string& path,
                        const std::vector<absl::Span<const char>>& parts) {
   // Devices and pipes (/dev/null, /dev/stdout) cannot be replaced.
   struct stat info;
-  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    const Descriptor file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  const bool standard = IsStandardStream(path);
+  if (standard || (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))) {
+    const Descriptor file(standard ? STDOUT_FILENO
+                                   : open(path.c_str(), O_WRONLY | O_CLOEXEC));
     if (file.get() < 0) return SystemError(path, "cannot open");
     for (const absl::Span<const char> part : parts) {
       const absl::Status status = WriteAll(file.get(), part);
@@ -116,6 +145,11 @@ absl::Status WriteFile(const std::string& path,
 }
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
+  if (IsStandardStream(path)) {
+    const int nameless = OpenNameless();
+    if (nameless < 0) return SystemError(path, "cannot create a copy");
+    return OutputFile(path, "", nameless);
+  }
   std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   // 0666, of which the umask takes away, as for any file that a user makes.
   const int fd =
@@ -140,7 +174,7 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
 OutputFile::~OutputFile() {
   if (fd_ < 0) return;
   close(fd_);
-  unlink(temporary_.c_str());
+  if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
 absl::Status OutputFile::WriteAt(std::int64_t offset,
@@ -160,6 +194,11 @@ absl::Status OutputFile::WriteAt(std::int64_t offset,
 
 absl::Status OutputFile::Commit() {
   absl::Status status;
+  if (temporary_.empty()) {
+    status = CopyToStandardOutput(fd_);
+    close(std::exchange(fd_, -1));
+    return status.ok() ? status : FileError(path_, status);
+  }
   if (close(std::exchange(fd_, -1)) != 0) {
     status = SystemError(path_, "cannot write");
   } else if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
@@ -168,6 +207,8 @@ absl::Status OutputFile::Commit() {
   if (!status.ok()) unlink(temporary_.c_str());
   return status;
 }
+
+bool IsStandardStream(const std::string& path) { return path == "-"; }
 
 bool HasExtension(const std::string& path, const std::string& extension) {
   return absl::EndsWithIgnoreCase(path, extension);

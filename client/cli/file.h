@@ -32,14 +32,14 @@ class FileBytes {
 };
 
 // Writes the parts, one after the other, to a file beside `path`, and renames
-// it to `path`. A device or pipe (/dev/stdout) is written to instead, since it
-// cannot be replaced.
+// it to `path`. "-" is standard output; it, a device and a pipe (/dev/stdout)
+// are written to instead, since they cannot be replaced.
 absl::Status WriteFile(const std::string& path,
                        const std::vector<absl::Span<const char>>& parts);
 
 // A file that is written piece by piece, in any order. Until Commit() it has a
 // name of its own beside `path` (the same directory, so that renaming is
-// atomic).
+// atomic). For "-" it has no name, and Commit() copies it to standard output.
 class OutputFile {
  public:
   static absl::StatusOr<OutputFile> Create(const std::string& path);
@@ -57,6 +57,9 @@ class OutputFile {
   std::string temporary_;
   int fd_;  // -1: committed, or moved away
 };
+
+// True for the path that stands for standard input or output.
+bool IsStandardStream(const std::string& path);
 
 // ".npy" and the like, in upper or lower case.
 bool HasExtension(const std::string& path, const std::string& extension);

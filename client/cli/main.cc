@@ -13,8 +13,12 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/string_view.h"
 #include "client/cli/commands.h"
+#include "client/cli/completion.h"
 #include "client/cli/doctor.h"
+#include "client/cli/man_page.h"
+#include "client/cli/misspelt.h"
 #include "client/cli/print.h"
+#include "client/cli/standard_streams.h"
 #include "client/cli/status.h"
 #include "client/cli/told.h"
 #include "client/flags/empty_values.h"
@@ -113,6 +117,11 @@ int Main(int argc, char** argv) {
   add("doctor", "What a checkpoint's files and their readers disagree about",
       "doctor models/llama --reader mlx --fail-on warning", AddDoctor);
 
+  add("completion", "A script that completes commands and flags in a shell",
+      "completion bash > ~/.local/share/bash-completion/completions/posenc",
+      AddCompletion);
+  add("man", "This program's manual page", "man | man -l -", AddMan);
+
   const auto refuse = [&](absl::string_view fact) {
     // The parser may have stopped before --json, which holds for errors too.
     bool json = false;
@@ -127,12 +136,19 @@ int Main(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    return refuse(error.what());
+    const std::string misspelt = FindMisspelt(app, argc, argv);
+    return refuse(misspelt.empty() ? error.what() : misspelt);
   }
   for (const auto& [command, run] : commands) {
     if (!command->parsed()) continue;
-    const absl::Status status = run();
-    if (!status.ok() && !IsTold(status)) PrintError(status, globals.json);
+    absl::Status status = PrepareStandardStreams(*command);
+    if (status.ok()) status = run();
+    if (!status.ok() && !IsTold(status)) {
+      const std::string flag = ExitCode(status) == kExitFailed
+                                   ? FlagOfField(*command, status.message())
+                                   : "";
+      PrintError(status, globals.json, flag);
+    }
     return ExitCode(status);
   }
   return kExitUsage;

@@ -32,7 +32,7 @@ absl::Status MatrixFile::Start(const v1::BuildBiasRequest& request,
         path_, absl::StrCat("cannot hold ", check::ShapeText(matrix_.shape)));
   }
   absl::StatusOr<std::string> header;
-  if (HasExtension(path_, ".npy")) {
+  if (IsNpyOutput(path_)) {
     header = NpyHeader(matrix_);
   } else {
     // The header needs the number of bytes, not the bytes: the view is null.

@@ -158,6 +158,11 @@ absl::StatusOr<v1::Dtype> DtypeOf(absl::string_view descr) {
 
 }  // namespace
 
+bool IsNpy(absl::Span<const char> bytes) {
+  return absl::StartsWith(absl::string_view(bytes.data(), bytes.size()),
+                          kMagic);
+}
+
 absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
   const absl::string_view text(bytes.data(), bytes.size());
   if (!absl::StartsWith(text, kMagic)) return Malformed("the magic is absent");

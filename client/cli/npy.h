@@ -24,6 +24,9 @@
 
 namespace posenc::cli {
 
+// Whether the bytes begin as an .npy file does.
+bool IsNpy(absl::Span<const char> bytes);
+
 // The array as a view into `bytes`. Nothing in the file is trusted: the data
 // must have exactly the bytes that dtype and shape take. Errors are
 // INVALID_ARGUMENT and say what is wrong, without the file's name.

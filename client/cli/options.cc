@@ -65,9 +65,10 @@ absl::Status SetInterpretation(const SourceFlags& flags,
 void AddGlobalFlags(CLI::App* app, GlobalFlags* flags) {
   app->add_option("--server", flags->server,
                   "Address of a server (127.0.0.1:50051, unix:/path, "
-                  "dns:///host:port); without it the service runs inside "
-                  "this process")
-      ->type_name("ADDRESS");
+                  "dns:///host:port); without it, and without POSENC_SERVER "
+                  "in the environment, the service runs inside this process")
+      ->type_name("ADDRESS")
+      ->envname("POSENC_SERVER");
   app->add_option("--timeout", flags->timeout, "Deadline of each call")
       ->type_name("DURATION")
       ->capture_default_str();

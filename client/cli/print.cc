@@ -160,7 +160,8 @@ void PrintJson(const nlohmann::ordered_json& json) {
   std::printf("%s\n", text.c_str());
 }
 
-void PrintError(const absl::Status& status, bool json) {
+void PrintError(const absl::Status& status, bool json,
+                const std::string& flag) {
   const std::string code = absl::StatusCodeToString(status.code());
   const std::string message(status.message());
   if (json) {
@@ -168,9 +169,11 @@ void PrintError(const absl::Status& status, bool json) {
         {"code", code}, {"reason", ErrorReason(status)}, {"message", message}};
     const std::string id = ErrorFact(status, "requestId");
     if (!id.empty()) error["request_id"] = id;
+    if (!flag.empty()) error["flag"] = flag;
     PrintJson({{"error", error}});
   } else {
-    std::fprintf(stderr, "posenc: %s: %s\n", code.c_str(), message.c_str());
+    std::fprintf(stderr, "posenc: %s: %s%s\n", code.c_str(), message.c_str(),
+                 flag.empty() ? "" : absl::StrCat(" (", flag, ")").c_str());
   }
 }
 

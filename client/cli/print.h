@@ -50,8 +50,9 @@ nlohmann::ordered_json ToJson(const google::protobuf::Message& message);
 void PrintJson(const nlohmann::ordered_json& json);
 
 // Prints "posenc: <CODE>: <message>" on stderr, or the error object of --json
-// on stdout.
-void PrintError(const absl::Status& status, bool json);
+// on stdout. `flag` is the one that the message's field stands for, or empty.
+void PrintError(const absl::Status& status, bool json,
+                const std::string& flag = "");
 
 // "%.9g": enough digits to tell float32 numbers apart, and 1 instead of 1.0000.
 std::string NineDigits(double value);

@@ -40,7 +40,8 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
   if (flags.q.empty() && flags.k.empty()) {
     return UsageError("one of --q and --k is required");
   }
-  if (!HasExtension(flags.out, ".safetensors")) {
+  if (!HasExtension(flags.out, ".safetensors") &&
+      !IsStandardStream(flags.out)) {
     return UsageError("--out: a .safetensors file is needed");
   }
   check::Random random(flags.seed);

@@ -110,7 +110,7 @@ absl::Status Show(const TensorView& scores, const ScoresFlags& flags,
 }
 
 absl::Status RunScores(const ScoresFlags& flags, const GlobalFlags& globals) {
-  if (!HasExtension(flags.in, ".safetensors")) {
+  if (!HasExtension(flags.in, ".safetensors") && !IsStandardStream(flags.in)) {
     return UsageError("--in: a .safetensors file with q and k is needed");
   }
   const absl::Status out = CheckOut(flags.out);
@@ -129,6 +129,9 @@ absl::Status RunScores(const ScoresFlags& flags, const GlobalFlags& globals) {
   args.score = *std::move(score);
   absl::StatusOr<TensorFile> file = TensorFile::Read("--in", flags.in);
   if (!file.ok()) return file.status();
+  if (file->is_npy()) {
+    return UsageError("--in: a .safetensors file with q and k is needed");
+  }
   const absl::StatusOr<TensorView> q = Find(&*file, flags.q);
   if (!q.ok()) return q.status();
   const absl::StatusOr<TensorView> k = Find(&*file, flags.k);

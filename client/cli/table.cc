@@ -121,7 +121,7 @@ absl::Status CheckOutputs(const TableFlags& flags, bool single) {
         "--out");
   }
   for (const std::string& path : {flags.out_cos, flags.out_sin}) {
-    if (!path.empty() && !HasExtension(path, ".npy")) {
+    if (!path.empty() && !IsNpyOutput(path)) {
       return UsageError("--out-cos, --out-sin: an .npy file is needed");
     }
   }
@@ -129,7 +129,7 @@ absl::Status CheckOutputs(const TableFlags& flags, bool single) {
 }
 
 // Writes each tensor to the .npy that is named for it, and all of them to --out
-// if it is a .safetensors file.
+// if it is a .safetensors file, or standard output for more than one tensor.
 absl::Status WriteTensors(const TableFlags& flags,
                           const std::vector<NamedTensor>& tensors) {
   Safetensors file;
@@ -137,7 +137,7 @@ absl::Status WriteTensors(const TableFlags& flags,
     const std::string& path = name == "cos"   ? flags.out_cos
                               : name == "sin" ? flags.out_sin
                                               : flags.out;
-    if (HasExtension(path, ".npy")) {
+    if (IsNpyOutput(path)) {
       const absl::Status status = WriteNpy(path, tensor);
       if (!status.ok()) return status;
     }
@@ -145,7 +145,10 @@ absl::Status WriteTensors(const TableFlags& flags,
     if (!entry.ok()) return FileError(flags.out, entry.status());
     file.entries.push_back(*entry);
   }
-  if (!HasExtension(flags.out, ".safetensors")) return absl::OkStatus();
+  if (!HasExtension(flags.out, ".safetensors") &&
+      (tensors.size() == 1 || !IsStandardStream(flags.out))) {
+    return absl::OkStatus();
+  }
   return WriteSafetensors(flags.out, file);
 }
 
@@ -180,7 +183,8 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
   for (const std::string& path : {flags.out, flags.out_cos, flags.out_sin}) {
     // An .npy cannot hold bfloat16: that is known, and so said, before the
     // work.
-    if (!HasExtension(path, ".npy")) continue;
+    const bool pair = path == flags.out && !single;
+    if (pair || !IsNpyOutput(path)) continue;
     const absl::StatusOr<std::string> header = NpyHeader({*dtype, {}, {}});
     if (!header.ok()) return FileError(path, header.status());
   }

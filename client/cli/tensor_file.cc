@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/npy.h"
@@ -51,11 +52,12 @@ absl::Status Copy(const TensorFile& file, const std::string& name,
 }  // namespace
 
 absl::Status CheckFormats(const std::string& in, const std::string& out) {
+  if (IsStandardStream(in)) return CheckOut(out);
   const bool npy = HasExtension(in, kNpy);
   if (!npy && !HasExtension(in, kSafetensors)) {
     return UsageError("--in: neither .npy nor .safetensors");
   }
-  if (!HasExtension(out, npy ? kNpy : kSafetensors)) {
+  if (!IsStandardStream(out) && !HasExtension(out, npy ? kNpy : kSafetensors)) {
     return UsageError("--out: the extension differs from that of --in");
   }
   return absl::OkStatus();
@@ -66,12 +68,14 @@ absl::StatusOr<TensorFile> TensorFile::Read(const std::string& flag,
   TensorFile result;
   result.path_ = path;
   result.npy_ = HasExtension(path, kNpy);
-  if (!result.npy_ && !HasExtension(path, kSafetensors)) {
+  if (!result.npy_ && !HasExtension(path, kSafetensors) &&
+      !IsStandardStream(path)) {
     return UsageError(absl::StrCat(flag, ": neither .npy nor .safetensors"));
   }
   absl::StatusOr<FileBytes> bytes = FileBytes::Read(path);
   if (!bytes.ok()) return bytes.status();
   result.bytes_ = *std::move(bytes);
+  if (IsStandardStream(path)) result.npy_ = IsNpy(result.bytes_.bytes());
   if (result.npy_) {
     const absl::StatusOr<TensorView> view = ParseNpy(result.bytes_.bytes());
     if (!view.ok()) return FileError(path, view.status());
@@ -121,6 +125,15 @@ absl::StatusOr<std::vector<SafetensorsEntry*>> TensorFile::Select(
   return selected;
 }
 
+absl::Status TensorFile::CheckFormat(const std::string& out) const {
+  if (IsStandardStream(out) || HasExtension(out, kNpy) == npy_) {
+    return absl::OkStatus();
+  }
+  return UsageError(absl::StrCat("--out: --in is ",
+                                 npy_ ? "an .npy" : "a .safetensors",
+                                 " file; the extension differs from that"));
+}
+
 absl::Status TensorFile::Write(const std::string& path) const {
   if (!npy_) return WriteSafetensors(path, file_);
   const absl::StatusOr<TensorView> tensor = AsTensor(file_.entries[0]);
@@ -130,15 +143,19 @@ absl::Status TensorFile::Write(const std::string& path) const {
 
 absl::Status CheckOut(const std::string& path) {
   if (path.empty() || HasExtension(path, kNpy) ||
-      HasExtension(path, kSafetensors)) {
+      HasExtension(path, kSafetensors) || IsStandardStream(path)) {
     return absl::OkStatus();
   }
   return UsageError("--out: neither .npy nor .safetensors");
 }
 
+bool IsNpyOutput(const std::string& path) {
+  return HasExtension(path, kNpy) || IsStandardStream(path);
+}
+
 absl::Status WriteTensor(const std::string& path, const std::string& name,
                          const TensorView& tensor) {
-  if (HasExtension(path, kNpy)) return WriteNpy(path, tensor);
+  if (IsNpyOutput(path)) return WriteNpy(path, tensor);
   const absl::StatusOr<SafetensorsEntry> entry = FromTensor(name, tensor);
   if (!entry.ok()) return FileError(path, entry.status());
   return WriteSafetensors(path, {{*entry}, {}});
@@ -159,6 +176,9 @@ absl::Status ReadTensor(const std::string& flag, const std::string& argument,
   if (colon != std::string::npos) {
     path = argument.substr(0, colon + sizeof(kSafetensors) - 1);
     name = argument.substr(path.size() + 1);
+  } else if (absl::StartsWith(argument, "-:")) {
+    path = argument.substr(0, 1);
+    name = argument.substr(2);
   }
   absl::StatusOr<TensorFile> file = TensorFile::Read(flag, path);
   if (!file.ok()) return file.status();
@@ -175,7 +195,7 @@ absl::Status ReadTensor(const std::string& flag, const std::string& argument,
 
 absl::Status ReadTensors(const std::string& flag, const std::string& path,
                          const std::vector<NamedTarget>& targets) {
-  if (!HasExtension(path, kSafetensors)) {
+  if (!HasExtension(path, kSafetensors) && !IsStandardStream(path)) {
     return UsageError(absl::StrCat(flag, ": a .safetensors file is needed"));
   }
   const absl::StatusOr<TensorFile> file = TensorFile::Read(flag, path);

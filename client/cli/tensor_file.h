@@ -15,14 +15,16 @@
 
 namespace posenc::cli {
 
-// Exit code 2 unless both paths end in .npy, or both in .safetensors.
+// Exit code 2 unless both paths end in .npy, or both in .safetensors. "-",
+// standard input or output, may be either.
 absl::Status CheckFormats(const std::string& in, const std::string& out);
 
 // The bytes of the file and entries that point into them.
 class TensorFile {
  public:
-  // An .npy file becomes one entry with an empty name. Errors name `flag`,
-  // which is "--in" or the like.
+  // An .npy file becomes one entry with an empty name. What comes from standard
+  // input ("-") tells by its first bytes what it is. Errors name `flag`, which
+  // is "--in" or the like.
   static absl::StatusOr<TensorFile> Read(const std::string& flag,
                                          const std::string& path);
 
@@ -43,6 +45,10 @@ class TensorFile {
       const std::vector<std::string>& wanted,
       const std::vector<std::string>& usual);
 
+  // Exit code 2 if `out` has the extension of the other format, which
+  // CheckFormats() cannot tell of standard input.
+  absl::Status CheckFormat(const std::string& out) const;
+
   // Writes it in the format that it was read in. What was not replaced is as it
   // was.
   absl::Status Write(const std::string& path) const;
@@ -54,8 +60,12 @@ class TensorFile {
   bool npy_ = false;
 };
 
-// Exit code 2 unless `path` is empty or has one of the two extensions.
+// Exit code 2 unless `path` is empty, "-" or has one of the two extensions.
 absl::Status CheckOut(const std::string& path);
+
+// Whether a single tensor is written to `path` as .npy, which standard output
+// gets.
+bool IsNpyOutput(const std::string& path);
 
 // Writes a file with this tensor alone. An .npy file has no place for its name.
 absl::Status WriteTensor(const std::string& path, const std::string& name,
@@ -64,9 +74,9 @@ absl::Status WriteTensor(const std::string& path, const std::string& name,
 // True if `name` matches one of the patterns.
 bool Matches(const std::string& name, const std::vector<std::string>& patterns);
 
-// Reads the tensor that a flag's argument names: "table.npy", or
-// "weights.safetensors:name". The name may be left out if the file holds one
-// tensor only.
+// Reads the tensor that a flag's argument names: "table.npy",
+// "weights.safetensors:name", "-" or "-:name". The name may be left out if the
+// file holds one tensor only.
 absl::Status ReadTensor(const std::string& flag, const std::string& argument,
                         v1::Tensor* tensor);
 

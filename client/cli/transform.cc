@@ -55,6 +55,8 @@ absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
   if (!status.ok()) return status;
   absl::StatusOr<TensorFile> file = TensorFile::Read("--in", flags.in);
   if (!file.ok()) return file.status();
+  status = file->CheckFormat(flags.out);
+  if (!status.ok()) return status;
   const absl::StatusOr<std::vector<SafetensorsEntry*>> selected =
       file->Select(flags.tensors, usual);
   if (!selected.ok()) return selected.status();
@@ -121,7 +123,7 @@ void PrintDone(const GlobalFlags& globals, const std::string& verb,
   constexpr std::size_t kShown = 4;
   const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
   names.resize(names.size() - more);
-  // Not to stdout, which may be where the file goes (--out /dev/stdout).
+  // Not to stdout, which may be where the file goes (--out - or /dev/stdout).
   std::fprintf(
       stderr,
       "  %s %s%s (%s) in %.1f ms: %.2f GB/s of tensor bytes, there and back\n",

@@ -14,8 +14,10 @@
 #include <new>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/admin/listen_socket.h"
+#include "server/budget/machine.h"
 
 namespace posenc::server {
 namespace {
@@ -26,13 +28,22 @@ constexpr absl::Duration kPause = absl::Milliseconds(100);
 // Accepted at one go; those that wait longer come next.
 constexpr int kMaxAccepts = 16;
 
+// Calls at a time, whatever the machine: a browser keeps six connections.
+constexpr int kFewestCalls = 6;
+constexpr int kMostCalls = 32;
+
 }  // namespace
+
+int AdminServer::MostCalls() {
+  return std::clamp(2 * UsableCpus(), kFewestCalls, kMostCalls);
+}
 
 absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(
     const AdminOptions& options, AdminPages pages) {
   absl::StatusOr<ListenSocket> socket = ListenForAdmin(options.address);
   if (!socket.ok()) return socket.status();
   std::vector<std::string> names = options.hosts;
+  const std::shared_ptr<grpc::Channel> explorer = pages.explorer;
   names.push_back(socket->host);
   // Its constructor is private.
   std::unique_ptr<AdminServer> server(
@@ -45,22 +56,63 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(
     return absl::UnavailableError("--admin: no file descriptor is left");
   }
   server->TakeSpare();
+  if (explorer != nullptr) {
+    server->workers_ = std::make_unique<CallWorkers>(
+        explorer, MostCalls(), [raw = server.get()] { raw->Wake(); });
+  }
   server->thread_ = std::thread([raw = server.get()] { raw->Run(); });
   return server;
 }
 
 AdminServer::~AdminServer() {
   stop_.store(true);
-  const std::uint64_t one = 1;
   if (thread_.joinable()) {
-    // An eventfd takes eight bytes at any time.
-    (void)!write(wake_, &one, sizeof(one));
+    Wake();
     thread_.join();
   }
+  workers_ = nullptr;  // they write to wake_
   for (const int fd : {listener_, wake_, spare_}) {
     if (fd >= 0) close(fd);
   }
   if (!unix_path_.empty()) unlink(unix_path_.c_str());
+}
+
+void AdminServer::Wake() {
+  const std::uint64_t one = 1;
+  // An eventfd takes eight bytes at any time.
+  (void)!write(wake_, &one, sizeof(one));
+}
+
+Reaction AdminServer::React(absl::string_view head) {
+  Reaction reaction = http_.React(head);
+  if (!reaction.call) return reaction;
+  const auto calls = std::count_if(
+      connections_.begin(), connections_.end(),
+      [](const auto& each) { return each.calling() || each.reading_body(); });
+  if (calls < MostCalls()) return reaction;
+  // A peer that sends its body slowly gives way to this one.
+  const auto slow = std::find_if(
+      connections_.begin(), connections_.end(),
+      [](const AdminConnection& each) { return each.reading_body(); });
+  if (slow != connections_.end()) {
+    slow->GiveUp();
+    return reaction;
+  }
+  Reaction refused;
+  refused.response = JsonResponse(JsonError(
+      429, grpc::StatusCode::RESOURCE_EXHAUSTED,
+      absl::StrCat("the explorer makes ", MostCalls(),
+                   " calls at a time; try again when one has ended")));
+  return refused;
+}
+
+std::shared_ptr<WaitingCall> AdminServer::Start(JsonCall call,
+                                                std::string body) {
+  return workers_->Start(std::move(call), std::move(body));
+}
+
+void AdminServer::StopCalls() {
+  if (workers_ != nullptr) workers_->Stop();
 }
 
 void AdminServer::TakeSpare() {
@@ -100,19 +152,18 @@ void AdminServer::Poll() {
     timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left + 1, 0, 10000));
   }
   poll(fds.data(), fds.size(), timeout_ms);
+  std::uint64_t woken = 0;
+  (void)!read(wake_, &woken, sizeof(woken));
 }
 
 // Asks all of them, at most kMaxConnections, instead of remembering which were
 // ready: a read that would block costs less than a microsecond.
 void AdminServer::AdvanceAll() {
   const absl::Time now = absl::Now();
-  const AdminConnection::Respond respond = [this](absl::string_view head) {
-    return http_.Respond(head);
-  };
   for (auto it = connections_.begin(); it != connections_.end();) {
     bool alive = false;
     try {
-      alive = it->Advance(respond, now);
+      alive = it->Advance(this, now);
     } catch (...) {
       // No memory for the request or its response: this peer goes.
     }

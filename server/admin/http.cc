@@ -7,10 +7,13 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "httplib.h"
 #include "server/admin/channelz.h"
 #include "server/admin/origin.h"
+#include "server/admin/page.h"
 #include "server/metrics/exposition.h"
 
 namespace posenc::server {
@@ -26,15 +29,19 @@ constexpr std::size_t kMaxMethodBytes = 7;
 
 // httplib would make as many copies of a page as a Range header has ranges.
 // Nobody needs a part of a page, so the header is left out, which HTTP allows a
-// server to do. Lines end at '\n' here because they do in httplib.
-std::string WithoutRanges(absl::string_view head) {
+// server to do. It would also ask for a body (Expect) before we have looked at
+// the request. Lines end at '\n' here because they do in httplib.
+std::string ForParser(absl::string_view head, bool* expects_continue) {
   std::string kept;
   kept.reserve(head.size());
   while (!head.empty()) {
     const std::size_t end = std::min(head.find('\n'), head.size() - 1);
     const absl::string_view line = head.substr(0, end + 1);
-    if (!absl::StartsWithIgnoreCase(line, "range"))
+    if (absl::StartsWithIgnoreCase(line, "expect:")) {
+      *expects_continue |= absl::StrContains(line, "100-continue");
+    } else if (!absl::StartsWithIgnoreCase(line, "range")) {
       absl::StrAppend(&kept, line);
+    }
     head.remove_prefix(line.size());
   }
   return kept;
@@ -71,6 +78,42 @@ class MemoryStream final : public httplib::Stream {
   std::string response_;
 };
 
+// Of the responses that are made without httplib. Nobody but people reads it.
+const char* ReasonPhrase(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 414:
+      return "URI Too Long";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 499:
+      return "Client Closed Request";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    default:
+      return "Internal Server Error";
+  }
+}
+
 void SetText(int status, const char* text, httplib::Response* response) {
   response->status = status;
   response->set_content(text, kPlain);
@@ -81,17 +124,51 @@ int Fault(const httplib::Request& request,
           const std::vector<std::string>& names) {
   const std::size_t hosts = request.get_header_value_count("Host");
   if (hosts > 1 || (hosts == 0 && request.version == "HTTP/1.1")) return 400;
-  if (hosts == 1 && !HostAllowed(request.get_header_value("Host"), names)) {
+  const std::string host = request.get_header_value("Host");
+  if (hosts == 1 && !HostAllowed(host, names)) return 403;
+  // Browsers tell which site's page asks. Ours is the one at the same host and
+  // port.
+  if (request.has_header("Origin") &&
+      (request.get_header_value_count("Origin") > 1 ||
+       !SameOrigin(request.get_header_value("Origin"), host))) {
     return 403;
   }
-  // Browsers send these for pages of other sites. No page here runs scripts, so
-  // none of our own sends them.
-  if (request.has_header("Origin")) return 403;
   if (absl::EndsWith(request.get_header_value("Sec-Fetch-Site"), "-site")) {
     return 403;
   }
-  if (request.method != "GET" && request.method != "HEAD") return 405;
   return 0;
+}
+
+constexpr char kMethods[] = "/v1/";
+
+// The length of the body that a head announces. A body without a length would
+// have to be read to be bounded.
+int BodyFault(const httplib::Request& request, std::size_t* bytes) {
+  if (request.has_header("Transfer-Encoding") ||
+      request.get_header_value_count("Content-Length") != 1) {
+    return 411;
+  }
+  const std::string length = request.get_header_value("Content-Length");
+  // Far more digits than the longest body has would overflow, and are too
+  // large.
+  if (length.empty() ||
+      !std::all_of(length.begin(), length.end(), absl::ascii_isdigit)) {
+    return 400;
+  }
+  if (length.size() > 18 || !absl::SimpleAtoi(length, bytes) ||
+      *bytes > kMaxBodyBytes) {
+    return 413;
+  }
+  const std::string type = request.get_header_value("Content-Type");
+  const absl::string_view media = absl::StripAsciiWhitespace(
+      absl::string_view(type).substr(0, std::min(type.find(';'), type.size())));
+  return absl::EqualsIgnoreCase(media, "application/json") ? 0 : 415;
+}
+
+// What becomes metadata of a call, which gRPC allows no other bytes in.
+bool IsMetadata(const std::string& value) {
+  return std::all_of(value.begin(), value.end(),
+                     [](char c) { return c >= ' ' && c <= '~'; });
 }
 
 const char* FaultText(int status) {
@@ -100,9 +177,16 @@ const char* FaultText(int status) {
       return "refused: a request from another origin, or for a host that is "
              "neither an IP address nor a name of this server\n";
     case 405:
-      return "only GET and HEAD\n";
+      return "not by this method\n";
+    case 411:
+      return "a body needs one Content-Length, and no Transfer-Encoding\n";
+    case 413:
+      return "a body of more than 1 MiB\n";
+    case 415:
+      return "a body that is not application/json\n";
     default:
-      return "a request needs exactly one Host\n";
+      return "a request needs exactly one Host, and headers that are as HTTP "
+             "has them\n";
   }
 }
 
@@ -131,12 +215,18 @@ Head JudgeHead(absl::string_view received) {
 }
 
 std::string BareResponse(int status) {
-  const char* reason = "Internal Server Error";
-  if (status == 400) reason = "Bad Request";
-  if (status == 414) reason = "URI Too Long";
-  if (status == 431) reason = "Request Header Fields Too Large";
-  return absl::StrCat("HTTP/1.1 ", status, " ", reason,
+  return absl::StrCat("HTTP/1.1 ", status, " ", ReasonPhrase(status),
                       "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+}
+
+std::string JsonResponse(const JsonAnswer& answer) {
+  return absl::StrCat(
+      "HTTP/1.1 ", answer.status, " ", ReasonPhrase(answer.status),
+      "\r\nContent-Type: application/json\r\nContent-Length: ",
+      answer.body.size(),
+      "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff"
+      "\r\nConnection: close\r\n\r\n",
+      answer.body);
 }
 
 // httplib parses the request and writes the response. Its own listener is not
@@ -161,12 +251,14 @@ class AdminHttp::Parser final : public httplib::Server {
     });
   }
 
-  std::string Respond(absl::string_view head) {
-    const std::string request = WithoutRanges(head);
+  Reaction React(absl::string_view head) {
+    reaction_ = Reaction();
+    const std::string request = ForParser(head, &reaction_.expects_continue);
     MemoryStream stream(request);
     bool closed = false;
     process_request(stream, /*close_connection=*/true, closed, PreferGzip);
-    return stream.TakeResponse();
+    if (!reaction_.call) reaction_.response = stream.TakeResponse();
+    return std::move(reaction_);
   }
 
  private:
@@ -180,9 +272,16 @@ class AdminHttp::Parser final : public httplib::Server {
 
   void Answer(const httplib::Request& request, httplib::Response* response) {
     const int fault = Fault(request, names_);
-    if (fault != 0) {
-      if (fault == 405) response->set_header("Allow", "GET, HEAD");
-      return SetText(fault, FaultText(fault), response);
+    if (fault != 0) return SetText(fault, FaultText(fault), response);
+    if (pages_.explorer != nullptr &&
+        absl::StartsWith(request.path, kMethods)) {
+      return AnswerCall(request, response);
+    }
+    if (request.method != "GET" && request.method != "HEAD") {
+      return Refuse(405, "GET, HEAD", response);
+    }
+    if (pages_.explorer != nullptr && request.path == "/") {
+      return AnswerPage(request, response);
     }
     if (request.path == "/healthz") return SetText(200, "ok\n", response);
     if (request.path == "/readyz") {
@@ -203,8 +302,58 @@ class AdminHttp::Parser final : public httplib::Server {
     SetText(404, "no such page\n", response);
   }
 
+  static void Refuse(int status, const char* allowed,
+                     httplib::Response* response) {
+    if (status == 405) response->set_header("Allow", allowed);
+    SetText(status, FaultText(status), response);
+  }
+
+  void AnswerPage(const httplib::Request& request,
+                  httplib::Response* response) const {
+    response->headers.erase("Cache-Control");
+    response->set_header("Cache-Control", "no-cache");  // ask each time
+    response->set_header("ETag", page_.etag);
+    response->set_header("Content-Security-Policy", page_.policy);
+    response->set_header("Referrer-Policy", "no-referrer");
+    response->set_header("Cross-Origin-Opener-Policy", "same-origin");
+    response->set_header("Cross-Origin-Resource-Policy", "same-origin");
+    if (request.get_header_value("If-None-Match") == page_.etag) {
+      response->status = 304;
+      return;
+    }
+    response->set_content(page_.html, "text/html; charset=utf-8");
+  }
+
+  // Answers at once if there is something wrong with the head, else leaves the
+  // call in reaction_.
+  void AnswerCall(const httplib::Request& request,
+                  httplib::Response* response) {
+    const std::string method = request.path.substr(std::strlen(kMethods));
+    const JsonMethod kind = FindJsonMethod(method);
+    if (kind == JsonMethod::kNone) {
+      return SetText(404, "no such method\n", response);
+    }
+    if (request.method != (kind == JsonMethod::kGet ? "GET" : "POST")) {
+      return Refuse(405, kind == JsonMethod::kGet ? "GET" : "POST", response);
+    }
+    if (kind == JsonMethod::kPost) {
+      const int fault = BodyFault(request, &reaction_.body_bytes);
+      if (fault != 0) return Refuse(fault, "", response);
+    }
+    JsonCall call{method, request.get_header_value("Authorization"),
+                  request.get_header_value("X-Request-Id"),
+                  request.get_header_value("Traceparent")};
+    for (const std::string* value :
+         {&call.authorization, &call.request_id, &call.traceparent}) {
+      if (!IsMetadata(*value)) return Refuse(400, "", response);
+    }
+    reaction_.call = std::move(call);
+  }
+
   const AdminPages pages_;
   const std::vector<std::string> names_;
+  const ExplorerPage page_ = MakeExplorerPage();
+  Reaction reaction_;  // to the request that is being looked at
 };
 
 AdminHttp::AdminHttp(AdminPages pages, std::vector<std::string> names)
@@ -212,13 +361,17 @@ AdminHttp::AdminHttp(AdminPages pages, std::vector<std::string> names)
 
 AdminHttp::~AdminHttp() = default;
 
-std::string AdminHttp::Respond(absl::string_view head) {
+Reaction AdminHttp::React(absl::string_view head) {
+  Reaction reaction;
   try {
-    std::string response = parser_->Respond(head);
-    return response.empty() ? BareResponse(400) : response;
+    reaction = parser_->React(head);
+    if (!reaction.call && reaction.response.empty()) {
+      reaction.response = BareResponse(400);
+    }
   } catch (...) {
-    return BareResponse(500);
+    reaction.response = BareResponse(500);
   }
+  return reaction;
 }
 
 }  // namespace posenc::server

@@ -6,10 +6,13 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "grpcpp/channel.h"
+#include "server/admin/json_call.h"
 
 namespace posenc::server {
 
@@ -20,12 +23,18 @@ struct AdminPages {
   std::function<std::string()> metrics;  // /metrics
   std::function<std::string()> config;   // /config; without secrets
   std::function<bool()> ready;           // /readyz: 200 or 503
+  // The calls of the explorer (/ and /v1/...) go through it; null: there is no
+  // explorer.
+  std::shared_ptr<grpc::Channel> explorer;
 };
 
 // The longest head of a request (request line and headers), and the longest
 // request line of it. Prometheus and kubelet send a few hundred bytes.
 inline constexpr std::size_t kMaxHeadBytes = 8 << 10;
 inline constexpr std::size_t kMaxLineBytes = 2 << 10;
+// The longest body of a call: a config.json, or the keys of a GGUF file without
+// its vocabulary.
+inline constexpr std::size_t kMaxBodyBytes = 1 << 20;
 
 enum class Head {
   kIncomplete,   // more bytes must come
@@ -41,6 +50,17 @@ Head JudgeHead(absl::string_view received);
 // A response without anything but its status.
 std::string BareResponse(int status);
 
+// The response that tells the end of a call.
+std::string JsonResponse(const JsonAnswer& answer);
+
+// What is to be done about a head.
+struct Reaction {
+  std::string response;          // whole; empty if there is a call
+  std::optional<JsonCall> call;  // to be made once its body is there
+  std::size_t body_bytes = 0;
+  bool expects_continue = false;  // before it sends the body (RFC 9110, 10.1.1)
+};
+
 class AdminHttp {
  public:
   // `names`: hosts that requests may ask for beside IP addresses and
@@ -48,9 +68,9 @@ class AdminHttp {
   AdminHttp(AdminPages pages, std::vector<std::string> names);
   ~AdminHttp();
 
-  // The response to a request with this complete head. Never throws. Not for
-  // several threads at once. A request's body is never looked at.
-  std::string Respond(absl::string_view head);
+  // What to do about a request with this complete head. Never throws. Not for
+  // several threads at once. What stands behind the head is not looked at.
+  Reaction React(absl::string_view head);
 
  private:
   class Parser;

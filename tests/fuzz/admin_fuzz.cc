@@ -35,7 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
     std::abort();
   }
   if (whole != posenc::server::Head::kComplete) return 0;
-  const std::string response = Http()->Respond(input);
+  const std::string response = Http()->React(input).response;
   // One page at most, its headers, and no second response behind it.
   if (!absl::StartsWith(response, "HTTP/1.1 ") || response.size() > 2000) {
     std::abort();

@@ -2,24 +2,18 @@
 
 #include "server/admin/admin_server.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "tests/server/admin/peer.h"
 
 namespace posenc::server {
 namespace {
@@ -27,69 +21,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr int kPatienceMs = 30000;
 constexpr char kHealth[] = "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
-
-// A client's socket.
-class Peer {
- public:
-  explicit Peer(bool unix_socket = false)
-      : fd_(socket(unix_socket ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC,
-                   0)) {
-    // A small window, which a page of some KiB fills.
-    const int bytes = 1024;
-    setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
-  }
-  Peer(Peer&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~Peer() {
-    if (fd_ >= 0) close(fd_);
-  }
-
-  void ConnectTo(const std::string& address) {
-    if (address.starts_with("unix:")) {
-      sockaddr_un name = {};
-      name.sun_family = AF_UNIX;
-      address.copy(name.sun_path, sizeof(name.sun_path) - 1, 5);
-      EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&name), sizeof(name)),
-                0);
-      return;
-    }
-    int port = 0;
-    EXPECT_TRUE(
-        absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
-    sockaddr_in name = {};
-    name.sin_family = AF_INET;
-    name.sin_port = htons(static_cast<std::uint16_t>(port));
-    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&name), sizeof(name)),
-              0);
-  }
-
-  void Send(const std::string& text) {
-    // The server may have closed: what it says is what counts.
-    (void)send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
-  }
-  // Everything until the server closes.
-  std::string ReadAll() {
-    std::string all;
-    char buffer[4096];
-    pollfd waiting = {fd_, POLLIN, 0};
-    while (poll(&waiting, 1, kPatienceMs) == 1) {
-      const ssize_t bytes = recv(fd_, buffer, sizeof(buffer), 0);
-      if (bytes <= 0) return all;
-      all.append(buffer, static_cast<std::size_t>(bytes));
-    }
-    ADD_FAILURE() << "the server neither answers nor closes";
-    return all;
-  }
-  std::string Ask(const std::string& text) {
-    Send(text);
-    return ReadAll();
-  }
-
- private:
-  int fd_ = -1;
-};
 
 class AdminServerTest : public testing::Test {
  protected:

@@ -31,11 +31,11 @@ class AdminHttpTest : public testing::Test {
     const std::string head = absl::StrCat(
         line, " HTTP/1.1\r\nHost: 10.0.0.7:9090\r\n", headers, "\r\n");
     EXPECT_EQ(JudgeHead(head), Head::kComplete);
-    return http_.Respond(head);
+    return http_.React(head).response;
   }
   std::string AskHost(const std::string& host) {
-    return http_.Respond(
-        absl::StrCat("GET /healthz HTTP/1.1\r\n", host, "\r\n"));
+    return http_.React(absl::StrCat("GET /healthz HTTP/1.1\r\n", host, "\r\n"))
+        .response;
   }
 
   bool ready_ = true;
@@ -90,10 +90,11 @@ TEST_F(AdminHttpTest, OtherVerbsAreNotAllowed) {
 TEST_F(AdminHttpTest, AVerbThatHttpLacksIsABadRequest) {
   EXPECT_THAT(Ask("STEAL /metrics"), StartsWith("HTTP/1.1 400 "));
   EXPECT_THAT(Ask("PRI *"), StartsWith("HTTP/1.1 405 "));
-  EXPECT_THAT(http_.Respond("PRI * HTTP/2.0\r\n\r\n"),
+  EXPECT_THAT(http_.React("PRI * HTTP/2.0\r\n\r\n").response,
               StartsWith("HTTP/1.1 400 "));
-  EXPECT_THAT(http_.Respond("GET /metrics HTTP/1.1 x\r\nHost: ::\r\n\r\n"),
-              StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(
+      http_.React("GET /metrics HTTP/1.1 x\r\nHost: ::\r\n\r\n").response,
+      StartsWith("HTTP/1.1 400 "));
 }
 
 TEST_F(AdminHttpTest, RefusesOtherOrigins) {
@@ -118,7 +119,7 @@ TEST_F(AdminHttpTest, RefusesHostsThatItIsNot) {
   EXPECT_THAT(AskHost(""), StartsWith("HTTP/1.1 400 "));
   EXPECT_THAT(AskHost("Host: Posenc-Admin.example:9090\r\n"),
               StartsWith("HTTP/1.1 200 "));
-  EXPECT_THAT(http_.Respond("GET /healthz HTTP/1.0\r\n\r\n"),
+  EXPECT_THAT(http_.React("GET /healthz HTTP/1.0\r\n\r\n").response,
               StartsWith("HTTP/1.1 200 "));
 }
 

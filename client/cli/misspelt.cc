@@ -1,0 +1,156 @@
+#include "client/cli/misspelt.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+
+namespace posenc::cli {
+namespace {
+
+std::vector<std::string> FlagsOf(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* const option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      flags.push_back("--" + name);
+    }
+  }
+  return flags;
+}
+
+bool Contains(const std::vector<std::string>& words, absl::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Whether the argument after this one is the flag's value.
+bool TakesValue(const CLI::App& app, absl::string_view flag) {
+  if (absl::StrContains(flag, "=")) return false;
+  const CLI::Option* const option = app.get_option_no_throw(std::string(flag));
+  return option != nullptr && option->get_items_expected_max() > 0;
+}
+
+std::string Ask(const std::string& nearest) {
+  return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
+}
+
+// Messages of the contract's requests that flags stand for, and what stands
+// before the names of their flags.
+constexpr std::pair<absl::string_view, absl::string_view> kPrefixes[] = {
+    {"compare_with", "compare-"},
+    {"new_rope", "new-"},
+    {"new_positions", "new-"},
+};
+
+}  // namespace
+
+int EditDistance(absl::string_view a, absl::string_view b) {
+  const std::size_t width = b.size() + 1;
+  // Rows i - 2, i - 1 and i of the distances between beginnings.
+  std::vector<int> older(width), old(width), row(width);
+  std::iota(old.begin(), old.end(), 0);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = static_cast<int>(i);
+    for (std::size_t j = 1; j < width; ++j) {
+      row[j] = std::min({old[j] + 1, row[j - 1] + 1,
+                         old[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], older[j - 2] + 1);
+      }
+    }
+    older = std::exchange(old, row);
+  }
+  return old.back();
+}
+
+std::string NearestWord(absl::string_view word,
+                        const std::vector<std::string>& candidates) {
+  // Arguments may be megabytes long; no name is.
+  constexpr std::size_t kLongest = 64;
+  if (word.size() > kLongest) return "";
+  std::string nearest;
+  int least = std::max<int>(1, static_cast<int>(word.size()) / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const int distance = EditDistance(word, candidate);
+    if (distance < least) {
+      least = distance;
+      nearest = candidate;
+    }
+  }
+  if (!nearest.empty()) return nearest;
+  std::vector<std::string> begun;
+  for (const std::string& candidate : candidates) {
+    if (absl::StartsWith(candidate, word)) begun.push_back(candidate);
+  }
+  return begun.size() == 1 ? begun[0] : "";
+}
+
+std::string FindMisspelt(const CLI::App& app, int argc,
+                         const char* const* argv) {
+  std::vector<std::string> commands;
+  for (const CLI::App* const command :
+       app.get_subcommands([](const CLI::App*) { return true; })) {
+    commands.push_back(command->get_name());
+  }
+  const CLI::App* command = nullptr;
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view argument = argv[i];
+    if (argument == "--") break;
+    if (absl::StartsWith(argument, "--")) {
+      const absl::string_view flag = argument.substr(0, argument.find('='));
+      std::vector<std::string> flags = FlagsOf(app);
+      if (command != nullptr) {
+        const std::vector<std::string> own = FlagsOf(*command);
+        flags.insert(flags.begin(), own.begin(), own.end());
+      }
+      if (!Contains(flags, flag)) {
+        return absl::StrCat(
+            flag, ": is no flag of `posenc",
+            command == nullptr ? "" : absl::StrCat(" ", command->get_name()),
+            "`", Ask(NearestWord(flag, flags)));
+      }
+      const bool own = command != nullptr && TakesValue(*command, argument);
+      if (own || TakesValue(app, argument)) ++i;
+    } else if (command == nullptr && !absl::StartsWith(argument, "-")) {
+      if (!Contains(commands, argument)) {
+        return absl::StrCat(argument, ": is no command",
+                            Ask(NearestWord(argument, commands)));
+      }
+      command = app.get_subcommand(std::string(argument));
+    }
+  }
+  return command != nullptr ? ""
+                            : "no command is given; `posenc --help` lists them";
+}
+
+std::string FlagOfField(const CLI::App& command, absl::string_view message) {
+  const absl::string_view path = message.substr(0, message.find(": "));
+  if (path.size() == message.size()) return "";
+  const bool is_path =
+      !path.empty() && std::all_of(path.begin(), path.end(), [](char c) {
+        return absl::ascii_isalnum(c) || absl::StrContains("_.[]\"", c);
+      });
+  if (!is_path) return "";
+  std::string prefix;
+  for (const auto& [field, dashes] : kPrefixes) {
+    if (absl::StrContains(path, field)) prefix = std::string(dashes);
+  }
+  const std::vector<std::string> flags = FlagsOf(command);
+  // The innermost field that is a flag: "rope.spec.yarn.factor" is of --spec.
+  std::vector<std::string> fields = absl::StrSplit(path, '.');
+  for (; !fields.empty(); fields.pop_back()) {
+    std::string field = fields.back().substr(0, fields.back().find('['));
+    if (field == "config_json") field = "config";
+    if (field == "sequence_length") field = "length";
+    const std::string flag =
+        absl::StrCat("--", prefix, absl::StrReplaceAll(field, {{"_", "-"}}));
+    if (Contains(flags, flag)) return flag;
+  }
+  return "";
+}
+
+}  // namespace posenc::cli

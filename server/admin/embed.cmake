@@ -1,0 +1,19 @@
+# Writes a C++ source with the explorer's page: its style and its scripts, in
+# their order, put into the places of the HTML that are marked for them.
+#
+# cmake -DFOLDER=page -DOUTPUT=page_text.cc -P embed.cmake
+file(READ ${FOLDER}/explorer.html html)
+file(READ ${FOLDER}/explorer.css style)
+set(script "")
+foreach(name server gguf figures panels explorer)
+  file(READ ${FOLDER}/${name}.js text)
+  string(APPEND script "${text}")
+endforeach()
+file(
+  WRITE ${OUTPUT}
+  "#include \"server/admin/page.h\"\n\n"
+  "namespace posenc::server {\n\n"
+  "const char kPageHtml[] = R\"PAGE(${html})PAGE\";\n"
+  "const char kPageStyle[] = R\"PAGE(${style})PAGE\";\n"
+  "const char kPageScript[] = R\"PAGE(${script})PAGE\";\n\n"
+  "}  // namespace posenc::server\n")

@@ -1,0 +1,402 @@
+// The page's state, where it comes from (form, files, fragment), and what is
+// asked for it.
+
+const START = 'gpt-oss-20b';
+const OTHERS = ['vllm', 'llama_cpp', 'mlx', 'gpt_oss', 'deepseek', 'mistral'];
+const state = {preset: START, text: '', files: [], readers: ['vllm', 'llama_cpp', 'mlx'], length: 0, layer: '', part: '', share: false};
+// Every change makes the answers to earlier ones worthless.
+let generation = 0;
+
+function profileOf(flag) {
+  return 'PROFILE_' + flag.toUpperCase();
+}
+
+// ---- The fragment: everything but files; pasted text if that is asked for.
+
+function writeFragment() {
+  const parts = new URLSearchParams();
+  if (state.text === '' && state.files.length === 0) parts.set('preset', state.preset);
+  parts.set('readers', state.readers.join(','));
+  if (state.length > 0) parts.set('length', state.length);
+  if (state.layer) parts.set('layer', state.layer);
+  if (state.part) parts.set('part', state.part);
+  if (state.share && state.text) parts.set('config', state.text);
+  history.replaceState(null, '', '#' + parts);
+}
+
+function readFragment() {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  state.preset = parts.get('preset') || START;
+  if (parts.has('readers')) state.readers = parts.get('readers').split(',').filter(flag => OTHERS.includes(flag));
+  const length = Number(parts.get('length'));
+  state.length = Number.isInteger(length) && length > 0 ? length : 0;
+  state.layer = parts.get('layer') || '';
+  state.part = parts.get('part') || '';
+  state.text = parts.get('config') || '';
+  state.share = state.text !== '';
+  state.files = [];
+}
+
+// ---- What the state means to the server.
+
+// The text that is read as the model's configuration: pasted, or the first file
+// that is one.
+function configText() {
+  if (state.text) return state.text;
+  const file = state.files.find(each => each.kind === 'DESCRIPTION_KIND_CONFIG') ||
+      state.files.find(each => each.kind === 'DESCRIPTION_KIND_PARAMS');
+  return file ? file.text : '';
+}
+
+function sourceOf(profile) {
+  const source = {profile};
+  const text = configText();
+  if (text) source.config_json = text;
+  else source.preset = state.preset;
+  if (state.layer) source.layer_type = state.layer;
+  if (state.part) source.part = 'MODEL_PART_' + state.part.toUpperCase();
+  return source;
+}
+
+function pastedKind(text) {
+  return /"n_heads"\s*:/.test(text) && !/"model_type"\s*:/.test(text) ? 'DESCRIPTION_KIND_PARAMS' : 'DESCRIPTION_KIND_CONFIG';
+}
+
+function descriptions() {
+  const inputs = state.files.map(each => ({...each}));
+  if (state.text) {
+    const kind = pastedKind(state.text);
+    inputs.unshift({path: kind === 'DESCRIPTION_KIND_PARAMS' ? 'params.json' : 'config.json', kind, text: state.text});
+  }
+  return inputs;
+}
+
+function quoted(text) {
+  return /^[A-Za-z0-9_.,:/@%+-]+$/.test(text) ? text : "'" + text.replaceAll("'", "'\\''") + "'";
+}
+
+// A command line with the page's source. Pasted text goes along as a here
+// document; a file goes by its name.
+function commandOf(rest) {
+  const [name, ...flags] = rest.split(' ');
+  const words = ['posenc', name];
+  const text = configText();
+  let end = '';
+  if (state.text) {
+    words.push('--config', '-');
+    end = ` <<'END'\n${text.replace(/\n$/, '')}\nEND`;
+  } else if (text) {
+    words.push('--config', quoted(state.files.find(each => each.text === text).path));
+  } else {
+    words.push('--preset', quoted(state.preset));
+  }
+  if (state.layer) words.push('--layer-type', state.layer);
+  if (state.part) words.push('--part', state.part);
+  return [...words, ...flags].join(' ') + end;
+}
+
+function doctorCommand() {
+  const words = ['posenc', 'doctor', ...descriptions().map(each => quoted(each.path))];
+  for (const flag of ['hf', ...state.readers]) words.push('--reader', flag);
+  if (state.length > 0) words.push('--length', state.length);
+  words.push('--json');
+  const pasted = state.text ? `cat >${descriptions()[0].path} <<'END'\n${state.text.replace(/\n$/, '')}\nEND\n` : '';
+  return pasted + words.join(' ');
+}
+
+// ---- Asking.
+
+const SAMPLES = 2048;  // distances of a curve beyond the first 1024
+const FINE = 1024;
+
+// Distances 0 to 1023, and then every `step` to `reach`: of two answers.
+function joinedDistances(reach, step) {
+  const distances = [];
+  for (let r = 0; r < Math.min(FINE, reach + 1); ++r) distances.push(r);
+  const fine = distances.length;
+  const coarse = [];
+  for (let i = 0; i * step <= reach; ++i) {
+    if (i * step >= fine) {
+      coarse.push(i);
+      distances.push(i * step);
+    }
+  }
+  return {distances, pick: (near, far) => [...near.slice(0, fine), ...coarse.map(i => far[i])].map(Number)};
+}
+
+// Encodings of several axes are analysed as one of their frequencies, all at
+// the same distance.
+function oneAxis(source, resolved) {
+  if (resolved.axis_of_pair.length === 0 && frequenciesByAxis(resolved).length < 2) return source;
+  return {spec: {rotary_dim: 2 * resolved.inv_freq.length, pairing: 'PAIRING_HALF_SPLIT',
+                 explicit_frequencies: {values: resolved.inv_freq}}};
+}
+
+async function analyze(rope, other, reach, step) {
+  const message = {rope, max_distance: String(Math.min(FINE - 1, reach))};
+  if (other) message.compare_with = other;
+  const [near, far] = await Promise.all([
+    ask('analyze', message),
+    ask('analyze', {...message, max_distance: String(reach), distance_step: String(step)}),
+  ]);
+  const {distances, pick} = joinedDistances(reach, step);
+  const part = name => pick(near[name], far[name]);
+  return {distances, step, decay: part('decay'), similarity: part('similarity'),
+          kept: other && near.kept.length > 0 ? part('kept') : undefined};
+}
+
+async function resolveReader(flag, style) {
+  const reader = {flag, name: NAMES[profileOf(flag)], style};
+  const message = {rope: sourceOf('PROFILE_HF'), compare_with: sourceOf(profileOf(flag))};
+  if (state.length > 0) message.length = String(state.length);
+  try {
+    const [compared, resolved] = await Promise.all([ask('resolve', message), ask('resolve', {rope: message.compare_with})]);
+    reader.difference = compared.difference;
+    reader.resolved = resolved;
+  } catch (fault) {
+    if (fault.message === GONE) throw fault;
+    reader.fault = fault;
+  }
+  return reader;
+}
+
+// The first answer; layers that differ are asked about again, of one kind.
+async function resolveReference() {
+  const message = () => ({rope: sourceOf('PROFILE_HF'), compare_with: sourceOf('PROFILE_HF'),
+                          ...(state.length > 0 ? {length: String(state.length)} : {})});
+  try {
+    return await ask('resolve', message());
+  } catch (fault) {
+    if (state.layer || !/layer_type/.test(fault.message)) throw fault;
+    state.layer = 'full_attention';
+    showForm();
+    return ask('resolve', message());
+  }
+}
+
+async function caught(promise) {
+  try {
+    return [await promise, null];
+  } catch (fault) {
+    return [null, fault];
+  }
+}
+
+function title() {
+  if (state.text) return 'Pasted ' + (pastedKind(state.text) === 'DESCRIPTION_KIND_PARAMS' ? 'params.json' : 'config.json');
+  if (state.files.length > 0) return state.files.map(each => each.path).join(', ');
+  return state.preset;
+}
+
+function showFault(fault) {
+  const line = byId('fault');
+  line.hidden = !fault;
+  line.textContent = fault ? fault.message : '';
+}
+
+async function diagnose(view) {
+  const inputs = descriptions();
+  if (inputs.length === 0) return;
+  const message = {inputs, readers: ['hf', ...state.readers]};
+  if (state.length > 0) message.length = String(state.length);
+  view.doctorCommand = doctorCommand();
+  [view.diagnosis, view.doctorFault] = await caught(ask('doctor', message));
+}
+
+const PANELS = ['spec', 'waves', 'decay', 'table', 'axes'];
+
+async function refresh() {
+  const mine = ++generation;
+  const stale = () => mine !== generation;
+  writeFragment();
+  const view = {command: commandOf, readers: []};
+  byId('verdict-title').textContent = title();
+  const diagnosed = diagnose(view);
+  if (state.files.length > 0 && !configText()) {
+    // GGUF alone: the server says what is in it, but no call draws curves of it.
+    await diagnosed;
+    if (stale()) return;
+    showFault(view.doctorFault);
+    byId('verdict-text').textContent = 'Curves need a config.json beside these files; what they say is under the findings.';
+    byId('kept').replaceChildren();
+    for (const id of PANELS) emptyPanel(byId(id), 'Needs a config.json.');
+    doctorPanel(view);
+    return;
+  }
+  const [resolved, fault] = await caught(resolveReference());
+  if (stale()) return;
+  if (fault) {
+    await diagnosed;
+    if (stale()) return;
+    showFault(fault);
+    if (fault.message === GONE) return;
+    byId('verdict-text').textContent = 'transformers cannot read this.';
+    byId('kept').replaceChildren();
+    for (const id of PANELS) emptyPanel(byId(id), 'There is nothing to show.');
+    doctorPanel(view);
+    return;
+  }
+  view.resolved = resolved;
+  view.length = Number(resolved.difference.length) || state.length || 8192;
+  view.reach = 2 * view.length;
+  const step = Math.max(1, Math.ceil(view.reach / SAMPLES));
+  try {
+    view.readers = await Promise.all(state.readers.map((flag, i) => resolveReader(flag, 's' + (i + 1))));
+  } catch (gone) {
+    if (!stale()) showFault(gone);
+    return;
+  }
+  if (stale()) return;
+  showFault(null);
+  byId('verdict-text').textContent = verdictText(view.readers);
+  specPanel(view);
+  wavesPanel(view);
+  axesPanel(view);
+  const rope = oneAxis(sourceOf('PROFILE_HF'), resolved);
+  const rotates = resolved.inv_freq.length > 0;
+  await Promise.all([
+    diagnosed,
+    ...(rotates ? view.readers.filter(reader => !reader.fault).map(async reader => {
+      const other = oneAxis(sourceOf(profileOf(reader.flag)), reader.resolved);
+      const [analysis] = await caught(analyze(rope, other, view.reach, step));
+      if (analysis) Object.assign(reader, {kept: analysis.kept, distances: analysis.distances, coarseStep: step});
+    }) : []),
+    (async () => {
+      if (rotates) [view.analysis, view.analysisFault] = await caught(analyze(rope, null, view.reach, step));
+    })(),
+    (async () => {
+      if (rotates) {
+        [view.table, view.tableFault] =
+            await caught(ask('table', {rope, rows: String(TABLE_ROWS), positions: {start: '0'}}));
+      }
+    })(),
+  ]);
+  if (stale()) return;
+  keptPanel(view);
+  decayPanel(view);
+  tablePanel(view);
+  doctorPanel(view);
+  document.documentElement.dataset.shown = mine;
+}
+
+// A change, and what it means. Nothing that goes wrong stays unsaid.
+function changed() {
+  refresh().catch(fault => showFault(fault));
+}
+
+// ---- The form.
+
+function showForm() {
+  byId('preset').value = state.preset;
+  byId('config').value = state.text;
+  byId('length').value = state.length > 0 ? state.length : '';
+  byId('layer').value = state.layer;
+  byId('part').value = state.part;
+  byId('share').checked = state.share;
+  for (const box of document.querySelectorAll('#readers input')) box.checked = state.readers.includes(box.value);
+  byId('files').hidden = state.files.length === 0;
+  byId('files').textContent = 'Files: ' + state.files.map(each => each.path).join(', ');
+}
+
+async function describe(file) {
+  const magic = await file.slice(0, 4).text();
+  if (magic === 'GGUF' || file.name.endsWith('.gguf')) return describeGguf(file);
+  const kind = file.name.startsWith('tokenizer_config') ? 'DESCRIPTION_KIND_TOKENIZER'
+      : file.name.startsWith('params') ? 'DESCRIPTION_KIND_PARAMS' : 'DESCRIPTION_KIND_CONFIG';
+  if (file.size > 1 << 20) {
+    return {path: file.name, kind, unreadable: `${file.size} bytes; the page takes 1 MiB`};
+  }
+  return {path: file.name, kind, text: await file.text()};
+}
+
+async function takeFiles(files) {
+  const [described, fault] = await caught(Promise.all([...files].map(describe)));
+  if (fault) {
+    showFault(fault);
+    return;
+  }
+  if (described.length === 0) return;
+  Object.assign(state, {files: described, text: '', layer: '', part: ''});
+  showForm();
+  changed();
+}
+
+function wire() {
+  const readers = byId('readers');
+  for (const flag of OTHERS) {
+    const box = make('input', {type: 'checkbox', id: 'reader-' + flag, value: flag});
+    readers.append(make('span', {}, box, ' ', make('label', {for: box.id}, NAMES[profileOf(flag)])));
+    box.addEventListener('change', () => {
+      state.readers = OTHERS.filter(each => byId('reader-' + each).checked);
+      changed();
+    });
+  }
+  byId('form').addEventListener('submit', event => event.preventDefault());
+  byId('preset').addEventListener('change', event => {
+    Object.assign(state, {preset: event.target.value, text: '', files: [], layer: '', part: ''});
+    showForm();
+    changed();
+  });
+  let typing = 0;
+  byId('config').addEventListener('input', event => {
+    clearTimeout(typing);
+    typing = setTimeout(() => {
+      Object.assign(state, {text: event.target.value.trim() ? event.target.value : '', files: [], layer: '', part: ''});
+      byId('files').hidden = true;
+      changed();
+    }, 150);
+  });
+  byId('length').addEventListener('change', event => {
+    const value = Number(event.target.value);
+    state.length = Number.isInteger(value) && value > 0 ? value : 0;
+    changed();
+  });
+  for (const name of ['layer', 'part']) {
+    byId(name).addEventListener('change', event => {
+      state[name] = event.target.value;
+      changed();
+    });
+  }
+  byId('share').addEventListener('change', event => {
+    state.share = event.target.checked;
+    writeFragment();
+  });
+  byId('clear').addEventListener('click', () => {
+    history.replaceState(null, '', location.pathname);
+    readFragment();
+    state.readers = ['vllm', 'llama_cpp', 'mlx'];
+    showForm();
+    changed();
+  });
+  byId('file').addEventListener('change', event => takeFiles(event.target.files));
+  document.addEventListener('dragover', event => event.preventDefault());
+  document.addEventListener('drop', event => {
+    event.preventDefault();
+    takeFiles(event.dataTransfer.files);
+  });
+  addEventListener('hashchange', () => {
+    readFragment();
+    showForm();
+    changed();
+  });
+  // Figures are drawn for a width.
+  let width = innerWidth;
+  addEventListener('resize', () => {
+    if (innerWidth === width) return;
+    width = innerWidth;
+    changed();
+  });
+}
+
+async function start() {
+  readFragment();
+  wire();
+  changed();
+  const [info, fault] = await caught(ask('info'));
+  const presets = info ? info.presets : [state.preset];
+  for (const name of presets.includes(state.preset) ? presets : [state.preset, ...presets]) byId('preset').append(make('option', {value: name}, name));
+  showForm();
+  if (fault) showFault(fault);
+}
+
+start();

@@ -1,0 +1,75 @@
+'use strict';
+// What is asked of the server: the methods of /v1/, a few at a time.
+
+// An error as the server tells it, or that it could not be asked.
+class Fault extends Error {
+  constructor(code, reason, message) {
+    super(message);
+    this.code = code;
+    this.reason = reason;
+  }
+}
+
+const GONE = 'The server does not answer. Start posencd again with the same --admin; ' +
+    'what is shown is of its last answers.';
+
+// The server takes two calls a core, and others may be asking too.
+const MOST_AT_ONCE = 3;
+let asking = 0;
+const waiting = [];
+
+async function turn() {
+  if (asking >= MOST_AT_ONCE) await new Promise(resolve => waiting.push(resolve));
+  asking += 1;
+}
+
+function done() {
+  asking -= 1;
+  if (waiting.length > 0) waiting.shift()();
+}
+
+async function ask(method, message) {
+  await turn();
+  try {
+    return await askNow(method, message);
+  } finally {
+    done();
+  }
+}
+
+async function askNow(method, message) {
+  let response, text;
+  try {
+    response = await fetch('/v1/' + method, message === undefined ? {} : {
+      method: 'POST',
+      headers: {'Content-Type': 'application/json'},
+      body: JSON.stringify(message),
+    });
+    text = await response.text();
+  } catch (error) {
+    throw new Fault('UNAVAILABLE', '', GONE);
+  }
+  let answer;
+  try {
+    answer = JSON.parse(text);
+  } catch (error) {
+    throw new Fault('UNKNOWN', '', 'The server refused: ' + (text.trim() || 'HTTP ' + response.status));
+  }
+  if (response.ok) return answer;
+  const told = answer.error || {};
+  throw new Fault(told.code, told.reason, told.message || 'HTTP ' + response.status);
+}
+
+// The values of a tensor that came as base64 of little-endian float32.
+function floats(tensor) {
+  const bytes = Uint8Array.from(atob(tensor.data), c => c.charCodeAt(0));
+  return new Float32Array(bytes.buffer);
+}
+
+function toBase64(bytes) {
+  let text = '';
+  for (let i = 0; i < bytes.length; i += 0x8000) {
+    text += String.fromCharCode.apply(null, bytes.subarray(i, i + 0x8000));
+  }
+  return btoa(text);
+}

@@ -1,0 +1,385 @@
+// The explorer's calls over HTTP, of a server that is in this process: what a
+// page may ask, and what everybody else may not.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "nlohmann/json.hpp"
+#include "server/admin/admin_server.h"
+#include "server/server.h"
+#include "tests/server/admin/peer.h"
+
+namespace posenc::server {
+namespace {
+
+using Json = nlohmann::json;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr char kTyped[] = "Content-Type: application/json\r\n";
+
+class ExplorerTest : public testing::Test {
+ protected:
+  void SetUp() override { Start(ServerOptions()); }
+
+  void Start(const ServerOptions& options,
+             absl::Duration timeout = absl::Seconds(30)) {
+    admin_ = nullptr;
+    server_ = nullptr;
+    auto server = Server::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    auto admin =
+        AdminServer::Start({.address = "127.0.0.1:0", .timeout = timeout},
+                           {.metrics = [] { return std::string("a 1\n"); },
+                            .config = [] { return std::string("a = 1\n"); },
+                            .ready = [] { return true; },
+                            .explorer = server_->InProcessChannel()});
+    ASSERT_TRUE(admin.ok()) << admin.status();
+    admin_ = *std::move(admin);
+  }
+
+  Peer Connect() const {
+    Peer peer;
+    peer.ConnectTo(admin_->address());
+    return peer;
+  }
+  // The head of a POST, up to its empty line.
+  std::string Head(const std::string& method, std::size_t length,
+                   const std::string& headers = kTyped) const {
+    return absl::StrCat(
+        "POST /v1/", method, " HTTP/1.1\r\nHost: ", admin_->address(),
+        "\r\nContent-Length: ", length, "\r\n", headers, "\r\n");
+  }
+  std::string Post(const std::string& method, const std::string& body,
+                   const std::string& headers = kTyped) const {
+    return Connect().Ask(Head(method, body.size(), headers) + body);
+  }
+  std::string Get(const std::string& path,
+                  const std::string& headers = "") const {
+    return Connect().Ask(absl::StrCat("GET ", path,
+                                      " HTTP/1.1\r\nHost: ", admin_->address(),
+                                      "\r\n", headers, "\r\n"));
+  }
+
+  static std::string BodyOf(const std::string& response) {
+    const std::size_t end = response.find("\r\n\r\n");
+    return end == std::string::npos ? "" : response.substr(end + 4);
+  }
+  static Json JsonOf(const std::string& response) {
+    return Json::parse(BodyOf(response), nullptr, false);
+  }
+  // An error as `posenc --json` prints it, with this status of HTTP.
+  static void ExpectError(const std::string& response, int status,
+                          const std::string& code, const std::string& part) {
+    EXPECT_THAT(response, StartsWith(absl::StrCat("HTTP/1.1 ", status, " ")));
+    EXPECT_THAT(response, HasSubstr("Content-Type: application/json\r\n"));
+    const Json json = JsonOf(response);
+    ASSERT_TRUE(json.is_object()) << response;
+    EXPECT_EQ(json["error"]["code"], code) << response;
+    EXPECT_TRUE(json["error"].contains("reason"));
+    EXPECT_THAT(json["error"]["message"].get<std::string>(), HasSubstr(part));
+  }
+
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<AdminServer> admin_;
+};
+
+const char kLlama[] = R"({"rope":{"preset":"llama-3.1-8b"}})";
+
+TEST_F(ExplorerTest, AnswersInTheContractsJson) {
+  const std::string response = Post("resolve", kLlama);
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(response, HasSubstr("X-Content-Type-Options: nosniff\r\n"));
+  EXPECT_THAT(response, HasSubstr("Cache-Control: no-store\r\n"));
+  const Json resolved = JsonOf(response);
+  EXPECT_EQ(resolved["head_dim"], 128);
+  EXPECT_EQ(resolved["inv_freq"].size(), 64u);
+  EXPECT_EQ(resolved["content_hash"].get<std::string>().size(), 64u);
+  // Both spellings of a field, as protobuf's JSON has it.
+  EXPECT_EQ(JsonOf(Post("analyze", R"({"rope":{"preset":"llama-3.1-8b"},
+                                       "maxDistance":"3"})"))["decay"]
+                .size(),
+            4u);
+  EXPECT_THAT(JsonOf(Get("/v1/info"))["presets"].dump(),
+              HasSubstr("llama-3.1-8b"));
+}
+
+TEST_F(ExplorerTest, TablesAreThoseOfTheContractUpToTheirBound) {
+  const auto ask = [&](int rows) {
+    return Post("table",
+                absl::StrCat(R"({"rope":{"preset":"llama-3.1-8b"},"rows":)",
+                             rows, R"(,"positions":{"start":0}})"));
+  };
+  const Json table = JsonOf(ask(3));
+  EXPECT_EQ(table["amplitude"], 1);
+  EXPECT_EQ(table["cos"]["shape"], Json({"3", "64"}));
+  EXPECT_FALSE(table.contains("table"));
+  // 512 x 256 cells of 64 columns are 2048 rows.
+  EXPECT_THAT(ask(2048), StartsWith("HTTP/1.1 200 "));
+  ExpectError(ask(2049), 429, "RESOURCE_EXHAUSTED", "131072");
+  ExpectError(ask(2000000000), 429, "RESOURCE_EXHAUSTED", "131072");
+  // The field's name is that of the body.
+  ExpectError(ask(-1), 400, "INVALID_ARGUMENT", "rows");
+  EXPECT_THAT(JsonOf(ask(-1))["error"]["message"].get<std::string>(),
+              Not(HasSubstr("table.")));
+}
+
+TEST_F(ExplorerTest, ErrorsAreThoseOfTheCall) {
+  const std::string response =
+      Post("resolve", R"({"rope":{"preset":"nobody"}})",
+           absl::StrCat(kTyped, "X-Request-Id: the-name\r\n"));
+  ExpectError(response, 404, "NOT_FOUND", "rope.preset");
+  const Json error = JsonOf(response)["error"];
+  EXPECT_EQ(error["reason"], "ERROR_REASON_PRESET_UNKNOWN");
+  EXPECT_EQ(error["request_id"], "the-name");
+  ExpectError(Post("resolve", R"({"rope":{"configJson":"{"}})"), 400,
+              "INVALID_ARGUMENT", "config_json");
+}
+
+TEST_F(ExplorerTest, RefusesWhatIsNoMessage) {
+  for (const std::string& body : std::vector<std::string>{
+           "", "{", "[]", "1", "\"x\"", "nul", "{\"rope\":", "{'rope':1}",
+           R"({"rope":1})", R"({"rope":[]})", R"({"head_dim":"x"})",
+           R"({"head_dim":1e99})", R"({"unknown":1})",
+           R"({"rope":{"preset":"a","spec":{},"unknown":1}})", "\xff\xfe",
+           std::string(1, '\0'), std::string(100, '\0'),
+           std::string(100000, '['), "{\"rope\":" + std::string(100000, '{')}) {
+    ExpectError(Post("resolve", body), 400, "INVALID_ARGUMENT", "body: ");
+  }
+  // 10,000 deep inside of a field that is a list.
+  std::string deep = R"({"rope":{"spec":{"explicit":{"values":)";
+  deep += std::string(10000, '[') + std::string(10000, ']') + "}}}}";
+  ExpectError(Post("resolve", deep), 400, "INVALID_ARGUMENT", "body: ");
+  // A configuration is text to HTTP; its depth is the model's to refuse.
+  ExpectError(Post("resolve", absl::StrCat(R"({"rope":{"configJson":")",
+                                           std::string(10000, '['), "\"}}")),
+              400, "INVALID_ARGUMENT", "config_json");
+}
+
+TEST_F(ExplorerTest, SharedMemoryCannotBeNamed) {
+  ExpectError(Post("table", R"({"rope":{"preset":"llama-3.1-8b"},"rows":1,
+                   "positions":{"start":0},"cosOutput":{"name":"x"}})"),
+              403, "PERMISSION_DENIED", "shared memory");
+  ExpectError(Post("doctor", R"({"inputs":[{"kind":1},{"kind":5,"tables":[
+                   {"name":"a","tensor":{"dtype":1,"shape":["1"],
+                    "shared":{"name":"x"}}}]}]})"),
+              403, "PERMISSION_DENIED", "shared memory");
+}
+
+TEST_F(ExplorerTest, BodiesHaveALengthAndABound) {
+  const std::string start = absl::StrCat(
+      "POST /v1/resolve HTTP/1.1\r\nHost: ", admin_->address(), "\r\n", kTyped);
+  const auto ask = [&](const std::string& rest) {
+    return Connect().Ask(start + rest);
+  };
+  EXPECT_THAT(ask("\r\n"), StartsWith("HTTP/1.1 411 "));
+  EXPECT_THAT(ask("Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"),
+              StartsWith("HTTP/1.1 411 "));
+  EXPECT_THAT(ask("Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}"),
+              StartsWith("HTTP/1.1 411 "));
+  EXPECT_THAT(ask("Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}"),
+              StartsWith("HTTP/1.1 411 "));
+  for (const char* length : {"-1", "+2", "0x2", "2,2", "2 2", "two"}) {
+    EXPECT_THAT(ask(absl::StrCat("Content-Length: ", length, "\r\n\r\n{}")),
+                StartsWith("HTTP/1.1 400 "))
+        << length;
+  }
+  for (const char* length : {"1048577", "99999999999", "18446744073709551618",
+                             "99999999999999999999999999"}) {
+    EXPECT_THAT(ask(absl::StrCat("Content-Length: ", length, "\r\n\r\n")),
+                StartsWith("HTTP/1.1 413 "))
+        << length;
+  }
+  // The longest is read.
+  const std::string longest =
+      std::string((1 << 20) - std::string(kLlama).size(), ' ') + kLlama;
+  EXPECT_THAT(Post("resolve", longest), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(ExplorerTest, OnlyJsonIsTaken) {
+  for (const std::string& type :
+       {std::string(), std::string("Content-Type: text/plain\r\n"),
+        std::string("Content-Type: application/x-www-form-urlencoded\r\n"),
+        std::string("Content-Type: application/jsonp\r\n"),
+        std::string("Content-Type: multipart/form-data; boundary=x\r\n")}) {
+    EXPECT_THAT(Post("resolve", kLlama, type), StartsWith("HTTP/1.1 415 "))
+        << type;
+  }
+  EXPECT_THAT(Post("resolve", kLlama,
+                   "Content-Type: Application/JSON ; charset=utf-8\r\n"),
+              StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(ExplorerTest, OnlyItsOwnPageMayAsk) {
+  const std::string& own = admin_->address();
+  const auto ask = [&](const std::string& header) {
+    return Post("resolve", kLlama, absl::StrCat(kTyped, header, "\r\n"));
+  };
+  EXPECT_THAT(ask(absl::StrCat("Origin: http://", own)),
+              StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(ask("Sec-Fetch-Site: same-origin"), StartsWith("HTTP/1.1 200 "));
+  for (const std::string& header :
+       {std::string("Origin: null"), std::string("Origin: http://evil.example"),
+        std::string("Origin: http://"), std::string("Origin: http://127.0.0.1"),
+        absl::StrCat("Origin: http://", own, ".evil.example"),
+        absl::StrCat("Origin: http://evil.example@", own),
+        absl::StrCat("Origin: http://", own, "\r\nOrigin: http://evil.example"),
+        absl::StrCat("Origin: file://", own),
+        std::string("Sec-Fetch-Site: cross-site"),
+        std::string("Sec-Fetch-Site: same-site")}) {
+    EXPECT_THAT(ask(header), StartsWith("HTTP/1.1 403 ")) << header;
+  }
+  const std::string host =
+      absl::StrCat("POST /v1/resolve HTTP/1.1\r\nHost: evil.example\r\n",
+                   "Content-Length: 2\r\n", kTyped, "\r\n{}");
+  EXPECT_THAT(Connect().Ask(host), StartsWith("HTTP/1.1 403 "));
+}
+
+TEST_F(ExplorerTest, MethodsHaveTheirVerb) {
+  const std::string get = Get("/v1/resolve");
+  EXPECT_THAT(get, StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(get, HasSubstr("Allow: POST\r\n"));
+  const std::string post = Post("info", "{}");
+  EXPECT_THAT(post, StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(post, HasSubstr("Allow: GET\r\n"));
+  for (const char* path : {"/v1/", "/v1", "/v1/apply", "/v1/info/",
+                           "/v1/resolve%00", "/v1/../metrics"}) {
+    EXPECT_THAT(Get(path), StartsWith("HTTP/1.1 404 ")) << path;
+  }
+  EXPECT_THAT(
+      Connect().Ask(absl::StrCat("OPTIONS /v1/resolve HTTP/1.1\r\n",
+                                 "Host: ", admin_->address(), "\r\n\r\n")),
+      StartsWith("HTTP/1.1 405 "));
+}
+
+TEST_F(ExplorerTest, HeadersBecomeMetadataOnlyIfGrpcTakesThem) {
+  EXPECT_THAT(
+      Post("resolve", kLlama, absl::StrCat(kTyped, "X-Request-Id: a\x01z\r\n")),
+      StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(Post("resolve", kLlama,
+                   absl::StrCat(kTyped, "Authorization: Bearer \xc3\xa9\r\n")),
+              StartsWith("HTTP/1.1 400 "));
+}
+
+TEST_F(ExplorerTest, ThePageIsOneFileThatLoadsNothing) {
+  const std::string page = Get("/");
+  EXPECT_THAT(page, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(page, HasSubstr("Content-Type: text/html; charset=utf-8\r\n"));
+  EXPECT_THAT(page, HasSubstr("X-Content-Type-Options: nosniff\r\n"));
+  EXPECT_THAT(page, HasSubstr("Content-Security-Policy: default-src 'none'; "
+                              "script-src 'sha256-"));
+  EXPECT_THAT(page, HasSubstr("connect-src 'self'"));
+  EXPECT_THAT(page, HasSubstr("frame-ancestors 'none'"));
+  EXPECT_THAT(page, Not(HasSubstr("unsafe")));
+  EXPECT_THAT(BodyOf(page), StartsWith("<!doctype html>"));
+  EXPECT_THAT(BodyOf(page), EndsWith("</html>\n"));
+  for (const char* loaded : {" src=", " href=\"http", "@import", "url("}) {
+    EXPECT_THAT(BodyOf(page), Not(HasSubstr(loaded)));
+  }
+}
+
+TEST_F(ExplorerTest, AnUnchangedPageIsNotSentAgain) {
+  const std::string page = Get("/");
+  const std::size_t at = page.find("ETag: ");
+  ASSERT_NE(at, std::string::npos);
+  const std::string etag = page.substr(at + 6, page.find('\r', at) - at - 6);
+  const std::string again = Get("/", "If-None-Match: " + etag + "\r\n");
+  EXPECT_THAT(again, StartsWith("HTTP/1.1 304 "));
+  EXPECT_EQ(BodyOf(again), "");
+  EXPECT_THAT(Get("/", "If-None-Match: \"other\"\r\n"),
+              StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(ExplorerTest, ABodyMayComeInPiecesAndAfterContinue) {
+  Peer slow = Connect();
+  const std::string request =
+      Head("resolve", std::string(kLlama).size()) + kLlama;
+  for (const char c : request) slow.Send(std::string(1, c));
+  EXPECT_THAT(slow.ReadAll(), StartsWith("HTTP/1.1 200 "));
+  Peer careful = Connect();
+  careful.Send(Head("resolve", std::string(kLlama).size(),
+                    absl::StrCat(kTyped, "Expect: 100-continue\r\n")));
+  EXPECT_EQ(careful.ReadUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  EXPECT_THAT(careful.Ask(kLlama), StartsWith("HTTP/1.1 200 OK\r\n"));
+}
+
+// More than there are places: they give way, and nobody waits for them.
+TEST_F(ExplorerTest, BodiesThatNeverComeKeepNobodyOut) {
+  std::vector<Peer> stalled;
+  for (int i = 0; i < 3 * AdminServer::MostCalls(); ++i) {
+    stalled.push_back(Connect());
+    stalled.back().Send(Head("resolve", 1000) + "{");
+    if (i % 8 == 0) {
+      EXPECT_THAT(Post("resolve", kLlama), StartsWith("HTTP/1.1 200 "));
+    }
+  }
+  EXPECT_THAT(Post("resolve", kLlama), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Get("/metrics"), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(ExplorerTest, EndsABodyThatStalls) {
+  Start(ServerOptions(), absl::Milliseconds(200));
+  Peer slow = Connect();
+  slow.Send(Head("resolve", 1000) + "{");
+  EXPECT_EQ(slow.ReadAll(), "");
+}
+
+TEST_F(ExplorerTest, PeersThatLeaveLeaveNothingBehind) {
+  for (int i = 0; i < 200; ++i) {
+    Peer peer = Connect();
+    peer.Send(Head("analyze", std::string(kLlama).size()) + kLlama);
+  }
+  EXPECT_THAT(Post("resolve", kLlama), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(ExplorerTest, ADrainingServerSaysSo) {
+  admin_->StopCalls();
+  server_->Drain();
+  ExpectError(Post("resolve", kLlama), 503, "UNAVAILABLE", "");
+  EXPECT_THAT(Get("/metrics"), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(ExplorerTest, TokensHoldHereToo) {
+  char path[] = "/tmp/posenc-tokens-XXXXXX";
+  const int fd = mkstemp(path);
+  const std::string line = "somebody 0123456789abcdef0123456789abcdef\n";
+  ASSERT_EQ(write(fd, line.data(), line.size()),
+            static_cast<ssize_t>(line.size()));
+  close(fd);
+  ServerOptions options;
+  options.token_file = path;
+  Start(options);
+  unlink(path);
+  ExpectError(Post("resolve", kLlama), 401, "UNAUTHENTICATED", "");
+  EXPECT_THAT(
+      Post("resolve", kLlama,
+           absl::StrCat(
+               kTyped,
+               "Authorization: Bearer 0123456789abcdef0123456789abcdef\r\n")),
+      StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(ExplorerTest, WithoutAnExplorerThereIsNoPageAndNoCall) {
+  auto admin = AdminServer::Start({.address = "127.0.0.1:0"},
+                                  {.metrics = [] { return std::string(); },
+                                   .config = [] { return std::string(); },
+                                   .ready = [] { return true; }});
+  ASSERT_TRUE(admin.ok());
+  admin_ = *std::move(admin);
+  EXPECT_THAT(Get("/"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Get("/v1/info"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Post("resolve", kLlama), StartsWith("HTTP/1.1 405 "));
+}
+
+}  // namespace
+}  // namespace posenc::server
