@@ -35,6 +35,7 @@ class Unary:
     pieces: list[Buffer]
     expected_bytes: int = 0  # of the answer, about
     timeout: float = math.inf  # seconds, if the call's own are not fewer
+    once: bool = False  # must not be sent a second time
 
 
 def joined(step: Unary) -> bytes:
