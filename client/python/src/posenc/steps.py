@@ -101,11 +101,12 @@ def too_large(error: PosencError) -> bool:
 
 
 def explained(steps: Steps[T], version: str) -> Steps[T]:
-    """The same; an UNIMPLEMENTED says which versions met."""
+    """The same; an UNIMPLEMENTED says which versions met. Where there is a reason,
+    the server has said itself what it does not know."""
     try:
         return (yield from steps)
     except PosencError as error:
-        if error.code != "UNIMPLEMENTED":
+        if error.code != "UNIMPLEMENTED" or error.reason:
             raise
         try:
             answer = yield Unary("GetServerInfo", [], timeout=_VERSION_TIMEOUT)
