@@ -304,3 +304,31 @@ func TestViewsShareTheCallersMemory(t *testing.T) {
 		t.Errorf("got %v", empty)
 	}
 }
+
+func TestAPortBeyondSixteenBitsIsAnErrorOfTheTarget(t *testing.T) {
+	for _, target := range []string{"127.0.0.1:65536", "dns:///posenc:99999", "[::1]:70000",
+		"ipv4:127.0.0.1:1,127.0.0.1:99999999999999999999"} {
+		var e *Error
+		if _, err := Dial(target); !errors.As(err, &e) || e.Code != "INVALID_ARGUMENT" || e.Field != "target" {
+			t.Errorf("%s: %v", target, err)
+		}
+	}
+	for _, target := range []string{"127.0.0.1:65535", "unix:/tmp/a:99999", "[fe80::12345]:1"} {
+		if c, err := Dial(target); err != nil {
+			t.Error(err)
+		} else {
+			c.Close()
+		}
+	}
+}
+
+func TestAnUnknownValueIsNamedWithItsFieldAndNoVersionIsBlamed(t *testing.T) {
+	c := dial(t, startServer(t))
+	args := ApplyRopeArgs{Rope: Spec(halfSplit), Positions: StartAt(5), Layout: 99, Q: Float32(make([]float32, 8), 1, 1, 1, 8)}
+	var e *Error
+	_, _, err := c.ApplyRope(context.Background(), args)
+	if !errors.As(err, &e) || e.Field != "layout" || !strings.HasPrefix(e.Message, "layout: value 99 ") ||
+		strings.Contains(e.Message, "another version") {
+		t.Error(err)
+	}
+}

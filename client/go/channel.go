@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,6 +48,7 @@ type channel struct {
 
 	mutex  sync.Mutex
 	small  *grpc.ClientConn
+	once   *grpc.ClientConn   // without retries; nil until it is needed
 	bulk   []*grpc.ClientConn // nil until it is needed
 	calls  []int              // under way on each of bulk
 	closed bool
@@ -74,6 +76,9 @@ func newChannel(target string, o *dialOptions) (*channel, error) {
 	if target == "" {
 		return nil, wrongArgument("target", "is missing; such as localhost:50051")
 	}
+	if err := checkPorts(target); err != nil {
+		return nil, err
+	}
 	security, err := transport(target, o)
 	if err != nil {
 		return nil, err
@@ -92,6 +97,22 @@ func newChannel(target string, o *dialOptions) (*channel, error) {
 	c.bulk = make([]*grpc.ClientConn, max(o.bulkConnections, 0))
 	c.calls = make([]int, len(c.bulk))
 	return c, nil
+}
+
+var longPort = regexp.MustCompile(`:([0-9]{5,})(?:,|$)`)
+
+// checkPorts finds a port that no server has: gRPC would say so only in calls,
+// and there as if the server were away.
+func checkPorts(target string) error {
+	if strings.HasPrefix(target, "unix") {
+		return nil
+	}
+	for _, found := range longPort.FindAllStringSubmatch(target, -1) {
+		if _, err := strconv.ParseUint(found[1], 10, 16); err != nil {
+			return wrongArgument("target", "%s: port %s; must be 1 to 65535", target, found[1])
+		}
+	}
+	return nil
 }
 
 func dialing(o *dialOptions, security credentials.TransportCredentials) []grpc.DialOption {
@@ -118,6 +139,21 @@ func dialing(o *dialOptions, security credentials.TransportCredentials) []grpc.D
 			grpc.ForceCodecV2(newCodec()),
 		),
 	}
+}
+
+// single returns the connection for calls that must not be sent again: gRPC
+// decides by the connection.
+func (c *channel) single() (*grpc.ClientConn, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.closed {
+		return nil, newError(codes.Canceled, "the client is closed")
+	}
+	var err error
+	if c.once == nil {
+		c.once, err = grpc.NewClient(c.target, append([]grpc.DialOption{grpc.WithDisableRetry()}, c.dial...)...)
+	}
+	return c.once, err
 }
 
 // connection returns the one for a call whose larger message has this size, and
@@ -178,6 +214,9 @@ func (c *channel) drop(conn *grpc.ClientConn) {
 	if c.small == conn {
 		c.small = nil
 	}
+	if c.once == conn {
+		c.once = nil
+	}
 	for i := range c.bulk {
 		if c.bulk[i] == conn {
 			c.bulk[i] = nil
@@ -192,12 +231,12 @@ func (c *channel) close() error {
 	defer c.mutex.Unlock()
 	c.closed = true
 	var err error
-	for _, conn := range append(c.bulk, c.small) {
+	for _, conn := range append(c.bulk, c.small, c.once) {
 		if conn != nil {
 			err = errors.Join(err, conn.Close())
 		}
 	}
-	c.small, c.bulk = nil, nil
+	c.small, c.once, c.bulk = nil, nil, nil
 	return err
 }
 
@@ -262,13 +301,20 @@ func (c *channel) invoke(ctx context.Context, method string, request, response a
 		return newError(codes.ResourceExhausted, "request: %d bytes; the limit is %d, split the batch",
 			bytes, c.options.maxMessageBytes)
 	}
-	conn, release, err := c.connection(max(bytes, expected))
+	message, lends := request.(*sentMessage)
+	var conn *grpc.ClientConn
+	release := func() {}
+	var err error
+	if lends && message.once {
+		conn, err = c.single()
+	} else {
+		conn, release, err = c.connection(max(bytes, expected))
+	}
 	if err != nil {
 		return err
 	}
 	defer release()
 	ctx = announce(ctx, bytes)
-	message, lends := request.(*sentMessage)
 	if !lends {
 		return conn.Invoke(ctx, method, request, response, options...)
 	}
@@ -292,10 +338,11 @@ func sizes(request any) (bytes, expected int64) {
 	return bytes, max(bytes, expected)
 }
 
-// explain adds to an UNIMPLEMENTED which version the server has.
+// explain adds to an UNIMPLEMENTED which version the server has. Where there is a
+// reason, the server has said itself which field it does not know.
 func (c *channel) explain(ctx context.Context, method string, err error) error {
 	var e *Error
-	if !errors.As(err, &e) || e.code != codes.Unimplemented || strings.HasSuffix(method, "/GetServerInfo") {
+	if !errors.As(err, &e) || e.code != codes.Unimplemented || e.Reason != "" || strings.HasSuffix(method, "/GetServerInfo") {
 		return err
 	}
 	e.Message += "; the server is of another version than this client (" + Version + ")"

@@ -17,9 +17,10 @@ import (
 
 // Field numbers of Tensor (tensor.proto).
 const (
-	dtypeField = 1
-	shapeField = 2
-	dataField  = 15
+	dtypeField  = 1
+	shapeField  = 2
+	sharedField = 4
+	dataField   = 15
 )
 
 // The most that protobuf can frame: 2 GiB - 1.
@@ -29,6 +30,7 @@ const maxProtoBytes = math.MaxInt32
 type sentTensor struct {
 	field  protowire.Number
 	tensor Tensor
+	shared bool // says its place instead of its data
 }
 
 // sentMessage is a message whose tensors lie in the caller's memory. They are
@@ -37,6 +39,7 @@ type sentMessage struct {
 	body    proto.Message // without the tensors
 	tensors []sentTensor
 	loans   *loans
+	once    bool // must not be sent a second time
 }
 
 // frame returns everything of a tensor's field but its data, which comes last.
@@ -53,19 +56,33 @@ func (s sentTensor) frame() []byte {
 		header = protowire.AppendTag(header, shapeField, protowire.BytesType)
 		header = protowire.AppendBytes(header, shape)
 	}
-	if len(s.tensor.data) > 0 {
+	if s.shared {
+		shared, _ := proto.Marshal(s.tensor.place.message())
+		header = protowire.AppendTag(header, sharedField, protowire.BytesType)
+		header = protowire.AppendBytes(header, shared)
+	}
+	data := s.data()
+	if len(data) > 0 {
 		header = protowire.AppendTag(header, dataField, protowire.BytesType)
-		header = protowire.AppendVarint(header, uint64(len(s.tensor.data)))
+		header = protowire.AppendVarint(header, uint64(len(data)))
 	}
 	frame := protowire.AppendTag(nil, s.field, protowire.BytesType)
-	frame = protowire.AppendVarint(frame, uint64(len(header)+len(s.tensor.data)))
+	frame = protowire.AppendVarint(frame, uint64(len(header)+len(data)))
 	return append(frame, header...)
+}
+
+// data returns the bytes that are sent.
+func (s sentTensor) data() []byte {
+	if s.shared {
+		return nil
+	}
+	return s.tensor.data
 }
 
 func (m *sentMessage) size() int64 {
 	size := int64(proto.Size(m.body))
 	for _, t := range m.tensors {
-		size += int64(len(t.frame())) + int64(len(t.tensor.data))
+		size += int64(len(t.frame())) + int64(len(t.data()))
 	}
 	return size
 }
@@ -78,11 +95,12 @@ func (m *sentMessage) marshal() (mem.BufferSlice, error) {
 	var slice mem.BufferSlice
 	for _, t := range m.tensors {
 		bytes = append(bytes, t.frame()...)
-		if len(t.tensor.data) < lendFrom {
-			bytes = append(bytes, t.tensor.data...)
+		data := t.data()
+		if len(data) < lendFrom {
+			bytes = append(bytes, data...)
 			continue
 		}
-		slice = append(slice, mem.SliceBuffer(bytes), m.loans.lend(t.tensor.data))
+		slice = append(slice, mem.SliceBuffer(bytes), m.loans.lend(data))
 		bytes = nil
 	}
 	if len(bytes) > 0 {
@@ -102,6 +120,8 @@ type receivedMessage struct {
 type receivedTensor struct {
 	field  protowire.Number
 	into   []byte // for the data if it is not nil; new memory otherwise
+	place  *place // of `into`
+	shared bool   // the server writes it there itself
 	tensor Tensor
 }
 
@@ -216,7 +236,10 @@ func (t *receivedTensor) read(reader *mem.Reader, length int) error {
 	if err := proto.Unmarshal(rest, &header); err != nil {
 		return err
 	}
-	t.tensor.dtype, t.tensor.shape = header.GetDtype(), header.GetShape()
+	t.tensor.dtype, t.tensor.shape, t.tensor.place = header.GetDtype(), header.GetShape(), t.place
+	if t.shared {
+		t.tensor.data = t.into
+	}
 	return nil
 }
 

@@ -3,6 +3,8 @@ package posenc
 import (
 	"os"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // What a message may be at most, either way, unless WithMaxMessageBytes says
@@ -107,6 +109,7 @@ type callOptions struct {
 	traceparent string
 	progress    func(done, total int64)
 	outputs     []Tensor
+	saturation  Saturation
 }
 
 // Option is an option of one call.
@@ -135,6 +138,11 @@ func Into(outputs ...Tensor) Option {
 	return func(o *callOptions) { o.outputs = outputs }
 }
 
+// Saturate says what becomes of results past the largest number of an FP8 type.
+func Saturate(saturation Saturation) Option {
+	return func(o *callOptions) { o.saturation = saturation }
+}
+
 // output returns the memory for result number i, or nil.
 func (o *callOptions) output(i int) []byte {
 	if i >= len(o.outputs) || !o.outputs[i].given {
@@ -146,10 +154,23 @@ func (o *callOptions) output(i int) []byte {
 	return o.outputs[i].data
 }
 
-// unused returns an error if there is an output for a tensor that the call lacks:
-// has tells of tensor number i whether it is there.
+// receive returns where result number i goes, which is in this field.
+func (o *callOptions) receive(i int, field protowire.Number, shared bool) *receivedTensor {
+	t := &receivedTensor{field: field, into: o.output(i)}
+	if i < len(o.outputs) {
+		t.place = o.outputs[i].place
+		t.shared = shared && t.place != nil
+	}
+	return t
+}
+
+// unused returns an error if there is an output for a tensor that the call lacks,
+// or whose memory is gone: has tells of tensor number i whether it is there.
 func (o *callOptions) unused(has func(i int) bool) error {
 	for i, output := range o.outputs {
+		if err := checkOpen("Into", output); err != nil {
+			return err
+		}
 		if output.given && !has(i) {
 			return wrongArgument("Into", "output %d is for a tensor that is not given; give both or neither", i)
 		}

@@ -43,7 +43,7 @@ func (r *Rope) Source() RopeSource { return r.source }
 func (r *Rope) Spec() *posencv1.RopeSpec { return r.source.message.GetSpec() }
 
 // Apply rotates q and k, one of which may be the zero Tensor, in place unless
-// the option Into names other memory.
+// the option Into names other memory. FP8 needs the option Saturate.
 func (r *Rope) Apply(ctx context.Context, layout Layout, positions *Positions, q, k Tensor, options ...Option) error {
 	args := ApplyRopeArgs{Rope: r.source, Layout: layout, Positions: positions, Q: q, K: k}
 	_, _, err := r.client.ApplyRope(ctx, args, inPlace(options, q, k)...)

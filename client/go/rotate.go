@@ -50,6 +50,10 @@ func (c *Client) ApplyRope(ctx context.Context, args ApplyRopeArgs, options ...O
 	if args.Rope.err != nil {
 		return Tensor{}, Tensor{}, args.Rope.err
 	}
+	o := collect(options)
+	if o.saturation != 0 {
+		args.Saturation = o.saturation
+	}
 	request := func(positions *Positions) proto.Message {
 		return &posencv1.ApplyRopeRequest{
 			Rope: args.Rope.message, Positions: positions, Layout: args.Layout,
@@ -70,7 +74,7 @@ func (c *Client) ApplyRope(ctx context.Context, args ApplyRopeArgs, options ...O
 		response: func() proto.Message { return &posencv1.ApplyRopeResponse{} },
 		needAxes: func(e headExtents) bool { return needAxes(args.Layout, e, args.Positions.GetIds()) },
 		tensors:  []rotated{{"q", qField, args.Q}, {"k", kField, args.K}},
-	}, collect(options))
+	}, o)
 	if err != nil {
 		return Tensor{}, Tensor{}, err
 	}
@@ -84,6 +88,10 @@ func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ..
 		if rope.err != nil {
 			return Tensor{}, rope.err
 		}
+	}
+	o := collect(options)
+	if o.saturation != 0 {
+		args.Saturation = o.saturation
 	}
 	request := func(movement *Movement) proto.Message {
 		return &posencv1.RepositionRequest{
@@ -109,7 +117,7 @@ func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ..
 				moved.GetNewPositions().GetIds(), moved.GetShifts())
 		},
 		tensors: []rotated{{"k", kField, args.K}},
-	}, collect(options))
+	}, o)
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -153,16 +161,28 @@ func (c *Client) rotate(ctx context.Context, r *rotation, o *callOptions) ([]Ten
 	}
 	bytes := int64(0)
 	for i, t := range r.tensors {
+		if err := checkOpen(t.name, t.tensor); err != nil {
+			return nil, err
+		}
 		bytes += int64(len(t.tensor.data))
 		output := o.output(i)
 		if t.tensor.given && output != nil && len(output) != len(t.tensor.data) {
 			return nil, wrongArgument(t.name, "has %d bytes; its output has %d", len(t.tensor.data), len(output))
 		}
 	}
+	if s := r.sharing(o); s.any && s.rest <= c.options.streamAboveBytes {
+		results, err := c.rotateAtOnce(ctx, r, o, &s)
+		if err == nil {
+			return results, nil
+		}
+		if told, again := s.failed(err); !again {
+			return nil, told
+		}
+	}
 	if bytes > 0 && bytes > c.options.streamAboveBytes {
 		return c.rotateInChunks(ctx, r, o)
 	}
-	results, err := c.rotateAtOnce(ctx, r, o)
+	results, err := c.rotateAtOnce(ctx, r, o, nil)
 	// The server's limit may be lower than ours. What is no larger than a chunk
 	// would only be refused again.
 	if tooLarge(err) && bytes > c.chunkBytes(ctx) {
@@ -171,14 +191,28 @@ func (c *Client) rotate(ctx context.Context, r *rotation, o *callOptions) ([]Ten
 	return results, err
 }
 
-func (c *Client) rotateAtOnce(ctx context.Context, r *rotation, o *callOptions) ([]Tensor, error) {
-	request := &sentMessage{body: r.whole()}
+func (r *rotation) sharing(o *callOptions) sharing {
+	var names []string
+	var inputs []Tensor
+	for _, t := range r.tensors {
+		names, inputs = append(names, t.name), append(inputs, t.tensor)
+	}
+	return sharingOf(names, inputs, o.outputs)
+}
+
+// rotateAtOnce sends all bytes if shared is nil.
+func (c *Client) rotateAtOnce(ctx context.Context, r *rotation, o *callOptions, shared *sharing) ([]Tensor, error) {
+	request := &sentMessage{body: r.whole(), once: shared != nil && len(shared.inPlace) > 0}
 	response := &receivedMessage{body: r.response()}
 	for i, t := range r.tensors {
 		if t.tensor.given {
-			request.tensors = append(request.tensors, sentTensor{t.field, t.tensor})
+			request.tensors = append(request.tensors, sentTensor{t.field, t.tensor, shared != nil && t.tensor.place != nil})
 		}
-		response.tensors = append(response.tensors, &receivedTensor{field: t.field, into: o.output(i)})
+		into := o.receive(i, t.field, shared != nil)
+		if into.shared {
+			setOutput(request.body, t.name, into.place)
+		}
+		response.tensors = append(response.tensors, into)
 	}
 	if err := c.channel.Invoke(ctx, service+r.method, request, response); err != nil {
 		return nil, err
@@ -215,8 +249,10 @@ func (c *Client) plan(ctx context.Context, r *rotation, o *callOptions) (chunks 
 			continue
 		}
 		result := t.tensor
-		if result.data = o.output(i); result.data == nil {
+		if result.data, result.place = o.output(i), nil; result.data == nil {
 			result.data = newBytes(len(t.tensor.data))
+		} else {
+			result.place = o.outputs[i].place
 		}
 		results = append(results, result)
 		parts, err := cutTensor(t.name, t.tensor, r.layout, r.byHead, size)
@@ -318,7 +354,7 @@ func (r *rotation) send(s *stream, chunks []chunk, several bool, lent *loans, co
 		p := &chunks[i].part
 		tensor.shape, tensor.data = p.shape, tensor.data[p.offset:p.offset+p.bytes]
 		message := &sentMessage{body: body, loans: lent,
-			tensors: []sentTensor{{chunks[i].rotated.field, tensor}}}
+			tensors: []sentTensor{{field: chunks[i].rotated.field, tensor: tensor}}}
 		count.Add(1)
 		// Waits if the server takes no more: it reads ahead by a few messages.
 		if err := s.SendMsg(message); err != nil {

@@ -56,6 +56,14 @@ func TestRotatesFloat8AndSaturatesAsItIsTold(t *testing.T) {
 				t.Errorf("%v, %v: got %v, %v; want %#x", dtype, saturation, rotated.Bytes(), err, want)
 			}
 		}
+		rope, err := c.Rope(ctx, Spec(turned))
+		if err != nil {
+			t.Fatal(err)
+		}
+		k = Bytes(dtype, []byte{top, top}, 1, 1, 1, 2)
+		if err = rope.Apply(ctx, BSHD, StartAt(1), Tensor{}, k, Saturate(SaturationNone)); err != nil || k.Bytes()[1] != top+1 {
+			t.Errorf("%v by a Rope: %v, %v", dtype, k.Bytes(), err)
+		}
 		args.Saturation = 0
 		var e *Error
 		if _, _, err = c.ApplyRope(ctx, args); !errors.As(err, &e) || e.Reason != "FIELD_REQUIRED" || e.Field != "saturation" {

@@ -188,7 +188,7 @@ func (r *tableRows) addTensor(whole *Tensor, part Tensor) (rows int64, err error
 		if row > 0 && r.total > (1<<62)/row/heads {
 			return 0, r.misfit(r.next)
 		}
-		*whole = Tensor{part.dtype, append([]int64(nil), part.shape...), newBytes(int(heads * r.total * row)), true}
+		*whole = Tensor{dtype: part.dtype, shape: append([]int64(nil), part.shape...), data: newBytes(int(heads * r.total * row)), given: true}
 		whole.shape[r.axis] = r.total
 	}
 	if part.dtype != whole.dtype || int64(len(whole.data)) != heads*r.total*row {
@@ -280,7 +280,7 @@ func (m *biasMatrix) add(tile BiasTile) error {
 			return newError(codes.ResourceExhausted, "bias: %d x %d x %d elements; take it tile by tile",
 				heads, rows, columns)
 		}
-		m.whole = Tensor{tile.Tensor.dtype, []int64{heads, rows, columns}, newBytes(int(heads * rows * columns * size)), true}
+		m.whole = Tensor{dtype: tile.Tensor.dtype, shape: []int64{heads, rows, columns}, data: newBytes(int(heads * rows * columns * size)), given: true}
 	}
 	if tile.Tensor.dtype != m.whole.dtype || heads != m.whole.shape[0] {
 		return misfit

@@ -42,6 +42,7 @@ type Tensor struct {
 	shape []int64
 	data  []byte
 	given bool
+	place *place // in a SharedRegion; nil elsewhere
 }
 
 // Float32 views elements as a tensor of this shape.
@@ -270,7 +271,7 @@ func tensorOf(message *posencv1.Tensor) Tensor {
 	if message == nil {
 		return Tensor{}
 	}
-	return Tensor{message.GetDtype(), message.GetShape(), message.GetData(), true}
+	return Tensor{dtype: message.GetDtype(), shape: message.GetShape(), data: message.GetData(), given: true}
 }
 
 // A message that holds a copy of the tensor.

@@ -2,7 +2,9 @@ package posenc
 
 import (
 	"context"
+	"slices"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/posenc/posenc/client/go/posencv1"
@@ -11,7 +13,8 @@ import (
 // AddEncoding combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an
 // absolute encoding. x goes beside the request, which is without it.
 func (c *Client) AddEncoding(ctx context.Context, request *posencv1.AddEncodingRequest, x Tensor, options ...Option) (Tensor, error) {
-	return c.tensorCall(ctx, "AddEncoding", request, &posencv1.AddEncodingResponse{}, options, sentTensor{15, x})
+	return c.tensorCall(ctx, "AddEncoding", request, &posencv1.AddEncodingResponse{}, options,
+		result{"x", len(x.data)}, sentTensor{field: 15, tensor: x})
 }
 
 // ScoreRelative computes attention scores of encodings that act inside
@@ -19,31 +22,92 @@ func (c *Client) AddEncoding(ctx context.Context, request *posencv1.AddEncodingR
 // divided by sqrt(D). q and k go beside the request, which is without them.
 func (c *Client) ScoreRelative(ctx context.Context, request *posencv1.ScoreRelativeRequest, q, k Tensor, options ...Option) (Tensor, error) {
 	return c.tensorCall(ctx, "ScoreRelative", request, &posencv1.ScoreRelativeResponse{}, options,
-		sentTensor{qField, q}, sentTensor{kField, k})
+		result{"scores", scoreBytes(request.GetDtype(), q, k)}, sentTensor{field: qField, tensor: q}, sentTensor{field: kField, tensor: k})
 }
 
 // ConvertPairing reorders the rows of a projection's weight or bias, [H * D,
 // ...], so that a checkpoint for one pairing works with the other. The weight
 // goes beside the request, which is without it.
 func (c *Client) ConvertPairing(ctx context.Context, request *posencv1.ConvertPairingRequest, weight Tensor, options ...Option) (Tensor, error) {
-	return c.tensorCall(ctx, "ConvertPairing", request, &posencv1.ConvertPairingResponse{}, options, sentTensor{15, weight})
+	return c.tensorCall(ctx, "ConvertPairing", request, &posencv1.ConvertPairingResponse{}, options,
+		result{"weight", len(weight.data)}, sentTensor{field: 15, tensor: weight})
+}
+
+// result is the tensor of an answer. The server writes so many bytes to a place
+// in shared memory, whatever room the output has.
+type result struct {
+	name  string
+	bytes int
+}
+
+// scoreBytes returns the bytes of [B, H, Sq, Sk]; -1 if there are no such shapes.
+func scoreBytes(dtype Dtype, q, k Tensor) int {
+	if len(q.shape) != 4 || len(k.shape) != 4 {
+		return -1
+	}
+	if dtype == 0 { // what the server takes then
+		dtype = DtypeFloat32
+		if q.dtype == DtypeFloat64 {
+			dtype = DtypeFloat64
+		}
+	}
+	return int(q.shape[0]*q.shape[1]*q.shape[2]*k.shape[2]) * elementBytes(dtype)
 }
 
 // tensorCall makes a call that sends tensors and gets one, which is field 15 of
 // all these answers.
-func (c *Client) tensorCall(ctx context.Context, method string, request, response proto.Message, options []Option, tensors ...sentTensor) (Tensor, error) {
+func (c *Client) tensorCall(ctx context.Context, method string, request, response proto.Message, options []Option, r result, tensors ...sentTensor) (Tensor, error) {
 	o := collect(options)
 	if err := o.unused(func(i int) bool { return i == 0 }); err != nil {
 		return Tensor{}, err
 	}
-	sent := &sentMessage{body: request}
+	ctx = o.with(ctx)
+	inputs := make([]Tensor, len(tensors))
+	for i, t := range tensors {
+		inputs[i] = t.tensor
+		if err := checkOpen(fieldName(request, t.field), t.tensor); err != nil {
+			return Tensor{}, err
+		}
+	}
+	outputs := o.outputs
+	if len(o.output(0)) != r.bytes {
+		outputs = nil
+	}
+	s := sharingOf([]string{r.name}, inputs, outputs)
+	if !s.any {
+		return c.sendTensors(ctx, method, request, response, tensors, o.receive(0, 15, false), false)
+	}
+	body := proto.Clone(request)
+	into := o.receive(0, 15, outputs != nil)
+	if into.shared {
+		setOutput(body, r.name, into.place)
+	}
+	shared := slices.Clone(tensors)
+	for i := range shared {
+		shared[i].shared = shared[i].tensor.place != nil
+	}
+	tensor, err := c.sendTensors(ctx, method, body, response, shared, into, len(s.inPlace) > 0)
+	if err == nil {
+		return tensor, nil
+	}
+	if told, again := s.failed(err); !again {
+		return Tensor{}, told
+	}
+	return c.sendTensors(ctx, method, request, response, tensors, o.receive(0, 15, false), false)
+}
+
+func (c *Client) sendTensors(ctx context.Context, method string, request, response proto.Message, tensors []sentTensor, into *receivedTensor, once bool) (Tensor, error) {
+	sent := &sentMessage{body: request, once: once}
 	for _, t := range tensors {
 		if t.tensor.given {
 			sent.tensors = append(sent.tensors, t)
 		}
 	}
-	result := &receivedTensor{field: 15, into: o.output(0)}
-	received := &receivedMessage{body: response, tensors: []*receivedTensor{result}}
-	err := c.channel.Invoke(o.with(ctx), service+method, sent, received)
-	return result.tensor, err
+	received := &receivedMessage{body: response, tensors: []*receivedTensor{into}}
+	err := c.channel.Invoke(ctx, service+method, sent, received)
+	return into.tensor, err
+}
+
+func fieldName(message proto.Message, number protowire.Number) string {
+	return string(message.ProtoReflect().Descriptor().Fields().ByNumber(number).Name())
 }

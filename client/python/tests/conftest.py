@@ -4,6 +4,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy
 import posenc
@@ -41,6 +42,25 @@ def posencd():
 def target(posencd, tmp_path_factory):
     process, address = start(posencd, tmp_path_factory.mktemp("server"))
     yield address
+    process.terminate()
+    process.wait(60)
+
+
+class SharedServer(NamedTuple):
+    """One that shares memory with callers on its socket, and has an address for others."""
+
+    socket: str
+    address: str
+    prefix: str  # of names in /dev/shm
+
+
+@pytest.fixture(scope="session")
+def shared_server(posencd, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shared")
+    prefix = f"posenc-test-python-{os.getpid()}-"
+    flags = ["--listen", f"unix:{folder}/socket", "--shared-memory-prefix", f"/dev/shm/{prefix}"]
+    process, address = start(posencd, folder, *flags)
+    yield SharedServer(f"unix:{folder}/socket", address, prefix)
     process.terminate()
     process.wait(60)
 

@@ -265,3 +265,10 @@ def test_a_client_serves_many_threads(client, random):
     for thread in threads:
         thread.join(60)
     assert not failed and not any(thread.is_alive() for thread in threads)
+
+
+def test_an_unknown_value_is_named_with_its_field_and_no_version_is_blamed(client):
+    x = numpy.ones((1, 1, 1, 8), numpy.float32)
+    error = caught(client.apply_rope, x, rope={"pairing": "half_split"}, positions=0, layout=99)
+    assert error.field == "layout" and str(error).startswith("layout: value 99 ")
+    assert "versions that agree" not in str(error)

@@ -12,7 +12,7 @@ from posenc import messages, wire
 
 HERE = Path(__file__).resolve().parents[1]
 PROTO = ROOT / "proto"
-NAMES = ["tensor", "rope", "absolute", "relative", "service"]
+NAMES = ["tensor", "rope", "absolute", "relative", "diagnosis", "service"]
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,18 @@ def test_three_lines_rotate_q_and_k_of_a_model(target, tmp_path, random):
         oracle.assert_near(rotated, oracle.rotate(array.astype(numpy.float32), numpy.arange(16), theta=500000))
 
 
-@pytest.mark.parametrize("number", [1, 2])
+def test_the_example_with_shared_memory_rotates_in_place(shared_server):
+    code = README.partition("<!-- shared memory -->")[2].partition("```python\n")[2].partition("```")[0]
+    names = {"posenc": posenc}
+    exec(code.replace("unix:/run/posenc.sock", shared_server.socket), names)
+    for name, number in (("q", 1), ("k", 2)):
+        sent = numpy.full((1, 4096, 32, 128), number, numpy.float32)
+        with posenc.Client(shared_server.address) as client:
+            expected, _ = client.apply_rope(sent, rope="llama-3.1-8b", positions=0, layout="bshd")
+        assert (names[name] == expected).all()
+
+
+@pytest.mark.parametrize("number", [1, 3])
 def test_the_examples_run(target, number, capsys):
     names = {"posenc": posenc, "client": posenc.Client(target), "q": numpy.ones((1, 4, 32, 128), numpy.float32)}
     exec(blocks()[number].replace("dns:///posenc:50051", target), names)

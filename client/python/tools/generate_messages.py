@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Optional
 
-from .tensor import Dtype, Tensor
+from .tensor import Dtype, SharedMemory, Tensor
 from .wire import OPTIONAL, REPEATED, Message
 from .wire import field as _field
 '''
@@ -115,8 +115,8 @@ def main(proto_dir, output):
             sys.exit(1)
         files = descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes()).file
     types = {name: (needs, text) for file in files for name, needs, text in collect(file)}
-    # Tensor and its element types are written by hand, as they join the wire to arrays.
-    done = {"Tensor", "Dtype"}
+    # Tensor, with all that it needs, is written by hand, as it joins the wire to arrays.
+    done = {"Tensor", "Dtype", "SharedMemory"}
     texts = []
 
     def write(name):

@@ -13,6 +13,7 @@ from .client import CallOptions, Client, Rope, connect
 from .errors import PosencError
 from .messages import Movement, Positions, RopeSource, RopeSpec
 from .methods import RotaryTable
+from .shared import SharedRegion
 from .sources import packed
 from .tensor import Dtype, Tensor
 
@@ -29,6 +30,7 @@ __all__ = [
     "RopeSource",
     "RopeSpec",
     "RotaryTable",
+    "SharedRegion",
     "Tensor",
     "__version__",
     "connect",

@@ -16,6 +16,7 @@ from .channels import LONGEST_STREAM, VERSION, WINDOW, Call, Connections
 from .client import CallOptions
 from .errors import PosencError
 from .options import Options, from_environment
+from .shared import SharedRegion
 from .sources import places_of, rope_source
 from .steps import Steps, Stream, Unary, explained, joined
 from .wire import size
@@ -57,7 +58,7 @@ class _Runner:
             raise too_long(sent, connections.limits.max_message_bytes, call)
         if connections.closed:
             raise closed(call)
-        with connections.of(max(sent, step.expected_bytes)) as connection:
+        with connections.of(max(sent, step.expected_bytes), step.once) as connection:
             method = connection.method("unary_unary", step.method)
             try:
                 answer: bytes = await method(
@@ -170,6 +171,7 @@ class AsyncClient:
             service_config=service_config,
         )
         self._connections = Connections(options, grpc.aio)
+        self._memory = self._connections.limits, self._connections.regions
         self._runner = _Runner(self._connections, target)
 
     @classmethod
@@ -196,6 +198,17 @@ class AsyncClient:
 
     async def get_server_info(self, **options: Unpack[CallOptions]) -> m.GetServerInfoResponse:
         return await self._run(methods.get_server_info(), options)  # type: ignore[no-any-return]
+
+    async def shared_region(
+        self,
+        bytes: int,
+        *,
+        name: Optional[str] = None,
+        directory: Optional[str] = None,
+        **options: Unpack[CallOptions],
+    ) -> SharedRegion:
+        steps = methods.shared_region(self._connections.regions, bytes, name, directory)
+        return await self._run(steps, options)  # type: ignore[no-any-return]
 
     async def resolve(
         self,
@@ -261,8 +274,9 @@ class AsyncClient:
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> tuple[Any, Any]:
-        limits = self._connections.limits
-        steps = methods.apply_rope(limits, q, k, rope, positions, layout, direction, query_scale, saturation, out)
+        steps = methods.apply_rope(
+            *self._memory, q, k, rope, positions, layout, direction, query_scale, saturation, out
+        )
         return await self._run(steps, options)  # type: ignore[no-any-return]
 
     async def reposition(
@@ -280,7 +294,7 @@ class AsyncClient:
         **options: Unpack[CallOptions],
     ) -> Any:
         steps = methods.reposition(
-            self._connections.limits, k, rope, new_rope, old_positions, new_positions, shift, layout, saturation, out
+            *self._memory, k, rope, new_rope, old_positions, new_positions, shift, layout, saturation, out
         )
         return await self._run(steps, options)
 
@@ -341,7 +355,8 @@ class AsyncClient:
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> Any:
-        return await self._run(methods.add_encoding(x, encoding, positions, combination, x_scale, out), options)
+        steps = methods.add_encoding(*self._memory, x, encoding, positions, combination, x_scale, out)
+        return await self._run(steps, options)
 
     async def score_relative(
         self,
@@ -355,7 +370,8 @@ class AsyncClient:
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> Any:
-        return await self._run(methods.score_relative(q, k, score, query_start, key_start, dtype, out), options)
+        steps = methods.score_relative(*self._memory, q, k, score, query_start, key_start, dtype, out)
+        return await self._run(steps, options)
 
     async def convert_pairing(
         self,
@@ -369,7 +385,7 @@ class AsyncClient:
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> Any:
-        steps = methods.convert_pairing(weight, old_pairing, new_pairing, heads, rotary_dim, slice, out)
+        steps = methods.convert_pairing(*self._memory, weight, old_pairing, new_pairing, heads, rotary_dim, slice, out)
         return await self._run(steps, options)
 
     async def analyze_rope(

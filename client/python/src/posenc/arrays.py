@@ -241,6 +241,14 @@ def _torch_wrap(torch: Any) -> Callable[[Array], Any]:
     return wrap
 
 
+def reinterpreted(memory: Array, shape: Sequence[int], dtype: Dtype, like: Borrowed) -> Any:
+    """A view of bytes as an array of numpy, or of torch if `like` is dtype_of() one of its types."""
+    if like is NUMPY:
+        return _shaped(memory, shape, dtype, False)
+    torch = sys.modules["torch"]
+    return torch.from_numpy(memory).view(getattr(torch, dtype.name.lower())).reshape(shape)
+
+
 def _named(name: str) -> Dtype:
     if name not in _DTYPES:
         raise invalid("dtype", f"{name} is not supported; must be one of {', '.join(_DTYPES)}")

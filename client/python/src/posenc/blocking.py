@@ -72,7 +72,7 @@ class Runner:
         if connections.closed:
             raise closed(call)
         message_bytes = max(sent, step.expected_bytes)
-        with connections.of(message_bytes) as connection:
+        with connections.of(message_bytes, step.once) as connection:
             method = connection.method("unary_unary", step.method)
             options = {"timeout": connections.timeout(call, step), "metadata": connections.metadata(call, sent)}
             if message_bytes < BULK_BYTES:

@@ -13,6 +13,7 @@ from typing import Any, Optional
 
 from .errors import PosencError
 from .options import Bearer, Options, check_seconds, credentials_of
+from .shared import Regions
 from .steps import Limits, Unary
 from .wire import invalid
 
@@ -97,16 +98,23 @@ class Connections:
         self._credentials, self._security = credentials_of(options)
         self._bearer = Bearer(options)
         self._small = Connection(lambda: self._channel(False))
+        # gRPC decides by the channel whether it sends a call again.
+        self._once = Connection(lambda: self._channel(False, retries=False))
         self._bulk = [Connection(lambda: self._channel(True)) for _ in range(options.bulk_channels)]
         self._lock = threading.Lock()
         self.closed = False
+        self.regions = Regions()
         most = min(options.max_message_bytes, _MAX_PROTO_BYTES)
         above = STREAM_ABOVE_BYTES if options.stream_above_bytes is None else options.stream_above_bytes
         self.limits = Limits(most, min(above, most))
 
     @contextmanager
-    def of(self, message_bytes: int) -> Iterator[Connection]:
-        """The connection for a call, as long as that lasts."""
+    def of(self, message_bytes: int, once: bool = False) -> Iterator[Connection]:
+        """The connection for a call, as long as that lasts. once: for one that
+        must not be sent again."""
+        if once:
+            yield self._once
+            return
         if message_bytes < BULK_BYTES or not self._bulk:
             yield self._small
             return
@@ -140,10 +148,11 @@ class Connections:
     def take_all(self) -> list[Any]:
         """The channels to be closed."""
         self.closed = True
-        channels = [connection.take() for connection in (self._small, *self._bulk)]
+        self.regions.close()
+        channels = [connection.take() for connection in (self._small, self._once, *self._bulk)]
         return [channel for channel in channels if channel is not None]
 
-    def _channel(self, own_connection: bool) -> Any:
+    def _channel(self, own_connection: bool, retries: bool = True) -> Any:
         options = self._options
         config = options.service_config
         if config is None:
@@ -153,7 +162,7 @@ class Connections:
             ("grpc.max_receive_message_length", self.limits.max_message_bytes),
             ("grpc.max_send_message_length", self.limits.max_message_bytes),
             ("grpc.service_config", config),
-            ("grpc.enable_retries", 1),
+            ("grpc.enable_retries", int(retries)),
             # A call that has sent more than this is not retried. gRPC's 256 KiB
             # would exclude most tensors.
             ("grpc.per_rpc_retry_buffer_size", self.limits.max_message_bytes),

@@ -13,6 +13,7 @@ from .blocking import Runner
 from .channels import Call, Connections
 from .methods import RotaryTable
 from .options import Options, from_environment
+from .shared import SharedRegion
 from .sources import places_of, rope_source
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Client:
             service_config=service_config,
         )
         self._connections = Connections(options, grpc)
+        self._memory = self._connections.limits, self._connections.regions
         self._runner = Runner(self._connections, target)
 
     @classmethod
@@ -114,6 +116,29 @@ class Client:
     def get_server_info(self, **options: Unpack[CallOptions]) -> m.GetServerInfoResponse:
         """Version, instruction set, limits, presets."""
         return self._run(methods.get_server_info(), options)  # type: ignore[no-any-return]
+
+    def shared_region(
+        self,
+        bytes: int,
+        *,
+        name: Optional[str] = None,
+        directory: Optional[str] = None,
+        **options: Unpack[CallOptions],
+    ) -> SharedRegion:
+        """Memory that the server maps too: calls with views of it carry no tensors.
+
+            with client.shared_region(q_bytes) as region:
+                q = region.array((1, 4096, 32, 128), "float16")
+                client.apply_rope(q, rope="llama-3.1-8b", positions=0, layout="bshd", out=q)
+
+        name: of the file; the server's prefix and something random unless given.
+        directory: the server's, as this process sees it, if it is another.
+        If the server shares no memory with this client, the calls send bytes.
+        The file is removed when the region or the client is closed. A call in
+        place is never sent twice: after an error that says so, write q anew.
+        """
+        steps = methods.shared_region(self._connections.regions, bytes, name, directory)
+        return self._run(steps, options)  # type: ignore[no-any-return]
 
     def resolve(
         self,
@@ -198,8 +223,9 @@ class Client:
 
         Returns (q, k); what was not given is None.
         """
-        limits = self._connections.limits
-        steps = methods.apply_rope(limits, q, k, rope, positions, layout, direction, query_scale, saturation, out)
+        steps = methods.apply_rope(
+            *self._memory, q, k, rope, positions, layout, direction, query_scale, saturation, out
+        )
         return self._run(steps, options)  # type: ignore[no-any-return]
 
     def reposition(
@@ -223,7 +249,7 @@ class Client:
         `saturation`, as in apply_rope.
         """
         steps = methods.reposition(
-            self._connections.limits, k, rope, new_rope, old_positions, new_positions, shift, layout, saturation, out
+            *self._memory, k, rope, new_rope, old_positions, new_positions, shift, layout, saturation, out
         )
         return self._run(steps, options)
 
@@ -298,7 +324,8 @@ class Client:
     ) -> Any:
         """x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding:
         {"sinusoidal": {"dim": 512, "order": "interleaved"}}."""
-        return self._run(methods.add_encoding(x, encoding, positions, combination, x_scale, out), options)
+        steps = methods.add_encoding(*self._memory, x, encoding, positions, combination, x_scale, out)
+        return self._run(steps, options)
 
     def score_relative(
         self,
@@ -314,7 +341,8 @@ class Client:
     ) -> Any:
         """Attention scores of encodings that act inside attention: q [B, H, Sq, D]
         and k [B, H, Sk, D] give [B, H, Sq, Sk], not divided by sqrt(D)."""
-        return self._run(methods.score_relative(q, k, score, query_start, key_start, dtype, out), options)
+        steps = methods.score_relative(*self._memory, q, k, score, query_start, key_start, dtype, out)
+        return self._run(steps, options)
 
     def convert_pairing(
         self,
@@ -330,7 +358,7 @@ class Client:
     ) -> Any:
         """Reorders the rows of a projection's weight or bias, [heads * head_dim, ...],
         so that a checkpoint for one pairing works with the other."""
-        steps = methods.convert_pairing(weight, old_pairing, new_pairing, heads, rotary_dim, slice, out)
+        steps = methods.convert_pairing(*self._memory, weight, old_pairing, new_pairing, heads, rotary_dim, slice, out)
         return self._run(steps, options)
 
     def analyze_rope(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Optional
 
-from .tensor import Dtype, Tensor
+from .tensor import Dtype, SharedMemory, Tensor
 from .wire import OPTIONAL, REPEATED, Message
 from .wire import field as _field
 
@@ -27,19 +27,6 @@ class Layout(IntEnum):
     BHSD = 2
     SBHD = 3
     THD = 4
-
-
-@dataclass
-class SharedMemory(Message):
-    """A place in a file that client and server both map (GetServerInfoResponse.shared_memory).
-    Only clients on unix sockets may name one, unless the server allows more. The file is the
-    client's: the client makes it, at its full size, and removes it. Bytes that change while a call
-    reads them give numbers that nobody can foretell, never more than that; a file that is cut
-    short during a call fails the call (ERROR_REASON_SHARED_MEMORY_CUT), and what was written by
-    then is undefined."""
-
-    name: str = _field(1, "string")
-    offset: int = _field(2, "int64")
 
 
 @dataclass

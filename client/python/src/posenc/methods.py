@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any, Optional
 
 from . import messages as m
-from .arrays import Borrowed, array_of, borrow, dtype_of, writable
+from .arrays import Borrowed, Output, array_of, borrow, dtype_of, writable
 from .collect import BiasMatrix, TableRows, rows_of
 from .errors import PosencError
 from .rotate import Rotated, Rotation, rotate
+from .shared import Regions, SharedRegion
+from .sharing import SharedCall
 from .sources import movement_of, positions_of, rope_source
 from .steps import Limits, Steps, Stream, Unary, ask, too_large
-from .tensor import Tensor
-from .wire import decode, encode, enum_of, invalid, message_of, number, size
+from .tensor import ELEMENT_BYTES, Dtype, Tensor
+from .wire import decode, encode, enum_of, invalid, message_of, number
 
 # About the bytes of a table's row: 128 channels, cosines and sines, in float32.
 _ROW_BYTES = 1024
@@ -56,8 +60,16 @@ def resolve(rope: Any, head_dim: int, compare_with: Any, **options: Any) -> Step
     return answer
 
 
+def shared_region(
+    regions: Regions, bytes: int, name: Optional[str], directory: Optional[str]
+) -> Steps[SharedRegion]:
+    server = yield from get_server_info()
+    return regions.add(SharedRegion(bytes, server.shared_memory, name, directory))
+
+
 def apply_rope(
     limits: Limits,
+    regions: Regions,
     q: Any,
     k: Any,
     rope: Any,
@@ -73,8 +85,8 @@ def apply_rope(
         if array is None and into is not None:
             raise invalid(f"out ({name})", f"is given, but {name} is not; give both or neither")
     tensors = [
-        Rotated.of(number, name, array, into)
-        for number, name, array, into in ((14, "q", q, q_out), (15, "k", k, k_out))
+        Rotated.of(number, name, array, into, out_number)
+        for number, name, array, into, out_number in ((14, "q", q, q_out, 7), (15, "k", k, k_out, 8))
         if array is not None
     ]
     source = rope_source(rope)
@@ -95,7 +107,7 @@ def apply_rope(
         [source],
         tensors,
     )
-    results = dict(zip((t.name for t in tensors), (yield from rotate(call, limits))))
+    results = dict(zip((t.name for t in tensors), (yield from rotate(call, limits, regions))))
     return results.get("q"), results.get("k")
 
 
@@ -114,6 +126,7 @@ def _pair_of_outputs(q: Any, k: Any, out: Any) -> tuple[Any, Any]:
 
 def reposition(
     limits: Limits,
+    regions: Regions,
     k: Any,
     rope: Any,
     new_rope: Any,
@@ -140,9 +153,9 @@ def reposition(
         movement_of(old_positions, new_positions, shift),
         request.layout,
         [old] if new is None else [old, new],
-        [Rotated.of(15, "k", k, out)] if k is not None else [],
+        [Rotated.of(15, "k", k, out, 6)] if k is not None else [],
     )
-    results = yield from rotate(call, limits)
+    results = yield from rotate(call, limits, regions)
     return results[0] if results else None
 
 
@@ -210,22 +223,62 @@ def build_bias(bias: Any, dtype: Any, causal: bool, **ranges: Any) -> Steps[Any]
     return matrix.result()
 
 
-def add_encoding(x: Any, encoding: Any, positions: Any, combination: Any, x_scale: Any, out: Any) -> Steps[Any]:
+def _tensor_call(
+    limits: Limits,
+    regions: Regions,
+    method: str,
+    request: Any,
+    arrays: dict[str, Borrowed],
+    result: str,
+    out: Optional[Output],
+    out_bytes: int,
+) -> Steps[Any]:
+    """A unary call with these tensors, whose answer has the tensor `result`."""
+    like = next(iter(arrays.values()))
+    answer_type = getattr(m, method + "Response")
+    shared = SharedCall.of(regions, arrays, {result: out}, {result: out_bytes})
+    if shared is not None:
+        said = replace(request, **shared.tensors, **{result + "_output": shared.places[result]})
+        answer = yield from shared.ask(method, encode(said), limits)
+        if answer is not None:
+            return shared.result(result, _given(getattr(decode(answer_type, answer), result)), like, "out")
+    request = replace(request, **{name: array.tensor for name, array in arrays.items()})
+    answer = yield Unary(method, encode(request), sum(len(array.bytes) for array in arrays.values()))
+    return array_of(_given(getattr(decode(answer_type, answer), result)), like, out, "out")
+
+
+def add_encoding(
+    limits: Limits,
+    regions: Regions,
+    x: Any,
+    encoding: Any,
+    positions: Any,
+    combination: Any,
+    x_scale: Any,
+    out: Any,
+) -> Steps[Any]:
     array = borrow(x, "x")
     request = m.AddEncodingRequest(
         encoding=message_of(m.AbsoluteEncoding, encoding, "encoding"),
         positions=positions_of(positions),
         combination=_enum(m.Combination, combination, "combination"),
         x_scale=None if x_scale is None else number("double", x_scale, "x_scale"),
-        x=array.tensor,
     )
     into = None if out is None else writable(out, array.tensor.dtype, "out")
-    answer = yield Unary("AddEncoding", encode(request), len(array.bytes))
-    return array_of(_given(decode(m.AddEncodingResponse, answer).x), array, into, "out")
+    arrays = {"x": array}
+    return (yield from _tensor_call(limits, regions, "AddEncoding", request, arrays, "x", into, len(array.bytes)))
 
 
 def score_relative(
-    q: Any, k: Any, score: Any, query_start: int, key_start: int, dtype: Any, out: Any
+    limits: Limits,
+    regions: Regions,
+    q: Any,
+    k: Any,
+    score: Any,
+    query_start: int,
+    key_start: int,
+    dtype: Any,
+    out: Any,
 ) -> Steps[Any]:
     array, keys = borrow(q, "q"), borrow(k, "k")
     request = m.ScoreRelativeRequest(
@@ -233,16 +286,25 @@ def score_relative(
         query_start=number("int64", query_start, "query_start"),
         key_start=number("int64", key_start, "key_start"),
         dtype=dtype_of(dtype)[0],
-        q=array.tensor,
-        k=keys.tensor,
     )
     into = None if out is None else writable(out, request.dtype or None, "out")
-    answer = yield Unary("ScoreRelative", encode(request), size([array.bytes, keys.bytes]))
-    return array_of(_given(decode(m.ScoreRelativeResponse, answer).scores), array, into, "out")
+    # [B, H, Sq, Sk] in what the server takes for an unset dtype.
+    element = request.dtype or (Dtype.FLOAT64 if array.tensor.dtype == Dtype.FLOAT64 else Dtype.FLOAT32)
+    scores = math.prod([*array.tensor.shape[:3], *keys.tensor.shape[2:3]]) * ELEMENT_BYTES[element]
+    arrays = {"q": array, "k": keys}
+    return (yield from _tensor_call(limits, regions, "ScoreRelative", request, arrays, "scores", into, scores))
 
 
 def convert_pairing(
-    weight: Any, old_pairing: Any, new_pairing: Any, heads: int, rotary_dim: int, slice: Any, out: Any
+    limits: Limits,
+    regions: Regions,
+    weight: Any,
+    old_pairing: Any,
+    new_pairing: Any,
+    heads: int,
+    rotary_dim: int,
+    slice: Any,
+    out: Any,
 ) -> Steps[Any]:
     array = borrow(weight, "weight")
     request = m.ConvertPairingRequest(
@@ -251,11 +313,11 @@ def convert_pairing(
         heads=number("int32", heads, "heads"),
         rotary_dim=number("int32", rotary_dim, "rotary_dim"),
         slice=_enum(m.RotarySlice, slice, "slice"),
-        weight=array.tensor,
     )
     into = None if out is None else writable(out, array.tensor.dtype, "out")
-    answer = yield Unary("ConvertPairing", encode(request), len(array.bytes))
-    return array_of(_given(decode(m.ConvertPairingResponse, answer).weight), array, into, "out")
+    arrays = {"weight": array}
+    bytes_ = len(array.bytes)
+    return (yield from _tensor_call(limits, regions, "ConvertPairing", request, arrays, "weight", into, bytes_))
 
 
 def _given(tensor: Optional[Tensor]) -> Tensor:

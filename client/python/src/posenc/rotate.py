@@ -10,6 +10,8 @@ from . import cut
 from .arrays import Borrowed, Output, array_of, borrow, output
 from .errors import PosencError
 from .messages import Layout, Movement, Positions, RopeSource, RopeSpec
+from .shared import Regions
+from .sharing import SharedCall
 from .steps import Limits, Steps, Stream, Unary, chunk_bytes, resolve_source, too_large
 from .tensor import Tensor
 from .wire import Buffer, decode, put, size
@@ -26,11 +28,13 @@ class Rotated:
     name: str
     array: Borrowed
     out: Optional[Output]
+    out_number: int  # of the field that names the result's place in shared memory
 
     @classmethod
-    def of(cls, number: int, name: str, array: Any, out: Any) -> Rotated:
+    def of(cls, number: int, name: str, array: Any, out: Any, out_number: int) -> Rotated:
         borrowed = borrow(array, name)
-        return cls(number, name, borrowed, None if out is None else output(out, borrowed, f"out ({name})"))
+        into = None if out is None else output(out, borrowed, f"out ({name})")
+        return cls(number, name, borrowed, into, out_number)
 
 
 @dataclass
@@ -60,8 +64,15 @@ class Rotation:
         return cut.cut_positions(self.places, self.layout, extents, several_axes, part)
 
 
-def rotate(call: Rotation, limits: Limits) -> Steps[list[Any]]:
+def rotate(call: Rotation, limits: Limits, regions: Regions) -> Steps[list[Any]]:
     """The rotated tensors, in the order of call.tensors."""
+    arrays = {t.name: t.array for t in call.tensors}
+    outs = {t.name: t.out for t in call.tensors}
+    shared = SharedCall.of(regions, arrays, outs, {name: len(array.bytes) for name, array in arrays.items()})
+    if shared is not None:
+        results = yield from _shared(call, shared, limits)
+        if results is not None:
+            return results
     pieces = call.message(call.settings, call.places, [(t.number, t.array.tensor) for t in call.tensors])
     total = size(pieces)
     has_bytes = any(len(t.array.bytes) for t in call.tensors)
@@ -83,6 +94,20 @@ def rotate(call: Rotation, limits: Limits) -> Steps[list[Any]]:
         return (yield from _in_chunks(call, limits))
     message = decode(call.answer, answer)
     return [array_of(_answered(message, t.name), t.array, t.out, f"out ({t.name})") for t in call.tensors]
+
+
+def _shared(call: Rotation, shared: SharedCall, limits: Limits) -> Steps[Optional[list[Any]]]:
+    """None if bytes have to be sent instead."""
+    pieces = call.message(call.settings, call.places, [(t.number, shared.tensors[t.name]) for t in call.tensors])
+    for t in call.tensors:
+        place = shared.places[t.name]
+        if place is not None:
+            pieces += put(t.out_number, place)
+    answer = yield from shared.ask(call.method, pieces, limits)
+    if answer is None:
+        return None
+    message = decode(call.answer, answer)
+    return [shared.result(t.name, _answered(message, t.name), t.array, f"out ({t.name})") for t in call.tensors]
 
 
 def _answered(message: Any, name: str) -> Tensor:

@@ -35,6 +35,7 @@ class Unary:
     pieces: list[Buffer]
     expected_bytes: int = 0  # of the answer, about
     timeout: float = math.inf  # seconds, if the call's own are not fewer
+    once: bool = False  # must not be sent a second time
 
 
 def joined(step: Unary) -> bytes:
@@ -100,11 +101,12 @@ def too_large(error: PosencError) -> bool:
 
 
 def explained(steps: Steps[T], version: str) -> Steps[T]:
-    """The same; an UNIMPLEMENTED says which versions met."""
+    """The same; an UNIMPLEMENTED says which versions met. Where there is a reason,
+    the server has said itself what it does not know."""
     try:
         return (yield from steps)
     except PosencError as error:
-        if error.code != "UNIMPLEMENTED":
+        if error.code != "UNIMPLEMENTED" or error.reason:
             raise
         try:
             answer = yield Unary("GetServerInfo", [], timeout=_VERSION_TIMEOUT)

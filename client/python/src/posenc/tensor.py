@@ -47,6 +47,14 @@ def numpy_dtype(dtype: int) -> numpy.dtype[Any]:
 
 
 @dataclass
+class SharedMemory(Message):
+    """A place in a file that client and server both map (shared.py)."""
+
+    name: str = _field(1, "string")
+    offset: int = _field(2, "int64")
+
+
+@dataclass
 class Tensor(Message):
     """A dense tensor: `data` holds its elements, little-endian and row-major.
 
@@ -57,6 +65,7 @@ class Tensor(Message):
     shape: list[int] = _field(2, "int64", REPEATED)
     values: list[float] = _field(3, "double", REPEATED)
     data: Buffer = _field(15, "bytes")
+    shared: Optional[SharedMemory] = _field(4, SharedMemory)
 
     @classmethod
     def of_array(cls, array: Any, path: str) -> Tensor:

@@ -1,0 +1,244 @@
+package posenc
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/posenc/posenc/client/go/posencv1"
+)
+
+// SharedRegion is memory that a server on this host maps too: calls with tensors
+// that lie there carry their places, and no bytes of them.
+type SharedRegion struct {
+	name string // of the file; empty if nothing is shared
+	path string
+
+	mutex  sync.Mutex
+	memory []byte // nil once it is closed
+}
+
+// place is where a tensor lies in a region.
+type place struct {
+	region *SharedRegion
+	offset int64
+}
+
+type regionOptions struct{ name, directory string }
+
+// RegionOption is an option of a SharedRegion.
+type RegionOption func(*regionOptions)
+
+// RegionName names the region's file. Without it the name is the server's prefix
+// and something random.
+func RegionName(name string) RegionOption {
+	return func(o *regionOptions) { o.name = name }
+}
+
+// RegionDirectory is the server's directory as this process sees it, if it is
+// another.
+func RegionDirectory(path string) RegionOption {
+	return func(o *regionOptions) { o.directory = path }
+}
+
+// SharedRegion makes a region of so many bytes, to be closed by the caller. If
+// the server shares no memory with this client, it is memory like any other, and
+// calls send its bytes.
+func (c *Client) SharedRegion(ctx context.Context, bytes int64, options ...RegionOption) (*SharedRegion, error) {
+	o := &regionOptions{}
+	for _, option := range options {
+		option(o)
+	}
+	if bytes <= 0 {
+		return nil, wrongArgument("bytes", "is %d; must be above 0", bytes)
+	}
+	server, err := c.GetServerInfo(ctx)
+	if err != nil {
+		return nil, err
+	}
+	info := server.GetSharedMemory()
+	if info == nil {
+		memory, err := privateMemory(bytes)
+		return &SharedRegion{memory: memory}, err
+	}
+	if most := info.GetMaxBytes(); most > 0 && bytes > most {
+		return nil, wrongArgument("bytes", "is %d; the server maps at most %d", bytes, most)
+	}
+	region := &SharedRegion{name: o.name}
+	if region.name == "" {
+		var random [8]byte
+		rand.Read(random[:])
+		region.name = fmt.Sprintf("%s%d-%s", info.GetPrefix(), os.Getpid(), hex.EncodeToString(random[:]))
+	}
+	if !fileName.MatchString(region.name) || region.name == "." || region.name == ".." {
+		return nil, wrongArgument("name", "is %q; must be 1 to 255 letters, digits, '.', '_' and '-', and not '.' or '..'", region.name)
+	}
+	if !strings.HasPrefix(region.name, info.GetPrefix()) {
+		return nil, wrongArgument("name", "is %q; must begin with %q", region.name, info.GetPrefix())
+	}
+	if o.directory == "" {
+		o.directory = info.GetDirectory()
+	}
+	region.path = filepath.Join(o.directory, region.name)
+	region.memory, err = newSharedFile(region.path, bytes)
+	if err != nil {
+		return nil, err
+	}
+	return region, nil
+}
+
+var fileName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`)
+
+// Name returns the name of the region's file; "" if the server shares no memory
+// with the client.
+func (r *SharedRegion) Name() string { return r.name }
+
+// Tensor views the bytes from offset on. The tensor goes by its place in calls,
+// and results are written there if Into names it; a tensor of a slice of its
+// elements goes as bytes.
+func (r *SharedRegion) Tensor(dtype Dtype, offset int64, shape ...int) (Tensor, error) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.memory == nil {
+		return Tensor{}, wrongArgument("region", "is closed; make another one")
+	}
+	size := int64(elementBytes(dtype))
+	if size == 0 {
+		return Tensor{}, wrongArgument("dtype", "is %d, which this client does not know", int32(dtype))
+	}
+	if offset < 0 || offset%size != 0 {
+		return Tensor{}, wrongArgument("offset", "is %d; must be a multiple of %d, 0 or more", offset, size)
+	}
+	for _, extent := range shape {
+		if extent < 0 {
+			return Tensor{}, wrongArgument("shape", "is %v; must not be negative", shape)
+		}
+	}
+	if slices.Contains(shape, 0) {
+		size = 0
+	}
+	room := int64(len(r.memory)) - offset
+	for _, extent := range shape {
+		if size > 0 && int64(extent) > max(room, 0)/size {
+			return Tensor{}, wrongArgument("shape", "%v of %v at offset %d does not fit %d bytes", shape, dtype, offset, len(r.memory))
+		}
+		size *= int64(extent)
+	}
+	if size > room {
+		return Tensor{}, wrongArgument("shape", "%v of %v at offset %d does not fit %d bytes", shape, dtype, offset, len(r.memory))
+	}
+	tensor := Bytes(dtype, r.memory[offset:offset+size:offset+size], shape...)
+	if r.name != "" && size > 0 {
+		tensor.place = &place{r, offset}
+	}
+	return tensor, nil
+}
+
+// Close removes the file, and the memory: to use a slice of it afterwards ends
+// the program. No call with its tensors may be under way.
+func (r *SharedRegion) Close() error {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.memory == nil {
+		return nil
+	}
+	err := unmap(r.memory)
+	r.memory = nil
+	if r.path == "" {
+		return err
+	}
+	if failed := os.Remove(r.path); failed != nil && !os.IsNotExist(failed) {
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+func (p *place) message() *posencv1.SharedMemory {
+	return &posencv1.SharedMemory{Name: p.region.name, Offset: p.offset}
+}
+
+func (p *place) closed() bool {
+	p.region.mutex.Lock()
+	defer p.region.mutex.Unlock()
+	return p.region.memory == nil
+}
+
+// checkOpen finds a tensor whose region is closed: its memory is gone.
+func checkOpen(name string, tensor Tensor) error {
+	if tensor.place != nil && tensor.place.closed() {
+		return wrongArgument(name, "lies in a shared region that is closed")
+	}
+	return nil
+}
+
+// sharing tells what a call says instead of bytes: which outputs lie in regions,
+// and which of them are their inputs.
+type sharing struct {
+	any     bool
+	inPlace []string // names of tensors
+	rest    int64    // bytes of inputs that are sent after all
+}
+
+func sharingOf(names []string, inputs []Tensor, outputs []Tensor) sharing {
+	var s sharing
+	for _, input := range inputs {
+		if input.place == nil {
+			s.rest += int64(len(input.data))
+		}
+		s.any = s.any || input.place != nil
+	}
+	for i, output := range outputs {
+		if output.place == nil {
+			continue
+		}
+		s.any = true
+		for _, input := range inputs {
+			if input.place != nil && *input.place == *output.place {
+				s.inPlace = append(s.inPlace, names[i])
+				break
+			}
+		}
+	}
+	return s
+}
+
+// failed turns the error of a call with places into what its caller is told.
+// again: nothing has been written, and bytes may pass.
+func (s sharing) failed(err error) (told error, again bool) {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err, false
+	}
+	if e.Reason == "SHARED_MEMORY_UNAVAILABLE" && (e.code == codes.Unimplemented || e.code == codes.PermissionDenied) {
+		return err, true
+	}
+	if len(s.inPlace) == 0 {
+		return err, tooLarge(err)
+	}
+	switch e.code {
+	// The server has turned the call away.
+	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Aborted, codes.Unimplemented:
+	default:
+		e.Message += "; " + strings.Join(s.inPlace, " and ") + " may have been rotated by then, in part or whole: write it anew"
+	}
+	return e, false
+}
+
+// setOutput sets the field of a request that says where a result goes.
+func setOutput(request proto.Message, result string, p *place) {
+	message := request.ProtoReflect()
+	field := message.Descriptor().Fields().ByName(protoreflect.Name(result + "_output"))
+	message.Set(field, protoreflect.ValueOfMessage(p.message().ProtoReflect()))
+}

@@ -1,0 +1,48 @@
+package posenc
+
+import (
+	"errors"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+)
+
+// newSharedFile makes a file of its full size and maps it.
+func newSharedFile(path string, bytes int64) ([]byte, error) {
+	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	file, err := unix.Open(path, flags, 0o600)
+	if errors.Is(err, unix.EEXIST) {
+		return nil, wrongArgument("name", "%s is there already; choose another one", path)
+	}
+	if err != nil {
+		return nil, wrongArgument("directory", "%s: %v; must be the server's, as this process sees it", path, err)
+	}
+	defer unix.Close(file)
+	// Without it, a full file system would show only when the bytes are used, as a signal.
+	err = unix.Fallocate(file, 0, 0, bytes)
+	for errors.Is(err, unix.EINTR) { // Go's own signals
+		err = unix.Fallocate(file, 0, 0, bytes)
+	}
+	var memory []byte
+	if err == nil {
+		memory, err = unix.Mmap(file, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err != nil {
+		unix.Unlink(path)
+		e := newError(codes.ResourceExhausted, "bytes: no room for %d in %s: %v", bytes, filepath.Dir(path), err)
+		e.Field = "bytes"
+		return nil, e
+	}
+	return memory, nil
+}
+
+func privateMemory(bytes int64) ([]byte, error) {
+	memory, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, wrongArgument("bytes", "no memory for %d: %v", bytes, err)
+	}
+	return memory, nil
+}
+
+func unmap(memory []byte) error { return unix.Munmap(memory) }

@@ -1,0 +1,12 @@
+//go:build !linux
+
+package posenc
+
+// The server runs on Linux, and memory is shared on one host only.
+func newSharedFile(path string, _ int64) ([]byte, error) {
+	return nil, wrongArgument("directory", "%s: shared memory is for Linux", path)
+}
+
+func privateMemory(bytes int64) ([]byte, error) { return newBytes(int(bytes)), nil }
+
+func unmap([]byte) error { return nil }
