@@ -49,7 +49,7 @@ class NativeRequest {
   absl::Status CheckKnown(const KnownFields& known) const;
 
   const google::protobuf::Message& message() const { return *message_; }
-  BorrowedTensors borrowed() const { return {fields_, bytes_}; }
+  BorrowedTensors borrowed() const { return {fields_, bytes_, shared_}; }
 
  private:
   struct Place {
@@ -68,6 +68,7 @@ class NativeRequest {
   // Of tensors that are borrowed.
   std::vector<int> fields_;
   std::vector<wire::BorrowedBytes> bytes_;
+  bool shared_ = false;  // some of them are in shared memory
 };
 
 }  // namespace posenc::server
