@@ -68,8 +68,9 @@ class RunningServer final : public Server {
         shared_files_(std::move(shared_files)),
         health_(WithDefaults(options.connections).max_connections,
                 WatchesOfConnection(options.connections)),
-        inference_(options.kserve ? std::make_unique<InferenceService>()
-                                  : nullptr),
+        inference_(options.kserve
+                       ? std::make_unique<InferenceService>(shared_files_.get())
+                       : nullptr),
         service_(WithDefaults(options.limits),
                  options.connections.max_metadata_bytes, options.observer,
                  credentials_->tokens(), shared_files_.get(),

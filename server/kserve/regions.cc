@@ -1,7 +1,5 @@
 #include "server/kserve/regions.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -10,11 +8,26 @@
 namespace posenc::server {
 namespace {
 
-// Registering never ends for some clients.
+// Some clients register and never unregister. A region takes some hundred
+// bytes.
 constexpr std::size_t kMostRegions = 1024;
+constexpr std::size_t kLongestName = 255;
 
+// The same error, of another field.
+absl::Status Of(absl::string_view field, const absl::Status& status) {
+  const auto details = core::GetErrorDetails(status);
+  if (!details) return status;
+  absl::string_view fact = status.message();
+  absl::ConsumePrefix(&fact, absl::StrCat(details->field, ": "));
+  return core::MakeError(status.code(), details->reason, field, fact,
+                         details->metadata);
+}
+
+// Names of others' regions are not told.
 absl::Status NotRegistered() {
-  return absl::NotFoundError("shared memory: no such region is registered");
+  return core::MakeError(absl::StatusCode::kNotFound,
+                         core::ErrorReason::kSharedMemoryUnavailable, "",
+                         "no such region of shared memory is registered");
 }
 
 }  // namespace
@@ -24,27 +37,33 @@ absl::Status Regions::Register(
   if (request.name().empty()) {
     return core::FieldRequired("name", "not given; regions need one");
   }
-  if (request.byte_size() == 0) {
-    return core::FieldInvalid("byte_size", "0; a region has bytes");
+  if (request.name().size() > kLongestName) {
+    return core::FieldInvalid(
+        "name",
+        absl::StrCat(request.name().size(), " bytes; at most ", kLongestName));
   }
-  absl::string_view name = request.key();
-  absl::ConsumePrefix(&name, "/");
-  const auto file = files_->Map(name);
-  if (!file.ok()) return core::Prefixed("key", file.status());
-  const absl::Status range =
-      CheckRange(**file, request.offset(), request.byte_size());
-  if (!range.ok()) return core::Prefixed("byte_size", range);
+  if (request.byte_size() == 0) {
+    return core::FieldInvalid("byte_size", "is 0; a region has bytes");
+  }
+  absl::string_view file = request.key();
+  absl::ConsumePrefix(&file, "/");
+  const absl::StatusOr<SharedPlace> place =
+      files_->Map(file, request.offset(), request.byte_size());
+  if (!place.ok()) {
+    const auto details = core::GetErrorDetails(place.status());
+    return Of(details && details->field == "name" ? "key" : "byte_size",
+              place.status());
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   if (regions_.contains(request.name())) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        "shared memory: the region ", request.name(), " is registered"));
+    return absl::AlreadyExistsError(
+        "name: a region of this name is registered; unregister it first");
   }
   if (regions_.size() >= kMostRegions) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("shared memory: ", kMostRegions,
-                     " regions are registered; unregister some"));
+        absl::StrCat(kMostRegions, " regions are registered; unregister some"));
   }
-  regions_[request.name()] = {request.key(), std::string(name),
+  regions_[request.name()] = {request.key(), std::string(file),
                               request.offset(), request.byte_size()};
   return absl::OkStatus();
 }
@@ -74,33 +93,22 @@ absl::Status Regions::Tell(
   return absl::OkStatus();
 }
 
-absl::StatusOr<SharedPlace> Regions::Find(const std::string& name,
-                                          std::uint64_t offset,
-                                          std::uint64_t bytes) {
-  Region region;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = regions_.find(name);
-    if (found == regions_.end()) return NotRegistered();
-    region = found->second;
-  }
+absl::StatusOr<v1::SharedMemory> Regions::Find(const std::string& name,
+                                               std::uint64_t offset,
+                                               std::uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = regions_.find(name);
+  if (found == regions_.end()) return NotRegistered();
+  const Region& region = found->second;
   if (offset > region.bytes || bytes > region.bytes - offset) {
     return core::FieldInvalid(
-        "", absl::StrCat("bytes from ", offset, " on, ", bytes,
-                         " of them, are not within the region's ",
-                         region.bytes));
+        "", absl::StrCat(bytes, " bytes from ", offset,
+                         " on are not within the region's ", region.bytes));
   }
-  auto file = files_->Map(region.file);
-  if (!file.ok()) return file.status();
-  // The file may have become shorter, and the sum fits: the region was within
-  // a file.
-  const absl::Status range =
-      CheckRange(**file, region.offset + offset, bytes);
-  if (!range.ok()) return range;
-  SharedPlace place;
-  place.data = (*file)->data() + region.offset + offset;
-  place.bytes = bytes;
-  place.file = *std::move(file);
+  v1::SharedMemory place;
+  place.set_name(region.file);
+  // The sum is within a file that was mapped, and so below 2^63.
+  place.set_offset(static_cast<std::int64_t>(region.offset + offset));
   return place;
 }
 

@@ -87,18 +87,14 @@ absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
       if (place->bytes > 0) {
         lent->pieces.emplace_back(place->data(), place->bytes);
       }
-      AddInput(field, *std::move(place));
+      used_bytes_ += static_cast<std::int64_t>(place->bytes);
+      inputs_.push_back({field, *std::move(place)});
       return absl::OkStatus();
     };
     const absl::Status status = core::Prefixed(each.path, read());
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
-}
-
-void SharedTensors::AddInput(std::string field, SharedPlace place) {
-  used_bytes_ += static_cast<std::int64_t>(place.bytes);
-  inputs_.push_back({std::move(field), std::move(place)});
 }
 
 absl::Status SharedTensors::Copy(std::string field, SharedPlace place,
@@ -130,12 +126,8 @@ absl::Status SharedTensors::PlaceOutputs(const SharedParts& parts,
                                 absl::StrCat("the response has no ", name,
                                              " that could be written there"));
     }
-    absl::StatusOr<SharedPlace> place =
-        Map(*each.place,
-            wire::DataBytes(core::DtypeSize(output->dtype), output->shape));
-    if (!place.ok()) return core::Prefixed(each.path, place.status());
     const absl::Status placed = PlaceOutput(
-        each.path, *std::move(place), each.place->name(),
+        each.path, *each.place,
         static_cast<std::size_t>(output - answer->outputs.begin()), answer);
     if (!placed.ok()) return placed;
   }
@@ -176,12 +168,16 @@ absl::Status SharedTensors::CheckOverlap(const std::string& field,
 }
 
 absl::Status SharedTensors::PlaceOutput(const std::string& field,
-                                        SharedPlace place, std::string name,
+                                        const v1::SharedMemory& named,
                                         std::size_t output,
                                         TensorAnswer* answer) {
+  OutputTensor& tensor = answer->outputs[output];
+  absl::StatusOr<SharedPlace> place =
+      Map(named, wire::DataBytes(core::DtypeSize(tensor.dtype), tensor.shape));
+  if (!place.ok()) return core::Prefixed(field, place.status());
   bool holds_input = false;
   const absl::Status free =
-      CheckOverlap(field, place, output, *answer, &holds_input);
+      CheckOverlap(field, *place, output, *answer, &holds_input);
   if (!free.ok()) return free;
   if (holds_input && call_.repeated) {
     return core::MakeError(
@@ -190,15 +186,14 @@ absl::Status SharedTensors::PlaceOutput(const std::string& field,
         "tensor anew before it is sent again");
   }
   auto to = std::make_shared<OutputPlace>();
-  to->data = place.bytes > 0 ? place.data() : nullptr;
+  to->data = place->bytes > 0 ? place->data() : nullptr;
   to->holds_input = holds_input;
-  to->name = std::move(name);
-  to->offset = static_cast<std::int64_t>(place.offset);
-  OutputTensor& tensor = answer->outputs[output];
+  to->name = named.name();
+  to->offset = named.offset();
   tensor.place = std::move(to);
   tensor.form = TensorForm::kData;
-  if (!holds_input) used_bytes_ += static_cast<std::int64_t>(place.bytes);
-  outputs_.push_back({field, std::move(place)});
+  if (!holds_input) used_bytes_ += static_cast<std::int64_t>(place->bytes);
+  outputs_.push_back({field, *std::move(place)});
   return absl::OkStatus();
 }
 

@@ -51,18 +51,12 @@ class SharedTensors {
                             const google::protobuf::Descriptor& response,
                             TensorAnswer* answer);
 
-  // The same for callers who found the places otherwise. `field` is the path
-  // that errors name.
-
-  // Notes that the place is read, and has to stay.
-  void AddInput(std::string field, SharedPlace place);
-  // Copies the bytes of an input that was not added.
-  absl::Status Copy(std::string field, SharedPlace place, std::string* to);
+  // Gives one tensor of the answer its place. Errors are those of SharedFiles;
   // INVALID_ARGUMENT if the place overlaps another output's, or an input's,
   // unless it is that of the input from which the output is made in place;
   // ABORTED, kNotRepeatable, if it is and the call has been sent before.
-  absl::Status PlaceOutput(const std::string& field, SharedPlace place,
-                           std::string name, std::size_t output,
+  absl::Status PlaceOutput(const std::string& field,
+                           const v1::SharedMemory& place, std::size_t output,
                            TensorAnswer* answer);
   // What the answer has to keep and to ask, once all is added.
   static void Attach(std::shared_ptr<const SharedTensors> shared,
@@ -80,6 +74,8 @@ class SharedTensors {
 
   absl::StatusOr<SharedPlace> Map(const v1::SharedMemory& place,
                                   absl::uint128 bytes) const;
+  // Copies the bytes of an input.
+  absl::Status Copy(std::string field, SharedPlace place, std::string* to);
   absl::Status CheckOverlap(const std::string& field, const SharedPlace& place,
                             std::size_t output, const TensorAnswer& answer,
                             bool* holds_input) const;

@@ -144,7 +144,6 @@ TEST(SharedFilesTest, EverythingThatMayNotBeUsedIsTheSameNotFound) {
   SharedMemoryFile twice(kPage);
   const std::string second = test::SharedName();
   ASSERT_EQ(::link(twice.path().c_str(), PathOf(second).c_str()), 0);
-  SharedMemoryFile read_only(kPage);
 
   std::set<std::string> texts;
   for (const std::string& name :
