@@ -119,6 +119,39 @@ def admin_faults(objects, container, flags):
                 yield "the ServiceMonitor selects no Service with the admin port"
 
 
+def shared_memory_faults(pod, container, flags):
+    """Containers that share memory with the server, and what they share it in."""
+    others = [each for each in pod["containers"] if each is not container]
+    if "shared-memory-prefix" not in flags:
+        if others:
+            yield "another container, but no shared memory"
+        return
+    volumes = {each["name"]: each.get("emptyDir") for each in pod.get("volumes", [])}
+    places = {each["mountPath"]: each for each in container["volumeMounts"]}
+    memory = places.get(flags["shared-memory-prefix"].rsplit("/", 1)[0], {})
+    volume = volumes.get(memory.get("name")) or {}
+    if memory.get("readOnly") or volume.get("medium") != "Memory" or "sizeLimit" not in volume:
+        yield "--shared-memory-prefix is in no emptyDir of medium Memory with a sizeLimit"
+        return
+    room = size(volume["sizeLimit"])
+    if size(flags["shared-memory-bytes"]) > room:
+        yield "--shared-memory-bytes is above the volume's sizeLimit"
+    used = (size(flags["in-flight-bytes"]) * 1.1 + PROCESS) * 1.2 + room
+    if used > size(container["resources"]["limits"]["memory"]):
+        yield "the memory limit holds --in-flight-bytes, but not the volume beside it"
+    sockets = [each.rsplit("/", 1)[0] for each in (arg[len("--listen=unix:"):] for arg in container["args"]
+                                                   if arg.startswith("--listen=unix:"))]
+    socket = places.get(sockets[0] if sockets else "", {}).get("name")
+    if volumes.get(socket) is None:
+        yield "no unix socket in an emptyDir"
+    for other in others:
+        mounts = {each["name"] for each in other.get("volumeMounts", [])}
+        if not {memory["name"], socket} <= mounts:
+            yield f"the container {other['name']} does not mount shared memory and socket"
+        if "runAsUser" in other.get("securityContext", {}):
+            yield f"the container {other['name']} may be another user than the server, who then takes no file of its"
+
+
 def faults(objects):
     kinds = {kind for kind, _ in objects}
     for kind in ("Deployment", "Service", "ServiceAccount", "PodDisruptionBudget",
@@ -132,7 +165,7 @@ def faults(objects):
         yield "not one headless Service of ready addresses"
     (deployment,) = [each for (kind, _), each in objects.items() if kind == "Deployment"]
     spec, pod = deployment["spec"], deployment["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
+    (container,) = [each for each in pod["containers"] if each["name"] == "posenc"]
     flags = dict(arg[2:].split("=", 1) for arg in container["args"] if "=" in arg)
     limits, requests = container["resources"]["limits"], container["resources"]["requests"]
 
@@ -154,6 +187,7 @@ def faults(objects):
         yield "rollouts are not paced"
     yield from listener_faults(pod, container, flags)
     yield from admin_faults(objects, container, flags)
+    yield from shared_memory_faults(pod, container, flags)
     security = pod["securityContext"]
     if not (security["runAsNonRoot"] and security["runAsUser"] and security["runAsGroup"]):
         yield "user and group are not both numbers above 0"

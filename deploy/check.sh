@@ -21,11 +21,11 @@ refused() {
 
 kustomize build kustomize/base >"$work/base.yaml"
 check "$work/base.yaml"
-for overlay in dev prod secure; do
+for overlay in dev prod secure sidecar; do
   kustomize build "kustomize/overlays/$overlay" >"$work/$overlay.yaml"
   check "$work/$overlay.yaml"
 done
-echo "kustomize: base, dev, prod and secure keep the rules of check.py"
+echo "kustomize: base, dev, prod, secure and sidecar keep the rules of check.py"
 
 helm lint --quiet --strict helm
 helm template --kube-version 1.30.0 posenc helm >"$work/chart.yaml"
@@ -54,6 +54,31 @@ topologySpread: {node: DoNotSchedule}
 EOT
 helm template --kube-version 1.30.0 posenc helm -f "$work/secure-values.yaml" >"$work/chart-secure.yaml"
 check "$work/chart-secure.yaml" "$work/secure.yaml"
+# A sidecar's memory, as the overlay sidecar has it.
+cat >"$work/sidecar-values.yaml" <<'EOT'
+sidecar:
+  enabled: true
+  memory: 256Mi
+  sharedMemoryBytes: 256MiB
+  container:
+    name: application
+    image: posenc:0.2.0
+    command: [/bin/posenc-load]
+    args: ["--server=unix:/run/posenc/posenc.sock", --shared-memory=in-place, --size=1MiB, --rates=10,
+           --max-in-flight=16, --verify=1, --duration=8760h, --timeout=30s, --quiet]
+    resources:
+      requests: {cpu: 100m, memory: 384Mi}
+      limits: {cpu: "1", memory: 384Mi}
+server: {maxRequestBytes: 512MiB, maxResponseBytes: 512MiB, inFlightBytes: 1GiB}
+resources:
+  requests: {cpu: "1", memory: 1792Mi}
+  limits: {cpu: "2", memory: 1792Mi}
+topologySpread: {node: DoNotSchedule}
+EOT
+helm template --kube-version 1.30.0 posenc helm -f "$work/sidecar-values.yaml" >"$work/chart-sidecar.yaml"
+check "$work/chart-sidecar.yaml" "$work/sidecar.yaml"
+refused 'sidecar.container' --set sidecar.enabled=true
+refused 'sidecar.memory' --set sidecar.enabled=true,sidecar.memory=lots,sidecar.container.name=a
 helm template --kube-version 1.30.0 posenc helm --set tls.secretName=a >"$work/tls.yaml"
 check "$work/tls.yaml"
 grep -q -- '--tls-ca, /ca/ca.crt' "$work/tls.yaml"
@@ -92,6 +117,14 @@ for wrong in 's/readOnly: true/readOnly: false/' 's/defaultMode: .*/defaultMode:
   '/kubernetes.io.metadata.name/d' 's/- --tls-cert=.*/- --allow-insecure/' 's/publishNotReadyAddresses: true//' \
   's/--admin=0.0.0.0:9090/--admin=0.0.0.0:9091/'; do
   sed "$wrong" "$work/secure.yaml" >"$work/wrong.yaml"
+  if check "$work/wrong.yaml" 2>/dev/null; then
+    echo "check.py does not see: $wrong" >&2
+    exit 1
+  fi
+done
+for wrong in 's/medium: Memory//' 's/sizeLimit: .*/sizeLimit: 512Mi/' 's/--shared-memory-bytes=.*/--shared-memory-bytes=512MiB/' \
+  's/- --shared-memory-prefix=.*//' 's|--listen=unix:/run/posenc/|--listen=unix:/tmp/|' 's/memory: 1792Mi/memory: 1536Mi/'; do
+  sed "$wrong" "$work/sidecar.yaml" >"$work/wrong.yaml"
   if check "$work/wrong.yaml" 2>/dev/null; then
     echo "check.py does not see: $wrong" >&2
     exit 1

@@ -90,6 +90,7 @@ absl::Status CheckOptions(const ServerOptions& options) {
   if (status.ok()) status = CheckTimes(options);
   if (status.ok()) status = CheckAddresses(options);
   if (status.ok()) status = CheckFiles(options);
+  if (status.ok()) status = SharedFiles::Open(options.shared_memory).status();
   return status;
 }
 

@@ -60,16 +60,20 @@ std::int64_t WatchesOfConnection(const ConnectionLimits& limits) {
 
 class RunningServer final : public Server {
  public:
+  // shared_files: may be null.
   RunningServer(const ServerOptions& options,
-                std::unique_ptr<Credentials> credentials)
+                std::unique_ptr<Credentials> credentials,
+                std::unique_ptr<SharedFiles> shared_files)
       : credentials_(std::move(credentials)),
+        shared_files_(std::move(shared_files)),
         health_(WithDefaults(options.connections).max_connections,
                 WatchesOfConnection(options.connections)),
-        inference_(options.kserve ? std::make_unique<InferenceService>()
-                                  : nullptr),
+        inference_(options.kserve
+                       ? std::make_unique<InferenceService>(shared_files_.get())
+                       : nullptr),
         service_(WithDefaults(options.limits),
                  options.connections.max_metadata_bytes, options.observer,
-                 credentials_->tokens(),
+                 credentials_->tokens(), shared_files_.get(),
                  inference_ == nullptr ? std::vector<Method>()
                                        : inference_->InferMethods()),
         lame_duck_(options.lame_duck),
@@ -106,7 +110,10 @@ class RunningServer final : public Server {
     return service_.admission().claimed();
   }
 
-  void ReturnUnneededMemory() override { service_.ReturnUnneededMemory(); }
+  void ReturnUnneededMemory() override {
+    service_.ReturnUnneededMemory();
+    if (shared_files_ != nullptr) shared_files_->Sweep(absl::Now());
+  }
 
   ServerStatus Status() const override;
   absl::Status Reload(const ServerOptions& options) override;
@@ -156,6 +163,7 @@ class RunningServer final : public Server {
   }
 
   const std::unique_ptr<Credentials> credentials_;
+  const std::unique_ptr<SharedFiles> shared_files_;  // null: none are shared
   Health health_;
   std::unique_ptr<Reflection> reflection_;             // null: switched off
   const std::unique_ptr<InferenceService> inference_;  // likewise
@@ -302,8 +310,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   grpc_init();
   auto credentials = Credentials::Load(options);
   if (!credentials.ok()) return credentials.status();
-  auto server =
-      std::make_unique<RunningServer>(options, *std::move(credentials));
+  auto shared_files = SharedFiles::Open(options.shared_memory);
+  if (!shared_files.ok()) return shared_files.status();
+  auto server = std::make_unique<RunningServer>(
+      options, *std::move(credentials), *std::move(shared_files));
   status = server->Listen(options);
   if (!status.ok()) return status;
   return server;

@@ -17,6 +17,7 @@
 #include "server/listen/tls_files.h"
 #include "server/metrics/server_status.h"
 #include "server/rpc/call_observer.h"
+#include "server/shared/shared_files.h"
 
 namespace posenc::server {
 
@@ -47,6 +48,9 @@ struct ServerOptions {
 
   // Whether KServe's protocol is spoken too (inference.GRPCInferenceService).
   bool kserve = true;
+
+  // Which files in shared memory calls may name; none by default.
+  SharedMemoryOptions shared_memory;
 
   ConnectionLimits connections;
   Limits limits;

@@ -85,7 +85,7 @@ absl::Status NoSuchMethod(absl::string_view path) {
 
 RpcService::RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
                        CallObserver* observer, const TokenFile* tokens,
-                       std::vector<Method> more)
+                       SharedFiles* shared_files, std::vector<Method> more)
     : methods_(WithContracts(std::move(more))),
       draining_answer_(core::MakeError(
           absl::StatusCode::kUnavailable, core::ErrorReason::kDraining, "",
@@ -96,6 +96,7 @@ RpcService::RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
       limits_(limits),
       max_metadata_bytes_(max_metadata_bytes),
       tokens_(tokens),
+      shared_files_(shared_files),
       cache_(kCacheBytes),
       admission_(std::make_shared<Admission>(
           limits.in_flight_bytes,
@@ -235,6 +236,18 @@ void RpcService::BeginSmall(PeerStream* stream, CallSpec spec) const {
   Send(Answer(std::move(none)), spec, stream);
 }
 
+CallSharing RpcService::SharingOf(
+    const grpc::GenericServerContext& context) const {
+  CallSharing sharing;
+  if (shared_files_ == nullptr) return sharing;
+  sharing.files = shared_files_;
+  sharing.allowed = shared_files_->Allows(context.peer());
+  // gRPC's clients count the tries of their retry policy here.
+  sharing.repeated =
+      context.client_metadata().contains("grpc-previous-rpc-attempts");
+  return sharing;
+}
+
 void RpcService::Begin(PeerStream* stream) {
   const grpc::GenericServerContext& context = stream->context();
   if (told_callers_ != nullptr) told_callers_->CallBegan(context.peer());
@@ -257,7 +270,8 @@ void RpcService::Begin(PeerStream* stream) {
     return Send(*refused, spec, stream);
   }
   Call::Start(stream, std::move(spec),
-              method.start({&limits_, &cache_, &context}), resources_);
+              method.start({&limits_, &cache_, SharingOf(context), &context}),
+              resources_);
 }
 
 void RpcService::Tell(ServerStatus* status) const {

@@ -33,6 +33,7 @@
 #include "server/rpc/call.h"
 #include "server/rpc/call_queue.h"
 #include "server/rpc/small_call.h"
+#include "server/shared/shared_files.h"
 
 namespace posenc::server {
 
@@ -41,10 +42,11 @@ class RpcService final : public CallQueue::Service {
   // limits: with defaults filled in. max_metadata_bytes: see ConnectionLimits.
   // observer, and tokens that callers must show: outlive this; either may be
   // null.
+  // shared_files: that calls may name; outlives this, may be null.
   // more: methods beside the contract's.
   RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
              CallObserver* observer, const TokenFile* tokens,
-             std::vector<Method> more);
+             SharedFiles* shared_files, std::vector<Method> more);
 
   // A service beside the contract's, whose calls are no calls in progress: they
   // are answered during a drain, too. Before the first call; outlives this.
@@ -110,6 +112,7 @@ class RpcService final : public CallQueue::Service {
   absl::Status Identify(const grpc::GenericServerContext& context,
                         CallSpec* spec) const;
   void BeginSmall(PeerStream* stream, CallSpec spec) const;
+  CallSharing SharingOf(const grpc::GenericServerContext& context) const;
 
   const std::vector<Method> methods_;  // a method's number is its place here
   absl::flat_hash_map<std::string, int> by_path_;
@@ -117,6 +120,7 @@ class RpcService final : public CallQueue::Service {
   const Limits limits_;
   const std::int64_t max_metadata_bytes_;
   const TokenFile* const tokens_;
+  SharedFiles* const shared_files_;
   Callers* told_callers_ = nullptr;
   CallsInProgress calls_;
   std::atomic<bool> draining_{false};

@@ -60,6 +60,27 @@ constexpr Key kKeys[] = {
      "`inference.GRPCInferenceService`.",
      "", ""},
 
+    {"shared-memory-prefix", KeyKind::kText, 0, 0, kRestart,
+     POSENC_FIELD(server.shared_memory.prefix),
+     "Directory in shared memory, and what the names of files in it begin "
+     "with, "
+     "that calls may name instead of sending tensors: `/dev/shm/posenc_`, "
+     "`/shm/`.",
+     "PATH", "off"},
+    {"shared-memory-from", KeyKind::kChoice, 0, 0, kRestart,
+     POSENC_FIELD(server.shared_memory.from),
+     "Whose calls may: those over unix sockets, or also those from 127.0.0.0/8 "
+     "and ::1, among which are all that a sidecar forwards.",
+     "unix|loopback", ""},
+    {"shared-memory-uid", KeyKind::kList, 0, kMostTexts, kRestart,
+     POSENC_FIELD(server.shared_memory.uids),
+     "Numbers of users whose files are used beside those of the server's own.",
+     "UID", ""},
+    {"shared-memory-bytes", KeyKind::kBytes, 0, kUnbounded, kRestart,
+     POSENC_FIELD(server.shared_memory.bytes),
+     "Bytes of all these files that are mapped at a time.", "SIZE",
+     "a quarter of the memory"},
+
     {"max-request-bytes", KeyKind::kBytes, 1, kMaxProtobufBytes, kRestart,
      POSENC_FIELD(server.limits.max_request_bytes),
      "Largest request that is accepted.", "SIZE", ""},

@@ -19,6 +19,14 @@ namespace {
 // The contract's limit on elements that are written out as `values`.
 constexpr int kMaxValues = 65536;
 
+// What a tile reads and writes: about a millisecond of rotation on a slow core,
+// and large against the cost of handing a tile to a thread.
+constexpr std::size_t kTileBytes = 512 << 10;
+
+// The same for tensors in shared memory, in place 2 MiB: nothing hides there
+// what the start of a tile costs, which is up to half of a tile of the above.
+constexpr std::size_t kSharedTileBytes = 4 << 20;
+
 absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
   const double limit =
       dtype == core::Dtype::kInt32 ? 2147483648.0 : 9223372036854775808.0;
@@ -81,6 +89,10 @@ const wire::BorrowedBytes* BorrowedTensors::Find(int field) const {
   return nullptr;
 }
 
+std::size_t BorrowedTensors::tile_bytes() const {
+  return shared_ ? kSharedTileBytes : kTileBytes;
+}
+
 void InputTensor::Gather() {
   if (view.data != nullptr || pieces.size() == 0) return;
   own = std::make_unique_for_overwrite<char[]>(pieces.size());
@@ -89,15 +101,24 @@ void InputTensor::Gather() {
   view.data = own.get();
 }
 
+absl::StatusOr<absl::uint128> TensorBytes(const v1::Tensor& tensor) {
+  if (tensor.dtype() == v1::DTYPE_UNSPECIFIED) {
+    return core::FieldRequired("dtype", "not given; every tensor needs one");
+  }
+  const absl::StatusOr<std::int64_t> count =
+      core::ElementCount(ToVector(tensor.shape()));
+  if (!count.ok()) return count.status();
+  return absl::uint128(*count) *
+         core::DtypeSize(static_cast<core::Dtype>(tensor.dtype()));
+}
+
 absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
                                        const wire::BorrowedBytes* data) {
   if (tensor.dtype() == v1::DTYPE_UNSPECIFIED) {
     return core::FieldRequired("dtype", "not given; every tensor needs one");
   }
-  if (tensor.has_shared()) {
-    return core::MakeError(absl::StatusCode::kUnimplemented,
-                           core::ErrorReason::kSharedMemoryUnavailable,
-                           "shared", "this server has no shared memory");
+  if (tensor.has_shared() && data == nullptr) {
+    return core::FieldInvalid("shared", "not for this tensor; send its data");
   }
   InputTensor out;
   out.view.dtype = static_cast<core::Dtype>(tensor.dtype());

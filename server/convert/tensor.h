@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -30,17 +31,21 @@ enum class TensorForm { kData, kValues };
 class BorrowedTensors {
  public:
   BorrowedTensors() = default;  // none: the message itself has the bytes
-  // bytes[i] are those of fields[i].
+  // bytes[i] are those of fields[i]. shared: some of them are in shared memory.
   BorrowedTensors(absl::Span<const int> fields,
-                  absl::Span<const wire::BorrowedBytes> bytes)
-      : fields_(fields), bytes_(bytes) {}
+                  absl::Span<const wire::BorrowedBytes> bytes, bool shared)
+      : fields_(fields), bytes_(bytes), shared_(shared) {}
 
   // Null if the bytes of this field are in the message.
   const wire::BorrowedBytes* Find(int field) const;
 
+  // The bytes that a tile of a computation over them should read and write.
+  std::size_t tile_bytes() const;
+
  private:
   absl::Span<const int> fields_;
   absl::Span<const wire::BorrowedBytes> bytes_;
+  bool shared_ = false;
 };
 
 // A tensor of a request. Its bytes are the message's, or `own`.
@@ -56,9 +61,14 @@ struct InputTensor {
   void Gather();
 };
 
+// Bytes that the elements of a tensor take, by its dtype and shape.
+// FieldRequired without dtype.
+absl::StatusOr<absl::uint128> TensorBytes(const v1::Tensor& tensor);
+
 // Reads a tensor whose bytes are in the message, or in `data` if that is not
-// null. FieldRequired without dtype or elements; kTensorSizeMismatch if data or
-// values are not what dtype and shape take.
+// null: those of a tensor in shared memory always are. FieldRequired without
+// dtype or elements; kTensorSizeMismatch if data or values are not what dtype
+// and shape take.
 absl::StatusOr<InputTensor> ReadTensor(
     const v1::Tensor& tensor, const wire::BorrowedBytes* data = nullptr);
 

@@ -19,6 +19,9 @@ constexpr Datatype kDatatypes[] = {
     {"FP16", v1::DTYPE_FLOAT16, inference::TYPE_FP16},
     {"BF16", v1::DTYPE_BFLOAT16, inference::TYPE_BF16},
     {"FP64", v1::DTYPE_FLOAT64, inference::TYPE_FP64},
+    // Triton's configurations have no such types.
+    {"FP8E4M3", v1::DTYPE_FLOAT8_E4M3FN, inference::TYPE_INVALID},
+    {"FP8E5M2", v1::DTYPE_FLOAT8_E5M2, inference::TYPE_INVALID},
     {"INT32", v1::DTYPE_INT32, inference::TYPE_INT32},
     {"INT64", v1::DTYPE_INT64, inference::TYPE_INT64},
 };

@@ -1,5 +1,6 @@
 #include "server/kserve/infer_handler.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -11,16 +12,26 @@ namespace {
 // Triton's clients ask with this metadata that an error end the stream.
 constexpr char kErrorsEndStreams[] = "triton_grpc_error";
 
+// What a stream's message may copy out of shared memory, which is claimed for
+// unary calls alone.
+constexpr std::int64_t kMostCopiedOfStream = 1 << 20;
+
 class ModelInferHandler final : public CallHandler {
  public:
-  ModelInferHandler(const MethodContext& context, Inference::Counts* counts)
-      : context_(context), counts_(counts) {}
+  ModelInferHandler(const MethodContext& context, Inference::Counts* counts,
+                    Regions* regions)
+      : context_(context),
+        infer_{counts, regions, context.sharing,
+               context.limits->max_request_bytes} {}
 
   void Waited(absl::Duration time) override { waited_ = time; }
 
   absl::Status Receive(RequestMessage message) override {
-    inference_ = std::make_shared<Inference>(counts_, start_, waited_, false);
+    inference_ = std::make_shared<Inference>(infer_, start_, waited_, false);
     return inference_->Read(std::move(message));
+  }
+  std::int64_t copied_bytes() const override {
+    return inference_ == nullptr ? 0 : inference_->copied_bytes();
   }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (inference_ == nullptr) return nullptr;
@@ -29,7 +40,7 @@ class ModelInferHandler final : public CallHandler {
 
  private:
   const MethodContext context_;
-  Inference::Counts* const counts_;
+  const InferContext infer_;
   const absl::Time start_ = absl::Now();
   absl::Duration waited_;
   std::shared_ptr<Inference> inference_;
@@ -40,8 +51,9 @@ class ModelInferHandler final : public CallHandler {
 class ModelStreamInferHandler final : public CallHandler {
  public:
   ModelStreamInferHandler(const MethodContext& context,
-                          Inference::Counts* counts)
-      : context_(context), counts_(counts) {
+                          Inference::Counts* counts, Regions* regions)
+      : context_(context),
+        infer_{counts, regions, context.sharing, kMostCopiedOfStream} {
     if (context.call == nullptr) return;
     const auto& metadata = context.call->client_metadata();
     const auto found = metadata.find(kErrorsEndStreams);
@@ -52,7 +64,7 @@ class ModelStreamInferHandler final : public CallHandler {
 
   absl::Status Receive(RequestMessage message) override {
     inference_ = std::make_shared<Inference>(
-        counts_, absl::Now(), waited_ - std::exchange(told_, waited_), true);
+        infer_, absl::Now(), waited_ - std::exchange(told_, waited_), true);
     read_ = inference_->Read(std::move(message));
     return errors_end_it_ ? read_ : absl::OkStatus();
   }
@@ -70,7 +82,7 @@ class ModelStreamInferHandler final : public CallHandler {
 
  private:
   const MethodContext context_;
-  Inference::Counts* const counts_;
+  const InferContext infer_;
   bool errors_end_it_ = false;
   absl::Duration waited_, told_;
   std::shared_ptr<Inference> inference_;  // the message that waits for Next()
@@ -80,13 +92,15 @@ class ModelStreamInferHandler final : public CallHandler {
 }  // namespace
 
 std::unique_ptr<CallHandler> StartModelInfer(const MethodContext& context,
-                                             Inference::Counts* counts) {
-  return std::make_unique<ModelInferHandler>(context, counts);
+                                             Inference::Counts* counts,
+                                             Regions* regions) {
+  return std::make_unique<ModelInferHandler>(context, counts, regions);
 }
 
 std::unique_ptr<CallHandler> StartModelStreamInfer(const MethodContext& context,
-                                                   Inference::Counts* counts) {
-  return std::make_unique<ModelStreamInferHandler>(context, counts);
+                                                   Inference::Counts* counts,
+                                                   Regions* regions) {
+  return std::make_unique<ModelStreamInferHandler>(context, counts, regions);
 }
 
 }  // namespace posenc::server

@@ -12,10 +12,12 @@ namespace posenc::server {
 
 inline constexpr char kInferenceService[] = "inference.GRPCInferenceService";
 
-// counts: outlive the handlers.
+// counts, regions (may be null): outlive the handlers.
 std::unique_ptr<CallHandler> StartModelInfer(const MethodContext& context,
-                                             Inference::Counts* counts);
+                                             Inference::Counts* counts,
+                                             Regions* regions);
 std::unique_ptr<CallHandler> StartModelStreamInfer(const MethodContext& context,
-                                                   Inference::Counts* counts);
+                                                   Inference::Counts* counts,
+                                                   Regions* regions);
 
 }  // namespace posenc::server

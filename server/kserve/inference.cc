@@ -14,6 +14,7 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "posenc/wire/frame.h"
+#include "server/budget/errors.h"
 #include "server/convert/status.h"
 #include "server/kserve/datatypes.h"
 #include "server/kserve/response_parameters.h"
@@ -74,27 +75,42 @@ absl::StatusOr<absl::Duration> ReadTimeout(const InferParameter& value) {
   return absl::Microseconds(static_cast<std::int64_t>(microseconds));
 }
 
-// Of an input or an output.
-absl::Status NoSuchParameter(absl::string_view name) {
-  if (absl::StartsWith(name, "shared_memory_")) {
-    return absl::UnimplementedError(
-        absl::StrCat(name, ": this server shares no memory"));
+constexpr char kRegion[] = "shared_memory_region";
+constexpr char kRegionOffset[] = "shared_memory_offset";
+constexpr char kRegionBytes[] = "shared_memory_byte_size";
+
+// A parameter that counts bytes.
+absl::StatusOr<std::uint64_t> ReadBytes(const InferParameter& value) {
+  if (!IsInteger(value)) return WrongKind(value, "int64_param or uint64_param");
+  if (value.int64_param() < 0) {
+    return core::FieldInvalid(
+        "", absl::StrCat(value.int64_param(), "; must not be negative"));
   }
-  return core::FieldInvalid(absl::StrCat("parameters.", name),
-                            "no such parameter");
+  return value.has_uint64_param()
+             ? value.uint64_param()
+             : static_cast<std::uint64_t>(value.int64_param());
+}
+
+bool IsShared(const ModelInferRequest::InferInputTensor& input) {
+  return input.parameters().contains(kRegion);
 }
 
 }  // namespace
 
-Inference::Inference(Counts* counts, absl::Time start, absl::Duration waited,
-                     bool stream)
-    : counts_(counts), stream_(stream), start_(start), since_(absl::Now()) {
+Inference::Inference(const InferContext& context, absl::Time start,
+                     absl::Duration waited, bool stream)
+    : context_(context),
+      stream_(stream),
+      start_(start),
+      since_(absl::Now()),
+      shared_(std::make_shared<SharedTensors>(context.sharing,
+                                              context.max_copied_bytes)) {
   times_.queue = waited;
 }
 
 Inference::~Inference() {
   if (model_ == nullptr) return;
-  ModelCounts& counts = (*counts_)[model_ - Models().data()];
+  ModelCounts& counts = (*context_.counts)[model_ - Models().data()];
   if (answered_) {
     counts.Succeeded(times_);
   } else {
@@ -115,6 +131,7 @@ absl::Status Inference::Read(RequestMessage message) {
   if (status.ok()) status = ReadParameters();
   if (status.ok()) status = ReadOutputs();
   if (status.ok()) status = native_->CheckKnown(*model_->known);
+  if (status.ok()) status = native_->ReadShared(*model_->shared, shared_.get());
   return status;
 }
 
@@ -167,66 +184,139 @@ absl::Status Inference::ReadParameters() {
   return absl::OkStatus();
 }
 
+absl::Status Inference::ReadPlace(const std::string& name,
+                                  const InferParameter& value,
+                                  Placed* place) const {
+  const auto read = [&]() -> absl::Status {
+    if (name == kRegion) {
+      if (!value.has_string_param()) return WrongKind(value, "string_param");
+      place->region = value.string_param();
+      return SharedTensors::CheckAllowed(context_.sharing);
+    }
+    if (name != kRegionOffset && name != kRegionBytes) {
+      return core::FieldInvalid("", "no such parameter");
+    }
+    const absl::StatusOr<std::uint64_t> bytes = ReadBytes(value);
+    if (!bytes.ok()) return bytes.status();
+    (name == kRegionOffset ? place->offset : place->bytes) = *bytes;
+    return absl::OkStatus();
+  };
+  return core::Prefixed(absl::StrCat("parameters.", name), read());
+}
+
+absl::StatusOr<v1::SharedMemory> Inference::Find(const Placed& place) const {
+  if (!place.region) {
+    return core::FieldRequired(absl::StrCat("parameters.", kRegion),
+                               "not given, but bytes or an offset in it are");
+  }
+  if (!place.bytes) {
+    return core::FieldRequired(absl::StrCat("parameters.", kRegionBytes),
+                               "not given");
+  }
+  absl::StatusOr<v1::SharedMemory> found = context_.regions->Find(
+      *place.region, place.offset.value_or(0), *place.bytes);
+  if (found.ok()) return found;
+  return core::Prefixed(absl::StrCat("parameters.", kRegion), found.status());
+}
+
+absl::Status Inference::ReadInput(
+    const ModelInferRequest::InferInputTensor& input,
+    const wire::BorrowedBytes* raw, v1::Tensor* tensor,
+    wire::BorrowedBytes* bytes) const {
+  // In the order of their names, so that equal requests get equal errors.
+  std::map<std::string, const InferParameter*> sorted;
+  for (const auto& [name, value] : input.parameters()) {
+    sorted.emplace(name, &value);
+  }
+  Placed placed;
+  for (const auto& [name, value] : sorted) {
+    // KServe's client says how long the bytes are.
+    if (name == "binary_data_size" && IsInteger(*value)) continue;
+    const absl::Status read = ReadPlace(name, *value, &placed);
+    if (!read.ok()) return read;
+  }
+  tensor->set_dtype(DtypeOf(input.datatype()));
+  if (tensor->dtype() == v1::DTYPE_UNSPECIFIED) {
+    return core::FieldInvalid(
+        "datatype", absl::StrCat("'", input.datatype(), "'; must be one of ",
+                                 DatatypeNames()));
+  }
+  *tensor->mutable_shape() = input.shape();
+  if (placed.given()) {
+    const absl::StatusOr<v1::SharedMemory> place = Find(placed);
+    if (!place.ok()) return place.status();
+    if (input.has_contents()) {
+      return core::FieldInvalid("contents",
+                                "beside a region; give one of the two");
+    }
+    const absl::StatusOr<absl::uint128> size = TensorBytes(*tensor);
+    if (!size.ok()) return size.status();
+    if (*size != *placed.bytes) {
+      return core::FieldInvalid(
+          absl::StrCat("parameters.", kRegionBytes),
+          absl::StrCat("is ", *placed.bytes, "; the tensor has ",
+                       ToString(*size), " bytes"));
+    }
+    *tensor->mutable_shared() = *place;
+    return absl::OkStatus();
+  }
+  if (raw != nullptr) {
+    *bytes = *raw;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<wire::BorrowedBytes> contents = TypedBytes(input);
+  if (!contents.ok()) return core::Prefixed("contents", contents.status());
+  *bytes = *std::move(contents);
+  return absl::OkStatus();
+}
+
+// raw_input_contents belong to the inputs that are not in shared memory.
 absl::Status Inference::ReadInputs() {
   const ModelInferRequest& request = envelope_.request;
-  const auto inputs = static_cast<std::size_t>(request.inputs_size());
+  const auto& inputs = request.inputs();
+  const auto sent = static_cast<std::size_t>(
+      inputs.size() - std::count_if(inputs.begin(), inputs.end(), IsShared));
   const auto typed =
-      std::find_if(request.inputs().begin(), request.inputs().end(),
+      std::find_if(inputs.begin(), inputs.end(),
                    [](const auto& input) { return input.has_contents(); });
-  const bool is_typed = typed != request.inputs().end();
+  const bool is_typed = typed != inputs.end();
   if (is_typed && !envelope_.raw.empty()) {
     return core::FieldInvalid(
         "raw_input_contents",
         absl::StrCat("beside contents of the input ", typed->name(),
                      "; send all tensors in one of the two forms"));
   }
-  if (!is_typed && envelope_.raw.size() != inputs) {
+  if (!is_typed && envelope_.raw.size() != sent) {
     return core::FieldInvalid(
         "raw_input_contents",
-        absl::StrCat(envelope_.raw.size(), " of them for ", inputs,
-                     " inputs; one for each input, in their order"));
+        absl::StrCat(envelope_.raw.size(), " of them for ", sent,
+                     " inputs; one for each input that is not in shared "
+                     "memory, in their order"));
   }
   absl::flat_hash_set<absl::string_view> names;
-  for (std::size_t i = 0; i < inputs; ++i) {
-    const auto& input = request.inputs(static_cast<int>(i));
+  std::size_t next = 0;  // of envelope_.raw
+  for (const auto& input : inputs) {
     const std::string field = absl::StrCat("inputs.", input.name());
     if (!names.insert(input.name()).second) {
       return core::FieldInvalid(field, "given twice");
     }
-    for (const auto& [name, value] : input.parameters()) {
-      // KServe's client says how long the bytes are.
-      if (name == "binary_data_size" && IsInteger(value)) continue;
-      return core::Prefixed(field, NoSuchParameter(name));
-    }
-    v1::Tensor tensor;
-    tensor.set_dtype(DtypeOf(input.datatype()));
-    if (tensor.dtype() == v1::DTYPE_UNSPECIFIED) {
-      return core::FieldInvalid(
-          absl::StrCat(field, ".datatype"),
-          absl::StrCat("'", input.datatype(), "'; must be one of ",
-                       DatatypeNames()));
-    }
-    *tensor.mutable_shape() = input.shape();
-    wire::BorrowedBytes bytes;
-    if (!is_typed) {
-      bytes = envelope_.raw[i];
-    } else if (!input.has_contents()) {
+    const bool has_raw = !is_typed && !IsShared(input);
+    if (is_typed && !IsShared(input) && !input.has_contents()) {
       return core::FieldRequired(
           "raw_input_contents",
           absl::StrCat("the input ", input.name(),
                        " has no contents, others do; send all tensors in one "
                        "of the two forms"));
-    } else {
-      absl::StatusOr<wire::BorrowedBytes> contents = TypedBytes(input);
-      if (!contents.ok()) {
-        return core::Prefixed(absl::StrCat(field, ".contents"),
-                              contents.status());
-      }
-      bytes = *std::move(contents);
     }
-    const absl::Status set =
-        native_->SetTensor(input.name(), std::move(tensor), bytes);
-    if (!set.ok()) return set;
+    v1::Tensor tensor;
+    wire::BorrowedBytes bytes;
+    absl::Status status = core::Prefixed(
+        field, ReadInput(input, has_raw ? &envelope_.raw[next++] : nullptr,
+                         &tensor, &bytes));
+    if (status.ok()) {
+      status = native_->SetTensor(input.name(), std::move(tensor), bytes);
+    }
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -244,6 +334,7 @@ absl::Status Inference::ReadOutputs() {
         outputs_.end()) {
       return core::FieldInvalid(field, "asked for twice");
     }
+    Placed placed;
     for (const auto& [name, value] : output.parameters()) {
       if (name == "binary_data" && value.has_bool_param()) continue;
       if (name == "classification") {
@@ -251,7 +342,13 @@ absl::Status Inference::ReadOutputs() {
             absl::StrCat(field, ".parameters.classification"),
             "no classes here; tensors come whole");
       }
-      return core::Prefixed(field, NoSuchParameter(name));
+      const absl::Status read = ReadPlace(name, value, &placed);
+      if (!read.ok()) return core::Prefixed(field, read);
+    }
+    if (placed.given()) {
+      const absl::Status found = Find(placed).status();
+      if (!found.ok()) return core::Prefixed(field, found);
+      placed_[&*known] = placed;
     }
     outputs_.push_back(&*known);
   }
@@ -285,11 +382,37 @@ absl::Status Inference::ChooseOutputs(TensorAnswer* answer) {
     }
     answer->sent->push_back(place);
   }
+  const absl::Status placed = PlaceOutputs(answer);
+  if (!placed.ok()) return placed;
   for (OutputTensor& tensor : answer->outputs) {
     tensor.field = kRawField;
     tensor.within = 0;
     tensor.bare = true;
   }
+  return absl::OkStatus();
+}
+
+absl::Status Inference::PlaceOutputs(TensorAnswer* answer) {
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    const auto placed = placed_.find(outputs_[i]);
+    if (placed == placed_.end()) continue;
+    const std::size_t at = (*answer->sent)[i];
+    const OutputTensor& tensor = answer->outputs[at];
+    const std::string field = absl::StrCat("outputs.", outputs_[i]->name);
+    const absl::uint128 size =
+        wire::DataBytes(core::DtypeSize(tensor.dtype), tensor.shape);
+    if (size > *placed->second.bytes) {
+      return core::FieldInvalid(
+          absl::StrCat(field, ".parameters.", kRegionBytes),
+          absl::StrCat("is ", *placed->second.bytes, "; the tensor has ",
+                       ToString(size), " bytes"));
+    }
+    const absl::StatusOr<v1::SharedMemory> place = Find(placed->second);
+    if (!place.ok()) return core::Prefixed(field, place.status());
+    const absl::Status there = shared_->PlaceOutput(field, *place, at, answer);
+    if (!there.ok()) return there;
+  }
+  SharedTensors::Attach(shared_, answer);
   return absl::OkStatus();
 }
 
@@ -315,9 +438,21 @@ std::string Inference::Head(const TensorAnswer& answer,
     output->set_name(std::string(outputs_[i]->name));
     output->set_datatype(std::string(DatatypeName(tensor.dtype)));
     output->mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
-    raw += wire::FieldBytes(
-        kRawField,
-        wire::DataBytes(core::DtypeSize(tensor.dtype), tensor.shape));
+    absl::uint128 size =
+        wire::DataBytes(core::DtypeSize(tensor.dtype), tensor.shape);
+    const auto placed = placed_.find(outputs_[i]);
+    if (placed != placed_.end()) {
+      auto& parameters = *output->mutable_parameters();
+      parameters[kRegion].set_string_param(*placed->second.region);
+      if (placed->second.offset.value_or(0) != 0) {
+        parameters[kRegionOffset].set_int64_param(
+            static_cast<std::int64_t>(*placed->second.offset));
+      }
+      parameters[kRegionBytes].set_int64_param(
+          static_cast<std::int64_t>(absl::Uint128Low64(size)));
+      size = 0;  // they are not in the message
+    }
+    raw += wire::FieldBytes(kRawField, size);
   }
   std::string head = Serialize(response);
   if (!stream_) return head;
@@ -368,11 +503,14 @@ class Inference::Response final : public PendingResponse {
     late_.store(true);
     return inference_->stream_ ? absl::OkStatus() : in_time;
   }
+  absl::Status Complete() override {
+    error_ = late_.load() ? inference_->CheckTime() : native_->Complete();
+    return inference_->stream_ ? absl::OkStatus() : error_;
+  }
   void Finish(grpc::ByteBuffer* response) override {
     EndPart(&InferTimes::infer);
-    if (late_.load()) {
-      const grpc::Slice slice(
-          inference_->ErrorMessage(inference_->CheckTime()));
+    if (!error_.ok()) {
+      const grpc::Slice slice(inference_->ErrorMessage(error_));
       grpc::ByteBuffer(&slice, 1).Swap(response);
       return;
     }
@@ -391,6 +529,7 @@ class Inference::Response final : public PendingResponse {
   const std::shared_ptr<Inference> inference_;
   const std::unique_ptr<PendingResponse> native_;
   std::atomic<bool> late_{false};
+  absl::Status error_;  // for a stream's message
 };
 
 absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(

@@ -10,6 +10,7 @@
 #include "inference/inference.pb.h"
 #include "server/kserve/infer_handler.h"
 #include "server/kserve/metadata.h"
+#include "server/methods/shared_tensors.h"
 #include "server/version.h"
 
 namespace posenc::server {
@@ -21,6 +22,8 @@ using Answer = absl::StatusOr<std::unique_ptr<google::protobuf::Message>>;
 struct Facts {
   const Inference::Counts& counts;
   bool ready;
+  Regions* regions;  // null: no memory is shared
+  CallSharing sharing;
 };
 
 // `answer(request, facts, &response)` as a function of the request's bytes.
@@ -60,13 +63,16 @@ absl::Status AskModelReady(const inference::ModelReadyRequest& request,
 }
 
 absl::Status AskServer(const inference::ServerMetadataRequest& /*request*/,
-                       const Facts& /*facts*/,
+                       const Facts& facts,
                        inference::ServerMetadataResponse* response) {
   response->set_name("posenc");
   response->set_version(kVersion);
   for (const char* const extension :
        {"statistics", "model_configuration", "parameters"}) {
     response->add_extensions(extension);
+  }
+  if (facts.regions != nullptr) {
+    response->add_extensions("system_shared_memory");
   }
   return absl::OkStatus();
 }
@@ -117,6 +123,32 @@ absl::Status AskIndex(const inference::RepositoryIndexRequest& request,
   return absl::OkStatus();
 }
 
+absl::Status AskShared(
+    const inference::SystemSharedMemoryStatusRequest& request,
+    const Facts& facts, inference::SystemSharedMemoryStatusResponse* response) {
+  const absl::Status allowed = SharedTensors::CheckAllowed(facts.sharing);
+  if (!allowed.ok()) return allowed;
+  return core::Prefixed("name", facts.regions->Tell(request.name(), response));
+}
+
+absl::Status RegisterShared(
+    const inference::SystemSharedMemoryRegisterRequest& request,
+    const Facts& facts,
+    inference::SystemSharedMemoryRegisterResponse* /*response*/) {
+  const absl::Status allowed = SharedTensors::CheckAllowed(facts.sharing);
+  if (!allowed.ok()) return allowed;
+  return facts.regions->Register(request);
+}
+
+absl::Status UnregisterShared(
+    const inference::SystemSharedMemoryUnregisterRequest& request,
+    const Facts& facts,
+    inference::SystemSharedMemoryUnregisterResponse* /*response*/) {
+  const absl::Status allowed = SharedTensors::CheckAllowed(facts.sharing);
+  if (allowed.ok()) facts.regions->Unregister(request.name());
+  return allowed;
+}
+
 absl::Status AskCudaStatus(
     const inference::CudaSharedMemoryStatusRequest& /*request*/,
     const Facts& /*facts*/,
@@ -132,13 +164,14 @@ absl::Status UnregisterCuda(
   return absl::OkStatus();
 }
 
-// RPCs of the protocol that this server does not have, and why.
+// RPCs of the protocol that this server does not have, or may not have, and
+// why.
 struct Lack {
   absl::string_view name;
   absl::string_view why;
 };
 constexpr char kBuiltIn[] = "the models are built in";
-constexpr char kNoMemory[] = "this server shares no memory";
+constexpr char kNoMemory[] = "this server has no shared memory";
 constexpr char kFlags[] = "posencd is configured by flags and SIGHUP";
 constexpr Lack kLacks[] = {
     {"RepositoryModelLoad", kBuiltIn},
@@ -166,6 +199,7 @@ struct InferenceService::Question {
   absl::string_view name;
   bool needs_token;
   Answer (*ask)(absl::string_view bytes, const Facts& facts);
+  bool shares = false;  // it is only there if memory is shared
 };
 
 // Like health, whether the server is there and ready is no secret.
@@ -188,6 +222,18 @@ absl::Span<const InferenceService::Question> InferenceService::Questions() {
        Ask<ModelStatisticsRequest, ModelStatisticsResponse, AskStatistics>},
       {"RepositoryIndex", true,
        Ask<RepositoryIndexRequest, RepositoryIndexResponse, AskIndex>},
+      {"SystemSharedMemoryStatus", true,
+       Ask<SystemSharedMemoryStatusRequest, SystemSharedMemoryStatusResponse,
+           AskShared>,
+       true},
+      {"SystemSharedMemoryRegister", true,
+       Ask<SystemSharedMemoryRegisterRequest,
+           SystemSharedMemoryRegisterResponse, RegisterShared>,
+       true},
+      {"SystemSharedMemoryUnregister", true,
+       Ask<SystemSharedMemoryUnregisterRequest,
+           SystemSharedMemoryUnregisterResponse, UnregisterShared>,
+       true},
       {"CudaSharedMemoryStatus", true,
        Ask<CudaSharedMemoryStatusRequest, CudaSharedMemoryStatusResponse,
            AskCudaStatus>},
@@ -208,8 +254,13 @@ class InferenceService::AskCall final : public SmallCall {
 
  private:
   void OnMessage(absl::string_view message) override {
+    CallSharing sharing;
+    sharing.files = service_->shared_files_;
+    if (sharing.files != nullptr)
+      sharing.allowed = sharing.files->Allows(Peer());
     const Answer answer =
-        question_->ask(message, {service_->counts_, service_->ready_.load()});
+        question_->ask(message, {service_->counts_, service_->ready_.load(),
+                                 service_->regions_.get(), sharing});
     if (!answer.ok()) return End(answer.status());
     WriteLast(**answer);
   }
@@ -222,10 +273,16 @@ class InferenceService::AskCall final : public SmallCall {
   const Question* const question_;
 };
 
+InferenceService::InferenceService(SharedFiles* shared_files)
+    : shared_files_(shared_files),
+      regions_(shared_files == nullptr
+                   ? nullptr
+                   : std::make_unique<Regions>(shared_files)) {}
+
 std::vector<Method> InferenceService::InferMethods() {
   const auto start = [this](auto function) {
     return [this, function](const MethodContext& context) {
-      return function(context, &counts_);
+      return function(context, &counts_, regions_.get());
     };
   };
   return {
@@ -238,7 +295,7 @@ absl::StatusOr<std::shared_ptr<SmallCall>> InferenceService::Make(
     absl::string_view path, std::uint64_t /*connection*/) {
   const absl::string_view name = NameIn(path);
   for (const Question& question : Questions()) {
-    if (question.name == name) {
+    if (question.name == name && (!question.shares || regions_ != nullptr)) {
       return std::make_shared<AskCall>(this, &question);
     }
   }

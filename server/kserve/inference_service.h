@@ -12,14 +12,19 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "server/kserve/inference.h"
+#include "server/kserve/regions.h"
 #include "server/methods/methods.h"
 #include "server/rpc/small_call.h"
+#include "server/shared/shared_files.h"
 
 namespace posenc::server {
 
 // Safe for many threads. Outlives its calls.
 class InferenceService final : public SmallService {
  public:
+  // shared_files: outlives this; null if no memory is shared.
+  explicit InferenceService(SharedFiles* shared_files);
+
   // ModelInfer and ModelStreamInfer.
   std::vector<Method> InferMethods();
 
@@ -35,6 +40,8 @@ class InferenceService final : public SmallService {
   struct Question;
   static absl::Span<const Question> Questions();
 
+  SharedFiles* const shared_files_;
+  const std::unique_ptr<Regions> regions_;  // null: no memory is shared
   Inference::Counts counts_{Models().size()};
   std::atomic<bool> ready_{false};
 };

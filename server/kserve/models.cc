@@ -20,6 +20,8 @@ using google::protobuf::Message;
 using Response = std::unique_ptr<Message>;
 
 constexpr char kFloats[] = "FP32,FP16,BF16,FP64";
+// Of heads that are rotated.
+constexpr char kHeads[] = "FP32,FP16,BF16,FP64,FP8E4M3,FP8E5M2";
 constexpr char kPositions[] = "INT64,INT32,FP32,FP64";
 
 constexpr bool kOptional = true;
@@ -117,20 +119,20 @@ absl::StatusOr<TensorAnswer> ResolveRope(const v1::ResolveRopeRequest& request,
 }
 
 constexpr ModelInput kApplyRopeInputs[] = {
-    {{"q", kFloats, 4}, kOptional},
-    {{"k", kFloats, 4}, kOptional},
+    {{"q", kHeads, 4}, kOptional},
+    {{"k", kHeads, 4}, kOptional},
     {{"positions", kPositions, 1}, kOptional}};
 constexpr ModelOutput kApplyRopeOutputs[] = {
-    {{"q", kFloats, 4}, v1::ApplyRopeResponse::kQFieldNumber},
-    {{"k", kFloats, 4}, v1::ApplyRopeResponse::kKFieldNumber}};
+    {{"q", kHeads, 4}, v1::ApplyRopeResponse::kQFieldNumber},
+    {{"k", kHeads, 4}, v1::ApplyRopeResponse::kKFieldNumber}};
 
 constexpr ModelInput kRepositionInputs[] = {
-    {{"k", kFloats, 4}, kRequired},
+    {{"k", kHeads, 4}, kRequired},
     {{"movement.old_positions", kPositions, 1}, kOptional},
     {{"movement.new_positions", kPositions, 1}, kOptional},
     {{"movement.shifts", kPositions, 1}, kOptional}};
 constexpr ModelOutput kRepositionOutputs[] = {
-    {{"k", kFloats, 4}, v1::RepositionResponse::kKFieldNumber}};
+    {{"k", kHeads, 4}, v1::RepositionResponse::kKFieldNumber}};
 
 constexpr ModelInput kTableInputs[] = {
     {{"positions", kPositions, 1}, kOptional}};
@@ -177,7 +179,10 @@ Model MakeModel(absl::string_view name, absl::Span<const ModelInput> inputs,
                 absl::Span<const ModelOutput> outputs,
                 decltype(Model::answer) answer) {
   static const auto* const known = new KnownFields(*Request::descriptor());
-  return {name, &Request::default_instance(), known, inputs, outputs, answer};
+  static const auto* const shared =
+      new SharedPartsFinder(*Request::descriptor());
+  return {name,  &Request::default_instance(), known, shared, inputs, outputs,
+          answer};
 }
 
 const std::vector<Model>& All() {

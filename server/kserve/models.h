@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "google/protobuf/message.h"
+#include "server/convert/shared_parts.h"
 #include "server/convert/tensor.h"
 #include "server/convert/unknown_fields.h"
 #include "server/methods/methods.h"
@@ -45,6 +46,7 @@ struct Model {
   absl::string_view name;
   const google::protobuf::Message* request;  // an empty one
   const KnownFields* known;                  // of its type
+  const SharedPartsFinder* shared;           // likewise
   absl::Span<const ModelInput> inputs;
   absl::Span<const ModelOutput> outputs;
   // As in methods/answers.h. `response` is set to the native response's fields

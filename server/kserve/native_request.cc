@@ -104,7 +104,7 @@ absl::Status NativeRequest::SetTensor(const std::string& name,
     if (place->parent == message_.get()) {
       fields_.push_back(place->field->number());
       bytes_.push_back(data);
-    } else {
+    } else if (!tensor.has_shared()) {
       std::string* const bytes = tensor.mutable_data();
       bytes->reserve(data.size);
       for (const absl::Span<const char> piece : data.pieces) {
@@ -147,6 +147,19 @@ absl::Status NativeRequest::SetParameter(
 absl::Status NativeRequest::CheckKnown(const KnownFields& known) const {
   if (!has_json_) return absl::OkStatus();
   return known.Check(message_->SerializeAsString(), *message_);
+}
+
+absl::Status NativeRequest::ReadShared(const SharedPartsFinder& finder,
+                                       SharedTensors* shared) {
+  const SharedParts parts = finder.Find(message_.get());
+  if (!parts.places.empty()) {
+    return core::FieldInvalid(
+        absl::StrCat("parameters.", parts.places[0].path),
+        "names a place for an output; give it as parameters of the output");
+  }
+  if (parts.tensors.empty()) return absl::OkStatus();
+  shared_ = true;
+  return shared->ReadInputs(parts, message_.get(), fields_, &bytes_);
 }
 
 }  // namespace posenc::server

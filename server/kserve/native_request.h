@@ -23,8 +23,10 @@
 #include "inference/inference.pb.h"
 #include "posenc/v1/tensor.pb.h"
 #include "posenc/wire/split.h"
+#include "server/convert/shared_parts.h"
 #include "server/convert/tensor.h"
 #include "server/convert/unknown_fields.h"
+#include "server/methods/shared_tensors.h"
 
 namespace posenc::server {
 
@@ -35,7 +37,8 @@ class NativeRequest {
       : message_(prototype.New()) {}
 
   // Sets a tensor. Bytes of a tensor of the root are borrowed; those of others
-  // are copied into the request. Errors are of "inputs.<name>": a path that is
+  // are copied into the request. One in shared memory has no bytes before
+  // ReadShared(). Errors are of "inputs.<name>": a path that is
   // no tensor's, or that was set before.
   absl::Status SetTensor(const std::string& name, v1::Tensor tensor,
                          const wire::BorrowedBytes& data);
@@ -48,8 +51,13 @@ class NativeRequest {
   // known: of the request's type.
   absl::Status CheckKnown(const KnownFields& known) const;
 
+  // Reads what lies in shared memory. INVALID_ARGUMENT if a parameter names a
+  // place there for an output.
+  absl::Status ReadShared(const SharedPartsFinder& finder,
+                          SharedTensors* shared);
+
   const google::protobuf::Message& message() const { return *message_; }
-  BorrowedTensors borrowed() const { return {fields_, bytes_}; }
+  BorrowedTensors borrowed() const { return {fields_, bytes_, shared_}; }
 
  private:
   struct Place {
@@ -67,7 +75,8 @@ class NativeRequest {
   bool has_json_ = false;
   // Of tensors that are borrowed.
   std::vector<int> fields_;
-  std::vector<wire::BorrowedBytes> bytes_;
+  BorrowedList bytes_;
+  bool shared_ = false;  // some of them are in shared memory
 };
 
 }  // namespace posenc::server

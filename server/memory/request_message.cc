@@ -1,5 +1,7 @@
 #include "server/memory/request_message.h"
 
+#include <algorithm>
+
 #include "grpc/slice.h"
 
 namespace posenc::server {
@@ -22,6 +24,15 @@ absl::InlinedVector<absl::Span<const char>, 4> RequestMessage::pieces() const {
     pieces.emplace_back(Begin(slice), slice.size());
   }
   return pieces;
+}
+
+bool RequestMessage::IsWritable(const core::ConstPieces& part) const {
+  if (!exclusive_ || part.size() == 0) return false;
+  const char* const first = part.From(0).data();
+  return std::any_of(
+      slices_.begin(), slices_.end(), [first](const grpc::Slice& slice) {
+        return first >= Begin(slice) && first < Begin(slice) + slice.size();
+      });
 }
 
 RequestMessage::WritableSlices RequestMessage::Writable(

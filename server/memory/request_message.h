@@ -36,12 +36,13 @@ class RequestMessage {
   // holds the slices and stays where it is.
   absl::InlinedVector<absl::Span<const char>, 4> pieces() const;
 
-  // Whether Writable() may be called.
-  bool exclusive() const { return exclusive_; }
+  // Whether Writable() may be called: `part` is a part of this message, or lies
+  // wholly elsewhere, and nobody else reads the message.
+  bool IsWritable(const core::ConstPieces& part) const;
 
-  // The slices that hold `part`, which is a part of this message. Requires
-  // exclusive(). The caller must not read `part` as input after it has written
-  // there; parts that do not overlap do not disturb each other.
+  // The slices that hold `part`. Requires IsWritable(part). The caller must not
+  // read `part` as input after it has written there; parts that do not overlap
+  // do not disturb each other.
   WritableSlices Writable(const core::ConstPieces& part) const;
 
   // Lets go of the slices.

@@ -9,7 +9,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "server/budget/admission.h"
@@ -27,6 +29,24 @@ class ResponseBuffers {
   // the slice releases them when it is freed. RESOURCE_EXHAUSTED, kOverloaded,
   // if the machine has no memory left; the caller then keeps its claim.
   absl::StatusOr<WritableSlice> Allocate(std::size_t bytes);
+
+  // Releases bytes that were claimed for memory of somebody else's, when it is
+  // destroyed.
+  class Hold {
+   public:
+    Hold(std::shared_ptr<Admission> admission, std::int64_t bytes)
+        : admission_(std::move(admission)), bytes_(bytes) {}
+    ~Hold() { admission_->Release(bytes_); }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+   private:
+    const std::shared_ptr<Admission> admission_;
+    const std::int64_t bytes_;
+  };
+  std::unique_ptr<Hold> HoldClaimed(std::int64_t bytes) {
+    return std::make_unique<Hold>(admission_, bytes);
+  }
 
   // Returns kept blocks to the kernel until at most `bytes` are kept.
   void KeepAtMost(std::size_t bytes) { pool_->KeepAtMost(bytes); }

@@ -68,13 +68,15 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
     InputTensor x;
   };
   answer.computation = std::make_unique<RowMapComputation>(
-      std::move(maps), std::make_shared<const Inputs>(
-                           Inputs{*std::move(encoding), *std::move(x)}));
+      std::move(maps),
+      std::make_shared<const Inputs>(
+          Inputs{*std::move(encoding), *std::move(x)}),
+      borrowed.tile_bytes());
   return answer;
 }
 
 std::unique_ptr<CallHandler> StartAddEncoding(const MethodContext& context) {
-  return TensorHandler<Request, AnswerAddEncoding,
+  return TensorHandler<Request, v1::AddEncodingResponse, AnswerAddEncoding,
                        Request::kXFieldNumber>::Start(context);
 }
 

@@ -121,8 +121,8 @@ absl::StatusOr<TensorAnswer> AnswerApplyRope(const Request& request,
   };
   add(Response::kQFieldNumber, inputs->q, std::move(rotations->q));
   add(Response::kKFieldNumber, inputs->k, std::move(rotations->k));
-  answer.computation =
-      std::make_unique<RowMapComputation>(std::move(maps), std::move(inputs));
+  answer.computation = std::make_unique<RowMapComputation>(
+      std::move(maps), std::move(inputs), borrowed.tile_bytes());
   return answer;
 }
 
@@ -173,7 +173,8 @@ class ApplyRopeStreamHandler final : public StreamHandler<Request> {
 }  // namespace
 
 std::unique_ptr<CallHandler> StartApplyRope(const MethodContext& context) {
-  return TensorHandler<Request, AnswerApplyRope, Request::kQFieldNumber,
+  return TensorHandler<Request, Response, AnswerApplyRope,
+                       Request::kQFieldNumber,
                        Request::kKFieldNumber>::Start(context);
 }
 

@@ -18,6 +18,7 @@
 #include "posenc/v1/service.pb.h"
 #include "server/budget/errors.h"
 #include "server/convert/relative.h"
+#include "server/convert/shared_parts.h"
 #include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/rpc/request.h"
@@ -258,6 +259,9 @@ class BuildBiasHandler final : public CallHandler {
     }
     auto parsed = Parse<v1::BuildBiasRequest>(std::move(message), {});
     if (!parsed.ok()) return parsed.status();
+    static const SharedPartsFinder kFinder(*v1::BuildBiasRequest::descriptor());
+    const absl::Status sent = kFinder.Find(&(*parsed)->request).CheckNone();
+    if (!sent.ok()) return sent;
     absl::StatusOr<std::shared_ptr<const CheckedBias>> bias =
         CheckedBias::Check((*parsed)->request,
                            context_.limits->max_response_bytes, false);

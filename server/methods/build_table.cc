@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "posenc/v1/service.pb.h"
+#include "server/convert/shared_parts.h"
 #include "server/methods/answers.h"
 #include "server/methods/checked_table.h"
 #include "server/methods/methods.h"
@@ -25,8 +26,15 @@ constexpr std::int64_t kMessageOverhead = 64;
 absl::StatusOr<TensorAnswer> AnswerBuildTable(
     const v1::BuildTableRequest& request, const MethodContext& context,
     v1::BuildTableResponse* response) {
-  const auto table = CheckedTable::Check(request, context.cache,
-                                         context.limits->max_response_bytes, 0);
+  // A tensor that goes elsewhere is not in the response, whose size is checked
+  // again when that is known. It is no larger than a file.
+  const bool placed = request.has_cos_output() || request.has_sin_output() ||
+                      request.has_table_output();
+  std::int64_t most = context.limits->max_response_bytes;
+  if (placed && context.sharing.files != nullptr) {
+    most = std::max(most, context.sharing.files->max_bytes());
+  }
+  const auto table = CheckedTable::Check(request, context.cache, most, 0);
   if (!table.ok()) return table.status();
   if ((*table)->rotary()) response->set_amplitude((*table)->attention_factor());
   return (*table)->Answer(0, (*table)->rows());
@@ -48,6 +56,10 @@ class BuildTableStreamHandler final : public CallHandler {
     const auto parsed =
         Parse<v1::BuildTableStreamRequest>(std::move(message), {});
     if (!parsed.ok()) return parsed.status();
+    static const SharedPartsFinder kFinder(
+        *v1::BuildTableStreamRequest::descriptor());
+    const absl::Status sent = kFinder.Find(&(*parsed)->request).CheckNone();
+    if (!sent.ok()) return sent;
     const v1::BuildTableStreamRequest& request = (*parsed)->request;
     if (!request.has_table()) {
       return core::FieldRequired("table", "not given");

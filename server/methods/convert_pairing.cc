@@ -66,7 +66,8 @@ absl::StatusOr<TensorAnswer> AnswerConvertPairing(
 }
 
 std::unique_ptr<CallHandler> StartConvertPairing(const MethodContext& context) {
-  return TensorHandler<Request, AnswerConvertPairing,
+  return TensorHandler<Request, v1::ConvertPairingResponse,
+                       AnswerConvertPairing,
                        Request::kWeightFieldNumber>::Start(context);
 }
 

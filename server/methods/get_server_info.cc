@@ -8,6 +8,7 @@
 #include "core/simd/dispatch.h"
 #include "posenc/v1/service.pb.h"
 #include "server/methods/methods.h"
+#include "server/methods/shared_tensors.h"
 #include "server/methods/unary.h"
 #include "server/version.h"
 
@@ -24,6 +25,13 @@ absl::Status Answer(const v1::GetServerInfoRequest& /*request*/,
   limits->set_max_response_bytes(context.limits->max_response_bytes);
   limits->set_max_rotary_dim(core::kMaxRotaryDim);
   limits->set_stream_chunk_bytes(kStreamChunkBytes);
+  if (SharedTensors::CheckAllowed(context.sharing).ok()) {
+    const SharedFiles& files = *context.sharing.files;
+    v1::SharedMemoryInfo* const shared = response->mutable_shared_memory();
+    shared->set_directory(files.directory());
+    shared->set_prefix(files.prefix());
+    shared->set_max_bytes(files.max_bytes());
+  }
   for (const core::Preset& preset : core::Presets()) {
     response->add_presets(std::string(preset.name));
   }

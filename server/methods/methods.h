@@ -10,19 +10,30 @@
 #include <functional>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "server/budget/limits.h"
 #include "server/methods/rope_cache.h"
 #include "server/rpc/handler.h"
+#include "server/shared/shared_files.h"
 
 namespace posenc::server {
+
+// What a call may do with shared memory.
+struct CallSharing {
+  SharedFiles* files = nullptr;  // null: no memory is shared
+  absl::Status allowed;          // SharedFiles::Allows() of its peer
+  // A retry policy has sent the call before.
+  bool repeated = false;
+};
 
 // What methods share. Outlives their handlers.
 struct MethodContext {
   const Limits* limits;  // with defaults filled in
   RopeCache* cache;
+  CallSharing sharing;
   // What the call's headers say, for `start` alone; null without a call.
   const grpc::GenericServerContext* call = nullptr;
 };

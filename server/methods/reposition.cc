@@ -76,7 +76,8 @@ absl::StatusOr<TensorAnswer> AnswerReposition(const Request& request,
   absl::InlinedVector<RowMapComputation::Output, 2> maps;
   maps.push_back({*std::move(map), k->pieces});
   answer.computation = std::make_unique<RowMapComputation>(
-      std::move(maps), std::make_shared<InputTensor>(*std::move(k)));
+      std::move(maps), std::make_shared<InputTensor>(*std::move(k)),
+      borrowed.tile_bytes());
   return answer;
 }
 
@@ -123,7 +124,7 @@ class RepositionStreamHandler final : public StreamHandler<Request> {
 }  // namespace
 
 std::unique_ptr<CallHandler> StartReposition(const MethodContext& context) {
-  return TensorHandler<Request, AnswerReposition,
+  return TensorHandler<Request, v1::RepositionResponse, AnswerReposition,
                        Request::kKFieldNumber>::Start(context);
 }
 

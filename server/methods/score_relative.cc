@@ -78,7 +78,8 @@ absl::StatusOr<TensorAnswer> AnswerScoreRelative(
 }
 
 std::unique_ptr<CallHandler> StartScoreRelative(const MethodContext& context) {
-  return TensorHandler<Request, AnswerScoreRelative, Request::kQFieldNumber,
+  return TensorHandler<Request, v1::ScoreRelativeResponse, AnswerScoreRelative,
+                       Request::kQFieldNumber,
                        Request::kKFieldNumber>::Start(context);
 }
 

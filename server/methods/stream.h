@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/error.h"
+#include "server/convert/shared_parts.h"
 #include "server/methods/methods.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/request.h"
@@ -31,6 +32,9 @@ class StreamHandler : public CallHandler {
         Parse<Request>(std::move(message), tensor_fields_);
     if (!parsed.ok()) return parsed.status();
     Request* const request = &(*parsed)->request;
+    static const SharedPartsFinder kFinder(*Request::descriptor());
+    const absl::Status sent = kFinder.Find(request).CheckNone();
+    if (!sent.ok()) return sent;
     if (!settings_) {
       settings_.emplace();
       CopySettings(*request, &*settings_);

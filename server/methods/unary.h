@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,7 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "server/budget/errors.h"
+#include "server/convert/shared_parts.h"
 #include "server/methods/methods.h"
+#include "server/methods/shared_tensors.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/request.h"
 
@@ -26,8 +29,13 @@ class UnaryHandler : public CallHandler {
     absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> parsed =
         Parse<Request>(std::move(message), tensor_fields_);
     if (!parsed.ok()) return parsed.status();
+    const absl::Status shared = ReadShared(parsed->get());
+    if (!shared.ok()) return shared;
     parsed_ = *std::move(parsed);
     return absl::OkStatus();
+  }
+  std::int64_t copied_bytes() const final {
+    return shared_ == nullptr ? 0 : shared_->copied_bytes();
   }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() final {
     if (parsed_ == nullptr) return nullptr;
@@ -44,16 +52,43 @@ class UnaryHandler : public CallHandler {
   virtual absl::StatusOr<std::unique_ptr<PendingResponse>> RespondTo(
       Parsed parsed) = 0;
 
+  // The response of an answer, whose tensors go where the request wants them.
+  template <typename Response>
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Place(
+      absl::StatusOr<TensorAnswer> answer, Parsed parsed, std::string fields) {
+    if (answer.ok() && shared_ != nullptr) {
+      const absl::Status placed =
+          shared_->PlaceOutputs(parts_, *Response::descriptor(), &*answer);
+      if (!placed.ok()) return placed;
+      SharedTensors::Attach(shared_, &*answer);
+    }
+    return Respond(std::move(answer), std::move(parsed), std::move(fields),
+                   context_.limits->max_response_bytes);
+  }
+
   const MethodContext context_;
   const absl::Span<const int> tensor_fields_;  // whose bytes are borrowed
 
  private:
+  absl::Status ReadShared(ParsedRequest<Request>* parsed) {
+    static const SharedPartsFinder kFinder(*Request::descriptor());
+    parts_ = kFinder.Find(&parsed->request);
+    if (parts_.none()) return absl::OkStatus();
+    shared_ = std::make_shared<SharedTensors>(
+        context_.sharing, context_.limits->max_request_bytes);
+    parsed->shared = true;
+    return shared_->ReadInputs(parts_, &parsed->request, tensor_fields_,
+                               &parsed->split.tensors);
+  }
+
   Parsed parsed_;
+  SharedParts parts_;                      // of `parsed_`
+  std::shared_ptr<SharedTensors> shared_;  // null: the request has none
 };
 
 // Tensors in, tensors out: `answer(request, borrowed, context)` gives a
 // TensorAnswer. `fields` are the numbers of the request's tensors.
-template <typename Request, auto answer, int... fields>
+template <typename Request, typename Response, auto answer, int... fields>
 class TensorHandler final : public UnaryHandler<Request> {
  public:
   static std::unique_ptr<CallHandler> Start(const MethodContext& context) {
@@ -69,8 +104,8 @@ class TensorHandler final : public UnaryHandler<Request> {
       typename UnaryHandler<Request>::Parsed parsed) override {
     absl::StatusOr<TensorAnswer> answered =
         answer(parsed->request, parsed->Borrowed(kFields), this->context_);
-    return Respond(std::move(answered), std::move(parsed), "",
-                   this->context_.limits->max_response_bytes);
+    return this->template Place<Response>(std::move(answered),
+                                          std::move(parsed), "");
   }
 };
 
@@ -91,9 +126,8 @@ class BuildHandler final : public UnaryHandler<Request> {
     Response response;
     absl::StatusOr<TensorAnswer> answered =
         answer(parsed->request, this->context_, &response);
-    return Respond(std::move(answered), std::move(parsed),
-                   response.SerializeAsString(),
-                   this->context_.limits->max_response_bytes);
+    return this->template Place<Response>(
+        std::move(answered), std::move(parsed), response.SerializeAsString());
   }
 };
 

@@ -136,6 +136,13 @@ absl::Status CallClaim::ReceivedOfStream(std::int64_t bytes) {
   return absl::OkStatus();
 }
 
+void CallClaim::AddCopied(std::int64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  caller_->Add(bytes);
+  admission_->ClaimHeld(bytes);
+  held_ += bytes;
+}
+
 std::int64_t CallClaim::Shrink() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (state_ != State::kInside) return 0;

@@ -87,6 +87,9 @@ class CallClaim final : private Admission::Waiter {
   // is larger than was claimed and the rest is not to be had.
   absl::Status Received(std::int64_t bytes);
 
+  // The call holds so many bytes more, of its message. They fit or not.
+  void AddCopied(std::int64_t bytes);
+
   // The message does not come: the claim shrinks to nothing, and what the call
   // does hold is measured with what others hold (Transfers). Returns the bytes
   // that the caller releases as soon as it holds no lock. Not if a message of

@@ -5,9 +5,15 @@
 namespace posenc::server {
 namespace {
 
-// Bytes of a tile, read and written: about a millisecond of rotation on a slow
-// core, and large against the cost of handing a tile to a thread.
-constexpr std::size_t kTileBytes = 512 << 10;
+std::int64_t RowsPerTile(const core::RowMap& map, std::size_t tile_bytes) {
+  const std::size_t row = map.in_bytes() + map.out_bytes();
+  return std::max<std::int64_t>(1, tile_bytes / std::max<std::size_t>(row, 1));
+}
+
+std::int64_t Tiles(const core::RowMap& map, std::size_t tile_bytes) {
+  const std::int64_t rows = RowsPerTile(map, tile_bytes);
+  return (map.rows() + rows - 1) / rows;
+}
 
 }  // namespace
 
@@ -18,24 +24,17 @@ std::size_t ByteCount(const OutputTensor& output) {
 }
 
 RowMapComputation::RowMapComputation(absl::InlinedVector<Output, 2> outputs,
-                                     std::shared_ptr<const void> owner)
-    : Computation(AllTiles(outputs)),
+                                     std::shared_ptr<const void> owner,
+                                     std::size_t tile_bytes)
+    : Computation(AllTiles(outputs, tile_bytes)),
+      tile_bytes_(tile_bytes),
       outputs_(std::move(outputs)),
       owner_(std::move(owner)) {}
 
-std::int64_t RowMapComputation::RowsPerTile(const core::RowMap& map) {
-  const std::size_t row = map.in_bytes() + map.out_bytes();
-  return std::max<std::int64_t>(1, kTileBytes / std::max<std::size_t>(row, 1));
-}
-
-std::int64_t RowMapComputation::Tiles(const core::RowMap& map) {
-  const std::int64_t rows = RowsPerTile(map);
-  return (map.rows() + rows - 1) / rows;
-}
-
-std::int64_t RowMapComputation::AllTiles(absl::Span<const Output> outputs) {
+std::int64_t RowMapComputation::AllTiles(absl::Span<const Output> outputs,
+                                         std::size_t tile_bytes) {
   std::int64_t tiles = 0;
-  for (const Output& output : outputs) tiles += Tiles(*output.map);
+  for (const Output& output : outputs) tiles += Tiles(*output.map, tile_bytes);
   return tiles;
 }
 
@@ -56,12 +55,13 @@ absl::Status RowMapComputation::Compute(std::int64_t tile,
                                         absl::Span<const OutputBuffer> outputs,
                                         StopCheck /*stop*/) const {
   std::size_t i = 0;
-  for (std::int64_t tiles; tile >= (tiles = Tiles(*outputs_[i].map)); ++i) {
+  for (std::int64_t tiles;
+       tile >= (tiles = Tiles(*outputs_[i].map, tile_bytes_)); ++i) {
     tile -= tiles;
   }
   const core::RowMap& map = *outputs_[i].map;
   const OutputBuffer& buffer = outputs[i];
-  const std::int64_t rows = RowsPerTile(map);
+  const std::int64_t rows = RowsPerTile(map, tile_bytes_);
   const std::int64_t first = tile * rows;
   const std::int64_t n = std::min(rows, map.rows() - first);
   if (buffer.holds_input) {

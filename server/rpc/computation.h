@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,16 @@ inline constexpr std::int64_t kStreamChunkBytes =
 // work that take about a millisecond.
 using StopCheck = absl::FunctionRef<absl::Status()>;
 
+// Memory of the caller's that a tensor is computed into, so that the response
+// only names it.
+struct OutputPlace {
+  char* data = nullptr;  // null if the tensor has no elements
+  // The place is that of the tensor's input (see OutputBuffer).
+  bool holds_input = false;
+  std::string name;  // of the file, as in SharedMemory
+  std::int64_t offset = 0;
+};
+
 // A tensor that a response will have.
 struct OutputTensor {
   int field;  // its number in the response
@@ -44,6 +55,8 @@ struct OutputTensor {
   int within = 0;
   // The field is bytes, not a Tensor: the elements alone.
   bool bare = false;
+  // Null: it is computed in the response.
+  std::shared_ptr<const OutputPlace> place = nullptr;
 };
 using OutputTensors = absl::InlinedVector<OutputTensor, 2>;
 
@@ -103,8 +116,9 @@ class RowMapComputation final : public Computation {
   };
 
   // owner: what the maps and inputs borrow from, besides the request.
+  // tile_bytes: those that a tile reads and writes.
   RowMapComputation(absl::InlinedVector<Output, 2> outputs,
-                    std::shared_ptr<const void> owner);
+                    std::shared_ptr<const void> owner, std::size_t tile_bytes);
 
   std::size_t input_bytes() const override;
   const core::ConstPieces* InputInPlace(std::size_t i) const override;
@@ -114,10 +128,10 @@ class RowMapComputation final : public Computation {
                        StopCheck stop) const override;
 
  private:
-  static std::int64_t RowsPerTile(const core::RowMap& map);
-  static std::int64_t Tiles(const core::RowMap& map);
-  static std::int64_t AllTiles(absl::Span<const Output> outputs);
+  static std::int64_t AllTiles(absl::Span<const Output> outputs,
+                               std::size_t tile_bytes);
 
+  const std::size_t tile_bytes_;
   const absl::InlinedVector<Output, 2> outputs_;
   const std::shared_ptr<const void> owner_;
 };
@@ -149,6 +163,11 @@ struct TensorAnswer {
   // Places in `outputs` of those that the response has, in its order; unset:
   // all, as they are. The others are computed and dropped.
   std::optional<absl::InlinedVector<std::size_t, 2>> sent;
+  // Bytes of shared memory that are read and written, to be claimed.
+  std::int64_t shared_bytes = 0;
+  // An error if that memory was cut short before it was asked, which is when
+  // everything has been computed. Owns the mappings; empty if there are none.
+  std::function<absl::Status()> check_shared;
 };
 
 }  // namespace posenc::server

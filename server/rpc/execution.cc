@@ -59,6 +59,8 @@ void Execution::Prepare(bool inline_only) {
         absl::Status received;
         if (message) received = handler_->Receive(*std::move(message));
         if (!received.ok()) return received;
+        const std::int64_t copied = handler_->copied_bytes();
+        if (copied > 0) claim_->AddCopied(copied);
         return handler_->Next();
       });
   if (!pending.ok()) return owner_->OnComputeFailed(pending.status());
@@ -120,6 +122,7 @@ void Execution::Compute() {
     return owner_->OnComputeFailed(allocated);
   }
   absl::Status computed = RunTiles();
+  if (computed.ok()) computed = pending_->Complete();
   grpc::ByteBuffer response;
   if (computed.ok()) {
     computed = OrOutOfMemory([&] {

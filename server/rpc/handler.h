@@ -24,7 +24,8 @@ namespace posenc::server {
 
 // A response whose bytes are still to be computed. Its functions are called in
 // this order: Allocate() once; Compute() once for each tile of [0, tiles()), in
-// any order, at once on several threads; Finish() once, unless a tile failed.
+// any order, at once on several threads; Complete() once, unless a tile failed;
+// Finish() once, unless Complete() failed.
 class PendingResponse {
  public:
   virtual ~PendingResponse() = default;
@@ -42,6 +43,8 @@ class PendingResponse {
     return absl::OkStatus();
   }
   virtual absl::Status Compute(std::int64_t tile, StopCheck stop) = 0;
+  // Whether what the tiles have computed holds.
+  virtual absl::Status Complete() { return absl::OkStatus(); }
   virtual void Finish(grpc::ByteBuffer* response) = 0;
 
  protected:
@@ -62,6 +65,10 @@ class CallHandler {
   // Takes the next message in. Everything about it is validated here or in
   // Next(): computing can fail only for want of memory or time.
   virtual absl::Status Receive(RequestMessage message) = 0;
+
+  // Bytes that the handler holds of the message beside the message itself, as
+  // copies of shared memory. Asked after Receive(), to be claimed.
+  virtual std::int64_t copied_bytes() const { return 0; }
 
   // The next response; null if another message has to come first, or if none is
   // left.

@@ -27,12 +27,14 @@ struct ParsedRequest {
   // False if no tensor fields were asked for, or if the message is framed in a
   // way that only the generated parser understands: `request` then has all.
   bool borrows = false;
-  wire::SplitMessage split;  // points into `message`
+  // Points into `message`. Tensors in shared memory are there.
+  wire::SplitMessage split;
+  bool shared = false;  // there are such tensors
 
   // The tensors of these fields, which are those that Parse() was given.
   BorrowedTensors Borrowed(absl::Span<const int> fields) const {
-    if (!borrows) return BorrowedTensors();
-    return BorrowedTensors(fields, split.tensors);
+    if (!borrows && !shared) return BorrowedTensors();
+    return BorrowedTensors(fields, split.tensors, shared);
   }
 };
 
@@ -51,6 +53,7 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
     small = std::move(parsed->split.rest);
     parsed->borrows = !tensor_fields.empty();
   } else {
+    parsed->split.tensors.clear();
     for (const auto piece : pieces) small.append(piece.data(), piece.size());
   }
   if (!parsed->borrows) parsed->message.Clear();

@@ -70,6 +70,9 @@ class SmallCall : public PeerStream::Reactor,
   // gRPC has forgotten the call.
   virtual void OnEnd() {}
 
+  // Whom the call is from, while gRPC has not forgotten it.
+  std::string Peer() const { return stream_->context().peer(); }
+
   // The operations.
   void Read();
   void Write(const google::protobuf::Message& message);

@@ -86,8 +86,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   if (first < rest.size()) messages.push_back(&two);
   const MethodContext context = {&limits, &cache};
   try {
-    RunHandler((stream ? StartModelStreamInfer(context, &counts)
-                       : StartModelInfer(context, &counts))
+    RunHandler((stream ? StartModelStreamInfer(context, &counts, nullptr)
+                       : StartModelInfer(context, &counts, nullptr))
                    .get(),
                messages);
   } catch (const std::bad_alloc&) {  // as Execution does

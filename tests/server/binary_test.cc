@@ -131,6 +131,18 @@ TEST_F(BinaryTest, WhatTheStartRefusesTheCheckDoesToo) {
       {{"--listen", "127.0.0.1:7", "--listen", "127.0.0.1:7"},
        "",
        "posencd: --listen: 127.0.0.1:7: was given more than once"},
+      {{"--shared-memory-prefix", "/dev/nosuch/x"},
+       "",
+       "posencd: --shared-memory-prefix: '/dev/nosuch/x' has a directory that "
+       "cannot be used, /dev/nosuch/: No such file or directory"},
+      {{"--shared-memory-prefix", "/proc/x"},
+       "",
+       "posencd: --shared-memory-prefix: '/proc/x' has a directory that is not "
+       "of tmpfs or hugetlbfs, /proc/"},
+      {{},
+       "POSENC_SHARED_MEMORY_FROM=loopback",
+       "posencd: --shared-memory-from: is of no use without "
+       "--shared-memory-prefix"},
   };
   for (const auto& [arguments, environment, error] : cases) {
     SCOPED_TRACE(error);

@@ -61,3 +61,10 @@ grpc:
   service: posenc.{{ index . 1 }}
 {{- end -}}
 {{- end -}}
+
+{{- define "posenc.sharedMounts" -}}
+- name: shared-memory
+  mountPath: /shm
+- name: socket
+  mountPath: /run/posenc
+{{- end -}}

@@ -243,8 +243,9 @@ TEST_F(NamingTest, EachBadInputOrOutputIsNamed) {
        [](R* r) {
          (*r->mutable_inputs(0)->mutable_parameters())["shared_memory_region"] =
              Parameter("r");
+         r->clear_raw_input_contents();
        },
-       kUnimplemented, "shares no memory"},
+       kUnimplemented, "no shared memory"},
       {"unknown output", [](R* r) { r->add_outputs()->set_name("v"); },
        kInvalid, "outputs.v: the model has no such output"},
       {"output twice",

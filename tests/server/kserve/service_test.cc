@@ -239,7 +239,8 @@ TEST_F(KserveServiceTest, MetadataHasDatatypesAndRanks) {
   EXPECT_EQ(metadata.inputs(2).name(), "positions");
   EXPECT_EQ(metadata.inputs(2).datatype(), "INT64");
   EXPECT_THAT(metadata.inputs(2).shape(), ElementsAre(-1));
-  EXPECT_EQ(metadata.properties().at("q.datatypes"), "FP32,FP16,BF16,FP64");
+  EXPECT_EQ(metadata.properties().at("q.datatypes"),
+            "FP32,FP16,BF16,FP64,FP8E4M3,FP8E5M2");
   about.set_name("resolve_rope");
   const auto resolve =
       Ask<inference::ModelMetadataResponse>("ModelMetadata", about);

@@ -1,0 +1,231 @@
+#include "server/methods/shared_tensors.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "core/error.h"
+#include "posenc/wire/frame.h"
+#include "server/budget/errors.h"
+#include "server/convert/tensor.h"
+
+namespace posenc::server {
+namespace {
+
+namespace pb = google::protobuf;
+
+// A tensor has one of three forms.
+absl::Status CheckOnlyForm(const v1::Tensor& tensor, std::size_t data_bytes) {
+  if (tensor.values_size() == 0 && data_bytes == 0) return absl::OkStatus();
+  return core::FieldInvalid(
+      "shared",
+      absl::StrCat("beside ", tensor.values_size() > 0 ? "values" : "data",
+                   "; give one of the two"));
+}
+
+// The bytes of each field's tensor, which are in the request.
+BorrowedList BytesOf(const pb::Message& request, absl::Span<const int> fields) {
+  BorrowedList all;
+  for (const int number : fields) {
+    const pb::FieldDescriptor* const field =
+        request.GetDescriptor()->FindFieldByNumber(number);
+    wire::BorrowedBytes& bytes = all.emplace_back();
+    if (!request.GetReflection()->HasField(request, field)) continue;
+    const std::string& data =
+        static_cast<const v1::Tensor&>(
+            request.GetReflection()->GetMessage(request, field))
+            .data();
+    bytes.size = data.size();
+    if (!data.empty()) bytes.pieces.emplace_back(data.data(), data.size());
+  }
+  return all;
+}
+
+}  // namespace
+
+absl::Status SharedTensors::CheckAllowed(const CallSharing& call) {
+  if (call.files != nullptr) return call.allowed;
+  return core::MakeError(absl::StatusCode::kUnimplemented,
+                         core::ErrorReason::kSharedMemoryUnavailable, "",
+                         "this server has no shared memory; send the bytes");
+}
+
+absl::StatusOr<SharedPlace> SharedTensors::Map(const v1::SharedMemory& place,
+                                               absl::uint128 bytes) const {
+  const absl::Status allowed = CheckAllowed(call_);
+  if (!allowed.ok()) return allowed;
+  return call_.files->Map(place.name(), place.offset(), bytes);
+}
+
+absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
+                                       pb::Message* request,
+                                       absl::Span<const int> fields,
+                                       BorrowedList* bytes) {
+  if (bytes->empty()) *bytes = BytesOf(*request, fields);
+  for (const SharedParts::Tensor& each : parts.tensors) {
+    v1::Tensor& tensor = *each.tensor;
+    const auto at = std::find(fields.begin(), fields.end(), each.field);
+    wire::BorrowedBytes* const lent =
+        at == fields.end() ? nullptr : &(*bytes)[at - fields.begin()];
+    const auto read = [&]() -> absl::Status {
+      absl::Status status = CheckOnlyForm(
+          tensor, lent == nullptr ? tensor.data().size() : lent->size);
+      if (!status.ok()) return status;
+      const absl::StatusOr<absl::uint128> size = TensorBytes(tensor);
+      if (!size.ok()) return size.status();
+      absl::StatusOr<SharedPlace> place = Map(tensor.shared(), *size);
+      if (!place.ok()) return core::Prefixed("shared", place.status());
+      const std::string field = absl::StrCat(each.path, ".shared");
+      if (lent == nullptr) {
+        status = Copy(field, *std::move(place), tensor.mutable_data());
+        tensor.clear_shared();
+        return status;
+      }
+      lent->size = place->bytes;
+      lent->pieces.clear();
+      if (place->bytes > 0) {
+        lent->pieces.emplace_back(place->data(), place->bytes);
+      }
+      used_bytes_ += static_cast<std::int64_t>(place->bytes);
+      inputs_.push_back({field, *std::move(place)});
+      return absl::OkStatus();
+    };
+    const absl::Status status = core::Prefixed(each.path, read());
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SharedTensors::Copy(std::string field, SharedPlace place,
+                                 std::string* to) {
+  const absl::Status size =
+      CheckSize("shared", "what is copied out of shared memory",
+                absl::uint128(copied_bytes_) + place.bytes, max_copied_bytes_,
+                "only the tensors of a request's root are used where they lie");
+  if (!size.ok()) return size;
+  copied_bytes_ += static_cast<std::int64_t>(place.bytes);
+  to->assign(place.data(), place.bytes);
+  inputs_.push_back({std::move(field), std::move(place), true});
+  return CheckNotCut(inputs_.back());
+}
+
+absl::Status SharedTensors::PlaceOutputs(const SharedParts& parts,
+                                         const pb::Descriptor& response,
+                                         TensorAnswer* answer) {
+  for (const SharedParts::Place& each : parts.places) {
+    const std::string name(absl::StripSuffix(each.path, "_output"));
+    const pb::FieldDescriptor* const field = response.FindFieldByName(name);
+    const auto output = std::find_if(
+        answer->outputs.begin(), answer->outputs.end(),
+        [field](const OutputTensor& tensor) {
+          return field != nullptr && tensor.field == field->number();
+        });
+    if (output == answer->outputs.end()) {
+      return core::FieldInvalid(each.path,
+                                absl::StrCat("the response has no ", name,
+                                             " that could be written there"));
+    }
+    const absl::Status placed = PlaceOutput(
+        each.path, *each.place,
+        static_cast<std::size_t>(output - answer->outputs.begin()), answer);
+    if (!placed.ok()) return placed;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SharedTensors::CheckOverlap(const std::string& field,
+                                         const SharedPlace& place,
+                                         std::size_t output,
+                                         const TensorAnswer& answer,
+                                         bool* holds_input) const {
+  *holds_input = false;
+  for (const Use& other : outputs_) {
+    if (!place.Overlaps(other.place)) continue;
+    return core::FieldInvalid(
+        field, absl::StrCat("overlaps ", other.field,
+                            "; outputs need places of their own"));
+  }
+  const core::ConstPieces* const own = answer.computation->InputInPlace(output);
+  for (const Use& input : inputs_) {
+    if (!place.Overlaps(input.place)) continue;
+    const bool is_own = !input.copied && own != nullptr &&
+                        own->From(0).data() == input.place.data() &&
+                        own->size() == input.place.bytes &&
+                        place.data() == input.place.data() &&
+                        place.bytes == input.place.bytes;
+    // A place of two inputs is not one's own.
+    if (!is_own || *holds_input) {
+      return core::FieldInvalid(
+          field, absl::StrCat("overlaps ", input.field,
+                              "; an output may take the place of the tensor "
+                              "that it is made of, as a whole and if its rows "
+                              "stay where they are, and no other input's"));
+    }
+    *holds_input = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SharedTensors::PlaceOutput(const std::string& field,
+                                        const v1::SharedMemory& named,
+                                        std::size_t output,
+                                        TensorAnswer* answer) {
+  OutputTensor& tensor = answer->outputs[output];
+  absl::StatusOr<SharedPlace> place =
+      Map(named, wire::DataBytes(core::DtypeSize(tensor.dtype), tensor.shape));
+  if (!place.ok()) return core::Prefixed(field, place.status());
+  bool holds_input = false;
+  const absl::Status free =
+      CheckOverlap(field, *place, output, *answer, &holds_input);
+  if (!free.ok()) return free;
+  if (holds_input && call_.repeated) {
+    return core::MakeError(
+        absl::StatusCode::kAborted, core::ErrorReason::kNotRepeatable, field,
+        "the call was sent before and may have been done then; write the "
+        "tensor anew before it is sent again");
+  }
+  auto to = std::make_shared<OutputPlace>();
+  to->data = place->bytes > 0 ? place->data() : nullptr;
+  to->holds_input = holds_input;
+  to->name = named.name();
+  to->offset = named.offset();
+  tensor.place = std::move(to);
+  tensor.form = TensorForm::kData;
+  if (!holds_input) used_bytes_ += static_cast<std::int64_t>(place->bytes);
+  outputs_.push_back({field, *std::move(place)});
+  return absl::OkStatus();
+}
+
+void SharedTensors::Attach(std::shared_ptr<const SharedTensors> shared,
+                           TensorAnswer* answer) {
+  answer->shared_bytes = shared->used_bytes_;
+  answer->check_shared = [shared = std::move(shared)] {
+    return shared->CheckNotCut();
+  };
+}
+
+absl::Status SharedTensors::CheckNotCut(const Use& use) const {
+  if (!call_.files->WasCut(*use.place.file)) return absl::OkStatus();
+  return core::MakeError(
+      absl::StatusCode::kFailedPrecondition,
+      core::ErrorReason::kSharedMemoryCut, use.field,
+      "the file was cut short, or its file system was full, while the call "
+      "used it; what the call wrote is undefined");
+}
+
+absl::Status SharedTensors::CheckNotCut() const {
+  // Most calls use one file.
+  const SharedFile* last = nullptr;
+  for (const std::vector<Use>* const uses : {&inputs_, &outputs_}) {
+    for (const Use& use : *uses) {
+      if (use.copied || use.place.file.get() == last) continue;
+      const absl::Status whole = CheckNotCut(use);
+      if (!whole.ok()) return whole;
+      last = use.place.file.get();
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::server
