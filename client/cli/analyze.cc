@@ -18,6 +18,7 @@ namespace {
 // Distances are in positions: 0, distance_step ... max_distance.
 struct AnalyzeFlags {
   SourceFlags source;
+  SourceFlags compare;
   std::int32_t head_dim = 0;
   std::int64_t max_distance = 4096;
   std::int64_t distance_step = 1;
@@ -59,17 +60,27 @@ void PrintAnalysis(const v1::AnalyzeRopeResponse& response,
   });
   const std::int64_t step = std::max<std::int64_t>(flags.distance_step, 1);
   const int distances = response.decay_size();
-  std::printf("\n  %10s  %12s  %12s\n", "distance", "similarity", "decay");
+  const bool compared = response.kept_size() > 0;
+  std::printf("\n  %10s  %12s  %12s%s\n", "distance", "similarity", "decay",
+              compared ? "          kept" : "");
   Sample(distances, 10, [&](int i) {
     const std::int64_t distance = i * step;
-    std::printf("  %10lld  %12.6f  %12.6f\n", static_cast<long long>(distance),
+    std::printf("  %10lld  %12.6f  %12.6f", static_cast<long long>(distance),
                 i < response.similarity_size() ? response.similarity(i) : 0.0,
                 response.decay(i));
+    if (i < response.kept_size()) std::printf("  %12.6f", response.kept(i));
+    std::printf("\n");
   });
   if (distances == 0) return;
   std::printf(
       "\n  decay by distance (RoFormer, 3.4.3)\n%s",
       Plot({response.decay().data(), static_cast<std::size_t>(distances)}, "0",
+           absl::StrCat((distances - 1) * step))
+          .c_str());
+  if (!compared) return;
+  std::printf(
+      "\n  share of a score that is left\n%s",
+      Plot({response.kept().data(), static_cast<std::size_t>(distances)}, "0",
            absl::StrCat((distances - 1) * step))
           .c_str());
 }
@@ -79,6 +90,12 @@ absl::Status RunAnalyze(const AnalyzeFlags& flags, const GlobalFlags& globals) {
   absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
   if (!source.ok()) return source.status();
   *request.mutable_rope() = *std::move(source);
+  if (flags.compare.Given()) {
+    absl::StatusOr<v1::RopeSource> other =
+        BuildVariant(request.rope(), flags.compare);
+    if (!other.ok()) return other.status();
+    *request.mutable_compare_with() = *std::move(other);
+  }
   request.set_head_dim(flags.head_dim);
   request.set_max_distance(flags.max_distance);
   request.set_distance_step(flags.distance_step);
@@ -101,6 +118,7 @@ absl::Status RunAnalyze(const AnalyzeFlags& flags, const GlobalFlags& globals) {
 Command AddAnalyze(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<AnalyzeFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
+  AddSourceFlags(app, "compare-", "Encoding to compare with", &flags->compare);
   app->add_option("--head-dim", flags->head_dim,
                   "Channels of a head; for a --spec without rotaryDim")
       ->type_name("N");

@@ -116,7 +116,7 @@ std::string WhoseRope(const core::ConfigCase& config,
     LayerGroup group;
     group.type = type;
     const auto own = core::ResolveText(config.root().dump(), core::Profile::kHf,
-                                       group, config.length());
+                                       group, config.reach());
     if (own.ok() && own->inv_freq == rope.inv_freq) return name;
   }
   return "other layers'";
@@ -277,7 +277,7 @@ class Certifier {
     const std::int64_t length =
         std::max<std::int64_t>(core::ClaimedLength(root), 1);
     config_ = std::make_unique<core::ConfigCase>(flags_.config, std::move(root),
-                                                 readers, length);
+                                                 readers, core::Reach{length});
     result_.diagnosis.length = length;
     if (config_->reference() == nullptr) {
       config_unreadable_ = core::FactOf(config_->readings()[0].status());

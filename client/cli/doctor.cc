@@ -1,17 +1,21 @@
 // `posenc doctor`: reads all descriptions of a checkpoint, and says which of
 // them and which of their readers disagree, from which distance on, and which
-// key mends it. It needs no server.
+// key mends it.
 
 #include "core/model/doctor/doctor.h"
 
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/certificate.h"
+#include "client/cli/connection.h"
+#include "client/cli/diagnosis.h"
 #include "client/cli/doctor.h"
 #include "client/cli/doctor_files.h"
 #include "client/cli/status.h"
@@ -87,12 +91,12 @@ void PrintDiagnosis(const core::Diagnosis& diagnosis) {
                count(core::Severity::kNote, "note"), diagnosis.length);
 }
 
-// The least severity that fails, or nothing for "none".
+// The least severity that fails; 0 for "none".
 absl::StatusOr<int> FailLevel(const std::string& text) {
-  if (text == "error") return 0;
-  if (text == "warning") return 1;
-  if (text == "note") return 2;
-  if (text == "none") return -1;
+  if (text == "error") return static_cast<int>(core::Severity::kError);
+  if (text == "warning") return static_cast<int>(core::Severity::kWarning);
+  if (text == "note") return static_cast<int>(core::Severity::kNote);
+  if (text == "none") return 0;
   return UsageError(absl::StrCat("--fail-on: '", text,
                                  "' is not known; write error, warning, note "
                                  "or none"));
@@ -141,6 +145,38 @@ absl::Status RunCertificate(const DoctorFlags& flags, bool json, int level) {
   return Outcome(certificate->diagnosis, level);
 }
 
+absl::StatusOr<v1::DiagnoseRopeRequest> BuildRequest(const DoctorFlags& flags) {
+  v1::DiagnoseRopeRequest request;
+  for (const std::string& id : flags.readers) request.add_readers(Utf8(id));
+  // 0 stands for a length that is not given.
+  if (flags.length == 0) {
+    return UsageError("--length: 0; it must be in [1, 2^31]");
+  }
+  request.set_length(flags.length.value_or(0));
+  request.set_runtime(Utf8(flags.runtime));
+  for (v1::ModelDescription& input : ReadDescriptions(flags.paths)) {
+    *request.add_inputs() = std::move(input);
+  }
+  return request;
+}
+
+// The server's error about an option, which names the field, as one that names
+// the flag.
+absl::Status WithFlag(const absl::Status& status) {
+  if (status.code() != absl::StatusCode::kInvalidArgument) return status;
+  absl::string_view fact = status.message();
+  for (const absl::string_view field : {"length", "runtime"}) {
+    if (absl::StartsWith(fact, absl::StrCat(field, ": "))) {
+      return UsageError(absl::StrCat("--", fact));
+    }
+  }
+  const std::size_t colon = fact.find("]: ");
+  if (absl::StartsWith(fact, "readers[") && colon != fact.npos) {
+    return UsageError(absl::StrCat("--reader", fact.substr(colon + 1)));
+  }
+  return status;
+}
+
 absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
   const absl::StatusOr<int> level = FailLevel(flags.fail_on);
   if (!level.ok()) return level.status();
@@ -153,17 +189,20 @@ absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
   if (flags.paths.empty()) {
     return UsageError("PATH: missing; name a model's folder or its files");
   }
-  const absl::StatusOr<core::Diagnosis> diagnosis =
-      core::Diagnose(ReadDoctorInputs(flags.paths), {.readers = flags.readers,
-                                                     .length = flags.length,
-                                                     .runtime = flags.runtime});
-  if (!diagnosis.ok()) return UsageError(diagnosis.status().message());
+  const absl::StatusOr<v1::DiagnoseRopeRequest> request = BuildRequest(flags);
+  if (!request.ok()) return request.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
+  const absl::StatusOr<v1::DiagnoseRopeResponse> response =
+      connection->client().DiagnoseRope(*request);
+  if (!response.ok()) return WithFlag(response.status());
+  const core::Diagnosis diagnosis = ReadDiagnosis(*response);
   if (globals.json) {
-    absl::PrintF("%s\n", core::DiagnosisJson(*diagnosis));
+    absl::PrintF("%s\n", core::DiagnosisJson(diagnosis));
   } else {
-    PrintDiagnosis(*diagnosis);
+    PrintDiagnosis(diagnosis);
   }
-  return Outcome(*diagnosis, *level);
+  return Outcome(diagnosis, *level);
 }
 
 }  // namespace

@@ -15,15 +15,18 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/file.h"
 #include "client/cli/safetensors_header.h"
+#include "core/model/doctor/doctor.h"
+#include "core/model/gguf_file.h"
+#include "core/model/gguf_keys.h"
+#include "core/model/gguf_rope.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using core::DoctorInput;
-using core::InputKind;
 using nlohmann::json;
+using v1::ModelDescription;
 
 // config.json has some KiB; core reads at most 1 MiB of JSON. An index of
 // shards has an entry for each tensor.
@@ -92,12 +95,17 @@ std::string Fact(const absl::Status& status) {
   return std::string(status.message());
 }
 
-DoctorInput Unreadable(InputKind kind, const std::string& path,
-                       const std::string& why) {
-  DoctorInput input;
-  input.kind = kind;
-  input.path = path;
-  input.unreadable = why;
+ModelDescription Described(v1::DescriptionKind kind, const std::string& path) {
+  ModelDescription input;
+  input.set_kind(kind);
+  input.set_path(Utf8(path));
+  return input;
+}
+
+ModelDescription Unreadable(v1::DescriptionKind kind, const std::string& path,
+                            const std::string& why) {
+  ModelDescription input = Described(kind, path);
+  input.set_unreadable(Utf8(why));
   return input;
 }
 
@@ -119,27 +127,45 @@ bool IsQueryProjection(absl::string_view name) {
   return absl::EndsWith(name, "layers.0.self_attn.q_proj.weight");
 }
 
-// The leading channels of the leading rows of a matrix [rows, columns]; nullopt
-// if they are not in the file. A few KiB are enough to see how rows are
-// ordered.
-std::optional<core::QueryRows> ReadRows(
-    const OffsetFile& file, const std::string& name, std::uint64_t offset,
-    std::uint64_t rows, std::uint64_t columns, core::FloatFormat format) {
+v1::Dtype DtypeOf(core::FloatFormat format) {
+  switch (format) {
+    case core::FloatFormat::kF16:
+      return v1::DTYPE_FLOAT16;
+    case core::FloatFormat::kBf16:
+      return v1::DTYPE_BFLOAT16;
+    case core::FloatFormat::kF32:
+      return v1::DTYPE_FLOAT32;
+    default:
+      return v1::DTYPE_FLOAT64;
+  }
+}
+
+// Adds the leading channels of the leading rows of a matrix [rows, columns], if
+// they are in the file. A few KiB are enough to see how rows are ordered.
+void ReadRows(const OffsetFile& file, const std::string& name,
+              std::uint64_t offset, std::uint64_t rows, std::uint64_t columns,
+              core::FloatFormat format, ModelDescription* input) {
   constexpr std::uint64_t kRows = 256, kColumns = 16;
   const std::uint64_t size = core::FloatSize(format);
-  core::QueryRows result;
-  result.name = name;
+  const std::uint64_t height = std::min(rows, kRows);
   const std::uint64_t width = std::min(columns, kColumns);
+  if (width == 0) return;
+  std::string data;
   std::string bytes(width * size, '\0');
-  for (std::uint64_t r = 0; r < std::min(rows, kRows); ++r) {
+  for (std::uint64_t r = 0; r < height; ++r) {
     const std::uint64_t at = offset + r * columns * size;
     if (at > file.size() || bytes.size() > file.size() - at ||
         !file.Read(at, bytes.data(), bytes.size()).ok()) {
-      return std::nullopt;
+      return;
     }
-    result.rows.push_back(core::DecodeFloats(format, bytes.data(), width));
+    data += bytes;
   }
-  return result;
+  input->mutable_query_rows()->set_name(Utf8(name));
+  v1::Tensor& tensor = *input->mutable_query_rows()->mutable_tensor();
+  tensor.set_dtype(DtypeOf(format));
+  tensor.add_shape(static_cast<std::int64_t>(height));
+  tensor.add_shape(static_cast<std::int64_t>(width));
+  tensor.set_data(std::move(data));
 }
 
 std::optional<core::FloatFormat> FormatOf(const std::string& dtype) {
@@ -150,38 +176,45 @@ std::optional<core::FloatFormat> FormatOf(const std::string& dtype) {
   return std::nullopt;
 }
 
-absl::Status ReadTable(const OffsetFile& file, std::uint64_t data,
-                       const SafetensorsRange& range, DoctorInput* input) {
+// Adds the table of `bytes` bytes from `offset` on.
+absl::Status ReadTable(const OffsetFile& file, const std::string& name,
+                       core::FloatFormat format, std::uint64_t offset,
+                       std::uint64_t bytes, ModelDescription* input) {
+  const std::uint64_t elements = bytes / core::FloatSize(format);
+  if (elements > kMaxTableElements) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " has ", elements, " elements; at most ",
+                     kMaxTableElements, " are read"));
+  }
+  std::string data(bytes, '\0');
+  const absl::Status status = file.Read(offset, data.data(), data.size());
+  if (!status.ok()) return status;
+  v1::NamedTensor& table = *input->add_tables();
+  table.set_name(Utf8(name));
+  table.mutable_tensor()->set_dtype(DtypeOf(format));
+  table.mutable_tensor()->add_shape(static_cast<std::int64_t>(elements));
+  table.mutable_tensor()->set_data(std::move(data));
+  return absl::OkStatus();
+}
+
+absl::Status ReadSavedTable(const OffsetFile& file, std::uint64_t data,
+                            const SafetensorsRange& range,
+                            ModelDescription* input) {
   const auto format = FormatOf(range.dtype);
   if (!format) {
     return absl::InvalidArgumentError(absl::StrCat(
         range.name, " is ", range.dtype, "; tables are F32, F16, BF16, F64"));
   }
-  core::SavedTable table;
-  table.name = range.name;
-  table.format = *format;
-  const std::uint64_t elements = range.size / core::FloatSize(*format);
-  if (elements > kMaxTableElements) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(range.name, " has ", elements, " elements; at most ",
-                     kMaxTableElements, " are read"));
-  }
-  std::string bytes(range.size, '\0');
-  const absl::Status status =
-      file.Read(data + range.begin, bytes.data(), bytes.size());
-  if (!status.ok()) return status;
-  table.values = core::DecodeFloats(*format, bytes.data(), elements);
-  input->tables.push_back(std::move(table));
-  return absl::OkStatus();
+  return ReadTable(file, range.name, *format, data + range.begin, range.size,
+                   input);
 }
 
-DoctorInput ReadSafetensorsFile(const std::string& path) {
-  DoctorInput input;
-  input.kind = InputKind::kSafetensors;
-  input.path = path;
+ModelDescription ReadSafetensorsFile(const std::string& path) {
+  constexpr auto kKind = v1::DESCRIPTION_KIND_SAFETENSORS;
+  ModelDescription input = Described(kKind, path);
   const OffsetFile file(path);
   const auto fail = [&](const absl::Status& status) {
-    return Unreadable(InputKind::kSafetensors, path, Fact(status));
+    return Unreadable(kKind, path, Fact(status));
   };
   if (!file.status().ok()) return fail(file.status());
   char first[8] = {};
@@ -195,48 +228,64 @@ DoctorInput ReadSafetensorsFile(const std::string& path) {
   if (!status.ok()) return fail(status);
   const auto layout = ParseSafetensorsHeader(header, file.size() - 8 - *size);
   if (!layout.ok()) return fail(layout.status());
+  bool has_key = false;
   for (const SafetensorsRange& range : layout->entries) {
     if (IsTable(range.name)) {
-      status = ReadTable(file, 8 + *size, range, &input);
+      status = ReadSavedTable(file, 8 + *size, range, &input);
       if (!status.ok()) return fail(status);
     } else if (IsKeyProjection(range.name) && range.shape.size() == 2 &&
-               !input.key_rows) {
-      input.key_rows = range.shape[0];
+               !has_key) {
+      has_key = true;
+      input.set_key_rows(range.shape[0]);
     } else if (IsQueryProjection(range.name) && range.shape.size() == 2) {
       if (const auto format = FormatOf(range.dtype)) {
-        input.query =
-            ReadRows(file, range.name, 8 + *size + range.begin,
-                     static_cast<std::uint64_t>(range.shape[0]),
-                     static_cast<std::uint64_t>(range.shape[1]), *format);
+        ReadRows(file, range.name, 8 + *size + range.begin,
+                 static_cast<std::uint64_t>(range.shape[0]),
+                 static_cast<std::uint64_t>(range.shape[1]), *format, &input);
       }
     }
   }
   return input;
 }
 
-DoctorInput ReadGgufFile(const std::string& path) {
-  const OffsetFile file(path);
-  if (!file.status().ok()) {
-    return Unreadable(InputKind::kGguf, path, Fact(file.status()));
+// The file's factors, which decide about the frequencies.
+absl::Status ReadFactors(const OffsetFile& file, const core::GgufFile& header,
+                         ModelDescription* input) {
+  for (const core::GgufTensor& tensor : header.tensors) {
+    const auto format = core::GgufFloatFormat(tensor.type);
+    if (!core::IsFactorTensor(tensor.name) || !format) continue;
+    std::uint64_t bytes = core::FloatSize(*format);
+    for (const std::uint64_t extent : tensor.shape) bytes *= extent;
+    const absl::Status status =
+        ReadTable(file, tensor.name, *format, tensor.offset, bytes, input);
+    if (!status.ok()) return status;
   }
+  return absl::OkStatus();
+}
+
+ModelDescription ReadGgufFile(const std::string& path) {
+  constexpr auto kKind = v1::DESCRIPTION_KIND_GGUF;
+  const OffsetFile file(path);
+  const auto fail = [&](const absl::Status& status) {
+    return Unreadable(kKind, path, Fact(status));
+  };
+  if (!file.status().ok()) return fail(file.status());
   const core::ByteSource source = {
       file.size(), [&file](std::uint64_t offset, char* to, std::size_t n) {
         return file.Read(offset, to, n);
       }};
   const auto header = core::ReadGguf(source);
-  if (!header.ok()) {
-    return Unreadable(InputKind::kGguf, path, Fact(header.status()));
-  }
-  DoctorInput input;
-  input.kind = InputKind::kGguf;
-  input.path = path;
+  if (!header.ok()) return fail(header.status());
+  ModelDescription input = Described(kKind, path);
+  input.set_gguf(core::WriteGgufKeys(*header));
   // Of a model in several files the first has the keys.
   const auto shard = header->Integer("split.no");
   if (shard.ok() && *shard && **shard > 0) return input;
-  auto rope = core::ReadGgufRope(*header, source);
-  if (!rope.ok())
-    return Unreadable(InputKind::kGguf, path, Fact(rope.status()));
-  input.gguf = *std::move(rope);
+  // Of the whole file there is more to say than of its keys.
+  const absl::Status good = core::ReadGgufRope(*header, source).status();
+  if (!good.ok()) return fail(good);
+  const absl::Status factors = ReadFactors(file, *header, &input);
+  if (!factors.ok()) return fail(factors);
   const core::GgufTensor* const query =
       header->FindTensor("blk.0.attn_q.weight");
   const auto format =
@@ -244,48 +293,53 @@ DoctorInput ReadGgufFile(const std::string& path) {
   // No model has extents of 2^32.
   if (format && query->shape.size() == 2 && query->shape[0] >> 32 == 0 &&
       query->shape[1] >> 32 == 0) {
-    input.query = ReadRows(file, query->name, query->offset, query->shape[1],
-                           query->shape[0], *format);
+    ReadRows(file, query->name, query->offset, query->shape[1], query->shape[0],
+             *format, &input);
   }
   return input;
 }
 
 // What a file of JSON is: by its name, or else by its keys.
-InputKind KindOfJson(const std::string& name, const std::string& text) {
-  if (name == "params.json") return InputKind::kParams;
-  if (name == "tokenizer_config.json") return InputKind::kTokenizer;
-  if (name == "config.json") return InputKind::kConfig;
-  if (!core::JsonFault(text).empty()) return InputKind::kConfig;
+v1::DescriptionKind KindOfJson(const std::string& name,
+                               const std::string& text) {
+  if (name == "params.json") return v1::DESCRIPTION_KIND_PARAMS;
+  if (name == "tokenizer_config.json") return v1::DESCRIPTION_KIND_TOKENIZER;
+  if (name == "config.json") return v1::DESCRIPTION_KIND_CONFIG;
+  if (!core::JsonFault(text).empty()) return v1::DESCRIPTION_KIND_CONFIG;
   const json root = json::parse(text, nullptr, false);
   if (root.contains("tokenizer_class") || root.contains("model_max_length")) {
-    return InputKind::kTokenizer;
+    return v1::DESCRIPTION_KIND_TOKENIZER;
   }
-  return root.contains("dim") && root.contains("n_heads") ? InputKind::kParams
-                                                          : InputKind::kConfig;
+  return root.contains("dim") && root.contains("n_heads")
+             ? v1::DESCRIPTION_KIND_PARAMS
+             : v1::DESCRIPTION_KIND_CONFIG;
 }
 
-DoctorInput ReadJsonFile(const std::string& path) {
+ModelDescription ReadJsonFile(const std::string& path) {
   const OffsetFile file(path);
   const std::string name = fs::path(path).filename().string();
   auto text = file.All(kMaxJson);
   if (!text.ok()) {
     return Unreadable(KindOfJson(name, ""), path, Fact(text.status()));
   }
-  DoctorInput input;
-  input.kind = KindOfJson(name, *text);
-  input.path = path;
-  input.text = *std::move(text);
+  const v1::DescriptionKind kind = KindOfJson(name, *text);
+  // Other bytes than UTF-8 are no JSON, and cannot travel as a text.
+  if (Utf8(*text) != *text) {
+    return Unreadable(kind, path, core::JsonFault(*text));
+  }
+  ModelDescription input = Described(kind, path);
+  input.set_text(*std::move(text));
   return input;
 }
 
 // The shards that an index names for tables of frequencies, and one with a key
 // projection.
-std::vector<DoctorInput> ReadIndex(const fs::path& path) {
+std::vector<ModelDescription> ReadIndex(const fs::path& path) {
   const OffsetFile file(path.string());
   const auto text = file.All(kMaxIndex);
   const auto fail = [&](const std::string& why) {
-    return std::vector<DoctorInput>{
-        Unreadable(InputKind::kSafetensors, path.string(), why)};
+    return std::vector<ModelDescription>{
+        Unreadable(v1::DESCRIPTION_KIND_SAFETENSORS, path.string(), why)};
   };
   if (!text.ok()) return fail(Fact(text.status()));
   int deepest = 0;
@@ -317,7 +371,7 @@ std::vector<DoctorInput> ReadIndex(const fs::path& path) {
       shards.insert(file_name);
     }
   }
-  std::vector<DoctorInput> inputs;
+  std::vector<ModelDescription> inputs;
   inputs.reserve(shards.size());
   for (const std::string& shard : shards) {
     inputs.push_back(
@@ -326,7 +380,7 @@ std::vector<DoctorInput> ReadIndex(const fs::path& path) {
   return inputs;
 }
 
-DoctorInput ReadOneFile(const std::string& path) {
+ModelDescription ReadOneFile(const std::string& path) {
   if (HasExtension(path, ".gguf")) return ReadGgufFile(path);
   if (HasExtension(path, ".safetensors")) return ReadSafetensorsFile(path);
   if (!HasExtension(path, ".json")) {
@@ -342,7 +396,7 @@ DoctorInput ReadOneFile(const std::string& path) {
 
 constexpr char kIndex[] = "model.safetensors.index.json";
 
-std::vector<DoctorInput> ReadFolder(const std::string& path) {
+std::vector<ModelDescription> ReadFolder(const std::string& path) {
   std::error_code error;
   std::vector<std::string> names;
   for (fs::directory_iterator at(path, error), end; !error && at != end;
@@ -353,7 +407,7 @@ std::vector<DoctorInput> ReadFolder(const std::string& path) {
     }
   }
   if (error) {
-    return {Unreadable(InputKind::kConfig, path,
+    return {Unreadable(v1::DESCRIPTION_KIND_CONFIG, path,
                        absl::StrCat("cannot open: ", error.message()))};
   }
   std::sort(names.begin(), names.end());
@@ -361,7 +415,7 @@ std::vector<DoctorInput> ReadFolder(const std::string& path) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
   const fs::path folder(path);
-  std::vector<DoctorInput> inputs;
+  std::vector<ModelDescription> inputs;
   for (const char* name :
        {"config.json", "params.json", "tokenizer_config.json"}) {
     if (has(name)) inputs.push_back(ReadJsonFile((folder / name).string()));
@@ -372,7 +426,7 @@ std::vector<DoctorInput> ReadFolder(const std::string& path) {
     }
   }
   if (has(kIndex)) {
-    for (DoctorInput& input : ReadIndex(folder / kIndex)) {
+    for (ModelDescription& input : ReadIndex(folder / kIndex)) {
       inputs.push_back(std::move(input));
     }
   } else {
@@ -383,7 +437,7 @@ std::vector<DoctorInput> ReadFolder(const std::string& path) {
     }
   }
   if (inputs.empty()) {
-    return {Unreadable(InputKind::kConfig, path,
+    return {Unreadable(v1::DESCRIPTION_KIND_CONFIG, path,
                        "holds no config.json, params.json, "
                        "tokenizer_config.json, .gguf or .safetensors")};
   }
@@ -392,17 +446,23 @@ std::vector<DoctorInput> ReadFolder(const std::string& path) {
 
 }  // namespace
 
-std::vector<DoctorInput> ReadDoctorInputs(
+std::string Utf8(const std::string& text) {
+  const std::string quoted =
+      json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+  return json::parse(quoted).get<std::string>();
+}
+
+std::vector<ModelDescription> ReadDescriptions(
     const std::vector<std::string>& paths) {
-  std::vector<DoctorInput> inputs;
+  std::vector<ModelDescription> inputs;
   for (const std::string& path : paths) {
     std::error_code error;
     if (fs::is_directory(path, error)) {
-      for (DoctorInput& input : ReadFolder(path)) {
+      for (ModelDescription& input : ReadFolder(path)) {
         inputs.push_back(std::move(input));
       }
     } else if (absl::EndsWith(path, ".safetensors.index.json")) {
-      for (DoctorInput& input : ReadIndex(path)) {
+      for (ModelDescription& input : ReadIndex(path)) {
         inputs.push_back(std::move(input));
       }
     } else {

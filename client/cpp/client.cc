@@ -49,6 +49,15 @@ absl::StatusOr<v1::AnalyzeRopeResponse> Client::AnalyzeRope(
   return response;
 }
 
+absl::StatusOr<v1::DiagnoseRopeResponse> Client::DiagnoseRope(
+    const v1::DiagnoseRopeRequest& request, const CallOptions& options) const {
+  v1::DiagnoseRopeResponse response;
+  const absl::Status status =
+      calls_->Call(&Stub::DiagnoseRope, request, options, &response);
+  if (!status.ok()) return status;
+  return response;
+}
+
 absl::StatusOr<v1::BuildPositionsResponse> Client::BuildPositions(
     const v1::BuildPositionsRequest& request,
     const CallOptions& options) const {

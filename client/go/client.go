@@ -105,6 +105,12 @@ func (c *Client) AnalyzeRope(ctx context.Context, request *posencv1.AnalyzeRopeR
 	return plain(ctx, c.stub.AnalyzeRope, request, options)
 }
 
+// DiagnoseRope reads all descriptions of one checkpoint as each of its readers
+// does, and says which disagree, from which distance on, and which key mends it.
+func (c *Client) DiagnoseRope(ctx context.Context, request *posencv1.DiagnoseRopeRequest, options ...Option) (*posencv1.DiagnoseRopeResponse, error) {
+	return plain(ctx, c.stub.DiagnoseRope, request, options)
+}
+
 // BuildPositions builds position ids for batches that are packed, padded, split
 // over devices, or mix text and images. The answer's Positions go into other
 // calls as they are.

@@ -225,4 +225,14 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
   return difference;
 }
 
+absl::Status CompareScores(const ResolvedRope& a, const ResolvedRope& b,
+                           std::int64_t length, const StopAsked& stop,
+                           RopeDifference* difference) {
+  Kept kept(a, b, stop);
+  difference->length = length;
+  difference->first_distance = kept.FirstDistance(length);
+  difference->kept_at_length = kept.At(length);
+  return kept.status();
+}
+
 }  // namespace posenc::core

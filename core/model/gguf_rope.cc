@@ -13,6 +13,10 @@
 namespace posenc::core {
 namespace {
 
+constexpr const char* kFactors[] = {"rope_freqs.weight",
+                                    "rope_factors_long.weight",
+                                    "rope_factors_short.weight"};
+
 // Architectures by the pairs of their rows. Queries and keys of half-split
 // checkpoints are permuted on conversion where they are interleaved here.
 constexpr char kInterleaved[] =
@@ -216,6 +220,26 @@ std::string GgufRope::Describe() const {
   return text;
 }
 
+bool IsFactorTensor(absl::string_view name) {
+  return std::find(std::begin(kFactors), std::end(kFactors), name) !=
+         std::end(kFactors);
+}
+
+absl::Status SetFactors(absl::string_view name, std::vector<double> values,
+                        GgufRope* rope) {
+  for (const double f : values) {
+    if (!(f > 0 && std::isfinite(f))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", name, " has a value ", PlainNumber(f),
+                       "; factors are finite and > 0"));
+    }
+  }
+  (name == kFactors[0]   ? rope->rope_freqs
+   : name == kFactors[1] ? rope->factors_long
+                         : rope->factors_short) = std::move(values);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
                                       const ByteSource& source) {
   GgufRope rope;
@@ -235,22 +259,13 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
   rope.sections = *sections;
   rope.pairing = PairingOf(rope.architecture, !rope.sections.empty());
   if (!reads.status.ok()) return reads.status;
-  for (const auto& [name, values] :
-       {std::pair("rope_freqs.weight", &rope.rope_freqs),
-        std::pair("rope_factors_long.weight", &rope.factors_long),
-        std::pair("rope_factors_short.weight", &rope.factors_short)}) {
+  for (const char* name : kFactors) {
     const GgufTensor* const tensor = file.FindTensor(name);
     if (tensor == nullptr) continue;
     auto read = ReadGgufTensor(source, *tensor);
     if (!read.ok()) return read.status();
-    for (const double f : *read) {
-      if (!(f > 0 && std::isfinite(f))) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("tensor ", name, " has a value ", PlainNumber(f),
-                         "; factors are finite and > 0"));
-      }
-    }
-    *values = *std::move(read);
+    const absl::Status set = SetFactors(name, *std::move(read), &rope);
+    if (!set.ok()) return set;
   }
   return rope;
 }

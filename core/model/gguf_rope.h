@@ -67,6 +67,14 @@ struct GgufRope {
   std::string Describe() const;
 };
 
+// True for the tensors that hold factors.
+bool IsFactorTensor(absl::string_view name);
+
+// Takes the values of such a tensor. An error that names it unless they are
+// finite and > 0.
+absl::Status SetFactors(absl::string_view name, std::vector<double> values,
+                        GgufRope* rope);
+
 // Errors name the key or tensor: a known key of the wrong type, a base that is
 // no number > 1, a factor that is not > 0, factors outside of the file.
 absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,

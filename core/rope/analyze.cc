@@ -15,22 +15,24 @@ constexpr long double kFullCircle = 2 * std::numbers::pi_v<long double>;
 // Positions end there, and so do distances from 0.
 constexpr std::int64_t kMaxDistance = std::int64_t{1} << 31;
 
-absl::Status CheckRope(const ResolvedRope& rope) {
-  if (rope.spec.nope) {
-    return FieldInvalid("rope",
-                        "has no rotation (NoPE), and so no wavelengths; "
-                        "analyze a layer that rotates");
-  }
+absl::Status CheckRope(absl::string_view field, const ResolvedRope& rope) {
   if (rope.axes() > 1) {
-    return FieldInvalid("rope", absl::StrCat("has ", rope.axes(),
-                                             " position axes; must have one"));
+    return FieldInvalid(field, absl::StrCat("has ", rope.axes(),
+                                            " position axes; must have one"));
   }
   if (rope.heads > 0) {
-    return FieldInvalid("rope",
+    return FieldInvalid(field,
                         absl::StrCat("has frequencies for each of ", rope.heads,
                                      " heads; analyze one head's"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckRotates(const ResolvedRope& rope) {
+  if (!rope.spec.nope) return absl::OkStatus();
+  return FieldInvalid("rope",
+                      "has no rotation (NoPE), and so no wavelengths; "
+                      "analyze a layer that rotates");
 }
 
 absl::Status CheckDistances(std::int64_t max_distance, std::int64_t step) {
@@ -68,9 +70,13 @@ ResolvedRope BareRotation(const ResolvedRope& rope) {
 absl::StatusOr<RopeAnalysis> AnalyzeRope(
     const ResolvedRope& rope, std::int64_t max_distance,
     std::int64_t distance_step, std::int64_t original_max_position_embeddings,
-    const StopAnalysis& stop) {
+    const StopAsked& stop, const ResolvedRope* compare_with) {
   const std::int64_t step = distance_step == 0 ? 1 : distance_step;
-  absl::Status status = CheckRope(rope);
+  absl::Status status = CheckRotates(rope);
+  if (status.ok()) status = CheckRope("rope", rope);
+  if (status.ok() && compare_with != nullptr) {
+    status = CheckRope("compare_with", *compare_with);
+  }
   if (status.ok()) status = CheckDistances(max_distance, step);
   if (!status.ok()) return status;
   if (original_max_position_embeddings < 0) {
@@ -111,6 +117,12 @@ absl::StatusOr<RopeAnalysis> AnalyzeRope(
     }
     analysis.decay.push_back(lengths / static_cast<double>(pairs));
     analysis.similarity.push_back(re / static_cast<double>(pairs));
+  }
+  if (compare_with == nullptr) return analysis;
+  Kept kept(rope, *compare_with, stop);
+  for (std::int64_t s = 0; s <= max_distance; s += step) {
+    analysis.kept.push_back(kept.At(s));
+    if (!kept.status().ok()) return kept.status();
   }
   return analysis;
 }

@@ -3,17 +3,18 @@
 //   wavelengths[i] = 2 pi / w_i (infinity if w_i is 0)
 //   decay(s)      = mean over n = 1..d/2 of |sum_(m < n) exp(i s w_m)|
 //   similarity(s) = mean over pairs of cos(s w_i)
+//   kept(s)       = what another encoding leaves of a score (kept.h)
 //
 // (RoFormer, arXiv:2104.09864, 3.4.3), in float64 from exactly reduced angles.
 
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/rope/frequencies.h"
+#include "core/rope/kept.h"
 
 namespace posenc::core {
 
@@ -24,21 +25,22 @@ struct RopeAnalysis {
   std::vector<double> wavelengths;  // [d/2]
   std::vector<double> decay;        // at 0, distance_step, ... max_distance
   std::vector<double> similarity;   // likewise
+  std::vector<double> kept;         // likewise; empty without another encoding
   // Pairs that complete a rotation within the original maximum of positions; 0
   // if that is not known.
   std::int32_t pairs_within_trained_length = 0;
 };
 
-using StopAnalysis = std::function<absl::Status()>;
-
 // distance_step 0 means 1; original_max_position_embeddings 0 means the rope's.
 // `stop` is asked at each distance; an error that it returns ends the analysis.
 // Field paths: "rope" (several axes, frequencies by head, NoPE),
 // "max_distance", "distance_step", "trained_length" (as the contract calls
-// original_max_position_embeddings).
+// original_max_position_embeddings), "compare_with" (several axes, frequencies
+// by head).
 absl::StatusOr<RopeAnalysis> AnalyzeRope(
     const ResolvedRope& rope, std::int64_t max_distance,
     std::int64_t distance_step, std::int64_t original_max_position_embeddings,
-    const StopAnalysis& stop = nullptr);
+    const StopAsked& stop = nullptr,
+    const ResolvedRope* compare_with = nullptr);
 
 }  // namespace posenc::core

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+
+#include "core/angle/quarter_turns.h"
+
 namespace posenc::core {
 namespace {
 
@@ -23,7 +26,9 @@ std::vector<double> Frequencies(const ResolvedRope& rope) {
       for (std::size_t axis = 0; axis < axes; ++axis) {
         sum += rope.inv_freq[row + axis * pairs + i];
       }
-      frequencies.push_back(sign * static_cast<double>(sum));
+      // Axes that all but cancel stand still.
+      const bool still = std::abs(sum) < kMinFrequency;
+      frequencies.push_back(still ? 0 : sign * static_cast<double>(sum));
     }
   }
   return frequencies;
@@ -71,8 +76,11 @@ std::vector<std::int64_t> TriedDistances(std::int64_t length) {
   return distances;
 }
 
-Kept::Kept(const ResolvedRope& reference, const ResolvedRope& other)
-    : Kept(Frequencies(reference), Frequencies(other)) {}
+Kept::Kept(const ResolvedRope& reference, const ResolvedRope& other,
+           StopAsked stop)
+    : Kept(Frequencies(reference), Frequencies(other)) {
+  stop_ = std::move(stop);
+}
 
 Kept::Kept(std::vector<double> reference, std::vector<double> other)
     : Kept(Joined(std::move(reference), std::move(other))) {}
@@ -84,7 +92,8 @@ Kept::Kept(const std::vector<double>& joined)
       row_(2 * joined.size()) {}
 
 double Kept::At(std::int64_t distance) {
-  if (equal_ || distance == 0) return 1;
+  if (equal_ || distance == 0 || !status_.ok()) return 1;
+  if (stop_) status_ = stop_();
   const auto position = static_cast<double>(distance);
   evaluator_.Row(&position, row_.data());
   const double* const cos = row_.data();
@@ -101,6 +110,7 @@ std::int64_t Kept::FirstDistance(std::int64_t length) {
   if (equal_) return -1;
   for (const std::int64_t r : TriedDistances(length)) {
     if (At(r) < kKeptLimit) return r;
+    if (!status_.ok()) break;
   }
   return -1;
 }
@@ -110,6 +120,7 @@ double Kept::Least(std::int64_t length) {
   if (equal_) return least;
   for (const std::int64_t r : TriedDistances(length)) {
     least = std::min(least, At(r));
+    if (!status_.ok()) break;
   }
   return least;
 }

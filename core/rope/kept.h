@@ -20,8 +20,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/rope/cos_sin_evaluator.h"
 #include "core/rope/frequencies.h"
 
@@ -30,12 +32,17 @@ namespace posenc::core {
 // Below this share of a score a difference counts as an error.
 inline constexpr double kKeptLimit = 0.9;
 
+// Asked now and then during long work, whose end its error is.
+using StopAsked = std::function<absl::Status()>;
+
 // Not for several threads at once: it has scratch memory.
 class Kept {
  public:
   // Pairs that one of the two does not rotate count as frequency 0 there. A
   // reversed encoding has negative frequencies. NoPE has none.
-  Kept(const ResolvedRope& reference, const ResolvedRope& other);
+  // `stop`, if any, is asked at each distance.
+  Kept(const ResolvedRope& reference, const ResolvedRope& other,
+       StopAsked stop = nullptr);
   // Frequencies by pair, each 0 or of magnitude kMinFrequency to kMaxFrequency
   // (core/angle/quarter_turns.h); the shorter list is continued by zeros.
   Kept(std::vector<double> reference, std::vector<double> other);
@@ -54,12 +61,17 @@ class Kept {
   // True if the frequencies are the same.
   bool equal() const { return equal_; }
 
+  // The error of `stop`, once it had one. All answers are then void.
+  const absl::Status& status() const { return status_; }
+
  private:
   // The reference's frequencies and then as many of the other.
   explicit Kept(const std::vector<double>& joined);
 
   std::size_t pairs_;
   bool equal_;
+  StopAsked stop_;
+  absl::Status status_;
   CosSinEvaluator evaluator_;
   std::vector<double> row_;  // scratch: cosines, then sines, of `joined`
 };

@@ -5,6 +5,7 @@
 #include "core/absolute/add_encoding.h"
 #include "core/absolute/sinusoidal.h"
 #include "core/error.h"
+#include "core/model/doctor/doctor.h"
 #include "core/model/source.h"
 #include "core/relative/bias.h"
 #include "core/rope/apply.h"
@@ -33,6 +34,20 @@ static_assert(Same(Dtype::kInt64, v1::DTYPE_INT64));
 static_assert(Same(Dtype::kFloat8E4m3fn, v1::DTYPE_FLOAT8_E4M3FN));
 static_assert(Same(Dtype::kFloat8E5m2, v1::DTYPE_FLOAT8_E5M2));
 static_assert(v1::Dtype_MAX == v1::DTYPE_FLOAT8_E5M2);
+
+using core::InputKind;
+static_assert(Same(InputKind::kConfig, v1::DESCRIPTION_KIND_CONFIG));
+static_assert(Same(InputKind::kParams, v1::DESCRIPTION_KIND_PARAMS));
+static_assert(Same(InputKind::kTokenizer, v1::DESCRIPTION_KIND_TOKENIZER));
+static_assert(Same(InputKind::kGguf, v1::DESCRIPTION_KIND_GGUF));
+static_assert(Same(InputKind::kSafetensors, v1::DESCRIPTION_KIND_SAFETENSORS));
+static_assert(v1::DescriptionKind_MAX == v1::DESCRIPTION_KIND_SAFETENSORS);
+
+using core::Severity;
+static_assert(Same(Severity::kError, v1::SEVERITY_ERROR));
+static_assert(Same(Severity::kWarning, v1::SEVERITY_WARNING));
+static_assert(Same(Severity::kNote, v1::SEVERITY_NOTE));
+static_assert(v1::Severity_MAX == v1::SEVERITY_NOTE);
 
 using core::Saturation;
 static_assert(Same(Saturation::kUnspecified, v1::SATURATION_UNSPECIFIED));

@@ -317,6 +317,9 @@ void WriteDifference(const core::RopeDifference& difference,
   for (const std::string& explanation : difference.explanations) {
     out->add_explanations(explanation);
   }
+  out->set_first_distance(difference.first_distance);
+  out->set_kept_at_length(difference.kept_at_length);
+  out->set_length(difference.length);
 }
 
 void WriteAnalysis(const core::RopeAnalysis& analysis,
@@ -326,6 +329,7 @@ void WriteAnalysis(const core::RopeAnalysis& analysis,
   response->mutable_decay()->Add(analysis.decay.begin(), analysis.decay.end());
   response->mutable_similarity()->Add(analysis.similarity.begin(),
                                       analysis.similarity.end());
+  response->mutable_kept()->Add(analysis.kept.begin(), analysis.kept.end());
   response->set_pairs_within_trained_length(
       analysis.pairs_within_trained_length);
 }

@@ -14,6 +14,7 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "posenc/rpc/status.pb.h"
 #include "posenc/v1/errors.pb.h"
+#include "server/convert/utf8.h"
 
 namespace posenc::server {
 namespace {
@@ -33,56 +34,6 @@ constexpr std::size_t kPackBytes = 64;
 // How long a caller should wait before it tries an overloaded server again:
 // about as long as the largest request takes.
 constexpr int kRetrySeconds = 1;
-
-// Returns the length of the valid UTF-8 sequence at the start of `text`, or 0
-// if there is none.
-std::size_t SequenceLength(absl::string_view text) {
-  const auto byte = [&](std::size_t i) {
-    return static_cast<unsigned char>(text[i]);
-  };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const std::size_t length = first < 0xC2   ? 0
-                             : first < 0xE0 ? 2
-                             : first < 0xF0 ? 3
-                             : first < 0xF5 ? 4
-                                            : 0;
-  if (length == 0 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  // Rejects overlong forms, surrogates and code points beyond U+10FFFF.
-  if (first == 0xE0 && byte(1) < 0xA0) return 0;
-  if (first == 0xED && byte(1) >= 0xA0) return 0;
-  if (first == 0xF0 && byte(1) < 0x90) return 0;
-  if (first == 0xF4 && byte(1) >= 0x90) return 0;
-  return length;
-}
-
-// Returns `text` as valid UTF-8 of at most `limit` bytes. "?" replaces bytes
-// that are not UTF-8, and "..." ends a text that was cut.
-std::string Utf8(absl::string_view text, std::size_t limit) {
-  std::string out;
-  bool cut = false;
-  while (!text.empty()) {
-    const std::size_t length = SequenceLength(text);
-    const absl::string_view piece = length == 0 ? "?" : text.substr(0, length);
-    if (out.size() + piece.size() > limit) {
-      cut = true;
-      break;
-    }
-    out.append(piece.data(), piece.size());
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
-  if (!cut) return out;
-  while (!out.empty() && out.size() + 3 > limit) {
-    while ((static_cast<unsigned char>(out.back()) & 0xC0) == 0x80) {
-      out.pop_back();
-    }
-    out.pop_back();
-  }
-  return out + "...";
-}
 
 // Bytes of a message in the trailers: all but plain ASCII is percent-encoded.
 std::size_t EncodedBytes(absl::string_view message) {

@@ -23,13 +23,24 @@ absl::Status Answer(const Request& request, const MethodContext& /*context*/,
   faults.Note(CheckHeadDim(request.head_dim()));
   faults.Note(CheckGiven("rope", request.has_rope(), request.rope()));
   if (!faults.none()) return faults.status();
-  absl::StatusOr<core::ResolvedRope> rope =
-      Resolve("rope", true, request.rope(), request.head_dim(),
-              core::MissingLength::kAssumeOriginal);
-  if (!rope.ok()) return rope.status();
-  absl::StatusOr<core::RopeAnalysis> analysis =
-      core::AnalyzeRope(*rope, request.max_distance(), request.distance_step(),
-                        request.trained_length(), [stop] { return stop(); });
+  const auto resolve = [&](absl::string_view field,
+                           const v1::RopeSource& source) {
+    return Resolve(field, true, source, request.head_dim(),
+                   core::MissingLength::kAssumeOriginal);
+  };
+  const absl::StatusOr<core::ResolvedRope> rope =
+      resolve("rope", request.rope());
+  faults.Note(rope.status());
+  absl::StatusOr<core::ResolvedRope> other = rope;
+  if (request.has_compare_with()) {
+    other = resolve("compare_with", request.compare_with());
+    faults.Note(other.status());
+  }
+  if (!faults.none()) return faults.status();
+  absl::StatusOr<core::RopeAnalysis> analysis = core::AnalyzeRope(
+      *rope, request.max_distance(), request.distance_step(),
+      request.trained_length(), [stop] { return stop(); },
+      request.has_compare_with() ? &*other : nullptr);
   if (!analysis.ok()) return analysis.status();
   WriteAnalysis(*analysis, response);
   return absl::OkStatus();
@@ -40,7 +51,7 @@ absl::Status Answer(const Request& request, const MethodContext& /*context*/,
 std::size_t Work(const Request& request) {
   constexpr std::int64_t kBytesPerDistance = 1024;
   const std::int64_t step = std::max<std::int64_t>(1, request.distance_step());
-  return kBytesPerDistance *
+  return kBytesPerDistance * (request.has_compare_with() ? 3 : 1) *
          std::clamp<std::int64_t>(request.max_distance() / step, 0,
                                   core::kMaxDistances);
 }

@@ -24,6 +24,7 @@ const std::vector<Method>& All() {
       {kService, "ScoreRelative", false, StartScoreRelative},
       {kService, "ConvertPairing", false, StartConvertPairing},
       {kService, "AnalyzeRope", false, StartAnalyzeRope},
+      {kService, "DiagnoseRope", false, StartDiagnoseRope},
   };
   return *all;
 }

@@ -72,5 +72,6 @@ std::unique_ptr<CallHandler> StartAddEncoding(const MethodContext& context);
 std::unique_ptr<CallHandler> StartScoreRelative(const MethodContext& context);
 std::unique_ptr<CallHandler> StartConvertPairing(const MethodContext& context);
 std::unique_ptr<CallHandler> StartAnalyzeRope(const MethodContext& context);
+std::unique_ptr<CallHandler> StartDiagnoseRope(const MethodContext& context);
 
 }  // namespace posenc::server

@@ -1,8 +1,12 @@
 // ResolveRope: what an encoding means, and how a second one differs.
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "core/error.h"
+#include "core/model/claimed_length.h"
 #include "core/model/compare.h"
 #include "core/model/content_hash.h"
 #include "core/model/preset_default.h"
@@ -14,13 +18,48 @@
 #include "server/methods/unary.h"
 
 namespace posenc::server {
+namespace {
+
+using Request = v1::ResolveRopeRequest;
+
+absl::Status CheckLength(const Request& request) {
+  const std::int64_t length = request.length();
+  if (length != 0 && !request.has_compare_with()) {
+    return core::FieldInvalid(
+        "length", absl::StrCat(length,
+                               " without compare_with; it says how far the "
+                               "difference is looked at"));
+  }
+  if (length < 0 || length > core::kMaxComparedLength) {
+    return core::FieldInvalid(
+        "length", absl::StrCat(length, "; must be 1 to 2^31, or unset"));
+  }
+  return absl::OkStatus();
+}
+
+std::int64_t LengthOf(const Request& request) {
+  if (request.length() > 0) return request.length();
+  const std::int64_t claimed =
+      core::ClaimedLength(ReadRopeSource(request.rope()));
+  return claimed > 0 ? claimed : core::kDefaultComparedLength;
+}
+
+// A comparison of scores takes up to 8192 distances of the sines and cosines of
+// some 128 frequencies, each of which take about as long as moving 2 KiB.
+std::size_t Work(const Request& request) {
+  constexpr std::size_t kComparison = 16 << 20;
+  return request.has_compare_with() ? kComparison : 0;
+}
+
+}  // namespace
+
 absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
-                               const MethodContext& /*context*/,
-                               StopCheck /*stop*/,
+                               const MethodContext& /*context*/, StopCheck stop,
                                v1::ResolveRopeResponse* response) {
   core::Faults faults;
   faults.Note(CheckHeadDim(request.head_dim()));
   faults.Note(CheckGiven("rope", request.has_rope(), request.rope()));
+  faults.Note(CheckLength(request));
   if (!faults.none()) return faults.status();
   const auto resolve = [&](absl::string_view field,
                            const v1::RopeSource& source) {
@@ -40,14 +79,17 @@ absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
   if (unlike_class) rope->assumptions.push_back(*unlike_class);
   WriteRope(*rope, core::ContentHash(*rope), response);
   if (!request.has_compare_with()) return absl::OkStatus();
-  WriteDifference(core::CompareRopes(*rope, *other),
-                  response->mutable_difference());
+  core::RopeDifference difference = core::CompareRopes(*rope, *other);
+  const absl::Status compared = core::CompareScores(
+      *rope, *other, LengthOf(request), [stop] { return stop(); }, &difference);
+  if (!compared.ok()) return compared;
+  WriteDifference(difference, response->mutable_difference());
   return absl::OkStatus();
 }
 
 std::unique_ptr<CallHandler> StartResolveRope(const MethodContext& context) {
-  return MessageHandler<v1::ResolveRopeRequest, v1::ResolveRopeResponse,
-                        AnswerResolveRope>::Start(context);
+  return MessageHandler<Request, v1::ResolveRopeResponse, AnswerResolveRope,
+                        Work>::Start(context);
 }
 
 }  // namespace posenc::server

@@ -599,6 +599,45 @@ TEST_F(CommandsTest, ResolveExplainsAnotherReadingOfTheSameModel) {
   EXPECT_EQ(same.json()["difference"]["equal"], true);
 }
 
+TEST_F(CommandsTest, ResolveAndAnalyzeSayWhatIsLeftOfAScore) {
+  const std::string compare =
+      " --preset gpt-oss-20b --compare-profile llama_cpp";
+  const Outcome text = Posenc("resolve" + compare);
+  ASSERT_EQ(text.exit_code, 0) << text.text;
+  EXPECT_THAT(text.text, HasSubstr("90 % of a score is left to distance 54"));
+  EXPECT_THAT(text.text, HasSubstr("% at 131072"));
+  const Outcome near = Posenc("resolve" + compare + " --kept-to 1000");
+  EXPECT_THAT(near.text, HasSubstr("at least 90 % of a score is left up to "
+                                   "distance 1000, 99."));
+  const Json difference =
+      Posenc("resolve --json --kept-to 1000" + compare).json()["difference"];
+  EXPECT_EQ(difference["first_distance"], "-1");
+  EXPECT_EQ(difference["length"], "1000");
+  const double kept = difference["kept_at_length"];
+  const Outcome analysis = Posenc(
+      "analyze --json --max-distance 1000 --distance-step 500" + compare);
+  ASSERT_EQ(analysis.exit_code, 0) << analysis.text;
+  ASSERT_EQ(analysis.json()["kept"].size(), 3);
+  EXPECT_NEAR(analysis.json()["kept"][2].get<double>(), kept, 1e-15);
+  const Outcome shown = Posenc("analyze --max-distance 1000" + compare);
+  EXPECT_THAT(shown.text, HasSubstr("        kept\n"));
+  EXPECT_THAT(shown.text, HasSubstr("share of a score that is left"));
+}
+
+TEST_F(CommandsTest, WrongDistancesOfAComparisonNameTheirFlag) {
+  ExpectUsage("resolve --preset gpt-oss-20b --kept-to 5", "--kept-to");
+  const std::string compare =
+      "resolve --preset gpt-oss-20b --compare-profile llama_cpp ";
+  ExpectUsage(compare + "--kept-to 0", "--kept-to");
+  ExpectUsage(compare + "--kept-to -1", "--kept-to");
+  ExpectUsage(compare + "--kept-to 2147483649", "--kept-to");
+  ExpectServerError(
+      "analyze --preset gpt-oss-20b --compare-spec '{\"pairing\":"
+      "\"PAIRING_HALF_SPLIT\",\"rotaryDim\":64,\"axes\":{\"assignment\":"
+      "\"ASSIGNMENT_SECTIONED\",\"sections\":[16,16]}}'",
+      "compare_with");
+}
+
 TEST_F(CommandsTest, HelpOfEveryCommandHasAnExample) {
   for (const char* command :
        {"info", "resolve", "analyze", "positions", "table", "apply",

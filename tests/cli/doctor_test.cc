@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "core/model/doctor/finding.h"
+#include "server/server.h"
 #include "tests/fixtures/cli.h"
 
 namespace posenc::cli {
@@ -278,6 +279,55 @@ TEST_F(DoctorTest, PeopleGetInputsFindingsAndASum) {
   EXPECT_THAT(text, HasSubstr("logits x 0.7713"));
   EXPECT_THAT(text, HasSubstr("fix: remove \"type\" from rope_scaling"));
   EXPECT_THAT(text, HasSubstr("1 error, 1 warning, 0 notes"));
+}
+
+TEST_F(DoctorTest, AServerElsewhereSaysTheSame) {
+  server::ServerOptions options;
+  options.listen = {"unix:" + Path("server")};
+  const auto server = server::Server::Start(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string to = " --server " + Quoted(options.listen[0]);
+  for (const auto& entry : fs::directory_iterator(kPairs)) {
+    if (!entry.is_directory()) continue;
+    const fs::path folder = entry.path() / "bad";
+    for (const std::string json : {"", " --json"}) {
+      const std::string arguments = Quoted(folder.string()) + CommandOf(folder);
+      const Outcome here = Doctor(arguments + json);
+      const Outcome there = Doctor(arguments + json + to);
+      EXPECT_EQ(here.exit_code, there.exit_code) << folder;
+      EXPECT_EQ(here.text, there.text) << folder;
+    }
+  }
+  const Outcome away = Doctor(Quoted((kPairs / "gguf.swa" / "bad").string()) +
+                              " --server unix:" + Path("nobody"));
+  EXPECT_EQ(away.exit_code, 1);
+  EXPECT_THAT(away.text, HasSubstr("UNAVAILABLE"));
+}
+
+TEST_F(DoctorTest, ErrorsOfOptionsNameTheFlag) {
+  Write("config.json", Plain());
+  const auto line = [&](const std::string& flags) {
+    const Outcome outcome = Doctor(Path("config.json") + " " + flags);
+    EXPECT_EQ(outcome.exit_code, 2) << flags;
+    return outcome.text;
+  };
+  EXPECT_THAT(line("--reader hf --reader nobody"),
+              HasSubstr("--reader: \"nobody\" is not known; known are hf vllm"));
+  EXPECT_THAT(line("--length 0"), HasSubstr("--length: 0; it must be in"));
+  EXPECT_THAT(line("--length -4"), HasSubstr("--length: -4; it must be in"));
+  EXPECT_THAT(line("--runtime \"vllm 'm\""),
+              HasSubstr("--runtime: a quote ' is not closed"));
+}
+
+TEST_F(DoctorTest, NamesThatAreNoUtf8AreInputsLikeOthers) {
+  const std::string name = "m\xff.json";
+  Write(name, Conflict());
+  const Outcome outcome = Doctor(Quoted(Path(name)));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.text, HasSubstr("m\xEF\xBF\xBD.json  config  llama"));
+  WriteText("latin.json", "{\"model_type\": \"\xe9\"}");
+  EXPECT_THAT(Doctor(Path("latin.json")).text,
+              HasSubstr("latin.json: not JSON: line 1, column"));
 }
 
 TEST_F(DoctorTest, FlagsOfTheFixSilenceAGguf) {

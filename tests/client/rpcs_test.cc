@@ -344,7 +344,7 @@ TEST_F(ClientRpcsTest, NothingGivenIsTheServersErrorNotTheClients) {
        {client_.Reposition({}).status(), client_.AddEncoding({}).status(),
         client_.ScoreRelative({}).status(), client_.ConvertPairing({}).status(),
         client_.BuildBias({}).status(), client_.BuildPositions({}).status(),
-        client_.AnalyzeRope({}).status()}) {
+        client_.AnalyzeRope({}).status(), client_.DiagnoseRope({}).status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_NE(ErrorReason(status), "") << status;
   }

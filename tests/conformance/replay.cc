@@ -50,6 +50,7 @@ class Replay {
       return Message<v1::AnalyzeRopeRequest>(
           vector, [&](auto& request) { return client_.AnalyzeRope(request); });
     }
+    if (rpc == "DiagnoseRope") return DiagnoseRope(vector, client_);
     if (rpc == "BuildPositions") {
       return Message<v1::BuildPositionsRequest>(vector, [&](auto& request) {
         return client_.BuildPositions(request);
@@ -106,6 +107,24 @@ class Replay {
         {CodeName(static_cast<int>(status.code())), ErrorReason(status),
          ErrorFact(status, "field"), std::string(status.message())},
         expected);
+  }
+
+  // The client of 0.1.0 has neither the call nor its messages.
+  template <typename AnyClient>
+  static std::string DiagnoseRope(const Vector& vector,
+                                  const AnyClient& client) {
+    if constexpr (requires { &AnyClient::DiagnoseRope; }) {
+      return Through(vector, client, &AnyClient::DiagnoseRope);
+    } else {
+      return "unknown rpc DiagnoseRope";
+    }
+  }
+  template <typename AnyClient, typename Request, typename Response>
+  static std::string Through(const Vector& vector, const AnyClient& client,
+                             absl::StatusOr<Response> (AnyClient::*call)(
+                                 const Request&, const CallOptions&) const) {
+    return Message<Request>(
+        vector, [&](auto& request) { return (client.*call)(request, {}); });
   }
 
   // The generated call, for requests that hold what no view can say.

@@ -111,7 +111,7 @@ struct Answer {
   v1::Dtype dtype = v1::DTYPE_FLOAT64;
   std::vector<std::int64_t> shape;
   std::vector<Real> values;
-  std::string text;     // of an enum
+  std::string text;     // of an enum, or a text
   std::string failure;  // why there is no such part
 };
 
@@ -152,6 +152,8 @@ Answer ReadTensor(const v1::Tensor& tensor) {
   return out;
 }
 
+Answer Find(const Message& message, const std::string& path);
+
 Answer ReadScalar(const Message& message, const FieldDescriptor* field) {
   const Reflection& at = *message.GetReflection();
   Answer out;
@@ -171,13 +173,37 @@ Answer ReadScalar(const Message& message, const FieldDescriptor* field) {
     case FieldDescriptor::CPPTYPE_BOOL:
       out.values = {at.GetBool(message, field) ? Real{1} : Real{0}};
       break;
+    case FieldDescriptor::CPPTYPE_STRING:
+      out.text = at.GetString(message, field);
+      break;
     default:
       out.failure = "is of no kind that is read";
   }
   return out;
 }
 
-// Follows lowerCamelCase names, as JSON spells them, from the answer down.
+// What `rest`, "0" or "0.name", names in a repeated field.
+Answer FindIn(const Message& message, const FieldDescriptor* field,
+              const std::string& rest) {
+  const std::size_t dot = rest.find('.');
+  const int index = std::atoi(rest.c_str());
+  const Reflection& at = *message.GetReflection();
+  Answer out;
+  if (index >= at.FieldSize(message, field)) {
+    out.failure = "is missing";
+  } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    out.text = at.GetRepeatedString(message, field, index);
+  } else if (dot == std::string::npos) {
+    out.failure = "is no field of the answer";
+  } else {
+    return Find(at.GetRepeatedMessage(message, field, index),
+                rest.substr(dot + 1));
+  }
+  return out;
+}
+
+// Follows lowerCamelCase names, as JSON spells them, and indices from the
+// answer down.
 Answer Find(const Message& message, const std::string& path) {
   const std::size_t dot = path.find('.');
   const FieldDescriptor* field =
@@ -188,6 +214,9 @@ Answer Find(const Message& message, const std::string& path) {
     return out;
   }
   const Reflection& at = *message.GetReflection();
+  if (field->is_repeated() && dot != std::string::npos) {
+    return FindIn(message, field, path.substr(dot + 1));
+  }
   if (field->is_repeated()) {
     const int n = at.FieldSize(message, field);
     out.shape = {n};

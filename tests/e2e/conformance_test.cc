@@ -97,6 +97,7 @@ TEST_P(ConformanceTest, Holds) {
   if (rpc == "ScoreRelative") return Replay(&Stub::ScoreRelative);
   if (rpc == "ConvertPairing") return Replay(&Stub::ConvertPairing);
   if (rpc == "AnalyzeRope") return Replay(&Stub::AnalyzeRope);
+  if (rpc == "DiagnoseRope") return Replay(&Stub::DiagnoseRope);
   FAIL() << "unknown rpc " << rpc;
 }
 

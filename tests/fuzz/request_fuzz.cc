@@ -25,7 +25,7 @@ constexpr absl::string_view kMethods[] = {
     "GetServerInfo",  "ResolveRope",      "BuildTable",  "BuildTableStream",
     "BuildBias",      "BuildPositions",   "ApplyRope",   "ApplyRopeStream",
     "Reposition",     "RepositionStream", "AddEncoding", "ScoreRelative",
-    "ConvertPairing", "AnalyzeRope"};
+    "ConvertPairing", "AnalyzeRope",      "DiagnoseRope"};
 
 constexpr std::size_t kHeader = 3;
 

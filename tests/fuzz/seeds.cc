@@ -34,7 +34,7 @@ const std::map<std::string, int>& Methods() {
       {"ResolveRope", 1},    {"BuildTable", 2},     {"BuildBias", 4},
       {"BuildPositions", 5}, {"ApplyRope", 6},      {"Reposition", 8},
       {"AddEncoding", 10},   {"ScoreRelative", 11}, {"ConvertPairing", 12},
-      {"AnalyzeRope", 13}};
+      {"AnalyzeRope", 13},   {"DiagnoseRope", 14}};
   return *methods;
 }
 

@@ -422,6 +422,46 @@ SMOL = {"model_type": "smollm3", "hidden_size": 2048,
         "no_rope_layers": [1, 1, 1, 0]}
 
 
+def differences():
+    yarn = {"factor": 4, "originalMaxPositionEmbeddings": 8192}
+    config = json.dumps({
+        "model_type": "llama", "hidden_size": 256, "num_attention_heads": 8,
+        "rope_theta": 10000.0, "max_position_embeddings": 2048,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                         "truncate": False,
+                         "original_max_position_embeddings": 512}})
+
+    def compare(name, rope, other, **more):
+        return case(name, "ResolveRope", rope=rope, compareWith=other, **more)
+
+    def wrong(name, length, **more):
+        return bad(name, "ResolveRope", "FIELD_INVALID", "length",
+                   rope=source(rotaryDim=8), length=length, **more)
+
+    plain = source(rotaryDim=16)
+    return [
+        compare("KeptOfAnotherBase", plain,
+                source(rotaryDim=16, ropeTheta=500000)),
+        compare("KeptOfALinearReading", source(rotaryDim=32, yarn=yarn),
+                source(rotaryDim=32, linear={"factor": 4}), length=65536),
+        compare("KeptOfTheSameEncodingIsOne", plain, plain),
+        compare("KeptOfAReversedEncoding", plain,
+                source(rotaryDim=16, reverse=True), length=3),
+        compare("KeptOfFewerChannels", plain, source(rotaryDim=12)),
+        compare("KeptWithoutRotation", plain, {"spec": {"nope": True}}),
+        compare("KeptAboveTheLimitToTheLength", plain,
+                source(rotaryDim=16, ropeTheta=10001), length=4096),
+        compare("KeptAtTheLastDistance", plain,
+                source(rotaryDim=16, ropeTheta=10100), length=2**31),
+        compare("KeptToTheClaimedLength",
+                {"configJson": config},
+                {"configJson": config, "profile": "PROFILE_LLAMA_CPP"}),
+        wrong("RejectsALengthWithoutComparison", 4096),
+        wrong("RejectsANegativeLengthOfADifference", -1, compareWith=plain),
+        wrong("RejectsALengthPastThePositions", 2**31 + 1, compareWith=plain),
+    ]
+
+
 def errors():
     def wrong(name, reason, field, length=None, **spec):
         return bad(name, "ResolveRope", reason, field,
@@ -526,4 +566,5 @@ def errors():
 def groups():
     return {"resolve_rope_spec": specifications(),
             "resolve_rope_config": configurations(),
+            "resolve_rope_difference": differences(),
             "resolve_rope_errors": errors()}

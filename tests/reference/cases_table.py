@@ -194,6 +194,7 @@ def analysis():
     llama = source(ropeTheta=500000, rotaryDim=128, llama3={
         "factor": 8, "lowFreqFactor": 1, "highFreqFactor": 4,
         "originalMaxPositionEmbeddings": 8192})
+    yarn = {"factor": 4, "originalMaxPositionEmbeddings": 8192}
     return [
         case("AnalyzesPlainRope", "AnalyzeRope", rope=source(rotaryDim=64),
              maxDistance=32, trainedLength=2048),
@@ -208,6 +209,20 @@ def analysis():
              maxDistance=5, trainedLength=1000),
         case("AnalyzesAtNoDistance", "AnalyzeRope", rope=source(rotaryDim=8),
              trainedLength=10),
+        case("AnalyzesWhatALinearReadingLeaves", "AnalyzeRope",
+             rope=source(rotaryDim=32, yarn=yarn), maxDistance=32768,
+             distanceStep=4096,
+             compareWith=source(rotaryDim=32, linear={"factor": 4})),
+        case("AnalyzesWhatIsLeftWithoutRotation", "AnalyzeRope",
+             rope=source(rotaryDim=16), maxDistance=12, trainedLength=10,
+             compareWith={"spec": {"nope": True}}),
+        bad("RejectsAComparisonWithSeveralAxes", "AnalyzeRope",
+            "FIELD_INVALID", "compare_with", rope=source(rotaryDim=8),
+            compareWith=source(rotaryDim=8, axes={
+                "assignment": "ASSIGNMENT_SECTIONED", "sections": [2, 2]})),
+        bad("RejectsAComparisonWithoutSource", "AnalyzeRope",
+            "FIELD_REQUIRED", "compare_with", rope=source(rotaryDim=8),
+            compareWith={}),
         bad("RejectsANegativeDistance", "AnalyzeRope", "FIELD_INVALID",
             "max_distance", rope=source(rotaryDim=8), maxDistance=-1),
         bad("RejectsANegativeStep", "AnalyzeRope", "FIELD_INVALID",

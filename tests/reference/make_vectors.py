@@ -18,6 +18,7 @@ sys.dont_write_bytecode = True  # nothing but the vectors is left behind
 import absolute
 import cases_absolute
 import cases_apply
+import cases_diagnosis
 import cases_positions
 import cases_relative
 import cases_reposition
@@ -56,7 +57,7 @@ def groups():
     out = {}
     for module in (cases_resolve, cases_table, cases_apply, cases_absolute,
                    cases_relative, cases_positions, cases_reposition,
-                   cases_towers):
+                   cases_towers, cases_diagnosis):
         out.update(module.groups())
     return out
 

@@ -1,6 +1,7 @@
 """Rotary tables, rotation, reposition, weights and analysis, from requests in
 JSON form (posenc.v1 service.proto)."""
 
+from differences import difference, kept_at
 from exact import (EXACT, UNIT, absolute, expectation, is_narrow, mp,
                    mpf, numbers, relative, saturated, scaled, single,
                    size, ulp)
@@ -323,6 +324,8 @@ def resolve_rope(request):
     if spec.get("axes"):
         out.append(expectation("axisOfPair", axis_of_pair(spec, d), EXACT,
                                [d // 2]))
+    if "compareWith" in request:
+        out += difference(request)
     return out + temperature
 
 
@@ -382,4 +385,6 @@ def analyze_rope(request):
         out.append(expectation("pairsWithinTrainedLength",
                                sum(1 for x in waves if x <= int(trained)),
                                EXACT))
+    if "compareWith" in request:
+        out.append(kept_at(request, distances))
     return out

@@ -80,8 +80,9 @@ export interface ResolveRopeArguments extends Ask<ResolveRopeRequest, "rope" | "
   compareWith?: Rope;
 }
 
-export interface AnalyzeRopeArguments extends Ask<AnalyzeRopeRequest, "rope"> {
+export interface AnalyzeRopeArguments extends Ask<AnalyzeRopeRequest, "rope" | "compareWith"> {
   rope: Rope;
+  compareWith?: Rope;
 }
 
 const positionKeys = ["start", "starts", "ids", "packed", "positions"];

@@ -22,6 +22,8 @@ import type {
   BuildPositionsResponse,
   BuildTableResponse,
   BuildTableStreamResponse,
+  DiagnoseRopeRequest,
+  DiagnoseRopeResponse,
   GetServerInfoResponse,
   RepositionRequest,
   ResolveRopeResponse,
@@ -83,8 +85,13 @@ export class Client {
 
   /** Wavelengths, long-term decay and similarity between positions, as numbers for plots. */
   async analyzeRope(given: AnalyzeRopeArguments, options?: CallOptions): Promise<AnalyzeRopeResponse> {
-    const rope = await ropeSource(given.rope, "rope");
-    return this.calls.plain("AnalyzeRope", this.request("AnalyzeRope", { ...given, rope }), options);
+    const ropes = { rope: await ropeSource(given.rope, "rope"), compareWith: await ropeSource(given.compareWith, "compare_with") };
+    return this.calls.plain("AnalyzeRope", this.request("AnalyzeRope", { ...given, ...ropes }), options);
+  }
+
+  /** Which descriptions of a checkpoint, and which of their readers, disagree, from which distance on, and which key mends it. */
+  async diagnoseRope(given: DiagnoseRopeRequest, options?: CallOptions): Promise<DiagnoseRopeResponse> {
+    return this.calls.plain("DiagnoseRope", this.request("DiagnoseRope", given), options);
   }
 
   /** Position ids for batches that are packed, padded, split over devices, or mix text and images. */

@@ -121,6 +121,28 @@ def test_analyzes_wavelengths(client):
     assert numpy.allclose(answer.wavelengths, expected, rtol=1e-14) and len(answer.decay) == 5
 
 
+def test_tells_what_another_encoding_leaves_of_a_score(client):
+    rope, other = ({"pairing": "half_split", "rotary_dim": 8, "rope_theta": theta} for theta in (1e4, 5e5))
+    apart = 1e4 ** (-numpy.arange(4) / 4) - 5e5 ** (-numpy.arange(4) / 4)
+    kept = numpy.cos(numpy.arange(5)[:, None] * apart).mean(1)
+    answer = client.analyze_rope(rope, max_distance=4, compare_with=other)
+    assert numpy.allclose(answer.kept, kept, rtol=0, atol=1e-14)
+    difference = client.resolve(rope, compare_with=other, length=3).difference
+    assert difference.length == 3 and abs(difference.kept_at_length - kept[3]) < 1e-14
+
+
+def test_diagnoses_a_configuration(client):
+    scaling = {"rope_type": "yarn", "type": "linear", "factor": 4.0, "original_max_position_embeddings": 32768}
+    config = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "rope_scaling": scaling}
+    inputs = [{"kind": "config", "text": json.dumps(config)}, {"kind": "gguf", "unreadable": "cannot open"}]
+    answer = client.diagnose_rope(inputs, readers=["hf", "mlx"], length=4096)
+    assert answer.findings[0].id == "config.type-conflict" and answer.summary.error >= 1 and answer.length == 4096
+    assert [report.unreadable for report in answer.inputs] == ["", "cannot open"]
+    with pytest.raises(posenc.PosencError) as error:
+        client.diagnose_rope(inputs, readers=["nobody"])
+    assert error.value.field == "readers[0]"
+
+
 def test_an_encoding_of_both_kinds_is_refused(client):
     with pytest.raises(posenc.PosencError, match="absolute: excludes rope"):
         client.build_table(rope="llama-3.1-8b", absolute={"sinusoidal": {}}, rows=1)

@@ -5,6 +5,7 @@
 Prints family, name, ok or fail, and why, a line a case.
 """
 
+import base64
 import sys
 
 import numpy
@@ -31,6 +32,11 @@ def places(json):
     return message_of(messages.Positions, json, "positions")
 
 
+def descriptions(json):
+    """Descriptions of a checkpoint; JSON has bytes as base64."""
+    return [{**one, "gguf": base64.b64decode(one["gguf"])} if "gguf" in one else one for one in json]
+
+
 # How a field of a request becomes an argument of the method.
 CONVERSIONS = {
     "rope": rope,
@@ -38,6 +44,7 @@ CONVERSIONS = {
     "oldRope": rope,
     "newRope": rope,
     "positions": places,
+    "inputs": descriptions,
     "q": array,
     "k": array,
     "x": array,
@@ -54,6 +61,7 @@ METHODS = {
     "ScoreRelative": "score_relative",
     "ConvertPairing": "convert_pairing",
     "AnalyzeRope": "analyze_rope",
+    "DiagnoseRope": "diagnose_rope",
 }
 # Arguments that a method must be given; a request without them is not one that
 # its caller can make.
@@ -66,8 +74,9 @@ REQUIRED = {
     "ScoreRelative": {"q", "k", "score"},
     "ConvertPairing": {"weight", "oldPairing", "newPairing", "heads"},
     "AnalyzeRope": {"rope"},
+    "DiagnoseRope": {"inputs"},
 }
-POSITIONAL = {"resolve": ["rope"], "build_bias": ["bias"], "analyze_rope": ["rope"]}
+POSITIONAL = {"resolve": ["rope"], "build_bias": ["bias"], "analyze_rope": ["rope"], "diagnose_rope": ["inputs"]}
 
 
 def arguments(rpc, request):
@@ -117,6 +126,9 @@ def parts(rpc, result):
 
 def part(of, path):
     for name in path.split("."):
+        if name.isdigit():
+            of = of[int(name)]
+            continue
         name = snake(name)
         of = of[name] if isinstance(of, dict) else getattr(of, name)
     if hasattr(of, "name") and not isinstance(of, numpy.ndarray):

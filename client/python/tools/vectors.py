@@ -58,7 +58,7 @@ def ordinal(array, dtype):
 def misfit(expected, answer):
     """Why an answer is not what a vector expects; "" if it is.
 
-    answer: an array, a list of numbers, a number, or an enum's name.
+    answer: an array, a list of numbers, a number, a text, or an enum's name.
     """
     values, bound = expected["values"], expected["bound"]
     if isinstance(answer, str):

@@ -69,6 +69,12 @@ impl Client {
         self.calls.unary("AnalyzeRope", &request, 0).await
     }
 
+    /// Which descriptions of a checkpoint, and which of their readers, disagree, from which distance on, and which key
+    /// mends it.
+    pub async fn diagnose_rope(&self, request: v1::DiagnoseRopeRequest) -> Result<v1::DiagnoseRopeResponse> {
+        self.calls.unary("DiagnoseRope", &request, 0).await
+    }
+
     /// Position ids for batches that are packed, padded, split over devices, or mix text and images.
     pub async fn build_positions(&self, request: v1::BuildPositionsRequest) -> Result<v1::BuildPositionsResponse> {
         self.calls.unary("BuildPositions", &request, 0).await

@@ -160,7 +160,7 @@ pub struct Rope {
 impl Rope {
     pub(crate) async fn resolve(client: Client, config: Config) -> Result<Self> {
         let rope = Some(config.to_source().await?);
-        let request = v1::ResolveRopeRequest { rope, head_dim: config.head_dim, compare_with: None };
+        let request = v1::ResolveRopeRequest { rope, head_dim: config.head_dim, ..Default::default() };
         let resolved = client.resolve_rope(request).await?;
         Ok(Self { client, resolved })
     }

@@ -55,15 +55,14 @@ bool Reading::differs() const {
 }
 
 ConfigCase::ConfigCase(std::string path, json root,
-                       const std::vector<const Reader*>& readers,
-                       std::int64_t length)
+                       const std::vector<const Reader*>& readers, Reach reach)
     : path_(std::move(path)),
       root_(std::move(root)),
       part_(LanguagePartOf(&root_, &model_type_, &part_path_)),
       family_(FindFamily(model_type_, &known_family_)),
-      length_(length) {
+      reach_(std::move(reach)) {
   const Reader* const hf = FindReader("hf");
-  groups_ = GroupLayers(root_, hf->profile, length_);
+  groups_ = GroupLayers(root_, hf->profile, reach_);
   std::vector<const Reader*> all = {hf};
   for (const Reader* reader : readers) {
     if (reader == hf || !reader->reads_configs ||
@@ -78,7 +77,7 @@ ConfigCase::ConfigCase(std::string path, json root,
     const std::string text = SeenBy(*reader, root_).dump();
     for (const LayerGroup& group : groups_) {
       reading.ropes.push_back(
-          ResolveText(text, reader->profile, group, length_));
+          ResolveText(text, reader->profile, group, reach_));
     }
     readings_.push_back(std::move(reading));
   }
@@ -88,7 +87,7 @@ ConfigCase::ConfigCase(std::string path, json root,
     if (!reading.status().ok()) continue;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       reading.comparisons.push_back(
-          Compare(*reference->ropes[g], *reading.ropes[g], length_));
+          Compare(*reference->ropes[g], *reading.ropes[g], reach_));
     }
   }
 }
@@ -106,7 +105,7 @@ std::vector<std::optional<ResolvedRope>> ConfigCase::ResolveOther(
   const std::string text = SeenBy(by, root).dump();
   std::vector<std::optional<ResolvedRope>> ropes;
   for (const LayerGroup& group : groups_) {
-    auto rope = ResolveText(text, by.profile, group, length_);
+    auto rope = ResolveText(text, by.profile, group, reach_);
     ropes.push_back(rope.ok() ? std::optional(*std::move(rope)) : std::nullopt);
   }
   return ropes;

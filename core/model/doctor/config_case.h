@@ -43,7 +43,7 @@ class ConfigCase {
   ConfigCase& operator=(const ConfigCase&) = delete;
   // `root` is an object. The readers are those that are asked for.
   ConfigCase(std::string path, nlohmann::json root,
-             const std::vector<const Reader*>& readers, std::int64_t length);
+             const std::vector<const Reader*>& readers, Reach reach);
 
   const std::string& path() const { return path_; }
   const std::string& model_type() const { return model_type_; }
@@ -52,7 +52,7 @@ class ConfigCase {
   bool known_family() const { return known_family_; }
   const nlohmann::json& root() const { return root_; }
   const nlohmann::json& part() const { return *part_; }
-  std::int64_t length() const { return length_; }
+  const Reach& reach() const { return reach_; }
 
   // transformers' reading, or that of the first reader that has one.
   const Reading* reference() const;
@@ -108,7 +108,7 @@ class ConfigCase {
   const nlohmann::json* part_;
   bool known_family_ = false;
   const Family& family_;
-  std::int64_t length_;
+  Reach reach_;
   std::vector<LayerGroup> groups_;
   std::vector<Reading> readings_;
   std::set<std::string> explained_;

@@ -137,14 +137,15 @@ void CheckThetaConflict(ConfigCase* config) {
 // Bases that presets of the same model type were published with.
 std::set<double> PublishedBases(const ConfigCase& config) {
   std::set<double> bases;
+  const Reach reach = {4096, config.reach().stop};
   for (const Preset& preset : Presets()) {
     json root = json::parse(preset.config_json, nullptr, false);
     std::string type;
     LanguagePartOf(&root, &type, nullptr);
     if (ModelKey(type) != config.type()) continue;
-    const auto groups = GroupLayers(root, Profile::kHf, 4096);
+    const auto groups = GroupLayers(root, Profile::kHf, reach);
     const auto rope = ResolveText(std::string(preset.config_json), Profile::kHf,
-                                  groups[0], 4096);
+                                  groups[0], reach);
     if (rope.ok() && rope->spec.rope_theta) {
       bases.insert(*rope->spec.rope_theta);
     }
@@ -322,7 +323,10 @@ void CheckUnreadKeys(ConfigCase* config) {
       by_key[key].emplace_back(reading.reader->title);
     }
   }
+  constexpr int kTold = 64;  // enough to see that a file is full of them
+  int told = 0;
   for (const auto& [key, readers] : by_key) {
+    if (++told > kTold) break;
     config->Add("config.key-unread", {key, absl::StrJoin(readers, ", ")},
                 {key});
   }

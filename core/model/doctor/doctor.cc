@@ -1,6 +1,7 @@
 #include "core/model/doctor/doctor.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -15,9 +16,6 @@ namespace posenc::core {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::int64_t kDefaultLength = 8192;
-constexpr std::int64_t kMaxLength = std::int64_t{1} << 31;
 
 // Contradictions inside one file are told whoever reads it.
 constexpr absl::string_view kAlwaysTold[] = {
@@ -54,12 +52,15 @@ class FaultFinder : public nlohmann::json_sax<json> {
 
 class Doctor {
  public:
-  Doctor(std::vector<DoctorInput> inputs, const DoctorOptions& options)
-      : inputs_(std::move(inputs)), options_(options) {}
+  // The options are good.
+  Doctor(std::vector<DoctorInput> inputs, const DoctorOptions& options,
+         const StopAsked& stop)
+      : inputs_(std::move(inputs)), options_(options) {
+    reach_.stop = stop;
+  }
 
   absl::StatusOr<Diagnosis> Run() {
-    absl::Status status = ReadOptions();
-    if (!status.ok()) return status;
+    ReadOptions();
     CheckTexts();
     FindLength();
     for (DoctorInput& input : inputs_) {
@@ -67,42 +68,27 @@ class Doctor {
     }
     ReadConfigs();
     for (const DoctorInput& input : inputs_) {
-      if (!input.unreadable.empty()) continue;
+      if (!input.unreadable.empty() || !reach_.status().ok()) continue;
       CheckInput(input);
     }
     CheckRuntime(runtime_, first_, FirstGguf(), &diagnosis_.findings);
     Report();
+    const absl::Status stopped = reach_.status();
+    if (!stopped.ok()) return stopped;
     Filter();
     Rank();
     return std::move(diagnosis_);
   }
 
  private:
-  absl::Status ReadOptions() {
+  void ReadOptions() {
     for (const std::string& id : options_.readers) {
-      const Reader* const reader = FindReader(id);
-      if (reader == nullptr) {
-        std::string known;
-        for (const Reader& one : Readers())
-          absl::StrAppend(&known, " ", one.id);
-        return absl::InvalidArgumentError(
-            absl::StrCat("--reader: \"", id.substr(0, 40),
-                         "\" is not known; known are", known));
-      }
-      readers_.push_back(reader);
+      readers_.push_back(FindReader(id));
     }
     if (readers_.empty()) {
       for (const Reader& reader : Readers()) readers_.push_back(&reader);
     }
-    if (options_.length &&
-        (*options_.length < 1 || *options_.length > kMaxLength)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--length: ", *options_.length, "; it must be in [1, 2^31]"));
-    }
-    auto runtime = ParseRuntime(options_.runtime);
-    if (!runtime.ok()) return runtime.status();
-    runtime_ = *std::move(runtime);
-    return absl::OkStatus();
+    runtime_ = *ParseRuntime(options_.runtime);
   }
 
   static bool IsJson(const DoctorInput& input) {
@@ -134,7 +120,8 @@ class Doctor {
         length = input.gguf->context_length.value_or(0);
       }
     }
-    diagnosis_.length = length > 0 ? length : kDefaultLength;
+    diagnosis_.length = length > 0 ? length : kDefaultComparedLength;
+    reach_.length = diagnosis_.length;
   }
 
   // Reads configurations; the first is the reference, or else params.json.
@@ -152,7 +139,7 @@ class Doctor {
       const bool params = input.kind == InputKind::kParams;
       auto config = std::make_unique<ConfigCase>(
           input.path, ParseConfig(input.text),
-          params ? std::vector<const Reader*>() : readers_, diagnosis_.length);
+          params ? std::vector<const Reader*>() : readers_, reach_);
       for (const DoctorInput& other : inputs_) {
         if (other.key_rows) config->key_rows = other.key_rows;
       }
@@ -165,10 +152,11 @@ class Doctor {
       Finish(&input, config.get());
       if (first_ == nullptr) {
         first_ = config.get();
+        reference_ = &input;
       } else {
         CompareConfigs(*first_, *config, &diagnosis_.findings);
       }
-      configs_.emplace_back(input.path, std::move(config));
+      configs_.emplace(&input, std::move(config));
     }
   }
 
@@ -190,7 +178,7 @@ class Doctor {
     auto* const findings = &diagnosis_.findings;
     switch (input.kind) {
       case InputKind::kParams:
-        if (first_ != nullptr && first_->path() != input.path) {
+        if (first_ != nullptr && reference_ != &input) {
           CheckParams(input, *first_, findings);
         }
         break;
@@ -199,7 +187,7 @@ class Doctor {
         break;
       case InputKind::kGguf:
         if (input.gguf) {
-          CheckGguf(input, first_, diagnosis_.length, findings);
+          CheckGguf(input, first_, reach_, findings);
           for (const DoctorInput& other : inputs_) {
             if (first_ != nullptr && other.kind == InputKind::kSafetensors) {
               CheckPairing(input, other, *first_, findings);
@@ -228,21 +216,13 @@ class Doctor {
       report.path = input.path;
       report.kind = input.kind;
       report.unreadable = input.unreadable;
-      for (const auto& [path, config] : configs_) {
-        if (path != input.path) continue;
-        report.model_type = config->model_type();
-        const Reading* const reference = config->reference();
-        if (reference == nullptr) continue;
-        report.content_hash = ContentHash(*reference->ropes[0]);
-        report.spec = DescribeRope(*reference->ropes[0]);
-        if (config->groups().size() > 1) {
-          absl::StrAppend(&report.spec, "; layers differ");
-        }
+      if (const auto it = configs_.find(&input); it != configs_.end()) {
+        ReportConfig(*it->second, &report);
       }
       if (input.kind == InputKind::kParams && report.spec.empty() &&
           input.unreadable.empty()) {
         const auto rope =
-            ResolveText(input.text, Profile::kMistral, {}, diagnosis_.length);
+            ResolveText(input.text, Profile::kMistral, {}, reach_);
         if (rope.ok()) {
           report.content_hash = ContentHash(*rope);
           report.spec = DescribeRope(*rope);
@@ -268,6 +248,17 @@ class Doctor {
                 : absl::StrCat(input.tables.size(), " tables of frequencies");
       }
       diagnosis_.inputs.push_back(std::move(report));
+    }
+  }
+
+  static void ReportConfig(const ConfigCase& config, InputReport* report) {
+    report->model_type = config.model_type();
+    const Reading* const reference = config.reference();
+    if (reference == nullptr) return;
+    report->content_hash = ContentHash(*reference->ropes[0]);
+    report->spec = DescribeRope(*reference->ropes[0]);
+    if (config.groups().size() > 1) {
+      absl::StrAppend(&report->spec, "; layers differ");
     }
   }
 
@@ -319,7 +310,10 @@ class Doctor {
   const DoctorOptions& options_;
   std::vector<const Reader*> readers_;
   Runtime runtime_;
-  std::vector<std::pair<std::string, std::unique_ptr<ConfigCase>>> configs_;
+  Reach reach_;
+  // Of the inputs that are configurations.
+  std::map<const DoctorInput*, std::unique_ptr<ConfigCase>> configs_;
+  const DoctorInput* reference_ = nullptr;  // whose configuration first_ is
   const ConfigCase* first_ = nullptr;
   Diagnosis diagnosis_;
 };
@@ -383,9 +377,33 @@ std::string JsonFault(absl::string_view text) {
       newline == absl::string_view::npos ? at : at - newline - 1);
 }
 
+absl::Status CheckOptions(const DoctorOptions& options) {
+  Faults faults;
+  for (std::size_t i = 0; i < options.readers.size(); ++i) {
+    const std::string& id = options.readers[i];
+    if (FindReader(id) != nullptr) continue;
+    std::string known;
+    for (const Reader& one : Readers()) absl::StrAppend(&known, " ", one.id);
+    faults.Note(
+        FieldInvalid(absl::StrCat("readers[", i, "]"),
+                     absl::StrCat("\"", id.substr(0, 40),
+                                  "\" is not known; known are", known)));
+  }
+  if (options.length &&
+      (*options.length < 1 || *options.length > kMaxComparedLength)) {
+    faults.Note(FieldInvalid(
+        "length", absl::StrCat(*options.length, "; it must be in [1, 2^31]")));
+  }
+  faults.Note(ParseRuntime(options.runtime).status());
+  return faults.status();
+}
+
 absl::StatusOr<Diagnosis> Diagnose(std::vector<DoctorInput> inputs,
-                                   const DoctorOptions& options) {
-  return Doctor(std::move(inputs), options).Run();
+                                   const DoctorOptions& options,
+                                   const StopAsked& stop) {
+  const absl::Status good = CheckOptions(options);
+  if (!good.ok()) return good;
+  return Doctor(std::move(inputs), options, stop).Run();
 }
 
 std::string DiagnosisJson(const Diagnosis& diagnosis) {

@@ -16,10 +16,18 @@
 #include "core/model/doctor/finding.h"
 #include "core/model/gguf_file.h"
 #include "core/model/gguf_rope.h"
+#include "core/rope/kept.h"
 
 namespace posenc::core {
 
-enum class InputKind { kConfig, kParams, kTokenizer, kGguf, kSafetensors };
+// Numbered as posenc.v1.DescriptionKind.
+enum class InputKind {
+  kConfig = 1,
+  kParams = 2,
+  kTokenizer = 3,
+  kGguf = 4,
+  kSafetensors = 5,
+};
 
 absl::string_view InputKindName(InputKind kind);
 
@@ -73,10 +81,16 @@ struct Diagnosis {
 };
 
 // INVALID_ARGUMENT for options that make no sense: an unknown reader, a length
-// below 1, a runtime whose quotes or JSON are broken. What is wrong with an
-// input is in its report.
+// below 1, a runtime whose quotes or JSON are broken. Fields: "readers[i]",
+// "length", "runtime".
+absl::Status CheckOptions(const DoctorOptions& options);
+
+// Errors are those of CheckOptions, and of `stop`, which is asked often but
+// while one configuration is read. What is wrong with an input is in its
+// report.
 absl::StatusOr<Diagnosis> Diagnose(std::vector<DoctorInput> inputs,
-                                   const DoctorOptions& options);
+                                   const DoctorOptions& options,
+                                   const StopAsked& stop = nullptr);
 
 // What is wrong with a text that is no JSON object: "not JSON: line 1, column
 // 38"; "" if it is one.

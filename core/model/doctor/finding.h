@@ -13,7 +13,8 @@
 
 namespace posenc::core {
 
-enum class Severity { kError = 0, kWarning = 1, kNote = 2 };
+// Numbered as posenc.v1.Severity.
+enum class Severity { kError = 1, kWarning = 2, kNote = 3 };
 
 absl::string_view SeverityName(Severity severity);
 

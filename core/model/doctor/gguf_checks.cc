@@ -34,11 +34,11 @@ std::string NumbersText(const std::vector<double>& values) {
 class GgufChecks {
  public:
   GgufChecks(const DoctorInput& input, const ConfigCase* config,
-             std::int64_t length, std::vector<Finding>* findings)
+             const Reach& reach, std::vector<Finding>* findings)
       : path_(input.path),
         gguf_(*input.gguf),
         config_(config),
-        length_(length),
+        reach_(reach),
         findings_(findings) {}
 
   void Run() {
@@ -76,15 +76,15 @@ class GgufChecks {
       LayerGroup group;
       group.type = "sliding_attention";
       const auto sliding =
-          ResolveText(text, Profile::kHf, group, config_->length());
+          ResolveText(text, Profile::kHf, group, config_->reach());
       group.type = "full_attention";
-      auto whole = ResolveText(text, Profile::kHf, group, config_->length());
+      auto whole = ResolveText(text, Profile::kHf, group, config_->reach());
       if (sliding.ok() && whole.ok() && !sliding->spec.nope &&
           !whole->spec.nope) {
         reference_ = *std::move(whole);
         sliding_ = *sliding;
         const auto own =
-            ResolveText(text, Profile::kLlamaCpp, group, config_->length());
+            ResolveText(text, Profile::kLlamaCpp, group, config_->reach());
         converted_ = own.ok() ? *own : *reference_;
         return;
       }
@@ -93,7 +93,7 @@ class GgufChecks {
     if (first.spec.nope) return;
     reference_ = first;
     const auto own = ResolveText(text, Profile::kLlamaCpp,
-                                 config_->groups()[full], config_->length());
+                                 config_->groups()[full], config_->reach());
     converted_ = own.ok() ? *own : first;
   }
 
@@ -113,10 +113,9 @@ class GgufChecks {
   // permuted on conversion.
   Verdict VerdictOf(const GgufRope& gguf) const {
     Verdict verdict;
-    const auto rope = ResolveGguf(gguf, length_, false);
+    const auto rope = ResolveGguf(gguf, reach_.length, false);
     if (rope.ok()) {
-      verdict =
-          Compare(*reference_, Alike(*rope, *reference_), length_).verdict;
+      verdict = Compare(*reference_, Alike(*rope, *reference_), reach_).verdict;
     } else {
       verdict.first_distance = 1;
       verdict.kept_at_length = 0;
@@ -452,7 +451,7 @@ class GgufChecks {
 
   void CheckAmplitude() {
     if (explained_amplitude_) return;
-    const auto rope = ResolveGguf(gguf_, length_, false);
+    const auto rope = ResolveGguf(gguf_, reach_.length, false);
     if (!rope.ok() || !Differs(rope->attention_factor,
                                reference_->attention_factor, kFloat32)) {
       return;
@@ -478,7 +477,7 @@ class GgufChecks {
   // Frequencies that differ although nothing above says why.
   void CheckRest() {
     if (explained_) return;
-    const auto rope = ResolveGguf(gguf_, length_, false);
+    const auto rope = ResolveGguf(gguf_, reach_.length, false);
     if (!rope.ok() || rope->inv_freq.size() != converted_->inv_freq.size()) {
       return;
     }
@@ -498,7 +497,7 @@ class GgufChecks {
   const std::string& path_;
   const GgufRope& gguf_;
   const ConfigCase* config_;
-  const std::int64_t length_;
+  const Reach& reach_;
   std::vector<Finding>* findings_;
   std::optional<ResolvedRope> reference_, converted_, sliding_;
   bool explained_ = false;
@@ -508,8 +507,8 @@ class GgufChecks {
 }  // namespace
 
 void CheckGguf(const DoctorInput& input, const ConfigCase* config,
-               std::int64_t length, std::vector<Finding>* findings) {
-  GgufChecks(input, config, length, findings).Run();
+               const Reach& reach, std::vector<Finding>* findings) {
+  GgufChecks(input, config, reach, findings).Run();
 }
 
 }  // namespace posenc::core

@@ -15,7 +15,7 @@ namespace posenc::core {
 
 // gguf.*; `config` may be null. Also gives what the file resolves to.
 void CheckGguf(const DoctorInput& input, const ConfigCase* config,
-               std::int64_t length, std::vector<Finding>* findings);
+               const Reach& reach, std::vector<Finding>* findings);
 
 // gguf.pairing: the rows of a query projection in the GGUF against those in the
 // checkpoint that it was converted from.
@@ -49,7 +49,7 @@ struct Runtime {
 };
 
 // Words are parted as the shell does: quotes, and backslashes outside of single
-// ones. INVALID_ARGUMENT, "--runtime: ...", for an open quote, a flag without
+// ones. INVALID_ARGUMENT, of field "runtime", for an open quote, a flag without
 // its value, or one whose value is no JSON where JSON is wanted.
 absl::StatusOr<Runtime> ParseRuntime(absl::string_view command);
 

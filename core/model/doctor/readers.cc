@@ -21,7 +21,10 @@ namespace {
 
 using nlohmann::json;
 
+// No model has as many layers, or ropes that differ: the most are four. What a
+// file has beyond is left out.
 constexpr std::int64_t kMaxLayers = 1024;
+constexpr std::size_t kMaxGroups = 16;
 
 // True if the flat or nested dicts of the configuration, or it itself, have a
 // number of that name.
@@ -55,7 +58,7 @@ std::vector<std::string> KnownTypes(const json& part,
                                     const std::string& model_type) {
   std::vector<std::string> types;
   const auto add = [&types](absl::string_view type) {
-    if (!type.empty() &&
+    if (!type.empty() && types.size() < kMaxGroups &&
         std::find(types.begin(), types.end(), type) == types.end()) {
       types.emplace_back(type);
     }
@@ -164,13 +167,15 @@ json SeenBy(const Reader& reader, const json& root) {
 absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
                                          Profile profile,
                                          const LayerGroup& group,
-                                         std::int64_t length) {
+                                         const Reach& reach) {
+  const absl::Status stopped = reach.status();
+  if (!stopped.ok()) return stopped;
   RopeSource source;
   source.source = ConfigJson{text};
   source.profile = profile;
   source.layer_index = group.index;
   source.layer_type = group.type;
-  source.sequence_length = length;
+  source.sequence_length = reach.length;
   absl::StatusOr<ResolvedRope> rope =
       ResolveSource(source, 0, MissingLength::kAssumeOriginal);
   if (!rope.ok()) return rope;
@@ -187,9 +192,9 @@ absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
 }
 
 std::vector<LayerGroup> GroupLayers(const json& root, Profile profile,
-                                    std::int64_t length) {
+                                    const Reach& reach) {
   const std::string text = root.dump();
-  const auto whole = ResolveText(text, profile, {}, length);
+  const auto whole = ResolveText(text, profile, {}, reach);
   const auto details = GetErrorDetails(whole.status());
   if (whole.ok() || !details ||
       (details->field != "layer_type" && details->field != "layer_index")) {
@@ -212,10 +217,11 @@ std::vector<LayerGroup> GroupLayers(const json& root, Profile profile,
   for (std::int32_t i = 0; i < std::min(layers, kMaxLayers); ++i) {
     LayerGroup group;
     group.index = i;
-    const auto rope = ResolveText(text, profile, group, length);
+    const auto rope = ResolveText(text, profile, group, reach);
     if (!rope.ok()) break;
     const auto [it, is_new] =
         by_hash.emplace(ContentHash(*rope), groups.size());
+    if (is_new && groups.size() == kMaxGroups) break;
     if (is_new) groups.push_back(group);
     groups[it->second].layers.push_back(i);
   }
@@ -223,7 +229,7 @@ std::vector<LayerGroup> GroupLayers(const json& root, Profile profile,
   for (const std::string& type : KnownTypes(part, model_type)) {
     LayerGroup group;
     group.type = type;
-    if (ResolveText(text, profile, group, length).ok()) groups.push_back(group);
+    if (ResolveText(text, profile, group, reach).ok()) groups.push_back(group);
   }
   if (groups.empty()) groups.push_back({});
   return groups;
@@ -247,7 +253,7 @@ std::string DescribeRope(const ResolvedRope& rope) {
 }
 
 Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
-                   std::int64_t length) {
+                   const Reach& reach) {
   Comparison result;
   const RopeDifference difference = CompareRopes(reference, other);
   result.explanations = difference.explanations;
@@ -260,7 +266,7 @@ Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
                        reference.heads != other.heads ||
                        (reference.spec.slice != other.spec.slice &&
                         reference.spec.rotary_dim != reference.head_dim)));
-  Kept kept(reference, other);
+  Kept kept(reference, other, reach.stop);
   result.frequencies = !kept.equal() && !result.pairing;
   result.amplitude = !reference.spec.nope && !other.spec.nope &&
                      reference.attention_factor != other.attention_factor;
@@ -269,9 +275,9 @@ Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
   result.axes = reference.axis_of_pair != other.axis_of_pair ||
                 reference.axes() != other.axes();
   Verdict& verdict = result.verdict;
-  verdict.first_distance = kept.FirstDistance(length);
-  verdict.kept_at_length = kept.At(length);
-  verdict.least_kept = kept.Least(length);
+  verdict.first_distance = kept.FirstDistance(reach.length);
+  verdict.kept_at_length = kept.At(reach.length);
+  verdict.least_kept = kept.Least(reach.length);
   verdict.first_angle = difference.first_diverging_position;
   if (result.amplitude) {
     verdict.amplitude_ratio =

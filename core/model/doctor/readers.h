@@ -16,6 +16,7 @@
 #include "core/model/doctor/finding.h"
 #include "core/model/source.h"
 #include "core/rope/frequencies.h"
+#include "core/rope/kept.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::core {
@@ -66,6 +67,15 @@ nlohmann::json* LanguagePartOf(nlohmann::json* root, std::string* model_type,
 // What the reader sees of a configuration.
 nlohmann::json SeenBy(const Reader& reader, const nlohmann::json& root);
 
+// How far a diagnosis looks, and who may end it. After an error of `stop`
+// whatever is computed is void: nothing is resolved, and nothing differs.
+struct Reach {
+  std::int64_t length = 0;
+  StopAsked stop = nullptr;
+
+  absl::Status status() const { return stop ? stop() : absl::OkStatus(); }
+};
+
 // Layers that one and the same rope is for.
 struct LayerGroup {
   std::optional<std::int32_t> index;
@@ -75,12 +85,12 @@ struct LayerGroup {
 
 // The groups that transformers makes of the layers; one if all are alike.
 std::vector<LayerGroup> GroupLayers(const nlohmann::json& root, Profile profile,
-                                    std::int64_t length);
+                                    const Reach& reach);
 
 absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
                                          Profile profile,
                                          const LayerGroup& group,
-                                         std::int64_t length);
+                                         const Reach& reach);
 
 // In a few words: "128 channels, base 10000, YaRN by 4, amplitude 1.14".
 std::string DescribeRope(const ResolvedRope& rope);
@@ -100,7 +110,7 @@ struct Comparison {
   }
 };
 Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
-                   std::int64_t length);
+                   const Reach& reach);
 
 // The worse of two verdicts, by what is left of scores.
 bool IsWorse(const Verdict& a, const Verdict& b);

@@ -27,7 +27,7 @@ constexpr absl::string_view kFlags[] = {
     "--ctx-size",         "-c"};
 
 absl::Status UsageFault(absl::string_view fact) {
-  return absl::InvalidArgumentError(absl::StrCat("--runtime: ", fact));
+  return FieldInvalid("runtime", fact);
 }
 
 absl::StatusOr<std::vector<std::string>> Words(absl::string_view command) {
@@ -146,7 +146,7 @@ void CheckOverrides(const Runtime& runtime, const ConfigCase& config,
       const auto taken = config.ResolveOther(with(false), &reader);
       if (meant.empty() || !meant[0] || !taken[0]) continue;
       const Comparison comparison =
-          Compare(*meant[0], *taken[0], config.length());
+          Compare(*meant[0], *taken[0], config.reach());
       if (!comparison.any()) continue;
       Finding& finding =
           Add("runtime.override-drops-theta",
@@ -170,8 +170,9 @@ void CheckGoneFlags(const Runtime& runtime, const ConfigCase* config,
                     std::vector<Finding>* findings) {
   const std::string* const scaling = runtime.Find("--rope-scaling");
   const std::string* const theta = runtime.Find("--rope-theta");
-  const json dict =
-      scaling == nullptr ? json() : json::parse(*scaling, nullptr, false);
+  const json dict = scaling == nullptr || !CheckJsonSize(*scaling).ok()
+                        ? json()
+                        : json::parse(*scaling, nullptr, false);
   // llama.cpp's flag of the same name takes a word.
   const bool is_vllm =
       IsVllm(runtime) || (runtime.engine == Runtime::Engine::kUnknown &&

@@ -306,7 +306,7 @@ void CheckPublished(ConfigCase* config) {
     LanguagePartOf(&root, &type, nullptr);
     if (ModelKey(type) != config->type()) continue;
     const ConfigCase published(std::string(preset.name), std::move(root), {},
-                               config->length());
+                               config->reach());
     const Reading* const theirs = published.reference();
     if (theirs == nullptr || !SameShape(shape, ShapeOf(published)) ||
         published.groups().size() != config->groups().size()) {

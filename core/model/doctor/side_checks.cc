@@ -32,15 +32,15 @@ void CheckParams(const DoctorInput& input, const ConfigCase& config,
   if (reference == nullptr || !params.is_object()) return;
   const Reader& mistral = *FindReader("mistral");
   for (std::size_t g = 0; g < config.groups().size(); ++g) {
-    auto rope = ResolveText(input.text, Profile::kMistral, {}, config.length());
+    auto rope = ResolveText(input.text, Profile::kMistral, {}, config.reach());
     if (!rope.ok()) {
       rope = ResolveText(input.text, Profile::kMistral, config.groups()[g],
-                         config.length());
+                         config.reach());
     }
     if (!rope.ok()) return;
     const ResolvedRope& ours = *reference->ropes[g];
     const Comparison comparison =
-        Compare(ours, WithPairing(*rope, ours), config.length());
+        Compare(ours, WithPairing(*rope, ours), config.reach());
     if (!comparison.pairing && !comparison.frequencies &&
         !comparison.amplitude) {
       continue;
@@ -111,7 +111,7 @@ void CompareConfigs(const ConfigCase& first, const ConfigCase& second,
   for (std::size_t g = 0; g < first.groups().size(); ++g) {
     const std::size_t h = std::min(g, second.groups().size() - 1);
     const Comparison comparison =
-        Compare(*a->ropes[g], *b->ropes[h], first.length());
+        Compare(*a->ropes[g], *b->ropes[h], first.reach());
     if (!comparison.any()) continue;
     const char* const id = comparison.pairing       ? "readers.pairing"
                            : comparison.frequencies ? "readers.frequencies"

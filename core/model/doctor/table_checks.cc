@@ -214,7 +214,7 @@ class TableChecks {
     if (table.values.size() == wanted.size()) {
       ResolvedRope other = reference;
       other.inv_freq = table.values;
-      verdict = Compare(reference, other, config_->length()).verdict;
+      verdict = Compare(reference, other, config_->reach()).verdict;
       verdict.name = "the saved table";
       verdict.says = table.name;
       for (const auto& [name, round] : {std::pair("bfloat16", &RoundedToBf16),

@@ -13,7 +13,8 @@ UNAUTHENTICATED, PERMISSION_DENIED = 16, 7
 # authentication error, and health, which is public.
 METHODS = ("GetServerInfo", "ResolveRope", "BuildTable", "BuildTableStream", "BuildBias",
            "BuildPositions", "ApplyRope", "ApplyRopeStream", "Reposition", "RepositionStream",
-           "AddEncoding", "ScoreRelative", "ConvertPairing", "AnalyzeRope")
+           "AddEncoding", "ScoreRelative", "ConvertPairing", "AnalyzeRope",
+           "DiagnoseRope")
 GOOD, OLD, LIMITED, GONE = ("posenc-test-token-" + letter * 24 for letter in "abcd")
 
 

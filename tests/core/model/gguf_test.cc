@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/model/gguf_file.h"
+#include "core/model/gguf_keys.h"
 #include "core/model/gguf_rope.h"
 
 namespace posenc::core {
@@ -116,6 +117,23 @@ TEST(GgufTest, KeysThatSayNothingOfRotationArePassedOver) {
   keys.insert(keys.begin(),
               Str("general.description", std::string(99999, 'y')));
   EXPECT_EQ(Read(File(keys)).Base(), 500000);
+}
+
+TEST(GgufTest, KeysThatAreWrittenReadAsTheyWere) {
+  GgufFile file;
+  file.keys["general.architecture"] = std::string("llama");
+  file.keys["llama.rope.freq_base"] = 500000.5;
+  file.keys["llama.rope.dimension_count"] = std::uint64_t{1} << 60;
+  file.keys["llama.rope.a"] = std::int64_t{-3};
+  file.keys["llama.rope.scaling.finetuned"] = true;
+  file.keys["llama.rope.dimension_sections"] =
+      std::vector<double>{16, 24.5, -24, 0};
+  file.keys["llama.rope.none"] = std::vector<double>();
+  const std::string bytes = WriteGgufKeys(file);
+  const auto read = ReadGguf(SourceOf(bytes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->keys, file.keys);
+  EXPECT_TRUE(read->tensors.empty());
 }
 
 TEST(GgufTest, AbsentKeysHaveLlamaCppsDefaults) {

@@ -55,6 +55,19 @@ TEST(KeptTest, IsWithin1e15OfFiftyDigitsAtEveryDistance) {
   EXPECT_EQ(compared, 6 * 26);
 }
 
+TEST(KeptTest, EndsWhenItIsStopped) {
+  int asked = 0;
+  const StopAsked stop = [&asked] {
+    return ++asked < 10 ? absl::OkStatus() : absl::CancelledError("gone");
+  };
+  Kept kept(Preset("gpt-oss-20b", Profile::kHf),
+            Preset("gpt-oss-20b", Profile::kLlamaCpp), stop);
+  EXPECT_EQ(kept.FirstDistance(131072), -1);
+  EXPECT_EQ(kept.status().code(), absl::StatusCode::kCancelled);
+  kept.Least(131072);
+  EXPECT_EQ(asked, 10);
+}
+
 TEST(KeptTest, EqualFrequenciesKeepAll) {
   Kept kept(Geometric(1e4, 8), Geometric(1e4, 8));
   EXPECT_TRUE(kept.equal());

@@ -54,6 +54,33 @@ TEST_F(AnalyzeRopeTest, AnalyzeRopeTellsWavelengthsDecayAndSimilarity) {
   }
 }
 
+TEST_F(AnalyzeRopeTest, AnalyzeRopeTellsWhatAnotherEncodingLeavesOfAScore) {
+  v1::AnalyzeRopeRequest request = GoodAnalyze();
+  *request.mutable_compare_with() = request.rope();
+  request.mutable_compare_with()->mutable_spec()->mutable_linear()->set_factor(
+      4);
+  v1::AnalyzeRopeResponse response;
+  ASSERT_TRUE(Call(&Stub::AnalyzeRope, request, &response).ok());
+  ASSERT_EQ(response.kept_size(), 5);
+  for (int s = 0; s < 5; ++s) {
+    double kept = 0;
+    for (int i = 0; i < 4; ++i) {
+      kept += std::cos(5 * s * Frequency(i, 8) * 0.75) / 4;
+    }
+    EXPECT_NEAR(response.kept(s), kept, 1e-14) << s;
+  }
+  // Nothing is left of the rotation: what is kept is the similarity.
+  request.mutable_compare_with()->mutable_spec()->Clear();
+  request.mutable_compare_with()->mutable_spec()->set_nope(true);
+  ASSERT_TRUE(Call(&Stub::AnalyzeRope, request, &response).ok());
+  for (int s = 0; s < 5; ++s) {
+    EXPECT_NEAR(response.kept(s), response.similarity(s), 1e-15) << s;
+  }
+  request.clear_compare_with();
+  ASSERT_TRUE(Call(&Stub::AnalyzeRope, request, &response).ok());
+  EXPECT_EQ(response.kept_size(), 0);
+}
+
 TEST_F(AnalyzeRopeTest, AnalyzeRopeNamesFieldNumbersAndReason) {
   using A = v1::AnalyzeRopeRequest;
   ExpectAll<A, v1::AnalyzeRopeResponse>(
@@ -98,6 +125,39 @@ TEST_F(AnalyzeRopeTest, AnalyzeRopeNamesFieldNumbersAndReason) {
            "FIELD_INVALID",
            "rope",
            {"2"}},
+          {"NoSourceToCompareWith",
+           [](A& a) { a.mutable_compare_with(); },
+           kInvalid,
+           "FIELD_REQUIRED",
+           "compare_with",
+           {}},
+          {"TwoAxesToCompareWith",
+           [](A& a) {
+             *a.mutable_compare_with() = a.rope();
+             v1::RotaryAxes* axes =
+                 a.mutable_compare_with()->mutable_spec()->mutable_axes();
+             axes->set_assignment(v1::RotaryAxes::ASSIGNMENT_SECTIONED);
+             axes->add_sections(2);
+             axes->add_sections(2);
+           },
+           kInvalid,
+           "FIELD_INVALID",
+           "compare_with",
+           {"2"}},
+          {"HeadsToCompareWith",
+           [](A& a) {
+             *a.mutable_compare_with() = a.rope();
+             v1::ExplicitFrequencies* given =
+                 a.mutable_compare_with()
+                     ->mutable_spec()
+                     ->mutable_explicit_frequencies();
+             given->set_heads(2);
+             for (int i = 0; i < 8; ++i) given->add_values(1);
+           },
+           kInvalid,
+           "FIELD_INVALID",
+           "compare_with",
+           {"2 heads"}},
           {"NegativeDistance",
            [](A& a) { a.set_max_distance(-1); },
            kInvalid,

@@ -33,7 +33,7 @@ TEST_F(DrainTest, EveryRpcIsRefusedWhileABiasOfBeforeIsFinished) {
   for (const char* name :
        {"GetServerInfo", "ResolveRope", "BuildTable", "BuildBias",
         "BuildPositions", "ApplyRope", "Reposition", "AddEncoding",
-        "ScoreRelative", "ConvertPairing", "AnalyzeRope"}) {
+        "ScoreRelative", "ConvertPairing", "AnalyzeRope", "DiagnoseRope"}) {
     std::string response;
     const grpc::Status status = RawUnary(
         channel_, std::string("/posenc.v1.PositionalEncodingService/") + name,

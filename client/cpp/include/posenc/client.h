@@ -190,6 +190,9 @@ class Client {
 
   // Tells wavelengths, long-term decay and similarity between positions, as
   // numbers for plots. One axis only. Also NOT_FOUND.
+  absl::StatusOr<v1::DiagnoseRopeResponse> DiagnoseRope(
+      const v1::DiagnoseRopeRequest& request,
+      const CallOptions& options = {}) const;
   absl::StatusOr<v1::AnalyzeRopeResponse> AnalyzeRope(
       const v1::AnalyzeRopeRequest& request,
       const CallOptions& options = {}) const;

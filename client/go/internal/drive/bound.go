@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -202,7 +203,7 @@ func (b bound) check(i int, answer, expected any, f format) error {
 type found struct {
 	dtype  posenc.Dtype
 	shape  []int64
-	values []any // float64, bool, or an enum value's name
+	values []any // float64, bool, text, or an enum value's name
 }
 
 func (r reply) find(path string) (found, error) {
@@ -217,13 +218,21 @@ func (r reply) find(path string) (found, error) {
 	}
 	m := r.message.ProtoReflect()
 	names := strings.Split(path, ".")
-	for i, name := range names {
+	for i := 0; i < len(names); i++ {
+		name := names[i]
 		field := m.Descriptor().Fields().ByJSONName(name)
 		if field == nil {
 			return found{}, fmt.Errorf("%s has no such field", m.Descriptor().Name())
 		}
 		value := m.Get(field)
-		if field.IsList() {
+		if field.IsList() && len(names) > i+1 {
+			index, err := strconv.Atoi(names[i+1])
+			if err != nil || index < 0 || index >= value.List().Len() {
+				return found{}, fmt.Errorf("is missing")
+			}
+			value = value.List().Get(index)
+			i++
+		} else if field.IsList() {
 			list := found{shape: []int64{int64(value.List().Len())}}
 			for j := range value.List().Len() {
 				list.values = append(list.values, plain(field, value.List().Get(j)))

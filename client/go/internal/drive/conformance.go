@@ -149,6 +149,11 @@ func call(ctx context.Context, c *posenc.Client, v vector) (reply, error) {
 		read(request)
 		m, err := c.AnalyzeRope(ctx, request)
 		return reply{message: m}, err
+	case "DiagnoseRope":
+		request := &posencv1.DiagnoseRopeRequest{}
+		read(request)
+		m, err := c.DiagnoseRope(ctx, request)
+		return reply{message: m}, err
 	case "BuildPositions":
 		request := &posencv1.BuildPositionsRequest{}
 		read(request)

@@ -222,12 +222,14 @@ class AsyncClient:
         layer_type: Optional[str] = None,
         layer_index: Optional[int] = None,
         sequence_length: Optional[int] = None,
+        length: int = 0,
         **options: Unpack[CallOptions],
     ) -> m.ResolveRopeResponse:
         steps = methods.resolve(
             rope,
             head_dim,
             compare_with,
+            length,
             profile=profile,
             profile_version=profile_version,
             part=part,
@@ -396,15 +398,29 @@ class AsyncClient:
         max_distance: int = 0,
         distance_step: int = 0,
         trained_length: int = 0,
+        compare_with: Any = None,
         **options: Unpack[CallOptions],
     ) -> m.AnalyzeRopeResponse:
         steps = methods.analyze_rope(
             rope,
+            compare_with,
             head_dim=head_dim,
             max_distance=max_distance,
             distance_step=distance_step,
             trained_length=trained_length,
         )
+        return await self._run(steps, options)  # type: ignore[no-any-return]
+
+    async def diagnose_rope(
+        self,
+        inputs: Any,
+        *,
+        readers: Any = (),
+        length: int = 0,
+        runtime: str = "",
+        **options: Unpack[CallOptions],
+    ) -> m.DiagnoseRopeResponse:
+        steps = methods.diagnose_rope(inputs, readers, length, runtime)
         return await self._run(steps, options)  # type: ignore[no-any-return]
 
 

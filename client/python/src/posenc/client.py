@@ -152,14 +152,17 @@ class Client:
         layer_type: Optional[str] = None,
         layer_index: Optional[int] = None,
         sequence_length: Optional[int] = None,
+        length: int = 0,
         **options: Unpack[CallOptions],
     ) -> m.ResolveRopeResponse:
         """What a preset, a config.json or a specification means: the complete
-        spec, inv_freq, amplitude, and every assumption by name."""
+        spec, inv_freq, amplitude, and every assumption by name. With
+        `compare_with` also how the two differ, in scores up to distance `length`."""
         steps = methods.resolve(
             rope,
             head_dim,
             compare_with,
+            length,
             profile=profile,
             profile_version=profile_version,
             part=part,
@@ -369,16 +372,36 @@ class Client:
         max_distance: int = 0,
         distance_step: int = 0,
         trained_length: int = 0,
+        compare_with: Any = None,
         **options: Unpack[CallOptions],
     ) -> m.AnalyzeRopeResponse:
         """Wavelengths, long-term decay and similarity between positions."""
         steps = methods.analyze_rope(
             rope,
+            compare_with,
             head_dim=head_dim,
             max_distance=max_distance,
             distance_step=distance_step,
             trained_length=trained_length,
         )
+        return self._run(steps, options)  # type: ignore[no-any-return]
+
+    def diagnose_rope(
+        self,
+        inputs: Any,
+        *,
+        readers: Any = (),
+        length: int = 0,
+        runtime: str = "",
+        **options: Unpack[CallOptions],
+    ) -> m.DiagnoseRopeResponse:
+        """Reads all descriptions of one checkpoint as each of its readers does, and
+        says which disagree, from which distance on, and which key mends it.
+
+        inputs: ModelDescriptions, or dicts of their fields: {"kind": "config",
+        "text": ...}. readers: those that count ("hf", "vllm"); none: all.
+        """
+        steps = methods.diagnose_rope(inputs, readers, length, runtime)
         return self._run(steps, options)  # type: ignore[no-any-return]
 
 

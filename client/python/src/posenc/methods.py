@@ -50,11 +50,12 @@ def get_server_info() -> Steps[m.GetServerInfoResponse]:
     return answer
 
 
-def resolve(rope: Any, head_dim: int, compare_with: Any, **options: Any) -> Steps[m.ResolveRopeResponse]:
+def resolve(rope: Any, head_dim: int, compare_with: Any, length: int, **options: Any) -> Steps[m.ResolveRopeResponse]:
     request = m.ResolveRopeRequest(
         rope=rope_source(rope, **options),
         head_dim=number("int32", head_dim, "head_dim"),
         compare_with=None if compare_with is None else rope_source(compare_with, "compare_with"),
+        length=number("int64", length, "length"),
     )
     answer: m.ResolveRopeResponse = yield from ask("ResolveRope", request, m.ResolveRopeResponse)
     return answer
@@ -332,9 +333,18 @@ def build_positions(scheme: dict[str, Any]) -> Steps[m.BuildPositionsResponse]:
     return answer
 
 
-def analyze_rope(rope: Any, **numbers: Any) -> Steps[m.AnalyzeRopeResponse]:
+def analyze_rope(rope: Any, compare_with: Any, **numbers: Any) -> Steps[m.AnalyzeRopeResponse]:
     request = m.AnalyzeRopeRequest(
-        rope=rope_source(rope), **{name: number("int64", value, name) for name, value in numbers.items()}
+        rope=rope_source(rope),
+        compare_with=None if compare_with is None else rope_source(compare_with, "compare_with"),
+        **{name: number("int64", value, name) for name, value in numbers.items()},
     )
     answer: m.AnalyzeRopeResponse = yield from ask("AnalyzeRope", request, m.AnalyzeRopeResponse)
+    return answer
+
+
+def diagnose_rope(inputs: Any, readers: Any, length: int, runtime: str) -> Steps[m.DiagnoseRopeResponse]:
+    given = {"inputs": inputs, "readers": readers, "length": length, "runtime": runtime}
+    request = message_of(m.DiagnoseRopeRequest, given, "request")
+    answer: m.DiagnoseRopeResponse = yield from ask("DiagnoseRope", request, m.DiagnoseRopeResponse)
     return answer

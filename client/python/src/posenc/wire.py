@@ -307,6 +307,8 @@ def coerce(kind: Any, value: Any, path: str) -> Any:
         raise invalid(path, f"is {value!r}; must be a {kind}") from None
     if kind == "string" and not isinstance(value, str):
         raise invalid(path, f"is {value!r}; must be a string")
+    if kind == "bytes" and not isinstance(value, (bytes, bytearray, memoryview)):
+        raise invalid(path, f"is a {type(value).__name__}; must be bytes")
     return value
 
 

@@ -56,6 +56,7 @@ async fn call(client: &Client, rpc: &str, request: &[u8]) -> Result<Vec<Answer>,
     Ok(match rpc {
         "ResolveRope" => of!(resolve_rope),
         "AnalyzeRope" => of!(analyze_rope),
+        "DiagnoseRope" => of!(diagnose_rope),
         "BuildPositions" => of!(build_positions),
         "BuildTable" => of!(build_table),
         "AddEncoding" => of!(add_encoding),
@@ -186,6 +187,10 @@ struct Got {
 }
 
 impl Got {
+    fn text(text: &str) -> Self {
+        Self { names: Some(vec![text.to_owned()]), ..Self::default() }
+    }
+
     fn at(answer: &DynamicMessage, path: &str) -> Result<Self, String> {
         let mut message = answer.clone();
         let mut fields = path.split('.').peekable();
@@ -210,6 +215,15 @@ impl Got {
                     let name = kind.as_enum().and_then(|names| Some(names.get_value(number)?.name().to_owned()));
                     return Ok(Self { names: Some(vec![name.unwrap_or_default()]), ..Self::default() });
                 }
+                Field::List(values) if fields.peek().is_some() => {
+                    let index: usize = fields.next().and_then(|name| name.parse().ok()).ok_or(format!("{path}: no index"))?;
+                    match values.get(index).ok_or(format!("{path}: is missing"))? {
+                        Field::Message(inner) => message = inner.clone(),
+                        Field::String(text) => return Ok(Self::text(text)),
+                        _ => return Err(format!("{path}: is no message")),
+                    }
+                }
+                Field::String(text) => return Ok(Self::text(&text)),
                 Field::List(values) => {
                     let numbers: Vec<f64> = values.iter().filter_map(number).collect();
                     return Ok(Self { shape: vec![values.len() as i64], numbers, ..Self::default() });

@@ -16,6 +16,8 @@ import io.github.posenc.v1.BuildTableRequest;
 import io.github.posenc.v1.BuildTableStreamRequest;
 import io.github.posenc.v1.ConvertPairingRequest;
 import io.github.posenc.v1.ConvertPairingResponse;
+import io.github.posenc.v1.DiagnoseRopeRequest;
+import io.github.posenc.v1.DiagnoseRopeResponse;
 import io.github.posenc.v1.GetServerInfoResponse;
 import io.github.posenc.v1.RepositionRequest;
 import io.github.posenc.v1.RepositionResponse;
@@ -162,6 +164,14 @@ public final class Posenc implements AutoCloseable {
   /** Tells wavelengths, long-term decay and similarity between positions. */
   public AnalyzeRopeResponse analyzeRope(AnalyzeRopeRequest request) {
     return call("AnalyzeRope", request, AnalyzeRopeResponse.getDefaultInstance());
+  }
+
+  /**
+   * Tells which descriptions of a checkpoint, and which of their readers, disagree, from which
+   * distance on, and which key mends it.
+   */
+  public DiagnoseRopeResponse diagnoseRope(DiagnoseRopeRequest request) {
+    return call("DiagnoseRope", request, DiagnoseRopeResponse.getDefaultInstance());
   }
 
   /** Builds position ids; the answer's {@code positions} go into other calls as they are. */

@@ -20,6 +20,7 @@ import io.github.posenc.v1.BuildTableRequest;
 import io.github.posenc.v1.BuildTableResponse;
 import io.github.posenc.v1.ConvertPairingRequest;
 import io.github.posenc.v1.ConvertPairingResponse;
+import io.github.posenc.v1.DiagnoseRopeRequest;
 import io.github.posenc.v1.Dtype;
 import io.github.posenc.v1.RepositionRequest;
 import io.github.posenc.v1.RepositionResponse;
@@ -98,6 +99,8 @@ final class Conformance {
         return of(posenc.resolveRope(parse(request, ResolveRopeRequest.newBuilder()).build()));
       case "AnalyzeRope":
         return of(posenc.analyzeRope(parse(request, AnalyzeRopeRequest.newBuilder()).build()));
+      case "DiagnoseRope":
+        return of(posenc.diagnoseRope(parse(request, DiagnoseRopeRequest.newBuilder()).build()));
       case "BuildPositions":
         return of(posenc.buildPositions(parse(request, BuildPositionsRequest.newBuilder()).build()));
       case "BuildTable":
@@ -238,6 +241,10 @@ final class Conformance {
   private static Object at(Message message, String path) {
     Object here = message;
     for (String name : path.split("\\.")) {
+      if (here instanceof List) {
+        here = ((List<?>) here).get(Integer.parseInt(name));
+        continue;
+      }
       Descriptor type = ((Message) here).getDescriptorForType();
       FieldDescriptor field = type.getFields().stream()
           .filter(f -> f.getJsonName().equals(name)).findFirst().orElseThrow();

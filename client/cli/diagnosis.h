@@ -1,0 +1,12 @@
+// A diagnosis as DiagnoseRope answers it, for those who print it.
+
+#pragma once
+
+#include "core/model/doctor/doctor.h"
+#include "posenc/v1/service.pb.h"
+
+namespace posenc::cli {
+
+core::Diagnosis ReadDiagnosis(const v1::DiagnoseRopeResponse& response);
+
+}  // namespace posenc::cli

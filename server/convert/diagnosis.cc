@@ -1,0 +1,373 @@
+#include "server/convert/diagnosis.h"
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "server/convert/fields.h"
+#include "server/convert/tensor.h"
+#include "server/convert/utf8.h"
+
+namespace posenc::server {
+namespace {
+
+using core::DoctorInput;
+using core::FieldInvalid;
+using core::InputKind;
+
+// Far more than a checkpoint has. What a request makes the server keep, and
+// answer, is bounded by them.
+constexpr std::size_t kMaxInputs = 1024;
+constexpr std::size_t kMaxTexts = 8 << 20;  // bytes, of all together
+constexpr std::size_t kMaxName = 4096;      // bytes of a path, or of a tensor's
+constexpr std::size_t kMaxTables = 4096;    // of all inputs together
+constexpr std::int64_t kMaxTableElements = 65536;
+constexpr std::int64_t kMaxRowElements = 1 << 20;
+constexpr std::size_t kMaxReaders = 64;
+constexpr std::size_t kMaxRuntime = 128 << 10;  // bytes: of Linux, for a word
+
+// Fields of one input are noted with its index in front.
+class InputFaults {
+ public:
+  InputFaults(core::Faults* faults, int index)
+      : faults_(faults), prefix_(absl::StrCat("inputs[", index, "]")) {}
+
+  bool Note(const absl::Status& status) {
+    return faults_->Note(core::Prefixed(prefix_, status));
+  }
+
+ private:
+  core::Faults* faults_;
+  std::string prefix_;
+};
+
+bool IsText(v1::DescriptionKind kind) {
+  return kind == v1::DESCRIPTION_KIND_CONFIG ||
+         kind == v1::DESCRIPTION_KIND_PARAMS ||
+         kind == v1::DESCRIPTION_KIND_TOKENIZER;
+}
+
+absl::string_view UsualName(v1::DescriptionKind kind) {
+  switch (kind) {
+    case v1::DESCRIPTION_KIND_CONFIG:
+      return "config.json";
+    case v1::DESCRIPTION_KIND_PARAMS:
+      return "params.json";
+    case v1::DESCRIPTION_KIND_TOKENIZER:
+      return "tokenizer_config.json";
+    case v1::DESCRIPTION_KIND_GGUF:
+      return "model.gguf";
+    default:
+      return "model.safetensors";
+  }
+}
+
+absl::Status CheckName(absl::string_view field, absl::string_view name) {
+  if (name.size() <= kMaxName) return absl::OkStatus();
+  return FieldInvalid(field, absl::StrCat(name.size(), " bytes; at most ",
+                                          kMaxName, " are taken"));
+}
+
+// What a description of this kind does not have.
+void CheckPlaces(const v1::ModelDescription& in, InputFaults* faults) {
+  const std::string kind = v1::DescriptionKind_Name(in.kind());
+  const auto check = [&](absl::string_view field, bool given, bool belongs) {
+    if (!given || belongs) return;
+    faults->Note(FieldInvalid(
+        field, absl::StrCat("given for ", kind, ", which has none")));
+  };
+  const bool gguf = in.kind() == v1::DESCRIPTION_KIND_GGUF;
+  const bool tensors = in.kind() == v1::DESCRIPTION_KIND_SAFETENSORS;
+  check("text", !in.text().empty(), IsText(in.kind()));
+  check("gguf", !in.gguf().empty(), gguf);
+  check("tables", in.tables_size() > 0, gguf || tensors);
+  check("key_rows", in.key_rows() != 0, tensors);
+  check("query_rows", in.has_query_rows(), gguf || tensors);
+}
+
+absl::StatusOr<core::FloatFormat> FormatOf(core::Dtype dtype) {
+  switch (dtype) {
+    case core::Dtype::kFloat32:
+      return core::FloatFormat::kF32;
+    case core::Dtype::kFloat16:
+      return core::FloatFormat::kF16;
+    case core::Dtype::kBfloat16:
+      return core::FloatFormat::kBf16;
+    case core::Dtype::kFloat64:
+      return core::FloatFormat::kF64;
+    default:
+      return FieldInvalid("dtype",
+                          absl::StrCat("is ", core::DtypeName(dtype),
+                                       "; must be float32, float16, bfloat16 "
+                                       "or float64"));
+  }
+}
+
+struct Floats {
+  core::FloatFormat format = core::FloatFormat::kF32;
+  core::Shape shape;
+  std::vector<double> values;
+};
+
+absl::StatusOr<Floats> ReadFloats(const v1::Tensor& tensor,
+                                  std::size_t dimensions, std::int64_t most) {
+  absl::StatusOr<InputTensor> read = ReadTensor(tensor);
+  if (!read.ok()) return read.status();
+  const absl::StatusOr<core::FloatFormat> format = FormatOf(read->view.dtype);
+  if (!format.ok()) return format.status();
+  const core::Shape& shape = read->view.shape;
+  if (shape.size() != dimensions) {
+    return FieldInvalid(
+        "shape",
+        absl::StrCat(core::ShapeToString(shape), "; must have ", dimensions,
+                     dimensions == 1 ? " extent" : " extents"));
+  }
+  const auto elements =
+      static_cast<std::int64_t>(read->pieces.size() / core::FloatSize(*format));
+  if (elements > most) {
+    return FieldInvalid(
+        "shape", absl::StrCat(core::ShapeToString(shape), " holds ", elements,
+                              " elements; at most ", most, " are read"));
+  }
+  read->Gather();
+  const auto* const bytes = static_cast<const char*>(read->view.data);
+  return Floats{
+      *format, shape,
+      core::DecodeFloats(*format, bytes, static_cast<std::size_t>(elements))};
+}
+
+absl::StatusOr<core::SavedTable> ReadTable(const v1::NamedTensor& in) {
+  if (in.name().empty()) return core::FieldRequired("name", "not given");
+  const absl::Status name = CheckName("name", in.name());
+  if (!name.ok()) return name;
+  if (!in.has_tensor()) return core::FieldRequired("tensor", "not given");
+  absl::StatusOr<Floats> floats = ReadFloats(in.tensor(), 1, kMaxTableElements);
+  if (!floats.ok()) return core::Prefixed("tensor", floats.status());
+  return core::SavedTable{in.name(), floats->format, std::move(floats->values)};
+}
+
+absl::StatusOr<core::QueryRows> ReadRows(const v1::NamedTensor& in) {
+  const absl::Status name = CheckName("name", in.name());
+  if (!name.ok()) return name;
+  if (!in.has_tensor()) return core::FieldRequired("tensor", "not given");
+  const absl::StatusOr<Floats> floats =
+      ReadFloats(in.tensor(), 2, kMaxRowElements);
+  if (!floats.ok()) return core::Prefixed("tensor", floats.status());
+  core::QueryRows out;
+  out.name = in.name();
+  const auto columns = floats->shape[1];
+  if (columns == 0) return FieldInvalid("tensor.shape", "rows of no channels");
+  for (auto row = floats->values.begin(); row != floats->values.end();
+       row += columns) {
+    out.rows.emplace_back(row, row + columns);
+  }
+  return out;
+}
+
+// A table of a GGUF file is one of its factors, each of which it has once.
+absl::Status CheckFactor(const std::string& name,
+                         std::set<std::string>* names) {
+  if (!core::IsFactorTensor(name)) {
+    return FieldInvalid(
+        "name", absl::StrCat("\"", name.substr(0, 80),
+                             "\" is no factor of a GGUF file; they are "
+                             "rope_freqs.weight, rope_factors_long.weight and "
+                             "rope_factors_short.weight"));
+  }
+  if (names->insert(name).second) return absl::OkStatus();
+  return FieldInvalid("name", absl::StrCat(name, " is given twice"));
+}
+
+// True if the tensor's data are among the `size` bytes that were sent, or if it
+// has a type whose data nobody looks for.
+bool IsThere(const core::GgufTensor& tensor, std::uint64_t size) {
+  const auto format = core::GgufFloatFormat(tensor.type);
+  if (tensor.offset > size || !format) return tensor.offset <= size;
+  std::uint64_t elements = 1;
+  for (const std::uint64_t extent : tensor.shape) elements *= extent;
+  return elements <= (size - tensor.offset) / core::FloatSize(*format);
+}
+
+// Reads the GGUF file of `input`, whose tables are its factors.
+absl::Status ReadGguf(absl::string_view bytes, const core::StopAsked& stop,
+                      DoctorInput* input) {
+  core::ByteSource source = core::SourceOf(bytes);
+  source.read = [read = source.read, &stop](std::uint64_t offset, char* to,
+                                            std::size_t n) {
+    const absl::Status stopped = stop();
+    return stopped.ok() ? read(offset, to, n) : stopped;
+  };
+  absl::StatusOr<core::GgufFile> file = core::ReadGguf(source);
+  if (!file.ok()) return file.status();
+  // Of a model in several files the first has the keys.
+  const auto shard = file->Integer("split.no");
+  if (shard.ok() && *shard && **shard > 0) return absl::OkStatus();
+  std::erase_if(file->tensors, [&](const core::GgufTensor& tensor) {
+    return !IsThere(tensor, bytes.size());
+  });
+  absl::StatusOr<core::GgufRope> rope = core::ReadGgufRope(*file, source);
+  if (!rope.ok()) return rope.status();
+  for (core::SavedTable& table : input->tables) {
+    const absl::Status set =
+        core::SetFactors(table.name, std::move(table.values), &*rope);
+    if (!set.ok()) return set;
+  }
+  input->tables.clear();
+  input->gguf = *std::move(rope);
+  return absl::OkStatus();
+}
+
+// All but a GGUF file.
+DoctorInput ReadDescription(const v1::ModelDescription& in,
+                            InputFaults* faults) {
+  DoctorInput out;
+  out.kind = static_cast<InputKind>(in.kind());
+  out.path = in.path().empty() ? std::string(UsualName(in.kind())) : in.path();
+  out.unreadable = in.unreadable();
+  faults->Note(CheckName("path", in.path()));
+  if (in.kind() == v1::DESCRIPTION_KIND_UNSPECIFIED) {
+    faults->Note(core::FieldRequired("kind", "not given"));
+    return out;
+  }
+  if (!out.unreadable.empty()) return out;
+  CheckPlaces(in, faults);
+  out.text = in.text();
+  if (in.key_rows() < 0) {
+    faults->Note(FieldInvalid("key_rows",
+                              absl::StrCat(in.key_rows(), "; must be >= 0")));
+  }
+  if (in.key_rows() > 0) out.key_rows = in.key_rows();
+  const bool gguf = in.kind() == v1::DESCRIPTION_KIND_GGUF;
+  std::set<std::string> names;
+  for (int i = 0; i < in.tables_size(); ++i) {
+    absl::StatusOr<core::SavedTable> table = ReadTable(in.tables(i));
+    if (table.ok() && gguf) {
+      const absl::Status factor = CheckFactor(table->name, &names);
+      if (!factor.ok()) table = factor;
+    }
+    const std::string at = absl::StrCat("tables[", i, "]");
+    faults->Note(core::Prefixed(at, table.status()));
+    if (table.ok()) out.tables.push_back(*std::move(table));
+  }
+  if (in.has_query_rows()) {
+    absl::StatusOr<core::QueryRows> rows = ReadRows(in.query_rows());
+    faults->Note(core::Prefixed("query_rows", rows.status()));
+    if (rows.ok()) out.query = *std::move(rows);
+  }
+  return out;
+}
+
+void CheckAmounts(const v1::DiagnoseRopeRequest& request,
+                  core::Faults* faults) {
+  if (request.inputs_size() == 0) {
+    faults->Note(core::FieldRequired("inputs", "none; give one at least"));
+  }
+  std::size_t texts = 0;
+  int tables = 0;
+  for (const v1::ModelDescription& input : request.inputs()) {
+    texts += input.text().size();
+    tables += input.tables_size();
+  }
+  const auto check = [faults](absl::string_view field, std::size_t have,
+                              std::size_t most, absl::string_view of_what) {
+    if (have <= most) return;
+    faults->Note(FieldInvalid(
+        field, absl::StrCat(have, of_what, "; at most ", most, " are taken")));
+  };
+  check("inputs", static_cast<std::size_t>(request.inputs_size()), kMaxInputs,
+        " inputs");
+  check("inputs", texts, kMaxTexts, " bytes of text");
+  check("inputs", static_cast<std::size_t>(tables), kMaxTables, " tables");
+  check("readers", static_cast<std::size_t>(request.readers_size()),
+        kMaxReaders, " readers");
+  check("runtime", request.runtime().size(), kMaxRuntime, " bytes");
+}
+
+std::string Text(absl::string_view text) {
+  return Utf8(text, std::string::npos, "\xEF\xBF\xBD");
+}
+
+void WriteReport(const core::InputReport& report, v1::DescriptionReport* out) {
+  out->set_path(Text(report.path));
+  out->set_kind(static_cast<v1::DescriptionKind>(report.kind));
+  out->set_model_type(Text(report.model_type));
+  out->set_content_hash(report.content_hash);
+  out->set_unreadable(Text(report.unreadable));
+  out->set_spec(Text(report.spec));
+}
+
+void WriteVerdict(const core::Verdict& verdict, v1::ReaderVerdict* out) {
+  out->set_name(verdict.name);
+  out->set_says(Text(verdict.says));
+  out->set_first_distance(verdict.first_distance);
+  out->set_kept_at_length(verdict.kept_at_length);
+  out->set_first_angle(verdict.first_angle);
+  out->set_amplitude_ratio(verdict.amplitude_ratio);
+  out->set_worst_pair(verdict.worst_pair);
+  out->set_least_kept(verdict.least_kept);
+}
+
+void WriteFinding(const core::Finding& finding, v1::Finding* out) {
+  out->set_id(finding.id);
+  out->set_severity(static_cast<v1::Severity>(finding.severity));
+  out->set_message(Text(finding.message));
+  out->set_fix(Text(finding.fix));
+  for (const std::string& path : finding.inputs) out->add_inputs(Text(path));
+  for (const std::string& key : finding.keys) out->add_keys(Text(key));
+  for (const std::int32_t layer :
+       finding.layers.value_or(std::vector<std::int32_t>())) {
+    out->add_layers(layer);
+  }
+  for (const core::Verdict& verdict : finding.readers) {
+    WriteVerdict(verdict, out->add_readers());
+  }
+  for (const std::string& thread : finding.see) out->add_see(thread);
+}
+
+}  // namespace
+
+std::vector<DoctorInput> ReadDescriptions(
+    const v1::DiagnoseRopeRequest& request, const core::StopAsked& stop,
+    core::Faults* faults) {
+  CheckAmounts(request, faults);
+  std::vector<DoctorInput> inputs;
+  if (!faults->none()) return inputs;
+  for (int i = 0; i < request.inputs_size(); ++i) {
+    InputFaults noted(faults, i);
+    inputs.push_back(ReadDescription(request.inputs(i), &noted));
+  }
+  if (!faults->none()) return inputs;
+  for (int i = 0; i < request.inputs_size(); ++i) {
+    DoctorInput& input = inputs[static_cast<std::size_t>(i)];
+    if (input.kind != InputKind::kGguf || !input.unreadable.empty()) continue;
+    const absl::Status read = ReadGguf(request.inputs(i).gguf(), stop, &input);
+    if (!read.ok()) input.unreadable = std::string(read.message());
+  }
+  return inputs;
+}
+
+core::DoctorOptions ReadDoctorOptions(const v1::DiagnoseRopeRequest& request) {
+  return {.readers = ToVector(request.readers()),
+          .length = Optional(request.length() != 0, request.length()),
+          .runtime = request.runtime()};
+}
+
+void WriteDiagnosis(const core::Diagnosis& diagnosis,
+                    v1::DiagnoseRopeResponse* response) {
+  for (const core::InputReport& report : diagnosis.inputs) {
+    WriteReport(report, response->add_inputs());
+  }
+  for (const core::Finding& finding : diagnosis.findings) {
+    WriteFinding(finding, response->add_findings());
+  }
+  v1::FindingCounts* const summary = response->mutable_summary();
+  summary->set_error(diagnosis.Count(core::Severity::kError));
+  summary->set_warning(diagnosis.Count(core::Severity::kWarning));
+  summary->set_note(diagnosis.Count(core::Severity::kNote));
+  response->set_length(diagnosis.length);
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,409 @@
+// DiagnoseRope over a real connection: what it answers to descriptions, and
+// what it makes of messages that are none.
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/model/gguf_keys.h"
+#include "tests/fixtures/server_errors.h"
+
+namespace posenc::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class DiagnoseRopeTest : public ErrorTest {
+ protected:
+  v1::DiagnoseRopeResponse Diagnosed(const v1::DiagnoseRopeRequest& request) {
+    v1::DiagnoseRopeResponse response;
+    const grpc::Status status = Call(&Stub::DiagnoseRope, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response;
+  }
+};
+
+constexpr char kPlain[] =
+    R"({"model_type":"llama","hidden_size":512,"num_attention_heads":8,)"
+    R"("head_dim":64,"rope_theta":500000.0,"max_position_embeddings":131072})";
+constexpr char kConflict[] =
+    R"({"model_type":"llama","hidden_size":512,"num_attention_heads":8,)"
+    R"("head_dim":64,"rope_theta":500000.0,"max_position_embeddings":131072,)"
+    R"("rope_scaling":{"rope_type":"yarn","type":"linear","factor":4.0,)"
+    R"("original_max_position_embeddings":32768}})";
+
+v1::ModelDescription Config(const std::string& text) {
+  v1::ModelDescription input;
+  input.set_kind(v1::DESCRIPTION_KIND_CONFIG);
+  input.set_text(text);
+  return input;
+}
+
+v1::DiagnoseRopeRequest Request(
+    const std::vector<v1::ModelDescription>& inputs) {
+  v1::DiagnoseRopeRequest request;
+  request.mutable_inputs()->Add(inputs.begin(), inputs.end());
+  return request;
+}
+
+// A table of 32 frequencies of this base, as engines save it.
+v1::NamedTensor SavedTable(const std::string& name, double base) {
+  std::vector<float> values;
+  for (int i = 0; i < 32; ++i) {
+    values.push_back(static_cast<float>(std::pow(base, -i / 32.0)));
+  }
+  v1::NamedTensor table;
+  table.set_name(name);
+  SetTensor<float>(v1::DTYPE_FLOAT32, {32}, values, table.mutable_tensor());
+  return table;
+}
+
+v1::ModelDescription Tables(double base) {
+  v1::ModelDescription input;
+  input.set_kind(v1::DESCRIPTION_KIND_SAFETENSORS);
+  *input.add_tables() = SavedTable("model.layers.0.rotary_emb.inv_freq", base);
+  return input;
+}
+
+std::string GgufKeys(double base) {
+  core::GgufFile file;
+  file.keys["general.architecture"] = std::string("llama");
+  file.keys["llama.context_length"] = std::uint64_t{131072};
+  file.keys["llama.attention.key_length"] = std::uint64_t{64};
+  file.keys["llama.rope.dimension_count"] = std::uint64_t{64};
+  file.keys["llama.rope.freq_base"] = base;
+  return core::WriteGgufKeys(file);
+}
+
+v1::ModelDescription Gguf(const std::string& bytes) {
+  v1::ModelDescription input;
+  input.set_kind(v1::DESCRIPTION_KIND_GGUF);
+  input.set_gguf(bytes);
+  return input;
+}
+
+const v1::Finding* Find(const v1::DiagnoseRopeResponse& response,
+                        const std::string& id) {
+  for (const v1::Finding& finding : response.findings()) {
+    if (finding.id() == id) return &finding;
+  }
+  return nullptr;
+}
+
+TEST_F(DiagnoseRopeTest, AConfigurationIsReadAsEachReaderReadsIt) {
+  const v1::DiagnoseRopeResponse response =
+      Diagnosed(Request({Config(kConflict)}));
+  ASSERT_EQ(response.inputs_size(), 1);
+  EXPECT_EQ(response.inputs(0).path(), "config.json");
+  EXPECT_EQ(response.inputs(0).kind(), v1::DESCRIPTION_KIND_CONFIG);
+  EXPECT_EQ(response.inputs(0).model_type(), "llama");
+  EXPECT_EQ(response.inputs(0).content_hash().size(), 64);
+  EXPECT_THAT(response.inputs(0).spec(), HasSubstr("yarn by 4"));
+  EXPECT_EQ(response.inputs(0).unreadable(), "");
+  EXPECT_EQ(response.length(), 131072);
+  const v1::Finding* const finding = Find(response, "config.type-conflict");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->severity(), v1::SEVERITY_ERROR);
+  EXPECT_THAT(finding->fix(), HasSubstr("type"));
+  EXPECT_THAT(finding->inputs(), ElementsAre("config.json"));
+  ASSERT_EQ(finding->readers_size(), 1);
+  EXPECT_EQ(finding->readers(0).name(), "mlx-lm");
+  EXPECT_GT(finding->readers(0).first_distance(), 0);
+  EXPECT_LT(finding->readers(0).kept_at_length(), 0.9);
+  EXPECT_LE(finding->readers(0).least_kept(),
+            finding->readers(0).kept_at_length());
+  EXPECT_GE(response.summary().error(), 1);
+}
+
+TEST_F(DiagnoseRopeTest, OneReadersFindingsAreLeftOutOnDemand) {
+  v1::DiagnoseRopeRequest request = Request({Config(kPlain), Tables(10000)});
+  request.add_readers("vllm");
+  request.set_length(4096);
+  request.mutable_inputs(1)->set_path("shard.safetensors");
+  const v1::DiagnoseRopeResponse response = Diagnosed(request);
+  EXPECT_EQ(response.length(), 4096);
+  const v1::Finding* const finding = Find(response, "tables.inv-freq-differs");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_THAT(finding->inputs(),
+              ElementsAre("shard.safetensors", "config.json"));
+  EXPECT_THAT(finding->layers(), ElementsAre(0));
+}
+
+TEST_F(DiagnoseRopeTest, AGgufFileIsReadFromItsFirstBytes) {
+  v1::DiagnoseRopeRequest request =
+      Request({Config(kPlain), Gguf(GgufKeys(500000))});
+  EXPECT_EQ(Find(Diagnosed(request), "gguf.freq-base"), nullptr);
+  request = Request({Config(kPlain), Gguf(GgufKeys(10000))});
+  const v1::DiagnoseRopeResponse response = Diagnosed(request);
+  EXPECT_NE(Find(response, "gguf.freq-base"), nullptr);
+  EXPECT_EQ(response.inputs(1).path(), "model.gguf");
+  EXPECT_EQ(response.inputs(1).model_type(), "llama");
+}
+
+TEST_F(DiagnoseRopeTest, FactorsPastTheEndOfAGgufFileComeAsTables) {
+  // rope_freqs.weight, whose 32 floats are not among the bytes.
+  std::string bytes = GgufKeys(500000);
+  bytes[8] = 1;
+  const auto append = [&bytes](auto value) {
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  const std::string name = "rope_freqs.weight";
+  append(std::uint64_t{name.size()});
+  bytes += name;
+  append(std::uint32_t{1});
+  append(std::uint64_t{32});
+  append(std::uint32_t{0});
+  append(std::uint64_t{0});
+  v1::DiagnoseRopeRequest request = Request({Config(kPlain), Gguf(bytes)});
+  v1::DiagnoseRopeResponse response = Diagnosed(request);
+  EXPECT_EQ(response.inputs(1).unreadable(), "");
+  EXPECT_EQ(Find(response, "gguf.factor-tensors"), nullptr);
+  v1::NamedTensor* const factors = request.mutable_inputs(1)->add_tables();
+  factors->set_name(name);
+  SetTensor<float>(v1::DTYPE_FLOAT32, {32}, std::vector<float>(32, 2),
+                   factors->mutable_tensor());
+  EXPECT_NE(Find(Diagnosed(request), "gguf.factor-tensors"), nullptr);
+  factors->mutable_tensor()->clear_data();
+  factors->mutable_tensor()->set_shape(0, 1);
+  factors->mutable_tensor()->add_values(-1);
+  response = Diagnosed(request);
+  EXPECT_THAT(response.inputs(1).unreadable(),
+              HasSubstr("rope_freqs.weight has a value -1"));
+}
+
+TEST_F(DiagnoseRopeTest, WhatIsWrongWithADescriptionIsPartOfTheAnswer) {
+  v1::ModelDescription missing;
+  missing.set_kind(v1::DESCRIPTION_KIND_GGUF);
+  missing.set_path("q4.gguf");
+  missing.set_unreadable("cannot open: no such file");
+  missing.set_text("all else is left out");
+  const v1::DiagnoseRopeResponse response = Diagnosed(
+      Request({Config(kConflict), Config("{\n \"a\" 1}"), Config(""), missing,
+               Gguf(""), Gguf(GgufKeys(10000).substr(0, 100)),
+               Config(std::string(1 << 20, ' ') + "{}")}));
+  std::vector<std::string> why;
+  for (const auto& input : response.inputs()) why.push_back(input.unreadable());
+  EXPECT_THAT(why,
+              ElementsAre("", HasSubstr("not JSON: line 2, column"),
+                          HasSubstr("not JSON"), "cannot open: no such file",
+                          HasSubstr("ends at byte 0"),
+                          HasSubstr("ends at byte 100"), HasSubstr("1048578")));
+  EXPECT_EQ(response.inputs(3).path(), "q4.gguf");
+  EXPECT_NE(Find(response, "config.type-conflict"), nullptr);
+}
+
+TEST_F(DiagnoseRopeTest, TwoConfigurationsOfOneNameAreToldApart) {
+  const v1::DiagnoseRopeResponse response =
+      Diagnosed(Request({Config(kPlain), Config(kConflict)}));
+  EXPECT_NE(response.inputs(0).content_hash(),
+            response.inputs(1).content_hash());
+}
+
+TEST_F(DiagnoseRopeTest, NamesThatAreNoUtf8BecomeReplacementCharacters) {
+  core::GgufFile file;
+  file.keys["general.architecture"] = std::string("\xff\xfe");
+  const v1::DiagnoseRopeResponse response =
+      Diagnosed(Request({Gguf(core::WriteGgufKeys(file))}));
+  EXPECT_EQ(response.inputs(0).model_type(), "\xEF\xBF\xBD\xEF\xBF\xBD");
+}
+
+TEST_F(DiagnoseRopeTest, NamesFieldNumbersAndReason) {
+  using D = v1::DiagnoseRopeRequest;
+  const auto input = [](D& d, int i) { return d.mutable_inputs(i); };
+  ExpectAll<D, v1::DiagnoseRopeResponse>(
+      Request({Config(kPlain), Tables(500000), Gguf(GgufKeys(500000))}),
+      {
+          {"NoInputs",
+           [](D& d) { d.clear_inputs(); },
+           kInvalid,
+           "FIELD_REQUIRED",
+           "inputs",
+           {}},
+          {"TooManyInputs",
+           [](D& d) {
+             while (d.inputs_size() < 1025) *d.add_inputs() = Config("{}");
+           },
+           kInvalid,
+           "FIELD_INVALID",
+           "inputs",
+           {"1025", "1024"}},
+          {"TooMuchText",
+           [&](D& d) {
+             input(d, 0)->set_text(std::string(std::size_t{9} << 20, ' '));
+           },
+           kInvalid,
+           "FIELD_INVALID",
+           "inputs",
+           {"9437184 bytes of text"}},
+          {"NoKind",
+           [&](D& d) { input(d, 1)->clear_kind(); },
+           kInvalid,
+           "FIELD_REQUIRED",
+           "inputs[1].kind",
+           {}},
+          {"KindOfTomorrow",
+           [&](D& d) {
+             input(d, 1)->set_kind(static_cast<v1::DescriptionKind>(6));
+           },
+           kUnimplemented,
+           "FIELD_UNKNOWN",
+           "inputs[1].kind",
+           {"6"}},
+          {"LongPath",
+           [&](D& d) { input(d, 0)->set_path(std::string(5000, 'p')); },
+           kInvalid,
+           "FIELD_INVALID",
+           "inputs[0].path",
+           {"5000", "4096"}},
+          {"TextOfTables",
+           [&](D& d) { input(d, 1)->set_text("{}"); },
+           kInvalid,
+           "FIELD_INVALID",
+           "inputs[1].text",
+           {"SAFETENSORS"}},
+          {"GgufOfAConfiguration",
+           [&](D& d) { input(d, 0)->set_gguf("GGUF"); },
+           kInvalid,
+           "FIELD_INVALID",
+           "inputs[0].gguf",
+           {"CONFIG"}},
+          {"NegativeRows",
+           [&](D& d) { input(d, 1)->set_key_rows(-1); },
+           kInvalid,
+           "FIELD_INVALID",
+           "inputs[1].key_rows",
+           {"-1"}},
+          {"NoNameOfATable",
+           [&](D& d) { input(d, 1)->mutable_tables(0)->clear_name(); },
+           kInvalid,
+           "FIELD_REQUIRED",
+           "inputs[1].tables[0].name",
+           {}},
+          {"NoTensor",
+           [&](D& d) { input(d, 1)->mutable_tables(0)->clear_tensor(); },
+           kInvalid,
+           "FIELD_REQUIRED",
+           "inputs[1].tables[0].tensor",
+           {}},
+          {"TableOfIntegers",
+           [&](D& d) {
+             input(d, 1)->mutable_tables(0)->mutable_tensor()->set_dtype(
+                 v1::DTYPE_INT32);
+           },
+           kInvalid,
+           "FIELD_INVALID",
+           "inputs[1].tables[0].tensor.dtype",
+           {"int32"}},
+          {"TableOfTwoDimensions",
+           [&](D& d) {
+             input(d, 1)->mutable_tables(0)->mutable_tensor()->add_shape(1);
+           },
+           kInvalid,
+           "FIELD_INVALID",
+           "inputs[1].tables[0].tensor.shape",
+           {"[32, 1]"}},
+          {"TableOfTooFewBytes",
+           [&](D& d) {
+             input(d, 1)->mutable_tables(0)->mutable_tensor()->set_data("abc");
+           },
+           kInvalid,
+           "TENSOR_SIZE_MISMATCH",
+           "inputs[1].tables[0].tensor.data",
+           {"3 bytes"}},
+          {"RowsWithoutChannels",
+           [&](D& d) {
+             v1::NamedTensor* const rows = input(d, 1)->mutable_query_rows();
+             rows->mutable_tensor()->set_dtype(v1::DTYPE_FLOAT32);
+             rows->mutable_tensor()->add_shape(4);
+             rows->mutable_tensor()->add_shape(0);
+           },
+           kInvalid,
+           "FIELD_INVALID",
+           "inputs[1].query_rows.tensor.shape",
+           {}},
+          {"NoFactorOfAGgufFile",
+           [&](D& d) {
+             *input(d, 2)->add_tables() =
+                 SavedTable("token_embd.weight", 10000);
+           },
+           kInvalid,
+           "FIELD_INVALID",
+           "inputs[2].tables[0].name",
+           {"token_embd.weight"}},
+          {"FactorsTwice",
+           [&](D& d) {
+             *input(d, 2)->add_tables() =
+                 SavedTable("rope_freqs.weight", 10000);
+             *input(d, 2)->add_tables() =
+                 SavedTable("rope_freqs.weight", 10000);
+           },
+           kInvalid,
+           "FIELD_INVALID",
+           "inputs[2].tables[1].name",
+           {"twice"}},
+          {"NegativeLength",
+           [](D& d) { d.set_length(-1); },
+           kInvalid,
+           "FIELD_INVALID",
+           "length",
+           {"-1", "2^31"}},
+          {"UnknownReader",
+           [](D& d) {
+             d.add_readers("hf");
+             d.add_readers("nobody");
+           },
+           kInvalid,
+           "FIELD_INVALID",
+           "readers[1]",
+           {"nobody", "llama_cpp"}},
+          {"OpenQuote",
+           [](D& d) { d.set_runtime("vllm serve 'm"); },
+           kInvalid,
+           "FIELD_INVALID",
+           "runtime",
+           {"quote"}},
+          {"LongRuntime",
+           [](D& d) { d.set_runtime(std::string(200000, 'x')); },
+           kInvalid,
+           "FIELD_INVALID",
+           "runtime",
+           {"200000"}},
+          {"SeveralFaults",
+           [&](D& d) {
+             input(d, 0)->clear_kind();
+             input(d, 2)->set_text("{}");
+             d.add_readers("nobody");
+           },
+           kInvalid,
+           "FIELD_REQUIRED",
+           "inputs[0].kind",
+           {},
+           {},
+           {"inputs[2].text", "readers[0]"}},
+      },
+      &Stub::DiagnoseRope);
+}
+
+// 4096 distances of 32,768 pairs, for each of ten readers: seconds.
+TEST_F(DiagnoseRopeTest, ALongDiagnosisEndsWithItsDeadline) {
+  v1::DiagnoseRopeRequest request;
+  for (int i = 0; i < 64; ++i) {
+    *request.add_inputs() = Config(
+        R"({"model_type":"glm","hidden_size":65536,"num_attention_heads":1,)"
+        R"("head_dim":65536,"max_position_embeddings":1000000,"rope_theta":)" +
+        std::to_string(10000 + i) + "}");
+  }
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::milliseconds(50));
+  v1::DiagnoseRopeResponse response;
+  const grpc::Status status = stub_->DiagnoseRope(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+}
+
+}  // namespace
+}  // namespace posenc::server
