@@ -19,7 +19,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/runtime/pool.h"
-#include "grpcpp/generic/async_generic_service.h"
 #include "server/auth/token_file.h"
 #include "server/budget/admission.h"
 #include "server/budget/calls_in_progress.h"
@@ -90,13 +89,11 @@ class RpcService final : public CallQueue::Service {
   struct Answer {
     explicit Answer(absl::Status error);
     const absl::Status status;
-    const grpc::Status on_wire;
+    const CallEnding ending;
     const std::string reason;
-    const bool pushback;
   };
   // Why the call of an RPC is answered without being read; null if it is not.
-  const Answer* Refuse(const CallSpec& spec,
-                       const grpc::GenericServerContext& context) const;
+  const Answer* Refuse(const CallSpec& spec, const CallHeaders& headers) const;
   void Send(const Answer& answer, const CallSpec& spec,
             PeerStream* stream) const;
 
@@ -107,8 +104,7 @@ class RpcService final : public CallQueue::Service {
   void ReturnExcess(std::int64_t held);
 
   // Who calls, and what that allows.
-  absl::Status Identify(const grpc::GenericServerContext& context,
-                        CallSpec* spec) const;
+  absl::Status Identify(const CallHeaders& headers, CallSpec* spec) const;
   void BeginSmall(PeerStream* stream, CallSpec spec) const;
 
   const std::vector<Method> methods_;  // a method's number is its place here

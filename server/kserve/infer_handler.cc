@@ -43,9 +43,7 @@ class ModelStreamInferHandler final : public CallHandler {
                           Inference::Counts* counts)
       : context_(context), counts_(counts) {
     if (context.call == nullptr) return;
-    const auto& metadata = context.call->client_metadata();
-    const auto found = metadata.find(kErrorsEndStreams);
-    errors_end_it_ = found != metadata.end() && found->second == "true";
+    errors_end_it_ = context.call->Find(kErrorsEndStreams) == "true";
   }
 
   void Waited(absl::Duration time) override { waited_ = time; }

@@ -12,9 +12,9 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "grpcpp/generic/async_generic_service.h"
 #include "server/budget/limits.h"
 #include "server/methods/rope_cache.h"
+#include "server/rpc/call_headers.h"
 #include "server/rpc/handler.h"
 
 namespace posenc::server {
@@ -24,7 +24,7 @@ struct MethodContext {
   const Limits* limits;  // with defaults filled in
   RopeCache* cache;
   // What the call's headers say, for `start` alone; null without a call.
-  const grpc::GenericServerContext* call = nullptr;
+  const CallHeaders* call = nullptr;
 };
 
 struct Method {
