@@ -290,7 +290,8 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   if (server_ == nullptr) {
     return absl::UnavailableError("gRPC could not start a server");
   }
-  queue_.Start(CallQueue::ThreadsFor(WithDefaults(options.limits).threads));
+  queue_.Start(server_.get(),
+               CallQueue::ThreadsFor(WithDefaults(options.limits).threads));
   health_.Set(kLiveness, true);
   SetReady(true);
   return listener_ == nullptr

@@ -42,27 +42,31 @@ std::size_t Excess(std::size_t whole, std::size_t part) {
 // even if it says nothing.
 std::uint64_t ConnectionOf(PeerStream* stream) {
   grpc_auth_context* const security = grpc_call_auth_context(stream->c_call());
-  if (security == nullptr) return absl::HashOf(stream->context().peer());
+  if (security == nullptr) return absl::HashOf(stream->headers().peer());
   grpc_auth_context_release(security);
   return reinterpret_cast<std::uintptr_t>(security);
 }
 
 // The header of that name; none if there are several, which differ or are one
 // too many.
-absl::string_view Authorization(const grpc::GenericServerContext& context) {
-  const auto [first, last] =
-      context.client_metadata().equal_range("authorization");
-  if (first == last || std::next(first) != last) return "";
-  return {first->second.data(), first->second.size()};
+absl::string_view Authorization(const CallHeaders& headers) {
+  absl::string_view value;
+  int found = 0;
+  for (const grpc_metadata& header : headers.metadata()) {
+    if (CallHeaders::View(header.key) != "authorization") continue;
+    value = CallHeaders::View(header.value);
+    ++found;
+  }
+  return found == 1 ? value : "";
 }
 
 // As HTTP/2 counts it, but for what is gRPC's own (":authority", "te").
-absl::Status CheckMetadata(const grpc::GenericServerContext& context,
-                           std::int64_t limit) {
+absl::Status CheckMetadata(const CallHeaders& headers, std::int64_t limit) {
   constexpr std::size_t kOfEach = 32;  // RFC 9113, section 6.5.2
-  std::size_t bytes = context.method().size() + kOfEach;
-  for (const auto& [name, value] : context.client_metadata()) {
-    bytes += name.size() + value.size() + kOfEach;
+  std::size_t bytes = headers.method().size() + kOfEach;
+  for (const grpc_metadata& header : headers.metadata()) {
+    bytes += GRPC_SLICE_LENGTH(header.key) + GRPC_SLICE_LENGTH(header.value) +
+             kOfEach;
   }
   return CheckSize("", "metadata", bytes, limit,
                    "send less, or raise --max-metadata-bytes");
@@ -125,9 +129,8 @@ RpcService::RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
 
 RpcService::Answer::Answer(absl::Status error)
     : status(std::move(error)),
-      on_wire(ToGrpcStatus(status)),
-      reason(ReasonName(status)),
-      pushback(Call::NeedsPushback(status)) {}
+      ending(Call::EndingOf(status)),
+      reason(ReasonName(status)) {}
 
 void RpcService::SetLimits(const Limits& limits) {
   const auto max_waiting = static_cast<std::size_t>(limits.max_waiting);
@@ -179,10 +182,10 @@ void RpcService::ReturnUnneededMemory() {
   idle_ = IdleMemory();
 }
 
-const RpcService::Answer* RpcService::Refuse(
-    const CallSpec& spec, const grpc::GenericServerContext& context) const {
+const RpcService::Answer* RpcService::Refuse(const CallSpec& spec,
+                                             const CallHeaders& headers) const {
   if (draining_.load()) return &draining_answer_;
-  if (!Call::IsTooLate(context, spec, resources_)) return nullptr;
+  if (!Call::IsTooLate(headers, spec, resources_)) return nullptr;
   return spec.full_is_unavailable ? &too_many_inferences_ : &too_many_calls_;
 }
 
@@ -191,19 +194,18 @@ void RpcService::Send(const Answer& answer, const CallSpec& spec,
   if (CallObserver* const observer = resources_.observer) {
     observer->Started(spec.name, spec.stream);
     CallRecord record =
-        RecordOf(stream->context(), spec, answer.status, answer.reason);
+        RecordOf(stream->headers(), spec, answer.status, answer.reason);
     record.started = absl::Now();
     observer->Finished(record);
   }
-  if (answer.pushback) Call::AddPushback(stream);
-  stream->Finish(answer.on_wire);
+  stream->Finish(answer.ending);
 }
 
-absl::Status RpcService::Identify(const grpc::GenericServerContext& context,
+absl::Status RpcService::Identify(const CallHeaders& headers,
                                   CallSpec* spec) const {
   if (tokens_ == nullptr) return absl::OkStatus();
   absl::StatusOr<Caller> caller =
-      tokens_->Check(spec->name, Authorization(context));
+      tokens_->Check(spec->name, Authorization(headers));
   if (!caller.ok()) return caller.status();
   spec->caller = std::move(caller->name);
   // Behind an edge all callers come over the same connections.
@@ -216,7 +218,7 @@ absl::Status RpcService::Identify(const grpc::GenericServerContext& context,
 }
 
 void RpcService::BeginSmall(PeerStream* stream, CallSpec spec) const {
-  const std::string& path = stream->context().method();
+  const absl::string_view path = stream->headers().method();
   absl::Status none = NoSuchMethod(path);
   for (SmallService* const service : small_services_) {
     auto made = service->Make(path, spec.peer);
@@ -224,7 +226,7 @@ void RpcService::BeginSmall(PeerStream* stream, CallSpec spec) const {
     if (const std::shared_ptr<SmallCall> call = *std::move(made)) {
       if (call->needs_token()) {
         spec = call->spec();
-        absl::Status known = Identify(stream->context(), &spec);
+        absl::Status known = Identify(stream->headers(), &spec);
         if (!known.ok()) return Send(Answer(std::move(known)), spec, stream);
       }
       return call->Start(stream, {resources_.transfers, resources_.deadlines,
@@ -236,27 +238,25 @@ void RpcService::BeginSmall(PeerStream* stream, CallSpec spec) const {
   Send(Answer(std::move(none)), spec, stream);
 }
 
-CallSharing RpcService::SharingOf(
-    const grpc::GenericServerContext& context) const {
+CallSharing RpcService::SharingOf(const CallHeaders& headers) const {
   CallSharing sharing;
   if (shared_files_ == nullptr) return sharing;
   sharing.files = shared_files_;
-  sharing.allowed = shared_files_->Allows(context.peer());
+  sharing.allowed = shared_files_->Allows(headers.peer());
   // gRPC's clients count the tries of their retry policy here.
-  sharing.repeated =
-      context.client_metadata().contains("grpc-previous-rpc-attempts");
+  sharing.repeated = headers.Find("grpc-previous-rpc-attempts").has_value();
   return sharing;
 }
 
 void RpcService::Begin(PeerStream* stream) {
-  const grpc::GenericServerContext& context = stream->context();
-  if (told_callers_ != nullptr) told_callers_->CallBegan(context.peer());
+  const CallHeaders& headers = stream->headers();
+  if (told_callers_ != nullptr) told_callers_->CallBegan(headers.peer());
   CallSpec spec;
   spec.peer = ConnectionOf(stream);
   // gRPC 1.51 tells peers this limit and does not always keep to it.
-  absl::Status metadata = CheckMetadata(context, max_metadata_bytes_);
+  absl::Status metadata = CheckMetadata(headers, max_metadata_bytes_);
   if (!metadata.ok()) return Send(Answer(std::move(metadata)), spec, stream);
-  const auto found = by_path_.find(context.method());
+  const auto found = by_path_.find(headers.method());
   if (found == by_path_.end()) return BeginSmall(stream, std::move(spec));
   const Method& method = methods_[found->second];
   spec.service = method.service;
@@ -264,13 +264,13 @@ void RpcService::Begin(PeerStream* stream) {
   spec.method = found->second;
   spec.stream = method.stream;
   spec.full_is_unavailable = method.full_is_unavailable;
-  absl::Status known = Identify(context, &spec);
+  absl::Status known = Identify(headers, &spec);
   if (!known.ok()) return Send(Answer(std::move(known)), spec, stream);
-  if (const Answer* const refused = Refuse(spec, context)) {
+  if (const Answer* const refused = Refuse(spec, headers)) {
     return Send(*refused, spec, stream);
   }
   Call::Start(stream, std::move(spec),
-              method.start({&limits_, &cache_, SharingOf(context), &context}),
+              method.start({&limits_, &cache_, SharingOf(headers), &headers}),
               resources_);
 }
 

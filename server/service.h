@@ -19,7 +19,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/runtime/pool.h"
-#include "grpcpp/generic/async_generic_service.h"
 #include "server/auth/token_file.h"
 #include "server/budget/admission.h"
 #include "server/budget/calls_in_progress.h"
@@ -92,13 +91,11 @@ class RpcService final : public CallQueue::Service {
   struct Answer {
     explicit Answer(absl::Status error);
     const absl::Status status;
-    const grpc::Status on_wire;
+    const CallEnding ending;
     const std::string reason;
-    const bool pushback;
   };
   // Why the call of an RPC is answered without being read; null if it is not.
-  const Answer* Refuse(const CallSpec& spec,
-                       const grpc::GenericServerContext& context) const;
+  const Answer* Refuse(const CallSpec& spec, const CallHeaders& headers) const;
   void Send(const Answer& answer, const CallSpec& spec,
             PeerStream* stream) const;
 
@@ -109,10 +106,9 @@ class RpcService final : public CallQueue::Service {
   void ReturnExcess(std::int64_t held);
 
   // Who calls, and what that allows.
-  absl::Status Identify(const grpc::GenericServerContext& context,
-                        CallSpec* spec) const;
+  absl::Status Identify(const CallHeaders& headers, CallSpec* spec) const;
   void BeginSmall(PeerStream* stream, CallSpec spec) const;
-  CallSharing SharingOf(const grpc::GenericServerContext& context) const;
+  CallSharing SharingOf(const CallHeaders& headers) const;
 
   const std::vector<Method> methods_;  // a method's number is its place here
   absl::flat_hash_map<std::string, int> by_path_;

@@ -55,9 +55,7 @@ class ModelStreamInferHandler final : public CallHandler {
       : context_(context),
         infer_{counts, regions, context.sharing, kMostCopiedOfStream} {
     if (context.call == nullptr) return;
-    const auto& metadata = context.call->client_metadata();
-    const auto found = metadata.find(kErrorsEndStreams);
-    errors_end_it_ = found != metadata.end() && found->second == "true";
+    errors_end_it_ = context.call->Find(kErrorsEndStreams) == "true";
   }
 
   void Waited(absl::Duration time) override { waited_ = time; }

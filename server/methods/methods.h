@@ -13,9 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "grpcpp/generic/async_generic_service.h"
 #include "server/budget/limits.h"
 #include "server/methods/rope_cache.h"
+#include "server/rpc/call_headers.h"
 #include "server/rpc/handler.h"
 #include "server/shared/shared_files.h"
 
@@ -35,7 +35,7 @@ struct MethodContext {
   RopeCache* cache;
   CallSharing sharing;
   // What the call's headers say, for `start` alone; null without a call.
-  const grpc::GenericServerContext* call = nullptr;
+  const CallHeaders* call = nullptr;
 };
 
 struct Method {

@@ -20,11 +20,6 @@ namespace {
 // reader is too slow.
 constexpr std::size_t kFinishWithBytes = 64 << 10;
 
-// Tells clients' retries to wait (gRFC A6), and how long: about what the
-// largest request takes.
-constexpr char kPushback[] = "grpc-retry-pushback-ms";
-constexpr char kPushbackMs[] = "1000";
-
 // For the order of turns, calls whose deadline is later, or that have none, are
 // taken to have this one.
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
@@ -60,10 +55,10 @@ void Call::Start(PeerStream* stream, CallSpec spec,
 Call::Call(PeerStream* stream, CallSpec spec,
            std::unique_ptr<CallHandler> handler, const CallResources& resources)
     : stream_(stream),
-      context_(stream->context()),
+      headers_(stream->headers()),
       spec_(std::move(spec)),
       resources_(resources),
-      over_socket_(IsSocket(context_.peer())),
+      over_socket_(IsSocket(headers_.peer())),
       turn_(resources.turns, this),
       caller_(resources.callers, spec_.caller, spec_.caller_bytes),
       claim_(resources.admission, &caller_, resources.sizes, spec_.method,
@@ -73,7 +68,7 @@ Call::Call(PeerStream* stream, CallSpec spec,
       started_(absl::Now()),
       start_(Clock::now()) {}
 
-Turns::Request Call::TurnRequest(const grpc::GenericServerContext& context,
+Turns::Request Call::TurnRequest(const CallHeaders& headers,
                                  const CallSpec& spec,
                                  const CallResources& resources,
                                  std::optional<std::int64_t> announced,
@@ -87,31 +82,24 @@ Turns::Request Call::TurnRequest(const grpc::GenericServerContext& context,
   const absl::Duration imposed =
       std::min(resources.deadlines->time() - age, kNoDeadline);
   request.deadline = now + absl::ToDoubleSeconds(imposed);
-  if (HasDeadline(context)) {
-    const std::chrono::duration<double> left =
-        context.deadline() - std::chrono::system_clock::now();
-    request.deadline = now + left.count();
+  if (headers.has_deadline()) {
+    request.deadline = now + absl::ToDoubleSeconds(headers.TimeLeft());
   }
   return request;
 }
 
-bool Call::IsTooLate(const grpc::GenericServerContext& context,
-                     const CallSpec& spec, const CallResources& resources) {
+bool Call::IsTooLate(const CallHeaders& headers, const CallSpec& spec,
+                     const CallResources& resources) {
   if (spec.stream) return false;
   const absl::StatusOr<std::optional<std::int64_t>> announced =
-      AnnouncedBytes(context, resources.limits->max_request_bytes);
+      AnnouncedBytes(headers, resources.limits->max_request_bytes);
   return announced.ok() &&
          resources.turns->Refuses(TurnRequest(
-             context, spec, resources, *announced, absl::ZeroDuration()));
+             headers, spec, resources, *announced, absl::ZeroDuration()));
 }
 
-bool Call::NeedsPushback(const absl::Status& status) {
-  const auto details = core::GetErrorDetails(status);
-  return details && details->reason == core::ErrorReason::kOverloaded;
-}
-
-void Call::AddPushback(PeerStream* stream) {
-  stream->AddTrailingMetadata(kPushback, kPushbackMs);
+CallEnding Call::EndingOf(const absl::Status& status) {
+  return {ToGrpcStatus(status), IsOverload(status)};
 }
 
 // The call must not finish meanwhile: whoever fails it does not find it waiting
@@ -119,11 +107,11 @@ void Call::AddPushback(PeerStream* stream) {
 void Call::Enter() {
   Hold();
   stream_->SetReactor(this);
-  if (!HasDeadline(context_)) {
+  if (!headers_.has_deadline()) {
     deadline_ = resources_.deadlines->Add(weak_from_this());
   }
   const absl::StatusOr<std::optional<std::int64_t>> announced =
-      AnnouncedBytes(context_, resources_.limits->max_request_bytes);
+      AnnouncedBytes(headers_, resources_.limits->max_request_bytes);
   if (!announced.ok()) {
     Fail(announced.status(), false);
   } else {
@@ -135,7 +123,7 @@ void Call::Enter() {
 
 bool Call::HasTurn() {
   if (spec_.stream) return true;
-  switch (turn_.Enter(TurnRequest(context_, spec_, resources_, announced_,
+  switch (turn_.Enter(TurnRequest(headers_, spec_, resources_, announced_,
                                   absl::ZeroDuration()))) {
     case Turns::Entry::kServed:
     case Turns::Entry::kNotNeeded:
@@ -228,8 +216,6 @@ Call::Action Call::Decide() {
   }
   if (!writing_ && !computed_.empty()) {
     writing_ = true;
-    outgoing_.Swap(&computed_.front());
-    computed_.erase(computed_.begin());
     ++starting_;
     return Action::kWrite;
   }
@@ -266,12 +252,15 @@ void Call::Step() {
         resources_.transfers->Add(Transfers::Direction::kIn,
                                   announced_.value_or(0), this,
                                   &reading_message_);
-        stream_->StartRead(&incoming_);
+        stream_->StartRead();
         lock.lock();
         --starting_;
         break;
       case Action::kWrite: {
-        const std::size_t bytes = outgoing_.Length();
+        grpc::ByteBuffer outgoing;
+        outgoing.Swap(&computed_.front());
+        computed_.erase(computed_.begin());
+        const std::size_t bytes = outgoing.Length();
         const bool last = error_.ok() && !spec_.stream && read_all_ &&
                           !reading_ && starting_ == 1 && !handler_busy_ &&
                           bytes <= kFinishWithBytes;
@@ -283,10 +272,11 @@ void Call::Step() {
                                   static_cast<std::int64_t>(bytes), this,
                                   &writing_message_);
         if (last) {
-          stream_->StartWriteAndFinish(&outgoing_, grpc::Status::OK);
+          stream_->StartWriteAndFinish(outgoing);
           return;  // the call may be gone
         }
-        stream_->StartWrite(&outgoing_);
+        stream_->StartWrite(outgoing);
+        outgoing.Clear();
         lock.lock();
         --starting_;
         break;
@@ -294,8 +284,7 @@ void Call::Step() {
       case Action::kFinish: {
         const absl::Status error = AsTold(spec_, error_);
         lock.unlock();
-        if (NeedsPushback(error)) AddPushback(stream_);
-        stream_->Finish(ToGrpcStatus(error));
+        stream_->Finish(error.ok() ? CallEnding() : EndingOf(error));
         return;  // the call may be gone
       }
     }
@@ -303,18 +292,11 @@ void Call::Step() {
 }
 
 absl::StatusOr<RequestMessage> Call::TakeMessage() {
-  const auto bytes = static_cast<std::int64_t>(incoming_.Length());
+  const auto bytes = static_cast<std::int64_t>(stream_->message_bytes());
   bytes_in_ += bytes;
+  std::vector<grpc::Slice> slices = stream_->TakeMessage();
   const absl::Status received = claim_.Received(bytes);
-  if (!received.ok()) {
-    incoming_.Clear();
-    return received;
-  }
-  std::vector<grpc::Slice> slices;
-  if (!incoming_.Dump(&slices).ok()) {
-    return absl::InternalError("gRPC gave a message that cannot be read");
-  }
-  incoming_.Clear();
+  if (!received.ok()) return received;
   return RequestMessage(std::move(slices), over_socket_);
 }
 
@@ -369,7 +351,7 @@ void Call::StartStep() {
   }
   if (needs_turn) {
     Turns::Request request =
-        TurnRequest(context_, spec_, resources_, bytes,
+        TurnRequest(headers_, spec_, resources_, bytes,
                     absl::FromChrono(Clock::now() - start_));
     request.announced = 0;  // nothing is to be read any more
     request.refusable = false;
@@ -459,8 +441,6 @@ void Call::OnComputeFailed(const absl::Status& error) {
 
 void Call::OnWriteDone(bool ok) {
   resources_.transfers->Remove(&writing_message_);
-  // Gives the memory of the response back.
-  outgoing_.Clear();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     writing_ = false;
@@ -581,7 +561,7 @@ void Call::OnDone() {
 
 void Call::Observe() {
   const absl::Status told = AsTold(spec_, error_);
-  CallRecord record = RecordOf(context_, spec_, told, ReasonName(told));
+  CallRecord record = RecordOf(headers_, spec_, told, ReasonName(told));
   record.started = started_;
   record.handling = absl::Nanoseconds((Clock::now() - start_).count());
   record.waited = absl::Nanoseconds(waited_ns_.load());

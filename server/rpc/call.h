@@ -52,7 +52,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/runtime/pool.h"
-#include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/budget/admission.h"
 #include "server/budget/caller_budgets.h"
@@ -64,6 +63,8 @@
 #include "server/budget/turns.h"
 #include "server/memory/request_message.h"
 #include "server/memory/response_buffers.h"
+#include "server/rpc/call_ending.h"
+#include "server/rpc/call_headers.h"
 #include "server/rpc/call_observer.h"
 #include "server/rpc/call_spec.h"
 #include "server/rpc/claim.h"
@@ -104,13 +105,11 @@ class Call final : public PeerStream::Reactor,
 
   // Whether the call would be refused for want of time: an answer before
   // anything is made for it.
-  static bool IsTooLate(const grpc::GenericServerContext& context,
-                        const CallSpec& spec, const CallResources& resources);
+  static bool IsTooLate(const CallHeaders& headers, const CallSpec& spec,
+                        const CallResources& resources);
 
-  // Whether clients' retries are told to wait, and telling them. Before
-  // Finish().
-  static bool NeedsPushback(const absl::Status& status);
-  static void AddPushback(PeerStream* stream);
+  // How calls end that fail with this status.
+  static CallEnding EndingOf(const absl::Status& status);
 
   // For Start() only.
   Call(PeerStream* stream, CallSpec spec, std::unique_ptr<CallHandler> handler,
@@ -175,7 +174,7 @@ class Call final : public PeerStream::Reactor,
   // Ends the call at gRPC's side, whatever is under way there.
   void CancelAtPeer();
   // What Turns is told of a call of this age, or of a step with so many bytes.
-  static Turns::Request TurnRequest(const grpc::GenericServerContext& context,
+  static Turns::Request TurnRequest(const CallHeaders& headers,
                                     const CallSpec& spec,
                                     const CallResources& resources,
                                     std::optional<std::int64_t> announced,
@@ -190,7 +189,7 @@ class Call final : public PeerStream::Reactor,
   using Clock = std::chrono::steady_clock;
 
   PeerStream* const stream_;
-  const grpc::GenericServerContext& context_;  // of the stream
+  const CallHeaders& headers_;  // of the stream
   const CallSpec spec_;
   const CallResources resources_;
   const bool over_socket_;
@@ -231,8 +230,6 @@ class Call final : public PeerStream::Reactor,
   // that step alone.
   std::int64_t index_ = 0;
   std::int64_t step_bytes_ = 0;
-  // gRPC reads into the one and writes from the other.
-  grpc::ByteBuffer incoming_, outgoing_;
 };
 
 }  // namespace posenc::server

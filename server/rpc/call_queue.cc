@@ -12,11 +12,11 @@ namespace {
 // every call that arrives is replaced at once, so that few are enough.
 constexpr int kWaiting = 32;
 
-// Fewer threads than this get too little of a processor that a compute thread
-// has, too: past 40,000 calls a second, one thread refused them so late that
-// none was answered in time; two kept 0.8 of the goodput. More than kMost wait
-// for each other at the queue's lock; gRPC's callback API has as many at most.
-constexpr int kLeastThreads = 2, kMostThreads = 16;
+// Threads wait for events in turn, and wake each other up for it: one thread
+// needs two thirds of the processor's time of two (docs/adr/0007). More than
+// kMost wait for each other at the queue's lock; gRPC's callback API has as
+// many at most.
+constexpr int kLeastThreads = 1, kMostThreads = 16;
 
 // How long a thread rests that has refused a call. At 40,000 calls a second on
 // one processor, 0.15 to 0.3 ms gave 1.05 to 1.2 times the goodput of none; at
@@ -35,7 +35,8 @@ void CallQueue::AddTo(grpc::ServerBuilder* builder) {
   queue_ = builder->AddCompletionQueue();
 }
 
-void CallQueue::Start(int threads) {
+void CallQueue::Start(grpc::Server* server, int threads) {
+  server_ = server->c_server();
   for (int i = 0; i < kWaiting; ++i) AwaitCall();
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this] { Run(); });
@@ -60,9 +61,7 @@ void CallQueue::AwaitCall() {
     const std::lock_guard<std::mutex> lock(mutex_);
     ++streams_;
   }
-  auto* const stream = new PeerStream(this);
-  calls_.RequestCall(&stream->context_, &stream->stream_, queue_.get(),
-                     queue_.get(), &stream->arrived_);
+  (new PeerStream(this))->Await(server_, queue_->cq());
 }
 
 // Notified under the lock: Stop() may return, and the queue be destroyed, as
@@ -77,29 +76,49 @@ void CallQueue::Delete(PeerStream* stream) {
 // due is taken only if no event is there and one look at the sockets, which
 // does not wait, brings none.
 const PeerStream::Event* CallQueue::Next(bool* rest, bool* ok) {
-  void* tag = nullptr;
-  if (*rest) {
-    switch (queue_->AsyncNext(&tag, ok, gpr_inf_past(GPR_CLOCK_MONOTONIC))) {
-      case grpc::CompletionQueue::SHUTDOWN:
+  while (true) {
+    const grpc_event event =
+        grpc_completion_queue_next(queue_->cq(),
+                                   *rest ? gpr_inf_past(GPR_CLOCK_MONOTONIC)
+                                         : gpr_inf_future(GPR_CLOCK_MONOTONIC),
+                                   nullptr);
+    switch (event.type) {
+      case GRPC_QUEUE_SHUTDOWN:
         return nullptr;
-      case grpc::CompletionQueue::GOT_EVENT:
-        return static_cast<const PeerStream::Event*>(tag);
-      case grpc::CompletionQueue::TIMEOUT:
+      case GRPC_OP_COMPLETE:
+        *ok = event.success != 0;
+        return static_cast<const PeerStream::Event*>(event.tag);
+      case GRPC_QUEUE_TIMEOUT:
         *rest = false;
         std::this_thread::sleep_for(kRest);
         break;
     }
   }
-  return queue_->Next(&tag, ok) ? static_cast<const PeerStream::Event*>(tag)
-                                : nullptr;
 }
 
+// What a reaction itself brings about comes back to its thread at once, past
+// the queue and its lock.
 void CallQueue::Run() {
   bool ok = false, rest = false;
-  while (const PeerStream::Event* const event = Next(&rest, &ok)) {
-    rest = rest || event->stream->EndsRefusal(*event);
+  const PeerStream::Event* event = Next(&rest, &ok);
+  while (event != nullptr) {
+    rest = rest || PeerStream::EndsRefusal(*event);
+    grpc_completion_queue_thread_local_cache_init(queue_->cq());
     (event->stream->*event->happen)(ok);
+    event = Cached(&ok);
+    if (event == nullptr) event = Next(&rest, &ok);
   }
+}
+
+const PeerStream::Event* CallQueue::Cached(bool* ok) {
+  void* tag = nullptr;
+  int success = 0;
+  if (grpc_completion_queue_thread_local_cache_flush(queue_->cq(), &tag,
+                                                     &success) == 0) {
+    return nullptr;
+  }
+  *ok = success != 0;
+  return static_cast<const PeerStream::Event*>(tag);
 }
 
 }  // namespace posenc::server

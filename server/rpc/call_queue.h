@@ -19,6 +19,7 @@
 
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "server/rpc/peer_stream.h"
 
@@ -44,8 +45,8 @@ class CallQueue {
 
   // Adds the queue, as what gets every call that no other service has.
   void AddTo(grpc::ServerBuilder* builder);
-  // Begins to take calls.
-  void Start(int threads);
+  // Begins to take the server's calls. The server lives until Stop().
+  void Start(grpc::Server* server, int threads);
   // Waits until every call has ended: the server cancels them when it shuts
   // down, but does not wait for what we still do about them. May be called
   // again, and if nothing was started.
@@ -58,11 +59,15 @@ class CallQueue {
   void AwaitCall();
   void Delete(PeerStream* stream);
   const PeerStream::Event* Next(bool* rest, bool* ok);
+  // The event that this thread's last reaction has brought about; or null.
+  const PeerStream::Event* Cached(bool* ok);
   void Run();
 
   Service* const service_;
+  // Never asked for a call: without it, gRPC would refuse them all itself.
   grpc::AsyncGenericService calls_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  grpc_server* server_ = nullptr;
   std::vector<std::thread> threads_;
 
   // Streams that are not deleted. Each is replaced before it ends, so that

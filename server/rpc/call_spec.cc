@@ -1,7 +1,5 @@
 #include "server/rpc/call_spec.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <utility>
 
@@ -36,16 +34,15 @@ absl::Status AsTold(const CallSpec& spec, const absl::Status& status) {
 }
 
 absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
-    const grpc::GenericServerContext& context, std::int64_t limit) {
-  const auto& metadata = context.client_metadata();
-  const auto found = metadata.find(wire::kMessageBytes);
-  if (found == metadata.end()) return std::nullopt;
-  const absl::string_view text(found->second.data(), found->second.size());
+    const CallHeaders& headers, std::int64_t limit) {
+  const std::optional<absl::string_view> text =
+      headers.Find(wire::kMessageBytes);
+  if (!text) return std::nullopt;
   std::uint64_t bytes = 0;
-  if (!absl::SimpleAtoi(text, &bytes)) {
+  if (!absl::SimpleAtoi(*text, &bytes)) {
     return core::FieldInvalid(
         wire::kMessageBytes,
-        absl::StrCat("'", absl::CHexEscape(text),
+        absl::StrCat("'", absl::CHexEscape(*text),
                      "'; must be a number, the bytes of the largest message"));
   }
   const absl::Status size = CheckRequest(bytes, limit);
@@ -53,19 +50,10 @@ absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
   return static_cast<std::int64_t>(bytes);
 }
 
-bool HasDeadline(const grpc::GenericServerContext& context) {
-  return context.deadline() != std::chrono::system_clock::time_point::max();
-}
-
-CallRecord RecordOf(const grpc::GenericServerContext& context,
-                    const CallSpec& spec, const absl::Status& status,
-                    std::string reason) {
-  const auto metadata = [&context](const char* key) -> absl::string_view {
-    const auto& all = context.client_metadata();
-    const auto found = all.find(key);
-    if (found == all.end()) return "";
-    return {found->second.data(),
-            std::min<std::size_t>(found->second.size(), kMostObserved)};
+CallRecord RecordOf(const CallHeaders& headers, const CallSpec& spec,
+                    const absl::Status& status, std::string reason) {
+  const auto metadata = [&headers](absl::string_view key) {
+    return headers.Find(key).value_or("").substr(0, kMostObserved);
   };
   CallRecord record;
   record.service = spec.service;
@@ -74,7 +62,7 @@ CallRecord RecordOf(const grpc::GenericServerContext& context,
   record.code = static_cast<grpc::StatusCode>(status.raw_code());
   record.reason = std::move(reason);
   record.message = status.message();
-  record.peer = context.peer();
+  record.peer = headers.peer();
   record.caller = spec.caller;
   record.request_id = metadata("x-request-id");
   record.traceparent = metadata("traceparent");

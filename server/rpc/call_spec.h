@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "grpcpp/generic/async_generic_service.h"
+#include "server/rpc/call_headers.h"
 #include "server/rpc/call_observer.h"
 
 namespace posenc::server {
@@ -37,15 +37,12 @@ absl::Status AsTold(const CallSpec& spec, const absl::Status& status);
 // The announced size of the largest message, if the client announced one.
 // INVALID_ARGUMENT for what is no number, kMessageTooLarge over the limit.
 absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
-    const grpc::GenericServerContext& context, std::int64_t limit);
-
-bool HasDeadline(const grpc::GenericServerContext& context);
+    const CallHeaders& headers, std::int64_t limit);
 
 // What observers learn of a call that ended with `status`, as the client was
 // told it, whose ReasonName() is `reason`, but for its times and bytes. Borrows
 // all but the reason.
-CallRecord RecordOf(const grpc::GenericServerContext& context,
-                    const CallSpec& spec, const absl::Status& status,
-                    std::string reason);
+CallRecord RecordOf(const CallHeaders& headers, const CallSpec& spec,
+                    const absl::Status& status, std::string reason);
 
 }  // namespace posenc::server

@@ -1,43 +1,159 @@
 #include "server/rpc/peer_stream.h"
 
-#include "grpc/grpc.h"
+#include <cstdlib>
+
+#include "grpc/byte_buffer.h"
+#include "grpc/byte_buffer_reader.h"
+#include "grpc/support/alloc.h"
 #include "server/rpc/call_queue.h"
 
 namespace posenc::server {
+namespace {
 
-PeerStream::PeerStream(CallQueue* queue) : queue_(queue), stream_(&context_) {
-  context_.AsyncNotifyWhenDone(&closed_);
+grpc_op Operation(grpc_op_type type) {
+  grpc_op operation = {};
+  operation.op = type;
+  return operation;
+}
+
+// The same slices for gRPC's core. Most messages have one.
+grpc_byte_buffer* ToCore(const grpc::ByteBuffer& message) {
+  grpc::Slice slice;
+  std::vector<grpc::Slice> slices;
+  if (message.TrySingleSlice(&slice).ok()) {
+    slices.push_back(std::move(slice));
+  } else if (!message.Dump(&slices).ok()) {
+    std::abort();  // we have made it, and not compressed it
+  }
+  absl::InlinedVector<grpc_slice, 8> raw;
+  for (const grpc::Slice& each : slices) raw.push_back(each.c_slice());
+  grpc_byte_buffer* const buffer =
+      grpc_raw_byte_buffer_create(raw.data(), raw.size());
+  for (const grpc_slice& each : raw) grpc_slice_unref(each);
+  return buffer;
+}
+
+}  // namespace
+
+PeerStream::~PeerStream() {
+  DropOutgoing();
+  if (incoming_ != nullptr) grpc_byte_buffer_destroy(incoming_);
+  if (call_ != nullptr) grpc_call_unref(call_);
+}
+
+void PeerStream::Await(grpc_server* server, grpc_completion_queue* events) {
+  const grpc_call_error error =
+      grpc_server_request_call(server, &call_, &headers_.details_,
+                               &headers_.metadata_, events, events, &arrived_);
+  if (error != GRPC_CALL_OK) std::abort();  // `events` is not the server's
 }
 
 // A read may fail before gRPC says that the call is closed.
 bool PeerStream::IsCancelled() {
-  return cancelled_.load() ||
-         grpc_call_failed_before_recv_message(c_call()) != 0;
+  return cancelled_.load() || grpc_call_failed_before_recv_message(call_) != 0;
 }
 
 // The peer may be gone before there is anybody to tell.
 void PeerStream::SetReactor(Reactor* reactor) {
   reactor_.store(reactor);
-  if (cancelled_.load() && !told_.exchange(true)) reactor->OnCancel();
-}
-
-void PeerStream::StartRead(grpc::ByteBuffer* message) {
   ++open_;
-  stream_.Read(message, &read_);
+  Operations operations;
+  AddClose(&operations);
+  Run(operations, &closed_);
 }
 
-void PeerStream::StartWrite(const grpc::ByteBuffer* message) {
+void PeerStream::StartRead() {
   ++open_;
-  stream_.Write(*message, &written_);
+  grpc_op read = Operation(GRPC_OP_RECV_MESSAGE);
+  read.data.recv_message.recv_message = &incoming_;
+  Run({read}, &read_);
 }
 
-void PeerStream::StartWriteAndFinish(const grpc::ByteBuffer* message,
-                                     const grpc::Status& status) {
-  stream_.WriteAndFinish(*message, grpc::WriteOptions(), status, &finished_);
+std::size_t PeerStream::message_bytes() const {
+  return incoming_ == nullptr ? 0 : grpc_byte_buffer_length(incoming_);
 }
 
-void PeerStream::Finish(const grpc::Status& status) {
-  stream_.Finish(status, &finished_);
+std::vector<grpc::Slice> PeerStream::TakeMessage() {
+  std::vector<grpc::Slice> slices;
+  if (incoming_ == nullptr) return slices;
+  grpc_byte_buffer_reader reader;
+  if (grpc_byte_buffer_reader_init(&reader, incoming_) != 0) {
+    grpc_slice slice;
+    while (grpc_byte_buffer_reader_next(&reader, &slice) != 0) {
+      slices.emplace_back(slice, grpc::Slice::STEAL_REF);
+    }
+    grpc_byte_buffer_reader_destroy(&reader);
+  }
+  grpc_byte_buffer_destroy(incoming_);
+  incoming_ = nullptr;
+  return slices;
+}
+
+void PeerStream::StartWrite(const grpc::ByteBuffer& message) {
+  ++open_;
+  Operations operations;
+  AddHeaders(&operations);
+  AddMessage(message, &operations);
+  Run(operations, &written_);
+}
+
+void PeerStream::StartWriteAndFinish(const grpc::ByteBuffer& message) {
+  Operations operations;
+  AddHeaders(&operations);
+  AddMessage(message, &operations);
+  operations.back().flags = GRPC_WRITE_BUFFER_HINT;
+  AddEnding(CallEnding(), &operations);
+  Run(operations, &finished_);
+}
+
+// Who is only refused is told in one operation with all that there is.
+void PeerStream::Finish(const CallEnding& ending) {
+  Operations operations;
+  AddHeaders(&operations);
+  AddEnding(ending, &operations);
+  const bool refused = reactor_.load() == nullptr;
+  if (refused) AddClose(&operations);
+  Run(operations, refused ? &refused_ : &finished_);
+}
+
+void PeerStream::AddHeaders(Operations* operations) {
+  if (headers_sent_) return;
+  headers_sent_ = true;
+  operations->push_back(Operation(GRPC_OP_SEND_INITIAL_METADATA));
+}
+
+void PeerStream::AddMessage(const grpc::ByteBuffer& message,
+                            Operations* operations) {
+  outgoing_ = ToCore(message);
+  operations->push_back(Operation(GRPC_OP_SEND_MESSAGE));
+  operations->back().data.send_message.send_message = outgoing_;
+}
+
+void PeerStream::AddEnding(const CallEnding& ending, Operations* operations) {
+  operations->push_back(Operation(GRPC_OP_SEND_STATUS_FROM_SERVER));
+  auto& status = operations->back().data.send_status_from_server;
+  status.status = ending.code();
+  status.trailing_metadata_count = ending.trailers().size();
+  status.trailing_metadata =
+      const_cast<grpc_metadata*>(ending.trailers().data());
+}
+
+void PeerStream::AddClose(Operations* operations) {
+  operations->push_back(Operation(GRPC_OP_RECV_CLOSE_ON_SERVER));
+  operations->back().data.recv_close_on_server.cancelled = &close_cancelled_;
+}
+
+// gRPC refuses operations only that are wrong whatever the peer does.
+void PeerStream::Run(const Operations& operations, Event* event) {
+  const grpc_call_error error = grpc_call_start_batch(
+      call_, operations.data(), operations.size(), event, nullptr);
+  if (error != GRPC_CALL_OK) std::abort();
+}
+
+void PeerStream::DropOutgoing() {
+  if (outgoing_ == nullptr) return;
+  grpc_byte_buffer_destroy(outgoing_);
+  outgoing_ = nullptr;
 }
 
 // If there is no call any more to wait for, gRPC does not say that it is
@@ -45,27 +161,30 @@ void PeerStream::Finish(const grpc::Status& status) {
 void PeerStream::Arrived(bool ok) {
   if (!ok) return queue_->Delete(this);
   queue_->AwaitCall();
+  char* const peer = grpc_call_get_peer(call_);
+  headers_.peer_ = peer;
+  gpr_free(peer);
   queue_->service_->Begin(this);
   End();
 }
 
 void PeerStream::ReadDone(bool ok) {
-  reactor_.load()->OnReadDone(ok);
+  reactor_.load()->OnReadDone(ok && incoming_ != nullptr);
   End();
 }
 
 void PeerStream::WriteDone(bool ok) {
+  DropOutgoing();
   reactor_.load()->OnWriteDone(ok);
   End();
 }
 
 void PeerStream::Finished(bool /*ok*/) { End(); }
 
-void PeerStream::Closed(bool /*ok*/) {
-  if (context_.IsCancelled()) {
+void PeerStream::Closed(bool ok) {
+  if (!ok || close_cancelled_ != 0) {
     cancelled_.store(true);
-    Reactor* const reactor = reactor_.load();
-    if (reactor != nullptr && !told_.exchange(true)) reactor->OnCancel();
+    reactor_.load()->OnCancel();
   }
   End();
 }

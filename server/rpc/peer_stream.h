@@ -1,9 +1,8 @@
 // gRPC's side of one call: its headers, and its messages through a completion
-// queue.
+// queue of gRPC's core.
 //
-// gRPC's callback API does the same, for a third more of the processor's time
-// in a call of 4 KiB and twice as much in one that is refused (docs/adr/0007):
-// it hands most of its reactions to threads of an executor.
+// gRPC's C++ classes do the same for a seventh more of a call's instructions,
+// and its callbacks wake threads of an executor up as well (docs/adr/0007).
 //
 // Threads: the queue's threads call the reactor; a read, a write and the news
 // that the peer is gone may come at the same time, on different threads. An
@@ -16,11 +15,17 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <string>
+#include <vector>
 
-#include "grpcpp/generic/async_generic_service.h"
+#include "absl/container/inlined_vector.h"
+#include "grpc/grpc.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
 #include "grpcpp/support/status.h"
+#include "server/rpc/call_ending.h"
+#include "server/rpc/call_headers.h"
 
 namespace posenc::server {
 
@@ -53,9 +58,8 @@ class PeerStream final {
   PeerStream(const PeerStream&) = delete;
   PeerStream& operator=(const PeerStream&) = delete;
 
-  // The headers, which stay as they are, and the call's.
-  const grpc::GenericServerContext& context() const { return context_; }
-  grpc_call* c_call() { return context_.c_call(); }
+  const CallHeaders& headers() const { return headers_; }
+  grpc_call* c_call() { return call_; }
   // Whether the call has ended without our doing.
   bool IsCancelled();
 
@@ -63,52 +67,67 @@ class PeerStream final {
   // that is only refused.
   void SetReactor(Reactor* reactor);
 
-  // Sent with the status. Not after Finish() or StartWriteAndFinish().
-  void AddTrailingMetadata(const std::string& key, const std::string& value) {
-    context_.AddTrailingMetadata(key, value);
-  }
-
-  // At most one read and one write at a time. The messages outlive them.
-  void StartRead(grpc::ByteBuffer* message);
-  void StartWrite(const grpc::ByteBuffer* message);
+  // At most one read and one write are under way.
+  void StartRead();
+  // The bytes of the message that was read, and the message itself, once.
+  std::size_t message_bytes() const;
+  std::vector<grpc::Slice> TakeMessage();
+  // The message may be gone as soon as this has returned; the stream lets go of
+  // its memory before the reaction.
+  void StartWrite(const grpc::ByteBuffer& message);
   // One of these is called exactly once, while no write is under way.
-  void StartWriteAndFinish(const grpc::ByteBuffer* message,
-                           const grpc::Status& status);
-  void Finish(const grpc::Status& status);
+  void StartWriteAndFinish(const grpc::ByteBuffer& message);
+  void Finish(const CallEnding& ending);
 
  private:
   friend class CallQueue;
+  using Operations = absl::InlinedVector<grpc_op, 4>;
 
-  // Waits for a call.
-  explicit PeerStream(CallQueue* queue);
-  ~PeerStream() = default;
+  explicit PeerStream(CallQueue* queue) : queue_(queue) {}
+  ~PeerStream();
+
+  // Waits for a call. To be called once.
+  void Await(grpc_server* server, grpc_completion_queue* events);
 
   void Arrived(bool ok);
   void ReadDone(bool ok);
   void WriteDone(bool ok);
   void Finished(bool ok);
   void Closed(bool ok);
+  void RefusalDone(bool ok) { Finished(ok); }
   // Whether the event is the last of a call that nobody answered.
-  bool EndsRefusal(const Event& event) const {
-    return event.happen == &PeerStream::Finished && reactor_.load() == nullptr;
+  static bool EndsRefusal(const Event& event) {
+    return event.happen == &PeerStream::RefusalDone;
   }
   // Something has ended; the last deletes the stream.
   void End();
 
+  void AddHeaders(Operations* operations);
+  void AddMessage(const grpc::ByteBuffer& message, Operations* operations);
+  static void AddEnding(const CallEnding& ending, Operations* operations);
+  void AddClose(Operations* operations);
+  void Run(const Operations& operations, Event* event);
+  void DropOutgoing();
+
   CallQueue* const queue_;
-  grpc::GenericServerContext context_;
-  grpc::GenericServerAsyncReaderWriter stream_;
+  grpc_call* call_ = nullptr;
+  CallHeaders headers_;
+  grpc_byte_buffer* incoming_ = nullptr;
+  grpc_byte_buffer* outgoing_ = nullptr;
+  bool headers_sent_ = false;
+  int close_cancelled_ = 0;  // gRPC's word
   std::atomic<Reactor*> reactor_{nullptr};
-  std::atomic<bool> cancelled_{false}, told_{false};
-  // What has not ended: the service's Begin(), the finish, gRPC's word of how
-  // the call was closed, and a read or a write under way.
-  std::atomic<int> open_{3};
+  std::atomic<bool> cancelled_{false};
+  // What has not ended: the service's Begin(), the finish, with a reactor
+  // gRPC's word of how the call was closed, and a read or a write under way.
+  std::atomic<int> open_{2};
 
   Event arrived_{this, &PeerStream::Arrived};
   Event read_{this, &PeerStream::ReadDone};
   Event written_{this, &PeerStream::WriteDone};
   Event finished_{this, &PeerStream::Finished};
   Event closed_{this, &PeerStream::Closed};
+  Event refused_{this, &PeerStream::RefusalDone};
 };
 
 }  // namespace posenc::server

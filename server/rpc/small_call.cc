@@ -1,6 +1,8 @@
 #include "server/rpc/small_call.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "grpc/grpc.h"
@@ -11,11 +13,6 @@ namespace {
 
 // A name, and a host that reflection repeats.
 constexpr std::size_t kMostBytes = 4 << 10;
-
-grpc::ByteBuffer ToWire(const google::protobuf::Message& message) {
-  const grpc::Slice slice(message.SerializeAsString());
-  return {&slice, 1};
-}
 
 }  // namespace
 
@@ -44,46 +41,47 @@ void SmallCall::EndTransfer() {
 
 void SmallCall::Read() {
   BeginTransfer(Transfers::Direction::kIn);
-  stream_->StartRead(&incoming_);
+  stream_->StartRead();
+}
+
+grpc::ByteBuffer SmallCall::Sent(const google::protobuf::Message& message) {
+  const grpc::Slice bytes(message.SerializeAsString());
+  ++record_.messages_sent;
+  record_.bytes_sent += static_cast<std::int64_t>(bytes.size());
+  return {&bytes, 1};
 }
 
 void SmallCall::Write(const google::protobuf::Message& message) {
   BeginTransfer(Transfers::Direction::kOut);
-  outgoing_ = ToWire(message);
-  ++record_.messages_sent;
-  record_.bytes_sent += static_cast<std::int64_t>(outgoing_.Length());
-  stream_->StartWrite(&outgoing_);
+  stream_->StartWrite(Sent(message));
 }
 
 // Its transfer ends with the call.
 void SmallCall::WriteLast(const google::protobuf::Message& message) {
   BeginTransfer(Transfers::Direction::kOut);
-  outgoing_ = ToWire(message);
-  ++record_.messages_sent;
-  record_.bytes_sent += static_cast<std::int64_t>(outgoing_.Length());
-  stream_->StartWriteAndFinish(&outgoing_, grpc::Status::OK);
+  stream_->StartWriteAndFinish(Sent(message));
 }
 
 void SmallCall::End(const absl::Status& status) {
   status_ = status;
-  stream_->Finish(ToGrpcStatus(status));
+  stream_->Finish({ToGrpcStatus(status), false});
 }
 
 void SmallCall::OnReadDone(bool ok) {
   EndTransfer();
   if (!ok) return OnLastMessage();
-  grpc::ByteBuffer message;
-  message.Swap(&incoming_);
+  const std::size_t size = stream_->message_bytes();
   ++record_.messages_received;
-  record_.bytes_received += static_cast<std::int64_t>(message.Length());
-  if (message.Length() > kMostBytes) {
+  record_.bytes_received += static_cast<std::int64_t>(size);
+  const std::vector<grpc::Slice> slices = stream_->TakeMessage();
+  if (size > kMostBytes) {
     return End(absl::ResourceExhaustedError("a message over 4 KiB"));
   }
-  grpc::Slice bytes;
-  if (!message.DumpToSingleSlice(&bytes).ok()) {
-    return End(absl::InternalError("a message could not be read"));
+  std::string message;
+  for (const grpc::Slice& slice : slices) {
+    message.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
   }
-  OnMessage({reinterpret_cast<const char*>(bytes.begin()), bytes.size()});
+  OnMessage(message);
 }
 
 void SmallCall::OnWriteDone(bool ok) {
@@ -105,7 +103,7 @@ void SmallCall::OnDone() {
 void SmallCall::Observe() {
   if (stream_->IsCancelled()) status_ = absl::CancelledError("cancelled");
   CallRecord record =
-      RecordOf(stream_->context(), spec_, status_, ReasonName(status_));
+      RecordOf(stream_->headers(), spec_, status_, ReasonName(status_));
   record.started = record_.started;
   record.handling = absl::Now() - record_.started;
   record.messages_received = record_.messages_received;

@@ -91,6 +91,8 @@ class SmallCall : public PeerStream::Reactor,
   void Expire() final;
 
   void Observe();
+  // The message as it goes out, counted.
+  grpc::ByteBuffer Sent(const google::protobuf::Message& message);
   void BeginTransfer(Transfers::Direction direction);
   void EndTransfer();
   // Ends the call at gRPC's side, whatever is under way there.
@@ -105,7 +107,6 @@ class SmallCall : public PeerStream::Reactor,
   std::shared_ptr<SmallCall> self_;
   Transfers::Message message_;
   std::optional<Deadlines::Entry> deadline_;
-  grpc::ByteBuffer incoming_, outgoing_;
 
   std::mutex mutex_;
   bool done_ = false;  // stream_ is gone

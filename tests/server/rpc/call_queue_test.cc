@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/server.h"
@@ -44,7 +45,6 @@ class Watching final : public PeerStream::Reactor {
 
   Once read, cancelled, done;
   bool read_ok = false;
-  grpc::ByteBuffer message;
 };
 
 // Gives every call to one reactor, or refuses it.
@@ -53,7 +53,8 @@ class OneReactor final : public CallQueue::Service {
   void Begin(PeerStream* begun) override {
     stream = begun;
     if (refuse) {
-      begun->Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "no"));
+      begun->Finish(
+          {{grpc::StatusCode::RESOURCE_EXHAUSTED, "no", "why"}, true});
     } else {
       begun->SetReactor(&reactor);
     }
@@ -72,7 +73,7 @@ class CallQueueTest : public testing::Test {
     grpc::ServerBuilder builder;
     queue_.AddTo(&builder);
     server_ = builder.BuildAndStart();
-    queue_.Start(2);
+    queue_.Start(server_.get(), 2);
   }
   ~CallQueueTest() override {
     server_->Shutdown(std::chrono::system_clock::now());
@@ -126,11 +127,14 @@ TEST_F(CallQueueTest, AReactorReadsAndAnswers) {
   const auto call = Begin();
   ASSERT_TRUE(service_.arrived.Within(kLong));
   Watching& reactor = service_.reactor;
-  service_.stream->StartRead(&reactor.message);
+  service_.stream->StartRead();
   ASSERT_TRUE(reactor.read.Within(kLong));
   EXPECT_TRUE(reactor.read_ok);
-  EXPECT_EQ(service_.stream->context().method(), "/a.Service/Method");
-  service_.stream->StartWriteAndFinish(&reactor.message, grpc::Status::OK);
+  EXPECT_EQ(service_.stream->headers().method(), "/a.Service/Method");
+  EXPECT_EQ(service_.stream->message_bytes(), 5);
+  const std::vector<grpc::Slice> message = service_.stream->TakeMessage();
+  ASSERT_EQ(message.size(), 1);
+  service_.stream->StartWriteAndFinish({message.data(), 1});
   EXPECT_TRUE(Await(call.get()).ok());
   EXPECT_EQ(call->response.Length(), 5);
   ASSERT_TRUE(reactor.done.Within(kLong));
@@ -140,7 +144,14 @@ TEST_F(CallQueueTest, AReactorReadsAndAnswers) {
 TEST_F(CallQueueTest, ARefusedCallNeedsNoReactor) {
   service_.refuse = true;
   const auto call = Begin();
-  EXPECT_EQ(Await(call.get()).error_message(), "no");
+  const grpc::Status status = Await(call.get());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(status.error_message(), "no");
+  EXPECT_EQ(status.error_details(), "why");
+  const auto& trailers = call->context.GetServerTrailingMetadata();
+  const auto pushback = trailers.find("grpc-retry-pushback-ms");
+  ASSERT_NE(pushback, trailers.end());
+  EXPECT_EQ(pushback->second, "1000");
 }
 
 TEST_F(CallQueueTest, ACallThatTheClientGivesUpIsCancelledOnce) {
@@ -150,7 +161,7 @@ TEST_F(CallQueueTest, ACallThatTheClientGivesUpIsCancelledOnce) {
   Watching& reactor = service_.reactor;
   ASSERT_TRUE(reactor.cancelled.Within(kLong));
   EXPECT_FALSE(reactor.done.HasHappened());
-  service_.stream->Finish(grpc::Status::CANCELLED);
+  service_.stream->Finish({grpc::Status::CANCELLED, false});
   EXPECT_TRUE(reactor.done.Within(kLong));
 }
 
@@ -166,7 +177,7 @@ TEST_F(CallQueueTest, StopWaitsForACallThatIsStillBeingAnswered) {
     queue_.Stop();
     done_first = reactor.done.HasHappened();
   });
-  service_.stream->Finish(grpc::Status::CANCELLED);
+  service_.stream->Finish({grpc::Status::CANCELLED, false});
   stop.join();
   EXPECT_TRUE(done_first);
 }

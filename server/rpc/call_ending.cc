@@ -1,0 +1,40 @@
+#include "server/rpc/call_ending.h"
+
+namespace posenc::server {
+namespace {
+
+// Tells clients' retries to wait (gRFC A6), and how long: about what the
+// largest request takes.
+constexpr char kPushback[] = "grpc-retry-pushback-ms";
+constexpr char kPushbackMs[] = "1000";
+
+}  // namespace
+
+// The text is sent as a trailer of its name. gRPC would make the same trailer
+// of it, and a second copy for an error object, which it writes out as text
+// when the call ends: a fourteenth of what a refusal costs.
+CallEnding::CallEnding(const grpc::Status& status, bool pushback)
+    : code_(static_cast<grpc_status_code>(status.error_code())) {
+  if (!status.error_message().empty()) {
+    Add("grpc-message", status.error_message());
+  }
+  if (!status.error_details().empty()) {
+    Add("grpc-status-details-bin", status.error_details());
+  }
+  if (pushback) Add(kPushback, kPushbackMs);
+}
+
+CallEnding::~CallEnding() {
+  for (const grpc_metadata& trailer : trailers_) {
+    grpc_slice_unref(trailer.value);
+  }
+}
+
+void CallEnding::Add(const char* name, absl::string_view value) {
+  grpc_metadata trailer = {};
+  trailer.key = grpc_slice_from_static_string(name);
+  trailer.value = grpc_slice_from_copied_buffer(value.data(), value.size());
+  trailers_.push_back(trailer);
+}
+
+}  // namespace posenc::server
