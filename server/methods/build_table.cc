@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,6 +34,32 @@ absl::StatusOr<TensorAnswer> AnswerBuildTable(
 }
 
 namespace {
+
+// One message in, the whole table, which may be kept.
+class BuildTableHandler final : public UnaryHandler<v1::BuildTableRequest> {
+ public:
+  explicit BuildTableHandler(const MethodContext& context)
+      : UnaryHandler(context, {}) {}
+
+ private:
+  absl::StatusOr<std::unique_ptr<PendingResponse>> RespondTo(
+      Parsed parsed) override {
+    TableCache* const tables = context_.tables;
+    const std::string key =
+        tables == nullptr ? "" : tables->KeyOf(parsed->request);
+    if (!key.empty()) {
+      if (auto kept = tables->Find(key)) return kept;
+    }
+    v1::BuildTableResponse response;
+    absl::StatusOr<TensorAnswer> answer =
+        AnswerBuildTable(parsed->request, context_, &response);
+    absl::StatusOr<std::unique_ptr<PendingResponse>> pending = Respond(
+        std::move(answer), std::move(parsed), response.SerializeAsString(),
+        context_.limits->max_response_bytes);
+    if (!pending.ok() || key.empty()) return pending;
+    return tables->Keeping(*std::move(pending), key);
+  }
+};
 
 // One message in, the table's rows out.
 class BuildTableStreamHandler final : public CallHandler {
@@ -107,8 +134,7 @@ class BuildTableStreamHandler final : public CallHandler {
 }  // namespace
 
 std::unique_ptr<CallHandler> StartBuildTable(const MethodContext& context) {
-  return BuildHandler<v1::BuildTableRequest, v1::BuildTableResponse,
-                      AnswerBuildTable>::Start(context);
+  return std::make_unique<BuildTableHandler>(context);
 }
 
 std::unique_ptr<CallHandler> StartBuildTableStream(

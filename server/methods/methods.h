@@ -15,6 +15,7 @@
 #include "grpcpp/generic/async_generic_service.h"
 #include "server/budget/limits.h"
 #include "server/methods/rope_cache.h"
+#include "server/methods/table_cache.h"
 #include "server/rpc/handler.h"
 
 namespace posenc::server {
@@ -25,6 +26,7 @@ struct MethodContext {
   RopeCache* cache;
   // What the call's headers say, for `start` alone; null without a call.
   const grpc::GenericServerContext* call = nullptr;
+  TableCache* tables = nullptr;  // null: tables are not kept
 };
 
 struct Method {
