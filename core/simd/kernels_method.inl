@@ -37,9 +37,9 @@ inline constexpr bool kFitsRegisters =
 
 // kStream: a step that overlaps others has no alignment.
 template <class Step, bool kStream>
-Method<typename Step::Dtype> Steps(std::size_t pairs, RowOrder order) {
-  Method<typename Step::Dtype> method = {&RunSteps<Step, false>, order, kStream,
-                                         nullptr};
+Method<typename Step::Dtype> Steps(std::size_t pairs) {
+  Method<typename Step::Dtype> method = {&RunSteps<Step, false>, Step::kOrder,
+                                         kStream, nullptr};
   const auto choose = [&]<std::size_t kSteps>() {
     if (pairs != kSteps * Step::kPairs) return;
     if constexpr (kFitsRegisters<Step, kSteps>) {
@@ -57,8 +57,8 @@ Method<typename Step::Dtype> Steps(std::size_t pairs, RowOrder order) {
   choose.template operator()<4>();
   choose.template operator()<8>();
   if (pairs % Step::kPairs == 0) return method;
-  if constexpr (kStream) return {nullptr, order, true, nullptr};
-  return {&RunSteps<Step, true>, order, false, nullptr};
+  if constexpr (kStream) return {nullptr, Step::kOrder, true, nullptr};
+  return {&RunSteps<Step, true>, Step::kOrder, false, nullptr};
 }
 
 template <class Dtype>
@@ -79,8 +79,7 @@ Method<Dtype> ChooseMethod(std::size_t pairs, bool own_rows) {
                 !kIsBf16<Dtype>) {
     using Twin = TwinStep<Dtype, kStream>;
     if (prepared) {
-      if (pairs >= Twin::kPairs)
-        return Steps<Twin, kStream>(pairs, RowOrder::kTwins);
+      if (pairs >= Twin::kPairs) return Steps<Twin, kStream>(pairs);
       if (!kStream) {
         return {&RunPadded<TwinStep<Dtype, false>, kIn, kOut, 2>,
                 RowOrder::kTwins, kStream};
@@ -91,17 +90,16 @@ Method<Dtype> ChooseMethod(std::size_t pairs, bool own_rows) {
     if constexpr (kIsBf16<Dtype> && Dtype::Isa::kBf16Planes) {
       using Plane = PlaneStep<Dtype, kStream>;
       if (prepared && pairs % 2 == 0 && pairs >= Plane::kPairs) {
-        return Steps<Plane, kStream>(pairs, RowOrder::kPlanes);
+        return Steps<Plane, kStream>(pairs);
       }
     }
     using Half = HalfStep<Dtype, kStream>;
-    if (pairs >= Half::kPairs)
-      return Steps<Half, kStream>(pairs, RowOrder::kPlain);
+    if (pairs >= Half::kPairs) return Steps<Half, kStream>(pairs);
   }
   if constexpr (kIsBf16<Dtype> && kOut == kInterleaved) {
     using One = OneStep<Dtype, kIn, kOut, kStream>;
     if (pairs >= One::kPairs) {
-      return Steps<One, kStream>(pairs, RowOrder::kPlain);
+      return Steps<One, kStream>(pairs);
     }
   }
   if constexpr (kStream) {
@@ -109,7 +107,7 @@ Method<Dtype> ChooseMethod(std::size_t pairs, bool own_rows) {
   } else {
     using One = OneStep<Dtype, kIn, kOut>;
     if (pairs >= One::kPairs) {
-      return Steps<One, false>(pairs, RowOrder::kPlain);
+      return Steps<One, false>(pairs);
     }
     return {&RunPadded<One, kIn, kOut, 1>, RowOrder::kPlain, false};
   }

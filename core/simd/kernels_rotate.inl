@@ -82,6 +82,9 @@ class Rotation {
     copies_ = job.pass_width > 0 && job.src != job.dst;
     own_rows_ = job.heads == 1 || job.table_head_stride != 0;
     method_ = ChooseMethod<Dtype, kIn, kOut, false>(job.pairs, own_rows_);
+    if (job.lines > 1 && job.heads == 1) {
+      line_method_ = ChooseMethod<Dtype, kIn, kOut, false>(job.pairs, false);
+    }
     if (job.memory == Memory::kStreamed && job.src != job.dst) PlanStreaming();
   }
 
@@ -89,13 +92,19 @@ class Rotation {
     if (job_.tokens == 0 || job_.heads == 0 || job_.pairs == 0) return;
     for (std::size_t line = 0; line < job_.lines; line += kMaxLanes) {
       const std::size_t lines = std::min(job_.lines - line, kMaxLanes);
+      if (lines > 1 && LinesAreHeads()) {
+        RotateLines(line, lines);
+        continue;
+      }
       if (job_.memory == Memory::kCached) {
         RunGroup(line, lines, 0, 1, job_.tokens * job_.heads);
       } else {
         RunCold(line, lines);
       }
     }
-    if (method_.streams || piece_ > 0) Isa::EndStreams();
+    if (method_.streams || line_method_.streams || piece_ > 0) {
+      Isa::EndStreams();
+    }
   }
 
  private:
@@ -140,6 +149,12 @@ class Rotation {
     }
   };
 
+  // Whether lines can be rotated as the heads of tokens are.
+  bool LinesAreHeads() const {
+    return job_.heads == 1 && job_.pages == 1 && !copies_ && piece_ == 0 &&
+           line_method_.in_tokens != nullptr;
+  }
+
   // Decides how bytes are streamed, if their place in memory allows it: slices
   // without gaps, which begin and end at whole cache lines, alone or a few
   // together.
@@ -163,10 +178,13 @@ class Rotation {
     if (half_bytes % kLine == 0 && job_.pass_width == 0) {
       const Method<Dtype> streaming =
           ChooseMethod<Dtype, kIn, kOut, true>(job_.pairs, own_rows_);
-      if (streaming.run != nullptr) {
-        method_ = streaming;
-        return;
+      if (streaming.run != nullptr) method_ = streaming;
+      const Method<Dtype> by_lines =
+          ChooseMethod<Dtype, kIn, kOut, true>(job_.pairs, false);
+      if (line_method_.in_tokens != nullptr && by_lines.in_tokens != nullptr) {
+        line_method_ = by_lines;
       }
+      if (method_.streams || line_method_.streams) return;
     }
     const std::size_t least = SlicesOfWholeLines(bytes);
     if (least * bytes <= sizeof(buffer_)) {
@@ -174,17 +192,21 @@ class Rotation {
     }
   }
 
+  std::size_t SliceBytes() const {
+    return static_cast<std::size_t>(job_.src_stride) * sizeof(Storage);
+  }
+  // Slices of a page, in whole pieces.
+  std::size_t PageSlices() const {
+    const std::size_t unit = std::max<std::size_t>(1, piece_);
+    return std::max<std::size_t>(1, kPage / SliceBytes() / unit) * unit;
+  }
+
   void RunCold(std::size_t first_line, std::size_t lines) {
     const std::size_t slices = job_.tokens * job_.heads;
-    const std::size_t bytes =
-        static_cast<std::size_t>(job_.src_stride) * sizeof(Storage);
-    // Slices of a page, in whole pieces.
-    const std::size_t unit = std::max<std::size_t>(1, piece_);
-    const std::size_t page =
-        std::max<std::size_t>(1, kPage / bytes / unit) * unit;
+    const std::size_t page = PageSlices();
     const std::size_t pages =
         std::max<std::size_t>(1, std::min(job_.pages, kMaxLanes) / lines);
-    ahead_ = static_cast<std::ptrdiff_t>(pages * page * bytes);
+    ahead_ = static_cast<std::ptrdiff_t>(pages * page * SliceBytes());
     std::size_t done = 0;
     if (pages > 1) {
       for (; done + pages * page <= slices; done += pages * page) {
@@ -276,23 +298,47 @@ class Rotation {
 
   // Rotates whole tokens, and moves the cursor on.
   void RotateTokens(Cursor* at, std::size_t tokens, Storage* dst) const {
-    TokenRun<Dtype> run;
-    run.src = at->src;
-    run.dst = dst != nullptr ? dst : at->dst;
-    run.cosines = at->row;
-    run.sines = at->row + job_.table_sine_offset;
+    const auto heads = static_cast<std::ptrdiff_t>(job_.heads);
+    TokenRun<Dtype> run = TokensAt(*at);
+    if (dst != nullptr) run.dst = dst;
     run.src_stride = job_.src_stride;
     run.dst_stride = job_.dst_stride;
-    run.row_stride = job_.table_token_stride;
+    run.src_token_stride = heads * job_.src_stride;
+    run.dst_token_stride = heads * job_.dst_stride;
     run.tokens = tokens;
     run.heads = job_.heads;
-    run.ahead = ahead_;
-    run.order = method_.order;
     method_.in_tokens(run);
-    const auto slices = static_cast<std::ptrdiff_t>(tokens * job_.heads);
-    at->src += slices * job_.src_stride;
-    at->dst += slices * job_.dst_stride;
-    at->row += static_cast<std::ptrdiff_t>(tokens) * job_.table_token_stride;
+    const auto n = static_cast<std::ptrdiff_t>(tokens);
+    at->src += n * run.src_token_stride;
+    at->dst += n * run.dst_token_stride;
+    at->row += n * job_.table_token_stride;
+  }
+
+  // Rotates lines of one head as the heads of tokens.
+  void RotateLines(std::size_t first_line, std::size_t lines) {
+    cursors_[0].MoveTo(job_, first_line, 0);
+    TokenRun<Dtype> run = TokensAt(cursors_[0]);
+    run.src_stride = job_.src_line_stride;
+    run.dst_stride = job_.dst_line_stride;
+    run.src_token_stride = job_.src_stride;
+    run.dst_token_stride = job_.dst_stride;
+    run.tokens = job_.tokens;
+    run.heads = lines;
+    if (job_.memory != Memory::kCached) {
+      run.ahead = static_cast<std::ptrdiff_t>(PageSlices() * SliceBytes());
+    }
+    line_method_.in_tokens(run);
+  }
+
+  TokenRun<Dtype> TokensAt(const Cursor& at) const {
+    TokenRun<Dtype> run = {};
+    run.src = at.src;
+    run.dst = at.dst;
+    run.cosines = at.row;
+    run.sines = at.row + job_.table_sine_offset;
+    run.row_stride = job_.table_token_stride;
+    run.ahead = ahead_;
+    return run;
   }
 
   void CopyPassing(const SliceRun<Dtype>& run) const {
@@ -325,6 +371,7 @@ class Rotation {
   bool copies_;  // channels that pass through
   bool own_rows_;
   Method<Dtype> method_;
+  Method<Dtype> line_method_ = {};  // of lines that are rotated as heads
   std::size_t piece_ = 0;     // slices that go through the buffer at a time
   std::size_t front_ = 0;     // bytes of channels in front of a slice
   std::ptrdiff_t ahead_ = 0;  // bytes from a slice to what is fetched with it

@@ -12,9 +12,9 @@
 //               Neighbours are swapped, not sorted:
 //                 (x, y) (c, c) + (y, x) (-s, s)
 //
-// PlaneStep and TwinStep take rows in another order (PreparedRow). A row's
-// vectors come from memory or stay in registers.
-// All give the same bytes: x c + y (-s) is x c - y s, and sums commute.
+// kOrder is the order in which a step takes rows. Their vectors come from
+// memory or stay in registers. All give the same bytes: x c + y (-s) is x c - y
+// s, and sums commute.
 //
 // Steps are inlined wherever they stand: a step that is called has its vectors
 // in memory, which costs half the speed (g++ 12).
@@ -48,6 +48,7 @@ struct OneStep {
   static constexpr std::size_t kPairs = Dtype::kLanes;
   static constexpr std::size_t kRowVectors = 1, kVectors = 2;
   static constexpr std::size_t kLines = kOut == kInterleaved ? 1 : 0;
+  static constexpr RowOrder kOrder = RowOrder::kPlain;
 
   Batch x, y;
 
@@ -95,6 +96,7 @@ struct HalfStep {
   static constexpr std::size_t kLanes = Dtype::kLanes;
   static constexpr std::size_t kPairs = 2 * kLanes;
   static constexpr std::size_t kRowVectors = 2, kVectors = 4, kLines = 2;
+  static constexpr RowOrder kOrder = RowOrder::kPlain;
 
   Batch x0, x1, y0, y1;
 
@@ -130,7 +132,6 @@ struct HalfStep {
   }
 };
 
-// cosines and sines are those of a PreparedRow of twins.
 template <class DtypeType, bool kStream>
 struct TwinStep {
   using Dtype = DtypeType;
@@ -139,6 +140,7 @@ struct TwinStep {
   static constexpr std::size_t kLanes = Dtype::kLanes;
   static constexpr std::size_t kPairs = kLanes;
   static constexpr std::size_t kRowVectors = 2, kVectors = 2, kLines = 0;
+  static constexpr RowOrder kOrder = RowOrder::kTwins;
 
   Batch xy0, xy1;
 
@@ -163,7 +165,7 @@ struct TwinStep {
   }
 };
 
-// cosines and sines are those of a PreparedRow of planes; pairs is even.
+// `pairs` is even.
 template <class DtypeType, bool kStream>
 struct PlaneStep {
   using Dtype = DtypeType;
@@ -171,6 +173,7 @@ struct PlaneStep {
   using Batch = typename Dtype::Batch;
   static constexpr std::size_t kPairs = 2 * Dtype::kLanes;
   static constexpr std::size_t kRowVectors = 2, kVectors = 4, kLines = 2;
+  static constexpr RowOrder kOrder = RowOrder::kPlanes;
 
   Batch even_x, odd_x, even_y, odd_y;
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,6 +42,34 @@ absl::StatusOr<TensorAnswer> AnswerBuildTable(
 }
 
 namespace {
+
+// One message in, the whole table, which may be kept.
+class BuildTableHandler final : public UnaryHandler<v1::BuildTableRequest> {
+ public:
+  explicit BuildTableHandler(const MethodContext& context)
+      : UnaryHandler(context, {}) {}
+
+ private:
+  absl::StatusOr<std::unique_ptr<PendingResponse>> RespondTo(
+      Parsed parsed) override {
+    // What lies in shared memory may change, and what goes there is no response
+    // that could be kept.
+    TableCache* const tables = parsed->shared ? nullptr : context_.tables;
+    const std::string key =
+        tables == nullptr ? "" : tables->KeyOf(parsed->request);
+    if (!key.empty()) {
+      if (auto kept = tables->Find(key)) return kept;
+    }
+    v1::BuildTableResponse response;
+    absl::StatusOr<TensorAnswer> answer =
+        AnswerBuildTable(parsed->request, context_, &response);
+    absl::StatusOr<std::unique_ptr<PendingResponse>> pending =
+        Place<v1::BuildTableResponse>(std::move(answer), std::move(parsed),
+                                      response.SerializeAsString());
+    if (!pending.ok() || key.empty()) return pending;
+    return tables->Keeping(*std::move(pending), key);
+  }
+};
 
 // One message in, the table's rows out.
 class BuildTableStreamHandler final : public CallHandler {
@@ -119,8 +148,7 @@ class BuildTableStreamHandler final : public CallHandler {
 }  // namespace
 
 std::unique_ptr<CallHandler> StartBuildTable(const MethodContext& context) {
-  return BuildHandler<v1::BuildTableRequest, v1::BuildTableResponse,
-                      AnswerBuildTable>::Start(context);
+  return std::make_unique<BuildTableHandler>(context);
 }
 
 std::unique_ptr<CallHandler> StartBuildTableStream(
