@@ -6,7 +6,7 @@ RUN apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq 
       --no-install-recommends g++ cmake ninja-build pkg-config libgrpc++-dev \
       libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev \
       libxsimd-dev nlohmann-json3-dev libcli11-dev libssl-dev zlib1g-dev \
-      prometheus-cpp-dev libcpp-httplib-dev libtomlplusplus-dev
+      prometheus-cpp-dev libcpp-httplib-dev libtomlplusplus-dev libpng-dev
 COPY CMakeLists.txt VERSION /src/
 COPY proto /src/proto
 COPY core /src/core
@@ -27,7 +27,7 @@ RUN apt-get update -qq && \
     DEBIAN_FRONTEND=noninteractive apt-get upgrade -y -qq && \
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
       --no-install-recommends libgrpc++1.51 libprotobuf32 zlib1g \
-      libprometheus-cpp-core1.0 libcpp-httplib0.11 && \
+      libprometheus-cpp-core1.0 libcpp-httplib0.11 libpng16-16 && \
     apt-get clean && \
     rm -rf /var/lib/apt/lists/* /var/cache/apt /var/cache/debconf/* \
       /var/cache/ldconfig /var/log/* /var/lib/dpkg/*-old

@@ -26,6 +26,7 @@ Command AddBias(CLI::App* app, const GlobalFlags* globals);
 Command AddScores(CLI::App* app, const GlobalFlags* globals);
 Command AddConvert(CLI::App* app, const GlobalFlags* globals);
 Command AddAnalyze(CLI::App* app, const GlobalFlags* globals);
+Command AddPlot(CLI::App* app, const GlobalFlags* globals);
 Command AddSample(CLI::App* app, const GlobalFlags* globals);
 Command AddCheck(CLI::App* app, const GlobalFlags* globals);
 

@@ -72,6 +72,8 @@ int Main(int argc, char** argv) {
       "resolve --config config.json --compare-profile vllm", AddResolve);
   add("analyze", "Wavelengths, decay and similarity by distance",
       "analyze --preset llama-3.1-8b --max-distance 8192", AddAnalyze);
+  add("plot", "Pictures of an encoding: curves, tables, turns, readers",
+      "plot kept --preset gpt-oss-20b --output kept.svg", AddPlot);
   add("positions", "Position ids of packed, padded, split or mixed batches",
       "positions --multimodal text:5,image:1x4x4/2,text:3 --out ids.npy",
       AddPositions);

@@ -1,55 +1,384 @@
-#include "client/cli/plot.h"
+// `posenc plot`: pictures of what an encoding does, as SVG or PNG. This file
+// knows which flags belong to which figure, and writes the picture; the figures
+// are in figure_curves.cc and figure_tables.cc.
 
 #include <algorithm>
-#include <cmath>
-#include <vector>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <numeric>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "client/cli/commands.h"
+#include "client/cli/connection.h"
+#include "client/cli/figure.h"
+#include "client/cli/file.h"
+#include "client/cli/print.h"
+#include "client/cli/status.h"
+#include "client/plot/png.h"
+#include "client/plot/raster.h"
+#include "client/plot/svg.h"
 
 namespace posenc::cli {
 namespace {
 
-// Columns and rows of the curve; labels and axis take 14 columns more, and the
-// rest of 80 stays free.
-constexpr std::size_t kWidth = 64;
-constexpr int kHeight = 12;
+struct PlotFlags {
+  std::string figure;
+  FigureFlags data;
+  std::string output, format;
+  int width = 800, height = 480;
+};
+
+struct FigureRow {
+  const char* name;
+  absl::StatusOr<Figure> (*make)(const FigureFlags&, const Client&);
+};
+
+constexpr FigureRow kFigures[] = {
+    {"frequencies", FrequenciesFigure},
+    {"wavelengths", WavelengthsFigure},
+    {"angles", AnglesFigure},
+    {"table", TableFigure},
+    {"rotation", RotationFigure},
+    {"decay", DecayFigure},
+    {"similarity", SimilarityFigure},
+    {"compare", CompareFigure},
+    {"kept", KeptFigure},
+};
+
+// Flags that not every figure has, and those that have it. "absolute" and
+// "compare" stand for the flags of these groups.
+struct Belonging {
+  const char* flag;
+  const char* figures;
+};
+constexpr Belonging kBelongings[] = {
+    {"--start", "angles table"},
+    {"--rows", "angles table"},
+    {"--values", "table"},
+    {"--channels", "table"},
+    {"--position", "rotation"},
+    {"--pair", "rotation"},
+    {"--vector", "rotation"},
+    {"--max-distance", "decay similarity kept"},
+    {"--distance-step", "decay similarity"},
+    {"--trained-length", "wavelengths"},
+    {"--image", "similarity"},
+    {"--profiles", "compare kept"},
+};
+constexpr char kComparing[] =
+    "frequencies wavelengths decay similarity compare kept";
+
+// The sides of a picture in pixels. Less has no room for axes; more than
+// kMaxPixels, 192 MiB as a PNG is made, is no picture any more.
+constexpr int kMinWidth = 320, kMinHeight = 200, kMaxSide = 16384;
+constexpr std::int64_t kMaxPixels = std::int64_t{1} << 26;
+
+bool Has(absl::string_view list, absl::string_view name) {
+  const std::vector<absl::string_view> names = absl::StrSplit(list, ' ');
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Letters to change, insert or delete (Levenshtein).
+std::size_t EditDistance(absl::string_view a, absl::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string FigureNames() {
+  return absl::StrJoin(
+      kFigures, ", ",
+      [](std::string* out, const FigureRow& row) { *out += row.name; });
+}
+
+absl::StatusOr<const FigureRow*> FindFigure(const std::string& name) {
+  const FigureRow* nearest = nullptr;
+  std::size_t least = 4;  // further off than three letters is no typing error
+  for (const FigureRow& row : kFigures) {
+    if (row.name == name) return &row;
+    const bool beginning = name.size() >= 3 && absl::StartsWith(row.name, name);
+    const std::size_t distance = beginning ? 0 : EditDistance(name, row.name);
+    if (distance >= least || distance >= name.size()) continue;
+    least = distance;
+    nearest = &row;
+  }
+  return UsageError(absl::StrCat(
+      "FIGURE: '", name, "' is unknown",
+      nearest == nullptr ? "" : absl::StrCat("; did you mean ", nearest->name),
+      "; there are: ", FigureNames()));
+}
+
+absl::Status CheckFlags(const CLI::App& app, const PlotFlags& flags) {
+  const auto stranger = [&](absl::string_view flag, absl::string_view figures) {
+    return UsageError(absl::StrCat(flag, ": belongs to ",
+                                   absl::StrReplaceAll(figures, {{" ", ", "}}),
+                                   ", not to ", flags.figure));
+  };
+  for (const Belonging& row : kBelongings) {
+    if (app.count(row.flag) > 0 && !Has(row.figures, flags.figure)) {
+      return stranger(row.flag, row.figures);
+    }
+  }
+  if (flags.data.compare.Given() && !Has(kComparing, flags.figure)) {
+    return stranger("--compare-*", kComparing);
+  }
+  if (flags.figure == "table") return absl::OkStatus();
+  if (!flags.data.absolute.Empty()) {
+    return UsageError(absl::StrCat(
+        "an absolute encoding has only the figure table, not ", flags.figure));
+  }
+  if (flags.data.source.Empty()) {
+    return UsageError("no encoding; give --preset, --config or --spec");
+  }
+  if (!flags.data.image.empty() &&
+      (flags.data.max_distance || flags.data.distance_step)) {
+    return UsageError("--image: excludes --max-distance and --distance-step");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSides(const PlotFlags& flags) {
+  if (flags.width < kMinWidth || flags.width > kMaxSide) {
+    return UsageError(absl::StrCat("--width: is ", flags.width,
+                                   "; must be in [", kMinWidth, ", ", kMaxSide,
+                                   "]"));
+  }
+  if (flags.height < kMinHeight || flags.height > kMaxSide) {
+    return UsageError(absl::StrCat("--height: is ", flags.height,
+                                   "; must be in [", kMinHeight, ", ", kMaxSide,
+                                   "]"));
+  }
+  if (std::int64_t{flags.width} * flags.height > kMaxPixels) {
+    return UsageError(absl::StrCat(
+        "--width, --height: ", flags.width, " x ", flags.height,
+        " are more than the ", kMaxPixels, " pixels that a picture may have"));
+  }
+  return absl::OkStatus();
+}
+
+// "svg" or "png", by --format or the extension of --output.
+absl::StatusOr<std::string> ReadFormat(const PlotFlags& flags,
+                                       const GlobalFlags& globals) {
+  if (!flags.format.empty() && flags.format != "svg" && flags.format != "png") {
+    return UsageError(absl::StrCat("--format: '", flags.format,
+                                   "' is unknown; there are: svg, png"));
+  }
+  if (flags.output.empty()) {
+    if (!flags.format.empty()) {
+      return UsageError("--format: belongs to --output");
+    }
+    if (globals.json) return std::string();
+    return UsageError(
+        "--output: missing; name a file that ends in .svg or .png, or - for "
+        "stdout, or ask for the numbers with --json");
+  }
+  if (flags.output == "-") {
+    if (globals.json) {
+      return UsageError("--output: - is stdout, which --json needs");
+    }
+    if (flags.format.empty()) {
+      return UsageError("--format: missing; with --output - it is svg or png");
+    }
+    return flags.format;
+  }
+  for (const char* const format : {"svg", "png"}) {
+    if (!HasExtension(flags.output, absl::StrCat(".", format))) continue;
+    if (!flags.format.empty() && flags.format != format) {
+      return UsageError(absl::StrCat("--format: is ", flags.format,
+                                     ", but --output ends in .", format));
+    }
+    return std::string(format);
+  }
+  if (!flags.format.empty()) return flags.format;
+  return UsageError(absl::StrCat("--output: '", flags.output,
+                                 "' ends in neither .svg nor .png; --format "
+                                 "says which it is"));
+}
+
+plot::Scene DrawFigure(const Figure& figure, const PlotFlags& flags) {
+  return std::visit(
+      [&](const auto& data) {
+        return plot::Draw(data, flags.width, flags.height);
+      },
+      figure);
+}
+
+absl::StatusOr<std::string> Encode(const plot::Scene& scene,
+                                   const std::string& format) {
+  if (format == "svg") return plot::ToSvg(scene);
+  return plot::RgbPng(scene.width, scene.height, plot::Rasterize(scene));
+}
+
+absl::Status Write(const std::string& path, const std::string& picture) {
+  if (path != "-") {
+    const absl::Status status = WriteFile(path, {picture});
+    return status.ok() ? status : FileError("--output", status);
+  }
+  const std::size_t written =
+      std::fwrite(picture.data(), 1, picture.size(), stdout);
+  if (written != picture.size() || std::fflush(stdout) != 0) {
+    return FileError("--output", absl::ErrnoToStatus(errno, "stdout"));
+  }
+  return absl::OkStatus();
+}
+
+// The numbers of the picture: each curve's points, and each matrix's values if
+// they are few enough for JSON.
+nlohmann::ordered_json DataJson(const plot::Chart& chart) {
+  nlohmann::ordered_json json;
+  json["title"] = chart.title;
+  json["description"] = chart.description;
+  json["curves"] = nlohmann::ordered_json::array();
+  for (const plot::Curve& curve : chart.curves) {
+    nlohmann::ordered_json entry;
+    entry["name"] = curve.name;
+    entry["x"] = nlohmann::ordered_json::array();
+    entry["y"] = nlohmann::ordered_json::array();
+    for (const auto& [x, y] : curve.points) {
+      entry["x"].push_back(x);
+      entry["y"].push_back(y);
+    }
+    json["curves"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+nlohmann::ordered_json DataJson(const plot::HeatMap& map) {
+  nlohmann::ordered_json json;
+  json["title"] = map.title;
+  json["description"] = map.description;
+  json["low"] = map.low;
+  json["high"] = map.high;
+  json["log"] = map.log;
+  json["matrices"] = nlohmann::ordered_json::array();
+  for (const plot::Matrix& matrix : map.matrices) {
+    nlohmann::ordered_json entry;
+    entry["name"] = matrix.name;
+    entry["rows"] = matrix.rows;
+    entry["columns"] = matrix.columns;
+    if (static_cast<std::int64_t>(matrix.values.size()) <= kMaxPrintedValues) {
+      entry["values"] = matrix.values;
+    }
+    json["matrices"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+absl::Status RunPlot(const CLI::App& app, const PlotFlags& flags,
+                     const GlobalFlags& globals) {
+  const absl::StatusOr<const FigureRow*> row = FindFigure(flags.figure);
+  if (!row.ok()) return row.status();
+  absl::Status status = CheckFlags(app, flags);
+  if (status.ok()) status = CheckSides(flags);
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::string> format = ReadFormat(flags, globals);
+  if (!format.ok()) return format.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
+  const absl::StatusOr<Figure> figure =
+      (*row)->make(flags.data, connection->client());
+  if (!figure.ok()) return figure.status();
+  std::size_t bytes = 0;
+  if (!format->empty()) {
+    const absl::StatusOr<std::string> picture =
+        Encode(DrawFigure(*figure, flags), *format);
+    if (!picture.ok()) return picture.status();
+    bytes = picture->size();
+    status = Write(flags.output, *picture);
+    if (!status.ok()) return status;
+  }
+  if (globals.json) {
+    nlohmann::ordered_json json =
+        std::visit([](const auto& data) { return DataJson(data); }, *figure);
+    json["output"] = flags.output;
+    PrintJson(json);
+  } else if (flags.output != "-") {
+    const std::string text =
+        std::visit([](const auto& data) { return data.description; }, *figure);
+    std::printf("  %s: %s, %d x %d\n  %s\n", flags.output.c_str(),
+                BytesText(static_cast<double>(bytes)).c_str(), flags.width,
+                flags.height, text.c_str());
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
-std::string Plot(absl::Span<const double> values, const std::string& first_x,
-                 const std::string& last_x) {
-  const std::size_t width = std::min(kWidth, values.size());
-  std::vector<double> means(width);
-  for (std::size_t i = 0; i < width; ++i) {
-    const std::size_t begin = i * values.size() / width;
-    const std::size_t end = (i + 1) * values.size() / width;
-    for (std::size_t j = begin; j < end; ++j) means[i] += values[j];
-    means[i] /= static_cast<double>(end - begin);
-  }
-  const auto [low, high] = std::minmax_element(means.begin(), means.end());
-  const double range = *high > *low ? *high - *low : 1;
-  std::vector<std::string> lines(kHeight, std::string(width, ' '));
-  for (std::size_t i = 0; i < width; ++i) {
-    const long from_top =
-        std::lround((*high - means[i]) / range * (kHeight - 1));
-    lines[static_cast<std::size_t>(from_top)][i] = '*';
-  }
-  std::string text;
-  for (int row = 0; row < kHeight; ++row) {
-    const std::string label = row == 0 ? absl::StrFormat("%.4g", *high)
-                              : row == kHeight - 1
-                                  ? absl::StrFormat("%.4g", *low)
-                                  : "";
-    absl::StrAppendFormat(&text, "  %10s |%s\n", label, lines[row]);
-  }
-  absl::StrAppendFormat(&text, "  %10s +%s\n", "", std::string(width, '-'));
-  const std::size_t gap = width > first_x.size() + last_x.size()
-                              ? width - first_x.size() - last_x.size()
-                              : 1;
-  absl::StrAppendFormat(&text, "  %10s  %s%s%s\n", "", first_x,
-                        std::string(gap, ' '), last_x);
-  return text;
+Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<PlotFlags>();
+  FigureFlags* const data = &flags->data;
+  app->add_option("FIGURE", flags->figure, FigureNames())
+      ->required()
+      ->type_name("");
+  app->add_option("--output", flags->output,
+                  "A file that ends in .svg or .png; -: stdout")
+      ->type_name("FILE");
+  app->add_option("--format", flags->format,
+                  "svg or png, if the file's name "
+                  "does not tell")
+      ->type_name("NAME");
+  app->add_option("--width", flags->width, "Pixels")
+      ->type_name("N")
+      ->capture_default_str();
+  app->add_option("--height", flags->height, "Pixels")
+      ->type_name("N")
+      ->capture_default_str();
+  AddSourceFlags(app, "", "Encoding", &data->source);
+  AddSourceFlags(app, "compare-", "Encoding to compare with", &data->compare);
+  AddAbsoluteFlags(app, &data->absolute);
+  app->add_option("--head-dim", data->head_dim,
+                  "Channels of a head; for a --spec without rotaryDim")
+      ->type_name("N");
+  const auto add = [&](const char* name, auto* value, const char* text,
+                       const char* type) {
+    return app->add_option(name, *value, text)
+        ->group("Of one figure or some")
+        ->type_name(type);
+  };
+  add("--start", &data->start, "angles, table: the first position", "N")
+      ->capture_default_str();
+  add("--rows", &data->rows, "angles, table: positions from --start", "N")
+      ->capture_default_str();
+  add("--values", &data->values, "table: cos, sin or both", "NAME")
+      ->capture_default_str();
+  add("--channels", &data->channels,
+      "table: the first N columns as curves, at most 8", "N");
+  add("--position", &data->position, "rotation: of the vector", "N")
+      ->capture_default_str();
+  add("--pair", &data->pair, "rotation: which pair of channels", "N")
+      ->capture_default_str();
+  add("--vector", &data->vector, "rotation: before the turn", "X,Y")
+      ->capture_default_str();
+  add("--max-distance", &data->max_distance,
+      "decay, similarity (default 4096), kept (default 131072)", "N");
+  add("--distance-step", &data->distance_step,
+      "decay, similarity: between distances; at most 4096 of them", "N");
+  add("--trained-length", &data->trained_length,
+      "wavelengths: a line there, and which pairs complete a turn", "N");
+  add("--image", &data->image,
+      "similarity: of the first of so many cells to the others: 64x64",
+      "HEIGHTxWIDTH");
+  add("--profiles", &data->profiles,
+      "compare, kept: readers (default: hf, vllm, llama_cpp and mlx, without "
+      "those that refuse the model)",
+      "NAME")
+      ->delimiter(',');
+  return [app, flags, globals] { return RunPlot(*app, *flags, *globals); };
 }
 
 }  // namespace posenc::cli

@@ -1,0 +1,89 @@
+// The figures of `posenc plot`: numbers that a server gives, as charts and heat
+// maps. plot.cc reads the flags and writes the picture.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cli/absolute_flags.h"
+#include "client/cli/options.h"
+#include "client/plot/chart.h"
+#include "client/plot/heat_map.h"
+#include "posenc/client.h"
+
+namespace posenc::cli {
+
+// Upper bounds on what a picture shows. More distances than this lie closer
+// than pixels do, and 16 Mi cells are a table of 8192 rows of 2048.
+inline constexpr std::int64_t kMaxPlottedDistances = 4096;
+inline constexpr std::int64_t kMaxPlottedCells = std::int64_t{1} << 24;
+
+struct FigureFlags {
+  SourceFlags source, compare;
+  AbsoluteFlags absolute;
+  std::int32_t head_dim = 0;
+  std::int64_t start = 0;
+  std::int64_t rows = 1024;
+  std::string values = "both";  // cos, sin or both
+  std::optional<std::int32_t> channels;
+  std::int64_t position = 1;
+  std::int32_t pair = 0;
+  std::string vector = "1,0";
+  std::optional<std::int64_t> max_distance, distance_step, trained_length;
+  std::string image;                  // extents: "64x64"
+  std::vector<std::string> profiles;  // empty: those that most people run
+};
+
+using Figure = std::variant<plot::Chart, plot::HeatMap>;
+
+// An encoding as a server resolved it.
+struct Reading {
+  std::string name;  // for titles and legends
+  v1::RopeSource source;
+  v1::ResolveRopeResponse resolved;
+};
+
+// --preset, --config or --spec, whichever is given, with the prefix.
+std::string SourceFlag(const SourceFlags& flags);
+
+// Resolves what `flags` name. Exit code 2 if it has no frequencies (NoPE), has
+// more than one row of them, or, if `one_axis`, several position axes.
+absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
+                                   const Client& client, bool one_axis);
+
+// One function for each figure (figure_curves.cc, figure_tables.cc). Bad flags
+// are errors with exit code 2; others are the server's.
+absl::StatusOr<Figure> FrequenciesFigure(const FigureFlags& flags,
+                                         const Client& client);
+absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
+                                         const Client& client);
+absl::StatusOr<Figure> DecayFigure(const FigureFlags& flags,
+                                   const Client& client);
+absl::StatusOr<Figure> SimilarityFigure(const FigureFlags& flags,
+                                        const Client& client);
+absl::StatusOr<Figure> CompareFigure(const FigureFlags& flags,
+                                     const Client& client);
+absl::StatusOr<Figure> KeptFigure(const FigureFlags& flags,
+                                  const Client& client);
+absl::StatusOr<Figure> AnglesFigure(const FigureFlags& flags,
+                                    const Client& client);
+absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
+                                   const Client& client);
+absl::StatusOr<Figure> RotationFigure(const FigureFlags& flags,
+                                      const Client& client);
+// `similarity --image`.
+absl::StatusOr<Figure> ImageFigure(const FigureFlags& flags,
+                                   const Client& client);
+
+// The encodings of a figure with a curve for each: the source's, and that of
+// --compare-* if it is given.
+absl::StatusOr<std::vector<Reading>> ReadBoth(const FigureFlags& flags,
+                                              const Client& client,
+                                              bool one_axis);
+
+}  // namespace posenc::cli

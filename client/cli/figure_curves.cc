@@ -1,0 +1,467 @@
+// Figures of curves: over the pairs, and over the distance.
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/figure.h"
+#include "client/cli/print.h"
+#include "client/cli/status.h"
+#include "core/rope/kept.h"
+
+namespace posenc::cli {
+namespace {
+
+// Points of a curve over the distance, unless flags say otherwise.
+constexpr std::int64_t kUsualDistances = 1024;
+
+// The distance up to which `kept` looks if nothing says how far a model
+// reaches.
+constexpr std::int64_t kUsualReach = 131072;
+
+// The greatest distance of AnalyzeRope and of core::Kept.
+constexpr std::int64_t kMaxDistance = std::int64_t{1} << 31;
+
+// A file's name without its folder, and not longer than a legend can hold.
+std::string ShortName(const SourceFlags& flags) {
+  std::string name = flags.Name();
+  if (!flags.config.empty() && flags.preset.empty()) {
+    name = std::filesystem::path(name).filename().string();
+  }
+  if (name.size() > 40) name = name.substr(0, 37) + "...";
+  return name;
+}
+
+// How a specification differs from others, in a legend.
+std::string SpecText(const v1::RopeSpec& spec) {
+  std::string text = spec.has_rope_theta()
+                         ? absl::StrCat("base ", NineDigits(spec.rope_theta()))
+                         : "spec";
+  const auto* const scaling =
+      v1::RopeSpec::descriptor()->FindOneofByName("scaling");
+  const auto* const field =
+      spec.GetReflection()->GetOneofFieldDescriptor(spec, scaling);
+  if (field != nullptr) absl::StrAppend(&text, ", ", field->name());
+  if (spec.has_axes()) absl::StrAppend(&text, ", several axes");
+  return text;
+}
+
+// What the flags add to a name: "profile vllm", "layer 3".
+std::string Details(const SourceFlags& flags) {
+  std::string text;
+  if (!flags.profile.empty()) absl::StrAppend(&text, ", ", flags.profile);
+  if (!flags.profile_version.empty()) {
+    absl::StrAppend(&text, " ", flags.profile_version);
+  }
+  if (!flags.part.empty()) absl::StrAppend(&text, ", ", flags.part);
+  if (!flags.layer_type.empty()) absl::StrAppend(&text, ", ", flags.layer_type);
+  if (flags.layer_index) absl::StrAppend(&text, ", layer ", *flags.layer_index);
+  if (flags.length) absl::StrAppend(&text, ", length ", *flags.length);
+  return text;
+}
+
+absl::StatusOr<v1::ResolveRopeResponse> Resolve(const v1::RopeSource& source,
+                                                std::int32_t head_dim,
+                                                const Client& client) {
+  v1::ResolveRopeRequest request;
+  *request.mutable_rope() = source;
+  request.set_head_dim(head_dim);
+  return client.ResolveRope(request);
+}
+
+absl::Status CheckDrawable(const std::string& flag,
+                           const v1::ResolveRopeResponse& resolved,
+                           bool one_axis) {
+  if (resolved.spec().nope()) {
+    return UsageError(absl::StrCat(
+        flag,
+        ": has no positional encoding (NoPE), so that there is nothing to "
+        "draw; --layer-index or --layer-type may name a layer that has one"));
+  }
+  const v1::RopeSpec& spec = resolved.spec();
+  if (resolved.inv_freq_size() != spec.rotary_dim() / 2) {
+    return UsageError(absl::StrCat(
+        flag, ": has ", resolved.inv_freq_size(), " frequencies for ",
+        spec.rotary_dim() / 2,
+        " pairs, by head or by axis; a picture shows one for each pair"));
+  }
+  if (one_axis && resolved.axis_of_pair_size() > 0) {
+    const int axes = 1 + *std::max_element(resolved.axis_of_pair().begin(),
+                                           resolved.axis_of_pair().end());
+    return UsageError(absl::StrCat(
+        flag, ": its pairs follow ", axes,
+        " position axes; this figure shows one (similarity --image, "
+        "frequencies, compare and kept take several)"));
+  }
+  return absl::OkStatus();
+}
+
+plot::Curve PairCurve(const std::string& name,
+                      const google::protobuf::RepeatedField<double>& values) {
+  plot::Curve curve{name, {}};
+  for (int i = 0; i < values.size(); ++i) {
+    curve.points.emplace_back(i, std::fabs(values[i]));
+  }
+  return curve;
+}
+
+// The other readings of `compare` and `kept`: that of --compare-*, or one for
+// each of --profiles. Without the flag profiles that refuse the model are left
+// out.
+absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
+                                                   const Reading& reference,
+                                                   const Client& client) {
+  std::vector<Reading> others;
+  if (flags.compare.Given()) {
+    if (!flags.profiles.empty()) {
+      return UsageError("--profiles: excludes --compare-*");
+    }
+    absl::StatusOr<std::vector<Reading>> both = ReadBoth(flags, client, false);
+    if (!both.ok()) return both.status();
+    others.push_back(std::move(both->back()));
+    return others;
+  }
+  if (reference.source.has_spec()) {
+    return UsageError(
+        "--compare-spec: missing; a --spec means the same to every reader");
+  }
+  const bool usual = flags.profiles.empty();
+  const std::vector<std::string> names =
+      usual ? std::vector<std::string>{"hf", "vllm", "llama_cpp", "mlx"}
+            : flags.profiles;
+  for (const std::string& name : names) {
+    const absl::StatusOr<v1::Profile> profile =
+        ParseEnum<v1::Profile>("--profiles", "PROFILE_", name);
+    if (!profile.ok()) return profile.status();
+    const v1::Profile own =
+        reference.source.profile() == v1::PROFILE_UNSPECIFIED
+            ? v1::PROFILE_HF
+            : reference.source.profile();
+    if (usual && *profile == own) continue;
+    Reading other{name, reference.source, {}};
+    other.source.set_profile(*profile);
+    other.source.clear_profile_version();
+    absl::StatusOr<v1::ResolveRopeResponse> resolved =
+        Resolve(other.source, flags.head_dim, client);
+    if (!resolved.ok() && usual) continue;
+    if (!resolved.ok()) return resolved.status();
+    other.resolved = *std::move(resolved);
+    const absl::Status drawable =
+        CheckDrawable("--profiles", other.resolved, false);
+    if (!drawable.ok()) return drawable;
+    others.push_back(std::move(other));
+  }
+  return others;
+}
+
+// The flags' distances, or those that a picture can show.
+struct Distances {
+  std::int64_t max = 0, step = 1;
+};
+
+absl::StatusOr<Distances> ReadDistances(const FigureFlags& flags) {
+  Distances distances;
+  distances.max = flags.max_distance.value_or(4096);
+  if (distances.max < 1 || distances.max > kMaxDistance) {
+    return UsageError(absl::StrCat("--max-distance: is ", distances.max,
+                                   "; must be in [1, ", kMaxDistance, "]"));
+  }
+  distances.step = flags.distance_step.value_or(
+      (distances.max + kUsualDistances - 1) / kUsualDistances);
+  if (distances.step < 1 || distances.step > distances.max) {
+    return UsageError(absl::StrCat("--distance-step: is ", distances.step,
+                                   "; must be in [1, --max-distance]"));
+  }
+  if (distances.max / distances.step >= kMaxPlottedDistances) {
+    return UsageError(absl::StrCat(
+        "--distance-step: ", distances.max / distances.step + 1,
+        " distances; a picture shows at most ", kMaxPlottedDistances));
+  }
+  return distances;
+}
+
+// decay or similarity over the distance, of each encoding.
+absl::StatusOr<std::vector<plot::Curve>> DistanceCurves(
+    const FigureFlags& flags, const Client& client,
+    const google::protobuf::RepeatedField<double>& (
+        v1::AnalyzeRopeResponse::*values)() const) {
+  const absl::StatusOr<Distances> distances = ReadDistances(flags);
+  if (!distances.ok()) return distances.status();
+  const absl::StatusOr<std::vector<Reading>> readings =
+      ReadBoth(flags, client, true);
+  if (!readings.ok()) return readings.status();
+  std::vector<plot::Curve> curves;
+  for (const Reading& reading : *readings) {
+    v1::AnalyzeRopeRequest request;
+    *request.mutable_rope() = reading.source;
+    request.set_head_dim(flags.head_dim);
+    request.set_max_distance(distances->max);
+    request.set_distance_step(distances->step);
+    const absl::StatusOr<v1::AnalyzeRopeResponse> response =
+        client.AnalyzeRope(request);
+    if (!response.ok()) return response.status();
+    plot::Curve curve{reading.name, {}};
+    for (const double value : ((*response).*values)()) {
+      curve.points.emplace_back(curve.points.size() * distances->step, value);
+    }
+    curves.push_back(std::move(curve));
+  }
+  return curves;
+}
+
+// "NAME: 1 at 0, 0.31 at 4096": the ends of every curve.
+std::string Ends(const std::vector<plot::Curve>& curves) {
+  return absl::StrJoin(curves, "; ", [](std::string* out, const auto& curve) {
+    if (curve.points.empty()) return;
+    const auto& [x, y] = curve.points.front();
+    const auto& [last_x, last_y] = curve.points.back();
+    absl::StrAppendFormat(out, "%s: %.4g at %.6g, %.4g at %.6g", curve.name, y,
+                          x, last_y, last_x);
+  });
+}
+
+std::string Names(const std::vector<Reading>& readings) {
+  return absl::StrJoin(
+      readings, " and ",
+      [](std::string* out, const Reading& reading) { *out += reading.name; });
+}
+
+}  // namespace
+
+std::string SourceFlag(const SourceFlags& flags) {
+  const char* const name = !flags.preset.empty()   ? "preset"
+                           : !flags.config.empty() ? "config"
+                                                   : "spec";
+  return absl::StrCat("--", flags.prefix, name);
+}
+
+absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
+                                   const Client& client, bool one_axis) {
+  absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
+  if (!source.ok()) return source.status();
+  absl::StatusOr<v1::ResolveRopeResponse> resolved =
+      Resolve(*source, flags.head_dim, client);
+  if (!resolved.ok()) return resolved.status();
+  const absl::Status drawable =
+      CheckDrawable(SourceFlag(flags.source), *resolved, one_axis);
+  if (!drawable.ok()) return drawable;
+  const std::string name =
+      source->has_spec() ? SpecText(resolved->spec()) : ShortName(flags.source);
+  return Reading{name + Details(flags.source), *std::move(source),
+                 *std::move(resolved)};
+}
+
+absl::StatusOr<std::vector<Reading>> ReadBoth(const FigureFlags& flags,
+                                              const Client& client,
+                                              bool one_axis) {
+  absl::StatusOr<Reading> first = ReadSource(flags, client, one_axis);
+  if (!first.ok()) return first.status();
+  std::vector<Reading> readings;
+  readings.push_back(*std::move(first));
+  if (!flags.compare.Given()) return readings;
+  absl::StatusOr<v1::RopeSource> source =
+      BuildVariant(readings[0].source, flags.compare);
+  if (!source.ok()) return source.status();
+  absl::StatusOr<v1::ResolveRopeResponse> resolved =
+      Resolve(*source, flags.head_dim, client);
+  if (!resolved.ok()) return resolved.status();
+  const std::string flag =
+      flags.compare.Empty() ? "--compare-*" : SourceFlag(flags.compare);
+  const absl::Status drawable = CheckDrawable(flag, *resolved, one_axis);
+  if (!drawable.ok()) return drawable;
+  const std::string name = flags.compare.Empty() ? readings[0].name
+                           : source->has_spec()  ? SpecText(resolved->spec())
+                                                 : ShortName(flags.compare);
+  readings.push_back({name + Details(flags.compare), *std::move(source),
+                      *std::move(resolved)});
+  return readings;
+}
+
+absl::StatusOr<Figure> FrequenciesFigure(const FigureFlags& flags,
+                                         const Client& client) {
+  const absl::StatusOr<std::vector<Reading>> readings =
+      ReadBoth(flags, client, false);
+  if (!readings.ok()) return readings.status();
+  plot::Chart chart;
+  chart.title = absl::StrCat("Frequency of each pair: ", Names(*readings));
+  chart.x.label = "pair of channels";
+  chart.y = {"radians per position", true};
+  for (const Reading& reading : *readings) {
+    chart.curves.push_back(
+        PairCurve(reading.name, reading.resolved.inv_freq()));
+  }
+  chart.description = absl::StrCat(
+      "Angular frequency in radians per position by pair, on a logarithmic "
+      "axis. ",
+      Ends(chart.curves), ". Pairs that stand still are left out.");
+  return chart;
+}
+
+absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
+                                         const Client& client) {
+  if (flags.trained_length && *flags.trained_length < 1) {
+    return UsageError(absl::StrCat(
+        "--trained-length: is ", *flags.trained_length, "; must be positive"));
+  }
+  const absl::StatusOr<std::vector<Reading>> readings =
+      ReadBoth(flags, client, true);
+  if (!readings.ok()) return readings.status();
+  plot::Chart chart;
+  chart.title = absl::StrCat("Wavelength of each pair: ", Names(*readings));
+  chart.x.label = "pair of channels";
+  chart.y = {"positions per full turn", true};
+  std::vector<std::string> turns;
+  for (const Reading& reading : *readings) {
+    v1::AnalyzeRopeRequest request;
+    *request.mutable_rope() = reading.source;
+    request.set_head_dim(flags.head_dim);
+    request.set_trained_length(flags.trained_length.value_or(0));
+    const absl::StatusOr<v1::AnalyzeRopeResponse> response =
+        client.AnalyzeRope(request);
+    if (!response.ok()) return response.status();
+    chart.curves.push_back(PairCurve(reading.name, response->wavelengths()));
+    turns.push_back(absl::StrCat(
+        reading.name, ": ", response->pairs_within_trained_length(), " of ",
+        response->wavelengths_size(),
+        " pairs complete a turn within the trained length"));
+  }
+  if (flags.trained_length) {
+    chart.rules.push_back(
+        {false, static_cast<double>(*flags.trained_length),
+         absl::StrCat("trained length ", *flags.trained_length)});
+  }
+  chart.description = absl::StrCat(
+      "Positions that a pair needs for a full turn, on a logarithmic axis. ",
+      Ends(chart.curves), ". ", absl::StrJoin(turns, "; "), ".");
+  return chart;
+}
+
+absl::StatusOr<Figure> DecayFigure(const FigureFlags& flags,
+                                   const Client& client) {
+  absl::StatusOr<std::vector<plot::Curve>> curves =
+      DistanceCurves(flags, client, &v1::AnalyzeRopeResponse::decay);
+  if (!curves.ok()) return curves.status();
+  plot::Chart chart;
+  chart.title = "Long-term decay (RoFormer, 3.4.3)";
+  if (curves->size() == 1) {
+    absl::StrAppend(&chart.title, ": ", curves->front().name);
+  }
+  chart.x.label = "distance in positions";
+  chart.y.label = "bound on a score";
+  chart.description = absl::StrCat(
+      "Mean over n of |sum over m < n of exp(i distance w_m)|, which bounds "
+      "how large a score can be at a distance. ",
+      Ends(*curves), ".");
+  chart.curves = *std::move(curves);
+  chart.shown_y = {0};
+  return chart;
+}
+
+absl::StatusOr<Figure> SimilarityFigure(const FigureFlags& flags,
+                                        const Client& client) {
+  if (!flags.image.empty()) return ImageFigure(flags, client);
+  absl::StatusOr<std::vector<plot::Curve>> curves =
+      DistanceCurves(flags, client, &v1::AnalyzeRopeResponse::similarity);
+  if (!curves.ok()) return curves.status();
+  plot::Chart chart;
+  chart.title = "Similarity of a vector with itself, moved away";
+  if (curves->size() == 1) {
+    absl::StrAppend(&chart.title, ": ", curves->front().name);
+  }
+  chart.x.label = "distance in positions";
+  chart.y.label = "mean of cos(distance x frequency)";
+  chart.description = absl::StrCat(
+      "Mean over pairs of the cosine of distance times frequency. ",
+      Ends(*curves), ".");
+  chart.curves = *std::move(curves);
+  chart.shown_y = {0, 1};
+  return chart;
+}
+
+absl::StatusOr<Figure> CompareFigure(const FigureFlags& flags,
+                                     const Client& client) {
+  const absl::StatusOr<Reading> reference = ReadSource(flags, client, false);
+  if (!reference.ok()) return reference.status();
+  const absl::StatusOr<std::vector<Reading>> others =
+      OtherReadings(flags, *reference, client);
+  if (!others.ok()) return others.status();
+  plot::Chart chart;
+  chart.title = absl::StrCat("Frequencies of other readers over those of ",
+                             reference->name);
+  chart.x.label = "pair of channels";
+  chart.y.label = "ratio of frequencies";
+  const auto& own = reference->resolved.inv_freq();
+  for (const Reading& other : *others) {
+    const auto& theirs = other.resolved.inv_freq();
+    plot::Curve curve{other.name, {}};
+    const double amplitude =
+        other.resolved.amplitude() / reference->resolved.amplitude();
+    if (std::fabs(amplitude - 1) > 1e-9) {
+      absl::StrAppendFormat(&curve.name, " (amplitude x %.4g)", amplitude);
+    }
+    for (int i = 0; i < std::min(own.size(), theirs.size()); ++i) {
+      if (own[i] != 0) curve.points.emplace_back(i, theirs[i] / own[i]);
+    }
+    chart.curves.push_back(std::move(curve));
+  }
+  chart.rules.push_back({false, 1, "the same"});
+  chart.shown_y = {0.9, 1.1};
+  chart.description = absl::StrCat(
+      "Frequency of each pair in another reading, divided by that of ",
+      reference->name, "; 1 is the same. ", Ends(chart.curves), ".");
+  return chart;
+}
+
+absl::StatusOr<Figure> KeptFigure(const FigureFlags& flags,
+                                  const Client& client) {
+  const absl::StatusOr<Reading> reference = ReadSource(flags, client, false);
+  if (!reference.ok()) return reference.status();
+  const absl::StatusOr<std::vector<Reading>> others =
+      OtherReadings(flags, *reference, client);
+  if (!others.ok()) return others.status();
+  const std::int64_t reach = flags.max_distance.value_or(kUsualReach);
+  if (reach < 2 || reach > kMaxDistance) {
+    return UsageError(absl::StrCat("--max-distance: is ", reach,
+                                   "; must be in [2, ", kMaxDistance, "]"));
+  }
+  plot::Chart chart;
+  chart.title = absl::StrCat(
+      "What is left of a score if a reader differs from ", reference->name);
+  chart.x = {"distance in positions", true};
+  chart.y.label = "kept(distance)";
+  std::vector<std::string> verdicts;
+  for (const Reading& other : *others) {
+    const auto& own = reference->resolved.inv_freq();
+    const auto& theirs = other.resolved.inv_freq();
+    core::Kept kept({own.begin(), own.end()}, {theirs.begin(), theirs.end()});
+    plot::Curve curve{other.name, {}};
+    std::int64_t last = 0;
+    for (std::int64_t i = 0; i <= kUsualDistances; ++i) {
+      const std::int64_t distance =
+          std::llround(std::pow(static_cast<double>(reach),
+                                static_cast<double>(i) / kUsualDistances));
+      if (distance == last) continue;
+      curve.points.emplace_back(distance, kept.At(distance));
+      last = distance;
+    }
+    const std::int64_t first = kept.FirstDistance(reach);
+    verdicts.push_back(absl::StrCat(
+        other.name, ": ",
+        first < 0
+            ? "at least 90 % of a score is left everywhere"
+            : absl::StrCat("90 % of a score is left to distance ", first)));
+    chart.curves.push_back(std::move(curve));
+  }
+  chart.rules.push_back({false, core::kKeptLimit, "0.9"});
+  chart.shown_y = {0, 1};
+  chart.description = absl::StrCat(
+      "Mean over pairs of cos(distance x difference of frequencies), by the "
+      "distance on a logarithmic axis to ",
+      reach, ". ", absl::StrJoin(verdicts, "; "), ".");
+  return chart;
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,66 @@
+#include "client/plot/axis.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+
+namespace posenc::plot {
+namespace {
+
+// Ticks that fit without touching each other, on any size of picture.
+constexpr int kMostTicks = 8;
+
+std::vector<Tick> LogTicks(const Scale& scale) {
+  // A rounding of the logarithm must not lose the ends.
+  const double low = std::log10(scale.low) - 1e-9;
+  const double high = std::log10(scale.high) + 1e-9;
+  const int first = static_cast<int>(std::ceil(low));
+  const int last = static_cast<int>(std::floor(high));
+  const int stride = std::max(0, last - first) / kMostTicks + 1;
+  const bool few = high - low <= 3;
+  std::vector<Tick> ticks;
+  for (int exponent = few ? first - 1 : first; exponent <= last;
+       exponent += stride) {
+    for (const int digit : {1, 2, 5}) {
+      const double value = digit * std::pow(10.0, exponent);
+      const double place = std::log10(value);
+      if ((digit > 1 && !few) || place < low || place > high) continue;
+      ticks.push_back({value, TickText(value)});
+    }
+  }
+  return ticks;
+}
+
+}  // namespace
+
+double Scale::At(double value) const {
+  const double part = log ? std::log(value / low) / std::log(high / low)
+                          : (value - low) / (high - low);
+  return from + part * (to - from);
+}
+
+std::string TickText(double value) {
+  std::string text = absl::StrFormat("%.6g", value);
+  return absl::StrReplaceAll(text, {{"e+0", "e"}, {"e+", "e"}, {"e-0", "e-"}});
+}
+
+std::vector<Tick> Ticks(const Scale& scale) {
+  if (scale.log) return LogTicks(scale);
+  const double rough = (scale.high - scale.low) / 5;
+  const double power = std::pow(10.0, std::floor(std::log10(rough)));
+  const double lead = rough / power;
+  const double step = power * (lead > 5 ? 10 : lead > 2 ? 5 : lead > 1 ? 2 : 1);
+  const double first = std::ceil(scale.low / step - 1e-9);
+  std::vector<Tick> ticks;
+  for (int i = 0; i <= kMostTicks; ++i) {
+    // The multiple is rounded once, so that 0 is 0 and 0.3 is not 0.30000004.
+    const double value = (first + i) * step;
+    if (value > scale.high + 1e-9 * step) break;
+    ticks.push_back({value, TickText(value)});
+  }
+  return ticks;
+}
+
+}  // namespace posenc::plot

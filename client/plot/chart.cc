@@ -1,0 +1,158 @@
+#include "client/plot/chart.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "client/plot/colors.h"
+#include "client/plot/layout.h"
+
+namespace posenc::plot {
+namespace {
+
+constexpr double kLegendLine = 20, kSample = 34;
+
+struct Range {
+  double low = std::numeric_limits<double>::infinity();
+  double high = -std::numeric_limits<double>::infinity();
+
+  void Include(double value) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+};
+
+bool Shown(const Axis& axis, double value) {
+  return std::isfinite(value) && (!axis.log || value > 0);
+}
+
+// Between two pixels. `margin` is free room as a part of the range, so that
+// curves keep off the frame.
+Scale Fit(const Axis& axis, Range range, double margin, double from,
+          double to) {
+  if (range.low > range.high) range = {1, 2};  // nothing to show
+  Scale scale{axis.log, range.low, range.high, from, to};
+  if (axis.log) {
+    const double room = std::pow(scale.high / scale.low, margin);
+    scale.low /= room;
+    scale.high *= room;
+    if (scale.high <= scale.low) {
+      scale.low /= 2;
+      scale.high *= 2;
+    }
+    return scale;
+  }
+  const double room = margin * (scale.high - scale.low);
+  scale.low -= room;
+  scale.high += room;
+  if (scale.high <= scale.low) {
+    scale.low -= 0.5;
+    scale.high += 0.5;
+  }
+  return scale;
+}
+
+// Widens the scale of fewer units a pixel, until both have as many.
+void MakeEqual(Scale* x, Scale* y) {
+  const double x_unit = (x->high - x->low) / std::fabs(x->to - x->from);
+  const double y_unit = (y->high - y->low) / std::fabs(y->to - y->from);
+  Scale* const narrow = x_unit < y_unit ? x : y;
+  const double factor = std::max(x_unit, y_unit) / std::min(x_unit, y_unit);
+  const double center = (narrow->low + narrow->high) / 2;
+  const double half = (narrow->high - narrow->low) / 2 * factor;
+  narrow->low = center - half;
+  narrow->high = center + half;
+}
+
+// A line sample and a name for each curve, in lines under the title. Returns
+// where the plane may begin.
+double AddLegend(const Chart& chart, Scene* scene) {
+  if (chart.curves.size() < 2) return kTop;
+  double x = kLeft, y = kTop + 6;
+  for (std::size_t i = 0; i < chart.curves.size(); ++i) {
+    const std::string& name = chart.curves[i].name;
+    const double width = kSample + 8 + TextWidth(name, kTextSize) + 18;
+    if (x > kLeft && x + width > scene->width) {
+      x = kLeft;
+      y += kLegendLine;
+    }
+    scene->marks.emplace_back(Path{"legend",
+                                   "",
+                                   {{x, y - 4}, {x + kSample, y - 4}},
+                                   CurveColor(i),
+                                   2,
+                                   CurveDash(i)});
+    scene->marks.emplace_back(
+        Label{"legend", name, {x + kSample + 8, y}, Anchor::kStart, kTextSize});
+    x += width;
+  }
+  return y + 14;
+}
+
+// Where a rule's text stands: near the right end of a horizontal one, above it,
+// and near the top of a vertical one, on the side that has more room.
+void AddRule(const Rule& rule, const Scale& x, const Scale& y, Scene* scene) {
+  const Scale& along = rule.vertical ? x : y;
+  if (!(rule.at >= along.low && rule.at <= along.high)) return;
+  const double at = along.At(rule.at);
+  const Point from = rule.vertical ? Point{at, y.from} : Point{x.from, at};
+  const Point to = rule.vertical ? Point{at, y.to} : Point{x.to, at};
+  scene->marks.emplace_back(
+      Path{"rule", rule.text, {from, to}, kInk, 1, {4, 3}});
+  Label label{"rule", rule.text, {x.to - 6, at - 6}, Anchor::kEnd, kTickSize};
+  if (rule.vertical) {
+    const bool left_half = at < (x.from + x.to) / 2;
+    label.at = {at + (left_half ? 6 : -6), y.to + 15};
+    label.anchor = left_half ? Anchor::kStart : Anchor::kEnd;
+  }
+  scene->marks.emplace_back(std::move(label));
+}
+
+}  // namespace
+
+Scene Draw(const Chart& chart, int width, int height) {
+  Scene scene{chart.title, chart.description, width, height, {}};
+  AddTitle(&scene);
+  const double top = AddLegend(chart, &scene);
+
+  Range x_range, y_range;
+  for (const double y : chart.shown_y) y_range.Include(y);
+  const auto shown = [&](const std::pair<double, double>& point) {
+    return Shown(chart.x, point.first) && Shown(chart.y, point.second);
+  };
+  for (const Curve& curve : chart.curves) {
+    for (const auto& point : curve.points) {
+      if (!shown(point)) continue;
+      x_range.Include(point.first);
+      y_range.Include(point.second);
+    }
+  }
+  for (const Rule& rule : chart.rules) {
+    if (!Shown(rule.vertical ? chart.x : chart.y, rule.at)) continue;
+    (rule.vertical ? x_range : y_range).Include(rule.at);
+  }
+  Scale x = Fit(chart.x, x_range, chart.equal_units ? 0.04 : 0, kLeft,
+                width - kRight);
+  Scale y = Fit(chart.y, y_range, 0.04, height - kBottom, top);
+  if (chart.equal_units) MakeEqual(&x, &y);
+
+  AddXTicks(x, y.from, y.to, true, &scene);
+  AddYTicks(y, x.from, x.to, true, &scene);
+  scene.marks.emplace_back(Path{
+      "frame", "", {{x.from, y.to}, {x.from, y.from}, {x.to, y.from}}, kInk});
+  AddXLabel(chart.x.label, (x.from + x.to) / 2, y.from, &scene);
+  AddYLabel(chart.y.label, x.from, (y.from + y.to) / 2, &scene);
+  for (std::size_t i = 0; i < chart.curves.size(); ++i) {
+    Path path{"curve", chart.curves[i].name, {}, CurveColor(i),
+              2,       CurveDash(i)};
+    for (const auto& point : chart.curves[i].points) {
+      if (!shown(point)) continue;
+      path.points.push_back({x.At(point.first), y.At(point.second)});
+    }
+    scene.marks.emplace_back(std::move(path));
+  }
+  for (const Rule& rule : chart.rules) AddRule(rule, x, y, &scene);
+  return scene;
+}
+
+}  // namespace posenc::plot

@@ -1,0 +1,112 @@
+#include "client/plot/heat_map.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "client/plot/colors.h"
+#include "client/plot/layout.h"
+
+namespace posenc::plot {
+namespace {
+
+// Between two matrices: room for the ticks of the second.
+constexpr double kGap = 62;
+// The scale of colours, with its ticks and its label.
+constexpr double kBar = 16, kBarRoom = 88;
+constexpr double kBarLabel = 72;
+
+std::vector<std::uint8_t> Levels(const HeatMap& map, const Matrix& matrix) {
+  std::vector<std::uint8_t> levels(matrix.values.size());
+  const double low = map.log ? std::log(map.low) : map.low;
+  const double high = map.log ? std::log(map.high) : map.high;
+  std::transform(matrix.values.begin(), matrix.values.end(), levels.begin(),
+                 [&](double value) {
+                   return Level(map.log ? std::log(value) : value, low, high);
+                 });
+  return levels;
+}
+
+void AddMatrix(const HeatMap& map, const Matrix& matrix, bool first,
+               Cells cells, Scene* scene) {
+  cells.name = matrix.name;
+  cells.rows = matrix.rows;
+  cells.columns = matrix.columns;
+  cells.levels = Levels(map, matrix);
+  const double left = cells.at.x, top = cells.at.y;
+  const double right = left + cells.width, bottom = top + cells.height;
+  AddXTicks({false, matrix.first_column, matrix.first_column + matrix.columns,
+             left, right},
+            bottom, top, false, scene);
+  AddYTicks(
+      {false, matrix.first_row, matrix.first_row + matrix.rows, top, bottom},
+      left, right, false, scene);
+  AddXLabel(map.column_label, (left + right) / 2, bottom, scene);
+  if (first) AddYLabel(map.row_label, left, (top + bottom) / 2, scene);
+  if (map.matrices.size() > 1) {
+    scene->marks.emplace_back(Label{"name",
+                                    matrix.name,
+                                    {(left + right) / 2, top - 8},
+                                    Anchor::kMiddle,
+                                    kTextSize});
+  }
+  scene->marks.emplace_back(std::move(cells));
+}
+
+// Highest on top, as values grow upwards elsewhere.
+void AddColors(const HeatMap& map, double left, double top, double bottom,
+               Scene* scene) {
+  Cells bar{map.color_label, 256,  1,           std::vector<std::uint8_t>(256),
+            {left, top},     kBar, bottom - top};
+  std::iota(bar.levels.rbegin(), bar.levels.rend(), std::uint8_t{0});
+  scene->marks.emplace_back(std::move(bar));
+  const Scale scale{map.log, map.low, map.high, bottom, top};
+  for (const Tick& tick : Ticks(scale)) {
+    const double y = scale.At(tick.value);
+    scene->marks.emplace_back(
+        Path{"tick", "", {{left + kBar, y}, {left + kBar + 4, y}}, kInk});
+    scene->marks.emplace_back(Label{"tick-color",
+                                    tick.text,
+                                    {left + kBar + 7, y + 4},
+                                    Anchor::kStart,
+                                    kTickSize});
+  }
+  scene->marks.emplace_back(Label{"label",
+                                  map.color_label,
+                                  {left + kBarLabel, (top + bottom) / 2},
+                                  Anchor::kMiddle,
+                                  kTextSize,
+                                  true});
+}
+
+}  // namespace
+
+Scene Draw(const HeatMap& map, int width, int height) {
+  Scene scene{map.title, map.description, width, height, {}};
+  AddTitle(&scene);
+  const double top = kTop + (map.matrices.size() > 1 ? 16 : 0);
+  const double bottom = height - kBottom;
+  const double count = static_cast<double>(map.matrices.size());
+  double each =
+      (width - kLeft - kRight - kBarRoom - (count - 1) * kGap) / count;
+  double tall = bottom - top;
+  if (map.square_cells) {
+    const Matrix& matrix = map.matrices[0];
+    const double cell = std::min(each / matrix.columns, tall / matrix.rows);
+    each = cell * matrix.columns;
+    tall = cell * matrix.rows;
+  }
+  double left = kLeft;
+  for (std::size_t i = 0; i < map.matrices.size(); ++i) {
+    Cells cells;
+    cells.at = {left, top};
+    cells.width = each;
+    cells.height = tall;
+    AddMatrix(map, map.matrices[i], i == 0, std::move(cells), &scene);
+    left += each + kGap;
+  }
+  AddColors(map, left - kGap + 20, top, top + tall, &scene);
+  return scene;
+}
+
+}  // namespace posenc::plot

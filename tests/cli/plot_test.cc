@@ -1,0 +1,432 @@
+// `posenc plot`: what the pictures show are the numbers of the formulas, which
+// are written out here.
+
+#include <png.h>
+
+#include <cmath>
+#include <fstream>
+#include <numbers>
+#include <sstream>
+
+#include "absl/strings/escaping.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fixtures/cli.h"
+#include "tests/fixtures/svg.h"
+
+namespace posenc::cli {
+namespace {
+
+using plot::Element;
+using ::testing::HasSubstr;
+
+constexpr double kPi = std::numbers::pi;
+
+// Four pairs of frequencies 1, 0.1, 0.01, 0.001.
+const char kEight[] =
+    " --spec '{\"rotaryDim\":8,\"pairing\":\"PAIRING_HALF_SPLIT\"}' ";
+
+class PlotTest : public PosencTest {
+ protected:
+  std::string Text(const std::string& name) const {
+    std::ifstream in(Path(name), std::ios::binary);
+    std::ostringstream text;
+    text << in.rdbuf();
+    return text.str();
+  }
+
+  // Draws to a file and parses it.
+  Element Svg(const std::string& arguments) {
+    const Outcome outcome =
+        Posenc("plot " + arguments + " --output " + Quoted(Path("p.svg")));
+    EXPECT_EQ(outcome.exit_code, 0) << arguments << outcome.text;
+    const std::optional<Element> root = plot::ParseXml(Text("p.svg"));
+    EXPECT_TRUE(root.has_value()) << arguments;
+    return root.value_or(Element{});
+  }
+
+  Json Numbers(const std::string& arguments) {
+    const Outcome outcome = Posenc("plot --json " + arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << arguments << outcome.text;
+    return outcome.json();
+  }
+
+  void ExpectError(const std::string& arguments, int exit_code,
+                   const std::string& part) {
+    const Outcome outcome = Posenc("plot " + arguments);
+    EXPECT_EQ(outcome.exit_code, exit_code) << arguments << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr(part)) << arguments;
+  }
+};
+
+TEST_F(PlotTest, EveryFigureIsSvgWithTitleDescriptionAndMarks) {
+  const std::string eight = kEight;
+  for (const std::string& arguments :
+       {"frequencies" + eight, "wavelengths" + eight + "--trained-length 100",
+        "angles" + eight + "--rows 9", "table" + eight + "--rows 9",
+        "table --values sin --channels 3 --rows 9" + eight,
+        std::string("table --sinusoidal 16 --order interleaved --rows 9"),
+        std::string("table --sincos-grid 16 --extents 3x4"),
+        "rotation --position 3" + eight, "decay" + eight, "similarity" + eight,
+        "similarity --image 4x6" + eight,
+        std::string("compare --preset gpt-oss-20b"),
+        std::string("kept --preset gpt-oss-20b")}) {
+    const Element root = Svg(arguments);
+    ASSERT_EQ(root.name, "svg") << arguments;
+    ASSERT_FALSE(root.All("title").empty()) << arguments;
+    EXPECT_GT(root.All("title")[0]->text.size(), 8u) << arguments;
+    EXPECT_GT(root.All("desc")[0]->text.size(), 20u) << arguments;
+    EXPECT_GE(root.All("polyline", "curve").size() + root.All("image").size(),
+              1u)
+        << arguments;
+    EXPECT_GE(root.All("text", "tick-x").size(), 2u) << arguments;
+  }
+}
+
+TEST_F(PlotTest, PointsOfTheFrequenciesAreTheFormula) {
+  const Element root =
+      Svg("frequencies --spec "
+          "'{\"rotaryDim\":64,\"ropeTheta\":500000,\"pairing\":"
+          "\"PAIRING_HALF_SPLIT\"}'");
+  const auto curves = root.All("polyline", "curve");
+  ASSERT_EQ(curves.size(), 1u);
+  const auto points = plot::PointsOf(*curves[0]);
+  ASSERT_EQ(points.size(), 32u);
+  const plot::TickScale x(root, true, false), y(root, false, true);
+  for (int i = 0; i < 32; ++i) {
+    // Coordinates are rounded to 0.01 pixels, and so are those of the ticks.
+    EXPECT_NEAR(x.At(points[i].first), i, 0.03 * x.Slope());
+    EXPECT_NEAR(std::log(y.At(points[i].second)),
+                -2.0 * i / 64 * std::log(500000.0), 0.03 * y.Slope());
+  }
+}
+
+TEST_F(PlotTest, NumbersOfEachFigureAreTheFormulas) {
+  const double w[] = {1, 0.1, 0.01, 0.001};
+  const Json frequencies = Numbers(std::string("frequencies") + kEight);
+  const Json wavelengths = Numbers(std::string("wavelengths") + kEight);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_NEAR(frequencies["curves"][0]["y"][i].get<double>(), w[i],
+                1e-15 * w[i]);
+    EXPECT_NEAR(wavelengths["curves"][0]["y"][i].get<double>() * w[i], 2 * kPi,
+                1e-14);
+  }
+  const std::string range = " --max-distance 300 --distance-step 7 ";
+  const Json decay = Numbers("decay" + range + kEight);
+  const Json similarity = Numbers("similarity" + range + kEight);
+  ASSERT_EQ(decay["curves"][0]["x"].size(), 43u);  // 0, 7, ... 294
+  for (int step = 0; step < 43; ++step) {
+    const double r = 7 * step;
+    double real = 0, imaginary = 0, bound = 0, mean = 0;
+    for (const double frequency : w) {
+      real += std::cos(r * frequency);
+      imaginary += std::sin(r * frequency);
+      bound += std::hypot(real, imaginary) / 4;
+      mean += std::cos(r * frequency) / 4;
+    }
+    EXPECT_EQ(decay["curves"][0]["x"][step], r);
+    EXPECT_NEAR(decay["curves"][0]["y"][step].get<double>(), bound, 1e-13);
+    EXPECT_NEAR(similarity["curves"][0]["y"][step].get<double>(), mean, 1e-13);
+  }
+  const Json angles =
+      Numbers("angles --start 5 --rows 3" + std::string(kEight));
+  const Json table = Numbers("table --start 5 --rows 3" + std::string(kEight));
+  ASSERT_EQ(angles["matrices"][0]["values"].size(), 12u);
+  ASSERT_EQ(table["matrices"].size(), 2u);
+  for (int row = 0; row < 3; ++row) {
+    for (int i = 0; i < 4; ++i) {
+      const double angle = (5 + row) * w[i];
+      const std::size_t at = 4 * row + i;
+      EXPECT_NEAR(angles["matrices"][0]["values"][at].get<double>(),
+                  angle / (2 * kPi), 1e-15 * (1 + angle));
+      // Tables are float32.
+      EXPECT_NEAR(table["matrices"][0]["values"][at].get<double>(),
+                  std::cos(angle), 0x1p-24);
+      EXPECT_NEAR(table["matrices"][1]["values"][at].get<double>(),
+                  std::sin(angle), 0x1p-24);
+    }
+  }
+}
+
+TEST_F(PlotTest, ArrowsEndWhereTheRotationPutsTheVector) {
+  for (const char* pairing : {"HALF_SPLIT", "INTERLEAVED"}) {
+    const Json json = Numbers(
+        "rotation --position 7 --pair 1 --vector 3,-2 --spec "
+        "'{\"rotaryDim\":8,\"pairing\":\"PAIRING_" +
+        std::string(pairing) + "\"}'");
+    const double c = std::cos(0.7), s = std::sin(0.7);
+    EXPECT_EQ(json["curves"][0]["name"], "before");
+    EXPECT_EQ(json["curves"][0]["x"][1], 3);
+    EXPECT_EQ(json["curves"][0]["y"][1], -2);
+    EXPECT_EQ(json["curves"][1]["name"], "after");
+    EXPECT_NEAR(json["curves"][1]["x"][1].get<double>(), 3 * c + 2 * s, 1e-14);
+    EXPECT_NEAR(json["curves"][1]["y"][1].get<double>(), 3 * s - 2 * c, 1e-14);
+    // The arc ends in the direction of the second arrow.
+    EXPECT_NEAR(std::atan2(json["curves"][2]["y"].back().get<double>(),
+                           json["curves"][2]["x"].back().get<double>()),
+                std::atan2(3 * s - 2 * c, 3 * c + 2 * s), 1e-12);
+  }
+}
+
+TEST_F(PlotTest, TheTurnOfAReversedEncodingGoesTheOtherWay) {
+  const Json json = Numbers(
+      "rotation --position 1 --spec '{\"rotaryDim\":2,\"reverse\":true,"
+      "\"pairing\":\"PAIRING_INTERLEAVED\"}'");
+  EXPECT_NEAR(json["curves"][1]["y"][1].get<double>(), -std::sin(1), 1e-14);
+  EXPECT_NEAR(std::atan2(json["curves"][2]["y"].back().get<double>(),
+                         json["curves"][2]["x"].back().get<double>()),
+              -1, 1e-12);
+}
+
+TEST_F(PlotTest, KeptIsTheMeanCosineOfTheDifferences) {
+  const Json json = Numbers(
+      "kept --max-distance 1000 --spec "
+      "'{\"rotaryDim\":4,\"pairing\":\"PAIRING_HALF_SPLIT\"}' --compare-spec "
+      "'{\"rotaryDim\":4,\"pairing\":\"PAIRING_HALF_SPLIT\",\"linear\":"
+      "{\"factor\":2}}'");
+  // Frequencies 1 and 0.01 against their halves.
+  const Json& curve = json["curves"][0];
+  ASSERT_GT(curve["x"].size(), 100u);
+  EXPECT_EQ(curve["x"][0], 1);
+  EXPECT_EQ(curve["x"].back(), 1000);
+  for (std::size_t i = 0; i < curve["x"].size(); ++i) {
+    const double r = curve["x"][i];
+    EXPECT_NEAR(curve["y"][i].get<double>(),
+                (std::cos(r * 0.5) + std::cos(r * 0.005)) / 2, 1e-12);
+  }
+}
+
+TEST_F(PlotTest, KeptOfGptOssFallsUnderNineTenthsAt5443InLlamaCpp) {
+  const Json json =
+      Numbers("kept --preset gpt-oss-20b --profiles llama_cpp,vllm");
+  ASSERT_EQ(json["curves"].size(), 2u);
+  const Json& curve = json["curves"][0];
+  EXPECT_EQ(curve["name"], "llama_cpp");
+  for (std::size_t i = 0; i < curve["x"].size(); ++i) {
+    if (curve["x"][i] >= 5443) break;
+    EXPECT_GE(curve["y"][i], 0.9) << curve["x"][i];
+  }
+  EXPECT_THAT(json["description"].get<std::string>(), HasSubstr("5443"));
+}
+
+TEST_F(PlotTest, CompareShowsTheRatioOfTheFrequencies) {
+  const Json json = Numbers(
+      "compare --spec "
+      "'{\"rotaryDim\":8,\"pairing\":\"PAIRING_HALF_SPLIT\"}' --compare-spec "
+      "'{\"rotaryDim\":8,\"pairing\":\"PAIRING_HALF_SPLIT\",\"linear\":"
+      "{\"factor\":4}}'");
+  for (const Json& ratio : json["curves"][0]["y"]) EXPECT_EQ(ratio, 0.25);
+}
+
+TEST_F(PlotTest, InAnImageTheEndOfTheRowLooksNearerThanTheCellBelow) {
+  const std::string spec =
+      "{\"rotaryDim\":64,\"pairing\":\"PAIRING_HALF_SPLIT\"";
+  const Json json =
+      Numbers("similarity --image 64x64 --spec '" + spec +
+              "}' --compare-spec '" + spec +
+              ",\"axes\":{\"assignment\":\"ASSIGNMENT_PER_AXIS\",\"sections\":"
+              "[16,16]}}'");
+  ASSERT_EQ(json["matrices"].size(), 2u);
+  const Json& line = json["matrices"][0]["values"];
+  const Json& plane = json["matrices"][1]["values"];
+  ASSERT_EQ(line.size(), 4096u);
+  const auto expected = [](double distance, int pairs, double width) {
+    double sum = 0;
+    for (int i = 0; i < pairs; ++i) {
+      sum += std::cos(distance * std::pow(10000.0, -2 * i / width));
+    }
+    return sum;
+  };
+  for (int cell : {1, 63, 64, 65, 2000, 4095}) {
+    EXPECT_NEAR(line[cell].get<double>(), expected(cell, 32, 64) / 32, 1e-12);
+    const int row = cell / 64, column = cell % 64;
+    EXPECT_NEAR(plane[cell].get<double>(),
+                (expected(row, 16, 32) + expected(column, 16, 32)) / 32, 1e-12);
+  }
+  EXPECT_GT(line[63], line[64]);
+  EXPECT_LT(plane[63], plane[64]);
+}
+
+// A PNG as rows of 0xRRGGBB.
+std::vector<std::vector<std::uint32_t>> Decode(const std::string& file) {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  EXPECT_NE(png_image_begin_read_from_memory(&image, file.data(), file.size()),
+            0);
+  image.format = PNG_FORMAT_RGB;
+  std::vector<std::uint8_t> bytes(PNG_IMAGE_SIZE(image));
+  EXPECT_NE(png_image_finish_read(&image, nullptr, bytes.data(), 0, nullptr),
+            0);
+  std::vector<std::vector<std::uint32_t>> rows(image.height);
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    rows[i / 3 / image.width].push_back(std::uint32_t{bytes[i]} << 16 |
+                                        std::uint32_t{bytes[i + 1]} << 8 |
+                                        bytes[i + 2]);
+  }
+  return rows;
+}
+
+std::vector<std::vector<std::uint32_t>> Embedded(const Element& image) {
+  const std::string& href = image.attributes.at("href");
+  const std::string start = "data:image/png;base64,";
+  EXPECT_EQ(href.compare(0, start.size(), start), 0);
+  std::string file;
+  EXPECT_TRUE(absl::Base64Unescape(href.substr(start.size()), &file));
+  return Decode(file);
+}
+
+TEST_F(PlotTest, PixelsOfAHeatMapHaveTheColorsOfTheirValues) {
+  const Element root = Svg("table --rows 33" + std::string(kEight));
+  const auto images = root.All("image", "cells");
+  ASSERT_EQ(images.size(), 3u);  // cosines, sines, the scale of colours
+  const auto cosines = Embedded(*images[0]), sines = Embedded(*images[1]);
+  ASSERT_EQ(cosines.size(), 33u);
+  ASSERT_EQ(cosines[0].size(), 4u);
+  EXPECT_EQ(cosines[0][0], 0xfee838u);  // 1
+  EXPECT_EQ(sines[0][0], 0x7d7c78u);    // 0
+  // Colours 32, 144, 160 and 248 of matplotlib 3.10's cividis.
+  const auto level = [](double value) {
+    return std::lround(255 * (value + 1) / 2);
+  };
+  ASSERT_EQ(level(std::cos(29)), 32);
+  EXPECT_EQ(cosines[29][0], 0x1a386fu);
+  ASSERT_EQ(level(std::sin(13 * 0.01)), 144);
+  EXPECT_EQ(sines[13][2], 0x8c8878u);
+  ASSERT_EQ(level(std::sin(26 * 0.01)), 160);
+  EXPECT_EQ(sines[26][2], 0x9b9476u);
+  ASSERT_EQ(level(std::sin(19 * 0.1)), 248);
+  EXPECT_EQ(sines[19][1], 0xf9e03au);
+}
+
+TEST_F(PlotTest, ATableOf8192By1024IsOneImage) {
+  const Element root =
+      Svg("table --values cos --rows 8192 --spec "
+          "'{\"rotaryDim\":2048,\"pairing\":\"PAIRING_HALF_SPLIT\"}'");
+  const auto cells = Embedded(*root.All("image", "cells")[0]);
+  ASSERT_EQ(cells.size(), 8192u);
+  EXPECT_EQ(cells[0].size(), 1024u);
+  EXPECT_LT(Text("p.svg").size(), 16u << 20);
+}
+
+TEST_F(PlotTest, PngHasTheSidesThatAreAskedFor) {
+  const Outcome outcome =
+      Posenc("plot decay --width 640 --height 321 --output " +
+             Quoted(Path("p.PNG")) + kEight);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
+  const auto rows = Decode(Text("p.PNG"));
+  ASSERT_EQ(rows.size(), 321u);
+  ASSERT_EQ(rows[0].size(), 640u);
+  int blue = 0;  // the curve
+  for (const auto& row : rows)
+    blue += std::count(row.begin(), row.end(), 0x0072b2);
+  EXPECT_GT(blue, 300);
+}
+
+TEST_F(PlotTest, StdoutTakesThePictureAndNothingElse) {
+  const Outcome outcome =
+      Posenc("plot decay --output - --format svg" + std::string(kEight));
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_TRUE(plot::ParseXml(outcome.text).has_value()) << outcome.text;
+  const Outcome png =
+      Posenc("plot decay --output - --format png" + std::string(kEight));
+  EXPECT_EQ(png.text.substr(1, 3), "PNG");
+}
+
+TEST_F(PlotTest, UnknownFiguresAndStrangeFlagsAreTold) {
+  const std::string out = " --output p.svg" + std::string(kEight);
+  ExpectError("kpet" + out, 2, "did you mean kept");
+  ExpectError("freq" + out, 2, "did you mean frequencies");
+  ExpectError("nonsense" + out, 2, "there are: frequencies, wavelengths");
+  ExpectError("--output p.svg", 2, "FIGURE");
+  ExpectError("decay --rows 3" + out, 2,
+              "--rows: belongs to angles, table, not to decay");
+  ExpectError("table --max-distance 9" + out, 2, "--max-distance: belongs to");
+  ExpectError("rotation --compare-profile mlx" + out, 2,
+              "--compare-*: belongs to");
+  ExpectError("decay --profiles mlx" + out, 2, "--profiles: belongs to");
+  ExpectError("kept --output p.svg --sinusoidal 8 --order sin_cos", 2,
+              "only the figure table");
+  ExpectError("decay --output p.svg", 2, "--preset, --config or --spec");
+  ExpectError("table --output p.svg", 2, "--sinusoidal");
+  ExpectError("kept --profiles nobody --preset gpt-oss-20b --output p.svg", 2,
+              "--profiles");
+  ExpectError("kept" + out, 2, "--compare-spec");
+}
+
+TEST_F(PlotTest, OutputsThatCannotBeWrittenAreTold) {
+  ExpectError("decay" + std::string(kEight), 2, "--output: missing");
+  ExpectError("decay --output p.gif" + std::string(kEight), 2,
+              "neither .svg nor .png");
+  ExpectError("decay --output p.svg --format png" + std::string(kEight), 2,
+              "--format: is png");
+  ExpectError("decay --output p --format gif" + std::string(kEight), 2,
+              "--format: 'gif' is unknown");
+  ExpectError("decay --output -" + std::string(kEight), 2, "--format: missing");
+  ExpectError("decay --format svg --json" + std::string(kEight), 2,
+              "--format: belongs to --output");
+  ExpectError("decay --output - --format svg --json" + std::string(kEight), 2,
+              "--output: - is stdout");
+  ExpectError("decay --output /nowhere/p.svg" + std::string(kEight), 3,
+              "--output: /nowhere/p.svg");
+  ExpectError(
+      "decay --output - --format svg" + std::string(kEight) + " >/dev/full", 3,
+      "");  // stderr goes there, too
+}
+
+TEST_F(PlotTest, NumbersOutOfRangeAreToldByTheirFlags) {
+  const std::string out = " --output p.svg" + std::string(kEight);
+  ExpectError("decay --width 319" + out, 2, "--width: is 319");
+  ExpectError("decay --height 100000" + out, 2, "--height: is 100000");
+  ExpectError("decay --width 16384 --height 16384" + out, 2,
+              "--width, --height");
+  ExpectError("decay --max-distance 0" + out, 2, "--max-distance: is 0");
+  ExpectError("decay --max-distance 99999999999" + out, 2, "--max-distance");
+  ExpectError("decay --distance-step 0" + out, 2, "--distance-step: is 0");
+  ExpectError("decay --max-distance 65535 --distance-step 1" + out, 2,
+              "--distance-step: 65536 distances");
+  ExpectError("kept --max-distance 1 --preset gpt-oss-20b --output p.svg", 2,
+              "--max-distance: is 1");
+  ExpectError("table --rows 0" + out, 2, "--rows: is 0");
+  ExpectError("table --rows 999999999999" + out, 2, "--rows: 999999999999");
+  ExpectError("angles --rows -1" + out, 2, "--rows: is -1");
+  ExpectError("angles --rows 999999999999" + out, 2, "--rows: 999999999999");
+  ExpectError("table --channels 9" + out, 2, "--channels: is 9");
+  ExpectError("table --channels 0" + out, 2, "--channels: is 0");
+  ExpectError("table --channels 2 --rows 5000" + out, 2, "--rows: is 5000");
+  ExpectError("table --values tan" + out, 2, "--values: 'tan'");
+  ExpectError("rotation --pair 4" + out, 2, "--pair: is 4");
+  ExpectError("rotation --pair -1" + out, 2, "--pair: is -1");
+  ExpectError("rotation --vector 1" + out, 2, "--vector: '1'");
+  ExpectError("rotation --vector 0,0" + out, 2, "--vector: '0,0'");
+  ExpectError("rotation --vector nan,1" + out, 2, "--vector");
+  ExpectError("rotation --vector x,1" + out, 2, "--vector");
+  ExpectError("similarity --image 64" + out, 2, "--image: '64'");
+  ExpectError("similarity --image 1x9" + out, 2, "--image: '1x9'");
+  ExpectError("similarity --image 99999x99999" + out, 2, "--image:");
+  ExpectError("similarity --image 4x4 --max-distance 9" + out, 2, "--image:");
+  ExpectError("wavelengths --trained-length -1" + out, 2, "--trained-length");
+}
+
+TEST_F(PlotTest, EncodingsThatAFigureCannotShowAreToldByTheirFlags) {
+  ExpectError("decay --output p.svg --spec '{\"nope\":true}' --head-dim 8", 2,
+              "--spec: has no positional encoding (NoPE)");
+  const std::string axes =
+      "'{\"rotaryDim\":8,\"pairing\":\"PAIRING_HALF_SPLIT\",\"axes\":"
+      "{\"assignment\":\"ASSIGNMENT_SECTIONED\",\"sections\":[2,2]}}'";
+  for (const char* figure :
+       {"wavelengths", "angles", "table", "rotation", "decay", "similarity"}) {
+    ExpectError(figure + std::string(" --output p.svg --spec ") + axes, 2,
+                "--spec: its pairs follow 2 position axes");
+  }
+  ExpectError("decay --output p.svg --compare-spec " + axes + kEight, 2,
+              "--compare-spec: its pairs follow");
+  ExpectError(
+      "frequencies --output p.svg --spec "
+      "'{\"rotaryDim\":4,\"pairing\":\"PAIRING_HALF_SPLIT\","
+      "\"explicitFrequencies\":{\"values\":[1,2,3,4],\"heads\":2}}'",
+      2, "--spec: has 4 frequencies for 2 pairs");
+  ExpectError("kept --preset nobodys-model --output p.svg", 1, "nobodys-model");
+}
+
+}  // namespace
+}  // namespace posenc::cli

@@ -1,0 +1,226 @@
+// Charts and heat maps without a server: scales, ticks, colours, letters, and
+// what SVG and PNG make of a scene.
+
+#include <png.h>
+
+#include <cmath>
+#include <limits>
+
+#include "client/plot/axis.h"
+#include "client/plot/chart.h"
+#include "client/plot/colors.h"
+#include "client/plot/heat_map.h"
+#include "client/plot/png.h"
+#include "client/plot/raster.h"
+#include "client/plot/stroke_font.h"
+#include "client/plot/svg.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fixtures/svg.h"
+
+namespace posenc::plot {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<std::string> Texts(const Scale& scale) {
+  std::vector<std::string> texts;
+  for (const Tick& tick : Ticks(scale)) texts.push_back(tick.text);
+  return texts;
+}
+
+TEST(AxisTest, TicksAreRoundNumbers) {
+  EXPECT_THAT(Texts({false, 0, 1}),
+              ElementsAre("0", "0.2", "0.4", "0.6", "0.8", "1"));
+  EXPECT_THAT(Texts({false, -130, 470}), ElementsAre("0", "200", "400"));
+  EXPECT_THAT(Texts({true, 1, 100}),
+              ElementsAre("1", "2", "5", "10", "20", "50", "100"));
+  EXPECT_THAT(Texts({true, 0.5, 2e6}),
+              ElementsAre("1", "10", "100", "1000", "10000", "100000", "1e6"));
+  // Thirty decades: every fourth.
+  EXPECT_LE(Texts({true, 1e-10, 1e20}).size(), 9u);
+}
+
+TEST(AxisTest, ScalesMapTheirEndsToTheirPixels) {
+  const Scale line{false, -2, 6, 100, 20};
+  EXPECT_EQ(line.At(-2), 100);
+  EXPECT_EQ(line.At(6), 20);
+  EXPECT_EQ(line.At(2), 60);
+  const Scale log{true, 1, 10000, 0, 400};
+  EXPECT_NEAR(log.At(100), 200, 1e-9);
+}
+
+TEST(ColorsTest, CividisIsThePublishedMapAndLightnessGrows) {
+  EXPECT_EQ(Cividis()[0], 0x00224eu);
+  EXPECT_EQ(Cividis()[128], 0x7d7c78u);
+  EXPECT_EQ(Cividis()[255], 0xfee838u);
+  double last = -1;
+  for (const Color color : Cividis()) {
+    const double light = 0.2126 * (color >> 16 & 0xff) +
+                         0.7152 * (color >> 8 & 0xff) + 0.0722 * (color & 0xff);
+    // Rounding to bytes may undo a step of half a level.
+    EXPECT_GT(light, last - 0.5);
+    last = light;
+  }
+}
+
+TEST(ColorsTest, LevelsCoverTheRangeAndCutWhatIsBeyond) {
+  EXPECT_EQ(Level(-1, -1, 1), 0);
+  EXPECT_EQ(Level(1, -1, 1), 255);
+  EXPECT_EQ(Level(5, -1, 1), 255);
+  EXPECT_EQ(Level(-5, -1, 1), 0);
+  EXPECT_EQ(Level(0.25, -1, 1), 159);  // 255 * 0.625 = 159.4
+  EXPECT_EQ(Level(std::numeric_limits<double>::quiet_NaN(), 0, 1), 0);
+  EXPECT_EQ(Level(-std::numeric_limits<double>::infinity(), 0, 1), 0);
+}
+
+TEST(StrokeFontTest, EveryPrintableLetterHasStrokesInItsCell) {
+  for (int letter = '!'; letter <= '~'; ++letter) {
+    const auto strokes =
+        TextStrokes(std::string(1, static_cast<char>(letter)), 10);
+    ASSERT_FALSE(strokes.empty()) << letter;
+    for (const auto& stroke : strokes) {
+      ASSERT_GE(stroke.size(), 2u) << static_cast<char>(letter);
+      for (const Point& point : stroke) {
+        EXPECT_GE(point.x, 0) << static_cast<char>(letter);
+        EXPECT_LE(point.x, 5) << static_cast<char>(letter);
+        EXPECT_GE(point.y, -8.1) << static_cast<char>(letter);
+        EXPECT_LE(point.y, 2.4) << static_cast<char>(letter);
+      }
+    }
+  }
+}
+
+Chart Line() {
+  Chart chart;
+  chart.title = "A <title> & \"more\"\n";
+  chart.description = "it's";
+  chart.x.label = "x";
+  chart.y.label = "y";
+  chart.curves = {{"one", {{0, 0}, {10, 1}}}, {"two", {{0, 1}, {10, 0}}}};
+  return chart;
+}
+
+TEST(SvgTest, IsWellFormedWhateverTheTextsAre) {
+  const auto svg = ToSvg(Draw(Line(), 800, 480));
+  ASSERT_TRUE(svg.ok());
+  const std::optional<Element> root = ParseXml(*svg);
+  ASSERT_TRUE(root.has_value()) << *svg;
+  EXPECT_EQ(root->All("title")[0]->text, "A <title> & \"more\" ");
+  EXPECT_EQ(root->All("desc")[0]->text, "it's");
+  EXPECT_EQ(root->attributes.at("role"), "img");
+  EXPECT_EQ(root->attributes.at("aria-labelledby"), "title desc");
+}
+
+TEST(SvgTest, CurvesDifferByDashAndColor) {
+  const auto svg = ToSvg(Draw(Line(), 800, 480));
+  ASSERT_TRUE(svg.ok());
+  const auto root = ParseXml(*svg);
+  const auto curves = root->All("polyline", "curve");
+  ASSERT_EQ(curves.size(), 2u);
+  EXPECT_EQ(curves[0]->attributes.count("stroke-dasharray"), 0u);
+  EXPECT_EQ(curves[1]->attributes.count("stroke-dasharray"), 1u);
+  EXPECT_NE(curves[0]->attributes.at("stroke"),
+            curves[1]->attributes.at("stroke"));
+  EXPECT_EQ(root->All("text", "legend").size(), 2u);
+}
+
+TEST(ChartTest, LeavesOutWhatAnAxisCannotShow) {
+  Chart chart = Line();
+  chart.y.log = true;
+  chart.curves = {
+      {"one", {{0, 1}, {1, 0}, {2, -1}, {3, std::nan("")}, {4, 100}}}};
+  const auto svg = ToSvg(Draw(chart, 800, 480));
+  const auto root = ParseXml(*svg);
+  EXPECT_EQ(PointsOf(*root->All("polyline", "curve")[0]).size(), 2u);
+}
+
+TEST(ChartTest, HasAPlaneWithoutAnyPoint) {
+  Chart chart = Line();
+  chart.curves = {{"none", {}}};
+  for (const bool log : {false, true}) {
+    chart.x.log = chart.y.log = log;
+    EXPECT_TRUE(ParseXml(*ToSvg(Draw(chart, 320, 200))).has_value());
+  }
+}
+
+// The pixel of a PNG, as 0xRRGGBB.
+struct Pixels {
+  int width = 0, height = 0;
+  std::vector<std::uint8_t> bytes;
+  Color At(int x, int y) const {
+    const std::size_t i = 3 * (static_cast<std::size_t>(y) * width + x);
+    return Color{bytes[i]} << 16 | Color{bytes[i + 1]} << 8 | bytes[i + 2];
+  }
+};
+
+Pixels Decode(const std::string& file) {
+  Pixels pixels;
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  EXPECT_NE(png_image_begin_read_from_memory(&image, file.data(), file.size()),
+            0);
+  image.format = PNG_FORMAT_RGB;
+  pixels.width = static_cast<int>(image.width);
+  pixels.height = static_cast<int>(image.height);
+  pixels.bytes.resize(PNG_IMAGE_SIZE(image));
+  EXPECT_NE(
+      png_image_finish_read(&image, nullptr, pixels.bytes.data(), 0, nullptr),
+      0);
+  return pixels;
+}
+
+TEST(PngTest, LevelsComeBackAsTheirColors) {
+  const std::uint8_t levels[] = {0, 128, 255, 64, 8, 248};
+  const auto file = CividisPng(3, 2, levels);
+  ASSERT_TRUE(file.ok());
+  const Pixels pixels = Decode(*file);
+  ASSERT_EQ(pixels.width, 3);
+  ASSERT_EQ(pixels.height, 2);
+  EXPECT_EQ(pixels.At(0, 0), 0x00224eu);
+  EXPECT_EQ(pixels.At(1, 0), 0x7d7c78u);
+  EXPECT_EQ(pixels.At(2, 0), 0xfee838u);
+  EXPECT_EQ(pixels.At(0, 1), 0x434e6cu);
+  EXPECT_EQ(pixels.At(1, 1), 0x00285bu);
+  EXPECT_EQ(pixels.At(2, 1), 0xf9e03au);
+}
+
+TEST(RasterTest, LinesAreWhereTheirPointsAre) {
+  Scene scene{"", "", 40, 20, {}};
+  scene.marks.emplace_back(Path{"", "", {{5, 10}, {35, 10}}, 0x0072b2, 2, {}});
+  const auto file = RgbPng(40, 20, Rasterize(scene));
+  ASSERT_TRUE(file.ok());
+  const Pixels pixels = Decode(*file);
+  // The line covers the two rows of pixels beside y = 10 and nothing else.
+  for (const int y : {9, 10}) EXPECT_EQ(pixels.At(20, y), 0x0072b2u) << y;
+  for (const int y : {7, 12}) EXPECT_EQ(pixels.At(20, y), 0xffffffu) << y;
+  EXPECT_EQ(pixels.At(1, 10), 0xffffffu);
+  EXPECT_EQ(pixels.At(38, 10), 0xffffffu);
+}
+
+TEST(RasterTest, DashesLeaveGaps) {
+  Scene scene{"", "", 60, 20, {}};
+  scene.marks.emplace_back(
+      Path{"", "", {{5, 10}, {25, 10}, {55, 10}}, 0, 2, {10, 10}});
+  const Pixels pixels = Decode(*RgbPng(60, 20, Rasterize(scene)));
+  for (const int x : {10, 30, 50}) EXPECT_EQ(pixels.At(x, 9), 0u) << x;
+  for (const int x : {20, 40}) EXPECT_EQ(pixels.At(x, 9), 0xffffffu) << x;
+}
+
+TEST(RasterTest, CellsBeyondThePixelsAreAveraged) {
+  Scene scene{"", "", 10, 10, {}};
+  Cells cells{"", 20, 10, std::vector<std::uint8_t>(200, 0), {0, 0}, 10, 10};
+  // Of the two cells of a pixel the upper has level 0, the lower 255.
+  for (int row = 1; row < 20; row += 2) {
+    for (int column = 0; column < 10; ++column) {
+      cells.levels[static_cast<std::size_t>(row) * 10 + column] = 255;
+    }
+  }
+  scene.marks.emplace_back(std::move(cells));
+  const Pixels pixels = Decode(*RgbPng(10, 10, Rasterize(scene)));
+  // Means of 00 fe, 22 e8, 4e 38, halves upward.
+  EXPECT_EQ(pixels.At(5, 5), 0x7f8543u);
+}
+
+}  // namespace
+}  // namespace posenc::plot
