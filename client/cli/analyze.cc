@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
-#include "client/cli/text_plot.h"
 #include "client/cli/print.h"
+#include "client/cli/text_plot.h"
 
 namespace posenc::cli {
 namespace {

@@ -239,10 +239,9 @@ TEST_F(PlotTest, InAnImageTheEndOfTheRowLooksNearerThanTheCellBelow) {
   };
   for (int cell : {1, 63, 64, 65, 2000, 4095}) {
     EXPECT_NEAR(line[cell].get<double>(), expected(cell, 32, 64) / 32, 1e-12);
-    EXPECT_NEAR(
-        plane[cell].get<double>(),
-        (expected(cell / 64, 16, 32) + expected(cell % 64, 16, 32)) / 32,
-        1e-12);
+    const int row = cell / 64, column = cell % 64;
+    EXPECT_NEAR(plane[cell].get<double>(),
+                (expected(row, 16, 32) + expected(column, 16, 32)) / 32, 1e-12);
   }
   EXPECT_GT(line[63], line[64]);
   EXPECT_LT(plane[63], plane[64]);
