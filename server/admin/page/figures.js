@@ -57,6 +57,7 @@ function decades(low, high) {
 }
 
 function short(x) {
+  if (x === 0) return '0';
   if (x >= 1e15 || x < 1e-3) return x.toExponential(0);
   for (const [unit, name] of [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']]) {
     if (x >= unit) return number(x / unit) + name;
@@ -75,7 +76,7 @@ function frame(width, height, x, y, xTicks, yTicks, names) {
   }
   for (const tick of yTicks) {
     svg.append(make('line', {class: 'grid', x1: box.left, x2: box.right, y1: toY(tick), y2: toY(tick)}),
-               make('text', {x: box.left - 5, y: toY(tick) + 4, 'text-anchor': 'end'}, short(tick) === '0' ? '0' : short(tick)));
+               make('text', {x: box.left - 5, y: toY(tick) + 4, 'text-anchor': 'end'}, short(tick)));
   }
   svg.append(make('path', {class: 'axis', d: `M${box.left} ${box.top}V${box.bottom}H${box.right}`}),
              make('text', {x: box.right, y: height - 4, 'text-anchor': 'end'}, names.x));
