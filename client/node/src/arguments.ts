@@ -15,6 +15,7 @@ import type {
   ResolveRopeRequest,
   ScoreRelativeRequest,
 } from "./messages";
+import type { SharedTensor } from "./shared";
 import type { Rope } from "./source";
 import { type Elements, type TensorMessage, Tensor, tensor } from "./tensor";
 
@@ -39,8 +40,8 @@ type Ask<Request, Special extends keyof Request> = Omit<Request, Special>;
 
 export interface ApplyRopeArguments extends Ask<ApplyRopeRequest, "rope" | "positions">, PositionArguments {
   rope: Rope;
-  /** Memory for the results, which may be the inputs' own. */
-  out?: { q?: Elements; k?: Elements };
+  /** Memory for the results, which may be the inputs' own; results in a region are its SharedTensors. */
+  out?: { q?: Elements | SharedTensor; k?: Elements | SharedTensor };
 }
 
 export interface RepositionArguments extends Ask<RepositionRequest, "oldRope" | "newRope" | "movement"> {
@@ -56,7 +57,7 @@ export interface RepositionArguments extends Ask<RepositionRequest, "oldRope" | 
   newPositions?: PositionArguments;
   /** Any of these as a message. */
   movement?: Movement;
-  out?: Elements;
+  out?: Elements | SharedTensor;
 }
 
 export interface BuildTableArguments extends Ask<BuildTableRequest, "rope" | "positions">, PositionArguments {
@@ -64,15 +65,15 @@ export interface BuildTableArguments extends Ask<BuildTableRequest, "rope" | "po
 }
 
 export interface AddEncodingArguments extends Ask<AddEncodingRequest, "positions">, PositionArguments {
-  out?: Elements;
+  out?: Elements | SharedTensor;
 }
 
 export interface ScoreRelativeArguments extends ScoreRelativeRequest {
-  out?: Elements;
+  out?: Elements | SharedTensor;
 }
 
 export interface ConvertPairingArguments extends ConvertPairingRequest {
-  out?: Elements;
+  out?: Elements | SharedTensor;
 }
 
 export interface ResolveRopeArguments extends Ask<ResolveRopeRequest, "rope" | "compareWith"> {

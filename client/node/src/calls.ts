@@ -88,8 +88,11 @@ export class Calls {
     for (const stop of this.underWay) stop();
   }
 
-  /** The method's answer, decoded. `tensors` names the request's fields that are spliced in. */
-  async unary(name: string, request: Message, tensors: readonly string[] = [], options: CallOptions = {}): Promise<protobuf.Message> {
+  /**
+   * The method's answer, decoded. `tensors` names the request's fields that are spliced in. `once`: the call must not be
+   * sent a second time.
+   */
+  async unary(name: string, request: Message, tensors: readonly string[] = [], options: CallOptions = {}, once = false): Promise<protobuf.Message> {
     const { request: type, response } = methodNamed(name);
     const sent = frame(type, request, tensors);
     if (sent.size > this.maxMessageBytes) {
@@ -99,7 +102,8 @@ export class Calls {
     const call = this.begin(options);
     call.metadata.set("posenc-message-bytes", String(sent.size));
     // A small request for a table may have a large answer.
-    const channel = sent.size >= bulkBytes || name === "BuildTable" ? this.channels.bulk() : this.channels.small();
+    const large = sent.size >= bulkBytes || name === "BuildTable";
+    const channel = once ? this.channels.once() : large ? this.channels.bulk() : this.channels.small();
     let forget = () => {};
     try {
       const bytes = await new Promise<Buffer>((resolve, reject) => {
@@ -210,6 +214,8 @@ export class Calls {
     if (this.closed) return new PosencError("the client was closed during the call", { code: "CANCELLED", requestId, cause: error });
     const explained = fromGrpc(error, this.channels.target, requestId);
     if (!(explained instanceof PosencError) || explained.code !== "UNIMPLEMENTED" || name === "GetServerInfo") return explained;
+    // The server has said itself which field it does not know, or why.
+    if (explained.reason !== "") return explained;
     const timeoutMs = Math.min(versionTimeoutMs, options.timeoutMs ?? this.timeoutMs);
     const info = await this.plain<{ version: string }>("GetServerInfo", {}, { signal: options.signal, timeoutMs }).catch(() => undefined);
     explained.message += `; the server is of another version (${info?.version || "unknown"}) than this client (${version}), and does not know ${name} or what it asks for`;

@@ -93,6 +93,14 @@ function tlsCredentials(options: TlsOptions): ChannelCredentials {
   }
 }
 
+// A port that no server has. grpc-js would take the target for one whose name nobody knows.
+function checkPorts(target: string): void {
+  if (target.startsWith("unix")) return;
+  for (const [, port] of target.matchAll(/:(\d{5,})(?=,|$)/g)) {
+    if (Number(port) > 65535) throw invalid("target", `${target}: port ${port}; must be 1 to 65535`);
+  }
+}
+
 const isUnix = (target: string) => target.startsWith("unix:");
 
 // Every address of a list, and no resolver but the system's: another one may put localhost anywhere.
@@ -146,6 +154,7 @@ export class Channels {
   private readonly channelOptions: ChannelOptions;
   private readonly token?: Token;
   private smallChannel?: Connection;
+  private onceChannel?: Connection;
   private readonly bulkChannels: (Connection | undefined)[];
   private turn = 0;
   private closed = false;
@@ -157,6 +166,7 @@ export class Channels {
   ) {
     checkKeys(options, clientOptions);
     if (typeof target !== "string" || target === "") throw invalid("target", "is missing; such as localhost:50051", "FIELD_REQUIRED");
+    checkPorts(target);
     const withTls = options.tls !== undefined && options.tls !== false;
     const tlsWanted = typeof options.tls === "object" ? options.tls : {};
     this.credentials = withTls ? tlsCredentials(tlsWanted) : credentials.createInsecure();
@@ -197,6 +207,12 @@ export class Channels {
     return (this.smallChannel ??= this.open());
   }
 
+  /** For calls that must not be sent a second time: gRPC decides by the channel. */
+  once(): Connection {
+    this.checkOpen();
+    return (this.onceChannel ??= this.open({ "grpc.enable_retries": 0 }));
+  }
+
   bulk(): Connection {
     this.checkOpen();
     if (this.bulkChannels.length === 0) return this.small();
@@ -206,14 +222,14 @@ export class Channels {
 
   close(): void {
     this.closed = true;
-    for (const channel of [this.smallChannel, ...this.bulkChannels]) channel?.close();
+    for (const channel of [this.smallChannel, this.onceChannel, ...this.bulkChannels]) channel?.close();
   }
 
   private checkOpen(): void {
     if (this.closed) throw new PosencError("the client is closed; make another one", { code: "CANCELLED" });
   }
 
-  private open(): Connection {
-    return new Connection(this.target, this.credentials, this.channelOptions);
+  private open(more: ChannelOptions = {}): Connection {
+    return new Connection(this.target, this.credentials, { ...this.channelOptions, ...more });
   }
 }

@@ -29,8 +29,9 @@ import type {
   ResolveRopeResponse,
 } from "./messages";
 import { Rope } from "./rope";
-import { applyRope, isTooLarge, reposition, rotate } from "./rotations";
+import { applyRope, isTooLarge, reposition, rotate, type Rotation } from "./rotations";
 import { fromMessage, type Message, methodNamed, toMessage } from "./schema";
+import { type RegionOptions, Regions, SharedCall, type SharedRegion, SharedTensor } from "./shared";
 import { type Rope as RopeArgument, ropeSource } from "./source";
 import { allocate, bytesOf, kindOf, Tensor, type Wanted } from "./tensor";
 import { frame } from "./wire";
@@ -45,6 +46,24 @@ export interface Rotated {
 export type ApplyRopeChunk = Pick<ApplyRopeArguments, "q" | "k" | "start" | "starts" | "ids" | "packed" | "positions">;
 export type RepositionChunk = Pick<RepositionArguments, "k" | "shift" | "shifts" | "oldPositions" | "newPositions" | "movement">;
 
+type WantedAnywhere = Omit<Wanted, "out"> & { out?: ArrayBufferView | SharedTensor };
+
+/** Results in shared memory come with their places only, or are written there afterwards. */
+function notShared(wanted: Record<string, WantedAnywhere>): Record<string, Wanted> {
+  const own = (each: WantedAnywhere) => ({ ...each, out: each.out instanceof SharedTensor ? undefined : each.out });
+  return Object.fromEntries(Object.entries(wanted).map(([name, each]) => [name, own(each)]));
+}
+
+const shapeOf = (tensor: unknown) => ((tensor as { shape?: unknown[] } | undefined)?.shape ?? []).map(Number);
+const dtypeOf = (tensor: unknown) => String((tensor as { dtype?: string } | undefined)?.dtype ?? "").toLowerCase().replace(/^dtype_/, "");
+
+/** The server writes a result whatever room there is. */
+function checkPlace(out: SharedTensor, shape: readonly number[], dtype: string, field: string): void {
+  if (JSON.stringify(out.shape) !== JSON.stringify(shape)) throw invalid(field, `has shape ${JSON.stringify(out.shape)}; the result has ${JSON.stringify(shape)}`);
+  const wanted = dtype.toLowerCase().replace(/^dtype_/, "");
+  if (out.dtype !== wanted) throw invalid(field, `is ${out.dtype}; must be ${wanted}`);
+}
+
 const dataOf = (tensor: unknown) => (tensor instanceof Tensor ? tensor.data : undefined);
 
 /**
@@ -53,6 +72,7 @@ const dataOf = (tensor: unknown) => (tensor instanceof Tensor ? tensor.data : un
  */
 export class Client {
   private readonly calls: Calls;
+  private readonly regions = new Regions();
 
   constructor(
     readonly target: string,
@@ -75,6 +95,15 @@ export class Client {
   /** Version, instruction set, limits, presets and dtypes. */
   getServerInfo(options?: CallOptions): Promise<GetServerInfoResponse> {
     return this.calls.plain("GetServerInfo", {}, options);
+  }
+
+  /**
+   * Memory that a server on this host maps too: calls with tensors of it carry no bytes. If the server shares none with
+   * this client, they send the bytes. The file is removed when the region or the client is closed, or the program ends.
+   */
+  async sharedRegion(bytes: number, options: RegionOptions & CallOptions = {}): Promise<SharedRegion> {
+    const { name, directory, ...call } = options;
+    return this.regions.make(bytes, (await this.getServerInfo(call)).sharedMemory, { name, directory });
   }
 
   /** Turns a preset, a config.json or a specification into exact frequencies, and says what was assumed. */
@@ -156,12 +185,12 @@ export class Client {
     for (const name of ["q", "k"] as const) {
       if (out[name] !== undefined && given[name] === undefined) throw invalid(`out.${name}`, `is set, but ${name} is not; set both or neither`);
     }
-    const request = this.request("ApplyRope", { ...withPositions(rest), rope: await ropeSource(given.rope, "rope") });
+    const asked = { ...withPositions(rest), rope: await ropeSource(given.rope, "rope") };
     const wanted = {
       q: { out: out.q, like: dataOf(given.q), name: "out.q" },
       k: { out: out.k, like: dataOf(given.k), name: "out.k" },
     };
-    return rotate(this.calls, applyRope, request, wanted, options) as Promise<Rotated>;
+    return this.rotate(applyRope, asked, wanted, options);
   }
 
   /** The same for tensors larger than memory: chunks in, their results out, in order. */
@@ -178,9 +207,8 @@ export class Client {
   async reposition(given: RepositionArguments, options: CallOptions = {}): Promise<Tensor> {
     const { out, ...rest } = given;
     const ropes = { oldRope: await ropeSource(given.oldRope, "old_rope"), newRope: await ropeSource(given.newRope, "new_rope") };
-    const request = this.request("Reposition", { ...withMovement(rest), ...ropes });
-    const wanted = { k: { out, like: dataOf(given.k) } };
-    return (await rotate(this.calls, reposition, request, wanted, options)).k as Tensor;
+    const wanted = { k: { out, like: dataOf(given.k), name: "out" } };
+    return (await this.rotate(reposition, { ...withMovement(rest), ...ropes }, wanted, options)).k as Tensor;
   }
 
   /** The same for caches larger than memory. */
@@ -200,23 +228,31 @@ export class Client {
   /** Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. */
   async addEncoding(given: AddEncodingArguments, options?: CallOptions): Promise<Tensor> {
     const { out, ...rest } = given;
+    if (out instanceof SharedTensor) checkPlace(out, shapeOf(given.x), dtypeOf(given.x), "out");
     return this.tensorCall("AddEncoding", withPositions(rest), ["x"], "x", { out, like: dataOf(given.x) }, options);
   }
 
   /** Attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], not divided by sqrt(D). */
   async scoreRelative(given: ScoreRelativeArguments, options?: CallOptions): Promise<Tensor> {
     const { out, ...rest } = given;
+    if (out instanceof SharedTensor) {
+      const [q, k] = [shapeOf(given.q), shapeOf(given.k)];
+      const dtype = given.dtype ?? (dtypeOf(given.q) === "float64" ? "float64" : "float32");
+      checkPlace(out, [...q.slice(0, 3), ...k.slice(2, 3)], dtype, "out");
+    }
     return this.tensorCall("ScoreRelative", rest, ["q", "k"], "scores", { out }, options);
   }
 
   /** Reorders the rows of a projection's weight or bias, [H * D, ...], for another pairing. */
   async convertPairing(given: ConvertPairingArguments, options?: CallOptions): Promise<Tensor> {
     const { out, ...rest } = given;
+    if (out instanceof SharedTensor) checkPlace(out, shapeOf(given.weight), dtypeOf(given.weight), "out");
     return this.tensorCall("ConvertPairing", rest, ["weight"], "weight", { out, like: dataOf(given.weight) }, options);
   }
 
   /** Ends the connections; calls under way, and later ones, are CANCELLED. Not needed before a program ends. */
   close(): void {
+    this.regions.close();
     this.calls.close();
   }
 
@@ -272,9 +308,44 @@ export class Client {
     }
   }
 
-  private async tensorCall(name: string, given: object, tensors: string[], result: string, wanted: Wanted, options?: CallOptions): Promise<Tensor> {
-    const answer = await this.calls.unary(name, this.request(name, given), tensors, options);
-    return fromMessage(methodNamed(name).response, answer, { [result]: wanted })[result] as Tensor;
+  private async rotate(rpc: Rotation, given: Record<string, unknown>, wanted: Record<string, WantedAnywhere>, options: CallOptions): Promise<Rotated> {
+    for (const [name, { out, name: field }] of Object.entries(wanted)) {
+      if (out instanceof SharedTensor) checkPlace(out, shapeOf(given[name]), dtypeOf(given[name]), field!);
+    }
+    const outs = Object.fromEntries(Object.entries(wanted).map(([name, { out }]) => [name, out]));
+    const fits = (request: Message) => frame(methodNamed(rpc.name).request, request, rpc.tensors).size <= this.calls.streamAboveBytes;
+    return this.shared(rpc.name, given, outs, fits, (request, once) => rotate(this.calls, rpc, request, notShared(wanted), options, once));
+  }
+
+  private async tensorCall(name: string, given: object, tensors: string[], result: string, wanted: WantedAnywhere, options?: CallOptions): Promise<Tensor> {
+    const run = async (request: Message, once: boolean) => {
+      const answer = await this.calls.unary(name, request, tensors, options, once);
+      return fromMessage(methodNamed(name).response, answer, notShared({ [result]: wanted }));
+    };
+    const answer: Message = await this.shared(name, given as Record<string, unknown>, { [result]: wanted.out }, () => true, run);
+    return answer[result] as Tensor;
+  }
+
+  /** Makes a call with places of shared memory, or with bytes if there are none, or if the server takes none. */
+  private async shared<Answer extends object>(
+    name: string,
+    given: Record<string, unknown>,
+    outs: Record<string, unknown>,
+    fits: (request: Message) => boolean,
+    run: (request: Message, once: boolean) => Promise<Answer>,
+  ): Promise<Answer> {
+    const call = SharedCall.of(given, outs);
+    if (call === undefined) return run(this.request(name, given), false);
+    const request = call.hasPlaces ? this.request(name, call.withPlaces()) : undefined;
+    if (request !== undefined && fits(request)) {
+      try {
+        return call.placed(await run(request, call.inPlace.length > 0), true);
+      } catch (error) {
+        const told = call.failed(error);
+        if (told !== undefined) throw told;
+      }
+    }
+    return call.placed(await run(this.request(name, call.withBytes()), false), false);
   }
 }
 

@@ -8,6 +8,7 @@ import { Client } from "./client";
 export { Client, type ApplyRopeChunk, type RepositionChunk, type Rotated } from "./client";
 export { Rope } from "./rope";
 export { PosencError } from "./errors";
+export { SharedRegion, SharedTensor, type RegionOptions } from "./shared";
 export { Tensor, tensor, type Dtype, type Elements, type TensorMessage } from "./tensor";
 export type { CallOptions } from "./calls";
 export type { ClientOptions, TlsOptions } from "./channels";

@@ -50,14 +50,14 @@ export const reposition: Rotation = {
 export type WantedTensors = Record<string, Wanted>;
 
 /** Rotates; the result has the tensors by their names. */
-export async function rotate(calls: Calls, rpc: Rotation, request: Message, wanted: WantedTensors, options: CallOptions): Promise<Message> {
+export async function rotate(calls: Calls, rpc: Rotation, request: Message, wanted: WantedTensors, options: CallOptions, once = false): Promise<Message> {
   const size = frame(methodNamed(rpc.name).request, request, rpc.tensors).size;
   if (size > calls.streamAboveBytes) {
     const chunks = await cutRequest(calls, rpc, request, options);
     if (chunks) return inChunks(calls, rpc, request, chunks, wanted, options);
   }
   try {
-    return fromMessage(methodNamed(rpc.name).response, await calls.unary(rpc.name, request, rpc.tensors, options), wanted);
+    return fromMessage(methodNamed(rpc.name).response, await calls.unary(rpc.name, request, rpc.tensors, options, once), wanted);
   } catch (error) {
     // The server's limit may be lower than ours. What is no larger than a chunk would only be refused again.
     if (!isTooLarge(error) || size > calls.maxMessageBytes || size <= (await calls.chunkBytes(options))) throw error;

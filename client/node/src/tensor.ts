@@ -35,6 +35,15 @@ interface Kind {
   readonly name: string;
 }
 
+/** Bytes of an element; undefined if there is no such type. */
+export function elementBytes(dtype: Dtype): number | undefined {
+  return Object.hasOwn(arrays, dtype) ? arrays[dtype].BYTES_PER_ELEMENT : undefined;
+}
+
+export function kindFor(dtype: Dtype): Kind {
+  return arrays[dtype];
+}
+
 const dtypes: Record<string, Dtype> = {
   Float32Array: "float32",
   Float64Array: "float64",

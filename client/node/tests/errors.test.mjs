@@ -182,3 +182,21 @@ describe("errors", () => {
     fake.close();
   });
 });
+
+test("APortBeyondSixteenBitsIsAnErrorOfTheTarget", () => {
+  for (const target of ["127.0.0.1:65536", "dns:///posenc:99999", "[::1]:70000", "ipv4:127.0.0.1:1,127.0.0.1:99999999999999999999"]) {
+    assert.throws(() => posenc.connect(target), { code: "INVALID_ARGUMENT", field: "target" }, target);
+  }
+  for (const target of ["127.0.0.1:65535", "unix:/tmp/a:99999", "[fe80::12345]:1"]) posenc.connect(target).close();
+});
+
+test("AnUnknownValueIsNamedWithItsFieldAndNoVersionIsBlamed", async (t) => {
+  const client = posenc.connect(await startServer(t));
+  t.after(() => client.close());
+  const q = tensor(new Float32Array(8), [1, 1, 1, 8]);
+  await assert.rejects(client.applyRope({ rope: { pairing: "half_split" }, q, start: 0, layout: 99 }), (error) => {
+    assert.match(error.message, /^layout: value 99 /);
+    assert.doesNotMatch(error.message, /another version/);
+    return error.field === "layout";
+  });
+});
