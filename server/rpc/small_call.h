@@ -71,7 +71,7 @@ class SmallCall : public PeerStream::Reactor,
   virtual void OnEnd() {}
 
   // Whom the call is from, while gRPC has not forgotten it.
-  std::string Peer() const { return stream_->context().peer(); }
+  std::string Peer() const { return stream_->headers().peer(); }
 
   // The operations.
   void Read();
