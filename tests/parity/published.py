@@ -52,4 +52,3 @@ def all_of():
         except Exception:  # refused as it is published: the first case has it
             continue
         yield model_type, f"{name}, saved", json.dumps(spellings.saved(read)), None
-        yield model_type, f"{name}, full", json.dumps(spellings.full(read)), None
