@@ -94,7 +94,8 @@ constexpr ClassDefaults kRows[] = {
      "num_key_value_heads head_dim"},
     {"glm4_moe", 4096, 96, 46, 131072, 0, false, false, "num_key_value_heads"},
     {"glm4_moe_lite", 2048, 20, 47, 202752, 64, false, false,
-     "num_key_value_heads v_head_dim qk_rope_head_dim qk_nope_head_dim",
+     "num_key_value_heads v_head_dim qk_rope_head_dim qk_nope_head_dim "
+     "rope_interleave",
      "qk_rope_head_dim=head_dim"},
     {"glm4v", 4096, 32, 40, 32768, 0},
     {"glm4v_moe", 4096, 96, 46, 65536, 0, false, false, "num_key_value_heads"},
@@ -129,8 +130,8 @@ constexpr ClassDefaults kRows[] = {
      "num_key_value_heads head_dim v_head_dim qk_rope_head_dim "
      "qk_nope_head_dim"},
     {"jais2", 3328, 26, 32, 8192, 0, true},
-    {"jetmoe", 2048, 0, 12, 4096, 128, false, false, "num_key_value_heads",
-     "kv_channels=head_dim"},
+    {"jetmoe", 2048, 0, 12, 4096, 128, false, false,
+     "num_key_value_heads kv_channels", "kv_channels=head_dim"},
     {"jina_embeddings_v3", 1024, 16, 24, 8194, 0},
     {"kolibri1", 2560, 48, 50, 262144, 128, false, false,
      "num_key_value_heads head_dim sliding_window"},
@@ -252,8 +253,8 @@ constexpr ClassDefaults kRows[] = {
     {"unlimited_ocr", 1280, 10, 12, 32768, 0, true, true, "sliding_window"},
     {"voxtral_realtime_encoder", 1280, 32, 32, 1500, 64, false, false,
      "head_dim sliding_window",
-     "d_model=hidden_size encoder_layers=num_hidden_layers "
-     "num_key_value_heads=num_attention_heads"},
+     "d_model=hidden_size encoder_attention_heads=num_attention_heads "
+     "encoder_layers=num_hidden_layers"},
     {"wav2vec2_bert", 1024, 16, 24, 0, 0, false, true, "rotary_embedding_base"},
     {"wav2vec2_conformer", 768, 12, 12, 0, 0, false, true,
      "rotary_embedding_base"},

@@ -54,14 +54,22 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
         config.Path(key), " ", Shortened(*config.Find(key)), " is not read: ",
         project, "' class of model_type ", model_type, " ", fact));
   };
-  // A file that says nothing of its width is not filled in.
-  const auto has = [&](absl::string_view key) {
+  // A whole file that says nothing of its width is not filled in. Parts of
+  // published files are sparse: LLaVA 1.5 states none of Llama's own sizes.
+  const auto has = [&](absl::string_view key, absl::string_view others) {
+    for (const absl::string_view other : absl::StrSplit(others, ' ')) {
+      if (keys.config.contains(std::string(other))) return true;
+    }
     const std::string own(NameOf(row, key));
     return keys.config.contains(std::string(key)) ||
            (!own.empty() && keys.config.contains(own));
   };
-  const bool has_width =
-      has("hidden_size") || has("num_attention_heads") || has("head_dim");
+  bool has_width = !config.Path().empty() && !config.Keys().empty();
+  for (const auto& [key, others, value] : kNames) {
+    const bool is_width = key == "hidden_size" || key == "head_dim" ||
+                          key == "num_attention_heads";
+    has_width = has_width || (is_width && has(key, others));
+  }
   for (const auto& [key, others, value] : kNames) {
     const std::string name(key);
     const std::string own(NameOf(row, key));
@@ -84,7 +92,8 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
           (row.*value == 0 && name != "head_dim")) {
         continue;
       }
-      if (!is_given && !keys.config[other].is_null() && row.*value > 0) {
+      if (!is_given && !keys.config[other].is_null() && row.*value > 0 &&
+          keys.config[other] != row.*value) {
         warn(other, absl::StrCat("reads ", name, ", which is absent and then ",
                                  row.*value));
       }

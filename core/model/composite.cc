@@ -75,6 +75,15 @@ constexpr char kComposites[] =
     "esmfold2 nemotron3_5_transcribe_audio nemotron3_diarization "
     "qwen2_5_omni_thinker qwen2_5_omni_token2wav";
 
+// Types that their text has, too, and whose class reads nothing of it beside a
+// text_config (or a part by another name).
+constexpr char kOwnText[] =
+    "aria blt deepseek_ocr2 ernie4_5_vl_moe gemma3 gemma3n glm4v glm4v_moe "
+    "glm_image glm_ocr granite4_vision granite_docling lasr_ctc llama4 "
+    "mistral_large4 molmo2 qwen2_5_omni qwen3_5 qwen3_5_moe qwen3_vl "
+    "qwen3_vl_moe qwen4_exp t5gemma2 t5gemma2_encoder unlimited_ocr "
+    "minimax_m3_vl gemma4 gemma4_unified diffusion_gemma qwen3_omni_moe";
+
 const Parents* FindParents(absl::string_view model_type) {
   const std::string key = ModelKey(model_type);
   for (const Parents& parents : kParents) {
@@ -118,7 +127,9 @@ std::string PartKey(const JsonObject& config) {
     if (part != nullptr && part->is_object()) return std::string(key);
   }
   for (const std::string& key : config.Keys()) {
-    if (absl::EndsWith(key, "_config") && Rotates(*config.Find(key))) {
+    // DBRX's attn_config is no part, but keys of the model.
+    if (absl::EndsWith(key, "_config") && key != "attn_config" &&
+        Rotates(*config.Find(key))) {
       return key;
     }
   }
@@ -212,7 +223,16 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key,
     const json* value = config.Find(name);
     if (value == nullptr || value->is_null() || part.Keys().empty()) continue;
     const json* inner = part.Find(name);
-    if (inner != nullptr && *inner == *value) continue;
+    if (inner != nullptr && *inner == *value) {
+      if (name == "rope_parameters" && value->is_object() &&
+          value->contains("rope_type") && !value->contains("rope_theta")) {
+        warnings->push_back(absl::StrCat(
+            config.Path(name), " has no rope_theta beside ", key,
+            ", which transformers checks there, too, and refuses; ", key,
+            " is read"));
+      }
+      continue;
+    }
     warnings->push_back(absl::StrCat(
         config.Path(name), " ", Shortened(*value),
         " is not read by transformers: ", key,
@@ -230,8 +250,10 @@ void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
   const std::string key = PartKey(config);
   const auto type = config.Text("model_type");
   // Fuyu's own file is flat.
-  if (type && FindParents(*type) != nullptr && !IsLanguageKey(key) &&
-      *type != "fuyu" && !absl::EndsWith(*type, "_text")) {
+  const bool has_text = IsLanguageKey(key) ||
+                        (!key.empty() && type && FindParents(*type) == nullptr);
+  if (type && (FindParents(*type) != nullptr || IsAmong(*type, kOwnText)) &&
+      !has_text && *type != "fuyu" && !absl::EndsWith(*type, "_text")) {
     warnings->push_back(absl::StrCat(
         "text_config is absent: transformers takes that of its class of "
         "model_type ",

@@ -105,7 +105,7 @@ class ConfigReader {
         if (value.is_null()) continue;
         if ((absl::StartsWith(key, "rope_") ||
              absl::StartsWith(key, "rotary_")) &&
-            !config_.WasRead(key)) {
+            !config_.WasRead(key) && !SaysTheSame(key, rope)) {
           rope.warnings.push_back(
               absl::StrCat(config_.Path(key), " is not read"));
         }
@@ -127,6 +127,21 @@ class ConfigReader {
             .from_class = dicts_.from_class,
             .defaults = ReadsByClass(rules_) ? FindClassDefaults(model_type_)
                                              : nullptr};
+  }
+
+  // True if an older name of a key has the value that is used.
+  bool SaysTheSame(const std::string& key, const ModelRope& rope) const {
+    const json& value = *config_.Find(key);
+    if (key == "rope_interleaved" || key == "rotary_emb_interleaved") {
+      return value == (rope.spec.pairing == Pairing::kInterleaved);
+    }
+    if (!value.is_number()) return false;
+    const auto number = value.get<double>();
+    if (key == "rotary_emb_base") return number == rope.spec.rope_theta;
+    return IsAmong(key, "rotary_pct rope_percent rotary_emb_fraction") &&
+           static_cast<std::int64_t>(number *
+                                     static_cast<double>(rope.head_dim)) ==
+               rope.spec.rotary_dim;
   }
 
   // A share beside dicts that have their own, and say otherwise.
@@ -450,6 +465,9 @@ absl::StatusOr<ModelRope> ReadModelConfig(
     config = LanguagePart(JsonObject(&respelled, "", &status), &model_type);
   } else if (IsStepConfig(config)) {
     respelled = StepAsTransformers(config);
+    config = JsonObject(&respelled, "", &status);
+  } else if (IsChatGlmConfig(config)) {
+    respelled = ChatGlmAsTransformers(config);
     config = JsonObject(&respelled, "", &status);
   }
   absl::StatusOr<ModelRope> rope;

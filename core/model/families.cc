@@ -28,8 +28,9 @@ const Family& FindFamily(absl::string_view model_type, bool* known) {
   *known = true;
   for (const std::string& key :
        {Underscored(model_type), ModelKey(model_type)}) {
-    for (const auto& table : {PlainFamilies(), MultiAxisFamilies(),
-                              LayeredFamilies(), LatentFamilies()}) {
+    for (const auto& table :
+         {PlainFamilies(), MultiAxisFamilies(), LayeredFamilies(),
+          LatentFamilies(), RemoteFamilies()}) {
       for (const Family& family : table) {
         if (IsAmong(key, family.model_types)) return family;
       }
@@ -37,6 +38,13 @@ const Family& FindFamily(absl::string_view model_type, bool* known) {
   }
   *known = false;
   return kOther;
+}
+
+bool IsRemote(absl::string_view model_type) {
+  for (const Family& family : RemoteFamilies()) {
+    if (IsAmong(model_type, family.model_types)) return true;
+  }
+  return false;
 }
 
 }  // namespace posenc::core

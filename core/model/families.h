@@ -17,6 +17,7 @@ enum class RotaryWidth {
   kPartial,    // floor(head_dim * partial_rotary_factor)
   kRotaryDim,  // key rotary_dim
   kRotaryDimElsewhere,  // likewise, but in transformers kPartial
+  kRotaryDimOrHead,     // likewise, but in transformers kHead
   kMla,                 // key qk_rope_head_dim, behind qk_nope_head_dim
   kProjected,           // max(projection_dim / (2 * num_attention_heads), 32)
 };
@@ -49,6 +50,8 @@ enum class NopeRule {
   kLayerList,      // no_rope_layers: 0 marks a layer without rope
   kFromLast,       // the last layer, and every n-th before it
   kEveryLayer,     // the class rotates nothing
+  kNoLength,       // of a model without max_position_embeddings: Baichuan's
+                   // 13B have ALiBi
 };
 
 struct Family {
@@ -64,6 +67,9 @@ struct Family {
   absl::string_view head_dim_key = "head_dim";
   std::int64_t head_dim = 0;         // 0: hidden_size / num_attention_heads
   std::int64_t global_head_dim = 0;  // of full attention, if it differs
+  // original_max_position_embeddings, where the class has its own; 0: it is
+  // max_position_embeddings.
+  std::int64_t original = 0;
   AxisAssignment axes = AxisAssignment::kSectioned;
   std::int32_t sections[3] = {};  // as published; 0: one axis if none is given
   LayerKind kinds[2] = {};
@@ -91,5 +97,9 @@ std::string ModelKey(absl::string_view model_type);
 // The family of a model type. If the table does not have it, `known` is set to
 // false and the family is Llama's without its peculiarities.
 const Family& FindFamily(absl::string_view model_type, bool* known);
+
+// True if transformers has no class of that type, as ModelKey() spells it, and
+// its code lies beside its checkpoints.
+bool IsRemote(absl::string_view model_type);
 
 }  // namespace posenc::core

@@ -12,7 +12,7 @@ constexpr Family kFamilies[] = {
          "llama mistral ministral qwen2 qwen2_moe qwen3_moe olmo "
          "olmo2 olmoe olmo_hybrid granite granitemoe "
          "granitemoeshared granite4_vision granite_docling "
-         "starcoder2 internlm2 internlm3 arcee aria chameleon "
+         "starcoder2 internlm3 arcee aria chameleon "
          "moshi mimi mimi_encoder mimi_decoder "
          "pocket_tts_audio_tokenizer_encoder "
          "pocket_tts_audio_tokenizer_decoder diffllama falcon_h1 dots1 doge "
@@ -21,7 +21,7 @@ constexpr Family kFamilies[] = {
          "kyutai_speech_to_text lasr_encoder lasr_ctc "
          "deepseek_ocr2 deepseek_ocr2_encoder unlimited_ocr gradium_phonon_tts "
          "pocket_tts pocket_tts_audio_tokenizer qwen2_audio "
-         "voxtral_realtime iquestcoder"},
+         "voxtral_realtime"},
     {.model_types = "qwen3 seed_oss hrm_text molmo2 dia_encoder dia_decoder "
                     "qwen3_omni_moe_talker_code_predictor",
      .head_dim = 128},
@@ -119,6 +119,7 @@ constexpr Family kFamilies[] = {
      .head_dim = 128},
     {.model_types = "phi3 phi3_v phi4_multimodal phi4mm",
      .width = RotaryWidth::kPartial,
+     .original = 4096,
      .yarn_is_longrope = true,
      .rope_types = "default longrope"},
     {.model_types = "moonshine",
@@ -143,8 +144,8 @@ constexpr Family kFamilies[] = {
      .pairing = kInterleaved,
      .theta_key = "",
      .dicts = DictRule::kNone},
-    {.model_types = "minimax minimax_text_01",
-     .width = RotaryWidth::kRotaryDimElsewhere,
+    {.model_types = "minimax",
+     .width = RotaryWidth::kRotaryDimOrHead,
      .theta = 1e6},
     {.model_types = "minimax_m2",
      .width = RotaryWidth::kRotaryDim,

@@ -14,5 +14,6 @@ absl::Span<const Family> PlainFamilies();
 absl::Span<const Family> MultiAxisFamilies();
 absl::Span<const Family> LayeredFamilies();
 absl::Span<const Family> LatentFamilies();
+absl::Span<const Family> RemoteFamilies();
 
 }  // namespace posenc::core

@@ -2,6 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/model/families.h"
 #include "core/model/profile.h"
 
 namespace posenc::core {
@@ -14,7 +15,7 @@ constexpr char kIntegers[] =
     "hidden_size num_hidden_layers num_attention_heads num_key_value_heads "
     "max_position_embeddings head_dim global_head_dim vocab_size n_embd n_head "
     "n_layer n_positions qk_rope_head_dim qk_nope_head_dim v_head_dim "
-    "sliding_window rotary_dim";
+    "sliding_window rotary_dim rotary_embedding_base full_attention_interval";
 constexpr char kNumbers[] =
     "partial_rotary_factor rotary_pct rotary_emb_base rope_local_base_freq "
     "global_rope_theta local_rope_theta swa_rope_theta "
@@ -144,14 +145,23 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
   const JsonObject& config = model.config;
   for (const std::string& key : config.Keys()) {
     const json& value = *config.Find(key);
+    bool is_base = false;
+    for (const LayerKind& kind : model.family.kinds) {
+      is_base = is_base || (!kind.type.empty() && kind.theta_key == key);
+    }
     const bool is_needed =
+        is_base ||
         (defaults != nullptr && IsAmong(key, defaults->never_null)) ||
         (IsAmong(key, kNeverNull) &&
          !(key == "vocab_size" && IsAmong(model.model_type, kNoVocabulary)));
-    if (value.is_null() && is_needed) {
+    // EXAONE 4's class divides by a pattern that a null window makes 0, unless
+    // the layers are listed.
+    const bool is_windowless =
+        key == "sliding_window" && config.Has("layer_types");
+    if (value.is_null() && is_needed && !is_windowless) {
       warnings->push_back(absl::StrCat(
           config.Path(key),
-          " is null, for which transformers wants a number; read as absent"));
+          " is null, for which transformers wants a value; read as absent"));
     } else if (value.is_number_float() && IsAmong(key, kIntegers)) {
       warnings->push_back(absl::StrCat(config.Path(key), " is ", value.dump(),
                                        ", which transformers refuses; read as "
@@ -163,6 +173,19 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
     warnings->push_back(absl::StrCat(
         config.Path("model_type"),
         " is null, with which transformers fails; read as absent"));
+  }
+  if (IsRemote(model.model_type)) {
+    warnings->push_back(absl::StrCat(
+        "model_type ", model.model_type,
+        " has no class in transformers, which refuses it without the code "
+        "beside its checkpoints; it is read as that code does"));
+  }
+  const json* tuning = config.Find("attn_temperature_tuning");
+  if (tuning != nullptr && tuning->is_number()) {
+    warnings->push_back(absl::StrCat(
+        config.Path("attn_temperature_tuning"), " is ", tuning->dump(),
+        ", as first published, for which transformers wants a flag; read as ",
+        *tuning == 0 ? "false" : "true"));
   }
   if (model.model_type == "dots3_note") WarnOfSlices(config, warnings);
   const std::vector<std::string> types = LayerTypes(config);
@@ -201,6 +224,12 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
         config.Path("num_key_value_heads"), " is ", *shared,
         ", and num_attention_heads ", *heads,
         " is no multiple of it; transformers refuses or cannot apply that"));
+  }
+  if (model.model_type == "esmc" && shared && heads && *shared != *heads) {
+    warnings->push_back(absl::StrCat(
+        config.Path("num_key_value_heads"), " is ", *shared,
+        ", and num_attention_heads ", *heads,
+        "; transformers' class of model_type esmc refuses heads that differ"));
   }
   if (hidden && heads && *heads > 0 && *hidden % *heads != 0 &&
       defaults != nullptr && defaults->divided) {

@@ -210,6 +210,9 @@ absl::StatusOr<bool> IsNopeLayer(
     return LayerTheta(config, layer_index) == 0.0;
   }
   if (family.nope == NopeRule::kNone) return false;
+  if (family.nope == NopeRule::kNoLength) {
+    return !config.Has("max_position_embeddings");
+  }
   if (layer_index) {
     const absl::Status valid = CheckLayerIndex(config, *layer_index);
     if (!valid.ok()) return valid;

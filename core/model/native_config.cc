@@ -217,6 +217,20 @@ nlohmann::json GptOssAsTransformers(const JsonObject& config) {
   return same;
 }
 
+bool IsChatGlmConfig(const JsonObject& config) {
+  return config.PeekText("model_type") == "chatglm" &&
+         config.Has("rope_ratio") && !config.Has("rope_theta");
+}
+
+nlohmann::json ChatGlmAsTransformers(const JsonObject& config) {
+  nlohmann::json same = nlohmann::json::object();
+  for (const std::string& key : config.Keys()) {
+    if (key != "rope_ratio") same[key] = *config.Find(key);
+  }
+  same["rope_theta"] = 10000 * config.Number("rope_ratio").value_or(1);
+  return same;
+}
+
 bool IsStepConfig(const JsonObject& config) {
   const nlohmann::json* theta = config.Find("rope_theta");
   return theta != nullptr && theta->is_array() && !theta->empty() &&

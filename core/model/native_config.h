@@ -40,4 +40,10 @@ bool IsStepConfig(const JsonObject& config);
 // transformers respells it.
 nlohmann::json StepAsTransformers(const JsonObject& config);
 
+// True for ChatGLM's own, whose rope_ratio multiplies the base.
+bool IsChatGlmConfig(const JsonObject& config);
+
+// The same configuration with rope_theta.
+nlohmann::json ChatGlmAsTransformers(const JsonObject& config);
+
 }  // namespace posenc::core

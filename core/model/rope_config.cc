@@ -47,12 +47,21 @@ std::optional<double> PartialFactor(const RopeDict& from) {
   return std::nullopt;
 }
 
+// The class's own share. A null in the place of a number leaves none.
+double DefaultShare(const RopeDict& from) {
+  const nlohmann::json* given = from.config.Find(from.family.partial_key);
+  if (from.rules.profile == Profile::kHf && given != nullptr &&
+      given->is_null()) {
+    return 1;
+  }
+  return from.kind != nullptr && from.kind->partial > 0 ? from.kind->partial
+                                                        : from.family.partial;
+}
+
 std::int64_t PartialWidth(const RopeDict& from, ModelRope* rope) {
   std::optional<double> factor = PartialFactor(from);
   if (!factor) {
-    factor = from.kind != nullptr && from.kind->partial > 0
-                 ? from.kind->partial
-                 : from.family.partial;
+    factor = DefaultShare(from);
     if (*factor != 1) {
       Assume(std::string(from.family.partial_key), NumberText(*factor),
              DefaultOf(from.rules), rope);
@@ -73,6 +82,14 @@ std::int64_t LatentWidth(const RopeDict& from, const std::string& type,
     return 0;
   }
   const auto head_dim = from.config.Integer("head_dim");
+  if (from.config.HasNull("head_dim") && from.rules.profile == Profile::kHf &&
+      !IsAmong(from.model_type, "deepseek_v2 minicpm3")) {
+    rope->warnings.push_back(absl::StrCat(
+        from.config.Path("head_dim"),
+        " is null, by which transformers makes frequencies for hidden_size / "
+        "num_attention_heads channels, or fails; qk_rope_head_dim ",
+        *width, " is rotated"));
+  }
   const auto given = PartialFactor(from);
   // A proportional share says which pairs turn, not how many there are.
   const bool factor = given.has_value() && type != "proportional";
@@ -140,9 +157,11 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
     }
     return from.head_dim;
   }
-  if (source == RotaryWidth::kRotaryDimElsewhere) {
-    source = from.rules.profile == Profile::kHf ? RotaryWidth::kPartial
-                                                : RotaryWidth::kRotaryDim;
+  if (source == RotaryWidth::kRotaryDimElsewhere ||
+      source == RotaryWidth::kRotaryDimOrHead) {
+    source = from.rules.profile != Profile::kHf        ? RotaryWidth::kRotaryDim
+             : source == RotaryWidth::kRotaryDimOrHead ? RotaryWidth::kHead
+                                                       : RotaryWidth::kPartial;
   }
   if (source == RotaryWidth::kRotaryDim) return KeyedWidth(from, rope);
   if (source == RotaryWidth::kProjected) {
@@ -154,8 +173,10 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
                     kLeast);
   }
   std::int64_t width = 0;
+  const bool is_unscaled =
+      type == "default" || (type == "dynamic" && TurnsByAlpha(from));
   // vLLM takes the share for every model that gives it.
-  if (source == RotaryWidth::kHead && type == "default" &&
+  if (source == RotaryWidth::kHead && is_unscaled &&
       from.rules.profile != Profile::kVllm) {
     const double factor = PartialFactor(from).value_or(1);
     if (factor != 1) {
@@ -172,11 +193,13 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
   const auto keyed = from.config.Integer("rotary_dim");
   if (keyed && *keyed != width) {
     rope->warnings.push_back(absl::StrCat(
-        from.config.Path("rotary_dim"), " is ", *keyed,
-        ", and partial_rotary_factor ",
-        NumberText(PartialFactor(from).value_or(1)), " of head_dim ",
-        from.head_dim, " is ", width, "; ", from.rules.project,
-        " reads the latter for this model type"));
+        from.config.Path("rotary_dim"), " is ", *keyed, ", and ",
+        source == RotaryWidth::kHead && is_unscaled
+            ? absl::StrCat("head_dim ", from.head_dim)
+            : absl::StrCat("partial_rotary_factor ",
+                           NumberText(PartialFactor(from).value_or(1)),
+                           " of head_dim ", from.head_dim, " is ", width),
+        "; ", from.rules.project, " reads the latter for this model type"));
   }
   return width;
 }
@@ -217,7 +240,8 @@ void ReadPairing(const RopeDict& from, ModelRope* rope) {
 }
 
 void ReadProportional(const RopeDict& from, ModelRope* rope) {
-  const double share = PartialFactor(from).value_or(1);
+  const double share = PartialFactor(from).value_or(
+      ReadsByClass(from.rules) ? DefaultShare(from) : 1);
   rope->spec.scaling = ProportionalScaling{
       from.dict.Number("factor"),
       static_cast<std::int32_t>(
@@ -294,8 +318,14 @@ void ReadQueryScale(const RopeDict& from, ModelRope* rope) {
 void WarnOfUnreadKeys(const RopeDict& from, const std::string& type,
                       ModelRope* rope) {
   for (const std::string& key : from.dict.Keys()) {
-    // Mistral's dicts repeat the model's length.
-    if (key == "max_position_embeddings") continue;
+    // Mistral's dicts repeat the model's length; finetuned says how the model
+    // was trained.
+    if (key == "max_position_embeddings" || key == "finetuned") continue;
+    // Qwen3-Omni's have one flag in two names.
+    if (key == "interleaved" && from.dict.Has("mrope_interleaved") &&
+        *from.dict.Find(key) == *from.dict.Find("mrope_interleaved")) {
+      continue;
+    }
     if (from.dict.WasRead(key)) continue;
     rope->warnings.push_back(
         absl::StrCat(from.dict.Path(key), " is not read: ", from.rules.project,
@@ -316,7 +346,12 @@ std::int64_t HeadDim(const JsonObject& config, const Family& family,
   if (const auto head_dim = LayerHeadDim(config, layer_type)) return *head_dim;
   if (layer_type == "full_attention") {
     keys.insert(keys.begin(), "global_head_dim");
-    if (family.global_head_dim > 0 && !config.Has("global_head_dim")) {
+    // Gemma 4's classes give full layers their width by the layer, which a
+    // file's own entries replace, even where they have none.
+    const bool is_replaced = config.Find("per_layer_config") != nullptr &&
+                             family.model_types != "embedding_gemma2";
+    if (family.global_head_dim > 0 && !is_replaced &&
+        !config.Has("global_head_dim")) {
       return family.global_head_dim;
     }
   }
@@ -407,6 +442,15 @@ void CheckType(const RopeDict& from, const std::string& type, ModelRope* rope) {
         "knows it in Phi 3's classes only, and refuses it here; read as "
         "longrope"));
   }
+  if (given == "su" && from.rules.profile == Profile::kHf &&
+      from.family.yarn_is_longrope &&
+      !from.dict.Has("original_max_position_embeddings")) {
+    rope->warnings.push_back(absl::StrCat(
+        from.dict.Path("original_max_position_embeddings"),
+        " is absent, which transformers' class of model_type ", from.model_type,
+        " refuses beside type \"su\", LongRoPE's name before; read as "
+        "longrope, with the length beside the dict"));
+  }
   if (type == "default" && key == "type" && ReadsByClass(from.rules) && given &&
       *given != "default" && *given != "mrope") {
     rope->warnings.push_back(absl::StrCat(
@@ -455,7 +499,7 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   spec.reverse = from.family.reverse;
   spec.rope_theta = ReadTheta(from, rope);
   rope->original_max_position_embeddings =
-      OriginalOrMaxPositionEmbeddings(from);
+      OriginalOrMaxPositionEmbeddings(from, type);
   const std::int64_t width = ReadWidth(from, type, rope);
   if (from.model_type == "neomme" && width % 4 != 0 &&
       ReadsByClass(from.rules)) {

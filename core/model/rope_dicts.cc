@@ -70,11 +70,15 @@ std::vector<std::string> NeededTypes(const ModelLayers& model,
 void WarnOfMissingTypes(const ModelLayers& model, const json& class_dict,
                         RopeDicts* dicts) {
   for (const std::string& type : NeededTypes(model, class_dict)) {
-    if (dicts->dict.Find(type) != nullptr) continue;
+    const json* entry = dicts->dict.Find(type);
+    if (entry != nullptr &&
+        (!entry->is_null() || model.model_type != "dots3_note")) {
+      continue;
+    }
     dicts->warnings.push_back(absl::StrCat(
-        dicts->dict.Path(type), " is absent, and the class of model_type ",
-        model.model_type, " needs an entry for ", type,
-        ": transformers fails"));
+        dicts->dict.Path(type), entry == nullptr ? " is absent" : " is null",
+        ", and the class of model_type ", model.model_type,
+        " needs an entry for ", type, ": transformers fails"));
   }
 }
 

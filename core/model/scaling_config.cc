@@ -58,6 +58,21 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
       (is_phimoe && (is_hf || profile == Profile::kMlx))) {
     longrope.long_mscale = dict.Number("long_mscale");
   }
+  if (is_hf && is_phimoe && !(longrope.short_mscale && longrope.long_mscale)) {
+    rope->warnings.push_back(absl::StrCat(
+        dict.Path(longrope.short_mscale ? "long_mscale" : "short_mscale"),
+        " is absent, which transformers' class of model_type phimoe refuses; "
+        "the amplitude is longrope's own"));
+  }
+  const auto trained = dict.Integer(kOriginal);
+  if (is_hf && trained && from.family.original > 0 &&
+      !from.config.Has(kOriginal) && *trained != from.family.original) {
+    rope->warnings.push_back(absl::StrCat(
+        dict.Path(kOriginal), " is ", *trained,
+        ", and transformers' class of model_type ", from.model_type,
+        " reads the key beside the dict alone, which is absent and then ",
+        from.family.original, "; the former is used"));
+  }
   if (!longrope.factor && !longrope.attention_factor &&
       !(longrope.short_mscale && longrope.long_mscale)) {
     longrope.factor =
@@ -218,9 +233,14 @@ void ReadVllmDynamic(const RopeDict& from, double s, ModelRope* rope) {
 void ReadDynamic(const RopeDict& from, ModelRope* rope) {
   const JsonObject& dict = from.dict;
   const Profile profile = from.rules.profile;
-  const bool reads_alpha =
-      profile == Profile::kVllm || absl::StartsWith(from.model_type, "hunyuan");
-  if (reads_alpha && dict.Has("alpha")) {
+  if (TurnsByAlpha(from)) {
+    if (profile == Profile::kHf && from.model_type != "hunyuan_vl" &&
+        from.config.Find("head_dim") == nullptr && from.defaults != nullptr) {
+      rope->warnings.push_back(absl::StrCat(
+          from.config.Path("head_dim"),
+          " is absent, with which transformers' alpha fails; hidden_size / "
+          "num_attention_heads is used"));
+    }
     // Hunyuan's alpha changes the base once, for every length. The rest of its
     // dict is published with a factor of 1, with which it has no effect.
     if (dict.Find("factor") == nullptr && profile == Profile::kHf) {
@@ -293,6 +313,12 @@ void ReadVllmNtk(const RopeDict& from, ModelRope* rope) {
 
 }  // namespace
 
+bool TurnsByAlpha(const RopeDict& from) {
+  if (from.rules.profile == Profile::kVllm) return from.dict.Has("alpha");
+  return absl::StartsWith(from.model_type, "hunyuan") &&
+         from.dict.Number("alpha").value_or(0) != 0;
+}
+
 std::string RopeType(const RopeDict& from) {
   const JsonObject& dict = from.dict;
   const Profile profile = from.rules.profile;
@@ -334,8 +360,17 @@ std::optional<std::int64_t> MaxPositions(const JsonObject& config) {
       {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length"});
 }
 
-std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from) {
-  const auto original = GivenOriginal(from);
+std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from,
+                                             const std::string& type) {
+  // transformers moves one beside the dict into it for these types alone.
+  const bool is_moved = from.rules.profile != Profile::kHf ||
+                        IsAmong(type, "llama3 yarn longrope");
+  const auto given = GivenOriginal(from);
+  const auto original = is_moved ? given : from.dict.Integer(kOriginal);
+  if (!original && is_moved && from.family.original > 0 &&
+      ReadsByClass(from.rules)) {
+    return from.family.original;
+  }
   return original ? *original : MaxPositions(from.config).value_or(0);
 }
 
@@ -368,6 +403,9 @@ std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
     from.dict.Fail(kOriginal, absl::StrCat("is missing; ", why, " in ",
                                            from.rules.project));
     return 0;
+  }
+  if (otherwise < 0 && from.family.original > 0 && ReadsByClass(from.rules)) {
+    otherwise = from.family.original;
   }
   if (otherwise > 0) {
     Assume(from.dict.Path(kOriginal), absl::StrCat(otherwise),

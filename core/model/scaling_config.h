@@ -15,6 +15,10 @@ namespace posenc::core {
 // The type of scaling, "default", "yarn", ..., with aliases resolved.
 std::string RopeType(const RopeDict& from);
 
+// True if a dynamic dict's alpha scales the base once, for every length, as
+// Hunyuan's does.
+bool TurnsByAlpha(const RopeDict& from);
+
 // Sets spec.scaling, what the scaling implies for scores, and how a sequence's
 // length counts (LengthUse). The spec's base, width and pairing are read
 // before.
@@ -26,7 +30,8 @@ std::optional<std::int64_t> MaxPositions(const JsonObject& config);
 
 // original_max_position_embeddings, or else max_position_embeddings; 0 if
 // neither is given.
-std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from);
+std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from,
+                                             const std::string& type);
 
 // max_position_embeddings, or the class's, which is an assumption. If both are
 // missing, this is an error that says why it is needed, and 0.

@@ -1,7 +1,8 @@
 """ask.py RECORD [GROUP...]: writes what transformers makes of configurations.
 
-Groups: types (every model type in every spelling), variants (scalings),
-damaged (files that something is wrong with), rewrites (of files of every type).
+Groups: types (every model type in every spelling), published (files of
+checkpoints), variants (scalings), damaged (files that something is wrong with),
+rewrites (of files of every type).
 All of them if none is named; "rewrites:8:1:1" is 8 rewrites of each file, by seed 1.
 """
 
@@ -11,6 +12,7 @@ import sys
 
 import damage
 import library
+import published
 import record
 import rewrites
 import spellings
@@ -59,6 +61,14 @@ def ask_types(writer):
                 attempt(writer, "types", model_type, name, json.dumps(values))
 
 
+def ask_published(writer):
+    for model_type, name, text, answers in published.all_of():
+        if answers is None:
+            attempt(writer, "published", model_type, name, text)
+        else:
+            writer.add("published", model_type, name, text, answers)
+
+
 def ask_variants(writer):
     for model_type, name, values in variants.all_of():
         attempt(writer, "variants", model_type, name, json.dumps(values))
@@ -76,7 +86,7 @@ def ask_rewrites(writer, *arguments):
         attempt(writer, "rewrites", model_type, f"{number} {name}", text)
 
 
-GROUPS = {"types": ask_types, "variants": ask_variants, "damaged": ask_damaged,
+GROUPS = {"types": ask_types, "published": ask_published, "variants": ask_variants, "damaged": ask_damaged,
           "rewrites": ask_rewrites}
 
 

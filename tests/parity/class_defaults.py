@@ -1,14 +1,17 @@
-"""class_defaults.py: writes core/model/class_defaults.cc.
+"""class_defaults.py [--check]: writes core/model/class_defaults.cc, or says
+whether it is current.
 
 What the newest transformers' configuration classes take for absent keys, which
 other names they have for them, and what they refuse: one row for model types
 that are alike.
 """
 
+import copy
 import dataclasses
 import json
 import pathlib
 import re
+import subprocess
 import sys
 
 import library
@@ -16,10 +19,12 @@ import library
 TARGET = pathlib.Path(__file__).parents[2] / "core/model/class_defaults.cc"
 KEYS = ["hidden_size", "num_attention_heads", "num_hidden_layers",
         "max_position_embeddings", "head_dim"]
-# Integers that some classes take null for and others do not.
+LAYERS = "num_hidden_layers"
+# Keys that some classes take null for and others do not.
 NULLABLE = ["num_key_value_heads", "head_dim", "sliding_window", "v_head_dim",
             "qk_rope_head_dim", "qk_nope_head_dim", "rotary_dim",
-            "rotary_embedding_base", "no_rope_layer_interval"]
+            "rotary_embedding_base", "no_rope_layer_interval",
+            "rope_interleave", "kv_channels"]
 
 
 def key_of(model_type):
@@ -75,17 +80,37 @@ def ignores_head_dim(config):
         len(one["inv_freq"]) for one in with_head]
 
 
+def counted_in(config, fields):
+    """The field that a class computes its number of layers from, or None."""
+    if not isinstance(getattr(type(config), LAYERS, None), property):
+        return None
+    for name in fields:
+        if type(getattr(config, name)) is not int:
+            continue
+        more = copy.deepcopy(config)
+        setattr(more, name, getattr(config, name) + 1)
+        if getattr(more, LAYERS) != getattr(config, LAYERS):
+            return name
+    return None
+
+
 def row_of(config):
     kind = type(config)
     fields = {f.name: f for f in dataclasses.fields(kind)}
     # The map goes both ways: a class may have the key under its other name.
-    names = {(other, key) if key in KEYS else (key, other)
-             for other, key in kind.attribute_map.items()
-             if key in KEYS or other in KEYS}
-    names = {key: other for other, key in names}
+    names = {}
+    for other, key in sorted(kind.attribute_map.items()):
+        if key not in KEYS:
+            other, key = key, other
+        # Files of such a class do not state the heads of keys.
+        if key in KEYS and other != "num_key_value_heads":
+            names.setdefault(key, other)
     numbers = tuple(default(fields, key, names.get(key)) for key in KEYS)
+    counted = counted_in(config, fields)
+    if counted:
+        names[LAYERS] = counted
     strict = [key for key in NULLABLE if key in fields and (
-        fields[key].type is int or refuses_null(config, key))]
+        fields[key].type in (int, bool) or refuses_null(config, key))]
     return (numbers, refuses_remainder(config), ignores_head_dim(config),
             " ".join(strict),
             " ".join(sorted(f"{other}={key}" for key, other in names.items())))
@@ -110,7 +135,7 @@ def literal(text):
     return json.dumps(text)
 
 
-def main():
+def text_of_rows():
     alike = {}
     for key, row in sorted(rows().items()):
         alike.setdefault(row, []).append(key)
@@ -123,7 +148,7 @@ def main():
         while values[-1] in ('""', "false"):
             values.pop()
         lines.append("    {" + ", ".join(values) + "},")
-    TARGET.write_text(
+    return (
         "// Written by tests/parity/class_defaults.py, of transformers "
         f"{library.transformers.__version__}.\n\n"
         '#include "core/model/class_defaults.h"\n\n'
@@ -138,5 +163,17 @@ def main():
         "}  // namespace posenc::core\n")
 
 
+def main(arguments):
+    text = subprocess.run(["clang-format", f"--assume-filename={TARGET}"],
+                          input=text_of_rows(), text=True, check=True,
+                          stdout=subprocess.PIPE).stdout
+    if arguments == ["--check"]:
+        if TARGET.read_text() != text:
+            return f"{TARGET.name} is not what transformers' classes have: run me"
+        return None
+    TARGET.write_text(text)
+    return None
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -55,6 +55,7 @@ SWITCHES = {
     "wav2vec2-conformer": {"position_embeddings_type": "rotary"},
     "granitemoehybrid": {"position_embedding_type": "rope"},
     "zamba2": {"use_mem_rope": True},
+    "falcon": {"alibi": False},
 }
 
 
@@ -231,6 +232,9 @@ def answer(frequencies, scale, layer_type=None, config=None):
 
 
 def ask_part(config):
+    for key, value in SWITCHES.get(config.model_type, {}).items():
+        if getattr(config, key) != value:
+            raise NoRotation(f"{key} is {getattr(config, key)}")
     if config.model_type in FUNCTIONS:
         return [answer(FUNCTIONS[config.model_type](config), 1)]
     module = rotary_class(config)(config=config)
@@ -238,6 +242,8 @@ def ask_part(config):
              if name.endswith("inv_freq") and "original" not in name}
     if "inv_freq" in named:
         scale = getattr(module, "attention_scaling", 1.0)
+        if config.model_type == "phimoe" and module.rope_type != "default":
+            scale = config.rope_parameters["short_mscale"]  # in its forward
         sections = getattr(module, "mrope_section", None)
         frequencies = named["inv_freq"]
         if "ernie4_5_vl" in config.model_type:
@@ -247,7 +253,7 @@ def ask_part(config):
         one = answer(frequencies, scale)
         one["pairing"] = pairing(config)
         one["length"] = length(config)
-        if sections:
+        if sections and all(type(pairs) is int for pairs in sections):
             one["sections"] = list(sections)
         return [one]
     answers = []

@@ -200,10 +200,58 @@ class Rewrite(damage.Damage):
         else:
             self._values[self._path[0]] = {}
 
-    KINDS = ["deleted", "wrong_type", "null", "number", "garbage", "extra",
+    def flat(self):
+        """A part's keys at the top of the file, and no part."""
+        part = self._part()
+        if part is not self._values:
+            self._values.pop(self._path[0], None)
+            part.pop("model_type", None)
+            self._values.update(part)
+
+    def sparse(self):
+        part = self._part()
+        for key in ("hidden_size", "num_attention_heads", "head_dim",
+                    "num_key_value_heads", "max_position_embeddings"):
+            if self._chance.random() < 0.7:
+                part.pop(key, None)
+
+    def text(self):
+        where, key = self._place()
+        value = where.get(key)
+        where[key] = self._chance.choice([str(value), "NaN", "-Infinity", "1e400"])
+
+    def extreme(self):
+        where, key = self._place()
+        value = where.get(key)
+        where[key] = self._chance.choice(
+            [-value if isinstance(value, (int, float)) else -1, 1 << 53, 1 << 63,
+             1 << 64, 10 ** 30, 1e300, 5e-324, -0.0])
+
+    def layers(self):
+        """What is said of single layers."""
+        part = self._part()
+        depth = part.get("num_hidden_layers")
+        depth = depth if isinstance(depth, int) and 0 < depth < 200 else 4
+        kinds = ["full_attention", "sliding_attention", "linear_attention",
+                 "chunked_attention", "conv", "mamba", "attention", "none"]
+        one = self._chance.choice(kinds)
+        key, values = self._chance.choice([
+            ("per_layer_config", [{}, None, [], {"0": {}}, {"x": {"head_dim": 64}},
+                                  {"00": {"head_dim": 64}}, {"05": {"head_dim": "8"}},
+                                  {"05": {"rope_parameters": {}}}, {"05": 3}]),
+            ("layer_types", [[one] * depth, [one] * (depth - 1), [], {}, one, None,
+                             [one, None], self._chance.choices(kinds[:2], k=depth)]),
+            ("no_rope_layers", [[], [0] * depth, [1] * depth, [1, 0], None, 0, "no"]),
+            ("layer_rope_theta", [[], [10000.0] * depth, [0, 5e5], None]),
+            ("full_attention_interval", [0, 1, 4, -1, None, "4"]),
+            ("sliding_window_pattern", [0, 1, 6, "LLLG", "", None, -2]),
+            ("no_rope_layer_interval", [0, 1, 4, None])])
+        part[key] = self._chance.choice(values)
+
+    KINDS = ["flat", "sparse", "text", "extreme", "layers", "deleted", "wrong_type", "null", "number", "garbage", "extra",
              "contradiction", "renamed", "other_value", "added", "scaled",
              "nested", "moved", "lifted", "flattened", "unknown_type"]
-    WEIGHTS = [4, 3, 3, 2, 1, 2, 2, 4, 5, 5, 6, 2, 4, 2, 1, 0.2]
+    WEIGHTS = [1, 2, 2, 3, 4, 4, 3, 3, 2, 1, 2, 2, 4, 5, 5, 6, 2, 4, 2, 1, 0.2]
 
 
 def presets():
@@ -253,5 +301,8 @@ def all_of(each=1, seed=SEED, step=2):
                     getattr(rewrite, kind)()
                 except (AttributeError, TypeError, KeyError, IndexError):
                     pass  # an earlier one took away what this one needs
-            yield (model_type, f"{number} {' '.join(kinds)}",
-                   json.dumps(rewrite._values))
+            text = json.dumps(rewrite._values)
+            if chance.random() < 0.04:
+                kinds.append("duplicate")
+                text = damage.duplicated(chance, text)
+            yield model_type, f"{number} {' '.join(kinds)}", text

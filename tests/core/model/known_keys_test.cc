@@ -57,11 +57,35 @@ TEST(KnownKeysTest, WrongTypesAreErrorsWhereverTheyStand) {
 TEST(KnownKeysTest, NullsThatTheClassRefusesAreSaid) {
   EXPECT_TRUE(Warned(Read(Llama({{"vocab_size", nullptr}}), Profile::kHf),
                      "vocab_size is null, for which transformers wants a "
-                     "number"));
+                     "value"));
   EXPECT_TRUE(
       Read(Llama({{"num_key_value_heads", nullptr}, {"head_dim", nullptr}}),
            Profile::kHf)
           .warnings.empty());
+}
+
+TEST(KnownKeysTest, BasesAreNeverNull) {
+  EXPECT_TRUE(Warned(Read({{"model_type", "modernbert"},
+                           {"hidden_size", 768},
+                           {"num_attention_heads", 12},
+                           {"global_rope_theta", 160000.0},
+                           {"local_rope_theta", nullptr},
+                           {"layer_types", json::array({"full_attention"})},
+                           {"num_hidden_layers", 1}},
+                          Profile::kHf),
+                     "local_rope_theta is null"));
+}
+
+TEST(KnownKeysTest, ANullWindowIsNoneWhereLayersAreListed) {
+  const json listed = {
+      {"model_type", "exaone4"},          {"hidden_size", 2048},
+      {"num_attention_heads", 32},        {"num_hidden_layers", 1},
+      {"max_position_embeddings", 65536}, {"sliding_window", nullptr},
+      {"layer_types", {"full_attention"}}};
+  EXPECT_TRUE(Read(listed, Profile::kHf).warnings.empty());
+  json unlisted = listed;
+  unlisted.erase("layer_types");
+  EXPECT_TRUE(Warned(Read(unlisted, Profile::kHf), "sliding_window is null"));
 }
 
 TEST(KnownKeysTest, HeadsThatDoNotFitAreSaid) {

@@ -301,6 +301,11 @@ TEST(ContradictionsTest, AreWarnings) {
   width["rotary_dim"] = 32;
   width["partial_rotary_factor"] = 0.25;
   EXPECT_TRUE(Warned(Read(width, Profile::kHf),
+                     "rotary_dim is 32, and head_dim 64; transformers reads "
+                     "the latter"));
+  width["model_type"] = "minimax_m3_vl";
+  width["head_dim"] = 64;
+  EXPECT_TRUE(Warned(Read(width, Profile::kHf),
                      "rotary_dim is 32, and partial_rotary_factor 0.25 of "
                      "head_dim 64 is 16"));
   EXPECT_TRUE(Warned(

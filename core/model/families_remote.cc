@@ -1,0 +1,57 @@
+// Classes that transformers does not have: their code lies beside published
+// checkpoints.
+
+#include "core/model/family_tables.h"
+
+namespace posenc::core {
+namespace {
+
+constexpr Pairing kInterleaved = Pairing::kInterleaved;
+
+constexpr Family kFamilies[] = {
+    {.model_types = "internlm internlm2 minicpm minicpmv minicpmo deepseek "
+                    "exaone arctic xverse aquila orion bailing mimo llada "
+                    "hf_olmo nemotron_nas deci telechat skywork solar "
+                    "iquestcoder hunyuan"},
+    {.model_types = "Dream", .theta = 1e6},
+    {.model_types = "step3", .theta = 5e5},
+    {.model_types = "bailing_moe bailing_moe_v2",
+     .width = RotaryWidth::kPartial,
+     .theta = 6e5},
+    {.model_types = "baichuan", .nope = NopeRule::kNoLength},
+    // rope_ratio, a multiple of the base: ChatGlmAsTransformers().
+    {.model_types = "chatglm",
+     .pairing = kInterleaved,
+     .width = RotaryWidth::kPartial,
+     .partial = 0.5,
+     .head_dim_key = "kv_channels"},
+    {.model_types = "qwen",
+     .width = RotaryWidth::kPartial,
+     .partial_key = "rotary_pct",
+     .theta_key = "rotary_emb_base",
+     .head_dim_key = "kv_channels"},
+    {.model_types = "stablelm_epoch",
+     .width = RotaryWidth::kPartial,
+     .partial = 0.25,
+     .partial_key = "rope_pct"},
+    {.model_types = "phi_msft mixformer_sequential",
+     .width = RotaryWidth::kRotaryDim,
+     .theta_key = "",
+     .dicts = DictRule::kNone},
+    {.model_types = "RefinedWeb RefinedWebModel",
+     .theta_key = "",
+     .dicts = DictRule::kNone,
+     .rope_switch = "alibi",
+     .rope_switch_value = "false"},
+    {.model_types = "openelm",
+     .theta_key = "rope_freq_constant",
+     .dicts = DictRule::kNone},
+    {.model_types = "minimax_text_01 minimax_m1",
+     .width = RotaryWidth::kRotaryDim},
+};
+
+}  // namespace
+
+absl::Span<const Family> RemoteFamilies() { return kFamilies; }
+
+}  // namespace posenc::core
