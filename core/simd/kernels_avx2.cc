@@ -63,11 +63,9 @@ struct Isa {
     return _mm256_cvtph_ps(Load8(src));
   }
 
-  // Converted in a register, as isa_avx512.inl explains.
   static void StoreF16(const Floats& x, std::uint16_t* dst) {
-    __m128i half = _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
-    asm("" : "+x"(half));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(dst), half);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(dst),
+                     _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
   }
 
   static void StreamTwoF16(const Floats& x, const Floats& y,

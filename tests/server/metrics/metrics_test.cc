@@ -58,9 +58,9 @@ TEST(CallMetrics, EverySeriesIsThereFromTheStart) {
   const std::string text = Text(calls);
   const auto* const service =
       v1::GetServerInfoRequest::descriptor()->file()->service(0);
-  ASSERT_EQ(service->method_count(), 14);
-  EXPECT_EQ(Lines(text, "grpc_server_started_total{").size(), 15);
-  EXPECT_EQ(Lines(text, "grpc_server_handled_total{").size(), 15 * 17);
+  ASSERT_EQ(service->method_count(), 15);
+  EXPECT_EQ(Lines(text, "grpc_server_started_total{").size(), 16);
+  EXPECT_EQ(Lines(text, "grpc_server_handled_total{").size(), 16 * 17);
   EXPECT_EQ(Lines(text, "posenc_refused_total{").size(), 6);
   for (int i = 0; i < service->method_count(); ++i) {
     EXPECT_THAT(text, HasSubstr(absl::StrCat(

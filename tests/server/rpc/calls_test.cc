@@ -29,7 +29,7 @@ class CallsTest : public ErrorTest {
       methods.push_back("/posenc.v1.PositionalEncodingService/" +
                         service->method(i)->name());
     }
-    EXPECT_EQ(methods.size(), 14u);
+    EXPECT_EQ(methods.size(), 15u);
     return methods;
   }
 
