@@ -6,6 +6,8 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
 #include "server/admin/http.h"
 #include "server/admin/origin.h"
 
@@ -15,7 +17,10 @@ posenc::server::AdminHttp* Http() {
   static auto* const http = new posenc::server::AdminHttp(
       {.metrics = [] { return std::string(1000, 'x'); },
        .config = [] { return std::string("a = 1\n"); },
-       .ready = [] { return true; }},
+       .ready = [] { return true; },
+       // Nothing is ever sent through it.
+       .explorer = grpc::CreateChannel("unix:/nonexistent",
+                                       grpc::InsecureChannelCredentials())},
       {"posenc"});
   return http;
 }
@@ -35,9 +40,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
     std::abort();
   }
   if (whole != posenc::server::Head::kComplete) return 0;
-  const std::string response = Http()->React(input).response;
-  // One page at most, its headers, and no second response behind it.
-  if (!absl::StartsWith(response, "HTTP/1.1 ") || response.size() > 2000) {
+  const posenc::server::Reaction reaction = Http()->React(input);
+  if (reaction.call) {
+    // Known methods with bounded bodies, and nothing sent before they are made.
+    if (!reaction.response.empty() ||
+        reaction.body_bytes > posenc::server::kMaxBodyBytes ||
+        posenc::server::FindJsonMethod(reaction.call->method) ==
+            posenc::server::JsonMethod::kNone) {
+      std::abort();
+    }
+    return 0;
+  }
+  // One page at most (the explorer's is the largest), its headers, and no
+  // second response behind it.
+  if (!absl::StartsWith(reaction.response, "HTTP/1.1 ") ||
+      reaction.response.size() > 100000) {
     std::abort();
   }
   return 0;

@@ -58,6 +58,7 @@ function decades(low, high) {
 
 function short(x) {
   if (x === 0) return '0';
+  if (x < 0) return '-' + short(-x);
   if (x >= 1e15 || x < 1e-3) return x.toExponential(0);
   for (const [unit, name] of [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']]) {
     if (x >= unit) return number(x / unit) + name;

@@ -129,6 +129,7 @@ function keptPanel(view) {
 function specRows(spec) {
   const rows = [];
   const add = (name, value) => {
+    if (Array.isArray(value) && value.length === 0) return;
     if (Array.isArray(value)) rows.push([name, value.length > 8 ? value.length + ' values' : value.map(String).join(', ')]);
     else if (value !== null && typeof value === 'object') for (const [key, inner] of Object.entries(value)) add(name + '.' + key, inner);
     else if (value !== false && value !== '') rows.push([name, typeof value === 'number' ? number(value) : String(value)]);
@@ -144,7 +145,7 @@ function specPanel(view) {
   const add = (name, value, assumed) => list.append(make('dt', {}, name), make('dd', assumed ? {class: 'assumed'} : {}, value));
   for (const [name, value] of specRows(view.resolved.spec)) add(name, value);
   add('head_dim', String(view.resolved.head_dim));
-  add('amplitude', number(view.resolved.amplitude));
+  if (!('amplitude' in view.resolved.spec)) add('amplitude', number(view.resolved.amplitude));
   add('softmax_scale_multiplier', number(view.resolved.softmax_scale_multiplier));
   for (const assumption of view.resolved.assumptions) {
     add(assumption.field, `${assumption.value} (${assumption.reason})`, true);

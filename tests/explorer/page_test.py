@@ -1,0 +1,446 @@
+#!/usr/bin/env python3
+"""The explorer's page in Chromium.
+
+usage: page_test.py BIN_DIR [unittest's arguments]
+
+The browser has no network but the server's address. Numbers are compared with
+those that the posenc command prints. Ends what it started, and nothing else.
+"""
+import json
+import math
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CASES = os.path.join(ROOT, "tests", "data", "doctor")
+PATIENCE = 30  # seconds, for anything that should happen
+BIN = ""
+
+# Whose colour map it is, in nine steps: matplotlib's cividis.
+CIVIDIS = [0x00224E, 0x123570, 0x3B496C, 0x575D6D, 0x707173, 0x8A8678, 0xA59C74, 0xC3B369, 0xE1CC55, 0xFEE838]
+
+
+class Server:
+    """A posencd with an admin port."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [os.path.join(BIN, "posencd"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"],
+            stdout=subprocess.PIPE, text=True)
+        self.address = None
+        while self.address is None:
+            line = self.process.stdout.readline()
+            if not line:
+                raise RuntimeError("posencd ended")
+            found = re.search(r'"admin port on ([0-9.:]+)"', line)
+            self.address = found and found[1]
+
+    def end(self):
+        self.process.terminate()
+        self.process.stdout.close()
+        self.process.wait(PATIENCE)
+
+
+def posenc(*arguments):
+    """What a command prints as JSON."""
+    done = subprocess.run([os.path.join(BIN, "posenc"), *arguments, "--json"],
+                          capture_output=True, text=True, check=False)
+    return json.loads(done.stdout)
+
+
+def shell(command, folder):
+    """What a copied command prints, a JSON object for each posenc in it."""
+    path = BIN + os.pathsep + os.environ["PATH"]
+    done = subprocess.run(["/bin/bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False,
+                          env={**os.environ, "PATH": path})
+    decoder, rest, found = json.JSONDecoder(), done.stdout.strip(), []
+    while rest:
+        value, end = decoder.raw_decode(rest)
+        found.append(value)
+        rest = rest[end:].strip()
+    if not found:
+        raise AssertionError(command + "\n" + done.stderr)
+    return found
+
+
+def start_browser():
+    options = webdriver.ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    return webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
+
+
+class PageTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server()
+        cls.browser = start_browser()
+        cls.folder = tempfile.TemporaryDirectory()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.quit()
+        cls.server.end()
+        cls.folder.cleanup()
+
+    def setUp(self):
+        self.size(1280, 900)
+        self.open()
+
+    def tearDown(self):
+        self.assertEqual(self.browser.get_log("browser"), [], "the console is not empty")
+
+    # ---- helpers
+
+    def size(self, width, height, scale=1):
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                                     {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False})
+
+    def open(self, fragment=""):
+        """The page as if it was never open before."""
+        self.browser.get("about:blank")
+        self.browser.get(f"http://{self.server.address}/{fragment}")
+        self.wait_shown()
+
+    def wait(self, what, condition):
+        return WebDriverWait(self.browser, PATIENCE, poll_frequency=0.05).until(lambda _: condition(), what)
+
+    def shown(self):
+        return int(self.browser.execute_script("return document.documentElement.dataset.shown || 0"))
+
+    def wait_shown(self, after=0):
+        self.wait("the page shows no answer", lambda: self.shown() > after)
+
+    def one(self, selector):
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def all(self, selector):
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def text(self, selector):
+        return self.browser.execute_script("return document.querySelector(arguments[0]).textContent", selector)
+
+    def command(self, panel, index=0):
+        return self.browser.execute_script(
+            "return document.querySelectorAll(arguments[0] + ' .copy code')[arguments[1]].textContent", panel, index)
+
+    def paste(self, text):
+        """As from the clipboard: one change of the whole text."""
+        self.browser.execute_script(
+            "const area = document.getElementById('config'); area.value = arguments[0];"
+            "area.dispatchEvent(new Event('input', {bubbles: true}))", text)
+
+    def change(self, action):
+        before = self.shown()
+        action()
+        self.wait_shown(before)
+
+    def expect_refusals(self):
+        """The browser itself tells of each answer with 400. Nothing else is in the console."""
+        told = [entry["message"] for entry in self.browser.get_log("browser")]
+        self.assertEqual([message for message in told if "status of 400" not in message], [])
+
+    # ---- claims
+
+    def test_the_first_view_answers_without_a_click(self):
+        self.assertEqual(self.text("#verdict-title"), "gpt-oss-20b")
+        verdict = self.text("#verdict-text")
+        self.assertRegex(verdict, r"^transformers and vLLM agree; llama\.cpp and mlx-lm differ")
+        told = posenc("resolve", "--preset", "gpt-oss-20b", "--compare-profile", "llama_cpp")["difference"]
+        self.assertIn(f"90 % of a score is left to distance {told['first_distance']}", verdict)
+        self.assertEqual(told["first_distance"], "5443")
+        self.assertEqual([group.get_attribute("data-series") for group in self.all("#kept g[data-series]")],
+                         ["vLLM", "llama.cpp", "mlx-lm"])
+        self.assertEqual(self.one("#kept [data-mark]").get_attribute("data-mark"), told["length"])
+        # Within the first screen.
+        self.assertLess(self.browser.execute_script(
+            "return document.querySelector('#kept svg').getBoundingClientRect().bottom"), 900)
+
+    def test_nothing_is_asked_of_anybody_else(self):
+        self.browser.get_log("performance")  # of other servers
+        self.open()
+        asked = []
+        for entry in self.browser.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                asked.append(message["params"]["request"]["url"])
+        own = [url for url in asked if url.startswith(f"http://{self.server.address}/")]
+        self.assertGreater(len(own), 5)
+        self.assertEqual([url for url in asked if url not in own and url != "about:blank"], [])
+
+    def test_the_hash_is_that_of_the_command(self):
+        self.assertEqual(self.text("#hash"), posenc("resolve", "--preset", "gpt-oss-20b")["content_hash"])
+        self.change(lambda: Select(self.one("#preset")).select_by_value("llama-3.1-8b"))
+        self.assertEqual(self.text("#hash"), posenc("resolve", "--preset", "llama-3.1-8b")["content_hash"])
+
+    def test_copied_commands_print_what_is_shown(self):
+        resolved = shell(self.command("#spec"), self.folder.name)[0]
+        self.assertEqual(resolved["content_hash"], self.text("#hash"))
+        analysed = shell(self.command("#decay"), self.folder.name)[0]
+        self.browser.execute_script("document.querySelector('#decay details').open = true")
+        self.wait("no table", lambda: self.all("#decay tbody tr"))
+        step = int(re.search(r"--distance-step (\d+)", self.command("#decay"))[1])
+        rows = [[cell.text for cell in row.find_elements(By.CSS_SELECTOR, "th, td")]
+                for row in self.all("#decay tbody tr")]
+        compared = 0
+        for distance, similarity, decay in rows:
+            if int(distance) % step or not distance:
+                continue
+            i = int(distance) // step
+            self.assertAlmostEqual(float(similarity), analysed["similarity"][i], delta=1e-5)
+            self.assertAlmostEqual(float(decay), analysed["decay"][i] / analysed["decay"][0], delta=1e-5)
+            compared += 1
+        self.assertGreater(compared, 10)
+        differences = [each["difference"] for each in shell(self.command("#kept", 0), self.folder.name)]
+        self.assertEqual([each["first_distance"] for each in differences], ["-1", "5443", "5443"])
+        kept = shell(self.command("#kept", 1), self.folder.name)
+        self.browser.execute_script("document.querySelector('#kept details').open = true")
+        self.wait("no table", lambda: self.all("#kept tbody tr"))
+        step = int(re.search(r"--distance-step (\d+)", self.command("#kept", 1))[1])
+        last = [cell.text for cell in self.all("#kept tbody tr")[-1].find_elements(By.CSS_SELECTOR, "th, td")]
+        for shown, analysed in zip(last[1:], kept, strict=True):
+            self.assertAlmostEqual(float(shown), analysed["kept"][int(last[0]) // step], delta=1e-5)
+
+    def test_a_pixel_is_the_colour_of_its_value(self):
+        table = shell(self.command("#table"), self.folder.name)[0]
+        pairs = table["tensors"]["cos"]["shape"][1]
+        width = 2 * pairs
+        pixels = self.browser.execute_script(
+            "const canvas = document.getElementById('heat');"
+            "return Array.from(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data)")
+        self.assertEqual(len(pixels), 4 * width * 256)
+        for row, column in ((0, 0), (3, 1), (100, 5), (255, pairs + 2), (17, 2 * pairs - 1)):
+            name, pair = ("cos", column) if column < pairs else ("sin", column - pairs)
+            value = table["tensors"][name]["values"][row * pairs + pair] / table["amplitude"]
+            at = (value + 1) / 2 * 9
+            low = min(int(at), 8)
+            ends = [[CIVIDIS[stop] >> shift & 255 for stop in (low, low + 1)] for shift in (16, 8, 0)]
+            wanted = [round(first * (low + 1 - at) + second * (at - low)) for first, second in ends]
+            pixel = pixels[4 * (row * width + column):][:3]
+            for got, expected in zip(pixel, wanted, strict=True):
+                self.assertLessEqual(abs(got - expected), 1, (row, column, value, pixel))
+
+    def test_a_pasted_conflict_is_explained(self):
+        path = os.path.join(CASES, "config.type-conflict", "bad", "config.json")
+        with open(path, encoding="utf-8") as file:
+            self.change(lambda: self.paste(file.read()))
+        printed = shell(self.command("#doctor"), self.folder.name)[0]
+        told = [each for each in printed["findings"] if each["id"] == "config.type-conflict"][0]
+        finding = self.text("#doctor [data-id='config.type-conflict']")
+        self.assertIn(told["message"], finding)
+        self.assertIn(told["fix"], finding)
+        reader = [each for each in told["readers"] if each["name"] == "mlx-lm"][0]
+        self.assertIn(f"mlx-lm: 90 % of a score is left to distance {reader['first_distance']},", finding)
+        # The verdict is of the same readers.
+        self.assertRegex(self.text("#verdict-text"), rf"mlx-lm.* to distance {reader['first_distance']}\b")
+        self.assertEqual([each["id"] for each in printed["findings"]],
+                         [item.get_attribute("data-id") for item in self.all("#doctor [data-id]")])
+        resolved = shell(self.command("#spec"), self.folder.name)[0]
+        self.assertEqual(resolved["content_hash"], self.text("#hash"))
+        self.expect_refusals()  # llama.cpp takes no such file
+
+    def test_broken_json_is_one_line(self):
+        for text in ("{", "[]", "nonsense", '{"model_type": "llama", "rope_theta": "x"}', "[" * 10000):
+            self.paste(text)
+            self.wait("no line for " + text[:20], lambda: self.one("#fault").is_displayed())
+            self.assertNotIn("\n", self.text("#fault"))
+            self.assertEqual(self.text("#verdict-text"), "transformers cannot read this.")
+            self.one("#clear").click()
+            self.wait("the line stays", lambda: not self.one("#fault").is_displayed())
+        self.expect_refusals()
+
+    def test_the_address_restores_the_view(self):
+        self.change(lambda: Select(self.one("#preset")).select_by_value("llama-3.1-8b"))
+        self.change(lambda: self.one("#reader-mlx").click())
+        length = self.one("#length")
+        length.clear()
+        self.change(lambda: length.send_keys("4096", Keys.ENTER))
+        address = self.browser.current_url
+        self.assertIn("preset=llama-3.1-8b", address)
+        seen = [self.text(selector) for selector in ("#verdict-text", "#hash", "#kept figcaption")]
+        self.open(address[address.index("#"):])
+        self.assertEqual([self.text(selector) for selector in ("#verdict-text", "#hash", "#kept figcaption")], seen)
+        self.assertFalse(self.one("#reader-mlx").is_selected())
+        self.assertEqual(self.one("#length").get_attribute("value"), "4096")
+
+    def test_pasted_text_is_in_the_address_only_on_demand(self):
+        text = '{"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "rope_theta": 12345}'
+        self.change(lambda: self.paste(text))
+        self.assertNotIn("12345", self.browser.current_url)
+        self.one("#share").click()
+        self.wait("the address has no text", lambda: "12345" in self.browser.current_url)
+        address, code = self.browser.current_url, self.text("#hash")
+        self.open(address[address.index("#"):])
+        self.assertEqual(self.text("#hash"), code)
+
+    def test_the_keyboard_reaches_everything(self):
+        reachable = ("return Array.from(document.querySelectorAll('a[href], button, input, select, textarea, summary'))"
+                     ".filter(each => each.checkVisibility()).map((each, i) => { each.dataset.stop = i; return i })")
+        stops = self.browser.execute_script(reachable)
+        order = []
+        for _ in range(len(stops) + 5):
+            ActionChains(self.browser).send_keys(Keys.TAB).perform()
+            stop = self.browser.execute_script("return document.activeElement.dataset.stop")
+            if stop is None:
+                break
+            order.append(int(stop))
+            self.assertTrue(self.browser.execute_script(
+                "return getComputedStyle(document.activeElement).outlineStyle !== 'none'"), "focus is not visible")
+        self.assertEqual(order, stops)
+
+    def test_arrow_keys_move_the_cursors(self):
+        for slider in self.all("input[type=range]"):
+            output = "return arguments[0].closest('.cursor-row').querySelector('output').textContent"
+            before = self.browser.execute_script(output, slider)
+            slider.send_keys(Keys.ARROW_RIGHT)
+            self.assertNotEqual(self.browser.execute_script(output, slider), before)
+
+    def test_everything_has_a_name(self):
+        for element in self.all("button, input, select, textarea, summary, svg[role=img], canvas, section"):
+            if element.is_displayed():
+                self.assertTrue(element.accessible_name.strip(), element.get_attribute("outerHTML")[:200])
+        self.assertEqual(self.one("#verdict-text").get_attribute("aria-live"), "polite")
+        for figure in self.all("figure"):
+            if figure.is_displayed():
+                self.assertTrue(figure.find_element(By.TAG_NAME, "figcaption").text)
+                self.assertTrue(figure.find_elements(By.TAG_NAME, "summary"))
+
+    def test_nothing_is_wider_than_the_screen(self):
+        # 640 wide at twice the pixels is 1280 at 200 %.
+        for width, scale in ((360, 1), (640, 2), (1280, 1)):
+            self.size(width, 800, scale)
+            self.open()
+            wide = self.browser.execute_script(
+                "return Array.from(document.querySelectorAll('body *')).filter(each => each.checkVisibility() &&"
+                "!each.closest('.scroll, .skip') && each.getBoundingClientRect().right > innerWidth + 0.5)"
+                ".map(each => each.outerHTML.slice(0, 80))")
+            self.assertEqual(wide, [], width)
+            self.assertLessEqual(self.browser.execute_script("return document.documentElement.scrollWidth"), width)
+
+    def test_colours_can_be_told_apart_from_the_ground(self):
+        def luminance(colour):
+            values = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+            values = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values]
+            return 0.2126 * values[0] + 0.7152 * values[1] + 0.0722 * values[2]
+
+        for scheme in ("light", "dark"):
+            self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia",
+                                         {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+            names = ["ground", "panel", "ink", "soft", "bad", "focus", *(f"s{i}" for i in range(7))]
+            colours = self.browser.execute_script(
+                "const style = getComputedStyle(document.documentElement);"
+                "return Object.fromEntries(arguments[0].map("
+                "name => [name, style.getPropertyValue('--' + name).trim()]))", names)
+            for name in names[2:]:
+                for ground in ("ground", "panel"):
+                    light, dark = sorted((luminance(colours[name]), luminance(colours[ground])), reverse=True)
+                    # Text needs 4.5 : 1, a curve 3 : 1 (WCAG 2.2, 1.4.3 and 1.4.11).
+                    least = 3 if re.fullmatch(r"s\d", name) else 4.5
+                    self.assertGreaterEqual((light + 0.05) / (dark + 0.05), least, (scheme, name, ground))
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+    def test_patches_have_a_picture(self):
+        self.assertFalse(self.one("#axes").is_displayed())
+        self.change(lambda: Select(self.one("#preset")).select_by_value("qwen2-vl-7b"))
+        self.assertTrue(self.one("#axes").is_displayed())
+        resolved = shell(self.command("#axes"), self.folder.name)[0]
+        across = [w for w, axis in zip(resolved["inv_freq"], resolved["axis_of_pair"], strict=True) if axis == 2]
+        still = len(resolved["inv_freq"]) - len(across)
+        self.browser.execute_script("document.querySelector('#axes details').open = true")
+        self.wait("no table", lambda: self.all("#axes tbody tr"))
+        for row in self.all("#axes tbody tr")[:6]:
+            apart, _, shown = [cell.text for cell in row.find_elements(By.CSS_SELECTOR, "th, td")]
+            value = (still + sum(math.cos(int(apart) * w) for w in across)) / len(resolved["inv_freq"])
+            self.assertAlmostEqual(float(shown), value, delta=1e-5)
+
+    def test_layers_that_differ_are_one_kind_at_a_time(self):
+        self.change(lambda: Select(self.one("#preset")).select_by_value("gemma-3-4b"))
+        self.assertEqual(self.one("#layer").get_attribute("value"), "full_attention")
+        full = self.text("#hash")
+        self.change(lambda: Select(self.one("#layer")).select_by_value("sliding_attention"))
+        self.assertNotEqual(self.text("#hash"), full)
+        self.expect_refusals()  # of the question that names no layers
+
+    def test_files_are_examined_together(self):
+        case = os.path.join(CASES, "gguf.scaling-missing", "bad")
+        paths = [os.path.join(case, name) for name in sorted(os.listdir(case))]
+        self.change(lambda: self.one("#file").send_keys("\n".join(paths)))
+        wanted = [each["id"] for each in posenc("doctor", case)["findings"]]
+        self.assertIn("gguf.scaling-missing", wanted)
+        found = [item.get_attribute("data-id") for item in self.all("#doctor [data-id]")]
+        self.assertIn("gguf.scaling-missing", found)
+
+    def test_a_vocabulary_is_not_sent(self):
+        """A GGUF header of 8 MB, which is mostly strings, is examined as the small one is."""
+        case = os.path.join(CASES, "gguf.scaling-missing", "bad")
+        with open(os.path.join(case, "model.gguf"), "rb") as file:
+            data = file.read()
+        key, words = b"tokenizer.ggml.tokens", 400000
+        vocabulary = (struct.pack("<Q", len(key)) + key + struct.pack("<IIQ", 9, 8, words) +
+                      b"".join(struct.pack("<Q12s", 12, b"%012d" % i) for i in range(words)))
+        tensors, keys = struct.unpack_from("<QQ", data, 8)
+        path = os.path.join(self.folder.name, "large.gguf")
+        with open(path, "wb") as file:
+            file.write(data[:8] + struct.pack("<QQ", tensors, keys + 1) + vocabulary + data[24:])
+        self.change(lambda: self.one("#file").send_keys(os.path.join(case, "config.json") + "\n" + path))
+        self.assertIn("gguf.scaling-missing", [item.get_attribute("data-id") for item in self.all("#doctor [data-id]")])
+
+    def test_a_damaged_file_is_told(self):
+        path = os.path.join(self.folder.name, "damaged.gguf")
+        with open(path, "wb") as file:
+            file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 62))
+        self.one("#file").send_keys(path)
+        self.wait("the page does not say what is wrong", lambda: "damaged.gguf" in self.text("#doctor")
+                  and "4611686018427387904 keys" in self.text("#doctor"))
+
+    def test_a_server_that_went_away_is_a_sentence(self):
+        server = Server()
+        try:
+            self.browser.get(f"http://{server.address}/")
+            self.wait_shown()
+        finally:
+            server.end()
+        Select(self.one("#preset")).select_by_value("llama-3.1-8b")
+        self.wait("nothing is said", lambda: "The server does not answer" in self.text("#fault"))
+        self.assertTrue(self.one("#fault").is_displayed())
+        self.browser.get_log("browser")  # connections that were refused
+
+
+class Scripts(unittest.TestCase):
+    def test_the_policy_lets_no_other_script_in(self):
+        server, browser = Server(), start_browser()
+        try:
+            browser.get(f"http://{server.address}/")
+            ran = browser.execute_script(
+                "const element = document.createElement('script'); element.textContent = 'window.ran = true';"
+                "document.body.append(element); return window.ran === true")
+            self.assertFalse(ran)
+            blocked = browser.execute_async_script(
+                "fetch('http://127.0.0.1:1/').then(() => arguments[0](''), error => arguments[0](String(error)))")
+            self.assertIn("TypeError", blocked)
+            told = " ".join(entry["message"] for entry in browser.get_log("browser"))
+            self.assertIn("script-src", told)
+            self.assertIn("connect-src", told)
+        finally:
+            browser.quit()
+            server.end()
+
+
+if __name__ == "__main__":
+    BIN = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)
