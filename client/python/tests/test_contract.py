@@ -46,8 +46,11 @@ def test_every_request_of_the_vectors_is_written_as_protobuf_writes_it(protobuf)
         ours = wire.message_of(getattr(messages, name), case["request"], "request")
         actual = protobuf(name).FromString(b"".join(wire.encode(ours)))
         assert actual == expected, case["name"]
+        again = wire.decode(type(ours), expected.SerializeToString())
+        for given in getattr(again, "inputs", []):
+            given.gguf = bytes(given.gguf)  # a view of what was read
         # repr, as NaN is not equal to itself.
-        assert repr(wire.decode(type(ours), expected.SerializeToString())) == repr(ours), case["name"]
+        assert repr(again) == repr(ours), case["name"]
         count += 1
     assert count > 500
 

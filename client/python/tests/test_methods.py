@@ -141,6 +141,9 @@ def test_diagnoses_a_configuration(client):
     with pytest.raises(posenc.PosencError) as error:
         client.diagnose_rope(inputs, readers=["nobody"])
     assert error.value.field == "readers[0]"
+    for wrong in ("GGUF ", 3):
+        with pytest.raises(posenc.PosencError, match=r"inputs\[0\].gguf: .* must be bytes"):
+            client.diagnose_rope([{"kind": "gguf", "gguf": wrong}])
 
 
 def test_an_encoding_of_both_kinds_is_refused(client):

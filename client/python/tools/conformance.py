@@ -5,7 +5,6 @@
 Prints family, name, ok or fail, and why, a line a case.
 """
 
-import base64
 import sys
 
 import numpy
@@ -32,11 +31,6 @@ def places(json):
     return message_of(messages.Positions, json, "positions")
 
 
-def descriptions(json):
-    """Descriptions of a checkpoint; JSON has bytes as base64."""
-    return [{**one, "gguf": base64.b64decode(one["gguf"])} if "gguf" in one else one for one in json]
-
-
 # How a field of a request becomes an argument of the method.
 CONVERSIONS = {
     "rope": rope,
@@ -44,7 +38,6 @@ CONVERSIONS = {
     "oldRope": rope,
     "newRope": rope,
     "positions": places,
-    "inputs": descriptions,
     "q": array,
     "k": array,
     "x": array,

@@ -7,6 +7,7 @@ of the protobuf package.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import difflib
 import math
@@ -307,7 +308,17 @@ def coerce(kind: Any, value: Any, path: str) -> Any:
         raise invalid(path, f"is {value!r}; must be a {kind}") from None
     if kind == "string" and not isinstance(value, str):
         raise invalid(path, f"is {value!r}; must be a string")
-    if kind == "bytes" and not isinstance(value, (bytes, bytearray, memoryview)):
+    return _bytes(value, path) if kind == "bytes" else value
+
+
+def _bytes(value: Any, path: str) -> Any:
+    """Bytes, or as JSON writes them: in base64."""
+    if isinstance(value, str):
+        try:
+            return base64.b64decode(value, validate=True)
+        except ValueError:
+            raise invalid(path, "is a text that is no base64; must be bytes") from None
+    if not isinstance(value, (bytes, bytearray, memoryview)):
         raise invalid(path, f"is a {type(value).__name__}; must be bytes")
     return value
 
