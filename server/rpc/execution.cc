@@ -122,7 +122,9 @@ void Execution::Compute() {
     return owner_->OnComputeFailed(allocated);
   }
   absl::Status computed = RunTiles();
-  if (computed.ok()) computed = pending_->Complete();
+  if (computed.ok()) {
+    computed = OrOutOfMemory([&] { return pending_->Complete(); });
+  }
   grpc::ByteBuffer response;
   if (computed.ok()) {
     computed = OrOutOfMemory([&] {

@@ -1,6 +1,6 @@
 """Unmodified clients of KServe's protocol against a posencd: `./run kserve`.
 
-    main.py [PART...]    tritonclient, kserve, perf_analyzer, readme; none: all
+    main.py [PART...]    tritonclient, shared, kserve, perf_analyzer, readme; none: all
 
 Each part has an environment of its own in build/kserve, from the package index.
 What cannot be installed is said by name, and skipped.
@@ -26,6 +26,11 @@ OUT = ROOT / "build/kserve"
 PERF_ANALYZER = "tritonclient==2.48.0"
 # What it is linked with.
 PERF_PACKAGE, PERF_WHEEL = "libb64-0d", "nvidia-cuda-runtime-cu12"
+
+ROTATION = ["-m", "apply_rope", "--shape", "q:1,64,8,128", "--shape", "k:1,64,2,128",
+            "--shape", "positions:64", "--input-data", "zero",
+            "--request-parameter", "layout:bshd:string",
+            "--request-parameter", "rope.preset:llama-3.1-8b:string"]
 
 
 class Missing(Exception):
@@ -115,6 +120,17 @@ def check_triton(address):
     python_part(triton(), "triton.py", address)
 
 
+def check_shared(_address):
+    """Over a unix socket: only its callers may share memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        socket = f"unix:{folder}/posenc.sock"
+        with servers.posencd(folder, "shared", "--listen", socket,
+                             "--shared-memory-prefix", "/dev/shm/"):
+            python_part(triton(), "shared.py", socket)
+            analyze(socket, *ROTATION, "--shared-memory", "system",
+                    "--output-shared-memory-size", "1048576")
+
+
 def check_kserve(address):
     python_part(environment("kserve", "kserve", "numpy"), "kserve_client.py", address)
 
@@ -129,13 +145,9 @@ def analyze(address, *arguments):
 
 
 def check_perf_analyzer(address):
-    rotation = ["-m", "apply_rope", "--shape", "q:1,64,8,128", "--shape", "k:1,64,2,128",
-                "--shape", "positions:64", "--input-data", "zero",
-                "--request-parameter", "layout:bshd:string",
-                "--request-parameter", "rope.preset:llama-3.1-8b:string"]
-    analyze(address, *rotation)
-    analyze(address, *rotation, "--async", "--concurrency-range", "4")
-    analyze(address, *rotation, "--streaming")
+    analyze(address, *ROTATION)
+    analyze(address, *ROTATION, "--async", "--concurrency-range", "4")
+    analyze(address, *ROTATION, "--streaming")
     analyze(address, "-m", "build_table", "--shape", "positions:64", "--input-data", "zero",
             "--request-parameter", "rope.preset:llama-3.1-8b:string")
 
@@ -169,7 +181,7 @@ def check_readme(address):
     print("README: its lines run")
 
 
-PARTS = {"tritonclient": check_triton, "kserve": check_kserve,
+PARTS = {"tritonclient": check_triton, "shared": check_shared, "kserve": check_kserve,
          "perf_analyzer": check_perf_analyzer, "readme": check_readme}
 
 
