@@ -1,0 +1,339 @@
+"""The pictures of `posenc plot`, for matplotlib (pip install 'posenc[plots]').
+
+    client = posenc.connect("localhost:50051")
+    ax = posenc.plots.kept(client, "gpt-oss-20b")
+    ax.figure.savefig("kept.svg")
+
+Every function draws into `ax`, or into a new figure's, and returns it. Where it
+says `ropes`, one rope or a dict of them by name, a curve each. A rope is what
+Client.resolve takes. Numbers are the server's, but for what the formulas here
+say of its frequencies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Optional
+
+import matplotlib.colors
+import matplotlib.patches
+import matplotlib.pyplot
+import numpy
+
+from .client import Client
+from .errors import PosencError
+from .messages import AnalyzeRopeResponse, Pairing, ResolveRopeResponse, RopeSource, RopeSpec, RotarySlice
+from .sources import rope_source
+from .wire import invalid
+
+__all__ = [
+    "angles",
+    "compare",
+    "decay",
+    "frequencies",
+    "kept",
+    "rotation",
+    "similarity",
+    "table",
+    "wavelengths",
+]
+
+# Okabe and Ito's colours with a grey for the yellow, and a dash pattern of its own
+# for each: those of the command.
+_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9", "#767676")
+_DASHES = ("-", "--", ":", "-.", (0, (3, 2)), (0, (7, 2)), (0, (7, 2, 1, 2)), (0, (1, 2)))
+
+# Readers that `compare` and `kept` show unless others are named.
+_PROFILES = ("hf", "vllm", "llama_cpp", "mlx")
+
+# Points of a curve over the distance, unless a step is given.
+_DISTANCES = 1024
+
+
+def frequencies(client: Client, ropes: Any, *, ax: Any = None) -> Any:
+    """Radians per position of each pair, on a logarithmic axis."""
+    ax = _axes(ax, "pair of channels", "radians per position")
+    for name, rope in _named(ropes).items():
+        _curve(ax, name, range(_pairs(client, rope)), numpy.abs(_frequencies(client, rope)))
+    ax.set_yscale("log")
+    return _finished(ax, "Frequency of each pair")
+
+
+def wavelengths(client: Client, ropes: Any, *, trained_length: int = 0, ax: Any = None) -> Any:
+    """Positions that each pair needs for a full turn; a line at trained_length."""
+    ax = _axes(ax, "pair of channels", "positions per full turn")
+    for name, rope in _named(ropes).items():
+        values = client.analyze_rope(rope, trained_length=trained_length).wavelengths
+        _curve(ax, name, range(len(values)), numpy.abs(values))
+    ax.set_yscale("log")
+    if trained_length:
+        ax.axhline(trained_length, color="black", linewidth=1, linestyle=":", label=f"trained length {trained_length}")
+    return _finished(ax, "Wavelength of each pair")
+
+
+def decay(client: Client, ropes: Any, *, max_distance: int = 4096, distance_step: int = 0, ax: Any = None) -> Any:
+    """RoFormer's bound on a score (section 3.4.3) over the distance."""
+    ax = _axes(ax, "distance in positions", "bound on a score")
+    for name, rope in _named(ropes).items():
+        distances, answer = _analyzed(client, rope, max_distance, distance_step)
+        _curve(ax, name, distances, answer.decay)
+    ax.set_ylim(bottom=0)
+    return _finished(ax, "Long-term decay (RoFormer, 3.4.3)")
+
+
+def similarity(
+    client: Client,
+    ropes: Any,
+    *,
+    max_distance: int = 4096,
+    distance_step: int = 0,
+    image: Optional[tuple[int, int]] = None,
+    ax: Any = None,
+) -> Any:
+    """Mean over pairs of cos(distance * frequency), over the distance.
+
+    image: (height, width). Then it is a heat map, of one rope: what the first cell
+    of an image has in common with each other. With one axis positions count along
+    the rows; with two or three the last are height and width.
+    """
+    if image is not None:
+        return _image(client, ropes, image, ax)
+    ax = _axes(ax, "distance in positions", "mean of cos(distance x frequency)")
+    for name, rope in _named(ropes).items():
+        distances, answer = _analyzed(client, rope, max_distance, distance_step)
+        _curve(ax, name, distances, answer.similarity)
+    return _finished(ax, "Similarity of a vector with itself, moved away")
+
+
+def angles(client: Client, rope: Any, *, rows: int = 1024, start: int = 0, ax: Any = None) -> Any:
+    """Position times frequency in full turns, a row for each position."""
+    _positive(rows, "rows")
+    turns = numpy.abs(numpy.outer(numpy.arange(start, start + rows), _frequencies(client, rope))) / (2 * numpy.pi)
+    ax = _axes(ax, "pair of channels", "position")
+    # Slower pairs than this have not moved visibly.
+    norm = matplotlib.colors.LogNorm(1e-4, max(1.0, turns.max()), clip=True)
+    return _heat_map(ax, numpy.maximum(turns, 1e-4), start, "full turns", "Angles", norm=norm)
+
+
+def table(
+    client: Client,
+    rope: Any = None,
+    *,
+    absolute: Any = None,
+    rows: Optional[int] = 1024,
+    start: int = 0,
+    values: str = "cos",
+    channels: Optional[int] = None,
+    ax: Any = None,
+) -> Any:
+    """Cosines or sines (values) of a rope, or the rows of an absolute encoding.
+
+    channels: the first so many columns as curves, instead of all as a heat map.
+    rows is None for encodings that know theirs, such as sincos_grid.
+    """
+    if values not in ("cos", "sin"):
+        raise invalid("values", f"is {values!r}; must be 'cos' or 'sin'")
+    built = client.build_table(rope=rope, absolute=absolute, rows=rows, positions=None if rows is None else start)
+    matrix = numpy.asarray(built if absolute is not None else getattr(built, values), numpy.float64)
+    word = "channel" if absolute is not None else "pair of channels"
+    if channels is None:
+        most = max(1.0, numpy.abs(matrix).max(initial=0))
+        ax = _axes(ax, word, "position")
+        return _heat_map(ax, matrix, start, "value", "Table", vmin=-most, vmax=most)
+    if not 1 <= channels <= min(len(_COLORS), matrix.shape[1]):
+        raise invalid("channels", f"is {channels}; must be in [1, {min(len(_COLORS), matrix.shape[1])}]")
+    ax = _axes(ax, "position", "value")
+    for channel in range(channels):
+        _curve(ax, f"{word} {channel}", numpy.arange(start, start + len(matrix)), matrix[:, channel])
+    return _finished(ax, f"First {channels} columns of the table")
+
+
+def rotation(
+    client: Client,
+    rope: Any,
+    *,
+    position: int = 1,
+    pair: int = 0,
+    vector: tuple[float, float] = (1.0, 0.0),
+    ax: Any = None,
+) -> Any:
+    """A vector in the plane of a pair, before and after its turn."""
+    resolved = client.resolve(rope)
+    spec = resolved.spec or RopeSpec()
+    pairs = _pairs(client, rope, one_axis=True)
+    if not 0 <= pair < pairs:
+        raise invalid("pair", f"is {pair}; must be in [0, {pairs})")
+    width = max(resolved.head_dim, spec.rotary_dim)
+    offset = width - spec.rotary_dim if spec.slice == RotarySlice.TRAILING else 0
+
+    def channels(pairing: Any) -> list[int]:
+        if pairing == Pairing.INTERLEAVED:
+            return [offset + 2 * pair, offset + 2 * pair + 1]
+        return [offset + pair, offset + pair + pairs]
+
+    head = numpy.zeros((1, 1, 1, width))
+    head[..., channels(spec.pairing)] = vector
+    turned, _ = client.apply_rope(head, rope=spec, positions=position, layout="bshd")
+    after = turned[0, 0, 0, channels(spec.output_pairing or spec.pairing)]
+    ax = _axes(ax, "first channel of the pair", "second channel")
+    for index, (name, (x, y)) in enumerate({"before": vector, "after": after}.items()):
+        arrow = {"arrowstyle": "->", "color": _COLORS[index], "linestyle": _DASHES[index], "linewidth": 2}
+        ax.annotate("", (x, y), (0, 0), arrowprops=arrow)
+        _curve(ax, name, [0, x], [0, y])
+    radius = float(numpy.hypot(*vector))
+    ax.add_patch(matplotlib.patches.Circle((0, 0), radius, fill=False, color=_COLORS[3], linestyle="-."))
+    ax.set_aspect("equal", adjustable="datalim")
+    angle = position * resolved.inv_freq[pair]
+    return _finished(ax, f"Pair {pair} at position {position} turns by {angle:.6g} rad")
+
+
+def compare(client: Client, rope: Any, others: Optional[Mapping[str, Any]] = None, *, ax: Any = None) -> Any:
+    """Frequencies of other ropes, or of other readers of this one, over its own."""
+    own = _frequencies(client, rope)
+    ax = _axes(ax, "pair of channels", "ratio of frequencies")
+    for name, other in _others(client, rope, others).items():
+        theirs = _frequencies(client, other)
+        count = min(len(own), len(theirs))
+        moving = numpy.flatnonzero(own[:count])
+        _curve(ax, name, moving, theirs[moving] / own[moving])
+    ax.axhline(1, color="black", linewidth=1, linestyle=":")
+    return _finished(ax, "Frequencies of others over one's own")
+
+
+def kept(
+    client: Client,
+    rope: Any,
+    others: Optional[Mapping[str, Any]] = None,
+    *,
+    max_distance: int = 131072,
+    ax: Any = None,
+) -> Any:
+    """The share of a score that is left if others rotate: the mean over pairs of
+    cos(distance * |w - w'|), on a logarithmic axis, with a line at 0.9."""
+    if max_distance < 2:
+        raise invalid("max_distance", f"is {max_distance}; must be at least 2")
+    own = _frequencies(client, rope)
+    distances = numpy.unique(numpy.round(numpy.geomspace(1, max_distance, _DISTANCES)))
+    ax = _axes(ax, "distance in positions", "kept(distance)")
+    for name, other in _others(client, rope, others).items():
+        theirs = _frequencies(client, other)
+        width = max(len(own), len(theirs))
+        # Pairs that one side does not rotate count as frequency 0 there.
+        apart = numpy.pad(own, (0, width - len(own))) - numpy.pad(theirs, (0, width - len(theirs)))
+        _curve(ax, name, distances, numpy.cos(numpy.outer(distances, apart)).mean(axis=1))
+    ax.axhline(0.9, color="black", linewidth=1, linestyle=":")
+    ax.set_xscale("log")
+    return _finished(ax, "What is left of a score")
+
+
+def _named(ropes: Any) -> dict[str, Any]:
+    """A dict of ropes, or one rope: those are dicts, too, with fields as keys."""
+    if isinstance(ropes, Mapping) and ropes and all(_is_rope(value) for value in ropes.values()):
+        fields = {"spec", "preset", "config_json", "configJson"}
+        if not fields & set(ropes):
+            return dict(ropes)
+    return {ropes if isinstance(ropes, str) and len(ropes) < 40 else "rope": ropes}
+
+
+def _is_rope(value: Any) -> bool:
+    return isinstance(value, (str, Mapping, RopeSource, RopeSpec)) or hasattr(value, "source")
+
+
+def _others(client: Client, rope: Any, others: Optional[Mapping[str, Any]]) -> dict[str, Any]:
+    """Those that are named, or the usual readers that do not refuse the rope."""
+    if others is not None:
+        return dict(others)
+    source = rope_source(rope)
+    if source.spec is not None:
+        raise invalid("others", "is missing; a spec means the same to every reader")
+    found: dict[str, Any] = {}
+    for profile in _PROFILES:
+        try:
+            found[profile] = client.resolve(source, profile=profile).spec
+        except PosencError as error:
+            if error.code != "INVALID_ARGUMENT":
+                raise
+    return found
+
+
+def _pairs(client: Client, rope: Any, one_axis: bool = False) -> int:
+    return len(_checked(client.resolve(rope), one_axis).inv_freq)
+
+
+def _frequencies(client: Client, rope: Any) -> Any:
+    return numpy.asarray(_checked(client.resolve(rope)).inv_freq)
+
+
+def _checked(resolved: ResolveRopeResponse, one_axis: bool = False) -> ResolveRopeResponse:
+    spec = resolved.spec or RopeSpec()
+    if spec.nope:
+        raise invalid("rope", "has no positional encoding (NoPE): there is nothing to draw")
+    if len(resolved.inv_freq) != spec.rotary_dim // 2:
+        raise invalid("rope", "has frequencies by head or by axis; a picture shows one for each pair")
+    if one_axis and resolved.axis_of_pair:
+        raise invalid("rope", "has several position axes; this picture shows one")
+    return resolved
+
+
+def _analyzed(client: Client, rope: Any, max_distance: int, step: int) -> tuple[Any, AnalyzeRopeResponse]:
+    _positive(max_distance, "max_distance")
+    step = step or -(-max_distance // _DISTANCES)
+    answer = client.analyze_rope(rope, max_distance=max_distance, distance_step=step)
+    return step * numpy.arange(len(answer.decay)), answer
+
+
+def _image(client: Client, rope: Any, image: tuple[int, int], ax: Any) -> Any:
+    height, width = image
+    if min(height, width) < 1:
+        raise invalid("image", f"is {image}; must be a height and a width")
+    resolved = _checked(client.resolve(rope))
+    cells = numpy.arange(height * width)
+    axes = resolved.axis_of_pair
+    if not axes:
+        distance = numpy.outer(cells, numpy.ones(len(resolved.inv_freq)))
+    else:
+        count = max(axes) + 1
+        if count > 3:
+            raise invalid("rope", f"has {count} position axes; an image has two, or three with time")
+        places = [numpy.zeros_like(cells), cells // width, cells % width][3 - count :]
+        distance = numpy.stack([places[axis] for axis in axes], axis=1)
+    similar = numpy.cos(distance * numpy.asarray(resolved.inv_freq)).mean(axis=1).reshape(height, width)
+    ax = _axes(ax, "column", "row of the image")
+    title = f"Similarity of the first of {height} x {width} cells"
+    return _heat_map(ax, similar, 0, "similarity", title, aspect="equal")
+
+
+def _positive(value: int, name: str) -> None:
+    if value < 1:
+        raise invalid(name, f"is {value}; must be positive")
+
+
+def _axes(ax: Any, x: str, y: str) -> Any:
+    if ax is None:
+        _, ax = matplotlib.pyplot.subplots(figsize=(8, 4.8), layout="constrained")
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    return ax
+
+
+def _curve(ax: Any, name: str, x: Iterable[Any], y: Iterable[Any]) -> None:
+    index = len(ax.lines) % len(_COLORS)
+    ax.plot(list(x), list(y), label=name, color=_COLORS[index], linestyle=_DASHES[index])
+
+
+def _heat_map(ax: Any, matrix: Any, start: int, label: str, title: str, aspect: str = "auto", **scale: Any) -> Any:
+    """Rows from the top, the first at `start`."""
+    rows, columns = matrix.shape
+    extent = (0, columns, start + rows, start)
+    image = ax.imshow(matrix, cmap="cividis", aspect=aspect, extent=extent, interpolation="nearest", **scale)
+    ax.figure.colorbar(image, ax=ax, label=label)
+    ax.set_title(title)
+    return ax
+
+
+def _finished(ax: Any, title: str) -> Any:
+    ax.set_title(title)
+    ax.grid(color="#dddddd")
+    if len(ax.lines) > 1:
+        ax.legend()
+    return ax
