@@ -86,7 +86,8 @@ def ask_rewrites(writer, *arguments):
         attempt(writer, "rewrites", model_type, f"{number} {name}", text)
 
 
-GROUPS = {"types": ask_types, "published": ask_published, "variants": ask_variants, "damaged": ask_damaged,
+GROUPS = {"types": ask_types, "published": ask_published,
+          "variants": ask_variants, "damaged": ask_damaged,
           "rewrites": ask_rewrites}
 
 

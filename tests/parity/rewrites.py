@@ -248,7 +248,8 @@ class Rewrite(damage.Damage):
             ("no_rope_layer_interval", [0, 1, 4, None])])
         part[key] = self._chance.choice(values)
 
-    KINDS = ["flat", "sparse", "text", "extreme", "layers", "deleted", "wrong_type", "null", "number", "garbage", "extra",
+    KINDS = ["flat", "sparse", "text", "extreme", "layers", "deleted",
+             "wrong_type", "null", "number", "garbage", "extra",
              "contradiction", "renamed", "other_value", "added", "scaled",
              "nested", "moved", "lifted", "flattened", "unknown_type"]
     WEIGHTS = [1, 2, 2, 3, 4, 4, 3, 3, 2, 1, 2, 2, 4, 5, 5, 6, 2, 4, 2, 1, 0.2]

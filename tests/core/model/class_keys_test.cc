@@ -39,6 +39,28 @@ TEST(ClassKeysTest, AFileWithoutAnyWidthStaysSo) {
   EXPECT_FALSE(TryRead({{"model_type", "llama"}}, Profile::kHf).ok());
 }
 
+// LLaVA 1.5's text_config, as published.
+TEST(ClassKeysTest, AComposedFilesPartHasItsClassesWidth) {
+  const ResolvedRope rope =
+      Read({{"model_type", "llava"},
+            {"text_config",
+             {{"model_type", "llama"}, {"max_position_embeddings", 4096}}}},
+           Profile::kHf);
+  EXPECT_EQ(rope.spec.rotary_dim, 128);
+  EXPECT_TRUE(Assumed(rope, "text_config.hidden_size", "4096"));
+  EXPECT_TRUE(Assumed(rope, "text_config.num_attention_heads", "32"));
+  EXPECT_THAT(rope.warnings, IsEmpty());
+  EXPECT_FALSE(
+      TryRead({{"model_type", "llava"}, {"text_config", json::object()}},
+              Profile::kHf)
+          .ok());
+}
+
+TEST(ClassKeysTest, AnotherNameWithTheClassesValueIsNotWarnedOf) {
+  EXPECT_THAT(KeysOf({{"hidden_size", 4096}, {"n_head", 32}}, "llama").warnings,
+              IsEmpty());
+}
+
 TEST(ClassKeysTest, NamesOfOtherClassesAreNotRead) {
   const ClassKeys keys =
       KeysOf({{"hidden_size", 2048}, {"n_head", 16}}, "llama");

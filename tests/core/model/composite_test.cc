@@ -76,6 +76,22 @@ TEST(CompositeTest, RotaryKeysBesideThePartAreNotRead) {
               IsEmpty());
 }
 
+TEST(CompositeTest, ATypeThatItsTextHasTooIsWarnedOfAlike) {
+  EXPECT_THAT(Warnings({{"model_type", "glm4v"}, {"hidden_size", 64}}),
+              ElementsAre(HasSubstr("text_config is absent: transformers takes "
+                                    "that of its class of model_type glm4v")));
+  EXPECT_THAT(Warnings({{"model_type", "glm4v_text"}, {"hidden_size", 64}}),
+              IsEmpty());
+}
+
+TEST(CompositeTest, DbrxsAttentionIsNoPart) {
+  EXPECT_EQ(PartOf({{"model_type", "dbrx"},
+                    {"d_model", 6144},
+                    {"attn_config", {{"rope_theta", 5e5}}}})
+                .first,
+            "");
+}
+
 TEST(CompositeTest, AnAbsentPartIsTheClassesOwn) {
   EXPECT_THAT(
       Warnings({{"model_type", "llava"}, {"hidden_size", 64}}),
