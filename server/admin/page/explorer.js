@@ -100,8 +100,9 @@ function doctorCommand() {
   for (const flag of ['hf', ...state.readers]) words.push('--reader', flag);
   if (state.length > 0) words.push('--length', state.length);
   words.push('--json');
-  const pasted = state.text ? `cat >${descriptions()[0].path} <<'END'\n${state.text.replace(/\n$/, '')}\nEND\n` : '';
-  return pasted + words.join(' ');
+  if (!state.text) return words.join(' ');
+  // Doctor reads files: the text becomes one, in a folder of its own.
+  return `(cd "$(mktemp -d)" && cat >${descriptions()[0].path} && ${words.join(' ')}) <<'END'\n${state.text.replace(/\n$/, '')}\nEND`;
 }
 
 // ---- Asking.
