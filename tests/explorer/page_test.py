@@ -386,7 +386,7 @@ class PageTest(unittest.TestCase):
         self.assertEqual(self.text("#hash"), sliding)
         self.assertEqual(shell(self.command("#spec"), self.folder.name)[0]["content_hash"], sliding)
         # Other models have other types of layers, or some without positions.
-        for preset, first in (("deepseek-v4", "main"), ("smollm3-3b", "0")):
+        for preset, first in (("deepseek-v4", "main"), ("smollm3-3b", "0"), ("command-r7b", "sliding_attention")):
             self.change(lambda preset=preset: Select(self.one("#preset")).select_by_value(preset))
             self.assertEqual(self.one("#layer").get_attribute("value"), first)
             self.assertFalse(self.one("#fault").is_displayed())

@@ -167,8 +167,9 @@ async function resolveReader(flag, style) {
 function layerOf(message) {
   const differ = /layer_type: the model's layers differ: ([^;]*);/.exec(message);
   if (differ) {
-    const types = differ[1].split(', ');
-    return types.includes('full_attention') ? 'full_attention' : types[0];
+    // "full_attention has no rope, sliding_attention has"
+    const types = differ[1].split(', ').filter(type => !type.endsWith(' has no rope')).map(type => type.replace(/ has$/, ''));
+    return types.includes('full_attention') ? 'full_attention' : types[0] || '0';
   }
   return /layer_index: some of the model's layers/.test(message) ? '0' : '';
 }
