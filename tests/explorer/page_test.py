@@ -372,8 +372,24 @@ class PageTest(unittest.TestCase):
         self.change(lambda: Select(self.one("#preset")).select_by_value("gemma-3-4b"))
         self.assertEqual(self.one("#layer").get_attribute("value"), "full_attention")
         full = self.text("#hash")
-        self.change(lambda: Select(self.one("#layer")).select_by_value("sliding_attention"))
+        layer = self.one("#layer")
+
+        def choose(text):
+            layer.send_keys(Keys.CONTROL, "a")
+            layer.send_keys(text, Keys.ENTER)
+
+        self.change(lambda: choose("sliding_attention"))
         self.assertNotEqual(self.text("#hash"), full)
+        sliding = self.text("#hash")
+        # By index, and the same by the copied command.
+        self.change(lambda: choose("0"))
+        self.assertEqual(self.text("#hash"), sliding)
+        self.assertEqual(shell(self.command("#spec"), self.folder.name)[0]["content_hash"], sliding)
+        # Other models have other types of layers, or some without positions.
+        for preset, first in (("deepseek-v4", "main"), ("smollm3-3b", "0"), ("command-r7b", "sliding_attention")):
+            self.change(lambda preset=preset: Select(self.one("#preset")).select_by_value(preset))
+            self.assertEqual(self.one("#layer").get_attribute("value"), first)
+            self.assertFalse(self.one("#fault").is_displayed())
         self.expect_refusals()  # of the question that names no layers
 
     def test_files_are_examined_together(self):

@@ -53,7 +53,8 @@ function sourceOf(profile) {
   const text = configText();
   if (text) source.config_json = text;
   else source.preset = state.preset;
-  if (state.layer) source.layer_type = state.layer;
+  if (/^\d{1,9}$/.test(state.layer)) source.layer_index = Number(state.layer);
+  else if (state.layer) source.layer_type = state.layer;
   if (state.part) source.part = 'MODEL_PART_' + state.part.toUpperCase();
   return source;
 }
@@ -90,7 +91,7 @@ function commandOf(rest) {
   } else {
     words.push('--preset', quoted(state.preset));
   }
-  if (state.layer) words.push('--layer-type', state.layer);
+  if (state.layer) words.push(/^\d+$/.test(state.layer) ? '--layer-index' : '--layer-type', quoted(state.layer));
   if (state.part) words.push('--part', state.part);
   return [...words, ...flags].join(' ') + end;
 }
@@ -100,8 +101,9 @@ function doctorCommand() {
   for (const flag of ['hf', ...state.readers]) words.push('--reader', flag);
   if (state.length > 0) words.push('--length', state.length);
   words.push('--json');
-  const pasted = state.text ? `cat >${descriptions()[0].path} <<'END'\n${state.text.replace(/\n$/, '')}\nEND\n` : '';
-  return pasted + words.join(' ');
+  if (!state.text) return words.join(' ');
+  // Doctor reads files: the text becomes one, in a folder of its own.
+  return `(cd "$(mktemp -d)" && cat >${descriptions()[0].path} && ${words.join(' ')}) <<'END'\n${state.text.replace(/\n$/, '')}\nEND`;
 }
 
 // ---- Asking.
@@ -160,6 +162,18 @@ async function resolveReader(flag, style) {
   return reader;
 }
 
+// The layer to look at first in a model whose layers differ, of the error that
+// says so: full attention, or the first type that there is, or the first layer.
+function layerOf(message) {
+  const differ = /layer_type: the model's layers differ: ([^;]*);/.exec(message);
+  if (differ) {
+    // "full_attention has no rope, sliding_attention has"
+    const types = differ[1].split(', ').filter(type => !type.endsWith(' has no rope')).map(type => type.replace(/ has$/, ''));
+    return types.includes('full_attention') ? 'full_attention' : types[0] || '0';
+  }
+  return /layer_index: some of the model's layers/.test(message) ? '0' : '';
+}
+
 // The first answer; layers that differ are asked about again, of one kind.
 async function resolveReference() {
   const message = () => ({rope: sourceOf('PROFILE_HF'), compare_with: sourceOf('PROFILE_HF'),
@@ -167,9 +181,10 @@ async function resolveReference() {
   try {
     return await ask('resolve', message());
   } catch (fault) {
-    if (state.layer || !/layer_type/.test(fault.message)) throw fault;
-    state.layer = 'full_attention';
+    if (state.layer || !layerOf(fault.message)) throw fault;
+    state.layer = layerOf(fault.message);
     showForm();
+    writeFragment();
     return ask('resolve', message());
   }
 }
@@ -353,7 +368,7 @@ function wire() {
   });
   for (const name of ['layer', 'part']) {
     byId(name).addEventListener('change', event => {
-      state[name] = event.target.value;
+      state[name] = event.target.value.trim();
       changed();
     });
   }

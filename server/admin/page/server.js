@@ -38,16 +38,21 @@ async function ask(method, message) {
 }
 
 async function askNow(method, message) {
+  const request = message === undefined ? {} : {
+    method: 'POST',
+    headers: {'Content-Type': 'application/json'},
+    body: JSON.stringify(message),
+  };
   let response, text;
-  try {
-    response = await fetch('/v1/' + method, message === undefined ? {} : {
-      method: 'POST',
-      headers: {'Content-Type': 'application/json'},
-      body: JSON.stringify(message),
-    });
-    text = await response.text();
-  } catch (error) {
-    throw new Fault('UNAVAILABLE', '', GONE);
+  // A call may be repeated. A browser that was held up has lost a connection
+  // that the server took for silent; a server that is gone stays so.
+  for (let tries = 1; text === undefined; ++tries) {
+    try {
+      response = await fetch('/v1/' + method, request);
+      text = await response.text();
+    } catch (error) {
+      if (tries === 2) throw new Fault('UNAVAILABLE', '', GONE);
+    }
   }
   let answer;
   try {
