@@ -276,14 +276,16 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
   map.row_label = flags.absolute.sincos_grid ? "cell" : "position";
   map.column_label = rotary.empty() ? "channel" : rotary;
   map.color_label = "value";
-  map.low = -1;
-  map.high = 1;
+  // Trained rows may be small everywhere; the others reach 1 somewhere, if not
+  // in the rows that are shown.
+  map.high = flags.absolute.learned.empty() ? 1 : 0;
   for (const plot::Matrix& matrix : table->matrices) {
-    const auto [low, high] =
-        std::minmax_element(matrix.values.begin(), matrix.values.end());
-    map.low = std::min(map.low, *low);
-    map.high = std::max(map.high, *high);
+    for (const double value : matrix.values) {
+      if (std::isfinite(value)) map.high = std::max(map.high, std::fabs(value));
+    }
   }
+  if (map.high == 0) map.high = 1;
+  map.low = -map.high;
   map.description =
       absl::StrCat("Values by position (rows, from ", flags.start, " on) and ",
                    map.column_label, " (columns), from ", NineDigits(map.low),
