@@ -132,8 +132,8 @@ void RpcService::SetLimits(const Limits& limits) {
   const auto max_waiting = static_cast<std::size_t>(limits.max_waiting);
   // The tables' part stays what it was.
   admission_->SetLimits(
-      std::max<std::int64_t>(
-          limits.in_flight_bytes - limits_.table_cache_bytes, 1),
+      std::max<std::int64_t>(limits.in_flight_bytes - limits_.table_cache_bytes,
+                             1),
       max_waiting);
   turns_.SetMaxWaiting(max_waiting);
   deadlines_.SetTime(limits.default_deadline);
