@@ -82,6 +82,7 @@ TEST_F(TableCacheTest, KeptTablesAreThoseThatAServerWithoutACacheComputes) {
   sinusoidal->set_order(v1::SINUSOIDAL_ORDER_SIN_COS);
   StartWith(0);
   std::vector<std::string> computed;
+  computed.reserve(requests.size());
   for (const v1::BuildTableRequest& request : requests) {
     computed.push_back(Bytes(request));
   }
@@ -146,10 +147,12 @@ TEST_F(TableCacheTest, AKeptTableThatIsBeingSentIsClaimed) {
 TEST_F(TableCacheTest, CallsAtOnceGetTheSameBytes) {
   StartWith(2 * kTableBytes + 4096);  // two of the three fit
   std::vector<std::string> expected;
+  expected.reserve(3);
   for (const std::int64_t start : {1, 2, 3}) {
     expected.push_back(Bytes(TableFrom(start)));
   }
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 50; ++i) {
