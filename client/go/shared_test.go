@@ -163,6 +163,16 @@ func TestOtherTensorsGoByTheirPlaceToo(t *testing.T) {
 	if got, err := c.AddEncoding(ctx, add, held, Into(held)); err != nil || string(held.Bytes()) != string(want.Bytes()) || got.place != held.place {
 		t.Errorf("AddEncoding in place: %v", err)
 	}
+	// Twice as large as x: what lies behind an output that is too small stays as it was.
+	add.Combination = posencv1.Combination_COMBINATION_CONCATENATE
+	behind, _ := region.Tensor(DtypeInt32, 2048, 40)
+	for i := range behind.Int32s() {
+		behind.Int32s()[i] = 7
+	}
+	small, _ = region.Tensor(DtypeFloat32, 2048-5*8*4, 5, 8)
+	if _, err := c.AddEncoding(ctx, add, held, Into(small)); err == nil || behind.Int32s()[0] != 7 {
+		t.Errorf("a concatenation into too little memory: %v, and %d behind it", err, behind.Int32s()[0])
+	}
 	// Rows move, so that none may be written over.
 	convert := &posencv1.ConvertPairingRequest{OldPairing: Interleaved, NewPairing: HalfSplit, Heads: 1}
 	weight := tensorIn(t, region, 0, tensorWith(t, DtypeFloat32, numbers(64), 8, 8))

@@ -14,7 +14,7 @@ import (
 // absolute encoding. x goes beside the request, which is without it.
 func (c *Client) AddEncoding(ctx context.Context, request *posencv1.AddEncodingRequest, x Tensor, options ...Option) (Tensor, error) {
 	return c.tensorCall(ctx, "AddEncoding", request, &posencv1.AddEncodingResponse{}, options,
-		result{"x", len(x.data)}, sentTensor{field: 15, tensor: x})
+		result{"x", encodedBytes(request, x)}, sentTensor{field: 15, tensor: x})
 }
 
 // ScoreRelative computes attention scores of encodings that act inside
@@ -38,6 +38,15 @@ func (c *Client) ConvertPairing(ctx context.Context, request *posencv1.ConvertPa
 type result struct {
 	name  string
 	bytes int
+}
+
+// encodedBytes returns the bytes of the result; -1 of a concatenation, whose size
+// only the server knows.
+func encodedBytes(request *posencv1.AddEncodingRequest, x Tensor) int {
+	if request.GetCombination() == posencv1.Combination_COMBINATION_CONCATENATE {
+		return -1
+	}
+	return len(x.data)
 }
 
 // scoreBytes returns the bytes of [B, H, Sq, Sk]; -1 if there are no such shapes.

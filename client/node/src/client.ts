@@ -228,8 +228,10 @@ export class Client {
   /** Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. */
   async addEncoding(given: AddEncodingArguments, options?: CallOptions): Promise<Tensor> {
     const { out, ...rest } = given;
-    if (out instanceof SharedTensor) checkPlace(out, shapeOf(given.x), dtypeOf(given.x), "out");
-    return this.tensorCall("AddEncoding", withPositions(rest), ["x"], "x", { out, like: dataOf(given.x) }, options);
+    // How large a concatenation is, only the server knows: that comes as bytes.
+    const sized = !/^(combination_)?concatenate$|^3$/i.test(String(given.combination));
+    if (out instanceof SharedTensor && sized) checkPlace(out, shapeOf(given.x), dtypeOf(given.x), "out");
+    return this.tensorCall("AddEncoding", withPositions(rest), ["x"], "x", { out, like: dataOf(given.x) }, options, sized);
   }
 
   /** Attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], not divided by sqrt(D). */
@@ -317,12 +319,12 @@ export class Client {
     return this.shared(rpc.name, given, outs, fits, (request, once) => rotate(this.calls, rpc, request, notShared(wanted), options, once));
   }
 
-  private async tensorCall(name: string, given: object, tensors: string[], result: string, wanted: WantedAnywhere, options?: CallOptions): Promise<Tensor> {
+  private async tensorCall(name: string, given: object, tensors: string[], result: string, wanted: WantedAnywhere, options?: CallOptions, sized = true): Promise<Tensor> {
     const run = async (request: Message, once: boolean) => {
       const answer = await this.calls.unary(name, request, tensors, options, once);
       return fromMessage(methodNamed(name).response, answer, notShared({ [result]: wanted }));
     };
-    const answer: Message = await this.shared(name, given as Record<string, unknown>, { [result]: wanted.out }, () => true, run);
+    const answer: Message = await this.shared(name, given as Record<string, unknown>, { [result]: wanted.out }, () => sized, run);
     return answer[result] as Tensor;
   }
 

@@ -84,6 +84,13 @@ describe("shared memory", () => {
     const held = region.tensor([6, 8]);
     await client.addEncoding({ ...rows, x: held, out: held });
     assert.deepStrictEqual(held.read(), sum.data);
+    // Twice as large as x: what lies behind an output that is too small stays as it was.
+    const behind = region.tensor([40], "int32", 2048).write(new Int32Array(40).fill(7));
+    const small = region.tensor([6, 8], "float32", 2048 - 192);
+    const wide = { ...rows, combination: "concatenate", x: held };
+    await fails(() => client.addEncoding({ ...wide, out: small }), "elements", /has 384 bytes; the tensor has 192/);
+    assert.strictEqual(behind.read()[0], 7);
+    assert.strictEqual((await client.addEncoding({ ...wide, out: region.tensor([6, 16], "float32", 2048) })).shape[1], 16);
     const swap = { oldPairing: "interleaved", newPairing: "half_split", heads: 1 };
     const weight = region.tensor([8, 4]);
     await assert.rejects(client.convertPairing({ ...swap, weight, out: weight }), { field: "weight_output" });

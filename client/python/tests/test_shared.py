@@ -131,6 +131,15 @@ def test_other_tensors_go_by_their_place_too(client, random):
         assert (client.convert_pairing(view[0].reshape(48, 8), **swap, out=rows) == converted).all()
         assert client.add_encoding(view[0], encoding=encoding, positions=2, out=view[0]) is not None
         assert (view[0] == encoded).all() and (view[1] == x[1]).all()
+        # Twice as large as x: what lies behind an output that is too small stays as it was.
+        region.array((x.nbytes,), "int32")[:] = 7
+        add = {"encoding": encoding, "positions": 2, "combination": "concatenate"}
+        wide = client.add_encoding(x[0], **add)
+        assert (client.add_encoding(x[0], **add, out=region.array(wide.shape)) == wide).all()
+        with pytest.raises(posenc.PosencError, match="^out: has"):
+            client.add_encoding(x[0], **add, out=region.array(x[0].shape, offset=wide.nbytes))
+        assert (region.array((16,), "int32", offset=wide.nbytes + x[0].nbytes) == 7).all()
+        view[:] = x
         too_small = region.array((1, 3, 8, 8), offset=x.nbytes)
         with pytest.raises(posenc.PosencError, match="out: has 768 bytes, the result 1536"):
             client.score_relative(view, view, score=score, out=too_small)

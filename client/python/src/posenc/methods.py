@@ -267,7 +267,9 @@ def add_encoding(
     )
     into = None if out is None else writable(out, array.tensor.dtype, "out")
     arrays = {"x": array}
-    return (yield from _tensor_call(limits, regions, "AddEncoding", request, arrays, "x", into, len(array.bytes)))
+    # How large a concatenation is, only the server knows: that comes as bytes.
+    bytes_ = -1 if request.combination == m.Combination.CONCATENATE else len(array.bytes)
+    return (yield from _tensor_call(limits, regions, "AddEncoding", request, arrays, "x", into, bytes_))
 
 
 def score_relative(

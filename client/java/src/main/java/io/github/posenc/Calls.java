@@ -88,7 +88,7 @@ final class Calls implements AutoCloseable {
 
   /** A small unary call. */
   <M extends Message> M call(CallSettings settings, String name, Message request, M response) {
-    return unary(settings, name, new Outgoing(request), response, List.of(), Map.of(), 0).message;
+    return unary(settings, name, new Outgoing(request), response, List.of(), Map.of(), 0, false).message;
   }
 
   /**
@@ -96,6 +96,7 @@ final class Calls implements AutoCloseable {
    *
    * @param fields the response's tensors; those of `targets` go there, others into new arrays
    * @param expectedBytes about how many bytes come back, if more than are sent
+   * @param once it must not be sent a second time
    */
   <M extends Message> Incoming.Parsed<M> unary(
       CallSettings settings,
@@ -104,14 +105,15 @@ final class Calls implements AutoCloseable {
       M response,
       List<Integer> fields,
       Map<Integer, Incoming.Target> targets,
-      long expectedBytes) {
+      long expectedBytes,
+      boolean once) {
     String requestId = settings.requestId();
     request.check(requestId);
     Duration limit = settings.timeout == null ? timeout : atMost(settings.timeout);
     boolean large = Math.max(request.bytes(), expectedBytes) >= BULK_BYTES;
     List<Incoming.Parsed<M>> parsed = new ArrayList<>(1);
     Exchange.Outcome outcome = Exchange.run(
-        large ? channels.bulk() : channels.small(),
+        once ? channels.once() : large ? channels.bulk() : channels.small(),
         SERVICE + name,
         MethodType.UNARY,
         options(limit, requestId),
@@ -194,13 +196,12 @@ final class Calls implements AutoCloseable {
     }
     if (outcome.local != null) throw outcome.local; // what a callback of the caller's threw
     if (outcome.status.isOk()) return;
+    PosencException error =
+        PosencException.of(outcome.status, outcome.trailers, target, requestId);
     boolean unknown = outcome.status.getCode() == Status.Code.UNIMPLEMENTED;
-    throw PosencException.of(
-        outcome.status,
-        outcome.trailers,
-        target,
-        requestId,
-        unknown ? versions(name, settings.timeout) : "");
+    // Where there is a reason, the server has said itself which field it does not know.
+    if (!unknown || !error.reason().isEmpty()) throw error;
+    throw error.withText(error.getMessage() + "; " + versions(name, settings.timeout));
   }
 
   // A method or field that the server does not know: it is of another version.

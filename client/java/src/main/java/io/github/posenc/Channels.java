@@ -2,6 +2,7 @@ package io.github.posenc;
 
 import com.google.gson.Gson;
 import io.grpc.ChannelCredentials;
+import io.grpc.Codec;
 import io.grpc.DecompressorRegistry;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
@@ -31,12 +32,13 @@ final class Channels {
   private final PosencBuilder options;
   private final ManagedChannel small;
   private final ManagedChannel[] bulk;
+  private ManagedChannel once; // without retries; null until it is needed
   private int turn;
   private volatile boolean closed;
 
   Channels(PosencBuilder options) {
     this.options = options;
-    this.small = create();
+    this.small = create(true);
     this.bulk = new ManagedChannel[Math.max(options.bulkChannels, 0)];
   }
 
@@ -52,19 +54,27 @@ final class Channels {
     if (bulk.length == 0 || closed) return small();
     int index = turn;
     turn = (turn + 1) % bulk.length;
-    if (bulk[index] == null) bulk[index] = create();
+    if (bulk[index] == null) bulk[index] = create(true);
     return bulk[index];
+  }
+
+  /** For calls that must not be sent a second time: gRPC decides by the channel. */
+  synchronized ManagedChannel once() {
+    if (closed) return small();
+    if (once == null) once = create(false);
+    return once;
   }
 
   synchronized void close() {
     closed = true;
+    if (once != null) once.shutdownNow();
     small.shutdownNow();
     for (ManagedChannel channel : bulk) {
       if (channel != null) channel.shutdownNow();
     }
   }
 
-  private ManagedChannel create() {
+  private ManagedChannel create(boolean retries) {
     int maxBytes = (int) Math.max(0, Math.min(options.maxMessageBytes, Integer.MAX_VALUE));
     ManagedChannelBuilder<?> builder;
     try {
@@ -75,15 +85,21 @@ final class Channels {
     builder
         .userAgent("posenc-java/" + Posenc.VERSION)
         .maxInboundMessageSize(maxBytes)
-        // Tensors do not compress: no compression is offered, and none is taken.
-        .decompressorRegistry(DecompressorRegistry.emptyInstance())
-        .enableRetry()
+        // Tensors do not compress: no compression is offered, and none is taken. Some servers name
+        // that too.
+        .decompressorRegistry(
+            DecompressorRegistry.emptyInstance().with(Codec.Identity.NONE, false))
         // A call that has sent more than this is not retried. What gRPC keeps are references to
         // the caller's memory, not copies.
         .retryBufferSize(Long.MAX_VALUE)
         .perRpcBufferLimit(Integer.MAX_VALUE)
         .defaultServiceConfig(
             options.serviceConfig == null ? published() : options.serviceConfig);
+    if (retries) {
+      builder.enableRetry();
+    } else {
+      builder.disableRetry();
+    }
     if (options.serverName != null) builder.overrideAuthority(options.serverName);
     if (builder instanceof NettyChannelBuilder) {
       ((NettyChannelBuilder) builder).flowControlWindow(WINDOW_BYTES);

@@ -67,6 +67,26 @@ final class Outgoing {
     return this;
   }
 
+  /** Adds a tensor by its place in shared memory if it has one, else whole. */
+  Outgoing place(int number, Tensor tensor) {
+    if (tensor == null || tensor.place() == null) return tensor(number, tensor);
+    io.github.posenc.v1.Tensor.Builder message = io.github.posenc.v1.Tensor.newBuilder()
+        .setDtype(tensor.dtype())
+        .setShared(tensor.place().toMessage());
+    for (long extent : tensor.shape()) message.addShape(extent);
+    byte[] inner = message.build().toByteArray();
+    try {
+      ByteArrayOutputStream field = new ByteArrayOutputStream();
+      CodedOutputStream out = CodedOutputStream.newInstance(field);
+      out.writeByteArray(number, inner);
+      out.flush();
+      add(field.toByteArray());
+    } catch (IOException e) {
+      throw new UncheckedIOException(e); // memory does not fail
+    }
+    return this;
+  }
+
   long bytes() {
     return bytes;
   }

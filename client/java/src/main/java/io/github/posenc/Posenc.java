@@ -14,10 +14,12 @@ import io.github.posenc.v1.BuildPositionsRequest;
 import io.github.posenc.v1.BuildPositionsResponse;
 import io.github.posenc.v1.BuildTableRequest;
 import io.github.posenc.v1.BuildTableStreamRequest;
+import io.github.posenc.v1.Combination;
 import io.github.posenc.v1.ConvertPairingRequest;
 import io.github.posenc.v1.ConvertPairingResponse;
 import io.github.posenc.v1.DiagnoseRopeRequest;
 import io.github.posenc.v1.DiagnoseRopeResponse;
+import io.github.posenc.v1.Dtype;
 import io.github.posenc.v1.GetServerInfoResponse;
 import io.github.posenc.v1.RepositionRequest;
 import io.github.posenc.v1.RepositionResponse;
@@ -28,11 +30,13 @@ import io.github.posenc.v1.ResolveRopeResponse;
 import io.github.posenc.v1.RopeSource;
 import io.github.posenc.v1.ScoreRelativeRequest;
 import io.github.posenc.v1.ScoreRelativeResponse;
+import io.github.posenc.v1.SharedMemoryInfo;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.function.Consumer;
 
 /**
@@ -129,6 +133,23 @@ public final class Posenc implements AutoCloseable {
   /** Tells the server's version, instruction set, limits and presets. */
   public GetServerInfoResponse getServerInfo() {
     return calls.serverInfo(settings);
+  }
+
+  /** Memory of so many bytes that a server on this host maps too; see {@link SharedRegion}. */
+  public SharedRegion sharedRegion(long bytes) {
+    return sharedRegion(bytes, null, null);
+  }
+
+  /**
+   * The same.
+   *
+   * @param name of the file; null: the server's prefix and something random
+   * @param directory the server's, as this process sees it; null: the same
+   */
+  public SharedRegion sharedRegion(long bytes, String name, Path directory) {
+    GetServerInfoResponse server = getServerInfo();
+    SharedMemoryInfo info = server.hasSharedMemory() ? server.getSharedMemory() : null;
+    return SharedRegion.create(bytes, info, name, directory);
   }
 
   /** Turns a preset, a config.json or a specification into exact frequencies. */
@@ -287,10 +308,13 @@ public final class Posenc implements AutoCloseable {
   public Tensor addEncoding(AddEncodingRequest request, Tensor x, Tensor out) {
     return inOneMessage(
         "AddEncoding",
-        new Outgoing(request).tensor(AddEncodingRequest.X_FIELD_NUMBER, x),
+        request,
+        fields(AddEncodingRequest.X_FIELD_NUMBER, x),
         AddEncodingResponse.getDefaultInstance(),
         AddEncodingResponse.X_FIELD_NUMBER,
-        out);
+        out,
+        // How large a concatenation is, only the server knows: that comes as bytes.
+        request.getCombination() == Combination.COMBINATION_CONCATENATE ? -1 : bytesOf(x));
   }
 
   /** Computes attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk]. */
@@ -300,14 +324,16 @@ public final class Posenc implements AutoCloseable {
 
   /** The same into {@code out}. */
   public Tensor scoreRelative(ScoreRelativeRequest request, Tensor q, Tensor k, Tensor out) {
+    Map<Integer, Tensor> tensors = fields(ScoreRelativeRequest.Q_FIELD_NUMBER, q);
+    tensors.put(ScoreRelativeRequest.K_FIELD_NUMBER, k);
     return inOneMessage(
         "ScoreRelative",
-        new Outgoing(request)
-            .tensor(ScoreRelativeRequest.Q_FIELD_NUMBER, q)
-            .tensor(ScoreRelativeRequest.K_FIELD_NUMBER, k),
+        request,
+        tensors,
         ScoreRelativeResponse.getDefaultInstance(),
         ScoreRelativeResponse.SCORES_FIELD_NUMBER,
-        out);
+        out,
+        scoreBytes(request, q, k));
   }
 
   /** Reorders the rows of a projection's weight or bias, [H * D, ...], for the other pairing. */
@@ -319,21 +345,85 @@ public final class Posenc implements AutoCloseable {
   public Tensor convertPairing(ConvertPairingRequest request, Tensor weight, Tensor out) {
     return inOneMessage(
         "ConvertPairing",
-        new Outgoing(request).tensor(ConvertPairingRequest.WEIGHT_FIELD_NUMBER, weight),
+        request,
+        fields(ConvertPairingRequest.WEIGHT_FIELD_NUMBER, weight),
         ConvertPairingResponse.getDefaultInstance(),
         ConvertPairingResponse.WEIGHT_FIELD_NUMBER,
-        out);
+        out,
+        bytesOf(weight));
   }
 
+  /**
+   * @param tensors of the request, by their fields
+   * @param outBytes of the result, which the server writes to shared memory whatever room there is
+   */
   private Tensor inOneMessage(
-      String name, Outgoing request, Message response, int field, Tensor out) {
+      String name,
+      Message request,
+      Map<Integer, Tensor> tensors,
+      Message response,
+      int field,
+      Tensor out,
+      long outBytes) {
     Rotation.checkWritable("out", out);
+    SharedRegion.check("out", out);
+    Sharing sharing = new Sharing();
+    tensors.forEach((number, tensor) -> {
+      SharedRegion.check(request.getDescriptorForType().findFieldByNumber(number).getName(), tensor);
+      sharing.input(tensor);
+    });
+    String result = response.getDescriptorForType().findFieldByNumber(field).getName();
+    boolean placed = out != null && out.place() != null && out.bytes() == outBytes;
+    if (placed) sharing.output(result, out);
+    long expected = out == null ? 0 : out.bytes();
+    if (sharing.any()) {
+      Outgoing message = new Outgoing(placed ? Sharing.withOutput(request, result, out) : request);
+      tensors.forEach(message::place);
+      try {
+        if (placed) {
+          calls.unary(settings, name, message, response, List.of(), Map.of(), 0, sharing.once());
+          return out;
+        }
+        return received(name, message, response, field, out, expected);
+      } catch (PosencException e) {
+        sharing.check(e);
+      }
+    }
+    Outgoing message = new Outgoing(request);
+    tensors.forEach(message::tensor);
+    return received(name, message, response, field, out, expected);
+  }
+
+  private Tensor received(
+      String name, Outgoing message, Message response, int field, Tensor out, long expected) {
     Map<Integer, Incoming.Target> targets = new HashMap<>();
     targets.put(field, Incoming.Target.whole(out));
-    long expected = out == null ? 0 : out.bytes();
     return calls
-        .unary(settings, name, request, response, List.of(field), targets, expected)
+        .unary(settings, name, message, response, List.of(field), targets, expected, false)
         .tensor(field);
+  }
+
+  // Of [B, H, Sq, Sk]; -1 if there are no such shapes.
+  private static long scoreBytes(ScoreRelativeRequest request, Tensor q, Tensor k) {
+    if (q == null || k == null || q.shape().length != 4 || k.shape().length != 4) return -1;
+    Dtype dtype = request.getDtype();
+    if (dtype == Dtype.DTYPE_UNSPECIFIED) { // what the server takes then
+      boolean wide = q.dtype() == Dtype.DTYPE_FLOAT64;
+      dtype = wide ? Dtype.DTYPE_FLOAT64 : Dtype.DTYPE_FLOAT32;
+    }
+    long[] shape = q.shape();
+    return shape[0] * shape[1] * shape[2] * k.shape()[2] * Tensor.elementBytes(dtype);
+  }
+
+  private static long bytesOf(Tensor tensor) {
+    return tensor == null ? -1 : tensor.bytes();
+  }
+
+  // Map.of() takes no nulls, and has no order.
+  private static Map<Integer, Tensor> fields(int number, Tensor tensor) {
+    Map<Integer, Tensor> fields = new TreeMap<>();
+    fields.put(number, tensor);
+    return fields;
   }
 
   /** Any unary call, by its name in the contract, of a request with whatever tensors it holds. */

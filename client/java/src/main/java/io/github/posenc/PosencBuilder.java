@@ -5,6 +5,8 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
 import java.util.OptionalLong;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /** How to reach a server. Only the target is required. */
 public final class PosencBuilder {
@@ -26,7 +28,23 @@ public final class PosencBuilder {
     if (target == null || target.isEmpty()) {
       throw PosencException.invalid("target", "is missing; such as localhost:50051");
     }
+    checkPorts(target);
     this.target = target;
+  }
+
+  private static final Pattern LONG_PORT = Pattern.compile(":([0-9]{5,})(?=,|$)");
+
+  // A port that no server has. gRPC would say so only in calls, as if the server were away.
+  private static void checkPorts(String target) {
+    if (target.startsWith("unix")) return;
+    Matcher ports = LONG_PORT.matcher(target);
+    while (ports.find()) {
+      String port = ports.group(1);
+      if (port.length() > 9 || Integer.parseInt(port) > 65535) {
+        throw PosencException.invalid(
+            "target", target + ": port " + port + "; must be 1 to 65535");
+      }
+    }
   }
 
   /** Of an environment, by the names that docs/tls-and-tokens.md lists. */

@@ -54,9 +54,8 @@ public final class PosencException extends RuntimeException {
         code.name(), ErrorInfo.getDefaultInstance(), requestId, text, null);
   }
 
-  /** How a call ended that did not end well. `remark` is added to the text if it is not empty. */
-  static PosencException of(
-      Status status, Metadata trailers, String target, String requestId, String remark) {
+  /** How a call ended that did not end well. */
+  static PosencException of(Status status, Metadata trailers, String target, String requestId) {
     ErrorInfo info = infoOf(trailers);
     StringBuilder text = new StringBuilder();
     text.append(status.getDescription() == null ? status.getCode() : status.getDescription());
@@ -69,7 +68,6 @@ public final class PosencException extends RuntimeException {
       }
       text.append(" (server ").append(target).append(')');
     }
-    if (!remark.isEmpty()) text.append("; ").append(remark);
     return new PosencException(
         status.getCode().name(), info, requestId, text.toString(), status.getCause());
   }
@@ -78,6 +76,12 @@ public final class PosencException extends RuntimeException {
   PosencException withRequestId(String id) {
     ErrorInfo info = ErrorInfo.newBuilder().setReason(reason).putAllMetadata(metadata()).build();
     return new PosencException(code, info, id, getMessage(), this);
+  }
+
+  /** The same error with more to say. */
+  PosencException withText(String text) {
+    ErrorInfo info = ErrorInfo.newBuilder().setReason(reason).putAllMetadata(metadata()).build();
+    return new PosencException(code, info, requestId, text, getCause());
   }
 
   private static ErrorInfo infoOf(Metadata trailers) {

@@ -8,12 +8,14 @@ import io.github.posenc.v1.RepositionRequest;
 import io.github.posenc.v1.ResolveRopeResponse;
 import io.github.posenc.v1.RopeSource;
 import io.github.posenc.v1.RopeSpec;
+import io.github.posenc.v1.Saturation;
 
 /** A rotary encoding that the server has resolved once: calls send its short specification. */
 public final class Rope {
   private final Posenc posenc;
   private final ResolveRopeResponse resolved;
   private final RopeSource source;
+  private final Saturation saturation;
 
   Rope(Posenc posenc, RopeSource asked, ResolveRopeResponse resolved) {
     this.posenc = posenc;
@@ -21,6 +23,19 @@ public final class Rope {
     RopeSource.Builder builder = RopeSource.newBuilder().setSpec(resolved.getSpec());
     if (asked.hasSequenceLength()) builder.setSequenceLength(asked.getSequenceLength());
     this.source = builder.build();
+    this.saturation = Saturation.SATURATION_UNSPECIFIED;
+  }
+
+  private Rope(Rope other, Saturation saturation) {
+    this.posenc = other.posenc;
+    this.resolved = other.resolved;
+    this.source = other.source;
+    this.saturation = saturation;
+  }
+
+  /** The same, and what becomes of results past the largest number of FP8, which such tensors need. */
+  public Rope withSaturation(Saturation saturation) {
+    return new Rope(this, saturation);
   }
 
   /** The complete specification. */
@@ -47,6 +62,7 @@ public final class Rope {
         ApplyRopeRequest.newBuilder()
             .setRope(source)
             .setLayout(layout.toMessage())
+            .setSaturation(saturation)
             .setPositions(positions)
             .build(),
         q, k, q, k);
@@ -68,6 +84,7 @@ public final class Rope {
             .setOldRope(source)
             .setMovement(movement)
             .setLayout(layout.toMessage())
+            .setSaturation(saturation)
             .build(),
         k, k);
   }

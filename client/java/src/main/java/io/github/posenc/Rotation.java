@@ -59,6 +59,8 @@ final class Rotation {
           operandName, "memory for the result of a tensor that is not given; give both or neither");
     }
     checkOutput(operandName, tensor, out);
+    SharedRegion.check(operandName, tensor);
+    SharedRegion.check(operandName, out);
     operands.add(new Operand(operandName, field, tensor, out));
   }
 
@@ -91,6 +93,7 @@ final class Rotation {
       message.tensor(operand.field, operand.tensor);
       tensorBytes += operand.tensor.bytes();
     }
+    if (shared(calls, settings)) return;
     boolean canCut = tensorBytes > 0;
     if (canCut && message.bytes() > calls.streamAboveBytes) {
       try {
@@ -109,7 +112,7 @@ final class Rotation {
         targets.put(operand.field, Incoming.Target.whole(operand.out));
       }
       Incoming.Parsed<Message> parsed =
-          calls.unary(settings, name, message, response, fields, targets, 0);
+          calls.unary(settings, name, message, response, fields, targets, 0, false);
       for (Operand operand : operands) {
         operand.out = parsed.tensor(operand.field);
         if (operand.out == null) throw missing();
@@ -124,6 +127,40 @@ final class Rotation {
       } catch (Cut.Misfit misfit) {
         throw tooLarge(misfit);
       }
+    }
+  }
+
+  /** False if bytes have to be sent. */
+  private boolean shared(Calls calls, CallSettings settings) {
+    Sharing sharing = new Sharing();
+    for (Operand operand : operands) sharing.input(operand.tensor);
+    for (Operand operand : operands) sharing.output(operand.name, operand.out);
+    if (!sharing.any() || sharing.restBytes() > calls.streamAboveBytes) return false;
+    Message said = request;
+    List<Integer> fields = new ArrayList<>();
+    Map<Integer, Incoming.Target> targets = new HashMap<>();
+    for (Operand operand : operands) {
+      if (operand.out != null && operand.out.place() != null) {
+        said = Sharing.withOutput(said, operand.name, operand.out);
+      } else {
+        fields.add(operand.field);
+        targets.put(operand.field, Incoming.Target.whole(operand.out));
+      }
+    }
+    Outgoing message = new Outgoing(said);
+    for (Operand operand : operands) message.place(operand.field, operand.tensor);
+    try {
+      Incoming.Parsed<Message> parsed = calls.unary(
+          settings, name, message, response, fields, targets, sharing.restBytes(), sharing.once());
+      for (Operand operand : operands) {
+        if (!fields.contains(operand.field)) continue;
+        operand.out = parsed.tensor(operand.field);
+        if (operand.out == null) throw missing();
+      }
+      return true;
+    } catch (PosencException e) {
+      sharing.check(e);
+      return false;
     }
   }
 

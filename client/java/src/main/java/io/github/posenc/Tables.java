@@ -42,7 +42,8 @@ final class Tables {
           BuildTableResponse.getDefaultInstance(),
           FIELDS,
           Map.of(),
-          request.getRows() * ROW_BYTES);
+          request.getRows() * ROW_BYTES,
+          false);
       return new Table(
           answer.message.getAmplitude(),
           0,

@@ -30,11 +30,27 @@ public final class Tensor {
   private final Dtype dtype;
   private final long[] shape;
   private final Elements elements;
+  private final SharedRegion.Place place; // null: in memory of this process
 
   private Tensor(Dtype dtype, Elements elements, long[] shape) {
+    this(dtype, elements, shape, null);
+  }
+
+  private Tensor(Dtype dtype, Elements elements, long[] shape, SharedRegion.Place place) {
     this.dtype = dtype;
     this.elements = elements;
     this.shape = shape.clone();
+    this.place = place;
+  }
+
+  /** The same tensor, which lies there. */
+  Tensor in(SharedRegion.Place there) {
+    return new Tensor(dtype, elements, shape, there);
+  }
+
+  /** Null unless it lies in a SharedRegion. */
+  SharedRegion.Place place() {
+    return place;
   }
 
   /** float32. */
@@ -145,8 +161,12 @@ public final class Tensor {
     if (message.getDtype() == Dtype.UNRECOGNIZED || message.getValuesCount() > 0) {
       throw new IllegalArgumentException("a tensor message without data of a known dtype");
     }
-    data.order(ByteOrder.LITTLE_ENDIAN);
-    switch (message.getDtype()) {
+    return view(message.getDtype(), data.order(ByteOrder.LITTLE_ENDIAN), shape);
+  }
+
+  /** Views little-endian memory, of that order, by the dtype's kind of buffer. */
+  static Tensor view(Dtype dtype, ByteBuffer data, long[] shape) {
+    switch (dtype) {
       case DTYPE_FLOAT32:
         return of(data.asFloatBuffer(), shape);
       case DTYPE_FLOAT16:
@@ -160,7 +180,27 @@ public final class Tensor {
       case DTYPE_INT64:
         return of(data.asLongBuffer(), shape);
       default:
-        return of(message.getDtype(), data, shape);
+        return of(dtype, data, shape);
+    }
+  }
+
+  /** Bytes of an element; 0 if there is no such type. */
+  static int elementBytes(Dtype dtype) {
+    switch (dtype) {
+      case DTYPE_FLOAT8_E4M3FN:
+      case DTYPE_FLOAT8_E5M2:
+        return 1;
+      case DTYPE_FLOAT16:
+      case DTYPE_BFLOAT16:
+        return 2;
+      case DTYPE_FLOAT32:
+      case DTYPE_INT32:
+        return 4;
+      case DTYPE_FLOAT64:
+      case DTYPE_INT64:
+        return 8;
+      default:
+        return 0;
     }
   }
 

@@ -16,6 +16,7 @@ import io.github.posenc.v1.Dtype;
 import io.github.posenc.v1.ModelPart;
 import io.github.posenc.v1.RepositionRequest;
 import io.github.posenc.v1.RopeSource;
+import io.github.posenc.v1.Saturation;
 import java.net.ServerSocket;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -325,9 +326,39 @@ class ClientTest {
       assertEquals("INVALID_ARGUMENT", e.code());
       assertEquals(field, e.field());
     });
-    PosencException e =
-        assertThrows(PosencException.class, () -> Posenc.connect("http://localhost:50051"));
-    assertEquals("target", e.field());
+    for (String target : new String[] {
+      "http://localhost:50051", "127.0.0.1:65536", "dns:///posenc:99999", "[::1]:70000",
+      "127.0.0.1:99999999999999999999"
+    }) {
+      PosencException e = assertThrows(PosencException.class, () -> Posenc.connect(target));
+      assertEquals("INVALID_ARGUMENT", e.code());
+      assertEquals("target", e.field());
+    }
+    Posenc.connect("127.0.0.1:65535").close();
+  }
+
+  @Test
+  void anUnknownValueIsNamedWithItsFieldAndNoVersionIsBlamed() {
+    Tensor q = Tensor.of(new float[8], 1, 1, 1, 8);
+    PosencException e = assertThrows(
+        PosencException.class,
+        () -> posenc.applyRope(request().setLayoutValue(99).build(), q, null));
+    assertEquals("layout", e.field());
+    assertTrue(e.getMessage().startsWith("layout: value 99 "), e.getMessage());
+    assertFalse(e.getMessage().contains("another version"), e.getMessage());
+  }
+
+  @Test
+  void aRopeRotatesFloat8AsItIsToldToSaturate() {
+    byte[] ones = {0x38, 0x38};
+    Rope rope = posenc.rope(SPEC);
+    Tensor k = Tensor.float8E4m3fn(ones, 1, 1, 1, 2);
+    PosencException e = assertThrows(
+        PosencException.class, () -> rope.apply(Layout.BSHD, Positions.startAt(0), null, k));
+    assertEquals("saturation", e.field());
+    rope.withSaturation(Saturation.SATURATION_FINITE)
+        .apply(Layout.BSHD, Positions.startAt(0), null, k);
+    assertArrayEquals(new byte[] {0x38, 0x38}, ones);
   }
 
   @Test

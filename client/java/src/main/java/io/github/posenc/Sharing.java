@@ -1,0 +1,66 @@
+package io.github.posenc;
+
+import com.google.protobuf.Message;
+import java.util.ArrayList;
+import java.util.List;
+
+/** What a call says of tensors and results in shared memory, instead of their bytes. */
+final class Sharing {
+  private boolean any;
+  private long restBytes;
+  private final List<String> inPlace = new ArrayList<>();
+  private final List<Tensor> inputs = new ArrayList<>();
+
+  void input(Tensor tensor) {
+    if (tensor == null) return;
+    inputs.add(tensor);
+    any |= tensor.place() != null;
+    if (tensor.place() == null) restBytes += tensor.bytes();
+  }
+
+  /** Call this after input() of all tensors. */
+  void output(String name, Tensor out) {
+    if (out == null || out.place() == null) return;
+    any = true;
+    if (inputs.stream().anyMatch(input -> out.place().is(input.place()))) inPlace.add(name);
+  }
+
+  boolean any() {
+    return any;
+  }
+
+  /** Bytes of tensors that lie elsewhere, and are sent. */
+  long restBytes() {
+    return restBytes;
+  }
+
+  /** Whether a result replaces its tensor: such a call must not be sent twice. */
+  boolean once() {
+    return !inPlace.isEmpty();
+  }
+
+  /** The request that says where a result goes. */
+  static Message withOutput(Message request, String result, Tensor out) {
+    Message.Builder builder = request.toBuilder();
+    return builder
+        .setField(
+            builder.getDescriptorForType().findFieldByName(result + "_output"),
+            out.place().toMessage())
+        .build();
+  }
+
+  /** Returns if bytes may be sent instead; else throws what the caller is told. */
+  void check(PosencException error) {
+    boolean refused = error.reason().equals("SHARED_MEMORY_UNAVAILABLE")
+        && List.of("UNIMPLEMENTED", "PERMISSION_DENIED").contains(error.code());
+    boolean tooLarge =
+        error.code().equals("RESOURCE_EXHAUSTED") && !error.reason().equals("OVERLOADED");
+    if (refused || (tooLarge && inPlace.isEmpty())) return;
+    // After these the server has written nothing. It turned the call away before.
+    boolean untouched = List.of("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED",
+        "UNIMPLEMENTED").contains(error.code());
+    if (inPlace.isEmpty() || untouched) throw error;
+    throw error.withText(error.getMessage() + "; " + String.join(" and ", inPlace)
+        + " may have been rotated by then, in part or whole: write it anew");
+  }
+}
