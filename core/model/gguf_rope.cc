@@ -24,12 +24,14 @@ constexpr char kInterleaved[] =
     "command-r cohere2 cohere2moe olmo arctic deepseek deepseek2 deepseek2-ocr "
     "deepseek32 deepseek4 plm chatglm granite granitemoe granitehybrid "
     "chameleon bailingmoe neo-bert smollm3 arcee ernie4_5 ernie4_5-moe "
-    "mistral3 mistral4 eagle3 llama-embed maincoder glm-dsa";
+    "mistral3 mistral4 eagle3 llama-embed maincoder glm-dsa nanbeige "
+    "graniteswitch";
 constexpr char kSections[] = "qwen2vl paddleocr";
-constexpr char kInterleavedSections[] = "qwen3vl qwen3vlmoe qwen35 qwen35moe";
+constexpr char kInterleavedSections[] =
+    "qwen3vl qwen3vlmoe qwen35 qwen35moe qwen3tts";
 constexpr char kNoRotation[] =
     "gpt2 gptj mpt refact bloom mamba mamba2 jamba jina-bert-v2 t5 t5encoder "
-    "jais arwkv7 kimi-linear";
+    "jais arwkv7 wavtokenizer-dec kimi-linear";
 // The rest of those that llama.cpp lists.
 constexpr char kHalfSplit[] =
     "falcon falcon-h1 grok dbrx bert jina-bert-v3 nomic-bert nomic-bert-moe "
@@ -39,8 +41,8 @@ constexpr char kHalfSplit[] =
     "codeshell orion nemotron exaone exaone4 exaone-moe minicpm3 "
     "bailingmoe2 dots1 hunyuan-moe hunyuan-dense hunyuan_vl jais2 lfm2 lfm2moe "
     "smallthinker seed_oss grovemoe apertus minimax-m2 cogvlm pangu-embedded "
-    "afmoe mimo2 step35 gpt-oss wavtokenizer-dec dream afm maverick glm4 "
-    "glm4moe laguna";
+    "afmoe mimo2 step35 gpt-oss dream glm4moe laguna eurobert gemma4-assistant "
+    "hy_v3 minimax-m3 talkie mellum";
 
 struct Reads {
   const GgufFile& file;
@@ -174,7 +176,7 @@ long double RampPair(double turns, double base, std::int64_t d,
 }  // namespace
 
 GgufPairing PairingOf(const std::string& architecture, bool has_sections) {
-  if (has_sections && IsAmong(architecture, "glm4 glm4moe")) {
+  if (has_sections && IsAmong(architecture, "glm4 glm4moe hunyuan_vl")) {
     return GgufPairing::kSections;
   }
   if (architecture == "glm4") return GgufPairing::kInterleaved;

@@ -21,7 +21,7 @@ using core::InputKind;
 // Far more than a checkpoint has. What a request makes the server keep, and
 // answer, is bounded by them.
 constexpr std::size_t kMaxInputs = 1024;
-constexpr std::size_t kMaxTexts = 8 << 20;  // bytes, of all together
+constexpr std::size_t kMaxTexts = 4 << 20;  // bytes, of all together
 constexpr std::size_t kMaxName = 4096;      // bytes of a path, or of a tensor's
 constexpr std::size_t kMaxTables = 4096;    // of all inputs together
 constexpr std::int64_t kMaxTableElements = 65536;

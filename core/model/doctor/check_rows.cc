@@ -38,6 +38,9 @@ const std::vector<CheckRow>& CheckRows() {
        "vLLM 56446"},
       {"config.key-unread", kNote, false, "$0: $1 is not read by $2",
        "remove $1, or leave it: the numbers are the same without it", ""},
+      {"config.key-twice", kWarning, false,
+       "$0: $1 stands twice, as $2 and as $3; every reader takes the last",
+       "remove one of the two: $3 is what counts", ""},
       {"config.factor-ratio", kWarning, false,
        "$0: $1.factor is $2, and max_position_embeddings $3 / "
        "original_max_position_embeddings $4 is $5; transformers took the ratio "

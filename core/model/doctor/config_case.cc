@@ -12,11 +12,20 @@ namespace {
 
 using nlohmann::json;
 
+// Of one key. No model has as many; each may be read by every reader.
+constexpr std::size_t kMaxDicts = 16;
+
 bool IsNested(const json& dict) {
   for (const auto& [key, value] : dict.items()) {
     if (value.is_object()) return true;
   }
   return false;
+}
+
+// What the reader sees; nothing once the diagnosis is to end.
+std::string TextFor(const Reader& reader, const json& root,
+                    const Reach& reach) {
+  return reach.status().ok() ? SeenBy(reader, root).dump() : "";
 }
 
 }  // namespace
@@ -74,7 +83,7 @@ ConfigCase::ConfigCase(std::string path, json root,
   }
   for (const Reader* reader : all) {
     Reading reading{reader, {}, {}};
-    const std::string text = SeenBy(*reader, root_).dump();
+    const std::string text = TextFor(*reader, root_, reach_);
     for (const LayerGroup& group : groups_) {
       reading.ropes.push_back(
           ResolveText(text, reader->profile, group, reach_));
@@ -102,7 +111,7 @@ const Reading* ConfigCase::reference() const {
 std::vector<std::optional<ResolvedRope>> ConfigCase::ResolveOther(
     const json& root, const Reader* reader) const {
   const Reader& by = reader != nullptr ? *reader : *FindReader("hf");
-  const std::string text = SeenBy(by, root).dump();
+  const std::string text = TextFor(by, root, reach_);
   std::vector<std::optional<ResolvedRope>> ropes;
   for (const LayerGroup& group : groups_) {
     auto rope = ResolveText(text, by.profile, group, reach_);
@@ -120,8 +129,9 @@ std::vector<NamedDict> ConfigCase::Dicts() const {
       if (!it->empty()) dicts.push_back({KeyPath(key), &*it});
       continue;
     }
+    std::size_t entries = 0;
     for (const auto& [name, entry] : it->items()) {
-      if (!entry.is_object()) continue;
+      if (!entry.is_object() || ++entries > kMaxDicts) continue;
       dicts.push_back({absl::StrCat(KeyPath(key), ".", name), &(*it)[name]});
     }
   }

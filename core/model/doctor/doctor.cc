@@ -10,6 +10,7 @@
 #include "core/model/content_hash.h"
 #include "core/model/doctor/config_case.h"
 #include "core/model/doctor/input_checks.h"
+#include "core/model/doctor/key_checks.h"
 #include "core/model/json_object.h"
 
 namespace posenc::core {
@@ -69,6 +70,9 @@ class Doctor {
     ReadConfigs();
     for (const DoctorInput& input : inputs_) {
       if (!input.unreadable.empty() || !reach_.status().ok()) continue;
+      if (IsJson(input) && input.kind != InputKind::kTokenizer) {
+        CheckKeysTwice(input, &diagnosis_.findings);
+      }
       CheckInput(input);
     }
     CheckRuntime(runtime_, first_, FirstGguf(), &diagnosis_.findings);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/model/doctor/readers.h"
 #include "core/model/presets.h"
 #include "nlohmann/json.hpp"
@@ -180,6 +181,58 @@ TEST(DoctorReaderTest, AContradictionInOneFileIsAlwaysTold) {
   const Finding* const finding = Find(diagnosis, "config.type-conflict");
   ASSERT_NE(finding, nullptr);
   EXPECT_TRUE(finding->readers.empty());
+}
+
+TEST(DoctorBadInputTest, KeysThatStandTwiceAreToldWithBothValues) {
+  DoctorInput input = Config(Plain());
+  input.text.insert(1, R"("rope_theta": 10000, "more": {"a": [{"b": null,)"
+                       R"( "c": 1, "c": "x"}], "a": 2},)");
+  const auto diagnosis = Diagnose({input}, {});
+  ASSERT_TRUE(diagnosis.ok());
+  std::vector<std::string> messages;
+  for (const Finding& finding : diagnosis->findings) {
+    if (finding.id == "config.key-twice") messages.push_back(finding.message);
+  }
+  EXPECT_THAT(
+      messages,
+      testing::UnorderedElementsAre(
+          HasSubstr(": rope_theta stands twice, as 10000 and as 500000"),
+          HasSubstr(": more.a.c stands twice, as 1 and as \"x\""),
+          HasSubstr(": more.a stands twice, as a list and as 2")));
+  EXPECT_EQ(Find(Diagnosed(Plain()), "config.key-twice"), nullptr);
+}
+
+TEST(DoctorBadInputTest, OfThousandsOfKeysTheFirstAreTold) {
+  json config = Plain();
+  for (int i = 0; i < 1000; ++i) config[absl::StrCat("rope_", i)] = 1;
+  EXPECT_LT(Diagnosed(config).findings.size(), 100);
+}
+
+TEST(DoctorBadInputTest, OfThousandsOfRopesTheFirstAreCompared) {
+  json config = Plain();
+  config["num_hidden_layers"] = 1024;
+  for (int i = 0; i < 1024; ++i) {
+    const std::string type = absl::StrCat("type_", i);
+    config["layer_types"].push_back(type);
+    config["rope_parameters"][type] = {
+        {"rope_type", "linear"}, {"factor", 0.5}, {"rope_theta", 10000.0 + i}};
+  }
+  const Diagnosis diagnosis =
+      Diagnosed(config, {.readers = {"hf"}, .length = 64});
+  EXPECT_LT(diagnosis.findings.size(), 100);
+}
+
+TEST(DoctorBadInputTest, EndsWhenItIsStopped) {
+  int asked = 0;
+  const StopAsked stop = [&asked] {
+    return ++asked < 1000 ? absl::OkStatus() : absl::CancelledError("gone");
+  };
+  json config = Plain();
+  config["rope_scaling"] = {
+      {"rope_type", "yarn"}, {"type", "linear"}, {"factor", 4.0}};
+  const auto diagnosis = Diagnose({Config(config)}, {}, stop);
+  EXPECT_EQ(diagnosis.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_LT(asked, 2000);
 }
 
 TEST(DoctorReaderTest, UnknownReadersAndBadLengthsAreRefused) {

@@ -136,6 +136,27 @@ TEST(GgufTest, KeysThatAreWrittenReadAsTheyWere) {
   EXPECT_TRUE(read->tensors.empty());
 }
 
+TEST(GgufTest, ArchitecturesArePairedAsLlamaCppPairsThem) {
+  for (const char* name : {"llama", "glm4", "nanbeige", "graniteswitch"}) {
+    EXPECT_EQ(PairingOf(name, false), GgufPairing::kInterleaved) << name;
+  }
+  for (const char* name : {"qwen3", "glm4moe", "hunyuan_vl", "eurobert",
+                           "gemma4-assistant", "hy_v3", "minimax-m3"}) {
+    EXPECT_EQ(PairingOf(name, false), GgufPairing::kHalfSplit) << name;
+  }
+  for (const char* name : {"qwen2vl", "glm4", "glm4moe", "hunyuan_vl"}) {
+    EXPECT_EQ(PairingOf(name, true), GgufPairing::kSections) << name;
+  }
+  for (const char* name : {"qwen3vl", "qwen35moe", "qwen3tts"}) {
+    EXPECT_EQ(PairingOf(name, true), GgufPairing::kInterleavedSections) << name;
+  }
+  for (const char* name :
+       {"gpt2", "rwkv6", "nemotron_h_moe", "wavtokenizer-dec"}) {
+    EXPECT_EQ(PairingOf(name, false), GgufPairing::kNone) << name;
+  }
+  EXPECT_EQ(PairingOf("not-known", false), GgufPairing::kUnknown);
+}
+
 TEST(GgufTest, AbsentKeysHaveLlamaCppsDefaults) {
   const GgufRope rope = Read(File({Str("general.architecture", "qwen2"),
                                    U32("qwen2.embedding_length", 512),

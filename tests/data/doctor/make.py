@@ -156,6 +156,8 @@ def configs():
     unknown = with_keys(YARN, rope_type="telechat3-yarn")
     pair("config.type-unknown", with_keys(PLAIN, rope_scaling=unknown), SCALED)
     pair("config.key-unread", with_keys(PLAIN, rope_scaling=with_keys(YARN, finetuned=True)), SCALED)
+    twice = json.dumps(PLAIN, indent=1).replace("{", '{\n "rope_theta": 10000.0,', 1) + "\n"
+    pair("config.key-twice", {"config.json": twice}, PLAIN)
     pair("config.factor-ratio", with_keys(SCALED, max_position_embeddings=65536), SCALED)
     pair(
         "config.original-absent",
