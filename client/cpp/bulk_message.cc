@@ -173,7 +173,8 @@ absl::StatusOr<ReceivedTensors> TakeTensors(const ReceivedMessage& message,
     const std::size_t bytes = message.bytes(i).size;
     if (!into[i]) {
       own += aligned(bytes);
-    } else if (message.tensor(i) != nullptr && into[i]->size() != bytes) {
+    } else if (message.tensor(i) != nullptr &&
+               !message.tensor(i)->has_shared() && into[i]->size() != bytes) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the answer's tensor has ", bytes, " bytes, the memory given for it ",
           into[i]->size(), "; they must be equal"));
@@ -188,12 +189,16 @@ absl::StatusOr<ReceivedTensors> TakeTensors(const ReceivedMessage& message,
     const v1::Tensor* const tensor = message.tensor(i);
     if (tensor == nullptr) continue;
     const std::size_t bytes = message.bytes(i).size;
-    char* const to = into[i] ? into[i]->data() : free;
-    if (!into[i]) free += aligned(bytes);
-    TensorReader(message.bytes(i)).Read(bytes, to);
     TensorView& view = received.views.back().emplace();
     view.dtype = tensor->dtype();
     view.shape.assign(tensor->shape().begin(), tensor->shape().end());
+    if (into[i] && tensor->has_shared()) {
+      view.bytes = *into[i];  // the server has written them
+      continue;
+    }
+    char* const to = into[i] ? into[i]->data() : free;
+    if (!into[i]) free += aligned(bytes);
+    TensorReader(message.bytes(i)).Read(bytes, to);
     view.bytes = absl::MakeConstSpan(to, bytes);
   }
   return received;

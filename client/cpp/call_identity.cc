@@ -15,18 +15,6 @@ constexpr char kTraceparent[] = "traceparent";
 // Servers log no more.
 constexpr std::size_t kMaxBytes = 128;
 
-// 128 random bits: no two calls of anybody's have the same.
-std::string RandomId() {
-  thread_local std::mt19937_64 random = [] {
-    std::random_device device;
-    std::seed_seq seed{device(), device(), device(), device()};
-    return std::mt19937_64(seed);
-  }();
-  const std::uint64_t high = random();
-  return absl::StrCat(absl::Hex(high, absl::kZeroPad16),
-                      absl::Hex(random(), absl::kZeroPad16));
-}
-
 // gRPC aborts the process if it is given other bytes in a header.
 absl::Status CheckText(const char* option, const std::string& text) {
   const bool plain = std::all_of(text.begin(), text.end(),
@@ -38,6 +26,17 @@ absl::Status CheckText(const char* option, const std::string& text) {
 }
 
 }  // namespace
+
+std::string RandomId() {
+  thread_local std::mt19937_64 random = [] {
+    std::random_device device;
+    std::seed_seq seed{device(), device(), device(), device()};
+    return std::mt19937_64(seed);
+  }();
+  const std::uint64_t high = random();
+  return absl::StrCat(absl::Hex(high, absl::kZeroPad16),
+                      absl::Hex(random(), absl::kZeroPad16));
+}
 
 absl::StatusOr<std::string> AddIdentity(const std::string& request_id,
                                         const std::string& traceparent,

@@ -10,6 +10,9 @@
 
 namespace posenc {
 
+// 128 random bits in hexadecimal: no two calls of anybody's have the same.
+std::string RandomId();
+
 // Adds request id and traceparent to a call's metadata, and returns the id. A
 // random id is made if `request_id` is empty. INVALID_ARGUMENT for text that no
 // header can carry.

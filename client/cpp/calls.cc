@@ -90,6 +90,46 @@ absl::Status CheckBytes(std::int64_t bytes) {
                    ", split the batch"));
 }
 
+namespace {
+
+// The server does not take tensors by their places: it has no shared memory, or
+// not for this client, or is too old to know of it.
+bool IsNotShared(const absl::Status& status) {
+  const std::string reason = ErrorReason(status);
+  return (status.code() == absl::StatusCode::kUnimplemented &&
+          (reason == "ERROR_REASON_SHARED_MEMORY_UNAVAILABLE" ||
+           reason == "ERROR_REASON_FIELD_UNKNOWN")) ||
+         (status.code() == absl::StatusCode::kPermissionDenied &&
+          reason == "ERROR_REASON_SHARED_MEMORY_UNAVAILABLE");
+}
+
+// Whether the contract says of this error that nothing was written.
+bool NothingDone(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kAborted:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The same error with more text.
+absl::Status WithText(const absl::Status& status, absl::string_view text) {
+  absl::Status longer(status.code(), absl::StrCat(status.message(), text));
+  status.ForEachPayload(
+      [&longer](absl::string_view type, const absl::Cord& is) {
+        longer.SetPayload(type, is);
+      });
+  return longer;
+}
+
+}  // namespace
+
 bool TooLarge(const absl::Status& status) {
   return status.code() == absl::StatusCode::kResourceExhausted &&
          ErrorReason(status) != "ERROR_REASON_OVERLOADED";
@@ -210,6 +250,39 @@ absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
     const char* name, const google::protobuf::Message& request,
     const SentTensors& sent, google::protobuf::Message* response,
     const WantedTensors& wanted, const CallOptions& options) {
+  if (!regions_.any()) {
+    return SendUnary(name, request, sent, response, wanted, false, options);
+  }
+  std::vector<std::int64_t> exactly = wanted.exactly;
+  exactly.resize(wanted.into.size(), -1);
+  const std::unique_ptr<google::protobuf::Message> by_place(request.New());
+  by_place->CopyFrom(request);
+  const SharedParts shared =
+      regions_.Share(sent.fields, wanted.fields, wanted.into, exactly,
+                     *response, by_place.get());
+  if (shared.any) {
+    absl::StatusOr<ReceivedTensors> result = SendUnary(
+        name, *by_place, {shared.sent, MessageBytes(*by_place, shared.sent)},
+        response, wanted, shared.in_place, options);
+    if (result.ok() || !IsNotShared(result.status())) {
+      return shared.in_place && !NothingDone(result.status())
+                 ? WithText(result.status(),
+                            "; the tensor in shared memory may be rotated "
+                            "already, write it anew")
+                 : result;
+    }
+    regions_.SwitchOff();
+    response->Clear();
+  }
+  return SendUnary(name, request, sent, response, wanted, false, options);
+}
+
+absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
+    const char* name, const google::protobuf::Message& request,
+    const SentTensors& sent, google::protobuf::Message* response,
+    const WantedTensors& wanted, bool once, const CallOptions& options) {
+  const absl::Status size = CheckBytes(sent.message_bytes);
+  if (!size.ok()) return size;
   // Destroyed before Recall(): a context holds on to its call, and a call to
   // the slices that it sends.
   auto context = std::make_unique<grpc::ClientContext>();
@@ -218,8 +291,10 @@ absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
   context->AddMetadata(wire::kMessageBytes, absl::StrCat(sent.message_bytes));
   const std::int64_t larger =
       std::max(sent.message_bytes, wanted.expected_bytes);
-  std::shared_ptr<grpc::Channel> channel =
-      larger >= kBulkBytes ? channels_->Bulk() : channels_->small();
+  std::shared_ptr<grpc::Channel> channel = once ? channels_->Once()
+                                           : larger >= kBulkBytes
+                                               ? channels_->Bulk()
+                                               : channels_->small();
   Loans loans;
   absl::StatusOr<ReceivedTensors> result;
   {

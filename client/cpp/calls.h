@@ -32,6 +32,7 @@
 #include "channels.h"
 #include "grpcpp/client_context.h"
 #include "posenc/client.h"
+#include "regions.h"
 
 namespace posenc {
 
@@ -67,6 +68,9 @@ struct WantedTensors {
   std::vector<Output> into;  // one for each
   // About how many bytes come back, if more than are sent.
   std::int64_t expected_bytes = 0;
+  // Bytes that each tensor will have, if that is known; else negative, or
+  // empty. Memory of this size may be the server's to write.
+  std::vector<std::int64_t> exactly;
 };
 
 // A message of a stream. Everything is borrowed until it has been written.
@@ -85,6 +89,7 @@ class Client::Calls {
   Calls(std::shared_ptr<Stub> stub, absl::Duration timeout);
 
   Stub* stub() const { return stub_.get(); }
+  Regions& regions() { return regions_; }
   bool can_stream() const { return channels_ != nullptr; }
   std::int64_t max_message_bytes() const { return max_message_bytes_; }
   // Larger messages go as a stream if their tensors can be cut.
@@ -143,11 +148,11 @@ class Client::Calls {
                                        Response* response,
                                        const WantedTensors& wanted,
                                        const CallOptions& options) {
-    absl::Status status = CheckBytes(sent.message_bytes);
-    if (!status.ok()) return status;
     if (channels_ != nullptr) {
       return BulkUnary(name, *request, sent, response, wanted, options);
     }
+    absl::Status status = CheckBytes(sent.message_bytes);
+    if (!status.ok()) return status;
     SetTensors(sent.fields, request);
     status = Call(method, *request, options, response);
     if (!status.ok()) return status;
@@ -199,10 +204,17 @@ class Client::Calls {
   }
 
  private:
+  // Passes by place what lies in regions, and sends it if the server does not
+  // take it so.
   absl::StatusOr<ReceivedTensors> BulkUnary(
       const char* name, const google::protobuf::Message& request,
       const SentTensors& sent, google::protobuf::Message* response,
       const WantedTensors& wanted, const CallOptions& options);
+  // once: never sent again.
+  absl::StatusOr<ReceivedTensors> SendUnary(
+      const char* name, const google::protobuf::Message& request,
+      const SentTensors& sent, google::protobuf::Message* response,
+      const WantedTensors& wanted, bool once, const CallOptions& options);
 
   absl::Status RunStream(const char* name, std::int64_t announced,
                          bool one_to_one, const NextMessage& next,
@@ -222,6 +234,7 @@ class Client::Calls {
   const std::string request_id_, traceparent_;  // of calls without their own
   const std::int64_t max_message_bytes_;
   const std::int64_t stream_above_bytes_;
+  Regions regions_;
 
   std::atomic<std::int64_t> chunk_bytes_{0};  // 0: the server has not told
 };

@@ -14,7 +14,7 @@ namespace {
 
 // `own_connection` says that the channel shares none with other channels.
 grpc::ChannelArguments Arguments(const ClientOptions& options,
-                                 bool own_connection) {
+                                 bool own_connection, bool retries) {
   const int max_bytes = static_cast<int>(std::clamp<std::int64_t>(
       options.max_message_bytes, 0, std::numeric_limits<int>::max()));
   grpc::ChannelArguments args;
@@ -25,7 +25,7 @@ grpc::ChannelArguments Arguments(const ClientOptions& options,
   args.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
   args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
               1 << GRPC_COMPRESS_NONE);
-  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 1);
+  args.SetInt(GRPC_ARG_ENABLE_RETRIES, retries ? 1 : 0);
   // A call that has sent more than this is not retried. gRPC's 256 KiB would
   // exclude most tensors; what it keeps are references, not copies.
   args.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, max_bytes);
@@ -62,14 +62,16 @@ absl::StatusOr<ChannelSecurity> SecurityOf(const ClientOptions& options) {
 Channels::Channels(const ClientOptions& options)
     : options_(options),
       security_(SecurityOf(options)),
-      small_(Create(false)),
+      small_(Create(false, true)),
       bulk_(static_cast<std::size_t>(std::max(options.bulk_channels, 0))) {}
 
 Channels::Channels(std::shared_ptr<grpc::Channel> channel)
     : security_(ChannelSecurity()), small_(std::move(channel)) {}
 
-std::shared_ptr<grpc::Channel> Channels::Create(bool own_connection) const {
-  const grpc::ChannelArguments arguments = Arguments(options_, own_connection);
+std::shared_ptr<grpc::Channel> Channels::Create(bool own_connection,
+                                                bool retries) const {
+  const grpc::ChannelArguments arguments =
+      Arguments(options_, own_connection, retries);
   if (security_.ok()) {
     return security_->CreateChannel(options_.target, arguments);
   }
@@ -81,14 +83,22 @@ std::shared_ptr<grpc::Channel> Channels::Bulk() {
   if (bulk_.empty()) return small_;
   const std::lock_guard<std::mutex> lock(mutex_);
   std::shared_ptr<grpc::Channel>& channel = bulk_[next_++ % bulk_.size()];
-  if (channel == nullptr) channel = Create(true);
+  if (channel == nullptr) channel = Create(true, true);
   return channel;
+}
+
+std::shared_ptr<grpc::Channel> Channels::Once() {
+  if (options_.target.empty()) return small_;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (once_ == nullptr) once_ = Create(true, false);
+  return once_;
 }
 
 void Channels::Drop(const std::shared_ptr<grpc::Channel>& channel) {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::replace(bulk_.begin(), bulk_.end(), channel,
                std::shared_ptr<grpc::Channel>());
+  if (channel == once_) once_ = nullptr;
 }
 
 }  // namespace posenc

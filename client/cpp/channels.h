@@ -35,12 +35,17 @@ class Channels {
   // The next bulk channel in turn, made if it is not there.
   std::shared_ptr<grpc::Channel> Bulk();
 
+  // A channel whose calls are never sent again, made if it is not there. A
+  // channel of the caller's own is as the caller made it.
+  std::shared_ptr<grpc::Channel> Once();
+
   // Takes a channel that is stuck out of the turns. Its place gets a new one
   // when it is its turn; calls that have it keep it.
   void Drop(const std::shared_ptr<grpc::Channel>& channel);
 
  private:
-  std::shared_ptr<grpc::Channel> Create(bool own_connection) const;
+  std::shared_ptr<grpc::Channel> Create(bool own_connection,
+                                        bool retries) const;
 
   const ClientOptions options_;
   const absl::StatusOr<ChannelSecurity> security_;
@@ -49,6 +54,7 @@ class Channels {
   // Guarded by mutex_. Null: not made yet. Empty: small_ serves all calls.
   std::vector<std::shared_ptr<grpc::Channel>> bulk_;
   std::size_t next_ = 0;
+  std::shared_ptr<grpc::Channel> once_;  // null: not made yet
 };
 
 }  // namespace posenc

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "call_identity.h"
 #include "calls.h"
 #include "credentials.h"
 
@@ -21,6 +23,22 @@ Client::Client(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout)
 
 Client::Client(std::shared_ptr<Stub> stub, absl::Duration timeout)
     : calls_(std::make_shared<Calls>(std::move(stub), timeout)) {}
+
+absl::StatusOr<std::shared_ptr<SharedRegion>> Client::MakeRegion(
+    std::size_t bytes, const CallOptions& options) const {
+  const absl::StatusOr<v1::GetServerInfoResponse> info = GetServerInfo(options);
+  if (!info.ok()) return info.status();
+  if (!info->has_shared_memory()) return SharedRegion::CreatePrivate(bytes);
+  const v1::SharedMemoryInfo& shared = info->shared_memory();
+  absl::StatusOr<std::shared_ptr<SharedRegion>> region = SharedRegion::Create(
+      shared.directory(), absl::StrCat(shared.prefix(), RandomId()), bytes);
+  if (region.ok()) Share(*region);
+  return region;
+}
+
+void Client::Share(const std::shared_ptr<SharedRegion>& region) const {
+  calls_->regions().Add(region);
+}
 
 absl::StatusOr<v1::GetServerInfoResponse> Client::GetServerInfo(
     const CallOptions& options) const {

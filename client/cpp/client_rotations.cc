@@ -286,6 +286,9 @@ absl::StatusOr<typename Rpc::Result> InOneMessage(
   wanted.fields = Fields<Rpc>();
   for (const auto& tensor : Rpc::kTensors) {
     wanted.into.push_back(args.*tensor.output);
+    const auto& view = args.*tensor.view;
+    wanted.exactly.push_back(
+        view ? static_cast<std::int64_t>(view->bytes.size()) : -1);
   }
   typename Rpc::Response response;
   absl::StatusOr<ReceivedTensors> tensors =
@@ -304,7 +307,10 @@ absl::StatusOr<typename Rpc::Result> Rotate(Calls* calls,
   OneMessage<Rpc> message(args);
   const std::int64_t bytes = message.sent.message_bytes;
   const bool can_cut = calls->can_stream() && HasTensorBytes<Rpc>(args);
-  if (can_cut && bytes > calls->stream_above_bytes()) {
+  // What lies in shared memory is not sent.
+  const std::int64_t sent =
+      bytes - calls->regions().SharedBytes(message.sent.fields);
+  if (can_cut && sent > calls->stream_above_bytes()) {
     return InChunks<Rpc>(calls, args, options);
   }
   absl::StatusOr<typename Rpc::Result> result =

@@ -1,9 +1,13 @@
 // The calls that move tensors in one message each way, never in a stream.
 
+#include <cstdint>
+#include <limits>
 #include <utility>
+#include <vector>
 
 #include "calls.h"
 #include "posenc/client.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc {
 namespace {
@@ -17,6 +21,33 @@ SentTensors Measured(const google::protobuf::Message& message,
                      std::vector<TensorField> fields) {
   const std::int64_t bytes = MessageBytes(message, fields);
   return {std::move(fields), bytes};
+}
+
+std::int64_t BytesOf(const absl::optional<TensorView>& view) {
+  return view ? static_cast<std::int64_t>(view->bytes.size()) : -1;
+}
+
+// Bytes of the scores; negative if the arguments do not tell.
+std::int64_t ScoreBytes(const ScoreRelativeArgs& args) {
+  if (!args.q || !args.k || args.q->shape.size() != 4 ||
+      args.k->shape.size() != 4) {
+    return -1;
+  }
+  const std::vector<std::int64_t> shape = {args.q->shape[0], args.q->shape[1],
+                                           args.q->shape[2], args.k->shape[2]};
+  v1::Dtype dtype = args.dtype;
+  if (dtype == v1::DTYPE_UNSPECIFIED) {
+    dtype = args.q->dtype == v1::DTYPE_FLOAT64 ? v1::DTYPE_FLOAT64
+                                               : v1::DTYPE_FLOAT32;
+  }
+  for (const std::int64_t extent : shape) {
+    if (extent < 0) return -1;
+  }
+  const absl::uint128 bytes = wire::DataBytes(wire::ElementBytes(dtype), shape);
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  return bytes > static_cast<std::uint64_t>(kMost)
+             ? -1
+             : static_cast<std::int64_t>(bytes);
 }
 
 absl::StatusOr<TensorResult> ResultOf(absl::StatusOr<ReceivedTensors> tensors) {
@@ -41,7 +72,12 @@ absl::StatusOr<TensorResult> Client::AddEncoding(
   return ResultOf(calls_->Bulk(
       "AddEncoding", &Stub::AddEncoding, &request,
       Measured(request, std::move(tensors)), &response,
-      {{v1::AddEncodingResponse::kXFieldNumber}, {args.out}}, options));
+      {{v1::AddEncodingResponse::kXFieldNumber},
+       {args.out},
+       0,
+       {args.combination == v1::COMBINATION_CONCATENATE ? -1
+                                                        : BytesOf(args.x)}},
+      options));
 }
 
 absl::StatusOr<TensorResult> Client::ScoreRelative(
@@ -55,10 +91,13 @@ absl::StatusOr<TensorResult> Client::ScoreRelative(
   AddTensor(v1::ScoreRelativeRequest::kQFieldNumber, args.q, &tensors);
   AddTensor(v1::ScoreRelativeRequest::kKFieldNumber, args.k, &tensors);
   v1::ScoreRelativeResponse response;
-  return ResultOf(calls_->Bulk(
-      "ScoreRelative", &Stub::ScoreRelative, &request,
-      Measured(request, std::move(tensors)), &response,
-      {{v1::ScoreRelativeResponse::kScoresFieldNumber}, {args.out}}, options));
+  return ResultOf(calls_->Bulk("ScoreRelative", &Stub::ScoreRelative, &request,
+                               Measured(request, std::move(tensors)), &response,
+                               {{v1::ScoreRelativeResponse::kScoresFieldNumber},
+                                {args.out},
+                                0,
+                                {ScoreBytes(args)}},
+                               options));
 }
 
 absl::StatusOr<TensorResult> Client::ConvertPairing(
@@ -75,10 +114,14 @@ absl::StatusOr<TensorResult> Client::ConvertPairing(
   AddTensor(v1::ConvertPairingRequest::kWeightFieldNumber, args.weight,
             &tensors);
   v1::ConvertPairingResponse response;
-  return ResultOf(calls_->Bulk(
-      "ConvertPairing", &Stub::ConvertPairing, &request,
-      Measured(request, std::move(tensors)), &response,
-      {{v1::ConvertPairingResponse::kWeightFieldNumber}, {args.out}}, options));
+  return ResultOf(
+      calls_->Bulk("ConvertPairing", &Stub::ConvertPairing, &request,
+                   Measured(request, std::move(tensors)), &response,
+                   {{v1::ConvertPairingResponse::kWeightFieldNumber},
+                    {args.out},
+                    0,
+                    {BytesOf(args.weight)}},
+                   options));
 }
 
 }  // namespace posenc

@@ -44,6 +44,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -57,6 +58,7 @@
 #include "grpcpp/channel.h"
 #include "grpcpp/security/credentials.h"
 #include "posenc/messages.h"
+#include "posenc/shared_region.h"
 #include "posenc/v1/service.grpc.pb.h"
 
 namespace posenc {
@@ -176,6 +178,20 @@ class Client {
   explicit Client(
       std::shared_ptr<v1::PositionalEncodingService::StubInterface> stub,
       absl::Duration timeout = absl::Seconds(60));
+
+  // Makes a region of shared memory, in the server's directory and with a name
+  // of its own, whose tensors later calls of this client and of its copies pass
+  // by place (shared_region.h). If the server has no shared memory, or not for
+  // this client, the region is private memory, and its tensors are sent. Also
+  // RESOURCE_EXHAUSTED if the directory has not so much; NOT_FOUND and the like
+  // if it cannot be used from here: in another container it may lie elsewhere,
+  // see Share().
+  absl::StatusOr<std::shared_ptr<SharedRegion>> MakeRegion(
+      std::size_t bytes, const CallOptions& options = {}) const;
+
+  // The same for a region that the caller has made. The client does not keep
+  // it.
+  void Share(const std::shared_ptr<SharedRegion>& region) const;
 
   // Tells the server's version, instruction set, limits and presets.
   absl::StatusOr<v1::GetServerInfoResponse> GetServerInfo(

@@ -1,0 +1,75 @@
+// Memory that client and server on one host both map, so that tensors in it
+// need not be sent (C++17).
+//
+//   auto client = posenc::Client::Connect({"unix:/run/posenc.sock"});
+//   auto region = client.MakeRegion(q_bytes);
+//   args.q = posenc::ViewOf((*region)->Elements<float>(0, n), {1, S, H, D});
+//   args.q_out = posenc::OutputTo((*region)->Elements<float>(0, n));
+//   client.ApplyRope(args);  // rotates in place, nothing is copied
+//
+// A view that lies wholly within a region is passed by its place, and so is an
+// output. Where the server has no shared memory, or not for this client, the
+// same calls send the bytes, and the results are the same.
+//
+// In place a call must not be made twice, so it is made once: no retries. If it
+// ends as INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, UNIMPLEMENTED or
+// ABORTED, nothing was done. After any other error, of which the message says
+// so, the tensor may be rotated, in part or not at all: write it anew.
+
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace posenc {
+
+// A file in shared memory that is mapped here. It is removed when the region
+// goes; the server does not keep it. Its bytes are zeros at first. While a call
+// reads or writes some of them, they are left alone.
+class SharedRegion {
+ public:
+  // Makes the file directory/name, of mode 0600 and of its full size.
+  // ALREADY_EXISTS; RESOURCE_EXHAUSTED if the file system has not so much;
+  // NOT_FOUND and the like if the directory cannot be used. Client::MakeRegion
+  // is told all of this by the server.
+  static absl::StatusOr<std::shared_ptr<SharedRegion>> Create(
+      const std::string& directory, const std::string& name, std::size_t bytes);
+
+  // Memory of this process alone, for servers without shared memory: tensors in
+  // it are sent. RESOURCE_EXHAUSTED if there is not so much.
+  static absl::StatusOr<std::shared_ptr<SharedRegion>> CreatePrivate(
+      std::size_t bytes);
+
+  ~SharedRegion();
+  SharedRegion(const SharedRegion&) = delete;
+  SharedRegion& operator=(const SharedRegion&) = delete;
+
+  // The file's name without its directory; empty if the region is private.
+  const std::string& name() const { return name_; }
+  absl::Span<char> bytes() const { return bytes_; }
+
+  // Elements from `offset` bytes on, which is a multiple of the element's
+  // alignment; empty if they are not within the region.
+  template <typename T>
+  absl::Span<T> Elements(std::size_t offset, std::size_t count) const {
+    if (offset % alignof(T) != 0 || offset > bytes_.size() ||
+        count > (bytes_.size() - offset) / sizeof(T)) {
+      return {};
+    }
+    return absl::MakeSpan(reinterpret_cast<T*>(bytes_.data() + offset), count);
+  }
+
+ private:
+  SharedRegion(std::string directory, std::string name)
+      : directory_(std::move(directory)), name_(std::move(name)) {}
+
+  const std::string directory_, name_;
+  absl::Span<char> bytes_;
+};
+
+}  // namespace posenc

@@ -1,0 +1,67 @@
+// The regions of a client, and which tensors of a call lie in them.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "bulk_message.h"
+#include "posenc/shared_region.h"
+#include "posenc/v1/service.pb.h"
+
+namespace posenc {
+
+// What of a unary call is passed by place. Keeps the regions until it goes.
+struct SharedParts {
+  std::vector<TensorField> sent;  // what is left to be sent
+  // Indices of outputs that the server writes where they are.
+  std::vector<std::size_t> placed;
+  bool any = false;
+  // An output is over an input: the call must not be made twice.
+  bool in_place = false;
+  std::vector<std::shared_ptr<SharedRegion>> owners;
+};
+
+// Safe for any number of threads.
+class Regions {
+ public:
+  void Add(const std::shared_ptr<SharedRegion>& region);
+
+  // Whether anything may be found.
+  bool any() const { return on_.load(); }
+
+  // The server does not take them: nothing is found any more.
+  void SwitchOff() { on_.store(false); }
+
+  // Sets in `request` the tensors and outputs that lie in regions. `numbers`
+  // are the response's fields of the outputs `into`; an output is given to the
+  // server only if it has exactly[i] bytes, which the result will have.
+  SharedParts Share(absl::Span<const TensorField> fields,
+                    absl::Span<const int> numbers,
+                    absl::Span<const Output> into,
+                    absl::Span<const std::int64_t> exactly,
+                    const google::protobuf::Message& response,
+                    google::protobuf::Message* request);
+
+  // Bytes of the tensors that would not be sent.
+  std::int64_t SharedBytes(absl::Span<const TensorField> fields);
+
+ private:
+  struct Found {
+    std::shared_ptr<SharedRegion> region;
+    v1::SharedMemory place;
+  };
+  absl::optional<Found> Find(absl::Span<const char> bytes);
+  absl::optional<Found> FindTensor(const TensorView& view);
+
+  std::atomic<bool> on_{false};
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<SharedRegion>> regions_;
+};
+
+}  // namespace posenc

@@ -1,0 +1,75 @@
+#include "posenc/shared_region.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace posenc {
+namespace {
+
+std::string PathOf(const std::string& directory, const std::string& name) {
+  return absl::StrCat(directory, "/", name);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Create(
+    const std::string& directory, const std::string& name, std::size_t bytes) {
+  const std::string path = PathOf(directory, name);
+  const auto failed = [&path](int error, absl::string_view what) {
+    return absl::Status(
+        absl::ErrnoToStatusCode(error),
+        absl::ErrnoToStatus(error, absl::StrCat(what, " ", path)).message());
+  };
+  const int file =
+      open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) return failed(errno, "cannot make");
+  // From here on the file is removed with the region.
+  const std::shared_ptr<SharedRegion> region(new SharedRegion(directory, name));
+  // Allocated now: a file system that becomes full later would raise SIGBUS,
+  // here and in the server. A file of no bytes cannot be allocated or mapped.
+  const int error =
+      bytes == 0 ? 0 : posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  void* data = nullptr;
+  int map_error = 0;
+  if (error == 0 && bytes > 0) {
+    data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    map_error = data == MAP_FAILED ? errno : 0;
+  }
+  close(file);
+  if (error == ENOSPC || error == EFBIG) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path, ": the file system has no ", bytes, " bytes left"));
+  }
+  if (error != 0) return failed(error, "cannot allocate");
+  if (map_error != 0) return failed(map_error, "cannot map");
+  region->bytes_ = absl::MakeSpan(static_cast<char*>(data), bytes);
+  return region;
+}
+
+absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::CreatePrivate(
+    std::size_t bytes) {
+  const std::shared_ptr<SharedRegion> region(new SharedRegion("", ""));
+  if (bytes == 0) return region;
+  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for a region of ", bytes, " bytes"));
+  }
+  region->bytes_ = absl::MakeSpan(static_cast<char*>(data), bytes);
+  return region;
+}
+
+SharedRegion::~SharedRegion() {
+  if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
+  if (!name_.empty()) unlink(PathOf(directory_, name_).c_str());
+}
+
+}  // namespace posenc
