@@ -2,9 +2,9 @@
 // threads of its own.
 //
 // Past capacity most calls are refused, and most of a refusal's cost is waking
-// up for it, reading a socket for it and writing to one. So a thread that has
-// refused a call rests before it looks at the sockets again, and then takes
-// what has come meanwhile together.
+// up for it, reading a socket for it and writing to one. So one of several
+// threads that has refused a call rests before it looks at the sockets again,
+// and then takes what has come meanwhile together.
 //
 // Order: AddTo(builder), BuildAndStart(), Start(); then the server's Shutdown()
 // and Wait(), then Stop().
@@ -68,6 +68,7 @@ class CallQueue {
   grpc::AsyncGenericService calls_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   grpc_server* server_ = nullptr;
+  bool rests_ = false;
   std::vector<std::thread> threads_;
 
   // Streams that are not deleted. Each is replaced before it ends, so that
