@@ -87,10 +87,10 @@ impl Calls {
     /// Rotates the slots, whose results go to their places. Tensors in the request's own fields come back in the answer.
     pub async fn rotate<R: Rotation>(&self, request: &R, slots: &mut [Slot<'_>]) -> Result<R::Response> {
         slots.iter().try_for_each(Slot::check_output)?;
-        if slots.iter().any(|slot| slot.shared.is_some()) {
-            if let Some(response) = self.rotate_shared(request, slots).await? {
-                return Ok(response);
-            }
+        if slots.iter().any(|slot| slot.shared.is_some())
+            && let Some(response) = self.rotate_shared(request, slots).await?
+        {
+            return Ok(response);
         }
         let message = Planned::whole(request, slots);
         let bytes = message.outgoing.message_bytes;
