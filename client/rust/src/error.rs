@@ -141,7 +141,8 @@ impl Error {
 
     /// Whether the server shares no memory with this client, so that bytes have to be sent.
     pub(crate) fn wants_bytes(&self) -> bool {
-        self.0.reason == "SHARED_MEMORY_UNAVAILABLE"
+        // An older server does not know the fields.
+        matches!(self.0.reason.as_str(), "SHARED_MEMORY_UNAVAILABLE" | "FIELD_UNKNOWN")
             && matches!(self.0.code, Code::Unimplemented | Code::PermissionDenied)
     }
 
