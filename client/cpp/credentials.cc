@@ -21,6 +21,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "google/protobuf/struct.pb.h"
+#include "google/protobuf/util/json_util.h"
 #include "grpcpp/create_channel.h"
 
 namespace posenc {
@@ -31,6 +33,17 @@ constexpr absl::Duration kLook = absl::Seconds(1);
 
 absl::Status Wrong(absl::string_view option, absl::string_view fact) {
   return absl::InvalidArgumentError(absl::StrCat(option, ": ", fact));
+}
+
+// gRPC would not say what is wrong, nor that it is this.
+absl::Status CheckServiceConfig(const ClientOptions& options) {
+  if (!options.service_config.has_value()) return absl::OkStatus();
+  google::protobuf::Struct json;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(
+      *options.service_config, &json);
+  if (parsed.ok()) return absl::OkStatus();
+  return Wrong("service_config",
+               absl::StrCat("must be a JSON object: ", parsed.ToString()));
 }
 
 absl::StatusOr<std::string> ReadFile(absl::string_view option,
@@ -218,6 +231,11 @@ Local WhereIs(absl::string_view target) {
 
 absl::StatusOr<ChannelSecurity> ChannelSecurity::Of(
     const ClientOptions& options) {
+  if (options.target.empty()) {
+    return Wrong("target", "is missing; such as localhost:50051");
+  }
+  const absl::Status config = CheckServiceConfig(options);
+  if (!config.ok()) return config;
   ChannelSecurity security;
   const bool with_token = !options.token.empty() || !options.token_file.empty();
   grpc_security_level level = GRPC_PRIVACY_AND_INTEGRITY;

@@ -151,7 +151,18 @@ absl::StatusOr<v1::Positions> CutPacked(const v1::PackedSequences& packed,
 absl::StatusOr<HeadExtents> ExtentsOf(const TensorView& tensor,
                                       v1::Layout layout) {
   const std::vector<Axis> axes = AxesOf(layout);
-  if (axes.empty() || tensor.shape.size() != axes.size()) {
+  if (axes.empty()) {
+    return Misfit(
+        "shape",
+        absl::StrCat("layout ",
+                     layout == v1::LAYOUT_UNSPECIFIED
+                         ? "is not given"
+                         : absl::StrCat(static_cast<int>(layout),
+                                        " is not known to this client"),
+                     ", which says what the axes of ", Text(tensor.shape),
+                     " are"));
+  }
+  if (tensor.shape.size() != axes.size()) {
     return Misfit("shape",
                   absl::StrCat(Text(tensor.shape), " is none of layout ",
                                v1::Layout_Name(layout)));

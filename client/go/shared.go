@@ -221,7 +221,9 @@ func (s sharing) failed(err error) (told error, again bool) {
 	if !errors.As(err, &e) {
 		return err, false
 	}
-	if e.Reason == "SHARED_MEMORY_UNAVAILABLE" && (e.code == codes.Unimplemented || e.code == codes.PermissionDenied) {
+	// An older server does not know the fields.
+	refused := e.Reason == "SHARED_MEMORY_UNAVAILABLE" || e.Reason == "FIELD_UNKNOWN"
+	if refused && (e.code == codes.Unimplemented || e.code == codes.PermissionDenied) {
 		return err, true
 	}
 	if len(s.inPlace) == 0 {

@@ -217,5 +217,13 @@ TEST_F(SecurityTest, BadFilesAreEveryCallsError) {
   EXPECT_EQ(Error(), "tls: excludes credentials");
 }
 
+TEST_F(SecurityTest, AMissingTargetAndAServiceConfigThatIsNoJsonAreNamed) {
+  options_.target = "";
+  EXPECT_EQ(Error(), "target: is missing; such as localhost:50051");
+  options_.target = "127.0.0.1:1";
+  options_.service_config = "{";
+  EXPECT_THAT(Error(), StartsWith("service_config: must be a JSON object: "));
+}
+
 }  // namespace
 }  // namespace posenc

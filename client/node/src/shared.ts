@@ -200,7 +200,9 @@ export class SharedCall {
   /** The error of a call with places, for its caller; undefined if bytes may be sent instead. */
   failed(error: unknown): unknown {
     if (!(error instanceof PosencError)) return error;
-    if (error.reason === "SHARED_MEMORY_UNAVAILABLE" && ["UNIMPLEMENTED", "PERMISSION_DENIED"].includes(error.code)) return undefined;
+    // An older server does not know the fields.
+    const refused = ["SHARED_MEMORY_UNAVAILABLE", "FIELD_UNKNOWN"].includes(error.reason);
+    if (refused && ["UNIMPLEMENTED", "PERMISSION_DENIED"].includes(error.code)) return undefined;
     // After these the server has written nothing. It turned the call away before.
     const untouched = ["INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED"];
     if (this.inPlace.length > 0 && !untouched.includes(error.code)) {

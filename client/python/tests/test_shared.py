@@ -180,9 +180,16 @@ def failing(code, reason, text="no"):
     return apply
 
 
-@pytest.mark.parametrize("code", [grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED])
-def test_a_server_that_refuses_places_gets_bytes(q, code):
-    answers = {"GetServerInfo": info_response(), "ApplyRope": failing(code, "ERROR_REASON_SHARED_MEMORY_UNAVAILABLE")}
+@pytest.mark.parametrize(
+    "code, reason",
+    [
+        (grpc.StatusCode.UNIMPLEMENTED, "SHARED_MEMORY_UNAVAILABLE"),
+        (grpc.StatusCode.PERMISSION_DENIED, "SHARED_MEMORY_UNAVAILABLE"),
+        (grpc.StatusCode.UNIMPLEMENTED, "FIELD_UNKNOWN"),  # of an older server
+    ],
+)
+def test_a_server_that_refuses_places_gets_bytes(q, code, reason):
+    answers = {"GetServerInfo": info_response(), "ApplyRope": failing(code, f"ERROR_REASON_{reason}")}
     with fake.serving(answers) as (server, address), posenc.Client(address) as client:
         with client.shared_region(BYTES) as region:
             view = region.array(SHAPE)

@@ -144,12 +144,18 @@ impl Calls {
         expected_bytes: usize,
     ) -> Result<Bytes> {
         let bulk = message.outgoing.message_bytes.max(expected_bytes) >= BULK_BYTES;
-        self.exchange(method, std::slice::from_ref(message), slots, bulk, self.patience(false)).await
+        self.exchange(method, std::slice::from_ref(message), slots, bulk, self.patience(false), false).await
+    }
+
+    /// The same for a call that must not be sent a second time.
+    pub async fn unary_once(&self, method: &str, message: &Planned, slots: &mut [Slot<'_>]) -> Result<Bytes> {
+        let bulk = message.outgoing.message_bytes >= BULK_BYTES;
+        self.exchange(method, std::slice::from_ref(message), slots, bulk, self.patience(false), true).await
     }
 
     /// Sends `messages`, and takes as many answers, in order. At most a few are under way.
     pub async fn stream(&self, method: &str, messages: &[Planned], slots: &mut [Slot<'_>]) -> Result<()> {
-        self.exchange(method, messages, slots, true, self.patience(true)).await.map(drop)
+        self.exchange(method, messages, slots, true, self.patience(true), false).await.map(drop)
     }
 
     /// Sends messages with the slots' tensors; every answer brings the results of one. Returns the last answer without
@@ -161,9 +167,11 @@ impl Calls {
         slots: &mut [Slot<'_>],
         bulk: bool,
         patience: Patience,
+        never_again: bool,
     ) -> Result<Bytes> {
         let largest = messages.iter().map(|message| message.outgoing.message_bytes).max().unwrap_or(0);
         self.check_bytes(largest)?;
+        self.options.check()?;
         let request_id = self.request_id();
         let call = Call { method, bulk, announced: largest, request_id: &request_id, patience };
         let mut attempts = Attempts::new(self, call);
@@ -175,7 +183,7 @@ impl Calls {
             };
             match patience.whole(once).await {
                 Ok(last) => break Ok(last),
-                Err(error) => match attempts.failed(error, began).await {
+                Err(error) => match attempts.failed(error, began || never_again).await {
                     Ok(()) => continue,
                     Err(error) => break Err(error),
                 },
@@ -188,6 +196,7 @@ impl Calls {
     pub async fn receive(&self, method: &'static str, request: &impl Message) -> Result<Answers> {
         let outgoing = Outgoing::new(request, &[]);
         self.check_bytes(outgoing.message_bytes)?;
+        self.options.check()?;
         let patience = self.patience(true);
         let request_id = self.request_id();
         let call = Call { method, bulk: true, announced: outgoing.message_bytes, request_id: &request_id, patience };
@@ -290,7 +299,8 @@ impl Calls {
         if error.is_connection() || error.code() == Code::DeadlineExceeded && error.reason_name().is_empty() {
             let text = format!("{target}: {}", error.message());
             error = error.with_text(text);
-        } else if error.code() == Code::Unimplemented {
+        } else if error.code() == Code::Unimplemented && error.reason_name().is_empty() {
+            // Where there is a reason, the server has said itself what it does not know.
             let version = if method == "GetServerInfo" { None } else { Box::pin(self.server_version()).await };
             let text = format!(
                 "{}; the server at {target} is of another version ({}) than this client ({})",

@@ -80,10 +80,8 @@ impl Channels {
         let with_token = options.token.is_some() || options.token_file.is_some();
         if with_token && options.tls.is_none() && !target.is_local() {
             let option = if options.token.is_some() { "token" } else { "token_file" };
-            return Err(Error::invalid(format!(
-                "{option}: would be sent in the clear to {}; must have TLS",
-                target.text
-            )));
+            let fact = format!("would be sent in the clear to {}; must have TLS", target.text);
+            return Err(Error::invalid_field(option, fact));
         }
         // gRPC's name for the other end of a unix socket.
         let local = ["localhost".to_owned()];
@@ -150,7 +148,7 @@ impl Channels {
                         let is_clear = self.options.tls.is_none();
                         let with_token = self.options.token.is_some() || self.options.token_file.is_some();
                         if is_clear && with_token && !address.ip().is_loopback() {
-                            return Err(Error::invalid(format!("token: {host} is {address}; must have TLS")));
+                            return Err(Error::invalid_field("token", format!("{host} is {address}; must have TLS")));
                         }
                         fresh.push(self.server(Connector::Tcp(address), endpoint));
                     }
@@ -180,8 +178,9 @@ impl Channels {
 }
 
 fn endpoint(host: &str, options: &Options) -> Result<Endpoint> {
-    let wrong =
-        |error: tonic::transport::Error| Error::invalid(format!("target: {}", Error::of_transport(&error).message()));
+    let wrong = |error: tonic::transport::Error| {
+        Error::invalid_field("target", format!("{host:?}: {}", Error::of_transport(&error).message()))
+    };
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     let endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))
         .map_err(wrong)?
@@ -198,7 +197,7 @@ fn endpoint(host: &str, options: &Options) -> Result<Endpoint> {
 
 #[cfg(not(feature = "tls"))]
 fn with_tls(_: Endpoint, _: &crate::options::TlsOptions, _: &str) -> Result<Endpoint> {
-    Err(Error::invalid("tls: this program was built without the crate's feature `tls`"))
+    Err(Error::invalid_field("tls", "this program was built without the crate's feature `tls`"))
 }
 
 #[cfg(feature = "tls")]
@@ -206,7 +205,7 @@ fn with_tls(endpoint: Endpoint, tls: &crate::options::TlsOptions, host: &str) ->
     use tonic::transport::{Certificate, ClientTlsConfig, Identity};
     let read = |option: &str, path: &std::path::Path| {
         let text = std::fs::read_to_string(path);
-        text.map_err(|error| Error::invalid(format!("{option}: {}: {error}", path.display())))
+        text.map_err(|error| Error::invalid_field(option, format!("{}: {error}", path.display())))
     };
     let mut config = ClientTlsConfig::new().domain_name(tls.server_name.as_deref().unwrap_or(host));
     config = match &tls.ca_file {
@@ -214,10 +213,8 @@ fn with_tls(endpoint: Endpoint, tls: &crate::options::TlsOptions, host: &str) ->
         Some(path) => {
             let text = read("tls.ca_file", path)?;
             if !text.contains("-----BEGIN CERTIFICATE-----") {
-                return Err(Error::invalid(format!(
-                    "tls.ca_file: {}: holds no certificate; must be PEM",
-                    path.display()
-                )));
+                let fact = format!("{}: holds no certificate; must be PEM", path.display());
+                return Err(Error::invalid_field("tls.ca_file", fact));
             }
             config.ca_certificate(Certificate::from_pem(text))
         }
@@ -229,10 +226,8 @@ fn with_tls(endpoint: Endpoint, tls: &crate::options::TlsOptions, host: &str) ->
         }
         (cert, _) => {
             let missing = if cert.is_none() { "tls.cert_file" } else { "tls.key_file" };
-            return Err(Error::invalid(format!("{missing}: is missing; certificate and key come together")));
+            return Err(Error::invalid_field(missing, "is missing; certificate and key come together"));
         }
     }
-    endpoint
-        .tls_config(config)
-        .map_err(|error| Error::invalid(format!("tls: {}", Error::of_transport(&error).message())))
+    endpoint.tls_config(config).map_err(|error| Error::invalid_field("tls", Error::of_transport(&error).message()))
 }

@@ -4,6 +4,7 @@ use crate::calls::Calls;
 use crate::error::Result;
 use crate::options::{CallOptions, Options};
 use crate::rope::{Config, Rope};
+use crate::shared::{RegionOptions, SharedRegion};
 use crate::slot::{Heads, Slot};
 use crate::table::Tiles;
 use crate::v1;
@@ -57,6 +58,20 @@ impl Client {
     /// Version, instruction set, limits and everything that the server knows by name.
     pub async fn get_server_info(&self) -> Result<v1::GetServerInfoResponse> {
         self.calls.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), 0).await
+    }
+
+    /// Memory of so many bytes that a server on this host maps too: calls with tensors of it carry none of their bytes.
+    /// If the server shares no memory with this client, they send the bytes.
+    ///
+    /// A call that replaces a tensor there is sent once, never tried again: after an error that says so, write the
+    /// tensor anew.
+    pub async fn shared_region(&self, bytes: usize) -> Result<SharedRegion> {
+        self.shared_region_with(bytes, RegionOptions::default()).await
+    }
+
+    /// The same with options.
+    pub async fn shared_region_with(&self, bytes: usize, options: RegionOptions) -> Result<SharedRegion> {
+        SharedRegion::new(bytes, self.get_server_info().await?.shared_memory, options)
     }
 
     /// Turns a preset, a config.json or a specification into exact frequencies, and says what was assumed.

@@ -61,7 +61,7 @@ fn axes(layout: Layout, whole_heads: bool) -> (&'static [Axis], usize) {
 }
 
 fn misfit(what: &str, fact: impl std::fmt::Display) -> Error {
-    Error::invalid(format!("{what}: {fact}; the tensor cannot be cut into parts"))
+    Error::invalid_field(what, format!("{fact}; the tensor cannot be cut into parts"))
 }
 
 /// Cuts a tensor into parts, in the order of memory, of at most `max_bytes` if that is possible: a token of one head is

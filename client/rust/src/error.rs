@@ -49,6 +49,13 @@ impl Error {
         Self::new(Code::InvalidArgument, message)
     }
 
+    /// A mistake in one field, or argument.
+    pub(crate) fn invalid_field(field: &str, fact: impl fmt::Display) -> Self {
+        let mut error = Self::invalid(format!("{field}: {fact}"));
+        error.0.metadata.insert("field".to_owned(), field.to_owned());
+        error
+    }
+
     /// An answer that does not fit its request.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(Code::Internal, message)
@@ -120,6 +127,34 @@ impl Error {
     pub(crate) fn with_text(mut self, message: String) -> Self {
         self.0.message = message;
         self
+    }
+
+    pub(crate) fn with_code(mut self, code: Code) -> Self {
+        self.0.code = code;
+        self
+    }
+
+    /// Whether it is about arguments of which nothing has been sent.
+    pub(crate) fn is_own_finding(&self) -> bool {
+        self.0.code == Code::InvalidArgument && self.0.request_id.is_empty()
+    }
+
+    /// Whether the server shares no memory with this client, so that bytes have to be sent.
+    pub(crate) fn wants_bytes(&self) -> bool {
+        // An older server does not know the fields.
+        matches!(self.0.reason.as_str(), "SHARED_MEMORY_UNAVAILABLE" | "FIELD_UNKNOWN")
+            && matches!(self.0.code, Code::Unimplemented | Code::PermissionDenied)
+    }
+
+    /// The error of a call that replaces tensors in shared memory.
+    pub(crate) fn of_replacing(self, names: &str) -> Self {
+        // These the server gives before it writes anything.
+        if matches!(self.0.code, Code::InvalidArgument | Code::NotFound | Code::PermissionDenied | Code::Aborted) {
+            return self;
+        }
+        let told = "may have been rotated by then, in part or whole: write it anew";
+        let text = format!("{}; {names} {told}", self.0.message);
+        self.with_text(text)
     }
 
     pub(crate) fn is_connection(&self) -> bool {

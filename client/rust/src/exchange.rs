@@ -59,7 +59,7 @@ pub(crate) fn start(
     let (upload, body) = mpsc::channel(BUFFERS_AHEAD);
     let request = head
         .body(tonic::body::Body::new(RequestBody(body)))
-        .map_err(|error| Error::invalid(format!("metadata: {error}")))?;
+        .map_err(|error| Error::invalid_field("metadata", error))?;
     let response = Box::pin(async move {
         let ready = poll_fn(|cx| Service::poll_ready(&mut channel, cx)).await;
         ready.map_err(|error| Error::of_transport(&error))?;

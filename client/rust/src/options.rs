@@ -73,7 +73,10 @@ impl Options {
             Some("1" | "true") => true,
             Some("0" | "false") if !named => false,
             Some(other) => {
-                return Err(Error::invalid(format!("POSENC_TLS: is {other:?}; must be 1, or 0 without POSENC_TLS_*")));
+                return Err(Error::invalid_field(
+                    "POSENC_TLS",
+                    format!("is {other:?}; must be 1, or 0 without POSENC_TLS_*"),
+                ));
             }
         };
         let options = Self {
@@ -95,6 +98,19 @@ pub struct CallOptions {
     pub request_id: Option<String>,
     /// W3C trace context of the caller, sent on.
     pub traceparent: Option<String>,
+}
+
+impl CallOptions {
+    /// INVALID_ARGUMENT unless headers can carry what is sent as such.
+    pub(crate) fn check(&self) -> Result<()> {
+        for (option, value) in [("request_id", &self.request_id), ("traceparent", &self.traceparent)] {
+            let visible = |text: &String| text.bytes().all(|c| (b' '..=b'~').contains(&c));
+            if !value.as_ref().is_none_or(visible) {
+                return Err(Error::invalid_field(option, "must be of visible ASCII characters"));
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

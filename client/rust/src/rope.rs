@@ -88,7 +88,8 @@ impl Config {
         let mut rope = self.rope.clone();
         if let Some(path) = &self.file {
             let text = tokio::fs::read_to_string(path).await;
-            let text = text.map_err(|error| Error::invalid(format!("config.json: {}: {error}", path.display())))?;
+            let text =
+                text.map_err(|error| Error::invalid_field("config.json", format!("{}: {error}", path.display())))?;
             rope.source = Some(rope_source::Source::ConfigJson(text));
         }
         Ok(rope)
@@ -155,6 +156,7 @@ impl<A: Into<v1::Positions>, B: Into<v1::Positions>> From<Between<A, B>> for v1:
 pub struct Rope {
     client: Client,
     resolved: v1::ResolveRopeResponse,
+    saturation: v1::Saturation,
 }
 
 impl Rope {
@@ -162,7 +164,7 @@ impl Rope {
         let rope = Some(config.to_source().await?);
         let request = v1::ResolveRopeRequest { rope, head_dim: config.head_dim, ..Default::default() };
         let resolved = client.resolve_rope(request).await?;
-        Ok(Self { client, resolved })
+        Ok(Self { client, resolved, saturation: v1::Saturation::Unspecified })
     }
 
     /// Frequencies, attention factor, assumptions, warnings.
@@ -173,6 +175,12 @@ impl Rope {
     /// The complete specification, as calls send it.
     pub fn spec(&self) -> v1::RopeSpec {
         self.resolved.spec.clone().unwrap_or_default()
+    }
+
+    /// The same, and what becomes of results past the largest number of an FP8 type, which such tensors need.
+    pub fn saturation(mut self, saturation: v1::Saturation) -> Self {
+        self.saturation = saturation;
+        self
     }
 
     /// Rotates q, k or both (`()` is none). Results are where the tensors' kind says: see [`Heads`].
@@ -187,6 +195,7 @@ impl Rope {
             rope: Some(self.spec().into()),
             positions: Some(positions.into()),
             layout: layout.into(),
+            saturation: self.saturation.into(),
             ..Default::default()
         };
         let (q, k, _) = self.client.apply_rope(request, q, k).await?;
@@ -215,6 +224,7 @@ impl Rope {
             old_rope: Some(self.spec().into()),
             movement: Some(movement.into()),
             layout: layout.into(),
+            saturation: self.saturation.into(),
             ..Default::default()
         };
         Ok(self.client.reposition(request, k).await?.0)

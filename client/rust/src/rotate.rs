@@ -19,6 +19,8 @@ pub(crate) trait Rotation: Message + Clone + Default + 'static {
     fn rope(&self) -> Option<&v1::RopeSource>;
     fn places(&self) -> &Self::Places;
     fn set_places(&mut self, places: Self::Places);
+    /// Sets the tensor called `name`, and where its result goes.
+    fn set_shared(&mut self, name: &str, tensor: v1::Tensor, result: v1::SharedMemory);
 }
 
 impl Rotation for v1::ApplyRopeRequest {
@@ -38,6 +40,11 @@ impl Rotation for v1::ApplyRopeRequest {
     fn set_places(&mut self, places: Self::Places) {
         self.positions = places;
     }
+    fn set_shared(&mut self, name: &str, tensor: v1::Tensor, result: v1::SharedMemory) {
+        let (into, output) =
+            if name == "q" { (&mut self.q, &mut self.q_output) } else { (&mut self.k, &mut self.k_output) };
+        (*into, *output) = (Some(tensor), Some(result));
+    }
 }
 
 impl Rotation for v1::RepositionRequest {
@@ -56,6 +63,9 @@ impl Rotation for v1::RepositionRequest {
     }
     fn set_places(&mut self, places: Self::Places) {
         self.movement = places;
+    }
+    fn set_shared(&mut self, _: &str, tensor: v1::Tensor, result: v1::SharedMemory) {
+        (self.k, self.k_output) = (Some(tensor), Some(result));
     }
 }
 
@@ -77,20 +87,59 @@ impl Calls {
     /// Rotates the slots, whose results go to their places. Tensors in the request's own fields come back in the answer.
     pub async fn rotate<R: Rotation>(&self, request: &R, slots: &mut [Slot<'_>]) -> Result<R::Response> {
         slots.iter().try_for_each(Slot::check_output)?;
+        if slots.iter().any(|slot| slot.shared.is_some())
+            && let Some(response) = self.rotate_shared(request, slots).await?
+        {
+            return Ok(response);
+        }
         let message = Planned::whole(request, slots);
         let bytes = message.outgoing.message_bytes;
         let can_cut = slots.iter().any(|slot| !slot.from().is_empty());
-        if !can_cut || bytes <= self.stream_above_bytes() {
-            let expected: usize = slots.iter().map(|slot| slot.from().len()).sum();
-            let result = self.unary_with(R::METHOD, &message, slots, expected).await;
-            // The server's limit may be lower than ours. What is no larger than a chunk would only be refused again.
-            match result {
-                Err(error) if can_cut && error.is_too_large() && bytes > self.chunk_bytes().await => {}
-                result => return decode(result?),
+        if can_cut && bytes > self.stream_above_bytes() {
+            match self.rotate_in_chunks(request, slots).await {
+                // Nothing was sent. In one message the server sees what does not fit, and says it with a reason.
+                Err(error) if error.is_own_finding() && bytes <= self.max_message_bytes() => {}
+                result => return result.map(|()| R::Response::default()),
             }
+        }
+        let expected: usize = slots.iter().map(|slot| slot.from().len()).sum();
+        let result = self.unary_with(R::METHOD, &message, slots, expected).await;
+        // The server's limit may be lower than ours. What is no larger than a chunk would only be refused again.
+        match result {
+            Err(error) if can_cut && error.is_too_large() && bytes > self.chunk_bytes().await => {}
+            result => return decode(result?),
         }
         self.rotate_in_chunks(request, slots).await?;
         Ok(R::Response::default())
+    }
+
+    /// Says where tensors lie, if they are in shared memory. `None`: their bytes have to be sent.
+    async fn rotate_shared<R: Rotation>(&self, request: &R, slots: &mut [Slot<'_>]) -> Result<Option<R::Response>> {
+        let replaced: Vec<_> = slots.iter().filter(|slot| slot.in_shared_place()).map(|slot| slot.name).collect();
+        let mut request = request.clone();
+        for slot in slots.iter() {
+            let Some((place, result)) = &slot.shared else { continue };
+            let (dtype, shape) = (slot.dtype.into(), slot.shape.clone());
+            let tensor = v1::Tensor { dtype, shape, shared: Some(place.clone()), ..Default::default() };
+            request.set_shared(slot.name, tensor, result.clone());
+        }
+        let mut sent: Vec<_> = slots.iter_mut().filter(|slot| slot.shared.is_none()).map(Slot::again).collect();
+        let message = Planned::whole(&request, &sent);
+        if message.outgoing.message_bytes > self.stream_above_bytes() {
+            return Ok(None);
+        }
+        let result = if replaced.is_empty() {
+            self.unary_with(R::METHOD, &message, &mut sent, 0).await
+        } else {
+            self.unary_once(R::METHOD, &message, &mut sent).await
+        };
+        match result {
+            Ok(response) => decode(response).map(Some),
+            Err(error) if error.wants_bytes() => Ok(None),
+            Err(error) if replaced.is_empty() && error.is_too_large() => Ok(None),
+            Err(error) if replaced.is_empty() => Err(error),
+            Err(error) => Err(error.of_replacing(&replaced.join(" and "))),
+        }
     }
 
     /// Each tensor is cut by itself, the first one first: q and k may differ in heads, so that equal amounts of memory
@@ -112,8 +161,13 @@ impl Calls {
         for ((index, slot), (extents, parts)) in with_bytes.zip(&cuts) {
             for part in parts {
                 if part.bytes + MESSAGE_OVERHEAD > self.max_message_bytes() {
-                    let text = format!("{}: {} bytes cannot be cut into smaller messages", slot.name, part.bytes);
-                    return Err(Error::new(tonic::Code::ResourceExhausted, text));
+                    let limit = self.max_message_bytes();
+                    let fact = format!(
+                        "{} bytes cannot be cut into smaller messages; this client's limit is {limit}: raise \
+                         Options::max_message_bytes",
+                        part.bytes
+                    );
+                    return Err(Error::invalid_field(slot.name, fact).with_code(tonic::Code::ResourceExhausted));
                 }
                 // Settings go with the first message only.
                 let mut settings = if messages.is_empty() { request.clone() } else { R::default() };

@@ -2,8 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::message::Shaped;
+use crate::shared::{SharedTensor, SharedTo};
 use crate::tensor::{Element, View, ViewMut, ViewTo, element_bytes};
-use crate::v1::Dtype;
+use crate::v1::{Dtype, SharedMemory};
 
 enum Memory<'a> {
     Apart { from: &'a [u8], to: &'a mut [u8] },
@@ -18,12 +19,14 @@ pub(crate) struct Slot<'a> {
     pub shape: Vec<i64>,
     /// Whether a response has brought the result.
     pub filled: bool,
+    /// Where tensor and result lie, if both are in shared memory: the same place if the result replaces the tensor.
+    pub shared: Option<(SharedMemory, SharedMemory)>,
     memory: Memory<'a>,
 }
 
 impl<'a> Slot<'a> {
     fn new(dtype: Dtype, shape: Vec<i64>, memory: Memory<'a>) -> Self {
-        Self { field: 0, name: "", dtype, shape, filled: false, memory }
+        Self { field: 0, name: "", dtype, shape, filled: false, shared: None, memory }
     }
 
     /// The same slot, for one attempt of a call.
@@ -32,7 +35,8 @@ impl<'a> Slot<'a> {
             Memory::Apart { from, to } => Memory::Apart { from, to },
             Memory::InPlace(memory) => Memory::InPlace(memory),
         };
-        Slot { field: self.field, name: self.name, dtype: self.dtype, shape: self.shape.clone(), filled: false, memory }
+        let shape = self.shape.clone();
+        Slot { field: self.field, name: self.name, dtype: self.dtype, shape, filled: false, shared: None, memory }
     }
 
     /// Takes the first `bytes` off, as a slot of their own.
@@ -45,7 +49,8 @@ impl<'a> Slot<'a> {
             }
             Memory::InPlace(memory) => Memory::InPlace(memory.split_off_mut(..bytes).expect("no more than there are")),
         };
-        Slot { field: self.field, name: self.name, dtype: self.dtype, shape: Vec::new(), filled: false, memory }
+        let shape = Vec::new();
+        Slot { field: self.field, name: self.name, dtype: self.dtype, shape, filled: false, shared: None, memory }
     }
 
     pub fn shaped(&self) -> Shaped {
@@ -81,17 +86,18 @@ impl<'a> Slot<'a> {
         element_bytes(self.dtype)
     }
 
+    /// Whether the result replaces the tensor in shared memory: such a call must not be sent twice.
+    pub fn in_shared_place(&self) -> bool {
+        self.shared.as_ref().is_some_and(|(tensor, result)| tensor == result)
+    }
+
     pub fn check_output(&self) -> Result<()> {
         let Memory::Apart { from, to } = &self.memory else { return Ok(()) };
         if from.len() == to.len() {
             return Ok(());
         }
-        Err(Error::invalid(format!(
-            "{}: the output has {} bytes; must have {}, as the tensor",
-            self.name,
-            to.len(),
-            from.len()
-        )))
+        let fact = format!("the output has {} bytes; must have {}, as the tensor", to.len(), from.len());
+        Err(Error::invalid_field(self.name, fact))
     }
 }
 
@@ -159,6 +165,36 @@ impl<T: Element> Heads for ViewMut<'_, T> {
     fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
         let memory = Memory::InPlace(bytemuck::cast_slice_mut(self.elements));
         Some(Slot::new(self.dtype, self.shape.clone(), memory))
+    }
+    fn output(self, _: ()) {}
+}
+
+impl<T: Element> Heads for &mut SharedTensor<T> {
+    type Output = ();
+    type Memory = ();
+    fn memory(&self) {}
+    #[allow(private_interfaces)]
+    fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
+        let (dtype, shape, place) = (self.dtype, self.shape.clone(), self.place());
+        let mut slot = Slot::new(dtype, shape, Memory::InPlace(bytemuck::cast_slice_mut(self)));
+        slot.shared = place.map(|place| (place.clone(), place));
+        Some(slot)
+    }
+    fn output(self, _: ()) {}
+}
+
+impl<T: Element> Heads for SharedTo<'_, T> {
+    type Output = ();
+    type Memory = ();
+    fn memory(&self) {}
+    #[allow(private_interfaces)]
+    fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
+        // The server writes the result whatever room there is: tensors that differ are the error of check_output().
+        let shared = self.from.place().zip(self.out.place()).filter(|_| self.from.len() == self.out.len());
+        let memory = Memory::Apart { from: bytemuck::cast_slice(self.from), to: bytemuck::cast_slice_mut(self.out) };
+        let mut slot = Slot::new(self.from.dtype, self.from.shape.clone(), memory);
+        slot.shared = shared;
+        Some(slot)
     }
     fn output(self, _: ()) {}
 }

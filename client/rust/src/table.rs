@@ -169,6 +169,6 @@ impl Matrix {
             return Err(Error::internal("the bias came with tiles missing or twice"));
         }
         let shape = vec![self.heads as i64, self.rows as i64, self.columns as i64];
-        Ok(Tensor { dtype: self.dtype.into(), shape, values: Vec::new(), data: Bytes::from(self.data) })
+        Ok(Tensor { dtype: self.dtype.into(), shape, data: Bytes::from(self.data), ..Tensor::default() })
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Target {
 
 impl Target {
     pub fn parse(text: &str) -> Result<Self> {
-        let wrong = |fact: &str| Error::invalid(format!("target: {text:?} {fact}"));
+        let wrong = |fact: &str| Error::invalid_field("target", format!("{text:?} {fact}"));
         let target = |place, https| Ok(Self { text: text.to_owned(), place, https });
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);

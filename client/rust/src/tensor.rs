@@ -56,8 +56,8 @@ impl<'a, T: Element> View<'a, T> {
         Tensor {
             dtype: self.dtype.into(),
             shape: self.shape.clone(),
-            values: Vec::new(),
             data: Bytes::copy_from_slice(bytemuck::cast_slice(self.elements)),
+            ..Tensor::default()
         }
     }
 }

@@ -26,8 +26,8 @@ impl Bearer {
     pub fn of(options: &Options) -> Result<Option<Self>> {
         let token = match (&options.token, &options.token_file) {
             (None, None) => return Ok(None),
-            (Some(_), Some(_)) => return Err(Error::invalid("token_file: excludes token")),
-            (Some(token), None) => check("token", token)?,
+            (Some(_), Some(_)) => return Err(Error::invalid_field("token_file", "excludes token")),
+            (Some(token), None) => check("token", "", token)?,
             (None, Some(path)) => read(path)?,
         };
         let changed = options.token_file.as_deref().and_then(changed);
@@ -58,14 +58,15 @@ fn changed(path: &Path) -> Option<SystemTime> {
 
 fn read(path: &Path) -> Result<String> {
     let text = std::fs::read_to_string(path)
-        .map_err(|error| Error::invalid(format!("token_file: {}: {error}", path.display())))?;
-    check(&format!("token_file: {}", path.display()), &text)
+        .map_err(|error| Error::invalid_field("token_file", format!("{}: {error}", path.display())))?;
+    check("token_file", &format!("{}: ", path.display()), &text)
 }
 
-fn check(option: &str, text: &str) -> Result<String> {
+/// `place` is where the text is from, for errors.
+fn check(option: &str, place: &str, text: &str) -> Result<String> {
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Error::invalid(format!("{option}: must hold one token, of visible characters")));
+        return Err(Error::invalid_field(option, format!("{place}must hold one token, of visible characters")));
     }
     Ok(token.to_owned())
 }

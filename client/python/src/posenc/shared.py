@@ -111,8 +111,9 @@ class Regions:
 
 
 def refused(error: PosencError) -> bool:
-    """Whether the server shares no memory with this client, so that bytes have to be sent."""
-    return error.reason == "SHARED_MEMORY_UNAVAILABLE" and error.code in ("UNIMPLEMENTED", "PERMISSION_DENIED")
+    """Whether the server shares no memory with this client, or is too old to, so that bytes have to be sent."""
+    reasons = "SHARED_MEMORY_UNAVAILABLE", "FIELD_UNKNOWN"
+    return error.reason in reasons and error.code in ("UNIMPLEMENTED", "PERMISSION_DENIED")
 
 
 def spoiled(error: PosencError, name: str) -> PosencError:

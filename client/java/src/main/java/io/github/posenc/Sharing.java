@@ -51,7 +51,8 @@ final class Sharing {
 
   /** Returns if bytes may be sent instead; else throws what the caller is told. */
   void check(PosencException error) {
-    boolean refused = error.reason().equals("SHARED_MEMORY_UNAVAILABLE")
+    // An older server does not know the fields.
+    boolean refused = List.of("SHARED_MEMORY_UNAVAILABLE", "FIELD_UNKNOWN").contains(error.reason())
         && List.of("UNIMPLEMENTED", "PERMISSION_DENIED").contains(error.code());
     boolean tooLarge =
         error.code().equals("RESOURCE_EXHAUSTED") && !error.reason().equals("OVERLOADED");

@@ -1,0 +1,238 @@
+//! Memory that client and server both map: tensors that no call carries.
+//!
+//! A region hands out its memory once, so that no two tensors overlap, and stays as long as one of them: there is no
+//! way to use what is gone.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use tonic::Code;
+
+use crate::error::{Error, Result};
+use crate::retry;
+use crate::tensor::{Element, element_bytes};
+use crate::v1::{Dtype, SharedMemory, SharedMemoryInfo};
+
+/// Where tensors of a region begin: at a cache line.
+const ALIGNMENT: usize = 64;
+
+/// What a region's file is called, and where it is.
+#[derive(Clone, Debug, Default)]
+pub struct RegionOptions {
+    /// `None`: the server's prefix and something random.
+    pub name: Option<String>,
+    /// The server's directory as this process sees it, if it is another.
+    pub directory: Option<PathBuf>,
+}
+
+/// Memory that a server on this host maps too; [`Client::shared_region`](crate::Client::shared_region) makes it.
+///
+/// Its file goes with the region and its last tensor.
+#[derive(Debug)]
+pub struct SharedRegion {
+    mapping: Arc<Mapping>,
+    taken: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    memory: NonNull<c_void>,
+    bytes: usize,
+    /// Empty: nothing is shared.
+    name: String,
+    path: PathBuf,
+}
+
+// The memory is only reached through tensors, of which no two overlap.
+unsafe impl Send for Mapping {}
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // Nothing is left to be done about a failure.
+        let _ = unsafe { munmap(self.memory.as_ptr(), self.bytes) };
+        if !self.name.is_empty() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl SharedRegion {
+    pub(crate) fn new(bytes: usize, info: Option<SharedMemoryInfo>, options: RegionOptions) -> Result<Self> {
+        if bytes == 0 || isize::try_from(bytes).is_err() {
+            return Err(Error::invalid_field("bytes", format!("is {bytes}; must be above 0, and fit memory")));
+        }
+        let Some(info) = info else {
+            let memory =
+                unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+            let memory = memory.map_err(|error| no_room(bytes, Path::new("memory"), error))?;
+            return Ok(Self::of(memory, bytes, String::new(), PathBuf::new()));
+        };
+        if info.max_bytes > 0 && i64::try_from(bytes).is_ok_and(|bytes| bytes > info.max_bytes) {
+            let fact = format!("is {bytes}; the server maps at most {}", info.max_bytes);
+            return Err(Error::invalid_field("bytes", fact));
+        }
+        let random = || format!("{}{}-{:016x}", info.prefix, std::process::id(), retry::random());
+        let name = options.name.unwrap_or_else(random);
+        check_name(&name, &info.prefix)?;
+        let path = options.directory.unwrap_or_else(|| info.directory.into()).join(&name);
+        let memory = new_file(&path, bytes)?;
+        Ok(Self::of(memory, bytes, name, path))
+    }
+
+    fn of(memory: *mut c_void, bytes: usize, name: String, path: PathBuf) -> Self {
+        let memory = NonNull::new(memory).expect("a mapping is never at 0");
+        Self { mapping: Arc::new(Mapping { memory, bytes, name, path }), taken: AtomicUsize::new(0) }
+    }
+
+    /// Of the file; empty if the server shares no memory with the client. Calls then send the bytes.
+    pub fn name(&self) -> &str {
+        &self.mapping.name
+    }
+
+    /// Takes a tensor out of what is left of the region, each at a multiple of 64 bytes. The elements are 0 at first.
+    pub fn tensor<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<SharedTensor<T>> {
+        let dtype = T::DTYPE.ok_or_else(|| Error::invalid_field("dtype", "is missing; use tensor_of_bytes()"))?;
+        self.take(dtype, size_of::<T>(), shape.as_ref())
+    }
+
+    /// The same for elements of any type, as bytes.
+    pub fn tensor_of_bytes(&self, dtype: Dtype, shape: impl AsRef<[usize]>) -> Result<SharedTensor<u8>> {
+        match element_bytes(dtype) {
+            0 => Err(Error::invalid_field("dtype", "is UNSPECIFIED; must be one of a tensor's")),
+            bytes => self.take(dtype, bytes, shape.as_ref()),
+        }
+    }
+
+    fn take<T: Element>(&self, dtype: Dtype, element: usize, shape: &[usize]) -> Result<SharedTensor<T>> {
+        let bytes = shape.iter().try_fold(element, |bytes, &extent| bytes.checked_mul(extent));
+        // An extent of 0 makes up for all others.
+        let bytes = if shape.contains(&0) { Some(0) } else { bytes };
+        let room = |taken: usize| {
+            let end = bytes?.checked_add(taken)?;
+            (end <= self.mapping.bytes).then(|| end.next_multiple_of(ALIGNMENT).min(self.mapping.bytes))
+        };
+        let offset = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).map_err(|taken| {
+            let fact = format!(
+                "{shape:?} of {} does not fit: {taken} of the region's {} bytes are taken, each \
+                tensor's up to a multiple of {ALIGNMENT}",
+                dtype.as_str_name(),
+                self.mapping.bytes
+            );
+            Error::invalid_field("shape", fact)
+        })?;
+        Ok(SharedTensor {
+            mapping: self.mapping.clone(),
+            offset,
+            elements: bytes.unwrap_or(0) / size_of::<T>(),
+            dtype,
+            shape: shape.iter().map(|&extent| i64::try_from(extent).unwrap_or(i64::MAX)).collect(),
+            kind: PhantomData,
+        })
+    }
+}
+
+/// A tensor that lies in a [`SharedRegion`], and dereferences to its elements.
+///
+/// `&mut` of it goes into calls as a tensor that its result replaces, [`write_to`](Self::write_to) as one whose result
+/// goes to another one. While a call is under way, the server writes to what the call has borrowed.
+#[derive(Debug)]
+pub struct SharedTensor<T> {
+    mapping: Arc<Mapping>,
+    offset: usize,
+    elements: usize,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<i64>,
+    kind: PhantomData<T>,
+}
+
+impl<T: Element> SharedTensor<T> {
+    /// The result goes to `out`, which has the same type and shape.
+    pub fn write_to<'a>(&'a self, out: &'a mut SharedTensor<T>) -> SharedTo<'a, T> {
+        SharedTo { from: self, out }
+    }
+
+    /// `None`: the region is no file of the server's, or there is no element.
+    pub(crate) fn place(&self) -> Option<SharedMemory> {
+        let named = !self.mapping.name.is_empty() && self.elements > 0;
+        named.then(|| SharedMemory { name: self.mapping.name.clone(), offset: self.offset as i64 })
+    }
+
+    fn first(&self) -> *mut T {
+        // The end of a region need not be aligned.
+        if self.elements == 0 {
+            return NonNull::dangling().as_ptr();
+        }
+        // Aligned, as tensors begin at cache lines and mappings at pages.
+        unsafe { self.mapping.memory.as_ptr().cast::<u8>().add(self.offset).cast() }
+    }
+}
+
+impl<T: Element> Deref for SharedTensor<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        unsafe { std::slice::from_raw_parts(self.first(), self.elements) }
+    }
+}
+
+impl<T: Element> DerefMut for SharedTensor<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        unsafe { std::slice::from_raw_parts_mut(self.first(), self.elements) }
+    }
+}
+
+/// A tensor in a region, and another one that its result goes to.
+#[derive(Debug)]
+pub struct SharedTo<'a, T> {
+    pub(crate) from: &'a SharedTensor<T>,
+    pub(crate) out: &'a mut SharedTensor<T>,
+}
+
+fn check_name(name: &str, prefix: &str) -> Result<()> {
+    let letters = name.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c));
+    if !letters || name.is_empty() || name.len() > 255 || name == "." || name == ".." {
+        let rule = "must be 1 to 255 letters, digits, '.', '_' and '-', and not '.' or '..'";
+        return Err(Error::invalid_field("name", format!("is {name:?}; {rule}")));
+    }
+    if !name.starts_with(prefix) {
+        return Err(Error::invalid_field("name", format!("is {name:?}; must begin with {prefix:?}")));
+    }
+    Ok(())
+}
+
+/// Makes a file of its full size and maps it.
+fn new_file(path: &Path, bytes: usize) -> Result<*mut c_void> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|error| match error {
+        Errno::EXIST => {
+            Error::invalid_field("name", format!("{} is there already; choose another one", path.display()))
+        }
+        error => {
+            let fact = format!("{}: {error}; must be the server's, as this process sees it", path.display());
+            Error::invalid_field("directory", fact)
+        }
+    })?;
+    // Without it, a full file system would show only when the bytes are used, as a signal.
+    let mut made = fallocate(&file, FallocateFlags::empty(), 0, bytes as u64);
+    while made == Err(Errno::INTR) {
+        made = fallocate(&file, FallocateFlags::empty(), 0, bytes as u64);
+    }
+    let map = || unsafe { mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) };
+    made.and_then(|()| map()).map_err(|error| {
+        let _ = std::fs::remove_file(path);
+        no_room(bytes, path.parent().unwrap_or(path), error)
+    })
+}
+
+fn no_room(bytes: usize, place: &Path, error: Errno) -> Error {
+    let fact = format!("no room for {bytes} in {}: {error}", place.display());
+    Error::invalid_field("bytes", fact).with_code(Code::ResourceExhausted)
+}
