@@ -298,6 +298,22 @@ TEST_F(PlotTest, PixelsOfAHeatMapHaveTheColorsOfTheirValues) {
   EXPECT_EQ(sines[19][1], 0xf9e03au);
 }
 
+TEST_F(PlotTest, ColorsOfTrainedRowsReachAsFarAsTheirValues) {
+  const float rows[] = {0.01F, -0.02F, 0, 0.02F};
+  ASSERT_TRUE(WriteNpy(Path("rows.npy"),
+                       {v1::DTYPE_FLOAT32,
+                        {2, 2},
+                        {reinterpret_cast<const char*>(rows), sizeof(rows)}})
+                  .ok());
+  const Element root =
+      Svg("table --rows 2 --learned " + Quoted(Path("rows.npy")));
+  const auto cells = Embedded(*root.All("image", "cells")[0]);
+  ASSERT_EQ(cells.size(), 2u);
+  EXPECT_EQ(cells[0][1], 0x00224eu);
+  EXPECT_EQ(cells[1][0], 0x7d7c78u);
+  EXPECT_EQ(cells[1][1], 0xfee838u);
+}
+
 TEST_F(PlotTest, ATableOf8192By1024IsOneImage) {
   const Element root =
       Svg("table --values cos --rows 8192 --spec "
