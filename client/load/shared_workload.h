@@ -4,8 +4,8 @@
 // Calls at the same time must not work on the same bytes, so that each slot of
 // the load (worker.h) has a place of its own, and requests of its own that name
 // it. In place, results are rotated again and again; before a call that is to
-// be verified, its input is written anew. Requests without tensors (ResolveRope)
-// stay as they are.
+// be verified, its input is written anew. Requests without tensors
+// (ResolveRope) stay as they are.
 
 #pragma once
 

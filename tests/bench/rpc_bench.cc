@@ -208,7 +208,7 @@ std::vector<Peer> Peers(const std::string& bin,
       {"posenc re-paired", posencd, Way::kUnary, Answer::kRepaired},
       {"posenc stream", posencd, Way::kStream},
       {"posenc shared", posencd, Way::kUnary, Answer::kShared},
-      {"kernel, shared", posencd, Way::kKernel},
+      {"kernel in place", posencd, Way::kKernel},
       {"posenc kserve", posencd, Way::kUnary, Answer::kInferred},
       {"generated sync", own("generated"), Way::kUnary},
   };

@@ -87,7 +87,8 @@ TEST_F(LoadCommandTest, SharedMemoryNeedsAServerThatHasIt) {
   const Outcome run = RunLoad(absl::StrCat(
       "--server unix:", base_, ".off.sock --calls 1 --shared-memory"));
   EXPECT_EQ(run.exit_code, 1);
-  EXPECT_THAT(run.out, HasSubstr("--shared-memory"));
+  EXPECT_THAT(run.out,
+              HasSubstr("--shared-memory: the server shares no memory"));
 }
 
 TEST_F(LoadCommandTest, KservesProtocolIsVerified) {
