@@ -64,7 +64,7 @@ sidecar:
     name: application
     image: posenc:0.2.0
     command: [/bin/posenc-load]
-    args: ["--server=unix:/run/posenc/posenc.sock", --size=1MiB, --rates=10,
+    args: ["--server=unix:/run/posenc/posenc.sock", --shared-memory=in-place, --size=1MiB, --rates=10,
            --max-in-flight=16, --verify=1, --duration=8760h, --timeout=30s, --quiet]
     resources:
       requests: {cpu: 100m, memory: 384Mi}

@@ -147,32 +147,36 @@ StepResult Engine::Run(const StepOptions& options,
   return result;
 }
 
+absl::StatusOr<std::string> Engine::Ask(const Case& one, const Request& request,
+                                        absl::Duration timeout) {
+  grpc::GenericStub stub(channels_[0]);
+  grpc::ClientContext context;
+  context.AddMetadata(wire::kMessageBytes, request.bytes_text);
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  grpc::CompletionQueue queue;
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  const auto reader =
+      stub.PrepareUnaryCall(&context, one.method, request.message, &queue);
+  reader->StartCall();
+  reader->Finish(&response, &status, nullptr);
+  void* tag;
+  bool ok;
+  queue.Next(&tag, &ok);
+  if (status.ok()) return BytesOf(response);
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                      absl::StrCat(one.name, ": ", status.error_message()));
+}
+
 absl::Status Engine::Learn(
     std::vector<Case>* workload, absl::Duration timeout,
     const std::function<absl::Status(const Case&, const std::string&,
                                      const std::string&)>& check) {
-  grpc::GenericStub stub(channels_[0]);
   for (Case& one : *workload) {
     for (Request& request : one.requests) {
-      grpc::ClientContext context;
-      context.AddMetadata(wire::kMessageBytes, request.bytes_text);
-      context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-      grpc::CompletionQueue queue;
-      grpc::ByteBuffer response;
-      grpc::Status status;
-      const auto reader =
-          stub.PrepareUnaryCall(&context, one.method, request.message, &queue);
-      reader->StartCall();
-      reader->Finish(&response, &status, nullptr);
-      void* tag;
-      bool ok;
-      queue.Next(&tag, &ok);
-      if (!status.ok()) {
-        return absl::Status(
-            static_cast<absl::StatusCode>(status.error_code()),
-            absl::StrCat(one.name, ": ", status.error_message()));
-      }
-      request.answer = BytesOf(response);
+      absl::StatusOr<std::string> answer = Ask(one, request, timeout);
+      if (!answer.ok()) return answer.status();
+      request.answer = *std::move(answer);
       const absl::Status right =
           check(one, BytesOf(request.message), request.answer);
       if (!right.ok()) return right;

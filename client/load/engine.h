@@ -152,6 +152,10 @@ class Engine {
                  const std::function<void(const Interval&)>& on_interval,
                  const std::atomic<bool>* stop = nullptr);
 
+  // Sends a request once, and returns the answer's bytes.
+  absl::StatusOr<std::string> Ask(const Case& one, const Request& request,
+                                  absl::Duration timeout);
+
   // Sends every request once, has check() approve the answer, and keeps it in
   // the workload: StepOptions::verify compares later answers with it bit for
   // bit, since a server answers equal requests with equal bytes.

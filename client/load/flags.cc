@@ -117,7 +117,8 @@ absl::Status CheckFlags(const CLI::App& app, const Flags& flags) {
                              {"--calls", "--find-capacity"},
                              {"--overload", "--rates"},
                              {"--overload", "--calls"},
-                             {"--size", "--shape"}}) {
+                             {"--size", "--shape"},
+                             {"--protocol", "--shared-memory"}}) {
     if (given(a) && given(b)) {
       return absl::InvalidArgumentError(
           absl::StrCat(a, ": excludes ", b, "; must be given alone"));
@@ -187,6 +188,15 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->type_name("SHARE")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  app->add_option("--shared-memory", flags->shared_memory,
+                  "Tensors lie in shared memory: rotated in place (the default "
+                  "if no value follows), or out-of-place")
+      ->type_name("MODE")
+      ->expected(0, 1)
+      ->check(CLI::IsMember({"in-place", "out-of-place"}));
+  text("--protocol", &flags->protocol, "NAME",
+       "native, or kserve: ModelInfer instead of the RPCs")
+      ->check(CLI::IsMember({"native", "kserve"}));
   app->add_option("--max-error-rate", flags->max_error_rate,
                   "Failed, unsent and wrong calls that still are exit code 0")
       ->type_name("SHARE")

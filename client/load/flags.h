@@ -40,6 +40,8 @@ struct Flags {
   std::string timeout = "10s";
   bool no_retry = false;
   double verify = 0;
+  std::string shared_memory;  // "in-place", "out-of-place"; empty: off
+  std::string protocol = "native";
   double max_error_rate = 0;
   bool find_capacity = false;
   std::string p99 = "10ms";

@@ -28,8 +28,10 @@
 #include "client/load/engine.h"
 #include "client/load/flags.h"
 #include "client/load/hdr_log.h"
+#include "client/load/kserve_workload.h"
 #include "client/load/page.h"
 #include "client/load/report.h"
+#include "client/load/shared_workload.h"
 #include "client/load/units.h"
 #include "client/load/workload.h"
 
@@ -53,14 +55,17 @@ int Fail(const absl::Status& status, int exit_code) {
 
 // The default of --max-in-flight: as many calls as have 2 GiB of answers,
 // between 4 and 16384, so that this machine's memory does not run out. Requests
-// do not count: all calls share their bytes.
-int OpenInFlight(const std::vector<Case>& workload) {
+// do not count: all calls share their bytes. In shared memory each call has a
+// place for its tensors from the start, and /dev/shm is smaller: 256 MiB and
+// 1024 calls.
+int OpenInFlight(const std::vector<Case>& workload, bool shared) {
   std::int64_t largest = 1;
   for (const Case& one : workload) {
     largest = std::max(largest, one.tensor_bytes);
   }
+  const std::int64_t memory = std::int64_t{shared ? 256 : 2048} << 20;
   return static_cast<int>(
-      std::clamp<std::int64_t>((std::int64_t{2} << 30) / largest, 4, 16384));
+      std::clamp<std::int64_t>(memory / largest, 4, shared ? 1024 : 16384));
 }
 
 std::string Label(const StepOptions& step) {
@@ -85,20 +90,37 @@ class Run {
   // Offers the multiples of the peak, which the steps before have shown.
   void Overload();
   // A refusal that is retried is no figure of an overload.
-  bool Retries() const { return !flags_.no_retry && flags_.overload.empty(); }
+  // Nor is a call in place made twice.
+  bool Retries() const {
+    return !flags_.no_retry && flags_.overload.empty() &&
+           flags_.shared_memory != "in-place";
+  }
   Json Settings() const;
+  // Calls that are in flight at a time, at most, in any step.
+  int MostSlots() const;
   absl::Status Write() const;
 
   const Flags& flags_;
   Plan plan_;
   std::vector<Case> workload_;
   SteadyClock clock_;
+  std::shared_ptr<SharedRegion> region_;  // null: tensors are sent
   std::unique_ptr<Engine> engine_;
   std::ofstream hlog_;
   absl::Time started_ = absl::Now();
   int open_in_flight_ = 0;
   Json report_;
 };
+
+int Run::MostSlots() const {
+  int most = flags_.find_capacity || !flags_.overload.empty()
+                 ? std::max(open_in_flight_, plan_.search.in_flight)
+                 : 1;
+  for (const StepOptions& step : plan_.steps) {
+    most = std::max(most, step.in_flight);
+  }
+  return most;
+}
 
 absl::Status Run::Prepare() {
   // Known before minutes are spent on a report that cannot be written.
@@ -143,6 +165,20 @@ absl::Status Run::Prepare() {
                              flags_.preset.empty() ? nullptr : &rope);
         });
     if (!learned.ok()) return learned;
+  }
+  if (!flags_.shared_memory.empty()) {
+    auto region = ShareWorkload(client, flags_.shared_memory == "in-place",
+                                MostSlots(), &workload_);
+    if (!region.ok()) return region.status();
+    region_ = *std::move(region);
+  }
+  if (flags_.protocol == "kserve") {
+    const absl::Status turned = TurnIntoInferences(
+        [&](const Case& one, const Request& request) {
+          return engine_->Ask(one, request, plan_.timeout);
+        },
+        &workload_);
+    if (!turned.ok()) return turned;
   }
   if (!flags_.hlog_path.empty()) {
     hlog_.open(flags_.hlog_path, std::ios::binary | std::ios::trunc);
@@ -275,6 +311,8 @@ Json Run::Settings() const {
           {"timeout_s", absl::ToDoubleSeconds(plan_.timeout)},
           {"retry", Retries()},
           {"verify", flags_.verify},
+          {"shared_memory", flags_.shared_memory},
+          {"protocol", flags_.protocol},
           {"max_error_rate", flags_.max_error_rate}};
 }
 
@@ -294,7 +332,9 @@ int Run::Main() {
   if (!workload.ok()) return Fail(workload.status(), kUsage);
   workload_ = *std::move(workload);
   open_in_flight_ =
-      flags_.max_in_flight > 0 ? flags_.max_in_flight : OpenInFlight(workload_);
+      flags_.max_in_flight > 0
+          ? flags_.max_in_flight
+          : OpenInFlight(workload_, !flags_.shared_memory.empty());
   for (StepOptions& step : plan_.steps) {
     if (step.rate > 0) step.in_flight = open_in_flight_;
   }
@@ -398,6 +438,9 @@ int Main(int argc, char** argv) {
     return Fail(absl::InvalidArgumentError(error.what()), kUsage);
   }
   if (!flags.compare.empty()) return Compare(flags);
+  if (app.count("--shared-memory") > 0 && flags.shared_memory.empty()) {
+    flags.shared_memory = "in-place";
+  }
   const absl::Status status = CheckFlags(app, flags);
   if (!status.ok()) return Fail(status, kUsage);
   auto plan = MakePlan(flags);

@@ -27,6 +27,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -112,6 +113,13 @@ class Worker {
   Step* const step_;
   const int index_;
   int slots_;  // this worker's share of options.in_flight
+  // Numbers of slots that no call has; every step->workers-th of all is this
+  // worker's. Guarded by slots_mutex_.
+  std::vector<int> free_slots_;
+  // Slots in which a call was given up, at its deadline: the server may still
+  // work on its bytes in shared memory, so that what lies there later, right or
+  // wrong, says nothing and is not verified. Guarded by slots_mutex_.
+  std::set<int> abandoned_slots_;
   std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
   std::size_t next_stub_ = 0;
   std::vector<std::size_t> next_request_;  // by case: variants take turns

@@ -10,10 +10,19 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "posenc/client.h"
 
 namespace posenc::load {
+
+// What the calls of one slot send instead if tensors lie in shared memory
+// (shared_workload.h).
+struct SlotRequest {
+  grpc::ByteBuffer message;
+  std::string bytes_text;
+  absl::Span<char> input, output;  // empty if there is none
+};
 
 // A serialized request. gRPC counts references to its bytes, which all calls
 // that send it share.
@@ -23,6 +32,10 @@ struct Request {
   std::string bytes_text;  // value of the metadata wire::kMessageBytes
   // The serialized answer, which others must equal; empty until it is learned.
   std::string answer;
+  // If tensors lie in shared memory: a request for each slot, the input's bytes
+  // and those of the outputs, which are empty until they are learned.
+  std::vector<SlotRequest> slots;
+  std::string input, expected;
 };
 
 // One RPC with one dtype and size, which reports show on its own.

@@ -28,8 +28,10 @@ class Client {
 };
 
 // kRepaired: rotated, and from halves to interleaved pairs, so that the result
-// cannot replace the request in its memory.
-enum class Answer { kEcho, kRotated, kRepaired };
+// cannot replace the request in its memory. kInferred: rotated, in KServe's
+// protocol. kShared: rotated in place, in shared memory, over a call of some
+// hundred bytes.
+enum class Answer { kEcho, kRotated, kRepaired, kInferred, kShared };
 
 // Messages of `bytes`, echoed or multiplied.
 std::unique_ptr<Client> PlainClient(const std::string& address,
@@ -45,5 +47,12 @@ std::unique_ptr<Client> UnaryClient(const std::string& address,
 std::unique_ptr<Client> StreamClient(const std::string& address,
                                      std::int64_t bytes,
                                      std::int64_t chunk_bytes, Answer answer);
+
+// No calls: the kernel alone, in this process and thread, in place over `bytes`
+// of shared memory.
+std::unique_ptr<Client> KernelClient(std::int64_t bytes);
+
+// What names of files in shared memory begin with.
+inline constexpr char kSharedPrefix[] = "/dev/shm/posenc_bench_";
 
 }  // namespace posenc::bench

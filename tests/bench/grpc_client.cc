@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <climits>
@@ -19,7 +21,10 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "inference/inference.pb.h"
+#include "posenc/shared_region.h"
 #include "posenc/v1/service.pb.h"
+#include "posenc/wire/frame.h"
 #include "tests/bench/bench_clients.h"
 
 namespace posenc::bench {
@@ -32,6 +37,7 @@ constexpr std::int64_t kDim = 128;
 std::int64_t Heads(std::int64_t bytes) { return bytes < 1 << 20 ? 8 : 32; }
 
 constexpr char kUnary[] = "/posenc.v1.PositionalEncodingService/ApplyRope";
+constexpr char kInfer[] = "/inference.GRPCInferenceService/ModelInfer";
 constexpr char kStream[] =
     "/posenc.v1.PositionalEncodingService/ApplyRopeStream";
 
@@ -100,28 +106,103 @@ Message MakeMessage(const float* elements, std::int64_t bytes,
   return {grpc::ByteBuffer(slices, 2), prefix.size() + bytes};
 }
 
-// Empty if `answer` is the rotation of those elements. Servers in other
-// languages round angles and products in their own ways, hence 2^-18 (of
-// magnitudes up to 6): any wrong pair, row or sign is further away.
-std::string CheckRotated(const grpc::ByteBuffer& answer,
-                         const std::vector<float>& elements, std::int64_t start,
-                         Answer wanted) {
+// The same as ModelInfer of KServe's protocol.
+Message MakeInference(const float* elements, std::int64_t bytes,
+                      std::int64_t heads) {
+  inference::ModelInferRequest request;
+  request.set_model_name("apply_rope");
+  auto& parameters = *request.mutable_parameters();
+  parameters["layout"].set_string_param("LAYOUT_BSHD");
+  parameters["positions.start"].set_int64_param(0);
+  parameters["rope.spec.pairing"].set_string_param("PAIRING_HALF_SPLIT");
+  auto* const q = request.add_inputs();
+  q->set_name("q");
+  q->set_datatype("FP32");
+  const std::int64_t row = heads * kDim * static_cast<int>(sizeof(float));
+  for (const std::int64_t extent : {std::int64_t{1}, bytes / row, heads, kDim})
+    q->add_shape(extent);
+  std::string prefix = request.SerializeAsString();
+  wire::AppendFieldHeader(
+      inference::ModelInferRequest::kRawInputContentsFieldNumber,
+      static_cast<std::size_t>(bytes), &prefix);
+  const grpc::Slice slices[] = {
+      grpc::Slice(prefix),
+      grpc::Slice(elements, bytes, grpc::Slice::STATIC_SLICE)};
+  return {grpc::ByteBuffer(slices, 2), prefix.size() + bytes};
+}
+
+// The same in place, of a tensor in this file.
+Message MakeShared(const std::string& name, std::int64_t bytes,
+                   std::int64_t heads) {
+  v1::ApplyRopeRequest request;
+  request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
+  request.set_layout(v1::LAYOUT_BSHD);
+  request.mutable_positions()->set_start(0);
+  v1::Tensor* const q = request.mutable_q();
+  q->set_dtype(v1::DTYPE_FLOAT32);
+  const std::int64_t row = heads * kDim * static_cast<int>(sizeof(float));
+  for (const std::int64_t extent : {std::int64_t{1}, bytes / row, heads, kDim})
+    q->add_shape(extent);
+  q->mutable_shared()->set_name(name);
+  *request.mutable_q_output() = q->shared();
+  const grpc::Slice slice(request.SerializeAsString());
+  return {grpc::ByteBuffer(&slice, 1), slice.size()};
+}
+
+// The tensor's bytes of an answer; empty if there are none.
+std::string TensorBytes(const grpc::ByteBuffer& answer, Answer wanted,
+                        const std::shared_ptr<SharedRegion>& region) {
+  if (wanted == Answer::kShared) {
+    return {region->bytes().data(), region->bytes().size()};
+  }
   std::vector<grpc::Slice> slices;
   std::string bytes;
-  if (!answer.Dump(&slices).ok()) return "the answer cannot be read";
+  if (!answer.Dump(&slices).ok()) return "";
   for (const grpc::Slice& slice : slices) {
     bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
   }
+  if (wanted == Answer::kInferred) {
+    inference::ModelInferResponse response;
+    return response.ParseFromString(bytes) &&
+                   response.raw_output_contents_size() == 1
+               ? response.raw_output_contents(0)
+               : "";
+  }
   v1::ApplyRopeResponse response;
-  if (!response.ParseFromString(bytes)) return "the answer does not parse";
+  return response.ParseFromString(bytes) ? response.q().data() : "";
+}
+
+// A file of these elements; null if it cannot be made.
+std::shared_ptr<SharedRegion> MakeRegion(const std::vector<float>& elements) {
+  static int last = 0;
+  const std::string path =
+      kSharedPrefix + std::to_string(getpid()) + "_" + std::to_string(++last);
+  const std::size_t slash = path.rfind('/');
+  const auto region =
+      SharedRegion::Create(path.substr(0, slash), path.substr(slash + 1),
+                           elements.size() * sizeof(float));
+  if (!region.ok()) return nullptr;
+  std::memcpy((*region)->bytes().data(), elements.data(),
+              elements.size() * sizeof(float));
+  return *region;
+}
+
+// Empty if `tensor` is the rotation of those elements. Servers in other
+// languages round angles and products in their own ways, hence 2^-18 (of
+// magnitudes up to 6): any wrong pair, row or sign is further away.
+std::string CheckRotated(const std::string& tensor,
+                         const std::vector<float>& elements, std::int64_t start,
+                         Answer wanted) {
   const std::size_t size = elements.size() * sizeof(float);
-  if (response.q().data().size() != size) return "the answer's size is wrong";
+  if (tensor.size() != size) return "the answer's size is wrong";
   std::vector<float> expected(elements.size());
   core::ApplyRopeArgs args;
   args.rope = core::LookupOf(Spec(wanted));
   args.positions = core::StartPosition{start};
-  const core::Shape shape(response.q().shape().begin(),
-                          response.q().shape().end());
+  const std::int64_t heads = Heads(static_cast<std::int64_t>(size));
+  const core::Shape shape = {
+      1, static_cast<std::int64_t>(elements.size()) / (heads * kDim), heads,
+      kDim};
   const core::ConstTensorView in{
       core::Dtype::kFloat32, shape,
       reinterpret_cast<const std::byte*>(elements.data())};
@@ -130,7 +211,7 @@ std::string CheckRotated(const grpc::ByteBuffer& answer,
   const absl::Status status =
       core::ApplyRope(args, &in, &out, nullptr, nullptr);
   if (!status.ok()) return status.ToString();
-  const char* at = response.q().data().data();
+  const char* at = tensor.data();
   for (const float value : expected) {
     float got;
     std::memcpy(&got, at, sizeof(got));
@@ -172,8 +253,8 @@ class Unary final : public Client {
   Unary(const std::string& address, std::int64_t bytes, int in_flight,
         int channels, Answer answer)
       : elements_(Elements(bytes)),
-        request_(MakeMessage(elements_.data(), bytes, Heads(bytes), 0, true,
-                             answer)),
+        region_(answer == Answer::kShared ? MakeRegion(elements_) : nullptr),
+        request_(Request(bytes, answer)),
         announced_(std::to_string(request_.size)),
         answer_(answer),
         stubs_(Connect(address, channels)),
@@ -188,11 +269,15 @@ class Unary final : public Client {
   }
 
   std::string Check() override {
+    if (answer_ == Answer::kShared && region_ == nullptr) {
+      return "no shared memory here";
+    }
     Start(0);
     Call& call = *Next();
     if (!call.status.ok()) return Describe(call.status);
     if (answer_ != Answer::kEcho) {
-      return CheckRotated(call.response, elements_, 0, answer_);
+      return CheckRotated(TensorBytes(call.response, answer_, region_),
+                          elements_, 0, answer_);
     }
     return call.response.Length() == request_.size ? "" : "not an echo";
   }
@@ -226,6 +311,17 @@ class Unary final : public Client {
     Clock::time_point start;
   };
 
+  Message Request(std::int64_t bytes, Answer answer) const {
+    if (answer == Answer::kInferred) {
+      return MakeInference(elements_.data(), bytes, Heads(bytes));
+    }
+    if (answer == Answer::kShared) {
+      return MakeShared(region_ == nullptr ? "" : region_->name(), bytes,
+                        Heads(bytes));
+    }
+    return MakeMessage(elements_.data(), bytes, Heads(bytes), 0, true, answer);
+  }
+
   void Start(std::size_t index) {
     Call& call = calls_[index];
     call.start = Clock::now();
@@ -236,7 +332,8 @@ class Unary final : public Client {
     call.context->AddMetadata("posenc-message-bytes", announced_);
     call.response.Clear();
     call.reader = stubs_[index % stubs_.size()].PrepareUnaryCall(
-        &*call.context, kUnary, request_.buffer, &queue_);
+        &*call.context, answer_ == Answer::kInferred ? kInfer : kUnary,
+        request_.buffer, &queue_);
     call.reader->StartCall();
     call.reader->Finish(&call.response, &call.status, &call);
   }
@@ -249,6 +346,7 @@ class Unary final : public Client {
   }
 
   const std::vector<float> elements_;
+  const std::shared_ptr<SharedRegion> region_;  // of kShared
   const Message request_;
   const std::string announced_;
   const Answer answer_;
@@ -292,7 +390,8 @@ class Stream final : public Client {
     if (answer_ == Answer::kEcho) {
       return last_.Length() == messages_.back().size ? "" : "not an echo";
     }
-    return CheckRotated(last_, elements_, last_start_, answer_);
+    return CheckRotated(TensorBytes(last_, answer_, nullptr), elements_,
+                        last_start_, answer_);
   }
 
   Sample Run(double seconds, int at_least) override {
@@ -376,7 +475,58 @@ class Stream final : public Client {
   std::vector<grpc::GenericStub> stubs_;
 };
 
+class Kernel final : public Client {
+ public:
+  explicit Kernel(std::int64_t bytes)
+      : elements_(Elements(bytes)), region_(MakeRegion(elements_)) {}
+
+  std::string Check() override {
+    if (region_ == nullptr) return "no shared memory here";
+    if (!Rotate()) return "the kernel failed";
+    return CheckRotated(
+        std::string(region_->bytes().data(), region_->bytes().size()),
+        elements_, 0, Answer::kRotated);
+  }
+
+  Sample Run(double seconds, int at_least) override {
+    Sample sample;
+    const Clock::time_point start = Clock::now();
+    while (Since(start) < seconds ||
+           static_cast<int>(sample.latencies.size()) < at_least) {
+      const Clock::time_point before = Clock::now();
+      if (!Rotate()) return {};
+      sample.latencies.push_back(Since(before));
+    }
+    sample.seconds = Since(start);
+    return sample;
+  }
+
+ private:
+  bool Rotate() {
+    const auto bytes = static_cast<std::int64_t>(region_->bytes().size());
+    const std::int64_t heads = Heads(bytes);
+    const core::Shape shape = {
+        1, bytes / (heads * kDim * static_cast<int>(sizeof(float))), heads,
+        kDim};
+    core::ApplyRopeArgs args;
+    args.rope = core::LookupOf(Spec(Answer::kRotated));
+    args.positions = core::StartPosition{0};
+    const core::ConstTensorView in{core::Dtype::kFloat32, shape,
+                                   region_->bytes().data()};
+    const core::TensorView out{core::Dtype::kFloat32, shape,
+                               region_->bytes().data()};
+    return core::ApplyRope(args, &in, &out, nullptr, nullptr).ok();
+  }
+
+  const std::vector<float> elements_;
+  const std::shared_ptr<SharedRegion> region_;
+};
+
 }  // namespace
+
+std::unique_ptr<Client> KernelClient(std::int64_t bytes) {
+  return std::make_unique<Kernel>(bytes);
+}
 
 std::unique_ptr<Client> UnaryClient(const std::string& address,
                                     std::int64_t bytes, int in_flight,

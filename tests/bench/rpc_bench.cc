@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "tests/bench/bench_clients.h"
 #include "tests/bench/bench_process.h"
@@ -35,7 +36,7 @@ namespace {
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kChunk = 4 * kMiB;
 
-enum class Way { kPlain, kUnary, kStream };
+enum class Way { kPlain, kUnary, kStream, kKernel };
 
 struct Peer {
   std::string name;
@@ -65,7 +66,9 @@ class Case {
       return;
     }
     const std::string& address =
-        result_.transport == "tcp" ? server_.tcp() : server_.unix();
+        result_.transport == "tcp" && peer.answer != Answer::kShared
+            ? server_.tcp()
+            : server_.unix();
     switch (peer.way) {
       case Way::kPlain:
         client_ = PlainClient(address, result_.bytes);
@@ -77,6 +80,9 @@ class Case {
       case Way::kStream:
         client_ = StreamClient(address, result_.bytes,
                                std::min(result_.bytes, kChunk), peer.answer);
+        break;
+      case Way::kKernel:
+        client_ = KernelClient(result_.bytes);
         break;
     }
     result_.absent = client_->Check();
@@ -131,6 +137,11 @@ void Measure(const Block& block, const std::vector<Peer>& peers,
   for (const Peer& peer : peers) {
     // Plain sockets carry one call at a time, and one chunk is no stream.
     if (peer.way == Way::kPlain && block.in_flight > 1) continue;
+    // In place, calls at the same time would work on the same bytes.
+    if ((peer.way == Way::kKernel || peer.answer == Answer::kShared) &&
+        block.in_flight > 1) {
+      continue;
+    }
     if (peer.way == Way::kStream &&
         (block.bytes <= kChunk || block.in_flight > 1)) {
       continue;
@@ -186,7 +197,8 @@ std::vector<Peer> Peers(const std::string& bin,
   pass.push_back("pass");
   const std::vector<std::string> posencd = {
       bin + "/posencd", "--listen=127.0.0.1:0", "--listen=unix:UNIX_PATH",
-      "--ready-file=READY_FILE"};
+      "--ready-file=READY_FILE",
+      absl::StrCat("--shared-memory-prefix=", kSharedPrefix)};
   std::vector<Peer> peers = {
       {"base", own("plain"), Way::kPlain},
       {"base+pass", pass, Way::kPlain},
@@ -195,6 +207,9 @@ std::vector<Peer> Peers(const std::string& bin,
       {"posenc", posencd, Way::kUnary},
       {"posenc re-paired", posencd, Way::kUnary, Answer::kRepaired},
       {"posenc stream", posencd, Way::kStream},
+      {"posenc shared", posencd, Way::kUnary, Answer::kShared},
+      {"kernel, shared", posencd, Way::kKernel},
+      {"posenc kserve", posencd, Way::kUnary, Answer::kInferred},
       {"generated sync", own("generated"), Way::kUnary},
   };
   for (const std::string& other : others) {
@@ -286,6 +301,7 @@ int Run(int argc, char** argv) {
       measure({transport, mebibytes * kMiB});
     }
   }
+  measure({"unix", 16 << 10});
   measure({"tcp", kMiB, 4, {1, 4}});
   measure({"tcp", 4096, 64});
   for (const Peer& peer : peers) {

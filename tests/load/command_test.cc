@@ -44,6 +44,8 @@ class LoadCommandTest : public testing::Test {
     base_ = absl::StrCat(testing::TempDir(), "posenc-load-command-", getpid());
     server::ServerOptions options;
     options.listen = {absl::StrCat("unix:", base_, ".sock")};
+    options.shared_memory.prefix =
+        absl::StrCat("/dev/shm/posenc_load_", getpid(), "_");
     auto server = server::Server::Start(options);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -64,6 +66,41 @@ class LoadCommandTest : public testing::Test {
   std::string base_;
   std::unique_ptr<server::Server> server_;
 };
+
+TEST_F(LoadCommandTest, TensorsInSharedMemoryAreVerified) {
+  for (const char* const mode : {"", "in-place", "out-of-place"}) {
+    const Outcome run = RunAtServer(absl::StrCat(
+        "--shared-memory ", mode,
+        " --calls 100 --in-flight 4 --verify 0.5 --dtype float32,bfloat16 "
+        "--size 4KiB,64KiB --variants 2 "
+        "--mix ApplyRope,Reposition,AddEncoding,BuildTable,ResolveRope"));
+    EXPECT_EQ(run.exit_code, 0) << run.out;
+    EXPECT_THAT(run.out, HasSubstr("compared bit for bit, 0 differ\n"));
+  }
+}
+
+TEST_F(LoadCommandTest, SharedMemoryNeedsAServerThatHasIt) {
+  server::ServerOptions options;
+  options.listen = {absl::StrCat("unix:", base_, ".off.sock")};
+  auto off = server::Server::Start(options);
+  ASSERT_TRUE(off.ok()) << off.status();
+  const Outcome run = RunLoad(absl::StrCat(
+      "--server unix:", base_, ".off.sock --calls 1 --shared-memory"));
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.out, HasSubstr("--shared-memory"));
+}
+
+TEST_F(LoadCommandTest, KservesProtocolIsVerified) {
+  const Outcome run = RunAtServer(
+      "--protocol kserve --calls 100 --in-flight 4 --verify 1 "
+      "--dtype float32,float16 --size 4KiB,64KiB --variants 2 "
+      "--mix ApplyRope,Reposition,AddEncoding,BuildTable,ResolveRope");
+  EXPECT_EQ(run.exit_code, 0) << run.out;
+  EXPECT_THAT(run.out,
+              HasSubstr("100 answers compared bit for bit, 0 differ\n"));
+  const Outcome both = RunAtServer("--protocol kserve --shared-memory");
+  EXPECT_EQ(both.exit_code, 2);
+}
 
 TEST_F(LoadCommandTest, WritesItsReports) {
   const Outcome run = RunAtServer(absl::StrCat(

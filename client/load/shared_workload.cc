@@ -1,0 +1,177 @@
+#include "client/load/shared_workload.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/message.h"
+#include "posenc/wire/frame.h"
+
+namespace posenc::load {
+namespace {
+
+namespace pb = google::protobuf;
+
+// A page: slots share none.
+constexpr std::size_t kAlignment = 4096;
+
+std::size_t Aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// An empty message of the contract: "ApplyRope", "Request".
+std::unique_ptr<pb::Message> NewMessage(const std::string& rpc,
+                                        const char* kind) {
+  const pb::Descriptor* const type =
+      v1::GetServerInfoRequest::descriptor()->file()->FindMessageTypeByName(
+          rpc + kind);
+  return std::unique_ptr<pb::Message>(
+      pb::MessageFactory::generated_factory()->GetPrototype(type)->New());
+}
+
+// Fields of the root that hold tensors.
+std::vector<const pb::FieldDescriptor*> TensorFields(const pb::Message& in) {
+  std::vector<const pb::FieldDescriptor*> fields;
+  for (int i = 0; i < in.GetDescriptor()->field_count(); ++i) {
+    const pb::FieldDescriptor* const field = in.GetDescriptor()->field(i);
+    if (field->message_type() == v1::Tensor::descriptor() &&
+        in.GetReflection()->HasField(in, field)) {
+      fields.push_back(field);
+    }
+  }
+  return fields;
+}
+
+v1::Tensor* TensorOf(pb::Message* message, const pb::FieldDescriptor* field) {
+  return static_cast<v1::Tensor*>(
+      message->GetReflection()->MutableMessage(message, field));
+}
+
+// What a call reads and writes, whatever the slot.
+struct Template {
+  std::unique_ptr<pb::Message> request;  // without the tensor's bytes
+  v1::Tensor* tensor = nullptr;          // of the request; null: it has none
+  struct Output {
+    const pb::FieldDescriptor* field;  // X_output
+    std::size_t bytes;
+  };
+  std::vector<Output> outputs;
+  std::size_t in_bytes = 0, out_bytes = 0;
+};
+
+absl::StatusOr<Template> TemplateOf(const Case& one, Request* request) {
+  Template made;
+  made.request = NewMessage(one.rpc, "Request");
+  if (!made.request->ParseFromString(BytesOf(request->message))) {
+    return absl::InternalError("a request that cannot be parsed");
+  }
+  const auto output = [&](const std::string& name, std::size_t bytes) {
+    made.outputs.push_back(
+        {made.request->GetDescriptor()->FindFieldByName(name + "_output"),
+         bytes});
+    made.out_bytes += bytes;
+  };
+  for (const pb::FieldDescriptor* const field : TensorFields(*made.request)) {
+    made.tensor = TensorOf(made.request.get(), field);
+    request->input = std::move(*made.tensor->mutable_data());
+    made.tensor->clear_data();
+    made.in_bytes = request->input.size();
+    output(field->name(), made.in_bytes);
+  }
+  if (one.rpc == "BuildTable") {
+    if (static_cast<const v1::BuildTableRequest&>(*made.request)
+            .rope()
+            .has_preset()) {
+      return absl::InvalidArgumentError(
+          "--shared-memory: a preset's table is as wide as the model; leave "
+          "BuildTable out of --mix, or --preset");
+    }
+    // Half of a row's channels in each, as the workload asks for.
+    const std::size_t bytes = static_cast<std::size_t>(one.tensor_bytes) / 2;
+    output("cos", bytes);
+    output("sin", bytes);
+  }
+  if (!request->answer.empty()) {
+    const auto answer = NewMessage(one.rpc, "Response");
+    if (!answer->ParseFromString(request->answer)) {
+      return absl::InternalError("an answer that cannot be parsed");
+    }
+    for (const pb::FieldDescriptor* const field : TensorFields(*answer)) {
+      request->expected.append(TensorOf(answer.get(), field)->data());
+    }
+    if (request->expected.size() != made.out_bytes) {
+      return absl::InternalError(
+          absl::StrCat(one.name, ": results of ", request->expected.size(),
+                       " bytes where ", made.out_bytes, " have a place"));
+    }
+  }
+  return made;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
+    const Client& client, bool in_place, int slots,
+    std::vector<Case>* workload) {
+  std::vector<Template> templates;  // of all requests, in their order
+  std::size_t in_bytes = 0, out_bytes = 0;
+  for (Case& one : *workload) {
+    for (Request& request : one.requests) {
+      absl::StatusOr<Template> made = TemplateOf(one, &request);
+      if (!made.ok()) return made.status();
+      in_bytes = std::max(in_bytes, made->in_bytes);
+      // What has its results in place needs no other for them.
+      if (!in_place || made->in_bytes == 0) {
+        out_bytes = std::max(out_bytes, made->out_bytes);
+      }
+      templates.push_back(*std::move(made));
+    }
+  }
+  const std::size_t of_slot = Aligned(in_bytes) + Aligned(out_bytes);
+  absl::StatusOr<std::shared_ptr<SharedRegion>> region =
+      client.MakeRegion(of_slot * static_cast<std::size_t>(slots));
+  if (!region.ok()) return region.status();
+  if ((*region)->name().empty()) {
+    return absl::FailedPreconditionError(
+        "--shared-memory: the server shares no memory, or not with callers "
+        "from here; see posencd --shared-memory-prefix");
+  }
+  std::size_t next = 0;
+  for (Case& one : *workload) {
+    for (Request& request : one.requests) {
+      Template& made = templates[next++];
+      if (made.in_bytes + made.out_bytes == 0) continue;  // sent as ever
+      for (int slot = 0; slot < slots; ++slot) {
+        const std::size_t in = of_slot * static_cast<std::size_t>(slot);
+        // A table has no input in whose place it could be.
+        const bool over = in_place && made.in_bytes > 0;
+        const std::size_t out = over ? in : in + Aligned(in_bytes);
+        if (made.tensor != nullptr) {
+          made.tensor->mutable_shared()->set_name((*region)->name());
+          made.tensor->mutable_shared()->set_offset(
+              static_cast<std::int64_t>(in));
+        }
+        std::size_t at = out;
+        for (const Template::Output& output : made.outputs) {
+          auto* const place = static_cast<v1::SharedMemory*>(
+              made.request->GetReflection()->MutableMessage(made.request.get(),
+                                                            output.field));
+          place->set_name((*region)->name());
+          place->set_offset(static_cast<std::int64_t>(at));
+          at += output.bytes;
+        }
+        SlotRequest& added = request.slots.emplace_back();
+        const grpc::Slice slice(made.request->SerializeAsString());
+        added.message = grpc::ByteBuffer(&slice, 1);
+        added.bytes_text = absl::StrCat(slice.size());
+        added.input = (*region)->bytes().subspan(in, made.in_bytes);
+        added.output = (*region)->bytes().subspan(out, made.out_bytes);
+        std::copy(request.input.begin(), request.input.end(),
+                  added.input.begin());
+      }
+    }
+  }
+  return region;
+}
+
+}  // namespace posenc::load
