@@ -7,7 +7,6 @@
 
 #include "grpcpp/create_channel.h"
 #include "grpcpp/support/channel_arguments.h"
-#include "target.h"
 
 namespace posenc {
 namespace {
@@ -51,17 +50,11 @@ grpc::ChannelArguments Arguments(const ClientOptions& options,
   return args;
 }
 
-absl::StatusOr<ChannelSecurity> SecurityOf(const ClientOptions& options) {
-  const absl::Status target = CheckTarget(options.target);
-  if (!target.ok()) return target;
-  return ChannelSecurity::Of(options);
-}
-
 }  // namespace
 
 Channels::Channels(const ClientOptions& options)
     : options_(options),
-      security_(SecurityOf(options)),
+      security_(ChannelSecurity::Of(options)),
       small_(Create(false, true)),
       bulk_(static_cast<std::size_t>(std::max(options.bulk_channels, 0))) {}
 

@@ -24,6 +24,7 @@
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 #include "grpcpp/create_channel.h"
+#include "target.h"
 
 namespace posenc {
 namespace {
@@ -231,9 +232,8 @@ Local WhereIs(absl::string_view target) {
 
 absl::StatusOr<ChannelSecurity> ChannelSecurity::Of(
     const ClientOptions& options) {
-  if (options.target.empty()) {
-    return Wrong("target", "is missing; such as localhost:50051");
-  }
+  const absl::Status target = CheckTarget(options.target);
+  if (!target.ok()) return target;
   const absl::Status config = CheckServiceConfig(options);
   if (!config.ok()) return config;
   ChannelSecurity security;

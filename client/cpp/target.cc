@@ -12,6 +12,10 @@
 namespace posenc {
 
 absl::Status CheckTarget(absl::string_view target) {
+  if (target.empty()) {
+    return absl::InvalidArgumentError(
+        "target: is missing; such as localhost:50051");
+  }
   if (absl::StartsWith(target, "unix")) return absl::OkStatus();
   for (const absl::string_view address : absl::StrSplit(target, ',')) {
     const std::size_t colon = address.rfind(':');

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cpp/credentials.h"
-#include "client/cpp/target.h"
 #include "client/load/worker.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "posenc/wire/metadata.h"
@@ -189,9 +188,9 @@ absl::Status Engine::Learn(
 absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     const std::string& target, int connections, bool retry,
     absl::Duration timeout, const ClientOptions& security_options) {
-  const absl::Status possible = CheckTarget(target);
-  if (!possible.ok()) return possible;
-  const auto security = ChannelSecurity::Of(security_options);
+  ClientOptions of_target = security_options;
+  of_target.target = target;
+  const auto security = ChannelSecurity::Of(of_target);
   if (!security.ok()) return security.status();
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < connections; ++i) {

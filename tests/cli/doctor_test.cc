@@ -311,8 +311,9 @@ TEST_F(DoctorTest, ErrorsOfOptionsNameTheFlag) {
     EXPECT_EQ(outcome.exit_code, 2) << flags;
     return outcome.text;
   };
-  EXPECT_THAT(line("--reader hf --reader nobody"),
-              HasSubstr("--reader: \"nobody\" is not known; known are hf vllm"));
+  EXPECT_THAT(
+      line("--reader hf --reader nobody"),
+      HasSubstr("--reader: \"nobody\" is not known; known are hf vllm"));
   EXPECT_THAT(line("--length 0"), HasSubstr("--length: 0; it must be in"));
   EXPECT_THAT(line("--length -4"), HasSubstr("--length: -4; it must be in"));
   EXPECT_THAT(line("--runtime \"vllm 'm\""),

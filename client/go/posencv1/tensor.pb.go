@@ -35,11 +35,12 @@ const (
 	// FP8 (arXiv:2209.05433; OCP's OFP8), as caches hold keys: for the heads of ApplyRope and Reposition, which then need
 	// `saturation`, and for the weight of ConvertPairing. Any other tensor of FP8 is INVALID_ARGUMENT.
 	//
-	// Elements are widened exactly, rotated in float32 and rounded once, to nearest even; subnormal numbers and the sign
-	// of zero are kept. Every NaN that comes of a computation is 0x7F, whatever it came of; channels that pass through
-	// keep all their bits. Each rotation rounds again: by half an ulp, that is up to 1/16 (E4M3) or 1/8 (E5M2) of the
-	// element. A scale of the tensor, or of a head, is left to the caller: rotation does not change it. Scales of
-	// channels stay what they are only if they agree within each pair.
+	// Elements are widened exactly, rotated in float32 and rounded once, to nearest even. Subnormal numbers are kept, and
+	// so is the sign of a zero that is converted or copied; a zero that a rotation makes has the sign of IEEE 754's sum:
+	// (-0, -0) turned by nothing is (+0, -0). Every NaN that comes of a computation is 0x7F, whatever it came of;
+	// channels that pass through keep all their bits. Each rotation rounds again: by half an ulp, that is up to 1/16
+	// (E4M3) or 1/8 (E5M2) of the element. A scale of the tensor, or of a head, is left to the caller: rotation does not
+	// change it. Scales of channels stay what they are only if they agree within each pair.
 	Dtype_DTYPE_FLOAT8_E4M3FN Dtype = 7 // 4 bits of exponent, 3 of mantissa; largest 448; no infinity; NaN is 0x7F and 0xFF
 	Dtype_DTYPE_FLOAT8_E5M2   Dtype = 8 // 5 and 2; largest 57344; infinity 0x7C, 0xFC; NaN is what lies above
 )

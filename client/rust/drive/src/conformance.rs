@@ -216,7 +216,8 @@ impl Got {
                     return Ok(Self { names: Some(vec![name.unwrap_or_default()]), ..Self::default() });
                 }
                 Field::List(values) if fields.peek().is_some() => {
-                    let index: usize = fields.next().and_then(|name| name.parse().ok()).ok_or(format!("{path}: no index"))?;
+                    let index: usize =
+                        fields.next().and_then(|name| name.parse().ok()).ok_or(format!("{path}: no index"))?;
                     match values.get(index).ok_or(format!("{path}: is missing"))? {
                         Field::Message(inner) => message = inner.clone(),
                         Field::String(text) => return Ok(Self::text(text)),
