@@ -11,8 +11,8 @@
 
 namespace posenc::cli {
 
-// Changes of one letter that make `b` of `a`, where an exchange of two
-// neighbours is one too (Damerau 1964, optimal string alignment).
+// How many changes of one letter turn `a` into `b`. An exchange of two
+// neighbours counts as one (Damerau 1964, optimal string alignment).
 int EditDistance(absl::string_view a, absl::string_view b);
 
 // The candidate that `word` is nearest to, if it is near enough to be meant: a

@@ -35,8 +35,8 @@ class Channels {
   // The next bulk channel in turn, made if it is not there.
   std::shared_ptr<grpc::Channel> Bulk();
 
-  // A channel whose calls are never sent again, made if it is not there. A
-  // channel of the caller's own is as the caller made it.
+  // A channel that does not retry calls. The first use makes it. A channel that
+  // the caller gave is returned as it is.
   std::shared_ptr<grpc::Channel> Once();
 
   // Takes a channel that is stuck out of the turns. Its place gets a new one

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Rotations by posenc and by others, in turns, in one process and one thread.
 
-    core_peers.py LIBRARY [--json FILE] [--filter TEXT]
+    core_peers.py SHARED_OBJECT [--json FILE] [--filter TEXT]
 
 LIBRARY is libposenc-core-peers.so. Rows are those of posenc-core-bench, with a
 peer's name in ratio_to; --json adds them to the array in FILE. Every peer is left
@@ -354,7 +354,7 @@ def measure(torch, posenc, peer, case, numbers, target):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("library")
+    parser.add_argument("shared_object")
     parser.add_argument("--json", help="add the rows to this file's array")
     parser.add_argument("--filter", default="", help="only rows that contain this")
     arguments, _ = parser.parse_known_args()  # others are posenc-core-bench's
@@ -362,7 +362,7 @@ def main():
 
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
-    posenc = Posenc(arguments.library)
+    posenc = Posenc(arguments.shared_object)
     most = SIZES[-1][1]
     target = torch.zeros(most, dtype=torch.uint8)
     rows, left_out = [], set()
