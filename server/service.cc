@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/error.h"
-#include "grpc/grpc_security.h"
 #include "server/budget/errors.h"
 #include "server/convert/status.h"
 #include "server/memory/heap.h"
@@ -38,13 +37,11 @@ std::size_t Excess(std::size_t whole, std::size_t part) {
 }
 
 // Tells connections apart. Their addresses would not: all peers of a unix
-// socket have the same. gRPC makes the security context of a connection once,
-// even if it says nothing.
+// socket have the same.
 std::uint64_t ConnectionOf(PeerStream* stream) {
-  grpc_auth_context* const security = grpc_call_auth_context(stream->c_call());
-  if (security == nullptr) return absl::HashOf(stream->headers().peer());
-  grpc_auth_context_release(security);
-  return reinterpret_cast<std::uintptr_t>(security);
+  const void* const connection = stream->connection();
+  if (connection == nullptr) return absl::HashOf(stream->headers().peer());
+  return reinterpret_cast<std::uintptr_t>(connection);
 }
 
 // The header of that name; none if there are several, which differ or are one
@@ -277,6 +274,25 @@ void RpcService::Begin(PeerStream* stream) {
       stream, std::move(spec),
       method.start({&limits_, &cache_, SharingOf(headers), &headers, &tables_}),
       resources_);
+}
+
+void RpcService::Drop(const PeerStream& stream) {
+  CallObserver* const observer = resources_.observer;
+  const auto found = by_path_.find(stream.headers().method());
+  if (observer == nullptr || found == by_path_.end()) return;
+  const Method& method = methods_[found->second];
+  CallSpec spec;
+  spec.service = method.service;
+  spec.name = method.name;
+  spec.stream = method.stream;
+  observer->Started(spec.name, spec.stream);
+  CallRecord record = RecordOf(stream.headers(), spec, gone_, "");
+  record.started = absl::Now();
+  observer->Finished(record);
+}
+
+void RpcService::Refused(std::chrono::nanoseconds spent) {
+  turns_.AddRefusing(1e-9 * static_cast<double>(spent.count()));
 }
 
 void RpcService::Tell(ServerStatus* status) const {

@@ -27,6 +27,11 @@ constexpr double kLease = 0.02;
 constexpr double kLeaseBytesPerSecond = 200e6;
 constexpr double kLeaseShares = 24;
 
+// How often it is measured what refusing takes, and the least that is believed
+// to be left beside it.
+constexpr double kMeasureRefusing = 0.02;
+constexpr double kLeastLeft = 0.1;
+
 // The processor idles if the server uses less than this part of it between two
 // ticks, which are never far apart while calls wait. As many calls as this are
 // in service then.
@@ -73,11 +78,33 @@ Turns::Turns(int threads, std::size_t max_waiting, int methods, Clocks clocks)
 // own_clock_ runs as fast as one of the calls in service gets on.
 void Turns::Advance() {
   const double processor = clocks_.processor();
+  const std::int64_t refusing = refusing_nanos_.load(std::memory_order_relaxed);
   if (!served_.empty()) {
-    own_clock_ += (processor - processor_at_) /
-                  (threads_ * static_cast<double>(served_.size()));
+    const double used = processor - processor_at_ -
+                        1e-9 * static_cast<double>(refusing - refusing_at_);
+    own_clock_ +=
+        std::max(used, 0.0) / (threads_ * static_cast<double>(served_.size()));
   }
   processor_at_ = processor;
+  refusing_at_ = refusing;
+}
+
+double Turns::LeftToServe(double now) {
+  const double since = now - measured_;
+  if (since < kMeasureRefusing) return left_to_serve_;
+  const std::int64_t refusing = refusing_nanos_.load(std::memory_order_relaxed);
+  const double part = 1e-9 *
+                      static_cast<double>(refusing - measured_refusing_) /
+                      (threads_ * since);
+  left_to_serve_ = std::max(1 - part, kLeastLeft);
+  measured_ = now;
+  measured_refusing_ = refusing;
+  return left_to_serve_;
+}
+
+void Turns::AddRefusing(double seconds) {
+  refusing_nanos_.fetch_add(static_cast<std::int64_t>(1e9 * seconds),
+                            std::memory_order_relaxed);
 }
 
 bool Turns::Fits(std::int64_t bytes, bool light) const {
@@ -102,11 +129,12 @@ void Turns::QueueChanged(double now) {
 bool Turns::TooLate(const Request& request, const FairQueue::Call& call,
                     bool light, double now) {
   const double left = request.deadline - now;
-  const double ahead = call.cost + served_cost_ / 2 + queue_.Ahead(call);
+  const double ahead =
+      (call.cost + served_cost_ / 2 + queue_.Ahead(call)) / LeftToServe(now);
   double longest = standing_ ? kStandingWait : kBurstWait;
   if (light) longest = std::max(longest, kLightWait);
   if (left >= kLongWait) longest = std::max(longest, left / 10);
-  const bool late = ahead > std::min(left / 2, longest);
+  const bool late = ahead > std::min(left / 4, longest);
   if (late && standing_) refused_at_ = now;
   return late;
 }

@@ -17,8 +17,8 @@
 // calls at twice the capacity, with three times their p99. Fewer leave the link
 // idle. A few places more are for peers who use little (FairQueue::Light).
 //
-// A call is refused if what is before it takes longer than half of the time
-// that is left to its deadline, or than the longest wait:
+// A call is refused if what is before it takes longer than a quarter of the
+// time that is left to its deadline, or than the longest wait:
 //
 //   longest wait = a tenth of the time left, if that is 5 s or more
 //                = 100 ms else, for a burst
@@ -39,7 +39,8 @@
 // Times are seconds of a monotonic clock. The server's time, in which costs are
 // counted, is the processor time of this process divided by its threads: it
 // stands still while calls wait for their peers, and neighbours on the machine
-// do not run it.
+// do not run it. What refusing takes is not counted: past capacity it is most
+// of all, and calls in service would seem to cost it. They wait for it, though.
 
 #pragma once
 
@@ -144,6 +145,9 @@ class Turns {
 
   void SetMaxWaiting(std::size_t max_waiting);
 
+  // So many seconds of the processor went into refusing calls.
+  void AddRefusing(double seconds);
+
   struct State {
     std::size_t in_service = 0;
     std::size_t waiting = 0;
@@ -156,6 +160,8 @@ class Turns {
  private:
   // These expect the lock.
   void Advance();
+  // Of the processor's time, what is left beside refusing calls: (0, 1].
+  double LeftToServe(double now);
   bool Fits(std::int64_t bytes, bool light) const;
   void Learn(const Waiter& waiter, std::int64_t moved, bool lapsed);
   static double OrderOf(const Request& request, double now);
@@ -196,8 +202,13 @@ class Turns {
   std::size_t served_light_ = 0;
   double own_clock_ = 0;     // what one call in service has got
   double processor_at_ = 0;  // of the last Advance()
-  double empty_at_ = 0;      // when the queue was empty last
-  double refused_at_ = -1;   // the last refusal for a standing queue
+  std::atomic<std::int64_t> refusing_nanos_{0};
+  std::int64_t refusing_at_ = 0;  // of the last Advance()
+  // Of LeftToServe(): its value, and what it was made of.
+  double left_to_serve_ = 1, measured_ = 0;
+  std::int64_t measured_refusing_ = 0;
+  double empty_at_ = 0;     // when the queue was empty last
+  double refused_at_ = -1;  // the last refusal for a standing queue
   bool standing_ = false;
   // Of the ticks: the processor's time and the clock at the last one, when the
   // last one ended, and whether the processor idled before it.

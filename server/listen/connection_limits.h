@@ -42,7 +42,7 @@ struct ConnectionLimits {
   // s and took 600 MiB. Clients assume 100 until they are told (RFC 9113,
   // section 6.5.2, and what Go, Java, Node and Rust do), and gRPC 1.51 ends the
   // whole connection of a peer who exceeds it, so it is not below.
-  int max_concurrent_streams = 128;
+  int max_concurrent_streams = 100;
 
   // Names and values of a call's metadata, and 32 bytes for each pair (RFC
   // 9113, section 6.5.2): 1 KiB to 1 MiB. A call that has more is refused.

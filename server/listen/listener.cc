@@ -57,6 +57,12 @@ std::chrono::nanoseconds Steady(absl::Duration duration) {
   return absl::ToChronoNanoseconds(duration);
 }
 
+// What the kernel takes of a unix socket's answers at once; TCP's buffers grow
+// by themselves. While a write waits for room, gRPC 1.51 has a second thread
+// read all sockets, which costs more than the waiting. The kernel doubles it,
+// and allows what net.core.wmem_max says.
+constexpr int kUnixSendBytes = 512 << 10;
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(
@@ -201,7 +207,10 @@ void Listener::Admit(Descriptor fd, const ListeningSocket& socket,
   }
   struct stat file;
   if (fstat(fd.get(), &file) != 0) return;
-  if (!socket.is_unix()) {
+  if (socket.is_unix()) {
+    setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &kUnixSendBytes,
+               sizeof(kUnixSendBytes));
+  } else {
     const int on = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     // A peer who takes nothing while the server writes answers no ping either;

@@ -83,7 +83,8 @@ Turns::Request Call::TurnRequest(const CallHeaders& headers,
       std::min(resources.deadlines->time() - age, kNoDeadline);
   request.deadline = now + absl::ToDoubleSeconds(imposed);
   if (headers.has_deadline()) {
-    request.deadline = now + absl::ToDoubleSeconds(headers.TimeLeft());
+    request.deadline =
+        now + absl::ToDoubleSeconds(headers.TimeLeft() - headers.waited());
   }
   return request;
 }

@@ -24,6 +24,11 @@ CallEnding::CallEnding(const grpc::Status& status, bool pushback)
   if (pushback) Add(kPushback, kPushbackMs);
 }
 
+CallEnding::CallEnding(const CallEnding& other)
+    : code_(other.code_), trailers_(other.trailers_) {
+  for (const grpc_metadata& trailer : trailers_) grpc_slice_ref(trailer.value);
+}
+
 CallEnding::~CallEnding() {
   for (const grpc_metadata& trailer : trailers_) {
     grpc_slice_unref(trailer.value);

@@ -17,7 +17,7 @@ class CallEnding final {
   // pushback: clients' retries are told to wait.
   CallEnding(const grpc::Status& status, bool pushback);
   ~CallEnding();
-  CallEnding(const CallEnding&) = delete;
+  CallEnding(const CallEnding& other);
   CallEnding& operator=(const CallEnding&) = delete;
 
   grpc_status_code code() const { return code_; }

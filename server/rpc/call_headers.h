@@ -38,6 +38,9 @@ class CallHeaders final {
 
   // Whether the client has said when it gives the call up.
   bool has_deadline() const;
+  // How long the call may have waited in its socket before it was read: its
+  // caller's deadline is sooner by as much. gRPC counts it from the reading.
+  absl::Duration waited() const { return waited_; }
   // The time until then; negative if it has passed, infinite without deadline.
   absl::Duration TimeLeft() const;
 
@@ -47,6 +50,7 @@ class CallHeaders final {
   grpc_call_details details_;
   grpc_metadata_array metadata_;
   std::string peer_;
+  absl::Duration waited_ = absl::ZeroDuration();
 };
 
 }  // namespace posenc::server

@@ -2,15 +2,18 @@
 // threads of its own.
 //
 // Past capacity most calls are refused, and most of a refusal's cost is waking
-// up for it, reading a socket for it and writing to one. So one of several
-// threads that has refused a call rests before it looks at the sockets again,
-// and then takes what has come meanwhile together.
+// up for it, reading a socket for it and writing to one. So a thread that has
+// refused a call, and finds the sockets empty, rests before it looks at them
+// again, and then takes what has come meanwhile together. A thread that finds
+// them empty no more tells how long calls may have waited in them.
 //
 // Order: AddTo(builder), BuildAndStart(), Start(); then the server's Shutdown()
 // and Wait(), then Stop().
 
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -32,6 +35,10 @@ class CallQueue {
     // A call's headers have come. Refuses it (Finish()), or sets a reactor that
     // answers it.
     virtual void Begin(PeerStream* stream) = 0;
+    // A call's headers have come, but its peer is gone.
+    virtual void Drop(const PeerStream& stream) = 0;
+    // Of a thread's time, so much went into refusing calls.
+    virtual void Refused(std::chrono::nanoseconds spent) = 0;
 
    protected:
     ~Service() = default;
@@ -55,10 +62,20 @@ class CallQueue {
  private:
   friend class PeerStream;
 
+  // Of one thread.
+  struct Looks;
+
+  // Whether gRPC's operations may be started on this thread. If the queue has
+  // one thread, they are its own: whoever else starts one while that thread
+  // works on the same connection leaves its work to a thread of gRPC's
+  // executor, which costs more than most calls.
+  bool MayOperate() const;
   // Another stream waits for the next call.
   void AwaitCall();
   void Delete(PeerStream* stream);
-  const PeerStream::Event* Next(bool* rest, bool* ok);
+  const PeerStream::Event* Next(Looks* looks, bool* ok);
+  const PeerStream::Event* React(const PeerStream::Event& event, Looks* looks,
+                                 bool* ok);
   // The event that this thread's last reaction has brought about; or null.
   const PeerStream::Event* Cached(bool* ok);
   void Run();
@@ -68,7 +85,7 @@ class CallQueue {
   grpc::AsyncGenericService calls_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   grpc_server* server_ = nullptr;
-  bool rests_ = false;
+  std::atomic<std::thread::id> only_thread_{};
   std::vector<std::thread> threads_;
 
   // Streams that are not deleted. Each is replaced before it ends, so that

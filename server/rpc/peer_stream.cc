@@ -1,9 +1,11 @@
 #include "server/rpc/peer_stream.h"
 
 #include <cstdlib>
+#include <utility>
 
 #include "grpc/byte_buffer.h"
 #include "grpc/byte_buffer_reader.h"
+#include "grpc/grpc_security.h"
 #include "grpc/support/alloc.h"
 #include "server/rpc/call_queue.h"
 
@@ -48,14 +50,26 @@ void PeerStream::Await(grpc_server* server, grpc_completion_queue* events) {
   if (error != GRPC_CALL_OK) std::abort();  // `events` is not the server's
 }
 
+const void* PeerStream::connection() {
+  grpc_auth_context* const security = grpc_call_auth_context(call_);
+  if (security != nullptr) grpc_auth_context_release(security);
+  return security;
+}
+
 // A read may fail before gRPC says that the call is closed.
 bool PeerStream::IsCancelled() {
   return cancelled_.load() || grpc_call_failed_before_recv_message(call_) != 0;
 }
 
-// The peer may be gone before there is anybody to tell.
+// The peer may be gone before there is anybody to tell. If gRPC was asked
+// already, its word may come on another thread at this moment: whoever is the
+// second of the two tells the reactor.
 void PeerStream::SetReactor(Reactor* reactor) {
   reactor_.store(reactor);
+  if (asked_) {
+    if (cancelled_.load() && !told_.exchange(true)) reactor->OnCancel();
+    return;
+  }
   ++open_;
   Operations operations;
   AddClose(&operations);
@@ -64,6 +78,11 @@ void PeerStream::SetReactor(Reactor* reactor) {
 
 void PeerStream::StartRead() {
   ++open_;
+  if (queue_->MayOperate()) return Read();
+  Post(&read_later_);
+}
+
+void PeerStream::Read() {
   grpc_op read = Operation(GRPC_OP_RECV_MESSAGE);
   read.data.recv_message.recv_message = &incoming_;
   Run({read}, &read_);
@@ -94,7 +113,7 @@ void PeerStream::StartWrite(const grpc::ByteBuffer& message) {
   Operations operations;
   AddHeaders(&operations);
   AddMessage(message, &operations);
-  Run(operations, &written_);
+  Send(operations, &written_);
 }
 
 void PeerStream::StartWriteAndFinish(const grpc::ByteBuffer& message) {
@@ -103,17 +122,19 @@ void PeerStream::StartWriteAndFinish(const grpc::ByteBuffer& message) {
   AddMessage(message, &operations);
   operations.back().flags = GRPC_WRITE_BUFFER_HINT;
   AddEnding(CallEnding(), &operations);
-  Run(operations, &finished_);
+  Send(operations, &finished_);
 }
 
 // Who is only refused is told in one operation with all that there is.
 void PeerStream::Finish(const CallEnding& ending) {
   Operations operations;
   AddHeaders(&operations);
-  AddEnding(ending, &operations);
+  // What is handed to the queue's thread outlives the caller's.
+  if (!queue_->MayOperate()) handed_ending_.emplace(ending);
+  AddEnding(handed_ending_ ? *handed_ending_ : ending, &operations);
   const bool refused = reactor_.load() == nullptr;
-  if (refused) AddClose(&operations);
-  Run(operations, refused ? &refused_ : &finished_);
+  if (refused && !asked_) AddClose(&operations);
+  Send(operations, refused ? &refused_ : &finished_);
 }
 
 void PeerStream::AddHeaders(Operations* operations) {
@@ -143,6 +164,20 @@ void PeerStream::AddClose(Operations* operations) {
   operations->back().data.recv_close_on_server.cancelled = &close_cancelled_;
 }
 
+void PeerStream::Send(const Operations& operations, Event* event) {
+  if (queue_->MayOperate()) return Run(operations, event);
+  handed_ = operations;
+  handed_event_ = event;
+  Post(&send_later_);
+}
+
+// gRPC says at once that it has done nothing.
+void PeerStream::Post(Event* event) {
+  const grpc_call_error error =
+      grpc_call_start_batch(call_, nullptr, 0, event, nullptr);
+  if (error != GRPC_CALL_OK) std::abort();
+}
+
 // gRPC refuses operations only that are wrong whatever the peer does.
 void PeerStream::Run(const Operations& operations, Event* event) {
   const grpc_call_error error = grpc_call_start_batch(
@@ -158,14 +193,45 @@ void PeerStream::DropOutgoing() {
 
 // If there is no call any more to wait for, gRPC does not say that it is
 // closed.
-void PeerStream::Arrived(bool ok) {
-  if (!ok) return queue_->Delete(this);
+bool PeerStream::Take(bool ok) {
+  if (!ok) {
+    queue_->Delete(this);
+    return false;
+  }
   queue_->AwaitCall();
   char* const peer = grpc_call_get_peer(call_);
   headers_.peer_ = peer;
   gpr_free(peer);
+  return true;
+}
+
+bool PeerStream::Begin(absl::Duration waited) {
+  headers_.waited_ = waited;
   queue_->service_->Begin(this);
+  const bool refused = reactor_.load() == nullptr;
   End();
+  return refused;
+}
+
+void PeerStream::Ask() {
+  asked_ = true;
+  ++open_;
+  Operations operations;
+  AddClose(&operations);
+  Run(operations, &closed_);
+}
+
+void PeerStream::Drop() {
+  queue_->service_->Drop(*this);
+  --open_;  // nothing finishes it
+  End();
+}
+
+void PeerStream::ReadLater(bool /*ok*/) { Read(); }
+
+void PeerStream::SendLater(bool /*ok*/) {
+  const Operations operations = std::move(handed_);
+  Run(operations, handed_event_);
 }
 
 void PeerStream::ReadDone(bool ok) {
@@ -184,7 +250,8 @@ void PeerStream::Finished(bool /*ok*/) { End(); }
 void PeerStream::Closed(bool ok) {
   if (!ok || close_cancelled_ != 0) {
     cancelled_.store(true);
-    reactor_.load()->OnCancel();
+    Reactor* const reactor = reactor_.load();
+    if (reactor != nullptr && !told_.exchange(true)) reactor->OnCancel();
   }
   End();
 }

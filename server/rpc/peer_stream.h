@@ -7,6 +7,8 @@
 // Threads: the queue's threads call the reactor; a read, a write and the news
 // that the peer is gone may come at the same time, on different threads. An
 // operation's reaction may run before the function that starts it has returned.
+// Operations may be started on any thread; if the queue has one thread only,
+// they are handed to it (CallQueue::MayOperate()).
 //
 // Lifetime: the stream deletes itself once it is finished, its operations have
 // ended and gRPC has said how the call was closed, after OnDone(). Nothing may
@@ -16,6 +18,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +63,9 @@ class PeerStream final {
 
   const CallHeaders& headers() const { return headers_; }
   grpc_call* c_call() { return call_; }
+  // What all calls of one connection have in common, and no other: gRPC makes
+  // the security context of a connection once, even if it says nothing.
+  const void* connection();
   // Whether the call has ended without our doing.
   bool IsCancelled();
 
@@ -89,7 +95,22 @@ class PeerStream final {
   // Waits for a call. To be called once.
   void Await(grpc_server* server, grpc_completion_queue* events);
 
-  void Arrived(bool ok);
+  // Of a call that has come: Begin(), or Ask() and then, as the event that it
+  // brings about at once tells, Begin() or Drop().
+  static bool Arrives(const Event& event) {
+    return &event == &event.stream->arrived_;
+  }
+  // False if there is no call any more to wait for; the stream is gone then.
+  bool Take(bool ok);
+  // Whether the call was only refused.
+  bool Begin(absl::Duration waited);
+  // Asks gRPC how the call was closed, before anything is done for it.
+  void Ask();
+  bool SaysGone(const Event* event) const { return event == &closed_; }
+  void Drop();
+
+  void ReadLater(bool ok);
+  void SendLater(bool ok);
   void ReadDone(bool ok);
   void WriteDone(bool ok);
   void Finished(bool ok);
@@ -106,7 +127,12 @@ class PeerStream final {
   void AddMessage(const grpc::ByteBuffer& message, Operations* operations);
   static void AddEnding(const CallEnding& ending, Operations* operations);
   void AddClose(Operations* operations);
+  // Sends what the operations say; `event` follows.
+  void Send(const Operations& operations, Event* event);
   void Run(const Operations& operations, Event* event);
+  void Read();
+  // Has the queue's thread react to `event`, which nothing else brings about.
+  void Post(Event* event);
   void DropOutgoing();
 
   CallQueue* const queue_;
@@ -115,19 +141,28 @@ class PeerStream final {
   grpc_byte_buffer* incoming_ = nullptr;
   grpc_byte_buffer* outgoing_ = nullptr;
   bool headers_sent_ = false;
+  bool asked_ = false;
   int close_cancelled_ = 0;  // gRPC's word
   std::atomic<Reactor*> reactor_{nullptr};
   std::atomic<bool> cancelled_{false};
+  std::atomic<bool> told_{false};  // OnCancel() is or was called
   // What has not ended: the service's Begin(), the finish, with a reactor
   // gRPC's word of how the call was closed, and a read or a write under way.
   std::atomic<int> open_{2};
 
-  Event arrived_{this, &PeerStream::Arrived};
+  Event arrived_{this, nullptr};
   Event read_{this, &PeerStream::ReadDone};
   Event written_{this, &PeerStream::WriteDone};
   Event finished_{this, &PeerStream::Finished};
   Event closed_{this, &PeerStream::Closed};
   Event refused_{this, &PeerStream::RefusalDone};
+
+  // What was handed to the queue's thread.
+  Event read_later_{this, &PeerStream::ReadLater};
+  Event send_later_{this, &PeerStream::SendLater};
+  Operations handed_;
+  std::optional<CallEnding> handed_ending_;
+  Event* handed_event_ = nullptr;
 };
 
 }  // namespace posenc::server

@@ -151,10 +151,32 @@ TEST_F(TurnsTest, WhoCouldNotEndInTimeIsRefusedAtOnce) {
   Learn(kKind, 0.01);
   auto served = FillPlaces();  // 30 ms, half of them still to come
   TestWaiter waiter;
-  EXPECT_FALSE(turns_.Refuses(Request(now_ + 0.07)));
-  EXPECT_TRUE(turns_.Refuses(Request(now_ + 0.045)));
-  EXPECT_EQ(turns_.Enter(Request(now_ + 0.045), &waiter), Entry::kRefused);
+  EXPECT_FALSE(turns_.Refuses(Request(now_ + 0.11)));
+  EXPECT_TRUE(turns_.Refuses(Request(now_ + 0.09)));
+  EXPECT_EQ(turns_.Enter(Request(now_ + 0.09), &waiter), Entry::kRefused);
   EXPECT_EQ(turns_.state().refused, 2);
+  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+}
+
+TEST_F(TurnsTest, RefusingIsNoPartOfWhatACallCosts) {
+  for (int i = 0; i < 40; ++i) {
+    TestWaiter waiter;
+    ASSERT_EQ(turns_.Enter(Request(now_ + 300), &waiter), Entry::kServed);
+    processor_ += 0.01 + 0.09;
+    turns_.AddRefusing(0.09);
+    turns_.Leave(&waiter, kLarge);
+  }
+  EXPECT_NEAR(turns_.state().shares[kKind], 0.01, 1e-6);
+}
+
+TEST_F(TurnsTest, CallsWaitForRefusing) {
+  Learn(kKind, 0.01);
+  auto served = FillPlaces();
+  EXPECT_FALSE(turns_.Refuses(Request(now_ + 0.11)));
+  now_ += 1;
+  turns_.AddRefusing(0.5);
+  EXPECT_TRUE(turns_.Refuses(Request(now_ + 0.11)));
+  EXPECT_FALSE(turns_.Refuses(Request(now_ + 0.22)));
   for (const auto& each : served) turns_.Leave(each.get(), kLarge);
 }
 

@@ -3,16 +3,21 @@
 
 #include "server/rpc/call_queue.h"
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/server.h"
 #include "gtest/gtest.h"
+#include "tests/fixtures/eventually.h"
 
 namespace posenc::server {
 namespace {
@@ -51,6 +56,7 @@ class Watching final : public PeerStream::Reactor {
 class OneReactor final : public CallQueue::Service {
  public:
   void Begin(PeerStream* begun) override {
+    if (first) std::exchange(first, nullptr)();
     stream = begun;
     if (refuse) {
       begun->Finish(
@@ -60,20 +66,29 @@ class OneReactor final : public CallQueue::Service {
     }
     arrived.Happen();
   }
+  void Drop(const PeerStream& /*stream*/) override { dropped.Happen(); }
+  void Refused(std::chrono::nanoseconds spent) override {
+    refusing += spent.count();
+  }
 
+  // What the first call finds.
+  std::function<void()> first;
   bool refuse = false;
   Watching reactor;
   PeerStream* stream = nullptr;
-  Once arrived;
+  Once arrived, dropped;
+  std::atomic<std::int64_t> refusing{0};  // nanoseconds
 };
 
-class CallQueueTest : public testing::Test {
+// With as many threads as the parameter says. Operations are started by the
+// test's own thread; a queue of one thread hands them over.
+class CallQueueTest : public testing::TestWithParam<int> {
  protected:
   CallQueueTest() {
     grpc::ServerBuilder builder;
     queue_.AddTo(&builder);
     server_ = builder.BuildAndStart();
-    queue_.Start(server_.get(), 2);
+    queue_.Start(server_.get(), GetParam());
   }
   ~CallQueueTest() override {
     server_->Shutdown(std::chrono::system_clock::now());
@@ -123,7 +138,7 @@ class CallQueueTest : public testing::Test {
   std::unique_ptr<grpc::Server> server_;
 };
 
-TEST_F(CallQueueTest, AReactorReadsAndAnswers) {
+TEST_P(CallQueueTest, AReactorReadsAndAnswers) {
   const auto call = Begin();
   ASSERT_TRUE(service_.arrived.Within(kLong));
   Watching& reactor = service_.reactor;
@@ -141,20 +156,21 @@ TEST_F(CallQueueTest, AReactorReadsAndAnswers) {
   EXPECT_FALSE(reactor.cancelled.HasHappened());
 }
 
-TEST_F(CallQueueTest, ARefusedCallNeedsNoReactor) {
+TEST_P(CallQueueTest, ARefusedCallNeedsNoReactor) {
   service_.refuse = true;
   const auto call = Begin();
   const grpc::Status status = Await(call.get());
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(status.error_message(), "no");
   EXPECT_EQ(status.error_details(), "why");
+  EXPECT_TRUE(test::Eventually([this] { return service_.refusing > 0; }));
   const auto& trailers = call->context.GetServerTrailingMetadata();
   const auto pushback = trailers.find("grpc-retry-pushback-ms");
   ASSERT_NE(pushback, trailers.end());
   EXPECT_EQ(pushback->second, "1000");
 }
 
-TEST_F(CallQueueTest, ACallThatTheClientGivesUpIsCancelledOnce) {
+TEST_P(CallQueueTest, ACallThatTheClientGivesUpIsCancelledOnce) {
   const auto call = Begin();
   ASSERT_TRUE(service_.arrived.Within(kLong));
   call->context.TryCancel();
@@ -165,7 +181,7 @@ TEST_F(CallQueueTest, ACallThatTheClientGivesUpIsCancelledOnce) {
   EXPECT_TRUE(reactor.done.Within(kLong));
 }
 
-TEST_F(CallQueueTest, StopWaitsForACallThatIsStillBeingAnswered) {
+TEST_P(CallQueueTest, StopWaitsForACallThatIsStillBeingAnswered) {
   const auto call = Begin();
   ASSERT_TRUE(service_.arrived.Within(kLong));
   server_->Shutdown(std::chrono::system_clock::now());
@@ -181,6 +197,31 @@ TEST_F(CallQueueTest, StopWaitsForACallThatIsStillBeingAnswered) {
   stop.join();
   EXPECT_TRUE(done_first);
 }
+
+INSTANTIATE_TEST_SUITE_P(Threads, CallQueueTest, testing::Values(1, 2),
+                         testing::PrintToStringParamName());
+
+class OneThreadQueueTest : public CallQueueTest {};
+
+TEST_P(OneThreadQueueTest, ACallWhosePeerIsGoneIsDroppedOnceItsThreadIsBehind) {
+  service_.refuse = true;
+  std::unique_ptr<ClientCall> second;
+  service_.first = [this, &second] {
+    second = Begin();
+    second->context.TryCancel();
+    const auto behind =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+    while (std::chrono::steady_clock::now() < behind) {
+    }
+  };
+  const auto call = Begin();
+  EXPECT_EQ(Await(call.get()).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(service_.dropped.Within(kLong));
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, OneThreadQueueTest, testing::Values(1),
+                         testing::PrintToStringParamName());
 
 TEST(UnstartedCallQueueTest, Stops) {
   OneReactor service;
