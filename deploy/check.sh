@@ -63,9 +63,9 @@ sidecar:
   container:
     name: application
     image: posenc:0.2.0
-    command: [/bin/posenc-load]
-    args: ["--server=unix:/run/posenc/posenc.sock", --shared-memory=in-place, --size=1MiB, --rates=10,
-           --max-in-flight=16, --verify=1, --duration=8760h, --timeout=30s, --quiet]
+    command: [bash, -c, 'rm -f /shm/* && exec "$@"', bash]
+    args: [posenc-load, "--server=unix:/run/posenc/posenc.sock", --shared-memory=in-place, --size=1MiB,
+           --rates=10, --max-in-flight=16, --verify=1, --duration=8760h, --timeout=30s, --max-error-rate=1, --quiet]
     resources:
       requests: {cpu: 100m, memory: 384Mi}
       limits: {cpu: "1", memory: 384Mi}
