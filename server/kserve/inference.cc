@@ -534,9 +534,19 @@ class Inference::Response final : public PendingResponse {
 
 absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
     const MethodContext& context) {
+  // Outputs that lie in regions are in no message, and each is within a file.
+  // The message itself is checked below, when it is known what it has.
+  Limits limits = *context.limits;
+  if (!placed_.empty()) {
+    limits.max_response_bytes =
+        std::max(limits.max_response_bytes, context.sharing.files->max_bytes());
+  }
+  MethodContext native_context = context;
+  native_context.limits = &limits;
   std::unique_ptr<pb::Message> native_response;
-  absl::StatusOr<TensorAnswer> answer = model_->answer(
-      native_->message(), native_->borrowed(), context, &native_response);
+  absl::StatusOr<TensorAnswer> answer =
+      model_->answer(native_->message(), native_->borrowed(), native_context,
+                     &native_response);
   if (!answer.ok()) return answer.status();
   absl::Status status = ChooseOutputs(&*answer);
   if (status.ok()) status = CheckTime();

@@ -9,7 +9,7 @@
 set -euo pipefail
 bin=$(cd "$1" && pwd)
 archive=$(realpath "$2")
-keep= part=
+keep='' part=''
 for argument in "${@:3}"; do
   case $argument in
     keep) keep=keep ;;

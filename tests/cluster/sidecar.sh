@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154,SC2317
 # Two containers of a pod that share memory (the overlay sidecar), and either of
 # them killed while a third process of the pod calls. Part of cluster.sh, whose
 # functions and variables it uses.
