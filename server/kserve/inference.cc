@@ -95,6 +95,12 @@ bool IsShared(const ModelInferRequest::InferInputTensor& input) {
   return input.parameters().contains(kRegion);
 }
 
+// KServe's client gives an input in a region contents, too, which are empty.
+bool HasContents(const ModelInferRequest::InferInputTensor& input) {
+  return input.has_contents() &&
+         (!IsShared(input) || input.contents().ByteSizeLong() > 0);
+}
+
 }  // namespace
 
 Inference::Inference(const InferContext& context, absl::Time start,
@@ -245,7 +251,7 @@ absl::Status Inference::ReadInput(
   if (placed.given()) {
     const absl::StatusOr<v1::SharedMemory> place = Find(placed);
     if (!place.ok()) return place.status();
-    if (input.has_contents()) {
+    if (HasContents(input)) {
       return core::FieldInvalid("contents",
                                 "beside a region; give one of the two");
     }
@@ -276,9 +282,7 @@ absl::Status Inference::ReadInputs() {
   const auto& inputs = request.inputs();
   const auto sent = static_cast<std::size_t>(
       inputs.size() - std::count_if(inputs.begin(), inputs.end(), IsShared));
-  const auto typed =
-      std::find_if(inputs.begin(), inputs.end(),
-                   [](const auto& input) { return input.has_contents(); });
+  const auto typed = std::find_if(inputs.begin(), inputs.end(), HasContents);
   const bool is_typed = typed != inputs.end();
   if (is_typed && !envelope_.raw.empty()) {
     return core::FieldInvalid(

@@ -163,6 +163,34 @@ TEST_F(KserveSharedMemoryTest, SmallInputsAndOtherModelsUseRegions) {
   EXPECT_EQ(file.Read(8192, bytes), wire.raw_output_contents(1));
 }
 
+// KServe's own client gives every input one of the two.
+TEST_F(KserveSharedMemoryTest, AnInputInARegionMayHaveContentsWithoutElements) {
+  const v1::Tensor q = SomeTensor(v1::DTYPE_FLOAT32, {1, 4, 2, 128}),
+                   k = SomeTensor(v1::DTYPE_FLOAT32, {1, 4, 1, 128});
+  Request request = Rotation();
+  AddInput("q", q, &request);
+  AddInput("k", k, &request);
+  Response wire, response;
+  ASSERT_TRUE(Infer(request, &wire).ok());
+  SharedMemoryFile file(4096);
+  file.Write(0, q.data());
+  ASSERT_TRUE(Register("r", file.name(), 0, 4096).ok());
+  request = Rotation();
+  Place(AddPlaced("q", q, &request), "r", 4096);
+  request.mutable_inputs(0)->mutable_contents();
+  AddInput("k", k, &request);
+  grpc::Status status = Infer(request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.raw_output_contents(0), wire.raw_output_contents(0));
+  EXPECT_EQ(response.raw_output_contents(1), wire.raw_output_contents(1));
+  request.mutable_inputs(0)->mutable_contents()->add_fp32_contents(0);
+  request.clear_raw_input_contents();
+  request.mutable_inputs()->RemoveLast();
+  status = Infer(request, &response);
+  EXPECT_EQ(status.error_code(), kInvalid);
+  EXPECT_THAT(status.error_message(), HasSubstr("inputs.q.contents: beside"));
+}
+
 // What lies in a region is in no message.
 TEST_F(KserveSharedMemoryTest, OutputsInRegionsMayBeLargerThanAnyResponse) {
   ServerOptions options;
