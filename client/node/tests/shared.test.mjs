@@ -168,8 +168,8 @@ describe("shared memory", () => {
   });
 
   // As two containers of different users share a volume that has an fsGroup.
-  test("ADirectoryThatGivesItsGroupGetsFilesOfTheGroup", async () => {
-    const directory = temporaryFolder();
+  test("ADirectoryThatGivesItsGroupGetsFilesOfTheGroup", async (t) => {
+    const directory = temporaryFolder(t);
     fs.chmodSync(directory, 0o2770);
     const region = await client.sharedRegion(10000, { directory });
     const { size, mode } = fs.statSync(path.join(directory, region.name));
