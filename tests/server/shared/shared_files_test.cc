@@ -4,7 +4,6 @@
 #include "server/shared/shared_files.h"
 
 #include <grp.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
@@ -424,12 +424,13 @@ TEST(SharedFilesTest, ManyThreadsSurviveCutsOfOneFile) {
     ASSERT_TRUE(place.ok());
     std::atomic<bool> go{false};
     std::vector<std::thread> threads;
+    threads.reserve(4);
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&, i] {
         while (!go.load()) {
         }
         for (std::size_t page = 0; page < 64; ++page) {
-          place->data()[((page * 7 + i) % 64) * kPage] = 'x';
+          place->data()[((page * 7 + i) % 64) * kPage + i] = 'x';
         }
       });
     }
