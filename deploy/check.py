@@ -148,8 +148,11 @@ def shared_memory_faults(pod, container, flags):
         mounts = {each["name"] for each in other.get("volumeMounts", [])}
         if not {memory["name"], socket} <= mounts:
             yield f"the container {other['name']} does not mount shared memory and socket"
-        if "runAsUser" in other.get("securityContext", {}):
-            yield f"the container {other['name']} may be another user than the server, who then takes no file of its"
+        user = other.get("securityContext", {}).get("runAsUser", pod["securityContext"]["runAsUser"])
+        server = container["securityContext"].get("runAsUser", pod["securityContext"]["runAsUser"])
+        trusted = f"--shared-memory-uid={user}" in container["args"] and "fsGroup" in pod["securityContext"]
+        if user != server and not trusted:
+            yield f"the container {other['name']} is another user than the server, who then takes no file of its"
 
 
 def faults(objects):

@@ -63,9 +63,9 @@ sidecar:
   container:
     name: application
     image: posenc:0.2.0
-    command: [/bin/posenc-load]
-    args: ["--server=unix:/run/posenc/posenc.sock", --shared-memory=in-place, --size=1MiB, --rates=10,
-           --max-in-flight=16, --verify=1, --duration=8760h, --timeout=30s, --quiet]
+    command: [bash, -c, 'rm -f /shm/* && exec "$@"', bash]
+    args: [posenc-load, "--server=unix:/run/posenc/posenc.sock", --shared-memory=in-place, --size=1MiB,
+           --rates=10, --max-in-flight=16, --verify=1, --duration=8760h, --timeout=30s, --max-error-rate=1, --quiet]
     resources:
       requests: {cpu: 100m, memory: 384Mi}
       limits: {cpu: "1", memory: 384Mi}
@@ -130,3 +130,23 @@ for wrong in 's/medium: Memory//' 's/sizeLimit: .*/sizeLimit: 512Mi/' 's/--share
     exit 1
   fi
 done
+# Containers of two users: the server is told of the other, and a group has both.
+two_users() {
+  /usr/bin/python3 - "$work/sidecar.yaml" "$1" >"$work/two.yaml" <<'EOT'
+import sys, yaml
+objects = [each for each in yaml.safe_load_all(open(sys.argv[1])) if each]
+pod = next(each for each in objects if each["kind"] == "Deployment")["spec"]["template"]["spec"]
+for container in pod["containers"]:
+    if container["name"] == "posenc":
+        container["args"].append(sys.argv[2])
+    else:
+        container["securityContext"]["runAsUser"] = 65533
+print(yaml.safe_dump_all(objects))
+EOT
+}
+two_users --shared-memory-uid=65533
+check "$work/two.yaml"
+sed -i '/fsGroup/d' "$work/two.yaml"
+if check "$work/two.yaml" 2>/dev/null; then exit 1; fi
+two_users --shared-memory-uid=65534
+if check "$work/two.yaml" 2>/dev/null; then exit 1; fi

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,13 @@ namespace {
 
 std::string PathOf(const std::string& directory, const std::string& name) {
   return absl::StrCat(directory, "/", name);
+}
+
+// Whether what is made in the directory belongs to its group, as in a volume
+// that has an fsGroup.
+bool IsGroupsOwn(const std::string& directory) {
+  struct stat found = {};
+  return stat(directory.c_str(), &found) == 0 && (found.st_mode & S_ISGID) != 0;
 }
 
 }  // namespace
@@ -34,8 +42,12 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Create(
   const std::shared_ptr<SharedRegion> region(new SharedRegion(directory, name));
   // Allocated now: a file system that becomes full later would raise SIGBUS,
   // here and in the server. A file of no bytes cannot be allocated or mapped.
-  const int error =
+  int error =
       bytes == 0 ? 0 : posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  // The umask may have taken the group's rights away from any mode above.
+  if (error == 0 && IsGroupsOwn(directory) && fchmod(file, 0660) != 0) {
+    error = errno;
+  }
   void* data = nullptr;
   int map_error = 0;
   if (error == 0 && bytes > 0) {

@@ -24,6 +24,14 @@ func newSharedFile(path string, bytes int64) ([]byte, error) {
 	for errors.Is(err, unix.EINTR) { // Go's own signals
 		err = unix.Fallocate(file, 0, 0, bytes)
 	}
+	// What is made in such a directory belongs to its group, as in a volume that has an fsGroup.
+	var directory unix.Stat_t
+	if err == nil {
+		err = unix.Stat(filepath.Dir(path), &directory)
+	}
+	if err == nil && directory.Mode&unix.S_ISGID != 0 {
+		err = unix.Fchmod(file, 0o660)
+	}
 	var memory []byte
 	if err == nil {
 		memory, err = unix.Mmap(file, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)

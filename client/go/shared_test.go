@@ -254,6 +254,24 @@ func TestACallInPlaceIsSentOnceAndItsErrorSaysWhatToDo(t *testing.T) {
 	}
 }
 
+// As two containers of different users share a volume that has an fsGroup.
+func TestADirectoryThatGivesItsGroupGetsFilesOfTheGroup(t *testing.T) {
+	socket, _, prefix := startSharing(t)
+	directory := t.TempDir()
+	if err := os.Chmod(directory, 0o770|os.ModeSetgid); err != nil {
+		t.Fatal(err)
+	}
+	region, err := dial(t, socket).SharedRegion(context.Background(), 10000, RegionName(prefix+"group"), RegionDirectory(directory))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Close()
+	info, err := os.Stat(filepath.Join(directory, prefix+"group"))
+	if err != nil || info.Mode().Perm() != 0o660 || info.Size() != 10000 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
 func TestRegionsAreFilesOfTheirFullSizeThatGoWhenClosed(t *testing.T) {
 	socket, _, prefix := startSharing(t)
 	c := dial(t, socket)

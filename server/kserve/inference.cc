@@ -95,6 +95,12 @@ bool IsShared(const ModelInferRequest::InferInputTensor& input) {
   return input.parameters().contains(kRegion);
 }
 
+// KServe's client gives an input in a region contents, too, which are empty.
+bool HasContents(const ModelInferRequest::InferInputTensor& input) {
+  return input.has_contents() &&
+         (!IsShared(input) || input.contents().ByteSizeLong() > 0);
+}
+
 }  // namespace
 
 Inference::Inference(const InferContext& context, absl::Time start,
@@ -245,7 +251,7 @@ absl::Status Inference::ReadInput(
   if (placed.given()) {
     const absl::StatusOr<v1::SharedMemory> place = Find(placed);
     if (!place.ok()) return place.status();
-    if (input.has_contents()) {
+    if (HasContents(input)) {
       return core::FieldInvalid("contents",
                                 "beside a region; give one of the two");
     }
@@ -276,9 +282,7 @@ absl::Status Inference::ReadInputs() {
   const auto& inputs = request.inputs();
   const auto sent = static_cast<std::size_t>(
       inputs.size() - std::count_if(inputs.begin(), inputs.end(), IsShared));
-  const auto typed =
-      std::find_if(inputs.begin(), inputs.end(),
-                   [](const auto& input) { return input.has_contents(); });
+  const auto typed = std::find_if(inputs.begin(), inputs.end(), HasContents);
   const bool is_typed = typed != inputs.end();
   if (is_typed && !envelope_.raw.empty()) {
     return core::FieldInvalid(
@@ -534,9 +538,19 @@ class Inference::Response final : public PendingResponse {
 
 absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
     const MethodContext& context) {
+  // Outputs that lie in regions are in no message, and each is within a file.
+  // The message itself is checked below, when it is known what it has.
+  Limits limits = *context.limits;
+  if (!placed_.empty()) {
+    limits.max_response_bytes =
+        std::max(limits.max_response_bytes, context.sharing.files->max_bytes());
+  }
+  MethodContext native_context = context;
+  native_context.limits = &limits;
   std::unique_ptr<pb::Message> native_response;
-  absl::StatusOr<TensorAnswer> answer = model_->answer(
-      native_->message(), native_->borrowed(), context, &native_response);
+  absl::StatusOr<TensorAnswer> answer =
+      model_->answer(native_->message(), native_->borrowed(), native_context,
+                     &native_response);
   if (!answer.ok()) return answer.status();
   absl::Status status = ChooseOutputs(&*answer);
   if (status.ok()) status = CheckTime();

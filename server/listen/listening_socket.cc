@@ -1,8 +1,10 @@
 #include "server/listen/listening_socket.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -139,6 +141,20 @@ absl::Status BindTcp(const Address& address,
   return absl::OkStatus();
 }
 
+// Lets the group of the socket's directory connect, which takes the right to
+// write, if the directory gives its files its group: in a volume that has an
+// fsGroup the callers may be another user's. That is no reason not to start.
+void ShareWithGroup(const std::string& path) {
+  const std::string directory = path.substr(0, path.rfind('/') + 1);
+  struct stat found = {}, socket = {};
+  if (stat(directory.empty() ? "." : directory.c_str(), &found) != 0 ||
+      (found.st_mode & S_ISGID) == 0 || lstat(path.c_str(), &socket) != 0) {
+    return;
+  }
+  fchmodat(AT_FDCWD, path.c_str(), (socket.st_mode & 0777) | S_IWGRP,
+           AT_SYMLINK_NOFOLLOW);
+}
+
 absl::Status BindUnix(const Address& address,
                       std::vector<ListeningSocket>* sockets) {
   const absl::Status free = CheckUnixPath(address);
@@ -156,6 +172,7 @@ absl::Status BindUnix(const Address& address,
     return CannotBind(address.text, absl::StrCat(directory, ": ", why));
   }
   ListeningSocket bound(std::move(fd), address.path);
+  ShareWithGroup(address.path);
   if (listen(bound.fd(), SOMAXCONN) != 0) {
     return CannotBind(address.text, std::strerror(errno));
   }

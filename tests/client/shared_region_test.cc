@@ -222,5 +222,22 @@ TEST_F(SharedRegionTest, ARegionIsAFileOfItsOwnAndGoesWithItsOwner) {
   EXPECT_TRUE(client.MakeRegion(0).ok());
 }
 
+// As two containers of different users share a volume that has an fsGroup.
+TEST_F(SharedRegionTest, ADirectoryThatGivesItsGroupGetsFilesOfTheGroup) {
+  const std::string directory = test::kSharedDirectory + test::SharedName();
+  ASSERT_EQ(mkdir(directory.c_str(), 0700), 0);
+  ASSERT_EQ(chmod(directory.c_str(), 02770), 0);
+  const mode_t before = umask(077);
+  const auto region = SharedRegion::Create(directory, "x", kBytes);
+  umask(before);
+  ASSERT_TRUE(region.ok()) << region.status();
+  struct stat file = {};
+  ASSERT_EQ(stat((directory + "/x").c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 0777, 0660u);
+  EXPECT_EQ(file.st_size, static_cast<off_t>(kBytes));
+  unlink((directory + "/x").c_str());
+  EXPECT_EQ(rmdir(directory.c_str()), 0);
+}
+
 }  // namespace
 }  // namespace posenc

@@ -2,15 +2,25 @@
 # Brings up a real cluster of one node, installs posenc in it, and shows what a
 # platform does to it while clients call: a row for each, with the calls made,
 # those that failed, and the longest that one had to wait.
-#   cluster.sh BIN_DIR IMAGE_ARCHIVE [keep]
+#   cluster.sh BIN_DIR IMAGE_ARCHIVE [keep] [sidecar]
 # BIN_DIR holds posenc and posenc-load for the client outside. With `keep` the
-# cluster stays up; down.sh ends it. Needs root.
+# cluster stays up; down.sh ends it. With `sidecar` containers that share memory
+# are all that is shown. Needs root.
 set -euo pipefail
 bin=$(cd "$1" && pwd)
 archive=$(realpath "$2")
-keep=${3:-}
+keep='' part=''
+for argument in "${@:3}"; do
+  case $argument in
+    keep) keep=keep ;;
+    sidecar) part=sidecar ;;
+    *) echo "cluster: '$argument' is unknown; there is: keep sidecar" >&2 && exit 2 ;;
+  esac
+done
 # shellcheck source=tests/cluster/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+# shellcheck source=tests/cluster/sidecar.sh
+. "$HERE/sidecar.sh"
 cd "$HERE/../.."
 export PATH=$BIN:$PATH KUBECONFIG=$STATE/admin.conf
 
@@ -67,8 +77,19 @@ until_true() {
   done
 }
 
+# KServe's own types, out of its module.
+kserve_types() {
+  local folder type
+  folder=$(cd "$work" && go mod download -json "github.com/kserve/kserve@$KSERVE_VERSION" |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
+  for type in servingruntimes inferenceservices; do
+    kubectl apply --server-side -f "$folder/config/crd/full/serving.kserve.io_$type.yaml" || return
+  done
+}
+
 rolled_out() { k rollout status deploy/posenc --timeout="${1:-120}s" >/dev/null; }
 pods() { k get pod -l app.kubernetes.io/component=server --field-selector status.phase=Running -o "jsonpath={.items[*]$1}"; }
+first() { pods '.metadata.name' | cut -d' ' -f1; }
 wants_replicas() { [[ $(k get deploy posenc -o 'jsonpath={.spec.replicas}') == "$1" ]]; }
 replicas_ready() { [[ $(k get deploy posenc -o 'jsonpath={.status.readyReplicas}') == "$1" ]]; }
 pods_left() { [[ $(k get pod -l app.kubernetes.io/component=server -o name | wc -l) == "$1" ]]; }
@@ -138,6 +159,13 @@ nodectl() { ctr --address "$CRI" -n k8s.io "$@"; }
 nodectl images tag --force "docker.io/library/$image" docker.io/library/posenc:next >/dev/null
 say "image $image loaded"
 
+if [[ $part == sidecar ]]; then
+  share_memory
+  ((faults == 0)) || die "a line above says what failed"
+  say "all of it holds"
+  exit
+fi
+
 # --- manifests and chart ----------------------------------------------------
 deploy/check.sh
 for overlay in dev prod; do
@@ -148,6 +176,11 @@ for overlay in dev prod; do
     kubectl apply --dry-run=server --validate=strict -f "$work/$overlay.yaml"
 done
 kubectl delete namespace posenc --wait=false >/dev/null
+kserve_types >/dev/null # without its controller
+known() { kubectl get servingruntimes.serving.kserve.io,inferenceservices.serving.kserve.io; }
+until_true 30 known || die "KServe's types are not served"
+hold "KServe $KSERVE_VERSION: server-side dry run of deploy/kserve, strict" \
+  kubectl apply --dry-run=server --validate=strict -f deploy/kserve
 
 sed -e 's/^  name: posenc-dev/  name: posenc-helm/' deploy/kustomize/overlays/dev/namespace.yaml |
   kubectl apply -f - >/dev/null
@@ -247,7 +280,6 @@ hold "equal requests to three replicas: the same bytes" same_bytes
 scale() {
   k scale deploy posenc --replicas="$1" && rolled_out && until_true 60 pods_left "$1"
 }
-first() { pods '.metadata.name' | cut -d' ' -f1; }
 # The worst case: the replica that goes is the only one of the first look-up.
 up_and_down() {
   k annotate pod "$(first)" controller.kubernetes.io/pod-deletion-cost=-1 && scale 3 && scale 1
@@ -296,6 +328,9 @@ oom() {
 under_load "OOM kill of one of 3" 4 oom
 ok "the server said so at its start" "$(grep -h WARNING "$work/out" | head -n 1)"
 kubectl delete -k "$HERE/manifests/oom" --ignore-not-found --wait=false >/dev/null
+
+# --- two containers that share memory ---------------------------------------
+share_memory
 
 ((faults == 0)) || die "a line above says what failed"
 say "all of it holds"

@@ -2,6 +2,7 @@
 # Shared by up.sh, node.sh, down.sh and cluster.sh: pins, places, addresses. Sourced,
 # never run.
 K8S_VERSION=v1.35.4
+KSERVE_VERSION=v0.15.2 # whose types deploy/kserve is checked against
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CACHE=${CLUSTER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/posenc-cluster} # binaries, images: kept by down.sh
 STATE=${CLUSTER_STATE:-/tmp/posenc-cluster} # one running cluster: removed by down.sh

@@ -81,6 +81,10 @@ def triton():
     return environment("triton", "tritonclient[grpc]", "ml_dtypes", "numpy", "grpcio")
 
 
+def kserve():
+    return environment("kserve", "kserve", "numpy")
+
+
 def perf_analyzer():
     """The program, and the environment that it starts in."""
     folder = OUT / "perf_analyzer"
@@ -127,12 +131,13 @@ def check_shared(_address):
         with servers.posencd(folder, "shared", "--listen", socket,
                              "--shared-memory-prefix", "/dev/shm/"):
             python_part(triton(), "shared.py", socket)
+            python_part(kserve(), "kserve_shared.py", socket)
             analyze(socket, *ROTATION, "--shared-memory", "system",
                     "--output-shared-memory-size", "1048576")
 
 
 def check_kserve(address):
-    python_part(environment("kserve", "kserve", "numpy"), "kserve_client.py", address)
+    python_part(kserve(), "kserve_client.py", address)
 
 
 def analyze(address, *arguments):
@@ -166,8 +171,7 @@ def check_readme(address):
             if language == "python":
                 script = Path(folder) / "readme.py"
                 script.write_text(text)
-                done = run(environment("kserve", "kserve", "numpy") if "kserve" in text
-                           else triton(), script)
+                done = run(kserve() if "kserve" in text else triton(), script)
             else:
                 program, env = perf_analyzer()
                 env = env | {"PATH": f"{program.parent}:{env['PATH']}"}

@@ -4,16 +4,20 @@ shared.py ADDRESS, a unix socket of a server with --shared-memory-prefix /dev/sh
 Each answer is compared bit for bit with the native RPC's.
 """
 
+import asyncio
 import os
+import queue
 import sys
 
 import numpy as np
 import posenc
 import tritonclient.grpc as triton
+import tritonclient.grpc.aio as triton_aio
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
 PRESET = "llama-3.1-8b"
+CALLS = 16  # at once
 PARAMETERS = {"rope.preset": PRESET, "positions.start": 5, "layout": "bshd"}
 
 
@@ -89,6 +93,62 @@ def rotate(client, native, dtype, datatype):
         outputs.close()
 
 
+def shared_rotation(of, shape, size, at):
+    """Of the input's place `at`, into a place behind those of all inputs."""
+    tensor = of.InferInput("k", list(shape), "FP32")
+    tensor.set_shared_memory("many", size, size * at)
+    output = of.InferRequestedOutput("k")
+    output.set_shared_memory("many", size, size * (CALLS + at))
+    return {"inputs": [tensor], "outputs": [output],
+            "parameters": {**PARAMETERS, "positions.start": at}}
+
+
+def many_at_once(client, address, native):
+    """Asyncio calls, and a stream whose seventh request names no region."""
+    all_k = numbers((CALLS, 1, 8, 2, 128))
+    size, shape = all_k[0].nbytes, all_k[0].shape
+    expected = [native.apply_rope(None, k, rope=PRESET, positions=at, layout="bshd")[1]
+                for at, k in enumerate(all_k)]
+    region = Region(client, "many", 2 * CALLS * size)
+
+    def clear():
+        shm.set_shared_memory_region(region.handle, [all_k, np.zeros_like(all_k)])
+
+    def check(at, what):
+        same(shm.get_contents_as_numpy(region.handle, np.float32, shape, size * (CALLS + at)),
+             expected[at], f"{what} {at}")
+
+    async def with_asyncio():
+        async with triton_aio.InferenceServerClient(address) as other:
+            await asyncio.gather(*(other.infer("apply_rope", **shared_rotation(triton_aio, shape, size, at))
+                                   for at in range(CALLS)))
+
+    try:
+        clear()
+        asyncio.run(with_asyncio())
+        for at in range(CALLS):
+            check(at, "asyncio")
+        clear()
+        answers = queue.Queue()
+        client.start_stream(callback=lambda result, error: answers.put((result, error)))
+        for at in range(CALLS):
+            call = shared_rotation(triton, shape, size, at)
+            if at == 7:
+                call["inputs"][0].set_shared_memory("none", size)
+            client.async_stream_infer("apply_rope", request_id=str(at), **call)
+        for at in range(CALLS):
+            result, error = answers.get(timeout=60)
+            if at == 7:
+                assert "shared_memory_region" in error.message(), error
+                continue
+            assert error is None, error
+            assert result.get_response().id == str(at)
+            check(at, "answer of the stream")
+        client.stop_stream()
+    finally:
+        region.close()
+
+
 def small_inputs(client, native):
     k, positions = numbers((1, 5, 2, 128)), np.array([3, 1, 4, 1, 5])
     _, expected = native.apply_rope(None, k, rope=PRESET, positions=positions, layout="bshd")
@@ -123,9 +183,11 @@ def main(address):
     with posenc.Client(address) as native:
         rotate(client, native, np.float32, "FP32")
         rotate(client, native, np.float16, "FP16")
+        many_at_once(client, address, native)
         small_inputs(client, native)
     questions(client)
-    print("tritonclient: system shared memory agrees with the native RPCs bit for bit")
+    print("tritonclient: system shared memory, sync, asyncio and stream, agrees with the native RPCs "
+          "bit for bit")
 
 
 main(sys.argv[1])

@@ -242,6 +242,8 @@ function newFile(file: string, bytes: number): number {
     // A full file system shows here, and not when the server writes.
     const zeros = new Uint8Array(Math.min(bytes, 1 << 20));
     for (let at = 0; at < bytes; at += zeros.length) fs.writeSync(handle, zeros, 0, Math.min(zeros.length, bytes - at), at);
+    // What is made in such a directory belongs to its group, as in a volume that has an fsGroup.
+    if (fs.statSync(path.dirname(file)).mode & 0o2000) fs.fchmodSync(handle, 0o660);
     // Where it is short of room, a write may end early without an error.
     if (fs.fstatSync(handle).size !== bytes) throw new Error("no space left");
   } catch (error) {

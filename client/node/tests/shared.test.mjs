@@ -167,6 +167,16 @@ describe("shared memory", () => {
     assert.ok(Buffer.from(rotated.buffer, rotated.byteOffset, rotated.byteLength).equals(Buffer.from(expected.q.data.buffer, expected.q.data.byteOffset, expected.q.data.byteLength)));
   });
 
+  // As two containers of different users share a volume that has an fsGroup.
+  test("ADirectoryThatGivesItsGroupGetsFilesOfTheGroup", async (t) => {
+    const directory = temporaryFolder(t);
+    fs.chmodSync(directory, 0o2770);
+    const region = await client.sharedRegion(10000, { directory });
+    const { size, mode } = fs.statSync(path.join(directory, region.name));
+    assert.deepStrictEqual([size, mode & 0o777], [10000, 0o660]);
+    region.close();
+  });
+
   test("RegionsAreFilesOfTheirFullSizeThatGoWhenClosed", async () => {
     const region = await client.sharedRegion(10000, { name: `${prefix}named` });
     assert.deepStrictEqual(files(), [`${prefix}named`]);

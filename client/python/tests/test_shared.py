@@ -235,6 +235,15 @@ def test_a_file_that_is_gone_or_cut_is_an_error_that_names_the_tensor(client, q)
         assert error.value.reason == "SHARED_MEMORY_UNAVAILABLE" and error.value.field.startswith("q.shared")
 
 
+# As two containers of different users share a volume that has an fsGroup.
+def test_a_directory_that_gives_its_group_gets_files_of_the_group(shared_server, tmp_path):
+    tmp_path.chmod(0o2770)
+    with posenc.Client(shared_server.socket) as client:
+        region = client.shared_region(10000, directory=str(tmp_path))
+        found = os.stat(tmp_path / region.name)
+        assert found.st_mode & 0o777 == 0o660 and found.st_size == 10000
+
+
 def test_files_are_private_of_their_full_size_and_removed_at_the_end(shared_server):
     client = posenc.Client(shared_server.socket)
     region, other = client.shared_region(10000), client.shared_region(1, name=PREFIX + "named")

@@ -11,7 +11,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fchmod, open, stat};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use tonic::Code;
@@ -225,10 +225,16 @@ fn new_file(path: &Path, bytes: usize) -> Result<*mut c_void> {
     while made == Err(Errno::INTR) {
         made = fallocate(&file, FallocateFlags::empty(), 0, bytes as u64);
     }
+    // What is made in such a directory belongs to its group, as in a volume that has an fsGroup.
+    let directory = path.parent().unwrap_or(path);
+    let share_with_group = || match stat(directory)?.st_mode & 0o2000 {
+        0 => Ok(()),
+        _ => fchmod(&file, Mode::from_raw_mode(0o660)),
+    };
     let map = || unsafe { mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) };
-    made.and_then(|()| map()).map_err(|error| {
+    made.and_then(|()| share_with_group()).and_then(|()| map()).map_err(|error| {
         let _ = std::fs::remove_file(path);
-        no_room(bytes, path.parent().unwrap_or(path), error)
+        no_room(bytes, directory, error)
     })
 }
 

@@ -189,6 +189,22 @@ async fn a_file_goes_with_its_region_and_the_last_of_its_tensors() {
     assert!(sharing.files().is_empty());
 }
 
+// As two containers of different users share a volume that has an fsGroup.
+#[tokio::test]
+async fn a_directory_that_gives_its_group_gets_files_of_the_group() {
+    let sharing = Sharing::start();
+    let client = sharing.client().await;
+    let directory = std::env::temp_dir().join(format!("{}group", sharing.prefix));
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o2770)).unwrap();
+    let options = RegionOptions { directory: Some(directory.clone()), ..Default::default() };
+    let region = client.shared_region_with(10000, options).await.unwrap();
+    let file = std::fs::metadata(directory.join(region.name())).unwrap();
+    assert_eq!((file.len(), file.permissions().mode() & 0o777), (10000, 0o660));
+    drop(region);
+    std::fs::remove_dir(directory).unwrap();
+}
+
 #[tokio::test]
 async fn what_cannot_be_is_an_error_that_names_the_field() {
     let sharing = Sharing::start();

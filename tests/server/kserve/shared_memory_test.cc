@@ -20,6 +20,7 @@ using testing::HasSubstr;
 
 constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
 constexpr auto kNotFound = grpc::StatusCode::NOT_FOUND;
+constexpr auto kExhausted = grpc::StatusCode::RESOURCE_EXHAUSTED;
 
 class KserveSharedMemoryTest : public KserveTest {
  protected:
@@ -160,6 +161,87 @@ TEST_F(KserveSharedMemoryTest, SmallInputsAndOtherModelsUseRegions) {
   const std::size_t bytes = wire.raw_output_contents(0).size();
   EXPECT_EQ(file.Read(4096, bytes), wire.raw_output_contents(0));
   EXPECT_EQ(file.Read(8192, bytes), wire.raw_output_contents(1));
+}
+
+// KServe's own client gives every input one of the two.
+TEST_F(KserveSharedMemoryTest, AnInputInARegionMayHaveContentsWithoutElements) {
+  const v1::Tensor q = SomeTensor(v1::DTYPE_FLOAT32, {1, 4, 2, 128}),
+                   k = SomeTensor(v1::DTYPE_FLOAT32, {1, 4, 1, 128});
+  Request request = Rotation();
+  AddInput("q", q, &request);
+  AddInput("k", k, &request);
+  Response wire, response;
+  ASSERT_TRUE(Infer(request, &wire).ok());
+  SharedMemoryFile file(4096);
+  file.Write(0, q.data());
+  ASSERT_TRUE(Register("r", file.name(), 0, 4096).ok());
+  request = Rotation();
+  Place(AddPlaced("q", q, &request), "r", 4096);
+  request.mutable_inputs(0)->mutable_contents();
+  AddInput("k", k, &request);
+  grpc::Status status = Infer(request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.raw_output_contents(0), wire.raw_output_contents(0));
+  EXPECT_EQ(response.raw_output_contents(1), wire.raw_output_contents(1));
+  request.mutable_inputs(0)->mutable_contents()->add_fp32_contents(0);
+  request.clear_raw_input_contents();
+  request.mutable_inputs()->RemoveLast();
+  status = Infer(request, &response);
+  EXPECT_EQ(status.error_code(), kInvalid);
+  EXPECT_THAT(status.error_message(), HasSubstr("inputs.q.contents: beside"));
+}
+
+// What lies in a region is in no message.
+TEST_F(KserveSharedMemoryTest, OutputsInRegionsMayBeLargerThanAnyResponse) {
+  ServerOptions options;
+  options.listen = {"unix:/tmp/posenc_kserve_" + std::to_string(getpid()) +
+                    ".small"};
+  options.limits.max_response_bytes = 4096;
+  options.shared_memory.prefix = test::kSharedDirectory + test::SharedPrefix();
+  Request table =
+      InferRequest("build_table", {{"rope.preset", Parameter("llama-3.1-8b")},
+                                   {"positions.start", Parameter(3)},
+                                   {"rows", Parameter(1000)}});
+  Request bias = InferRequest("build_bias", {{"bias.alibi.heads", Parameter(8)},
+                                             {"query_length", Parameter(64)},
+                                             {"key_length", Parameter(64)}});
+  Response table_wire, bias_wire, response;
+  ASSERT_TRUE(Infer(table, &table_wire).ok());
+  ASSERT_TRUE(Infer(bias, &bias_wire).ok());
+  Start(options);
+  EXPECT_EQ(Infer(table, &response).error_code(), kExhausted);
+  EXPECT_EQ(Infer(bias, &response).error_code(), kExhausted);
+
+  SharedMemoryFile file(1 << 20);
+  ASSERT_TRUE(Register("r", file.name(), 0, 1 << 20).ok());
+  const auto place = [](const char* name, int bytes, int offset,
+                        Request* request) {
+    auto* const output = request->add_outputs();
+    output->set_name(name);
+    Place(output, "r", bytes, offset);
+  };
+  const std::string& cos = table_wire.raw_output_contents(0);
+  const int bytes = static_cast<int>(cos.size());
+  place("cos", bytes, 0, &table);
+  place("sin", bytes, bytes, &table);
+  grpc::Status status = Infer(table, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(file.Read(0, cos.size()), cos);
+  EXPECT_EQ(file.Read(cos.size(), cos.size()),
+            table_wire.raw_output_contents(1));
+
+  const std::string& whole = bias_wire.raw_output_contents(0);
+  place("bias", static_cast<int>(whole.size()), 64, &bias);
+  status = Infer(bias, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(file.Read(64, whole.size()), whole);
+
+  // What is in the message is bounded as ever.
+  table.mutable_outputs(1)->clear_parameters();
+  EXPECT_EQ(Infer(table, &response).error_code(), kExhausted);
+  // No region is as large as this.
+  (*table.mutable_parameters())["rows"] = Parameter(1 << 30);
+  EXPECT_EQ(Infer(table, &response).error_code(), kExhausted);
 }
 
 TEST_F(KserveSharedMemoryTest, RegistersUnregistersAndTells) {

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <string>
@@ -161,6 +162,27 @@ TEST_F(ListenerTest, TheSameHoldsOnAUnixSocket) {
   EXPECT_TRUE(Serves(channel_));
   server_.reset();
   EXPECT_EQ(rmdir(directory), 0);
+}
+
+// As a volume with an fsGroup, whose containers may be different users'.
+TEST_F(ListenerTest, ADirectorysGroupMayConnectIfItGivesItsFilesItsGroup) {
+  for (const mode_t mode : {0700, 02770}) {
+    char directory[] = "/tmp/posenc-test-XXXXXX";
+    ASSERT_NE(mkdtemp(directory), nullptr);
+    ASSERT_EQ(chmod(directory, mode), 0);
+    const std::string path = absl::StrCat(directory, "/s");
+    ServerOptions options = Patient();
+    options.listen = {"unix:" + path};
+    const mode_t before = umask(022);
+    Start(options);
+    umask(before);
+    struct stat socket = {};
+    ASSERT_EQ(stat(path.c_str(), &socket), 0);
+    EXPECT_EQ(socket.st_mode & 0777, mode == 0700 ? 0755u : 0775u);
+    EXPECT_TRUE(Serves(channel_));
+    server_.reset();
+    EXPECT_EQ(rmdir(directory), 0);
+  }
 }
 
 // None of the limits in time is for those that have called, whoever answers.

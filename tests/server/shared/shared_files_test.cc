@@ -3,12 +3,15 @@
 
 #include "server/shared/shared_files.h"
 
-#include <signal.h>
+#include <grp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
@@ -183,6 +186,80 @@ TEST(SharedFilesTest, FilesOfOthersAreUsedIfTheirOwnerIsTrusted) {
   EXPECT_TRUE(Files(options)->Map(file.name(), 0, 1).ok());
 }
 
+// What `function` returns, 0 to 255, in a process of another user, who is in
+// these groups.
+template <typename Function>
+int AsUser(uid_t user, const std::vector<gid_t>& groups, Function function) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool changed = setgroups(groups.size(), groups.data()) == 0 &&
+                         setresgid(user, user, user) == 0 &&
+                         setresuid(user, user, user) == 0;
+    _exit(changed ? function() : 255);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+// Two containers of different users share a volume that has an fsGroup: the
+// directory gives its group to what is made in it. A file's owner must be
+// trusted by number, and its mode must let the server's group read and write.
+TEST(SharedFilesTest, FilesOfAGroupAreUsedIfOwnerAndModeAllowIt) {
+  if (geteuid() != 0) {  // only root can become two users
+    SharedMemoryFile mine(kPage);
+    EXPECT_TRUE(Files()->Map(mine.name(), 0, 1).ok());
+    return;
+  }
+  constexpr uid_t kApplication = 4711, kServer = 4712;
+  constexpr gid_t kGroup = 4713;
+  const std::string directory = kSharedDirectory + test::SharedName();
+  const std::string path = directory + "/x";
+  ASSERT_EQ(mkdir(directory.c_str(), 0777), 0);
+  ASSERT_EQ(chown(directory.c_str(), 0, kGroup), 0);
+  ASSERT_EQ(chmod(directory.c_str(), 02777), 0);  // as kubelet makes it
+  struct Case {
+    mode_t mode;
+    std::vector<std::string> trusted;
+    std::vector<gid_t> groups;  // the server's
+    bool good;
+  };
+  const std::string owner = std::to_string(kApplication);
+  const Case cases[] = {
+      {0660, {owner}, {kGroup}, true},   {0660, {}, {kGroup}, false},
+      {0660, {"4714"}, {kGroup}, false}, {0660, {owner}, {}, false},
+      {0640, {owner}, {kGroup}, false},  {0600, {owner}, {kGroup}, false},
+  };
+  for (const Case& each : cases) {
+    ASSERT_EQ(AsUser(kApplication, {kGroup},
+                     [&] {
+                       const int file =
+                           open(path.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+                       return file >= 0 && ftruncate(file, kPage) == 0 &&
+                                      fchmod(file, each.mode) == 0
+                                  ? 0
+                                  : 1;
+                     }),
+              0);
+    const int code = AsUser(kServer, each.groups, [&] {
+      SharedMemoryOptions options;
+      options.prefix = directory + "/";
+      options.uids = each.trusted;
+      const auto files = SharedFiles::Open(options);
+      if (!files.ok()) return 254;
+      const auto place = (*files)->Map("x", 0, kPage);
+      if (place.ok()) place->data()[0] = 'a';
+      return static_cast<int>(place.status().code());
+    });
+    EXPECT_EQ(code, static_cast<int>(each.good ? absl::StatusCode::kOk
+                                               : absl::StatusCode::kNotFound))
+        << std::oct << each.mode;
+    EXPECT_EQ(unlink(path.c_str()), 0);
+  }
+  EXPECT_EQ(rmdir(directory.c_str()), 0);
+}
+
 TEST(SharedFilesTest, RefusesWhatIsNotWithinTheFile) {
   const auto files = Files();
   SharedMemoryFile file(kPage + 1);
@@ -347,12 +424,13 @@ TEST(SharedFilesTest, ManyThreadsSurviveCutsOfOneFile) {
     ASSERT_TRUE(place.ok());
     std::atomic<bool> go{false};
     std::vector<std::thread> threads;
+    threads.reserve(4);
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&, i] {
         while (!go.load()) {
         }
         for (std::size_t page = 0; page < 64; ++page) {
-          place->data()[((page * 7 + i) % 64) * kPage] = 'x';
+          place->data()[((page * 7 + i) % 64) * kPage + i] = 'x';
         }
       });
     }

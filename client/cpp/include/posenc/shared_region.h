@@ -33,7 +33,8 @@ namespace posenc {
 // reads or writes some of them, they are left alone.
 class SharedRegion {
  public:
-  // Makes the file directory/name, of mode 0600 and of its full size.
+  // Makes the file directory/name, of its full size. Its mode is 0600, or 0660
+  // in a directory that gives its files its group (set-group-ID).
   // ALREADY_EXISTS; RESOURCE_EXHAUSTED if the file system has not so much;
   // NOT_FOUND and the like if the directory cannot be used. Client::MakeRegion
   // is told all of this by the server.

@@ -8,6 +8,7 @@ import mmap
 import os
 import re
 import secrets
+import stat
 import weakref
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -144,6 +145,9 @@ def _new_file(path: str, size: int) -> mmap.mmap:
     try:
         # Without it, a full file system would show only when the bytes are used, as a signal.
         os.posix_fallocate(file, 0, size)
+        # What is made in such a directory belongs to its group, as in a volume that has an fsGroup.
+        if os.stat(os.path.dirname(path)).st_mode & stat.S_ISGID:
+            os.fchmod(file, 0o660)
         return mmap.mmap(file, size)
     except OSError as error:
         os.unlink(path)

@@ -210,6 +210,11 @@ public final class SharedRegion implements AutoCloseable {
         zeros.position(0).limit((int) Math.min(zeros.capacity(), bytes - at));
         at += file.write(zeros, at);
       }
+      // What is made in a directory with S_ISGID belongs to its group, as in a volume that has an
+      // fsGroup.
+      if (((int) Files.getAttribute(path.getParent(), "unix:mode") & 02000) != 0) {
+        Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rw-rw----"));
+      }
       return file;
     } catch (IOException e) {
       try {

@@ -339,6 +339,19 @@ class SharedMemoryTest {
     }
   }
 
+  // As two containers of different users share a volume that has an fsGroup.
+  @Test
+  void aDirectoryThatGivesItsGroupGetsFilesOfTheGroup() throws Exception {
+    Path directory = Files.createTempDirectory("posenc");
+    Files.setAttribute(directory, "unix:mode", 02770);
+    SharedRegion region = posenc.sharedRegion(10000, prefix + "group", directory);
+    Path file = directory.resolve(prefix + "group");
+    assertEquals(10000, Files.size(file));
+    assertEquals("rw-rw----", PosixFilePermissions.toString(Files.getPosixFilePermissions(file)));
+    region.close();
+    Files.delete(directory);
+  }
+
   @Test
   void regionsAreFilesOfTheirFullSizeThatGoWhenClosed() throws Exception {
     SharedRegion region = posenc.sharedRegion(10000, prefix + "named", null);
