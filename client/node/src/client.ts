@@ -33,6 +33,7 @@ import { applyRope, isTooLarge, reposition, rotate, type Rotation } from "./rota
 import { fromMessage, type Message, methodNamed, toMessage } from "./schema";
 import { type RegionOptions, Regions, SharedCall, type SharedRegion, SharedTensor } from "./shared";
 import { type Rope as RopeArgument, ropeSource } from "./source";
+import { checkTableOut, headsOf, joinRows, tableNames, tableShape } from "./tables";
 import { allocate, bytesOf, kindOf, Tensor, type Wanted } from "./tensor";
 import { frame } from "./wire";
 
@@ -128,21 +129,25 @@ export class Client {
     return this.calls.plain("BuildPositions", this.request("BuildPositions", given), options);
   }
 
-  /** Rows of a table. One that is over a limit is asked for again, as a stream. */
+  /**
+   * Rows of a table. One that is over a limit is asked for again, as a stream. `out` is memory for its tensors; what lies
+   * in a region the server writes itself, if `rope` is resolved or absolute, so that the table's size is known.
+   */
   async buildTable(given: BuildTableArguments, options?: CallOptions): Promise<BuildTableResponse> {
-    const request = await this.tableRequest(given);
-    try {
-      return await this.calls.plain("BuildTable", request, options);
-    } catch (error) {
-      if (!isTooLarge(error)) throw error;
-      return this.tableInRows(request, options);
-    }
+    const { out = {}, ...rest } = given;
+    const table = await this.tableFields(rest);
+    const request = this.request("BuildTable", table);
+    checkTableOut(request, out);
+    const wanted: Record<string, WantedAnywhere> = {};
+    for (const [name, memory] of Object.entries(out)) wanted[name] = { out: memory, name: `out.${name}` };
+    const run = (asked: Message) => this.tableOnce(asked, notShared(wanted), options);
+    return this.shared("BuildTable", table, { ...out }, () => tableShape(request) !== undefined, run);
   }
 
   /** The same, some rows at a time. */
-  async *buildTableStream(given: BuildTableArguments & { rowsPerMessage?: number }, options?: CallOptions): AsyncGenerator<BuildTableStreamResponse> {
+  async *buildTableStream(given: Omit<BuildTableArguments, "out"> & { rowsPerMessage?: number }, options?: CallOptions): AsyncGenerator<BuildTableStreamResponse> {
     const { rowsPerMessage, ...table } = given;
-    yield* this.tableRows({ ...toMessage(methodNamed("BuildTableStream").request, { rowsPerMessage }), table: await this.tableRequest(table) }, options);
+    yield* this.tableRows({ ...toMessage(methodNamed("BuildTableStream").request, { rowsPerMessage }), table: this.request("BuildTable", await this.tableFields(table)) }, options);
   }
 
   /** An attention bias for a range of queries and keys, [heads, queryLength, keyLength]. */
@@ -262,8 +267,20 @@ export class Client {
     return toMessage(methodNamed(name).request, given);
   }
 
-  private async tableRequest(given: BuildTableArguments): Promise<Message> {
-    return this.request("BuildTable", { ...withPositions(given), rope: await ropeSource(given.rope, "rope") });
+  private async tableFields(given: BuildTableArguments): Promise<Record<string, unknown>> {
+    return { ...withPositions(given), rope: await ropeSource(given.rope, "rope") };
+  }
+
+  private async tableOnce(request: Message, wanted: Record<string, Wanted>, options?: CallOptions): Promise<BuildTableResponse> {
+    try {
+      const answer = await this.calls.unary("BuildTable", request, [], options);
+      return fromMessage(methodNamed("BuildTable").response, answer, wanted) as unknown as BuildTableResponse;
+    } catch (error) {
+      // What goes to shared memory is no large answer.
+      const placed = request.cosOutput ?? request.sinOutput ?? request.tableOutput;
+      if (!isTooLarge(error) || placed !== undefined) throw error;
+      return this.tableInRows(request, wanted, options);
+    }
   }
 
   private async *tableRows(request: Message, options?: CallOptions): AsyncGenerator<BuildTableStreamResponse> {
@@ -274,15 +291,13 @@ export class Client {
     }
   }
 
-  // Tables of encodings that differ by head begin with the heads: rows of a
-  // message are then a block of each head's, and need the whole to be placed.
-  private async tableInRows(table: Message, options: CallOptions = {}): Promise<BuildTableResponse> {
+  private async tableInRows(table: Message, wanted: Record<string, Wanted>, options: CallOptions = {}): Promise<BuildTableResponse> {
     const messages: BuildTableStreamResponse[] = [];
     for await (const message of this.tableRows({ table }, options)) messages.push(message);
-    const names = (["cos", "sin", "table"] as const).filter((name) => messages[0]?.[name] !== undefined);
     const result: BuildTableResponse = { amplitude: messages[0]?.amplitude ?? 1 };
-    const byHead = Number(((table.rope as Message)?.spec as Message | undefined)?.explicitFrequencies && (((table.rope as Message).spec as Message).explicitFrequencies as Message).heads) > 0;
-    for (const name of names) result[name] = concatenate(messages.map((message) => message[name]!), byHead ? 1 : 0);
+    for (const name of tableNames(table)) {
+      if (messages[0]?.[name] !== undefined) result[name] = joinRows(messages, name, headsOf(table) > 0, wanted[name] ?? {});
+    }
     return result;
   }
 
@@ -349,22 +364,4 @@ export class Client {
     }
     return call.placed(await run(this.request(name, call.withBytes()), false), false);
   }
-}
-
-/** Joins tensors along an axis, 0 or 1. */
-function concatenate(parts: Tensor[], axis: 0 | 1): Tensor {
-  const { data, shape, dtype } = parts[0];
-  const rows = parts.reduce((sum, part) => sum + part.shape[axis], 0);
-  const outer = axis === 0 ? 1 : shape[0];
-  const bytes = parts.reduce((sum, part) => sum + part.data.byteLength, 0);
-  const whole = allocate(kindOf(data), bytes);
-  let offset = 0;
-  for (let i = 0; i < outer; ++i) {
-    for (const part of parts) {
-      const size = part.data.byteLength / outer;
-      bytesOf(whole).set(bytesOf(part.data).subarray(i * size, (i + 1) * size), offset);
-      offset += size;
-    }
-  }
-  return new Tensor(whole, shape.map((extent, i) => (i === axis ? rows : extent)), dtype);
 }
