@@ -205,6 +205,17 @@ public final class Posenc implements AutoCloseable {
     return new Tables(calls, settings).whole(request);
   }
 
+  /**
+   * The same into memory of the caller's.
+   *
+   * @param out for cos and sin, or for the one table; null: new memory. What lies in a region the
+   *     server writes itself if the request tells the table's size: one of a preset or a
+   *     configuration comes as bytes, which {@link #rope} resolves
+   */
+  public Table buildTable(BuildTableRequest request, Tensor... out) {
+    return new Tables(calls, settings).whole(request, out);
+  }
+
   /** The same without collecting: gives the rows of every message, in order. */
   public void buildTableStream(BuildTableStreamRequest request, Consumer<Table> rows) {
     new Tables(calls, settings).stream(request, rows);
