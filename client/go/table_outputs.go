@@ -19,14 +19,14 @@ type tableOutputs struct {
 // Fields of BuildTableResponse and BuildTableStreamResponse.
 var tableFields = map[string]protowire.Number{"cos": 13, "sin": 14, "table": 15}
 
-// outputsOfTable fails if an output is for a tensor that the table lacks, or is
-// known to have another size than its tensor.
+// outputsOfTable fails if an output is for a tensor that the table lacks, is of
+// another type, or is known to have another size than its tensor.
 func outputsOfTable(request *posencv1.BuildTableRequest, o *callOptions) (*tableOutputs, error) {
 	t := &tableOutputs{names: []string{"cos", "sin"}, options: o}
 	if request.GetRope() == nil || request.GetLayout() == posencv1.TableLayout_TABLE_LAYOUT_COMPLEX {
 		t.names = []string{"table"}
 	}
-	wanted := tableBytes(request)
+	wanted, dtype := tableBytes(request), tableDtype(request)
 	for i, output := range o.outputs {
 		if err := checkOpen("Into", output); err != nil {
 			return nil, err
@@ -36,6 +36,9 @@ func outputsOfTable(request *posencv1.BuildTableRequest, o *callOptions) (*table
 		}
 		if i >= len(t.names) {
 			return nil, wrongArgument("Into", "output %d is given; this table has %s", i, strings.Join(t.names, " and "))
+		}
+		if output.dtype != dtype {
+			return nil, wrongArgument("Into", "output %d is %v; the table's %s is %v", i, output.dtype, t.names[i], dtype)
 		}
 		if wanted >= 0 && int64(len(output.data)) != wanted {
 			return nil, wrongArgument("Into", "output %d has %d bytes; the table's %s has %d", i, len(output.data), t.names[i], wanted)
@@ -77,11 +80,7 @@ func (t *tableOutputs) receive(shared bool) []*receivedTensor {
 // tableBytes returns the bytes of each tensor of a table; -1 if only the server
 // knows, as of presets, configurations, and what it will refuse.
 func tableBytes(request *posencv1.BuildTableRequest) int64 {
-	dtype := request.GetDtype()
-	if dtype == 0 {
-		dtype = DtypeFloat32
-	}
-	extents := []int64{rowsOf(request), tableWidth(request), int64(elementBytes(dtype))}
+	extents := []int64{rowsOf(request), tableWidth(request), int64(elementBytes(tableDtype(request)))}
 	if heads := request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads(); heads != 0 {
 		extents = append(extents, int64(heads))
 	}
@@ -94,6 +93,13 @@ func tableBytes(request *posencv1.BuildTableRequest) int64 {
 		bytes *= extent
 	}
 	return bytes
+}
+
+func tableDtype(request *posencv1.BuildTableRequest) Dtype {
+	if request.GetDtype() == 0 {
+		return DtypeFloat32
+	}
+	return request.GetDtype()
 }
 
 // tableWidth returns the elements of a row; 0 if only the server knows.

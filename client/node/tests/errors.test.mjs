@@ -183,8 +183,8 @@ describe("errors", () => {
   });
 });
 
-test("APortBeyondSixteenBitsIsAnErrorOfTheTarget", () => {
-  for (const target of ["127.0.0.1:65536", "dns:///posenc:99999", "[::1]:70000", "ipv4:127.0.0.1:1,127.0.0.1:99999999999999999999"]) {
+test("ASchemeOfTheWebOrAPortBeyondSixteenBitsIsAnErrorOfTheTarget", () => {
+  for (const target of ["http://localhost:50051", "https://posenc:1", "127.0.0.1:65536", "dns:///posenc:99999", "[::1]:70000", "ipv4:127.0.0.1:1,127.0.0.1:99999999999999999999"]) {
     assert.throws(() => posenc.connect(target), { code: "INVALID_ARGUMENT", field: "target" }, target);
   }
   for (const target of ["127.0.0.1:65535", "unix:/tmp/a:99999", "[fe80::12345]:1"]) posenc.connect(target).close();
