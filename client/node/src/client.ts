@@ -55,6 +55,12 @@ function notShared(wanted: Record<string, WantedAnywhere>): Record<string, Wante
   return Object.fromEntries(Object.entries(wanted).map(([name, each]) => [name, own(each)]));
 }
 
+/** What JavaScript lets callers leave out. */
+function checkGiven<Given extends object>(given: Given): Given {
+  if (typeof given !== "object" || given === null) throw invalid("arguments", `must be an object; is ${given === null ? "null" : typeof given}`);
+  return given;
+}
+
 const shapeOf = (tensor: unknown) => ((tensor as { shape?: unknown[] } | undefined)?.shape ?? []).map(Number);
 const dtypeOf = (tensor: unknown) => String((tensor as { dtype?: string } | undefined)?.dtype ?? "").toLowerCase().replace(/^dtype_/, "");
 
@@ -109,13 +115,13 @@ export class Client {
 
   /** Turns a preset, a config.json or a specification into exact frequencies, and says what was assumed. */
   async resolveRope(given: ResolveRopeArguments, options?: CallOptions): Promise<ResolveRopeResponse> {
-    const ropes = { rope: await ropeSource(given.rope, "rope"), compareWith: await ropeSource(given.compareWith, "compare_with") };
+    const ropes = { rope: await ropeSource(checkGiven(given).rope, "rope"), compareWith: await ropeSource(given.compareWith, "compare_with") };
     return this.calls.plain("ResolveRope", this.request("ResolveRope", { ...given, ...ropes }), options);
   }
 
   /** Wavelengths, long-term decay and similarity between positions, as numbers for plots. */
   async analyzeRope(given: AnalyzeRopeArguments, options?: CallOptions): Promise<AnalyzeRopeResponse> {
-    const ropes = { rope: await ropeSource(given.rope, "rope"), compareWith: await ropeSource(given.compareWith, "compare_with") };
+    const ropes = { rope: await ropeSource(checkGiven(given).rope, "rope"), compareWith: await ropeSource(given.compareWith, "compare_with") };
     return this.calls.plain("AnalyzeRope", this.request("AnalyzeRope", { ...given, ...ropes }), options);
   }
 
@@ -134,7 +140,7 @@ export class Client {
    * in a region the server writes itself, if `rope` is resolved or absolute, so that the table's size is known.
    */
   async buildTable(given: BuildTableArguments, options?: CallOptions): Promise<BuildTableResponse> {
-    const { out = {}, ...rest } = given;
+    const { out = {}, ...rest } = checkGiven(given);
     const table = await this.tableFields(rest);
     const request = this.request("BuildTable", table);
     checkTableOut(request, out);
@@ -146,7 +152,7 @@ export class Client {
 
   /** The same, some rows at a time. */
   async *buildTableStream(given: Omit<BuildTableArguments, "out"> & { rowsPerMessage?: number }, options?: CallOptions): AsyncGenerator<BuildTableStreamResponse> {
-    const { rowsPerMessage, ...table } = given;
+    const { rowsPerMessage, ...table } = checkGiven(given);
     yield* this.tableRows({ ...toMessage(methodNamed("BuildTableStream").request, { rowsPerMessage }), table: this.request("BuildTable", await this.tableFields(table)) }, options);
   }
 
@@ -184,7 +190,7 @@ export class Client {
 
   /** Rotates q, k or both: [B, S, H, D] in the order of `layout`, or [T, H, D]. Large ones go as a stream. */
   async applyRope(given: ApplyRopeArguments, options: CallOptions = {}): Promise<Rotated> {
-    const { out = {}, ...rest } = given;
+    const { out = {}, ...rest } = checkGiven(given);
     if (out === null || typeof out !== "object") throw invalid("out", "must be an object with q, k or both");
     checkKeys(out, ["q", "k"], "out.");
     for (const name of ["q", "k"] as const) {
@@ -210,7 +216,7 @@ export class Client {
 
   /** Moves rotated keys to other positions, or from one encoding to another, in one rotation. */
   async reposition(given: RepositionArguments, options: CallOptions = {}): Promise<Tensor> {
-    const { out, ...rest } = given;
+    const { out, ...rest } = checkGiven(given);
     const ropes = { oldRope: await ropeSource(given.oldRope, "old_rope"), newRope: await ropeSource(given.newRope, "new_rope") };
     const wanted = { k: { out, like: dataOf(given.k), name: "out" } };
     return (await this.rotate(reposition, { ...withMovement(rest), ...ropes }, wanted, options)).k as Tensor;
@@ -232,7 +238,7 @@ export class Client {
 
   /** Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. */
   async addEncoding(given: AddEncodingArguments, options?: CallOptions): Promise<Tensor> {
-    const { out, ...rest } = given;
+    const { out, ...rest } = checkGiven(given);
     // How large a concatenation is, only the server knows: that comes as bytes.
     const sized = !/^(combination_)?concatenate$|^3$/i.test(String(given.combination));
     if (out instanceof SharedTensor && sized) checkPlace(out, shapeOf(given.x), dtypeOf(given.x), "out");
@@ -241,7 +247,7 @@ export class Client {
 
   /** Attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], not divided by sqrt(D). */
   async scoreRelative(given: ScoreRelativeArguments, options?: CallOptions): Promise<Tensor> {
-    const { out, ...rest } = given;
+    const { out, ...rest } = checkGiven(given);
     if (out instanceof SharedTensor) {
       const [q, k] = [shapeOf(given.q), shapeOf(given.k)];
       const dtype = given.dtype ?? (dtypeOf(given.q) === "float64" ? "float64" : "float32");
@@ -252,7 +258,7 @@ export class Client {
 
   /** Reorders the rows of a projection's weight or bias, [H * D, ...], for another pairing. */
   async convertPairing(given: ConvertPairingArguments, options?: CallOptions): Promise<Tensor> {
-    const { out, ...rest } = given;
+    const { out, ...rest } = checkGiven(given);
     if (out instanceof SharedTensor) checkPlace(out, shapeOf(given.weight), dtypeOf(given.weight), "out");
     return this.tensorCall("ConvertPairing", rest, ["weight"], "weight", { out, like: dataOf(given.weight) }, options);
   }

@@ -200,3 +200,15 @@ test("AnUnknownValueIsNamedWithItsFieldAndNoVersionIsBlamed", async (t) => {
     return error.field === "layout";
   });
 });
+
+test("CallsWithoutTheirArgumentsSaySo", async (t) => {
+  const client = posenc.connect("127.0.0.1:1");
+  t.after(() => client.close());
+  for (const name of ["applyRope", "reposition", "buildTable", "addEncoding", "scoreRelative", "convertPairing", "resolveRope", "analyzeRope"]) {
+    for (const given of [undefined, null, "llama-3.1-8b"]) {
+      await assert.rejects(client[name](given), { code: "INVALID_ARGUMENT", field: "arguments" }, name);
+    }
+  }
+  const q = new Float32Array(8);
+  await assert.rejects(client.applyRope({ rope: "llama-3.1-8b", q, start: 0, layout: "bshd" }), /^PosencError: q: must be a tensor, as tensor\(elements, shape\) makes it/);
+});
