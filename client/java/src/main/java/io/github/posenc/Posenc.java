@@ -58,7 +58,8 @@ import java.util.function.Consumer;
  * <p>Threads: one client serves any number of threads. Calls block; callbacks run in the thread that
  * made the call. An interrupt ends a call as CANCELLED.
  *
- * <p>Errors: every call may throw {@link PosencException}, nothing else.
+ * <p>Errors: every call may throw {@link PosencException}, nothing else but a NullPointerException
+ * where an argument must not be null.
  */
 public final class Posenc implements AutoCloseable {
   /** The version of this client. */
