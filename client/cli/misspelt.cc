@@ -117,8 +117,10 @@ std::string FindMisspelt(const CLI::App& app, int argc,
       if (own || TakesValue(app, argument)) ++i;
     } else if (command == nullptr && !absl::StartsWith(argument, "-")) {
       if (!Contains(commands, argument)) {
-        return absl::StrCat(argument, ": is no command",
-                            Ask(NearestWord(argument, commands)));
+        const std::string nearest = NearestWord(argument, commands);
+        return absl::StrCat(
+            argument, ": is no command",
+            nearest.empty() ? "; see `posenc --help`" : Ask(nearest));
       }
       command = app.get_subcommand(std::string(argument));
     }

@@ -36,6 +36,29 @@ BuildTableResult TableOf(double amplitude, ReceivedTensors tensors) {
   return result;
 }
 
+// `bytes` is TableBytes().
+absl::Status CheckTableOutputs(const v1::BuildTableRequest& request,
+                               const TableOutputs& out, std::int64_t bytes) {
+  const bool pair =
+      request.has_rope() && request.layout() != v1::TABLE_LAYOUT_COMPLEX;
+  const std::pair<const char*, const Output*> outputs[] = {
+      {"cos", &out.cos}, {"sin", &out.sin}, {"table", &out.table}};
+  for (const auto& [name, output] : outputs) {
+    if (!*output) continue;
+    if (pair == (output == &out.table)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("out.", name, ": is set; this table has ",
+                       pair ? "cos and sin" : "one tensor, out.table"));
+    }
+    const auto size = static_cast<std::int64_t>((*output)->size());
+    if (bytes >= 0 && size != bytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "out.", name, ": has ", size, " bytes; the table's has ", bytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Gives a tile's bytes in one piece that may be read as elements of 8 bytes.
 // Small tiles are in one slice of gRPC's and are borrowed; those of megabytes
 // come in many, and are copied once, to memory that every tile uses again.
@@ -98,11 +121,21 @@ absl::Status ReceiveTiles(Calls* calls, const v1::BuildBiasRequest& request,
 
 absl::StatusOr<BuildTableResult> Client::BuildTable(
     const v1::BuildTableRequest& request, const CallOptions& options) const {
+  return BuildTable(request, TableOutputs(), options);
+}
+
+absl::StatusOr<BuildTableResult> Client::BuildTable(
+    const v1::BuildTableRequest& request, const TableOutputs& out,
+    const CallOptions& options) const {
+  const std::int64_t bytes = TableBytes(request);
+  const absl::Status fit = CheckTableOutputs(request, out, bytes);
+  if (!fit.ok()) return fit;
   v1::BuildTableResponse response;
   v1::BuildTableRequest unary = request;
   WantedTensors wanted;
   wanted.fields = Fields<v1::BuildTableResponse>();
-  wanted.into.resize(3);
+  wanted.into = {out.cos, out.sin, out.table};
+  wanted.exactly = {bytes, bytes, bytes};
   wanted.expected_bytes = RowsOf(request) * kRowBytes;
   absl::StatusOr<ReceivedTensors> tensors =
       calls_->Bulk("BuildTable", &Stub::BuildTable, &unary,
@@ -111,7 +144,7 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
   if (!TooLarge(tensors.status()) || !calls_->can_stream()) {
     return tensors.status();
   }
-  TableRows rows(request);
+  TableRows rows(request, wanted.into);
   v1::BuildTableStreamRequest stream;
   *stream.mutable_table() = request;
   const absl::Status status = calls_->Receive<TableMessage>(

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "posenc/wire/frame.h"
 
 namespace posenc {
 namespace {
@@ -12,6 +13,33 @@ absl::Status Misfit(std::int64_t first_row) {
   return absl::InternalError(
       absl::StrCat("the table came with rows at ", first_row,
                    " that do not fit the request or the rows before"));
+}
+
+std::int64_t LastExtent(const v1::Tensor& tensor) {
+  return tensor.shape_size() == 0 ? 0 : *tensor.shape().rbegin();
+}
+
+// Elements of a row of one tensor; 0 if only the server knows.
+std::int64_t TableWidth(const v1::BuildTableRequest& request) {
+  const v1::AbsoluteEncoding& absolute = request.absolute();
+  switch (absolute.encoding_case()) {
+    case v1::AbsoluteEncoding::kSinusoidal:
+      return absolute.sinusoidal().dim();
+    case v1::AbsoluteEncoding::kLearned:
+      return LastExtent(absolute.learned().table());
+    case v1::AbsoluteEncoding::kSincosGrid:
+      return absolute.sincos_grid().dim();
+    case v1::AbsoluteEncoding::kTimestep:
+      return absolute.timestep().dim();
+    case v1::AbsoluteEncoding::kFourierFeatures:
+      return 2 * LastExtent(absolute.fourier_features().frequencies());
+    case v1::AbsoluteEncoding::ENCODING_NOT_SET:
+      break;
+  }
+  const std::int64_t width = request.rope().spec().rotary_dim();
+  const bool half = request.layout() == v1::TABLE_LAYOUT_UNSPECIFIED ||
+                    request.layout() == v1::TABLE_LAYOUT_HALF;
+  return half ? width / 2 : width;
 }
 
 }  // namespace
@@ -40,9 +68,27 @@ std::int64_t RowsOf(const v1::BuildTableRequest& request) {
   return cells + grid.leading_zero_rows();
 }
 
-TableRows::TableRows(const v1::BuildTableRequest& request)
+std::int64_t TableBytes(const v1::BuildTableRequest& request) {
+  const v1::RopeSpec& spec = request.rope().spec();
+  const std::int64_t heads = spec.explicit_frequencies().heads();
+  const std::int64_t element = static_cast<std::int64_t>(wire::ElementBytes(
+      request.dtype() == v1::DTYPE_UNSPECIFIED ? v1::DTYPE_FLOAT32
+                                               : request.dtype()));
+  std::int64_t bytes = 1;
+  for (const std::int64_t extent : {heads == 0 ? 1 : heads, RowsOf(request),
+                                    TableWidth(request), element}) {
+    // 2^62 bytes are beyond any memory.
+    if (extent <= 0 || bytes > (std::int64_t{1} << 62) / extent) return -1;
+    bytes *= extent;
+  }
+  return bytes;
+}
+
+TableRows::TableRows(const v1::BuildTableRequest& request,
+                     absl::Span<const Output> into)
     : rows_(RowsOf(request)),
-      by_head_(request.rope().spec().explicit_frequencies().heads() > 0) {}
+      by_head_(request.rope().spec().explicit_frequencies().heads() > 0),
+      into_(into.begin(), into.end()) {}
 
 absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
                                   const ReceivedMessage& message,
@@ -74,14 +120,19 @@ absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
     whole.emplace();
     whole->heads = heads;
     whole->row_bytes = row_bytes;
-    whole->memory =
-        AlignedMemory(static_cast<std::size_t>(heads * rows_ * row_bytes));
+    const auto size = static_cast<std::size_t>(heads * rows_ * row_bytes);
+    const Output& into = into_[index];
+    if (into && into->size() != size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the table's tensor has ", size, " bytes, the memory given for it ",
+          into->size(), "; they must be equal"));
+    }
+    if (!into) whole->memory = AlignedMemory(size);
+    whole->data = into ? into->data() : whole->memory.get();
     whole->view.dtype = part->dtype();
     whole->view.shape.assign(part->shape().begin(), part->shape().end());
     whole->view.shape[axis] = rows_;
-    whole->view.bytes = absl::MakeConstSpan(
-        whole->memory.get(),
-        static_cast<std::size_t>(heads * rows_ * row_bytes));
+    whole->view.bytes = absl::MakeConstSpan(whole->data, size);
   } else if (heads != whole->heads || row_bytes != whole->row_bytes ||
              part->dtype() != whole->view.dtype) {
     return Misfit(first_row);
@@ -90,7 +141,7 @@ absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
   TensorReader reader(message.bytes(index));
   for (std::int64_t h = 0; h < heads; ++h) {
     reader.Read(static_cast<std::size_t>(*rows * row_bytes),
-                whole->memory.get() + (h * rows_ + first_row) * row_bytes);
+                whole->data + (h * rows_ + first_row) * row_bytes);
   }
   return absl::OkStatus();
 }

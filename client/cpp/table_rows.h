@@ -18,17 +18,24 @@ namespace posenc {
 // for every request that the server accepts.
 std::int64_t RowsOf(const v1::BuildTableRequest& request);
 
+// Bytes of each tensor of that table; -1 if only the server knows, as of
+// presets, configurations, and what it will refuse.
+std::int64_t TableBytes(const v1::BuildTableRequest& request);
+
 // Collects the messages of a BuildTableStream. Rows come in order, so that one
 // number tells which are there: the memory need not be cleared first. If
 // frequencies differ by head, a table is [heads, rows, ...], and each message
 // brings some rows of every head.
 class TableRows {
  public:
-  explicit TableRows(const v1::BuildTableRequest& request);
+  // `into` is memory for cos, sin and table, where there is any.
+  TableRows(const v1::BuildTableRequest& request,
+            absl::Span<const Output> into);
 
   // Adds the rows of one message, whose tensors are cos, sin and table. Memory
   // is made at the first of them. INTERNAL if they are not the next rows of
   // what was asked for; nothing is then written outside of that memory.
+  // INVALID_ARGUMENT if memory of the caller's is of another size.
   absl::Status Add(std::int64_t first_row, double amplitude,
                    const ReceivedMessage& message);
 
@@ -44,7 +51,8 @@ class TableRows {
     TensorView view;  // of the whole
     std::int64_t heads = 1;
     std::int64_t row_bytes = 0;  // of one head
-    std::shared_ptr<char> memory;
+    char* data = nullptr;
+    std::shared_ptr<char> memory;  // null if it is the caller's
   };
 
   // Adds to cos (0), sin (1) or table (2); tells how many rows there were.
@@ -53,6 +61,7 @@ class TableRows {
 
   const std::int64_t rows_;
   const bool by_head_;  // shapes start with the heads
+  const std::vector<Output> into_;
   std::int64_t next_row_ = 0;
   double amplitude_ = 1;
   absl::optional<Tensor> tensors_[3];

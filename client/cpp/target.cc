@@ -16,6 +16,13 @@ absl::Status CheckTarget(absl::string_view target) {
     return absl::InvalidArgumentError(
         "target: is missing; such as localhost:50051");
   }
+  for (const absl::string_view scheme : {"http://", "https://"}) {
+    if (absl::StartsWith(target, scheme)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "target: ", target, ": must be ", target.substr(scheme.size()),
+          ", without ", scheme, "; TLS is an option"));
+    }
+  }
   if (absl::StartsWith(target, "unix")) return absl::OkStatus();
   for (const absl::string_view address : absl::StrSplit(target, ',')) {
     const std::size_t colon = address.rfind(':');

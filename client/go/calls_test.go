@@ -305,8 +305,8 @@ func TestViewsShareTheCallersMemory(t *testing.T) {
 	}
 }
 
-func TestAPortBeyondSixteenBitsIsAnErrorOfTheTarget(t *testing.T) {
-	for _, target := range []string{"127.0.0.1:65536", "dns:///posenc:99999", "[::1]:70000",
+func TestASchemeOfTheWebOrAPortBeyondSixteenBitsIsAnErrorOfTheTarget(t *testing.T) {
+	for _, target := range []string{"http://localhost:50051", "https://posenc:1", "127.0.0.1:65536", "dns:///posenc:99999", "[::1]:70000",
 		"ipv4:127.0.0.1:1,127.0.0.1:99999999999999999999"} {
 		var e *Error
 		if _, err := Dial(target); !errors.As(err, &e) || e.Code != "INVALID_ARGUMENT" || e.Field != "target" {
@@ -330,5 +330,12 @@ func TestAnUnknownValueIsNamedWithItsFieldAndNoVersionIsBlamed(t *testing.T) {
 	if !errors.As(err, &e) || e.Field != "layout" || !strings.HasPrefix(e.Message, "layout: value 99 ") ||
 		strings.Contains(e.Message, "another version") {
 		t.Error(err)
+	}
+}
+
+func TestANameWithoutAnAddressIsSaid(t *testing.T) {
+	err := errorOf(status.Error(codes.Unavailable, "no children to pick from"), "posenc.invalid:1", "id")
+	if e := asError(t, err); e.Message != "no address was found for the name; the server is posenc.invalid:1" {
+		t.Errorf("got %v", e)
 	}
 }

@@ -76,7 +76,7 @@ func newChannel(target string, o *dialOptions) (*channel, error) {
 	if target == "" {
 		return nil, wrongArgument("target", "is missing; such as localhost:50051")
 	}
-	if err := checkPorts(target); err != nil {
+	if err := checkTarget(target); err != nil {
 		return nil, err
 	}
 	security, err := transport(target, o)
@@ -101,9 +101,14 @@ func newChannel(target string, o *dialOptions) (*channel, error) {
 
 var longPort = regexp.MustCompile(`:([0-9]{5,})(?:,|$)`)
 
-// checkPorts finds a port that no server has: gRPC would say so only in calls,
-// and there as if the server were away.
-func checkPorts(target string) error {
+// checkTarget finds a scheme that is not gRPC's, and a port that no server has:
+// gRPC would say so only in calls, and there as if the server were away.
+func checkTarget(target string) error {
+	for _, scheme := range []string{"http://", "https://"} {
+		if rest, found := strings.CutPrefix(target, scheme); found {
+			return wrongArgument("target", "%s: must be %s, without %s; WithTLS is TLS", target, rest, scheme)
+		}
+	}
 	if strings.HasPrefix(target, "unix") {
 		return nil
 	}

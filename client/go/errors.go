@@ -94,6 +94,10 @@ func errorOf(err error, target, requestID string) error {
 	}
 	s, _ := status.FromError(err)
 	e := newError(s.Code(), "%s", s.Message())
+	// What round robin says where a name has no address, or no server is healthy.
+	if s.Code() == codes.Unavailable && s.Message() == "no children to pick from" {
+		e.Message = "no address was found for the name"
+	}
 	e.RequestID = requestID
 	e.readDetails(s)
 	if e.Reason == "" && (e.code == codes.Unavailable || e.code == codes.DeadlineExceeded) {

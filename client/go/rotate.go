@@ -166,6 +166,9 @@ func (c *Client) rotate(ctx context.Context, r *rotation, o *callOptions) ([]Ten
 		}
 		bytes += int64(len(t.tensor.data))
 		output := o.output(i)
+		if t.tensor.given && output != nil && o.outputs[i].dtype != t.tensor.dtype {
+			return nil, wrongArgument(t.name, "is %v; its output is %v", t.tensor.dtype, o.outputs[i].dtype)
+		}
 		if t.tensor.given && output != nil && len(output) != len(t.tensor.data) {
 			return nil, wrongArgument(t.name, "has %d bytes; its output has %d", len(t.tensor.data), len(output))
 		}

@@ -22,7 +22,7 @@ import (
 
 // startSharing starts a server that shares memory with callers on its socket.
 // Returns that, its other address, and what files in /dev/shm begin with.
-func startSharing(t *testing.T) (socket, address, prefix string) {
+func startSharing(t *testing.T, flags ...string) (socket, address, prefix string) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "posenc") // t.TempDir() may be too long for a socket
 	if err != nil {
@@ -31,7 +31,7 @@ func startSharing(t *testing.T) (socket, address, prefix string) {
 	t.Cleanup(func() { os.RemoveAll(folder) })
 	socket = "unix:" + filepath.Join(folder, "socket")
 	prefix = "posenc-test-" + filepath.Base(folder) + "-"
-	address = startServer(t, "--listen", socket, "--shared-memory-prefix", "/dev/shm/"+prefix)
+	address = startServer(t, append(flags, "--listen", socket, "--shared-memory-prefix", "/dev/shm/"+prefix)...)
 	t.Cleanup(func() {
 		if left := sharedFiles(t, prefix); len(left) > 0 {
 			t.Errorf("left behind: %v", left)

@@ -34,22 +34,32 @@ func tableTensors() []*receivedTensor {
 
 // BuildTable builds rows of a table: cosines and sines of a rotary encoding, or
 // an absolute encoding. If the table is over a limit it is asked for again, as a
-// stream, which Progress then follows.
+// stream, which Progress then follows. Into names memory for cos and sin, or for
+// the one table.
 func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableRequest, options ...Option) (*Table, error) {
 	o := collect(options)
 	ctx = o.with(ctx)
-	body := &posencv1.BuildTableResponse{}
-	response := &receivedMessage{body: body, tensors: tableTensors()}
-	err := c.channel.Invoke(ctx, service+"BuildTable", &sentMessage{body: request}, response)
-	if err == nil {
-		return tableOfParts(body.GetAmplitude(), response.results()), nil
-	}
-	if !tooLarge(err) {
+	outputs, err := outputsOfTable(request, o)
+	if err != nil {
 		return nil, err
+	}
+	if byPlace := outputs.byPlace(request); byPlace != nil {
+		table, err := c.tableOnce(ctx, byPlace, outputs.receive(true))
+		if err == nil {
+			return table, nil
+		}
+		if told, again := (sharing{}).failed(err); !again {
+			return nil, told
+		}
+	}
+	table, err := c.tableOnce(ctx, request, outputs.receive(false))
+	if err == nil || !tooLarge(err) {
+		return table, err
 	}
 	rows := &tableRows{
 		total: rowsOf(request),
 		axis:  min(int(request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads()), 1),
+		into:  outputs.receive(false),
 	}
 	err = c.BuildTableStream(ctx, &posencv1.BuildTableStreamRequest{Table: request}, func(first int64, table *Table) error {
 		if err := rows.add(first, table); err != nil {
@@ -64,6 +74,16 @@ func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableReq
 		return nil, err
 	}
 	return rows.take()
+}
+
+// tableOnce asks for a table in one message.
+func (c *Client) tableOnce(ctx context.Context, request *posencv1.BuildTableRequest, into []*receivedTensor) (*Table, error) {
+	body := &posencv1.BuildTableResponse{}
+	response := &receivedMessage{body: body, tensors: into}
+	if err := c.channel.Invoke(ctx, service+"BuildTable", &sentMessage{body: request}, response); err != nil {
+		return nil, err
+	}
+	return tableOfParts(body.GetAmplitude(), response.results()), nil
 }
 
 // BuildTableStream builds a table of any length, and hands over its rows message
@@ -139,6 +159,7 @@ func rowsOf(request *posencv1.BuildTableRequest) int64 {
 type tableRows struct {
 	total, next int64
 	axis        int // of the rows; those before it are heads
+	into        []*receivedTensor
 	amplitude   float64
 	whole       [3]Tensor
 }
@@ -160,8 +181,11 @@ func (r *tableRows) add(first int64, table *Table) error {
 		if !part.given {
 			continue
 		}
-		got, err := r.addTensor(&r.whole[i], part)
-		if err != nil || rows != 0 && rows != got {
+		got, err := r.addTensor(&r.whole[i], r.into[i], part)
+		if err != nil {
+			return err
+		}
+		if rows != 0 && rows != got {
 			return r.misfit(first)
 		}
 		rows = got
@@ -170,7 +194,7 @@ func (r *tableRows) add(first int64, table *Table) error {
 	return nil
 }
 
-func (r *tableRows) addTensor(whole *Tensor, part Tensor) (rows int64, err error) {
+func (r *tableRows) addTensor(whole *Tensor, into *receivedTensor, part Tensor) (rows int64, err error) {
 	if len(part.shape) < r.axis+2 {
 		return 0, r.misfit(r.next)
 	}
@@ -188,7 +212,11 @@ func (r *tableRows) addTensor(whole *Tensor, part Tensor) (rows int64, err error
 		if row > 0 && r.total > (1<<62)/row/heads {
 			return 0, r.misfit(r.next)
 		}
-		*whole = Tensor{dtype: part.dtype, shape: append([]int64(nil), part.shape...), data: newBytes(int(heads * r.total * row)), given: true}
+		data, err := into.memory(int(heads * r.total * row))
+		if err != nil {
+			return 0, err
+		}
+		*whole = Tensor{dtype: part.dtype, shape: append([]int64(nil), part.shape...), data: data, given: true, place: into.place}
 		whole.shape[r.axis] = r.total
 	}
 	if part.dtype != whole.dtype || int64(len(whole.data)) != heads*r.total*row {

@@ -167,9 +167,10 @@ TEST_F(AmenitiesTest, AsksWhichCommandWasMeant) {
   EXPECT_EQ(UsageMessage("repo"),
             "repo: is no command; did you mean "
             "reposition?");
-  EXPECT_EQ(UsageMessage("frobnicate"), "frobnicate: is no command");
-  EXPECT_EQ(UsageMessage(std::string(100000, 'x')).size(),
-            100000 + std::string(": is no command").size());
+  EXPECT_EQ(UsageMessage("help"), "help: is no command; see `posenc --help`");
+  EXPECT_EQ(
+      UsageMessage(std::string(100000, 'x')).size(),
+      100000 + std::string(": is no command; see `posenc --help`").size());
   EXPECT_THAT(UsageMessage(""), HasSubstr("`posenc --help`"));
 }
 

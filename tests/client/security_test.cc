@@ -180,6 +180,13 @@ TEST_F(SecurityTest, APortBeyondSixteenBitsIsEveryCallsError) {
   }
 }
 
+TEST_F(SecurityTest, ASchemeOfTheWebIsEveryCallsError) {
+  options_.target = "http://posenc:50051";
+  EXPECT_EQ(Error(),
+            "target: http://posenc:50051: must be posenc:50051, without "
+            "http://; TLS is an option");
+}
+
 TEST_F(SecurityTest, BadFilesAreEveryCallsError) {
   options_.target = "127.0.0.1:1";
   options_.tls = TlsOptions();

@@ -112,6 +112,31 @@ TEST_F(TableStreamTest, TablesAboveTheLimitsComeThroughAStream) {
   EXPECT_FALSE(result->table.has_value());
 }
 
+TEST_F(TableStreamTest, TablesAboveTheLimitsGoToTheCallersMemory) {
+  service_.Answer({Rows(0, 0, 2), Rows(2, 0, 1)});
+  const Client client = Client::Connect(options_);
+  v1::BuildTableRequest request;
+  request.mutable_rope()->set_preset("any");
+  request.set_rows(3);
+  std::vector<float> cos(3);
+  TableOutputs out;
+  out.cos = OutputTo(absl::MakeSpan(cos));
+
+  const absl::StatusOr<BuildTableResult> result =
+      client.BuildTable(request, out);
+
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->cos->bytes.data(), reinterpret_cast<char*>(cos.data()));
+  EXPECT_THAT(cos, ElementsAre(0, 1, 2));
+  EXPECT_THAT(Floats(*result->sin), ElementsAre(1000, 1001, 1002));
+
+  out.cos = OutputTo(absl::MakeSpan(cos).first(2));
+  const absl::Status small = client.BuildTable(request, out).status();
+  EXPECT_EQ(small.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(small.message()),
+              HasSubstr("12 bytes, the memory given for it 8"));
+}
+
 TEST_F(TableStreamTest, TablesByHeadArePutTogetherHeadByHead) {
   service_.Answer({Rows(0, 2, 2), Rows(2, 2, 1)});
   const Client client = Client::Connect(options_);

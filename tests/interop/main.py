@@ -7,7 +7,7 @@ release build:
     main.py collect [LANGUAGE...]       writes those lines of the clients into the README
     main.py chain [LANGUAGE...]         keys that pass through all languages
     main.py all [LANGUAGE...]           all of these, and each client's own tests
-    main.py bench [LANGUAGE...]         the figures
+    main.py bench [LANGUAGE...]         the figures (--rounds N, --cases unary64,unary1)
     main.py package [LANGUAGE...]       what is published, into build/package
     main.py test [LANGUAGE...]          each client's own tests
     main.py lint [LANGUAGE...]          each client's own linters
@@ -20,7 +20,7 @@ import argparse
 import sys
 import time
 
-from bench import bench
+from bench import CASES, ROUNDS, bench
 from chain import chain
 from conformance import changed_bit, conformance
 from languages import Failure, choose, lint, package, prepare, test
@@ -47,7 +47,9 @@ def main():
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("languages", nargs="*")
     parser.add_argument("--allow-skipped", action="store_true")
-    options = parser.parse_args()
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of bench (%(default)s)")
+    parser.add_argument("--cases", default=",".join(CASES), help="of bench (%(default)s)")
+    options = parser.parse_intermixed_args()
     try:
         if options.command == "collect":
             collect(choose(options.languages))
@@ -55,7 +57,10 @@ def main():
         clients, skipped = prepare(choose(options.languages))
         if not clients:
             raise Failure(f"nothing ran: {skipped}")
-        COMMANDS[options.command](clients)
+        if options.command == "bench":
+            bench(clients, options.rounds, options.cases.split(","))
+        else:
+            COMMANDS[options.command](clients)
     except Failure as failure:
         print(f"{options.command}: {failure}", file=sys.stderr)
         return 1

@@ -17,6 +17,7 @@ import type {
 } from "./messages";
 import type { SharedTensor } from "./shared";
 import type { Rope } from "./source";
+import type { TableOut } from "./tables";
 import { type Elements, type TensorMessage, Tensor, tensor } from "./tensor";
 
 /** Position ids: numbers, or a tensor if they have a shape of their own ([B, S], [axes, S]). */
@@ -62,6 +63,7 @@ export interface RepositionArguments extends Ask<RepositionRequest, "oldRope" | 
 
 export interface BuildTableArguments extends Ask<BuildTableRequest, "rope" | "positions">, PositionArguments {
   rope?: Rope;
+  out?: TableOut;
 }
 
 export interface AddEncodingArguments extends Ask<AddEncodingRequest, "positions">, PositionArguments {

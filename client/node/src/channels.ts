@@ -93,8 +93,10 @@ function tlsCredentials(options: TlsOptions): ChannelCredentials {
   }
 }
 
-// A port that no server has. grpc-js would take the target for one whose name nobody knows.
-function checkPorts(target: string): void {
+// A scheme that is not gRPC's, or a port that no server has. grpc-js would take the target for one whose name nobody knows.
+function checkTarget(target: string): void {
+  const scheme = /^https?:\/\//.exec(target)?.[0];
+  if (scheme !== undefined) throw invalid("target", `${target}: must be ${target.slice(scheme.length)}, without ${scheme}; the option tls is TLS`);
   if (target.startsWith("unix")) return;
   for (const [, port] of target.matchAll(/:(\d{5,})(?=,|$)/g)) {
     if (Number(port) > 65535) throw invalid("target", `${target}: port ${port}; must be 1 to 65535`);
@@ -166,7 +168,7 @@ export class Channels {
   ) {
     checkKeys(options, clientOptions);
     if (typeof target !== "string" || target === "") throw invalid("target", "is missing; such as localhost:50051", "FIELD_REQUIRED");
-    checkPorts(target);
+    checkTarget(target);
     const withTls = options.tls !== undefined && options.tls !== false;
     const tlsWanted = typeof options.tls === "object" ? options.tls : {};
     this.credentials = withTls ? tlsCredentials(tlsWanted) : credentials.createInsecure();

@@ -33,6 +33,7 @@ import { applyRope, isTooLarge, reposition, rotate, type Rotation } from "./rota
 import { fromMessage, type Message, methodNamed, toMessage } from "./schema";
 import { type RegionOptions, Regions, SharedCall, type SharedRegion, SharedTensor } from "./shared";
 import { type Rope as RopeArgument, ropeSource } from "./source";
+import { checkTableOut, headsOf, joinRows, tableNames, tableShape } from "./tables";
 import { allocate, bytesOf, kindOf, Tensor, type Wanted } from "./tensor";
 import { frame } from "./wire";
 
@@ -52,6 +53,12 @@ type WantedAnywhere = Omit<Wanted, "out"> & { out?: ArrayBufferView | SharedTens
 function notShared(wanted: Record<string, WantedAnywhere>): Record<string, Wanted> {
   const own = (each: WantedAnywhere) => ({ ...each, out: each.out instanceof SharedTensor ? undefined : each.out });
   return Object.fromEntries(Object.entries(wanted).map(([name, each]) => [name, own(each)]));
+}
+
+/** What JavaScript lets callers leave out. */
+function checkGiven<Given extends object>(given: Given): Given {
+  if (typeof given !== "object" || given === null) throw invalid("arguments", `must be an object; is ${given === null ? "null" : typeof given}`);
+  return given;
 }
 
 const shapeOf = (tensor: unknown) => ((tensor as { shape?: unknown[] } | undefined)?.shape ?? []).map(Number);
@@ -108,13 +115,13 @@ export class Client {
 
   /** Turns a preset, a config.json or a specification into exact frequencies, and says what was assumed. */
   async resolveRope(given: ResolveRopeArguments, options?: CallOptions): Promise<ResolveRopeResponse> {
-    const ropes = { rope: await ropeSource(given.rope, "rope"), compareWith: await ropeSource(given.compareWith, "compare_with") };
+    const ropes = { rope: await ropeSource(checkGiven(given).rope, "rope"), compareWith: await ropeSource(given.compareWith, "compare_with") };
     return this.calls.plain("ResolveRope", this.request("ResolveRope", { ...given, ...ropes }), options);
   }
 
   /** Wavelengths, long-term decay and similarity between positions, as numbers for plots. */
   async analyzeRope(given: AnalyzeRopeArguments, options?: CallOptions): Promise<AnalyzeRopeResponse> {
-    const ropes = { rope: await ropeSource(given.rope, "rope"), compareWith: await ropeSource(given.compareWith, "compare_with") };
+    const ropes = { rope: await ropeSource(checkGiven(given).rope, "rope"), compareWith: await ropeSource(given.compareWith, "compare_with") };
     return this.calls.plain("AnalyzeRope", this.request("AnalyzeRope", { ...given, ...ropes }), options);
   }
 
@@ -128,21 +135,25 @@ export class Client {
     return this.calls.plain("BuildPositions", this.request("BuildPositions", given), options);
   }
 
-  /** Rows of a table. One that is over a limit is asked for again, as a stream. */
+  /**
+   * Rows of a table. One that is over a limit is asked for again, as a stream. `out` is memory for its tensors; what lies
+   * in a region the server writes itself, if `rope` is resolved or absolute, so that the table's size is known.
+   */
   async buildTable(given: BuildTableArguments, options?: CallOptions): Promise<BuildTableResponse> {
-    const request = await this.tableRequest(given);
-    try {
-      return await this.calls.plain("BuildTable", request, options);
-    } catch (error) {
-      if (!isTooLarge(error)) throw error;
-      return this.tableInRows(request, options);
-    }
+    const { out = {}, ...rest } = checkGiven(given);
+    const table = await this.tableFields(rest);
+    const request = this.request("BuildTable", table);
+    checkTableOut(request, out);
+    const wanted: Record<string, WantedAnywhere> = {};
+    for (const [name, memory] of Object.entries(out)) wanted[name] = { out: memory, name: `out.${name}` };
+    const run = (asked: Message) => this.tableOnce(asked, notShared(wanted), options);
+    return this.shared("BuildTable", table, { ...out }, () => tableShape(request) !== undefined, run);
   }
 
   /** The same, some rows at a time. */
-  async *buildTableStream(given: BuildTableArguments & { rowsPerMessage?: number }, options?: CallOptions): AsyncGenerator<BuildTableStreamResponse> {
-    const { rowsPerMessage, ...table } = given;
-    yield* this.tableRows({ ...toMessage(methodNamed("BuildTableStream").request, { rowsPerMessage }), table: await this.tableRequest(table) }, options);
+  async *buildTableStream(given: Omit<BuildTableArguments, "out"> & { rowsPerMessage?: number }, options?: CallOptions): AsyncGenerator<BuildTableStreamResponse> {
+    const { rowsPerMessage, ...table } = checkGiven(given);
+    yield* this.tableRows({ ...toMessage(methodNamed("BuildTableStream").request, { rowsPerMessage }), table: this.request("BuildTable", await this.tableFields(table)) }, options);
   }
 
   /** An attention bias for a range of queries and keys, [heads, queryLength, keyLength]. */
@@ -179,7 +190,7 @@ export class Client {
 
   /** Rotates q, k or both: [B, S, H, D] in the order of `layout`, or [T, H, D]. Large ones go as a stream. */
   async applyRope(given: ApplyRopeArguments, options: CallOptions = {}): Promise<Rotated> {
-    const { out = {}, ...rest } = given;
+    const { out = {}, ...rest } = checkGiven(given);
     if (out === null || typeof out !== "object") throw invalid("out", "must be an object with q, k or both");
     checkKeys(out, ["q", "k"], "out.");
     for (const name of ["q", "k"] as const) {
@@ -205,7 +216,7 @@ export class Client {
 
   /** Moves rotated keys to other positions, or from one encoding to another, in one rotation. */
   async reposition(given: RepositionArguments, options: CallOptions = {}): Promise<Tensor> {
-    const { out, ...rest } = given;
+    const { out, ...rest } = checkGiven(given);
     const ropes = { oldRope: await ropeSource(given.oldRope, "old_rope"), newRope: await ropeSource(given.newRope, "new_rope") };
     const wanted = { k: { out, like: dataOf(given.k), name: "out" } };
     return (await this.rotate(reposition, { ...withMovement(rest), ...ropes }, wanted, options)).k as Tensor;
@@ -227,7 +238,7 @@ export class Client {
 
   /** Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. */
   async addEncoding(given: AddEncodingArguments, options?: CallOptions): Promise<Tensor> {
-    const { out, ...rest } = given;
+    const { out, ...rest } = checkGiven(given);
     // How large a concatenation is, only the server knows: that comes as bytes.
     const sized = !/^(combination_)?concatenate$|^3$/i.test(String(given.combination));
     if (out instanceof SharedTensor && sized) checkPlace(out, shapeOf(given.x), dtypeOf(given.x), "out");
@@ -236,7 +247,7 @@ export class Client {
 
   /** Attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], not divided by sqrt(D). */
   async scoreRelative(given: ScoreRelativeArguments, options?: CallOptions): Promise<Tensor> {
-    const { out, ...rest } = given;
+    const { out, ...rest } = checkGiven(given);
     if (out instanceof SharedTensor) {
       const [q, k] = [shapeOf(given.q), shapeOf(given.k)];
       const dtype = given.dtype ?? (dtypeOf(given.q) === "float64" ? "float64" : "float32");
@@ -247,7 +258,7 @@ export class Client {
 
   /** Reorders the rows of a projection's weight or bias, [H * D, ...], for another pairing. */
   async convertPairing(given: ConvertPairingArguments, options?: CallOptions): Promise<Tensor> {
-    const { out, ...rest } = given;
+    const { out, ...rest } = checkGiven(given);
     if (out instanceof SharedTensor) checkPlace(out, shapeOf(given.weight), dtypeOf(given.weight), "out");
     return this.tensorCall("ConvertPairing", rest, ["weight"], "weight", { out, like: dataOf(given.weight) }, options);
   }
@@ -262,8 +273,20 @@ export class Client {
     return toMessage(methodNamed(name).request, given);
   }
 
-  private async tableRequest(given: BuildTableArguments): Promise<Message> {
-    return this.request("BuildTable", { ...withPositions(given), rope: await ropeSource(given.rope, "rope") });
+  private async tableFields(given: BuildTableArguments): Promise<Record<string, unknown>> {
+    return { ...withPositions(given), rope: await ropeSource(given.rope, "rope") };
+  }
+
+  private async tableOnce(request: Message, wanted: Record<string, Wanted>, options?: CallOptions): Promise<BuildTableResponse> {
+    try {
+      const answer = await this.calls.unary("BuildTable", request, [], options);
+      return fromMessage(methodNamed("BuildTable").response, answer, wanted) as unknown as BuildTableResponse;
+    } catch (error) {
+      // What goes to shared memory is no large answer.
+      const placed = request.cosOutput ?? request.sinOutput ?? request.tableOutput;
+      if (!isTooLarge(error) || placed !== undefined) throw error;
+      return this.tableInRows(request, wanted, options);
+    }
   }
 
   private async *tableRows(request: Message, options?: CallOptions): AsyncGenerator<BuildTableStreamResponse> {
@@ -274,15 +297,13 @@ export class Client {
     }
   }
 
-  // Tables of encodings that differ by head begin with the heads: rows of a
-  // message are then a block of each head's, and need the whole to be placed.
-  private async tableInRows(table: Message, options: CallOptions = {}): Promise<BuildTableResponse> {
+  private async tableInRows(table: Message, wanted: Record<string, Wanted>, options: CallOptions = {}): Promise<BuildTableResponse> {
     const messages: BuildTableStreamResponse[] = [];
     for await (const message of this.tableRows({ table }, options)) messages.push(message);
-    const names = (["cos", "sin", "table"] as const).filter((name) => messages[0]?.[name] !== undefined);
     const result: BuildTableResponse = { amplitude: messages[0]?.amplitude ?? 1 };
-    const byHead = Number(((table.rope as Message)?.spec as Message | undefined)?.explicitFrequencies && (((table.rope as Message).spec as Message).explicitFrequencies as Message).heads) > 0;
-    for (const name of names) result[name] = concatenate(messages.map((message) => message[name]!), byHead ? 1 : 0);
+    for (const name of tableNames(table)) {
+      if (messages[0]?.[name] !== undefined) result[name] = joinRows(messages, name, headsOf(table) > 0, wanted[name] ?? {});
+    }
     return result;
   }
 
@@ -349,22 +370,4 @@ export class Client {
     }
     return call.placed(await run(this.request(name, call.withBytes()), false), false);
   }
-}
-
-/** Joins tensors along an axis, 0 or 1. */
-function concatenate(parts: Tensor[], axis: 0 | 1): Tensor {
-  const { data, shape, dtype } = parts[0];
-  const rows = parts.reduce((sum, part) => sum + part.shape[axis], 0);
-  const outer = axis === 0 ? 1 : shape[0];
-  const bytes = parts.reduce((sum, part) => sum + part.data.byteLength, 0);
-  const whole = allocate(kindOf(data), bytes);
-  let offset = 0;
-  for (let i = 0; i < outer; ++i) {
-    for (const part of parts) {
-      const size = part.data.byteLength / outer;
-      bytesOf(whole).set(bytesOf(part.data).subarray(i * size, (i + 1) * size), offset);
-      offset += size;
-    }
-  }
-  return new Tensor(whole, shape.map((extent, i) => (i === axis ? rows : extent)), dtype);
 }

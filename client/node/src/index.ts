@@ -9,6 +9,7 @@ export { Client, type ApplyRopeChunk, type RepositionChunk, type Rotated } from 
 export { Rope } from "./rope";
 export { PosencError } from "./errors";
 export { SharedRegion, SharedTensor, type RegionOptions } from "./shared";
+export type { TableOut } from "./tables";
 export { Tensor, tensor, type Dtype, type Elements, type TensorMessage } from "./tensor";
 export type { CallOptions } from "./calls";
 export type { ClientOptions, TlsOptions } from "./channels";

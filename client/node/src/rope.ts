@@ -32,7 +32,7 @@ export class Rope {
 
   /** Rows of cosines and sines, from position 0 unless it is given; see Client.buildTable. */
   table(given: Omit<BuildTableArguments, "rope" | "absolute">, options?: CallOptions): Promise<BuildTableResponse> {
-    const { start, starts, ids, packed, positions } = given;
+    const { start, starts, ids, packed, positions } = given ?? {};
     const anywhere = [start, starts, ids, packed, positions].every((each) => each === undefined);
     return this.client.buildTable({ ...given, ...(anywhere ? { start: 0 } : {}), rope: this.source }, options);
   }

@@ -28,7 +28,8 @@ const below = (path: string, name: string) => (path === "" ? name : `${path}.${n
 /** The message that an object describes, ready to be encoded. Throws if a key or a value is none of the type's. */
 export function toMessage(type: protobuf.Type, value: unknown, path = ""): Message {
   if (typeof value !== "object" || value === null || Array.isArray(value) || ArrayBuffer.isView(value)) {
-    throw invalid(path || type.name, `must be an object, as ${type.name} has it`);
+    const wanted = type.name === "Tensor" ? "a tensor, as tensor(elements, shape) makes it" : `an object, as ${type.name} has it`;
+    throw invalid(path || type.name, `must be ${wanted}`);
   }
   if (value instanceof Tensor && type.name === "Tensor") return tensorMessage(value, path);
   const message: Message = {};

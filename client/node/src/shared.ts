@@ -191,7 +191,11 @@ export class SharedCall {
   placed<Answer extends object>(answer: Answer, written: boolean): Answer {
     const result = { ...answer } as Given;
     for (const [name, out] of Object.entries(this.outs)) {
-      if (!written) out.write((result[name] as Tensor).data);
+      if (!written) {
+        const { data } = result[name] as Tensor;
+        if (data.byteLength !== out.byteLength) throw invalid("out", `has ${out.byteLength} bytes; the result's ${name} has ${data.byteLength}`);
+        out.write(data);
+      }
       result[name] = out;
     }
     return result as Answer;

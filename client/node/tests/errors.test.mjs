@@ -183,8 +183,8 @@ describe("errors", () => {
   });
 });
 
-test("APortBeyondSixteenBitsIsAnErrorOfTheTarget", () => {
-  for (const target of ["127.0.0.1:65536", "dns:///posenc:99999", "[::1]:70000", "ipv4:127.0.0.1:1,127.0.0.1:99999999999999999999"]) {
+test("ASchemeOfTheWebOrAPortBeyondSixteenBitsIsAnErrorOfTheTarget", () => {
+  for (const target of ["http://localhost:50051", "https://posenc:1", "127.0.0.1:65536", "dns:///posenc:99999", "[::1]:70000", "ipv4:127.0.0.1:1,127.0.0.1:99999999999999999999"]) {
     assert.throws(() => posenc.connect(target), { code: "INVALID_ARGUMENT", field: "target" }, target);
   }
   for (const target of ["127.0.0.1:65535", "unix:/tmp/a:99999", "[fe80::12345]:1"]) posenc.connect(target).close();
@@ -199,4 +199,16 @@ test("AnUnknownValueIsNamedWithItsFieldAndNoVersionIsBlamed", async (t) => {
     assert.doesNotMatch(error.message, /another version/);
     return error.field === "layout";
   });
+});
+
+test("CallsWithoutTheirArgumentsSaySo", async (t) => {
+  const client = posenc.connect("127.0.0.1:1");
+  t.after(() => client.close());
+  for (const name of ["applyRope", "reposition", "buildTable", "addEncoding", "scoreRelative", "convertPairing", "resolveRope", "analyzeRope"]) {
+    for (const given of [undefined, null, "llama-3.1-8b"]) {
+      await assert.rejects(client[name](given), { code: "INVALID_ARGUMENT", field: "arguments" }, name);
+    }
+  }
+  const q = new Float32Array(8);
+  await assert.rejects(client.applyRope({ rope: "llama-3.1-8b", q, start: 0, layout: "bshd" }), /^PosencError: q: must be a tensor, as tensor\(elements, shape\) makes it/);
 });

@@ -88,7 +88,7 @@ describe("shared memory", () => {
     const behind = region.tensor([40], "int32", 2048).write(new Int32Array(40).fill(7));
     const small = region.tensor([6, 8], "float32", 2048 - 192);
     const wide = { ...rows, combination: "concatenate", x: held };
-    await fails(() => client.addEncoding({ ...wide, out: small }), "elements", /has 384 bytes; the tensor has 192/);
+    await fails(() => client.addEncoding({ ...wide, out: small }), "out", /has 192 bytes; the result's x has 384/);
     assert.strictEqual(behind.read()[0], 7);
     assert.strictEqual((await client.addEncoding({ ...wide, out: region.tensor([6, 16], "float32", 2048) })).shape[1], 16);
     const swap = { oldPairing: "interleaved", newPairing: "half_split", heads: 1 };

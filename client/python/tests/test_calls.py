@@ -236,9 +236,18 @@ def test_options_that_cannot_be_used_are_refused(options, field):
     assert error.code == "INVALID_ARGUMENT" and error.field == field and "secret" not in str(error)
 
 
-@pytest.mark.parametrize("target", ["", None, 50051, "localhost:65536", "dns:///[::1]:99999"])
+@pytest.mark.parametrize(
+    "target", ["", None, 50051, "http://localhost:50051", "https://posenc:1", "localhost:65536", "dns:///[::1]:99999"]
+)
 def test_a_target_that_is_no_address_is_refused(target):
     assert caught(posenc.Client, target).field == "target"
+
+
+@pytest.mark.parametrize("positions", [1.5, float("nan"), numpy.float32(2)])
+def test_a_start_that_is_no_whole_number_is_refused(client, positions):
+    q = numpy.ones((1, 1, 1, 8), numpy.float32)
+    error = caught(client.apply_rope, q, rope=SPEC, positions=positions, layout="bshd")
+    assert error.field == "positions" and "must be an int, the first token's" in str(error)
 
 
 def test_the_environment_makes_a_client(target, monkeypatch):

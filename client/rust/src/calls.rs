@@ -98,10 +98,10 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// All slots in one message.
+    /// All slots in one message; those that are not sent stand last.
     pub fn whole(message: &impl Message, slots: &[Slot<'_>]) -> Self {
-        let tensors: Vec<_> = slots.iter().map(Slot::shaped).collect();
-        let takes = slots.iter().enumerate().map(|(index, slot)| (index, slot.from().len())).collect();
+        let tensors: Vec<_> = slots.iter().filter(|slot| slot.is_sent()).map(Slot::shaped).collect();
+        let takes = slots.iter().enumerate().map(|(index, slot)| (index, slot.bytes())).collect();
         Self { outgoing: Outgoing::new(message, &tensors), takes }
     }
 }

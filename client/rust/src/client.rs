@@ -1,13 +1,14 @@
 //! The client: one method an RPC.
 
-use crate::calls::Calls;
-use crate::error::Result;
+use crate::calls::{Calls, decode};
+use crate::error::{Error, Result};
 use crate::options::{CallOptions, Options};
 use crate::rope::{Config, Rope};
 use crate::shared::{RegionOptions, SharedRegion};
-use crate::slot::{Heads, Slot};
-use crate::table::Tiles;
-use crate::v1;
+use crate::slot::{Heads, Input, Output, Slot};
+use crate::table::{Tiles, table_slots};
+use crate::tensor::element_bytes;
+use crate::v1::{self, Dtype};
 
 /// A client of the server, or the servers, at a target.
 ///
@@ -98,7 +99,20 @@ impl Client {
     /// Rows of a table: cosines and sines, or an absolute encoding. Tables of any length: those over a limit come as a
     /// stream.
     pub async fn build_table(&self, request: v1::BuildTableRequest) -> Result<v1::BuildTableResponse> {
-        self.calls.build_table(request).await
+        self.calls.build_table(request, &mut []).await
+    }
+
+    /// The same into the caller's memory: cos and sin, or the one table. The answer has their types and shapes.
+    ///
+    /// What lies in a region the server writes itself, if the request tells the table's size: one of a preset or a
+    /// configuration comes as bytes. [`rope`](Self::rope) resolves these.
+    pub async fn build_table_into<'a>(
+        &self,
+        request: v1::BuildTableRequest,
+        outputs: impl IntoIterator<Item = Output<'a>>,
+    ) -> Result<v1::BuildTableResponse> {
+        let mut slots = table_slots(&request, outputs)?;
+        self.calls.build_table(request, &mut slots).await
     }
 
     /// An attention bias for a range of queries and keys, as one tensor [heads, queries, keys].
@@ -140,9 +154,23 @@ impl Client {
         Ok((k.output(memory), response))
     }
 
-    /// Combines embeddings with an absolute encoding.
-    pub async fn add_encoding(&self, request: v1::AddEncodingRequest) -> Result<v1::AddEncodingResponse> {
-        self.calls.unary("AddEncoding", &request, 0).await
+    /// Combines embeddings with an absolute encoding: `x`, or with `()` the one that the request itself has, which comes
+    /// back in the answer. So does a concatenation, which is larger than x.
+    pub async fn add_encoding<X: Heads>(
+        &self,
+        request: v1::AddEncodingRequest,
+        mut x: X,
+    ) -> Result<(X::Output, v1::AddEncodingResponse)> {
+        let mut memory = x.memory();
+        let slot = x.slot(&mut memory).map(|slot| slot.named(15, "x"));
+        if slot.is_some() && request.combination() == v1::Combination::Concatenate {
+            let fact = "a concatenation is larger; leave x in the request, and it comes back in the answer";
+            return Err(Error::invalid_field("x", fact));
+        }
+        let mut slots: Vec<Slot<'_>> = slot.into_iter().collect();
+        let response = decode(self.calls.tensors("AddEncoding", &request, &mut slots).await?)?;
+        drop(slots);
+        Ok((x.output(memory), response))
     }
 
     /// Attention scores of encodings that act inside attention: q [B, H, Sq, D] and k [B, H, Sk, D] give
@@ -151,8 +179,45 @@ impl Client {
         self.calls.unary("ScoreRelative", &request, 0).await
     }
 
-    /// Reorders the rows of projection weights so that a checkpoint for one pairing works with the other.
-    pub async fn convert_pairing(&self, request: v1::ConvertPairingRequest) -> Result<v1::ConvertPairingResponse> {
-        self.calls.unary("ConvertPairing", &request, 0).await
+    /// The same for tensors in the caller's memory.
+    pub async fn score_relative_into<'a>(
+        &self,
+        request: v1::ScoreRelativeRequest,
+        q: impl Into<Input<'a>>,
+        k: impl Into<Input<'a>>,
+        scores: impl Into<Output<'a>>,
+    ) -> Result<v1::ScoreRelativeResponse> {
+        let (q, k) = (q.into().0.named(14, "q"), k.into().0.named(15, "k"));
+        let mut scores = Output(scores.into().0.named(15, "scores"));
+        let dtype = match request.dtype() {
+            Dtype::Unspecified if q.dtype == Dtype::Float64 => Dtype::Float64,
+            Dtype::Unspecified => Dtype::Float32,
+            dtype => dtype,
+        };
+        scores.check(dtype, score_bytes(&q.shape, &k.shape, dtype))?;
+        decode(self.calls.tensors("ScoreRelative", &request, &mut [q, k, scores.0]).await?)
     }
+
+    /// Reorders the rows of a projection's weight or bias, [heads * head_dim, ...], so that a checkpoint for one pairing
+    /// works with the other. With `()` the request has it, and it comes back in the answer.
+    pub async fn convert_pairing<W: Heads>(
+        &self,
+        request: v1::ConvertPairingRequest,
+        mut weight: W,
+    ) -> Result<(W::Output, v1::ConvertPairingResponse)> {
+        let mut memory = weight.memory();
+        let slot = weight.slot(&mut memory).map(|slot| slot.named(15, "weight"));
+        let mut slots: Vec<Slot<'_>> = slot.into_iter().collect();
+        let response = decode(self.calls.tensors("ConvertPairing", &request, &mut slots).await?)?;
+        drop(slots);
+        Ok((weight.output(memory), response))
+    }
+}
+
+/// Bytes of [B, H, Sq, Sk]; `None` if there are no such shapes.
+fn score_bytes(q: &[i64], k: &[i64], dtype: Dtype) -> Option<usize> {
+    let (&[batch, heads, queries, _], &[_, _, keys, _]) = (q, k) else { return None };
+    [batch, heads, queries, keys]
+        .iter()
+        .try_fold(element_bytes(dtype), |bytes, &extent| bytes.checked_mul(usize::try_from(extent).ok()?))
 }

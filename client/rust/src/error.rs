@@ -149,7 +149,9 @@ impl Error {
     /// The error of a call that replaces tensors in shared memory.
     pub(crate) fn of_replacing(self, names: &str) -> Self {
         // These the server gives before it writes anything.
-        if matches!(self.0.code, Code::InvalidArgument | Code::NotFound | Code::PermissionDenied | Code::Aborted) {
+        let untouched =
+            [Code::InvalidArgument, Code::NotFound, Code::PermissionDenied, Code::Aborted, Code::Unimplemented];
+        if untouched.contains(&self.0.code) {
             return self;
         }
         let told = "may have been rotated by then, in part or whole: write it anew";

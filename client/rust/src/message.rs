@@ -132,7 +132,7 @@ pub(crate) async fn read_message(incoming: &mut Incoming, mut left: usize, slots
     }
     while left > 0 {
         let (field, wire_type) = read_key(incoming, &mut left).await?;
-        match slots.iter_mut().find(|slot| slot.field == field) {
+        match slots.iter_mut().find(|slot| slot.field == field && slot.has_result()) {
             Some(slot) if wire_type == WireType::LengthDelimited => {
                 let length = read_length(incoming, &mut left).await?;
                 left -= length;
@@ -144,7 +144,7 @@ pub(crate) async fn read_message(incoming: &mut Incoming, mut left: usize, slots
             _ => copy_field(incoming, &mut left, field, wire_type, &mut rest).await?,
         }
     }
-    match slots.iter().find(|slot| !slot.filled && !slot.from().is_empty()) {
+    match slots.iter().find(|slot| slot.has_result() && !slot.filled && slot.bytes() > 0) {
         Some(slot) => Err(Error::internal(format!("the answer came without {}", slot.name))),
         None => Ok(rest.into()),
     }
@@ -160,10 +160,8 @@ async fn read_tensor(incoming: &mut Incoming, mut left: usize, slot: &mut Slot<'
             continue;
         }
         let length = read_length(incoming, &mut left).await?;
-        let expected = slot.to().len();
-        if length != expected {
-            let text = format!("the answer's {} has {length} bytes; must have {expected}", slot.name);
-            return Err(Error::internal(text));
+        if length != slot.to().len() {
+            return Err(slot.misfit(length));
         }
         incoming.read(slot.to()).await?;
         slot.filled = true;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::slot::Heads;
+use crate::slot::{Heads, Output};
 use crate::v1::{self, movement, positions, rope_source};
 
 /// Where a rotary encoding is described: a preset, a model's config.json, or a specification.
@@ -232,14 +232,27 @@ impl Rope {
 
     /// Cosines and sines of positions 0 to `rows`, [rows, rotary_dim / 2] each, in float32.
     pub async fn table(&self, rows: i64) -> Result<(Vec<f32>, Vec<f32>)> {
-        let request = v1::BuildTableRequest {
+        let table = self.client.build_table(self.rows(rows)).await?;
+        let missing = || Error::internal("a table without cosines or sines");
+        Ok((table.cos.ok_or_else(missing)?.to_vec()?, table.sin.ok_or_else(missing)?.to_vec()?))
+    }
+
+    /// The same into the caller's memory, which may be a region's.
+    pub async fn table_into<'a>(
+        &self,
+        rows: i64,
+        cos: impl Into<Output<'a>>,
+        sin: impl Into<Output<'a>>,
+    ) -> Result<()> {
+        self.client.build_table_into(self.rows(rows), [cos.into(), sin.into()]).await.map(drop)
+    }
+
+    fn rows(&self, rows: i64) -> v1::BuildTableRequest {
+        v1::BuildTableRequest {
             encoding: Some(v1::build_table_request::Encoding::Rope(self.spec().into())),
             positions: Some(StartAt(0).into()),
             rows,
             ..Default::default()
-        };
-        let table = self.client.build_table(request).await?;
-        let missing = || Error::internal("a table without cosines or sines");
-        Ok((table.cos.ok_or_else(missing)?.to_vec()?, table.sin.ok_or_else(missing)?.to_vec()?))
+        }
     }
 }

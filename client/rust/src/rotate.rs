@@ -6,11 +6,12 @@ use crate::calls::{Calls, MESSAGE_OVERHEAD, Planned, decode};
 use crate::cut::{Places, cut_tensor};
 use crate::error::{Error, Result};
 use crate::message::{Outgoing, Shaped};
+use crate::sharing::Shares;
 use crate::slot::Slot;
 use crate::v1;
 
 /// What the two have in common. Requests and messages of streams have the same fields.
-pub(crate) trait Rotation: Message + Clone + Default + 'static {
+pub(crate) trait Rotation: Shares + Clone + Default + 'static {
     const METHOD: &'static str;
     const STREAM: &'static str;
     type Response: Message + Default;
@@ -19,8 +20,6 @@ pub(crate) trait Rotation: Message + Clone + Default + 'static {
     fn rope(&self) -> Option<&v1::RopeSource>;
     fn places(&self) -> &Self::Places;
     fn set_places(&mut self, places: Self::Places);
-    /// Sets the tensor called `name`, and where its result goes.
-    fn set_shared(&mut self, name: &str, tensor: v1::Tensor, result: v1::SharedMemory);
 }
 
 impl Rotation for v1::ApplyRopeRequest {
@@ -40,11 +39,6 @@ impl Rotation for v1::ApplyRopeRequest {
     fn set_places(&mut self, places: Self::Places) {
         self.positions = places;
     }
-    fn set_shared(&mut self, name: &str, tensor: v1::Tensor, result: v1::SharedMemory) {
-        let (into, output) =
-            if name == "q" { (&mut self.q, &mut self.q_output) } else { (&mut self.k, &mut self.k_output) };
-        (*into, *output) = (Some(tensor), Some(result));
-    }
 }
 
 impl Rotation for v1::RepositionRequest {
@@ -63,9 +57,6 @@ impl Rotation for v1::RepositionRequest {
     }
     fn set_places(&mut self, places: Self::Places) {
         self.movement = places;
-    }
-    fn set_shared(&mut self, _: &str, tensor: v1::Tensor, result: v1::SharedMemory) {
-        (self.k, self.k_output) = (Some(tensor), Some(result));
     }
 }
 
@@ -87,10 +78,8 @@ impl Calls {
     /// Rotates the slots, whose results go to their places. Tensors in the request's own fields come back in the answer.
     pub async fn rotate<R: Rotation>(&self, request: &R, slots: &mut [Slot<'_>]) -> Result<R::Response> {
         slots.iter().try_for_each(Slot::check_output)?;
-        if slots.iter().any(|slot| slot.shared.is_some())
-            && let Some(response) = self.rotate_shared(request, slots).await?
-        {
-            return Ok(response);
+        if let Some(response) = self.by_place(R::METHOD, request, slots).await? {
+            return decode(response);
         }
         let message = Planned::whole(request, slots);
         let bytes = message.outgoing.message_bytes;
@@ -111,35 +100,6 @@ impl Calls {
         }
         self.rotate_in_chunks(request, slots).await?;
         Ok(R::Response::default())
-    }
-
-    /// Says where tensors lie, if they are in shared memory. `None`: their bytes have to be sent.
-    async fn rotate_shared<R: Rotation>(&self, request: &R, slots: &mut [Slot<'_>]) -> Result<Option<R::Response>> {
-        let replaced: Vec<_> = slots.iter().filter(|slot| slot.in_shared_place()).map(|slot| slot.name).collect();
-        let mut request = request.clone();
-        for slot in slots.iter() {
-            let Some((place, result)) = &slot.shared else { continue };
-            let (dtype, shape) = (slot.dtype.into(), slot.shape.clone());
-            let tensor = v1::Tensor { dtype, shape, shared: Some(place.clone()), ..Default::default() };
-            request.set_shared(slot.name, tensor, result.clone());
-        }
-        let mut sent: Vec<_> = slots.iter_mut().filter(|slot| slot.shared.is_none()).map(Slot::again).collect();
-        let message = Planned::whole(&request, &sent);
-        if message.outgoing.message_bytes > self.stream_above_bytes() {
-            return Ok(None);
-        }
-        let result = if replaced.is_empty() {
-            self.unary_with(R::METHOD, &message, &mut sent, 0).await
-        } else {
-            self.unary_once(R::METHOD, &message, &mut sent).await
-        };
-        match result {
-            Ok(response) => decode(response).map(Some),
-            Err(error) if error.wants_bytes() => Ok(None),
-            Err(error) if replaced.is_empty() && error.is_too_large() => Ok(None),
-            Err(error) if replaced.is_empty() => Err(error),
-            Err(error) => Err(error.of_replacing(&replaced.join(" and "))),
-        }
     }
 
     /// Each tensor is cut by itself, the first one first: q and k may differ in heads, so that equal amounts of memory

@@ -7,11 +7,25 @@ use crate::tensor::{Element, View, ViewMut, ViewTo, element_bytes};
 use crate::v1::{Dtype, SharedMemory};
 
 enum Memory<'a> {
-    Apart { from: &'a [u8], to: &'a mut [u8] },
+    Apart {
+        from: &'a [u8],
+        to: &'a mut [u8],
+    },
     InPlace(&'a mut [u8]),
+    /// A tensor of the request alone.
+    Sent(&'a [u8]),
+    /// A tensor of the response alone.
+    Received(&'a mut [u8]),
 }
 
-/// A tensor of a request, by the number of its field, which is that of the response too.
+/// Where a tensor and its result lie, as far as they are in shared memory.
+#[derive(Clone)]
+pub(crate) struct Places {
+    pub tensor: Option<SharedMemory>,
+    pub result: Option<SharedMemory>,
+}
+
+/// A tensor of a call, by the number of its field, which a rotation's response has too.
 pub(crate) struct Slot<'a> {
     pub field: u32,
     pub name: &'static str,
@@ -19,8 +33,8 @@ pub(crate) struct Slot<'a> {
     pub shape: Vec<i64>,
     /// Whether a response has brought the result.
     pub filled: bool,
-    /// Where tensor and result lie, if both are in shared memory: the same place if the result replaces the tensor.
-    pub shared: Option<(SharedMemory, SharedMemory)>,
+    /// Set if all that it has of tensor and result is in shared memory: the same place if the result replaces the tensor.
+    pub shared: Option<Places>,
     memory: Memory<'a>,
 }
 
@@ -34,6 +48,8 @@ impl<'a> Slot<'a> {
         let memory = match &mut self.memory {
             Memory::Apart { from, to } => Memory::Apart { from, to },
             Memory::InPlace(memory) => Memory::InPlace(memory),
+            Memory::Sent(from) => Memory::Sent(from),
+            Memory::Received(to) => Memory::Received(to),
         };
         let shape = self.shape.clone();
         Slot { field: self.field, name: self.name, dtype: self.dtype, shape, filled: false, shared: None, memory }
@@ -48,6 +64,8 @@ impl<'a> Slot<'a> {
                 Memory::Apart { from: first, to: to.split_off_mut(..bytes).expect("no more than there are") }
             }
             Memory::InPlace(memory) => Memory::InPlace(memory.split_off_mut(..bytes).expect("no more than there are")),
+            Memory::Sent(from) => Memory::Sent(from.split_off(..bytes).expect("no more than there are")),
+            Memory::Received(to) => Memory::Received(to.split_off_mut(..bytes).expect("no more than there are")),
         };
         let shape = Vec::new();
         Slot { field: self.field, name: self.name, dtype: self.dtype, shape, filled: false, shared: None, memory }
@@ -65,15 +83,43 @@ impl<'a> Slot<'a> {
 
     pub fn from(&self) -> &[u8] {
         match &self.memory {
-            Memory::Apart { from, .. } => from,
+            Memory::Apart { from, .. } | Memory::Sent(from) => from,
             Memory::InPlace(memory) => memory,
+            Memory::Received(_) => &[],
+        }
+    }
+
+    /// Whether the request has it.
+    pub fn is_sent(&self) -> bool {
+        !matches!(self.memory, Memory::Received(_))
+    }
+
+    /// Bytes of the tensor that a message carries, there or back.
+    pub fn bytes(&self) -> usize {
+        if let Memory::Received(to) = &self.memory { to.len() } else { self.from().len() }
+    }
+
+    /// Whether the response has its result.
+    pub fn has_result(&self) -> bool {
+        !matches!(self.memory, Memory::Sent(_))
+    }
+
+    /// What a result of another size means.
+    pub fn misfit(&self, bytes: usize) -> Error {
+        match &self.memory {
+            // The caller could not have been told before how large it would be.
+            Memory::Received(to) => {
+                Error::invalid_field(self.name, format!("the output has {} bytes; the result has {bytes}", to.len()))
+            }
+            _ => Error::internal(format!("the answer's {} has {bytes} bytes; must have {}", self.name, self.bytes())),
         }
     }
 
     pub fn to(&mut self) -> &mut [u8] {
         match &mut self.memory {
-            Memory::Apart { to, .. } => to,
+            Memory::Apart { to, .. } | Memory::Received(to) => to,
             Memory::InPlace(memory) => memory,
+            Memory::Sent(_) => &mut [],
         }
     }
 
@@ -88,7 +134,7 @@ impl<'a> Slot<'a> {
 
     /// Whether the result replaces the tensor in shared memory: such a call must not be sent twice.
     pub fn in_shared_place(&self) -> bool {
-        self.shared.as_ref().is_some_and(|(tensor, result)| tensor == result)
+        self.shared.as_ref().is_some_and(|places| places.tensor == places.result)
     }
 
     pub fn check_output(&self) -> Result<()> {
@@ -177,7 +223,7 @@ impl<T: Element> Heads for &mut SharedTensor<T> {
     fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
         let (dtype, shape, place) = (self.dtype, self.shape.clone(), self.place());
         let mut slot = Slot::new(dtype, shape, Memory::InPlace(bytemuck::cast_slice_mut(self)));
-        slot.shared = place.map(|place| (place.clone(), place));
+        slot.shared = place.map(|place| Places { tensor: Some(place.clone()), result: Some(place) });
         Some(slot)
     }
     fn output(self, _: ()) {}
@@ -190,13 +236,76 @@ impl<T: Element> Heads for SharedTo<'_, T> {
     #[allow(private_interfaces)]
     fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
         // The server writes the result whatever room there is: tensors that differ are the error of check_output().
-        let shared = self.from.place().zip(self.out.place()).filter(|_| self.from.len() == self.out.len());
+        let places = self.from.place().zip(self.out.place()).filter(|_| self.from.len() == self.out.len());
         let memory = Memory::Apart { from: bytemuck::cast_slice(self.from), to: bytemuck::cast_slice_mut(self.out) };
         let mut slot = Slot::new(self.from.dtype, self.from.shape.clone(), memory);
-        slot.shared = shared;
+        slot.shared = places.map(|(tensor, result)| Places { tensor: Some(tensor), result: Some(result) });
         Some(slot)
     }
     fn output(self, _: ()) {}
+}
+
+/// A tensor that a call only reads: a [`View`], or a `&SharedTensor`.
+pub struct Input<'a>(pub(crate) Slot<'a>);
+
+impl<'a, T: Element> From<View<'a, T>> for Input<'a> {
+    fn from(view: View<'a, T>) -> Self {
+        Self(Slot::new(view.dtype, view.shape, Memory::Sent(bytemuck::cast_slice(view.elements))))
+    }
+}
+
+impl<'a, T: Element> From<&'a SharedTensor<T>> for Input<'a> {
+    fn from(tensor: &'a SharedTensor<T>) -> Self {
+        let mut slot = Slot::new(tensor.dtype, tensor.shape.clone(), Memory::Sent(bytemuck::cast_slice(tensor)));
+        slot.shared = tensor.place().map(|place| Places { tensor: Some(place), result: None });
+        Self(slot)
+    }
+}
+
+/// Memory that a result is written to: a `&mut SharedTensor`, or a mutable slice or `Vec` of its elements, or its bytes.
+pub struct Output<'a>(pub(crate) Slot<'a>);
+
+impl<'a, T: Element> From<&'a mut [T]> for Output<'a> {
+    fn from(elements: &'a mut [T]) -> Self {
+        let dtype = T::DTYPE.unwrap_or(Dtype::Unspecified);
+        Self(Slot::new(dtype, Vec::new(), Memory::Received(bytemuck::cast_slice_mut(elements))))
+    }
+}
+
+impl<'a, T: Element> From<&'a mut Vec<T>> for Output<'a> {
+    fn from(elements: &'a mut Vec<T>) -> Self {
+        Self::from(&mut elements[..])
+    }
+}
+
+impl<'a, T: Element> From<&'a mut SharedTensor<T>> for Output<'a> {
+    fn from(tensor: &'a mut SharedTensor<T>) -> Self {
+        let (dtype, shape, place) = (tensor.dtype, tensor.shape.clone(), tensor.place());
+        let mut slot = Slot::new(dtype, shape, Memory::Received(bytemuck::cast_slice_mut(tensor)));
+        slot.shared = place.map(|place| Places { tensor: None, result: Some(place) });
+        Self(slot)
+    }
+}
+
+impl Output<'_> {
+    /// Fails if the result is known to be of another type or size. What is of unknown size comes as bytes: the server
+    /// writes to a place whatever room there is.
+    pub(crate) fn check(&mut self, dtype: Dtype, bytes: Option<usize>) -> Result<()> {
+        let slot = &mut self.0;
+        let name = slot.name;
+        if slot.dtype != Dtype::Unspecified && slot.dtype != dtype {
+            let fact = format!("the output is {}; must be {}", slot.dtype.as_str_name(), dtype.as_str_name());
+            return Err(Error::invalid_field(name, fact));
+        }
+        match bytes {
+            Some(bytes) if bytes != slot.bytes() => Err(slot.misfit(bytes)),
+            Some(_) => Ok(()),
+            None => {
+                slot.shared = None;
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Arrays of any order of memory: those that are not row-major without gaps are copied once.

@@ -2,9 +2,12 @@
 
 use bytes::Bytes;
 
-use crate::calls::{Answers, Calls};
+use crate::calls::{Answers, Calls, Planned, decode};
 use crate::error::{Error, Result};
+use crate::slot::{Output, Slot};
 use crate::tensor::element_bytes;
+use crate::v1::absolute_encoding::Encoding as Absolute;
+use crate::v1::build_table_request::Encoding;
 use crate::v1::{self, Tensor};
 
 /// About the bytes of a table's row: 128 channels, cosines and sines, in float32. It decides only over which connection
@@ -12,14 +15,22 @@ use crate::v1::{self, Tensor};
 const ROW_BYTES: usize = 1024;
 
 impl Calls {
-    /// A table in one message, or, if it is over a limit, as a stream that is put together.
-    pub async fn build_table(&self, request: v1::BuildTableRequest) -> Result<v1::BuildTableResponse> {
-        let guess = usize::try_from(request.rows).unwrap_or(0).saturating_mul(ROW_BYTES);
-        let result = self.unary("BuildTable", &request, guess).await;
-        if !matches!(&result, Err(error) if error.is_too_large()) {
-            return result;
+    /// A table in one message, or, if it is over a limit, as a stream that is put together. Tensors of the slots go
+    /// there.
+    pub async fn build_table(
+        &self,
+        request: v1::BuildTableRequest,
+        slots: &mut [Slot<'_>],
+    ) -> Result<v1::BuildTableResponse> {
+        if let Some(response) = self.by_place("BuildTable", &request, slots).await? {
+            return decode(response);
         }
-        let by_head = by_head(&request);
+        let guess = usize::try_from(request.rows).unwrap_or(0).saturating_mul(ROW_BYTES);
+        let result = self.unary_with("BuildTable", &Planned::whole(&request, slots), slots, guess).await;
+        if !matches!(&result, Err(error) if error.is_too_large()) {
+            return decode(result?);
+        }
+        let by_head = spec(&request).is_some_and(|spec| heads(spec) > 0);
         let request = v1::BuildTableStreamRequest { table: Some(request), rows_per_message: 0 };
         let mut answers = self.receive("BuildTableStream", &request).await?;
         let mut parts: [Parts; 3] = Default::default();
@@ -32,6 +43,19 @@ impl Calls {
         }
         let [cos, sin, rows] = parts.map(|parts| parts.joined(by_head));
         (table.cos, table.sin, table.table) = (cos?, sin?, rows?);
+        for slot in slots {
+            let tensor = match slot.name {
+                "cos" => &mut table.cos,
+                "sin" => &mut table.sin,
+                _ => &mut table.table,
+            };
+            let tensor = tensor.as_mut().ok_or_else(|| Error::internal(format!("a table without {}", slot.name)))?;
+            let data = std::mem::take(&mut tensor.data);
+            if data.len() != slot.bytes() {
+                return Err(slot.misfit(data.len()));
+            }
+            slot.to().copy_from_slice(&data);
+        }
         Ok(table)
     }
 
@@ -56,13 +80,84 @@ impl Tiles {
     }
 }
 
-/// If explicit frequencies differ by head, every shape starts with the heads.
-fn by_head(request: &v1::BuildTableRequest) -> bool {
-    use v1::build_table_request::Encoding::Rope;
-    use v1::rope_source::Source::Spec;
-    use v1::rope_spec::Scaling::ExplicitFrequencies;
-    let Some(Rope(v1::RopeSource { source: Some(Spec(spec)), .. })) = &request.encoding else { return false };
-    matches!(&spec.scaling, Some(ExplicitFrequencies(frequencies)) if frequencies.heads > 0)
+/// The outputs of a table: cos and sin, or the one table. Fails if one is for a tensor that the table lacks, or is known
+/// not to fit its own.
+pub(crate) fn table_slots<'a>(
+    request: &v1::BuildTableRequest,
+    outputs: impl IntoIterator<Item = Output<'a>>,
+) -> Result<Vec<Slot<'a>>> {
+    let rotary = matches!(request.encoding, Some(Encoding::Rope(_)));
+    let pair = rotary && request.layout() != v1::TableLayout::Complex;
+    let fields: &[_] = if pair { &[(13, "cos"), (14, "sin")] } else { &[(15, "table")] };
+    let dtype = match request.dtype() {
+        v1::Dtype::Unspecified => v1::Dtype::Float32,
+        dtype => dtype,
+    };
+    let mut slots = Vec::new();
+    for (index, Output(slot)) in outputs.into_iter().enumerate() {
+        let &(field, name) = fields.get(index).ok_or_else(|| {
+            let names = if pair { "cos and sin" } else { "one tensor" };
+            Error::invalid_field("outputs", format!("has more than {}; this table has {names}", fields.len()))
+        })?;
+        let mut output = Output(slot.named(field, name));
+        output.check(dtype, table_bytes(request, dtype))?;
+        slots.push(output.0);
+    }
+    Ok(slots)
+}
+
+/// Bytes of each tensor of a table; `None` if only the server knows, as of presets, configurations, and what it will
+/// refuse.
+fn table_bytes(request: &v1::BuildTableRequest, dtype: v1::Dtype) -> Option<usize> {
+    let spec = spec(request);
+    let width = match request.encoding.as_ref()? {
+        Encoding::Rope(_) => match request.layout() {
+            v1::TableLayout::Unspecified | v1::TableLayout::Half => i64::from(spec?.rotary_dim / 2),
+            _ => i64::from(spec?.rotary_dim),
+        },
+        Encoding::Absolute(absolute) => match absolute.encoding.as_ref()? {
+            Absolute::Sinusoidal(rows) => rows.dim.into(),
+            Absolute::SincosGrid(grid) => grid.dim.into(),
+            Absolute::Timestep(rows) => rows.dim.into(),
+            Absolute::Learned(rows) => *rows.table.as_ref()?.shape.last()?,
+            Absolute::FourierFeatures(features) => features.frequencies.as_ref()?.shape.last()?.checked_mul(2)?,
+        },
+    };
+    let heads = spec.map_or(0, heads).max(1).into();
+    [heads, rows(request)?, width].iter().try_fold(element_bytes(dtype), |bytes, &extent| {
+        bytes.checked_mul(usize::try_from(extent).ok().filter(|&extent| extent > 0)?)
+    })
+}
+
+/// The rows that a request asks for.
+fn rows(request: &v1::BuildTableRequest) -> Option<i64> {
+    let kind = request.positions.as_ref().and_then(|positions| positions.kind.as_ref());
+    match (kind, &request.encoding) {
+        // The last extent of ids counts tokens; the others are axes.
+        (Some(v1::positions::Kind::Ids(ids)), _) => ids.shape.last().copied(),
+        (Some(v1::positions::Kind::Packed(packed)), _) => packed.cu_seqlens.last().copied(),
+        // A grid has a row for every cell, and room for special tokens before them.
+        (_, Some(Encoding::Absolute(v1::AbsoluteEncoding { encoding: Some(Absolute::SincosGrid(grid)) }))) => {
+            let cells = grid.extents.iter().try_fold(1_i64, |cells, &extent| cells.checked_mul(extent.into()))?;
+            cells.checked_add(grid.leading_zero_rows.into())
+        }
+        _ => Some(request.rows),
+    }
+}
+
+fn spec(request: &v1::BuildTableRequest) -> Option<&v1::RopeSpec> {
+    match request.encoding.as_ref()? {
+        Encoding::Rope(v1::RopeSource { source: Some(v1::rope_source::Source::Spec(spec)), .. }) => Some(spec),
+        _ => None,
+    }
+}
+
+/// If explicit frequencies differ by head, every shape starts with the heads; else 0.
+fn heads(spec: &v1::RopeSpec) -> i32 {
+    match &spec.scaling {
+        Some(v1::rope_spec::Scaling::ExplicitFrequencies(frequencies)) => frequencies.heads,
+        _ => 0,
+    }
 }
 
 /// Rows of one of a table's tensors, as they came.

@@ -7,40 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Folder, Pairing, Server, assert_near, numbers, rotated, widened};
-use posenc::{Bshd, Client, Code, Config, Dtype, RegionOptions, SharedTensor, ShiftBy, StartAt, v1, view};
+use common::{Pairing, Sharing, assert_near, numbers, rotated, widened};
+use posenc::{Bshd, Code, Config, Dtype, RegionOptions, SharedTensor, ShiftBy, StartAt, v1, view};
 
 /// A rotated pair is at most 2 sqrt(2) long here, and four roundings of float32 are 4 * 2^-24 of that.
 const FLOAT32: f64 = 2.9 * 4.0 / (1 << 24) as f64;
 const SHAPE: [usize; 4] = [1, 5, 2, 64];
-
-/// A server that shares memory with callers on its socket.
-struct Sharing {
-    server: Server,
-    socket: String,
-    prefix: String,
-}
-
-impl Sharing {
-    fn start() -> Self {
-        let folder = Folder::new();
-        let socket = format!("unix:{}/socket", folder.0.display());
-        let prefix = format!("{}-", folder.0.file_name().unwrap().to_str().unwrap());
-        let shared = format!("/dev/shm/{prefix}");
-        let server = Server::at("127.0.0.1:0", &["--listen", &socket, "--shared-memory-prefix", &shared], folder);
-        Self { server, socket, prefix }
-    }
-
-    async fn client(&self) -> Client {
-        posenc::connect(&self.socket).await.unwrap()
-    }
-
-    fn files(&self) -> Vec<String> {
-        let names =
-            std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.starts_with(&self.prefix)).collect()
-    }
-}
 
 fn spec() -> v1::RopeSpec {
     v1::RopeSpec { pairing: v1::Pairing::HalfSplit.into(), ..Default::default() }

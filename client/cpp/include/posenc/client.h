@@ -228,6 +228,13 @@ class Client {
       const v1::BuildTableRequest& request,
       const CallOptions& options = {}) const;
 
+  // The same into the caller's memory. What lies in a SharedRegion the server
+  // writes itself if the request tells the table's size: one of a preset or a
+  // configuration is received and copied, which ResolveRope avoids.
+  absl::StatusOr<BuildTableResult> BuildTable(
+      const v1::BuildTableRequest& request, const TableOutputs& out,
+      const CallOptions& options = {}) const;
+
   // The same without collecting: calls on_rows for every message, in the order
   // of the rows. If it returns false, the call ends as CANCELLED.
   absl::Status BuildTableStream(

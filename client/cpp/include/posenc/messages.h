@@ -240,6 +240,14 @@ struct BuildTableResult {
   std::shared_ptr<const void> owner;
 };
 
+// Memory for a table's tensors; which of them there are is at BuildTableResult.
+// An output for one that the table lacks is INVALID_ARGUMENT.
+struct TableOutputs {
+  Output cos;
+  Output sin;
+  Output table;
+};
+
 // Rows of a table as they come: those from `first_row` on, counted from 0. They
 // may be kept, as `rows` owns its memory.
 struct TableChunk {

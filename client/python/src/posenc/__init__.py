@@ -12,9 +12,9 @@ from .channels import VERSION as __version__
 from .client import CallOptions, Client, Rope, connect
 from .errors import PosencError
 from .messages import Movement, Positions, RopeSource, RopeSpec
-from .methods import RotaryTable
 from .shared import SharedRegion
 from .sources import packed
+from .tables import RotaryTable
 from .tensor import Dtype, Tensor
 
 __all__ = [

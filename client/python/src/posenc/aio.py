@@ -19,6 +19,7 @@ from .options import Options, from_environment
 from .shared import SharedRegion
 from .sources import places_of, rope_source
 from .steps import Steps, Stream, Unary, explained, joined
+from .tables import build_table
 from .wire import size
 
 if TYPE_CHECKING:
@@ -310,10 +311,10 @@ class AsyncClient:
         layout: Any = None,
         dtype: Any = None,
         for_keys: bool = False,
+        out: Any = None,
         **options: Unpack[CallOptions],
     ) -> Any:
-        limits = self._connections.limits
-        steps = methods.build_table(limits, rope, absolute, rows, positions, layout, dtype, for_keys)
+        steps = build_table(*self._memory, rope, absolute, rows, positions, layout, dtype, for_keys, out)
         return await self._run(steps, options)
 
     async def build_bias(

@@ -11,10 +11,10 @@ from . import messages as m
 from . import methods
 from .blocking import Runner
 from .channels import Call, Connections
-from .methods import RotaryTable
 from .options import Options, from_environment
 from .shared import SharedRegion
 from .sources import places_of, rope_source
+from .tables import RotaryTable, build_table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -266,6 +266,7 @@ class Client:
         layout: Any = None,
         dtype: Any = None,
         for_keys: bool = False,
+        out: Any = None,
         **options: Unpack[CallOptions],
     ) -> Any:
         """Rows of a table: (cos, sin) of a rope, or one array of an absolute encoding.
@@ -273,9 +274,9 @@ class Client:
         positions: 0 unless given. layout: "half" (default), "duplicated",
         "pair_repeated", or "complex", which is one array. dtype: a name, numpy's
         or torch's, which also says whose array comes; float32 unless given.
+        out: the results' memory: (cos, sin), or the one array.
         """
-        limits = self._connections.limits
-        steps = methods.build_table(limits, rope, absolute, rows, positions, layout, dtype, for_keys)
+        steps = build_table(*self._memory, rope, absolute, rows, positions, layout, dtype, for_keys, out)
         return self._run(steps, options)
 
     def build_bias(

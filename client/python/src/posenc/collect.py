@@ -11,7 +11,7 @@ from .arrays import Borrowed, Output
 from .errors import PosencError
 from .messages import BuildBiasRequest, BuildBiasResponse, BuildTableRequest, BuildTableStreamResponse
 from .tensor import ELEMENT_BYTES, Tensor
-from .wire import Buffer, decode
+from .wire import Buffer, decode, invalid
 
 
 def rows_of(request: BuildTableRequest) -> int:
@@ -32,12 +32,13 @@ def rows_of(request: BuildTableRequest) -> int:
 class TableRows:
     """The tensors of a table, row range by row range."""
 
-    def __init__(self, request: BuildTableRequest, like: Borrowed) -> None:
+    def __init__(self, request: BuildTableRequest, like: Borrowed, outs: dict[str, Optional[Output]]) -> None:
         self.amplitude = 1.0
         self._rows = rows_of(request)
         spec = request.rope.spec if request.rope else None
         self._by_head = bool(spec and spec.explicit_frequencies and spec.explicit_frequencies.heads)
         self._like = like
+        self._outs = outs
         self._next = 0
         self._tensors: dict[str, tuple[Output, Any]] = {}
 
@@ -56,7 +57,10 @@ class TableRows:
             data = numpy.frombuffer(part.data, numpy.uint8).reshape(heads, rows, -1)
             if name not in self._tensors:
                 shape = [*part.shape[:axis], self._rows, *part.shape[axis + 1 :]]
-                out = self._like.fresh(shape, part.dtype, name)
+                size = math.prod(shape) * ELEMENT_BYTES[part.dtype]
+                out = self._outs[name] or self._like.fresh(shape, part.dtype, name)
+                if len(out.bytes) != size:
+                    raise invalid(f"out ({name})", f"has {len(out.bytes)} bytes, the result {size}")
                 view = numpy.frombuffer(out.bytes, numpy.uint8).reshape(heads, self._rows, -1)
                 self._tensors[name] = out, view
             self._tensors[name][1][:, self._next : self._next + rows] = data
@@ -65,7 +69,9 @@ class TableRows:
     def result(self, name: str) -> Any:
         if self._next != self._rows:
             raise PosencError("INTERNAL", f"the table came with {self._next} of {self._rows} rows")
-        return self._tensors[name][0].result() if name in self._tensors else None
+        if name not in self._tensors:
+            raise PosencError("INTERNAL", f"the answer has no {name}")
+        return self._tensors[name][0].result()
 
 
 class BiasMatrix:

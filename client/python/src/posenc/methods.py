@@ -8,41 +8,14 @@ from typing import Any, Optional
 
 from . import messages as m
 from .arrays import Borrowed, Output, array_of, borrow, dtype_of, writable
-from .collect import BiasMatrix, TableRows, rows_of
-from .errors import PosencError
+from .collect import BiasMatrix
 from .rotate import Rotated, Rotation, rotate
 from .shared import Regions, SharedRegion
 from .sharing import SharedCall
 from .sources import movement_of, positions_of, rope_source
-from .steps import Limits, Steps, Stream, Unary, ask, too_large
-from .tensor import ELEMENT_BYTES, Dtype, Tensor
-from .wire import decode, encode, enum_of, invalid, message_of, number
-
-# About the bytes of a table's row: 128 channels, cosines and sines, in float32.
-_ROW_BYTES = 1024
-
-
-class RotaryTable(tuple):  # type: ignore[type-arg]
-    """A pair (cos, sin), and the attention factor that is in their values already."""
-
-    amplitude: float
-
-    def __new__(cls, cos: Any, sin: Any, amplitude: float) -> RotaryTable:
-        table = super().__new__(cls, (cos, sin))
-        table.amplitude = amplitude
-        return table
-
-    @property
-    def cos(self) -> Any:
-        return self[0]
-
-    @property
-    def sin(self) -> Any:
-        return self[1]
-
-
-def _enum(kind: Any, value: Any, name: str) -> Any:
-    return kind(0) if value is None else enum_of(kind, value, name)
+from .steps import Limits, Steps, Stream, Unary, answered, ask
+from .tensor import ELEMENT_BYTES, Dtype
+from .wire import decode, encode, invalid, message_of, number, optional_enum
 
 
 def get_server_info() -> Steps[m.GetServerInfoResponse]:
@@ -93,10 +66,10 @@ def apply_rope(
     source = rope_source(rope)
     request = m.ApplyRopeRequest(
         rope=source,
-        layout=_enum(m.Layout, layout, "layout"),
-        direction=_enum(m.Direction, direction, "direction"),
+        layout=optional_enum(m.Layout, layout, "layout"),
+        direction=optional_enum(m.Direction, direction, "direction"),
         query_scale=None if query_scale is None else message_of(m.QueryScale, query_scale, "query_scale"),
-        saturation=_enum(m.Saturation, saturation, "saturation"),
+        saturation=optional_enum(m.Saturation, saturation, "saturation"),
     )
     call = Rotation(
         "ApplyRope",
@@ -143,8 +116,8 @@ def reposition(
     request = m.RepositionRequest(
         old_rope=old,
         new_rope=new,
-        layout=_enum(m.Layout, layout, "layout"),
-        saturation=_enum(m.Saturation, saturation, "saturation"),
+        layout=optional_enum(m.Layout, layout, "layout"),
+        saturation=optional_enum(m.Saturation, saturation, "saturation"),
     )
     call = Rotation(
         "Reposition",
@@ -158,57 +131,6 @@ def reposition(
     )
     results = yield from rotate(call, limits, regions)
     return results[0] if results else None
-
-
-def build_table(
-    limits: Limits, rope: Any, absolute: Any, rows: Any, positions: Any, layout: Any, dtype: Any, for_keys: bool
-) -> Steps[Any]:
-    element, like = dtype_of(dtype)
-    encoding = None if absolute is None else message_of(m.AbsoluteEncoding, absolute, "absolute")
-    if rope is not None and encoding is not None:
-        raise invalid("absolute", "excludes rope")
-    if positions is None and not (encoding and encoding.sincos_grid):
-        positions = 0
-    request = m.BuildTableRequest(
-        rope=None if rope is None else rope_source(rope),
-        absolute=encoding,
-        positions=positions_of(positions),
-        rows=0 if rows is None else number("int64", rows, "rows"),
-        layout=_enum(m.TableLayout, layout, "layout"),
-        dtype=element,
-        for_keys=for_keys,
-    )
-    # About so large is the answer. Large ones come faster as a stream.
-    expected = rows_of(request) * _ROW_BYTES
-    if expected > limits.stream_above_bytes:
-        try:
-            return (yield from _table_in_parts(request, like))
-        except PosencError as error:
-            # The stream would name fields of a message around this one.
-            if error.code not in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND"):
-                raise
-    try:
-        answer = yield Unary("BuildTable", encode(request), expected)
-    except PosencError as error:
-        if not too_large(error):
-            raise
-        return (yield from _table_in_parts(request, like))
-    message = decode(m.BuildTableResponse, answer)
-    cos, sin, table = (
-        None if tensor is None else array_of(tensor, like, None, "table")
-        for tensor in (message.cos, message.sin, message.table)
-    )
-    return _table(cos, sin, table, message.amplitude)
-
-
-def _table_in_parts(request: m.BuildTableRequest, like: Borrowed) -> Steps[Any]:
-    rows = TableRows(request, like)
-    yield Stream("BuildTableStream", lambda: iter([encode(m.BuildTableStreamRequest(table=request))]), rows.add)
-    return _table(rows.result("cos"), rows.result("sin"), rows.result("table"), rows.amplitude)
-
-
-def _table(cos: Any, sin: Any, table: Any, amplitude: float) -> Any:
-    return table if cos is None else RotaryTable(cos, sin, amplitude)
 
 
 def build_bias(bias: Any, dtype: Any, causal: bool, **ranges: Any) -> Steps[Any]:
@@ -242,10 +164,10 @@ def _tensor_call(
         said = replace(request, **shared.tensors, **{result + "_output": shared.places[result]})
         answer = yield from shared.ask(method, encode(said), limits)
         if answer is not None:
-            return shared.result(result, _given(getattr(decode(answer_type, answer), result)), like, "out")
+            return shared.result(result, answered(decode(answer_type, answer), result), like, "out")
     request = replace(request, **{name: array.tensor for name, array in arrays.items()})
     answer = yield Unary(method, encode(request), sum(len(array.bytes) for array in arrays.values()))
-    return array_of(_given(getattr(decode(answer_type, answer), result)), like, out, "out")
+    return array_of(answered(decode(answer_type, answer), result), like, out, "out")
 
 
 def add_encoding(
@@ -262,7 +184,7 @@ def add_encoding(
     request = m.AddEncodingRequest(
         encoding=message_of(m.AbsoluteEncoding, encoding, "encoding"),
         positions=positions_of(positions),
-        combination=_enum(m.Combination, combination, "combination"),
+        combination=optional_enum(m.Combination, combination, "combination"),
         x_scale=None if x_scale is None else number("double", x_scale, "x_scale"),
     )
     into = None if out is None else writable(out, array.tensor.dtype, "out")
@@ -311,22 +233,16 @@ def convert_pairing(
 ) -> Steps[Any]:
     array = borrow(weight, "weight")
     request = m.ConvertPairingRequest(
-        old_pairing=_enum(m.Pairing, old_pairing, "old_pairing"),
-        new_pairing=_enum(m.Pairing, new_pairing, "new_pairing"),
+        old_pairing=optional_enum(m.Pairing, old_pairing, "old_pairing"),
+        new_pairing=optional_enum(m.Pairing, new_pairing, "new_pairing"),
         heads=number("int32", heads, "heads"),
         rotary_dim=number("int32", rotary_dim, "rotary_dim"),
-        slice=_enum(m.RotarySlice, slice, "slice"),
+        slice=optional_enum(m.RotarySlice, slice, "slice"),
     )
     into = None if out is None else writable(out, array.tensor.dtype, "out")
     arrays = {"weight": array}
     bytes_ = len(array.bytes)
     return (yield from _tensor_call(limits, regions, "ConvertPairing", request, arrays, "weight", into, bytes_))
-
-
-def _given(tensor: Optional[Tensor]) -> Tensor:
-    if tensor is None:
-        raise PosencError("INTERNAL", "the answer has no tensor")
-    return tensor
 
 
 def build_positions(scheme: dict[str, Any]) -> Steps[m.BuildPositionsResponse]:

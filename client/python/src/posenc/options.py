@@ -43,6 +43,9 @@ class Options:
     def __post_init__(self) -> None:
         if not isinstance(self.target, str) or not self.target:
             raise invalid("target", f"is {self.target!r}; must be a server's address, such as localhost:50051")
+        scheme, rest = re.fullmatch(r"(?s)(https?://|)(.*)", self.target).groups()  # type: ignore[union-attr]
+        if scheme:
+            raise invalid("target", f"is {self.target!r}; must be {rest!r}, without {scheme} (tls=True is TLS)")
         for port in re.findall(r":(\d{5,})(?=,|$)", "" if self.target.startswith("unix") else self.target):
             # gRPC would cut it to 16 bits, and call whatever listens there.
             if int(port) > 65535:

@@ -12,7 +12,7 @@ from .errors import PosencError
 from .messages import Layout, Movement, Positions, RopeSource, RopeSpec
 from .shared import Regions
 from .sharing import SharedCall
-from .steps import Limits, Steps, Stream, Unary, chunk_bytes, resolve_source, too_large
+from .steps import Limits, Steps, Stream, Unary, answered, chunk_bytes, resolve_source, too_large
 from .tensor import Tensor
 from .wire import Buffer, decode, put, size
 
@@ -93,7 +93,7 @@ def rotate(call: Rotation, limits: Limits, regions: Regions) -> Steps[list[Any]]
             raise
         return (yield from _in_chunks(call, limits))
     message = decode(call.answer, answer)
-    return [array_of(_answered(message, t.name), t.array, t.out, f"out ({t.name})") for t in call.tensors]
+    return [array_of(answered(message, t.name), t.array, t.out, f"out ({t.name})") for t in call.tensors]
 
 
 def _shared(call: Rotation, shared: SharedCall, limits: Limits) -> Steps[Optional[list[Any]]]:
@@ -107,14 +107,7 @@ def _shared(call: Rotation, shared: SharedCall, limits: Limits) -> Steps[Optiona
     if answer is None:
         return None
     message = decode(call.answer, answer)
-    return [shared.result(t.name, _answered(message, t.name), t.array, f"out ({t.name})") for t in call.tensors]
-
-
-def _answered(message: Any, name: str) -> Tensor:
-    tensor: Optional[Tensor] = getattr(message, name)
-    if tensor is None:
-        raise PosencError("INTERNAL", f"the answer has no {name}")
-    return tensor
+    return [shared.result(t.name, answered(message, t.name), t.array, f"out ({t.name})") for t in call.tensors]
 
 
 def _in_chunks(call: Rotation, limits: Limits) -> Steps[list[Any]]:
@@ -163,7 +156,7 @@ def _in_chunks(call: Rotation, limits: Limits) -> Steps[list[Any]]:
 
     def take(answer: Buffer) -> None:
         rotated, _, part = next(unanswered)
-        data = _answered(decode(call.answer, answer), rotated.name).data
+        data = answered(decode(call.answer, answer), rotated.name).data
         if len(data) != part.bytes:
             raise PosencError("INTERNAL", "a response without its tensor")
         outputs[rotated.name].bytes[part.offset : part.offset + part.bytes] = data

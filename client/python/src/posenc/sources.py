@@ -106,6 +106,8 @@ def positions_of(positions: Any, path: str = "positions") -> Optional[Positions]
         return result
     if isinstance(positions, (int, numpy.integer)) and not isinstance(positions, bool):
         return Positions(start=coerce("int64", positions, f"{path}.start"))
+    if isinstance(positions, (float, numpy.floating)):
+        raise invalid(path, f"is {positions}; must be an int, the first token's, or an array or list with one a token")
     return Positions(ids=ids_of(positions, f"{path}.ids"))
 
 

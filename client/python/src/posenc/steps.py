@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar, Union
+from typing import Any, Optional, TypeVar, Union
 
 from .errors import PosencError
 from .messages import GetServerInfoResponse, ResolveRopeRequest, ResolveRopeResponse, RopeSource, RopeSpec
+from .tensor import Tensor
 from .wire import Buffer, decode, encode, size
 
 T = TypeVar("T")
@@ -116,3 +117,11 @@ def explained(steps: Steps[T], version: str) -> Steps[T]:
         raise error.with_text(
             f"{error.text}; the server is {server}, this client is posenc {version}: use versions that agree"
         ) from None
+
+
+def answered(message: Any, name: str) -> Tensor:
+    """A tensor that the answer must have."""
+    tensor: Optional[Tensor] = getattr(message, name)
+    if tensor is None:
+        raise PosencError("INTERNAL", f"the answer has no {name}")
+    return tensor

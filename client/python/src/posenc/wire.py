@@ -360,6 +360,10 @@ def enum_of(kind: Any, value: Any, path: str) -> Any:
         return operator.index(value)  # the server says what it does not know
 
 
+def optional_enum(kind: Any, value: Any, name: str) -> Any:
+    return kind(0) if value is None else enum_of(kind, value, name)
+
+
 def invalid(path: str, fact: str) -> PosencError:
     """A mistake that is found before anything is sent."""
     return PosencError("INVALID_ARGUMENT", f"{path}: {fact}", field=path)

@@ -59,9 +59,13 @@ async fn call(client: &Client, rpc: &str, request: &[u8]) -> Result<Vec<Answer>,
         "DiagnoseRope" => of!(diagnose_rope),
         "BuildPositions" => of!(build_positions),
         "BuildTable" => of!(build_table),
-        "AddEncoding" => of!(add_encoding),
+        "AddEncoding" => {
+            vec![client.add_encoding(decode(request)?, ()).await.map(|(_, answer)| answer.encode_to_vec())]
+        }
         "ScoreRelative" => of!(score_relative),
-        "ConvertPairing" => of!(convert_pairing),
+        "ConvertPairing" => {
+            vec![client.convert_pairing(decode(request)?, ()).await.map(|(_, answer)| answer.encode_to_vec())]
+        }
         "BuildBias" => {
             let tile = client.build_bias(decode(request)?).await;
             let answer = tile.map(|tile| v1::BuildBiasResponse { tile: Some(tile), ..Default::default() });

@@ -86,6 +86,40 @@ impl Drop for Server {
     }
 }
 
+/// A server that shares memory with callers on its socket.
+pub struct Sharing {
+    pub server: Server,
+    pub socket: String,
+    pub prefix: String,
+}
+
+impl Sharing {
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// With these flags beside those.
+    pub fn with(flags: &[&str]) -> Self {
+        let folder = Folder::new();
+        let socket = format!("unix:{}/socket", folder.0.display());
+        let prefix = format!("{}-", folder.0.file_name().unwrap().to_str().unwrap());
+        let shared = format!("/dev/shm/{prefix}");
+        let flags = [flags, &["--listen", &socket, "--shared-memory-prefix", &shared]].concat();
+        let server = Server::at("127.0.0.1:0", &flags, folder);
+        Self { server, socket, prefix }
+    }
+
+    pub async fn client(&self) -> posenc::Client {
+        posenc::connect(&self.socket).await.unwrap()
+    }
+
+    pub fn files(&self) -> Vec<String> {
+        let names =
+            std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with(&self.prefix)).collect()
+    }
+}
+
 /// Numbers from -2 to 2 without pattern, the same in every run.
 pub fn numbers(count: usize) -> Vec<f32> {
     let mut state = 1_u64;

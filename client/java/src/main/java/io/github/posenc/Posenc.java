@@ -58,7 +58,8 @@ import java.util.function.Consumer;
  * <p>Threads: one client serves any number of threads. Calls block; callbacks run in the thread that
  * made the call. An interrupt ends a call as CANCELLED.
  *
- * <p>Errors: every call may throw {@link PosencException}, nothing else.
+ * <p>Errors: every call may throw {@link PosencException}, nothing else but a NullPointerException
+ * where an argument must not be null.
  */
 public final class Posenc implements AutoCloseable {
   /** The version of this client. */
@@ -203,6 +204,17 @@ public final class Posenc implements AutoCloseable {
   /** Builds rows of a table. If it is over a limit it is asked for again, as a stream. */
   public Table buildTable(BuildTableRequest request) {
     return new Tables(calls, settings).whole(request);
+  }
+
+  /**
+   * The same into memory of the caller's.
+   *
+   * @param out for cos and sin, or for the one table; null: new memory. What lies in a region the
+   *     server writes itself if the request tells the table's size: one of a preset or a
+   *     configuration comes as bytes, which {@link #rope} resolves
+   */
+  public Table buildTable(BuildTableRequest request, Tensor... out) {
+    return new Tables(calls, settings).whole(request, out);
   }
 
   /** The same without collecting: gives the rows of every message, in order. */

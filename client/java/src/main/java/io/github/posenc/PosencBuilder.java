@@ -28,14 +28,22 @@ public final class PosencBuilder {
     if (target == null || target.isEmpty()) {
       throw PosencException.invalid("target", "is missing; such as localhost:50051");
     }
-    checkPorts(target);
+    checkTarget(target);
     this.target = target;
   }
 
   private static final Pattern LONG_PORT = Pattern.compile(":([0-9]{5,})(?=,|$)");
 
-  // A port that no server has. gRPC would say so only in calls, as if the server were away.
-  private static void checkPorts(String target) {
+  // A scheme that is not gRPC's, or a port that no server has. gRPC would say so only in calls, as if
+  // the server were away.
+  private static void checkTarget(String target) {
+    for (String scheme : new String[] {"http://", "https://"}) {
+      if (!target.startsWith(scheme)) continue;
+      throw PosencException.invalid(
+          "target",
+          target + ": must be " + target.substring(scheme.length()) + ", without " + scheme
+              + "; tls() is TLS");
+    }
     if (target.startsWith("unix")) return;
     Matcher ports = LONG_PORT.matcher(target);
     while (ports.find()) {

@@ -91,11 +91,16 @@ public final class Rope {
 
   /** Cosines and sines of positions 0 to rows - 1, float32, [rows, d / 2] each. */
   public Table table(long rows) {
-    return posenc.buildTable(
-        BuildTableRequest.newBuilder()
-            .setRope(source)
-            .setPositions(io.github.posenc.Positions.startAt(0))
-            .setRows(rows)
-            .build());
+    return table(rows, null, null);
+  }
+
+  /** The same into memory of the caller's; null: new memory. */
+  public Table table(long rows, Tensor cos, Tensor sin) {
+    BuildTableRequest request = BuildTableRequest.newBuilder()
+        .setRope(source)
+        .setPositions(io.github.posenc.Positions.startAt(0))
+        .setRows(rows)
+        .build();
+    return posenc.buildTable(request, cos, sin);
   }
 }

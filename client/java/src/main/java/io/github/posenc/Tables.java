@@ -1,5 +1,6 @@
 package io.github.posenc;
 
+import com.google.protobuf.Message;
 import io.github.posenc.v1.BuildBiasRequest;
 import io.github.posenc.v1.BuildBiasResponse;
 import io.github.posenc.v1.BuildTableRequest;
@@ -8,6 +9,7 @@ import io.github.posenc.v1.BuildTableStreamRequest;
 import io.github.posenc.v1.BuildTableStreamResponse;
 import io.grpc.Status;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
@@ -33,23 +35,22 @@ final class Tables {
     this.settings = settings;
   }
 
-  Table whole(BuildTableRequest request) {
+  Table whole(BuildTableRequest request, Tensor... outputs) {
+    Map<Integer, Tensor> into = TableOutputs.of(request, outputs);
+    Map<Integer, Tensor> placed = TableOutputs.placed(request, into);
+    if (!placed.isEmpty()) {
+      Message byPlace = request;
+      for (Map.Entry<Integer, Tensor> each : placed.entrySet()) {
+        byPlace = Sharing.withOutput(byPlace, TableOutputs.name(each.getKey()), each.getValue());
+      }
+      try {
+        return once(byPlace, 0, into, placed);
+      } catch (PosencException e) {
+        new Sharing().check(e);
+      }
+    }
     try {
-      Incoming.Parsed<BuildTableResponse> answer = calls.unary(
-          settings,
-          "BuildTable",
-          new Outgoing(request),
-          BuildTableResponse.getDefaultInstance(),
-          FIELDS,
-          Map.of(),
-          request.getRows() * ROW_BYTES,
-          false);
-      return new Table(
-          answer.message.getAmplitude(),
-          0,
-          answer.tensor(COS),
-          answer.tensor(SIN),
-          answer.tensor(TABLE));
+      return once(request, request.getRows() * ROW_BYTES, into, Map.of());
     } catch (PosencException e) {
       boolean tooLarge = e.code().equals("RESOURCE_EXHAUSTED") && !e.reason().equals("OVERLOADED");
       if (!tooLarge) throw e;
@@ -61,14 +62,38 @@ final class Tables {
       return new Table(
           rows.get(0).amplitude(),
           0,
-          joined(rows, Table::cos),
-          joined(rows, Table::sin),
-          joined(rows, Table::table));
+          joined(rows, Table::cos, into.get(COS)),
+          joined(rows, Table::sin, into.get(SIN)),
+          joined(rows, Table::table, into.get(TABLE)));
     }
   }
 
+  // One message each way. The server writes those of `placed`, the others of `into` are written here.
+  private Table once(
+      Message request, long expectedBytes, Map<Integer, Tensor> into, Map<Integer, Tensor> placed) {
+    List<Integer> received = new ArrayList<>(FIELDS);
+    received.removeAll(placed.keySet());
+    Map<Integer, Incoming.Target> targets = new HashMap<>();
+    into.forEach((field, tensor) -> targets.put(field, Incoming.Target.whole(tensor)));
+    Incoming.Parsed<BuildTableResponse> answer = calls.unary(
+        settings,
+        "BuildTable",
+        new Outgoing(request),
+        BuildTableResponse.getDefaultInstance(),
+        received,
+        targets,
+        expectedBytes,
+        false);
+    Tensor[] tensors = new Tensor[FIELDS.size()];
+    for (int i = 0; i < tensors.length; i++) {
+      Tensor own = placed.get(FIELDS.get(i));
+      tensors[i] = own == null ? answer.tensor(FIELDS.get(i)) : own;
+    }
+    return new Table(answer.message.getAmplitude(), 0, tensors[0], tensors[1], tensors[2]);
+  }
+
   // Rows stand behind each other; of tables that begin with the heads, those of each head.
-  private static Tensor joined(List<Table> tables, Function<Table, Tensor> which) {
+  private static Tensor joined(List<Table> tables, Function<Table, Tensor> which, Tensor into) {
     Tensor first = which.apply(tables.get(0));
     if (first == null) return null;
     long[] shape = first.shape();
@@ -78,7 +103,9 @@ final class Tables {
     if (tables.size() > 1 && shape.length > 2 && shape[0] != tables.get(1).firstRow()) axis = 1;
     shape[axis] = 0;
     for (Table table : tables) shape[axis] += which.apply(table).shape()[axis];
-    Tensor all = Tensor.allocate(first.dtype(), shape);
+    Tensor all = into == null ? Tensor.allocate(first.dtype(), shape) : into;
+    long bytes = tables.stream().mapToLong(table -> which.apply(table).bytes()).sum();
+    if (all.bytes() != bytes) throw TableOutputs.misfit(all, bytes);
     long blocks = axis == 0 ? 1 : shape[0];
     long blockBytes = all.bytes() / blocks;
     long done = 0;

@@ -327,7 +327,7 @@ class ClientTest {
       assertEquals(field, e.field());
     });
     for (String target : new String[] {
-      "http://localhost:50051", "127.0.0.1:65536", "dns:///posenc:99999", "[::1]:70000",
+      "http://localhost:50051", "https://posenc:1", "127.0.0.1:65536", "dns:///posenc:99999", "[::1]:70000",
       "127.0.0.1:99999999999999999999"
     }) {
       PosencException e = assertThrows(PosencException.class, () -> Posenc.connect(target));

@@ -1,0 +1,136 @@
+package posenc
+
+import (
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/posenc/posenc/client/go/posencv1"
+)
+
+// tableOutputs says where the tensors of a table go: cos and sin, or the one
+// table. They are the outputs of Into, in this order.
+type tableOutputs struct {
+	names   []string
+	options *callOptions
+}
+
+// Fields of BuildTableResponse and BuildTableStreamResponse.
+var tableFields = map[string]protowire.Number{"cos": 13, "sin": 14, "table": 15}
+
+// outputsOfTable fails if an output is for a tensor that the table lacks, is of
+// another type, or is known to have another size than its tensor.
+func outputsOfTable(request *posencv1.BuildTableRequest, o *callOptions) (*tableOutputs, error) {
+	t := &tableOutputs{names: []string{"cos", "sin"}, options: o}
+	if request.GetRope() == nil || request.GetLayout() == posencv1.TableLayout_TABLE_LAYOUT_COMPLEX {
+		t.names = []string{"table"}
+	}
+	wanted, dtype := tableBytes(request), tableDtype(request)
+	for i, output := range o.outputs {
+		if err := checkOpen("Into", output); err != nil {
+			return nil, err
+		}
+		if !output.given {
+			continue
+		}
+		if i >= len(t.names) {
+			return nil, wrongArgument("Into", "output %d is given; this table has %s", i, strings.Join(t.names, " and "))
+		}
+		if output.dtype != dtype {
+			return nil, wrongArgument("Into", "output %d is %v; the table's %s is %v", i, output.dtype, t.names[i], dtype)
+		}
+		if wanted >= 0 && int64(len(output.data)) != wanted {
+			return nil, wrongArgument("Into", "output %d has %d bytes; the table's %s has %d", i, len(output.data), t.names[i], wanted)
+		}
+	}
+	return t, nil
+}
+
+// byPlace returns the request with the places of outputs that lie in shared
+// memory; nil if there are none. The server writes a tensor of its own size
+// there, so that size must be known to be the output's.
+func (t *tableOutputs) byPlace(request *posencv1.BuildTableRequest) *posencv1.BuildTableRequest {
+	if tableBytes(request) <= 0 {
+		return nil
+	}
+	var changed *posencv1.BuildTableRequest
+	for i, name := range t.names {
+		if i >= len(t.options.outputs) || t.options.outputs[i].place == nil {
+			continue
+		}
+		if changed == nil {
+			changed = proto.Clone(request).(*posencv1.BuildTableRequest)
+		}
+		setOutput(changed, name, t.options.outputs[i].place)
+	}
+	return changed
+}
+
+// receive returns where the tensors go: cos, sin, table.
+func (t *tableOutputs) receive(shared bool) []*receivedTensor {
+	tensors := tableTensors()
+	for i, name := range t.names {
+		field := tableFields[name]
+		tensors[field-tableFields["cos"]] = t.options.receive(i, field, shared)
+	}
+	return tensors
+}
+
+// tableBytes returns the bytes of each tensor of a table; -1 if only the server
+// knows, as of presets, configurations, and what it will refuse.
+func tableBytes(request *posencv1.BuildTableRequest) int64 {
+	extents := []int64{rowsOf(request), tableWidth(request), int64(elementBytes(tableDtype(request)))}
+	if heads := request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads(); heads != 0 {
+		extents = append(extents, int64(heads))
+	}
+	bytes := int64(1)
+	for _, extent := range extents {
+		// 2^62 bytes are beyond any memory.
+		if extent <= 0 || extent > (1<<62)/bytes {
+			return -1
+		}
+		bytes *= extent
+	}
+	return bytes
+}
+
+func tableDtype(request *posencv1.BuildTableRequest) Dtype {
+	if request.GetDtype() == 0 {
+		return DtypeFloat32
+	}
+	return request.GetDtype()
+}
+
+// tableWidth returns the elements of a row; 0 if only the server knows.
+func tableWidth(request *posencv1.BuildTableRequest) int64 {
+	spec, absolute := request.GetRope().GetSpec(), request.GetAbsolute()
+	switch {
+	case spec != nil:
+		width := int64(spec.GetRotaryDim())
+		layout := request.GetLayout()
+		if layout == posencv1.TableLayout_TABLE_LAYOUT_UNSPECIFIED || layout == posencv1.TableLayout_TABLE_LAYOUT_HALF {
+			width /= 2
+		}
+		return width
+	case absolute.GetSinusoidal() != nil:
+		return int64(absolute.GetSinusoidal().GetDim())
+	case absolute.GetSincosGrid() != nil:
+		return int64(absolute.GetSincosGrid().GetDim())
+	case absolute.GetTimestep() != nil:
+		return int64(absolute.GetTimestep().GetDim())
+	case absolute.GetLearned() != nil:
+		return lastExtent(absolute.GetLearned().GetTable())
+	default:
+		return 2 * lastExtent(absolute.GetFourierFeatures().GetFrequencies())
+	}
+}
+
+// lastExtent returns 0 of a tensor without any.
+func lastExtent(tensor *posencv1.Tensor) int64 {
+	shape := tensor.GetShape()
+	if len(shape) == 0 {
+		return 0
+	}
+	return shape[len(shape)-1]
+}

@@ -1,0 +1,133 @@
+package io.github.posenc;
+
+import io.github.posenc.v1.AbsoluteEncoding;
+import io.github.posenc.v1.BuildTableRequest;
+import io.github.posenc.v1.BuildTableResponse;
+import io.github.posenc.v1.Dtype;
+import io.github.posenc.v1.Positions;
+import io.github.posenc.v1.RopeSpec;
+import io.github.posenc.v1.SincosGrid;
+import io.github.posenc.v1.TableLayout;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+
+/** Memory for a table's tensors: cos and sin, or the one table, by their fields. */
+final class TableOutputs {
+  private static final List<Integer> COS_SIN =
+      List.of(BuildTableResponse.COS_FIELD_NUMBER, BuildTableResponse.SIN_FIELD_NUMBER);
+  private static final List<Integer> TABLE = List.of(BuildTableResponse.TABLE_FIELD_NUMBER);
+
+  private TableOutputs() {}
+
+  static String name(int field) {
+    return BuildTableResponse.getDescriptor().findFieldByNumber(field).getName();
+  }
+
+  /** Throws if an output is for a tensor that the table lacks, or is known not to fit its own. */
+  static Map<Integer, Tensor> of(BuildTableRequest request, Tensor[] outputs) {
+    boolean pair = request.hasRope() && request.getLayout() != TableLayout.TABLE_LAYOUT_COMPLEX;
+    List<Integer> fields = pair ? COS_SIN : TABLE;
+    if (outputs.length > fields.size()) {
+      throw PosencException.invalid(
+          "out", "has " + outputs.length + " tensors; this table has "
+              + (pair ? "cos and sin" : "one"));
+    }
+    Dtype dtype = dtypeOf(request);
+    long bytes = bytesOf(request);
+    Map<Integer, Tensor> into = new TreeMap<>();
+    for (int i = 0; i < outputs.length; i++) {
+      Tensor out = outputs[i];
+      if (out == null) continue;
+      Rotation.checkWritable("out", out);
+      SharedRegion.check("out", out);
+      if (out.dtype() != dtype) {
+        throw PosencException.invalid("out", "is " + out.dtype() + "; must be " + dtype);
+      }
+      if (bytes >= 0 && out.bytes() != bytes) throw misfit(out, bytes);
+      into.put(fields.get(i), out);
+    }
+    return into;
+  }
+
+  static PosencException misfit(Tensor out, long bytes) {
+    return PosencException.invalid(
+        "out", "has " + out.bytes() + " bytes; the table's tensor has " + bytes);
+  }
+
+  /**
+   * Those that the server is to write itself. It writes whatever room there is, so that the size must
+   * be known.
+   */
+  static Map<Integer, Tensor> placed(BuildTableRequest request, Map<Integer, Tensor> into) {
+    Map<Integer, Tensor> placed = new TreeMap<>(into);
+    placed.values().removeIf(out -> out.place() == null || bytesOf(request) < 0);
+    return placed;
+  }
+
+  private static Dtype dtypeOf(BuildTableRequest request) {
+    boolean unset = request.getDtype() == Dtype.DTYPE_UNSPECIFIED;
+    return unset ? Dtype.DTYPE_FLOAT32 : request.getDtype();
+  }
+
+  // Of each tensor; -1 if only the server knows, as of presets, configurations, and what it refuses.
+  private static long bytesOf(BuildTableRequest request) {
+    RopeSpec spec = request.getRope().getSpec();
+    long heads = Math.max(1, spec.getExplicitFrequencies().getHeads());
+    long[] extents = {
+      heads, rowsOf(request), widthOf(request), Tensor.elementBytes(dtypeOf(request))
+    };
+    long bytes = 1;
+    for (long extent : extents) {
+      // No tensor of the client's has more.
+      if (extent <= 0 || bytes > Integer.MAX_VALUE / extent) return -1;
+      bytes *= extent;
+    }
+    return bytes;
+  }
+
+  private static long rowsOf(BuildTableRequest request) {
+    Positions positions = request.getPositions();
+    int dimensions = positions.getIds().getShapeCount();
+    // The last extent of ids counts tokens; the others are axes.
+    if (dimensions > 0) return positions.getIds().getShape(dimensions - 1);
+    int ends = positions.getPacked().getCuSeqlensCount();
+    if (ends > 0) return positions.getPacked().getCuSeqlens(ends - 1);
+    if (!request.getAbsolute().hasSincosGrid()) return request.getRows();
+    // A grid has a row for every cell, and room for special tokens before them.
+    SincosGrid grid = request.getAbsolute().getSincosGrid();
+    long cells = 1;
+    for (int extent : grid.getExtentsList()) {
+      if (extent <= 0 || cells > Integer.MAX_VALUE / extent) return -1;
+      cells *= extent;
+    }
+    return cells + grid.getLeadingZeroRows();
+  }
+
+  private static long widthOf(BuildTableRequest request) {
+    if (request.hasRope()) {
+      TableLayout layout = request.getLayout();
+      boolean half = layout == TableLayout.TABLE_LAYOUT_UNSPECIFIED
+          || layout == TableLayout.TABLE_LAYOUT_HALF;
+      return request.getRope().getSpec().getRotaryDim() / (half ? 2 : 1);
+    }
+    AbsoluteEncoding absolute = request.getAbsolute();
+    switch (absolute.getEncodingCase()) {
+      case SINUSOIDAL:
+        return absolute.getSinusoidal().getDim();
+      case SINCOS_GRID:
+        return absolute.getSincosGrid().getDim();
+      case TIMESTEP:
+        return absolute.getTimestep().getDim();
+      case LEARNED:
+        return lastOf(absolute.getLearned().getTable());
+      default:
+        return 2 * lastOf(absolute.getFourierFeatures().getFrequencies());
+    }
+  }
+
+  private static long lastOf(io.github.posenc.v1.Tensor tensor) {
+    int dimensions = tensor.getShapeCount();
+    return dimensions == 0 ? 0 : tensor.getShape(dimensions - 1);
+  }
+}

@@ -1,0 +1,247 @@
+package io.github.posenc;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.github.posenc.v1.AbsoluteEncoding;
+import io.github.posenc.v1.BuildTableRequest;
+import io.github.posenc.v1.Dtype;
+import io.github.posenc.v1.FourierFeatures;
+import io.github.posenc.v1.LearnedTable;
+import io.github.posenc.v1.RopeSource;
+import io.github.posenc.v1.SincosGrid;
+import io.github.posenc.v1.Sinusoidal;
+import io.github.posenc.v1.SinusoidalOrder;
+import io.github.posenc.v1.TableLayout;
+import io.github.posenc.v1.Timestep;
+import java.nio.FloatBuffer;
+import java.nio.IntBuffer;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Tables in memory of the caller's: those of the same calls without it, and nothing else is written. */
+class TableTest {
+  @TempDir static Path folder;
+  private static final List<AutoCloseable> OPEN = new ArrayList<>();
+  private static Posenc posenc;
+  private static Posenc small; // its server's answers have 4 KiB at most
+  private static String address;
+
+  @BeforeAll
+  static void start() throws Exception {
+    small = sharing("small", "--max-response-bytes", "4KiB");
+    posenc = sharing("large");
+  }
+
+  private static Posenc sharing(String name, String... flags) throws Exception {
+    String socket = "unix:" + folder.resolve(name);
+    String prefix = "/dev/shm/posenc-test-java-tables-" + ProcessHandle.current().pid() + "-" + name;
+    Server server = new Server(
+        folder,
+        Stream.concat(
+            Arrays.stream(flags),
+            Stream.of("--listen", "127.0.0.1:0", "--listen", socket, "--shared-memory-prefix", prefix))
+            .toArray(String[]::new));
+    address = server.address;
+    OPEN.add(0, server);
+    Posenc client = Posenc.connect(socket);
+    OPEN.add(0, client);
+    return client;
+  }
+
+  @AfterAll
+  static void stop() throws Exception {
+    for (AutoCloseable each : OPEN) each.close();
+  }
+
+  private static RopeSource spec(Map<String, ?> fields) {
+    Map<String, Object> all = new LinkedHashMap<>(fields);
+    all.put("pairing", "half_split");
+    return RopeSources.of(all);
+  }
+
+  private static BuildTableRequest.Builder rotary(RopeSource rope, long rows) {
+    return BuildTableRequest.newBuilder()
+        .setRope(rope)
+        .setPositions(Positions.startAt(3))
+        .setRows(rows);
+  }
+
+  private static BuildTableRequest.Builder absolute(AbsoluteEncoding.Builder encoding) {
+    return BuildTableRequest.newBuilder()
+        .setAbsolute(encoding)
+        .setPositions(Positions.startAt(1))
+        .setRows(2);
+  }
+
+  /** Tables whose size a client knows. */
+  private static Map<String, BuildTableRequest.Builder> tables() {
+    RopeSource eight = spec(Map.of("rotary_dim", 8));
+    RopeSource byHead = spec(Map.of(
+        "rotary_dim", 4,
+        "explicit_frequencies",
+        Map.of("heads", 3, "values", List.of(1.0, 2.0, 3.0, 4.0, 5.0, 6.0))));
+    Map<String, BuildTableRequest.Builder> all = new LinkedHashMap<>();
+    all.put("half", rotary(eight, 5));
+    all.put("duplicated", rotary(eight, 5)
+        .setLayout(TableLayout.TABLE_LAYOUT_DUPLICATED).setDtype(Dtype.DTYPE_FLOAT16));
+    all.put("repeated", rotary(eight, 5)
+        .setLayout(TableLayout.TABLE_LAYOUT_PAIR_REPEATED).setDtype(Dtype.DTYPE_BFLOAT16));
+    all.put("complex", rotary(eight, 5)
+        .setLayout(TableLayout.TABLE_LAYOUT_COMPLEX).setDtype(Dtype.DTYPE_FLOAT64));
+    all.put("by head", rotary(byHead, 5).setLayout(TableLayout.TABLE_LAYOUT_HALF));
+    all.put("ids", rotary(eight, 0).setPositions(Positions.ids(9, 2, 4)));
+    all.put("packed", rotary(eight, 0).setPositions(Positions.packed(0, 2, 5)));
+    all.put("grid", absolute(AbsoluteEncoding.newBuilder().setSincosGrid(
+        SincosGrid.newBuilder().setDim(8).addExtents(2).addExtents(3).setLeadingZeroRows(1)))
+        .clearRows().clearPositions());
+    all.put("sinusoidal", absolute(AbsoluteEncoding.newBuilder().setSinusoidal(
+        Sinusoidal.newBuilder().setDim(7).setOrder(SinusoidalOrder.SINUSOIDAL_ORDER_SIN_COS))));
+    all.put("timestep", absolute(
+        AbsoluteEncoding.newBuilder().setTimestep(Timestep.newBuilder().setDim(6))));
+    all.put("learned", absolute(AbsoluteEncoding.newBuilder().setLearned(
+        LearnedTable.newBuilder().setTable(Tensor.of(new float[12], 4, 3).toMessage()))));
+    all.put("fourier", absolute(AbsoluteEncoding.newBuilder().setFourierFeatures(
+        FourierFeatures.newBuilder()
+            .setFrequencies(Tensor.of(new float[] {0.5f, 2, 1}, 1, 3).toMessage()))));
+    return all;
+  }
+
+  private static List<Tensor> tensors(Table table) {
+    return Stream.of(table.cos(), table.sin(), table.table())
+        .filter(Objects::nonNull)
+        .collect(Collectors.toList());
+  }
+
+  private static void assertSameElements(Tensor expected, Tensor actual, String what) {
+    assertArrayEquals(expected.shape(), actual.shape(), what);
+    assertEquals(expected.toMessage().getData(), actual.toMessage().getData(), what);
+  }
+
+  @Test
+  void tablesOfEveryKindGoToTheirPlaces() {
+    tables().forEach((kind, request) -> {
+      Table wire = posenc.buildTable(request.build());
+      try (SharedRegion region = posenc.sharedRegion(8192)) {
+        IntBuffer all = (IntBuffer) region.tensor(Dtype.DTYPE_INT32, 0, 2048).buffer();
+        for (int i = 0; i < 2048; i++) all.put(i, 7);
+        List<Tensor> expected = tensors(wire);
+        Tensor[] out = new Tensor[expected.size()];
+        for (int i = 0; i < out.length; i++) {
+          out[i] = region.tensor(expected.get(i).dtype(), 4096L * i, expected.get(i).shape());
+        }
+        Table table = posenc.buildTable(request.build(), out);
+        assertEquals(wire.amplitude(), table.amplitude());
+        assertEquals(List.of(out), tensors(table), kind);
+        for (int i = 0; i < out.length; i++) {
+          assertSameElements(expected.get(i), out[i], kind);
+          // The first whole element behind it.
+          assertEquals(7, all.get((int) (1024L * i + (out[i].bytes() + 3) / 4)), kind);
+        }
+      }
+    });
+  }
+
+  /** What the server writes to its place is no answer, so that one of any size needs no stream. */
+  @Test
+  void aTableInSharedMemoryIsNoLargeAnswer() {
+    BuildTableRequest request = rotary(spec(Map.of("rotary_dim", 128)), 300).build();
+    BuildTableRequest preset = rotary(RopeSources.of("llama-2-7b"), 300).build();
+    try (SharedRegion region = small.sharedRegion(2 * 300 * 256)) {
+      Tensor cos = region.tensor(Dtype.DTYPE_FLOAT32, 0, 300, 64);
+      Tensor sin = region.tensor(Dtype.DTYPE_FLOAT32, 300 * 256, 300, 64);
+      Table wire = small.buildTable(request);
+      // Of a preset the client does not know the size: that comes as bytes, as a stream.
+      for (BuildTableRequest each : List.of(request, preset)) {
+        Table table = small.buildTable(each, cos, sin);
+        assertSame(cos, table.cos());
+        assertSameElements(wire.cos(), cos, "cos");
+        assertSameElements(wire.sin(), sin, "sin");
+        ((FloatBuffer) cos.buffer()).put(new float[300 * 64]);
+      }
+    }
+  }
+
+  @Test
+  void aTableGoesToArraysInOneMessageAndAsAStream() {
+    for (Posenc client : List.of(posenc, small)) {
+      Rope rope = client.rope("llama-2-7b");
+      Table wire = rope.table(300);
+      float[] cos = new float[300 * 64];
+      float[] sin = new float[300 * 64];
+      rope.table(300, Tensor.of(cos, 300, 64), Tensor.of(sin, 300, 64));
+      assertArrayEquals(wire.cos().toFloatArray(), cos);
+      assertArrayEquals(wire.sin().toFloatArray(), sin);
+      Table half = rope.table(300, null, Tensor.of(cos, 300, 64));
+      assertArrayEquals(sin, cos);
+      assertArrayEquals(wire.cos().toFloatArray(), half.cos().toFloatArray());
+      assertNull(half.table());
+    }
+  }
+
+  private static void fails(String text, Executable call) {
+    PosencException e = assertThrows(PosencException.class, call);
+    assertEquals("INVALID_ARGUMENT", e.code(), e.getMessage());
+    assertEquals("out", e.field(), e.getMessage());
+    assertTrue(e.getMessage().contains(text), e.getMessage());
+  }
+
+  @Test
+  void outputsThatDoNotFitAreNamed() {
+    Rope rope = posenc.rope("llama-2-7b");
+    Tensor right = Tensor.of(new float[3 * 64], 3, 64);
+    Tensor one = Tensor.of(new float[64], 1, 64);
+    fails("has 256 bytes; the table's tensor has 768", () -> rope.table(3, one, right));
+    fails(
+        "is DTYPE_INT32; must be DTYPE_FLOAT32",
+        () -> rope.table(3, right, Tensor.of(new int[3 * 64], 3, 64)));
+    fails(
+        "read-only",
+        () -> rope.table(3, Tensor.of(FloatBuffer.allocate(192).asReadOnlyBuffer(), 3, 64), null));
+    BuildTableRequest request = rotary(rope.source(), 3).build();
+    fails(
+        "has 3 tensors; this table has cos and sin",
+        () -> posenc.buildTable(request, right, right, right));
+    fails(
+        "has 2 tensors; this table has one",
+        () -> posenc.buildTable(
+            request.toBuilder().setLayout(TableLayout.TABLE_LAYOUT_COMPLEX).build(), right, right));
+    BuildTableRequest preset = rotary(RopeSources.of("llama-2-7b"), 3).build();
+    fails("256", () -> posenc.buildTable(preset, one));
+    fails("256", () -> small.buildTable(rotary(RopeSources.of("llama-2-7b"), 300).build(), one));
+    try (SharedRegion region = posenc.sharedRegion(768)) {
+      Tensor held = region.tensor(Dtype.DTYPE_FLOAT32, 0, 3, 64);
+      region.close();
+      fails("closed", () -> rope.table(3, held, null));
+    }
+  }
+
+  @Test
+  void aTableThatTheServerCannotPlaceComesAsBytes() {
+    try (Posenc remote = Posenc.connect(address); SharedRegion region = posenc.sharedRegion(96)) {
+      Rope rope = remote.rope(spec(Map.of("rotary_dim", 8)));
+      Tensor cos = region.tensor(Dtype.DTYPE_FLOAT32, 0, 3, 4);
+      Tensor sin = region.tensor(Dtype.DTYPE_FLOAT32, 48, 3, 4);
+      Table wire = rope.table(3);
+      rope.table(3, cos, sin);
+      assertSameElements(wire.cos(), cos, "cos");
+      assertSameElements(wire.sin(), sin, "sin");
+    }
+  }
+}

@@ -1,0 +1,97 @@
+// The tensors of a table: which there are, where they go, and how they are put together of a stream's rows.
+import { checkKeys } from "./channels";
+import { invalid } from "./errors";
+import type { BuildTableStreamResponse } from "./messages";
+import { dtypeName, type Message } from "./schema";
+import { SharedTensor } from "./shared";
+import { allocate, bytesOf, type Dtype, type Elements, kindOf, received, Tensor, type Wanted } from "./tensor";
+
+/** Memory for a table: cos and sin, or the one table of an absolute encoding or of the layout "complex". */
+export interface TableOut {
+  cos?: Elements | SharedTensor;
+  sin?: Elements | SharedTensor;
+  table?: Elements | SharedTensor;
+}
+
+const complex = 4; // TABLE_LAYOUT_COMPLEX
+
+const at = (message: unknown, ...path: string[]) => path.reduce((value, key) => (value as Message | undefined | null)?.[key], message);
+const extent = (message: unknown, ...path: string[]) => Number(at(message, ...path) ?? 0);
+const lastOf = (values: unknown) => Number((values as unknown[] | undefined)?.at(-1) ?? 0);
+
+/** The names of the tensors of a BuildTableRequest's answer. */
+export function tableNames(request: Message): (keyof TableOut)[] {
+  return request.rope === undefined || request.layout === complex ? ["table"] : ["cos", "sin"];
+}
+
+export function headsOf(request: Message): number {
+  return extent(request, "rope", "spec", "explicitFrequencies", "heads");
+}
+
+function rowsOf(request: Message): number {
+  // The last extent of ids counts tokens; the others are axes.
+  const ids = at(request, "positions", "ids", "shape") as unknown[] | undefined;
+  if (ids !== undefined && ids.length > 0) return lastOf(ids);
+  const ends = at(request, "positions", "packed", "cuSeqlens") as unknown[] | undefined;
+  if (ends !== undefined && ends.length > 0) return lastOf(ends);
+  const grid = at(request, "absolute", "sincosGrid") as Message | undefined;
+  if (grid === undefined) return Number(request.rows ?? 0);
+  // A grid has a row for every cell, and room for special tokens before them.
+  const cells = ((grid.extents as unknown[] | undefined) ?? []).reduce((product: number, each) => product * Number(each), 1);
+  return cells + Number(grid.leadingZeroRows ?? 0);
+}
+
+/** The shape of each tensor; undefined if only the server knows it, as of presets, configurations, and what it will refuse. */
+export function tableShape(request: Message): number[] | undefined {
+  const [rows, heads, layout] = [rowsOf(request), headsOf(request), Number(request.layout ?? 0)];
+  const rotary = extent(request, "rope", "spec", "rotaryDim");
+  let shape: number[];
+  if (request.rope !== undefined) {
+    shape = [rows, ...(layout === complex ? [rotary / 2, 2] : [layout > 1 ? rotary : rotary / 2])];
+  } else {
+    const encoding = at(request, "absolute");
+    const dim = ["sinusoidal", "sincosGrid", "timestep"].map((name) => extent(encoding, name, "dim")).find((each) => each !== 0);
+    const learned = lastOf(at(encoding, "learned", "table", "shape"));
+    shape = [rows, dim ?? (learned || 2 * lastOf(at(encoding, "fourierFeatures", "frequencies", "shape")))];
+  }
+  if (heads !== 0) shape.unshift(heads);
+  return shape.every((each) => Number.isSafeInteger(each) && each > 0) ? shape : undefined;
+}
+
+/** Throws if memory is given for a tensor that the table lacks, or of another shape or type than its tensor's. */
+export function checkTableOut(request: Message, out: unknown): asserts out is TableOut {
+  if (out === null || typeof out !== "object") throw invalid("out", "must be an object with cos, sin or table");
+  checkKeys(out, ["cos", "sin", "table"], "out.");
+  const [names, shape] = [tableNames(request), tableShape(request)];
+  const dtype: Dtype = request.dtype ? dtypeName(request.dtype as number) : "float32";
+  for (const [name, memory] of Object.entries(out)) {
+    if (memory === undefined) continue;
+    if (!names.includes(name as keyof TableOut)) throw invalid(`out.${name}`, `is given; this table has ${names.join(" and ")}`);
+    if (!(memory instanceof SharedTensor)) continue;
+    if (memory.dtype !== dtype) throw invalid(`out.${name}`, `is ${memory.dtype}; must be ${dtype}`);
+    if (shape !== undefined && JSON.stringify(memory.shape) !== JSON.stringify(shape)) {
+      throw invalid(`out.${name}`, `has shape ${JSON.stringify(memory.shape)}; the table's ${name} has ${JSON.stringify(shape)}`);
+    }
+  }
+}
+
+/** Joins the rows of a stream's messages. Where heads have rows of their own, a message has a block of each head's. */
+export function joinRows(messages: BuildTableStreamResponse[], name: keyof TableOut, byHead: boolean, wanted: Wanted): Tensor {
+  const parts = messages.map((message) => message[name]!);
+  const axis = byHead ? 1 : 0;
+  const { data, shape, dtype } = parts[0];
+  const rows = parts.reduce((sum, part) => sum + part.shape[axis], 0);
+  const outer = byHead ? shape[0] : 1;
+  const bytes = parts.reduce((sum, part) => sum + part.data.byteLength, 0);
+  const whole = allocate(kindOf(data), bytes);
+  let offset = 0;
+  for (let i = 0; i < outer; ++i) {
+    for (const part of parts) {
+      const size = part.data.byteLength / outer;
+      bytesOf(whole).set(bytesOf(part.data).subarray(i * size, (i + 1) * size), offset);
+      offset += size;
+    }
+  }
+  const elements = received(bytesOf(whole), dtype, wanted);
+  return new Tensor(elements, shape.map((each, i) => (i === axis ? rows : each)), dtype);
+}
