@@ -40,8 +40,14 @@ std::string ReferenceText(const ConfigCase& config) {
   return reference == nullptr ? "" : DescribeRope(*reference->ropes[0]);
 }
 
+// How the reader of it takes the two spellings.
+ReadingRule Spelling(const Reading& reading, const ConfigCase& config) {
+  const Reader& reader = *reading.reader;
+  return SpellingRow(reader.profile, VersionOf(reader), config.type()).rule;
+}
+
 bool Drops(const Reading& reading, const ConfigCase& config) {
-  return HasRule(*reading.reader, Rule::kDropParameters, config.type());
+  return Spelling(reading, config) == ReadingRule::kParametersUnread;
 }
 
 void CheckNewSpelling(ConfigCase* config) {
@@ -113,7 +119,7 @@ void CheckBothSpellings(ConfigCase* config) {
     finding.severity = Severity::kNote;
   } else {
     finding.readers = config->Explain([&](const Reading& reading) {
-      return HasRule(*reading.reader, Rule::kParametersFirst, config->type());
+      return Spelling(reading, *config) == ReadingRule::kParametersReplace;
     });
   }
 }
@@ -128,10 +134,8 @@ void CheckThetaConflict(ConfigCase* config) {
   Finding& finding = config->Add(
       "config.theta-conflict", {PlainNumber(*outer), key, PlainNumber(*inner)},
       {config->KeyPath("rope_theta"), key + ".rope_theta"});
-  finding.readers = config->Explain([&](const Reading& reading) {
-    return Drops(reading, *config) ||
-           HasRule(*reading.reader, Rule::kTopThetaFirst, config->type());
-  });
+  finding.readers = config->Explain(
+      [&](const Reading& reading) { return Drops(reading, *config); });
 }
 
 // Bases that presets of the same model type were published with.
@@ -143,9 +147,9 @@ std::set<double> PublishedBases(const ConfigCase& config) {
     std::string type;
     LanguagePartOf(&root, &type, nullptr);
     if (ModelKey(type) != config.type()) continue;
-    const auto groups = GroupLayers(root, Profile::kHf, reach);
-    const auto rope = ResolveText(std::string(preset.config_json), Profile::kHf,
-                                  groups[0], reach);
+    const auto groups = GroupLayers(root, reach);
+    const auto rope = ResolveText(std::string(preset.config_json),
+                                  *FindReader("hf"), groups[0], reach);
     if (rope.ok() && rope->spec.rope_theta) {
       bases.insert(*rope->spec.rope_theta);
     }

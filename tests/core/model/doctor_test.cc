@@ -107,13 +107,6 @@ TEST(DoctorRowsTest, EveryCheckHasItsTextsAndAnIdOfItsOwn) {
   }
 }
 
-TEST(DoctorRowsTest, RulesNameReadersAndVersions) {
-  for (const ReaderRule& rule : ReaderRules()) {
-    EXPECT_NE(FindReader(rule.reader), nullptr) << rule.reader;
-    EXPECT_FALSE(rule.since.empty()) << rule.reader;
-  }
-}
-
 TEST(DoctorRowsTest, MessagesAreOneLineOfAtMost400Bytes) {
   const Finding finding = MakeFinding(
       "config.type-conflict",
