@@ -75,6 +75,9 @@ constexpr ReadingRow kRows[] = {
      "gemma4 gemma4_unified glm_moe_dsa laguna mellum minimax_m3 "
      "minimax_m3_vl ministral3 mistral4 qwen3_5 qwen3_5_moe spark2_5",
      "", "", ReadingRule::kParametersReplace, "reads rope_parameters"},
+    // Its lists are read as rope_parameters (native_config.h).
+    {kMlx, "step3p5", "", "", ReadingRule::kParametersReplace,
+     "reads lists of rope_theta and partial_rotary_factors"},
     {kMlx, "", "", "", ReadingRule::kParametersUnread,
      "reads rope_theta and rope_scaling, not rope_parameters"},
     {kMlx, "", "", "", ReadingRule::kTypeFirst, "reads type before rope_type"},

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/error.h"
@@ -157,9 +158,22 @@ std::set<double> PublishedBases(const ConfigCase& config) {
   return bases;
 }
 
+// The base of the frequencies, or what was taken for one.
+std::optional<double> BaseOf(const ResolvedRope& rope) {
+  if (rope.spec.rope_theta) return rope.spec.rope_theta;
+  for (const Assumption& assumption : rope.assumptions) {
+    double base = 0;
+    if (assumption.field == "rope_theta" &&
+        absl::SimpleAtod(assumption.value, &base)) {
+      return base;
+    }
+  }
+  return std::nullopt;
+}
+
 void CheckThetaAbsent(ConfigCase* config) {
   const Reading* const reference = config->reference();
-  if (reference == nullptr || !reference->ropes[0]->spec.rope_theta) return;
+  if (reference == nullptr || !BaseOf(*reference->ropes[0])) return;
   const Family& family = config->family();
   if (family.theta_key.empty() || !family.kinds[0].type.empty() ||
       !family.rope_parameters.empty()) {
@@ -177,19 +191,18 @@ void CheckThetaAbsent(ConfigCase* config) {
       config->Number(*attention, "rope_theta")) {
     return;
   }
-  const double taken = *reference->ropes[0]->spec.rope_theta;
+  const double taken = *BaseOf(*reference->ropes[0]);
   std::vector<std::string> facts;
   facts.push_back(
       absl::StrCat(reference->reader->title, " takes ", PlainNumber(taken)));
   const auto other_base = [&](const Reading& reading) {
-    return reading.status().ok() && reading.ropes[0]->spec.rope_theta &&
-           *reading.ropes[0]->spec.rope_theta != taken;
+    return reading.status().ok() &&
+           BaseOf(*reading.ropes[0]).value_or(taken) != taken;
   };
   for (const Reading& reading : config->readings()) {
     if (other_base(reading)) {
-      facts.push_back(
-          absl::StrCat(reading.reader->title, " ",
-                       PlainNumber(*reading.ropes[0]->spec.rope_theta)));
+      facts.push_back(absl::StrCat(reading.reader->title, " ",
+                                   PlainNumber(*BaseOf(*reading.ropes[0]))));
     }
   }
   const std::set<double> published = PublishedBases(*config);
