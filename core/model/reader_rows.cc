@@ -14,6 +14,30 @@ constexpr Profile kVllm = Profile::kVllm;
 constexpr Profile kLlamaCpp = Profile::kLlamaCpp;
 constexpr Profile kMlx = Profile::kMlx;
 
+// mlx-lm's model files, and the types that it remaps to one of them.
+constexpr char kMlxModels[] =
+    "Klear afm7 afmoe apertus baichuan_m1 bailing_hybrid bailing_moe "
+    "bailing_moe_linear bailing_moe_v3 bitnet cohere cohere2 dbrx "
+    "deepseek deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v41 dots1 "
+    "ernie4_5 ernie4_5_moe exaone exaone4 exaone_moe falcon_h1 "
+    "falcon_mamba gear gemma gemma2 gemma3 gemma3n gemma4 gemma4_unified "
+    "glm glm4 glm4_moe glm4_moe_lite glm_moe_dsa gpt2 gpt_bigcode "
+    "gpt_neox gpt_oss gptj granite granitemoe granitemoehybrid helium "
+    "hunyuan hunyuan_v1_dense internlm2 internlm3 iquestcoder "
+    "iquestloopcoder jamba joyai_llm_flash kimi_k2 kimi_k25 kimi_k3 "
+    "kimi_linear kimi_vl laguna lfm2 lfm2_moe lfm2_vl lille_130m llama "
+    "llama4 llava longcat_flash longcat_flash_ngram mamba mamba2 mellum "
+    "mimo mimo_v2_flash minicpm minicpm3 minimax minimax_m2 minimax_m3 "
+    "minimax_m3_vl "
+    "ministral3 mistral mistral3 mistral4 mixtral muse_glimmer muse_spark "
+    "nanbeige nanochat nemotron nemotron_h nemotron_nas olmo olmo2 olmo3 "
+    "olmo_hybrid olmoe openelm phi phi3 phi3small phi_msft phimoe "
+    "phixtral pixtral plamo plamo2 plamo3 prism_hadamard_qwen35 qwen "
+    "qwen2 qwen2_5_vl qwen2_moe qwen2_vl qwen3 qwen3_5 qwen3_5_moe "
+    "qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe recurrent_gemma rwkv7 "
+    "seed_oss smollm3 solar_open spark2_5 stablelm starcoder2 step3p5 "
+    "talkie telechat3 xverse youtu_llm";
+
 // mlx-lm's classes that call the plain rotation.
 constexpr char kMlxUnscaled[] =
     "cohere cohere2 dbrx gemma gemma2 gemma3n glm glm4 glm4_moe gpt_neox "
@@ -121,12 +145,8 @@ constexpr ReadingRow kRows[] = {
      "takes 10000 for an absent rope_theta", "", 1e4},
     {kMlx, "phi", "", "", ReadingRule::kDefaultShare,
      "rotates 0.4 of the head for an absent partial_rotary_factor", "", 0.4},
-    {kMlx,
-     "lfm3 moonshine moshi mimi esm roformer modernbert persimmon fuyu "
-     "codegen wav2vec2-conformer wav2vec2_conformer qwen4_exp deepseek_v4 "
-     "chameleon cwm bamba minimax_m2 falcon arcee llava glm4v glm4v_moe "
-     "qwen2_5_vl ernie4_5_vl ernie4_5_moe_vl",
-     "", "", ReadingRule::kNoClass, "has no model file for it"},
+    {kMlx, kMlxModels, "", "", ReadingRule::kHasClass,
+     "has a model file for it"},
 };
 
 // SGLang reads as vLLM does, whose code it began with.

@@ -115,8 +115,19 @@ const ReadingRow* FindReadingRow(Profile reader, const Version& version,
 
 bool LacksClass(Profile reader, const Version& version,
                 absl::string_view model_type) {
-  return FindReadingRow(reader, version, model_type, ReadingRule::kNoClass) !=
-         nullptr;
+  if (model_type.empty()) return false;
+  bool lacks = false;
+  for (const ReadingRow& row : ReadingRows()) {
+    if (row.rule != ReadingRule::kNoClass &&
+        row.rule != ReadingRule::kHasClass) {
+      continue;
+    }
+    if (Applies(row, reader, version, model_type)) {
+      return row.rule == ReadingRule::kNoClass;
+    }
+    lacks |= row.rule == ReadingRule::kHasClass && row.reader == reader;
+  }
+  return lacks;
 }
 
 const ReadingRow& SpellingRow(Profile reader, const Version& version,

@@ -32,7 +32,8 @@ enum class ReadingRule {
   kNeedsBase,            // fails without rope_theta
   kDefaultBase,          // takes `number` for an absent rope_theta
   kDefaultShare,         // takes `number` for an absent share of the head
-  kNoClass,              // has no class for the model type
+  kNoClass,              // has no class for these model types
+  kHasClass,             // has classes for these model types alone
   kWholeHead,            // rotates the head whatever partial_rotary_factor says
   kUnscaled,             // does not scale, whatever the dict says
   kDynamicConstant,      // dynamic: s * s - (s - 1) for every length

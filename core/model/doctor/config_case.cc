@@ -22,6 +22,11 @@ bool IsNested(const json& dict) {
   return false;
 }
 
+std::string RootType(const json& root) {
+  const auto it = root.find("model_type");
+  return it != root.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
 }  // namespace
 
 absl::Status Reading::status() const {
@@ -66,11 +71,14 @@ ConfigCase::ConfigCase(std::string path, json root,
       reach_(std::move(reach)) {
   const Reader* const hf = FindReader("hf");
   groups_ = GroupLayers(root_, reach_);
+  // Of a model with several parts; it needs a class of its own.
+  const std::string outer = ModelKey(RootType(root_));
   std::vector<const Reader*> all = {hf};
   for (const Reader* reader : readers) {
     if (reader == hf || !reader->reads_configs ||
         !absl::StartsWith(type(), reader->models) ||
-        LacksClass(reader->profile, VersionOf(*reader), type())) {
+        LacksClass(reader->profile, VersionOf(*reader), type()) ||
+        LacksClass(reader->profile, VersionOf(*reader), outer)) {
       continue;
     }
     all.push_back(reader);

@@ -80,6 +80,8 @@ TEST(ReadingRulesTest, ReadersReadAsVersionsOfTheirProject) {
   EXPECT_TRUE(LacksClass(older.profile, VersionOf(older), "qwen3_5"));
   EXPECT_FALSE(LacksClass(older.profile, VersionOf(older), "qwen3"));
   EXPECT_FALSE(LacksClass(Profile::kHf, {}, "qwen3_5"));
+  EXPECT_FALSE(LacksClass(Profile::kMlx, {}, "qwen3_5"));
+  EXPECT_TRUE(LacksClass(Profile::kMlx, {}, "nomic_bert"));
 }
 
 TEST(ReadingRulesTest, VersionsCompareByTheirNumbers) {
