@@ -49,6 +49,7 @@ constexpr FigureRow kFigures[] = {
     {"similarity", SimilarityFigure},
     {"compare", CompareFigure},
     {"kept", KeptFigure},
+    {"bias", BiasFigure},
 };
 
 // Flags that not every figure has, and those that have it. "absolute" and
@@ -70,6 +71,7 @@ constexpr Belonging kBelongings[] = {
     {"--trained-length", "wavelengths"},
     {"--image", "similarity"},
     {"--profiles", "compare kept"},
+    {"--in", "bias"},
 };
 constexpr char kComparing[] =
     "frequencies wavelengths decay similarity compare kept";
@@ -116,6 +118,15 @@ absl::Status CheckFlags(const CLI::App& app, const PlotFlags& flags) {
   }
   if (flags.data.compare.Given() && !Has(kComparing, flags.figure)) {
     return stranger("--compare-*", kComparing);
+  }
+  if (flags.figure == "bias") {
+    if (flags.data.in.empty()) {
+      return UsageError("--in: missing; name what posenc bias --out wrote");
+    }
+    if (flags.data.source.Given() || !flags.data.absolute.Empty()) {
+      return UsageError("bias: takes --in and no encoding");
+    }
+    return absl::OkStatus();
   }
   if (flags.figure == "table") return absl::OkStatus();
   if (!flags.data.absolute.Empty()) {
@@ -353,6 +364,8 @@ Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
   add("--image", &data->image,
       "similarity: of the first of so many cells to the others: 64x64",
       "HEIGHTxWIDTH");
+  add("--in", &data->in,
+      "bias: an .npy or .safetensors of posenc bias or scores", "FILE");
   add("--profiles", &data->profiles,
       "compare, kept: readers (default: hf, vllm, llama_cpp and mlx, without "
       "those that refuse the model)",

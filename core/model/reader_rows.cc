@@ -1,8 +1,8 @@
 // The readers of configurations: rows of data, and nothing else.
 //
 // The rows were read in the published packages of vLLM 0.21.0, 0.22.0, 0.29.0,
-// 0.30.0 and 0.33.0, mlx-lm 0.29.1 to 0.32.2, transformers 4.57 and 5.23, and
-// in llama.cpp's conversion/base.py of 2026; they were not run.
+// 0.30.0 and 0.33.0, mlx-lm 0.29.1 to 0.32.2, transformers 4.57, 5.14, 5.15 and
+// 5.23, and in llama.cpp's conversion/base.py of 2026; they were not run.
 
 #include "core/model/reading_rules.h"
 
@@ -58,6 +58,9 @@ constexpr ReadingRow kRows[] = {
      "olmo_hybrid qwen3_5 qwen3_5_moe qwen4_exp solar_open spark2_5 step3p5 "
      "step3p7 iquestcoder cohere2_moe dots3",
      "", "5.0", ReadingRule::kNoClass, "has no class for it"},
+    // Its PR 47435 (July 2026).
+    {kHf, "deepseek_v2 mistral4", "", "5.15", ReadingRule::kSoftmaxUnscaled,
+     "does not scale the softmax by mscale_all_dim"},
 
     {kVllm, "", "", "", ReadingRule::kScalingReplaces,
      "reads rope_scaling before rope_parameters, by transformers' classes"},

@@ -40,6 +40,7 @@ enum class ReadingRule {
   kDynamicByTrained,     // dynamic: s * L / T - (s - 1), of lengths in the file
   kAmplitudeMultiplier,  // YaRN: g(s, 1) * attn_factor
   kAmplitudeByKeys,      // YaRN: attention_factor, the mscale pair, or g(s, 1)
+  kSoftmaxUnscaled,      // YaRN: leaves the softmax of latent attention alone
 };
 
 struct ReadingRow {
