@@ -1,8 +1,8 @@
-"""The reference: docs/reference/contract.md from the protos, and commands.md from the
-command's own help.
+"""The reference: docs/reference/contract.md from the protos; commands.md, server.md and
+load.md from the programs' own help.
 
-    reference.py POSENC          writes them
-    reference.py POSENC check    fails if they are old
+    reference.py BIN          writes them; BIN holds posenc, posencd and posenc-load
+    reference.py BIN check    fails if they are old
 """
 
 import re
@@ -112,25 +112,38 @@ def contract():
     return page
 
 
-def commands(posenc):
-    def help_of(*command):
-        done = subprocess.run([posenc, *command, "--help"], check=True, capture_output=True, text=True)
-        return "\n".join(line.rstrip() for line in done.stdout.splitlines()).strip()
+def help_of(*command):
+    done = subprocess.run([*command, "--help"], check=True, capture_output=True, text=True)
+    return "\n".join(line.rstrip() for line in done.stdout.splitlines()).strip()
 
-    top = help_of()
+
+def commands(posenc):
+    top = help_of(posenc)
     names = re.findall(r"^  ([a-z][\w-]*) +\S", top[top.index("Subcommands:"):], re.M)
     page = ("# The command\n\nWritten by `./run docs` from `posenc --help`. What the commands are for: "
             f"[client/cli](../../client/cli/README.md).\n\n```\n{top}\n```\n")
     for name in names:
-        page += f"\n## {name}\n\n```\n{help_of(name)}\n```\n"
+        page += f"\n## {name}\n\n```\n{help_of(posenc, name)}\n```\n"
     return page
 
 
+def program(path, title, beside):
+    return f"# {title}\n\nWritten by `./run docs` from `{path.name} --help`. {beside}\n\n```\n{help_of(path)}\n```\n"
+
+
 def main():
-    posenc, check = Path(sys.argv[1]).resolve(), sys.argv[2:] == ["check"]
+    programs, check = Path(sys.argv[1]).resolve(), sys.argv[2:] == ["check"]
+    pages = {
+        "contract.md": contract(),
+        "commands.md": commands(programs / "posenc"),
+        "server.md": program(programs / "posencd", "The server",
+                             "What the keys mean, and their other spellings: [the server](../server.md)."),
+        "load.md": program(programs / "posenc-load", "The load tester",
+                           "How to use it: [load-test](../how-to/load-test.md)."),
+    }
     folder = DOCS / "reference"
     folder.mkdir(exist_ok=True)
-    for name, page in (("contract.md", contract()), ("commands.md", commands(posenc))):
+    for name, page in pages.items():
         path = folder / name
         if not check:
             path.write_text(page)

@@ -115,8 +115,8 @@ std::string WhoseRope(const core::ConfigCase& config,
         std::pair("sliding_attention", "the sliding layers'")}) {
     LayerGroup group;
     group.type = type;
-    const auto own = core::ResolveText(config.root().dump(), core::Profile::kHf,
-                                       group, config.reach());
+    const auto own = core::ResolveText(
+        config.root().dump(), *core::FindReader("hf"), group, config.reach());
     if (own.ok() && own->inv_freq == rope.inv_freq) return name;
   }
   return "other layers'";

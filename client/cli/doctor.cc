@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -70,13 +71,28 @@ void PrintFinding(const core::Finding& finding, std::int64_t length) {
   absl::PrintF("         fix: %s\n", finding.fix);
 }
 
+// Names of files and words in them may hold anything; a terminal gets one line.
+std::string OneLine(absl::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      absl::StrAppend(&line, absl::CHexEscape(absl::string_view(&c, 1)));
+    } else {
+      line.push_back(c);
+    }
+  }
+  return line;
+}
+
 void PrintDiagnosis(const core::Diagnosis& diagnosis) {
   for (const core::InputReport& input : diagnosis.inputs) {
-    absl::PrintF("%s  %s%s%s  %s\n", input.path,
-                 core::InputKindName(input.kind),
-                 input.model_type.empty() ? "" : "  ", input.model_type,
-                 input.unreadable.empty() ? input.spec
-                                          : "unreadable: " + input.unreadable);
+    absl::PrintF(
+        "%s  %s%s%s  %s\n", OneLine(input.path),
+        core::InputKindName(input.kind), input.model_type.empty() ? "" : "  ",
+        OneLine(input.model_type),
+        OneLine(input.unreadable.empty() ? input.spec
+                                         : "unreadable: " + input.unreadable));
   }
   for (const core::Finding& finding : diagnosis.findings) {
     PrintFinding(finding, diagnosis.length);
@@ -121,7 +137,8 @@ absl::Status Outcome(const core::Diagnosis& diagnosis, int level) {
     std::fflush(stdout);  // the lines below follow it
     for (const core::InputReport& input : diagnosis.inputs) {
       if (input.unreadable.empty()) continue;
-      absl::FPrintF(stderr, "posenc: %s: %s\n", input.path, input.unreadable);
+      absl::FPrintF(stderr, "posenc: %s: %s\n", OneLine(input.path),
+                    OneLine(input.unreadable));
     }
     return ExitWith(kExitFile);
   }
@@ -188,6 +205,9 @@ absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
   }
   if (flags.paths.empty()) {
     return UsageError("PATH: missing; name a model's folder or its files");
+  }
+  for (const std::string& path : flags.paths) {
+    if (path.empty()) return UsageError("PATH: is empty");
   }
   const absl::StatusOr<v1::DiagnoseRopeRequest> request = BuildRequest(flags);
   if (!request.ok()) return request.status();

@@ -33,6 +33,8 @@ using v1::ModelDescription;
 constexpr std::uint64_t kMaxJson = 1 << 20;
 constexpr std::uint64_t kMaxIndex = 64 << 20;
 constexpr std::uint64_t kMaxTableElements = 65536;
+// DiagnoseRope takes as many inputs, and paths as long.
+constexpr std::size_t kMaxInputs = 1024, kMaxPath = 4096;
 
 // A regular file that is read by offsets.
 class OffsetFile {
@@ -98,7 +100,9 @@ std::string Fact(const absl::Status& status) {
 ModelDescription Described(v1::DescriptionKind kind, const std::string& path) {
   ModelDescription input;
   input.set_kind(kind);
-  input.set_path(Utf8(path));
+  input.set_path(Utf8(path.size() > kMaxPath
+                          ? absl::StrCat(path.substr(0, kMaxPath / 2), "...")
+                          : path));
   return input;
 }
 
@@ -411,10 +415,23 @@ std::vector<ModelDescription> ReadFolder(const std::string& path) {
                        absl::StrCat("cannot open: ", error.message()))};
   }
   std::sort(names.begin(), names.end());
+  const auto models =
+      std::count_if(names.begin(), names.end(), [](const std::string& name) {
+        return HasExtension(name, ".gguf") ||
+               HasExtension(name, ".safetensors");
+      });
+  // Three files of JSON may lie beside them.
+  if (models > static_cast<std::ptrdiff_t>(kMaxInputs) - 3) {
+    return {Unreadable(v1::DESCRIPTION_KIND_CONFIG, path,
+                       absl::StrCat("holds ", models,
+                                    " files .gguf and .safetensors; at most ",
+                                    kMaxInputs - 3, " are read"))};
+  }
   const auto has = [&](const char* name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  const fs::path folder(path);
+  // "./config.json" is config.json to a reader.
+  const fs::path folder = fs::path(path) == "." ? "" : path;
   std::vector<ModelDescription> inputs;
   for (const char* name :
        {"config.json", "params.json", "tokenizer_config.json"}) {

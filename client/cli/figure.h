@@ -36,6 +36,7 @@ struct FigureFlags {
   std::string vector = "1,0";
   std::optional<std::int64_t> max_distance, distance_step, trained_length;
   std::string image;                  // extents: "64x64"
+  std::string in;                     // a file with a bias or scores
   std::vector<std::string> profiles;  // empty: those that most people run
 };
 
@@ -76,6 +77,8 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
                                    const Client& client);
 absl::StatusOr<Figure> RotationFigure(const FigureFlags& flags,
                                       const Client& client);
+absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags,
+                                  const Client& client);
 // `similarity --image`.
 absl::StatusOr<Figure> ImageFigure(const FigureFlags& flags,
                                    const Client& client);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "absl/strings/ascii.h"
@@ -11,6 +12,7 @@
 #include "client/cli/figure.h"
 #include "client/cli/print.h"
 #include "client/cli/status.h"
+#include "client/cli/tensor_file.h"
 #include "client/plot/colors.h"
 
 namespace posenc::cli {
@@ -291,6 +293,71 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
                    map.column_label, " (columns), from ", NineDigits(map.low),
                    " to ", NineDigits(map.high), ".");
   map.matrices = std::move(table->matrices);
+  return map;
+}
+
+// The heads of one matrix of `posenc bias --out` or `posenc scores --out`, of
+// which two have room.
+absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags, const Client&) {
+  v1::Tensor tensor;
+  const absl::Status status = ReadTensor("--in", flags.in, &tensor);
+  if (!status.ok()) return status;
+  const TensorView view = ViewOf(tensor);
+  const std::size_t rank = view.shape.size();
+  if (rank < 2 || rank > 4 || check::ElementCount(view.shape) == 0) {
+    return UsageError(absl::StrCat(
+        "--in: has the shape ", check::ShapeText(view.shape),
+        "; a bias is [heads, queries, keys], scores are [batch, heads, "
+        "queries, keys]"));
+  }
+  const std::int64_t rows = view.shape[rank - 2],
+                     columns = view.shape[rank - 1];
+  if (rows > kMaxPlottedCells / columns) {
+    return UsageError(absl::StrCat(
+        "--in: ", rows, " x ", columns, " values are more than the ",
+        kMaxPlottedCells, " cells that a picture may have"));
+  }
+  const std::int64_t heads = rank > 2 ? view.shape[rank - 3] : 1;
+  plot::HeatMap map;
+  map.title = absl::StrCat("Queries and keys: ", flags.in);
+  map.row_label = "query";
+  map.column_label = "key";
+  map.color_label = "added to the score";
+  map.square_cells = true;
+  map.low = std::numeric_limits<double>::infinity();
+  map.high = -map.low;
+  bool masked = false;
+  for (std::int64_t head = 0; head < std::min<std::int64_t>(heads, 2); ++head) {
+    plot::Matrix matrix{absl::StrCat("head ", head, " of ", heads),
+                        static_cast<int>(rows),
+                        static_cast<int>(columns),
+                        0,
+                        0,
+                        {}};
+    for (std::int64_t i = 0; i < rows * columns; ++i) {
+      const double value = check::ElementAt(view, head * rows * columns + i);
+      matrix.values.push_back(value);
+      if (std::isfinite(value)) {
+        map.low = std::min(map.low, value);
+        map.high = std::max(map.high, value);
+      } else {
+        masked = true;
+      }
+    }
+    map.matrices.push_back(std::move(matrix));
+  }
+  if (map.low > map.high) {
+    return UsageError("--in: has no finite value to draw");
+  }
+  map.description = absl::StrCat(
+      "Values by query (rows) and key (columns), from ", NineDigits(map.low),
+      " to ", NineDigits(map.high), masked ? "; the darkest are masked." : ".");
+  if (map.low == map.high) map.low -= 1;
+  for (plot::Matrix& matrix : map.matrices) {
+    for (double& value : matrix.values) {
+      if (!std::isfinite(value)) value = map.low;
+    }
+  }
   return map;
 }
 

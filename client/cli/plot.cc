@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <numeric>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,6 +17,7 @@
 #include "client/cli/connection.h"
 #include "client/cli/figure.h"
 #include "client/cli/file.h"
+#include "client/cli/misspelt.h"
 #include "client/cli/print.h"
 #include "client/cli/status.h"
 #include "client/plot/png.h"
@@ -49,6 +49,7 @@ constexpr FigureRow kFigures[] = {
     {"similarity", SimilarityFigure},
     {"compare", CompareFigure},
     {"kept", KeptFigure},
+    {"bias", BiasFigure},
 };
 
 // Flags that not every figure has, and those that have it. "absolute" and
@@ -70,6 +71,7 @@ constexpr Belonging kBelongings[] = {
     {"--trained-length", "wavelengths"},
     {"--image", "similarity"},
     {"--profiles", "compare kept"},
+    {"--in", "bias"},
 };
 constexpr char kComparing[] =
     "frequencies wavelengths decay similarity compare kept";
@@ -84,22 +86,6 @@ bool Has(absl::string_view list, absl::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Letters to change, insert or delete (Levenshtein).
-std::size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 std::string FigureNames() {
   return absl::StrJoin(
       kFigures, ", ",
@@ -107,19 +93,15 @@ std::string FigureNames() {
 }
 
 absl::StatusOr<const FigureRow*> FindFigure(const std::string& name) {
-  const FigureRow* nearest = nullptr;
-  std::size_t least = 4;  // further off than three letters is no typing error
+  std::vector<std::string> names;
   for (const FigureRow& row : kFigures) {
     if (row.name == name) return &row;
-    const bool beginning = name.size() >= 3 && absl::StartsWith(row.name, name);
-    const std::size_t distance = beginning ? 0 : EditDistance(name, row.name);
-    if (distance >= least || distance >= name.size()) continue;
-    least = distance;
-    nearest = &row;
+    names.emplace_back(row.name);
   }
+  const std::string nearest = NearestWord(name, names);
   return UsageError(absl::StrCat(
       "FIGURE: '", name, "' is unknown",
-      nearest == nullptr ? "" : absl::StrCat("; did you mean ", nearest->name),
+      nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest),
       "; there are: ", FigureNames()));
 }
 
@@ -136,6 +118,15 @@ absl::Status CheckFlags(const CLI::App& app, const PlotFlags& flags) {
   }
   if (flags.data.compare.Given() && !Has(kComparing, flags.figure)) {
     return stranger("--compare-*", kComparing);
+  }
+  if (flags.figure == "bias") {
+    if (flags.data.in.empty()) {
+      return UsageError("--in: missing; name what posenc bias --out wrote");
+    }
+    if (flags.data.source.Given() || !flags.data.absolute.Empty()) {
+      return UsageError("bias: takes --in and no encoding");
+    }
+    return absl::OkStatus();
   }
   if (flags.figure == "table") return absl::OkStatus();
   if (!flags.data.absolute.Empty()) {
@@ -373,6 +364,8 @@ Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
   add("--image", &data->image,
       "similarity: of the first of so many cells to the others: 64x64",
       "HEIGHTxWIDTH");
+  add("--in", &data->in,
+      "bias: an .npy or .safetensors of posenc bias or scores", "FILE");
   add("--profiles", &data->profiles,
       "compare, kept: readers (default: hf, vllm, llama_cpp and mlx, without "
       "those that refuse the model)",

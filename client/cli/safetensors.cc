@@ -149,6 +149,7 @@ absl::StatusOr<SafetensorsLayout> ParseSafetensorsHeader(
   std::vector<std::set<std::string>> names;
   absl::Status status;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (!status.ok()) return false;
     if (depth >= kMaxDepth && (event == Json::parse_event_t::object_start ||
                                event == Json::parse_event_t::array_start)) {
       status = Malformed("the header is nested too deeply");

@@ -1,10 +1,7 @@
 // What the readers of configurations do with one and the same file, where that
 // depends on the model's class or has changed with a version: one row of data a
-// fact. What a project does with every file, in every version, is in profile.h.
-//
-// The rows were read in the published packages of vLLM 0.21.0, 0.22.0, 0.29.0,
-// 0.30.0 and 0.33.0, mlx-lm 0.29.1 to 0.32.2 and transformers 5.23, and in
-// llama.cpp's conversion/base.py of 2026.
+// fact (reader_rows.cc). What a project does with every file, in every version,
+// is in profile.h.
 
 #pragma once
 
@@ -17,6 +14,9 @@
 #include "core/model/source.h"
 
 namespace posenc::core {
+
+// Numbers of a version: {0, 33, 0}. Empty stands for the newest.
+using Version = std::vector<int>;
 
 enum class ReadingRule {
   // Which of the spellings counts: of these, the first row that applies.
@@ -31,12 +31,16 @@ enum class ReadingRule {
   kKnowsType,            // knows the rope types in `what`
   kNeedsBase,            // fails without rope_theta
   kDefaultBase,          // takes `number` for an absent rope_theta
+  kDefaultShare,         // takes `number` for an absent share of the head
+  kNoClass,              // has no class for these model types
+  kHasClass,             // has classes for these model types alone
   kWholeHead,            // rotates the head whatever partial_rotary_factor says
   kUnscaled,             // does not scale, whatever the dict says
   kDynamicConstant,      // dynamic: s * s - (s - 1) for every length
   kDynamicByTrained,     // dynamic: s * L / T - (s - 1), of lengths in the file
   kAmplitudeMultiplier,  // YaRN: g(s, 1) * attn_factor
   kAmplitudeByKeys,      // YaRN: attention_factor, the mscale pair, or g(s, 1)
+  kSoftmaxUnscaled,      // YaRN: leaves the softmax of latent attention alone
 };
 
 struct ReadingRow {
@@ -52,10 +56,25 @@ struct ReadingRow {
   double number = 0;
 };
 
-absl::Span<const ReadingRow> ReadingRows();
+// A reader by name: a project in one of its versions, as doctor tells of it.
+struct Reader {
+  absl::string_view id;       // "mlx", as --reader has it
+  absl::string_view title;    // "mlx-lm", as output has it
+  absl::string_view version;  // as output has it
+  Profile profile;
+  absl::string_view reads_as;  // that version of the profile; empty: the newest
+  absl::string_view models;    // prefix of model types that it runs; empty: any
+  bool reads_configs;
+};
 
-// Numbers of a version: {0, 33, 0}. Empty stands for the newest.
-using Version = std::vector<int>;
+absl::Span<const ReadingRow> ReadingRows();
+absl::Span<const Reader> Readers();
+
+// Null if there is none of that id.
+const Reader* FindReader(absl::string_view id);
+
+// The version that it reads as.
+Version VersionOf(const Reader& reader);
 
 // The numbers of "0.33.0" or "v5.2". INVALID_ARGUMENT of field profile_version
 // for anything else, and for projects whose versions are not told apart.
@@ -75,6 +94,10 @@ bool IsSince(const Version& version, const Version& other);
 const ReadingRow* FindReadingRow(Profile reader, const Version& version,
                                  absl::string_view model_type,
                                  ReadingRule rule);
+
+// True if that version of the project is known not to have the model type.
+bool LacksClass(Profile reader, const Version& version,
+                absl::string_view model_type);
 
 // How that reader takes the two spellings.
 const ReadingRow& SpellingRow(Profile reader, const Version& version,

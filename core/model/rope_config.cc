@@ -54,6 +54,9 @@ double DefaultShare(const RopeDict& from) {
       given->is_null()) {
     return 1;
   }
+  const ReadingRow* const otherwise =
+      FindReadingRow(from.rules, from.model_type, ReadingRule::kDefaultShare);
+  if (otherwise != nullptr) return otherwise->number;
   return from.kind != nullptr && from.kind->partial > 0 ? from.kind->partial
                                                         : from.family.partial;
 }

@@ -152,12 +152,11 @@ void ReadLlama3(const RopeDict& from, ModelRope* rope) {
   llama3.high_freq_factor = frequency_factor("high_freq_factor", 4);
   llama3.original_max_position_embeddings = ReadOriginalMaxPositionEmbeddings(
       from, "llama3", from.rules.llama3_original, rope);
-  // If they are equal, llama.cpp's converter fails (as the checks of
-  // Llama3Scaling do), other projects make a step.
+  // If they are equal, which Llama3Scaling cannot say, all projects make a
+  // step.
   if (llama3.low_freq_factor == llama3.high_freq_factor &&
       llama3.low_freq_factor > 0 && llama3.factor > 0 &&
-      llama3.original_max_position_embeddings > 0 &&
-      from.rules.profile != Profile::kLlamaCpp) {
+      llama3.original_max_position_embeddings > 0) {
     StepAt(llama3.low_freq_factor, llama3.factor,
            llama3.original_max_position_embeddings, rope);
     return;

@@ -200,7 +200,9 @@ void ReadYarn(const RopeDict& from, ModelRope* rope) {
     if (yarn.original_max_position_embeddings > 0) {
       CheckGptOssRamp(from, yarn, *rope);
     }
-  } else if (from.family.softmax_mscale) {
+  } else if (from.family.softmax_mscale &&
+             FindReadingRow(from.rules, from.model_type,
+                            ReadingRule::kSoftmaxUnscaled) == nullptr) {
     const double all_dim = dict.Number("mscale_all_dim").value_or(0);
     if (all_dim != 0 && scaled) {
       const long double g = YarnMscale(yarn.factor, all_dim);

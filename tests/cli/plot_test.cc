@@ -389,6 +389,34 @@ TEST_F(PlotTest, OutputsThatCannotBeWrittenAreTold) {
       "");  // stderr goes there, too
 }
 
+TEST_F(PlotTest, ABiasIsDrawnFromItsFileAndWhatIsMaskedAsItsLeast) {
+  const std::string file = Path("alibi.npy");
+  ASSERT_EQ(Posenc("bias --alibi 2 --query-length 4 --causal --out " + file)
+                .exit_code,
+            0);
+  const Json json = Numbers("bias --in " + file);
+  ASSERT_EQ(json["matrices"].size(), 2);
+  EXPECT_EQ(json["low"], -3.0 / 16);  // the first of two slopes is 2^-4
+  EXPECT_EQ(json["high"], 0);
+  const Json& values = json["matrices"][0]["values"];
+  ASSERT_EQ(values.size(), 16);
+  EXPECT_EQ(values[12], -3.0 / 16);
+  EXPECT_EQ(values[13], -2.0 / 16);
+  EXPECT_EQ(values[1], -3.0 / 16);
+  EXPECT_EQ(Svg("bias --in " + file).All("image").size(), 3u);  // and a scale
+}
+
+TEST_F(PlotTest, ABiasThatCannotBeDrawnIsToldByItsFlag) {
+  const std::string out = "bias --output p.svg";
+  ExpectError(out, 2, "--in: missing");
+  ExpectError(out + kEight + "--in x.npy", 2, "bias: takes --in");
+  ExpectError(out + " --in " + Path("absent.npy"), 3, "cannot open");
+  ExpectError("kept --in x.npy --output p.svg" + std::string(kEight), 2,
+              "--in: belongs to bias");
+  WriteText("bad.npy", "no numbers");
+  ExpectError(out + " --in " + Path("bad.npy"), 3, "not a .npy file");
+}
+
 TEST_F(PlotTest, NumbersOutOfRangeAreToldByTheirFlags) {
   const std::string out = " --output p.svg" + std::string(kEight);
   ExpectError("decay --width 319" + out, 2, "--width: is 319");

@@ -88,6 +88,14 @@ def test_in_an_image_the_end_of_the_row_looks_nearer_than_the_cell_below(client)
     assert line[0, 63] > line[1, 0] and plane[0, 63] < plane[1, 0]
 
 
+def test_a_masked_bias_is_drawn_with_its_least_value_above_the_diagonal(client):
+    bias = client.build_bias({"alibi": {"heads": 2}}, query_length=4, key_length=4, causal=True)
+    image = plots.bias(bias, head=1).images[0].get_array()
+    slope = 2.0**-8
+    numpy.testing.assert_array_equal(image[3], [-3 * slope, -2 * slope, -slope, 0])
+    numpy.testing.assert_array_equal(image[0, 1:], [-3 * slope] * 3)
+
+
 def test_compare_and_kept(client):
     slower = {"slower": {**EIGHT, "linear": {"factor": 4}}}
     drawn = lines(plots.compare(client, EIGHT, slower))
@@ -123,6 +131,7 @@ def test_it_draws_into_the_axes_that_it_is_given(client, tmp_path):
         (lambda client: plots.kept(client, EIGHT, {}, max_distance=1), "max_distance"),
         (lambda client: plots.frequencies(client, {"nope": True}), "rope"),
         (lambda client: plots.similarity(client, EIGHT, image=(0, 4)), "image"),
+        (lambda client: plots.bias(numpy.zeros((2, 3, 3)), head=2), "matrix"),
     ],
 )
 def test_bad_input_names_its_argument(client, draw, field):

@@ -22,10 +22,9 @@ bool IsNested(const json& dict) {
   return false;
 }
 
-// What the reader sees; nothing once the diagnosis is to end.
-std::string TextFor(const Reader& reader, const json& root,
-                    const Reach& reach) {
-  return reach.status().ok() ? SeenBy(reader, root).dump() : "";
+std::string RootType(const json& root) {
+  const auto it = root.find("model_type");
+  return it != root.end() && it->is_string() ? it->get<std::string>() : "";
 }
 
 }  // namespace
@@ -71,22 +70,24 @@ ConfigCase::ConfigCase(std::string path, json root,
       family_(FindFamily(model_type_, &known_family_)),
       reach_(std::move(reach)) {
   const Reader* const hf = FindReader("hf");
-  groups_ = GroupLayers(root_, hf->profile, reach_);
+  groups_ = GroupLayers(root_, reach_);
+  // Of a model with several parts; it needs a class of its own.
+  const std::string outer = ModelKey(RootType(root_));
   std::vector<const Reader*> all = {hf};
   for (const Reader* reader : readers) {
     if (reader == hf || !reader->reads_configs ||
         !absl::StartsWith(type(), reader->models) ||
-        CannotRun(*reader, type())) {
+        LacksClass(reader->profile, VersionOf(*reader), type()) ||
+        LacksClass(reader->profile, VersionOf(*reader), outer)) {
       continue;
     }
     all.push_back(reader);
   }
+  const std::string text = reach_.status().ok() ? root_.dump() : "";
   for (const Reader* reader : all) {
     Reading reading{reader, {}, {}};
-    const std::string text = TextFor(*reader, root_, reach_);
     for (const LayerGroup& group : groups_) {
-      reading.ropes.push_back(
-          ResolveText(text, reader->profile, group, reach_));
+      reading.ropes.push_back(ResolveText(text, *reader, group, reach_));
     }
     readings_.push_back(std::move(reading));
   }
@@ -111,10 +112,10 @@ const Reading* ConfigCase::reference() const {
 std::vector<std::optional<ResolvedRope>> ConfigCase::ResolveOther(
     const json& root, const Reader* reader) const {
   const Reader& by = reader != nullptr ? *reader : *FindReader("hf");
-  const std::string text = TextFor(by, root, reach_);
+  const std::string text = reach_.status().ok() ? root.dump() : "";
   std::vector<std::optional<ResolvedRope>> ropes;
   for (const LayerGroup& group : groups_) {
-    auto rope = ResolveText(text, by.profile, group, reach_);
+    auto rope = ResolveText(text, by, group, reach_);
     ropes.push_back(rope.ok() ? std::optional(*std::move(rope)) : std::nullopt);
   }
   return ropes;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/error.h"
@@ -40,8 +41,14 @@ std::string ReferenceText(const ConfigCase& config) {
   return reference == nullptr ? "" : DescribeRope(*reference->ropes[0]);
 }
 
+// How the reader of it takes the two spellings.
+ReadingRule Spelling(const Reading& reading, const ConfigCase& config) {
+  const Reader& reader = *reading.reader;
+  return SpellingRow(reader.profile, VersionOf(reader), config.type()).rule;
+}
+
 bool Drops(const Reading& reading, const ConfigCase& config) {
-  return HasRule(*reading.reader, Rule::kDropParameters, config.type());
+  return Spelling(reading, config) == ReadingRule::kParametersUnread;
 }
 
 void CheckNewSpelling(ConfigCase* config) {
@@ -113,7 +120,7 @@ void CheckBothSpellings(ConfigCase* config) {
     finding.severity = Severity::kNote;
   } else {
     finding.readers = config->Explain([&](const Reading& reading) {
-      return HasRule(*reading.reader, Rule::kParametersFirst, config->type());
+      return Spelling(reading, *config) == ReadingRule::kParametersReplace;
     });
   }
 }
@@ -128,10 +135,8 @@ void CheckThetaConflict(ConfigCase* config) {
   Finding& finding = config->Add(
       "config.theta-conflict", {PlainNumber(*outer), key, PlainNumber(*inner)},
       {config->KeyPath("rope_theta"), key + ".rope_theta"});
-  finding.readers = config->Explain([&](const Reading& reading) {
-    return Drops(reading, *config) ||
-           HasRule(*reading.reader, Rule::kTopThetaFirst, config->type());
-  });
+  finding.readers = config->Explain(
+      [&](const Reading& reading) { return Drops(reading, *config); });
 }
 
 // Bases that presets of the same model type were published with.
@@ -143,9 +148,9 @@ std::set<double> PublishedBases(const ConfigCase& config) {
     std::string type;
     LanguagePartOf(&root, &type, nullptr);
     if (ModelKey(type) != config.type()) continue;
-    const auto groups = GroupLayers(root, Profile::kHf, reach);
-    const auto rope = ResolveText(std::string(preset.config_json), Profile::kHf,
-                                  groups[0], reach);
+    const auto groups = GroupLayers(root, reach);
+    const auto rope = ResolveText(std::string(preset.config_json),
+                                  *FindReader("hf"), groups[0], reach);
     if (rope.ok() && rope->spec.rope_theta) {
       bases.insert(*rope->spec.rope_theta);
     }
@@ -153,9 +158,22 @@ std::set<double> PublishedBases(const ConfigCase& config) {
   return bases;
 }
 
+// The base of the frequencies, or what was taken for one.
+std::optional<double> BaseOf(const ResolvedRope& rope) {
+  if (rope.spec.rope_theta) return rope.spec.rope_theta;
+  for (const Assumption& assumption : rope.assumptions) {
+    double base = 0;
+    if (assumption.field == "rope_theta" &&
+        absl::SimpleAtod(assumption.value, &base)) {
+      return base;
+    }
+  }
+  return std::nullopt;
+}
+
 void CheckThetaAbsent(ConfigCase* config) {
   const Reading* const reference = config->reference();
-  if (reference == nullptr || !reference->ropes[0]->spec.rope_theta) return;
+  if (reference == nullptr || !BaseOf(*reference->ropes[0])) return;
   const Family& family = config->family();
   if (family.theta_key.empty() || !family.kinds[0].type.empty() ||
       !family.rope_parameters.empty()) {
@@ -173,19 +191,18 @@ void CheckThetaAbsent(ConfigCase* config) {
       config->Number(*attention, "rope_theta")) {
     return;
   }
-  const double taken = *reference->ropes[0]->spec.rope_theta;
+  const double taken = *BaseOf(*reference->ropes[0]);
   std::vector<std::string> facts;
   facts.push_back(
       absl::StrCat(reference->reader->title, " takes ", PlainNumber(taken)));
   const auto other_base = [&](const Reading& reading) {
-    return reading.status().ok() && reading.ropes[0]->spec.rope_theta &&
-           *reading.ropes[0]->spec.rope_theta != taken;
+    return reading.status().ok() &&
+           BaseOf(*reading.ropes[0]).value_or(taken) != taken;
   };
   for (const Reading& reading : config->readings()) {
     if (other_base(reading)) {
-      facts.push_back(
-          absl::StrCat(reading.reader->title, " ",
-                       PlainNumber(*reading.ropes[0]->spec.rope_theta)));
+      facts.push_back(absl::StrCat(reading.reader->title, " ",
+                                   PlainNumber(*BaseOf(*reading.ropes[0]))));
     }
   }
   const std::set<double> published = PublishedBases(*config);

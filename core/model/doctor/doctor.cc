@@ -226,7 +226,7 @@ class Doctor {
       if (input.kind == InputKind::kParams && report.spec.empty() &&
           input.unreadable.empty()) {
         const auto rope =
-            ResolveText(input.text, Profile::kMistral, {}, reach_);
+            ResolveText(input.text, *FindReader("mistral"), {}, reach_);
         if (rope.ok()) {
           report.content_hash = ContentHash(*rope);
           report.spec = DescribeRope(*rope);

@@ -72,19 +72,19 @@ class GgufChecks {
       }
     }
     const std::string text = config_->root().dump();
+    const Reader& hf = *FindReader("hf");
+    const Reader& llama_cpp = *FindReader("llama_cpp");
     if (config_->groups().size() > 1) {
       LayerGroup group;
       group.type = "sliding_attention";
-      const auto sliding =
-          ResolveText(text, Profile::kHf, group, config_->reach());
+      const auto sliding = ResolveText(text, hf, group, config_->reach());
       group.type = "full_attention";
-      auto whole = ResolveText(text, Profile::kHf, group, config_->reach());
+      auto whole = ResolveText(text, hf, group, config_->reach());
       if (sliding.ok() && whole.ok() && !sliding->spec.nope &&
           !whole->spec.nope) {
         reference_ = *std::move(whole);
         sliding_ = *sliding;
-        const auto own =
-            ResolveText(text, Profile::kLlamaCpp, group, config_->reach());
+        const auto own = ResolveText(text, llama_cpp, group, config_->reach());
         converted_ = own.ok() ? *own : *reference_;
         return;
       }
@@ -92,8 +92,8 @@ class GgufChecks {
     const ResolvedRope& first = *config_->reference()->ropes[full];
     if (first.spec.nope) return;
     reference_ = first;
-    const auto own = ResolveText(text, Profile::kLlamaCpp,
-                                 config_->groups()[full], config_->reach());
+    const auto own =
+        ResolveText(text, llama_cpp, config_->groups()[full], config_->reach());
     converted_ = own.ok() ? *own : first;
   }
 

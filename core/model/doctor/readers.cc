@@ -26,32 +26,6 @@ using nlohmann::json;
 constexpr std::int64_t kMaxLayers = 1024;
 constexpr std::size_t kMaxGroups = 16;
 
-// True if the flat or nested dicts of the configuration, or it itself, have a
-// number of that name.
-bool GivesTheta(const json& part, absl::string_view theta_key) {
-  const auto has = [](const json& object, absl::string_view key) {
-    const auto it = object.find(std::string(key));
-    return it != object.end() && !it->is_null();
-  };
-  if (has(part, "rope_theta") || (!theta_key.empty() && has(part, theta_key))) {
-    return true;
-  }
-  for (const char* key : {"rope_scaling", "rope_parameters", "attn_config"}) {
-    const auto dict = part.find(key);
-    if (dict == part.end() || !dict->is_object()) continue;
-    if (has(*dict, "rope_theta")) return true;
-    for (const auto& [name, entry] : dict->items()) {
-      if (entry.is_object() && has(entry, "rope_theta")) return true;
-    }
-  }
-  return false;
-}
-
-bool HasContent(const json& part, const char* key) {
-  const auto it = part.find(key);
-  return it != part.end() && !it->is_null() && *it != json::object();
-}
-
 // Types that layers of a model may have: its class's, those of its dicts, and
 // the usual ones.
 std::vector<std::string> KnownTypes(const json& part,
@@ -82,25 +56,6 @@ std::vector<std::string> KnownTypes(const json& part,
 
 }  // namespace
 
-const Reader* FindReader(absl::string_view id) {
-  for (const Reader& reader : Readers()) {
-    if (reader.id == id) return &reader;
-  }
-  return nullptr;
-}
-
-bool HasRule(const Reader& reader, Rule rule, const std::string& model_type,
-             double* value) {
-  for (const ReaderRule& row : ReaderRules()) {
-    if (row.reader != reader.id || row.rule != rule) continue;
-    if (!row.models.empty() && !IsAmong(model_type, row.models)) continue;
-    if (!row.except.empty() && IsAmong(model_type, row.except)) continue;
-    if (value != nullptr) *value = row.value;
-    return true;
-  }
-  return false;
-}
-
 json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
   absl::Status status;
   const JsonObject part =
@@ -118,61 +73,16 @@ json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
   return found;
 }
 
-json SeenBy(const Reader& reader, const json& root) {
-  json seen = root;
-  if (!seen.is_object()) return seen;
-  std::string model_type;
-  json& part = *LanguagePartOf(&seen, &model_type, nullptr);
-  if (!part.is_object()) return seen;
-  const std::string type = ModelKey(model_type);
-  bool known = false;
-  const Family& family = FindFamily(model_type, &known);
-  const bool both =
-      HasContent(part, "rope_scaling") && HasContent(part, "rope_parameters");
-  double value = 0;
-  if (HasRule(reader, Rule::kParametersFirst, type) && both) {
-    part.erase("rope_scaling");
-  }
-  if (HasRule(reader, Rule::kTopThetaFirst, type) &&
-      part.contains("rope_scaling") && part["rope_scaling"].is_object()) {
-    part["rope_scaling"].erase("rope_theta");
-  }
-  if (HasRule(reader, Rule::kDropParameters, type)) {
-    part.erase("rope_parameters");
-  }
-  if (HasRule(reader, Rule::kDefaultTheta, type, &value) &&
-      !GivesTheta(part, family.theta_key)) {
-    part["rope_theta"] = value;
-  }
-  const std::string share(family.partial_key);
-  const bool has_share =
-      HasContent(part, share.c_str()) ||
-      (part.contains("rope_parameters") &&
-       part["rope_parameters"].is_object() &&
-       HasContent(part["rope_parameters"], "partial_rotary_factor"));
-  if (HasRule(reader, Rule::kDefaultPartial, type, &value) && !has_share) {
-    part[share] = value;
-  }
-  if (HasRule(reader, Rule::kWholeHead, type)) {
-    part[share] = 1.0;
-    for (const char* key : {"rope_parameters", "rope_scaling"}) {
-      if (part.contains(key) && part[key].is_object()) {
-        part[key].erase("partial_rotary_factor");
-      }
-    }
-  }
-  return seen;
-}
-
 absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
-                                         Profile profile,
+                                         const Reader& reader,
                                          const LayerGroup& group,
                                          const Reach& reach) {
   const absl::Status stopped = reach.status();
   if (!stopped.ok()) return stopped;
   RopeSource source;
   source.source = ConfigJson{text};
-  source.profile = profile;
+  source.profile = reader.profile;
+  source.profile_version = std::string(reader.reads_as);
   source.layer_index = group.index;
   source.layer_type = group.type;
   source.sequence_length = reach.length;
@@ -191,10 +101,10 @@ absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
   return rope;
 }
 
-std::vector<LayerGroup> GroupLayers(const json& root, Profile profile,
-                                    const Reach& reach) {
+std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
+  const Reader& reader = *FindReader("hf");
   const std::string text = root.dump();
-  const auto whole = ResolveText(text, profile, {}, reach);
+  const auto whole = ResolveText(text, reader, {}, reach);
   const auto details = GetErrorDetails(whole.status());
   if (whole.ok() || !details ||
       (details->field != "layer_type" && details->field != "layer_index")) {
@@ -217,7 +127,7 @@ std::vector<LayerGroup> GroupLayers(const json& root, Profile profile,
   for (std::int32_t i = 0; i < std::min(layers, kMaxLayers); ++i) {
     LayerGroup group;
     group.index = i;
-    const auto rope = ResolveText(text, profile, group, reach);
+    const auto rope = ResolveText(text, reader, group, reach);
     if (!rope.ok()) break;
     const auto [it, is_new] =
         by_hash.emplace(ContentHash(*rope), groups.size());
@@ -229,7 +139,7 @@ std::vector<LayerGroup> GroupLayers(const json& root, Profile profile,
   for (const std::string& type : KnownTypes(part, model_type)) {
     LayerGroup group;
     group.type = type;
-    if (ResolveText(text, profile, group, reach).ok()) groups.push_back(group);
+    if (ResolveText(text, reader, group, reach).ok()) groups.push_back(group);
   }
   if (groups.empty()) groups.push_back({});
   return groups;

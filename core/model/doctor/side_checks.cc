@@ -32,10 +32,10 @@ void CheckParams(const DoctorInput& input, const ConfigCase& config,
   if (reference == nullptr || !params.is_object()) return;
   const Reader& mistral = *FindReader("mistral");
   for (std::size_t g = 0; g < config.groups().size(); ++g) {
-    auto rope = ResolveText(input.text, Profile::kMistral, {}, config.reach());
+    auto rope = ResolveText(input.text, mistral, {}, config.reach());
     if (!rope.ok()) {
-      rope = ResolveText(input.text, Profile::kMistral, config.groups()[g],
-                         config.reach());
+      rope =
+          ResolveText(input.text, mistral, config.groups()[g], config.reach());
     }
     if (!rope.ok()) return;
     const ResolvedRope& ours = *reference->ropes[g];

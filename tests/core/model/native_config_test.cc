@@ -199,9 +199,11 @@ json StepConfig() {
             {"high_freq_factor", 32.0}}}};
 }
 
-absl::StatusOr<ResolvedRope> ReadLayer(const json& config, int layer) {
+absl::StatusOr<ResolvedRope> ReadLayer(const json& config, int layer,
+                                       Profile profile = Profile::kHf) {
   RopeSource source;
   source.source = ConfigJson{config.dump()};
+  source.profile = profile;
   source.layer_index = layer;
   return ResolveSource(source, 0, MissingLength::kError);
 }
@@ -213,6 +215,9 @@ TEST(StepConfigTest, HasABaseAndAWidthForEachLayer) {
   EXPECT_EQ(full->inv_freq[0], 1);
   // Turns 131072 times 5e6^(-31/32) / (2 pi) = 0.007 < 1 within the length.
   ExpectSame(full->inv_freq[31], std::pow(5e6L, -31 / 32.0L) / 2);
+  const auto mlx = ReadLayer(StepConfig(), 0, Profile::kMlx);
+  ASSERT_TRUE(mlx.ok()) << mlx.status();
+  EXPECT_EQ(mlx->inv_freq, full->inv_freq);
   const auto sliding = ReadLayer(StepConfig(), 1);
   ASSERT_TRUE(sliding.ok()) << sliding.status();
   ASSERT_EQ(sliding->spec.rotary_dim, 128);

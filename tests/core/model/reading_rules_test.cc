@@ -58,13 +58,30 @@ TEST(ReadingRulesTest, RowsAreComplete) {
     EXPECT_FALSE(row.says.empty());
     EXPECT_EQ(row.what.empty(), row.rule != ReadingRule::kKnowsType)
         << row.says;
-    EXPECT_EQ(row.number == 0, row.rule != ReadingRule::kDefaultBase)
+    EXPECT_EQ(row.number == 0, row.rule != ReadingRule::kDefaultBase &&
+                                   row.rule != ReadingRule::kDefaultShare)
         << row.says;
     for (const absl::string_view version : {row.since, row.until}) {
       EXPECT_TRUE(version.empty() || ParseVersion(row.reader, version).ok())
           << version;
     }
   }
+}
+
+TEST(ReadingRulesTest, ReadersReadAsVersionsOfTheirProject) {
+  for (const Reader& reader : Readers()) {
+    EXPECT_EQ(FindReader(reader.id), &reader);
+    EXPECT_TRUE(reader.reads_as.empty() ||
+                ParseVersion(reader.profile, reader.reads_as).ok())
+        << reader.id;
+  }
+  EXPECT_EQ(FindReader("nobody"), nullptr);
+  const Reader& older = *FindReader("hf4");
+  EXPECT_TRUE(LacksClass(older.profile, VersionOf(older), "qwen3_5"));
+  EXPECT_FALSE(LacksClass(older.profile, VersionOf(older), "qwen3"));
+  EXPECT_FALSE(LacksClass(Profile::kHf, {}, "qwen3_5"));
+  EXPECT_FALSE(LacksClass(Profile::kMlx, {}, "qwen3_5"));
+  EXPECT_TRUE(LacksClass(Profile::kMlx, {}, "nomic_bert"));
 }
 
 TEST(ReadingRulesTest, VersionsCompareByTheirNumbers) {

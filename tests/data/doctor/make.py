@@ -150,12 +150,13 @@ def configs():
     pair("config.theta-conflict", conflict, with_keys(conflict, rope_theta=500000.0))
     qwen = with_keys(PLAIN, model_type="qwen2", rope_theta=1000000.0)
     pair("config.theta-absent", with_keys(qwen, rope_theta=None), qwen)
-    both_types = with_keys(PLAIN, rope_scaling=with_keys(YARN, type="linear"))
-    pair("config.type-conflict", both_types, SCALED)
+    qwen3 = with_keys(qwen, model_type="qwen3", head_dim=128, hidden_size=1024)
+    both_types = with_keys(qwen3, rope_scaling=with_keys(YARN, type="linear"))
+    pair("config.type-conflict", both_types, with_keys(qwen3, rope_scaling=YARN))
     pair("config.type-missing", with_keys(PLAIN, rope_scaling=with_keys(YARN, rope_type=None)), SCALED)
     unknown = with_keys(YARN, rope_type="telechat3-yarn")
     pair("config.type-unknown", with_keys(PLAIN, rope_scaling=unknown), SCALED)
-    pair("config.key-unread", with_keys(PLAIN, rope_scaling=with_keys(YARN, finetuned=True)), SCALED)
+    pair("config.key-unread", with_keys(PLAIN, rope_scaling=with_keys(YARN, low_freq_factor=1.0)), SCALED)
     twice = json.dumps(PLAIN, indent=1).replace("{", '{\n "rope_theta": 10000.0,', 1) + "\n"
     pair("config.key-twice", {"config.json": twice}, PLAIN)
     pair("config.factor-ratio", with_keys(SCALED, max_position_embeddings=65536), SCALED)
@@ -239,6 +240,19 @@ def readers():
     )
     amplitude = with_keys(SCALED, rope_scaling=with_keys(YARN, attention_factor=1.0))
     pair("readers.amplitude", amplitude, SCALED)
+    latent = with_keys(
+        PLAIN,
+        model_type="deepseek_v2",
+        head_dim=None,
+        qk_nope_head_dim=128,
+        qk_rope_head_dim=64,
+        rope_theta=10000.0,
+        rope_scaling=with_keys(YARN, factor=40.0, original_max_position_embeddings=4096,
+                               mscale=0.707, mscale_all_dim=0.707),
+        max_position_embeddings=163840,
+    )
+    pair("readers.softmax", latent,
+         with_keys(latent, rope_scaling=with_keys(latent["rope_scaling"], mscale_all_dim=None)))
     pair("readers.refuses",
          with_keys(PLAIN, rope_scaling=with_keys(LLAMA3, low_freq_factor=None)),
          with_keys(PLAIN, rope_scaling=LLAMA3))

@@ -28,6 +28,7 @@ from .wire import invalid
 
 __all__ = [
     "angles",
+    "bias",
     "compare",
     "decay",
     "frequencies",
@@ -146,6 +147,21 @@ def table(
     for channel in range(channels):
         _curve(ax, f"{word} {channel}", numpy.arange(start, start + len(matrix)), matrix[:, channel])
     return _finished(ax, f"First {channels} columns of the table")
+
+
+def bias(matrix: Any, *, head: int = 0, ax: Any = None) -> Any:
+    """One head of a bias [heads, queries, keys], or of a sequence's scores.
+
+    What is masked (-inf) is drawn as the least.
+    """
+    values = numpy.asarray(matrix, numpy.float64)
+    if values.ndim != 3 or not 0 <= head < len(values):
+        raise invalid("matrix", f"has the shape {values.shape}; [heads, queries, keys] with head {head} is drawn")
+    shown = values[head]
+    finite = shown[numpy.isfinite(shown)]
+    shown = numpy.where(numpy.isfinite(shown), shown, finite.min() if finite.size else 0)
+    ax = _axes(ax, "key", "query")
+    return _heat_map(ax, shown, 0, "added to the score", f"Head {head}", aspect="equal")
 
 
 def rotation(

@@ -1,0 +1,178 @@
+// The readers of configurations: rows of data, and nothing else.
+//
+// The rows were read in the published packages of vLLM 0.21.0, 0.22.0, 0.29.0,
+// 0.30.0 and 0.33.0, mlx-lm 0.29.1 to 0.32.2, transformers 4.57, 5.14, 5.15 and
+// 5.23, and in llama.cpp's conversion/base.py of 2026; they were not run.
+
+#include "core/model/reading_rules.h"
+
+namespace posenc::core {
+namespace {
+
+constexpr Profile kHf = Profile::kHf;
+constexpr Profile kVllm = Profile::kVllm;
+constexpr Profile kLlamaCpp = Profile::kLlamaCpp;
+constexpr Profile kMlx = Profile::kMlx;
+
+// mlx-lm's model files, and the types that it remaps to one of them.
+constexpr char kMlxModels[] =
+    "Klear afm7 afmoe apertus baichuan_m1 bailing_hybrid bailing_moe "
+    "bailing_moe_linear bailing_moe_v3 bitnet cohere cohere2 dbrx "
+    "deepseek deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v41 dots1 "
+    "ernie4_5 ernie4_5_moe exaone exaone4 exaone_moe falcon_h1 "
+    "falcon_mamba gear gemma gemma2 gemma3 gemma3n gemma4 gemma4_unified "
+    "glm glm4 glm4_moe glm4_moe_lite glm_moe_dsa gpt2 gpt_bigcode "
+    "gpt_neox gpt_oss gptj granite granitemoe granitemoehybrid helium "
+    "hunyuan hunyuan_v1_dense internlm2 internlm3 iquestcoder "
+    "iquestloopcoder jamba joyai_llm_flash kimi_k2 kimi_k25 kimi_k3 "
+    "kimi_linear kimi_vl laguna lfm2 lfm2_moe lfm2_vl lille_130m llama "
+    "llama4 llava longcat_flash longcat_flash_ngram mamba mamba2 mellum "
+    "mimo mimo_v2_flash minicpm minicpm3 minimax minimax_m2 minimax_m3 "
+    "minimax_m3_vl "
+    "ministral3 mistral mistral3 mistral4 mixtral muse_glimmer muse_spark "
+    "nanbeige nanochat nemotron nemotron_h nemotron_nas olmo olmo2 olmo3 "
+    "olmo_hybrid olmoe openelm phi phi3 phi3small phi_msft phimoe "
+    "phixtral pixtral plamo plamo2 plamo3 prism_hadamard_qwen35 qwen "
+    "qwen2 qwen2_5_vl qwen2_moe qwen2_vl qwen3 qwen3_5 qwen3_5_moe "
+    "qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe recurrent_gemma rwkv7 "
+    "seed_oss smollm3 solar_open spark2_5 stablelm starcoder2 step3p5 "
+    "talkie telechat3 xverse youtu_llm";
+
+// mlx-lm's classes that call the plain rotation.
+constexpr char kMlxUnscaled[] =
+    "cohere cohere2 dbrx gemma gemma2 gemma3n glm glm4 glm4_moe gpt_neox "
+    "granitemoehybrid helium lfm2 lfm2_moe minimax minimax_m2 mixtral "
+    "mimo_v2_flash muse_glimmer muse_spark olmo olmo_hybrid phi qwen2_moe "
+    "qwen3_moe qwen3_vl_moe recurrent_gemma stablelm starcoder2 ernie4_5 "
+    "ernie4_5_moe";
+
+constexpr ReadingRow kRows[] = {
+    {kHf, "", "", "5.0", ReadingRule::kParametersUnread,
+     "reads rope_theta and rope_scaling, not rope_parameters"},
+    {kHf, "", "5.0", "", ReadingRule::kScalingReplaces,
+     "reads rope_scaling before rope_parameters"},
+    {kHf,
+     "afmoe cosmos3_edge deepseek_v4 exaone_moe gemma4 gemma4_text "
+     "gemma4_unified glm4_moe_lite glm_moe_dsa hy_v3 laguna lfm3 mellum "
+     "minimax_m3_vl ministral3 mistral4 muse_glimmer muse_spark nanochat "
+     "olmo_hybrid qwen3_5 qwen3_5_moe qwen4_exp solar_open spark2_5 step3p5 "
+     "step3p7 iquestcoder cohere2_moe dots3",
+     "", "5.0", ReadingRule::kNoClass, "has no class for it"},
+    // Its PR 47435 (July 2026).
+    {kHf, "deepseek_v2 mistral4", "", "5.15", ReadingRule::kSoftmaxUnscaled,
+     "does not scale the softmax by mscale_all_dim"},
+
+    {kVllm, "", "", "", ReadingRule::kScalingReplaces,
+     "reads rope_scaling before rope_parameters, by transformers' classes"},
+    {kVllm, "", "", "", ReadingRule::kTypesConflict,
+     "refuses a type and a rope_type that differ"},
+    // vLLM PR 41277 (May 2026).
+    {kVllm, "", "", "0.22.0", ReadingRule::kDynamicConstant,
+     "scales dynamic by s * s - (s - 1) at every length"},
+    {kVllm, "", "0.22.0", "", ReadingRule::kDynamicByTrained,
+     "scales dynamic by s * L / T - (s - 1), L max_position_embeddings and T "
+     "max_trained_positions, which is L if absent"},
+    // vLLM PR 56446 (September 2026), in 0.30.0 and not in 0.29.0.
+    {kVllm, "", "", "0.30.0", ReadingRule::kAmplitudeMultiplier,
+     "reads attn_factor, and neither attention_factor nor mscale"},
+    {kVllm, "", "0.30.0", "", ReadingRule::kAmplitudeByKeys,
+     "reads attention_factor and the mscale pair, not attn_factor"},
+    {kVllm, "", "0.30.0", "", ReadingRule::kKnowsType,
+     "reads telechat3-yarn as yarn with attention_factor 0.07 ln s + 1",
+     "telechat3-yarn"},
+
+    {kLlamaCpp, "", "", "", ReadingRule::kParametersReplace,
+     "reads rope_parameters before rope_scaling"},
+    // Its converter writes no rope.freq_base for them.
+    {kLlamaCpp, "mixtral bitnet csm qwen2_vl qwen2_5_vl cohere gte", "", "",
+     ReadingRule::kDefaultBase, "takes 10000 for an absent rope_theta", "",
+     1e4},
+
+    // mlx-lm: 17 of its 99 model files that have rope_theta read
+    // rope_parameters.
+    {kMlx, "qwen3 qwen3_vl", "0.32.0", "", ReadingRule::kParametersFill,
+     "reads rope_theta and rope_scaling before rope_parameters"},
+    {kMlx, "lfm2 lfm2_vl lfm2_moe", "0.31.0", "", ReadingRule::kParametersBase,
+     "reads of rope_parameters rope_theta alone"},
+    {kMlx, "granitemoehybrid", "0.32.0", "", ReadingRule::kParametersBase,
+     "reads of rope_parameters rope_theta alone"},
+    {kMlx, "exaone_moe muse_glimmer muse_spark olmo_hybrid", "", "",
+     ReadingRule::kParametersBase, "reads of rope_parameters rope_theta alone"},
+    {kMlx,
+     "gemma4 gemma4_unified glm_moe_dsa laguna mellum minimax_m3 "
+     "minimax_m3_vl ministral3 mistral4 qwen3_5 qwen3_5_moe spark2_5",
+     "", "", ReadingRule::kParametersReplace, "reads rope_parameters"},
+    // Its lists are read as rope_parameters (native_config.h).
+    {kMlx, "step3p5", "", "", ReadingRule::kParametersReplace,
+     "reads lists of rope_theta and partial_rotary_factors"},
+    {kMlx, "", "", "", ReadingRule::kParametersUnread,
+     "reads rope_theta and rope_scaling, not rope_parameters"},
+    {kMlx, "", "", "", ReadingRule::kTypeFirst, "reads type before rope_type"},
+    {kMlx, "", "0.30.0", "", ReadingRule::kKnowsType,
+     "knows its own names of yarn", "deepseek_yarn telechat3-yarn"},
+    {kMlx, "", "0.31.2", "", ReadingRule::kKnowsType, "knows proportional",
+     "proportional"},
+    {kMlx, "", "0.32.0", "", ReadingRule::kKnowsType, "knows dynamic",
+     "dynamic"},
+    {kMlx, "glm", "", "", ReadingRule::kWholeHead, "rotates the whole head"},
+    {kMlx, kMlxUnscaled, "", "", ReadingRule::kUnscaled, "does not scale"},
+    {kMlx,
+     "apertus dots1 ernie4_5 ernie4_5_moe exaone4 glm4 glm4_moe granite "
+     "granitemoe helium hunyuan_v1_moe llama4 longcat_flash mimo_v2_flash "
+     "minimax minimax_m2 olmo3 qwen3 qwen3_vl qwen3_moe qwen3_vl_moe "
+     "qwen3_next recurrent_gemma solar_open stablelm ministral3 mellum "
+     "muse_spark glm_moe_dsa",
+     "", "", ReadingRule::kNeedsBase, "fails without a rope_theta"},
+    {kMlx,
+     "qwen2 qwen2_moe qwen2_vl qwen2_5_vl mixtral lfm2 lfm2_moe exaone_moe "
+     "minicpm3 gemma3 glm4_moe_lite",
+     "", "", ReadingRule::kDefaultBase,
+     "takes 1000000 for an absent rope_theta", "", 1e6},
+    {kMlx, "qwen3_5 qwen3_5_moe", "", "", ReadingRule::kDefaultBase,
+     "takes 100000 for an absent rope_theta", "", 1e5},
+    {kMlx, "starcoder2", "", "", ReadingRule::kDefaultBase,
+     "takes 100000 for an absent rope_theta", "", 1e5},
+    {kMlx, "cohere", "", "", ReadingRule::kDefaultBase,
+     "takes 8000000 for an absent rope_theta", "", 8e6},
+    {kMlx, "cohere2", "", "", ReadingRule::kDefaultBase,
+     "takes 50000 for an absent rope_theta", "", 5e4},
+    {kMlx, "falcon_h1", "", "", ReadingRule::kDefaultBase,
+     "takes 1e+11 for an absent rope_theta", "", 1e11},
+    {kMlx, "muse_glimmer", "", "", ReadingRule::kDefaultBase,
+     "takes 500000 for an absent rope_theta", "", 5e5},
+    {kMlx, "gpt_oss", "", "", ReadingRule::kDefaultBase,
+     "takes 150000 for an absent rope_theta", "", 15e4},
+    {kMlx, "minimax_m3 minimax_m3_vl", "", "", ReadingRule::kDefaultBase,
+     "takes 5000000 for an absent rope_theta", "", 5e6},
+    {kMlx, "", "", "", ReadingRule::kDefaultBase,
+     "takes 10000 for an absent rope_theta", "", 1e4},
+    {kMlx, "phi", "", "", ReadingRule::kDefaultShare,
+     "rotates 0.4 of the head for an absent partial_rotary_factor", "", 0.4},
+    {kMlx, kMlxModels, "", "", ReadingRule::kHasClass,
+     "has a model file for it"},
+};
+
+// SGLang reads as vLLM does, whose code it began with.
+constexpr Reader kReaders[] = {
+    {"hf", "transformers", "5.23", kHf, "", "", true},
+    {"vllm", "vLLM", "0.33", kVllm, "", "", true},
+    {"sglang", "SGLang", "0.5", kVllm, "", "", true},
+    {"llama_cpp", "llama.cpp", "2026", kLlamaCpp, "", "", true},
+    {"mlx", "mlx-lm", "0.32.2", kMlx, "", "", true},
+    {"hf4", "transformers 4", "4.57", kHf, "4.57", "", true},
+    {"gpt_oss", "gpt-oss's reference implementation", "2025", Profile::kGptOss,
+     "", "gpt_oss", true},
+    {"deepseek", "DeepSeek's reference implementation", "2025",
+     Profile::kDeepseek, "", "deepseek", true},
+    {"mistral", "Mistral's reference implementation", "1.8", Profile::kMistral,
+     "", "mi", false},
+    {"gguf_hf", "transformers' GGUF loader", "5.23", kHf, "", "", false},
+};
+
+}  // namespace
+
+absl::Span<const ReadingRow> ReadingRows() { return kRows; }
+
+absl::Span<const Reader> Readers() { return kReaders; }
+
+}  // namespace posenc::core
