@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <memory>
@@ -336,6 +337,46 @@ TEST_F(ListenerTest, ClientsSeeTheStreamLimitBeforeTheirFirstCall) {
             grpc::StatusCode::DEADLINE_EXCEEDED);
   watches.pop_back();
   EXPECT_TRUE(Serves(channel_));
+}
+
+// Calls that begin at once, in one connection, and never go on.
+std::string StalledCalls(int count) {
+  std::string calls = kPreface + kSettings;
+  for (int i = 0; i < count; ++i) calls += CallHeaders(kTable, 2 * i + 1);
+  return calls;
+}
+
+// HTTP/2 does not hold a peer to the limit who has not acknowledged it.
+TEST_F(ListenerTest, APeerWithFarMoreCallsThanItMayHaveIsEnded) {
+  ServerOptions options = Patient();
+  options.connections.max_concurrent_streams = 3;
+  Start(options);
+  Socket some(address()), many(address());
+  some.Send(StalledCalls(70));  // 2 x 3 and 64
+  EXPECT_TRUE(
+      Eventually([this] { return server_->Status().calls_in_progress == 70; }));
+  many.Send(StalledCalls(71));
+  EXPECT_TRUE(many.AwaitEnd());
+  EXPECT_EQ(Ended(Ending::kTooManyCalls), 1);
+  EXPECT_FALSE(some.Ended());
+  EXPECT_TRUE(Serves());
+}
+
+// Peers of a unix socket cannot be told apart.
+TEST_F(ListenerTest, OnAUnixSocketTheCallsThatAreTooManyEnd) {
+  const std::string path =
+      absl::StrCat(testing::TempDir(), "posenc-many-calls-", getpid());
+  ServerOptions options = Patient();
+  options.listen = {absl::StrCat("unix:", path)};
+  options.connections.max_concurrent_streams = 3;
+  Start(options);
+  Socket many(address());
+  many.Send(StalledCalls(80));
+  // Trailers of those alone.
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(many.AwaitFrame(1)) << i;
+  EXPECT_EQ(server_->Status().calls_in_progress, 70);
+  EXPECT_FALSE(many.Ended());
+  EXPECT_TRUE(Serves());
 }
 
 // gRPC's client does not even send such a call once it was told the limit.
