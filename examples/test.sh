@@ -24,7 +24,7 @@ finish() {
 trap finish EXIT
 "$posencd" --listen 127.0.0.1:0 --ready-file "$work/ready" >/dev/null 2>&1 &
 server=$!
-for ((i = 0; i < 300; ++i)); do
+for ((i = 0; i < 600; ++i)); do
   [[ ! -s $work/ready ]] || break
   kill -0 "$server" # it has not given up
   sleep 0.1

@@ -71,9 +71,8 @@ class RunningServer final : public Server {
         inference_(options.kserve
                        ? std::make_unique<InferenceService>(shared_files_.get())
                        : nullptr),
-        service_(WithDefaults(options.limits),
-                 options.connections.max_metadata_bytes, options.observer,
-                 credentials_->tokens(), shared_files_.get(),
+        service_(WithDefaults(options.limits), options.connections,
+                 options.observer, credentials_->tokens(), shared_files_.get(),
                  inference_ == nullptr ? std::vector<Method>()
                                        : inference_->InferMethods()),
         lame_duck_(options.lame_duck),

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/hash/hash.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/error.h"
@@ -84,7 +85,8 @@ absl::Status NoSuchMethod(absl::string_view path) {
 
 }  // namespace
 
-RpcService::RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
+RpcService::RpcService(const Limits& limits,
+                       const ConnectionLimits& connections,
                        CallObserver* observer, const TokenFile* tokens,
                        SharedFiles* shared_files, std::vector<Method> more)
     : methods_(WithContracts(std::move(more))),
@@ -95,9 +97,10 @@ RpcService::RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
       too_many_inferences_(
           AsTold({.full_is_unavailable = true}, TooManyCalls())),
       limits_(limits),
-      max_metadata_bytes_(max_metadata_bytes),
+      max_metadata_bytes_(connections.max_metadata_bytes),
       tokens_(tokens),
       shared_files_(shared_files),
+      open_calls_(connections.max_concurrent_streams),
       cache_(kCacheBytes),
       admission_(std::make_shared<Admission>(
           CallBytes(limits), static_cast<std::size_t>(limits.max_waiting))),
@@ -190,16 +193,38 @@ const RpcService::Answer* RpcService::Refuse(const CallSpec& spec,
   return spec.full_is_unavailable ? &too_many_inferences_ : &too_many_calls_;
 }
 
+void RpcService::Observe(const Answer& answer, const CallSpec& spec,
+                         const CallHeaders& headers) const {
+  CallObserver* const observer = resources_.observer;
+  if (observer == nullptr) return;
+  observer->Started(spec.name, spec.stream);
+  CallRecord record = RecordOf(headers, spec, answer.status, answer.reason);
+  record.started = absl::Now();
+  observer->Finished(record);
+}
+
 void RpcService::Send(const Answer& answer, const CallSpec& spec,
                       PeerStream* stream) const {
-  if (CallObserver* const observer = resources_.observer) {
-    observer->Started(spec.name, spec.stream);
-    CallRecord record =
-        RecordOf(stream->headers(), spec, answer.status, answer.reason);
-    record.started = absl::Now();
-    observer->Finished(record);
-  }
+  Observe(answer, spec, stream->headers());
   stream->Finish(answer.ending);
+}
+
+// Clients in this process, who have no connection, may have any number.
+bool RpcService::IsTooMany(PeerStream* stream, const CallSpec& spec) {
+  const CallHeaders& headers = stream->headers();
+  const absl::string_view peer = headers.peer();
+  if (!absl::StartsWith(peer, "ipv") && !absl::StartsWith(peer, "unix:")) {
+    return false;
+  }
+  OpenCalls::Place place = open_calls_.Enter(spec.peer);
+  if (!place.empty()) {
+    stream->Take(std::move(place));
+    return false;
+  }
+  Observe(too_many_calls_, spec, headers);
+  if (told_callers_ != nullptr) told_callers_->CallWasTooMany(peer);
+  stream->Drop();
+  return true;
 }
 
 absl::Status RpcService::Identify(const CallHeaders& headers,
@@ -254,6 +279,7 @@ void RpcService::Begin(PeerStream* stream) {
   if (told_callers_ != nullptr) told_callers_->CallBegan(headers.peer());
   CallSpec spec;
   spec.peer = ConnectionOf(stream);
+  if (IsTooMany(stream, spec)) return;
   // gRPC 1.51 tells peers this limit and does not always keep to it.
   absl::Status metadata = CheckMetadata(headers, max_metadata_bytes_);
   if (!metadata.ok()) return Send(Answer(std::move(metadata)), spec, stream);

@@ -25,6 +25,7 @@
 #include "server/budget/deadlines.h"
 #include "server/budget/limits.h"
 #include "server/listen/callers.h"
+#include "server/listen/connection_limits.h"
 #include "server/memory/response_buffers.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_cache.h"
@@ -32,6 +33,7 @@
 #include "server/metrics/server_status.h"
 #include "server/rpc/call.h"
 #include "server/rpc/call_queue.h"
+#include "server/rpc/open_calls.h"
 #include "server/rpc/small_call.h"
 #include "server/shared/shared_files.h"
 
@@ -39,12 +41,12 @@ namespace posenc::server {
 
 class RpcService final : public CallQueue::Service {
  public:
-  // limits: with defaults filled in. max_metadata_bytes: see ConnectionLimits.
+  // limits, connections: with defaults filled in.
   // observer, and tokens that callers must show: outlive this; either may be
   // null.
   // shared_files: that calls may name; outlives this, may be null.
   // more: methods beside the contract's.
-  RpcService(const Limits& limits, std::int64_t max_metadata_bytes,
+  RpcService(const Limits& limits, const ConnectionLimits& connections,
              CallObserver* observer, const TokenFile* tokens,
              SharedFiles* shared_files, std::vector<Method> more);
 
@@ -101,6 +103,12 @@ class RpcService final : public CallQueue::Service {
   const Answer* Refuse(const CallSpec& spec, const CallHeaders& headers) const;
   void Send(const Answer& answer, const CallSpec& spec,
             PeerStream* stream) const;
+  // Tells the observer of a call that is answered so.
+  void Observe(const Answer& answer, const CallSpec& spec,
+               const CallHeaders& headers) const;
+  // Whether the call is one of more than its connection may have open. Then it
+  // has ended.
+  bool IsTooMany(PeerStream* stream, const CallSpec& spec);
 
   // For Transfers.
   std::int64_t MeasureHeld() const;
@@ -121,6 +129,7 @@ class RpcService final : public CallQueue::Service {
   const std::int64_t max_metadata_bytes_;
   const TokenFile* const tokens_;
   SharedFiles* const shared_files_;
+  OpenCalls open_calls_;
   Callers* told_callers_ = nullptr;
   CallsInProgress calls_;
   std::atomic<bool> draining_{false};

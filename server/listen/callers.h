@@ -1,4 +1,4 @@
-// Which connections have begun a call.
+// Which connections have begun a call, or more than they may.
 //
 // gRPC names a call's connection by its peer only, so connections over TCP are
 // known by the peer's address and port.
@@ -19,7 +19,8 @@ namespace posenc::server {
 // Safe for any number of threads.
 class Callers {
  public:
-  using Mark = std::shared_ptr<std::atomic<bool>>;
+  enum class Calls { kNone, kSome, kTooMany };
+  using Mark = std::shared_ptr<std::atomic<Calls>>;
 
   // A new connection, which has begun no call. Replaces one of the same peer,
   // which must be gone.
@@ -30,9 +31,13 @@ class Callers {
 
   // A call has begun whose ServerContext::peer() is `peer`; called for every
   // call (0.2 us). Peers that were not added are ignored.
-  void CallBegan(absl::string_view peer);
+  void CallBegan(absl::string_view peer) { Raise(peer, Calls::kSome); }
+  // A call has begun that is one too many; the connection is to be ended.
+  void CallWasTooMany(absl::string_view peer) { Raise(peer, Calls::kTooMany); }
 
  private:
+  void Raise(absl::string_view peer, Calls calls);
+
   struct Shard {
     std::mutex mutex;
     absl::flat_hash_map<Peer, Mark> marks;  // guarded by mutex

@@ -10,7 +10,8 @@ const char* EndingName(Ending ending) {
                                             "handshake_timeout",
                                             "headers_timeout",
                                             "first_call_timeout",
-                                            "not_reading"};
+                                            "not_reading",
+                                            "too_many_calls"};
   return kNames[static_cast<int>(ending)];
 }
 

@@ -16,9 +16,10 @@ enum class Ending {
   kHandshakeTimeout,
   kHeadersTimeout,
   kFirstCallTimeout,
-  kNotReading,  // takes nothing of what it is sent
+  kNotReading,    // takes nothing of what it is sent
+  kTooManyCalls,  // has more calls open than it was told that it may
 };
-inline constexpr int kEndings = 8;
+inline constexpr int kEndings = 9;
 
 // "at_cap" and so on, for metrics.
 const char* EndingName(Ending ending);

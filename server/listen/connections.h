@@ -44,7 +44,11 @@ struct Connection {
 
   // A unix socket's connections are handed over with their first call.
   bool HasCalled() const {
-    return handed_over && (mark == nullptr || mark->load());
+    return handed_over &&
+           (mark == nullptr || mark->load() != Callers::Calls::kNone);
+  }
+  bool CallsTooMuch() const {
+    return mark != nullptr && mark->load() == Callers::Calls::kTooMany;
   }
 };
 

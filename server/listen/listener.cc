@@ -323,6 +323,7 @@ std::optional<Ending> Listener::OverLimit(const Connection& connection) const {
   const auto past = [this](SteadyTime since, absl::Duration limit) {
     return now_ - since >= Steady(limit);
   };
+  if (connection.CallsTooMuch()) return Ending::kTooManyCalls;
   if (connection.HasCalled()) return std::nullopt;
   if (past(connection.accepted, limits_.first_call_timeout)) {
     return Ending::kFirstCallTimeout;

@@ -137,6 +137,15 @@ void PeerStream::Finish(const CallEnding& ending) {
   Send(operations, refused ? &refused_ : &finished_);
 }
 
+void PeerStream::Drop() {
+  Operations operations;
+  AddClose(&operations);
+  Run(operations, &refused_);
+  grpc_call_cancel_with_status(call_, GRPC_STATUS_RESOURCE_EXHAUSTED,
+                               "too many calls at once on one connection",
+                               nullptr);
+}
+
 void PeerStream::AddHeaders(Operations* operations) {
   if (headers_sent_) return;
   headers_sent_ = true;

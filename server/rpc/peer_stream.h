@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -29,6 +30,7 @@
 #include "grpcpp/support/status.h"
 #include "server/rpc/call_ending.h"
 #include "server/rpc/call_headers.h"
+#include "server/rpc/open_calls.h"
 
 namespace posenc::server {
 
@@ -69,6 +71,9 @@ class PeerStream final {
   // Whether the call has ended without our doing.
   bool IsCancelled();
 
+  // The call has this place until gRPC has let go of it.
+  void Take(OpenCalls::Place place) { place_ = std::move(place); }
+
   // Names whoever answers: before the first operation, and not for a stream
   // that is only refused.
   void SetReactor(Reactor* reactor);
@@ -84,6 +89,10 @@ class PeerStream final {
   // One of these is called exactly once, while no write is under way.
   void StartWriteAndFinish(const grpc::ByteBuffer& message);
   void Finish(const CallEnding& ending);
+  // Ends a call that has no reactor at once, instead: gRPC keeps nothing of it
+  // but a few bytes to be sent, and reads no more of a peer who leaves 10,000
+  // of these unread.
+  void Drop();
 
  private:
   friend class CallQueue;
@@ -136,6 +145,7 @@ class PeerStream final {
   void DropOutgoing();
 
   CallQueue* const queue_;
+  OpenCalls::Place place_;
   grpc_call* call_ = nullptr;
   CallHeaders headers_;
   grpc_byte_buffer* incoming_ = nullptr;

@@ -497,10 +497,12 @@ TEST(StuckPeerTest, ADeadlineMidSendLeavesNothingBehind) {
   options.target = absl::StrCat("127.0.0.1:", peer.port());
   options.bulk_channels = 1;
   options.service_config = "{}";  // the peer knows no health checks
-  options.stuck_timeout = absl::Seconds(1);
+  options.stuck_timeout = absl::Seconds(3);
   const Client client = Client::Connect(options);
   CallOptions call;
-  call.timeout = absl::Milliseconds(500);
+  // Enough for a busy machine to have sent something, and less than after which
+  // the connection is given up.
+  call.timeout = absl::Seconds(2);
   for (std::size_t i = 0; i < 2; ++i) {
     std::string q(64 << 20, 'a');
     ApplyRopeArgs args;

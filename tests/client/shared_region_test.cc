@@ -232,9 +232,7 @@ TEST_F(SharedRegionTest, AnErrorInPlaceSaysThatTheTensorMayBeRotated) {
   ApplyRopeArgs args = Rotation(in);
   args.q_out = OutputTo(in);
   server_.reset();
-  CallOptions options;
-  options.timeout = absl::Seconds(5);
-  const auto gone = client.ApplyRope(args, options);
+  const auto gone = client.ApplyRope(args);
   EXPECT_EQ(gone.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(gone.status().message()), HasSubstr("anew"));
 }

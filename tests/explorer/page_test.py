@@ -25,7 +25,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CASES = os.path.join(ROOT, "tests", "data", "doctor")
-PATIENCE = 30  # seconds, for anything that should happen
+PATIENCE = 60  # seconds, for anything that should happen
 BIN = ""
 
 # Whose colour map it is, in nine steps: matplotlib's cividis.

@@ -163,8 +163,9 @@ TEST_F(LoadCommandTest, MakesAllCallsOfAnOpenLoop) {
 }
 
 TEST_F(LoadCommandTest, FindsARateThatHoldsALooseBound) {
+  // A busy machine may finish no call in 50 ms.
   const Outcome run = RunAtServer(
-      "--find-capacity --p99 100s --duration 50ms --max-steps 2 --size 4KiB "
+      "--find-capacity --p99 100s --duration 1s --max-steps 2 --size 4KiB "
       "--max-error-rate 1");
   EXPECT_EQ(run.exit_code, 0) << run.out;
   EXPECT_THAT(run.out, testing::ContainsRegex(

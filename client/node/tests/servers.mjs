@@ -38,13 +38,13 @@ export async function startServer(t, ...flags) {
     server.kill("SIGTERM");
     await once(server, "exit");
   });
-  for (let i = 0; i < 600; ++i) {
+  for (let i = 0; i < 1200; ++i) {
     if (server.exitCode !== null) throw new Error(`posencd ended: ${log}`);
     const address = fs.existsSync(ready) ? fs.readFileSync(ready, "utf8").split("\n")[0] : "";
     if (address) return address;
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
-  throw new Error(`posencd is not ready after 30 s: ${log}`);
+  throw new Error(`posencd is not ready after 60 s: ${log}`);
 }
 
 const identity = (bytes) => bytes;

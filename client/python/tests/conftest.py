@@ -20,7 +20,7 @@ def start(binary, folder, *flags):
         process = subprocess.Popen(
             [binary, "--listen", "127.0.0.1:0", "--ready-file", str(ready), *flags], stdout=log, stderr=log
         )
-    for _ in range(600):
+    for _ in range(1200):  # a minute
         if ready.exists() and ready.read_text().strip():
             return process, ready.read_text().split()[0]
         if process.poll() is not None:

@@ -239,7 +239,7 @@ async fn of_the_options_of_a_call() {
 }
 
 async fn dialled(target: &str, options: Options) -> Result<impl Debug, Error> {
-    posenc::connect_with(target, Options { timeout: Duration::from_secs(2), ..options }).await?.get_server_info().await
+    posenc::connect_with(target, Options { timeout: Duration::from_secs(20), ..options }).await?.get_server_info().await
 }
 
 #[tokio::test]

@@ -222,11 +222,27 @@ def many_streams(address):
     drain(connection, 1)
 
 
+def unread_answers(address):
+    """Calls of no method, whose answers nobody reads, until the server hangs up."""
+    connection = opened(address)
+    connection.sock.settimeout(1)
+    wrong, stream = h2.block(h2.SERVICE + "NoSuchMethod"), 1
+    with contextlib.suppress(TimeoutError):  # it takes no more
+        for _ in range(1000):
+            calls = b""
+            for _ in range(200):
+                calls += h2.frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, stream, wrong)
+                stream += 2
+            connection.sock.sendall(calls)
+    connection.close()
+
+
 HEAVY = {
     "rapid reset, 60 000 streams (CVE-2023-44487)": rapid_reset,
     "8 MiB of CONTINUATION (CVE-2023-33953)": continuation_flood,
     "8 MiB of one header string (CVE-2023-33953)": endless_string,
     "2000 streams at once": many_streams,
+    "200 000 calls whose answers nobody reads": unread_answers,
 }
 
 

@@ -5,9 +5,13 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -64,13 +68,30 @@ class ListenerTest : public ServerTest {
   }
   bool Serves() const { return Serves(Connect(address())); }
 
-  // A connection that has made a call and got its answer.
-  Socket Caller(int host = 0) const {
-    Socket socket(address(), host);
-    socket.Send(kPreface + kSettings + CallHeaders(kCheck, 1) +
-                Frame(0, 1, 1, std::string(5, '\0')));
-    EXPECT_TRUE(socket.AwaitFrame(0));
-    return socket;
+  // A connection that has made a call and got its answer. On a busy machine one
+  // may be ended before, if the limits in time are short: then there is
+  // another.
+  Socket Caller(const std::string& method = kCheck) const {
+    std::optional<Socket> socket;
+    EXPECT_TRUE(Eventually([&] {
+      socket.emplace(address());
+      socket->Send(kPreface + kSettings + CallHeaders(method, 1) +
+                   Frame(0, 1, 1, std::string(5, '\0')));
+      return socket->AwaitFrame(0);
+    }));
+    return *std::move(socket);
+  }
+
+  // A call that stays, and with it its connection.
+  std::unique_ptr<RawCall> Watch() const {
+    std::unique_ptr<RawCall> watch;
+    std::string health;
+    EXPECT_TRUE(Eventually([&] {
+      watch = std::make_unique<RawCall>(channel_, kWatch);
+      watch->WriteLast("");
+      return watch->Read(&health);
+    }));
+    return watch;
   }
 };
 
@@ -81,7 +102,8 @@ TEST_F(ListenerTest, ASilentConnectionIsEndedInTime) {
   Socket silent(address());
   EXPECT_TRUE(silent.AwaitEnd());
   EXPECT_EQ(Ended(Ending::kHandshakeTimeout), 1);
-  EXPECT_TRUE(Serves());
+  // On a busy machine the limit may end others, too.
+  EXPECT_TRUE(Eventually([this] { return Serves(); }));
 }
 
 TEST_F(ListenerTest, HalfAPrefaceIsEndedInTime) {
@@ -149,10 +171,7 @@ TEST_F(ListenerTest, TheSameHoldsOnAUnixSocket) {
   options.connections.headers_timeout = kShort;
   options.connections.first_call_timeout = kShort;
   Start(options);
-  RawCall watch(channel_, kWatch);
-  watch.WriteLast("");
-  std::string health;
-  ASSERT_TRUE(watch.Read(&health));
+  const std::unique_ptr<RawCall> watch = Watch();
   Socket silent(address()), half(address()), idle(address());
   half.Send(kPreface + kSettings + "\1");
   idle.Send(kPreface + kSettings);
@@ -192,20 +211,11 @@ TEST_F(ListenerTest, ConnectionsThatHaveCalledStay) {
   options.connections.headers_timeout = kShort;
   options.connections.first_call_timeout = kShort;
   Start(options);
-  Socket health = Caller();
-  Socket info(address());
-  info.Send(kPreface + kSettings + CallHeaders(kInfo, 1) +
-            Frame(0, 1, 1, std::string(5, '\0')));
-  EXPECT_TRUE(info.AwaitFrame(0));
-  Socket reflection(address());
-  reflection.Send(kPreface + kSettings + CallHeaders(kReflection, 1) +
-                  Frame(0, 1, 1, std::string(5, '\0')));
-  EXPECT_TRUE(reflection.AwaitFrame(0));
-  RawCall watch(channel_, kWatch);
-  watch.WriteLast("");
-  std::string state;
-  ASSERT_TRUE(watch.Read(&state));
+  Socket health = Caller(), info = Caller(kInfo),
+         reflection = Caller(kReflection);
+  const std::unique_ptr<RawCall> watch = Watch();
   // One that came later is ended for having no call: their time is over too.
+  const std::int64_t before = Ended(Ending::kFirstCallTimeout);
   Socket idle(address());
   idle.Send(kPreface + kSettings);
   ASSERT_TRUE(idle.AwaitEnd());
@@ -213,7 +223,7 @@ TEST_F(ListenerTest, ConnectionsThatHaveCalledStay) {
   EXPECT_FALSE(info.Ended());
   EXPECT_FALSE(reflection.Ended());
   EXPECT_TRUE(Serves(channel_));
-  EXPECT_EQ(Ended(Ending::kFirstCallTimeout), 1);
+  EXPECT_EQ(Ended(Ending::kFirstCallTimeout), before + 1);
 }
 
 TEST_F(ListenerTest, AtTheCapTheOldestWithoutACallMakesRoom) {
@@ -317,7 +327,7 @@ TEST_F(ListenerTest, AFrozenPeerOfAUnixSocketIsCutOff) {
   ExpectNothingInFlight();
   EXPECT_TRUE(
       Eventually([this] { return server_->Status().calls_in_progress == 0; }));
-  EXPECT_TRUE(Serves());
+  EXPECT_TRUE(Eventually([this] { return Serves(); }));
 }
 
 TEST_F(ListenerTest, ClientsSeeTheStreamLimitBeforeTheirFirstCall) {
@@ -349,6 +359,46 @@ TEST_F(ListenerTest, ClientsSeeTheStreamLimitBeforeTheirFirstCall) {
             grpc::StatusCode::DEADLINE_EXCEEDED);
   watches.pop_back();
   EXPECT_TRUE(Serves(channel_));
+}
+
+// Calls that begin at once, in one connection, and never go on.
+std::string StalledCalls(int count) {
+  std::string calls = kPreface + kSettings;
+  for (int i = 0; i < count; ++i) calls += CallHeaders(kTable, 2 * i + 1);
+  return calls;
+}
+
+// HTTP/2 does not hold a peer to the limit who has not acknowledged it.
+TEST_F(ListenerTest, APeerWithFarMoreCallsThanItMayHaveIsEnded) {
+  ServerOptions options = Patient();
+  options.connections.max_concurrent_streams = 3;
+  Start(options);
+  Socket some(address()), many(address());
+  some.Send(StalledCalls(70));  // 2 x 3 and 64
+  EXPECT_TRUE(
+      Eventually([this] { return server_->Status().calls_in_progress == 70; }));
+  many.Send(StalledCalls(71));
+  EXPECT_TRUE(many.AwaitEnd());
+  EXPECT_EQ(Ended(Ending::kTooManyCalls), 1);
+  EXPECT_FALSE(some.Ended());
+  EXPECT_TRUE(Serves());
+}
+
+// Peers of a unix socket cannot be told apart.
+TEST_F(ListenerTest, OnAUnixSocketTheCallsThatAreTooManyEnd) {
+  const std::string path =
+      absl::StrCat(testing::TempDir(), "posenc-many-calls-", getpid());
+  ServerOptions options = Patient();
+  options.listen = {absl::StrCat("unix:", path)};
+  options.connections.max_concurrent_streams = 3;
+  Start(options);
+  Socket many(address());
+  many.Send(StalledCalls(80));
+  // Trailers of those alone.
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(many.AwaitFrame(1)) << i;
+  EXPECT_EQ(server_->Status().calls_in_progress, 70);
+  EXPECT_FALSE(many.Ended());
+  EXPECT_TRUE(Serves());
 }
 
 // gRPC's client does not even send such a call once it was told the limit.

@@ -65,8 +65,16 @@ TEST(CallersTest, ACallMarksItsConnectionAlone) {
   callers.CallBegan("ipv4:127.0.0.1:1000");
   callers.CallBegan("ipv4:127.0.0.1:1001");
   callers.CallBegan("unix:");
-  EXPECT_TRUE(first->load());
-  EXPECT_FALSE(second->load());
+  EXPECT_EQ(first->load(), Callers::Calls::kSome);
+  EXPECT_EQ(second->load(), Callers::Calls::kNone);
+}
+
+TEST(CallersTest, WhoHasMadeTooManyCallsStaysSo) {
+  Callers callers;
+  const Callers::Mark mark = callers.Add(V4("127.0.0.1", 1000));
+  callers.CallWasTooMany("ipv4:127.0.0.1:1000");
+  callers.CallBegan("ipv4:127.0.0.1:1000");
+  EXPECT_EQ(mark->load(), Callers::Calls::kTooMany);
 }
 
 TEST(CallersTest, AConnectionThatIsGoneDoesNotRemoveItsSuccessor) {
@@ -76,8 +84,8 @@ TEST(CallersTest, AConnectionThatIsGoneDoesNotRemoveItsSuccessor) {
   const Callers::Mark now = callers.Add(peer);
   callers.Remove(peer, old);
   callers.CallBegan("ipv4:127.0.0.1:1000");
-  EXPECT_FALSE(old->load());
-  EXPECT_TRUE(now->load());
+  EXPECT_EQ(old->load(), Callers::Calls::kNone);
+  EXPECT_EQ(now->load(), Callers::Calls::kSome);
 }
 
 }  // namespace

@@ -61,8 +61,8 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .expect("posencd starts");
-        // The file is complete once it ends a line. Ten seconds are far beyond any start.
-        for _ in 0..1000 {
+        // The file is complete once it ends a line. A minute is for busy machines.
+        for _ in 0..6000 {
             let address = std::fs::read_to_string(&ready).unwrap_or_default();
             if address.ends_with('\n') {
                 let target = address.lines().next().expect("an address").to_owned();

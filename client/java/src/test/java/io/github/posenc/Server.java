@@ -24,7 +24,7 @@ final class Server implements AutoCloseable {
         .redirectErrorStream(true)
         .redirectOutput(new File(ready + ".log"))
         .start();
-    for (int look = 0; look < 600 && !(Files.exists(ready) && Files.size(ready) > 0); look++) {
+    for (int look = 0; look < 1200 && !(Files.exists(ready) && Files.size(ready) > 0); look++) {
       if (process.waitFor(50, TimeUnit.MILLISECONDS)) {
         throw new IOException("posencd ended: " + Files.readString(Path.of(ready + ".log")));
       }

@@ -1,0 +1,31 @@
+#include "server/rpc/open_calls.h"
+
+#include <algorithm>
+
+namespace posenc::server {
+
+OpenCalls::Place OpenCalls::Enter(std::uint64_t connection) {
+  Place place;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = by_connection_.try_emplace(connection, 0).first;
+  int most = most_;
+  if (in_all_ >= kMostInAll) {
+    const auto connections = static_cast<int>(by_connection_.size());
+    most = std::clamp(kMostInAll / connections, 1, most_);
+  }
+  if (at->second >= most) return place;
+  ++at->second;
+  ++in_all_;
+  place.calls_ = this;
+  place.connection_ = connection;
+  return place;
+}
+
+void OpenCalls::Leave(std::uint64_t connection) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = by_connection_.find(connection);
+  --in_all_;
+  if (--at->second == 0) by_connection_.erase(at);
+}
+
+}  // namespace posenc::server
