@@ -247,6 +247,13 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
     break;
   }
   WarnOfClassTypes(model, warnings);
+  const json* pattern = config.Find("sliding_window_pattern");
+  if (pattern != nullptr && pattern->is_number() && *pattern < 1) {
+    warnings->push_back(absl::StrCat(
+        config.Path("sliding_window_pattern"), " is ", pattern->dump(),
+        ", for which transformers' classes want a positive integer; read as "
+        "no pattern"));
+  }
   const json* attention = config.Find("attn_config");
   if (model.model_type == "mpt" && attention != nullptr &&
       attention->is_object() && attention->value("rope", json()) == true) {

@@ -562,6 +562,15 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   } else if (type != "default") {
     ReadScaling(from, type, rope);
   }
+  // s * L / T - (s - 1) has no digits left of a factor past 2^53.
+  const auto factor = from.dict.PeekNumber("factor");
+  if (type == "dynamic" && from.rules.profile == Profile::kHf && factor &&
+      *factor >= 0x1p53) {
+    rope->warnings.push_back(absl::StrCat(
+        from.dict.Path("factor"), " is ", NumberText(*factor),
+        ", of which transformers' class makes frequencies that are not "
+        "finite; the formula is used"));
+  }
   if (is_odd) WriteOutOddWidth(width, rope);
   if (from.rules.profile == Profile::kLlamaCpp) StopLeftoverPairs(rope);
   ReadQueryScale(from, rope);
