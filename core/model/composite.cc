@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/model/class_defaults.h"
 #include "core/model/families.h"
 #include "core/model/profile.h"
 
@@ -27,11 +28,16 @@ struct Parents {
   absl::string_view defaults = {};
 };
 constexpr Parents kParents[] = {
-    {"voxtral", "llama", R"({"rope_theta":100000000.0,"head_dim":128})"},
+    {"voxtral", "llama",
+     R"({"rope_theta":100000000.0,"head_dim":128,"hidden_size":3072,)"
+     R"("num_hidden_layers":30,"max_position_embeddings":131072})"},
     {"voxtral_realtime", "voxtral_realtime_text",
-     R"({"rope_theta":1000000.0,"head_dim":128})"},
+     R"({"rope_theta":1000000.0,"head_dim":128,"hidden_size":3072,)"
+     R"("num_hidden_layers":26})"},
     {"glmasr", "llama",
-     R"({"rope_parameters":{"rope_theta":10000.0,"rope_type":"default"}})"},
+     R"({"rope_parameters":{"rope_theta":10000.0,"rope_type":"default"},)"
+     R"("hidden_size":2048,"num_attention_heads":16,)"
+     R"("num_hidden_layers":28,"max_position_embeddings":8192})"},
     {"deepseek_vl deepseek_vl_hybrid idefics3 janus llava llava_next "
      "llava_next_video perception_lm smolvlm video_llava vipllava",
      "llama"},
@@ -78,7 +84,8 @@ constexpr char kComposites[] =
 // Types that their text has, too, and whose class reads nothing of it beside a
 // text_config (or a part by another name).
 constexpr char kOwnText[] =
-    "aria blt deepseek_ocr2 ernie4_5_vl_moe gemma3 gemma3n glm4v glm4v_moe "
+    "aria blt deepseek_ocr2 dots3_note ernie4_5_vl_moe gemma3 gemma3n glm4v "
+    "glm4v_moe "
     "glm_image glm_ocr granite4_vision granite_docling lasr_ctc llama4 "
     "mistral_large4 molmo2 qwen2_5_omni qwen3_5 qwen3_5_moe qwen3_vl "
     "qwen3_vl_moe qwen4_exp t5gemma2 t5gemma2_encoder unlimited_ocr "
@@ -115,6 +122,28 @@ bool Rotates(const json& part) {
   return known && family.nope != NopeRule::kEveryLayer;
 }
 
+// LFM2-Audio calls its language model `lfm`.
+bool HasKnownType(const json& part) {
+  if (!part.is_object()) return false;
+  const json type = part.value("model_type", json());
+  bool known = false;
+  if (type.is_string()) FindFamily(type.get<std::string>(), &known);
+  return known;
+}
+
+constexpr char kSoundKeys[] =
+    "audio_config audio_encoder_config codec_config depth_decoder_config";
+
+// True for a type that rotates its text, whatever its sound does.
+bool HasOwnText(const JsonObject& config) {
+  const json* type = config.Find("model_type");
+  if (type == nullptr || !type->is_string()) return false;
+  const auto& name = type->get_ref<const std::string&>();
+  bool known = false;
+  FindFamily(name, &known);
+  return known || IsAmong(name, kOwnText);
+}
+
 // The key of the part to look into; empty if `config` is the part itself.
 std::string PartKey(const JsonObject& config) {
   for (const absl::string_view key : kLanguageKeys) {
@@ -127,9 +156,14 @@ std::string PartKey(const JsonObject& config) {
     if (part != nullptr && part->is_object()) return std::string(key);
   }
   for (const std::string& key : config.Keys()) {
-    // DBRX's attn_config is no part, but keys of the model.
-    if (absl::EndsWith(key, "_config") && key != "attn_config" &&
-        Rotates(*config.Find(key))) {
+    // DBRX's attn_config is no part, but keys of the model; and a type that has
+    // a text_config of its own is not read by its sound.
+    const json& part = *config.Find(key);
+    const bool is_part =
+        (absl::EndsWith(key, "_config") && key != "attn_config") ||
+        HasKnownType(part);
+    if (is_part && !(IsAmong(key, kSoundKeys) && HasOwnText(config)) &&
+        Rotates(part)) {
       return key;
     }
   }
@@ -158,18 +192,22 @@ JsonObject LanguagePart(JsonObject config, std::string* model_type) {
   }
 }
 
-void AddParentsDefaults(json* root) {
-  if (!root->is_object()) return;
+std::vector<std::string> AddParentsDefaults(json* root) {
+  std::vector<std::string> added;
+  if (!root->is_object()) return added;
   const json type = root->value("model_type", json());
-  if (!type.is_string()) return;
+  if (!type.is_string()) return added;
   const Parents* parents = FindParents(type.get<std::string>());
-  if (parents == nullptr || parents->defaults.empty()) return;
+  if (parents == nullptr || parents->defaults.empty()) return added;
   const auto part = root->find("text_config");
-  if (part == root->end() || !part->is_object()) return;
+  if (part == root->end() || !part->is_object()) return added;
   const json defaults = json::parse(parents->defaults);
   for (const auto& [key, value] : defaults.items()) {
-    if (!part->contains(key)) (*part)[key] = value;
+    if (part->contains(key)) continue;
+    (*part)[key] = value;
+    added.push_back(key);
   }
+  return added;
 }
 
 namespace {
@@ -178,6 +216,14 @@ bool IsLanguageKey(const std::string& key) {
   return std::find(std::begin(kLanguageKeys), std::end(kLanguageKeys), key) !=
              std::end(kLanguageKeys) ||
          key == "decoder_config";
+}
+
+// True for a decoder_config beside which the class looks for a text_config:
+// VibeVoice's own files have the former.
+bool IsUnreadDecoder(const std::string& key,
+                     const std::optional<std::string>& type) {
+  return key == "decoder_config" && type && FindParents(*type) != nullptr &&
+         !IsAmong(*type, "dia clvp");
 }
 
 // Composite classes that want one width in two of their parts.
@@ -193,7 +239,10 @@ constexpr SameWidth kSameWidths[] = {
 void WarnOfSizes(const JsonObject& config, const std::string& key,
                  std::vector<std::string>* warnings) {
   const JsonObject part = config.PeekObject(key);
-  const auto hidden = part.PeekInteger("hidden_size");
+  auto hidden = part.PeekInteger("hidden_size");
+  const ClassDefaults* defaults =
+      FindClassDefaults(ModelKey(part.PeekText("model_type").value_or("")));
+  if (!hidden && defaults != nullptr) hidden = defaults->hidden_size;
   for (const SameWidth& one : kSameWidths) {
     if (config.PeekText("model_type") != one.model_type || !hidden) continue;
     const JsonObject other = config.PeekObject(one.part);
@@ -214,6 +263,10 @@ void WarnOfSizes(const JsonObject& config, const std::string& key,
   }
 }
 
+// Classes that read a rotary dict of their own, even null, and have no length
+// for it.
+constexpr char kNoLength[] = "qwen2_5_omni qwen3_omni_moe";
+
 // Rotary keys beside a part, which the part does not repeat.
 void WarnOfKeysBeside(const JsonObject& config, const std::string& key,
                       std::vector<std::string>* warnings) {
@@ -221,7 +274,17 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key,
   for (const absl::string_view name : {"rope_scaling", "rope_parameters",
                                        "rope_theta", "partial_rotary_factor"}) {
     const json* value = config.Find(name);
-    if (value == nullptr || value->is_null() || part.Keys().empty()) continue;
+    if (value == nullptr || part.Keys().empty()) continue;
+    if (IsAmong(config.PeekText("model_type").value_or(""), kNoLength) &&
+        absl::StartsWith(name, "rope_") && name != "rope_theta") {
+      warnings->push_back(absl::StrCat(
+          config.Path(name), " stands beside ", key,
+          ", where transformers looks for max_position_embeddings, too, and "
+          "fails; ",
+          key, " is read"));
+      continue;
+    }
+    if (value->is_null()) continue;
     const json* inner = part.Find(name);
     if (inner != nullptr && *inner == *value) {
       if (name == "rope_parameters" && value->is_object() &&
@@ -250,7 +313,7 @@ void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
   const std::string key = PartKey(config);
   const auto type = config.Text("model_type");
   // Fuyu's own file is flat.
-  const bool has_text = IsLanguageKey(key) ||
+  const bool has_text = (IsLanguageKey(key) && !IsUnreadDecoder(key, type)) ||
                         (!key.empty() && type && FindParents(*type) == nullptr);
   if (type && (FindParents(*type) != nullptr || IsAmong(*type, kOwnText)) &&
       !has_text && *type != "fuyu" && !absl::EndsWith(*type, "_text")) {
@@ -262,6 +325,13 @@ void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
         " read here"));
   }
   if (key.empty()) return;
+  // The other classes put in the type that they imply.
+  if (type == "exaone4_5" &&
+      config.PeekObject(key).Find("model_type") == nullptr) {
+    warnings->push_back(absl::StrCat(
+        key, ".model_type is absent, which transformers' class of model_type ",
+        *type, " refuses; read as exaone4"));
+  }
   if (type && config.PeekObject(key).PeekText("model_type") == *type) {
     warnings->push_back(absl::StrCat(
         "model_type ", *type, " is that of the file and of its ", key,

@@ -18,8 +18,8 @@ namespace posenc::core {
 JsonObject LanguagePart(JsonObject config, std::string* model_type);
 
 // Adds the values that transformers' composite classes put into a text_config
-// that lacks them.
-void AddParentsDefaults(nlohmann::json* root);
+// that lacks them, and returns their keys.
+std::vector<std::string> AddParentsDefaults(nlohmann::json* root);
 
 // What transformers makes of a file around its language model: it refuses types
 // that it does not know, takes an absent part for its class's own, and reads

@@ -15,6 +15,7 @@
 #include "core/model/diffusion_config.h"
 #include "core/model/families.h"
 #include "core/model/json_object.h"
+#include "core/model/json_text.h"
 #include "core/model/known_keys.h"
 #include "core/model/layers.h"
 #include "core/model/native_config.h"
@@ -40,6 +41,17 @@ namespace {
 
 using nlohmann::json;
 
+// The family of a configuration; of a type that is not known, what its keys
+// say: a slice of each head that rotates is latent attention's.
+const Family& FamilyOf(const JsonObject& config, const std::string& model_type,
+                       bool* known) {
+  const Family& family = FindFamily(model_type, known);
+  const json* slice = config.Find("qk_rope_head_dim");
+  return *known || slice == nullptr || !slice->is_number() || *slice <= 0
+             ? family
+             : UnknownLatentFamily();
+}
+
 class ConfigReader {
  public:
   ConfigReader(const JsonObject& config, const std::string& model_type,
@@ -47,7 +59,7 @@ class ConfigReader {
       : config_(config),
         model_type_(ModelKey(model_type)),
         rules_(RulesFor(reader)),
-        family_(FindFamily(model_type, &known_family_)),
+        family_(FamilyOf(config, model_type, &known_family_)),
         class_dict_(json::parse(family_.rope_parameters, nullptr, false)),
         dicts_(ReadRopeDicts(layers(), rules_, class_dict_, status)) {}
 
@@ -216,10 +228,12 @@ class ConfigReader {
     }
     if (HasRotaryKey(config_)) {
       if (by_hf) {
-        rope->warnings.push_back(
-            absl::StrCat("model_type ", model_type_,
-                         " is not known here: transformers refuses types that "
-                         "it does not know; read as Llama's class"));
+        rope->warnings.push_back(absl::StrCat(
+            "model_type ", model_type_,
+            " is not known here: transformers refuses types that "
+            "it does not know; read as ",
+            family_.width == RotaryWidth::kMla ? "DeepSeek V3's" : "Llama's",
+            " class"));
       }
       return absl::OkStatus();
     }
@@ -241,7 +255,10 @@ class ConfigReader {
                           ? "model_type is absent"
                           : absl::StrCat("model_type ", model_type_,
                                          " is not known here"),
-                      "; read as Llama's class")});
+                      family_.width == RotaryWidth::kMla
+                          ? "; read as DeepSeek V3's class, by "
+                            "qk_rope_head_dim"
+                          : "; read as Llama's class")});
   }
 
   // True if the class has parameters for a type that the dict does not.
@@ -398,6 +415,18 @@ class ConfigReader {
   const RopeDicts dicts_;
 };
 
+// The type of the classes of DeepSeek's first models, before latent attention.
+constexpr char kPlainDeepSeek[] = "deepseek";
+
+// DeepSeek-VL2's and DeepSeek-OCR's small language models are of type
+// deepseek_v2, with its attention turned off.
+bool IsPlainAttention(const JsonObject& config, const std::string& model_type) {
+  bool known = false;
+  if (FindFamily(model_type, &known).width != RotaryWidth::kMla) return false;
+  const json* latent = config.Find("use_mla");
+  return latent != nullptr && *latent == false;
+}
+
 // Whether somebody sent the name of a file in place of what it holds.
 bool LooksLikePath(absl::string_view text) {
   return text.find_first_of("{\n") == absl::string_view::npos &&
@@ -405,26 +434,27 @@ bool LooksLikePath(absl::string_view text) {
           absl::EndsWith(text, ".json"));
 }
 
-}  // namespace
-
-absl::StatusOr<ModelRope> ReadModelConfig(
+// ReadModelConfig() for a text that is neither too long nor too deep.
+absl::StatusOr<ModelRope> ReadText(
     absl::string_view config_json, const ProfileVersion& reader,
     const std::optional<std::string>& layer_type,
     const std::optional<std::int32_t>& layer_index, ModelPart part) {
   const Profile profile = reader.profile;
-  absl::Status status = CheckJsonSize(config_json);
-  if (!status.ok()) return status;
+  absl::Status status;
   json root = ParseConfig(config_json);
   if (!root.is_object()) {
+    if (root.is_discarded() && !LooksLikePath(config_json)) {
+      const JsonText text = ReadJsonText(config_json);
+      return ConfigError(text.fault_path, text.fault);
+    }
     return ConfigError("",
-                       !root.is_discarded()
-                           ? absl::StrCat("is JSON of type ", root.type_name(),
-                                          "; it must be an object")
-                       : LooksLikePath(config_json)
+                       root.is_discarded()
                            ? "is not JSON: a path? send the file's text"
-                           : "is not JSON");
+                           : absl::StrCat("is JSON of type ", root.type_name(),
+                                          "; it must be an object"));
   }
-  if (ReadsByClass(RulesOf(profile))) AddParentsDefaults(&root);
+  std::vector<std::string> of_parent;
+  if (ReadsByClass(RulesOf(profile))) of_parent = AddParentsDefaults(&root);
   std::string model_type;
   const JsonObject whole(&root, "", &status);
   JsonObject config = whole;
@@ -470,6 +500,8 @@ absl::StatusOr<ModelRope> ReadModelConfig(
     respelled = ChatGlmAsTransformers(config);
     config = JsonObject(&respelled, "", &status);
   }
+  const bool is_plain = IsPlainAttention(config, model_type);
+  if (is_plain) model_type = kPlainDeepSeek;
   absl::StatusOr<ModelRope> rope;
   ClassKeys keys;
   bool known = false;
@@ -492,14 +524,57 @@ absl::StatusOr<ModelRope> ReadModelConfig(
   // A value of the wrong type explains what failed after it.
   if (!status.ok()) return status;
   if (!rope.ok()) return rope;
+  keys.filled.insert(keys.filled.end(), of_parent.begin(), of_parent.end());
   for (const std::string& key : keys.filled) {
-    if (!config.WasRead(key)) continue;
-    Assume(config.Path(key), Shortened(keys.config[key]),
-           DefaultOf(RulesOf(profile)), &*rope);
+    const json* value = config.Find(key);
+    if (value == nullptr || !config.WasRead(key)) continue;
+    Assume(config.Path(key), Shortened(*value), DefaultOf(RulesOf(profile)),
+           &*rope);
   }
   rope->warnings.insert(rope->warnings.end(), keys.warnings.begin(),
                         keys.warnings.end());
+  if (is_plain) {
+    rope->warnings.push_back(absl::StrCat(
+        config.Path("use_mla"),
+        " is false: the code beside the checkpoint has Llama's attention, and "
+        "transformers' class of model_type deepseek_v2 no such switch; the "
+        "former is read"));
+  }
   if (profile == Profile::kHf) WarnOfFile(root, &rope->warnings);
+  return rope;
+}
+
+// What a reader of the text sees, and one of its JSON does not.
+void WarnOfText(const JsonText& text, const ProfileRules& rules,
+                std::vector<std::string>* warnings) {
+  for (const JsonText::Twice& twice : text.twice) {
+    warnings->push_back(
+        absl::StrCat(twice.path, " stands twice, as ", twice.first, " and as ",
+                     twice.last, "; every reader takes the last: remove one"));
+  }
+  if (!ReadsByClass(rules)) return;
+  for (const JsonText::LongInteger& integer : text.long_integers) {
+    warnings->push_back(absl::StrCat(
+        integer.path, " is ", integer.digits,
+        ", an integer past 64 bits, at which transformers fails where it "
+        "computes with it; read as a float: write it with a point"));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ModelRope> ReadModelConfig(
+    absl::string_view config_json, const ProfileVersion& reader,
+    const std::optional<std::string>& layer_type,
+    const std::optional<std::int32_t>& layer_index, ModelPart part) {
+  const absl::Status size = CheckJsonSize(config_json);
+  if (!size.ok()) return size;
+  absl::StatusOr<ModelRope> rope =
+      ReadText(config_json, reader, layer_type, layer_index, part);
+  if (rope.ok()) {
+    WarnOfText(ReadJsonText(config_json), RulesOf(reader.profile),
+               &rope->warnings);
+  }
   return rope;
 }
 

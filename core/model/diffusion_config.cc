@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -39,6 +40,11 @@ const std::vector<DiffusionFamily>& Families() {
        .widths_key = "axes_dims_rope",
        .widths = {16, 56, 56},
        .text = TextTokens::kAtZero},
+      {.classes = "BriaTransformer2DModel BriaFiboTransformer2DModel",
+       .widths_key = "axes_dims_rope",
+       .widths = {16, 56, 56},
+       .theta_key = "rope_theta",
+       .text = TextTokens::kAtZero},
       {.classes = "Flux2Transformer2DModel",
        .widths_key = "axes_dims_rope",
        .widths = {32, 32, 32, 32},
@@ -60,13 +66,22 @@ const std::vector<DiffusionFamily>& Families() {
        .text = TextTokens::kPastGrid,
        .centered = true,
        .counts_grids = true},
-      {.classes = "HunyuanVideoTransformer3DModel",
+      {.classes =
+           "HunyuanVideoTransformer3DModel HunyuanVideo15Transformer3DModel",
        .widths_key = "rope_axes_dim",
        .widths = {16, 56, 56},
        .theta_key = "rope_theta",
        .theta = 256,
        .float32 = true},
-      {.classes = "WanTransformer3DModel"},
+      {.classes = "HunyuanImageTransformer2DModel",
+       .widths_key = "rope_axes_dim",
+       .widths = {64, 64},
+       .theta_key = "rope_theta",
+       .theta = 256,
+       .float32 = true,
+       .axes = "hw"},
+      {.classes = "WanTransformer3DModel WanVACETransformer3DModel "
+                  "SkyReelsV2Transformer3DModel"},
   };
   return *families;
 }
@@ -198,10 +213,23 @@ absl::StatusOr<ModelRope> ReadDiffusion(const JsonObject& config,
                      " is not asked about diffusion transformers: this is "
                      "diffusers' interpretation"));
   }
+  config.MarkRead("rope_max_seq_len");  // the length of a table of positions
+  for (const std::string& key : config.Keys()) {
+    const bool rotary = absl::StartsWith(key, "rope_") ||
+                        absl::StartsWith(key, "axes_dim") || key == "theta";
+    if (rotary && !config.WasRead(key)) {
+      rope.warnings.push_back(absl::StrCat(
+          config.Path(key), " is not read: diffusers' ", name,
+          family->theta_key.empty() ? " has a base of its own, " : " takes ",
+          family->theta_key.empty() ? NumberText(family->theta)
+                                    : std::string(family->theta_key)));
+    }
+  }
   rope.assumptions.push_back(
       {"axes",
-       family->axes.size() == 4 ? "time, height, width, text"
-                                : "time, height, width",
+       family->axes.size() == 4   ? "time, height, width, text"
+       : family->axes.size() == 2 ? "height, width"
+                                  : "time, height, width",
        absl::StrCat("order of a position's axes in ", name)});
   return rope;
 }

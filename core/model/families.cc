@@ -12,7 +12,13 @@ namespace {
 
 // Other model types: a configuration that publishes partial_rotary_factor means
 // it, although Llama's class would not read it.
-constexpr Family kOther = {.width = RotaryWidth::kPartial};
+constexpr Family kOther = {.width = RotaryWidth::kPartial, .any_names = true};
+constexpr Family kOtherLatent = {.pairing = Pairing::kInterleaved,
+                                 .output_pairing = Pairing::kHalfSplit,
+                                 .width = RotaryWidth::kMla,
+                                 .slice = RotarySlice::kTrailing,
+                                 .softmax_mscale = true,
+                                 .any_names = true};
 
 std::string Underscored(absl::string_view model_type) {
   return absl::StrReplaceAll(model_type, {{"-", "_"}, {" ", "_"}});
@@ -39,6 +45,8 @@ const Family& FindFamily(absl::string_view model_type, bool* known) {
   *known = false;
   return kOther;
 }
+
+const Family& UnknownLatentFamily() { return kOtherLatent; }
 
 bool IsRemote(absl::string_view model_type) {
   for (const Family& family : RemoteFamilies()) {

@@ -59,6 +59,7 @@ struct Family {
   Pairing pairing = Pairing::kHalfSplit;
   Pairing output_pairing = Pairing::kUnspecified;
   RotaryWidth width = RotaryWidth::kHead;
+  std::int64_t rotary_dim = 0;  // of an absent key; 0: by the share
   RotarySlice slice = RotarySlice::kLeading;
   double partial = 1;
   absl::string_view partial_key = "partial_rotary_factor";
@@ -84,6 +85,9 @@ struct Family {
   // JSON that the class takes for an absent rope_parameters; empty: none. If it
   // has a rope_theta, the configuration's own is not read beside it.
   absl::string_view rope_parameters = {};
+  // True for types that are not known: their base and share are taken by any
+  // name that files have for them.
+  bool any_names = false;
   // Types of scaling that the class accepts, separated by blanks; empty: all.
   absl::string_view rope_types = {};
   // The only value of `rope_switch` with which there is rope, if it is given.
@@ -97,6 +101,10 @@ std::string ModelKey(absl::string_view model_type);
 // The family of a model type. If the table does not have it, `known` is set to
 // false and the family is Llama's without its peculiarities.
 const Family& FindFamily(absl::string_view model_type, bool* known);
+
+// The family of a type that is not known and whose heads have a slice
+// qk_rope_head_dim: DeepSeek V3's.
+const Family& UnknownLatentFamily();
 
 // True if transformers has no class of that type, as ModelKey() spells it, and
 // its code lies beside its checkpoints.

@@ -138,6 +138,7 @@ constexpr Family kFamilies[] = {
     {.model_types = "gptj codegen",
      .pairing = kInterleaved,
      .width = RotaryWidth::kRotaryDim,
+     .rotary_dim = 64,
      .theta_key = "",
      .dicts = DictRule::kNone},
     {.model_types = "roformer",

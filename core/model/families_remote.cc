@@ -12,9 +12,27 @@ constexpr Family kFamilies[] = {
     {.model_types = "internlm internlm2 minicpm minicpmv minicpmo deepseek "
                     "exaone arctic xverse aquila orion bailing mimo llada "
                     "hf_olmo nemotron_nas deci telechat skywork solar "
-                    "iquestcoder hunyuan"},
+                    "iquestcoder hunyuan plamo"},
     {.model_types = "Dream", .theta = 1e6},
     {.model_types = "step3", .theta = 5e5},
+    {.model_types = "phi3small",
+     .theta_key = "rope_embedding_base",
+     .theta = 1e6},
+    // Fish Speech: Llama's own names of keys, and its rows.
+    {.model_types = "dual_ar",
+     .pairing = kInterleaved,
+     .theta_key = "rope_base"},
+    {.model_types = "moss",
+     .pairing = kInterleaved,
+     .width = RotaryWidth::kRotaryDim,
+     .rotary_dim = 64,
+     .theta_key = "",
+     .dicts = DictRule::kNone},
+    {.model_types = "neobert",
+     .pairing = kInterleaved,
+     .theta_key = "",
+     .dicts = DictRule::kNone},
+    {.model_types = "phi4flash", .nope = NopeRule::kEveryLayer},
     {.model_types = "bailing_moe bailing_moe_v2",
      .width = RotaryWidth::kPartial,
      .theta = 6e5},

@@ -24,6 +24,8 @@ absl::string_view NotFiniteAt(absl::string_view text) {
   return {};
 }
 
+}  // namespace
+
 std::string WithNotFiniteQuoted(absl::string_view text) {
   std::string quoted;
   bool in_string = false;
@@ -44,8 +46,6 @@ std::string WithNotFiniteQuoted(absl::string_view text) {
   }
   return quoted;
 }
-
-}  // namespace
 
 nlohmann::json ParseConfig(absl::string_view text) {
   nlohmann::json root = nlohmann::json::parse(text, nullptr, false);
@@ -163,7 +163,8 @@ std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
   if (!number) return std::nullopt;
   // Integers beyond 2^53 are not exact in JSON; no width or length is.
   if (*number != std::floor(*number) || std::abs(*number) > 0x1p53) {
-    Fail(key, absl::StrCat("is ", *number, "; it must be a whole number"));
+    Fail(key, absl::StrCat("is ", NumberText(*number),
+                           "; it must be a whole number, up to 2^53"));
     return std::nullopt;
   }
   return static_cast<std::int64_t>(*number);

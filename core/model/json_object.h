@@ -31,6 +31,9 @@ absl::Status CheckJsonSize(absl::string_view text);
 // are refused, elsewhere they do no harm.
 nlohmann::json ParseConfig(absl::string_view text);
 
+// The text with those words in quotes. Positions after them move.
+std::string WithNotFiniteQuoted(absl::string_view text);
+
 // JSON as one line, cut if it is long: for errors and warnings.
 std::string Shortened(const nlohmann::json& value);
 

@@ -1,8 +1,13 @@
 #include "core/model/known_keys.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "core/model/families.h"
+#include "core/model/layer_entries.h"
 #include "core/model/profile.h"
 
 namespace posenc::core {
@@ -15,7 +20,8 @@ constexpr char kIntegers[] =
     "hidden_size num_hidden_layers num_attention_heads num_key_value_heads "
     "max_position_embeddings head_dim global_head_dim vocab_size n_embd n_head "
     "n_layer n_positions qk_rope_head_dim qk_nope_head_dim v_head_dim "
-    "sliding_window rotary_dim rotary_embedding_base full_attention_interval";
+    "sliding_window rotary_dim rotary_embedding_base full_attention_interval "
+    "no_rope_layer_interval";
 constexpr char kNumbers[] =
     "partial_rotary_factor rotary_pct rotary_emb_base rope_local_base_freq "
     "global_rope_theta local_rope_theta swa_rope_theta "
@@ -54,15 +60,21 @@ constexpr char kAccepted[] =
     "heavily_compressed_attention minimax_m3_sparse conv moe hybrid "
     "hybrid_sliding reference_sliding_attention linear_attention";
 
-// Keys are the indices of layers.
-void CheckLayers(const JsonObject& entries) {
-  for (const std::string& key : entries.Keys()) {
-    if (key.find_first_not_of("0123456789") != std::string::npos) {
-      entries.Fail(key, "is no index of a layer");
-    }
-    entries.PeekObject(key);
-  }
-}
+// Classes that accept fewer types of layers than that, as files spell them.
+struct ClassTypes {
+  absl::string_view model_types;  // separated by blanks
+  absl::string_view accepted;
+};
+constexpr ClassTypes kClassTypes[] = {
+    {"deepseek_v4",
+     "sliding_attention compressed_sparse_attention "
+     "heavily_compressed_attention"},
+    {"modernbert modernbert_decoder neomme",
+     "full_attention sliding_attention"},
+    {"olmo_hybrid", "full_attention linear_attention"},
+    {"qwen4_exp",
+     "full_attention indexed_attention linear_attention "
+     "qwen_sparse_attention"}};
 
 // Reads each key as the type that it should have: what is not fails there.
 void CheckTypes(const JsonObject& object, absl::string_view key) {
@@ -77,7 +89,7 @@ void CheckTypes(const JsonObject& object, absl::string_view key) {
     object.PeekText(key);
   } else if (IsAmong(key, kObjects)) {
     object.PeekObject(key);
-    if (key == "per_layer_config") CheckLayers(object.PeekObject(key));
+    if (key == "per_layer_config") CheckLayerEntries(object.PeekObject(key));
   } else if (key == "layer_types") {
     LayerTypes(object);
   } else if (IsAmong(key, kTextLists)) {
@@ -88,37 +100,60 @@ void CheckTypes(const JsonObject& object, absl::string_view key) {
   }
 }
 
-// Dots 3 checks each layer's slices against its head.
-void WarnOfSlices(const JsonObject& config,
-                  std::vector<std::string>* warnings) {
-  const json* given = config.Find("per_layer_config");
-  const auto whole = config.PeekInteger("head_dim");
-  const auto turning = config.PeekInteger("qk_rope_head_dim");
-  const auto still = config.PeekInteger("qk_nope_head_dim");
-  if (given != nullptr && given->is_null() && whole && turning && still &&
-      *whole != *turning + *still) {
-    warnings->push_back(absl::StrCat(
-        config.Path("per_layer_config"), " is null, and head_dim ", *whole,
-        " is not qk_nope_head_dim ", *still, " + qk_rope_head_dim ", *turning,
-        "; transformers refuses that for sliding layers"));
-    return;
+// Types that the class, other than most, does not have.
+void WarnOfClassTypes(const ModelLayers& model,
+                      std::vector<std::string>* warnings) {
+  const json* list = model.config.Find("layer_types");
+  if (list == nullptr || !list->is_array()) return;
+  for (const ClassTypes& row : kClassTypes) {
+    if (!IsAmong(model.model_type, row.model_types)) continue;
+    for (const json& type : *list) {
+      if (!type.is_string() ||
+          IsAmong(type.get_ref<const std::string&>(), row.accepted)) {
+        continue;
+      }
+      warnings->push_back(absl::StrCat(
+          model.config.Path("layer_types"), " has ", Shortened(type),
+          ", and transformers' class of model_type ", model.model_type,
+          " takes ", absl::StrReplaceAll(row.accepted, {{" ", ", "}}),
+          " only: it refuses the file"));
+      return;
+    }
   }
-  const JsonObject entries = config.PeekObject("per_layer_config");
-  for (const std::string& key : entries.Keys()) {
-    const JsonObject entry = entries.PeekObject(key);
-    const auto own = [&](absl::string_view name) {
-      const auto value = entry.PeekInteger(name);
-      return value ? value : config.PeekInteger(name);
-    };
-    const auto head = own("head_dim");
-    const auto rope = own("qk_rope_head_dim");
-    const auto rest = own("qk_nope_head_dim");
-    if (!head || !rope || !rest || *head == *rope + *rest) continue;
-    warnings->push_back(absl::StrCat(entries.Path(key), " has a head_dim of ",
-                                     *head, ", and qk_nope_head_dim ", *rest,
-                                     " + qk_rope_head_dim ", *rope,
-                                     " is another; transformers refuses that"));
-    return;
+}
+
+// The keys that say which layers have no rope.
+void WarnOfNopeKeys(const ModelLayers& model,
+                    const std::optional<std::int64_t>& layers,
+                    std::vector<std::string>* warnings) {
+  const JsonObject& config = model.config;
+  if (model.family.nope != NopeRule::kLayerList) return;
+  const json* list = config.Find("no_rope_layers");
+  const bool is_listed = list != nullptr && list->is_array();
+  const json* every = config.Find("no_rope_layer_interval");
+  const bool is_llama = absl::StartsWith(model.model_type, "llama4");
+  if (every != nullptr && (every->is_null() || *every == 0) &&
+      (is_llama || !is_listed)) {
+    warnings->push_back(absl::StrCat(
+        config.Path("no_rope_layer_interval"), " is ", every->dump(),
+        ", by which transformers' class divides, and fails; read as ",
+        every->is_null() ? "absent" : "no layer without rope"));
+  }
+  if (!is_listed) return;
+  // Llama 4's class takes an empty list for an absent one.
+  if (layers && static_cast<std::int64_t>(list->size()) < *layers &&
+      !(is_llama && list->empty())) {
+    warnings->push_back(
+        absl::StrCat(config.Path("no_rope_layers"), " has ", list->size(),
+                     " elements, and num_hidden_layers is ", *layers,
+                     "; transformers' class fails at the layers past them"));
+  }
+  if (!list->empty() && std::all_of(list->begin(), list->end(),
+                                    [](const json& one) { return one == 0; })) {
+    warnings->push_back(absl::StrCat(
+        config.Path("no_rope_layers"),
+        " is 0 for every layer, so that none rotates; transformers' class "
+        "makes frequencies that no layer takes"));
   }
 }
 
@@ -145,7 +180,7 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
   const JsonObject& config = model.config;
   for (const std::string& key : config.Keys()) {
     const json& value = *config.Find(key);
-    bool is_base = false;
+    bool is_base = key == model.family.theta_key;
     for (const LayerKind& kind : model.family.kinds) {
       is_base = is_base || (!kind.type.empty() && kind.theta_key == key);
     }
@@ -156,8 +191,9 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
          !(key == "vocab_size" && IsAmong(model.model_type, kNoVocabulary)));
     // EXAONE 4's class divides by a pattern that a null window makes 0, unless
     // the layers are listed.
-    const bool is_windowless =
-        key == "sliding_window" && config.Has("layer_types");
+    const bool is_windowless = key == "sliding_window" &&
+                               model.model_type == "exaone4" &&
+                               config.Has("layer_types");
     if (value.is_null() && is_needed && !is_windowless) {
       warnings->push_back(absl::StrCat(
           config.Path(key),
@@ -187,12 +223,13 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
         ", as first published, for which transformers wants a flag; read as ",
         *tuning == 0 ? "false" : "true"));
   }
-  if (model.model_type == "dots3_note") WarnOfSlices(config, warnings);
   const std::vector<std::string> types = LayerTypes(config);
   auto layers = config.PeekInteger("num_hidden_layers");
   if (!layers && defaults != nullptr && defaults->num_hidden_layers > 0) {
     layers = defaults->num_hidden_layers;
   }
+  WarnOfLayerEntries(model, layers, warnings);
+  WarnOfNopeKeys(model, layers, warnings);
   const json* list = config.Find("layer_types");
   if (list != nullptr && list->is_array() && layers &&
       *layers != static_cast<std::int64_t>(types.size())) {
@@ -209,6 +246,28 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
                                      "transformers knows, and refused there"));
     break;
   }
+  WarnOfClassTypes(model, warnings);
+  const json* pattern = config.Find("sliding_window_pattern");
+  if (pattern != nullptr && pattern->is_number() && *pattern < 1) {
+    warnings->push_back(absl::StrCat(
+        config.Path("sliding_window_pattern"), " is ", pattern->dump(),
+        ", for which transformers' classes want a positive integer; read as "
+        "no pattern"));
+  }
+  const json* attention = config.Find("attn_config");
+  if (model.model_type == "mpt" && attention != nullptr &&
+      attention->is_object() && attention->value("rope", json()) == true) {
+    warnings->push_back(absl::StrCat(
+        config.Path("attn_config.rope"),
+        " is true, which the code beside the checkpoint reads; transformers' "
+        "class of model_type mpt has ALiBi only, and it is read so: no rope"));
+  }
+  if (model.model_type == "falcon" && config.Find("head_dim") != nullptr) {
+    warnings->push_back(absl::StrCat(
+        config.Path("head_dim"),
+        " is given, which transformers' class of model_type falcon computes "
+        "and refuses in a file; it is hidden_size / num_attention_heads"));
+  }
   const auto blank = config.PeekInteger("blank_token_id");
   const auto vocabulary = config.PeekInteger("vocab_size");
   if (blank && vocabulary && *blank >= *vocabulary) {
@@ -219,7 +278,7 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
   const auto hidden = config.PeekInteger("hidden_size");
   const auto heads = config.PeekInteger("num_attention_heads");
   const auto shared = config.PeekInteger("num_key_value_heads");
-  if (shared && heads && *shared > 0 && *heads % *shared != 0) {
+  if (shared && heads && (*shared == 0 || *heads % *shared != 0)) {
     warnings->push_back(absl::StrCat(
         config.Path("num_key_value_heads"), " is ", *shared,
         ", and num_attention_heads ", *heads,

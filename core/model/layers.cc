@@ -121,10 +121,20 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
   return is_full ? full : other;
 }
 
-std::optional<std::int64_t> LayerHeadDim(const JsonObject& config,
+std::optional<std::int64_t> LayerHeadDim(const ModelLayers& model,
                                          absl::string_view layer_type) {
+  const JsonObject& config = model.config;
   const JsonObject entries = config.Object("per_layer_config");
-  const std::vector<std::string> types = LayerTypes(config);
+  std::vector<std::string> types = LayerTypes(config);
+  // Without a list, classes have every n-th layer of another type. More layers
+  // than any model has would only cost time.
+  constexpr std::int64_t kMostLayers = 1024;
+  if (types.empty() && !entries.Keys().empty() && model.family.full_every > 0) {
+    const std::int64_t layers = config.Integer("num_hidden_layers").value_or(0);
+    for (std::int64_t i = 0; i < std::min(layers, kMostLayers); ++i) {
+      types.push_back(TypeOfLayer(model, i));
+    }
+  }
   std::optional<std::int64_t> found;
   std::string first;
   std::size_t having = 0;

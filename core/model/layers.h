@@ -36,7 +36,7 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index);
 
 // The head_dim that per_layer_config gives all layers of a type. Layers of a
 // type that differ are an error, as they are in transformers.
-std::optional<std::int64_t> LayerHeadDim(const JsonObject& config,
+std::optional<std::int64_t> LayerHeadDim(const ModelLayers& model,
                                          absl::string_view layer_type);
 
 // True if the chosen layer has no rope. FieldRequired if layers differ and none

@@ -47,11 +47,12 @@ std::optional<double> PartialFactor(const RopeDict& from) {
   return std::nullopt;
 }
 
-// The class's own share. A null in the place of a number leaves none.
+// The class's own share. A null in the place of a number leaves none, but in
+// DeepSeek V4's class, which takes it for an absent one.
 double DefaultShare(const RopeDict& from) {
   const nlohmann::json* given = from.config.Find(from.family.partial_key);
   if (from.rules.profile == Profile::kHf && given != nullptr &&
-      given->is_null()) {
+      given->is_null() && from.model_type != "deepseek_v4") {
     return 1;
   }
   const ReadingRow* const otherwise =
@@ -93,6 +94,17 @@ std::int64_t LatentWidth(const RopeDict& from, const std::string& type,
         "num_attention_heads channels, or fails; qk_rope_head_dim ",
         *width, " is rotated"));
   }
+  // Mistral 4's class gives yarn alone the share that fits.
+  if (from.model_type == "mistral4" && from.rules.profile == Profile::kHf &&
+      IsAmong(type, "default proportional")) {
+    rope->warnings.push_back(absl::StrCat(
+        from.dict.Path("rope_type"), " is ", type,
+        ", for which transformers' class of model_type mistral4 makes "
+        "frequencies of qk_nope_head_dim + qk_rope_head_dim channels, ",
+        from.head_dim, ", and cannot apply them; qk_rope_head_dim ", *width,
+        " is rotated"));
+    return *width;
+  }
   const auto given = PartialFactor(from);
   // A proportional share says which pairs turn, not how many there are.
   const bool factor = given.has_value() && type != "proportional";
@@ -125,6 +137,12 @@ std::int64_t KeyedWidth(const RopeDict& from, ModelRope* rope) {
       from.family.slice == RotarySlice::kTrailing
           ? from.config.FirstInteger({"rotary_dim", "qk_rope_head_dim"})
           : from.config.Integer("rotary_dim");
+  if (!width && from.family.rotary_dim > 0 && ReadsByClass(from.rules) &&
+      !from.config.HasNull("rotary_dim")) {
+    Assume("rotary_dim", absl::StrCat(from.family.rotary_dim),
+           DefaultOf(from.rules), rope);
+    return from.family.rotary_dim;
+  }
   if (!width) return PartialWidth(from, rope);
   const auto factor = PartialFactor(from);
   if (!factor) return *width;
@@ -145,6 +163,20 @@ std::int64_t KeyedWidth(const RopeDict& from, ModelRope* rope) {
 std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
                        ModelRope* rope) {
   RotaryWidth source = from.family.width;
+  if (from.family.any_names && source == RotaryWidth::kPartial &&
+      !from.dict.Has("partial_rotary_factor") &&
+      !from.config.Has("partial_rotary_factor")) {
+    if (from.config.Has("rotary_dim")) return KeyedWidth(from, rope);
+    for (const absl::string_view key :
+         {"rotary_pct", "rotary_emb_fraction", "rope_pct", "rope_percent"}) {
+      const std::optional<double> share = from.config.Number(key);
+      if (!share || !(*share > 0 && *share <= 1)) continue;
+      Assume("partial_rotary_factor", NumberText(*share),
+             absl::StrCat("by ", key, ", as model_type is not known"), rope);
+      return static_cast<std::int64_t>(static_cast<double>(from.head_dim) *
+                                       *share);
+    }
+  }
   if (source == RotaryWidth::kMla) return LatentWidth(from, type, rope);
   if (type == "proportional") return from.head_dim;
   if (FindReadingRow(from.rules, from.model_type, ReadingRule::kWholeHead) !=
@@ -346,7 +378,11 @@ std::int64_t HeadDim(const JsonObject& config, const Family& family,
   }
   std::vector<absl::string_view> keys = {family.head_dim_key, "head_dim",
                                          "attention_head_dim"};
-  if (const auto head_dim = LayerHeadDim(config, layer_type)) return *head_dim;
+  const std::string any_type;  // of no consequence for a layer's type
+  if (const auto head_dim =
+          LayerHeadDim({config, any_type, family}, layer_type)) {
+    return *head_dim;
+  }
   if (layer_type == "full_attention") {
     keys.insert(keys.begin(), "global_head_dim");
     // Gemma 4's classes give full layers their width by the layer, which a
@@ -528,6 +564,15 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
     ReadProportional(from, rope);
   } else if (type != "default") {
     ReadScaling(from, type, rope);
+  }
+  // s * L / T - (s - 1) has no digits left of a factor past 2^53.
+  const auto factor = from.dict.PeekNumber("factor");
+  if (type == "dynamic" && from.rules.profile == Profile::kHf && factor &&
+      *factor >= 0x1p53) {
+    rope->warnings.push_back(absl::StrCat(
+        from.dict.Path("factor"), " is ", NumberText(*factor),
+        ", of which transformers' class makes frequencies that are not "
+        "finite; the formula is used"));
   }
   if (is_odd) WriteOutOddWidth(width, rope);
   if (from.rules.profile == Profile::kLlamaCpp) StopLeftoverPairs(rope);

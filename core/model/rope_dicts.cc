@@ -54,6 +54,11 @@ std::vector<std::string> NeededTypes(const ModelLayers& model,
       if (value.is_object() || value.is_null()) kinds.push_back(key);
     }
   }
+  if (kinds.empty() && model.family.dicts == DictRule::kNested) {
+    kinds = of_layers;
+    std::sort(kinds.begin(), kinds.end());
+    kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+  }
   if (kinds.empty() || of_layers.empty()) return kinds;
   std::vector<std::string> needed;
   for (const std::string& kind : kinds) {
@@ -268,8 +273,10 @@ RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
   if (by_class && rule == DictRule::kNested) {
     WarnOfEmpty(config, &dicts.warnings);
   }
+  // The table has Kyutai's speech-to-text in full, model_type without "_text".
   bool known = false;
   FindFamily(model.model_type, &known);
+  if (!known) FindFamily(absl::StrCat(model.model_type, "_text"), &known);
   if (by_class && known && dicts.nested && !from_class && !dicts.has_kinds &&
       model.family.dicts == DictRule::kOne) {
     dicts.warnings.push_back(absl::StrCat(

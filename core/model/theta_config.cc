@@ -49,6 +49,23 @@ double DefaultBase(const RopeDict& from) {
   return otherwise != nullptr ? otherwise->number : from.family.theta;
 }
 
+// A base by another name, in a file whose type is not known.
+std::optional<double> BaseByOtherName(const RopeDict& from, ModelRope* rope) {
+  if (!from.family.any_names || from.config.Has("rope_theta")) {
+    return std::nullopt;
+  }
+  for (const absl::string_view key :
+       {"rotary_emb_base", "rope_embedding_base", "rotary_embedding_base",
+        "rope_base", "rope_freq_base"}) {
+    const std::optional<double> base = from.config.Number(key);
+    if (!base) continue;
+    Assume("rope_theta", NumberText(*base),
+           absl::StrCat("by ", key, ", as model_type is not known"), rope);
+    return base;
+  }
+  return std::nullopt;
+}
+
 double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   constexpr absl::string_view kKey = "rope_theta";
   const LayerKind* kind = from.kind;
@@ -90,6 +107,9 @@ double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
                              NumberText(*outer), "; the former is used"));
     }
     return *inner;
+  }
+  if (!outer && !inner) {
+    if (const auto other = BaseByOtherName(from, rope)) return *other;
   }
   const double theta = outer ? *outer : DefaultBase(from);
   if (inner && *inner != theta) {

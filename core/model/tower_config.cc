@@ -404,7 +404,9 @@ absl::StatusOr<TowerPart> FindTowerPart(const JsonObject& root,
   if (HasRotaryKeys(found.config)) {
     return ConfigError(
         found.config.Path("model_type"),
-        absl::StrCat(type, " is not a ", NameOf(part),
+        absl::StrCat(type,
+                     part == ModelPart::kAudio ? " is not an " : " is not a ",
+                     NameOf(part),
                      " tower whose rotary encoding is known here; send its "
                      "frequencies as a spec"));
   }

@@ -153,7 +153,14 @@ void ReadTruncation(const RopeDict& from, YarnScaling* yarn, ModelRope* rope) {
     }
   } else {
     yarn->truncate = from.dict.Flag("truncate");
-    if (!yarn->truncate) {
+    if (!yarn->truncate && from.dict.HasNull("truncate") &&
+        from.rules.profile == Profile::kHf) {
+      yarn->truncate = false;
+      rope->warnings.push_back(
+          absl::StrCat(from.dict.Path("truncate"),
+                       " is null, which transformers takes for false; read as "
+                       "false"));
+    } else if (!yarn->truncate) {
       yarn->truncate = true;
       Assume(from.dict.Path("truncate"), "true", DefaultOf(from.rules), rope);
     }

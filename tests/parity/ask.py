@@ -1,12 +1,14 @@
 """ask.py RECORD [GROUP...]: writes what transformers makes of configurations.
 
-Groups: types (every model type in every spelling), published (files of
-checkpoints), variants (scalings), damaged (files that something is wrong with),
-rewrites (of files of every type).
+Groups: types (every model type in every spelling), audio (the audio parts of whole
+files), published (files of checkpoints), variants (scalings), damaged (files that
+something is wrong with), rewrites (of files of every type), found (rewrites of other
+seeds that posenc once answered otherwise in silence).
 All of them if none is named; "rewrites:8:1:1" is 8 rewrites of each file, by seed 1.
 """
 
 import json
+import pathlib
 import signal
 import sys
 
@@ -17,6 +19,9 @@ import record
 import rewrites
 import spellings
 import variants
+
+
+FOUND = pathlib.Path(__file__).parents[2] / "tests/data/parity/found.jsonl"
 
 
 class Endless(BaseException):
@@ -61,6 +66,21 @@ def ask_types(writer):
                 attempt(writer, "types", model_type, name, json.dumps(values))
 
 
+def ask_audio(writer):
+    """The audio parts of whole files; their own types are among `types`."""
+    for model_type in library.types():
+        try:
+            config = library.config_of({"model_type": model_type})
+            part = library.audio_of(config)
+            answers = library.ask_part(part) if part else None
+        except (Exception, library.NoRotation):  # without a default, or a switch
+            continue
+        if answers:
+            for name, values in (("saved", spellings.saved(config)),
+                                 ("full", spellings.full(config))):
+                writer.add("audio", model_type, name, json.dumps(values), answers)
+
+
 def ask_published(writer):
     for model_type, name, text, answers in published.all_of():
         if answers is None:
@@ -74,21 +94,35 @@ def ask_variants(writer):
         attempt(writer, "variants", model_type, name, json.dumps(values))
 
 
+def alike(cases):
+    """In an order that has files of one type together, which compress better."""
+    return sorted(cases, key=lambda case: (case[0], case[2]))
+
+
 def ask_damaged(writer):
-    for model_type, name, text in damage.all_of():
+    for model_type, name, text in alike(damage.all_of()):
         attempt(writer, "damaged", model_type, name, text)
 
 
 def ask_rewrites(writer, *arguments):
     names = {}
+    cases = []
     for model_type, name, text in rewrites.all_of(*map(int, arguments)):
         number = names[model_type] = names.get(model_type, 0) + 1
-        attempt(writer, "rewrites", model_type, f"{number} {name}", text)
+        cases.append((model_type, f"{number} {name}", text))
+    for model_type, name, text in alike(cases):
+        attempt(writer, "rewrites", model_type, name, text)
 
 
-GROUPS = {"types": ask_types, "published": ask_published,
+def ask_found(writer):
+    for line in FOUND.read_text().splitlines():
+        case = json.loads(line)
+        attempt(writer, "found", case["type"], case["name"], case["text"])
+
+
+GROUPS = {"types": ask_types, "audio": ask_audio, "published": ask_published,
           "variants": ask_variants, "damaged": ask_damaged,
-          "rewrites": ask_rewrites}
+          "rewrites": ask_rewrites, "found": ask_found}
 
 
 def main(path, *groups):

@@ -18,13 +18,13 @@ def ids_of(text, grid):
     return torch.tensor(rows)
 
 
-def flux(name, module):
+def flux(name, module, **more):
     def ask(config, grid):
         ids = ids_of([[0, 0, 0]] * 3, grid)
         cos, sin = module(config.get("rope_theta", 10000),
                           config["axes_dims_rope"])(ids)
         return ids, cos[:, ::2], sin[:, ::2]
-    return name, {"axes_dims_rope": [16, 56, 56]}, [1, 4, 6], 3, ask
+    return name, {"axes_dims_rope": [16, 56, 56], **more}, [1, 4, 6], 3, ask
 
 
 def flux2(module):
@@ -48,22 +48,31 @@ def hidream(module):
     return "HiDreamImageTransformer2DModel", config, [1, 4, 6], 0, ask
 
 
-def wan(module):
+def wan(name, module):
     def ask(config, grid):
         cos, sin = module(config["attention_head_dim"], (1, 2, 2), 64)(
             torch.zeros(1, 1, grid[0], 2 * grid[1], 2 * grid[2]))
         return ids_of([], grid), cos[0, :, 0, ::2], sin[0, :, 0, ::2]
     config = {"attention_head_dim": 128}
-    return "WanTransformer3DModel", config, [2, 4, 6], 0, ask
+    return name, config, [2, 4, 6], 0, ask
 
 
-def hunyuan(module):
+def hunyuan_image(module):
+    def ask(config, grid):
+        cos, sin = module((1, 1), config["rope_axes_dim"], config["rope_theta"])(
+            torch.zeros(1, 1, *grid[1:]))
+        return ids_of([], grid)[:, 1:], cos[:, ::2], sin[:, ::2]
+    config = {"rope_axes_dim": [64, 64], "rope_theta": 256.0}
+    return "HunyuanImageTransformer2DModel", config, [1, 4, 6], 0, ask
+
+
+def hunyuan(name, module):
     def ask(config, grid):
         cos, sin = module(2, 1, config["rope_axes_dim"], config["rope_theta"])(
             torch.zeros(1, 1, grid[0], 2 * grid[1], 2 * grid[2]))
         return ids_of([], grid), cos[:, ::2], sin[:, ::2]
     config = {"rope_axes_dim": [16, 56, 56], "rope_theta": 256.0}
-    return "HunyuanVideoTransformer3DModel", config, [2, 4, 6], 0, ask
+    return name, config, [2, 4, 6], 0, ask
 
 
 def lumina(module):
@@ -95,20 +104,33 @@ def qwen_image(module):
 
 def diffusion():
     from diffusers.models.transformers import (
-        transformer_chroma, transformer_flux, transformer_flux2,
-        transformer_hidream_image, transformer_hunyuan_video,
-        transformer_lumina2, transformer_qwenimage, transformer_wan)
+        transformer_bria, transformer_bria_fibo, transformer_chroma,
+        transformer_flux, transformer_flux2, transformer_hidream_image,
+        transformer_hunyuan_video, transformer_hunyuan_video15,
+        transformer_hunyuanimage, transformer_lumina2, transformer_qwenimage,
+        transformer_skyreels_v2, transformer_wan, transformer_wan_vace)
 
     found = []
     for name, config, grid, text, ask in (
             flux("FluxTransformer2DModel", transformer_flux.FluxPosEmbed),
             flux("ChromaTransformer2DModel", transformer_chroma.FluxPosEmbed),
+            flux("BriaTransformer2DModel", transformer_bria.BriaEmbedND,
+                 rope_theta=10000),
+            flux("BriaFiboTransformer2DModel",
+                 transformer_bria_fibo.BriaFiboEmbedND, rope_theta=10000),
             flux2(transformer_flux2.Flux2PosEmbed),
             hidream(transformer_hidream_image.HiDreamImageEmbedND),
             lumina(transformer_lumina2.Lumina2RotaryPosEmbed),
             qwen_image(transformer_qwenimage.QwenEmbedRope),
-            hunyuan(transformer_hunyuan_video.HunyuanVideoRotaryPosEmbed),
-            wan(transformer_wan.WanRotaryPosEmbed)):
+            hunyuan("HunyuanVideoTransformer3DModel",
+                    transformer_hunyuan_video.HunyuanVideoRotaryPosEmbed),
+            hunyuan("HunyuanVideo15Transformer3DModel",
+                    transformer_hunyuan_video15.HunyuanVideo15RotaryPosEmbed),
+            hunyuan_image(transformer_hunyuanimage.HunyuanImageRotaryPosEmbed),
+            wan("WanTransformer3DModel", transformer_wan.WanRotaryPosEmbed),
+            wan("WanVACETransformer3DModel", transformer_wan_vace.WanRotaryPosEmbed),
+            wan("SkyReelsV2Transformer3DModel",
+                transformer_skyreels_v2.SkyReelsV2RotaryPosEmbed)):
         with Functions("rounded"):
             ids, cos, sin = ask(config, grid)
         _, own_cos, own_sin = ask(config, grid)

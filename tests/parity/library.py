@@ -175,6 +175,22 @@ def config_of(values):
     return cls.from_dict(cls._decode_special_floats(dict(values)))
 
 
+def audio_of(config):
+    """The audio part that rotates, by the keys that lead to it; or None."""
+    for key in ("thinker_config", "audio_config", "audio_encoder_config",
+                "asr_config", "encoder_config"):
+        inner = getattr(config, key, None)
+        if not isinstance(inner, transformers.PreTrainedConfig):
+            continue
+        cls = rotary_class(inner)
+        if key != "thinker_config" and (
+                inner.model_type in FUNCTIONS or
+                cls and not TOWER.search(cls.__name__)):
+            return inner
+        return audio_of(inner)
+    return None
+
+
 # Widths beyond what is served, which damaged files ask for: more memory than
 # there is.
 WIDEST = 65536

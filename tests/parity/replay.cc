@@ -85,6 +85,7 @@ absl::StatusOr<ResolvedRope> Asked(
     const Case& one, const std::optional<std::string>& layer_type) {
   RopeSource source;
   source.source = ConfigJson{one.config_json};
+  if (one.group == "audio") source.part = core::ModelPart::kAudio;
   source.layer_type = layer_type;
   absl::StatusOr<ResolvedRope> rope = Resolve(source);
   if (layer_type && (rope.ok() || !IsAboutLayer(rope.status()))) return rope;

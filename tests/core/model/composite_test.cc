@@ -12,6 +12,7 @@ namespace posenc::core {
 namespace {
 
 using nlohmann::json;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -116,6 +117,39 @@ TEST(CompositeTest, AParentAddsItsDefaults) {
   root["text_config"]["head_dim"] = 64;
   AddParentsDefaults(&root);
   EXPECT_EQ(root["text_config"]["head_dim"], 64);
+}
+
+TEST(CompositeTest, ExaoneNeedsTheTypeOfItsText) {
+  const json root = {{"model_type", "exaone4_5"},
+                     {"text_config", {{"hidden_size", 64}}}};
+  EXPECT_EQ(PartOf(root).second, "exaone4");
+  EXPECT_THAT(Warnings(root),
+              Contains(HasSubstr("text_config.model_type is absent")));
+}
+
+TEST(CompositeTest, ARotaryDictBesideAnOmniModelsPartsIsSaid) {
+  const json root = {{"model_type", "qwen2_5_omni"},
+                     {"rope_scaling", nullptr},
+                     {"thinker_config", {{"text_config", {{"a", 1}}}}}};
+  EXPECT_THAT(Warnings(root),
+              Contains(HasSubstr("rope_scaling stands beside thinker_config")));
+}
+
+TEST(CompositeTest, APartOfAKnownTypeMayHaveAnyName) {
+  EXPECT_EQ(PartOf({{"model_type", "lfm2_audio"},
+                    {"encoder", {{"model_type", "my-encoder"}}},
+                    {"lfm", {{"model_type", "lfm2"}, {"hidden_size", 2048}}}}),
+            std::pair(std::string("lfm"), std::string("lfm2")));
+}
+
+TEST(CompositeTest, AModelOfTextIsNotReadByItsCodec) {
+  const json codec = {{"model_type", "mimi"},
+                      {"rope_parameters", {{"rope_theta", 1e4}}}};
+  EXPECT_EQ(
+      PartOf({{"model_type", "moshi"}, {"audio_encoder_config", codec}}).first,
+      "");
+  EXPECT_EQ(PartOf({{"model_type", "of-sound"}, {"audio_config", codec}}).first,
+            "audio_config");
 }
 
 }  // namespace

@@ -63,8 +63,8 @@ TEST(ModelConfigTest, RejectsTextThatIsNotAnObject) {
   ExpectConfigError(ReadText("").status(), "", "is not JSON");
   ExpectConfigError(ReadText("{\"hidden_size\": ").status(), "", "is not JSON");
   ExpectConfigError(ReadText("[1]").status(), "", "must be an object");
-  ExpectConfigError(ReadText("{\"rope_theta\": 1e999}").status(), "",
-                    "is not JSON");
+  ExpectConfigError(ReadText("{\"rope_theta\": 1e999}").status(), "rope_theta",
+                    "rope_theta is 1e999, which no float64 holds");
 }
 
 TEST(ModelConfigTest, APathInPlaceOfTheTextIsCalledOne) {

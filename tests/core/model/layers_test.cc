@@ -139,6 +139,55 @@ TEST(LayerTypesTest, ModelsOfOneTypeTakeTheNamesOfTheUsualOnes) {
                 "full_attention, sliding_attention");
 }
 
+bool Warned(const absl::StatusOr<ModelRope>& rope, const std::string& text) {
+  EXPECT_TRUE(rope.ok()) << rope.status();
+  return rope.ok() &&
+         std::any_of(rope->warnings.begin(), rope->warnings.end(),
+                     [&text](const std::string& warning) {
+                       return warning.find(text) != std::string::npos;
+                     });
+}
+
+TEST(NopeTest, ListsThatFitNoLayersAreSaid) {
+  const json layers = {{"num_hidden_layers", 4}};
+  json model = Model("smollm3", layers);
+  model["no_rope_layers"] = {1, 0};
+  EXPECT_TRUE(Warned(Read(model, 0),
+                     "no_rope_layers has 2 elements, and "
+                     "num_hidden_layers is 4"));
+  model["no_rope_layers"] = {0, 0, 0, 0};
+  EXPECT_TRUE(Warned(Read(model, 0), "so that none rotates"));
+  model["no_rope_layers"] = {1, 1, 1, 0};
+  EXPECT_FALSE(Warned(Read(model, 0), "no_rope_layers"));
+  model["no_rope_layers"] = json::array();
+  EXPECT_TRUE(Warned(Read(model, 0), "no_rope_layers has 0 elements"));
+  model["model_type"] = "llama4_text";  // as it is published
+  EXPECT_FALSE(Warned(Read(model, 0), "no_rope_layers"));
+}
+
+TEST(NopeTest, AnIntervalThatTheClassDividesByIsNotZero) {
+  for (const json& every : {json(0), json(nullptr)}) {
+    EXPECT_TRUE(
+        Warned(Read(Model("llama4_text", {{"num_hidden_layers", 4},
+                                          {"no_rope_layer_interval", every}}),
+                    0),
+               "by which transformers' class divides"));
+  }
+  ExpectRefused(
+      Read(Model("llama4_text", {{"no_rope_layer_interval", "4"}}), 0),
+      ErrorReason::kModelConfigInvalid, "config_json",
+      "no_rope_layer_interval is of type string");
+}
+
+TEST(LayerTypesTest, TypesThatAClassDoesNotHaveAreSaid) {
+  EXPECT_TRUE(Warned(
+      Read(Model("modernbert", {{"layer_types", {"full_attention", "conv"}},
+                                {"num_hidden_layers", 2}}),
+           0),
+      "layer_types has \"conv\", and transformers' class of model_type "
+      "modernbert takes full_attention, sliding_attention only"));
+}
+
 TEST(NopeTest, SwitchesTurnRopeOff) {
   EXPECT_TRUE(
       IsNope(Read(Model("llama", {{"position_embedding_type", "nope"}}))));
