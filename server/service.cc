@@ -302,19 +302,15 @@ void RpcService::Begin(PeerStream* stream) {
       resources_);
 }
 
-void RpcService::Drop(const PeerStream& stream) {
-  CallObserver* const observer = resources_.observer;
+void RpcService::Gone(const PeerStream& stream) {
   const auto found = by_path_.find(stream.headers().method());
-  if (observer == nullptr || found == by_path_.end()) return;
+  if (found == by_path_.end()) return;
   const Method& method = methods_[found->second];
   CallSpec spec;
   spec.service = method.service;
   spec.name = method.name;
   spec.stream = method.stream;
-  observer->Started(spec.name, spec.stream);
-  CallRecord record = RecordOf(stream.headers(), spec, gone_, "");
-  record.started = absl::Now();
-  observer->Finished(record);
+  Observe(gone_, spec, stream.headers());
 }
 
 void RpcService::Refused(std::chrono::nanoseconds spent) {

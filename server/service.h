@@ -87,7 +87,7 @@ class RpcService final : public CallQueue::Service {
   void ReturnUnneededMemory();
 
   void Begin(PeerStream* stream) override;
-  void Drop(const PeerStream& stream) override;
+  void Gone(const PeerStream& stream) override;
   void Refused(std::chrono::nanoseconds spent) override;
 
  private:
@@ -124,7 +124,7 @@ class RpcService final : public CallQueue::Service {
   const std::vector<Method> methods_;  // a method's number is its place here
   absl::flat_hash_map<std::string, int> by_path_;
   const Answer draining_answer_, too_many_calls_, too_many_inferences_;
-  const absl::Status gone_ = absl::CancelledError("the peer is gone");
+  const Answer gone_{absl::CancelledError("the peer is gone")};
   const Limits limits_;
   const std::int64_t max_metadata_bytes_;
   const TokenFile* const tokens_;

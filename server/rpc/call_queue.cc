@@ -206,7 +206,7 @@ const PeerStream::Event* CallQueue::React(const PeerStream::Event& event,
     next = Cached(ok);
     refused = stream->SaysGone(next);
     if (refused) {
-      stream->Drop();
+      stream->Forget();
     } else {
       refused = stream->Begin(absl::FromChrono(waited));
     }

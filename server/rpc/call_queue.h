@@ -36,7 +36,7 @@ class CallQueue {
     // answers it.
     virtual void Begin(PeerStream* stream) = 0;
     // A call's headers have come, but its peer is gone.
-    virtual void Drop(const PeerStream& stream) = 0;
+    virtual void Gone(const PeerStream& stream) = 0;
     // Of a thread's time, so much went into refusing calls.
     virtual void Refused(std::chrono::nanoseconds spent) = 0;
 

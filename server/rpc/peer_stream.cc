@@ -139,7 +139,7 @@ void PeerStream::Finish(const CallEnding& ending) {
 
 void PeerStream::Drop() {
   Operations operations;
-  AddClose(&operations);
+  if (!asked_) AddClose(&operations);
   Run(operations, &refused_);
   grpc_call_cancel_with_status(call_, GRPC_STATUS_RESOURCE_EXHAUSTED,
                                "too many calls at once on one connection",
@@ -180,7 +180,7 @@ void PeerStream::Send(const Operations& operations, Event* event) {
   Post(&send_later_);
 }
 
-// gRPC says at once that it has done nothing.
+// gRPC says at once that it has done nothing, if there is nothing to do.
 void PeerStream::Post(Event* event) {
   const grpc_call_error error =
       grpc_call_start_batch(call_, nullptr, 0, event, nullptr);
@@ -230,8 +230,8 @@ void PeerStream::Ask() {
   Run(operations, &closed_);
 }
 
-void PeerStream::Drop() {
-  queue_->service_->Drop(*this);
+void PeerStream::Forget() {
+  queue_->service_->Gone(*this);
   --open_;  // nothing finishes it
   End();
 }

@@ -105,7 +105,7 @@ class PeerStream final {
   void Await(grpc_server* server, grpc_completion_queue* events);
 
   // Of a call that has come: Begin(), or Ask() and then, as the event that it
-  // brings about at once tells, Begin() or Drop().
+  // brings about at once tells, Begin() or Forget().
   static bool Arrives(const Event& event) {
     return &event == &event.stream->arrived_;
   }
@@ -116,7 +116,7 @@ class PeerStream final {
   // Asks gRPC how the call was closed, before anything is done for it.
   void Ask();
   bool SaysGone(const Event* event) const { return event == &closed_; }
-  void Drop();
+  void Forget();
 
   void ReadLater(bool ok);
   void SendLater(bool ok);

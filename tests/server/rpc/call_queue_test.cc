@@ -66,7 +66,7 @@ class OneReactor final : public CallQueue::Service {
     }
     arrived.Happen();
   }
-  void Drop(const PeerStream& /*stream*/) override { dropped.Happen(); }
+  void Gone(const PeerStream& /*stream*/) override { gone.Happen(); }
   void Refused(std::chrono::nanoseconds spent) override {
     refusing += spent.count();
   }
@@ -76,7 +76,7 @@ class OneReactor final : public CallQueue::Service {
   bool refuse = false;
   Watching reactor;
   PeerStream* stream = nullptr;
-  Once arrived, dropped;
+  Once arrived, gone;
   std::atomic<std::int64_t> refusing{0};  // nanoseconds
 };
 
@@ -203,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(Threads, CallQueueTest, testing::Values(1, 2),
 
 class OneThreadQueueTest : public CallQueueTest {};
 
-TEST_P(OneThreadQueueTest, ACallWhosePeerIsGoneIsDroppedOnceItsThreadIsBehind) {
+TEST_P(OneThreadQueueTest, OnceItIsBehindACallWhosePeerIsGoneIsNotBegun) {
   service_.refuse = true;
   std::unique_ptr<ClientCall> second;
   service_.first = [this, &second] {
@@ -217,7 +217,7 @@ TEST_P(OneThreadQueueTest, ACallWhosePeerIsGoneIsDroppedOnceItsThreadIsBehind) {
   const auto call = Begin();
   EXPECT_EQ(Await(call.get()).error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_TRUE(service_.dropped.Within(kLong));
+  EXPECT_TRUE(service_.gone.Within(kLong));
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, OneThreadQueueTest, testing::Values(1),
