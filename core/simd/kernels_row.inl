@@ -35,6 +35,7 @@ struct RowInRegisters {
 
   Batch cosines[kVectors], sines[kVectors];
 
+  RowInRegisters() = default;
   explicit RowInRegisters(const RowInMemory<Dtype>& row) {
 #pragma GCC unroll 16
     for (std::size_t i = 0; i < kVectors; ++i) {
@@ -47,6 +48,28 @@ struct RowInRegisters {
   }
   [[gnu::always_inline]] const Batch& Sines(std::size_t i) const {
     return sines[i / Dtype::kLanes];
+  }
+};
+
+// Whether Isa makes twins of a row's values as it loads them.
+template <class Isa, class Real>
+inline constexpr bool kHasTwins = requires(const Real* values) {
+  Isa::Twins(values);
+};
+
+// The first kVectors vectors of a row of twins, made of a plain row. i must be
+// known to the compiler. A row that is made in memory first is waited for:
+// float32 in place, 12.2 cycles a slice against 11.7 (as in RotateTokens).
+template <class Dtype, std::size_t kVectors>
+struct TwinsInRegisters : RowInRegisters<Dtype, kVectors> {
+  explicit TwinsInRegisters(const RowInMemory<Dtype>& plain) {
+    using Isa = typename Dtype::Isa;
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kVectors; ++i) {
+      const std::size_t first = i * Dtype::kLanes / 2;
+      this->cosines[i] = Isa::Twins(plain.cosines + first);
+      this->sines[i] = Isa::NegateFirsts(Isa::Twins(plain.sines + first));
+    }
   }
 };
 

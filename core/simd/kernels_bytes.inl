@@ -1,0 +1,41 @@
+// Copies of bytes as they are. Part of kernels.inl.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <xsimd/xsimd.hpp>
+
+#include "core/simd/kernels_slice.inl"
+
+namespace posenc::simd {
+namespace {
+
+// By vectors, the last of which may overlap the one before.
+template <class Isa>
+void CopyBytes(const char* src, char* dst, std::size_t bytes) {
+  using Bytes = xsimd::batch<std::uint8_t, typename Isa::Arch>;
+  constexpr std::size_t kSize = Bytes::size;
+  const auto copy = [&](std::size_t at) {
+    Bytes::load_unaligned(reinterpret_cast<const std::uint8_t*>(src + at))
+        .store_unaligned(reinterpret_cast<std::uint8_t*>(dst + at));
+  };
+  if (bytes < kSize) {
+    std::memcpy(dst, src, bytes);
+    return;
+  }
+  for (std::size_t i = 0; i + kSize <= bytes; i += kSize) copy(i);
+  if (bytes % kSize != 0) copy(bytes - kSize);
+}
+
+// Whole lines.
+template <class Isa>
+void StreamBytes(const char* src, char* dst, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += kLine) {
+    Isa::StreamLine(src + i, dst + i);
+  }
+}
+
+}  // namespace
+}  // namespace posenc::simd
