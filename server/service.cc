@@ -216,13 +216,14 @@ bool RpcService::IsTooMany(PeerStream* stream, const CallSpec& spec) {
   if (!absl::StartsWith(peer, "ipv") && !absl::StartsWith(peer, "unix:")) {
     return false;
   }
-  OpenCalls::Place place = open_calls_.Enter(spec.peer);
+  bool far = false;
+  OpenCalls::Place place = open_calls_.Enter(spec.peer, &far);
   if (!place.empty()) {
     stream->Take(std::move(place));
     return false;
   }
   Observe(too_many_calls_, spec, headers);
-  if (told_callers_ != nullptr) told_callers_->CallWasTooMany(peer);
+  if (far && told_callers_ != nullptr) told_callers_->CallWasTooMany(peer);
   stream->Drop();
   return true;
 }

@@ -122,7 +122,8 @@ bool Rotates(const json& part) {
   return known && family.nope != NopeRule::kEveryLayer;
 }
 
-// LFM2-Audio calls its language model `lfm`.
+// Whether the part has a model_type that is known here. Names of parts need not
+// end in _config: LFM2-Audio calls its language model `lfm`.
 bool HasKnownType(const json& part) {
   if (!part.is_object()) return false;
   const json type = part.value("model_type", json());

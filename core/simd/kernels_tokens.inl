@@ -109,7 +109,7 @@ struct TokenRun {
   std::ptrdiff_t dst_token_stride;
   std::ptrdiff_t row_stride;
   std::size_t tokens;
-  std::size_t heads;
+  std::size_t heads;  // at least 1
   std::ptrdiff_t ahead;
 };
 

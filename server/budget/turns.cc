@@ -78,15 +78,17 @@ Turns::Turns(int threads, std::size_t max_waiting, int methods, Clocks clocks)
 // own_clock_ runs as fast as one of the calls in service gets on.
 void Turns::Advance() {
   const double processor = clocks_.processor();
-  const std::int64_t refusing = refusing_nanos_.load(std::memory_order_relaxed);
+  const double used = processor - processor_at_;
+  const std::int64_t refusing =
+      refusing_nanos_.load(std::memory_order_relaxed) - refusing_at_;
+  const double refused = std::min(used, 1e-9 * static_cast<double>(refusing));
   if (!served_.empty()) {
-    const double used = processor - processor_at_ -
-                        1e-9 * static_cast<double>(refusing - refusing_at_);
     own_clock_ +=
-        std::max(used, 0.0) / (threads_ * static_cast<double>(served_.size()));
+        (used - refused) / (threads_ * static_cast<double>(served_.size()));
   }
   processor_at_ = processor;
-  refusing_at_ = refusing;
+  // A refusal's time may be known later than the processor's.
+  refusing_at_ += static_cast<std::int64_t>(1e9 * refused);
 }
 
 double Turns::LeftToServe(double now) {

@@ -203,7 +203,7 @@ class Turns {
   double own_clock_ = 0;     // what one call in service has got
   double processor_at_ = 0;  // of the last Advance()
   std::atomic<std::int64_t> refusing_nanos_{0};
-  std::int64_t refusing_at_ = 0;  // of the last Advance()
+  std::int64_t refusing_at_ = 0;  // what Advance() has taken off
   // Of LeftToServe(): its value, and what it was made of.
   double left_to_serve_ = 1, measured_ = 0;
   std::int64_t measured_refusing_ = 0;

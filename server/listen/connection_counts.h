@@ -17,7 +17,7 @@ enum class Ending {
   kHeadersTimeout,
   kFirstCallTimeout,
   kNotReading,    // takes nothing of what it is sent
-  kTooManyCalls,  // has more calls open than it was told that it may
+  kTooManyCalls,  // has far more calls open than it was told
 };
 inline constexpr int kEndings = 9;
 

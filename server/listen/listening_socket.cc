@@ -148,7 +148,8 @@ void ShareWithGroup(const std::string& path) {
   const std::string directory = path.substr(0, path.rfind('/') + 1);
   struct stat found = {}, socket = {};
   if (stat(directory.empty() ? "." : directory.c_str(), &found) != 0 ||
-      (found.st_mode & S_ISGID) == 0 || lstat(path.c_str(), &socket) != 0) {
+      (found.st_mode & S_ISGID) == 0 || lstat(path.c_str(), &socket) != 0 ||
+      !S_ISSOCK(socket.st_mode)) {
     return;
   }
   fchmodat(AT_FDCWD, path.c_str(), (socket.st_mode & 0777) | S_IWGRP,

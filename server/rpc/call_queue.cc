@@ -44,6 +44,12 @@ constexpr std::chrono::milliseconds kBehind{5};
 // together: a refusal takes 0.01 ms.
 constexpr std::chrono::microseconds kTogether{500};
 
+// How long the shortest wait that was seen is believed.
+constexpr std::chrono::milliseconds kWaitHolds{100};
+
+// More of one refusal was not spent on it, but on another process.
+constexpr std::chrono::microseconds kLongestRefusal{100};
+
 // Hundredths: what refusing takes, of what our reactions to it take. The rest
 // is reading and parsing (perf on one processor, at 60,000 calls a second).
 constexpr int kWholeRefusal = 135;
@@ -109,30 +115,47 @@ void CallQueue::Delete(PeerStream* stream) {
 struct CallQueue::Looks {
   using Clock = std::chrono::steady_clock;
 
-  // A connection from which calls were taken.
-  struct Connection {
-    const void* id = nullptr;
-    Clock::time_point last{};
-    Clock::duration waited{};
+  // Calls of one connection that were taken one after the other.
+  struct Group {
+    const void* connection = nullptr;
+    Clock::time_point behind_since{}, began{}, last{};
+    int calls = 0;
   };
 
-  // How long a call of this connection may have waited in its socket: it came
-  // after the calls that were taken from there before it, and calls that are
-  // taken together came together. Nothing is known of a connection's first, nor
-  // if two share a place.
-  Clock::duration Waited(const void* id, Clock::time_point now) {
-    Connection& connection = connections[absl::HashOf(id) % connections.size()];
-    if (connection.id != id) connection = {id, now, {}};
-    if (now - connection.last > kTogether) {
-      connection.waited = now - connection.last;
+  // How long calls may wait in their sockets now. All connections with calls
+  // are read in turn: a call came after those that were taken together from its
+  // connection before it. A gap after a single call may be its caller's; and
+  // since another caller may pause as well, the shortest gap counts.
+  Clock::duration Waited(const void* connection, Clock::time_point now) {
+    Group& group = groups[absl::HashOf(connection) % groups.size()];
+    if (group.connection != connection || group.behind_since != caught_up) {
+      group = {connection, caught_up, now, now, 0};
     }
-    connection.last = now;
-    return std::min(connection.waited, now - caught_up);
+    const Clock::duration gap = now - group.last;
+    if (gap > kTogether || now - group.began > kBehind) {
+      if (group.calls > 1 && (gap < wait || now - wait_seen > kWaitHolds)) {
+        wait = gap;
+        wait_seen = now;
+      }
+      group.began = now;
+      group.calls = 0;
+    }
+    ++group.calls;
+    group.last = now;
+    return wait;
+  }
+
+  void CatchUp(Clock::time_point now) {
+    caught_up = now;
+    wait = Clock::duration(0);
+    wait_seen = Clock::time_point();
   }
 
   // The only thread takes all calls of a connection, and knows when.
   bool only = false;
-  std::vector<Connection> connections{1024};
+  std::vector<Group> groups{1024};  // by a hash of the connection
+  Clock::duration wait{0};
+  Clock::time_point wait_seen{};
 
   // Calls were refused since the last rest.
   bool refused = false;
@@ -161,7 +184,7 @@ const PeerStream::Event* CallQueue::Next(Looks* looks, bool* ok) {
       case GRPC_OP_COMPLETE:
         if (waits) {
           const Looks::Clock::time_point end = Looks::Clock::now();
-          if (end - start > kCaughtUpFor) looks->caught_up = end;
+          if (end - start > kCaughtUpFor) looks->CatchUp(end);
         }
         looks->empty = 0;
         *ok = event.success != 0;
@@ -171,7 +194,7 @@ const PeerStream::Event* CallQueue::Next(Looks* looks, bool* ok) {
         looks->empty = 0;
         if (looks->refused) std::this_thread::sleep_for(kRest);
         looks->refused = false;
-        looks->caught_up = Looks::Clock::now();
+        looks->CatchUp(Looks::Clock::now());
         break;
     }
   }
@@ -197,13 +220,17 @@ const PeerStream::Event* CallQueue::React(const PeerStream::Event& event,
   } else if (!stream->Take(*ok)) {
     next = Cached(ok);
   } else if (!looks->only || start - looks->caught_up < kBehind) {
+    AwaitCall();
     refused = stream->Begin(absl::ZeroDuration());
     next = Cached(ok);
   } else {
+    // Asked first: a call that gRPC has ready for AwaitCall() would take the
+    // place of its answer.
     const Looks::Clock::duration waited =
         looks->Waited(stream->connection(), start);
     stream->Ask();
     next = Cached(ok);
+    AwaitCall();
     refused = stream->SaysGone(next);
     if (refused) {
       stream->Forget();
@@ -213,7 +240,8 @@ const PeerStream::Event* CallQueue::React(const PeerStream::Event& event,
   }
   if (refused) {
     looks->refused = true;
-    service_->Refused((Looks::Clock::now() - start) * kWholeRefusal / 100);
+    service_->Refused(std::min<Looks::Clock::duration>(
+        (Looks::Clock::now() - start) * kWholeRefusal / 100, kLongestRefusal));
   }
   return next;
 }

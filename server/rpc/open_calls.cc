@@ -4,7 +4,7 @@
 
 namespace posenc::server {
 
-OpenCalls::Place OpenCalls::Enter(std::uint64_t connection) {
+OpenCalls::Place OpenCalls::Enter(std::uint64_t connection, bool* far) {
   Place place;
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto at = by_connection_.try_emplace(connection, 0).first;
@@ -13,6 +13,7 @@ OpenCalls::Place OpenCalls::Enter(std::uint64_t connection) {
     const auto connections = static_cast<int>(by_connection_.size());
     most = std::clamp(kMostInAll / connections, 1, most_);
   }
+  *far = at->second >= most_;
   if (at->second >= most) return place;
   ++at->second;
   ++in_all_;

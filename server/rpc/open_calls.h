@@ -48,8 +48,9 @@ class OpenCalls {
       : most_(2 * max_concurrent_streams + 64) {}
 
   // Empty if the connection has as many calls as it may: a fixed number, or its
-  // share of kMostInAll once there are so many.
-  Place Enter(std::uint64_t connection);
+  // share of kMostInAll once there are so many. `far` tells whether it is the
+  // fixed number, which nobody reaches who keeps to what he was told.
+  Place Enter(std::uint64_t connection, bool* far);
 
   // Of 25 kB: 400 MB.
   static constexpr int kMostInAll = 16384;

@@ -207,7 +207,6 @@ bool PeerStream::Take(bool ok) {
     queue_->Delete(this);
     return false;
   }
-  queue_->AwaitCall();
   char* const peer = grpc_call_get_peer(call_);
   headers_.peer_ = peer;
   gpr_free(peer);

@@ -109,7 +109,8 @@ class PeerStream final {
   static bool Arrives(const Event& event) {
     return &event == &event.stream->arrived_;
   }
-  // False if there is no call any more to wait for; the stream is gone then.
+  // False if there is no call any more to wait for; the stream is gone then. If
+  // there is one, the queue awaits another before this one can end.
   bool Take(bool ok);
   // Whether the call was only refused.
   bool Begin(absl::Duration waited);

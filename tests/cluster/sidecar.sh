@@ -33,9 +33,9 @@ none_wrong() {
 }
 
 # shared_row NAME ALLOWED CONTAINER KILLED [ARGUMENT...]: calls from CONTAINER,
-# with these arguments, while KILLED is killed. More failed calls than ALLOWED are a fault, and so is any
-# answer that is wrong, or a call that failed otherwise than by the server's
-# absence.
+# with these arguments, while KILLED is killed. More failed calls than ALLOWED
+# are a fault, and so is any answer that is wrong, or a call that failed
+# otherwise than by the server's absence.
 shared_row() {
   local name=$1 allowed=$2 calls failed pause errors began=$SECONDS code=0
   shared_calls "$3" "${@:5}" >"$work/load.log" 2>&1 &

@@ -224,17 +224,16 @@ def many_streams(address):
 
 def unread_answers(address):
     """Calls of no method, whose answers nobody reads, until the server hangs up."""
-    connection = opened(address)
-    connection.sock.settimeout(1)
     wrong, stream = h2.block(h2.SERVICE + "NoSuchMethod"), 1
-    with contextlib.suppress(TimeoutError):  # it takes no more
+    # Until it takes no more.
+    with contextlib.closing(opened(address)) as connection, contextlib.suppress(TimeoutError):
+        connection.sock.settimeout(1)
         for _ in range(1000):
             calls = b""
             for _ in range(200):
                 calls += h2.frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, stream, wrong)
                 stream += 2
             connection.sock.sendall(calls)
-    connection.close()
 
 
 HEAVY = {

@@ -156,7 +156,7 @@ TEST(DoctorPublishedTest, NoPublishedConfigurationHasAFalseError) {
       unseen.erase({name, finding.id});
     }
   }
-  EXPECT_GE(read, 268);
+  EXPECT_GE(read, 334);
   EXPECT_TRUE(unseen.empty()) << unseen.begin()->first;
 }
 

@@ -188,6 +188,7 @@ TEST_F(CallsTest, StalledSendersStopNobody) {
   options.listen = {"127.0.0.1:0"};
   options.limits.max_request_bytes = 8 << 20;
   options.limits.in_flight_bytes = 64 << 20;
+  options.connections.max_concurrent_streams = 200;
   Start(options);
   const std::shared_ptr<grpc::Channel> other = Connect(server_->addresses()[0]);
   std::vector<std::unique_ptr<RawCall>> stalled;

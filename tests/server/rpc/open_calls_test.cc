@@ -12,10 +12,12 @@ namespace {
 
 // Places that a connection gets, up to `most`.
 std::vector<OpenCalls::Place> Fill(OpenCalls* calls, std::uint64_t connection,
-                                   int most) {
+                                   int most, bool* far = nullptr) {
+  bool unused = false;
+  if (far == nullptr) far = &unused;
   std::vector<OpenCalls::Place> places;
   while (static_cast<int>(places.size()) < most) {
-    OpenCalls::Place place = calls->Enter(connection);
+    OpenCalls::Place place = calls->Enter(connection, far);
     if (place.empty()) break;
     places.push_back(std::move(place));
   }
@@ -24,8 +26,10 @@ std::vector<OpenCalls::Place> Fill(OpenCalls* calls, std::uint64_t connection,
 
 TEST(OpenCallsTest, AConnectionHasItsLimitAndOthersTheirs) {
   OpenCalls calls(100);
-  std::vector<OpenCalls::Place> first = Fill(&calls, 1, 1000);
+  bool far = false;
+  std::vector<OpenCalls::Place> first = Fill(&calls, 1, 1000, &far);
   EXPECT_EQ(first.size(), 264u);
+  EXPECT_TRUE(far);
   EXPECT_EQ(Fill(&calls, 2, 1000).size(), 264u);
   first.pop_back();
   EXPECT_EQ(Fill(&calls, 1, 1000).size(), 1u);
@@ -34,7 +38,8 @@ TEST(OpenCallsTest, AConnectionHasItsLimitAndOthersTheirs) {
 TEST(OpenCallsTest, APlaceIsGivenBackOnce) {
   OpenCalls calls(1);
   {
-    OpenCalls::Place place = calls.Enter(1);
+    bool far = false;
+    OpenCalls::Place place = calls.Enter(1, &far);
     OpenCalls::Place moved = std::move(place);
     EXPECT_FALSE(moved.empty());
   }
@@ -50,11 +55,13 @@ TEST(OpenCallsTest, PastTheLimitOfAllConnectionsHaveShares) {
     greedy.push_back(Fill(&calls, i, OpenCalls::kMostInAll));
     EXPECT_EQ(greedy.back().size(), OpenCalls::kMostInAll / kGreedy);
   }
-  const auto late = Fill(&calls, 100, OpenCalls::kMostInAll);
+  bool far = true;
+  const auto late = Fill(&calls, 100, OpenCalls::kMostInAll, &far);
   EXPECT_EQ(late.size(), OpenCalls::kMostInAll / (kGreedy + 1));
-  EXPECT_TRUE(calls.Enter(0).empty());
+  EXPECT_FALSE(far) << "it kept to its limit";
+  EXPECT_TRUE(calls.Enter(0, &far).empty());
   greedy.clear();
-  EXPECT_FALSE(calls.Enter(0).empty());
+  EXPECT_FALSE(calls.Enter(0, &far).empty());
 }
 
 }  // namespace

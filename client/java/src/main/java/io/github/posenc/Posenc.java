@@ -214,7 +214,7 @@ public final class Posenc implements AutoCloseable {
    *     configuration comes as bytes, which {@link #rope} resolves
    */
   public Table buildTable(BuildTableRequest request, Tensor... out) {
-    return new Tables(calls, settings).whole(request, out);
+    return new Tables(calls, settings).whole(request, out == null ? new Tensor[0] : out);
   }
 
   /** The same without collecting: gives the rows of every message, in order. */

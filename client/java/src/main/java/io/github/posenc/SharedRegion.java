@@ -32,7 +32,8 @@ import java.util.regex.Pattern;
  * }
  * }</pre>
  *
- * <p>It is a file of this user's, mode 0600, which {@link #close} removes. If the server shares no
+ * <p>It is a file of this user's, mode 0600 (0660 in a directory with the set-group-ID bit), which
+ * {@link #close} removes, and nothing else does. If the server shares no
  * memory with the client there is no file, and calls send the bytes. A call in place is sent once,
  * never tried again: after an error that says so, write the tensor anew.
  */
