@@ -94,7 +94,7 @@ func errorOf(err error, target, requestID string) error {
 	}
 	s, _ := status.FromError(err)
 	e := newError(s.Code(), "%s", s.Message())
-	// What round robin says where a name has no address.
+	// This is what round robin says of a name that has no address.
 	if s.Code() == codes.Unavailable && s.Message() == "no children to pick from" {
 		e.Message = "no address was found for the name"
 	}

@@ -67,7 +67,7 @@ func (t *tableOutputs) byPlace(request *posencv1.BuildTableRequest) *posencv1.Bu
 	return changed
 }
 
-// receive returns where the tensors go: cos, sin, table.
+// receive returns the memory that the tensors are written to: cos, sin, table.
 func (t *tableOutputs) receive(shared bool) []*receivedTensor {
 	tensors := tableTensors()
 	for i, name := range t.names {

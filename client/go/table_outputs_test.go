@@ -100,7 +100,8 @@ func TestTablesOfEveryKindGoToTheirPlaces(t *testing.T) {
 	}
 }
 
-// A server whose answers are small: what it writes to its place is none.
+// A server that limits its answers: tensors that it writes to memory of the
+// caller's do not count.
 func TestATableInSharedMemoryIsNoLargeAnswer(t *testing.T) {
 	socket, _, _ := startSharing(t, "--max-response-bytes", "4KiB")
 	c := dial(t, socket)

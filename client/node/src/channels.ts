@@ -93,7 +93,8 @@ function tlsCredentials(options: TlsOptions): ChannelCredentials {
   }
 }
 
-// A scheme that is not gRPC's, or a port that no server has. grpc-js would take the target for one whose name nobody knows.
+// Says what is wrong with a target: it has a scheme that is not gRPC's, or a port that no server can have. grpc-js
+// would only say that the name is not known.
 function checkTarget(target: string): void {
   const scheme = /^https?:\/\//.exec(target)?.[0];
   if (scheme !== undefined) throw invalid("target", `${target}: must be ${target.slice(scheme.length)}, without ${scheme}; the option tls is TLS`);

@@ -62,7 +62,7 @@ describe("tables", () => {
     }
   });
 
-  // A server whose answers are small: what it writes to its place is none, and needs no stream.
+  // A server that limits its answers: tensors that it writes to memory of the caller's do not count, and need no stream.
   test("ATableInSharedMemoryIsNoLargeAnswer", async () => {
     for (const [rope, streams] of [[{ pairing: "half_split", rotaryDim: 128 }, false], ["llama-2-7b", true]]) {
       const request = { rope, start: 0, rows: 300 };
