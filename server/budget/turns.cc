@@ -46,6 +46,11 @@ constexpr double kLostMargin = 1.5;
 // What a call that failed may make of the estimate.
 constexpr double kMostGrowth = 4;
 
+// A kind whose calls were refused is not cheap for so long: past capacity its
+// estimate may fall for a moment, and calls that are all let in then are all
+// late.
+constexpr double kCheapAfter = 1;
+
 // Of cheap calls every 16th is measured, to see whether they still are.
 constexpr int kMeasureEvery = 16;
 
@@ -71,6 +76,7 @@ Turns::Turns(int threads, std::size_t max_waiting, int methods, Clocks clocks)
       costs_(methods),
       learning_(CallCosts::KindOf(methods, std::nullopt)),
       passed_(learning_.size()),
+      kind_refused_at_(learning_.size(), -kCheapAfter),
       processor_at_(clocks_.processor()),
       empty_at_(clocks_.now()),
       ticker_(std::chrono::milliseconds(5), [this] { return Tick(); }) {}
@@ -148,8 +154,17 @@ bool Turns::IsLost(const FairQueue::Call& call, double now) const {
          (!served_.empty() && call.deadline < now + takes);
 }
 
+bool Turns::IsCheap(int kind, double now) const {
+  return costs_.cheap(kind) && now - kind_refused_at_[kind] > kCheapAfter;
+}
+
 bool Turns::MustLearn(int kind) const {
   return !costs_.known(kind) && !learning_[kind];
+}
+
+void Turns::CountRefusal(int kind, double now) {
+  ++refused_;
+  kind_refused_at_[kind] = now;
 }
 
 // By deadline; but nobody waits behind later calls for longer than 5 s. If much
@@ -186,8 +201,8 @@ void Turns::Prepare(const Request& request, Waiter* waiter, double now) {
 bool Turns::Refuses(const Request& request) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const int kind = request.kind;
-  if (costs_.cheap(kind) || MustLearn(kind)) return false;
   const double now = Now();
+  if (IsCheap(kind, now) || MustLearn(kind)) return false;
   const bool light = queue_.Light(request.peer, now);
   FairQueue::Call call;
   call.peer = request.peer;
@@ -200,17 +215,16 @@ bool Turns::Refuses(const Request& request) {
     QueueChanged(now);
     refused = TooLate(request, call, light, now);
   }
-  if (refused) ++refused_;
+  if (refused) CountRefusal(kind, now);
   return refused;
 }
 
 Turns::Entry Turns::Enter(const Request& request, Waiter* waiter) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const int kind = request.kind;
-  if (costs_.cheap(kind) && ++passed_[kind] % kMeasureEvery != 0) {
-    return Entry::kNotNeeded;
-  }
   const double now = Now();
+  const bool cheap = IsCheap(kind, now);
+  if (cheap && ++passed_[kind] % kMeasureEvery != 0) return Entry::kNotNeeded;
   Advance();
   QueueChanged(now);
   Prepare(request, waiter, now);
@@ -220,7 +234,7 @@ Turns::Entry Turns::Enter(const Request& request, Waiter* waiter) {
   waiter->first_ = first;
   if (first) learning_[kind] = true;
   const bool lost = !first && request.refusable && IsLost(waiter->call_, now);
-  if (!lost && (first || costs_.cheap(kind) ||
+  if (!lost && (first || cheap ||
                 ((queue_.empty() || waiter->light_) &&
                  Fits(waiter->bytes_, waiter->light_)))) {
     Serve(waiter, now);
@@ -229,7 +243,7 @@ Turns::Entry Turns::Enter(const Request& request, Waiter* waiter) {
   const bool full = queue_.size() >= max_waiting_;
   if (lost || (request.refusable && (full || TooLate(request, waiter->call_,
                                                      waiter->light_, now)))) {
-    ++refused_;
+    CountRefusal(kind, now);
     return Entry::kRefused;
   }
   waiter->state_ = Waiter::State::kWaiting;

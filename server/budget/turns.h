@@ -34,7 +34,7 @@
 // has such calls and uses little of the processor does not idle, but others
 // have the machine.
 //
-// Cheap calls (CallCosts) take no turn: refusing them costs as much.
+// Cheap calls (CallCosts) take no turn: refusing them costs nearly as much.
 //
 // Times are seconds of a monotonic clock. The server's time, in which costs are
 // counted, is the processor time of this process divided by its threads: it
@@ -170,6 +170,9 @@ class Turns {
                double now);
   // Whether the call could not end before its deadline if it were served now.
   bool IsLost(const FairQueue::Call& call, double now) const;
+  // Whether calls of the kind need no turn now.
+  bool IsCheap(int kind, double now) const;
+  void CountRefusal(int kind, double now);
   // Whether nothing is known of the kind, nor will be soon.
   bool MustLearn(int kind) const;
   void Serve(Waiter* waiter, double now);
@@ -195,6 +198,7 @@ class Turns {
   std::vector<bool> learning_;  // by kind: its first call is in progress
   std::vector<std::uint8_t>
       passed_;  // by kind: cheap calls since the last turn
+  std::vector<double> kind_refused_at_;  // the last time
   FairQueue queue_;
   std::list<Waiter*> served_;  // whose lease runs
   std::int64_t served_bytes_ = 0;

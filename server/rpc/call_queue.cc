@@ -40,9 +40,9 @@ constexpr std::chrono::milliseconds kCaughtUpFor{1};
 // waited in one.
 constexpr std::chrono::milliseconds kBehind{5};
 
-// Calls of one connection that are taken at shorter intervals were read
-// together: a refusal takes 0.01 ms.
-constexpr std::chrono::microseconds kTogether{500};
+// So many calls of one connection, with none of another between them, have
+// waited for being read.
+constexpr int kReadTogether = 5;
 
 // How long the shortest wait that was seen is believed.
 constexpr std::chrono::milliseconds kWaitHolds{100};
@@ -118,7 +118,7 @@ struct CallQueue::Looks {
   // Calls of one connection that were taken one after the other.
   struct Group {
     const void* connection = nullptr;
-    Clock::time_point behind_since{}, began{}, last{};
+    Clock::time_point behind_since{}, last{};
     int calls = 0;
   };
 
@@ -129,17 +129,17 @@ struct CallQueue::Looks {
   Clock::duration Waited(const void* connection, Clock::time_point now) {
     Group& group = groups[absl::HashOf(connection) % groups.size()];
     if (group.connection != connection || group.behind_since != caught_up) {
-      group = {connection, caught_up, now, now, 0};
-    }
-    const Clock::duration gap = now - group.last;
-    if (gap > kTogether || now - group.began > kBehind) {
-      if (group.calls > 1 && (gap < wait || now - wait_seen > kWaitHolds)) {
+      group = {connection, caught_up, now, 0};
+    } else if (connection != last_connection) {
+      const Clock::duration gap = now - group.last;
+      if (group.calls >= kReadTogether &&
+          (gap < wait || now - wait_seen > kWaitHolds)) {
         wait = gap;
         wait_seen = now;
       }
-      group.began = now;
       group.calls = 0;
     }
+    last_connection = connection;
     ++group.calls;
     group.last = now;
     return wait;
@@ -154,6 +154,7 @@ struct CallQueue::Looks {
   // The only thread takes all calls of a connection, and knows when.
   bool only = false;
   std::vector<Group> groups{1024};  // by a hash of the connection
+  const void* last_connection = nullptr;
   Clock::duration wait{0};
   Clock::time_point wait_seen{};
 

@@ -265,6 +265,24 @@ TEST_F(TurnsTest, CheapCallsTakeNoTurnButAreMeasured) {
   for (const auto& each : served) turns_.Leave(each.get(), kLarge);
 }
 
+TEST_F(TurnsTest, AKindThatIsRefusedIsNotCheapAtOnce) {
+  Learn(kCheapKind, 0.001, 100);
+  auto served = FillPlaces();
+  EXPECT_TRUE(turns_.Refuses(Request(now_ + 0.001, 1, kCheapKind)));
+  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+  TestWaiter quick;
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(turns_.Enter(Request(now_ + 300, 1, kCheapKind), &quick),
+              Entry::kServed);
+    processor_ += 20e-6;
+    now_ += 20e-6;
+    turns_.Leave(&quick, 100);
+  }
+  now_ += 1.1;
+  EXPECT_EQ(turns_.Enter(Request(now_ + 300, 1, kCheapKind), &quick),
+            Entry::kNotNeeded);
+}
+
 // The real ticker ends the lease; the clock of the test says when.
 TEST_F(TurnsTest, WhoWaitsForHisPeerLosesHisPlaceToThoseWhoWait) {
   Learn(kKind, 0.001);
