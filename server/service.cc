@@ -25,9 +25,9 @@ constexpr std::size_t kCacheBytes = 16 << 20;
 // Threads that compute leave a busy processor to those that take and refuse
 // calls: what these cannot refuse waits in the sockets, in front of what could
 // be answered. At ten steps compute threads weigh a tenth. On one processor
-// with tables of 256 KiB and deadlines of 50 ms, 70,000 calls a second, 3, 6,
-// 10 and 19 steps gave 2,400, 3,400, 4,300 and 4,300 good calls a second, with
-// refusals within 48, 40, 12 and 5 ms; beyond 90,000 fewer steps are better.
+// with tables of 256 KiB and deadlines of 50 ms, 60,000 calls a second, 3, 10
+// and 19 steps gave 4,000, 6,600 and 5,700 good calls a second, with refusals
+// within 50, 6 and 5 ms.
 constexpr int kComputeNiceness = 10;
 
 // The heap keeps so much for small things.
