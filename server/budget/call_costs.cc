@@ -11,11 +11,12 @@ constexpr int kSizes = 32;
 constexpr int kUnannounced = kSizes;
 constexpr int kKindsOfMethod = kSizes + 1;
 
-// Seconds. A refusal takes 9 to 12 us: who costs four times as much is worth
-// it. At 14,000 calls a second of 70 us, 1.1 times the capacity, a server that
-// took them for cheap (150 us) refused none, and 5,000 came in time; with 40 us
-// 12,800 did, and 6,900 instead of 2,900 at 45,000 calls a second.
+// Seconds. A refusal takes 9 to 12 us: a kind that costs four times as much is
+// worth it. Of cheap calls every 16th is measured (Turns), and then seems to
+// have cost what all have that are under way with it; four times as much if
+// their peers lose patience, and gRPC has to end them.
 constexpr double kCheapShare = 40e-6;
+constexpr double kDearShare = 64 * kCheapShare;
 
 constexpr int kMostCalls = 32;
 
@@ -52,17 +53,24 @@ bool CallCosts::cheap(int kind) const {
   const int size = kind % kKindsOfMethod;
   const bool large =
       size != kUnannounced && (std::int64_t{1} << size) > kCheapBytes;
-  return !large && known(kind) && share(kind) < kCheapShare;
+  return !large && of_[kind].cheap;
 }
 
-void CallCosts::Learn(int kind, double share, std::int64_t bytes) {
+void CallCosts::Learn(int kind, double measured, std::int64_t moved,
+                      bool calm) {
   Cost& cost = of_[kind];
   cost.calls = std::min(cost.calls + 1, kMostCalls);
   cost.log_share +=
-      (std::log(std::max(share, kLeastShare)) - cost.log_share) / cost.calls;
-  cost.log_bytes += (std::log(std::max<double>(static_cast<double>(bytes), 1)) -
+      (std::log(std::max(measured, kLeastShare)) - cost.log_share) / cost.calls;
+  cost.log_bytes += (std::log(std::max<double>(static_cast<double>(moved), 1)) -
                      cost.log_bytes) /
                     cost.calls;
+  if (share(kind) > kDearShare ||
+      bytes(kind) > static_cast<double>(kCheapBytes)) {
+    cost.cheap = false;
+  } else if (calm && share(kind) < kCheapShare) {
+    cost.cheap = true;
+  }
 }
 
 double CallCosts::ShareOfMethod(int method) const {

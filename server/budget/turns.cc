@@ -46,9 +46,8 @@ constexpr double kLostMargin = 1.5;
 // What a call that failed may make of the estimate.
 constexpr double kMostGrowth = 4;
 
-// A kind whose calls were refused is not cheap for so long: past capacity its
-// estimate may fall for a moment, and calls that are all let in then are all
-// late.
+// A kind whose calls were refused becomes cheap after so long: past capacity
+// estimates swing, and calls that are all let in then are all late.
 constexpr double kCheapAfter = 1;
 
 // Of cheap calls every 16th is measured, to see whether they still are.
@@ -154,10 +153,6 @@ bool Turns::IsLost(const FairQueue::Call& call, double now) const {
          (!served_.empty() && call.deadline < now + takes);
 }
 
-bool Turns::IsCheap(int kind, double now) const {
-  return costs_.cheap(kind) && now - kind_refused_at_[kind] > kCheapAfter;
-}
-
 bool Turns::MustLearn(int kind) const {
   return !costs_.known(kind) && !learning_[kind];
 }
@@ -201,8 +196,8 @@ void Turns::Prepare(const Request& request, Waiter* waiter, double now) {
 bool Turns::Refuses(const Request& request) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const int kind = request.kind;
+  if (costs_.cheap(kind) || MustLearn(kind)) return false;
   const double now = Now();
-  if (IsCheap(kind, now) || MustLearn(kind)) return false;
   const bool light = queue_.Light(request.peer, now);
   FairQueue::Call call;
   call.peer = request.peer;
@@ -222,9 +217,9 @@ bool Turns::Refuses(const Request& request) {
 Turns::Entry Turns::Enter(const Request& request, Waiter* waiter) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const int kind = request.kind;
-  const double now = Now();
-  const bool cheap = IsCheap(kind, now);
+  const bool cheap = costs_.cheap(kind);
   if (cheap && ++passed_[kind] % kMeasureEvery != 0) return Entry::kNotNeeded;
+  const double now = Now();
   Advance();
   QueueChanged(now);
   Prepare(request, waiter, now);
@@ -300,13 +295,15 @@ void Turns::Tell(const Calls& calls) {
 // A call that did not end well, or whose lease was over, tells the least that
 // its kind costs. That counts, or a server whose calls are all late would never
 // learn why; but a stalled peer's clock runs too, so not at once.
-void Turns::Learn(const Waiter& waiter, std::int64_t moved, bool lapsed) {
+void Turns::Learn(const Waiter& waiter, std::int64_t moved, bool lapsed,
+                  double now) {
   const int kind = waiter.kind_;
+  const bool calm = now - kind_refused_at_[kind] > kCheapAfter;
   if (moved >= 0 && !lapsed) {
-    costs_.Learn(kind, waiter.used_, moved);
+    costs_.Learn(kind, waiter.used_, moved, calm);
   } else if (const double share = costs_.share(kind); waiter.used_ > share) {
     costs_.Learn(kind, std::min(waiter.used_, kMostGrowth * share),
-                 static_cast<std::int64_t>(costs_.bytes(kind)));
+                 static_cast<std::int64_t>(costs_.bytes(kind)), calm);
   }
 }
 
@@ -333,7 +330,7 @@ void Turns::Leave(Waiter* waiter, std::int64_t moved) {
     }
     waiter->state_ = Waiter::State::kOut;
     if (waiter->first_) learning_[kind] = false;
-    Learn(*waiter, moved, lapsed);
+    Learn(*waiter, moved, lapsed, now);
     calls = Fill(now);
   }
   Tell(calls);

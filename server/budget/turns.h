@@ -163,15 +163,13 @@ class Turns {
   // Of the processor's time, what is left beside refusing calls: (0, 1].
   double LeftToServe(double now);
   bool Fits(std::int64_t bytes, bool light) const;
-  void Learn(const Waiter& waiter, std::int64_t moved, bool lapsed);
+  void Learn(const Waiter& waiter, std::int64_t moved, bool lapsed, double now);
   static double OrderOf(const Request& request, double now);
   std::int64_t ExpectedBytes(const Request& request) const;
   bool TooLate(const Request& request, const FairQueue::Call& call, bool light,
                double now);
   // Whether the call could not end before its deadline if it were served now.
   bool IsLost(const FairQueue::Call& call, double now) const;
-  // Whether calls of the kind need no turn now.
-  bool IsCheap(int kind, double now) const;
   void CountRefusal(int kind, double now);
   // Whether nothing is known of the kind, nor will be soon.
   bool MustLearn(int kind) const;

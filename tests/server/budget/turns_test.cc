@@ -82,6 +82,21 @@ class TurnsTest : public testing::Test {
     now_ += 100;  // the peer is forgotten
   }
 
+  // Of 16 calls one is measured at most.
+  bool NeedsNoTurn(int kind) {
+    int without = 0;
+    for (int i = 0; i < 2; ++i) {
+      TestWaiter waiter;
+      if (turns_.Enter(Request(now_ + 300, 999, kind), &waiter) ==
+          Entry::kNotNeeded) {
+        ++without;
+      } else {
+        turns_.Leave(&waiter, -1);
+      }
+    }
+    return without > 0;
+  }
+
   // Fills the places with calls of `peer`.
   std::vector<std::unique_ptr<TestWaiter>> FillPlaces(std::uint64_t peer = 1) {
     std::vector<std::unique_ptr<TestWaiter>> served;
@@ -265,22 +280,52 @@ TEST_F(TurnsTest, CheapCallsTakeNoTurnButAreMeasured) {
   for (const auto& each : served) turns_.Leave(each.get(), kLarge);
 }
 
+TEST_F(TurnsTest, CallsThatMoveManyBytesAreNotCheap) {
+  Learn(kCheapKind, 20e-6, 256 << 10);
+  TestWaiter large;
+  EXPECT_EQ(turns_.Enter(Request(now_ + 300, 1, kCheapKind), &large),
+            Entry::kServed);
+  turns_.Leave(&large, 256 << 10);
+  EXPECT_EQ(turns_.Enter(Request(now_ + 300, 1, kCheapKind), &large),
+            Entry::kServed);
+  turns_.Leave(&large, 256 << 10);
+}
+
 TEST_F(TurnsTest, AKindThatIsRefusedIsNotCheapAtOnce) {
   Learn(kCheapKind, 0.001, 100);
   auto served = FillPlaces();
   EXPECT_TRUE(turns_.Refuses(Request(now_ + 0.001, 1, kCheapKind)));
   for (const auto& each : served) turns_.Leave(each.get(), kLarge);
   TestWaiter quick;
-  for (int i = 0; i < 200; ++i) {
-    ASSERT_EQ(turns_.Enter(Request(now_ + 300, 1, kCheapKind), &quick),
-              Entry::kServed);
+  const auto end_one = [&] {
     processor_ += 20e-6;
     now_ += 20e-6;
     turns_.Leave(&quick, 100);
+  };
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(turns_.Enter(Request(now_ + 300, 1, kCheapKind), &quick),
+              Entry::kServed);
+    end_one();
   }
   now_ += 1.1;
   EXPECT_EQ(turns_.Enter(Request(now_ + 300, 1, kCheapKind), &quick),
+            Entry::kServed);
+  end_one();
+  EXPECT_EQ(turns_.Enter(Request(now_ + 300, 1, kCheapKind), &quick),
             Entry::kNotNeeded);
+}
+
+TEST_F(TurnsTest, ACheapKindStaysCheapUntilItCostsMuchMore) {
+  Learn(kCheapKind, 20e-6, 100);
+  EXPECT_TRUE(NeedsNoTurn(kCheapKind));
+  Learn(kCheapKind, 300e-6, 100);
+  EXPECT_TRUE(NeedsNoTurn(kCheapKind));
+  for (int i = 0; i < 40; ++i) Learn(kCheapKind, 0.005, 100);
+  EXPECT_FALSE(NeedsNoTurn(kCheapKind));
+  Learn(kCheapKind, 300e-6, 100);
+  EXPECT_FALSE(NeedsNoTurn(kCheapKind));
+  for (int i = 0; i < 40; ++i) Learn(kCheapKind, 20e-6, 100);
+  EXPECT_TRUE(NeedsNoTurn(kCheapKind));
 }
 
 // The real ticker ends the lease; the clock of the test says when.
