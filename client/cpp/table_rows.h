@@ -29,7 +29,8 @@ std::int64_t TableBytes(const v1::BuildTableRequest& request);
 class TableRows {
  public:
   // `into` holds the caller's memory for cos, sin and table, in this order. If
-  // the caller gave none for a tensor, that Output is nullopt, and memory is made.
+  // the caller gave none for a tensor, that Output is nullopt, and memory is
+  // made.
   TableRows(const v1::BuildTableRequest& request,
             absl::Span<const Output> into);
 
