@@ -6,6 +6,7 @@
 
 #include "bias_matrix.h"
 #include "calls.h"
+#include "error_fields.h"
 #include "posenc/client.h"
 #include "table_rows.h"
 
@@ -158,7 +159,8 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
         return added;
       },
       options);
-  if (!status.ok()) return status;
+  // The caller has written no message `table`.
+  if (!status.ok()) return OutsideOf("table", status);
   return rows.Take();
 }
 

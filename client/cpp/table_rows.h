@@ -28,7 +28,9 @@ std::int64_t TableBytes(const v1::BuildTableRequest& request);
 // brings some rows of every head.
 class TableRows {
  public:
-  // `into` is memory for cos, sin and table, where there is any.
+  // `into` holds the caller's memory for cos, sin and table, in this order. If
+  // the caller gave none for a tensor, that Output is nullopt, and memory is
+  // made.
   TableRows(const v1::BuildTableRequest& request,
             absl::Span<const Output> into);
 

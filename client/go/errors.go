@@ -129,6 +129,27 @@ func (e *Error) readDetails(s *status.Status) {
 	}
 }
 
+// outside names the fields of the message at path as if it were the request.
+// Other errors stay as they are.
+func outside(path string, err error) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	short := func(text string) string {
+		return strings.ReplaceAll(" "+text, " "+path+".", " ")[1:]
+	}
+	e.Message = short(e.Message)
+	e.Field = short(e.Field)
+	if e.Field != "" {
+		e.Metadata["field"] = e.Field
+	}
+	for i := range e.Violations {
+		e.Violations[i].Field = short(e.Violations[i].Field)
+	}
+	return err
+}
+
 // tooLarge tells whether the same tensor may pass in smaller messages.
 func tooLarge(err error) bool {
 	var e *Error

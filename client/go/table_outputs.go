@@ -9,8 +9,9 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// tableOutputs says where the tensors of a table go: cos and sin, or the one
-// table. They are the outputs of Into, in this order.
+// tableOutputs pairs the tensors that a table will have (cos and sin, or the one
+// table) with the memory that the caller gave for them: the first output of Into
+// is for the first tensor, and so on.
 type tableOutputs struct {
 	names   []string
 	options *callOptions

@@ -71,7 +71,7 @@ func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableReq
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, outside("table", err) // the caller has written no message `table`
 	}
 	return rows.take()
 }

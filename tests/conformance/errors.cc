@@ -137,6 +137,21 @@ absl::Status Rotate(const Client& client, const json& arguments) {
   return client.ApplyRope(args).status();
 }
 
+absl::Status Table(const Client& client, const json& arguments) {
+  v1::BuildTableRequest request;
+  *request.mutable_rope() = RopeOf(arguments.at("rope"));
+  *request.mutable_positions() = StartAt(0);
+  request.set_rows(arguments.at("rows"));
+  return client.BuildTable(request).status();
+}
+
+absl::Status Call(const Client& client, const json& test) {
+  const std::string call = test.at("call");
+  if (call == "info") return client.GetServerInfo().status();
+  const json arguments = test.value("arguments", json::object());
+  return call == "table" ? Table(client, arguments) : Rotate(client, arguments);
+}
+
 // What is wrong with the error; empty if nothing is.
 std::string Compare(const absl::Status& status, const json& expected) {
   const std::string said = absl::StrCat(" (", status.message(), ")");
@@ -170,11 +185,7 @@ int Main(const std::string& table, const std::string& env_file) {
   bool failed = false;
   for (const json& test : json::parse(in)) {
     const Client client = Client::Connect(OptionsOf(test, environment));
-    const absl::Status status =
-        test.at("call") == "info"
-            ? client.GetServerInfo().status()
-            : Rotate(client, test.value("arguments", json::object()));
-    const std::string failure = Compare(status, test.at("expect"));
+    const std::string failure = Compare(Call(client, test), test.at("expect"));
     const std::string name = test.at("name");
     failed = failed || !failure.empty();
     std::printf("errors\t%s\t%s%s\n", name.c_str(),

@@ -12,7 +12,7 @@ import {
 } from "./arguments";
 import { Calls, type CallOptions } from "./calls";
 import { checkKeys, type ClientOptions } from "./channels";
-import { invalid, PosencError } from "./errors";
+import { invalid, outside, PosencError } from "./errors";
 import type {
   AnalyzeRopeResponse,
   ApplyRopeRequest,
@@ -299,7 +299,11 @@ export class Client {
 
   private async tableInRows(table: Message, wanted: Record<string, Wanted>, options: CallOptions = {}): Promise<BuildTableResponse> {
     const messages: BuildTableStreamResponse[] = [];
-    for await (const message of this.tableRows({ table }, options)) messages.push(message);
+    try {
+      for await (const message of this.tableRows({ table }, options)) messages.push(message);
+    } catch (error) {
+      throw outside("table", error); // the caller has written no message `table`
+    }
     const result: BuildTableResponse = { amplitude: messages[0]?.amplitude ?? 1 };
     for (const name of tableNames(table)) {
       if (messages[0]?.[name] !== undefined) result[name] = joinRows(messages, name, headsOf(table) > 0, wanted[name] ?? {});

@@ -35,6 +35,17 @@ export class PosencError extends Error {
   }
 }
 
+/** The same error, whose fields are of the message at `path` alone. */
+export function outside(path: string, error: unknown): unknown {
+  if (!(error instanceof PosencError)) return error;
+  const short = (text: string) => ` ${text}`.replaceAll(` ${path}.`, " ").slice(1);
+  const { code, reason, requestId, cause } = error;
+  const field = short(error.field);
+  const metadata = field === "" ? error.metadata : { ...error.metadata, field };
+  const violations = error.violations.map((each) => ({ ...each, field: short(each.field) }));
+  return new PosencError(short(error.message), { code, reason, field, metadata, violations, requestId, cause });
+}
+
 /** An error that the client finds itself, in the form of the server's. */
 export function invalid(field: string, fact: string, reason = "FIELD_INVALID"): PosencError {
   return new PosencError(`${field}: ${fact}`, { code: "INVALID_ARGUMENT", reason, field, metadata: { field } });

@@ -30,6 +30,8 @@ def call(client, case):
     if case["call"] == "info":
         return client.get_server_info()
     arguments = case.get("arguments", {})
+    if case["call"] == "table":
+        return client.build_table(rope=arguments["rope"], rows=arguments["rows"])
     shape = arguments.get("shape", [1, 4, 2, 8])
     positions = arguments.get("start", 0)
     if "ids" in arguments:

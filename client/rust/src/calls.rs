@@ -297,14 +297,17 @@ impl Calls {
         };
         let target = self.shared.channels.target();
         if error.is_connection() || error.code() == Code::DeadlineExceeded && error.reason_name().is_empty() {
-            let text = format!("{target}: {}", error.message());
+            let none = self.options.timeout.unwrap_or(self.shared.options.timeout).is_zero();
+            let fact = if none { "timeout: is 0; must be above 0" } else { error.message() };
+            let text = format!("{target}: {fact}");
             error = error.with_text(text);
         } else if error.code() == Code::Unimplemented && error.reason_name().is_empty() {
             // Where there is a reason, the server has said itself what it does not know.
             let version = if method == "GetServerInfo" { None } else { Box::pin(self.server_version()).await };
+            let said = error.message();
+            let said = if said.is_empty() { String::new() } else { format!("{said}; ") };
             let text = format!(
-                "{}; the server at {target} is of another version ({}) than this client ({})",
-                error.message(),
+                "{said}the server at {target} is of another version ({}) than this client ({})",
                 version.as_deref().unwrap_or("it does not tell which"),
                 env!("CARGO_PKG_VERSION"),
             );

@@ -135,6 +135,8 @@ impl Client {
         let (mut q_memory, mut k_memory) = (q.memory(), k.memory());
         let q_slot = q.slot(&mut q_memory).map(|slot| slot.named(14, "q"));
         let k_slot = k.slot(&mut k_memory).map(|slot| slot.named(15, "k"));
+        given_once("q", q_slot.is_some(), &request.q)?;
+        given_once("k", k_slot.is_some(), &request.k)?;
         let mut slots: Vec<Slot<'_>> = q_slot.into_iter().chain(k_slot).collect();
         let response = self.calls.rotate(&request, &mut slots).await?;
         drop(slots);
@@ -149,6 +151,7 @@ impl Client {
     ) -> Result<(K::Output, v1::RepositionResponse)> {
         let mut memory = k.memory();
         let mut slots: Vec<Slot<'_>> = k.slot(&mut memory).map(|slot| slot.named(15, "k")).into_iter().collect();
+        given_once("k", !slots.is_empty(), &request.k)?;
         let response = self.calls.rotate(&request, &mut slots).await?;
         drop(slots);
         Ok((k.output(memory), response))
@@ -163,6 +166,7 @@ impl Client {
     ) -> Result<(X::Output, v1::AddEncodingResponse)> {
         let mut memory = x.memory();
         let slot = x.slot(&mut memory).map(|slot| slot.named(15, "x"));
+        given_once("x", slot.is_some(), &request.x)?;
         if slot.is_some() && request.combination() == v1::Combination::Concatenate {
             let fact = "a concatenation is larger; leave x in the request, and it comes back in the answer";
             return Err(Error::invalid_field("x", fact));
@@ -187,6 +191,8 @@ impl Client {
         k: impl Into<Input<'a>>,
         scores: impl Into<Output<'a>>,
     ) -> Result<v1::ScoreRelativeResponse> {
+        given_once("q", true, &request.q)?;
+        given_once("k", true, &request.k)?;
         let (q, k) = (q.into().0.named(14, "q"), k.into().0.named(15, "k"));
         let mut scores = Output(scores.into().0.named(15, "scores"));
         let dtype = match request.dtype() {
@@ -207,6 +213,7 @@ impl Client {
     ) -> Result<(W::Output, v1::ConvertPairingResponse)> {
         let mut memory = weight.memory();
         let slot = weight.slot(&mut memory).map(|slot| slot.named(15, "weight"));
+        given_once("weight", slot.is_some(), &request.weight)?;
         let mut slots: Vec<Slot<'_>> = slot.into_iter().collect();
         let response = decode(self.calls.tensors("ConvertPairing", &request, &mut slots).await?)?;
         drop(slots);
@@ -220,4 +227,12 @@ fn score_bytes(q: &[i64], k: &[i64], dtype: Dtype) -> Option<usize> {
     [batch, heads, queries, keys]
         .iter()
         .try_fold(element_bytes(dtype), |bytes, &extent| bytes.checked_mul(usize::try_from(extent).ok()?))
+}
+
+/// Fails if a tensor is an argument and in the request too: on the wire the two would become one.
+fn given_once(field: &str, beside: bool, in_request: &Option<v1::Tensor>) -> Result<()> {
+    if beside && in_request.is_some() {
+        return Err(Error::invalid_field(field, "is in the request and beside it; must be given once"));
+    }
+    Ok(())
 }

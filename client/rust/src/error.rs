@@ -159,6 +159,16 @@ impl Error {
         self.with_text(text)
     }
 
+    /// The same error, whose field is one of the message at this path alone.
+    pub(crate) fn outside_of(mut self, path: &str) -> Self {
+        let short = |text: &str| format!(" {text}").replace(&format!(" {path}."), " ")[1..].to_owned();
+        if let Some(field) = self.0.metadata.get_mut("field") {
+            *field = short(field);
+        }
+        let text = short(&self.0.message);
+        self.with_text(text)
+    }
+
     pub(crate) fn is_connection(&self) -> bool {
         self.0.connection
     }

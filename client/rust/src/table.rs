@@ -32,10 +32,12 @@ impl Calls {
         }
         let by_head = spec(&request).is_some_and(|spec| heads(spec) > 0);
         let request = v1::BuildTableStreamRequest { table: Some(request), rows_per_message: 0 };
-        let mut answers = self.receive("BuildTableStream", &request).await?;
+        // The caller has written no message `table`.
+        let outside = |error: Error| error.outside_of("table");
+        let mut answers = self.receive("BuildTableStream", &request).await.map_err(outside)?;
         let mut parts: [Parts; 3] = Default::default();
         let mut table = v1::BuildTableResponse::default();
-        while let Some(answer) = answers.next::<v1::BuildTableStreamResponse>().await? {
+        while let Some(answer) = answers.next::<v1::BuildTableStreamResponse>().await.map_err(outside)? {
             table.amplitude = answer.amplitude;
             for (parts, part) in parts.iter_mut().zip([answer.cos, answer.sin, answer.table]) {
                 parts.0.extend(part);

@@ -98,6 +98,12 @@ async fn of_a_tensor() {
     );
     // Empty tensors are none of these.
     client.apply_rope(request(), View::<f32>::new(&[], [0, 2, 2, 16]), ()).await.unwrap();
+    let twice = v1::ApplyRopeRequest { q: Some(view!(q, [1, 2, 2, 16]).to_tensor()), ..request() };
+    let sent = client.apply_rope(twice, view!(q, [1, 2, 2, 16]), ()).await;
+    table.expect("a tensor twice", sent, invalid, Some("q"), "given once");
+    let hurried = client.with(CallOptions { timeout: Some(Duration::ZERO), ..Default::default() });
+    let sent = hurried.apply_rope(request(), view!(q, [1, 2, 2, 16]), ()).await;
+    table.expect("no time", sent, Code::DeadlineExceeded, None, "timeout: is 0; must be above 0");
     table.end();
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	posenc "github.com/posenc/posenc/client/go"
+	"github.com/posenc/posenc/client/go/posencv1"
 )
 
 // errorCase is one of proto/testdata/client_errors.json.
@@ -24,13 +25,14 @@ type errorCase struct {
 		Token   string // good, expired or unknown
 		Timeout float64
 	}
-	Call      string // info or rotate
+	Call      string // info, table or rotate
 	Arguments struct {
 		Shape  []int
 		Dtype  string
 		Layout json.RawMessage // null: none is sent
 		Rope   json.RawMessage
 		Start  *int64
+		Rows   int64 // of a table
 		IDs    []any
 	}
 	Expect struct {
@@ -118,7 +120,24 @@ func (c errorCase) call(env map[string]string) error {
 		_, err := client.GetServerInfo(context.Background())
 		return err
 	}
+	if c.Call == "table" {
+		return c.table(client)
+	}
 	return c.rotate(client)
+}
+
+func (c errorCase) table(client *posenc.Client) error {
+	var preset string
+	if err := json.Unmarshal(c.Arguments.Rope, &preset); err != nil {
+		return err
+	}
+	rope := &posencv1.RopeSource{Source: &posencv1.RopeSource_Preset{Preset: preset}}
+	_, err := client.BuildTable(context.Background(), &posencv1.BuildTableRequest{
+		Encoding:  &posencv1.BuildTableRequest_Rope{Rope: rope},
+		Positions: &posencv1.Positions{Kind: &posencv1.Positions_Start{Start: 0}},
+		Rows:      c.Arguments.Rows,
+	})
+	return err
 }
 
 var layouts = map[string]posenc.Layout{

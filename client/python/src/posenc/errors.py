@@ -49,6 +49,17 @@ class PosencError(Exception):
         self.args = (text,)
         return self
 
+    def outside_of(self, path: str) -> PosencError:
+        """The same error, whose fields are of the message at `path` alone."""
+
+        def short(text: str) -> str:
+            return f" {text}".replace(f" {path}.", " ")[1:]
+
+        self.field = short(self.field)
+        self.metadata = {key: short(value) if key == "field" else value for key, value in self.metadata.items()}
+        self.violations = tuple((short(field), text) for field, text in self.violations)
+        return self.with_text(short(self.text))
+
     def __reduce__(self) -> Any:
         return _rebuild, (self.code, self.text, self.__dict__)
 

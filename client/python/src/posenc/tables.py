@@ -73,12 +73,7 @@ def build_table(
     # About so large is the answer. Large ones come faster as a stream.
     expected = rows_of(request) * _ROW_BYTES
     if expected > limits.stream_above_bytes:
-        try:
-            return (yield from _in_parts(request, like, outs))
-        except PosencError as error:
-            # The stream would name fields of a message around this one.
-            if error.code not in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND"):
-                raise
+        return (yield from _in_parts(request, like, outs))
     try:
         answer = yield Unary("BuildTable", encode(request), expected)
     except PosencError as error:
@@ -96,7 +91,11 @@ def _table(arrays: dict[str, Any], amplitude: float) -> Any:
 
 def _in_parts(request: m.BuildTableRequest, like: Borrowed, outs: dict[str, Optional[Output]]) -> Steps[Any]:
     rows = TableRows(request, like, outs)
-    yield Stream("BuildTableStream", lambda: iter([encode(m.BuildTableStreamRequest(table=request))]), rows.add)
+    try:
+        yield Stream("BuildTableStream", lambda: iter([encode(m.BuildTableStreamRequest(table=request))]), rows.add)
+    except PosencError as error:
+        # The caller has written no message `table`.
+        raise error.outside_of("table") from error.__cause__
     return _table({name: rows.result(name) for name in outs}, rows.amplitude)
 
 

@@ -61,6 +61,15 @@ async fn call(case: &Value, environment: &HashMap<&str, &str>) -> Result<(), Fai
     let client = posenc::connect_with(of(&server)?, options).await?;
     match case["call"].as_str() {
         Some("info") => client.get_server_info().await.map(drop)?,
+        Some("table") => {
+            let request = v1::BuildTableRequest {
+                encoding: Some(v1::build_table_request::Encoding::Rope(rope(&case["arguments"]["rope"])?)),
+                positions: Some(StartAt(0).into()),
+                rows: case["arguments"]["rows"].as_i64().unwrap_or(0),
+                ..Default::default()
+            };
+            client.build_table(request).await.map(drop)?
+        }
         // Arguments stand in the case itself, or apart.
         Some("rotate") => {
             rotate(&client, if case["arguments"].is_object() { &case["arguments"] } else { case }).await?

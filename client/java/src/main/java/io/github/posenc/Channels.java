@@ -11,6 +11,7 @@ import io.grpc.ManagedChannelBuilder;
 import io.grpc.Status;
 import io.grpc.TlsChannelCredentials;
 import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
+import io.grpc.netty.shaded.io.netty.channel.ChannelOption;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
@@ -102,7 +103,11 @@ final class Channels {
     }
     if (options.serverName != null) builder.overrideAuthority(options.serverName);
     if (builder instanceof NettyChannelBuilder) {
-      ((NettyChannelBuilder) builder).flowControlWindow(WINDOW_BYTES);
+      NettyChannelBuilder netty = (NettyChannelBuilder) builder;
+      netty.flowControlWindow(WINDOW_BYTES);
+      // gRPC asks for TCP's keepalive, which Netty cannot set on a unix socket: it would log a
+      // warning for every connection. Null takes the option away.
+      if (options.target.startsWith("unix:")) netty.withOption(ChannelOption.SO_KEEPALIVE, null);
     }
     try {
       return builder.build();

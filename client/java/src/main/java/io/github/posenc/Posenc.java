@@ -100,22 +100,28 @@ public final class Posenc implements AutoCloseable {
     return PosencBuilder.of(System.getenv()).connect();
   }
 
-  /** This client with another deadline, of whole calls, streams too. */
+  /**
+   * A client over the same connections whose calls must end within this time. Streams too: without
+   * this, a stream may go on for as long as it makes progress.
+   */
   public Posenc withTimeout(Duration timeout) {
     return with(settings.timeout(timeout));
   }
 
-  /** This client with calls that are named so in the server's log, instead of at random. */
+  /**
+   * A client over the same connections whose calls bear this request id in the server's log. Without
+   * it, each call gets a random one.
+   */
   public Posenc withRequestId(String requestId) {
     return with(settings.requestId(PosencException.visible("request_id", requestId)));
   }
 
-  /** This client with calls that belong to a trace, by its W3C traceparent. */
+  /** A client over the same connections whose calls send this W3C traceparent, so that they belong to its trace. */
   public Posenc withTraceparent(String traceparent) {
     return with(settings.traceparent(PosencException.visible("traceparent", traceparent)));
   }
 
-  /** This client with somebody who watches its streams. */
+  /** A client over the same connections that tells, after every chunk of a stream, how many bytes are done. */
   public Posenc withProgress(Progress progress) {
     return with(settings.progress(progress));
   }
@@ -125,7 +131,10 @@ public final class Posenc implements AutoCloseable {
     return new Posenc(calls, other);
   }
 
-  /** Ends the connections, of all copies. Calls that are under way end as UNAVAILABLE, later ones as CANCELLED. */
+  /**
+   * Ends the connections, which the clients made by {@code with...} share. Calls under way end as
+   * UNAVAILABLE, later ones as CANCELLED.
+   */
   @Override
   public void close() {
     calls.close();
@@ -142,10 +151,11 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * The same.
+   * Memory of so many bytes that a server on this host maps too, in a file that the caller names.
    *
-   * @param name of the file; null: the server's prefix and something random
-   * @param directory the server's, as this process sees it; null: the same
+   * @param name the file's name; null: the server's prefix and a random part
+   * @param directory where this process sees the server's directory of shared memory; null: it has
+   *     the same path here
    */
   public SharedRegion sharedRegion(long bytes, String name, Path directory) {
     GetServerInfoResponse server = getServerInfo();
@@ -207,17 +217,18 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * The same into memory of the caller's.
+   * Builds rows of a table and writes them to the caller's memory.
    *
-   * @param out for cos and sin, or for the one table; null: new memory. What lies in a region the
-   *     server writes itself if the request tells the table's size: one of a preset or a
-   *     configuration comes as bytes, which {@link #rope} resolves
+   * @param out memory for cos and sin, or for the one table; null: new memory. The server itself
+   *     writes to a tensor of a {@link SharedRegion} if the request tells the table's size. Requests
+   *     that name a preset or a configuration do not tell it, and their tables come as bytes: resolve
+   *     the encoding first, with {@link #rope}
    */
   public Table buildTable(BuildTableRequest request, Tensor... out) {
     return new Tables(calls, settings).whole(request, out == null ? new Tensor[0] : out);
   }
 
-  /** The same without collecting: gives the rows of every message, in order. */
+  /** Builds a table of any length, and hands over the rows of each message as it comes, in order. */
   public void buildTableStream(BuildTableStreamRequest request, Consumer<Table> rows) {
     new Tables(calls, settings).stream(request, rows);
   }
@@ -227,7 +238,7 @@ public final class Posenc implements AutoCloseable {
     new Tables(calls, settings).bias(request, tiles);
   }
 
-  /** The same as one tensor, [heads, query_length, key_length]. */
+  /** Builds an attention bias as one tensor, [heads, query_length, key_length]. */
   public Tensor buildBias(BuildBiasRequest request) {
     return new Tables(calls, settings).wholeBias(request);
   }
@@ -278,7 +289,7 @@ public final class Posenc implements AutoCloseable {
     return reposition(request, k, null);
   }
 
-  /** The same into {@code out}, which may be k itself. */
+  /** Moves rotated keys to other positions, or to another encoding, into {@code out}, which may be k itself. */
   public Tensor reposition(RepositionRequest request, Tensor k, Tensor out) {
     Rotation rotation = new Rotation();
     rotation.name = "Reposition";
@@ -316,7 +327,7 @@ public final class Posenc implements AutoCloseable {
     return addEncoding(request, x, null);
   }
 
-  /** The same into {@code out}, which may be x itself unless the encoding is concatenated. */
+  /** Adds encodings and writes the result to {@code out}, which may be x itself unless they are concatenated. */
   public Tensor addEncoding(AddEncodingRequest request, Tensor x, Tensor out) {
     return inOneMessage(
         "AddEncoding",
@@ -334,7 +345,7 @@ public final class Posenc implements AutoCloseable {
     return scoreRelative(request, q, k, null);
   }
 
-  /** The same into {@code out}. */
+  /** Computes attention scores and writes them to {@code out}. */
   public Tensor scoreRelative(ScoreRelativeRequest request, Tensor q, Tensor k, Tensor out) {
     Map<Integer, Tensor> tensors = fields(ScoreRelativeRequest.Q_FIELD_NUMBER, q);
     tensors.put(ScoreRelativeRequest.K_FIELD_NUMBER, k);
@@ -353,7 +364,7 @@ public final class Posenc implements AutoCloseable {
     return convertPairing(request, weight, null);
   }
 
-  /** The same into {@code out}, which may be the weight itself. */
+  /** Reorders the rows of a weight or bias and writes them to {@code out}, which may be the weight itself. */
   public Tensor convertPairing(ConvertPairingRequest request, Tensor weight, Tensor out) {
     return inOneMessage(
         "ConvertPairing",

@@ -84,6 +84,18 @@ public final class PosencException extends RuntimeException {
     return new PosencException(code, info, requestId, text, getCause());
   }
 
+  /** The same error, whose field is one of the message at this path alone. */
+  PosencException outsideOf(String path) {
+    if (!field.startsWith(path + ".")) return this;
+    ErrorInfo info = ErrorInfo.newBuilder()
+        .setReason(reason)
+        .putAllMetadata(metadata())
+        .putMetadata("field", field.substring(path.length() + 1))
+        .build();
+    String text = (" " + getMessage()).replace(" " + path + ".", " ").substring(1);
+    return new PosencException(code, info, requestId, text, getCause());
+  }
+
   private static ErrorInfo infoOf(Metadata trailers) {
     byte[] details = trailers == null ? null : trailers.get(DETAILS);
     if (details == null) return ErrorInfo.getDefaultInstance();

@@ -33,7 +33,10 @@ public final class Rope {
     this.saturation = saturation;
   }
 
-  /** The same, and what becomes of results past the largest number of FP8, which such tensors need. */
+  /**
+   * This encoding for tensors of FP8, whose calls must say what becomes of results past the largest
+   * number of their type.
+   */
   public Rope withSaturation(Saturation saturation) {
     return new Rope(this, saturation);
   }
@@ -94,7 +97,7 @@ public final class Rope {
     return table(rows, null, null);
   }
 
-  /** The same into memory of the caller's; null: new memory. */
+  /** Cosines and sines of positions 0 to rows - 1 in the caller's memory; null: new memory. */
   public Table table(long rows, Tensor cos, Tensor sin) {
     BuildTableRequest request = BuildTableRequest.newBuilder()
         .setRope(source)

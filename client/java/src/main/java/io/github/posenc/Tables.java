@@ -55,7 +55,11 @@ final class Tables {
       boolean tooLarge = e.code().equals("RESOURCE_EXHAUSTED") && !e.reason().equals("OVERLOADED");
       if (!tooLarge) throw e;
       List<Table> rows = new ArrayList<>();
-      stream(BuildTableStreamRequest.newBuilder().setTable(request).build(), rows::add);
+      try {
+        stream(BuildTableStreamRequest.newBuilder().setTable(request).build(), rows::add);
+      } catch (PosencException ofStream) {
+        throw ofStream.outsideOf("table"); // the caller has written no message `table`
+      }
       if (rows.isEmpty()) {
         throw PosencException.local(Status.Code.INTERNAL, "a table without rows", e.requestId());
       }

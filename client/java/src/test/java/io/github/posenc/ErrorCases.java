@@ -6,6 +6,7 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 import io.github.posenc.v1.ApplyRopeRequest;
+import io.github.posenc.v1.BuildTableRequest;
 import io.github.posenc.v1.Dtype;
 import io.github.posenc.v1.Positions;
 import io.github.posenc.v1.RopeSource;
@@ -47,6 +48,8 @@ final class ErrorCases {
     try (Posenc posenc = client(one)) {
       if (one.get("call").getAsString().equals("info")) {
         posenc.getServerInfo();
+      } else if (one.get("call").getAsString().equals("table")) {
+        table(posenc, one.getAsJsonObject("arguments"));
       } else {
         rotate(posenc, one.has("arguments") ? one.getAsJsonObject("arguments") : new JsonObject());
       }
@@ -76,6 +79,14 @@ final class ErrorCases {
     String value = environment.get(name.toUpperCase(Locale.ROOT));
     if (value == null) throw new IllegalStateException(name + ": not in the environment file");
     return value;
+  }
+
+  private static void table(Posenc posenc, JsonObject arguments) {
+    posenc.buildTable(BuildTableRequest.newBuilder()
+        .setRope(rope(arguments.get("rope")))
+        .setPositions(io.github.posenc.Positions.startAt(0))
+        .setRows(arguments.get("rows").getAsLong())
+        .build());
   }
 
   private static void rotate(Posenc posenc, JsonObject arguments) {

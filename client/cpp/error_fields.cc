@@ -1,0 +1,58 @@
+#include "error_fields.h"
+
+#include <string>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "posenc/rpc/status.pb.h"
+#include "status_type.h"
+
+namespace posenc {
+namespace {
+
+// Takes the prefix, such as "table.", from every word of the text.
+std::string Shorter(absl::string_view prefix, absl::string_view text) {
+  return absl::StrReplaceAll(absl::StrCat(" ", text),
+                             {{absl::StrCat(" ", prefix), " "}})
+      .substr(1);
+}
+
+void Shorten(absl::string_view prefix, google::protobuf::Any* detail) {
+  rpc::ErrorInfo info;
+  rpc::BadRequest request;
+  if (absl::EndsWith(detail->type_url(), "/google.rpc.ErrorInfo") &&
+      info.ParseFromString(detail->value())) {
+    const auto field = info.mutable_metadata()->find("field");
+    if (field != info.mutable_metadata()->end()) {
+      field->second = Shorter(prefix, field->second);
+    }
+    detail->set_value(info.SerializeAsString());
+  } else if (absl::EndsWith(detail->type_url(), "/google.rpc.BadRequest") &&
+             request.ParseFromString(detail->value())) {
+    for (auto& violation : *request.mutable_field_violations()) {
+      violation.set_field(Shorter(prefix, violation.field()));
+    }
+    detail->set_value(request.SerializeAsString());
+  }
+}
+
+}  // namespace
+
+absl::Status OutsideOf(absl::string_view path, const absl::Status& error) {
+  const std::string prefix = absl::StrCat(path, ".");
+  absl::Status out(error.code(), Shorter(prefix, error.message()));
+  error.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
+    rpc::Status details;
+    if (type != kStatusType || !details.ParseFromString(std::string(payload))) {
+      out.SetPayload(type, payload);
+      return;
+    }
+    for (auto& detail : *details.mutable_details()) Shorten(prefix, &detail);
+    out.SetPayload(type, absl::Cord(details.SerializeAsString()));
+  });
+  return out;
+}
+
+}  // namespace posenc

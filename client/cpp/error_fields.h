@@ -1,0 +1,15 @@
+// Which fields an error names.
+
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace posenc {
+
+// The server's error with the fields of the message at `path` named as if that
+// message were the request: `table.rows` becomes `rows`, in text and details.
+// For requests that the library has wrapped in another message by itself.
+absl::Status OutsideOf(absl::string_view path, const absl::Status& error);
+
+}  // namespace posenc
