@@ -69,6 +69,7 @@ TEST(OpenCallsTest, ManyThreadsEnterAndLeave) {
   constexpr int kThreads = 4, kRounds = 2000;
   OpenCalls calls(1);
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&calls, i] {
       for (int round = 0; round < kRounds; ++round) {
