@@ -1,8 +1,10 @@
-// posenc-fuzz-seeds VECTORS CONFIGS OUT: where fuzzing begins. Writes the
-// requests of the conformance vectors to OUT/request, the same as KServe's to
-// OUT/kserve, and configurations to OUT/model-config, each as its target takes
-// it.
+// posenc-fuzz-seeds VECTORS CONFIGS MODELS OUT: where fuzzing begins. Writes
+// the requests of the conformance vectors to OUT/request, the same as KServe's
+// to OUT/kserve, and configurations to OUT/model-config, each as its target
+// takes it. What lies below MODELS goes to OUT/gguf if it is a GGUF file, and
+// to OUT/model-config if it is JSON.
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <filesystem>
@@ -141,19 +143,36 @@ void WriteConfigs(const fs::path& configs, const fs::path& out) {
   }
 }
 
+// Files of many models have the same name: here it is their path.
+void WriteModels(const fs::path& models, const fs::path& out) {
+  fs::create_directories(out / "gguf");
+  for (const auto& entry : fs::recursive_directory_iterator(models)) {
+    const fs::path extension = entry.path().extension();
+    std::string name = entry.path().lexically_relative(models).string();
+    std::replace(name.begin(), name.end(), '/', '-');
+    if (extension == ".gguf") {
+      std::ofstream(out / "gguf" / name, std::ios::binary)
+          << ReadFile(entry.path());
+    } else if (extension == ".json") {
+      WriteConfig(out / "model-config" / name, ReadFile(entry.path()));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace posenc::fuzz
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "posenc-fuzz-seeds VECTORS CONFIGS OUT\n");
+  if (argc != 5) {
+    std::fprintf(stderr, "posenc-fuzz-seeds VECTORS CONFIGS MODELS OUT\n");
     return 2;
   }
   // Touches the messages, so that they are linked.
   posenc::v1::ApplyRopeRequest::descriptor();
-  const std::filesystem::path out(argv[3]);
+  const std::filesystem::path out(argv[4]);
   posenc::fuzz::WriteVectors(argv[1], out / "request", out / "kserve",
                              out / "model-config");
   posenc::fuzz::WriteConfigs(argv[2], out / "model-config");
+  posenc::fuzz::WriteModels(argv[3], out);
   return 0;
 }

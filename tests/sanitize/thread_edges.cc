@@ -6,10 +6,13 @@
 // This file stands before their functions (and is linked into every test if
 // the sanitizer is on) and adds the orders that those functions do establish:
 //   absl::Mutex, absl::CondVar   who unlocks is before who locks next
-//   batches of operations        who starts one is before who comes back from
-//                                the kernel, or from a queue, later
+//   batches of operations        who starts one, or asks for a call, is before
+//                                who comes back from the kernel, or from a
+//                                queue, later
 //   sockets                      who sends is before who receives later
-// The last two are one point for the whole process: orders that there are not
+//   slices                       who lets go of one, or has it sent, is before
+//                                its memory is given back
+// The last three are one point for the whole process: orders that there are not
 // may be added (and races between such threads missed), none is left out.
 
 #ifdef __SANITIZE_THREAD__
@@ -19,19 +22,34 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <memory>
+
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "grpc/grpc.h"
+#include "grpc/slice.h"
 
 namespace {
 
-char wire;  // its address stands for all sockets and queues
+char wire;  // its address stands for all sockets, queues and slices
 
 // The library's own function of that (mangled) name.
 template <typename Function>
 Function Real(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
 }
+
+// Who gives a slice's memory back.
+struct SliceOwner {
+  void (*destroy)(void*);
+  void* user_data;
+
+  static void Destroy(void* pointer) {
+    const std::unique_ptr<SliceOwner> owner(static_cast<SliceOwner*>(pointer));
+    __tsan_acquire(&wire);
+    owner->destroy(owner->user_data);
+  }
+};
 
 }  // namespace
 
@@ -90,6 +108,18 @@ grpc_call_error grpc_call_start_batch(grpc_call* call, const grpc_op* ops,
   return real(call, ops, count, tag, reserved);
 }
 
+grpc_call_error grpc_server_request_call(grpc_server* server, grpc_call** call,
+                                         grpc_call_details* details,
+                                         grpc_metadata_array* metadata,
+                                         grpc_completion_queue* bound,
+                                         grpc_completion_queue* notified,
+                                         void* tag) {
+  static const auto real =
+      Real<decltype(&grpc_server_request_call)>("grpc_server_request_call");
+  __tsan_release(&wire);
+  return real(server, call, details, metadata, bound, notified, tag);
+}
+
 grpc_event grpc_completion_queue_next(grpc_completion_queue* queue,
                                       gpr_timespec deadline, void* reserved) {
   static const auto real =
@@ -106,6 +136,32 @@ grpc_event grpc_completion_queue_pluck(grpc_completion_queue* queue, void* tag,
   const grpc_event event = real(queue, tag, deadline, reserved);
   __tsan_acquire(&wire);
   return event;
+}
+
+int grpc_completion_queue_thread_local_cache_flush(grpc_completion_queue* queue,
+                                                   void** tag, int* ok) {
+  static const auto real =
+      Real<decltype(&grpc_completion_queue_thread_local_cache_flush)>(
+          "grpc_completion_queue_thread_local_cache_flush");
+  const int any = real(queue, tag, ok);
+  __tsan_acquire(&wire);
+  return any;
+}
+
+grpc_slice grpc_slice_new_with_user_data(void* data, size_t bytes,
+                                         void (*destroy)(void*),
+                                         void* user_data) {
+  static const auto real = Real<decltype(&grpc_slice_new_with_user_data)>(
+      "grpc_slice_new_with_user_data");
+  return real(data, bytes, &SliceOwner::Destroy,
+              new SliceOwner{destroy, user_data});
+}
+
+void grpc_slice_unref(grpc_slice slice) {
+  static const auto real =
+      Real<decltype(&grpc_slice_unref)>("grpc_slice_unref");
+  __tsan_release(&wire);
+  real(slice);
 }
 
 int epoll_wait(int poller, epoll_event* events, int most, int timeout) {

@@ -2,6 +2,7 @@
 
 #include "server/rpc/open_calls.h"
 
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,28 @@ TEST(OpenCallsTest, PastTheLimitOfAllConnectionsHaveShares) {
   EXPECT_TRUE(calls.Enter(0, &far).empty());
   greedy.clear();
   EXPECT_FALSE(calls.Enter(0, &far).empty());
+}
+
+TEST(OpenCallsTest, ManyThreadsEnterAndLeave) {
+  constexpr int kThreads = 4, kRounds = 2000;
+  OpenCalls calls(1);
+  std::vector<std::thread> threads;
+  threads.reserve(kThreads);
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&calls, i] {
+      for (int round = 0; round < kRounds; ++round) {
+        bool far = false;
+        const OpenCalls::Place own = calls.Enter(i + 1, &far);
+        const OpenCalls::Place common = calls.Enter(0, &far);
+        EXPECT_FALSE(own.empty());
+        EXPECT_FALSE(common.empty());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int i = 0; i <= kThreads; ++i) {
+    EXPECT_EQ(Fill(&calls, i, 1000).size(), 66u);
+  }
 }
 
 }  // namespace
