@@ -85,6 +85,14 @@ class PositionCosSin : public CosSinSource {
         scaled_(args.query_scale.has_value() && role == TensorRole::kQuery),
         positions_(std::move(positions)),
         at_(positions_ == nullptr ? 0 : positions_->axes()) {}
+  // Without the anchor, which is 8 KiB.
+  PositionCosSin(const PositionCosSin& other)
+      : CosSinSource(other),
+        evaluator_(other.evaluator_),
+        scaled_(other.scaled_),
+        positions_(other.positions_),
+        at_(other.at_) {}
+  PositionCosSin& operator=(const PositionCosSin&) = delete;
 
   std::unique_ptr<CosSinSource> Clone() const override {
     return std::make_unique<PositionCosSin>(*this);
@@ -103,14 +111,16 @@ class PositionCosSin : public CosSinSource {
     while (n > 0) {
       const double position = *At(b, t);
       const std::int64_t left =
-          anchor_.has_value() ? anchor_->Left(position) : 0;
+          anchor_ != nullptr ? anchor_->Left(position) : 0;
       // One anchor is worth it if many rows follow, in this run or in the next.
       const std::int64_t run =
           Run(b, t, position,
               left > 0 ? std::min(n, left) : std::max(n, kAnchorRows));
       const std::int64_t here = std::min(run, n);
       if (left > 0 || evaluator_.HasConsecutiveRows(position, run)) {
-        if (!anchor_.has_value()) anchor_.emplace();
+        if (anchor_ == nullptr) {
+          anchor_ = std::make_unique<CosSinEvaluator::Anchor>();
+        }
         evaluator_.ConsecutiveRows(position, here, rows, rows + pairs(), pitch,
                                    false, &*anchor_);
       } else {
@@ -150,7 +160,7 @@ class PositionCosSin : public CosSinSource {
   }
 
   CosSinEvaluator evaluator_;
-  std::optional<CosSinEvaluator::Anchor> anchor_;  // made when it is needed
+  std::unique_ptr<CosSinEvaluator::Anchor> anchor_;  // made when it is needed
   bool scaled_;
   std::shared_ptr<const TokenPositions> positions_;
   // The position of the token at hand on each axis.

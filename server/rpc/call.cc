@@ -418,7 +418,8 @@ void Call::OnComputed(grpc::ByteBuffer* response) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     computing_ = false;
-    handler_busy_ = response != nullptr;
+    // A unary call has one response: asking for another would be a step.
+    handler_busy_ = response != nullptr && spec_.stream;
     if (response != nullptr && error_.ok()) {
       computed_.emplace_back();
       computed_.back().Swap(response);
