@@ -12,6 +12,7 @@
 #include "core/rope/head_layout.h"
 #include "core/rope/head_rotation.h"
 #include "core/runtime/row_map.h"
+#include "core/simd/kernels.h"
 
 namespace posenc::core {
 
@@ -50,6 +51,9 @@ class RotationMap final : public RowMap {
     std::vector<double> scales_;
   };
 
+  // Tokens whose cosines and sines take so many bytes, as float32; at least 1.
+  std::int64_t TokensOf(std::size_t bytes) const;
+
   const HeadRotation rotation_;
   const Layout layout_;
   const std::int64_t batch_, tokens_, heads_;
@@ -58,7 +62,8 @@ class RotationMap final : public RowMap {
   std::size_t pairs_ = 0;
   std::size_t frequency_sets_ = 1;  // 1, or heads_
   bool uniform_ = false, scaled_ = false;
-  std::size_t bytes_ = 0;  // of the tensor
+  bool tokens_come_back_ = false;  // once for each head
+  simd::Memory memory_ = simd::Memory::kCached;
   // All cosines and sines, [batch, or 1 if shared_]; empty if workers evaluate
   // theirs as they go (see rotation_map.cc).
   std::vector<CosSinTable> all_;

@@ -186,6 +186,33 @@ TEST(ApplyProperties, BytesDoNotDependOnThePlaceInTheBatch) {
     }
 }
 
+// More tokens than a block of rows that heads share, and than those that a call
+// keeps.
+TEST(ApplyProperties, HeadsOfLongSequencesHaveTheBytesOfEachAlone) {
+  for (const std::int64_t tokens : {300, 4200}) {
+    const Tensor x =
+        Seeded(Dtype::kFloat16, Layout::kBhsd, {1, tokens, 3, 512}, 15);
+    const Request args = Args(core::StartPosition{5}, Layout::kBhsd);
+    const Tensor all = Rotate(args, x);
+    for (std::int64_t h = 0; h < 3; ++h) {
+      Tensor one(Dtype::kFloat16, Layout::kBshd, {1, tokens, 1, 512});
+      const std::size_t first = x.Offset(0, 0, h, 0);
+      std::memcpy(one.bytes.data(), x.bytes.data() + first, one.bytes.size());
+      const Tensor alone = Rotate(Args(core::StartPosition{5}), one);
+      EXPECT_EQ(std::memcmp(alone.bytes.data(), all.bytes.data() + first,
+                            one.bytes.size()),
+                0)
+          << tokens << " " << h;
+    }
+    Tensor in_place = x;
+    const core::ConstTensorView in = in_place.in();
+    const core::TensorView out = in_place.out();
+    ASSERT_TRUE(
+        core::ApplyRope(args.WithRope(), &in, &out, nullptr, nullptr).ok());
+    EXPECT_EQ(in_place.bytes, all.bytes) << tokens;
+  }
+}
+
 TEST(ApplyProperties, KindsOfPositionsAgree) {
   const Tensor x = Seeded(Dtype::kBfloat16, Layout::kBshd, {2, 6, 2, 16}, 8);
   const Tensor expected = Rotate(Args(core::StartPosition{-3}), x);
