@@ -27,8 +27,9 @@ absl::Status ReadyFile::Check(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   struct stat about = {};
   std::string why;
-  if (stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) {
-    why = "is a folder";
+  if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
+    // It would be replaced, and removed at the end: /dev/full was.
+    why = S_ISDIR(about.st_mode) ? "is a folder" : "is no file";
   } else {
     // Not the name that a server writes: it may have the same number in
     // another container.

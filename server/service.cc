@@ -180,8 +180,12 @@ void RpcService::ReturnUnneededMemory() {
       std::min(admission_->TakePeak(), std::exchange(most_held_, 0)));
   buffers_.KeepAtMost(needed);
   // What is in pieces between blocks in use cannot be returned, and is not
-  // tried again.
+  // tried again until fewer are in use. What calls free after the return counts
+  // as such pieces, too.
+  const std::size_t used = UsedMemory();
+  if (used + kLittleFreed < used_at_return_) idle_ = 0;
   if (IdleMemory() <= needed + idle_ + kLittleFreed) return;
+  used_at_return_ = used;
   ReturnFreedMemory();
   idle_ = IdleMemory();
 }

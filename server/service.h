@@ -140,8 +140,9 @@ class RpcService final : public CallQueue::Service {
   ResponseBuffers buffers_;
   // Of ReturnUnneededMemory().
   int looks_ = 0;
-  std::int64_t most_held_ = 0;  // at these looks
-  std::size_t idle_ = 0;        // what was left after the last return
+  std::int64_t most_held_ = 0;      // at these looks
+  std::size_t idle_ = 0;            // what was left after the last return
+  std::size_t used_at_return_ = 0;  // just before that
   CallerBudgets callers_;
   std::atomic<std::int64_t> bytes_per_token_;
   MessageSizes sizes_;

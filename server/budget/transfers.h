@@ -6,8 +6,10 @@
 // growth of the heap since the start and the blocks of responses, every 10 ms
 // while a message is older than 20 ms, and Admission is told (SetHeld). Then
 //
-//   somebody waits for memory, and a message has been coming for 50 ms:
-//     its claim shrinks to nothing (Owner::ShrinkClaim); what it really holds
+//   somebody waits for memory, and messages have been coming for 50 ms, and
+//   less is held than if each of them came at 16 MiB/s:
+//     claims shrink to nothing (Owner::ShrinkClaim), the oldest first, until
+//     what is held is enough for the others; what such a message really holds
 //     is part of what is measured
 //   more is held than 1.02 times the budget, or will be at the next measure:
 //     of the messages that have been coming for 20 ms the newest are cut off,
@@ -103,8 +105,9 @@ class Transfers {
   bool Tick();
   // These expect the lock.
   static void Cut(Message* message, bool slow, Victims* victims);
+  void ChooseShrunk(double now, std::int64_t held, Victims* victims);
   // each: what a message holds on average.
-  void ChooseStalled(double now, std::int64_t each, Victims* victims);
+  void ChooseSlow(double now, std::int64_t each, Victims* victims);
   // soon: what will be held.
   void ChooseExcess(double now, std::int64_t held, std::int64_t soon,
                     Victims* victims);

@@ -90,7 +90,9 @@ void Flatten(const std::string& prefix, const toml::table& table,
              std::vector<FileEntry>* entries) {
   for (const auto& [name, node] : table) {
     const std::string key = absl::StrCat(prefix, std::string(name.str()));
-    if (const toml::table* const inner = node.as_table()) {
+    // "threads = {}" gives a value; "[tls]" may have no keys yet.
+    const toml::table* const inner = node.as_table();
+    if (inner != nullptr && !(inner->is_inline() && inner->empty())) {
       Flatten(absl::StrCat(key, "-"), *inner, entries);
       continue;
     }

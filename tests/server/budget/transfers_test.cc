@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/fixtures/eventually.h"
 
@@ -63,10 +64,15 @@ class TestCall final : public Transfers::Owner,
 
 class TransfersTest : public testing::Test {
  protected:
-  TransfersTest()
-      : admission_(kBudget, 10),
+  explicit TransfersTest(std::int64_t budget = kBudget)
+      : admission_(budget, 10),
         transfers_(
-            &admission_, [this] { return measured_.load(); },
+            &admission_,
+            [this] {
+              ++measures_;
+              absl::SleepFor(absl::Milliseconds(wait_ms_.exchange(0)));
+              return measured_.load();
+            },
             [](std::int64_t /*held*/) {}) {}
 
   std::shared_ptr<TestCall> Start(Direction direction) {
@@ -82,9 +88,24 @@ class TransfersTest : public testing::Test {
     EXPECT_TRUE(Eventually([&] { return admission_.held() == held; }));
   }
 
+  // Ten measures later: a tenth of a second at least.
+  bool WaitForMeasures() {
+    const int before = measures_.load();
+    return Eventually([&] { return measures_.load() >= before + 10; });
+  }
+
   std::atomic<std::int64_t> measured_{0};
+  std::atomic<int> measures_{0};
+  std::atomic<int> wait_ms_{0};  // what the next measure waits
   Admission admission_;
   Transfers transfers_;
+};
+
+// With room for as much as messages bring that move for hours.
+class LargeTransfersTest : public TransfersTest {
+ protected:
+  static constexpr std::int64_t kLargeBudget = std::int64_t{1} << 40;
+  LargeTransfersTest() : TransfersTest(kLargeBudget) {}
 };
 
 TEST_F(TransfersTest, AClaimShrinksIfItsMessageDoesNotComeAndOthersWait) {
@@ -98,6 +119,41 @@ TEST_F(TransfersTest, AClaimShrinksIfItsMessageDoesNotComeAndOthersWait) {
   EXPECT_EQ(stalled->cut(), "");
   transfers_.Remove(&stalled->message);
   transfers_.Remove(&stalled->message);  // as after every end
+}
+
+TEST_F(LargeTransfersTest, ClaimsOfMessagesThatMoveDoNotShrink) {
+  TestWaiter full, waiting;
+  admission_.Enter(kLargeBudget, &full);
+  admission_.Enter(kLargeBudget, &waiting);
+  measured_.store(kLargeBudget / 2);
+  const std::shared_ptr<TestCall> moving = Start(Direction::kIn);
+  EXPECT_TRUE(WaitForMeasures());
+  EXPECT_FALSE(moving->shrunk.load());
+  measured_.store(0);
+  EXPECT_TRUE(Eventually([&] { return moving->shrunk.load(); }));
+  transfers_.Remove(&moving->message);
+}
+
+TEST_F(LargeTransfersTest, ResponsesThatAreHeldDoNotCountAsMovingRequests) {
+  TestWaiter full, waiting;
+  admission_.Enter(kLargeBudget, &full);
+  admission_.Enter(kLargeBudget, &waiting);
+  measured_.store(kLargeBudget / 2);
+  const std::shared_ptr<TestCall> stalled = Start(Direction::kIn);
+  auto answered = std::make_shared<TestCall>();
+  transfers_.Add(Direction::kOut, kLargeBudget / 2, answered.get(),
+                 &answered->message);
+  EXPECT_TRUE(Eventually([&] { return stalled->shrunk.load(); }));
+  transfers_.Remove(&stalled->message);
+  transfers_.Remove(&answered->message);
+}
+
+// Its work alone counts for the pause until the next one.
+TEST_F(TransfersTest, AMeasureThatWaitedForTheProcessorDoesNotPutOffTheNext) {
+  wait_ms_.store(1300);
+  const std::shared_ptr<TestCall> coming = Start(Direction::kIn);
+  EXPECT_TRUE(WaitForMeasures());
+  transfers_.Remove(&coming->message);
 }
 
 TEST_F(TransfersTest, WhatIsMeasuredHoldsOthersBackUntilItIsNoMore) {

@@ -34,6 +34,7 @@ TEST_F(ConfigFileTest, TheFileIsTomlAsUsersExpectIt) {
       "token-file = \"/with space, comma and = sign\"\n"
       "public-methods = []\n"
       "\n"
+      "[admin]\n"
       "[tls]\n"
       "cert = \"/a\"\n"
       "key = '/b'\n"
@@ -94,6 +95,9 @@ TEST_F(ConfigFileTest, WhatIsWrongInTheFileIsToldWithItsLine) {
       {"probe = 1979-05-27",
        "--probe: is of another type; must be a string, "
        "in quotes (%:1)"},
+      {"threads = {}",
+       "--threads: is of another type; must be a whole number, without quotes "
+       "(%:1)"},
       {"listen = [\"a:1\", 5]",
        "--listen: holds what is a whole number; must "
        "be an array of strings (%:1)"},

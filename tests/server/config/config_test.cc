@@ -336,6 +336,8 @@ TEST_F(ConfigTest, WhatDoesNotFitTogetherIsToldWithItsSource) {
        "--ready-file: cannot write /nonexistent/ready: No such "
        "file or directory"},
       {{"--ready-file=/tmp"}, "--ready-file: cannot write /tmp: is a folder"},
+      {{"--ready-file=/dev/null"},
+       "--ready-file: cannot write /dev/null: is no file"},
       {{"--ready-file=/dev/null/ready"},
        "--ready-file: cannot write /dev/null/ready: "},
       {{"--ready-file=/proc/ready"},

@@ -181,6 +181,35 @@ TEST_F(CallsTest, AResponseThatNeverFitsIsTooLarge) {
             std::string::npos);
 }
 
+TEST_F(CallsTest, AMessageThatIsLetInTooLateForItsCallerIsNotRead) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.max_request_bytes = 1 << 20;
+  options.limits.in_flight_bytes = kLargeTableBytes + (32 << 10);
+  Start(options);
+  std::unique_ptr<RawCall> unread = HoldLargeTable();
+  const auto start = std::chrono::steady_clock::now();
+  grpc::Status status;
+  std::thread caller([this, &status] {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::seconds(5));
+    context.AddMetadata("posenc-message-bytes", "1000000");
+    v1::ResolveRopeResponse response;
+    status = stub_->ResolveRope(&context, v1::ResolveRopeRequest(), &response);
+  });
+  // Half of its time goes by.
+  EXPECT_TRUE(Eventually([start] {
+    return std::chrono::steady_clock::now() - start >
+           std::chrono::milliseconds(2700);
+  }));
+  unread.reset();
+  caller.join();
+  EXPECT_EQ(status.error_code(), kExhausted) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("in time"));
+  ExpectNothingInFlight();
+}
+
 // Senders that stop after their headers, as many as the budget has room for and
 // more, whether they announce or not.
 TEST_F(CallsTest, StalledSendersStopNobody) {
