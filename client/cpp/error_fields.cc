@@ -49,6 +49,7 @@ absl::Status OutsideOf(absl::string_view path, const absl::Status& error) {
       out.SetPayload(type, payload);
       return;
     }
+    details.set_message(Shorter(prefix, details.message()));
     for (auto& detail : *details.mutable_details()) Shorten(prefix, &detail);
     out.SetPayload(type, absl::Cord(details.SerializeAsString()));
   });

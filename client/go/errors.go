@@ -133,7 +133,7 @@ func (e *Error) readDetails(s *status.Status) {
 // Other errors stay as they are.
 func outside(path string, err error) error {
 	var e *Error
-	if !errors.As(err, &e) {
+	if !errors.As(err, &e) || !strings.HasPrefix(e.Field, path+".") {
 		return err
 	}
 	short := func(text string) string {
@@ -141,7 +141,7 @@ func outside(path string, err error) error {
 	}
 	e.Message = short(e.Message)
 	e.Field = short(e.Field)
-	if e.Field != "" {
+	if e.Metadata["field"] != "" {
 		e.Metadata["field"] = e.Field
 	}
 	for i := range e.Violations {

@@ -337,7 +337,7 @@ void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
         " read here"));
   }
   if (key.empty()) return;
-  WarnOfOtherKeys(config, warnings);
+  if (type && FindParents(*type) != nullptr) WarnOfOtherKeys(config, warnings);
   // Of the composite classes these alone want one.
   if (type && IsAmong(*type, "qwen3_asr vibevoice lasr_ctc") &&
       config.HasNull("pad_token_id")) {

@@ -31,7 +31,7 @@ constexpr char kNumbers[] =
 constexpr char kFlags[] =
     "use_cache tie_word_embeddings attention_bias mlp_bias "
     "output_router_logits norm_topk_prob use_sliding_window "
-    "is_encoder_decoder is_decoder use_bidirectional_attention use_qk_norm";
+    "is_encoder_decoder is_decoder use_qk_norm";
 constexpr char kTexts[] = "hidden_act hidden_activation activation_function";
 // An integer, or several.
 constexpr char kIntegersOrLists[] =
@@ -40,10 +40,10 @@ constexpr char kIntegersOrLists[] =
 // Those that nearly all of the classes that have them take no null for; of the
 // rest each class's row knows (ClassDefaults::never_null).
 constexpr char kNeverNull[] =
-    "initializer_range intermediate_size moe_intermediate_size rms_norm_eps "
+    "initializer_range intermediate_size "
     "layer_norm_eps layer_norm_epsilon norm_eps attention_bias mlp_bias "
     "use_cache tie_word_embeddings hidden_act hidden_activation "
-    "n_routed_experts n_shared_experts kv_lora_rank routed_scaling_factor "
+    "kv_lora_rank routed_scaling_factor "
     "norm_topk_prob use_sliding_window";
 
 // The type that the key's values have; empty if the value is of it, or the key

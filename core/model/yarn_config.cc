@@ -101,8 +101,6 @@ long double SglangAttentionFactor(const RopeDict& from, double factor) {
 
 // llama.cpp's converter keeps mscale_all_dim for these models only, and mscale
 // for none. So its loader takes 1 for mscale, or mscale_all_dim for DeepSeek's.
-// attention_factor and attn_factor become rope.scaling.yarn_attn_factor, in
-// whose place its loader puts the amplitude that it computes.
 long double LlamaCppAttentionFactor(const RopeDict& from, double factor) {
   long double attention_factor = YarnMscale(factor, 1);
   const bool mistral = IsAmong(from.model_type, "ministral3 mistral4");
@@ -113,7 +111,8 @@ long double LlamaCppAttentionFactor(const RopeDict& from, double factor) {
           mistral ? attention_factor / YarnMscale(factor, all_dim) : 1;
     }
   }
-  return attention_factor;
+  const auto multiplier = from.dict.Number("attn_factor");
+  return attention_factor * multiplier.value_or(1);
 }
 
 void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {

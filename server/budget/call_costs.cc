@@ -11,10 +11,11 @@ constexpr int kSizes = 32;
 constexpr int kUnannounced = kSizes;
 constexpr int kKindsOfMethod = kSizes + 1;
 
-// Seconds. A refusal takes 9 to 12 us: a kind that costs four times as much is
-// worth it. Of cheap calls every 16th is measured (Turns), and then seems to
-// have cost what all have that are under way with it; four times as much if
-// their peers lose patience, and gRPC has to end them.
+// Seconds. A refusal takes 9 to 12 us: a call that costs four times as much is
+// worth refusing. Of cheap calls every 16th is measured (Turns), so that it
+// seems to have cost what all have that are under way with it, 16 times as
+// much; and four times that, if their peers lose patience and gRPC has to end
+// them.
 constexpr double kCheapShare = 40e-6;
 constexpr double kDearShare = 64 * kCheapShare;
 

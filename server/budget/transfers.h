@@ -20,7 +20,7 @@
 //   10 s and slower than 1 MiB/s:
 //     it is cut off
 //
-// Time by the clock; nothing here happens to a message that moves.
+// Time by the clock.
 
 #pragma once
 

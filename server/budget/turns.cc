@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <limits>
 #include <utility>
 
 namespace posenc::server {
@@ -75,7 +76,8 @@ Turns::Turns(int threads, std::size_t max_waiting, int methods, Clocks clocks)
       costs_(methods),
       learning_(CallCosts::KindOf(methods, std::nullopt)),
       passed_(learning_.size()),
-      kind_refused_at_(learning_.size(), -kCheapAfter),
+      kind_refused_at_(learning_.size(),
+                       -std::numeric_limits<double>::infinity()),
       processor_at_(clocks_.processor()),
       empty_at_(clocks_.now()),
       ticker_(std::chrono::milliseconds(5), [this] { return Tick(); }) {}
@@ -275,7 +277,7 @@ Turns::Calls Turns::Fill(double now) {
     queue_.Remove(front);
     if (IsLost(*front, now)) {
       waiter->state_ = Waiter::State::kOut;
-      ++refused_;
+      CountRefusal(waiter->kind_, now);
       ++lost_;
       calls.lost.push_back(waiter);
       continue;

@@ -201,7 +201,8 @@ void Call::OnTurnLost() {
 void Call::OnEntered() {
   const absl::Duration waited =
       absl::Nanoseconds((Clock::now() - start_).count());
-  if (headers_.has_deadline() && headers_.TimeLeft() < waited) {
+  if (headers_.has_deadline() &&
+      headers_.TimeLeft() - headers_.waited() < waited) {
     return Fail(OverBudget("the server had no memory for the message in time"),
                 false);
   }

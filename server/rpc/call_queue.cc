@@ -124,8 +124,9 @@ struct CallQueue::Looks {
 
   // How long calls may wait in their sockets now. All connections with calls
   // are read in turn: a call came after those that were taken together from its
-  // connection before it. A gap after a single call may be its caller's; and
-  // since another caller may pause as well, the shortest gap counts.
+  // connection before it, and then from others. A gap after few calls may be
+  // their caller's; and since another caller may pause as well, the shortest
+  // gap counts. Calls that all come over one connection are not seen to wait.
   Clock::duration Waited(const void* connection, Clock::time_point now) {
     Group& group = groups[absl::HashOf(connection) % groups.size()];
     if (group.connection != connection || group.behind_since != caught_up) {
@@ -142,7 +143,7 @@ struct CallQueue::Looks {
     last_connection = connection;
     ++group.calls;
     group.last = now;
-    return wait;
+    return now - wait_seen > kWaitHolds ? Clock::duration(0) : wait;
   }
 
   void CatchUp(Clock::time_point now) {

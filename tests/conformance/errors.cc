@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -197,10 +198,13 @@ int Main(const std::string& table, const std::string& env_file) {
 }  // namespace
 }  // namespace posenc::conformance
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   if (argc != 3) {
     std::fprintf(stderr, "usage: posenc-replay-errors TABLE ENVFILE\n");
     return 2;
   }
   return posenc::conformance::Main(argv[1], argv[2]);
+} catch (const std::exception& error) {  // a table of another form
+  std::fprintf(stderr, "posenc-replay-errors: %s\n", error.what());
+  return 2;
 }

@@ -35,13 +35,13 @@ export class PosencError extends Error {
   }
 }
 
-/** The same error, whose fields are of the message at `path` alone. */
+/** The same error with fields named from inside the message at `path`: `table.rows` becomes `rows`. */
 export function outside(path: string, error: unknown): unknown {
-  if (!(error instanceof PosencError)) return error;
+  if (!(error instanceof PosencError) || !error.field.startsWith(`${path}.`)) return error;
   const short = (text: string) => ` ${text}`.replaceAll(` ${path}.`, " ").slice(1);
   const { code, reason, requestId, cause } = error;
   const field = short(error.field);
-  const metadata = field === "" ? error.metadata : { ...error.metadata, field };
+  const metadata = { ...error.metadata, field };
   const violations = error.violations.map((each) => ({ ...each, field: short(each.field) }));
   return new PosencError(short(error.message), { code, reason, field, metadata, violations, requestId, cause });
 }

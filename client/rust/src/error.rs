@@ -159,8 +159,11 @@ impl Error {
         self.with_text(text)
     }
 
-    /// The same error, whose field is one of the message at this path alone.
+    /// The same error with fields named from inside the message at `path`: `table.rows` becomes `rows`.
     pub(crate) fn outside_of(mut self, path: &str) -> Self {
+        if !self.field().is_some_and(|field| field.starts_with(&format!("{path}."))) {
+            return self;
+        }
         let short = |text: &str| format!(" {text}").replace(&format!(" {path}."), " ")[1..].to_owned();
         if let Some(field) = self.0.metadata.get_mut("field") {
             *field = short(field);

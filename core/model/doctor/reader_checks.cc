@@ -60,7 +60,7 @@ constexpr char kFrequencyFix[] =
     "run it with the reference's reader where these distances matter, or spell "
     "the scaling with keys that both read";
 
-// SGLang, and vLLM before 0.30, read attn_factor; transformers
+// llama.cpp, SGLang, and vLLM before 0.30, read attn_factor; transformers
 // attention_factor.
 std::string AmplitudeFix(const ResolvedRope& reference) {
   return absl::StrCat("write both \"attention_factor\": ",

@@ -148,7 +148,8 @@ TEST_F(LargeTransfersTest, ResponsesThatAreHeldDoNotCountAsMovingRequests) {
   transfers_.Remove(&answered->message);
 }
 
-// Its work alone counts for the pause until the next one.
+// Its work alone counts for the pause until the next one. If its 1.3 s did, the
+// next one would be 50 times as far away, later than the test waits.
 TEST_F(TransfersTest, AMeasureThatWaitedForTheProcessorDoesNotPutOffTheNext) {
   wait_ms_.store(1300);
   const std::shared_ptr<TestCall> coming = Start(Direction::kIn);

@@ -50,7 +50,9 @@ class PosencError(Exception):
         return self
 
     def outside_of(self, path: str) -> PosencError:
-        """The same error, whose fields are of the message at `path` alone."""
+        """The same error with fields named from inside the message at `path`: `table.rows` becomes `rows`."""
+        if not self.field.startswith(f"{path}."):
+            return self
 
         def short(text: str) -> str:
             return f" {text}".replace(f" {path}.", " ")[1:]

@@ -84,7 +84,7 @@ public final class PosencException extends RuntimeException {
     return new PosencException(code, info, requestId, text, getCause());
   }
 
-  /** The same error, whose field is one of the message at this path alone. */
+  /** The same error with fields named from inside the message at path: table.rows becomes rows. */
   PosencException outsideOf(String path) {
     if (!field.startsWith(path + ".")) return this;
     ErrorInfo info = ErrorInfo.newBuilder()
