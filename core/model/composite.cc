@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/model/class_defaults.h"
 #include "core/model/families.h"
+#include "core/model/other_keys.h"
 #include "core/model/profile.h"
 
 namespace posenc::core {
@@ -235,14 +236,24 @@ struct SameWidth {
 };
 constexpr SameWidth kSameWidths[] = {
     {"muse_spark", "audio_config", "out_hidden_size"},
+    {"dots3_note", "audio_config", "adapter_out_dim"},
+    {"dots3_note", "vision_config", "adapter_out_dim"},
     {"fun_asr_nano", "adaptor_config", "hidden_size"}};
+
+// The type of a composite file's part, which the file need not name.
+std::string TypeOfPart(const JsonObject& config, const JsonObject& part) {
+  if (const auto type = part.PeekText("model_type")) return *type;
+  const Parents* parents =
+      FindParents(config.PeekText("model_type").value_or(""));
+  return parents == nullptr ? "" : std::string(parents->part);
+}
 
 void WarnOfSizes(const JsonObject& config, const std::string& key,
                  std::vector<std::string>* warnings) {
   const JsonObject part = config.PeekObject(key);
   auto hidden = part.PeekInteger("hidden_size");
   const ClassDefaults* defaults =
-      FindClassDefaults(ModelKey(part.PeekText("model_type").value_or("")));
+      FindClassDefaults(ModelKey(TypeOfPart(config, part)));
   if (!hidden && defaults != nullptr) hidden = defaults->hidden_size;
   for (const SameWidth& one : kSameWidths) {
     if (config.PeekText("model_type") != one.model_type || !hidden) continue;
@@ -326,6 +337,17 @@ void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
         " read here"));
   }
   if (key.empty()) return;
+  WarnOfOtherKeys(config, warnings);
+  // Of the composite classes these alone want one.
+  if (type && IsAmong(*type, "qwen3_asr vibevoice lasr_ctc") &&
+      config.HasNull("pad_token_id")) {
+    warnings->push_back(
+        absl::StrCat("pad_token_id is null, for which transformers' class of "
+                     "model_type ",
+                     *type,
+                     " wants an integer: it refuses the file; it has no "
+                     "part in rotation"));
+  }
   // The other classes put in the type that they imply.
   if (type == "exaone4_5" &&
       config.PeekObject(key).Find("model_type") == nullptr) {

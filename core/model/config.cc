@@ -19,6 +19,7 @@
 #include "core/model/known_keys.h"
 #include "core/model/layers.h"
 #include "core/model/native_config.h"
+#include "core/model/other_keys.h"
 #include "core/model/profile.h"
 #include "core/model/rope_config.h"
 #include "core/model/rope_dicts.h"
@@ -73,7 +74,9 @@ class ConfigReader {
       if (!status.ok()) return status;
     }
     if (rules_.profile == Profile::kHf) {
-      WarnOfRefusals(layers(), FindClassDefaults(model_type_), &rope.warnings);
+      const ClassDefaults* defaults = FindClassDefaults(model_type_);
+      WarnOfRefusals(layers(), defaults, &rope.warnings);
+      if (defaults != nullptr) WarnOfOtherKeys(config_, &rope.warnings);
     }
     auto nope = IsNopeLayer(layers(), layer_type, layer_index);
     if (!nope.ok()) return nope.status();
@@ -118,8 +121,7 @@ class ConfigReader {
         if ((absl::StartsWith(key, "rope_") ||
              absl::StartsWith(key, "rotary_")) &&
             !config_.WasRead(key) && !SaysTheSame(key, rope)) {
-          rope.warnings.push_back(
-              absl::StrCat(config_.Path(key), " is not read"));
+          rope.warnings.push_back(NotRead(key, rope));
         }
       }
     }
@@ -154,6 +156,20 @@ class ConfigReader {
            static_cast<std::int64_t>(number *
                                      static_cast<double>(rope.head_dim)) ==
                rope.spec.rotary_dim;
+  }
+
+  // Of a key that says how to rotate, beside what is done.
+  std::string NotRead(const std::string& key, const ModelRope& rope) const {
+    std::string text = absl::StrCat(
+        config_.Path(key), " ", Shortened(*config_.Find(key)), " is not read");
+    if (rope.spec.rope_theta && IsBaseName(key)) {
+      absl::StrAppend(&text, ": ", rules_.project, " takes the base ",
+                      NumberText(*rope.spec.rope_theta));
+      if (!model_type_.empty()) {
+        absl::StrAppend(&text, " for model_type ", model_type_);
+      }
+    }
+    return text;
   }
 
   // A share beside dicts that have their own, and say otherwise.

@@ -49,6 +49,11 @@ const Family& FindFamily(absl::string_view model_type, bool* known) {
 const Family& UnknownLatentFamily() { return kOtherLatent; }
 
 bool IsRemote(absl::string_view model_type) {
+  // Names that transformers does not know of classes that it has, or had.
+  if (IsAmong(model_type,
+              "kimi_k2 phi3_v phi4mm ernie4_5_moe_vl ernie4_5_vl")) {
+    return true;
+  }
   for (const Family& family : RemoteFamilies()) {
     if (IsAmong(model_type, family.model_types)) return true;
   }

@@ -13,6 +13,11 @@ constexpr Family kFamilies[] = {
                     "exaone arctic xverse aquila orion bailing mimo llada "
                     "hf_olmo nemotron_nas deci telechat skywork solar "
                     "iquestcoder hunyuan plamo"},
+    {.model_types = "telechat3", .theta = 1e6},
+    // Alibaba's gte, whose class transformers has since by the name of gte.
+    {.model_types = "new",
+     .rope_switch = "position_embedding_type",
+     .rope_switch_value = "\"rope\""},
     {.model_types = "Dream", .theta = 1e6},
     {.model_types = "step3", .theta = 5e5},
     {.model_types = "phi3small",

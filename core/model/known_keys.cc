@@ -246,7 +246,23 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
                                      "transformers knows, and refused there"));
     break;
   }
+  const json* dense = config.Find("mlp_layer_types");
+  if (dense != nullptr && dense->is_array() && layers &&
+      *layers != static_cast<std::int64_t>(dense->size())) {
+    warnings->push_back(absl::StrCat(
+        config.Path("mlp_layer_types"), " has ", dense->size(),
+        " elements, and num_hidden_layers is ", *layers,
+        "; transformers refuses that where the class lists its layers"));
+  }
   WarnOfClassTypes(model, warnings);
+  const json* share = config.Find("rotary_pct");
+  if (share != nullptr && share->is_null() &&
+      IsAmong(model.model_type, "gpt_neox gpt_neox_japanese")) {
+    warnings->push_back(
+        absl::StrCat(config.Path("rotary_pct"),
+                     " is null, with which transformers' class of model_type ",
+                     model.model_type, " fails; the whole head is rotated"));
+  }
   const json* pattern = config.Find("sliding_window_pattern");
   if (pattern != nullptr && pattern->is_number() && *pattern < 1) {
     warnings->push_back(absl::StrCat(

@@ -218,8 +218,15 @@ nlohmann::json GptOssAsTransformers(const JsonObject& config) {
 }
 
 bool IsChatGlmConfig(const JsonObject& config) {
-  return config.PeekText("model_type") == "chatglm" &&
-         config.Has("rope_ratio") && !config.Has("rope_theta");
+  if (config.PeekText("model_type") != "chatglm") return false;
+  const nlohmann::json* two = config.Find("position_encoding_2d");
+  if (two != nullptr && *two == true) {
+    config.Fail("position_encoding_2d",
+                "is true: ChatGLM-6B turns the halves of a head by two "
+                "positions, which is not read; ChatGLM 2 and later turn by "
+                "one, and say false or leave it out");
+  }
+  return config.Has("rope_ratio") && !config.Has("rope_theta");
 }
 
 nlohmann::json ChatGlmAsTransformers(const JsonObject& config) {

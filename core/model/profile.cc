@@ -30,8 +30,21 @@ constexpr ProfileRules kRules[] = {
      .yarn_original = -1,
      .llama3_original = -1,
      .null_factor = true,
+     .vllm_modules = true,
      .oldest = "0.11.0",
      .newest = "0.33.0"},
+    // As vLLM, through transformers' classes.
+    {.profile = kSglang,
+     .project = "SGLang",
+     .rope_types = "default linear dynamic yarn deepseek_yarn longrope llama3 "
+                   "proportional",
+     .truncation = Truncation::kByKey,
+     .attention_factor = YarnAttentionFactor::kSglang,
+     .longrope = LongRopeChoice::kOnce,
+     .yarn_original = -1,
+     .llama3_original = -1,
+     .null_factor = true,
+     .vllm_modules = true},
     {.profile = Profile::kLlamaCpp,
      .project = "llama.cpp",
      .rope_types = "default linear dynamic yarn longrope llama3 proportional",
@@ -99,11 +112,13 @@ const ReadingRow* FindReadingRow(const ProfileRules& rules,
   return FindReadingRow(rules.profile, rules.version, model_type, rule);
 }
 
-std::string KnownTypes(const ProfileRules& rules) {
+std::string KnownTypes(const ProfileRules& rules,
+                       absl::string_view model_type) {
   std::string types(rules.rope_types);
   for (const ReadingRow& row : ReadingRows()) {
     if (row.rule == ReadingRule::kKnowsType && row.reader == rules.profile &&
-        IsSince(rules.version, row.since)) {
+        IsSince(rules.version, row.since) &&
+        (row.families.empty() || IsAmong(model_type, row.families))) {
       absl::StrAppend(&types, " ", row.what);
     }
   }

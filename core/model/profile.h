@@ -33,6 +33,7 @@ enum class LongRopeChoice {
 enum class YarnAttentionFactor {
   kTransformers,  // attention_factor, or the mscale pair, or g(s, 1)
   kVllm,          // by ReadingRule::kAmplitudeByKeys or kAmplitudeMultiplier
+  kSglang,        // attn_factor times the mscale pair, or times g(s, 1)
   kLlamaCpp,      // g(s, 1) * attn_factor; mscale_all_dim for some models
   kPlain,         // g(s, 1)
   kRatio,         // g(s, mscale or 1) / g(s, mscale_all_dim or 0)
@@ -52,6 +53,9 @@ struct ProfileRules {
   std::int64_t llama3_original;
   bool llama3_defaults;  // low_freq_factor 1, high_freq_factor 4 if absent
   bool null_factor;      // max_position_embeddings / original for null
+  // Its modules began as vLLM's: one table of cosines for every length, alpha
+  // for every model, LongRoPE's two amplitudes as given.
+  bool vllm_modules = false;
   // The versions that were read; empty for a project that has none.
   absl::string_view oldest = {};
   absl::string_view newest = {};
@@ -70,8 +74,9 @@ const ReadingRow* FindReadingRow(const ProfileRules& rules,
                                  absl::string_view model_type,
                                  ReadingRule rule);
 
-// The rope types that this version knows, separated by blanks.
-std::string KnownTypes(const ProfileRules& rules);
+// The rope types that this version knows for models of that type, separated by
+// blanks.
+std::string KnownTypes(const ProfileRules& rules, absl::string_view model_type);
 
 // True if `names`, which are separated by blanks, has `name`.
 bool IsAmong(absl::string_view name, absl::string_view names);

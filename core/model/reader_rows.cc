@@ -1,8 +1,9 @@
 // The readers of configurations: rows of data, and nothing else.
 //
 // The rows were read in the published packages of vLLM 0.21.0, 0.22.0, 0.29.0,
-// 0.30.0 and 0.33.0, mlx-lm 0.29.1 to 0.32.2, transformers 4.57, 5.14, 5.15 and
-// 5.23, and in llama.cpp's conversion/base.py of 2026; they were not run.
+// 0.30.0 and 0.33.0, SGLang 0.5.23, mlx-lm 0.29.1 to 0.32.2,
+// transformers 4.57, 5.14, 5.15 and 5.23, and in llama.cpp's conversion/base.py
+// of 2026; they were not run.
 
 #include "core/model/reading_rules.h"
 
@@ -40,11 +41,21 @@ constexpr char kMlxModels[] =
 
 // mlx-lm's classes that call the plain rotation.
 constexpr char kMlxUnscaled[] =
-    "cohere cohere2 dbrx gemma gemma2 gemma3n glm glm4 glm4_moe gpt_neox "
-    "granitemoehybrid helium lfm2 lfm2_moe minimax minimax_m2 mixtral "
-    "mimo_v2_flash muse_glimmer muse_spark olmo olmo_hybrid phi qwen2_moe "
-    "qwen3_moe qwen3_vl_moe recurrent_gemma stablelm starcoder2 ernie4_5 "
-    "ernie4_5_moe";
+    "Klear afm7 baichuan_m1 cohere cohere2 dbrx gemma gemma2 gemma3n glm glm4 "
+    "glm4_moe gpt_neox gptj granitemoehybrid helium lfm2 lfm2_moe lille_130m "
+    "minimax minimax_m2 mixtral mimo_v2_flash muse_glimmer muse_spark nanochat "
+    "olmo olmo_hybrid openelm phi phi3small phi_msft phixtral plamo plamo2 "
+    "plamo3 qwen qwen2_moe qwen3_moe qwen3_vl_moe recurrent_gemma spark2_5 "
+    "stablelm starcoder2 talkie ernie4_5 ernie4_5_moe";
+
+// mlx-lm's classes that have no value for an absent rope_theta.
+constexpr char kMlxNeedsBase[] =
+    "Klear apertus baichuan_m1 bailing_hybrid bailing_moe bailing_moe_linear "
+    "dots1 ernie4_5 ernie4_5_moe exaone exaone4 gemma3n glm4 glm4_moe "
+    "glm_moe_dsa granite granitemoe helium hunyuan kimi_linear lille_130m "
+    "llama4 longcat_flash longcat_flash_ngram mellum mimo_v2_flash minimax "
+    "minimax_m2 ministral3 muse_spark olmo3 qwen3 qwen3_moe qwen3_next "
+    "qwen3_vl qwen3_vl_moe recurrent_gemma solar_open stablelm telechat3";
 
 constexpr ReadingRow kRows[] = {
     {kHf, "", "", "5.0", ReadingRule::kParametersUnread,
@@ -58,6 +69,11 @@ constexpr ReadingRow kRows[] = {
      "olmo_hybrid qwen3_5 qwen3_5_moe qwen4_exp solar_open spark2_5 step3p5 "
      "step3p7 iquestcoder cohere2_moe dots3",
      "", "5.0", ReadingRule::kNoClass, "has no class for it"},
+    // The code beside their checkpoints, transformers having no class of them.
+    {kHf, "new", "", "", ReadingRule::kKnowsType, "scales by ntk", "ntk"},
+    {kHf, "telechat3", "", "", ReadingRule::kKnowsType,
+     "reads telechat3-yarn as yarn with attention_factor 0.07 ln s + 1",
+     "telechat3-yarn"},
     // Its PR 47435 (July 2026).
     {kHf, "deepseek_v2 mistral4", "", "5.15", ReadingRule::kSoftmaxUnscaled,
      "does not scale the softmax by mscale_all_dim"},
@@ -81,12 +97,18 @@ constexpr ReadingRow kRows[] = {
      "reads telechat3-yarn as yarn with attention_factor 0.07 ln s + 1",
      "telechat3-yarn"},
 
+    {kSglang, "", "", "", ReadingRule::kScalingReplaces,
+     "reads rope_scaling before rope_parameters, by transformers' classes"},
+    {kSglang, "", "", "", ReadingRule::kDynamicConstant,
+     "scales dynamic by s * s - (s - 1) at every length"},
+
     {kLlamaCpp, "", "", "", ReadingRule::kParametersReplace,
      "reads rope_parameters before rope_scaling"},
-    // Its converter writes no rope.freq_base for them.
-    {kLlamaCpp, "mixtral bitnet csm qwen2_vl qwen2_5_vl cohere gte", "", "",
-     ReadingRule::kDefaultBase, "takes 10000 for an absent rope_theta", "",
-     1e4},
+    // Its converter has what transformers' class makes of a file. Of this type
+    // the transformers that it asks for has none, so it writes no
+    // rope.freq_base.
+    {kLlamaCpp, "gte", "", "", ReadingRule::kDefaultBase,
+     "takes 10000 for an absent rope_theta", "", 1e4},
 
     // mlx-lm: 17 of its 99 model files that have rope_theta read
     // rope_parameters.
@@ -115,17 +137,20 @@ constexpr ReadingRow kRows[] = {
     {kMlx, "", "0.32.0", "", ReadingRule::kKnowsType, "knows dynamic",
      "dynamic"},
     {kMlx, "glm", "", "", ReadingRule::kWholeHead, "rotates the whole head"},
+    // Its own code turns the head that kv_channels gives.
+    {kMlx, "qwen", "", "", ReadingRule::kWholeHead, "rotates the whole head"},
     {kMlx, kMlxUnscaled, "", "", ReadingRule::kUnscaled, "does not scale"},
-    {kMlx,
-     "apertus dots1 ernie4_5 ernie4_5_moe exaone4 glm4 glm4_moe granite "
-     "granitemoe helium hunyuan_v1_moe llama4 longcat_flash mimo_v2_flash "
-     "minimax minimax_m2 olmo3 qwen3 qwen3_vl qwen3_moe qwen3_vl_moe "
-     "qwen3_next recurrent_gemma solar_open stablelm ministral3 mellum "
-     "muse_spark glm_moe_dsa",
-     "", "", ReadingRule::kNeedsBase, "fails without a rope_theta"},
+    {kMlx, "deepseek nemotron", "", "", ReadingRule::kUnscaled,
+     "scales linearly or not at all", "linear"},
+    {kMlx, "phi3 phi4_multimodal phi4mm phi3_v", "", "", ReadingRule::kUnscaled,
+     "scales by linear and longrope alone", "linear longrope"},
+    {kMlx, kMlxNeedsBase, "", "", ReadingRule::kNeedsBase,
+     "fails without a rope_theta"},
+    {kMlx, "gptj phi_msft phixtral plamo2 qwen", "", "",
+     ReadingRule::kFixedBase, "takes 10000 whatever the file says", "", 1e4},
     {kMlx,
      "qwen2 qwen2_moe qwen2_vl qwen2_5_vl mixtral lfm2 lfm2_moe exaone_moe "
-     "minicpm3 gemma3 glm4_moe_lite",
+     "minicpm minicpm3 gear gemma3 glm4_moe_lite phi3small plamo3 talkie",
      "", "", ReadingRule::kDefaultBase,
      "takes 1000000 for an absent rope_theta", "", 1e6},
     {kMlx, "qwen3_5 qwen3_5_moe", "", "", ReadingRule::kDefaultBase,
@@ -138,8 +163,13 @@ constexpr ReadingRow kRows[] = {
      "takes 50000 for an absent rope_theta", "", 5e4},
     {kMlx, "falcon_h1", "", "", ReadingRule::kDefaultBase,
      "takes 1e+11 for an absent rope_theta", "", 1e11},
-    {kMlx, "muse_glimmer", "", "", ReadingRule::kDefaultBase,
-     "takes 500000 for an absent rope_theta", "", 5e5},
+    {kMlx, "iquestloopcoder muse_glimmer nemotron_nas", "", "",
+     ReadingRule::kDefaultBase, "takes 500000 for an absent rope_theta", "",
+     5e5},
+    {kMlx, "afm7", "", "", ReadingRule::kDefaultBase,
+     "takes 50000 for an absent rope_theta", "", 5e4},
+    {kMlx, "youtu_llm", "", "", ReadingRule::kDefaultBase,
+     "takes 1600000 for an absent rope_theta", "", 16e5},
     {kMlx, "gpt_oss", "", "", ReadingRule::kDefaultBase,
      "takes 150000 for an absent rope_theta", "", 15e4},
     {kMlx, "minimax_m3 minimax_m3_vl", "", "", ReadingRule::kDefaultBase,
@@ -152,11 +182,10 @@ constexpr ReadingRow kRows[] = {
      "has a model file for it"},
 };
 
-// SGLang reads as vLLM does, whose code it began with.
 constexpr Reader kReaders[] = {
     {"hf", "transformers", "5.23", kHf, "", "", true},
     {"vllm", "vLLM", "0.33", kVllm, "", "", true},
-    {"sglang", "SGLang", "0.5", kVllm, "", "", true},
+    {"sglang", "SGLang", "0.5.23", kSglang, "", "", true},
     {"llama_cpp", "llama.cpp", "2026", kLlamaCpp, "", "", true},
     {"mlx", "mlx-lm", "0.32.2", kMlx, "", "", true},
     {"hf4", "transformers 4", "4.57", kHf, "4.57", "", true},

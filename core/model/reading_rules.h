@@ -15,6 +15,9 @@
 
 namespace posenc::core {
 
+// Doctor alone reads as SGLang does: the contract has no number for it.
+constexpr Profile kSglang = static_cast<Profile>(-1);
+
 // Numbers of a version: {0, 33, 0}. Empty stands for the newest.
 using Version = std::vector<int>;
 
@@ -31,11 +34,12 @@ enum class ReadingRule {
   kKnowsType,            // knows the rope types in `what`
   kNeedsBase,            // fails without rope_theta
   kDefaultBase,          // takes `number` for an absent rope_theta
+  kFixedBase,            // takes `number`, whatever the file says
   kDefaultShare,         // takes `number` for an absent share of the head
   kNoClass,              // has no class for these model types
   kHasClass,             // has classes for these model types alone
   kWholeHead,            // rotates the head whatever partial_rotary_factor says
-  kUnscaled,             // does not scale, whatever the dict says
+  kUnscaled,             // does not scale, but for the rope types in `what`
   kDynamicConstant,      // dynamic: s * s - (s - 1) for every length
   kDynamicByTrained,     // dynamic: s * L / T - (s - 1), of lengths in the file
   kAmplitudeMultiplier,  // YaRN: g(s, 1) * attn_factor

@@ -211,8 +211,7 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
   const bool is_unscaled =
       type == "default" || (type == "dynamic" && TurnsByAlpha(from));
   // vLLM takes the share for every model that gives it.
-  if (source == RotaryWidth::kHead && is_unscaled &&
-      from.rules.profile != Profile::kVllm) {
+  if (source == RotaryWidth::kHead && is_unscaled && !from.rules.vllm_modules) {
     const double factor = PartialFactor(from).value_or(1);
     if (factor != 1) {
       rope->warnings.push_back(absl::StrCat(
@@ -387,8 +386,10 @@ std::int64_t HeadDim(const JsonObject& config, const Family& family,
     keys.insert(keys.begin(), "global_head_dim");
     // Gemma 4's classes give full layers their width by the layer, which a
     // file's own entries replace, even where they have none.
-    const bool is_replaced = config.Find("per_layer_config") != nullptr &&
-                             family.model_types != "embedding_gemma2";
+    const nlohmann::json* entries = config.Find("per_layer_config");
+    const bool is_replaced =
+        entries != nullptr && (family.model_types != "embedding_gemma2" ||
+                               *entries == nlohmann::json::object());
     if (family.global_head_dim > 0 && !is_replaced &&
         !config.Has("global_head_dim")) {
       return family.global_head_dim;
@@ -421,23 +422,6 @@ std::int64_t HeadDim(const JsonObject& config, const Family& family,
 
 namespace {
 
-// vLLM refuses two types, but for the two pairs that were published.
-void CheckTypesAgree(const RopeDict& from) {
-  const auto newer = from.dict.Text("rope_type");
-  const auto older = from.dict.Text("type");
-  if (!newer || !older || *newer == *older ||
-      (*older == "su" && *newer == "longrope") ||
-      (*older == "mrope" && *newer == "default") ||
-      FindReadingRow(from.rules, from.model_type,
-                     ReadingRule::kTypesConflict) == nullptr) {
-    return;
-  }
-  from.dict.Fail("type",
-                 absl::StrCat("is \"", *older, "\", and rope_type \"", *newer,
-                              "\"; ", from.rules.project,
-                              " refuses types that differ: remove type"));
-}
-
 // What the class, rather than the project, does not take.
 void CheckType(const RopeDict& from, const std::string& type, ModelRope* rope) {
   const absl::string_view key =
@@ -445,23 +429,31 @@ void CheckType(const RopeDict& from, const std::string& type, ModelRope* rope) {
                                                            : "type";
   const absl::string_view accepted = from.family.rope_types;
   if (ReadsByClass(from.rules) && !accepted.empty() &&
-      IsAmong(type, KnownTypes(from.rules)) && !IsAmong(type, accepted)) {
+      IsAmong(type, KnownTypes(from.rules, from.model_type)) &&
+      !IsAmong(type, accepted)) {
     from.dict.Fail(
         key,
         absl::StrCat("is \"", type, "\"; transformers' class of model_type ",
                      from.model_type, " takes ",
                      absl::StrReplaceAll(accepted, {{" ", ", "}}), " only"));
   }
-  if (from.rules.profile == Profile::kHf && from.config.HasNull("head_dim") &&
-      IsAmong(type, "yarn dynamic longrope")) {
-    rope->warnings.push_back(
-        absl::StrCat(from.config.Path("head_dim"),
-                     " is null, with which transformers' ", type,
-                     " fails unless the class fills it in; hidden_size / "
-                     "num_attention_heads is used"));
+  // These classes leave head_dim null where the file has none.
+  const bool is_left = from.config.Find("head_dim") == nullptr &&
+                       from.defaults != nullptr &&
+                       IsAmong(from.model_type,
+                               "hunyuan_v1_dense hunyuan_v1_moe minimax "
+                               "ministral mixtral");
+  if (from.rules.profile == Profile::kHf &&
+      (from.config.HasNull("head_dim") || is_left) &&
+      IsAmong(type, "yarn dynamic longrope") && !TurnsByAlpha(from)) {
+    rope->warnings.push_back(absl::StrCat(
+        from.config.Path("head_dim"), is_left ? " is absent" : " is null",
+        ", with which transformers' ", type,
+        " fails unless the class fills it in; hidden_size / "
+        "num_attention_heads is used"));
   }
   const auto given = from.dict.Text(key);
-  CheckTypesAgree(from);
+  CheckTypesAgree(from, rope);
   const bool has_axes =
       from.family.sections[0] > 0 && from.family.rope_types.empty();
   if (from.rules.profile == Profile::kHf &&
@@ -514,14 +506,14 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
         from.model_type, " does not scale; its frequencies are unscaled"));
     type = "default";
   }
-  const bool plain = FindReadingRow(from.rules, from.model_type,
-                                    ReadingRule::kUnscaled) != nullptr ||
-                     (is_mlx && from.family.yarn_is_longrope &&
-                      !IsAmong(type, "default linear longrope"));
-  if (plain && type != "default") {
+  const ReadingRow* const unscaled =
+      FindReadingRow(from.rules, from.model_type, ReadingRule::kUnscaled);
+  if (unscaled != nullptr && type != "default" &&
+      !IsAmong(type, unscaled->what)) {
     rope->warnings.push_back(absl::StrCat(
-        "rope type ", type, " is not used: mlx-lm's class for model_type ",
-        from.model_type, " does not scale so"));
+        from.dict.Path("rope_type"), " ", type,
+        " is not used: ", from.rules.project, "'s class of model_type ",
+        from.model_type, " ", unscaled->says, "; frequencies are unscaled"));
     type = "default";
   }
   CheckRopeKeys(from.dict);
@@ -560,7 +552,8 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   spec.rotary_dim = static_cast<std::int32_t>(is_odd ? width + 1 : width);
   // mlx-lm's text models take one position per token, whatever the sections.
   if (!is_mlx) ReadAxes(from, rope);
-  if (type == "proportional" && IsAmong(type, KnownTypes(from.rules))) {
+  if (type == "proportional" &&
+      IsAmong(type, KnownTypes(from.rules, from.model_type))) {
     ReadProportional(from, rope);
   } else if (type != "default") {
     ReadScaling(from, type, rope);

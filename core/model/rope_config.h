@@ -49,4 +49,7 @@ std::int64_t HeadDim(const JsonObject& config, const Family& family,
 // Base of the frequencies. If it is a default, `rope` gets the assumption.
 double ReadTheta(const RopeDict& from, ModelRope* rope);
 
+// True for a key by which some class, but not most, reads the base.
+bool IsBaseName(absl::string_view key);
+
 }  // namespace posenc::core

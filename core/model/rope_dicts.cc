@@ -237,7 +237,7 @@ void ApplyRule(const ModelLayers& model, const std::string& key,
 }  // namespace
 
 bool ReadsByClass(const ProfileRules& rules) {
-  return rules.profile == Profile::kHf || rules.profile == Profile::kVllm;
+  return rules.profile == Profile::kHf || rules.vllm_modules;
 }
 
 RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,

@@ -51,10 +51,10 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
   // In transformers PhiMoE's class alone reads the pair, and mlx-lm's one of
   // it.
   const bool is_phimoe = from.model_type == "phimoe";
-  if (profile == Profile::kVllm || (is_hf && is_phimoe)) {
+  if (from.rules.vllm_modules || (is_hf && is_phimoe)) {
     longrope.short_mscale = dict.Number("short_mscale");
   }
-  if (profile == Profile::kVllm ||
+  if (from.rules.vllm_modules ||
       (is_phimoe && (is_hf || profile == Profile::kMlx))) {
     longrope.long_mscale = dict.Number("long_mscale");
   }
@@ -172,11 +172,12 @@ void ReadVllmDynamic(const RopeDict& from, double s, ModelRope* rope) {
                      ReadingRule::kDynamicConstant) != nullptr) {
     const double constant = s * s - (s - 1);
     rope->spec.scaling = NtkScaling{constant};
-    Assume("ntk.factor", NumberText(constant),
-           absl::StrCat("dynamic by s = ", NumberText(s),
-                        ": vLLM makes one table, of s * s - (s - 1), for every "
-                        "length"),
-           rope);
+    Assume(
+        "ntk.factor", NumberText(constant),
+        absl::StrCat("dynamic by s = ", NumberText(s), ": ", from.rules.project,
+                     " makes one table, of s * s - (s - 1), for every "
+                     "length"),
+        rope);
     return;
   }
   constexpr absl::string_view kTrained = "max_trained_positions";
@@ -267,7 +268,7 @@ void ReadDynamic(const RopeDict& from, ModelRope* rope) {
   }
   const double factor =
       dict.RequiredNumber("factor", "rope type dynamic needs it");
-  if (profile == Profile::kVllm) {
+  if (from.rules.vllm_modules) {
     ReadVllmDynamic(from, factor, rope);
     return;
   }
@@ -281,10 +282,11 @@ void ReadDynamic(const RopeDict& from, ModelRope* rope) {
   rope->spec.scaling = DynamicNtkScaling{factor, maximum};
 }
 
-// vLLM's static NTK multiplies the base by s, and divides each frequency by
-// s^(2/d). With mixed_b it keeps the base, and divides the frequency of pair m,
-// counted from 1, by exp(a m^b), a = ln(s) / (d/2)^b.
-void ReadVllmNtk(const RopeDict& from, ModelRope* rope) {
+// The static NTK of vLLM, and of gte's own code, multiplies the base by s, and
+// divides each frequency by s^(2/d). With mixed_b it keeps the base, and
+// divides the frequency of pair m, counted from 1, by exp(a m^b), a = ln(s) /
+// (d/2)^b.
+void ReadStaticNtk(const RopeDict& from, ModelRope* rope) {
   const auto factor = static_cast<long double>(
       from.dict.RequiredNumber("factor", "rope type ntk needs it"));
   const auto mixed_b = from.dict.Number("mixed_b");
@@ -313,7 +315,7 @@ void ReadVllmNtk(const RopeDict& from, ModelRope* rope) {
 }  // namespace
 
 bool TurnsByAlpha(const RopeDict& from) {
-  if (from.rules.profile == Profile::kVllm) return from.dict.Has("alpha");
+  if (from.rules.vllm_modules) return from.dict.Has("alpha");
   return absl::StartsWith(from.model_type, "hunyuan") &&
          from.dict.Number("alpha").value_or(0) != 0;
 }
@@ -347,11 +349,37 @@ std::string RopeType(const RopeDict& from) {
       profile != Profile::kMlx) {
     return "longrope";
   }
-  if (IsAmong(*type, KnownTypes(from.rules)) &&
+  if (IsAmong(*type, KnownTypes(from.rules, from.model_type)) &&
       (*type == "deepseek_yarn" || *type == "telechat3-yarn")) {
     return "yarn";
   }
   return *type;
+}
+
+void CheckTypesAgree(const RopeDict& from, ModelRope* rope) {
+  const auto newer = from.dict.Text("rope_type");
+  const auto older = from.dict.Text("type");
+  if (!newer || !older || *newer == *older ||
+      (*older == "su" && *newer == "longrope") ||
+      (*older == "mrope" && *newer == "default")) {
+    return;
+  }
+  const auto row = [&from](ReadingRule rule) {
+    return FindReadingRow(from.rules, from.model_type, rule);
+  };
+  const std::string both = absl::StrCat("is \"", *older, "\", and rope_type \"",
+                                        *newer, "\"; ", from.rules.project);
+  if (row(ReadingRule::kTypesConflict) != nullptr) {
+    from.dict.Fail(
+        "type", absl::StrCat(both, " refuses types that differ: remove type"));
+    return;
+  }
+  const bool reads_older = row(ReadingRule::kTypeFirst) != nullptr;
+  rope->warnings.push_back(absl::StrCat(
+      from.dict.Path("type"), " ", both, " reads ",
+      reads_older ? "type" : "rope_type", ", so that the layers turn by ",
+      reads_older ? *older : *newer, " and not by ",
+      reads_older ? *newer : *older, ": remove the one that is not meant"));
 }
 
 std::optional<std::int64_t> MaxPositions(const JsonObject& config) {
@@ -450,7 +478,7 @@ std::string DefaultOf(const ProfileRules& rules) {
 void ReadScaling(const RopeDict& from, const std::string& type,
                  ModelRope* rope) {
   const JsonObject& dict = from.dict;
-  const std::string known = KnownTypes(from.rules);
+  const std::string known = KnownTypes(from.rules, from.model_type);
   if (!IsAmong(type, known)) {
     const std::string whose = from.rules.profile == Profile::kHf
                                   ? ""
@@ -462,7 +490,7 @@ void ReadScaling(const RopeDict& from, const std::string& type,
     rope->spec.scaling = LinearScaling{
         dict.RequiredNumber("factor", "rope type linear needs it")};
   } else if (type == "ntk") {
-    ReadVllmNtk(from, rope);
+    ReadStaticNtk(from, rope);
   } else if (type == "dynamic") {
     ReadDynamic(from, rope);
   } else if (type == "yarn") {

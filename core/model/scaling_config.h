@@ -15,6 +15,11 @@ namespace posenc::core {
 // The type of scaling, "default", "yarn", ..., with aliases resolved.
 std::string RopeType(const RopeDict& from);
 
+// `type` is the older name of rope_type, and files carry both. Two that differ
+// mean one thing in two pairs that were published; elsewhere readers take one
+// of them, in silence, or refuse the file as vLLM does.
+void CheckTypesAgree(const RopeDict& from, ModelRope* rope);
+
 // True if a dynamic dict's alpha scales the base once, for every length, as
 // Hunyuan's does.
 bool TurnsByAlpha(const RopeDict& from);

@@ -1,5 +1,6 @@
 // The base of the frequencies: ReadTheta() of rope_config.h.
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -49,14 +50,16 @@ double DefaultBase(const RopeDict& from) {
   return otherwise != nullptr ? otherwise->number : from.family.theta;
 }
 
+constexpr absl::string_view kBaseNames[] = {
+    "rotary_emb_base", "rope_embedding_base", "rotary_embedding_base",
+    "rope_base", "rope_freq_base"};
+
 // A base by another name, in a file whose type is not known.
 std::optional<double> BaseByOtherName(const RopeDict& from, ModelRope* rope) {
   if (!from.family.any_names || from.config.Has("rope_theta")) {
     return std::nullopt;
   }
-  for (const absl::string_view key :
-       {"rotary_emb_base", "rope_embedding_base", "rotary_embedding_base",
-        "rope_base", "rope_freq_base"}) {
+  for (const absl::string_view key : kBaseNames) {
     const std::optional<double> base = from.config.Number(key);
     if (!base) continue;
     Assume("rope_theta", NumberText(*base),
@@ -66,8 +69,29 @@ std::optional<double> BaseByOtherName(const RopeDict& from, ModelRope* rope) {
   return std::nullopt;
 }
 
+// The base of a reader's class that asks no file for one.
+std::optional<double> FixedBase(const RopeDict& from, ModelRope* rope) {
+  const ReadingRow* const row =
+      FindReadingRow(from.rules, from.model_type, ReadingRule::kFixedBase);
+  if (row == nullptr) return std::nullopt;
+  for (const absl::string_view key :
+       {absl::string_view("rope_theta"), from.family.theta_key}) {
+    const std::optional<double> given = from.config.Number(key);
+    if (!given || *given == row->number) continue;
+    rope->warnings.push_back(absl::StrCat(
+        from.config.Path(key), " ", NumberText(*given),
+        " is not read: ", from.rules.project, "'s class of model_type ",
+        from.model_type, " ", row->says));
+    break;
+  }
+  Assume("rope_theta", NumberText(row->number),
+         absl::StrCat("fixed; ", from.rules.project, " ", row->says), rope);
+  return row->number;
+}
+
 double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   constexpr absl::string_view kKey = "rope_theta";
+  if (const auto fixed = FixedBase(from, rope)) return *fixed;
   const LayerKind* kind = from.kind;
   const absl::string_view key =
       kind != nullptr ? kind->theta_key : from.family.theta_key;
@@ -136,6 +160,11 @@ double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
 }
 
 }  // namespace
+
+bool IsBaseName(absl::string_view key) {
+  return std::find(std::begin(kBaseNames), std::end(kBaseNames), key) !=
+         std::end(kBaseNames);
+}
 
 double ReadTheta(const RopeDict& from, ModelRope* rope) {
   const double theta = ThetaOfDict(from, rope);

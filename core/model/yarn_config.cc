@@ -62,6 +62,16 @@ long double Ratio(const RopeDict& from, double factor) {
          YarnMscale(factor, from.dict.Number("mscale_all_dim").value_or(0));
 }
 
+bool IsTelechats(const RopeDict& from) {
+  return from.dict.Text("rope_type")
+             .value_or(from.dict.Text("type").value_or("")) == "telechat3-yarn";
+}
+
+long double TelechatAmplitude(double factor) {
+  if (!(factor > 0)) return 0;
+  return 0.07L * std::log(static_cast<long double>(factor)) + 1;
+}
+
 long double VllmAttentionFactor(const RopeDict& from, double factor) {
   const bool by_keys = FindReadingRow(from.rules, from.model_type,
                                       ReadingRule::kAmplitudeByKeys) != nullptr;
@@ -73,20 +83,26 @@ long double VllmAttentionFactor(const RopeDict& from, double factor) {
                : multiplier;
   }
   if (IsDeepseekClass(from)) return Ratio(from, factor);
-  const std::string telechat = "telechat3-yarn";
-  if (from.dict.Text("rope_type")
-          .value_or(from.dict.Text("type").value_or("")) == telechat) {
-    return factor > 0 ? 0.07L * std::log(static_cast<long double>(factor)) + 1
-                      : 0;
-  }
+  if (IsTelechats(from)) return TelechatAmplitude(factor);
   if (const auto given = from.dict.Number("attention_factor")) return *given;
   const bool pair = from.dict.Number("mscale").value_or(0) != 0 &&
                     from.dict.Number("mscale_all_dim").value_or(0) != 0;
   return pair ? Ratio(from, factor) : YarnMscale(factor, 1);
 }
 
+// Both of the pair must be given, be they 0.
+long double SglangAttentionFactor(const RopeDict& from, double factor) {
+  const bool pair = from.dict.Number("mscale").has_value() &&
+                    from.dict.Number("mscale_all_dim").has_value();
+  const double multiplier = from.dict.Number("attn_factor").value_or(1);
+  return multiplier * (pair || IsDeepseekClass(from) ? Ratio(from, factor)
+                                                     : YarnMscale(factor, 1));
+}
+
 // llama.cpp's converter keeps mscale_all_dim for these models only, and mscale
 // for none. So its loader takes 1 for mscale, or mscale_all_dim for DeepSeek's.
+// attention_factor and attn_factor become rope.scaling.yarn_attn_factor, in
+// whose place its loader puts the amplitude that it computes.
 long double LlamaCppAttentionFactor(const RopeDict& from, double factor) {
   long double attention_factor = YarnMscale(factor, 1);
   const bool mistral = IsAmong(from.model_type, "ministral3 mistral4");
@@ -97,14 +113,17 @@ long double LlamaCppAttentionFactor(const RopeDict& from, double factor) {
           mistral ? attention_factor / YarnMscale(factor, all_dim) : 1;
     }
   }
-  const auto multiplier = from.dict.Number("attn_factor");
-  return attention_factor * multiplier.value_or(1);
+  return attention_factor;
 }
 
 void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
   const JsonObject& dict = from.dict;
   if (from.rules.attention_factor == YarnAttentionFactor::kTransformers) {
     yarn->attention_factor = dict.Number("attention_factor");
+    if (!yarn->attention_factor && IsTelechats(from)) {
+      yarn->attention_factor =
+          static_cast<double>(TelechatAmplitude(yarn->factor));
+    }
     if (!yarn->attention_factor && IsDeepseekV4(from) && !from.nested) {
       yarn->attention_factor = 1;  // its class's own default
     }
@@ -118,6 +137,8 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
     exact = 1;
   } else if (from.rules.attention_factor == YarnAttentionFactor::kVllm) {
     exact = VllmAttentionFactor(from, yarn->factor);
+  } else if (from.rules.attention_factor == YarnAttentionFactor::kSglang) {
+    exact = SglangAttentionFactor(from, yarn->factor);
   } else if (from.rules.attention_factor == YarnAttentionFactor::kLlamaCpp) {
     exact = LlamaCppAttentionFactor(from, yarn->factor);
   } else if (from.rules.attention_factor == YarnAttentionFactor::kRatio) {
@@ -134,8 +155,7 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
 }
 
 void ReadTruncation(const RopeDict& from, YarnScaling* yarn, ModelRope* rope) {
-  const bool deepseek =
-      from.rules.profile == Profile::kVllm && IsDeepseekClass(from);
+  const bool deepseek = from.rules.vllm_modules && IsDeepseekClass(from);
   if (from.rules.truncation == Truncation::kNever) {
     yarn->truncate = false;
   } else if (from.rules.truncation == Truncation::kAlways || deepseek) {

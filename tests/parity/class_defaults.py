@@ -24,7 +24,11 @@ LAYERS = "num_hidden_layers"
 NULLABLE = ["num_key_value_heads", "head_dim", "sliding_window", "v_head_dim",
             "qk_rope_head_dim", "qk_nope_head_dim", "rotary_dim",
             "rotary_embedding_base", "no_rope_layer_interval",
-            "rope_interleave", "kv_channels"]
+            "rope_interleave", "kv_channels", "pad_token_id", "bos_token_id",
+            "num_experts_per_tok", "num_experts", "num_local_experts",
+            "n_group", "topk_group", "first_k_dense_replace", "pretraining_tp",
+            "q_lora_rank", "attention_dropout", "output_router_logits",
+            "max_window_layers"]
 
 
 def key_of(model_type):

@@ -107,6 +107,12 @@ TEST(CompositeTest, WidthsOfPartsThatMustAgreeAreCompared) {
                         {"text_config", {{"hidden_size", 128}}}}),
               ElementsAre(HasSubstr("text_config.hidden_size is 128, and "
                                     "audio_config.out_hidden_size 8192")));
+  // The part's type is its parent's, and so is its width.
+  EXPECT_THAT(Warnings({{"model_type", "fun_asr_nano"},
+                        {"adaptor_config", {{"hidden_size", 1024}}},
+                        {"text_config", {{"num_hidden_layers", 2}}}}),
+              ElementsAre(HasSubstr("text_config.hidden_size is 4096, and "
+                                    "adaptor_config.hidden_size 1024")));
 }
 
 TEST(CompositeTest, AParentAddsItsDefaults) {

@@ -113,7 +113,7 @@ constexpr KnownError kPublishedErrors[] = {
     {"MiniMaxAI/MiniMax-Text-01-hf", "readers.pairing",
      "transformers alone does not read rotary_dim"},
     {"deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "readers.amplitude",
-     "llama.cpp alone reads attn_factor (DeepSeek-R1 684)"},
+     "SGLang alone reads attn_factor"},
     {"Qwen/Qwen3-235B-A22B with YaRN, as its card says", "readers.frequencies",
      "mlx-lm's qwen3_moe does not scale"},
     {"Qwen/Qwen3-235B-A22B with YaRN, as its card says", "readers.amplitude",

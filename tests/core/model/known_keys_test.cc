@@ -104,6 +104,20 @@ TEST(KnownKeysTest, ListsOfLayersThatDoNotFitAreSaid) {
   EXPECT_TRUE(
       Warned(Read(Llama({{"layer_types", {"full_attention"}}}), Profile::kHf),
              "layer_types has 1 elements, and num_hidden_layers is 32"));
+  EXPECT_TRUE(Warned(
+      Read(Llama({{"num_hidden_layers", 2}, {"mlp_layer_types", {"dense"}}}),
+           Profile::kHf),
+      "mlp_layer_types has 1 elements, and num_hidden_layers is 2"));
+}
+
+TEST(KnownKeysTest, AShareOfNullStopsGptNeox) {
+  EXPECT_TRUE(Warned(Read({{"model_type", "gpt_neox"},
+                           {"hidden_size", 512},
+                           {"num_attention_heads", 8},
+                           {"rotary_pct", nullptr}},
+                          Profile::kHf),
+                     "rotary_pct is null, with which transformers' class of "
+                     "model_type gpt_neox fails"));
 }
 
 TEST(KnownKeysTest, SomeKeysSayThatAModelRotates) {

@@ -243,5 +243,17 @@ TEST(StepConfigTest, NamesAListThatIsNotOfNumbers) {
               HasSubstr("rope_theta is of type array"));
 }
 
+TEST(NativeConfigTest, TheFirstChatGlmTurnsByTwoPositionsAndIsRefused) {
+  const auto status = TryRead({{"model_type", "chatglm"},
+                               {"hidden_size", 4096},
+                               {"num_attention_heads", 32},
+                               {"position_encoding_2d", true}},
+                              Profile::kHf)
+                          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("position_encoding_2d is true"));
+}
+
 }  // namespace
 }  // namespace posenc::core

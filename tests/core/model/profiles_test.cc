@@ -365,7 +365,7 @@ TEST(CompareProfilesTest, ExplainsEveryPair) {
                   .explanations,
               Contains(HasSubstr("not truncated")));
   EXPECT_THAT(CompareRopes(Read(configs[0], Profile::kHf),
-                           Read(configs[0], Profile::kLlamaCpp))
+                           Read(configs[0], Profile::kMlx))
                   .explanations,
               Contains(HasSubstr("amplitude: ")));
   EXPECT_THAT(CompareRopes(Read(configs[1], Profile::kHf),

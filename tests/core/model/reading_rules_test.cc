@@ -56,9 +56,10 @@ ResolvedRope ReadVersion(const json& config, Profile profile,
 TEST(ReadingRulesTest, RowsAreComplete) {
   for (const ReadingRow& row : ReadingRows()) {
     EXPECT_FALSE(row.says.empty());
-    EXPECT_EQ(row.what.empty(), row.rule != ReadingRule::kKnowsType)
+    EXPECT_FALSE(row.what.empty() && row.rule == ReadingRule::kKnowsType)
         << row.says;
     EXPECT_EQ(row.number == 0, row.rule != ReadingRule::kDefaultBase &&
+                                   row.rule != ReadingRule::kFixedBase &&
                                    row.rule != ReadingRule::kDefaultShare)
         << row.says;
     for (const absl::string_view version : {row.since, row.until}) {
@@ -197,6 +198,55 @@ TEST(ReadingRulesTest, MlxRotatesTheWholeHeadOfGlm) {
                      "head of 64"));
 }
 
+TEST(ReadingRulesTest, MlxHasBasesOfItsOwnForRemoteClasses) {
+  for (const char* type : {"minicpm", "phi3small"}) {
+    ExpectSame(Read(Config(type, json::object()), Profile::kMlx).inv_freq[16],
+               std::pow(1e6L, -0.5L));
+  }
+  for (const char* type : {"plamo", "openelm"}) {
+    ExpectSame(Read(Config(type, json::object()), Profile::kMlx).inv_freq[16],
+               std::pow(1e4L, -0.5L));
+  }
+  for (const char* type : {"bailing_moe", "exaone", "hunyuan"}) {
+    const auto status =
+        TryRead(Config(type, json::object()), Profile::kMlx).status();
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("rope_theta is missing; mlx-lm's class"))
+        << type;
+  }
+  const json hybrid = Config(
+      "bailing_hybrid", {{"qk_rope_head_dim", 64}, {"qk_nope_head_dim", 128}});
+  EXPECT_THAT(std::string(TryRead(hybrid, Profile::kMlx).status().message()),
+              HasSubstr("rope_theta is missing; mlx-lm's class"));
+}
+
+TEST(ReadingRulesTest, MlxReadsNoBaseForQwensFirstModels) {
+  const json config =
+      Config("qwen", {{"kv_channels", 64},
+                      {"rotary_emb_base", 1e6},
+                      {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}});
+  const ResolvedRope rope = Read(config, Profile::kMlx);
+  ExpectSame(rope.inv_freq[16], std::pow(1e4L, -0.5L));
+  EXPECT_TRUE(Warned(rope,
+                     "rotary_emb_base 1e+06 is not read: mlx-lm's class of "
+                     "model_type qwen takes 10000 whatever the file says"));
+  EXPECT_TRUE(Warned(rope, "rope_scaling.rope_type linear is not used"));
+}
+
+TEST(ReadingRulesTest, MlxScalesSomeClassesLinearlyAlone) {
+  for (const char* type : {"nemotron", "deepseek"}) {
+    json config =
+        Config(type, {{"rope_theta", 1e4},
+                      {"partial_rotary_factor", 1.0},
+                      {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}});
+    EXPECT_EQ(Read(config, Profile::kMlx).inv_freq[0], 0.5) << type;
+    config["rope_scaling"]["type"] = "dynamic";
+    const ResolvedRope rope = Read(config, Profile::kMlx);
+    EXPECT_EQ(rope.inv_freq[0], 1) << type;
+    EXPECT_TRUE(Warned(rope, "scales linearly or not at all")) << type;
+  }
+}
+
 TEST(ReadingRulesTest, LlamaCppReadsRopeParametersFirst) {
   const json config = Config(
       "llama", {{"rope_theta", 1e4},
@@ -259,8 +309,102 @@ TEST(ReadingRulesTest, VllmRefusesTypesThatDiffer) {
   const auto status = TryRead(config, Profile::kVllm).status();
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("type is \"dynamic\", and rope_type \"linear\""));
-  EXPECT_TRUE(TryRead(config, Profile::kHf).ok());
   EXPECT_EQ(Read(config, Profile::kLlamaCpp).inv_freq[0], 0.5);
+}
+
+TEST(ReadingRulesTest, TypesThatDifferAreWarnedOfByWhoeverTakesOne) {
+  json config = Config(
+      "llama",
+      {{"rope_theta", 1e4},
+       {"rope_scaling",
+        {{"rope_type", "linear"}, {"type", "dynamic"}, {"factor", 2.0}}}});
+  const ResolvedRope hf = Read(config, Profile::kHf);
+  EXPECT_EQ(hf.inv_freq[0], 0.5);
+  EXPECT_TRUE(Warned(hf,
+                     "rope_scaling.type is \"dynamic\", and rope_type "
+                     "\"linear\"; transformers reads rope_type, so that the "
+                     "layers turn by linear and not by dynamic"));
+  const ResolvedRope mlx = Read(config, Profile::kMlx, 8192);
+  EXPECT_EQ(mlx.inv_freq[0], 1);
+  EXPECT_TRUE(Warned(mlx, "mlx-lm reads type"));
+  // What is published in two names.
+  config["rope_scaling"] = {{"rope_type", "default"},
+                            {"type", "mrope"},
+                            {"mrope_section", {8, 12, 12}}};
+  config["model_type"] = "qwen2_vl_text";
+  EXPECT_TRUE(Read(config, Profile::kHf).warnings.empty());
+}
+
+TEST(ReadingRulesTest, AHeadThatTheClassLeavesOutStopsSomeScalings) {
+  const json yarn = {{"rope_type", "yarn"},
+                     {"factor", 4.0},
+                     {"original_max_position_embeddings", 2048}};
+  json config =
+      Config("mixtral", {{"rope_theta", 1e6}, {"rope_scaling", yarn}});
+  EXPECT_TRUE(
+      Warned(Read(config, Profile::kHf),
+             "head_dim is absent, with which transformers' yarn fails"));
+  config["head_dim"] = 64;
+  EXPECT_TRUE(Read(config, Profile::kHf).warnings.empty());
+  config["rope_scaling"]["rope_type"] = "linear";
+  config.erase("head_dim");
+  EXPECT_FALSE(Warned(Read(config, Profile::kHf), "head_dim"));
+}
+
+TEST(ReadingRulesTest, ABaseByAnotherNameIsSaidBesideWhatIsTaken) {
+  EXPECT_TRUE(Warned(
+      Read(Config("nomic_bert", {{"rotary_emb_base", 10000}}), Profile::kHf),
+      "rotary_emb_base 10000 is not read: transformers takes the base 1000 for "
+      "model_type nomic_bert"));
+}
+
+TEST(ReadingRulesTest, RemoteClassesHaveRopeTypesOfTheirOwn) {
+  const json dict = {{"rope_type", "telechat3-yarn"},
+                     {"factor", 4.0},
+                     {"original_max_position_embeddings", 2048}};
+  const json tele =
+      Config("telechat3", {{"rope_theta", 1e6}, {"rope_scaling", dict}});
+  EXPECT_NEAR(Read(tele, Profile::kHf).attention_factor,
+              0.07 * std::log(4.0) + 1, 1e-15);
+  EXPECT_TRUE(Warned(Read(tele, Profile::kHf), "has no class in transformers"));
+  EXPECT_FALSE(
+      TryRead(Config("llama", {{"rope_scaling", dict}}), Profile::kHf).ok());
+
+  // gte-base-en-v1.5: base 500000 * 2, frequencies / 2^(2/64).
+  const json ntk = {{"type", "ntk"}, {"factor", 2.0}};
+  const ResolvedRope gte =
+      Read(Config("new", {{"rope_theta", 5e5},
+                          {"position_embedding_type", "rope"},
+                          {"rope_scaling", ntk}}),
+           Profile::kHf);
+  ExpectSame(gte.inv_freq[16],
+             std::pow(1e6L, -0.5L) / std::pow(2.0L, 1 / 32.0L));
+  EXPECT_FALSE(
+      TryRead(Config("llama", {{"rope_scaling", ntk}}), Profile::kHf).ok());
+}
+
+TEST(ReadingRulesTest, SglangReadsAttnFactorAndNotTeleChatsYarn) {
+  json config = Config("llama", {{"rope_theta", 1e4},
+                                 {"rope_scaling",
+                                  {{"rope_type", "yarn"},
+                                   {"factor", 4.0},
+                                   {"original_max_position_embeddings", 2048},
+                                   {"attn_factor", 0.5},
+                                   {"attention_factor", 3.0}}}});
+  const double g = 0.1 * std::log(4.0) + 1;
+  const ResolvedRope rope = Read(config, kSglang);
+  EXPECT_NEAR(rope.attention_factor, 0.5 * g, 1e-15);
+  EXPECT_TRUE(Warned(rope, "attention_factor is not read: SGLang"));
+  config["rope_scaling"].update({{"mscale", 1.0}, {"mscale_all_dim", 0.0}});
+  EXPECT_NEAR(Read(config, kSglang).attention_factor, 0.5 * g, 1e-15);
+  config["rope_scaling"]["rope_type"] = "telechat3-yarn";
+  EXPECT_THAT(std::string(TryRead(config, kSglang).status().message()),
+              HasSubstr("known to SGLang are default, linear, dynamic, yarn"));
+  // 2 * 2 - (2 - 1) = 3 at every length.
+  config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
+  ExpectSame(Read(config, kSglang).inv_freq[16],
+             std::pow(1e4L * std::pow(3.0L, 64 / 62.0L), -0.5L));
+  EXPECT_EQ(FindReader("sglang")->profile, kSglang);
 }
 
 TEST(ReadingRulesTest, Transformers4DoesNotReadRopeParameters) {
