@@ -114,6 +114,8 @@ constexpr KnownError kPublishedErrors[] = {
      "transformers alone does not read rotary_dim"},
     {"deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "readers.amplitude",
      "SGLang alone reads attn_factor"},
+    {"Qwen/Qwen-72B", "readers.frequencies",
+     "mlx-lm's class of Qwen's first models reads no base"},
     {"Qwen/Qwen3-235B-A22B with YaRN, as its card says", "readers.frequencies",
      "mlx-lm's qwen3_moe does not scale"},
     {"Qwen/Qwen3-235B-A22B with YaRN, as its card says", "readers.amplitude",

@@ -73,7 +73,7 @@ TEST_P(PresetTest, HasFrequenciesOfItsConfig) {
 // Published with a factor that is not the ratio of its lengths, and with a base
 // where transformers' class does not look for it.
 bool WarnsAsPublished(const std::string& name) {
-  return name == "afm-4.5b" || name == "dbrx" || name == "kimi-k2";
+  return name == "afm-4.5b" || name == "dbrx";
 }
 
 TEST_P(PresetTest, WarnsOnlyOfWhatIsPublishedOddly) {
