@@ -70,7 +70,9 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs) {
     likeness.numbers &= same;
     likeness.ours_scaled |= IsScaled(a);
     likeness.theirs_scaled |= IsScaled(b);
-    if (IsScaled(b) && length <= b.original_max_position_embeddings) {
+    // Without a length of its own a scaling has that of the whole model.
+    if (IsScaled(b) && !likeness.same_length &&
+        length <= b.original_max_position_embeddings) {
       likeness.within_original = true;
     }
     if (!same) likeness.differing = g;

@@ -71,8 +71,8 @@ std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
          "spell the scaling with keys that both read";
 }
 
-// transformers reads attention_factor; llama.cpp, SGLang, and vLLM before 0.30,
-// attn_factor; mlx-lm the mscale pair alone.
+// transformers reads attention_factor; SGLang, and vLLM before 0.30,
+// attn_factor; mlx-lm the mscale pair alone; llama.cpp none of them.
 constexpr absl::string_view kAmplitudeKeys[] = {"attention_factor",
                                                 "attn_factor"};
 
@@ -106,14 +106,19 @@ std::string AmplitudeFix(const ConfigCase& config, const ResolvedRope& ours,
                         "\"attention_factor\": ",
                         PlainNumber(theirs.attention_factor), " beside it");
   }
+  const std::string flag = "; for llama.cpp --override-kv "
+                           "ARCHITECTURE.rope.scaling.attn_factor=float:";
   const double factor = std::get<YarnScaling>(ours.spec.scaling).factor;
   const double implied = factor > 1 ? 0.1 * std::log(factor) + 1 : 1;
+  const std::string multiplier = PlainNumber(wanted / implied);
+  // SGLang would multiply by attn_factor what the pair gives.
+  if (wanted == 1 && !config.family().softmax_mscale) {
+    return absl::StrCat("write \"mscale\": 1 and \"mscale_all_dim\": 1 in ",
+                        path, ", without \"attn_factor\"", flag, multiplier);
+  }
   return absl::StrCat("write both in ", path,
                       ": \"attention_factor\": ", PlainNumber(wanted),
-                      " and \"attn_factor\": ", PlainNumber(wanted / implied),
-                      wanted == 1 ? "; and for mlx-lm \"mscale\": 1 and "
-                                    "\"mscale_all_dim\": 1"
-                                  : "");
+                      " and \"attn_factor\": ", multiplier, flag, multiplier);
 }
 
 // Says what differs, reader by reader; readers that differ alike share a
@@ -154,8 +159,8 @@ class ReaderChecks {
       Finding& finding =
           Add("readers.amplitude",
               {Digits(theirs.attention_factor), Digits(ours.attention_factor),
-               by_keys ? "; transformers reads attention_factor, llama.cpp, "
-                         "SGLang and vLLM before 0.30 attn_factor"
+               by_keys ? "; transformers reads attention_factor, SGLang and "
+                         "vLLM before 0.30 attn_factor, llama.cpp neither"
                        : "",
                AmplitudeFix(*config_, ours, theirs)},
               reading, LayersWhere(*config_, reading, &Comparison::amplitude),
