@@ -24,9 +24,11 @@ std::optional<double> BaseInDict(const RopeDict& from,
       return std::nullopt;
     case ReadingRule::kParametersFill:
       if (outer) {
-        // An equal one is what such a reader expects there.
-        const JsonObject dict = from.config.Object("rope_parameters");
-        if (dict.PeekNumber(kKey) == outer) dict.MarkRead(kKey);
+        // An equal one there is no surprise.
+        if (from.dict.Path() == from.config.Path("rope_parameters") &&
+            from.dict.PeekNumber(kKey) == outer) {
+          from.dict.MarkRead(kKey);
+        }
         return std::nullopt;
       }
       [[fallthrough]];

@@ -397,7 +397,7 @@ TEST_F(DoctorTest, FlagsThatAGgufDoesNotHaveAreNamed) {
   WriteText("cut.gguf", LinearGguf().substr(0, 100));
   const Outcome cut = Posenc("resolve --config " + Path("cut.gguf"));
   EXPECT_EQ(cut.exit_code, 3);
-  EXPECT_THAT(cut.text, HasSubstr("cut.gguf: ends at byte 100"));
+  EXPECT_THAT(cut.text, HasSubstr("cut.gguf: 7 keys in 76 bytes"));
   WriteText("none.gguf",
             GgufBytes({{"architecture", "gpt2"}, {"keys", Json::object()}}));
   EXPECT_THAT(Posenc("resolve --config " + Path("none.gguf")).text,

@@ -206,6 +206,12 @@ class GgufChecks {
     if (of_.gguf.ScalingType() == "none" || factor == 1 || of_.HasTensors())
       return;
     const std::string flags = FlagsThatScale();
+    // Flags that reach further than the model was made for are meant.
+    if (!flags.empty() && !of_.file.factor &&
+        RuntimeLength(runtime_) > of_.config->MaxPositions().value_or(0)) {
+      of_.explained = of_.explained_amplitude = true;
+      return;
+    }
     Finding& finding = of_.Add(
         "readers.frequencies",
         {"llama.cpp",

@@ -106,8 +106,9 @@ std::string AmplitudeFix(const ConfigCase& config, const ResolvedRope& ours,
                         "\"attention_factor\": ",
                         PlainNumber(theirs.attention_factor), " beside it");
   }
-  const std::string flag = "; for llama.cpp --override-kv "
-                           "ARCHITECTURE.rope.scaling.attn_factor=float:";
+  const std::string flag =
+      "; for llama.cpp --override-kv "
+      "ARCHITECTURE.rope.scaling.attn_factor=float:";
   const double factor = std::get<YarnScaling>(ours.spec.scaling).factor;
   const double implied = factor > 1 ? 0.1 * std::log(factor) + 1 : 1;
   const std::string multiplier = PlainNumber(wanted / implied);
