@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -27,6 +26,7 @@ namespace {
 
 struct DoctorFlags {
   std::vector<std::string> paths;
+  std::string preset;
   std::vector<std::string> readers;
   std::optional<std::int64_t> length;
   std::string runtime;
@@ -58,6 +58,7 @@ void PrintFinding(const core::Finding& finding, std::int64_t length) {
   // One line for readers that fare alike.
   std::vector<std::pair<std::string, std::string>> effects;
   for (const core::Verdict& verdict : finding.readers) {
+    if (core::Refuses(verdict)) continue;  // the message says who and why
     const std::string effect = EffectText(verdict, length);
     if (!effects.empty() && effects.back().second == effect) {
       absl::StrAppend(&effects.back().first, ", ", verdict.name);
@@ -71,28 +72,15 @@ void PrintFinding(const core::Finding& finding, std::int64_t length) {
   absl::PrintF("         fix: %s\n", finding.fix);
 }
 
-// Names of files and words in them may hold anything; a terminal gets one line.
-std::string OneLine(absl::string_view text) {
-  std::string line;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      absl::StrAppend(&line, absl::CHexEscape(absl::string_view(&c, 1)));
-    } else {
-      line.push_back(c);
-    }
-  }
-  return line;
-}
-
 void PrintDiagnosis(const core::Diagnosis& diagnosis) {
   for (const core::InputReport& input : diagnosis.inputs) {
-    absl::PrintF(
-        "%s  %s%s%s  %s\n", OneLine(input.path),
-        core::InputKindName(input.kind), input.model_type.empty() ? "" : "  ",
-        OneLine(input.model_type),
-        OneLine(input.unreadable.empty() ? input.spec
-                                         : "unreadable: " + input.unreadable));
+    absl::PrintF("%s  %s%s%s  %s\n", core::OneLine(input.path),
+                 core::InputKindName(input.kind),
+                 input.model_type.empty() ? "" : "  ",
+                 core::OneLine(input.model_type),
+                 core::OneLine(input.unreadable.empty()
+                                   ? input.spec
+                                   : "unreadable: " + input.unreadable));
   }
   for (const core::Finding& finding : diagnosis.findings) {
     PrintFinding(finding, diagnosis.length);
@@ -137,8 +125,8 @@ absl::Status Outcome(const core::Diagnosis& diagnosis, int level) {
     std::fflush(stdout);  // the lines below follow it
     for (const core::InputReport& input : diagnosis.inputs) {
       if (input.unreadable.empty()) continue;
-      absl::FPrintF(stderr, "posenc: %s: %s\n", OneLine(input.path),
-                    OneLine(input.unreadable));
+      absl::FPrintF(stderr, "posenc: %s: %s\n", core::OneLine(input.path),
+                    core::OneLine(input.unreadable));
     }
     return ExitWith(kExitFile);
   }
@@ -171,6 +159,13 @@ absl::StatusOr<v1::DiagnoseRopeRequest> BuildRequest(const DoctorFlags& flags) {
   }
   request.set_length(flags.length.value_or(0));
   request.set_runtime(Utf8(flags.runtime));
+  if (!flags.preset.empty()) {
+    absl::StatusOr<v1::ModelDescription> preset = DescribePreset(flags.preset);
+    if (!preset.ok()) {
+      return UsageError(absl::StrCat("--preset: ", preset.status().message()));
+    }
+    *request.add_inputs() = *std::move(preset);
+  }
   for (v1::ModelDescription& input : ReadDescriptions(flags.paths)) {
     *request.add_inputs() = std::move(input);
   }
@@ -198,12 +193,13 @@ absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
   const absl::StatusOr<int> level = FailLevel(flags.fail_on);
   if (!level.ok()) return level.status();
   if (!flags.certificate.cache.empty()) {
-    if (!flags.paths.empty()) {
-      return UsageError("--cache: takes no PATH; run doctor on it apart");
+    if (!flags.paths.empty() || !flags.preset.empty()) {
+      return UsageError(
+          "--cache: takes no PATH and no --preset; run doctor on it apart");
     }
     return RunCertificate(flags, globals.json, *level);
   }
-  if (flags.paths.empty()) {
+  if (flags.paths.empty() && flags.preset.empty()) {
     return UsageError("PATH: missing; name a model's folder or its files");
   }
   for (const std::string& path : flags.paths) {
@@ -233,6 +229,10 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
                   "Model folders, or files: config.json, params.json, "
                   "tokenizer_config.json, .gguf, .safetensors")
       ->type_name("");
+  app->add_option("--preset", flags->preset,
+                  "A model that `posenc info` lists, as the reference: before "
+                  "the files of PATH")
+      ->type_name("NAME");
   app->add_option("--reader", flags->readers,
                   "Only these: hf, hf4, vllm, sglang, llama_cpp, mlx, gpt_oss, "
                   "deepseek, mistral, gguf_hf (repeatable)")

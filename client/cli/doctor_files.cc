@@ -19,6 +19,7 @@
 #include "core/model/gguf_file.h"
 #include "core/model/gguf_keys.h"
 #include "core/model/gguf_rope.h"
+#include "core/model/presets.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::cli {
@@ -267,6 +268,13 @@ absl::Status ReadFactors(const OffsetFile& file, const core::GgufFile& header,
   return absl::OkStatus();
 }
 
+// The file must outlive it.
+core::ByteSource BytesOf(const OffsetFile& file) {
+  return {file.size(), [&file](std::uint64_t offset, char* to, std::size_t n) {
+            return file.Read(offset, to, n);
+          }};
+}
+
 ModelDescription ReadGgufFile(const std::string& path) {
   constexpr auto kKind = v1::DESCRIPTION_KIND_GGUF;
   const OffsetFile file(path);
@@ -274,10 +282,7 @@ ModelDescription ReadGgufFile(const std::string& path) {
     return Unreadable(kKind, path, Fact(status));
   };
   if (!file.status().ok()) return fail(file.status());
-  const core::ByteSource source = {
-      file.size(), [&file](std::uint64_t offset, char* to, std::size_t n) {
-        return file.Read(offset, to, n);
-      }};
+  const core::ByteSource source = BytesOf(file);
   const auto header = core::ReadGguf(source);
   if (!header.ok()) return fail(header.status());
   ModelDescription input = Described(kKind, path);
@@ -467,6 +472,26 @@ std::string Utf8(const std::string& text) {
   const std::string quoted =
       json(text).dump(-1, ' ', false, json::error_handler_t::replace);
   return json::parse(quoted).get<std::string>();
+}
+
+absl::StatusOr<ModelDescription> DescribePreset(const std::string& name) {
+  const core::Preset* const preset = core::FindPreset(name);
+  if (preset == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("'", name, "' is no preset; posenc info lists them"));
+  }
+  ModelDescription input = Described(v1::DESCRIPTION_KIND_CONFIG, name);
+  input.set_text(std::string(preset->config_json));
+  return input;
+}
+
+absl::StatusOr<core::GgufRope> ReadGgufKeys(const std::string& path) {
+  const OffsetFile file(path);
+  if (!file.status().ok()) return file.status();
+  const core::ByteSource source = BytesOf(file);
+  const auto header = core::ReadGguf(source);
+  if (!header.ok()) return header.status();
+  return core::ReadGgufRope(*header, source);
 }
 
 std::vector<ModelDescription> ReadDescriptions(

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "core/model/gguf_rope.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::cli {
@@ -19,5 +21,13 @@ std::string Utf8(const std::string& text);
 // folders). What cannot be read comes as an input that says why.
 std::vector<v1::ModelDescription> ReadDescriptions(
     const std::vector<std::string>& paths);
+
+// A preset's configuration as such an input. NOT_FOUND if there is none of that
+// name.
+absl::StatusOr<v1::ModelDescription> DescribePreset(const std::string& name);
+
+// What the keys and factors of a GGUF file say. Errors say what is wrong with
+// it.
+absl::StatusOr<core::GgufRope> ReadGgufKeys(const std::string& path);
 
 }  // namespace posenc::cli

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/cli/gguf_source.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 #include "google/protobuf/generated_enum_reflection.h"
@@ -17,6 +18,10 @@ namespace {
 absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
   if (!flags.preset.empty()) {
     source->set_preset(flags.preset);
+  } else if (!flags.config.empty() && IsGguf(flags.config)) {
+    const absl::StatusOr<v1::RopeSpec> spec = GgufSpec(flags);
+    if (!spec.ok()) return spec.status();
+    *source->mutable_spec() = *spec;
   } else if (!flags.config.empty()) {
     const absl::StatusOr<FileBytes> file = FileBytes::Read(flags.config);
     if (!file.ok()) return file.status();
@@ -107,7 +112,8 @@ void AddSourceFlags(CLI::App* app, const std::string& prefix,
           ->type_name("NAME");
   CLI::Option* const config =
       app->add_option(dashes + "config", flags->config,
-                      "A model's config.json (-: stdin)")
+                      "A model's config.json (-: stdin), or its .gguf as "
+                      "llama.cpp reads it")
           ->type_name("FILE");
   CLI::Option* const spec =
       app->add_option(dashes + "spec", flags->spec,
@@ -159,7 +165,9 @@ absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
   }
   v1::RopeSource source;
   absl::Status status = SetEncoding(flags, &source);
-  if (status.ok()) status = SetInterpretation(flags, &source);
+  // A GGUF is read whole by now; the flags would be of a configuration.
+  const bool is_gguf = !flags.config.empty() && source.has_spec();
+  if (status.ok() && !is_gguf) status = SetInterpretation(flags, &source);
   if (!status.ok()) return status;
   return source;
 }

@@ -14,7 +14,8 @@ namespace posenc::core {
 namespace {
 
 // rope_theta of the dict that the reader looks for it in.
-std::optional<double> BaseInDict(const RopeDict& from, bool has_outer) {
+std::optional<double> BaseInDict(const RopeDict& from,
+                                 std::optional<double> outer) {
   constexpr absl::string_view kKey = "rope_theta";
   const ReadingRow& spelling =
       SpellingRow(from.rules.profile, from.rules.version, from.model_type);
@@ -22,7 +23,14 @@ std::optional<double> BaseInDict(const RopeDict& from, bool has_outer) {
     case ReadingRule::kParametersUnread:
       return std::nullopt;
     case ReadingRule::kParametersFill:
-      if (has_outer) return std::nullopt;
+      if (outer) {
+        // An equal one there is no surprise.
+        if (from.dict.Path() == from.config.Path("rope_parameters") &&
+            from.dict.PeekNumber(kKey) == outer) {
+          from.dict.MarkRead(kKey);
+        }
+        return std::nullopt;
+      }
       [[fallthrough]];
     case ReadingRule::kParametersBase:
       return from.config.Object("rope_parameters").Number(kKey);
@@ -116,7 +124,7 @@ double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   const bool is_split =
       !from.nested && kind != nullptr && from.family.dicts == DictRule::kSplit;
   const bool is_read = from.scales || key == kKey;
-  const auto inner = BaseInDict(from, outer.has_value());
+  const auto inner = BaseInDict(from, outer);
   if (inner && is_theirs && !is_split && is_read) {
     if (outer && *outer != *inner && (!from.nested || from.from_class)) {
       rope->warnings.push_back(

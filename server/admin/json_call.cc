@@ -11,9 +11,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "core/model/gguf_rope.h"
+#include "core/model/presets.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 #include "posenc/rpc/status.pb.h"
+#include "server/convert/diagnosis.h"
+#include "server/convert/rope.h"
 
 namespace posenc::server {
 namespace {
@@ -236,6 +240,68 @@ JsonAnswer Info(const Asked& asked) {
   return ToAnswer(status, asked, response);
 }
 
+// What is asked of no RPC is public and costs no more than reading a header. A
+// call of GetServerInfo before it says whether the caller may ask.
+JsonAnswer Admitted(const Asked& asked) {
+  v1::GetServerInfoResponse ignored;
+  const grpc::Status status = asked.stub->GetServerInfo(
+      asked.context, v1::GetServerInfoRequest(), &ignored);
+  return ToAnswer(status, asked, ignored);
+}
+
+// RopeSource with a preset -> the ModelDescription of its configuration.
+JsonAnswer Preset(const Asked& asked) {
+  v1::RopeSource source;
+  JsonAnswer answer;
+  if (!ReadRequest(asked.body, &source, &answer)) return answer;
+  answer = Admitted(asked);
+  if (answer.status != 200) return answer;
+  const core::Preset* const preset = core::FindPreset(source.preset());
+  if (preset == nullptr) {
+    return JsonError(404, grpc::StatusCode::NOT_FOUND,
+                     absl::StrCat("preset: '", source.preset().substr(0, 80),
+                                  "' is unknown"));
+  }
+  v1::ModelDescription description;
+  description.set_kind(v1::DESCRIPTION_KIND_CONFIG);
+  description.set_path(source.preset());
+  description.set_text(std::string(preset->config_json));
+  return ToAnswer(grpc::Status::OK, asked, description);
+}
+
+// DiagnoseRopeRequest with a GGUF file as its only input, and the length that
+// its lists are chosen for -> the RopeSpec of its layers with full attention.
+JsonAnswer Gguf(const Asked& asked) {
+  v1::DiagnoseRopeRequest request;
+  JsonAnswer answer;
+  if (!ReadRequest(asked.body, &request, &answer)) return answer;
+  answer = Admitted(asked);
+  if (answer.status != 200) return answer;
+  core::Faults faults;
+  const std::vector<core::DoctorInput> inputs = ReadDescriptions(
+      request, [] { return absl::OkStatus(); }, &faults);
+  if (!faults.status().ok()) return Invalid(faults.status().message());
+  if (inputs.size() != 1 || !inputs[0].gguf) {
+    return Invalid(inputs.size() == 1 && !inputs[0].unreadable.empty()
+                       ? absl::StrCat("inputs[0]: ", inputs[0].unreadable)
+                       : "inputs: must be one GGUF file with keys");
+  }
+  const core::GgufRope& gguf = *inputs[0].gguf;
+  if (gguf.pairing == core::GgufPairing::kNone) {
+    return Invalid(absl::StrCat("inputs[0]: architecture ", gguf.architecture,
+                                " does not rotate"));
+  }
+  const std::int64_t length =
+      request.length() > 0 ? request.length() : gguf.context_length.value_or(1);
+  const auto rope = core::ResolveGguf(gguf, length, false);
+  if (!rope.ok()) {
+    return Invalid(absl::StrCat("inputs[0]: ", rope.status().message()));
+  }
+  v1::ResolveRopeResponse resolved;
+  WriteRope(*rope, "", &resolved);
+  return ToAnswer(grpc::Status::OK, asked, resolved.spec());
+}
+
 struct Method {
   const char* name;
   JsonMethod kind;
@@ -253,6 +319,8 @@ constexpr Method kMethods[] = {
     {"doctor", JsonMethod::kPost,
      Unary<v1::DiagnoseRopeRequest, v1::DiagnoseRopeResponse,
            &Stub::DiagnoseRope>},
+    {"preset", JsonMethod::kPost, Preset},
+    {"gguf", JsonMethod::kPost, Gguf},
 };
 
 }  // namespace

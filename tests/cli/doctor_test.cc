@@ -5,11 +5,14 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <sstream>
 
 #include "core/model/doctor/finding.h"
 #include "server/server.h"
 #include "tests/fixtures/cli.h"
+#include "tests/fixtures/model_files.h"
 
 namespace posenc::cli {
 namespace {
@@ -347,6 +350,80 @@ TEST_F(DoctorTest, NamesThatAreNoUtf8AreInputsLikeOthers) {
   WriteText("latin.json", "{\"model_type\": \"\xe9\"}");
   EXPECT_THAT(Doctor(Path("latin.json")).text,
               HasSubstr("latin.json: not JSON: line 1, column"));
+}
+
+// llama.cpp's frequencies of a head of 64 channels, scaled linearly by 4.
+std::string LinearGguf() {
+  return GgufBytes({{"architecture", "llama"},
+                    {"keys",
+                     {{"context_length", 8192},
+                      {"embedding_length", 512},
+                      {"attention.head_count", 8},
+                      {"rope.freq_base", 10000.0},
+                      {"rope.scaling.type", "linear"},
+                      {"rope.scaling.factor", 4.0}}}});
+}
+
+TEST_F(DoctorTest, AGgufIsAnEncodingForEveryCommand) {
+  WriteText("m.gguf", LinearGguf());
+  const Json resolved =
+      Posenc("--json resolve --config " + Path("m.gguf")).json();
+  const Json& values = resolved["spec"]["explicit_frequencies"]["values"];
+  ASSERT_EQ(values.size(), 32) << resolved;
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_NEAR(values[i].get<double>() * 4 * std::pow(10000.0, i / 32.0), 1,
+                1e-12);
+  }
+  EXPECT_EQ(resolved["spec"]["pairing"], "PAIRING_INTERLEAVED");
+  const Json plot =
+      Posenc("--json plot wavelengths --config " + Path("m.gguf")).json();
+  EXPECT_NEAR(plot["curves"][0]["y"][0].get<double>(), 8 * std::numbers::pi,
+              1e-9)
+      << plot;
+}
+
+TEST_F(DoctorTest, FlagsThatAGgufDoesNotHaveAreNamed) {
+  WriteText("m.gguf", LinearGguf());
+  const auto text = [&](const std::string& flags) {
+    const Outcome outcome =
+        Posenc("resolve --config " + Path("m.gguf") + " " + flags);
+    EXPECT_EQ(outcome.exit_code, 2) << flags;
+    return outcome.text;
+  };
+  EXPECT_THAT(text("--profile vllm"), HasSubstr("--profile: a GGUF is read"));
+  EXPECT_THAT(text("--layer-index 3"), HasSubstr("--layer-index: a GGUF"));
+  EXPECT_THAT(text("--layer-type chunked"),
+              HasSubstr("--layer-type: 'chunked"));
+  WriteText("cut.gguf", LinearGguf().substr(0, 100));
+  const Outcome cut = Posenc("resolve --config " + Path("cut.gguf"));
+  EXPECT_EQ(cut.exit_code, 3);
+  EXPECT_THAT(cut.text, HasSubstr("cut.gguf: 7 keys in 76 bytes"));
+  WriteText("none.gguf",
+            GgufBytes({{"architecture", "gpt2"}, {"keys", Json::object()}}));
+  EXPECT_THAT(Posenc("resolve --config " + Path("none.gguf")).text,
+              HasSubstr("architecture gpt2 does not rotate"));
+}
+
+TEST_F(DoctorTest, APresetIsTheReferenceOfWhatLiesBesideIt) {
+  const Json alone = Output("--preset gpt-oss-20b");
+  EXPECT_EQ(alone["inputs"][0]["path"], "gpt-oss-20b");
+  EXPECT_NE(FindId(alone, "readers.frequencies"), nullptr);
+  WriteText("m.gguf", LinearGguf());
+  const Json both = Output("--preset llama-3.1-8b " + Path("m.gguf"));
+  ASSERT_EQ(both["inputs"].size(), 2);
+  EXPECT_NE(FindId(both, "gguf.freq-base"), nullptr);
+  const Outcome unknown = Doctor("--preset nobody");
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.text, HasSubstr("--preset: 'nobody' is no preset"));
+}
+
+TEST_F(DoctorTest, OfAReaderThatRefusesNoShareIsTold) {
+  Json config = Plain();
+  config["rope_scaling"] = {{"rope_type", "nonsense"}, {"factor", 2.0}};
+  Write("config.json", config);
+  const std::string text = Doctor(Path("config.json")).text;
+  EXPECT_THAT(text, HasSubstr("config.type-unknown"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("of a score is left")));
 }
 
 TEST_F(DoctorTest, FlagsOfTheFixSilenceAGguf) {

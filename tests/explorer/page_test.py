@@ -264,6 +264,52 @@ class PageTest(unittest.TestCase):
             self.wait("the line stays", lambda: not self.one("#fault").is_displayed())
         self.expect_refusals()
 
+    def test_a_preset_has_findings(self):
+        self.wait("no finding", lambda: self.all("#doctor [data-id='readers.frequencies']"))
+        printed = shell(self.command("#doctor"), self.folder.name)[0]
+        self.assertEqual([each["id"] for each in printed["findings"]],
+                         [item.get_attribute("data-id") for item in self.all("#doctor [data-id]")])
+
+    def test_a_gguf_alone_has_curves(self):
+        path = os.path.join(CASES, "gguf.scaling-missing", "good", "model.gguf")
+        self.change(lambda: self.one("#file").send_keys(path))
+        told = posenc("resolve", "--config", path)
+        self.assertEqual(self.text("#hash"), told["content_hash"])
+        self.assertIn("llama.cpp computes", self.text("#verdict-text"))
+        self.assertTrue(self.all("#decay svg"))
+        resolved = shell(self.command("#spec"), os.path.dirname(path))[0]
+        self.assertEqual(resolved["content_hash"], told["content_hash"])
+
+    def test_a_text_is_no_command(self):
+        """A text that somebody sent must not end the here document of a copied command."""
+        text = '{"model_type": "llama",\nEND\ntouch stolen\n"hidden_size": 512}'
+        before = self.shown()
+        self.paste(text)
+        self.wait("no line", lambda: self.one("#fault").is_displayed())
+        self.wait("no command", lambda: self.all("#doctor .copy code") and "stolen" in self.command("#doctor"))
+        self.assertEqual(self.shown(), before)
+        with tempfile.TemporaryDirectory() as folder:
+            shell(self.command("#doctor"), folder)
+            self.assertEqual(os.listdir(folder), [])
+        self.expect_refusals()
+
+    def test_a_changed_address_is_no_command(self):
+        for fragment in ("#preset=x%3Btouch%20stolen", "#preset=gpt-oss-20b&part=text%3Btouch%20stolen",
+                         "#preset=gpt-oss-20b&layer=%24(touch%20stolen)", "#preset=%3Cscript%3Ealert(1)%3C%2Fscript%3E",
+                         "#length=-1&readers=nobody%3Bls&preset=gpt-oss-20b"):
+            self.browser.get("about:blank")
+            self.browser.get(f"http://{self.server.address}/{fragment}")
+            self.wait("no answer to " + fragment,
+                      lambda: self.one("#fault").is_displayed() or self.shown() > 0)
+            self.assertEqual(self.all("main script"), [])
+            with tempfile.TemporaryDirectory() as folder:
+                for code in self.all(".copy code"):
+                    subprocess.run(["/bin/bash", "-c", self.browser.execute_script(
+                        "return arguments[0].textContent", code)], cwd=folder, capture_output=True, check=False,
+                        env={**os.environ, "PATH": BIN + os.pathsep + os.environ["PATH"]})
+                self.assertEqual(os.listdir(folder), [], fragment)
+        self.browser.get_log("browser")  # the refusals
+
     def test_the_address_restores_the_view(self):
         self.change(lambda: Select(self.one("#preset")).select_by_value("llama-3.1-8b"))
         self.change(lambda: self.one("#reader-mlx").click())
@@ -423,6 +469,7 @@ class PageTest(unittest.TestCase):
         self.one("#file").send_keys(path)
         self.wait("the page does not say what is wrong", lambda: "damaged.gguf" in self.text("#doctor")
                   and "4611686018427387904 keys" in self.text("#doctor"))
+        self.expect_refusals()
 
     def test_a_server_that_went_away_is_a_sentence(self):
         server = Server()

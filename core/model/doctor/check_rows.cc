@@ -14,8 +14,8 @@ constexpr Severity kNote = Severity::kNote;
 const std::vector<CheckRow>& CheckRows() {
   static const auto* const rows = new std::vector<CheckRow>{
       {"config.new-spelling-only", kNote, true,
-       "$0: only rope_parameters is given ($1); $2 take $3",
-       "beside rope_parameters add $4", "MarinFold 184"},
+       "$0: only rope_parameters is given; $2 instead of $1",
+       "beside rope_parameters add $3", "MarinFold 184"},
       {"config.both-spellings", kError, false,
        "$0: rope_scaling says $1, rope_parameters $2; transformers takes the "
        "first, llama.cpp's converter the second",
@@ -36,8 +36,7 @@ const std::vector<CheckRow>& CheckRows() {
       {"config.type-unknown", kError, false,
        "$0: rope_type $1 is known to $2; $3 refuse it", "spell it $4",
        "vLLM 56446"},
-      {"config.key-unread", kNote, false, "$0: $1 is not read by $2",
-       "remove $1, or leave it: the numbers are the same without it", ""},
+      {"config.key-unread", kNote, false, "$0: $1 is not read by $2", "$3", ""},
       {"config.key-twice", kWarning, false,
        "$0: $1 stands twice, as $2 and as $3; every reader takes the last",
        "remove one of the two: $3 is what counts", ""},
@@ -45,13 +44,11 @@ const std::vector<CheckRow>& CheckRows() {
        "$0: $1.factor is $2, and max_position_embeddings $3 / "
        "original_max_position_embeddings $4 is $5; transformers took the ratio "
        "before PR 40320",
-       "make them agree: \"max_position_embeddings\": $6, or \"factor\": $5",
-       "transformers 38224"},
+       "make them agree: $6", "transformers 38224"},
       {"config.original-absent", kNote, true,
        "$0: $1 has no original_max_position_embeddings: $2",
        "write it: \"original_max_position_embeddings\": $3 in $1, or the "
-       "length "
-       "that the model was trained with",
+       "length that the model was trained with",
        "Megatron-LM 1418"},
       {"config.length-not-raised", kWarning, false,
        "$0: factor is $1 and max_position_embeddings $2, the original length: "
@@ -90,10 +87,8 @@ const std::vector<CheckRow>& CheckRows() {
       {"config.partial-conflict", kError, false,
        "$0: the rotated width is told in ways that disagree: $1",
        "keep one of them: remove $2", ""},
-      {"config.head-dim-derived", kWarning, false,
-       "$0: head_dim is absent; hidden_size $1 / num_attention_heads $2 gives "
-       "$3$4",
-       "write it: \"head_dim\": $5", ""},
+      {"config.head-dim-derived", kWarning, false, "$0: $1",
+       "write it: \"head_dim\": $2", ""},
       {"config.layers-differ", kNote, false,
        "$0: $1; one rope for all layers is wrong",
        "nothing is to be done in the file: give layer_index (or layer_type) "
@@ -103,13 +98,13 @@ const std::vector<CheckRow>& CheckRows() {
        "add \"mrope_section\": $2 to $3", "exllamav3 332"},
       {"config.unlike-published", kWarning, false,
        "$0: has the shape of $1: $1 has $2, here $3",
-       "take the published values: $4, unless the model was trained with "
-       "others",
+       "take the published values, unless the model was trained with others: "
+       "$4",
        "llama-models 241; LongLoRA 181"},
       {"readers.frequencies", kNote, true, "$0: $1's frequencies differ: $2",
        "$3", "vLLM 28244"},
       {"readers.amplitude", kNote, true,
-       "$0: $1's amplitude differs: $2 against $3", "$4", "DeepSeek-R1 684"},
+       "$0: $1's amplitude differs: $2 against $3$4", "$5", "DeepSeek-R1 684"},
       {"readers.softmax", kNote, true,
        "$0: $1's factor on the softmax differs: $2 against $3",
        "give $1 the softmax scale of the reference: $3 times the usual one",
@@ -132,8 +127,7 @@ const std::vector<CheckRow>& CheckRows() {
        "table and keep the configuration",
        ""},
       {"tables.inv-freq-rounded", kWarning, false,
-       "$0: $1 is rounded to $2: angles are off by 0.01 rad from position $3 "
-       "on",
+       "$0: $1 is rounded to $2: angles off by 0.01 rad from position $3 on",
        "recompute it in float32, or remove the table from the file",
        "Automodel 2549"},
       {"tables.inv-freq-layers", kError, false, "$0: $1",
@@ -144,16 +138,15 @@ const std::vector<CheckRow>& CheckRows() {
       {"gguf.scaling-missing", kError, false, "$0: $1 is absent, $2 has $3",
        "convert it anew, or $4", "llama.cpp 13322"},
       {"gguf.scaling-type-missing", kError, false,
-       "$0: without $1 the factor $2 is linear; $3 has $4",
-       "write $1 = $5, or --rope-scaling $5", ""},
+       "$0: without $1 the factor is linear, by $2; $3 has $4",
+       "write $1 = $5, or --rope-scaling $5$6", ""},
       {"gguf.original-length", kNote, true, "$0: $1 is absent: $2 for $3",
        "--yarn-orig-ctx $4, or write $1", ""},
       {"gguf.factor-tensors", kError, false, "$0: $1",
        "convert it anew with a current convert_hf_to_gguf.py$2",
        "ik_llama.cpp 402"},
       {"gguf.amplitude", kNote, true, "$0: amplitude $1 by $2, and $3 by $4",
-       "convert it anew, or write $2 so that the amplitude is $3",
-       "llama.cpp 17945"},
+       "--override-kv $5, or convert it anew", "llama.cpp 17945"},
       {"gguf.yarn-ext-factor", kError, false,
        "$0: $1 is $2; 0 (no ramp), 1 (YaRN) and negative numbers (unset) have "
        "a "
@@ -186,10 +179,14 @@ const std::vector<CheckRow>& CheckRows() {
        "takes $2 for $3",
        "add \"rope_theta\": $3 to it", "recipes 856"},
       {"runtime.flag-gone", kError, false,
-       "--runtime: $0 is gone: vLLM from 0.11.1 on refuses it",
+       "--runtime: $0 is gone; vLLM from 0.11.1 on refuses it",
        "--hf-overrides '$1'", ""},
       {"runtime.flag-unread", kWarning, false,
        "--runtime: $0 has no effect: $1", "$2", ""},
+      {"runtime.length-beyond", kWarning, false,
+       "--runtime: $0 is $1, beyond $2, $3, and nothing is scaled: the model "
+       "was not trained with such distances",
+       "serve at most $3, or scale: $4", ""},
       {"cache.mismatch", kError, false, "$0: $1", "$2", ""},
       {"cache.not-certifiable", kError, false, "$0: $1", "$2", ""},
   };

@@ -119,9 +119,13 @@ class ConfigCase {
 std::int64_t ClaimedLength(const nlohmann::json& root);
 
 // The checks of config.*, in the order of the table.
-void CheckConfig(ConfigCase* config);   // config_checks.cc: spellings
-void CheckScaling(ConfigCase* config);  // scaling_checks.cc
-void CheckShape(ConfigCase* config);    // shape_checks.cc
-void CheckReaders(ConfigCase* config);  // reader_checks.cc: readers.*
+void CheckConfig(ConfigCase* config);     // config_checks.cc: spellings
+void CheckScaling(ConfigCase* config);    // scaling_checks.cc
+void CheckShape(ConfigCase* config);      // shape_checks.cc
+void CheckPublished(ConfigCase* config);  // published_check.cc
+void CheckReaders(ConfigCase* config);    // reader_checks.cc: readers.*
+// config.key-unread: keys that readers whose numbers are the reference's say
+// they do not read, and of which no finding tells.
+void CheckUnreadKeys(ConfigCase* config);
 
 }  // namespace posenc::core

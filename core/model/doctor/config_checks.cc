@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,12 +22,6 @@ using nlohmann::json;
 bool IsGiven(const json& part, const char* key) {
   const auto it = part.find(key);
   return it != part.end() && !it->is_null() && *it != json::object();
-}
-
-std::string Titles(const std::vector<Verdict>& verdicts) {
-  return absl::StrJoin(verdicts, ", ", [](std::string* out, const auto& v) {
-    absl::StrAppend(out, v.name);
-  });
 }
 
 // What a verdict says, without its version.
@@ -51,6 +46,68 @@ bool Drops(const Reading& reading, const ConfigCase& config) {
   return Spelling(reading, config) == ReadingRule::kParametersUnread;
 }
 
+// The keys of a rope_parameters that has an entry for each type of layer, as
+// classes had them: those of full attention, and the sliding layers' base.
+json OlderKeys(const json& nested, const Family& family) {
+  json keys = json::object();
+  for (const LayerKind& kind : family.kinds) {
+    const auto entry = nested.find(std::string(kind.type));
+    if (kind.type.empty() || entry == nested.end() || !entry->is_object()) {
+      continue;
+    }
+    if (!kind.theta_key.empty() && entry->contains("rope_theta")) {
+      keys[std::string(kind.theta_key)] = (*entry)["rope_theta"];
+    }
+    if (kind.scaled &&
+        entry->value("rope_type", json("default")) != "default") {
+      keys["rope_scaling"] = *entry;
+      keys["rope_scaling"].erase("rope_theta");
+    }
+  }
+  return keys;
+}
+
+// The same in the old spelling, as one can paste it.
+std::string OlderSpelling(const json& parameters, const Family& family) {
+  json beside = json::object();
+  json dict = parameters;
+  for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
+    if (!dict.contains(key)) continue;
+    beside[key] = dict[key];
+    dict.erase(key);
+  }
+  if (dict.value("rope_type", json("default")) != "default") {
+    beside["rope_scaling"] = dict;
+  }
+  if (beside.empty()) beside = OlderKeys(parameters, family);
+  if (beside.empty()) return "the model's rope_theta and rope_scaling";
+  const std::string text = beside.dump();
+  return text.substr(1, text.size() - 2);
+}
+
+// "A and B take this; C takes that": what each of them makes of the file.
+std::string TakenText(const std::vector<Verdict>& verdicts) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> by_text;
+  for (const Verdict& verdict : verdicts) {
+    const std::string says = Says(verdict);
+    const auto at =
+        std::find_if(by_text.begin(), by_text.end(),
+                     [&](const auto& group) { return group.first == says; });
+    if (at == by_text.end()) {
+      by_text.push_back({says, {verdict.name}});
+    } else {
+      at->second.push_back(verdict.name);
+    }
+  }
+  std::vector<std::string> parts;
+  for (const auto& [says, names] : by_text) {
+    parts.push_back(absl::StrCat(absl::StrJoin(names, ", "),
+                                 names.size() == 1 ? " takes " : " take ",
+                                 says));
+  }
+  return absl::StrJoin(parts, "; ");
+}
+
 void CheckNewSpelling(ConfigCase* config) {
   const json& part = config->part();
   if (!IsGiven(part, "rope_parameters") || IsGiven(part, "rope_scaling")) {
@@ -61,27 +118,11 @@ void CheckNewSpelling(ConfigCase* config) {
         return Drops(reading, *config) && !config->IsExplained(reading);
       });
   if (readers.empty()) return;
-  // The same in the old spelling, as one can paste it.
-  json beside = json::object();
-  json dict = part["rope_parameters"];
-  if (dict.contains("rope_theta")) {
-    beside["rope_theta"] = dict["rope_theta"];
-    dict.erase("rope_theta");
-  }
-  if (dict.contains("partial_rotary_factor")) {
-    beside["partial_rotary_factor"] = dict["partial_rotary_factor"];
-    dict.erase("partial_rotary_factor");
-  }
-  if (dict.value("rope_type", json("default")) != "default") {
-    beside["rope_scaling"] = dict;
-  }
-  std::string text = beside.dump();
-  text = text.substr(1, text.size() - 2);
-  if (text.empty()) text = "the model's rope_theta and rope_scaling";
-  Finding& finding = config->Add(
-      "config.new-spelling-only",
-      {ReferenceText(*config), Titles(readers), Says(readers[0]), text},
-      {config->KeyPath("rope_parameters")});
+  Finding& finding =
+      config->Add("config.new-spelling-only",
+                  {ReferenceText(*config), TakenText(readers),
+                   OlderSpelling(part["rope_parameters"], config->family())},
+                  {config->KeyPath("rope_parameters")});
   finding.readers = readers;
   JudgeBySize(&finding);
 }
@@ -135,8 +176,13 @@ void CheckThetaConflict(ConfigCase* config) {
   Finding& finding = config->Add(
       "config.theta-conflict", {PlainNumber(*outer), key, PlainNumber(*inner)},
       {config->KeyPath("rope_theta"), key + ".rope_theta"});
-  finding.readers = config->Explain(
-      [&](const Reading& reading) { return Drops(reading, *config); });
+  const auto base = [](const Reading& reading) {
+    return reading.ropes[0]->spec.rope_theta;
+  };
+  finding.readers = config->Explain([&](const Reading& reading) {
+    return Drops(reading, *config) ||
+           base(reading) != base(*config->reference());
+  });
 }
 
 // Bases that presets of the same model type were published with.
@@ -169,6 +215,16 @@ std::optional<double> BaseOf(const ResolvedRope& rope) {
     }
   }
   return std::nullopt;
+}
+
+// True if the reader fails because there is no base.
+bool MissesBase(const Reading& reading) {
+  const auto details = GetErrorDetails(reading.status());
+  if (!details) return false;
+  return std::any_of(
+      details->metadata.begin(), details->metadata.end(), [](const auto& item) {
+        return item.first == "key" && absl::EndsWith(item.second, "rope_theta");
+      });
 }
 
 void CheckThetaAbsent(ConfigCase* config) {
@@ -204,6 +260,11 @@ void CheckThetaAbsent(ConfigCase* config) {
       facts.push_back(absl::StrCat(reading.reader->title, " ",
                                    PlainNumber(*BaseOf(*reading.ropes[0]))));
     }
+  }
+  for (const Reading& reading : config->readings()) {
+    if (!MissesBase(reading)) continue;
+    facts.push_back(absl::StrCat(reading.reader->title, " refuses"));
+    config->MarkExplained(reading);
   }
   const std::set<double> published = PublishedBases(*config);
   double wanted = taken;
@@ -276,6 +337,21 @@ bool RefusesType(const Reading& reading) {
   return false;
 }
 
+// The type that is written with the same letters: llama3 of "Llama-3".
+std::string SameLetters(absl::string_view text) {
+  std::string letters;
+  for (const char c : text) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) {
+      letters.push_back(absl::ascii_tolower(static_cast<unsigned char>(c)));
+    }
+  }
+  for (const absl::string_view type :
+       {"default", "linear", "dynamic", "yarn", "longrope", "llama3"}) {
+    if (letters == type) return std::string(type);
+  }
+  return "";
+}
+
 void CheckTypeUnknown(ConfigCase* config) {
   std::vector<std::string> refuse, know;
   for (const Reading& reading : config->readings()) {
@@ -303,6 +379,8 @@ void CheckTypeUnknown(ConfigCase* config) {
         spelling =
             "yarn, with the attention_factor that the model was trained "
             "with";
+      } else if (const std::string near = SameLetters(text); !near.empty()) {
+        spelling = near;
       }
     }
   }
@@ -318,12 +396,35 @@ void CheckTypeUnknown(ConfigCase* config) {
   }
 }
 
-// Keys that a reader whose numbers are the reference's says it does not read.
+// True if a finding names the key, or the type of its dict.
+bool IsTold(const std::string& key, const std::set<std::string>& told) {
+  const std::string dict = key.substr(0, key.rfind('.'));
+  return told.count(key) > 0 ||
+         (dict != key && told.count(dict + ".rope_type") > 0);
+}
+
+}  // namespace
+
+void CheckConfig(ConfigCase* config) {
+  CheckTypes(config);
+  CheckTypeUnknown(config);
+  CheckThetaConflict(config);
+  CheckThetaAbsent(config);
+  CheckBothSpellings(config);
+  CheckNewSpelling(config);
+}
+
 void CheckUnreadKeys(ConfigCase* config) {
+  // Of these there is more to say.
+  std::set<std::string> told_keys;
+  for (const Finding& finding : config->findings()) {
+    told_keys.insert(finding.keys.begin(), finding.keys.end());
+  }
   std::map<std::string, std::vector<std::string>> by_key;
+  std::map<std::string, std::size_t> unread;  // by how many of all readers
   constexpr char kMark[] = " is not read";
   for (const Reading& reading : config->readings()) {
-    if (!reading.status().ok() || reading.differs()) continue;
+    if (!reading.status().ok()) continue;
     std::set<std::string> keys;
     for (const auto& rope : reading.ropes) {
       for (const std::string& warning : rope->warnings) {
@@ -337,28 +438,28 @@ void CheckUnreadKeys(ConfigCase* config) {
       }
     }
     for (const std::string& key : keys) {
-      by_key[key].emplace_back(reading.reader->title);
+      ++unread[key];
+      if (!reading.differs()) by_key[key].emplace_back(reading.reader->title);
     }
   }
   constexpr int kTold = 64;  // enough to see that a file is full of them
   int told = 0;
   for (const auto& [key, readers] : by_key) {
+    if (IsTold(key, told_keys)) continue;
     if (++told > kTold) break;
-    config->Add("config.key-unread", {key, absl::StrJoin(readers, ", ")},
-                {key});
+    // What another reader does read must stay.
+    config->Add(
+        "config.key-unread",
+        {key, absl::StrJoin(readers, ", "),
+         unread[key] == config->readings().size()
+             ? absl::StrCat("remove ", key,
+                            ", or leave it: the numbers are the same without "
+                            "it")
+             : absl::StrCat("nothing is to be done: their numbers are the same "
+                            "without ",
+                            key, ", which others read")},
+        {key});
   }
-}
-
-}  // namespace
-
-void CheckConfig(ConfigCase* config) {
-  CheckTypes(config);
-  CheckTypeUnknown(config);
-  CheckThetaConflict(config);
-  CheckThetaAbsent(config);
-  CheckBothSpellings(config);
-  CheckNewSpelling(config);
-  CheckUnreadKeys(config);
 }
 
 }  // namespace posenc::core

@@ -64,9 +64,6 @@ class Doctor {
     ReadOptions();
     CheckTexts();
     FindLength();
-    for (DoctorInput& input : inputs_) {
-      if (input.gguf) ApplyRuntime(runtime_, &*input.gguf);
-    }
     ReadConfigs();
     for (const DoctorInput& input : inputs_) {
       if (!input.unreadable.empty() || !reach_.status().ok()) continue;
@@ -75,7 +72,13 @@ class Doctor {
       }
       CheckInput(input);
     }
-    CheckRuntime(runtime_, first_, FirstGguf(), &diagnosis_.findings);
+    std::optional<GgufRope> served;
+    if (FirstGguf() != nullptr) {
+      served = *FirstGguf();
+      ApplyRuntime(runtime_, &*served);
+    }
+    CheckRuntime(runtime_, first_, served ? &*served : nullptr,
+                 &diagnosis_.findings);
     Report();
     const absl::Status stopped = reach_.status();
     if (!stopped.ok()) return stopped;
@@ -151,7 +154,9 @@ class Doctor {
         CheckConfig(config.get());
         CheckScaling(config.get());
         CheckShape(config.get());
+        CheckPublished(config.get());
         CheckReaders(config.get());
+        CheckUnreadKeys(config.get());
       }
       Finish(&input, config.get());
       if (first_ == nullptr) {
@@ -191,7 +196,7 @@ class Doctor {
         break;
       case InputKind::kGguf:
         if (input.gguf) {
-          CheckGguf(input, first_, reach_, findings);
+          CheckGguf(input, inputs_, first_, runtime_, reach_, findings);
           for (const DoctorInput& other : inputs_) {
             if (first_ != nullptr && other.kind == InputKind::kSafetensors) {
               CheckPairing(input, other, *first_, findings);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
@@ -13,7 +14,23 @@ namespace {
 
 constexpr std::size_t kMaxMessage = 400;
 
-// Values of files may hold anything; a message is one line of plain text.
+std::string Fill(absl::string_view text,
+                 const std::vector<std::string>& values) {
+  std::string filled;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '$' && i + 1 < text.size() && text[i + 1] >= '0' &&
+        text[i + 1] <= '9') {
+      const auto index = static_cast<std::size_t>(text[++i] - '0');
+      if (index < values.size()) filled += values[index];
+    } else {
+      filled.push_back(text[i]);
+    }
+  }
+  return filled;
+}
+
+}  // namespace
+
 std::string OneLine(absl::string_view text, std::size_t most) {
   std::string line;
   for (const char c : text) {
@@ -33,23 +50,6 @@ std::string OneLine(absl::string_view text, std::size_t most) {
   return line.substr(0, end) + "...";
 }
 
-std::string Fill(absl::string_view text,
-                 const std::vector<std::string>& values) {
-  std::string filled;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '$' && i + 1 < text.size() && text[i + 1] >= '0' &&
-        text[i + 1] <= '9') {
-      const auto index = static_cast<std::size_t>(text[++i] - '0');
-      if (index < values.size()) filled += values[index];
-    } else {
-      filled.push_back(text[i]);
-    }
-  }
-  return filled;
-}
-
-}  // namespace
-
 absl::string_view SeverityName(Severity severity) {
   switch (severity) {
     case Severity::kError:
@@ -59,6 +59,10 @@ absl::string_view SeverityName(Severity severity) {
     default:
       return "note";
   }
+}
+
+bool Refuses(const Verdict& verdict) {
+  return absl::StrContains(verdict.says, " refuses: ");
 }
 
 const CheckRow* FindCheck(absl::string_view id) {

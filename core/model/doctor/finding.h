@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,6 +34,9 @@ struct Verdict {
   double least_kept = 1;
 };
 
+// True if the reader has no answer at all: it `says` that it refuses.
+bool Refuses(const Verdict& verdict);
+
 struct Finding {
   std::string id;
   Severity severity = Severity::kNote;
@@ -54,6 +58,12 @@ struct CheckRow {
   absl::string_view fix;
   absl::string_view see;  // threads that show it, separated by "; "
 };
+
+// A text with its control characters escaped: names and values of files may
+// hold anything, and what is printed of them is one line. Of a longer one the
+// first bytes, without a character that would be cut, and "...".
+std::string OneLine(absl::string_view text,
+                    std::size_t most = std::string::npos);
 
 // Null if there is no check of that id.
 const CheckRow* FindCheck(absl::string_view id);

@@ -9,18 +9,10 @@
 #include "absl/strings/str_join.h"
 #include "core/error.h"
 #include "core/model/compare.h"
-#include "core/model/doctor/input_checks.h"
+#include "core/model/doctor/gguf_case.h"
 
 namespace posenc::core {
 namespace {
-
-// float32 keys and the converter's float32 arithmetic.
-constexpr double kFloat32 = 1e-6;
-constexpr double kFactors = 1e-5;
-
-bool Differs(double a, double b, double tolerance) {
-  return std::abs(a - b) > tolerance * std::max(std::abs(a), std::abs(b));
-}
 
 std::string NumbersText(const std::vector<double>& values) {
   return absl::StrCat("[",
@@ -33,367 +25,287 @@ std::string NumbersText(const std::vector<double>& values) {
 
 class GgufChecks {
  public:
-  GgufChecks(const DoctorInput& input, const ConfigCase* config,
-             const Reach& reach, std::vector<Finding>* findings)
-      : path_(input.path),
-        gguf_(*input.gguf),
-        config_(config),
-        reach_(reach),
-        findings_(findings) {}
+  GgufChecks(GgufCase* of, const std::vector<DoctorInput>& all,
+             const Runtime& runtime)
+      : of_(*of), all_(all), runtime_(runtime) {}
 
   void Run() {
-    FindReference();
     CheckAlone();
-    if (reference_) {
+    if (of_.reference) {
       CheckBase();
       CheckDimension();
       CheckScaling();
       CheckSections();
       CheckSliding();
     }
-    CheckFactors();
+    CheckFactorTensors(&of_);
     CheckOriginalLength();
-    if (reference_) {
+    if (of_.reference) {
       CheckAmplitude();
       CheckRest();
     }
   }
 
  private:
-  // transformers' reading of the layers with full attention, llama.cpp's of the
-  // same, and transformers' of those with a sliding window.
-  void FindReference() {
-    if (config_ == nullptr || config_->reference() == nullptr) return;
-    std::size_t full = 0;
-    for (std::size_t g = 0; g < config_->groups().size(); ++g) {
-      if (!config_->reference()->ropes[g]->spec.nope) {
-        full = g;
-        break;
-      }
-    }
-    const std::string text = config_->root().dump();
-    const Reader& hf = *FindReader("hf");
-    const Reader& llama_cpp = *FindReader("llama_cpp");
-    if (config_->groups().size() > 1) {
-      LayerGroup group;
-      group.type = "sliding_attention";
-      const auto sliding = ResolveText(text, hf, group, config_->reach());
-      group.type = "full_attention";
-      auto whole = ResolveText(text, hf, group, config_->reach());
-      if (sliding.ok() && whole.ok() && !sliding->spec.nope &&
-          !whole->spec.nope) {
-        reference_ = *std::move(whole);
-        sliding_ = *sliding;
-        const auto own = ResolveText(text, llama_cpp, group, config_->reach());
-        converted_ = own.ok() ? *own : *reference_;
-        return;
-      }
-    }
-    const ResolvedRope& first = *config_->reference()->ropes[full];
-    if (first.spec.nope) return;
-    reference_ = first;
-    const auto own =
-        ResolveText(text, llama_cpp, config_->groups()[full], config_->reach());
-    converted_ = own.ok() ? *own : first;
-  }
-
-  Finding& Add(absl::string_view id, std::vector<std::string> values,
-               const std::vector<std::string>& keys) {
-    values.insert(values.begin(), path_);
-    Finding finding = MakeFinding(id, values);
-    finding.inputs = {path_};
-    if (config_ != nullptr) finding.inputs.push_back(config_->path());
-    finding.keys = keys;
-    if (reference_) finding.readers = {VerdictOf(gguf_)};
-    findings_->push_back(std::move(finding));
-    return findings_->back();
-  }
-
-  // The GGUF against the reference; pairing is not compared, as rows are
-  // permuted on conversion.
-  Verdict VerdictOf(const GgufRope& gguf) const {
-    Verdict verdict;
-    const auto rope = ResolveGguf(gguf, reach_.length, false);
-    if (rope.ok()) {
-      verdict = Compare(*reference_, Alike(*rope, *reference_), reach_).verdict;
-    } else {
-      verdict.first_distance = 1;
-      verdict.kept_at_length = 0;
-    }
-    verdict.name = "llama.cpp";
-    verdict.says = absl::StrCat("2026: ", gguf.Describe());
-    return verdict;
-  }
-
-  static ResolvedRope Alike(ResolvedRope rope, const ResolvedRope& like) {
-    rope.spec.pairing = like.spec.pairing;
-    rope.spec.slice = like.spec.slice;
-    rope.head_dim = like.head_dim;
-    return rope;
-  }
-
   void CheckAlone() {
-    if (gguf_.pairing == GgufPairing::kUnknown) {
-      Add("gguf.unknown-architecture", {gguf_.architecture},
-          {"general.architecture"})
+    if (of_.gguf.pairing == GgufPairing::kUnknown) {
+      of_.Add("gguf.unknown-architecture", {of_.gguf.architecture},
+              {"general.architecture"})
           .readers.clear();
     }
-    if (gguf_.yarn_ext_factor) {
-      const double ext = *gguf_.yarn_ext_factor;
+    if (of_.gguf.yarn_ext_factor) {
+      const double ext = *of_.gguf.yarn_ext_factor;
       if (ext > 0 && ext != 1) {
-        const std::string key = gguf_.Key("rope.scaling.yarn_ext_factor");
-        Add("gguf.yarn-ext-factor", {key, PlainNumber(ext)}, {key});
-        explained_ = true;
-        explained_ = true;
+        const std::string key = of_.gguf.Key("rope.scaling.yarn_ext_factor");
+        of_.Add("gguf.yarn-ext-factor", {key, PlainNumber(ext)}, {key});
+        of_.explained = true;
       }
     }
     std::vector<std::string> has;
-    if (gguf_.factor && *gguf_.factor != 1) {
+    if (of_.file.factor && *of_.file.factor != 1) {
       has.push_back(
-          absl::StrCat("scaling.factor ", PlainNumber(*gguf_.factor)));
+          absl::StrCat("scaling.factor ", PlainNumber(*of_.file.factor)));
     }
-    if (!gguf_.rope_freqs.empty()) has.emplace_back("rope_freqs.weight");
-    if (!gguf_.factors_long.empty()) {
+    if (!of_.file.rope_freqs.empty()) has.emplace_back("rope_freqs.weight");
+    if (!of_.file.factors_long.empty()) {
       has.emplace_back("rope_factors_long.weight");
     }
-    if (!has.empty() && gguf_.architecture != "gpt-oss") {
+    if (!has.empty() && of_.gguf.architecture != "gpt-oss") {
       Finding& finding =
-          Add("gguf.other-loaders", {absl::StrJoin(has, " and ")},
-              {gguf_.Key("rope.freq_base")});
+          of_.Add("gguf.other-loaders", {absl::StrJoin(has, " and ")},
+                  {of_.gguf.Key("rope.freq_base")});
       finding.readers.clear();
     }
   }
 
   void CheckBase() {
-    if (!reference_->spec.rope_theta) return;
-    const double base = *reference_->spec.rope_theta;
-    if (!Differs(gguf_.Base(), base, kFloat32)) return;
-    const std::string key = gguf_.Key("rope.freq_base");
-    Add("gguf.freq-base",
-        {key, gguf_.freq_base ? PlainNumber(*gguf_.freq_base) : "absent",
-         PlainNumber(gguf_.Base()), PlainNumber(base)},
-        {key});
-    explained_ = true;
+    if (!of_.reference->spec.rope_theta) return;
+    const double base = *of_.reference->spec.rope_theta;
+    if (!DiffersBy(of_.gguf.Base(), base, kGgufTolerance)) return;
+    const std::string key = of_.gguf.Key("rope.freq_base");
+    const bool by_flag = runtime_.Find("--rope-freq-base") != nullptr;
+    const std::string is =
+        of_.gguf.freq_base ? absl::StrCat(PlainNumber(*of_.gguf.freq_base),
+                                          by_flag ? " by --rope-freq-base" : "")
+                           : "absent";
+    Finding& finding = of_.Add(
+        "gguf.freq-base",
+        {key, is, PlainNumber(of_.gguf.Base()), PlainNumber(base)}, {key});
+    of_.explained = true;
+    if (by_flag) {
+      finding.fix =
+          absl::StrCat("give --rope-freq-base ", PlainNumber(base),
+                       DiffersBy(of_.file.Base(), base, kGgufTolerance)
+                           ? ""
+                           : ", or leave it out");
+    } else if (const std::string table = TableWithBase(of_.gguf.Base());
+               of_.gguf.freq_base && !table.empty()) {
+      finding.fix = absl::StrCat(
+          "set \"rope_theta\": ", PlainNumber(of_.gguf.Base()), " in ",
+          of_.config->path(), ": ", table, " has it, too; or ", finding.fix);
+    }
+  }
+
+  // A checkpoint with a saved table of that base; "" if there is none.
+  std::string TableWithBase(double base) const {
+    for (const DoctorInput& input : all_) {
+      for (const SavedTable& table : input.tables) {
+        const auto fitted = FittedBase(table);
+        if (input.kind == InputKind::kSafetensors && fitted &&
+            !DiffersBy(*fitted, base, 2e-4)) {
+          return input.path;
+        }
+      }
+    }
+    return "";
   }
 
   void CheckDimension() {
-    const std::int64_t width = gguf_.RotaryDim();
-    if (width == reference_->spec.rotary_dim || width == 0) return;
-    const std::string key = gguf_.Key("rope.dimension_count");
-    Add("gguf.dimension-count",
+    const std::int64_t width = of_.gguf.RotaryDim();
+    if (width == of_.reference->spec.rotary_dim || width == 0) return;
+    const std::string key = of_.gguf.Key("rope.dimension_count");
+    of_.Add(
+        "gguf.dimension-count",
         {key,
-         gguf_.dimension_count ? absl::StrCat(width)
-                               : absl::StrCat("absent: the head's ", width),
-         config_->path(), absl::StrCat(reference_->spec.rotary_dim)},
+         of_.gguf.dimension_count ? absl::StrCat(width)
+                                  : absl::StrCat("absent: the head's ", width),
+         of_.config->path(), absl::StrCat(of_.reference->spec.rotary_dim)},
         {key});
-    explained_ = true;
+    of_.explained = true;
   }
 
-  // The factor of the reference's scaling; 1 if it has none.
-  double ReferenceFactor() const {
-    const auto& scaling = reference_->spec.scaling;
-    if (const auto* s = std::get_if<LinearScaling>(&scaling)) return s->factor;
-    if (const auto* s = std::get_if<YarnScaling>(&scaling)) return s->factor;
-    if (const auto* s = std::get_if<Llama3Scaling>(&scaling)) return s->factor;
-    return 1;
+  // The reference's scaling as llama.cpp's flags.
+  std::string ScalingFlags() const {
+    std::string flags =
+        absl::StrCat("--rope-scaling ", of_.IsYarn() ? "yarn" : "linear",
+                     " --rope-scale ", PlainNumber(of_.ReferenceFactor()));
+    if (of_.IsYarn()) absl::StrAppend(&flags, OriginalFlag());
+    return flags;
   }
 
-  bool IsLinear() const {
-    return std::holds_alternative<LinearScaling>(reference_->spec.scaling);
-  }
-  bool IsYarn() const {
-    return std::holds_alternative<YarnScaling>(reference_->spec.scaling);
-  }
-  // Scalings that a GGUF has as tensors.
-  bool NeedsFreqs() const {
-    const auto& scaling = reference_->spec.scaling;
-    return std::holds_alternative<Llama3Scaling>(scaling) ||
-           std::holds_alternative<ProportionalScaling>(scaling);
-  }
-  bool IsLongRope() const {
-    return std::holds_alternative<LongRopeScaling>(reference_->spec.scaling);
-  }
-  bool HasTensors() const {
-    return !gguf_.rope_freqs.empty() || !gguf_.factors_long.empty() ||
-           !gguf_.factors_short.empty();
+  std::string OriginalFlag() const {
+    return absl::StrCat(" --yarn-orig-ctx ",
+                        std::get<YarnScaling>(of_.reference->spec.scaling)
+                            .original_max_position_embeddings);
   }
 
-  std::string ReferenceText() const {
-    const std::string text = ScalingText(reference_->spec);
-    return text.substr(0, text.find(','));
+  // Flags of the command line that scale; "" if there are none.
+  std::string FlagsThatScale() const {
+    std::vector<std::string> given;
+    for (const char* flag : {"--rope-scaling", "--rope-scale",
+                             "--rope-freq-scale", "--yarn-orig-ctx"}) {
+      if (const std::string* const value = runtime_.Find(flag)) {
+        given.push_back(absl::StrCat(flag, " ", *value));
+      }
+    }
+    return absl::StrJoin(given, " ");
   }
 
   void CheckScaling() {
-    if (!(IsLinear() || IsYarn()) || ReferenceFactor() == 1) return;
-    const std::string key = gguf_.Key("rope.scaling.type");
-    const std::string type = IsYarn() ? "yarn" : "linear";
-    const double factor = ReferenceFactor();
-    const bool none = gguf_.scaling_type && *gguf_.scaling_type == "none";
-    if (none || (!gguf_.scaling_type && !gguf_.factor && !HasTensors())) {
-      const auto* const yarn =
-          std::get_if<YarnScaling>(&reference_->spec.scaling);
-      const std::string flags = absl::StrCat(
-          "--rope-scaling ", type, " --rope-scale ", PlainNumber(factor),
-          yarn != nullptr ? absl::StrCat(" --yarn-orig-ctx ",
-                                         yarn->original_max_position_embeddings)
-                          : "");
-      Finding& finding =
-          Add("gguf.scaling-missing",
-              {key, config_->path(), ReferenceText(), flags}, {key});
-      if (none) {
-        finding.message =
-            absl::StrCat(path_, ": ", key, " is none, ", config_->path(),
-                         " has ", ReferenceText());
-      }
-      explained_ = explained_amplitude_ = true;
-    } else if (!gguf_.scaling_type && gguf_.factor && !IsLinear()) {
-      Add("gguf.scaling-type-missing",
-          {key, PlainNumber(*gguf_.factor), config_->path(), ReferenceText(),
-           type},
+    const bool is_scaled = of_.IsLinear() || of_.IsYarn();
+    if (!is_scaled || of_.ReferenceFactor() == 1) {
+      if (of_.reference->spec.scaling.index() == 0 || is_scaled)
+        CheckUnscaled();
+      return;
+    }
+    const std::string key = of_.gguf.Key("rope.scaling.type");
+    const std::string type = of_.IsYarn() ? "yarn" : "linear";
+    const bool none = of_.gguf.scaling_type && *of_.gguf.scaling_type == "none";
+    if (none ||
+        (!of_.gguf.scaling_type && !of_.gguf.factor && !of_.HasTensors())) {
+      Finding& finding = of_.Add(
+          "gguf.scaling-missing",
+          {key, of_.config->path(), of_.ReferenceText(), ScalingFlags()},
           {key});
-      explained_ = explained_amplitude_ = true;
+      if (none) {
+        const bool by_flag = of_.file.ScalingType() != "none";
+        finding.message = OneLine(
+            absl::StrCat(of_.path, ": ", key, " is none",
+                         by_flag ? " by --rope-scaling" : "", ", ",
+                         of_.config->path(), " has ", of_.ReferenceText()));
+        if (by_flag) finding.fix = "leave out --rope-scaling none";
+      }
+      of_.explained = of_.explained_amplitude = true;
+    } else if (!of_.gguf.scaling_type && of_.gguf.factor && !of_.IsLinear()) {
+      of_.Add(
+          "gguf.scaling-type-missing",
+          {key, PlainNumber(*of_.gguf.factor), of_.config->path(),
+           of_.ReferenceText(), type,
+           of_.IsYarn() && !of_.gguf.original_context_length ? OriginalFlag()
+                                                             : ""},
+          {key});
+      of_.explained = of_.explained_amplitude = true;
+    } else {
+      CheckOtherScaling(type);
     }
   }
 
-  void CheckOriginalLength() {
-    const std::string type = gguf_.ScalingType();
-    if (!(type == "yarn" || type == "longrope") ||
-        gguf_.original_context_length) {
+  // A file, or flags, that scale what the reference does not.
+  void CheckUnscaled() {
+    const double factor = of_.gguf.factor.value_or(1);
+    if (of_.gguf.ScalingType() == "none" || factor == 1 || of_.HasTensors())
+      return;
+    const std::string flags = FlagsThatScale();
+    // Flags that reach further than the model was made for are meant.
+    if (!flags.empty() && !of_.file.factor &&
+        RuntimeLength(runtime_) > of_.config->MaxPositions().value_or(0)) {
+      of_.explained = of_.explained_amplitude = true;
       return;
     }
-    const std::string key = gguf_.Key("rope.scaling.original_context_length");
-    const std::string taken =
-        gguf_.context_length ? absl::StrCat(*gguf_.context_length) : "nothing";
+    Finding& finding = of_.Add(
+        "readers.frequencies",
+        {"llama.cpp",
+         absl::StrCat(flags.empty() ? of_.gguf.Key("rope.scaling.factor")
+                                    : absl::StrCat(flags, ": the factor"),
+                      " is ", PlainNumber(factor), " (", of_.gguf.ScalingType(),
+                      "), and ", of_.config->path(), " has no scaling"),
+         flags.empty()
+             ? absl::StrCat(
+                   "--rope-scaling none, or convert it anew; if the model "
+                   "was trained so, add the scaling to ",
+                   of_.config->path())
+             : absl::StrCat("leave out ", flags)},
+        {of_.gguf.Key("rope.scaling.factor")});
+    JudgeBySize(&finding);
+    of_.explained = of_.explained_amplitude = true;
+  }
+
+  // A type, factor or original length that is there and not the reference's.
+  void CheckOtherScaling(const std::string& type) {
+    std::vector<std::string> facts, keys;
+    const auto tell = [&](const char* name, const std::string& is,
+                          const std::string& wanted) {
+      keys.push_back(of_.gguf.Key(name));
+      facts.push_back(absl::StrCat(keys.back(), " is ", is, " for ", wanted));
+    };
+    const double factor = of_.gguf.factor.value_or(1);
+    if (of_.gguf.ScalingType() != type) {
+      tell("rope.scaling.type", of_.gguf.ScalingType(), type);
+    }
+    if (DiffersBy(factor, of_.ReferenceFactor(), kGgufTolerance)) {
+      tell("rope.scaling.factor",
+           of_.gguf.factor ? PlainNumber(factor) : "absent: 1",
+           PlainNumber(of_.ReferenceFactor()));
+    }
+    const bool other_amplitude = !facts.empty();
+    if (const auto* yarn =
+            std::get_if<YarnScaling>(&of_.reference->spec.scaling);
+        yarn != nullptr && of_.gguf.ScalingType() == "yarn" &&
+        of_.gguf.original_context_length &&
+        *of_.gguf.original_context_length !=
+            yarn->original_max_position_embeddings) {
+      tell("rope.scaling.original_context_length",
+           absl::StrCat(*of_.gguf.original_context_length),
+           absl::StrCat(yarn->original_max_position_embeddings));
+    }
+    if (facts.empty()) return;
+    Finding& finding = of_.Add(
+        "readers.frequencies",
+        {"llama.cpp",
+         absl::StrCat(absl::StrJoin(facts, ", "), "; ", of_.config->path(),
+                      " has ", of_.ReferenceText()),
+         absl::StrCat(
+             FlagsThatScale().empty()
+                 ? "convert it anew, or "
+                 : absl::StrCat("instead of ", FlagsThatScale(), " give "),
+             ScalingFlags())},
+        keys);
+    JudgeBySize(&finding);
+    of_.explained = true;
+    of_.explained_amplitude |= other_amplitude;
+  }
+
+  void CheckOriginalLength() {
+    const std::string type = of_.gguf.ScalingType();
+    if (!(type == "yarn" || type == "longrope") ||
+        of_.gguf.original_context_length) {
+      return;
+    }
+    const std::string key =
+        of_.gguf.Key("rope.scaling.original_context_length");
+    const std::string taken = of_.gguf.context_length
+                                  ? absl::StrCat(*of_.gguf.context_length)
+                                  : "nothing";
     std::int64_t original = 0;
-    if (reference_) {
-      original = reference_->original_max_position_embeddings;
+    if (of_.reference) {
+      original = of_.reference->original_max_position_embeddings;
       if (const auto* yarn =
-              std::get_if<YarnScaling>(&reference_->spec.scaling)) {
+              std::get_if<YarnScaling>(&of_.reference->spec.scaling)) {
         original = yarn->original_max_position_embeddings;
       }
     }
     const std::string wanted =
         original > 0 ? absl::StrCat(original) : "the original length";
-    if (gguf_.context_length && *gguf_.context_length == original) return;
+    if (of_.gguf.context_length && *of_.gguf.context_length == original) return;
     Finding& finding =
-        Add("gguf.original-length", {key, taken, wanted, wanted}, {key});
+        of_.Add("gguf.original-length", {key, taken, wanted, wanted}, {key});
     if (!finding.readers.empty()) JudgeBySize(&finding);
-    explained_ = explained_amplitude_ = true;
-  }
-
-  void BadTensor(const std::string& fact, const std::string& more = "") {
-    Add("gguf.factor-tensors", {fact, more}, {"rope_freqs.weight"});
-    explained_ = true;
-  }
-
-  // True if the list has as many values as there are pairs.
-  bool CheckLength(const char* name, const std::vector<double>& list) {
-    const auto pairs = static_cast<std::size_t>(
-        reference_ ? reference_->spec.rotary_dim / 2 : gguf_.RotaryDim() / 2);
-    if (list.empty() || pairs == 0 || list.size() == pairs) return true;
-    BadTensor(absl::StrCat(name, " has ", list.size(), " values for ", pairs,
-                           " pairs"));
-    return false;
-  }
-
-  void CheckFactors() {
-    bool right_length = CheckLength("rope_freqs.weight", gguf_.rope_freqs);
-    right_length &= CheckLength("rope_factors_long.weight", gguf_.factors_long);
-    right_length &=
-        CheckLength("rope_factors_short.weight", gguf_.factors_short);
-    if (!gguf_.rope_freqs.empty() && gguf_.factor && *gguf_.factor != 1 &&
-        gguf_.ScalingType() != "none") {
-      BadTensor(absl::StrCat("rope_freqs.weight stands beside ",
-                             gguf_.Key("rope.scaling.factor"), " ",
-                             PlainNumber(*gguf_.factor), ": both apply"),
-                ", or --rope-scaling none");
-      return;
-    }
-    if (gguf_.factors_long.empty() != gguf_.factors_short.empty()) {
-      BadTensor(absl::StrCat(gguf_.factors_long.empty()
-                                 ? "rope_factors_long.weight"
-                                 : "rope_factors_short.weight",
-                             " is absent beside the other list"));
-      return;
-    }
-    if (!reference_ || !right_length) return;
-    if (NeedsFreqs() && gguf_.rope_freqs.empty()) {
-      // Factor 1 scales nothing.
-      if (ReferenceFactor() == 1 &&
-          std::holds_alternative<Llama3Scaling>(reference_->spec.scaling)) {
-        return;
-      }
-      return BadTensor(absl::StrCat("rope_freqs.weight is absent, ",
-                                    config_->path(), " has ", ReferenceText()));
-    }
-    if (IsLongRope()) {
-      CheckLists();
-    } else if (!gguf_.rope_freqs.empty()) {
-      CheckFreqs();
-    }
-  }
-
-  void CheckLists() {
-    const auto& lists = std::get<LongRopeScaling>(reference_->spec.scaling);
-    if (gguf_.factors_long.empty()) {
-      return BadTensor(
-          absl::StrCat("rope_factors_long.weight and "
-                       "rope_factors_short.weight are absent, ",
-                       config_->path(), " has longrope"));
-    }
-    const auto differs = [](const std::vector<double>& a,
-                            const std::vector<double>& b) {
-      for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-        if (Differs(a[i], b[i], kFactors)) return static_cast<int>(i);
-      }
-      return -1;
-    };
-    const auto tell = [&](const char* name, const std::vector<double>& ours,
-                          const std::vector<double>& theirs) {
-      const int i = differs(ours, theirs);
-      if (i < 0) return;
-      BadTensor(absl::StrCat(name, " has ", PlainNumber(ours[i]), " for pair ",
-                             i, ", ", config_->path(), " ",
-                             PlainNumber(theirs[i])));
-    };
-    tell("rope_factors_long.weight", gguf_.factors_long, lists.long_factor);
-    tell("rope_factors_short.weight", gguf_.factors_short, lists.short_factor);
-  }
-
-  // rope_freqs are the geometric frequencies over the scaled ones.
-  void CheckFreqs() {
-    if (!reference_->spec.rope_theta) return;
-    const auto n = gguf_.rope_freqs.size();
-    if (reference_->inv_freq.size() != n) return;
-    double most = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-      const double w =
-          std::pow(*reference_->spec.rope_theta,
-                   -static_cast<double>(i) / static_cast<double>(n));
-      const double scaled = reference_->inv_freq[i];
-      if (scaled == 0) {  // a pair that stands still has an endless factor
-        if (gguf_.rope_freqs[i] < 1e20) most = 1;
-      } else if (Differs(gguf_.rope_freqs[i], w / scaled, kFactors)) {
-        most = 1;
-      }
-    }
-    if (most == 0) return;
-    const double fits =
-        *std::max_element(gguf_.rope_freqs.begin(), gguf_.rope_freqs.end());
-    if (NeedsFreqs() && Differs(fits, ReferenceFactor(), kFactors) &&
-        ReferenceFactor() != 1) {
-      return BadTensor(absl::StrCat("rope_freqs.weight fits factor ",
-                                    PlainNumber(fits), ", ", config_->path(),
-                                    " says ", PlainNumber(ReferenceFactor())));
-    }
-    BadTensor(absl::StrCat("rope_freqs.weight has factors up to ",
-                           PlainNumber(fits), ", and ", config_->path(),
-                           " has ", ReferenceText()));
+    of_.explained = of_.explained_amplitude = true;
   }
 
   // mrope_section as the configuration has it.
   std::vector<double> ConfigSections() const {
-    for (const NamedDict& named : config_->Dicts()) {
+    for (const NamedDict& named : of_.config->Dicts()) {
       const auto it = named.dict->find("mrope_section");
       if (it == named.dict->end() || !it->is_array()) continue;
       std::vector<double> sections;
@@ -408,66 +320,88 @@ class GgufChecks {
   void CheckSections() {
     std::vector<double> wanted = ConfigSections();
     if (wanted.empty()) return;
-    std::vector<double> ours = gguf_.sections;
+    std::vector<double> ours = of_.gguf.sections;
     const std::string shown = ours.empty() ? "absent" : NumbersText(ours);
     const std::string theirs = NumbersText(wanted);
     wanted.resize(4);
     ours.resize(4);
     if (ours == wanted) return;
-    const std::string key = gguf_.Key("rope.dimension_sections");
-    Add("gguf.sections",
-        {key, shown, config_->path(), theirs, NumbersText(wanted)}, {key});
+    const std::string key = of_.gguf.Key("rope.dimension_sections");
+    of_.Add("gguf.sections",
+            {key, shown, of_.config->path(), theirs, NumbersText(wanted)},
+            {key});
   }
 
   void CheckSliding() {
-    if (!sliding_) return;
+    if (!of_.sliding) return;
     const auto tell = [&](const char* name, const std::string& is,
                           const std::string& wanted, const char* type) {
-      const std::string key = gguf_.Key(name);
-      Add("gguf.swa", {key, is, config_->path(), wanted, type}, {key});
+      const std::string key = of_.gguf.Key(name);
+      of_.Add("gguf.swa", {key, is, of_.config->path(), wanted, type}, {key});
     };
     // llama.cpp has Gemma 3's local base in its code.
     const double otherwise =
-        gguf_.architecture == "gemma3" || gguf_.architecture == "gemma3n"
+        of_.gguf.architecture == "gemma3" || of_.gguf.architecture == "gemma3n"
             ? 10000
-            : gguf_.Base();
-    const double base = gguf_.freq_base_swa.value_or(otherwise);
-    if (sliding_->spec.rope_theta &&
-        Differs(base, *sliding_->spec.rope_theta, kFloat32)) {
+            : of_.gguf.Base();
+    const double base = of_.gguf.freq_base_swa.value_or(otherwise);
+    if (of_.sliding->spec.rope_theta &&
+        DiffersBy(base, *of_.sliding->spec.rope_theta, kGgufTolerance)) {
       tell("rope.freq_base_swa",
-           gguf_.freq_base_swa ? PlainNumber(base)
-                               : absl::StrCat("absent: ", PlainNumber(base)),
-           absl::StrCat("", PlainNumber(*sliding_->spec.rope_theta)), "float");
+           of_.gguf.freq_base_swa ? PlainNumber(base)
+                                  : absl::StrCat("absent: ", PlainNumber(base)),
+           absl::StrCat("", PlainNumber(*of_.sliding->spec.rope_theta)),
+           "float");
     }
     const std::int64_t width =
-        gguf_.dimension_count_swa.value_or(gguf_.RotaryDim());
-    if (width != 0 && width != sliding_->spec.rotary_dim) {
+        of_.gguf.dimension_count_swa.value_or(of_.gguf.RotaryDim());
+    if (width != 0 && width != of_.sliding->spec.rotary_dim) {
       tell("rope.dimension_count_swa",
-           gguf_.dimension_count_swa ? absl::StrCat(width)
-                                     : absl::StrCat("absent: ", width),
-           absl::StrCat(sliding_->spec.rotary_dim), "int");
+           of_.gguf.dimension_count_swa ? absl::StrCat(width)
+                                        : absl::StrCat("absent: ", width),
+           absl::StrCat(of_.sliding->spec.rotary_dim), "int");
     }
   }
 
+  // As deepseek2 stores it: a tenth of mscale_all_dim.
+  double LogMultiplier() const {
+    for (const NamedDict& named : of_.config->Dicts()) {
+      const auto own = of_.config->Number(*named.dict, "mscale_all_dim");
+      if (own) return 0.1 * *own;
+    }
+    return 0.1;
+  }
+
   void CheckAmplitude() {
-    if (explained_amplitude_) return;
-    const auto rope = ResolveGguf(gguf_, reach_.length, false);
-    if (!rope.ok() || !Differs(rope->attention_factor,
-                               reference_->attention_factor, kFloat32)) {
+    if (of_.explained_amplitude) return;
+    const auto rope = of_.Resolve(*of_.reference);
+    if (!rope || !DiffersBy(rope->attention_factor,
+                            of_.reference->attention_factor, kGgufTolerance)) {
       return;
     }
-    const bool multiplier = gguf_.attn_factor.has_value();
+    // deepseek2 has no amplitude of its own once its multiplier is there.
+    const bool by_log = absl::StartsWith(of_.gguf.architecture, "deepseek") &&
+                        !of_.gguf.attn_factor &&
+                        !of_.gguf.yarn_log_multiplier &&
+                        of_.reference->attention_factor == 1;
+    const bool multiplier = !by_log && (of_.gguf.attn_factor.has_value() ||
+                                        !of_.gguf.yarn_log_multiplier);
     const std::string key =
-        gguf_.Key(multiplier ? "rope.scaling.attn_factor"
-                             : "rope.scaling.yarn_log_multiplier");
-    Finding& finding =
-        Add("gguf.amplitude",
-            {PlainNumber(rope->attention_factor),
-             multiplier || gguf_.yarn_log_multiplier
-                 ? key
-                 : absl::StrCat(key, " (absent)"),
-             PlainNumber(reference_->attention_factor), config_->path()},
-            {key});
+        of_.gguf.Key(multiplier ? "rope.scaling.attn_factor"
+                                : "rope.scaling.yarn_log_multiplier");
+    const bool absent = by_log || (multiplier && !of_.gguf.attn_factor);
+    const std::string attn_factor = absl::StrCat(
+        of_.gguf.Key("rope.scaling.attn_factor"), "=float:",
+        PlainNumber(of_.gguf.attn_factor.value_or(1) *
+                    of_.reference->attention_factor / rope->attention_factor));
+    Finding& finding = of_.Add(
+        "gguf.amplitude",
+        {PlainNumber(rope->attention_factor),
+         absent ? absl::StrCat(key, " (absent)") : key,
+         PlainNumber(of_.reference->attention_factor), of_.config->path(),
+         by_log ? absl::StrCat(key, "=float:", PlainNumber(LogMultiplier()))
+                : attn_factor},
+        {key});
     Verdict amplitude = finding.readers[0];
     amplitude.first_distance = -1;
     amplitude.least_kept = 1;
@@ -476,39 +410,37 @@ class GgufChecks {
 
   // Frequencies that differ although nothing above says why.
   void CheckRest() {
-    if (explained_) return;
-    const auto rope = ResolveGguf(gguf_, reach_.length, false);
-    if (!rope.ok() || rope->inv_freq.size() != converted_->inv_freq.size()) {
+    if (of_.explained) return;
+    const auto rope = of_.Resolve(*of_.converted);
+    if (!rope || rope->inv_freq.size() != of_.converted->inv_freq.size()) {
       return;
     }
-    const ResolvedRope own = Alike(*rope, *converted_);
-    const RopeDifference difference = CompareRopes(*converted_, own);
-    if (difference.max_relative_frequency_difference <= 4 * kFloat32) return;
-    Finding& finding =
-        Add("readers.frequencies",
-            {"llama.cpp",
-             absl::StrCat("the file has ", gguf_.Describe(), ", and ",
-                          config_->path(), " ", DescribeRope(*reference_)),
-             "convert it anew from this configuration"},
-            {gguf_.Key("rope.scaling.factor")});
+    const RopeDifference difference = CompareRopes(*of_.converted, *rope);
+    if (difference.max_relative_frequency_difference <= 4 * kGgufTolerance) {
+      return;
+    }
+    Finding& finding = of_.Add(
+        "readers.frequencies",
+        {"llama.cpp",
+         absl::StrCat("the file has ", of_.gguf.Describe(), ", and ",
+                      of_.config->path(), " ", DescribeRope(*of_.reference)),
+         "convert it anew from this configuration"},
+        {of_.gguf.Key("rope.scaling.factor")});
     JudgeBySize(&finding);
   }
 
-  const std::string& path_;
-  const GgufRope& gguf_;
-  const ConfigCase* config_;
-  const Reach& reach_;
-  std::vector<Finding>* findings_;
-  std::optional<ResolvedRope> reference_, converted_, sliding_;
-  bool explained_ = false;
-  bool explained_amplitude_ = false;
+  GgufCase& of_;
+  const std::vector<DoctorInput>& all_;
+  const Runtime& runtime_;
 };
 
 }  // namespace
 
-void CheckGguf(const DoctorInput& input, const ConfigCase* config,
+void CheckGguf(const DoctorInput& input, const std::vector<DoctorInput>& all,
+               const ConfigCase* config, const Runtime& runtime,
                const Reach& reach, std::vector<Finding>* findings) {
-  GgufChecks(input, config, reach, findings).Run();
+  GgufCase of(input, config, runtime, reach, findings);
+  GgufChecks(&of, all, runtime).Run();
 }
 
 }  // namespace posenc::core

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,14 +14,21 @@
 
 namespace posenc::core {
 
-// gguf.*; `config` may be null. Also gives what the file resolves to.
-void CheckGguf(const DoctorInput& input, const ConfigCase* config,
+struct Runtime;
+
+// gguf.*, of the file as the command line has it read; `config` may be null.
+// `all` are the inputs, which may have tables that speak for the file.
+void CheckGguf(const DoctorInput& input, const std::vector<DoctorInput>& all,
+               const ConfigCase* config, const Runtime& runtime,
                const Reach& reach, std::vector<Finding>* findings);
 
 // gguf.pairing: the rows of a query projection in the GGUF against those in the
 // checkpoint that it was converted from.
 void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
                   const ConfigCase& config, std::vector<Finding>* findings);
+
+// The base of a table that is geometric and not scaled; nullopt for others.
+std::optional<double> FittedBase(const SavedTable& table);
 
 // tables.*; `config` may be null.
 void CheckTables(const DoctorInput& input, const ConfigCase* config,

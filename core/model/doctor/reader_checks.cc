@@ -56,16 +56,70 @@ std::string Explanations(const Comparison& comparison) {
   return shown.empty() ? "by the last bits" : absl::StrJoin(shown, "; ");
 }
 
-constexpr char kFrequencyFix[] =
-    "run it with the reference's reader where these distances matter, or spell "
-    "the scaling with keys that both read";
+// One base in a dict that this reader does not look into; or else nothing that
+// a key could mend.
+std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
+                         const ResolvedRope& theirs) {
+  if (ours.spec.rope_theta && theirs.spec.rope_theta &&
+      *ours.spec.rope_theta != *theirs.spec.rope_theta &&
+      !config.Number("rope_theta")) {
+    return absl::StrCat(
+        "write \"rope_theta\": ", PlainNumber(*ours.spec.rope_theta),
+        " beside the dict, where every reader looks for it");
+  }
+  return "run it with the reference's reader where these distances matter, or "
+         "spell the scaling with keys that both read";
+}
 
-// llama.cpp, SGLang, and vLLM before 0.30, read attn_factor; transformers
-// attention_factor.
-std::string AmplitudeFix(const ResolvedRope& reference) {
-  return absl::StrCat("write both \"attention_factor\": ",
-                      PlainNumber(reference.attention_factor),
-                      " and the \"attn_factor\" that gives it");
+// transformers reads attention_factor; llama.cpp, SGLang, and vLLM before 0.30,
+// attn_factor; mlx-lm the mscale pair alone.
+constexpr absl::string_view kAmplitudeKeys[] = {"attention_factor",
+                                                "attn_factor"};
+
+// The dict of YaRN with such a key; null if there is none.
+const nlohmann::json* AmplitudeDict(const ConfigCase& config,
+                                    const ResolvedRope& rope,
+                                    std::string* path) {
+  const nlohmann::json* const dict = config.FlatDict(path);
+  if (dict == nullptr ||
+      !std::holds_alternative<YarnScaling>(rope.spec.scaling)) {
+    return nullptr;
+  }
+  for (const absl::string_view key : kAmplitudeKeys) {
+    if (config.Number(*dict, key)) return dict;
+  }
+  return nullptr;
+}
+
+std::string AmplitudeFix(const ConfigCase& config, const ResolvedRope& ours,
+                         const ResolvedRope& theirs) {
+  std::string path;
+  const nlohmann::json* const dict = AmplitudeDict(config, ours, &path);
+  const double wanted = ours.attention_factor;
+  if (dict == nullptr) {
+    return absl::StrCat("write \"attention_factor\": ", PlainNumber(wanted),
+                        ", or use another reader");
+  }
+  if (!config.Number(*dict, "attention_factor")) {
+    return absl::StrCat("remove \"attn_factor\" from ", path,
+                        "; or, if the model was trained with it, add "
+                        "\"attention_factor\": ",
+                        PlainNumber(theirs.attention_factor), " beside it");
+  }
+  const std::string flag =
+      "; for llama.cpp --override-kv "
+      "ARCHITECTURE.rope.scaling.attn_factor=float:";
+  const double factor = std::get<YarnScaling>(ours.spec.scaling).factor;
+  const double implied = factor > 1 ? 0.1 * std::log(factor) + 1 : 1;
+  const std::string multiplier = PlainNumber(wanted / implied);
+  // SGLang would multiply by attn_factor what the pair gives.
+  if (wanted == 1 && !config.family().softmax_mscale) {
+    return absl::StrCat("write \"mscale\": 1 and \"mscale_all_dim\": 1 in ",
+                        path, ", without \"attn_factor\"", flag, multiplier);
+  }
+  return absl::StrCat("write both in ", path,
+                      ": \"attention_factor\": ", PlainNumber(wanted),
+                      " and \"attn_factor\": ", multiplier, flag, multiplier);
 }
 
 // Says what differs, reader by reader; readers that differ alike share a
@@ -88,8 +142,10 @@ class ReaderChecks {
           Severity::kError);
     }
     if (const auto* c = First(reading, &Comparison::frequencies, &g)) {
-      Add("readers.frequencies", {Explanations(*c), kFrequencyFix}, reading,
-          LayersWhere(*config_, reading, &Comparison::frequencies),
+      Add("readers.frequencies",
+          {Explanations(*c),
+           FrequencyFix(*config_, *reference_.ropes[g], *reading.ropes[g])},
+          reading, LayersWhere(*config_, reading, &Comparison::frequencies),
           SeverityOf(reading.verdict()));
     }
     if (First(reading, &Comparison::amplitude, &g) != nullptr) {
@@ -97,12 +153,24 @@ class ReaderChecks {
       Verdict amplitude = reading.verdict();
       amplitude.first_distance = -1;
       amplitude.least_kept = 1;
-      Add("readers.amplitude",
-          {Digits(reading.ropes[g]->attention_factor),
-           Digits(reference_.ropes[g]->attention_factor),
-           AmplitudeFix(*reference_.ropes[g])},
-          reading, LayersWhere(*config_, reading, &Comparison::amplitude),
-          SeverityOf(amplitude));
+      const ResolvedRope& ours = *reference_.ropes[g];
+      const ResolvedRope& theirs = *reading.ropes[g];
+      std::string path;
+      const bool by_keys = AmplitudeDict(*config_, ours, &path) != nullptr;
+      Finding& finding =
+          Add("readers.amplitude",
+              {Digits(theirs.attention_factor), Digits(ours.attention_factor),
+               by_keys ? "; transformers reads attention_factor, SGLang and "
+                         "vLLM before 0.30 attn_factor, llama.cpp neither"
+                       : "",
+               AmplitudeFix(*config_, ours, theirs)},
+              reading, LayersWhere(*config_, reading, &Comparison::amplitude),
+              SeverityOf(amplitude));
+      if (by_keys && finding.keys.empty()) {
+        for (const absl::string_view key : kAmplitudeKeys) {
+          finding.keys.push_back(absl::StrCat(path, ".", key));
+        }
+      }
     }
     if (First(reading, &Comparison::softmax, &g) != nullptr) {
       const double ours = reference_.ropes[g]->softmax_scale_multiplier;
@@ -122,10 +190,11 @@ class ReaderChecks {
   }
 
  private:
-  // `values` follow the reader's name in the row's text.
-  void Add(absl::string_view id, std::vector<std::string> values,
-           const Reading& reading,
-           std::optional<std::vector<std::int32_t>> layers, Severity severity) {
+  // `values` follow the reader's name in the row's text. Valid until the next.
+  Finding& Add(absl::string_view id, std::vector<std::string> values,
+               const Reading& reading,
+               std::optional<std::vector<std::int32_t>> layers,
+               Severity severity) {
     Shared& shared =
         shared_[absl::StrCat(id, "\n", absl::StrJoin(values, "\n"))];
     shared.titles.emplace_back(reading.reader->title);
@@ -136,7 +205,7 @@ class ReaderChecks {
       finding.readers = {reading.verdict()};
       finding.layers = std::move(layers);
       finding.severity = severity;
-      return;
+      return finding;
     }
     Finding& finding = config_->findings()[shared.index];
     values.insert(values.begin(), config_->path());
@@ -145,6 +214,7 @@ class ReaderChecks {
     finding.fix = renamed.fix;
     finding.readers.push_back(reading.verdict());
     finding.severity = std::min(finding.severity, severity);
+    return finding;
   }
 
   struct Shared {

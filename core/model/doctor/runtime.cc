@@ -1,10 +1,12 @@
 // The command line of an engine: what it says about rotary encodings.
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/error.h"
 #include "core/model/doctor/input_checks.h"
 #include "core/model/json_object.h"
@@ -16,15 +18,23 @@ namespace {
 using nlohmann::json;
 
 // Flags that are understood. All take a value; other words are skipped.
-constexpr absl::string_view kFlags[] = {
-    "--hf-overrides",     "--json-model-override-args",
-    "--rope-scaling",     "--rope-theta",
-    "--max-model-len",    "--rope-scale",
-    "--rope-freq-base",   "--rope-freq-scale",
-    "--yarn-orig-ctx",    "--yarn-ext-factor",
-    "--yarn-attn-factor", "--yarn-beta-slow",
-    "--yarn-beta-fast",   "--override-kv",
-    "--ctx-size",         "-c"};
+constexpr absl::string_view kFlags[] = {"--hf-overrides",
+                                        "--json-model-override-args",
+                                        "--rope-scaling",
+                                        "--rope-theta",
+                                        "--max-model-len",
+                                        "--context-length",
+                                        "--rope-scale",
+                                        "--rope-freq-base",
+                                        "--rope-freq-scale",
+                                        "--yarn-orig-ctx",
+                                        "--yarn-ext-factor",
+                                        "--yarn-attn-factor",
+                                        "--yarn-beta-slow",
+                                        "--yarn-beta-fast",
+                                        "--override-kv",
+                                        "--ctx-size",
+                                        "-c"};
 
 absl::Status UsageFault(absl::string_view fact) {
   return FieldInvalid("runtime", fact);
@@ -68,6 +78,31 @@ absl::StatusOr<std::vector<std::string>> Words(absl::string_view command) {
   }
   if (in_word) words.push_back(word);
   return words;
+}
+
+constexpr absl::string_view kDotted = "--hf-overrides.";
+
+// One key of the overrides, by its path: a value that is no JSON is a string.
+absl::Status SetKey(absl::string_view path, const std::string& value,
+                    Runtime* runtime) {
+  const std::vector<std::string> keys = absl::StrSplit(path, '.');
+  constexpr std::size_t kDeepest = 8;
+  if (keys.size() > kDeepest) {
+    return UsageFault(absl::StrCat(kDotted, path, " is nested too deep"));
+  }
+  json parsed = CheckJsonSize(value).ok() ? json::parse(value, nullptr, false)
+                                          : json(value);
+  if (parsed.is_discarded()) parsed = value;
+  for (std::size_t i = keys.size(); i-- > 0;) {
+    json outer = json::object();
+    outer[keys[i]] = std::move(parsed);
+    parsed = std::move(outer);
+  }
+  const std::string* const before = runtime->Find("--hf-overrides");
+  json merged = before == nullptr ? json::object() : json::parse(*before);
+  merged.merge_patch(parsed);
+  runtime->flags.emplace_back("--hf-overrides", merged.dump());
+  return absl::OkStatus();
 }
 
 bool WantsJson(absl::string_view flag) {
@@ -126,7 +161,8 @@ void CheckOverrides(const Runtime& runtime, const ConfigCase& config,
   if (reference == nullptr || !reference->ropes[0]->spec.rope_theta) return;
   const double theta = *reference->ropes[0]->spec.rope_theta;
   for (const auto& [flag, text] : runtime.flags) {
-    if (!WantsJson(flag)) continue;
+    // The last one counts.
+    if (!WantsJson(flag) || &text != runtime.Find(flag)) continue;
     const json override = json::parse(text, nullptr, false);
     if (override.contains("rope_theta")) continue;
     for (const auto& [path, dict] : OverridingDicts(override)) {
@@ -230,6 +266,70 @@ void CheckUnreadFlags(const Runtime& runtime, const ConfigCase* config,
   }
 }
 
+// True if the command line changes the rope, or the length that is claimed.
+bool ChangesRope(const Runtime& runtime) {
+  for (const char* flag : {"--hf-overrides", "--json-model-override-args"}) {
+    const std::string* const text = runtime.Find(flag);
+    if (text != nullptr && (absl::StrContains(*text, "rope") ||
+                            absl::StrContains(*text, "position"))) {
+      return true;
+    }
+  }
+  for (const char* flag : {"--rope-scaling", "--rope-scale", "--rope-theta",
+                           "--rope-freq-base", "--rope-freq-scale"}) {
+    if (runtime.Find(flag) != nullptr) return true;
+  }
+  return runtime.Find("--override-kv") != nullptr;
+}
+
+// The flag that says how long a sequence may be; null if none does.
+const char* LengthFlag(const Runtime& runtime) {
+  for (const char* flag : {"--max-model-len", "--context-length", "-c"}) {
+    if (runtime.Find(flag) != nullptr) return flag;
+  }
+  return nullptr;
+}
+
+// More positions than any file claims, and nothing that reaches them.
+void CheckServedLength(const Runtime& runtime, const ConfigCase* config,
+                       const GgufRope* gguf, std::vector<Finding>* findings) {
+  const std::int64_t served = RuntimeLength(runtime);
+  if (served == 0 || ChangesRope(runtime)) return;
+  std::int64_t claimed = 0;
+  std::string by;
+  if (config != nullptr) {
+    claimed = config->MaxPositions().value_or(0);
+    by = absl::StrCat("max_position_embeddings of ", config->path());
+    // Some files leave their length at that before the scaling.
+    if (config->reference() != nullptr) {
+      for (const auto& rope : config->reference()->ropes) {
+        if (rope->spec.scaling.index() != 0) return;
+      }
+    }
+  } else if (gguf != nullptr && gguf->context_length) {
+    claimed = *gguf->context_length;
+    by = gguf->Key("context_length");
+    if (gguf->factor || !gguf->rope_freqs.empty() ||
+        !gguf->factors_long.empty()) {
+      return;
+    }
+  }
+  if (claimed == 0 || served <= claimed) return;
+  const std::string factor = PlainNumber(
+      std::ceil(static_cast<double>(served) / static_cast<double>(claimed)));
+  const std::string flag = LengthFlag(runtime);
+  Add("runtime.length-beyond",
+      {flag, absl::StrCat(served), by, absl::StrCat(claimed),
+       runtime.engine == Runtime::Engine::kLlamaCpp
+           ? absl::StrCat("--rope-scaling yarn --rope-scale ", factor,
+                          " --yarn-orig-ctx ", claimed)
+           : absl::StrCat("rope_parameters with \"rope_type\": \"yarn\" and "
+                          "\"factor\": ",
+                          factor)},
+      config, findings)
+      .keys = {flag};
+}
+
 }  // namespace
 
 const std::string* Runtime::Find(absl::string_view flag) const {
@@ -268,6 +368,12 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
     // vLLM and SGLang take both spellings.
     std::replace(flag.begin() + (flag.size() > 2 ? 2 : 0), flag.end(), '_',
                  '-');
+    // vLLM takes single keys, too: --hf-overrides.rope_parameters.factor 4
+    std::string path;
+    if (absl::StartsWith(flag, kDotted)) {
+      path = std::string(word.substr(0, equals)).substr(kDotted.size());
+      flag = "--hf-overrides";
+    }
     if (std::find(std::begin(kFlags), std::end(kFlags), flag) ==
         std::end(kFlags)) {
       continue;
@@ -281,6 +387,11 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
       return UsageFault(absl::StrCat(flag, " has no value"));
     }
     if (flag == "--ctx-size") flag = "-c";
+    if (!path.empty()) {
+      const absl::Status set = SetKey(path, value, &runtime);
+      if (!set.ok()) return set;
+      continue;
+    }
     if (WantsJson(flag) && (!CheckJsonSize(value).ok() ||
                             !json::parse(value, nullptr, false).is_object())) {
       return UsageFault(absl::StrCat(flag, " is no JSON object"));
@@ -296,7 +407,7 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
 }
 
 std::int64_t RuntimeLength(const Runtime& runtime) {
-  for (const char* flag : {"--max-model-len", "-c"}) {
+  for (const char* flag : {"--max-model-len", "--context-length", "-c"}) {
     const std::string* const text = runtime.Find(flag);
     if (text == nullptr || text->empty()) continue;
     // vLLM takes 32k for 32000 and 32K for 32768.
@@ -380,6 +491,7 @@ void CheckRuntime(const Runtime& runtime, const ConfigCase* config,
   if (config != nullptr) CheckOverrides(runtime, *config, findings);
   CheckGoneFlags(runtime, config, findings);
   CheckUnreadFlags(runtime, config, gguf, findings);
+  CheckServedLength(runtime, config, gguf, findings);
 }
 
 }  // namespace posenc::core

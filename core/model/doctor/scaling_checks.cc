@@ -32,7 +32,8 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
   const auto maximum = config->MaxPositions();
   if (!factor) return;
   const std::string key = named.path + ".factor";
-  if (*factor > 0 && *factor < 1) {
+  if (!(*factor > 0)) return;  // what reads it says so
+  if (*factor < 1) {
     config->Add("config.factor-below-one",
                 {named.path, PlainNumber(*factor), PlainNumber(1 / *factor)},
                 {key});
@@ -43,11 +44,17 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
   // Published factors are rounded in their last decimals, at most.
   if (IsAmong(type, "yarn longrope") &&
       std::abs(*factor - ratio) > 1e-6 * ratio) {
-    config->Add("config.factor-ratio",
-                {named.path, PlainNumber(*factor), absl::StrCat(*maximum),
-                 LengthText(*original), PlainNumber(ratio),
-                 LengthText(std::round(*factor * *original))},
-                {key, config->KeyPath("max_position_embeddings")});
+    const std::string raised =
+        absl::StrCat("\"max_position_embeddings\": ",
+                     LengthText(std::round(*factor * *original)));
+    config->Add(
+        "config.factor-ratio",
+        {named.path, PlainNumber(*factor), absl::StrCat(*maximum),
+         LengthText(*original), PlainNumber(ratio),
+         ratio > 1
+             ? absl::StrCat(raised, ", or \"factor\": ", PlainNumber(ratio))
+             : raised},
+        {key, config->KeyPath("max_position_embeddings")});
   }
   if (*factor > 1 && length == *original && !type.empty() &&
       type != "default") {
@@ -58,7 +65,8 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
   }
 }
 
-// What a reader takes for the original length: its assumption, or its error.
+// What a reader takes for the original length: a number, "refuses", or "" if it
+// need not guess.
 std::string OriginalTaken(const Reading& reading) {
   constexpr absl::string_view kKey = "original_max_position_embeddings";
   for (const auto& rope : reading.ropes) {
@@ -66,36 +74,59 @@ std::string OriginalTaken(const Reading& reading) {
       return absl::StrContains(rope.status().message(), kKey) ? "refuses" : "";
     }
     for (const Assumption& assumption : rope->assumptions) {
-      if (absl::EndsWith(assumption.field, kKey)) {
-        return "takes " + assumption.value;
-      }
+      if (absl::EndsWith(assumption.field, kKey)) return assumption.value;
     }
   }
   return "";
 }
 
+// "transformers and vLLM take 131072, mlx-lm 4096, llama.cpp refuses".
+std::string OriginalsText(const ConfigCase& config) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> groups;
+  for (const Reading& reading : config.readings()) {
+    const std::string taken = OriginalTaken(reading);
+    if (taken.empty()) continue;
+    const auto at =
+        std::find_if(groups.begin(), groups.end(),
+                     [&](const auto& group) { return group.first == taken; });
+    if (at == groups.end()) {
+      groups.push_back({taken, {std::string(reading.reader->title)}});
+    } else {
+      at->second.emplace_back(reading.reader->title);
+    }
+  }
+  std::vector<std::string> facts;
+  bool has_verb = false;
+  for (const auto& [taken, names] : groups) {
+    const bool one = names.size() == 1;
+    const char* verb = "";
+    if (taken == "refuses") {
+      facts.push_back(absl::StrCat(absl::StrJoin(names, ", "),
+                                   one ? " refuses" : " refuse"));
+      continue;
+    }
+    if (!has_verb) verb = one ? "takes " : "take ";
+    has_verb = true;
+    facts.push_back(absl::StrCat(absl::StrJoin(names, ", "), " ", verb, taken));
+  }
+  return absl::StrJoin(facts, ", ");
+}
+
 void CheckOriginal(const NamedDict& named, ConfigCase* config) {
   const std::string type = ConfigCase::TypeOf(*named.dict);
   if (!NeedsOriginal(type) || config->Original(*named.dict)) return;
-  std::vector<std::string> facts;
-  std::string taken = "the length of its training";
+  std::string taken;
   for (const Reading& reading : config->readings()) {
-    const std::string text = OriginalTaken(reading);
-    if (text.empty()) continue;
-    if (facts.empty() && absl::StartsWith(text, "takes ")) {
-      taken = text.substr(6);
-    }
-    facts.push_back(absl::StrCat(reading.reader->title, " ", text));
-    if (text == "refuses") config->MarkExplained(reading);
+    const std::string own = OriginalTaken(reading);
+    if (own == "refuses") config->MarkExplained(reading);
+    if (taken.empty() && own != "refuses") taken = own;
   }
+  const std::string facts = OriginalsText(*config);
   if (facts.empty()) return;
+  if (taken.empty()) taken = "the length of its training";
   Finding& finding =
-      config->Add("config.original-absent",
-                  {named.path, absl::StrJoin(facts, ", "), taken, named.path},
+      config->Add("config.original-absent", {named.path, facts, taken},
                   {named.path + ".original_max_position_embeddings"});
-  finding.fix = absl::StrCat(
-      "write it: \"original_max_position_embeddings\": ", taken, " in ",
-      named.path, ", or the length that the model was trained with");
   finding.readers = config->Explain(
       [](const Reading& reading) { return !OriginalTaken(reading).empty(); });
   JudgeBySize(&finding);
@@ -145,13 +176,20 @@ void CheckLongRope(const NamedDict& named, ConfigCase* config) {
       (original && static_cast<double>(*maximum) <= *original)) {
     return;
   }
-  const std::string at = original ? LengthText(*original) : "the original";
+  const Reading* const reference = config->reference();
+  const double switches =
+      original ? *original
+      : reference != nullptr
+          ? static_cast<double>(
+                reference->ropes[0]->original_max_position_embeddings)
+          : 0;
+  const std::string at = switches >= 1 ? LengthText(switches) : "some";
   Finding& finding = config->Add(
       "config.longrope-switch",
       {at,
        "transformers chooses by the call's length, vLLM and llama.cpp by the "
        "longest that they serve, mlx-lm always takes the long list",
-       absl::StrCat(*maximum)},
+       LengthText(static_cast<double>(*maximum))},
       {named.path + ".short_factor", named.path + ".long_factor"});
   finding.readers = config->Explain([](const Reading&) { return true; });
 }

@@ -7,10 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/error.h"
-#include "core/model/compare.h"
-#include "core/model/content_hash.h"
 #include "core/model/doctor/config_case.h"
-#include "core/model/presets.h"
 #include "core/model/profile.h"
 
 namespace posenc::core {
@@ -115,10 +112,32 @@ void CheckPartialConflict(ConfigCase* config) {
   });
 }
 
+// Rows of k_proj for each head, if a checkpoint was seen.
+std::optional<double> RowsOfAHead(const ConfigCase& config, double heads) {
+  const double kv = config.Number("num_key_value_heads").value_or(heads);
+  if (!config.key_rows || !(kv >= 1)) return std::nullopt;
+  const double rows = static_cast<double>(*config.key_rows) / kv;
+  // Quantised weights are packed in shapes of their own.
+  constexpr double kWidest = 1024;
+  if (rows > kWidest || std::fmod(rows, 2) != 0) return std::nullopt;
+  return rows;
+}
+
+void AddHeadDim(const std::string& fact, double wanted, ConfigCase* config) {
+  config->Add("config.head-dim-derived", {fact, PlainNumber(wanted)},
+              {config->KeyPath("head_dim")});
+}
+
+std::string RowsText(const ConfigCase& config, double heads, double wanted) {
+  return absl::StrCat(
+      "k_proj has ", *config.key_rows, " rows for ",
+      PlainNumber(config.Number("num_key_value_heads").value_or(heads)),
+      " heads: ", PlainNumber(wanted));
+}
+
 void CheckHeadDim(ConfigCase* config) {
   const Family& family = config->family();
-  if (config->Number(family.head_dim_key) || config->Number("head_dim") ||
-      family.head_dim != 0 || family.width == RotaryWidth::kMla ||
+  if (family.head_dim != 0 || family.width == RotaryWidth::kMla ||
       family.width == RotaryWidth::kProjected ||
       family.nope == NopeRule::kEveryLayer) {
     return;
@@ -130,33 +149,35 @@ void CheckHeadDim(ConfigCase* config) {
   for (const char* key : {"num_attention_heads", "n_head", "n_heads"}) {
     if (!heads) heads = config->Number(key);
   }
-  if (!width || !heads || !(*heads >= 1) || !(*width >= 1) || *width > 0x1p31) {
-    return;
+  if (!heads || !(*heads >= 1)) return;
+  const std::optional<double> rows = RowsOfAHead(*config, *heads);
+  auto given = config->Number(family.head_dim_key);
+  if (!given) given = config->Number("head_dim");
+  if (given) {
+    // Layers that differ may have heads of several widths.
+    if (!rows || *rows == *given || config->groups().size() > 1) return;
+    return AddHeadDim(absl::StrCat("head_dim is ", PlainNumber(*given),
+                                   ", and ", RowsText(*config, *heads, *rows)),
+                      *rows, config);
   }
+  if (!width || !(*width >= 1) || *width > 0x1p31) return;
   const double quotient = *width / *heads;
   const auto head = static_cast<std::int64_t>(quotient);
-  double wanted = quotient;
-  std::string why;
-  if (config->key_rows) {
-    const double kv = config->Number("num_key_value_heads").value_or(*heads);
-    const double rows = static_cast<double>(*config->key_rows);
-    if (kv >= 1 && rows / kv != quotient) {
-      wanted = rows / kv;
-      why = absl::StrCat(", and k_proj has ", PlainNumber(rows), " rows for ",
-                         PlainNumber(kv), " heads: ", PlainNumber(wanted));
-    }
+  const std::string derived =
+      absl::StrCat("head_dim is absent; hidden_size ", PlainNumber(*width),
+                   " / num_attention_heads ", PlainNumber(*heads), " gives ",
+                   PlainNumber(quotient));
+  if (rows && *rows != quotient) {
+    AddHeadDim(
+        absl::StrCat(derived, ", and ", RowsText(*config, *heads, *rows)),
+        *rows, config);
+  } else if (quotient != static_cast<double>(head) ||
+             !std::has_single_bit(static_cast<std::uint64_t>(head))) {
+    AddHeadDim(
+        absl::StrCat(derived,
+                     ", which is no power of two (Mistral Nemo: 160 for 128)"),
+        quotient, config);
   }
-  if (why.empty() && quotient == static_cast<double>(head) &&
-      std::has_single_bit(static_cast<std::uint64_t>(head))) {
-    return;
-  }
-  if (why.empty()) {
-    why = ", which is no power of two (Mistral Nemo: 160 for 128)";
-  }
-  config->Add("config.head-dim-derived",
-              {PlainNumber(*width), PlainNumber(*heads), PlainNumber(quotient),
-               why, PlainNumber(wanted)},
-              {config->KeyPath("head_dim")});
 }
 
 // "0-4, 6": runs of layers.
@@ -260,88 +281,6 @@ void CheckSections(ConfigCase* config) {
   }
 }
 
-// Shape by which a model is known again; empty if the file tells too little.
-std::vector<double> ShapeOf(const ConfigCase& config) {
-  std::vector<double> shape;
-  for (const char* key : {"hidden_size", "num_attention_heads",
-                          "num_hidden_layers", "head_dim"}) {
-    shape.push_back(config.Number(key).value_or(0));
-  }
-  return shape;
-}
-
-// True unless both tell a number and the numbers differ.
-bool SameShape(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a[0] == 0 || a[1] == 0 || b[0] == 0 || b[1] == 0) return false;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (a[i] != 0 && b[i] != 0 && a[i] != b[i]) return false;
-  }
-  const auto head = [](const std::vector<double>& shape) {
-    return shape[3] != 0 ? shape[3] : shape[0] / shape[1];
-  };
-  return head(a) == head(b);
-}
-
-// The published encodings: of each group of layers.
-std::string SourceText(const ResolvedRope& rope) {
-  return absl::StrCat(
-      "base ",
-      rope.spec.rope_theta ? PlainNumber(*rope.spec.rope_theta) : "of its own",
-      ", ", ScalingText(rope.spec));
-}
-
-void CheckPublished(ConfigCase* config) {
-  const Reading* const reference = config->reference();
-  if (reference == nullptr || config->type().empty()) return;
-  const std::vector<double> shape = ShapeOf(*config);
-  const ResolvedRope& ours = *reference->ropes[0];
-  struct Near {
-    int distance;
-    std::string name, theirs;
-  };
-  std::optional<Near> nearest;
-  for (const Preset& preset : Presets()) {
-    json root = json::parse(preset.config_json, nullptr, false);
-    std::string type;
-    LanguagePartOf(&root, &type, nullptr);
-    if (ModelKey(type) != config->type()) continue;
-    const ConfigCase published(std::string(preset.name), std::move(root), {},
-                               config->reach());
-    const Reading* const theirs = published.reference();
-    if (theirs == nullptr || !SameShape(shape, ShapeOf(published)) ||
-        published.groups().size() != config->groups().size()) {
-      continue;
-    }
-    bool same_base = true, same_scaling = true, more_scaling = true;
-    std::size_t differing = 0;
-    for (std::size_t g = 0; g < config->groups().size(); ++g) {
-      const ResolvedRope& a = *reference->ropes[g];
-      const ResolvedRope& b = *theirs->ropes[g];
-      if (a.spec.rope_theta != b.spec.rope_theta) same_base = false;
-      if (ScalingText(a.spec) != ScalingText(b.spec)) same_scaling = false;
-      if (b.spec.scaling.index() != 0) more_scaling = false;
-      if (a.inv_freq != b.inv_freq && differing == 0) differing = g + 1;
-    }
-    // Scaling where the published model has none is how contexts are extended.
-    if (same_base && (same_scaling || more_scaling)) return;
-    if (differing == 0) return;
-    const int distance =
-        (same_base ? 0 : 2) + (same_scaling ? 0 : 1) +
-        (ours.spec.scaling.index() != theirs->ropes[0]->spec.scaling.index()
-             ? 1
-             : 0);
-    if (!nearest || distance < nearest->distance) {
-      nearest = Near{distance, std::string(preset.name),
-                     SourceText(*theirs->ropes[differing - 1])};
-    }
-  }
-  if (!nearest) return;
-  config->Add(
-      "config.unlike-published",
-      {nearest->name, nearest->theirs, SourceText(ours), nearest->theirs},
-      {config->KeyPath("rope_theta"), config->KeyPath("rope_scaling")});
-}
-
 }  // namespace
 
 void CheckShape(ConfigCase* config) {
@@ -350,7 +289,6 @@ void CheckShape(ConfigCase* config) {
   CheckHeadDim(config);
   CheckLayers(config);
   CheckSections(config);
-  CheckPublished(config);
 }
 
 }  // namespace posenc::core

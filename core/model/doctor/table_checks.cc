@@ -209,8 +209,6 @@ class TableChecks {
     }
     if (!told_.insert(table.values).second) return;  // another layer's is alike
     Verdict verdict;
-    verdict.name = "the saved table";
-    verdict.says = table.name;
     if (table.values.size() == wanted.size()) {
       ResolvedRope other = reference;
       other.inv_freq = table.values;
@@ -227,7 +225,9 @@ class TableChecks {
         return;
       }
     }
-    Differs(table, reference).readers = {verdict};
+    Finding& finding = Differs(table, reference);
+    // Of another number of pairs there is no share to tell.
+    if (table.values.size() == wanted.size()) finding.readers = {verdict};
   }
 
   Finding& Differs(const SavedTable& table, const ResolvedRope& reference) {
@@ -252,8 +252,17 @@ class TableChecks {
               ? ""
               : absl::StrCat(", ", scaling.substr(0, scaling.find(", ramp"))));
       set = other_base ? absl::StrCat("\"rope_theta\": ", Round(ours->base))
-                       : absl::StrCat("the scaling (factor ",
-                                      Round(ours->factor), ")");
+            : scaled   ? absl::StrCat(
+                             "\"rope_scaling\": {\"rope_type\": \"linear\", "
+                               "\"factor\": ",
+                             Round(ours->factor), "}")
+                     : "\"rope_scaling\": null";
+      if (other_base && scaled) {
+        absl::StrAppend(&set,
+                        ", \"rope_scaling\": {\"rope_type\": \"linear\", "
+                        "\"factor\": ",
+                        Round(ours->factor), "}");
+      }
     } else {
       is = absl::StrFormat("frequencies that are off by up to %.3g %%",
                            100 * Apart(table.values, wanted));
@@ -308,6 +317,12 @@ class TableChecks {
 };
 
 }  // namespace
+
+std::optional<double> FittedBase(const SavedTable& table) {
+  const std::optional<Fit> fit = FitOf(table.values);
+  if (!fit || RelativeDifference(fit->factor, 1) > 1e-3) return std::nullopt;
+  return fit->base;
+}
 
 void CheckTables(const DoctorInput& input, const ConfigCase* config,
                  std::vector<Finding>* findings) {

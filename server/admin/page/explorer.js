@@ -3,7 +3,7 @@
 
 const START = 'gpt-oss-20b';
 const OTHERS = ['vllm', 'llama_cpp', 'mlx', 'gpt_oss', 'deepseek', 'mistral'];
-const state = {preset: START, text: '', files: [], readers: ['vllm', 'llama_cpp', 'mlx'], length: 0, layer: '', part: '', share: false};
+const state = {preset: START, text: '', files: [], readers: ['vllm', 'llama_cpp', 'mlx'], length: 0, layer: '', part: '', share: false, spec: null};
 // Every change makes the answers to earlier ones worthless.
 let generation = 0;
 
@@ -34,7 +34,7 @@ function readFragment() {
   state.part = parts.get('part') || '';
   state.text = parts.get('config') || '';
   state.share = state.text !== '';
-  state.files = [];
+  Object.assign(state, {files: [], spec: null});
 }
 
 // ---- What the state means to the server.
@@ -48,7 +48,14 @@ function configText() {
   return file ? file.text : '';
 }
 
+// A GGUF file without a configuration beside it; null if that is not so.
+function lonelyGguf() {
+  if (configText()) return null;
+  return state.files.find(each => each.kind === 'DESCRIPTION_KIND_GGUF' && !each.unreadable) || null;
+}
+
 function sourceOf(profile) {
+  if (state.spec) return {spec: state.spec};
   const source = {profile};
   const text = configText();
   if (text) source.config_json = text;
@@ -76,6 +83,20 @@ function quoted(text) {
   return /^[A-Za-z0-9_.,:/@%+-]+$/.test(text) ? text : "'" + text.replaceAll("'", "'\\''") + "'";
 }
 
+// The name of a file as an argument: one that begins with - is no flag.
+function named(path) {
+  return quoted(path.startsWith('-') ? './' + path : path);
+}
+
+// A here document, which ends at a line that the text does not have: a text
+// that somebody sent must not become commands of its own.
+function hereDocument(text) {
+  const lines = text.split(/\r?\n|\r/);
+  let end = 'END';
+  while (lines.includes(end)) end += '_';
+  return ` <<'${end}'\n${text.replace(/\n$/, '')}\n${end}`;
+}
+
 // A command line with the page's source. Pasted text goes along as a here
 // document; a file goes by its name.
 function commandOf(rest) {
@@ -85,25 +106,29 @@ function commandOf(rest) {
   let end = '';
   if (state.text) {
     words.push('--config', '-');
-    end = ` <<'END'\n${text.replace(/\n$/, '')}\nEND`;
+    end = hereDocument(text);
   } else if (text) {
-    words.push('--config', quoted(state.files.find(each => each.text === text).path));
+    words.push('--config', named(state.files.find(each => each.text === text).path));
+  } else if (state.spec) {
+    words.push('--config', named(lonelyGguf().path));
+    return [...words, ...flags].join(' ');
   } else {
     words.push('--preset', quoted(state.preset));
   }
   if (state.layer) words.push(/^\d+$/.test(state.layer) ? '--layer-index' : '--layer-type', quoted(state.layer));
-  if (state.part) words.push('--part', state.part);
+  if (state.part) words.push('--part', quoted(state.part));
   return [...words, ...flags].join(' ') + end;
 }
 
 function doctorCommand() {
-  const words = ['posenc', 'doctor', ...descriptions().map(each => quoted(each.path))];
+  const words = ['posenc', 'doctor', ...descriptions().map(each => named(each.path))];
+  if (words.length === 2) words.push('--preset', quoted(state.preset));
   for (const flag of ['hf', ...state.readers]) words.push('--reader', flag);
   if (state.length > 0) words.push('--length', state.length);
   words.push('--json');
   if (!state.text) return words.join(' ');
   // Doctor reads files: the text becomes one, in a folder of its own.
-  return `(cd "$(mktemp -d)" && cat >${descriptions()[0].path} && ${words.join(' ')}) <<'END'\n${state.text.replace(/\n$/, '')}\nEND`;
+  return `(cd "$(mktemp -d)" && cat >${descriptions()[0].path} && ${words.join(' ')})` + hereDocument(state.text);
 }
 
 // ---- Asking.
@@ -210,11 +235,17 @@ function showFault(fault) {
 }
 
 async function diagnose(view) {
-  const inputs = descriptions();
-  if (inputs.length === 0) return;
-  const message = {inputs, readers: ['hf', ...state.readers]};
-  if (state.length > 0) message.length = String(state.length);
   view.doctorCommand = doctorCommand();
+  const readers = ['hf', ...state.readers];
+  let inputs = descriptions();
+  if (inputs.length === 0) {
+    const [description, fault] = await caught(ask('preset', {preset: state.preset}));
+    view.doctorFault = fault;
+    if (fault) return;
+    inputs = [description];
+  }
+  const message = {inputs, readers};
+  if (state.length > 0) message.length = String(state.length);
   [view.diagnosis, view.doctorFault] = await caught(ask('doctor', message));
 }
 
@@ -227,16 +258,25 @@ async function refresh() {
   const view = {command: commandOf, readers: []};
   byId('verdict-title').textContent = title();
   const diagnosed = diagnose(view);
+  state.spec = null;
   if (state.files.length > 0 && !configText()) {
-    // GGUF alone: the server says what is in it, but no call draws curves of it.
-    await diagnosed;
+    // What llama.cpp makes of a GGUF alone is an encoding of its own.
+    const gguf = lonelyGguf();
+    const length = state.length > 0 ? {length: String(state.length)} : {};
+    const [spec, unread] = gguf ? await caught(ask('gguf', {inputs: [gguf], ...length})) : [null, null];
     if (stale()) return;
-    showFault(view.doctorFault);
-    byId('verdict-text').textContent = 'Curves need a config.json beside these files; what they say is under the findings.';
-    byId('kept').replaceChildren();
-    for (const id of PANELS) emptyPanel(byId(id), 'Needs a config.json.');
-    doctorPanel(view);
-    return;
+    state.spec = spec;
+    if (!spec) {
+      await diagnosed;
+      if (stale()) return;
+      showFault(unread || view.doctorFault);
+      byId('verdict-text').textContent = 'There is nothing to draw in these files; what they say is under the findings.';
+      byId('kept').replaceChildren();
+      for (const id of PANELS) emptyPanel(byId(id), 'Needs a config.json or a GGUF file.');
+      doctorPanel(view);
+      document.documentElement.dataset.shown = mine;
+      return;
+    }
   }
   const [resolved, fault] = await caught(resolveReference());
   if (stale()) return;
@@ -253,17 +293,27 @@ async function refresh() {
   }
   view.resolved = resolved;
   view.length = Number(resolved.difference.length) || state.length || 8192;
+  if (state.spec) {
+    // A file claims a length; an encoding does not.
+    await diagnosed;
+    if (stale()) return;
+    if (view.diagnosis) view.length = Number(view.diagnosis.length);
+  }
   view.reach = 2 * view.length;
   const step = Math.max(1, Math.ceil(view.reach / SAMPLES));
   try {
-    view.readers = await Promise.all(state.readers.map((flag, i) => resolveReader(flag, 's' + (i + 1))));
+    // A GGUF is read by llama.cpp; there is nobody to compare it with.
+    const flags = state.spec ? [] : state.readers;
+    view.readers = await Promise.all(flags.map((flag, i) => resolveReader(flag, 's' + (i + 1))));
   } catch (gone) {
     if (!stale()) showFault(gone);
     return;
   }
   if (stale()) return;
   showFault(null);
-  byId('verdict-text').textContent = verdictText(view.readers);
+  byId('verdict-text').textContent = state.spec
+      ? 'What llama.cpp computes from this file. Add its config.json to see what other readers make of the model.'
+      : verdictText(view.readers);
   specPanel(view);
   wavesPanel(view);
   axesPanel(view);

@@ -290,6 +290,8 @@ function findingItem(finding) {
   const item = make('li', {'data-id': finding.id},
       make('span', {class: 'severity ' + severity}, severity), ' ' + finding.id + ' ', make('div', {}, finding.message));
   for (const reader of finding.readers) {
+    // The message says who refuses, and why.
+    if (reader.says.includes(' refuses: ')) continue;
     const text = Number(reader.first_distance) >= 0
         ? `90 % of a score is left to distance ${Number(reader.first_distance)}, ${percent(reader.kept_at_length)} at the whole length`
         : `${percent(reader.kept_at_length)} of a score is left at the whole length`;
@@ -309,7 +311,7 @@ function doctorPanel(view) {
     return;
   }
   if (!view.diagnosis) {
-    section.append(make('p', {}, 'A preset has no files to examine. Paste or drop a config.json, and what else the checkpoint has.'));
+    section.append(make('p', {}, 'There are no findings.'));
     return;
   }
   const {inputs, findings, summary} = view.diagnosis;

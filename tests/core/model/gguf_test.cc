@@ -320,6 +320,25 @@ TEST(GgufBadInputTest, AlignmentIsAPowerOfTwoUpToOneMebibyte) {
   }
 }
 
+TEST(GgufBadInputTest, FactorsAreFiniteAndAboveZero) {
+  for (const float bad : {0.0f, -1.0f, std::nanf(""), HUGE_VALF}) {
+    std::string file =
+        Padded(File(Llama(), {Tensor("rope_freqs.weight", {2}, 0, 0)}));
+    file += Bytes(1.0f) + Bytes(bad);
+    EXPECT_THAT(
+        ErrorOf(file),
+        testing::AllOf(HasSubstr("tensor rope_freqs.weight has a value"),
+                       HasSubstr("factors are finite and > 0")));
+  }
+}
+
+TEST(GgufBadInputTest, ANameThatIsTooLongCountsAsAbsent) {
+  // Longer strings than 1 MiB are passed over, whatever they are for.
+  const std::string file =
+      File({Str("general.architecture", std::string((1 << 20) + 1, 'x'))});
+  EXPECT_THAT(ErrorOf(file), HasSubstr("general.architecture"));
+}
+
 TEST(GgufBadInputTest, TensorsAreNamed) {
   const auto with = [](const std::vector<std::string>& tensors) {
     return ErrorOf(Padded(File(Llama(), tensors)));

@@ -443,6 +443,12 @@ def runtimes():
         command("--runtime", "llama-server -m m.gguf --rope-scaling yarn --yarn-orig-ctx 32768"),
         config,
     )
+    pair(
+        "runtime.length-beyond",
+        command("--runtime", "vllm serve m --max-model-len 262144"),
+        command("--runtime", "vllm serve m --max-model-len 131072"),
+        {"config.json": PLAIN},
+    )
 
 
 def main():

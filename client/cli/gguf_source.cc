@@ -1,0 +1,87 @@
+#include "client/cli/gguf_source.h"
+
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/doctor_files.h"
+#include "client/cli/status.h"
+
+namespace posenc::cli {
+namespace {
+
+constexpr char kSliding[] = "sliding_attention";
+
+// What says how a configuration is read means nothing for a GGUF.
+absl::Status CheckFlags(const SourceFlags& flags) {
+  const auto strange = [&](const char* flag, bool given) {
+    return given ? UsageError(absl::StrCat("--", flags.prefix, flag,
+                                           ": a GGUF is read as llama.cpp "
+                                           "reads it, and takes none"))
+                 : absl::OkStatus();
+  };
+  absl::Status status = strange(
+      "profile", !flags.profile.empty() && flags.profile != "llama_cpp");
+  if (status.ok()) {
+    status = strange("profile-version", !flags.profile_version.empty());
+  }
+  if (status.ok()) {
+    status = strange("part", !flags.part.empty() && flags.part != "text");
+  }
+  if (status.ok()) {
+    status = strange("layer-index", flags.layer_index.has_value());
+  }
+  if (!status.ok()) return status;
+  if (!flags.layer_type.empty() && flags.layer_type != kSliding &&
+      flags.layer_type != "full_attention") {
+    return UsageError(
+        absl::StrCat("--", flags.prefix, "layer-type: '", flags.layer_type,
+                     "' is none of a GGUF's: full_attention, ", kSliding));
+  }
+  if (flags.length && *flags.length < 1) {
+    return UsageError(absl::StrCat("--", flags.prefix, "length: is ",
+                                   *flags.length, "; must be > 0"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool IsGguf(const std::string& path) {
+  // What is read of a pipe is gone.
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  char magic[4] = {};
+  std::ifstream file(path, std::ios::binary);
+  return file.read(magic, sizeof(magic)) &&
+         std::string(magic, sizeof(magic)) == "GGUF";
+}
+
+absl::StatusOr<v1::RopeSpec> GgufSpec(const SourceFlags& flags) {
+  const absl::Status good = CheckFlags(flags);
+  if (!good.ok()) return good;
+  const auto fail = [&](const absl::Status& status) {
+    return FileError(flags.config, status);
+  };
+  const absl::StatusOr<core::GgufRope> gguf = ReadGgufKeys(flags.config);
+  if (!gguf.ok()) return fail(gguf.status());
+  if (gguf->pairing == core::GgufPairing::kNone) {
+    return fail(absl::InvalidArgumentError(
+        absl::StrCat("architecture ", gguf->architecture, " does not rotate")));
+  }
+  const absl::StatusOr<core::ResolvedRope> rope = core::ResolveGguf(
+      *gguf, flags.length.value_or(gguf->context_length.value_or(1)),
+      flags.layer_type == kSliding);
+  if (!rope.ok()) return fail(rope.status());
+  v1::RopeSpec spec;
+  spec.set_rotary_dim(rope->spec.rotary_dim);
+  spec.set_pairing(static_cast<v1::Pairing>(rope->spec.pairing));
+  if (rope->attention_factor != 1) spec.set_amplitude(rope->attention_factor);
+  for (const double w : rope->inv_freq) {
+    spec.mutable_explicit_frequencies()->add_values(w);
+  }
+  return spec;
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,23 @@
+// A GGUF file as a rotary encoding, so that every command that takes a
+// config.json takes it, too.
+
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/cli/options.h"
+
+namespace posenc::cli {
+
+// True for the bytes that a GGUF file begins with.
+bool IsGguf(const std::string& path);
+
+// Frequencies and amplitude as llama.cpp computes them, of the layers with full
+// attention, or, with --layer-type sliding_attention, of the others; of
+// longrope's two lists the one for --length tokens, or for the context that the
+// file claims. Errors have exit code 2 (flags that a GGUF does not have) or 3
+// (the file).
+absl::StatusOr<v1::RopeSpec> GgufSpec(const SourceFlags& flags);
+
+}  // namespace posenc::cli

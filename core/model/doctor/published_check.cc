@@ -1,0 +1,213 @@
+// config.unlike-published: a configuration that has the type and shape of a
+// preset, and another base or scaling.
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/model/compare.h"
+#include "core/model/doctor/config_case.h"
+#include "core/model/presets.h"
+
+namespace posenc::core {
+namespace {
+
+using nlohmann::json;
+
+// Shape by which a model is known again; empty if the file tells too little.
+std::vector<double> ShapeOf(const ConfigCase& config) {
+  std::vector<double> shape;
+  for (const char* key : {"hidden_size", "num_attention_heads",
+                          "num_hidden_layers", "head_dim"}) {
+    shape.push_back(config.Number(key).value_or(0));
+  }
+  return shape;
+}
+
+// True unless both tell a number and the numbers differ.
+bool SameShape(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a[0] == 0 || a[1] == 0 || b[0] == 0 || b[1] == 0) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != 0 && b[i] != 0 && a[i] != b[i]) return false;
+  }
+  const auto head = [](const std::vector<double>& shape) {
+    return shape[3] != 0 ? shape[3] : shape[0] / shape[1];
+  };
+  return head(a) == head(b);
+}
+
+bool IsScaled(const ResolvedRope& rope) {
+  return rope.spec.scaling.index() != 0;
+}
+
+// How a configuration stands to a preset of its shape, over all groups of
+// layers.
+struct Likeness {
+  bool base = true, scaling = true, numbers = true;
+  bool ours_scaled = false, theirs_scaled = false;
+  std::size_t differing = 0;  // the first group whose numbers differ
+  bool same_length = false;
+  bool within_original = false;  // ours claims what theirs had before scaling
+};
+
+Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs) {
+  Likeness likeness;
+  const std::int64_t length = ours.MaxPositions().value_or(0);
+  likeness.same_length = length == theirs.MaxPositions().value_or(0);
+  for (std::size_t g = ours.groups().size(); g-- > 0;) {
+    const ResolvedRope& a = *ours.reference()->ropes[g];
+    const ResolvedRope& b = *theirs.reference()->ropes[g];
+    likeness.base &= a.spec.rope_theta == b.spec.rope_theta;
+    const bool same = a.inv_freq == b.inv_freq &&
+                      a.attention_factor == b.attention_factor &&
+                      a.softmax_scale_multiplier == b.softmax_scale_multiplier;
+    // A base of another number makes other numbers of the same scaling.
+    likeness.scaling &= a.spec.rope_theta == b.spec.rope_theta
+                            ? same
+                            : ScalingText(a.spec) == ScalingText(b.spec);
+    likeness.numbers &= same;
+    likeness.ours_scaled |= IsScaled(a);
+    likeness.theirs_scaled |= IsScaled(b);
+    // Without a length of its own a scaling has that of the whole model.
+    if (IsScaled(b) && !likeness.same_length &&
+        length <= b.original_max_position_embeddings) {
+      likeness.within_original = true;
+    }
+    if (!same) likeness.differing = g;
+  }
+  return likeness;
+}
+
+// Nothing to be said of: the same, scaling where the published model has none,
+// which is how contexts are extended, or the model before it was scaled.
+bool Fits(const Likeness& likeness) {
+  return likeness.numbers ||
+         (likeness.base &&
+          (!likeness.theirs_scaled ||
+           (!likeness.ours_scaled && likeness.within_original)));
+}
+
+// One key away from a model of the same length.
+bool IsOneKeyAway(const Likeness& likeness) {
+  return likeness.same_length && likeness.theirs_scaled && !likeness.numbers &&
+         likeness.base != likeness.scaling;
+}
+
+std::optional<double> FactorOf(const RopeSpec& spec) {
+  if (const auto* s = std::get_if<LinearScaling>(&spec.scaling)) {
+    return s->factor;
+  }
+  if (const auto* s = std::get_if<YarnScaling>(&spec.scaling)) return s->factor;
+  if (const auto* s = std::get_if<Llama3Scaling>(&spec.scaling)) {
+    return s->factor;
+  }
+  return std::nullopt;
+}
+
+// The words of one for a message, by what the two differ in.
+std::string Text(const ResolvedRope& rope, const ResolvedRope& other) {
+  const auto base = [](const ResolvedRope& one) {
+    return absl::StrCat("base ", one.spec.rope_theta
+                                     ? PlainNumber(*one.spec.rope_theta)
+                                     : "of its own");
+  };
+  const auto scaling = [](const ResolvedRope& one) {
+    const std::string text = ScalingText(one.spec);
+    return text.substr(0, text.find(", ramp"));
+  };
+  const auto factor = FactorOf(rope.spec), theirs = FactorOf(other.spec);
+  std::string text;
+  if (rope.spec.rope_theta != other.spec.rope_theta) text = base(rope);
+  if (factor && theirs && *factor != *theirs &&
+      rope.spec.scaling.index() == other.spec.scaling.index()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", "factor ",
+                    PlainNumber(*factor));
+  } else if (scaling(rope) != scaling(other)) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", scaling(rope));
+  }
+  if (text.empty() && rope.inv_freq != other.inv_freq) {
+    text = ScalingText(rope.spec);
+  }
+  if (text.empty()) {
+    text = absl::StrCat("amplitude ", PlainNumber(rope.attention_factor),
+                        ", softmax x ",
+                        PlainNumber(rope.softmax_scale_multiplier));
+  }
+  return text;
+}
+
+// The rotary keys of a preset, as one can paste them, without long lists.
+std::string PublishedKeys(const ConfigCase& published) {
+  json keys = json::object();
+  for (const char* key :
+       {"rope_theta", "rope_local_base_freq", "partial_rotary_factor",
+        "rope_scaling", "rope_parameters"}) {
+    const auto it = published.part().find(key);
+    if (it != published.part().end() && !it->is_null()) keys[key] = *it;
+  }
+  const std::string text = keys.dump();
+  constexpr std::size_t kMost = 600;
+  if (keys.empty() || text.size() > kMost) {
+    return DescribeRope(*published.reference()->ropes[0]);
+  }
+  return text.substr(1, text.size() - 2);
+}
+
+}  // namespace
+
+void CheckPublished(ConfigCase* config) {
+  const Reading* const reference = config->reference();
+  if (reference == nullptr || config->type().empty()) return;
+  const std::vector<double> shape = ShapeOf(*config);
+  struct Near {
+    int distance;
+    std::vector<std::string> values;
+    Likeness likeness;
+  };
+  std::optional<Near> nearest;
+  bool fits = false, fits_length = false, one_key = false;
+  for (const Preset& preset : Presets()) {
+    json root = json::parse(preset.config_json, nullptr, false);
+    std::string type;
+    LanguagePartOf(&root, &type, nullptr);
+    if (ModelKey(type) != config->type()) continue;
+    const ConfigCase published(std::string(preset.name), std::move(root), {},
+                               config->reach());
+    const Reading* const theirs = published.reference();
+    if (theirs == nullptr || !SameShape(shape, ShapeOf(published)) ||
+        published.groups().size() != config->groups().size()) {
+      continue;
+    }
+    const Likeness likeness = Compare(*config, published);
+    if (Fits(likeness)) {
+      fits = true;
+      fits_length |= likeness.same_length;
+      continue;
+    }
+    one_key |= IsOneKeyAway(likeness);
+    const int distance =
+        (likeness.same_length ? 0 : 8) + (likeness.base ? 0 : 2) +
+        (likeness.scaling ? 0 : 1) +
+        (likeness.ours_scaled == likeness.theirs_scaled ? 0 : 1);
+    if (nearest && distance >= nearest->distance) continue;
+    const std::size_t g = likeness.differing;
+    const ResolvedRope& a = *reference->ropes[g];
+    const ResolvedRope& b = *theirs->ropes[g];
+    nearest = Near{distance,
+                   {std::string(preset.name), Text(b, a), Text(a, b),
+                    PublishedKeys(published)},
+                   likeness};
+  }
+  if (!nearest || fits_length || (fits && !one_key)) return;
+  // A base that is absent is told of by its own check.
+  for (const Finding& finding : config->findings()) {
+    if (finding.id == "config.theta-absent" && nearest->likeness.scaling)
+      return;
+  }
+  config->Add("config.unlike-published", nearest->values,
+              {config->KeyPath("rope_theta"), config->KeyPath("rope_scaling")});
+}
+
+}  // namespace posenc::core
