@@ -194,6 +194,8 @@ void CosSinEvaluator::ConsecutiveRows(double position, std::int64_t n,
         simd::ActiveKernels().add_angles(sums, cos, sin, pitch);
     for (std::int64_t t = 0; in_doubt != 0; ++t, in_doubt >>= 1) {
       if ((in_doubt & 1) == 0) continue;
+      // It goes where the other may have been streamed to: the order of a
+      // thread's writes to one place is kept without end_streams.
       const double token = position + static_cast<double>(t);
       Row(&token, row);
       std::memcpy(cos + t * pitch, row, pairs_ * sizeof(float));
@@ -204,6 +206,7 @@ void CosSinEvaluator::ConsecutiveRows(double position, std::int64_t n,
     position += static_cast<double>(rows);
     n -= rows;
   }
+  if (stream) simd::ActiveKernels().end_streams();
 }
 
 template void CosSinEvaluator::Row(const double* positions, float* row) const;

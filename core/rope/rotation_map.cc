@@ -225,6 +225,10 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
       src += static_cast<std::size_t>(done) * map_.in_bytes();
       dst += static_cast<std::size_t>(done) * map_.in_bytes();
     }
+    // Other threads may read these rows as soon as this returns.
+    if (map_.memory_ == simd::Memory::kStreamed && in != out) {
+      simd::ActiveKernels().end_streams();
+    }
   }
 
  private:

@@ -46,6 +46,7 @@ constexpr KernelTable MakeKernels(const char* name) {
   table.trig_row_f32 = &TrigRows<Isa, float>;
   table.trig_row_f64 = &TrigRows<Isa, double>;
   table.add_angles = &AddAngles<Isa>;
+  table.end_streams = &Isa::EndStreams;
   table.widen_f16 = &Widen<F16<Isa>>;
   table.widen_bf16 = &Widen<Bf16<Isa>>;
   table.narrow_f16 = &Narrow<F16<Isa>>;

@@ -126,7 +126,6 @@ std::uint32_t AddAngles(const AngleSums& sums_in_memory, float* cos, float* sin,
                                     : &AddColumn<Isa, 1, Storing::kWhole>;
     in_doubt |= add(sums, i, count, cos + i, sin + i, pitch);
   }
-  if (sums.stream) Isa::EndStreams();
   return in_doubt;
 }
 

@@ -91,9 +91,6 @@ class Rotation {
         RunCold(line, lines);
       }
     }
-    if (method_.streams || line_method_.streams || piece_ > 0) {
-      Isa::EndStreams();
-    }
   }
 
  private:
