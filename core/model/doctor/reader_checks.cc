@@ -160,8 +160,8 @@ class ReaderChecks {
       Finding& finding =
           Add("readers.amplitude",
               {Digits(theirs.attention_factor), Digits(ours.attention_factor),
-               by_keys ? "; transformers reads attention_factor, SGLang and "
-                         "vLLM before 0.30 attn_factor, llama.cpp neither"
+               by_keys ? "; transformers reads attention_factor, SGLang, "
+                         "llama.cpp and vLLM before 0.30 attn_factor"
                        : "",
                AmplitudeFix(*config_, ours, theirs)},
               reading, LayersWhere(*config_, reading, &Comparison::amplitude),
