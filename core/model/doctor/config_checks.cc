@@ -100,6 +100,7 @@ std::string TakenText(const std::vector<Verdict>& verdicts) {
     }
   }
   std::vector<std::string> parts;
+  parts.reserve(by_text.size());
   for (const auto& [says, names] : by_text) {
     parts.push_back(absl::StrCat(absl::StrJoin(names, ", "),
                                  names.size() == 1 ? " takes " : " take ",
