@@ -124,8 +124,9 @@ void CheckScaling(ConfigCase* config);    // scaling_checks.cc
 void CheckShape(ConfigCase* config);      // shape_checks.cc
 void CheckPublished(ConfigCase* config);  // published_check.cc
 void CheckReaders(ConfigCase* config);    // reader_checks.cc: readers.*
-// config.key-unread: keys that readers whose numbers are the reference's say
-// they do not read, and of which no finding tells.
+// config.key-unread: some readers give the reference's numbers, and say of a
+// key that they do not read it. Keys of which another finding tells are left
+// out.
 void CheckUnreadKeys(ConfigCase* config);
 
 }  // namespace posenc::core

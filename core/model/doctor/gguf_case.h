@@ -51,7 +51,8 @@ struct GgufCase {
   // those with a sliding window, and llama.cpp's of the former. Absent without
   // a configuration that rotates.
   std::optional<ResolvedRope> reference, sliding, converted;
-  // Frequencies, and amplitudes, of which a finding tells.
+  // Whether a finding has told already that the frequencies differ, and that
+  // the amplitude does.
   bool explained = false, explained_amplitude = false;
 
  private:

@@ -80,8 +80,9 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs) {
   return likeness;
 }
 
-// Nothing to be said of: the same, scaling where the published model has none,
-// which is how contexts are extended, or the model before it was scaled.
+// Whether nothing is to be said of the difference: the two are the same, or
+// only ours is scaled, which is how contexts are extended, or ours is the model
+// as it was before it was scaled.
 bool Fits(const Likeness& likeness) {
   return likeness.numbers ||
          (likeness.base &&

@@ -101,8 +101,8 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * A client over the same connections whose calls must end within this time. Streams too: without
-   * this, a stream may go on for as long as it makes progress.
+   * A client over the same connections. Each of its calls must end within this time, streams too,
+   * which may otherwise go on for as long as they make progress.
    */
   public Posenc withTimeout(Duration timeout) {
     return with(settings.timeout(timeout));
