@@ -23,24 +23,15 @@ absl::Status Answer(const Request& request, const MethodContext& /*context*/,
   faults.Note(CheckHeadDim(request.head_dim()));
   faults.Note(CheckGiven("rope", request.has_rope(), request.rope()));
   if (!faults.none()) return faults.status();
-  const auto resolve = [&](absl::string_view field,
-                           const v1::RopeSource& source) {
-    return Resolve(field, true, source, request.head_dim(),
-                   core::MissingLength::kAssumeOriginal);
-  };
-  const absl::StatusOr<core::ResolvedRope> rope =
-      resolve("rope", request.rope());
-  faults.Note(rope.status());
-  absl::StatusOr<core::ResolvedRope> other = rope;
-  if (request.has_compare_with()) {
-    other = resolve("compare_with", request.compare_with());
-    faults.Note(other.status());
-  }
-  if (!faults.none()) return faults.status();
+  const absl::StatusOr<ComparedRopes> ropes = ResolveCompared(
+      request.rope(),
+      request.has_compare_with() ? &request.compare_with() : nullptr,
+      request.head_dim());
+  if (!ropes.ok()) return ropes.status();
   absl::StatusOr<core::RopeAnalysis> analysis = core::AnalyzeRope(
-      *rope, request.max_distance(), request.distance_step(),
+      ropes->rope, request.max_distance(), request.distance_step(),
       request.trained_length(), [stop] { return stop(); },
-      request.has_compare_with() ? &*other : nullptr);
+      ropes->other ? &*ropes->other : nullptr);
   if (!analysis.ok()) return analysis.status();
   WriteAnalysis(*analysis, response);
   return absl::OkStatus();

@@ -61,27 +61,21 @@ absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
   faults.Note(CheckGiven("rope", request.has_rope(), request.rope()));
   faults.Note(CheckLength(request));
   if (!faults.none()) return faults.status();
-  const auto resolve = [&](absl::string_view field,
-                           const v1::RopeSource& source) {
-    return Resolve(field, true, source, request.head_dim(),
-                   core::MissingLength::kAssumeOriginal);
-  };
-  absl::StatusOr<core::ResolvedRope> rope = resolve("rope", request.rope());
-  faults.Note(rope.status());
-  absl::StatusOr<core::ResolvedRope> other = rope;
-  if (request.has_compare_with()) {
-    other = resolve("compare_with", request.compare_with());
-    faults.Note(other.status());
-  }
-  if (!faults.none()) return faults.status();
+  absl::StatusOr<ComparedRopes> ropes = ResolveCompared(
+      request.rope(),
+      request.has_compare_with() ? &request.compare_with() : nullptr,
+      request.head_dim());
+  if (!ropes.ok()) return ropes.status();
+  core::ResolvedRope& rope = ropes->rope;
   const auto unlike_class =
-      core::DifferenceFromDefault(ReadRopeSource(request.rope()), *rope);
-  if (unlike_class) rope->assumptions.push_back(*unlike_class);
-  WriteRope(*rope, core::ContentHash(*rope), response);
-  if (!request.has_compare_with()) return absl::OkStatus();
-  core::RopeDifference difference = core::CompareRopes(*rope, *other);
+      core::DifferenceFromDefault(ReadRopeSource(request.rope()), rope);
+  if (unlike_class) rope.assumptions.push_back(*unlike_class);
+  WriteRope(rope, core::ContentHash(rope), response);
+  if (!ropes->other) return absl::OkStatus();
+  core::RopeDifference difference = core::CompareRopes(rope, *ropes->other);
   const absl::Status compared = core::CompareScores(
-      *rope, *other, LengthOf(request), [stop] { return stop(); }, &difference);
+      rope, *ropes->other, LengthOf(request), [stop] { return stop(); },
+      &difference);
   if (!compared.ok()) return compared;
   WriteDifference(difference, response->mutable_difference());
   return absl::OkStatus();

@@ -51,6 +51,29 @@ absl::StatusOr<core::ResolvedRope> Resolve(absl::string_view field, bool given,
   return rope;
 }
 
+absl::StatusOr<ComparedRopes> ResolveCompared(
+    const v1::RopeSource& rope, const v1::RopeSource* compare_with,
+    std::int64_t head_dim) {
+  core::Faults faults;
+  const auto resolve = [&](absl::string_view field,
+                           const v1::RopeSource& source) {
+    absl::StatusOr<core::ResolvedRope> resolved = Resolve(
+        field, true, source, head_dim, core::MissingLength::kAssumeOriginal);
+    faults.Note(resolved.status());
+    return resolved;
+  };
+  absl::StatusOr<core::ResolvedRope> first = resolve("rope", rope);
+  ComparedRopes ropes;
+  if (compare_with != nullptr) {
+    absl::StatusOr<core::ResolvedRope> other =
+        resolve("compare_with", *compare_with);
+    if (other.ok()) ropes.other = *std::move(other);
+  }
+  if (!faults.none()) return faults.status();
+  ropes.rope = *std::move(first);
+  return ropes;
+}
+
 core::RopeLookup CachedLookup(const v1::RopeSource& source, RopeCache* cache) {
   return [&source, cache](std::int64_t head_dim)
              -> absl::StatusOr<std::shared_ptr<const core::PreparedRope>> {

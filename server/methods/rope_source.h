@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "core/rope/frequencies.h"
 #include "core/rope/prepared_rope.h"
 #include "posenc/v1/rope.pb.h"
@@ -34,6 +35,19 @@ absl::StatusOr<core::ResolvedRope> Resolve(absl::string_view field, bool given,
                                            const v1::RopeSource& source,
                                            std::int64_t head_dim,
                                            core::MissingLength missing_length);
+
+// The encoding of a request that explains it, and the one to compare it with.
+struct ComparedRopes {
+  core::ResolvedRope rope;
+  absl::optional<core::ResolvedRope> other;
+};
+
+// Resolves the fields "rope" and "compare_with" (null: not given), which have
+// been checked with CheckGiven. A scaling that needs a length takes the
+// original one. An error names both fields if both are wrong.
+absl::StatusOr<ComparedRopes> ResolveCompared(
+    const v1::RopeSource& rope, const v1::RopeSource* compare_with,
+    std::int64_t head_dim);
 
 // Looks `source` up in the cache by its bytes, and resolves it if it is not
 // there. `source` has been checked with CheckGiven and outlives the result.

@@ -11,6 +11,7 @@
 #include "server/server.h"
 #include "tests/fixtures/certificates.h"
 #include "tests/fixtures/cli.h"
+#include "tests/fixtures/directory.h"
 
 namespace posenc::cli {
 namespace {

@@ -9,6 +9,7 @@
 #include "posenc/client.h"
 #include "server/server.h"
 #include "tests/fixtures/certificates.h"
+#include "tests/fixtures/directory.h"
 #include "tests/fixtures/eventually.h"
 
 namespace posenc {

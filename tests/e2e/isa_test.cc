@@ -2,13 +2,11 @@
 
 #include <signal.h>
 #include <spawn.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <random>
 #include <string>
 #include <vector>
@@ -16,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "posenc/client.h"
+#include "tests/fixtures/directory.h"
 #include "tests/fixtures/eventually.h"
 
 namespace posenc {
@@ -25,15 +24,6 @@ using testing::Each;
 using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
-
-struct Temporary {
-  Temporary() {
-    std::string name = testing::TempDir() + "/posencXXXXXX";
-    path = mkdtemp(name.data());
-  }
-  ~Temporary() { std::filesystem::remove_all(path); }
-  std::string path;
-};
 
 std::string AsString(const absl::optional<TensorView>& view) {
   return std::string(view->bytes.data(), view->bytes.size());
@@ -51,7 +41,7 @@ TensorView View(v1::Dtype dtype, const std::vector<T>& values) {
 class Daemon {
  public:
   explicit Daemon(const std::string& isa) {
-    const std::string ready = directory_.path + "/ready";
+    const std::string ready = directory_.Path("ready");
     const std::string isa_setting = "POSENC_FORCE_ISA=" + isa;
     std::vector<std::string> words = {POSENCD_PATH, "--listen", address(),
                                       "--ready-file", ready};
@@ -90,7 +80,7 @@ class Daemon {
 
   bool serving() const { return serving_; }
   int exit_code() const { return exit_code_; }
-  std::string address() const { return "unix:" + directory_.path + "/socket"; }
+  std::string address() const { return "unix:" + directory_.Path("socket"); }
 
  private:
   bool Exited(int flags) {
@@ -101,7 +91,7 @@ class Daemon {
     return true;
   }
 
-  const Temporary directory_;
+  const test::Directory directory_;
   pid_t pid_ = -1;
   int exit_code_ = -1;
   bool serving_ = false;

@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -21,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "posenc/client.h"
 #include "server/server.h"
+#include "tests/fixtures/directory.h"
 
 namespace posenc {
 namespace {
@@ -50,15 +49,6 @@ long double Frequency(int pair) {
   const long double t = std::min(1.0L, std::max(0.0L, (turns - 1) / (4 - 1)));
   return (1 - t) * w / 8 + t * w;
 }
-
-struct Temporary {
-  Temporary() {
-    std::string name = testing::TempDir() + "/posencXXXXXX";
-    path = mkdtemp(name.data());
-  }
-  ~Temporary() { std::filesystem::remove_all(path); }
-  std::string path;
-};
 
 std::vector<float> RandomFloats(std::size_t count, unsigned seed) {
   std::mt19937 random(seed);
@@ -157,7 +147,7 @@ class SocketTest : public testing::TestWithParam<const char*> {
     server::ServerOptions options;
     options.listen = {GetParam() == std::string("tcp")
                           ? "127.0.0.1:0"
-                          : absl::StrCat("unix:", directory_.path, "/socket")};
+                          : absl::StrCat("unix:", directory_.Path("socket"))};
     auto server = server::Server::Start(options);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -175,7 +165,7 @@ class SocketTest : public testing::TestWithParam<const char*> {
     return result.ok() ? FromFloat32(result->q->bytes) : x;
   }
 
-  const Temporary directory_;
+  const test::Directory directory_;
   std::unique_ptr<server::Server> server_;
   std::unique_ptr<Client> client_;
 };

@@ -17,6 +17,15 @@
 
 namespace posenc::test {
 
+// The dtypes that rotate, and the layouts.
+inline constexpr core::Dtype kDtypes[] = {
+    core::Dtype::kFloat32,      core::Dtype::kFloat16,
+    core::Dtype::kBfloat16,     core::Dtype::kFloat64,
+    core::Dtype::kFloat8E4m3fn, core::Dtype::kFloat8E5m2};
+inline constexpr core::Layout kLayouts[] = {
+    core::Layout::kBshd, core::Layout::kBhsd, core::Layout::kSbhd,
+    core::Layout::kThd};
+
 struct Extents {
   std::int64_t batch = 1, tokens = 1, heads = 1, head_dim = 2;
 };

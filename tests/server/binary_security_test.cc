@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "tests/fixtures/certificates.h"
+#include "tests/fixtures/directory.h"
 #include "tests/fixtures/eventually.h"
 #include "tests/fixtures/posencd.h"
 

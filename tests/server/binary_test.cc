@@ -25,6 +25,18 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
+// What a server tells of itself.
+v1::GetServerInfoResponse Info(const std::string& address) {
+  auto stub = v1::PositionalEncodingService::NewStub(Connect(address));
+  grpc::ClientContext context;
+  context.set_deadline(Deadline());
+  v1::GetServerInfoResponse info;
+  const grpc::Status status =
+      stub->GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return info;
+}
+
 TEST_F(BinaryTest, ServesUntilSigtermAndRemovesItsFiles) {
   Process process({"--listen", "127.0.0.1:0", "--listen", "unix:" + socket(),
                    "--ready-file", ready_file(), "--max-request-bytes", "64MiB",
@@ -37,13 +49,7 @@ TEST_F(BinaryTest, ServesUntilSigtermAndRemovesItsFiles) {
                                      " listening on ", addresses[0], ", unix:",
                                      socket(), "; instruction set sse2\"")));
   for (const std::string& address : addresses) {
-    auto stub = v1::PositionalEncodingService::NewStub(Connect(address));
-    grpc::ClientContext context;
-    context.set_deadline(Deadline());
-    v1::GetServerInfoResponse info;
-    const grpc::Status status =
-        stub->GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
-    ASSERT_TRUE(status.ok()) << status.error_message();
+    const v1::GetServerInfoResponse info = Info(address);
     EXPECT_EQ(info.instruction_set(), "sse2");
     EXPECT_EQ(info.limits().max_request_bytes(), 64 << 20);
     EXPECT_EQ(info.limits().max_response_bytes(), 12345);
@@ -232,18 +238,6 @@ TEST_F(BinaryTest, LimitsBelowABudgetAreSaidWithBothNumbers) {
                         " bytes, but the memory limit is ", UsableMemory(),
                         "; a full server would be killed"))));
   EXPECT_EQ(AwaitReady().size(), 1u);
-}
-
-// The limits that a server tells its clients.
-v1::GetServerInfoResponse Info(const std::string& address) {
-  auto stub = v1::PositionalEncodingService::NewStub(Connect(address));
-  grpc::ClientContext context;
-  context.set_deadline(Deadline());
-  v1::GetServerInfoResponse info;
-  const grpc::Status status =
-      stub->GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
-  EXPECT_TRUE(status.ok()) << status.error_message();
-  return info;
 }
 
 TEST_F(BinaryTest, TheFileConfiguresIt) {

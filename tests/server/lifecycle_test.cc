@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "server/admin/channelz.h"
+#include "tests/fixtures/directory.h"
 #include "tests/fixtures/http2.h"
 #include "tests/fixtures/server.h"
 
@@ -44,23 +45,6 @@ std::string Health(const std::shared_ptr<grpc::Channel>& channel,
   EXPECT_TRUE(status.ok()) << service << ": " << status.error_message();
   return response;
 }
-
-// A directory that is gone after the test.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    char name[] = "/tmp/posenc-test-XXXXXX";
-    path_ = mkdtemp(name);
-  }
-  ~TemporaryDirectory() {
-    unlink(socket().c_str());
-    rmdir(path_.c_str());
-  }
-  std::string socket() const { return path_ + "/s"; }
-
- private:
-  std::string path_;
-};
 
 absl::Status StartError(const std::vector<std::string>& listen) {
   ServerOptions options;
@@ -235,9 +219,10 @@ TEST_F(LifecycleTest, APeerThatDoesNotReadIsEndedByTheKeepaliveTimeout) {
 }
 
 TEST_F(LifecycleTest, ListensOnTcpAndUnixSocketsAtOnce) {
-  const TemporaryDirectory directory;
+  const test::Directory directory;
   ServerOptions options;
-  options.listen = {"127.0.0.1:0", "unix:" + directory.socket(), "localhost:0"};
+  options.listen = {"127.0.0.1:0", "unix:" + directory.Path("s"),
+                    "localhost:0"};
   Start(options);
   ASSERT_EQ(server_->addresses().size(), 3u);
   EXPECT_THAT(server_->addresses()[0],
@@ -247,12 +232,12 @@ TEST_F(LifecycleTest, ListensOnTcpAndUnixSocketsAtOnce) {
     EXPECT_EQ(Health(Connect(address), ""), kServing) << address;
   }
   server_.reset();
-  EXPECT_NE(access(directory.socket().c_str(), F_OK), 0) << "left behind";
+  EXPECT_NE(access(directory.Path("s").c_str(), F_OK), 0) << "left behind";
 }
 
 TEST_F(LifecycleTest, TakesOverAnAbandonedUnixSocketButNoOther) {
-  const TemporaryDirectory directory;
-  const std::string path = directory.socket();
+  const test::Directory directory;
+  const std::string path = directory.Path("s");
   sockaddr_un name = {};
   name.sun_family = AF_UNIX;
   path.copy(name.sun_path, sizeof(name.sun_path) - 1);

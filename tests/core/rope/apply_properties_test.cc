@@ -21,9 +21,6 @@ using core::Dtype;
 using core::Layout;
 using core::Pairing;
 
-constexpr Dtype kDtypes[] = {Dtype::kFloat32,      Dtype::kFloat16,
-                             Dtype::kBfloat16,     Dtype::kFloat64,
-                             Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2};
 constexpr double kUnit = 0x1p-24;  // float32
 
 // Arguments whose encoding is still open to change.

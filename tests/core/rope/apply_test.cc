@@ -19,11 +19,6 @@ using core::Dtype;
 using core::Layout;
 using core::Pairing;
 
-constexpr Dtype kDtypes[] = {Dtype::kFloat32,      Dtype::kFloat16,
-                             Dtype::kBfloat16,     Dtype::kFloat64,
-                             Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2};
-constexpr Layout kLayouts[] = {Layout::kBshd, Layout::kBhsd, Layout::kSbhd,
-                               Layout::kThd};
 constexpr Direction kDirections[] = {Direction::kForward, Direction::kInverse,
                                      Direction::kAdjoint};
 constexpr Pairing kPairings[] = {Pairing::kHalfSplit, Pairing::kInterleaved};

@@ -24,12 +24,6 @@ namespace {
 using core::Dtype;
 using core::Layout;
 
-constexpr Dtype kDtypes[] = {Dtype::kFloat32,      Dtype::kFloat16,
-                             Dtype::kBfloat16,     Dtype::kFloat64,
-                             Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2};
-constexpr Layout kLayouts[] = {Layout::kBshd, Layout::kBhsd, Layout::kSbhd,
-                               Layout::kThd};
-
 Extents E(Layout layout, std::int64_t tokens = 5) {
   return layout == Layout::kThd ? Extents{1, 2 * tokens, 3, 24}
                                 : Extents{2, tokens, 3, 24};

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "tests/fixtures/directory.h"
 #include "tests/server/admin/peer.h"
 
 namespace posenc::server {
@@ -53,15 +54,13 @@ TEST_F(AdminServerTest, AnswersAtTheAddressThatItTells) {
 }
 
 TEST_F(AdminServerTest, AnswersOnAUnixSocketAndRemovesIt) {
-  char pattern[] = "/tmp/posenc-admin-XXXXXX";
-  const std::string directory = mkdtemp(pattern);
-  const std::string path = directory + "/admin.sock";
+  const test::Directory directory;
+  const std::string path = directory.Path("admin.sock");
   Start("unix:" + path);
   EXPECT_EQ(server_->address(), "unix:" + path);
   EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
   server_.reset();
   EXPECT_NE(access(path.c_str(), F_OK), 0);
-  rmdir(directory.c_str());
 }
 
 TEST_F(AdminServerTest, ARequestMayComeInPieces) {

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/descriptor.h"
 #include "tests/fixtures/certificates.h"
+#include "tests/fixtures/directory.h"
 #include "tests/fixtures/server.h"
 
 namespace posenc::server {

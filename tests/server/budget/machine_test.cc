@@ -2,13 +2,13 @@
 
 #include "server/budget/machine.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fixtures/directory.h"
 
 namespace posenc::server {
 namespace {
@@ -18,20 +18,14 @@ using testing::Optional;
 // A /proc and /sys of the test's own.
 class MachineTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "posenc_machine_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-
   void Write(const std::string& path, const std::string& text) {
     const std::filesystem::path file = root_ + path;
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << text;
   }
 
-  std::string root_;
+  const test::Directory directory_;
+  const std::string& root_ = directory_.path();
 };
 
 TEST_F(MachineTest, WithoutControlGroupsThereAreNoLimits) {

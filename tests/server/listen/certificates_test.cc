@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "tests/fixtures/certificates.h"
+#include "tests/fixtures/directory.h"
 
 namespace posenc::server {
 namespace {

@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "server/listen/connection_counts.h"
 #include "tests/fixtures/certificates.h"
+#include "tests/fixtures/directory.h"
 #include "tests/fixtures/http2.h"
 #include "tests/fixtures/server.h"
 
