@@ -53,7 +53,7 @@ absl::Status OverBudget(absl::string_view fact) {
 }
 
 absl::Status TooManyCalls() {
-  return OverBudget("the server has more calls than it can answer in time");
+  return OverBudget("too many calls to answer in time");
 }
 
 absl::Status OutOfMemory() {

@@ -332,7 +332,7 @@ void Turns::Leave(Waiter* waiter, std::int64_t moved) {
     }
     waiter->state_ = Waiter::State::kOut;
     if (waiter->first_) learning_[kind] = false;
-    Learn(*waiter, moved, lapsed, now);
+    if (moved != kNotWorkedOn) Learn(*waiter, moved, lapsed, now);
     calls = Fill(now);
   }
   Tell(calls);

@@ -139,8 +139,10 @@ class Turns {
   bool StopWaiting(Waiter* waiter);
 
   // The call is done, or gone on to wait for nobody. `moved`: bytes of its
-  // messages both ways; negative if they tell nothing, because it failed.
+  // messages both ways, or one of these.
   // To be called once after kServed and TurnCame().
+  static constexpr std::int64_t kFailed = -1;       // they tell nothing
+  static constexpr std::int64_t kNotWorkedOn = -2;  // nor does its time
   void Leave(Waiter* waiter, std::int64_t moved);
 
   void SetMaxWaiting(std::size_t max_waiting);

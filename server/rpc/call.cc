@@ -218,7 +218,7 @@ Call::Action Call::Decide() {
   if (!failed && claim == CallClaim::State::kInside && !reading_ &&
       !read_all_ && received_.size() < kAhead &&
       InLine() < CallClaim::kMessages) {
-    reading_ = true;
+    reading_ = asked_ = true;
     ++starting_;
     return Action::kRead;
   }
@@ -441,7 +441,7 @@ void Call::OnComputed(grpc::ByteBuffer* response) {
 }
 
 void Call::OnComputeFailed(const absl::Status& error) {
-  EndStep(-1);
+  EndStep(Turns::kFailed);
   const absl::Status named = spec_.stream ? WithIndex(error, index_) : error;
   {
     // Sets the error and clears computing_ under one lock: a Step() in between
@@ -567,7 +567,9 @@ void Call::OnDone() {
   resources_.transfers->Remove(&writing_message_);
   if (deadline_) resources_.deadlines->Remove(*deadline_);
   claim_.Release();
-  turn_.Leave(error_.ok() ? bytes_in_ + bytes_out_ : -1);
+  turn_.Leave(error_.ok() ? bytes_in_ + bytes_out_
+              : asked_    ? Turns::kFailed
+                          : Turns::kNotWorkedOn);
   if (resources_.observer != nullptr) Observe();
   resources_.calls->Add(-1);
   self_.reset();
@@ -575,7 +577,8 @@ void Call::OnDone() {
 
 void Call::Observe() {
   const absl::Status told = AsTold(spec_, error_);
-  CallRecord record = RecordOf(headers_, spec_, told, ReasonName(told));
+  const std::string reason = ReasonName(told);
+  CallRecord record = RecordOf(headers_, spec_, told, reason);
   record.started = started_;
   record.handling = absl::Nanoseconds((Clock::now() - start_).count());
   record.waited = absl::Nanoseconds(waited_ns_.load());

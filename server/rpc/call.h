@@ -210,6 +210,7 @@ class Call final : public PeerStream::Reactor,
   bool handler_busy_ = false;
   bool writing_ = false;
   bool step_waits_ = false;  // for its turn; computing_ is set
+  bool asked_ = false;       // for its first message
   bool finished_ = false;
   bool done_ = false;
   std::int64_t messages_ = 0;  // received, counted from 1

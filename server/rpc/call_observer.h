@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -21,7 +20,7 @@ struct CallRecord {
   bool stream = false;
   grpc::StatusCode code = grpc::StatusCode::OK;
   // "ERROR_REASON_OVERLOADED" and the like; "" without error details.
-  std::string reason;
+  absl::string_view reason;
   absl::string_view message;  // the status's
 
   absl::Time started;        // when its headers came
@@ -33,7 +32,7 @@ struct CallRecord {
   std::int64_t bytes_received = 0, bytes_sent = 0;
 
   // What the peer may choose is bounded in length but not escaped.
-  std::string peer;               // "ipv4:10.0.0.7:40123"
+  absl::string_view peer;         // "ipv4:10.0.0.7:40123"
   absl::string_view caller;       // the token's name; "" without tokens
   absl::string_view request_id;   // metadata x-request-id; "" if none
   absl::string_view traceparent;  // metadata traceparent (W3C); "" if none

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <chrono>
 
-#include "absl/hash/hash.h"
 #include "absl/time/time.h"
 #include "grpc/support/time.h"
+#include "server/rpc/socket_waits.h"
 
 namespace posenc::server {
 namespace {
@@ -39,13 +39,6 @@ constexpr std::chrono::milliseconds kCaughtUpFor{1};
 // A call that is read later than this after the sockets were empty may have
 // waited in one.
 constexpr std::chrono::milliseconds kBehind{5};
-
-// So many calls of one connection, with none of another between them, have
-// waited for being read.
-constexpr int kReadTogether = 5;
-
-// How long the shortest wait that was seen is believed.
-constexpr std::chrono::milliseconds kWaitHolds{100};
 
 // More of one refusal was not spent on it, but on another process.
 constexpr std::chrono::microseconds kLongestRefusal{100};
@@ -113,58 +106,16 @@ void CallQueue::Delete(PeerStream* stream) {
 
 // What a thread knows of the sockets.
 struct CallQueue::Looks {
-  using Clock = std::chrono::steady_clock;
-
-  // Calls of one connection that were taken one after the other.
-  struct Group {
-    const void* connection = nullptr;
-    Clock::time_point behind_since{}, last{};
-    int calls = 0;
-  };
-
-  // How long calls may wait in their sockets now. All connections with calls
-  // are read in turn: a call came after those that were taken together from its
-  // connection before it, and then from others. A gap after few calls may be
-  // their caller's; and since another caller may pause as well, the shortest
-  // gap counts. Calls that all come over one connection are not seen to wait.
-  Clock::duration Waited(const void* connection, Clock::time_point now) {
-    Group& group = groups[absl::HashOf(connection) % groups.size()];
-    if (group.connection != connection || group.behind_since != caught_up) {
-      group = {connection, caught_up, now, 0};
-    } else if (connection != last_connection) {
-      const Clock::duration gap = now - group.last;
-      if (group.calls >= kReadTogether &&
-          (gap < wait || now - wait_seen > kWaitHolds)) {
-        wait = gap;
-        wait_seen = now;
-      }
-      group.calls = 0;
-    }
-    last_connection = connection;
-    ++group.calls;
-    group.last = now;
-    return now - wait_seen > kWaitHolds ? Clock::duration(0) : wait;
-  }
-
-  void CatchUp(Clock::time_point now) {
-    caught_up = now;
-    wait = Clock::duration(0);
-    wait_seen = Clock::time_point();
-  }
+  using Clock = SocketWaits::Clock;
 
   // The only thread takes all calls of a connection, and knows when.
   bool only = false;
-  std::vector<Group> groups{1024};  // by a hash of the connection
-  const void* last_connection = nullptr;
-  Clock::duration wait{0};
-  Clock::time_point wait_seen{};
+  SocketWaits waits{Clock::now()};
 
   // Calls were refused since the last rest.
   bool refused = false;
   // Looks in a row that brought nothing.
   int empty = 0;
-  // When there was nothing in the sockets last.
-  Clock::time_point caught_up = Clock::now();
 };
 
 // The next event; null once the queue is shut down and empty. A rest that is
@@ -172,9 +123,12 @@ struct CallQueue::Looks {
 // wait, bring none.
 const PeerStream::Event* CallQueue::Next(Looks* looks, bool* ok) {
   while (true) {
-    const Looks::Clock::time_point start = Looks::Clock::now();
-    const bool waits =
-        !looks->refused && start - looks->caught_up < kCaughtUpFor;
+    Looks::Clock::time_point start;
+    bool waits = false;
+    if (!looks->refused) {
+      start = Looks::Clock::now();
+      waits = start - looks->waits.caught_up() < kCaughtUpFor;
+    }
     const grpc_event event =
         grpc_completion_queue_next(queue_->cq(),
                                    waits ? gpr_inf_future(GPR_CLOCK_MONOTONIC)
@@ -186,7 +140,7 @@ const PeerStream::Event* CallQueue::Next(Looks* looks, bool* ok) {
       case GRPC_OP_COMPLETE:
         if (waits) {
           const Looks::Clock::time_point end = Looks::Clock::now();
-          if (end - start > kCaughtUpFor) looks->CatchUp(end);
+          if (end - start > kCaughtUpFor) looks->waits.CatchUp(end);
         }
         looks->empty = 0;
         *ok = event.success != 0;
@@ -196,7 +150,7 @@ const PeerStream::Event* CallQueue::Next(Looks* looks, bool* ok) {
         looks->empty = 0;
         if (looks->refused) std::this_thread::sleep_for(kRest);
         looks->refused = false;
-        looks->CatchUp(Looks::Clock::now());
+        looks->waits.CatchUp(Looks::Clock::now());
         break;
     }
   }
@@ -221,7 +175,7 @@ const PeerStream::Event* CallQueue::React(const PeerStream::Event& event,
     next = Cached(ok);
   } else if (!stream->Take(*ok)) {
     next = Cached(ok);
-  } else if (!looks->only || start - looks->caught_up < kBehind) {
+  } else if (!looks->only || start - looks->waits.caught_up() < kBehind) {
     AwaitCall();
     refused = stream->Begin(absl::ZeroDuration());
     next = Cached(ok);
@@ -229,7 +183,7 @@ const PeerStream::Event* CallQueue::React(const PeerStream::Event& event,
     // Asked first: a call that gRPC has ready for AwaitCall() would take the
     // place of its answer.
     const Looks::Clock::duration waited =
-        looks->Waited(stream->connection(), start);
+        looks->waits.Take(stream->connection(), start);
     stream->Ask();
     next = Cached(ok);
     AwaitCall();

@@ -1,7 +1,6 @@
 #include "server/rpc/call_spec.h"
 
 #include <cstddef>
-#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
@@ -51,7 +50,7 @@ absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
 }
 
 CallRecord RecordOf(const CallHeaders& headers, const CallSpec& spec,
-                    const absl::Status& status, std::string reason) {
+                    const absl::Status& status, absl::string_view reason) {
   const auto metadata = [&headers](absl::string_view key) {
     return headers.Find(key).value_or("").substr(0, kMostObserved);
   };
@@ -60,7 +59,7 @@ CallRecord RecordOf(const CallHeaders& headers, const CallSpec& spec,
   record.method = spec.name;
   record.stream = spec.stream;
   record.code = static_cast<grpc::StatusCode>(status.raw_code());
-  record.reason = std::move(reason);
+  record.reason = reason;
   record.message = status.message();
   record.peer = headers.peer();
   record.caller = spec.caller;

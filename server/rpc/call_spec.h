@@ -41,8 +41,8 @@ absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
 
 // What observers learn of a call that ended with `status`, as the client was
 // told it, whose ReasonName() is `reason`, but for its times and bytes. Borrows
-// all but the reason.
+// them all.
 CallRecord RecordOf(const CallHeaders& headers, const CallSpec& spec,
-                    const absl::Status& status, std::string reason);
+                    const absl::Status& status, absl::string_view reason);
 
 }  // namespace posenc::server

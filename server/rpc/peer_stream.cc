@@ -129,9 +129,13 @@ void PeerStream::StartWriteAndFinish(const grpc::ByteBuffer& message) {
 void PeerStream::Finish(const CallEnding& ending) {
   Operations operations;
   AddHeaders(&operations);
+  const CallEnding* last = &ending;
   // What is handed to the queue's thread outlives the caller's.
-  if (!queue_->MayOperate()) handed_ending_.emplace(ending);
-  AddEnding(handed_ending_ ? *handed_ending_ : ending, &operations);
+  if (!queue_->MayOperate()) {
+    handed_ = std::make_unique<Handed>();
+    last = &handed_->ending.emplace(ending);
+  }
+  AddEnding(*last, &operations);
   const bool refused = reactor_.load() == nullptr;
   if (refused && !asked_) AddClose(&operations);
   Send(operations, refused ? &refused_ : &finished_);
@@ -175,8 +179,9 @@ void PeerStream::AddClose(Operations* operations) {
 
 void PeerStream::Send(const Operations& operations, Event* event) {
   if (queue_->MayOperate()) return Run(operations, event);
-  handed_ = operations;
-  handed_event_ = event;
+  if (handed_ == nullptr) handed_ = std::make_unique<Handed>();
+  handed_->operations = operations;
+  handed_->event = event;
   Post(&send_later_);
 }
 
@@ -238,8 +243,7 @@ void PeerStream::Forget() {
 void PeerStream::ReadLater(bool /*ok*/) { Read(); }
 
 void PeerStream::SendLater(bool /*ok*/) {
-  const Operations operations = std::move(handed_);
-  Run(operations, handed_event_);
+  Run(handed_->operations, handed_->event);
 }
 
 void PeerStream::ReadDone(bool ok) {

@@ -18,6 +18,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -168,12 +169,17 @@ class PeerStream final {
   Event closed_{this, &PeerStream::Closed};
   Event refused_{this, &PeerStream::RefusalDone};
 
-  // What was handed to the queue's thread.
+  // What was handed to the queue's thread. Apart, since streams that refuse
+  // hand nothing over: with it they would be larger than what malloc() keeps at
+  // hand for each thread (1 KiB).
+  struct Handed {
+    Operations operations;
+    std::optional<CallEnding> ending;
+    Event* event = nullptr;
+  };
   Event read_later_{this, &PeerStream::ReadLater};
   Event send_later_{this, &PeerStream::SendLater};
-  Operations handed_;
-  std::optional<CallEnding> handed_ending_;
-  Event* handed_event_ = nullptr;
+  std::unique_ptr<Handed> handed_;
 };
 
 }  // namespace posenc::server

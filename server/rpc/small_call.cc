@@ -102,8 +102,8 @@ void SmallCall::OnDone() {
 
 void SmallCall::Observe() {
   if (stream_->IsCancelled()) status_ = absl::CancelledError("cancelled");
-  CallRecord record =
-      RecordOf(stream_->headers(), spec_, status_, ReasonName(status_));
+  const std::string reason = ReasonName(status_);
+  CallRecord record = RecordOf(stream_->headers(), spec_, status_, reason);
   record.started = record_.started;
   record.handling = absl::Now() - record_.started;
   record.messages_received = record_.messages_received;

@@ -91,7 +91,7 @@ class TurnsTest : public testing::Test {
           Entry::kNotNeeded) {
         ++without;
       } else {
-        turns_.Leave(&waiter, -1);
+        turns_.Leave(&waiter, Turns::kFailed);
       }
     }
     return without > 0;
@@ -217,6 +217,34 @@ TEST_F(TurnsTest, OneHugeCallDoesNotMakeItsKindExpensive) {
   processor_ += 100;
   turns_.Leave(&huge, std::int64_t{1} << 31);
   EXPECT_LT(turns_.state().shares[0], 0.001);
+}
+
+TEST_F(TurnsTest, ACallThatWasNotWorkedOnTellsNothingOfItsKind) {
+  Learn(kKind, 0.0005);
+  const double before = turns_.state().shares[0];
+  const auto leave = [this](std::int64_t moved) {
+    TestWaiter waiter;
+    ASSERT_EQ(turns_.Enter(Request(now_ + 300), &waiter), Entry::kServed);
+    processor_ += 0.1;  // others were, meanwhile
+    turns_.Leave(&waiter, moved);
+  };
+  leave(Turns::kNotWorkedOn);
+  EXPECT_EQ(turns_.state().shares[0], before);
+  leave(Turns::kFailed);
+  EXPECT_GT(turns_.state().shares[0], before);
+}
+
+TEST_F(TurnsTest, TheFirstCallOfAKindThatWasNotWorkedOnIsNotTheLast) {
+  const int kind = CallCosts::KindOf(1, 1 << 20);
+  for (int i = 0; i < 2; ++i) {
+    const auto served = FillPlaces();
+    TestWaiter first;
+    ASSERT_EQ(turns_.Enter(Request(now_ + 0.001, 1, kind), &first),
+              Entry::kServed)
+        << "nothing is known of it";
+    turns_.Leave(&first, Turns::kNotWorkedOn);
+    for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+  }
 }
 
 TEST_F(TurnsTest, ACallThatIsNotRefusableWaitsAsLongAsItsDeadlineAllows) {
