@@ -47,6 +47,17 @@ constexpr double kLostMargin = 1.5;
 // What a call that failed may make of the estimate.
 constexpr double kMostGrowth = 4;
 
+// What moving messages costs beside computing: at least a second for a
+// gigabyte, which is the fastest that gRPC was seen to move them; at most, on a
+// machine that is as busy as may be, 1 ms and kLeaseBytesPerSecond. A peer that
+// stalls costs the least, and one on a slow line no more than the most, for
+// however long their calls are in service. (Shares without a bound grew by what
+// one stalled sender a second left in them, to 0.1 s within four minutes, as
+// leases grew with them; a quarter of all other calls was refused then, at half
+// of the capacity.)
+constexpr double kMovedAtBestPerSecond = 1e9;
+constexpr double kMostToMove = 1e-3;
+
 // A kind whose calls were refused becomes cheap after so long: past capacity
 // estimates swing, and calls that are all let in then are all late.
 constexpr double kCheapAfter = 1;
@@ -296,16 +307,24 @@ void Turns::Tell(const Calls& calls) {
 
 // A call that did not end well, or whose lease was over, tells the least that
 // its kind costs. That counts, or a server whose calls are all late would never
-// learn why; but a stalled peer's clock runs too, so not at once.
-void Turns::Learn(const Waiter& waiter, std::int64_t moved, bool lapsed,
-                  double now) {
+// learn why.
+void Turns::Learn(const Waiter& waiter, std::int64_t moved, double computing,
+                  bool lapsed, double now) {
   const int kind = waiter.kind_;
   const bool calm = now - kind_refused_at_[kind] > kCheapAfter;
   if (moved >= 0 && !lapsed) {
-    costs_.Learn(kind, waiter.used_, moved, calm);
-  } else if (const double share = costs_.share(kind); waiter.used_ > share) {
-    costs_.Learn(kind, std::min(waiter.used_, kMostGrowth * share),
-                 static_cast<std::int64_t>(costs_.bytes(kind)), calm);
+    const double most = computing + kMostToMove +
+                        static_cast<double>(moved) / kLeaseBytesPerSecond;
+    costs_.Learn(kind, std::min(waiter.used_, most), moved, calm);
+    return;
+  }
+  const double share = costs_.share(kind);
+  const double bytes = costs_.bytes(kind);
+  const double least =
+      std::min(waiter.used_, computing + bytes / kMovedAtBestPerSecond);
+  if (least > share) {
+    costs_.Learn(kind, std::min(least, kMostGrowth * share),
+                 static_cast<std::int64_t>(bytes), calm);
   }
 }
 
@@ -318,7 +337,7 @@ bool Turns::StopWaiting(Waiter* waiter) {
   return true;
 }
 
-void Turns::Leave(Waiter* waiter, std::int64_t moved) {
+void Turns::Leave(Waiter* waiter, std::int64_t moved, double computing) {
   Calls calls;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -332,7 +351,7 @@ void Turns::Leave(Waiter* waiter, std::int64_t moved) {
     }
     waiter->state_ = Waiter::State::kOut;
     if (waiter->first_) learning_[kind] = false;
-    if (moved != kNotWorkedOn) Learn(*waiter, moved, lapsed, now);
+    if (moved != kNotWorkedOn) Learn(*waiter, moved, computing, lapsed, now);
     calls = Fill(now);
   }
   Tell(calls);

@@ -139,11 +139,13 @@ class Turns {
   bool StopWaiting(Waiter* waiter);
 
   // The call is done, or gone on to wait for nobody. `moved`: bytes of its
-  // messages both ways, or one of these.
+  // messages both ways, or one of these. `computing`: for how many seconds of
+  // the clock it was computed, or waited for a thread to compute it; what it
+  // took beside that it may have waited for its peer.
   // To be called once after kServed and TurnCame().
   static constexpr std::int64_t kFailed = -1;       // they tell nothing
   static constexpr std::int64_t kNotWorkedOn = -2;  // nor does its time
-  void Leave(Waiter* waiter, std::int64_t moved);
+  void Leave(Waiter* waiter, std::int64_t moved, double computing);
 
   void SetMaxWaiting(std::size_t max_waiting);
 
@@ -165,7 +167,8 @@ class Turns {
   // Of the processor's time, what is left beside refusing calls: (0, 1].
   double LeftToServe(double now);
   bool Fits(std::int64_t bytes, bool light) const;
-  void Learn(const Waiter& waiter, std::int64_t moved, bool lapsed, double now);
+  void Learn(const Waiter& waiter, std::int64_t moved, double computing,
+             bool lapsed, double now);
   static double OrderOf(const Request& request, double now);
   std::int64_t ExpectedBytes(const Request& request) const;
   bool TooLate(const Request& request, const FairQueue::Call& call, bool light,

@@ -407,9 +407,10 @@ std::int64_t Call::NextMessageBytes() const {
 
 // Before computing_ is cleared: the next step takes a turn of its own.
 void Call::EndStep(std::int64_t moved) {
-  computing_ns_ += (Clock::now() - step_start_).count();
+  const std::chrono::nanoseconds computing = Clock::now() - step_start_;
+  computing_ns_ += computing.count();
   turn_.SetBusy(false);
-  if (spec_.stream) turn_.Leave(moved);
+  if (spec_.stream) turn_.Leave(moved, 1e-9 * computing.count());
 }
 
 std::optional<RequestMessage> Call::TakeMessageOfStep() {
@@ -569,7 +570,8 @@ void Call::OnDone() {
   claim_.Release();
   turn_.Leave(error_.ok() ? bytes_in_ + bytes_out_
               : asked_    ? Turns::kFailed
-                          : Turns::kNotWorkedOn);
+                          : Turns::kNotWorkedOn,
+              1e-9 * computing_ns_.load());
   if (resources_.observer != nullptr) Observe();
   resources_.calls->Add(-1);
   self_.reset();

@@ -26,13 +26,13 @@ bool CallTurn::StopWaiting() {
   return true;
 }
 
-void CallTurn::Leave(std::int64_t moved) {
+void CallTurn::Leave(std::int64_t moved, double computing) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (state_ != State::kHeld) return;
     state_ = State::kNone;
   }
-  turns_->Leave(this, moved);
+  turns_->Leave(this, moved, computing);
 }
 
 void CallTurn::TurnCame() {

@@ -56,7 +56,7 @@ class CallTurn final : private Turns::Waiter {
   using Turns::Waiter::SetBusy;
 
   // Ends the turn, if there is one. See Turns::Leave().
-  void Leave(std::int64_t moved);
+  void Leave(std::int64_t moved, double computing);
 
  private:
   void TurnCame() override;

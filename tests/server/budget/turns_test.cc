@@ -69,6 +69,11 @@ class TurnsTest : public testing::Test {
     return request;
   }
 
+  // The end of a call that was computed all the time.
+  void Leave(Turns::Waiter* waiter, std::int64_t moved) {
+    turns_.Leave(waiter, moved, 1e9);
+  }
+
   // One call of the kind, of so many seconds and bytes, alone.
   void Learn(int kind, double share, std::int64_t bytes = kLarge) {
     for (int i = 0; i < 40; ++i) {
@@ -77,7 +82,7 @@ class TurnsTest : public testing::Test {
       if (turns_.Enter(request, &waiter) != Entry::kServed) continue;
       processor_ += share;
       now_ += share;
-      turns_.Leave(&waiter, bytes);
+      Leave(&waiter, bytes);
     }
     now_ += 100;  // the peer is forgotten
   }
@@ -91,7 +96,7 @@ class TurnsTest : public testing::Test {
           Entry::kNotNeeded) {
         ++without;
       } else {
-        turns_.Leave(&waiter, Turns::kFailed);
+        Leave(&waiter, Turns::kFailed);
       }
     }
     return without > 0;
@@ -121,13 +126,13 @@ TEST_F(TurnsTest, AFewAreServedAndTheOthersWait) {
   EXPECT_EQ(turns_.Enter(Request(now_ + 4), &a), Entry::kWaiting);
   EXPECT_EQ(turns_.Enter(Request(now_ + 3), &b), Entry::kWaiting);
   EXPECT_EQ(turns_.state().waiting, 2u);
-  turns_.Leave(served[0].get(), kLarge);
+  Leave(served[0].get(), kLarge);
   EXPECT_THAT(told, ElementsAre("b")) << "the earlier deadline goes first";
-  turns_.Leave(served[1].get(), kLarge);
+  Leave(served[1].get(), kLarge);
   EXPECT_THAT(told, ElementsAre("b", "a"));
-  for (int i = 2; i < kSlots; ++i) turns_.Leave(served[i].get(), kLarge);
-  turns_.Leave(&a, kLarge);
-  turns_.Leave(&b, kLarge);
+  for (int i = 2; i < kSlots; ++i) Leave(served[i].get(), kLarge);
+  Leave(&a, kLarge);
+  Leave(&b, kLarge);
   EXPECT_EQ(turns_.state().in_service, 0u);
 }
 
@@ -144,7 +149,7 @@ TEST_F(TurnsTest, SmallCallsAreServedBeyondThePlaces) {
   TestWaiter next(&told, "next");
   EXPECT_EQ(turns_.Enter(Request(now_ + 300), &next), Entry::kWaiting);
   EXPECT_TRUE(turns_.StopWaiting(&next));
-  for (const auto& waiter : served) turns_.Leave(waiter.get(), 64 << 10);
+  for (const auto& waiter : served) Leave(waiter.get(), 64 << 10);
 }
 
 TEST_F(TurnsTest, BeyondThePlacesNoMoreThan20MsOfWorkAreServed) {
@@ -159,7 +164,7 @@ TEST_F(TurnsTest, BeyondThePlacesNoMoreThan20MsOfWorkAreServed) {
   TestWaiter next;
   EXPECT_EQ(turns_.Enter(Request(now_ + 300), &next), Entry::kWaiting);
   EXPECT_TRUE(turns_.StopWaiting(&next));
-  for (const auto& waiter : served) turns_.Leave(waiter.get(), 1024);
+  for (const auto& waiter : served) Leave(waiter.get(), 1024);
 }
 
 TEST_F(TurnsTest, WhoCouldNotEndInTimeIsRefusedAtOnce) {
@@ -170,7 +175,7 @@ TEST_F(TurnsTest, WhoCouldNotEndInTimeIsRefusedAtOnce) {
   EXPECT_TRUE(turns_.Refuses(Request(now_ + 0.09)));
   EXPECT_EQ(turns_.Enter(Request(now_ + 0.09), &waiter), Entry::kRefused);
   EXPECT_EQ(turns_.state().refused, 2);
-  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+  for (const auto& each : served) Leave(each.get(), kLarge);
 }
 
 TEST_F(TurnsTest, RefusingIsNoPartOfWhatACallCosts) {
@@ -179,7 +184,7 @@ TEST_F(TurnsTest, RefusingIsNoPartOfWhatACallCosts) {
     ASSERT_EQ(turns_.Enter(Request(now_ + 300), &waiter), Entry::kServed);
     processor_ += 0.01 + 0.09;
     turns_.AddRefusing(0.09);
-    turns_.Leave(&waiter, kLarge);
+    Leave(&waiter, kLarge);
   }
   EXPECT_NEAR(turns_.state().shares[kKind], 0.01, 1e-6);
 }
@@ -192,7 +197,7 @@ TEST_F(TurnsTest, CallsWaitForRefusing) {
   turns_.AddRefusing(0.5);
   EXPECT_TRUE(turns_.Refuses(Request(now_ + 0.11)));
   EXPECT_FALSE(turns_.Refuses(Request(now_ + 0.22)));
-  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+  for (const auto& each : served) Leave(each.get(), kLarge);
 }
 
 TEST_F(TurnsTest, WhoseDeadlineIsOverIsRefusedThoughThereIsRoom) {
@@ -207,7 +212,7 @@ TEST_F(TurnsTest, AnIdleServerTriesWhateverItBelieves) {
   TestWaiter waiter;
   EXPECT_FALSE(turns_.Refuses(Request(now_ + 0.1)));
   EXPECT_EQ(turns_.Enter(Request(now_ + 0.1), &waiter), Entry::kServed);
-  turns_.Leave(&waiter, kLarge);
+  Leave(&waiter, kLarge);
 }
 
 TEST_F(TurnsTest, OneHugeCallDoesNotMakeItsKindExpensive) {
@@ -215,7 +220,7 @@ TEST_F(TurnsTest, OneHugeCallDoesNotMakeItsKindExpensive) {
   TestWaiter huge;
   ASSERT_EQ(turns_.Enter(Request(now_ + 300), &huge), Entry::kServed);
   processor_ += 100;
-  turns_.Leave(&huge, std::int64_t{1} << 31);
+  Leave(&huge, std::int64_t{1} << 31);
   EXPECT_LT(turns_.state().shares[0], 0.001);
 }
 
@@ -226,7 +231,7 @@ TEST_F(TurnsTest, ACallThatWasNotWorkedOnTellsNothingOfItsKind) {
     TestWaiter waiter;
     ASSERT_EQ(turns_.Enter(Request(now_ + 300), &waiter), Entry::kServed);
     processor_ += 0.1;  // others were, meanwhile
-    turns_.Leave(&waiter, moved);
+    Leave(&waiter, moved);
   };
   leave(Turns::kNotWorkedOn);
   EXPECT_EQ(turns_.state().shares[0], before);
@@ -242,9 +247,47 @@ TEST_F(TurnsTest, TheFirstCallOfAKindThatWasNotWorkedOnIsNotTheLast) {
     ASSERT_EQ(turns_.Enter(Request(now_ + 0.001, 1, kind), &first),
               Entry::kServed)
         << "nothing is known of it";
-    turns_.Leave(&first, Turns::kNotWorkedOn);
-    for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+    Leave(&first, Turns::kNotWorkedOn);
+    for (const auto& each : served) Leave(each.get(), kLarge);
   }
+}
+
+// The server works for others meanwhile.
+TEST_F(TurnsTest, StalledSendersDoNotMakeTheirKindExpensive) {
+  Learn(kKind, 0.0005, 1 << 20);
+  for (int i = 0; i < 100; ++i) {
+    TestWaiter stalled;
+    ASSERT_EQ(turns_.Enter(Request(now_ + 300), &stalled), Entry::kServed);
+    now_ += 20;
+    processor_ += 10;
+    turns_.Leave(&stalled, Turns::kFailed, 0);
+  }
+  EXPECT_LT(turns_.state().shares[0], 0.0011);  // 1 MiB at 1 GB/s
+}
+
+TEST_F(TurnsTest, SlowLinesDoNotMakeTheirKindExpensive) {
+  Learn(kKind, 0.0005, 1 << 20);
+  for (int i = 0; i < 100; ++i) {
+    TestWaiter slow;
+    ASSERT_EQ(turns_.Enter(Request(now_ + 300), &slow), Entry::kServed);
+    now_ += 20;
+    processor_ += 10;
+    turns_.Leave(&slow, 1 << 20, 0.0005);
+  }
+  // Computing, 1 ms, and 1 MiB at 200 MB/s.
+  EXPECT_LT(turns_.state().shares[0], 0.0068);
+}
+
+TEST_F(TurnsTest, CallsThatFailWhileTheyAreComputedAreLearnedFrom) {
+  Learn(kKind, 0.0005, 1 << 20);
+  for (int i = 0; i < 300; ++i) {
+    TestWaiter computed;
+    ASSERT_EQ(turns_.Enter(Request(now_ + 300), &computed), Entry::kServed);
+    now_ += 0.2;
+    processor_ += 0.2;
+    turns_.Leave(&computed, Turns::kFailed, 0.2);
+  }
+  EXPECT_GT(turns_.state().shares[0], 0.15);
 }
 
 TEST_F(TurnsTest, ACallThatIsNotRefusableWaitsAsLongAsItsDeadlineAllows) {
@@ -256,9 +299,9 @@ TEST_F(TurnsTest, ACallThatIsNotRefusableWaitsAsLongAsItsDeadlineAllows) {
   request.refusable = false;
   EXPECT_EQ(turns_.Enter(request, &waiter), Entry::kWaiting);
   now_ += 0.04;
-  turns_.Leave(served[0].get(), kLarge);
+  Leave(served[0].get(), kLarge);
   EXPECT_THAT(told, ElementsAre("step lost"));
-  for (int i = 1; i < kSlots; ++i) turns_.Leave(served[i].get(), kLarge);
+  for (int i = 1; i < kSlots; ++i) Leave(served[i].get(), kLarge);
 }
 
 TEST_F(TurnsTest, ABurstMayWaitButNotBehindAStandingQueue) {
@@ -279,15 +322,15 @@ TEST_F(TurnsTest, ABurstMayWaitButNotBehindAStandingQueue) {
   EXPECT_EQ(waiting, 8);
   now_ += 0.11;
   EXPECT_TRUE(turns_.Refuses(Request(now_ + 2)));
-  for (int i = 0; i < kSlots; ++i) turns_.Leave(served[i].get(), kLarge);
+  for (int i = 0; i < kSlots; ++i) Leave(served[i].get(), kLarge);
   EXPECT_EQ(told.size(), 3u);
   // 5 ms: nobody waits any more for a place behind others.
   EXPECT_TRUE(turns_.Refuses(Request(now_ + 2)));
-  for (int i = 0; i < waiting; ++i) turns_.Leave(burst[i].get(), kLarge);
+  for (int i = 0; i < waiting; ++i) Leave(burst[i].get(), kLarge);
   now_ += 1;
   served = FillPlaces();
   EXPECT_FALSE(turns_.Refuses(Request(now_ + 2))) << "the queue is forgotten";
-  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+  for (const auto& each : served) Leave(each.get(), kLarge);
 }
 
 TEST_F(TurnsTest, CheapCallsTakeNoTurnButAreMeasured) {
@@ -301,11 +344,11 @@ TEST_F(TurnsTest, CheapCallsTakeNoTurnButAreMeasured) {
     ASSERT_THAT(entry, testing::AnyOf(Entry::kNotNeeded, Entry::kServed));
     if (entry == Entry::kNotNeeded) continue;
     ++measured;
-    turns_.Leave(&cheap, 100);
+    Leave(&cheap, 100);
   }
   EXPECT_EQ(measured, 10);
   EXPECT_FALSE(turns_.Refuses(Request(now_ + 0.001, 1, kCheapKind)));
-  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+  for (const auto& each : served) Leave(each.get(), kLarge);
 }
 
 TEST_F(TurnsTest, CallsThatMoveManyBytesAreNotCheap) {
@@ -313,22 +356,22 @@ TEST_F(TurnsTest, CallsThatMoveManyBytesAreNotCheap) {
   TestWaiter large;
   EXPECT_EQ(turns_.Enter(Request(now_ + 300, 1, kCheapKind), &large),
             Entry::kServed);
-  turns_.Leave(&large, 256 << 10);
+  Leave(&large, 256 << 10);
   EXPECT_EQ(turns_.Enter(Request(now_ + 300, 1, kCheapKind), &large),
             Entry::kServed);
-  turns_.Leave(&large, 256 << 10);
+  Leave(&large, 256 << 10);
 }
 
 TEST_F(TurnsTest, AKindThatIsRefusedIsNotCheapAtOnce) {
   Learn(kCheapKind, 0.001, 100);
   auto served = FillPlaces();
   EXPECT_TRUE(turns_.Refuses(Request(now_ + 0.001, 1, kCheapKind)));
-  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+  for (const auto& each : served) Leave(each.get(), kLarge);
   TestWaiter quick;
   const auto end_one = [&] {
     processor_ += 20e-6;
     now_ += 20e-6;
-    turns_.Leave(&quick, 100);
+    Leave(&quick, 100);
   };
   for (int i = 0; i < 200; ++i) {
     ASSERT_EQ(turns_.Enter(Request(now_ + 300, 1, kCheapKind), &quick),
@@ -371,8 +414,8 @@ TEST_F(TurnsTest, WhoWaitsForHisPeerLosesHisPlaceToThoseWhoWait) {
   now_ += 10;
   test::Eventually([&] { return next.came.load(); });
   EXPECT_TRUE(next.came.load());
-  turns_.Leave(&next, kLarge);
-  for (const auto& each : stalled) turns_.Leave(each.get(), kLarge);
+  Leave(&next, kLarge);
+  for (const auto& each : stalled) Leave(each.get(), kLarge);
   EXPECT_EQ(turns_.state().in_service, 0u);
 }
 
@@ -398,9 +441,9 @@ TEST_F(TurnsTest, WhoIsWorkedOnKeepsHisPlace) {
   now_ += 10;
   test::Eventually([&] { return last.came.load(); });
   EXPECT_TRUE(last.came.load());
-  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
-  turns_.Leave(&next, kLarge);
-  turns_.Leave(&last, kLarge);
+  for (const auto& each : served) Leave(each.get(), kLarge);
+  Leave(&next, kLarge);
+  Leave(&last, kLarge);
   EXPECT_EQ(turns_.state().in_service, 0u);
 }
 
@@ -413,7 +456,7 @@ TEST_F(TurnsTest, APeerWhoUsesLittleIsNotRefusedForTheQueueOfAnother) {
     ASSERT_EQ(turns_.Enter(Request(now_ + 300, 1), &busy), Entry::kServed);
     processor_ += 0.003;
     now_ += 0.003;
-    turns_.Leave(&busy, kLarge);
+    Leave(&busy, kLarge);
   }
   auto served = FillPlaces(1);
   std::vector<std::unique_ptr<TestWaiter>> queue;
@@ -429,8 +472,8 @@ TEST_F(TurnsTest, APeerWhoUsesLittleIsNotRefusedForTheQueueOfAnother) {
   EXPECT_FALSE(queue[0]->light());
   EXPECT_THAT(told, IsEmpty());
   for (const auto& each : queue) EXPECT_TRUE(turns_.StopWaiting(each.get()));
-  turns_.Leave(&light, kLarge);
-  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+  Leave(&light, kLarge);
+  for (const auto& each : served) Leave(each.get(), kLarge);
 }
 
 TEST_F(TurnsTest, NoMoreWaitThanMayWait) {
@@ -443,7 +486,7 @@ TEST_F(TurnsTest, NoMoreWaitThanMayWait) {
   EXPECT_EQ(turns_.Enter(Request(now_ + 300), &second), Entry::kRefused);
   EXPECT_TRUE(turns_.StopWaiting(&first));
   EXPECT_FALSE(turns_.StopWaiting(&first));
-  for (const auto& each : served) turns_.Leave(each.get(), kLarge);
+  for (const auto& each : served) Leave(each.get(), kLarge);
   EXPECT_THAT(told, IsEmpty());
 }
 
