@@ -26,8 +26,8 @@ constexpr std::size_t kCacheBytes = 16 << 20;
 // calls: what these cannot refuse waits in the sockets, in front of what could
 // be answered. At ten steps compute threads weigh a tenth. On one processor
 // with tables of 256 KiB and deadlines of 50 ms, 60,000 calls a second, 3, 10
-// and 19 steps gave 4,000, 6,600 and 5,700 good calls a second, with refusals
-// within 50, 6 and 5 ms.
+// and 19 steps gave 4,000, 6,600 and 5,700 good calls a second in one run, with
+// refusals within 50, 6 and 5 ms.
 constexpr int kComputeNiceness = 10;
 
 // The heap keeps so much for small things.

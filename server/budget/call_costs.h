@@ -24,8 +24,8 @@ class CallCosts {
   // A call that moves no more than this may count as cheap. A share is measured
   // roughly, bytes are not: at 14,000 calls a second for tables of 256 KiB, 1.1
   // times the capacity, a server that took these for cheap now and then refused
-  // none, and answered 5,000 in time instead of 12,800; at 45,000 calls a
-  // second 2,900 instead of 6,900.
+  // none, and answered 5,000 in time instead of 12,800 (one run, when a refusal
+  // cost half as much again).
   static constexpr std::int64_t kCheapBytes = 64 << 10;
 
   // The kind of a call, for the functions below.

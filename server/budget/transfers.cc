@@ -125,6 +125,12 @@ void Transfers::Cut(Message* message, bool slow, Victims* victims) {
   victims->cut.emplace_back(*message, slow);
 }
 
+// What is held has in it what is being computed, which counts here as if the
+// messages that come had brought it. That puts claims off that could shrink,
+// but not for long: each message that stalls adds 16 MiB/s to what should be
+// held, and what is computed is done soon and goes out, where it is known. The
+// error in the other direction would be worse: messages that move would lose
+// their claims (kMovingBytesPerSecond).
 void Transfers::ChooseShrunk(double now, std::int64_t held, Victims* victims) {
   // What would be held if all of them moved, less what is.
   double missing = -static_cast<double>(held);

@@ -22,9 +22,8 @@ constexpr int kLeastThreads = 1, kMostThreads = 16;
 
 // A thread that has refused calls, and has found the sockets empty, rests for
 // so long: what comes meanwhile is read and answered together. On one processor
-// that could answer 13,000 of 45,000 and 60,000 calls a second, 0.08 ms gave
-// 9,100, 0.2 ms 10,500 and 7,500, 0.5 ms 8,900 and 6,600, 1 ms 6,200 good ones
-// a second (the last of 60,000 only).
+// that could answer 13,000 of 45,000 calls a second, 0.08, 0.2 and 0.5 ms gave
+// 9,100, 10,500 and 8,900 good ones in one run.
 constexpr std::chrono::microseconds kRest{200};
 
 // gRPC 1.51 handles one connection in a look, and may bring no event of it: so
@@ -44,7 +43,8 @@ constexpr std::chrono::milliseconds kBehind{5};
 constexpr std::chrono::microseconds kLongestRefusal{100};
 
 // Hundredths: what refusing takes, of what our reactions to it take. The rest
-// is reading and parsing (perf on one processor, at 60,000 calls a second).
+// is reading and parsing (perf on one processor, when gRPC still made an error
+// object of each refusal).
 constexpr int kWholeRefusal = 135;
 
 }  // namespace
