@@ -19,6 +19,9 @@ namespace {
 // field and fact of what else is wrong.
 constexpr char kPayloadUrl[] = "posenc.error";
 constexpr char kMoreUrl[] = "posenc.more";
+// Further ones are not kept: trailers hold fewer, and each is compared with
+// all.
+constexpr std::size_t kMostFaults = 64;
 
 void AppendString(absl::string_view text, std::string* payload) {
   absl::StrAppend(payload, text.size(), ":", text);
@@ -151,6 +154,7 @@ bool Faults::Note(const absl::Status& status) {
   std::vector<Fault> found = {{details->field, std::string(fact)}};
   found.insert(found.end(), details->more.begin(), details->more.end());
   for (Fault& fault : found) {
+    if (all_.size() >= kMostFaults) break;
     const bool known = std::any_of(
         all_.begin(), all_.end(),
         [&fault](const Fault& other) { return other.field == fault.field; });

@@ -52,6 +52,13 @@ bool IsToken(absl::string_view text) {
          });
 }
 
+std::array<std::uint8_t, 32> HashOf(absl::string_view secret) {
+  std::array<std::uint8_t, 32> hash;
+  SHA256(reinterpret_cast<const unsigned char*>(secret.data()), secret.size(),
+         hash.data());
+  return hash;
+}
+
 bool ParseSize(absl::string_view text, std::int64_t* bytes) {
   int shift = 0;
   if (absl::ConsumeSuffix(&text, "KiB")) {
@@ -118,9 +125,13 @@ absl::StatusOr<Tokens::Token> Tokens::ParseLine(absl::string_view line) {
     }
     const std::string hash = absl::HexStringToBytes(secret);
     std::copy(hash.begin(), hash.end(), token.hash.begin());
+    // As sha256sum says of a variable that was never set. Whoever shows nothing
+    // would show this token.
+    if (token.hash == HashOf("")) {
+      return Wrong("sha256: is that of nothing; hash the token");
+    }
   } else if (IsToken(secret)) {
-    SHA256(reinterpret_cast<const unsigned char*>(secret.data()), secret.size(),
-           token.hash.data());
+    token.hash = HashOf(secret);
   } else {
     return Wrong("the token must be letters, digits and -._~+/=");
   }
@@ -201,10 +212,7 @@ absl::StatusOr<Caller> Tokens::Check(absl::string_view method,
   const absl::string_view secret =
       bearer ? absl::StripAsciiWhitespace(authorization.substr(kScheme.size()))
              : "";
-  Hash hash;
-  SHA256(reinterpret_cast<const unsigned char*>(secret.data()), secret.size(),
-         hash.data());
-  const Token* const token = Find(hash);
+  const Token* const token = Find(HashOf(secret));
   if (token == nullptr || !bearer) {
     return Unauthenticated("invalid", "the token is not known here");
   }

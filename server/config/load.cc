@@ -82,9 +82,16 @@ absl::StatusOr<std::optional<std::string>> ReadFlags(int argc,
                                                      const char* const* argv,
                                                      GivenByKey* given,
                                                      Commands* commands) {
-  // CLI11 would take the next flag for the value.
+  // CLI11 would take the next flag for the value, and "" for a switch's "on".
+  // A path that is empty, as "$TOKENS" if it was never set, would be as good as
+  // none, and leave the server open.
   for (int i = 1; i < argc; ++i) {
     const absl::string_view flag = argv[i];
+    if (flag.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(i > 1 ? OneLine(argv[i - 1]) : "''",
+                       ": '' is no value (", kCommandLine, ")"));
+    }
     if (absl::StartsWith(flag, "--") && flag.find('=') == flag.size() - 1) {
       return absl::InvalidArgumentError(
           absl::StrCat(OneLine(flag.substr(0, flag.size() - 1)), ": '",

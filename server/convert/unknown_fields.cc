@@ -55,6 +55,9 @@ const KnownFields::Type* KnownFields::Add(const Descriptor& descriptor) {
     known->packed_wire_type = field->is_packable()
                                   ? WireFormatLite::WIRETYPE_LENGTH_DELIMITED
                                   : known->wire_type;
+    known->is_element =
+        field->is_repeated() &&
+        known->wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       const Type* const message = Add(*field->message_type());
       known->message = message;
@@ -115,6 +118,51 @@ bool KnownFields::AllKnown(CodedInputStream* in, const Type& type) {
     }
   }
   return in->ConsumedEntireMessage();
+}
+
+const FieldDescriptor* KnownFields::Crowded(CodedInputStream* in,
+                                            const Type& type, int* elements) {
+  const FieldDescriptor* last = nullptr;
+  while (const std::uint32_t tag = in->ReadTag()) {
+    const auto number =
+        static_cast<std::size_t>(WireFormatLite::GetTagFieldNumber(tag));
+    const Field* const field =
+        number < type.fields.size() && type.fields[number].field != nullptr
+            ? &type.fields[number]
+            : nullptr;
+    if (field != nullptr) last = field->field;
+    if (field == nullptr || field->is_element) ++*elements;
+    if (*elements > kMostElements) return last;
+    std::uint32_t length = 0;
+    if (field == nullptr || field->message == nullptr ||
+        WireFormatLite::GetTagWireType(tag) != field->wire_type) {
+      if (!WireFormatLite::SkipField(in, tag)) return nullptr;
+      continue;
+    }
+    if (!in->ReadVarint32(&length)) return nullptr;
+    const auto [limit, budget] =
+        in->IncrementRecursionDepthAndPushLimit(static_cast<int>(length));
+    if (budget < 0) return nullptr;
+    if (const auto* const crowded = Crowded(in, *field->message, elements)) {
+      return crowded;
+    }
+    if (!in->DecrementRecursionDepthAndPopLimit(limit)) return nullptr;
+  }
+  return nullptr;
+}
+
+absl::Status KnownFields::CheckElements(absl::string_view bytes) const {
+  // Each has two bytes at least.
+  if (bytes.size() <= 2 * std::size_t{kMostElements}) return absl::OkStatus();
+  CodedInputStream in(reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                      static_cast<int>(bytes.size()));
+  int elements = 0;
+  const FieldDescriptor* const crowded = Crowded(&in, *root_, &elements);
+  if (elements <= kMostElements) return absl::OkStatus();
+  return core::FieldInvalid(
+      crowded == nullptr ? "" : crowded->name(),
+      absl::StrCat("with it the message has over ", kMostElements,
+                   " elements of repeated fields; send fewer"));
 }
 
 absl::Status KnownFields::Check(absl::string_view bytes,

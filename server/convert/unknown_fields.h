@@ -2,6 +2,10 @@
 //
 // Protobuf would skip an unknown field, and the numbers would silently lack
 // what it asks for. See docs/adr/0005.
+//
+// Also refuses messages that would take many times their bytes once they are
+// parsed: an empty element of a repeated message has two bytes on the wire and
+// over a hundred in memory.
 
 #pragma once
 
@@ -22,7 +26,16 @@ namespace posenc::server {
 // them, may have.
 class KnownFields {
  public:
+  // Elements of repeated messages and texts, and unknown fields, in one
+  // message: some 3 MiB.
+  static constexpr int kMostElements = 16384;
+
   explicit KnownFields(const google::protobuf::Descriptor& type);
+
+  // INVALID_ARGUMENT, of the field that goes beyond it, if `bytes`, which are
+  // not parsed yet, have more than kMostElements. What is no message is left to
+  // the parser.
+  absl::Status CheckElements(absl::string_view bytes) const;
 
   // UNIMPLEMENTED, kFieldUnknown, if a field or an enum value anywhere in
   // `message`, which is of this type and was parsed from `bytes`, is not known
@@ -39,6 +52,7 @@ class KnownFields {
     int wire_type = 0, packed_wire_type = 0;
     // If the field is an enum: bit n says that value n is known.
     std::uint64_t values = 0;
+    bool is_element = false;  // of a repeated message or text
   };
   struct Type {
     std::vector<Field> fields;  // by number; `field` is null for a gap
@@ -52,6 +66,11 @@ class KnownFields {
   // here, with a seventh of the instructions that Name() takes.
   static bool AllKnown(google::protobuf::io::CodedInputStream* in,
                        const Type& type);
+  // Counts elements until the message ends or is none, or until there are too
+  // many: then it returns the field.
+  static const google::protobuf::FieldDescriptor* Crowded(
+      google::protobuf::io::CodedInputStream* in, const Type& type,
+      int* elements);
   // The error that names the first unknown field, by a walk over the parsed
   // message; OK if there is none.
   static absl::Status Name(const google::protobuf::Message& message,

@@ -150,14 +150,40 @@ absl::Status TryOut(const std::vector<X509Ptr>& chain, const KeyPtr& key) {
                       kCert, absl::StrCat("OpenSSL refuses it: ", Reason()));
 }
 
+// What was read, written anew. A file may begin with a byte order mark, or hold
+// a certificate beside its key; gRPC, which gets all of it as one text, would
+// read that in its own way.
+absl::StatusOr<std::string> PemText(const char* field,
+                                    const std::vector<X509Ptr>& certificates,
+                                    const KeyPtr& key = nullptr) {
+  const Bio writer(BIO_new(BIO_s_mem()));
+  bool written = writer != nullptr;
+  if (written && key != nullptr) {
+    written = PEM_write_bio_PrivateKey(writer.get(), key.get(), nullptr,
+                                       nullptr, 0, nullptr, nullptr) == 1;
+  }
+  for (const X509Ptr& certificate : certificates) {
+    written =
+        written && PEM_write_bio_X509(writer.get(), certificate.get()) == 1;
+  }
+  if (!written) {
+    return core::FieldInvalid(
+        field, absl::StrCat("cannot be written as PEM (", Reason(), ")"));
+  }
+  char* text = nullptr;
+  const long bytes = BIO_get_mem_data(writer.get(), &text);
+  return std::string(text, static_cast<std::size_t>(bytes));
+}
+
 // Old authorities may stay in the file while new ones are rolled out.
-absl::Status CheckClientCa(absl::string_view text, absl::Time now) {
+absl::StatusOr<std::string> CheckClientCa(absl::string_view text,
+                                          absl::Time now) {
   const auto authorities = ParseCertificates(kClientCa, text);
   if (!authorities.ok()) return authorities.status();
   absl::Status worst;
   for (std::size_t i = 0; i < authorities->size(); ++i) {
     worst = CheckValidity(kClientCa, i + 1, (*authorities)[i], now);
-    if (worst.ok()) return worst;
+    if (worst.ok()) return PemText(kClientCa, *authorities);
   }
   return worst;
 }
@@ -174,13 +200,17 @@ absl::StatusOr<Certificates> CheckCertificates(absl::string_view chain_text,
   if (!key.ok()) return key.status();
   absl::Status status = CheckChain(*chain, now);
   if (status.ok()) status = TryOut(*chain, *key);
-  if (status.ok() && !client_ca.empty()) {
-    status = CheckClientCa(client_ca, now);
-  }
   if (!status.ok()) return status;
-  Certificates certificates = {std::string(chain_text), std::string(key_text),
-                               std::string(client_ca),
-                               NotAfter(chain->front())};
+  Certificates certificates;
+  auto text = PemText(kCert, *chain, *key);
+  if (!text.ok()) return text.status();
+  certificates.identity = *std::move(text);
+  if (!client_ca.empty()) {
+    text = CheckClientCa(client_ca, now);
+    if (!text.ok()) return text.status();
+    certificates.client_ca = *std::move(text);
+  }
+  certificates.not_after = NotAfter(chain->front());
   for (const X509Ptr& certificate : *chain) {
     certificates.not_after =
         std::min(certificates.not_after, NotAfter(certificate));

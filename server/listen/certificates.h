@@ -12,10 +12,9 @@
 
 namespace posenc::server {
 
-// PEM, known to work.
+// PEM as OpenSSL writes it, known to work.
 struct Certificates {
-  std::string chain;
-  std::string key;
+  std::string identity;   // the key, the server's certificate, its issuers
   std::string client_ca;  // empty if clients need no certificate
   // When the first certificate of the chain to expire does so.
   absl::Time not_after;

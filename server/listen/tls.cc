@@ -84,9 +84,7 @@ absl::Status Tls::Reload() {
 absl::Status Tls::Publish(const Certificates& certificates) {
   ++generation_;
   // One file for both: there is no moment at which one is new and one old.
-  absl::Status status = Replace(
-      &identity_, absl::StrCat(certificates.key, "\n", certificates.chain),
-      generation_);
+  absl::Status status = Replace(&identity_, certificates.identity, generation_);
   if (status.ok() && !certificates.client_ca.empty()) {
     status = Replace(&client_ca_, certificates.client_ca, generation_);
   }

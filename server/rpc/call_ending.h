@@ -25,6 +25,10 @@ class CallEnding final {
   const absl::InlinedVector<grpc_metadata, 3>& trailers() const {
     return trailers_;
   }
+  // The text, where it cannot be a trailer of ours; null if there is none.
+  const grpc_slice* details() const {
+    return GRPC_SLICE_IS_EMPTY(details_) ? nullptr : &details_;
+  }
 
  private:
   // `name` is a constant.
@@ -32,6 +36,7 @@ class CallEnding final {
 
   grpc_status_code code_ = GRPC_STATUS_OK;
   absl::InlinedVector<grpc_metadata, 3> trailers_;
+  grpc_slice details_ = grpc_empty_slice();
 };
 
 }  // namespace posenc::server

@@ -167,6 +167,7 @@ void PeerStream::AddEnding(const CallEnding& ending, Operations* operations) {
   operations->push_back(Operation(GRPC_OP_SEND_STATUS_FROM_SERVER));
   auto& status = operations->back().data.send_status_from_server;
   status.status = ending.code();
+  status.status_details = const_cast<grpc_slice*>(ending.details());
   status.trailing_metadata_count = ending.trailers().size();
   status.trailing_metadata =
       const_cast<grpc_metadata*>(ending.trailers().data());

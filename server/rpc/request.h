@@ -40,7 +40,8 @@ struct ParsedRequest {
 
 // Parses `message`, borrowing the bytes of the tensors in `tensor_fields`.
 // INVALID_ARGUMENT for what is no protobuf message; UNIMPLEMENTED,
-// kFieldUnknown for fields that this server does not know.
+// kFieldUnknown for fields that this server does not know. INVALID_ARGUMENT
+// also for what would take many times its bytes: KnownFields::CheckElements().
 template <typename Request>
 absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
     RequestMessage message, absl::Span<const int> tensor_fields) {
@@ -57,6 +58,8 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
     for (const auto piece : pieces) small.append(piece.data(), piece.size());
   }
   if (!parsed->borrows) parsed->message.Clear();
+  const absl::Status few = kKnown.CheckElements(small);
+  if (!few.ok()) return few;
   if (!parsed->request.ParseFromString(small)) {
     return core::FieldInvalid(
         "", "the message is not a valid protobuf message of this call");

@@ -4,7 +4,7 @@
 //
 // Input: byte 0 chooses ModelInfer or ModelStreamInfer, byte 1 the slices in
 // which the message came, byte 2 where a stream's second message begins; the
-// rest is messages.
+// rest is messages. They may name the regions "a" and "b".
 
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +21,7 @@
 #include "server/kserve/infer_handler.h"
 #include "server/methods/methods.h"
 #include "tests/fuzz/handler_run.h"
+#include "tests/fuzz/shared_folder.h"
 
 namespace posenc::server {
 namespace {
@@ -58,6 +59,27 @@ void CheckSplit(const RequestMessage& message) {
   }
 }
 
+// The files of shared memory, as regions of their names.
+class SharedRegions {
+ public:
+  SharedRegions() {
+    for (const char* const name : {"a", "b"}) {
+      inference::SystemSharedMemoryRegisterRequest request;
+      request.set_name(name);
+      request.set_key(name);
+      request.set_byte_size(4096);
+      if (!regions_.Register(request).ok()) std::abort();
+    }
+  }
+
+  SharedFiles* files() const { return folder_.files(); }
+  Regions* regions() { return &regions_; }
+
+ private:
+  const SharedFolder folder_;
+  Regions regions_{folder_.files()};
+};
+
 }  // namespace
 }  // namespace posenc::server
 
@@ -84,12 +106,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   CheckSplit(one);
   std::vector<RequestMessage*> messages = {&one};
   if (first < rest.size()) messages.push_back(&two);
-  const MethodContext context = {&limits, &cache};
+  static SharedRegions shared;
+  const MethodContext context = {
+      &limits, &cache, {shared.files(), absl::OkStatus()}};
   try {
-    RunHandler((stream ? StartModelStreamInfer(context, &counts, nullptr)
-                       : StartModelInfer(context, &counts, nullptr))
-                   .get(),
-               messages);
+    RunHandler(
+        (stream ? StartModelStreamInfer(context, &counts, shared.regions())
+                : StartModelInfer(context, &counts, shared.regions()))
+            .get(),
+        messages);
   } catch (const std::bad_alloc&) {  // as Execution does
   } catch (const std::length_error&) {
   }

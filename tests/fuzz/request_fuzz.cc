@@ -2,8 +2,9 @@
 // their answers, through the handlers that calls use, without a socket.
 //
 // Input: byte 0 chooses the method, byte 1 the slices in which the message
-// came, byte 2 where a second message of the same call begins; the rest is
-// messages. Sanitizers see what handler_run.h does not.
+// came, and from 128 on a call that was sent before; byte 2 where a second
+// message of the same call begins; the rest is messages. They may name files in
+// shared memory (shared_folder.h). Sanitizers see what handler_run.h does not.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "server/methods/methods.h"
 #include "tests/fuzz/handler_run.h"
+#include "tests/fuzz/shared_folder.h"
 
 namespace posenc::server {
 namespace {
@@ -46,8 +48,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   const Method* const method =
       FindMethod(kMethods[data[0] % std::size(kMethods)]);
   if (method == nullptr) std::abort();
+  static const SharedFolder folder;
   const Limits limits = SmallLimits();
   RopeCache cache(kCacheBytes);
+  const CallSharing sharing = {folder.files(), absl::OkStatus(), data[1] > 127};
   const absl::string_view rest = bytes.substr(kHeader);
   const std::size_t first =
       method->stream ? rest.size() * (256 - data[2]) / 256 : rest.size();
@@ -56,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   std::vector<RequestMessage*> messages = {&one};
   if (first < rest.size()) messages.push_back(&two);
   try {
-    RunHandler(method->start({&limits, &cache}).get(), messages);
+    RunHandler(method->start({&limits, &cache, sharing}).get(), messages);
   } catch (const std::bad_alloc&) {  // as Execution does
   } catch (const std::length_error&) {
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/util/json_util.h"
@@ -96,6 +98,47 @@ inference::ModelInferRequest AsInference(
   return inference;
 }
 
+// Has the tensors lie in the file "a" of shared_folder.h instead, one after the
+// other. False if there is none.
+bool ShareTensors(google::protobuf::Message* message, std::int64_t* offset) {
+  auto* const tensor = dynamic_cast<v1::Tensor*>(message);
+  if (tensor != nullptr) {
+    if (tensor->data().empty() && tensor->values().empty()) return false;
+    tensor->mutable_shared()->set_name("a");
+    tensor->mutable_shared()->set_offset(*offset);
+    *offset += static_cast<std::int64_t>(tensor->data().size()) +
+               8 * tensor->values_size();  // no element is larger
+    tensor->clear_data();
+    tensor->clear_values();
+    return true;
+  }
+  const auto* const reflection = message->GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection->ListFields(*message, &fields);
+  bool any = false;
+  for (const auto* const field : fields) {
+    if (field->message_type() == nullptr || field->is_repeated()) continue;
+    any |= ShareTensors(reflection->MutableMessage(message, field), offset);
+  }
+  return any;
+}
+
+// Has what the request could ask to be written there go to the file "b".
+void ShareOutputs(google::protobuf::Message* request) {
+  const auto* const type = request->GetDescriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    if (type->field(i)->message_type() != v1::SharedMemory::descriptor()) {
+      continue;
+    }
+    v1::SharedMemory place;
+    place.set_name("b");
+    place.set_offset(16384 * i);
+    request->GetReflection()
+        ->MutableMessage(request, type->field(i))
+        ->CopyFrom(place);
+  }
+}
+
 void WriteVectors(const fs::path& vectors, const fs::path& requests,
                   const fs::path& inferences, const fs::path& configs) {
   fs::create_directories(requests);
@@ -132,6 +175,14 @@ void WriteVectors(const fs::path& vectors, const fs::path& requests,
       std::ofstream(inferences / name, std::ios::binary)
           << '\0' << '\0' << '\0'
           << AsInference(rpc, *request).SerializeAsString();
+      std::int64_t offset = 0;
+      if (!ShareTensors(request.get(), &offset)) continue;
+      for (const char* const prefix : {"shared-", "outputs-"}) {
+        if (*prefix == 'o') ShareOutputs(request.get());
+        std::ofstream(requests / (prefix + name), std::ios::binary)
+            << static_cast<char>(method->second) << '\0' << '\0'
+            << request->SerializeAsString();
+      }
     }
   }
 }

@@ -2,6 +2,8 @@
 
 #include <quadmath.h>
 
+#include <cmath>
+
 namespace posenc::reference {
 namespace {
 
@@ -134,7 +136,7 @@ Quad Sin(double position, double frequency) {
 }
 
 double UlpError(double actual, Quad exact) {
-  if (exact == 0) return actual == 0 ? 0 : HUGE_VALQ;
+  if (exact == 0) return actual == 0 ? 0 : HUGE_VAL;
   int exponent;
   frexpq(exact, &exponent);
   return static_cast<double>(fabsq(Quad(actual) - exact) /

@@ -140,6 +140,8 @@ CASES = {
     "grpc-encoding that nobody has": call_with(more=[("grpc-encoding", "rot13")],
                                                body=h2.message(b"x", compressed=1)),
     "a message flag of 255": call_with(body=h2.message(b"x", compressed=255)),
+    # rope { preset: "\a" }, which the error repeats.
+    "a name that metadata cannot hold": call_with(body=h2.message(b"\x0a\x03\x12\x01\x07")),
     "a message of 4 GiB - 1": call_with(body=struct.pack(">BI", 0, 0xffffffff) + b"x" * 100),
     "headers after the end": raw(good_call(1), h2.frame(
         h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, 1, h2.header("x", "y"))),

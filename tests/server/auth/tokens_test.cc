@@ -97,6 +97,11 @@ TEST(TokensTest, MistakesNameTheirLineAndNoToken) {
       {"a/b hush", "the name"},
       {"ada hu:sh", "letters, digits"},
       {"ada sha256:hush", "64 hexadecimal"},
+      // SHA-256 of no bytes.
+      {"ada "
+       "sha256:"
+       "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+       "is that of nothing"},
       {"ada hush methods=Apply", "there is no RPC 'Apply'"},
       {"ada hush methods=", "there is no RPC ''"},
       {"ada hush expires=tomorrow", "expires: must be"},

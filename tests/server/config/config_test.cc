@@ -250,6 +250,10 @@ TEST_F(ConfigTest, WhatIsUnknownOrComesTwiceOnTheCommandLineIsAnError) {
        "--ready-file: '--ready-file=' has no value"},
       {{"--listen=", "--threads=2"}, "--listen: '--listen=' has no value"},
       {{"--listen"}, "--listen"},
+      {{"--token-file", ""}, "--token-file: '' is no value"},
+      {{"--allow-insecure", ""}, "--allow-insecure: '' is no value"},
+      {{"--max-waiting", "", "--threads", "1"}, "--max-waiting: '' is no"},
+      {{""}, "'': '' is no value"},
   };
   for (const auto& [flags, message] : cases) {
     EXPECT_THAT(Message(Load(flags).status()),

@@ -90,5 +90,37 @@ TEST(KnownFieldsTest, AKnownNumberOfAnotherWireTypeIsUnknown) {
   EXPECT_EQ(FirstUnknown<v1::ApplyRopeRequest>("\x70\x01"), ": 14");
 }
 
+// Empty for OK.
+std::string FieldOfTooMany(const std::string& bytes) {
+  const absl::Status status =
+      KnownFields(*v1::DiagnoseRopeRequest::descriptor()).CheckElements(bytes);
+  if (status.ok()) return "";
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return core::GetErrorDetails(status)->field;
+}
+
+std::string Times(int count, const std::string& bytes) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += bytes;
+  return all;
+}
+
+TEST(KnownFieldsTest, CountsElementsBeforeTheyTakeMemory) {
+  constexpr int kMost = KnownFields::kMostElements;
+  const std::string input("\x0A\x00", 2), reader("\x12\x00", 2);
+  EXPECT_EQ(FieldOfTooMany(Times(kMost, reader)), "");
+  EXPECT_EQ(FieldOfTooMany(Times(kMost + 1, reader)), "readers");
+  EXPECT_EQ(FieldOfTooMany(Times(kMost, reader) + input), "inputs");
+  // An input of many tables, of which each is one more.
+  const std::string tables = Times(100, std::string("\x2A\x00", 2));
+  const std::string full = "\x0A\xC8\x01" + tables;
+  EXPECT_EQ(FieldOfTooMany(Times(kMost / 101, full)), "");
+  EXPECT_EQ(FieldOfTooMany(Times(kMost / 101 + 1, full)), "tables");
+  // Fields that are not known are kept in memory, too.
+  EXPECT_EQ(FieldOfTooMany(reader + Times(kMost, kField100)), "readers");
+  // Long texts are no elements, whatever is in them.
+  EXPECT_EQ(FieldOfTooMany("\x1A\x80\x80\x04" + Times(65536, "\x12")), "");
+}
+
 }  // namespace
 }  // namespace posenc::server

@@ -252,7 +252,8 @@ TEST_F(KserveServiceTest, QuestionsAboutNoModelAreNotFound) {
   for (const char* const name :
        {"ModelMetadata", "ModelConfig", "ModelStatistics"}) {
     for (const auto& [model, version] :
-         {std::pair("none", ""), std::pair("apply_rope", "7")}) {
+         {std::pair("none", ""), std::pair("apply_rope", "7"),
+          std::pair("\xC3\xA9\n", ""), std::pair("apply_rope", "\x7F")}) {
       inference::ModelMetadataRequest request;  // they are alike
       request.set_name(model);
       request.set_version(version);

@@ -105,6 +105,26 @@ TEST_F(TlsTest, ServesThoseWhoTrustItsAuthorityAndNoPlaintext) {
   EXPECT_GE(Ended(Ending::kForeign), 1);
 }
 
+// Editors put a byte order mark in front, and tools a certificate beside a key.
+TEST_F(TlsTest, ServesWhatItsCheckReadWhateverElseIsInTheFiles) {
+  const Identity good = root_.Issue();
+  const std::string mark = "\xef\xbb\xbf", old = other_.Issue().cert;
+  std::string lines = good.cert;
+  for (std::size_t i = 0; (i = lines.find('\n', i)) != lines.npos; i += 2) {
+    lines.insert(i, "\r");
+  }
+  for (const Identity& identity :
+       {Identity{mark + good.cert, mark + good.key}, Identity{lines, good.key},
+        Identity{"a remark\n" + good.key + good.cert, good.key + old}}) {
+    Write(identity);
+    options_.tls.client_ca =
+        files_.Write("client-ca", mark + other_.cert() + good.key);
+    Start(options_);
+    EXPECT_EQ(Call(Trusting(root_, other_.Issue())), grpc::StatusCode::OK)
+        << identity.cert << identity.key;
+  }
+}
+
 TEST_F(TlsTest, NeedsNoPermissionOffLoopback) {
   options_.listen = {"0.0.0.0:0"};
   EXPECT_TRUE(Server::Start(options_).ok());

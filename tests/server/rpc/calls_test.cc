@@ -69,6 +69,39 @@ TEST_F(CallsTest, AMalformedMessageIsAnInvalidArgumentOfEveryCall) {
   }
 }
 
+// gRPC takes plain ASCII alone for metadata, and the process would end for
+// anything else.
+TEST_F(CallsTest, AnErrorRepeatsWhateverItsCallerWrote) {
+  std::vector<std::string> texts = {"\xC3\xA9",
+                                    "\xE4\xB8\xAD\xE6\x96\x87",
+                                    "\xF0\x9F\x98\x80",
+                                    "%41",
+                                    "%",
+                                    " ",
+                                    "~"};
+  for (int c = 0; c < 0x80; ++c) {
+    texts.emplace_back(1, static_cast<char>(c));
+    texts.push_back("a" + texts.back() + "b");
+  }
+  for (const std::string& text : texts) {
+    v1::BuildTableStreamRequest request;
+    request.mutable_table()->mutable_rope()->set_preset(text);
+    request.mutable_table()->mutable_positions()->set_start(0);
+    request.mutable_table()->set_rows(1);
+    v1::ResolveRopeRequest resolve;
+    resolve.mutable_rope()->set_preset(text);
+    grpc::ClientContext context;
+    context.set_deadline(Deadline());
+    v1::ResolveRopeResponse response;
+    for (const grpc::Status& status :
+         {Stream(request), stub_->ResolveRope(&context, resolve, &response)}) {
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND) << text;
+      EXPECT_THAT(status.error_message(), HasSubstr("\"" + text + "\""));
+      EXPECT_EQ(ReadDetails(status).metadata.at("preset"), text);
+    }
+  }
+}
+
 // The end of the requests is read while the error is on its way.
 TEST_F(CallsTest, AnErrorIsNotLostToTheEndOfTheRequests) {
   for (int i = 0; i < 400; ++i) {
