@@ -17,6 +17,7 @@
 #include "client/cli/connection.h"
 #include "client/cli/diagnosis.h"
 #include "client/cli/doctor.h"
+#include "client/cli/doctor_checks.h"
 #include "client/cli/doctor_files.h"
 #include "client/cli/status.h"
 #include "client/cli/told.h"
@@ -31,6 +32,7 @@ struct DoctorFlags {
   std::optional<std::int64_t> length;
   std::string runtime;
   std::string fail_on = "error";
+  bool checks = false;
   CertificateFlags certificate;
 };
 
@@ -192,6 +194,10 @@ absl::Status WithFlag(const absl::Status& status) {
 absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
   const absl::StatusOr<int> level = FailLevel(flags.fail_on);
   if (!level.ok()) return level.status();
+  if (flags.checks) {
+    PrintDoctorChecks(globals.json);
+    return absl::OkStatus();
+  }
   if (!flags.certificate.cache.empty()) {
     if (!flags.paths.empty() || !flags.preset.empty()) {
       return UsageError(
@@ -236,7 +242,8 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
   app->add_option("--reader", flags->readers,
                   "Only these: hf, hf4, vllm, sglang, llama_cpp, mlx, gpt_oss, "
                   "deepseek, mistral, gguf_hf (repeatable)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->allow_extra_args(false);  // what follows is a PATH
   app->add_option("--length", flags->length,
                   "Longest distance that counts; by default what the model "
                   "claims")
@@ -249,6 +256,9 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
                   "Exit with 1 from here on: error, warning, note, none")
       ->type_name("LEVEL")
       ->capture_default_str();
+  app->add_flag("--checks", flags->checks,
+                "List what is checked, and do nothing else: ids, severities, "
+                "texts");
   CertificateFlags& certificate = flags->certificate;
   const std::string group = "Certificate of a cache";
   app->add_option("--cache", certificate.cache,
