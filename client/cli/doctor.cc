@@ -191,6 +191,25 @@ absl::Status WithFlag(const absl::Status& status) {
   return status;
 }
 
+// Flags of a certificate, which mean nothing without its --cache.
+absl::Status CheckNoCertificate(const CertificateFlags& flags) {
+  for (const auto& [flag, given] :
+       {std::pair("--after", !flags.after.empty()),
+        std::pair("--config", !flags.config.empty()),
+        std::pair("--layout", !flags.layout.empty()),
+        std::pair("--start", flags.start.has_value()),
+        std::pair("--shift", flags.shift.has_value()),
+        std::pair("--layers", !flags.layers.empty()),
+        std::pair("--dtype-bound", flags.dtype_bound.has_value()),
+        std::pair("--measured", flags.measured)}) {
+    if (given) {
+      return UsageError(absl::StrCat(
+          flag, ": belongs to --cache; models and their files are PATHs"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
   const absl::StatusOr<int> level = FailLevel(flags.fail_on);
   if (!level.ok()) return level.status();
@@ -205,6 +224,8 @@ absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
     }
     return RunCertificate(flags, globals.json, *level);
   }
+  const absl::Status plain = CheckNoCertificate(flags.certificate);
+  if (!plain.ok()) return plain;
   if (flags.paths.empty() && flags.preset.empty()) {
     return UsageError("PATH: missing; name a model's folder or its files");
   }
@@ -288,10 +309,9 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
       ->group(group);
   app->add_option("--dtype-bound", certificate.dtype_bound,
                   "Ulps that a pair may be off: 4 where the engine's tables "
-                  "are of the keys' dtype")
+                  "are of the keys' dtype (default 2, of float32 keys 4)")
       ->type_name("ULPS")
-      ->group(group)
-      ->capture_default_str();
+      ->group(group);
   app->add_flag("--measured", certificate.measured,
                 "The keys are of two prefills: judge layers above 0 by the "
                 "angles that they show")
