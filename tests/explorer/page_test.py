@@ -150,10 +150,10 @@ class PageTest(unittest.TestCase):
         action()
         self.wait_shown(before)
 
-    def expect_refusals(self):
-        """The browser itself tells of each answer with 400. Nothing else is in the console."""
+    def expect_refusals(self, status=400):
+        """The browser itself tells of each answer with this status. Nothing else is in the console."""
         told = [entry["message"] for entry in self.browser.get_log("browser")]
-        self.assertEqual([message for message in told if "status of 400" not in message], [])
+        self.assertEqual([message for message in told if f"status of {status}" not in message], [])
 
     # ---- claims
 
@@ -480,7 +480,7 @@ class PageTest(unittest.TestCase):
         self.browser.get(f"http://{self.server.address}/#preset=nobody")
         self.wait("nothing is said", lambda: "is not known" in self.text("#fault"))
         self.assertEqual(self.text("#verdict-text"), "There is no answer to this.")
-        self.expect_refusals()
+        self.expect_refusals(404)
 
     def test_a_damaged_file_is_told(self):
         path = os.path.join(self.folder.name, "damaged.gguf")
