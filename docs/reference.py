@@ -1,10 +1,11 @@
 """The reference: docs/reference/contract.md from the protos; commands.md, server.md and
-load.md from the programs' own help.
+load.md from the programs' own help; checks.md from the command's list of doctor's checks.
 
     reference.py BIN          writes them; BIN holds posenc, posencd and posenc-load
     reference.py BIN check    fails if they are old
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -131,11 +132,25 @@ def program(path, title, beside):
     return f"# {title}\n\nWritten by `./run docs` from `{path.name} --help`. {beside}\n\n```\n{help_of(path)}\n```\n"
 
 
+def checks(posenc):
+    done = subprocess.run([posenc, "--json", "doctor", "--checks"], check=True, capture_output=True, text=True)
+    page = ("# Doctor's checks\n\nWritten by `./run docs` from `posenc doctor --checks`. Ids are stable. "
+            "*By size*: [what a difference means](../doctor.md#what-a-difference-means). \"...\" stands for "
+            "a finding's own values. A number is a thread that shows it.\n\n"
+            "| id | severity | finds | fix | seen in |\n|---|---|---|---|---|\n")
+    for check in json.loads(done.stdout)["checks"]:
+        cells = [f"`{check['id']}`", check["severity"], escaped(check["finds"]), escaped(check["fix"]),
+                 ", ".join(check["see"])]
+        page += "| " + " | ".join(cells) + " |\n"
+    return page
+
+
 def main():
     programs, check = Path(sys.argv[1]).resolve(), sys.argv[2:] == ["check"]
     pages = {
         "contract.md": contract(),
         "commands.md": commands(programs / "posenc"),
+        "checks.md": checks(programs / "posenc"),
         "server.md": program(programs / "posencd", "The server",
                              "What the keys mean, and their other spellings: [the server](../server.md)."),
         "load.md": program(programs / "posenc-load", "The load tester",

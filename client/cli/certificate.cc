@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/check/element.h"
+#include "client/cli/cache_explanations.h"
 #include "client/cli/file.h"
 #include "client/cli/key_motion.h"
 #include "client/cli/options.h"
@@ -27,13 +28,16 @@ namespace posenc::cli {
 namespace {
 
 using core::Finding;
-using core::LayerGroup;
 using core::ResolvedRope;
 
 // Explanations are tried on so many tokens of a layer.
 constexpr std::int64_t kTriedTokens = 32;
 // What noise may turn a measured angle by; other bases and shifts are far off.
 constexpr double kMeasuredAngle = 0.05;
+// Ulps that a pair may be off: with tables of float32, and of the keys' dtype.
+constexpr double kFloat32Tables = 2;
+constexpr double kOwnTables = 4;
+constexpr int kFloat32Bits = 24;
 // Other shifts that are tried.
 constexpr std::int64_t kTriedShift = 1 << 17;
 
@@ -48,15 +52,27 @@ std::string Sha256(absl::Span<const char> bytes) {
   return text;
 }
 
+// The first number of a name; -1 if it has none.
+std::int32_t FirstNumber(const std::string& name) {
+  constexpr char kDigits[] = "0123456789";
+  const std::size_t first = name.find_first_of(kDigits);
+  if (first == std::string::npos) return -1;
+  const std::size_t end = name.find_first_not_of(kDigits, first);
+  std::int32_t number = -1;
+  return absl::SimpleAtoi(name.substr(first, end - first), &number) ? number
+                                                                    : -1;
+}
+
 // "layers.3.k" and "*.3.*key*"; with a pattern, the first number of a name that
 // matches it. -1 for all others.
 std::int32_t LayerOf(const std::string& name, const std::string& pattern) {
-  if (!pattern.empty() && !Matches(name, {pattern})) return -1;
+  if (!pattern.empty()) {
+    return Matches(name, {pattern}) ? FirstNumber(name) : -1;
+  }
   const std::vector<std::string> steps = absl::StrSplit(name, '.');
   for (std::size_t i = 0; i < steps.size(); ++i) {
     std::int32_t layer = -1;
     if (!absl::SimpleAtoi(steps[i], &layer) || layer < 0) continue;
-    if (!pattern.empty()) return layer;
     for (std::size_t j = i + 1; j < steps.size(); ++j) {
       if (absl::StrContains(steps[j], "key") ||
           (steps[j] == "k" && j + 1 == steps.size())) {
@@ -91,121 +107,6 @@ void ReadCache(const std::string& path, const std::string& pattern,
     const std::int32_t layer = LayerOf(entry.name, pattern);
     if (layer >= 0) cache->layers.emplace(layer, entry);
   }
-}
-
-// A move that an engine may have made instead, and how to mend it.
-struct Explanation {
-  std::string did;
-  std::string fix;
-  Motion motion;
-};
-
-std::string BaseText(const ResolvedRope& rope) {
-  return rope.spec.rope_theta
-             ? absl::StrCat("rope_theta ",
-                            core::PlainNumber(*rope.spec.rope_theta))
-             : core::DescribeRope(rope);
-}
-
-// "the global layers'" for the encoding of full attention.
-std::string WhoseRope(const core::ConfigCase& config,
-                      const ResolvedRope& rope) {
-  for (const auto& [type, name] :
-       {std::pair("full_attention", "the global layers'"),
-        std::pair("sliding_attention", "the sliding layers'")}) {
-    LayerGroup group;
-    group.type = type;
-    const auto own = core::ResolveText(
-        config.root().dump(), *core::FindReader("hf"), group, config.reach());
-    if (own.ok() && own->inv_freq == rope.inv_freq) return name;
-  }
-  return "other layers'";
-}
-
-// Explanations in the order in which they are tried.
-std::vector<Explanation> ExplanationsOf(const core::ConfigCase& config,
-                                        std::size_t group,
-                                        std::int64_t head_dim,
-                                        std::int64_t shift) {
-  const auto& ropes = config.reference()->ropes;
-  const ResolvedRope& own = *ropes[group];
-  std::vector<Explanation> all;
-  const auto add = [&](std::string did, std::string fix, Motion motion) {
-    all.push_back({std::move(did), std::move(fix), std::move(motion)});
-  };
-  Motion still = MotionOf(own, head_dim, 0);
-  add("did not move (no rotation, or keys that were cached before it)",
-      "move keys only where the engine caches them after rotation; leave this "
-      "layer as it is",
-      still);
-  for (std::size_t g = 0; g < ropes.size(); ++g) {
-    if (g == group || ropes[g]->spec.nope) continue;
-    add(absl::StrCat("moved as with ", BaseText(*ropes[g]), " (",
-                     WhoseRope(config, *ropes[g]), "), theirs is ",
-                     own.spec.rope_theta
-                         ? core::PlainNumber(*own.spec.rope_theta)
-                         : core::DescribeRope(own)),
-        "give the engine, or Reposition, each layer's own encoding "
-        "(layer_index)",
-        MotionOf(*ropes[g], head_dim, shift));
-  }
-  const auto variant = [&](const nlohmann::json& root) {
-    const auto other = config.ResolveOther(root);
-    return group < other.size() && other[group] ? other[group] : std::nullopt;
-  };
-  const auto unscaled = variant(config.Changed([&](nlohmann::json* part) {
-    part->erase("rope_scaling");
-    part->erase("rope_parameters");
-    if (own.spec.rope_theta) (*part)["rope_theta"] = *own.spec.rope_theta;
-  }));
-  if (unscaled && unscaled->inv_freq != own.inv_freq) {
-    add("moved without scaling",
-        "give the engine the configuration's rope_scaling",
-        MotionOf(*unscaled, head_dim, shift));
-  }
-  for (const core::Reading& reading : config.readings()) {
-    if (!reading.status().ok()) continue;
-    const ResolvedRope& theirs = *reading.ropes[group];
-    if (theirs.inv_freq == own.inv_freq || theirs.spec.nope) continue;
-    add(absl::StrCat("moved as ", reading.reader->title,
-                     " reads the configuration"),
-        absl::StrCat("resolve the encoding with ", reading.reader->title,
-                     "'s profile, or mend the configuration (posenc doctor "
-                     "CONFIG says how)"),
-        MotionOf(theirs, head_dim, shift));
-  }
-  Motion paired = MotionOf(own, head_dim, shift);
-  paired.layout.interleaved = !paired.layout.interleaved;
-  add(absl::StrCat("moved with ",
-                   paired.layout.interleaved ? "interleaved" : "half-split",
-                   " pairs"),
-      "set the pairing that the engine's weights have (rope.spec.pairing)",
-      paired);
-  for (const double share : {1.0, 0.5, 0.25}) {
-    const auto other = variant(config.Changed([&](nlohmann::json* part) {
-      (*part)[std::string(config.family().partial_key)] = share;
-      (*part)["model_type"] = "stablelm";  // a class that reads it
-    }));
-    if (!other || other->spec.rotary_dim == own.spec.rotary_dim ||
-        other->spec.rotary_dim > head_dim) {
-      continue;
-    }
-    add(absl::StrCat("moved ", other->spec.rotary_dim, " channels, theirs are ",
-                     own.spec.rotary_dim),
-        "set the rotated width (partial_rotary_factor) that the engine has",
-        MotionOf(*other, head_dim, shift));
-  }
-  for (const double factor : {own.attention_factor, 1 / own.attention_factor}) {
-    if (factor == 1) continue;
-    Motion scaled = MotionOf(own, head_dim, shift);
-    scaled.amplitude = factor;
-    add(absl::StrCat("have the amplitude ",
-                     absl::StrFormat("%.6g", own.attention_factor),
-                     factor > 1 ? " twice" : " divided out"),
-        "move keys by a rotation alone: the amplitude is in them already",
-        scaled);
-  }
-  return all;
 }
 
 class Certifier {
@@ -246,7 +147,8 @@ class Certifier {
     if (std::abs(*flags_.start) > kMost || std::abs(*flags_.shift) > kMost) {
       return UsageError("--start, --shift: must be within +-2^31");
     }
-    if (!(flags_.dtype_bound > 0) || !std::isfinite(flags_.dtype_bound)) {
+    if (flags_.dtype_bound &&
+        (!(*flags_.dtype_bound > 0) || !std::isfinite(*flags_.dtype_bound))) {
       return UsageError("--dtype-bound: must be a number of ulps > 0");
     }
     const auto layout =
@@ -352,8 +254,12 @@ class Certifier {
     if (before_.layers.empty()) {
       return NotCertifiable(
           flags_.cache,
-          "no tensor is named as a layer's keys (layers.3.k, *.3.*key*)",
-          "name the tensors so, or give --layers PATTERN", {});
+          flags_.layers.empty()
+              ? "no tensor is named as a layer's keys (layers.3.k, *.3.*key*)"
+              : absl::StrCat("no tensor with a number in its name matches "
+                             "--layers ",
+                             flags_.layers),
+          "name the tensors so, or give another --layers PATTERN", {});
     }
     for (const auto& [layer, entry] : before_.layers) {
       CertifyLayer(layer, entry);
@@ -437,8 +343,12 @@ class Certifier {
     const double p_max =
         std::max({std::abs(first), std::abs(last), std::abs(first + shift),
                   std::abs(last + shift)});
-    const MotionError error = Measure(own, before, after, flags_.dtype_bound,
-                                      p_max, before.index.tokens);
+    const v1::Dtype dtype = before.tensor.dtype;
+    const double bound = flags_.dtype_bound.value_or(
+        check::SignificandBits(dtype) < kFloat32Bits ? kFloat32Tables
+                                                     : kOwnTables);
+    const MotionError error =
+        Measure(own, before, after, bound, p_max, before.index.tokens);
     LayerCertificate certificate;
     certificate.layer = layer;
     certificate.heads = before.index.heads;
@@ -452,9 +362,7 @@ class Certifier {
         return AngleError(motion, MeasuredAngles(motion.layout, before,
                                                  after)) <= kMeasuredAngle;
       }
-      return Measure(motion, before, after, flags_.dtype_bound, p_max,
-                     kTriedTokens)
-          .within;
+      return Measure(motion, before, after, bound, p_max, kTriedTokens).within;
     };
     certificate.certified = by_angle ? fits(own) : error.within;
     result_.layers.push_back(certificate);
@@ -463,10 +371,24 @@ class Certifier {
          ExplanationsOf(*config_, group, head_dim, *flags_.shift)) {
       if (fits(one.motion)) return Mismatch(layer, one.did, one.fix);
     }
+    if (!by_angle && bound < kOwnTables &&
+        Measure(own, before, after, kOwnTables, p_max, before.index.tokens)
+            .within) {
+      const std::string name = check::DtypeName(dtype);
+      return Mismatch(
+          layer,
+          absl::StrCat("moved by their own angles, to within ", kOwnTables,
+                       " ulps and not ", core::PlainNumber(bound),
+                       ": as with cosines and sines of ", name),
+          absl::StrCat("give --dtype-bound ", kOwnTables,
+                       " if the engine's tables are ", name,
+                       ", as transformers' are; else compute them in float32"));
+    }
     const std::vector<double> angles =
         MeasuredAngles(own.layout, before, after);
     for (std::int64_t s = 1; s <= kTriedShift; ++s) {
       for (const std::int64_t other : {s, -s}) {
+        if (other == *flags_.shift) continue;
         Motion moved = own;
         moved.shift = other;
         if (AngleError(moved, angles) <= kMeasuredAngle && fits(moved)) {
@@ -480,7 +402,7 @@ class Certifier {
     }
     Mismatch(layer,
              absl::StrCat("moved as no encoding that was tried does: ",
-                          Measured(own, angles)),
+                          Measured(own, angles), "; ", Where(error, before)),
              "compare the engine's rotary module with the configuration; keys "
              "with another left context are not comparable at all");
   }
@@ -504,6 +426,17 @@ class Certifier {
              "differ";
     }
     return absl::StrFormat("pair %d is off by %.3g rad", worst, most);
+  }
+
+  // "beyond the bound: 1 of 512 tokens and 8 of 8 heads, first token 0 of head
+  // 0".
+  static std::string Where(const MotionError& error,
+                           const check::HeadsView& keys) {
+    return absl::StrCat("beyond the bound: ", error.tokens, " of ",
+                        keys.index.batch * keys.index.tokens, " tokens and ",
+                        error.heads, " of ", keys.index.heads,
+                        " heads, first token ", error.first_token, " of head ",
+                        error.first_head);
   }
 
   void Mismatch(std::int32_t layer, const std::string& did,

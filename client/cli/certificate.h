@@ -13,8 +13,8 @@
 // angles that their keys show.
 //
 // Bound: 2 ulps (inputs 0.71, Reposition 0.5, the engine 0.5, its float32 table
-// 0.29; 4 where its tables are of the keys' dtype), and p_max w_i 2^-24 of the
-// pair's length for angles that the engine computes in float32.
+// 0.29; 4 where its tables are of the keys' dtype, as float32 ones are for
+// float32 keys), and what angles in float32 are off by (key_motion.h).
 
 #pragma once
 
@@ -31,7 +31,7 @@ namespace posenc::cli {
 struct CertificateFlags {
   std::string cache, after, config, layout, layers;
   std::optional<std::int64_t> start, shift;
-  double dtype_bound = 2;
+  std::optional<double> dtype_bound;  // 2; of float32 and float64 keys 4
   bool measured = false;
 };
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/cli/connection.h"
+#include "core/model/reading_rules.h"
 
 namespace posenc::cli {
 namespace {
@@ -75,6 +76,14 @@ std::vector<std::string> MemberWords(const std::string& type) {
   return absl::StrSplit(type.substr(open + 1, type.size() - open - 2), ',');
 }
 
+std::vector<std::string> ReaderWords() {
+  std::vector<std::string> words;
+  for (const core::Reader& reader : core::Readers()) {
+    words.emplace_back(reader.id);
+  }
+  return words;
+}
+
 std::vector<std::string> WordsOf(const std::string& command,
                                  const CLI::Option& option,
                                  const std::vector<std::string>& presets) {
@@ -91,6 +100,11 @@ std::vector<std::string> WordsOf(const std::string& command,
     if (absl::StartsWith(name, prefix)) name.replace(0, prefix.size(), "--");
   }
   if (name == "--preset") return presets;
+  if (name == "--reader") return ReaderWords();
+  if (name == "--fail-on") return {"error", "warning", "note", "none"};
+  if (name == "--format") return {"svg", "png"};
+  // Its description is the list of them.
+  if (name == "FIGURE") return absl::StrSplit(option.get_description(), ", ");
   if (name == "--profile") return EnumWords(*v1::Profile_descriptor());
   if (name == "--part") return EnumWords(*v1::ModelPart_descriptor());
   return {};
@@ -304,12 +318,18 @@ std::string FishQuoted(absl::string_view text) {
 
 std::string FishScript(const std::vector<CommandFlags>& commands) {
   std::string text = "# fish completion for posenc\ncomplete -c posenc -f\n";
+  // Fish's own __fish_use_subcommand takes the value of a flag in front of the
+  // command for one.
+  std::string before = "not __fish_seen_subcommand_from";
+  for (std::size_t i = 1; i < commands.size(); ++i) {
+    absl::StrAppend(&before, " ", commands[i].name);
+  }
   for (const CommandFlags& command : commands) {
     std::string condition;
     if (!command.name.empty()) {
-      absl::StrAppend(&text, "complete -c posenc -n __fish_use_subcommand -a ",
-                      command.name, " -d ", FishQuoted(command.description),
-                      "\n");
+      absl::StrAppend(&text, "complete -c posenc -n ", FishQuoted(before),
+                      " -a ", command.name, " -d ",
+                      FishQuoted(command.description), "\n");
       condition =
           absl::StrCat(" -n '__fish_seen_subcommand_from ", command.name, "'");
     }

@@ -17,6 +17,7 @@
 #include "client/cli/connection.h"
 #include "client/cli/diagnosis.h"
 #include "client/cli/doctor.h"
+#include "client/cli/doctor_checks.h"
 #include "client/cli/doctor_files.h"
 #include "client/cli/status.h"
 #include "client/cli/told.h"
@@ -31,6 +32,7 @@ struct DoctorFlags {
   std::optional<std::int64_t> length;
   std::string runtime;
   std::string fail_on = "error";
+  bool checks = false;
   CertificateFlags certificate;
 };
 
@@ -189,9 +191,32 @@ absl::Status WithFlag(const absl::Status& status) {
   return status;
 }
 
+// Flags of a certificate, which mean nothing without its --cache.
+absl::Status CheckNoCertificate(const CertificateFlags& flags) {
+  for (const auto& [flag, given] :
+       {std::pair("--after", !flags.after.empty()),
+        std::pair("--config", !flags.config.empty()),
+        std::pair("--layout", !flags.layout.empty()),
+        std::pair("--start", flags.start.has_value()),
+        std::pair("--shift", flags.shift.has_value()),
+        std::pair("--layers", !flags.layers.empty()),
+        std::pair("--dtype-bound", flags.dtype_bound.has_value()),
+        std::pair("--measured", flags.measured)}) {
+    if (given) {
+      return UsageError(absl::StrCat(
+          flag, ": belongs to --cache; models and their files are PATHs"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
   const absl::StatusOr<int> level = FailLevel(flags.fail_on);
   if (!level.ok()) return level.status();
+  if (flags.checks) {
+    PrintDoctorChecks(globals.json);
+    return absl::OkStatus();
+  }
   if (!flags.certificate.cache.empty()) {
     if (!flags.paths.empty() || !flags.preset.empty()) {
       return UsageError(
@@ -199,6 +224,8 @@ absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
     }
     return RunCertificate(flags, globals.json, *level);
   }
+  const absl::Status plain = CheckNoCertificate(flags.certificate);
+  if (!plain.ok()) return plain;
   if (flags.paths.empty() && flags.preset.empty()) {
     return UsageError("PATH: missing; name a model's folder or its files");
   }
@@ -236,7 +263,8 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
   app->add_option("--reader", flags->readers,
                   "Only these: hf, hf4, vllm, sglang, llama_cpp, mlx, gpt_oss, "
                   "deepseek, mistral, gguf_hf (repeatable)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->allow_extra_args(false);  // what follows is a PATH
   app->add_option("--length", flags->length,
                   "Longest distance that counts; by default what the model "
                   "claims")
@@ -249,6 +277,9 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
                   "Exit with 1 from here on: error, warning, note, none")
       ->type_name("LEVEL")
       ->capture_default_str();
+  app->add_flag("--checks", flags->checks,
+                "List what is checked, and do nothing else: ids, severities, "
+                "texts");
   CertificateFlags& certificate = flags->certificate;
   const std::string group = "Certificate of a cache";
   app->add_option("--cache", certificate.cache,
@@ -278,10 +309,9 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
       ->group(group);
   app->add_option("--dtype-bound", certificate.dtype_bound,
                   "Ulps that a pair may be off: 4 where the engine's tables "
-                  "are of the keys' dtype")
+                  "are of the keys' dtype (default 2, of float32 keys 4)")
       ->type_name("ULPS")
-      ->group(group)
-      ->capture_default_str();
+      ->group(group);
   app->add_flag("--measured", certificate.measured,
                 "The keys are of two prefills: judge layers above 0 by the "
                 "angles that they show")

@@ -30,9 +30,11 @@ using nlohmann::json;
 using v1::ModelDescription;
 
 // config.json has some KiB; core reads at most 1 MiB of JSON. An index of
-// shards has an entry for each tensor.
+// shards has an entry for each tensor, and Gemma 3's tokenizer_config.json has
+// 1.2 MB of added tokens.
 constexpr std::uint64_t kMaxJson = 1 << 20;
 constexpr std::uint64_t kMaxIndex = 64 << 20;
+constexpr std::uint64_t kMaxTokenizer = 64 << 20;
 constexpr std::uint64_t kMaxTableElements = 65536;
 // DiagnoseRope takes as many inputs, and paths as long.
 constexpr std::size_t kMaxInputs = 1024, kMaxPath = 4096;
@@ -324,10 +326,23 @@ v1::DescriptionKind KindOfJson(const std::string& name,
              : v1::DESCRIPTION_KIND_CONFIG;
 }
 
+// Of a tokenizer's configuration the key that is compared.
+absl::StatusOr<std::string> TokenizerLength(const std::string& text) {
+  const auto keep = [](int depth, json::parse_event_t event, json& parsed) {
+    return event != json::parse_event_t::key || depth > 1 ||
+           parsed == "model_max_length";
+  };
+  const json root = json::parse(text, keep, false);
+  if (!root.is_object()) return absl::InvalidArgumentError("not JSON");
+  return root.dump();
+}
+
 ModelDescription ReadJsonFile(const std::string& path) {
   const OffsetFile file(path);
   const std::string name = fs::path(path).filename().string();
-  auto text = file.All(kMaxJson);
+  const bool tokenizer = name == "tokenizer_config.json";
+  auto text = file.All(tokenizer ? kMaxTokenizer : kMaxJson);
+  if (text.ok() && text->size() > kMaxJson) text = TokenizerLength(*text);
   if (!text.ok()) {
     return Unreadable(KindOfJson(name, ""), path, Fact(text.status()));
   }

@@ -19,15 +19,15 @@ Pair PairAt(const check::HeadsView& heads, std::int64_t offset,
           check::ElementAt(heads.tensor, offset + channels.y)};
 }
 
-// Calls visit(offset of the head's first channel) for every head of the first
-// `most_tokens` tokens.
+// Calls visit(token, head, offset of the head's first channel) for every head
+// of the first `most_tokens` tokens of each sequence.
 template <typename Visit>
 void ForHeads(const check::HeadIndex& index, std::int64_t most_tokens,
               Visit visit) {
   for (std::int64_t b = 0; b < index.batch; ++b) {
     for (std::int64_t s = 0; s < std::min(index.tokens, most_tokens); ++s) {
       for (std::int64_t h = 0; h < index.heads; ++h) {
-        visit(index.Offset(b, s, h));
+        visit(b * index.tokens + s, h, index.Offset(b, s, h));
       }
     }
   }
@@ -70,33 +70,55 @@ MotionError Measure(const Motion& motion, const check::HeadsView& before,
     const check::PairChannels channels = motion.layout.Channels(i);
     rotates[channels.x] = rotates[channels.y] = true;
   }
+  // Radians that float32 angles may be off by, for each pair.
+  std::vector<double> from_angles;
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    const double w = std::abs(motion.frequencies[i]);
+    const double of_shift =
+        w > 0 ? (4 + std::abs(std::log(w))) *
+                    std::abs(static_cast<double>(motion.shift))
+              : 0;
+    from_angles.push_back(w * 0x1p-24 * (2 * p_max + of_shift));
+  }
+  std::vector<bool> bad_tokens(
+      static_cast<std::size_t>(before.index.batch * before.index.tokens));
+  std::vector<bool> bad_heads(static_cast<std::size_t>(before.index.heads));
+  std::int64_t token = 0, head = 0;
   const auto judge = [&](long double off, double length, double bound) {
     const double ulps = Ulps(dtype, off, length);
     error.max_ulps = std::max(error.max_ulps, ulps);
     error.max_bound = std::max(error.max_bound, bound);
-    if (!(ulps <= bound)) error.within = false;
+    if (ulps <= bound) return;
+    if (error.within) {
+      error.first_token = token;
+      error.first_head = head;
+    }
+    error.within = false;
+    bad_tokens[token] = bad_heads[head] = true;
   };
-  ForHeads(before.index, most_tokens, [&](std::int64_t offset) {
-    for (std::int64_t i = 0; i < pairs; ++i) {
-      const check::PairChannels channels = motion.layout.Channels(i);
-      const Pair a = PairAt(before, offset, channels);
-      const Pair b = PairAt(after, offset, channels);
-      const long double x = a.x * cosines[i] - a.y * sines[i];
-      const long double y = a.x * sines[i] + a.y * cosines[i];
-      const double length = std::hypot(a.x, a.y);
-      const double from_angle = Ulps(
-          dtype, p_max * std::abs(motion.frequencies[i]) * 0x1p-24 * length,
-          length);
-      judge(std::max(std::abs(b.x - x), std::abs(b.y - y)), length,
-            bound_ulps + from_angle);
-    }
-    for (std::int64_t d = 0; d < before.index.head_dim; ++d) {
-      if (rotates[d]) continue;
-      const double a = check::ElementAt(before.tensor, offset + d);
-      const double b = check::ElementAt(after.tensor, offset + d);
-      judge(std::abs(a - b), std::abs(a), bound_ulps);
-    }
-  });
+  ForHeads(before.index, most_tokens,
+           [&](std::int64_t t, std::int64_t h, std::int64_t offset) {
+             token = t;
+             head = h;
+             for (std::int64_t i = 0; i < pairs; ++i) {
+               const check::PairChannels channels = motion.layout.Channels(i);
+               const Pair a = PairAt(before, offset, channels);
+               const Pair b = PairAt(after, offset, channels);
+               const long double x = a.x * cosines[i] - a.y * sines[i];
+               const long double y = a.x * sines[i] + a.y * cosines[i];
+               const double length = std::hypot(a.x, a.y);
+               judge(std::max(std::abs(b.x - x), std::abs(b.y - y)), length,
+                     bound_ulps + Ulps(dtype, from_angles[i] * length, length));
+             }
+             for (std::int64_t d = 0; d < before.index.head_dim; ++d) {
+               if (rotates[d]) continue;
+               const double a = check::ElementAt(before.tensor, offset + d);
+               const double b = check::ElementAt(after.tensor, offset + d);
+               judge(std::abs(a - b), std::abs(a), bound_ulps);
+             }
+           });
+  error.tokens = std::count(bad_tokens.begin(), bad_tokens.end(), true);
+  error.heads = std::count(bad_heads.begin(), bad_heads.end(), true);
   return error;
 }
 
@@ -104,16 +126,17 @@ std::vector<double> MeasuredAngles(const check::PairLayout& layout,
                                    const check::HeadsView& before,
                                    const check::HeadsView& after) {
   std::vector<long double> cross(layout.pairs), dot(layout.pairs);
-  ForHeads(before.index, before.index.tokens, [&](std::int64_t offset) {
-    for (std::int64_t i = 0; i < layout.pairs; ++i) {
-      const Pair a = PairAt(before, offset, layout.Channels(i));
-      const Pair b = PairAt(after, offset, layout.Channels(i));
-      cross[i] += static_cast<long double>(a.x) * b.y -
-                  static_cast<long double>(a.y) * b.x;
-      dot[i] += static_cast<long double>(a.x) * b.x +
-                static_cast<long double>(a.y) * b.y;
-    }
-  });
+  ForHeads(before.index, before.index.tokens,
+           [&](std::int64_t, std::int64_t, std::int64_t offset) {
+             for (std::int64_t i = 0; i < layout.pairs; ++i) {
+               const Pair a = PairAt(before, offset, layout.Channels(i));
+               const Pair b = PairAt(after, offset, layout.Channels(i));
+               cross[i] += static_cast<long double>(a.x) * b.y -
+                           static_cast<long double>(a.y) * b.x;
+               dot[i] += static_cast<long double>(a.x) * b.x +
+                         static_cast<long double>(a.y) * b.y;
+             }
+           });
   std::vector<double> angles;
   for (std::int64_t i = 0; i < layout.pairs; ++i) {
     angles.push_back(static_cast<double>(std::atan2(cross[i], dot[i])));

@@ -26,9 +26,16 @@ struct MotionError {
   double max_ulps = 0;   // over all pairs and heads
   double max_bound = 0;  // the largest bound
   bool within = true;    // every pair's own bound holds
+  // Tokens and heads with a pair that is beyond it, and the first of them.
+  std::int64_t tokens = 0, heads = 0;
+  std::int64_t first_token = 0, first_head = 0;
 };
 
-// Holds `after` to the motion of `before`. p_max is the largest position.
+// Holds `after` to the motion of `before`: a pair may be off by bound_ulps, and
+// by what an engine's float32 angles are, w 2^-24 (2 p_max + (4 + |ln w|)
+// shift) of its length. p_max is the largest position: each of the two products
+// p w is rounded once. A frequency base^-x is off by |ln w| 2^-24 of itself
+// from the rounding of x, and by four roundings of power, division and scaling.
 // Tokens are skipped beyond the first `most_tokens`.
 MotionError Measure(const Motion& motion, const check::HeadsView& before,
                     const check::HeadsView& after, double bound_ulps,

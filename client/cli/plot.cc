@@ -3,7 +3,6 @@
 // are in figure_curves.cc and figure_tables.cc.
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -216,16 +215,8 @@ absl::StatusOr<std::string> Encode(const plot::Scene& scene,
 }
 
 absl::Status Write(const std::string& path, const std::string& picture) {
-  if (path != "-") {
-    const absl::Status status = WriteFile(path, {picture});
-    return status.ok() ? status : FileError("--output", status);
-  }
-  const std::size_t written =
-      std::fwrite(picture.data(), 1, picture.size(), stdout);
-  if (written != picture.size() || std::fflush(stdout) != 0) {
-    return FileError("--output", absl::ErrnoToStatus(errno, "stdout"));
-  }
-  return absl::OkStatus();
+  const absl::Status status = WriteFile(path, {picture});
+  return status.ok() ? status : FileError("--output", status);
 }
 
 // The numbers of the picture: each curve's points, and each matrix's values if

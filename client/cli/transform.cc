@@ -42,7 +42,8 @@ void AddTransformFlags(CLI::App* app, const std::string& usual,
                   "Names in a .safetensors file, with the shell's *, ? and "
                   "[...]; may be repeated (default " +
                       usual + ")")
-      ->type_name("PATTERN");
+      ->type_name("PATTERN")
+      ->allow_extra_args(false);
 }
 
 absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,

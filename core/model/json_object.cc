@@ -48,6 +48,8 @@ std::string WithNotFiniteQuoted(absl::string_view text) {
 }
 
 nlohmann::json ParseConfig(absl::string_view text) {
+  // The parser takes a zero byte for the end of the text.
+  if (absl::StrContains(text, '\0')) return nlohmann::json::value_t::discarded;
   nlohmann::json root = nlohmann::json::parse(text, nullptr, false);
   if (!root.is_discarded()) return root;
   return nlohmann::json::parse(WithNotFiniteQuoted(text), nullptr, false);

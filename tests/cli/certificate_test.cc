@@ -31,7 +31,35 @@ struct Engine {
   bool interleaved = false;
   double amplitude = 1;
   bool rotates = true;
+  // Angles, tables and products in float32, rounded to bfloat16 where
+  // bfloat16_tables; or else exact.
+  bool float32 = false;
+  bool bfloat16_tables = false;
 };
+
+float Bfloat16(float value) {
+  char bytes[2];
+  check::SetElement(v1::DTYPE_BFLOAT16, bytes, 0, value);
+  return static_cast<float>(
+      check::ElementAt({v1::DTYPE_BFLOAT16, {1}, bytes}, 0));
+}
+
+// As transformers turns a pair of keys.
+void TurnInFloat32(const Engine& engine, double frequency,
+                   std::int64_t position, long double* x, long double* y) {
+  const auto rounded = [&](float value) {
+    return engine.bfloat16_tables ? Bfloat16(value) : value;
+  };
+  const float angle =
+      static_cast<float>(position) * static_cast<float>(frequency);
+  const float c = rounded(std::cos(angle)), s = rounded(std::sin(angle));
+  const float a = rounded(static_cast<float>(*x));
+  const float b = rounded(static_cast<float>(*y));
+  const float ac = rounded(a * c), bs = rounded(b * s);
+  const float as = rounded(a * s), bc = rounded(b * c);
+  *x = rounded(ac - bs);
+  *y = rounded(as + bc);
+}
 
 class CertificateTest : public PosencTest {
  protected:
@@ -48,6 +76,11 @@ class CertificateTest : public PosencTest {
         for (int i = 0; engine.rotates && i < pairs; ++i) {
           const int x = engine.interleaved ? 2 * i : i;
           const int y = engine.interleaved ? 2 * i + 1 : i + pairs;
+          if (engine.float32) {
+            TurnInFloat32(engine, engine.frequencies[i], start + s, &row[x],
+                          &row[y]);
+            continue;
+          }
           const long double angle =
               static_cast<long double>(start + s) * engine.frequencies[i];
           const long double a = row[x], b = row[y];
@@ -65,7 +98,8 @@ class CertificateTest : public PosencTest {
   }
 
   void WriteKeys(const std::string& name, v1::Dtype dtype,
-                 const std::map<int, std::vector<double>>& layers) const {
+                 const std::map<int, std::vector<double>>& layers,
+                 const std::string& prefix = "layers.") const {
     Safetensors file;
     std::map<int, std::string> bytes;
     const std::size_t size = dtype == v1::DTYPE_FLOAT32 ? 4 : 2;
@@ -76,7 +110,7 @@ class CertificateTest : public PosencTest {
                           static_cast<std::int64_t>(i),
                           static_cast<float>(keys[i]));
       }
-      file.entries.push_back({"layers." + std::to_string(layer) + ".k",
+      file.entries.push_back({prefix + std::to_string(layer) + ".k",
                               dtype == v1::DTYPE_FLOAT32 ? "F32" : "BF16",
                               {1, kHeads, kTokens, kDim},
                               absl::MakeConstSpan(bytes[layer])});
@@ -157,6 +191,60 @@ TEST_F(CertificateTest, KeysOfARightEngineAreCertifiedInEveryDtype) {
                 output["files"]["after_sha256"]);
     }
   }
+}
+
+TEST_F(CertificateTest, KeysOfAnEngineInFloat32AreCertified) {
+  Engine engine;
+  engine.float32 = true;
+  for (const int width : {kDim, 12}) {
+    WriteConfig(
+        {{"partial_rotary_factor", width / 16.0}, {"model_type", "stablelm"}});
+    engine.frequencies = Geometric(10000, width);
+    for (const std::int64_t shift : {1, 1021, -37, 900000}) {
+      WriteCaches(std::vector<Engine>(4, engine),
+                  std::vector<Engine>(4, engine), shift);
+      const Outcome outcome = Posenc(Flags(shift));
+      EXPECT_EQ(outcome.exit_code, 0) << shift << outcome.text;
+    }
+  }
+}
+
+TEST_F(CertificateTest, TablesOfTheKeysDtypeHaveABoundOfTheirOwn) {
+  WriteConfig();
+  Engine engine;
+  engine.float32 = engine.bfloat16_tables = true;
+  WriteCaches(std::vector<Engine>(2, engine), std::vector<Engine>(2, engine),
+              1021, v1::DTYPE_BFLOAT16);
+  EXPECT_EQ(Posenc(Flags(1021, "--dtype-bound 4")).exit_code, 0);
+  const Outcome outcome = Posenc(Flags(1021, "--dtype-bound 0.5"));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.text,
+              HasSubstr("layers 0-1 moved by their own angles, to within 4 "
+                        "ulps and not 0.5: as with cosines and sines of "
+                        "bfloat16"));
+  EXPECT_THAT(outcome.text, HasSubstr("fix: give --dtype-bound 4 if"));
+}
+
+TEST_F(CertificateTest, OneWrongKeyIsPlaced) {
+  WriteConfig();
+  WriteCaches(std::vector<Engine>(1), std::vector<Engine>(1), 1021);
+  std::vector<double> keys = Keys({}, 0, 1121);
+  keys[(1 * kTokens + 3) * kDim + 2] += 0.25;  // head 1, token 3
+  WriteKeys("after.safetensors", v1::DTYPE_FLOAT32, {{0, keys}});
+  EXPECT_THAT(Message("cache.mismatch", 1021),
+              HasSubstr("beyond the bound: 1 of 5 tokens and 1 of 2 heads, "
+                        "first token 3 of head 1"));
+}
+
+TEST_F(CertificateTest, APatternFindsLayersOfOtherNames) {
+  WriteConfig();
+  WriteKeys("before.safetensors", v1::DTYPE_FLOAT32, {{3, Keys({}, 3, 100)}},
+            "cache_");
+  WriteKeys("after.safetensors", v1::DTYPE_FLOAT32, {{3, Keys({}, 3, 107)}},
+            "cache_");
+  const Outcome outcome = Posenc("--json " + Flags(7, "--layers 'cache_*'"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_EQ(outcome.json()["certificate"][0]["layer"], 3);
 }
 
 TEST_F(CertificateTest, LayersThatMovedWithTheGlobalBaseAreExplained) {
@@ -271,7 +359,9 @@ TEST_F(CertificateTest, WhatCannotBeCertifiedIsNamed) {
   WriteCaches(std::vector<Engine>(1), std::vector<Engine>(1), 5);
   EXPECT_THAT(Message("cache.not-certifiable", 0), HasSubstr("--shift is 0"));
   EXPECT_THAT(Message("cache.not-certifiable", 5, "--layers 'q.*'"),
-              HasSubstr("no tensor is named"));
+              HasSubstr("matches --layers q.*"));
+  EXPECT_THAT(Message("cache.not-certifiable", 5, "--layers '*.v'"),
+              HasSubstr("matches --layers"));
   std::vector<double> keys = Keys({}, 0, 105);
   keys[3] = std::numeric_limits<double>::quiet_NaN();
   WriteKeys("after.safetensors", v1::DTYPE_FLOAT32, {{0, keys}});
@@ -292,6 +382,14 @@ TEST_F(CertificateTest, ExitCodesTellUsageFromFiles) {
   EXPECT_EQ(Posenc(cache).exit_code, 2);
   EXPECT_EQ(Posenc(Flags(5, "--dtype-bound 0")).exit_code, 2);
   EXPECT_EQ(Posenc(Flags(5, Path("config.json"))).exit_code, 2);
+  for (const char* flag :
+       {"--after x", "--layout bhsd", "--start 1", "--shift 1", "--layers x",
+        "--measured", "--dtype-bound 4", "--config x"}) {
+    const Outcome outcome =
+        Posenc("doctor " + Path("config.json") + " " + flag);
+    EXPECT_EQ(outcome.exit_code, 2) << flag;
+    EXPECT_THAT(outcome.text, HasSubstr("belongs to --cache")) << flag;
+  }
   WriteText("after.safetensors", "damaged");
   EXPECT_EQ(Posenc(Flags(5)).exit_code, 3);
   std::filesystem::remove(Path("after.safetensors"));

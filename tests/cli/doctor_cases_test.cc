@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 // A case: `model` names the configuration that it begins with. `both`, and then
 // `bad` or `good`, are changes (RFC 7386) of its files and of its arguments.
 // The bad one has `id` with `severity` and `exit`, in the first place if `rank`
-// is 1, with `texts` in its message or fix, and none of `absent`; the good one
-// has no `id`, and `good_exit` or 0.
+// is 1, with `texts` in its message or fix, of `readers` if they are given, and
+// none of `absent`; the good one has no `id`, and `good_exit` or 0.
 class DoctorCasesTest : public PosencTest {
  protected:
   static const Json& Data() {
@@ -98,6 +98,13 @@ TEST_F(DoctorCasesTest, EveryBadCaseIsToldAndEveryGoodOneIsNot) {
                              (*finding)["fix"].get<std::string>();
     for (const Json& text : of.value("texts", Json::array())) {
       EXPECT_THAT(said, testing::HasSubstr(text.get<std::string>()));
+    }
+    if (of.contains("readers")) {
+      Json names = Json::array();
+      for (const Json& reader : (*finding)["readers"]) {
+        names.push_back(reader["name"]);
+      }
+      EXPECT_EQ(names, of["readers"]);
     }
     for (const Json& other : of.value("absent", Json::array())) {
       EXPECT_EQ(FindId(bad, other.get<std::string>()), nullptr) << bad.dump(1);

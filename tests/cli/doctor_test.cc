@@ -131,6 +131,48 @@ TEST_F(DoctorTest, ExitCodesFollowFailOn) {
   EXPECT_EQ(Doctor(Path("") + " --fail-on note").exit_code, 1);
 }
 
+TEST_F(DoctorTest, FlagsMayStandBeforeThePath) {
+  Write("config.json", Plain());
+  const Outcome before = Doctor("--reader mlx --reader hf " + Path(""));
+  EXPECT_EQ(before.exit_code, 0) << before.text;
+  EXPECT_EQ(before.text, Doctor(Path("") + " --reader mlx --reader hf").text);
+}
+
+TEST_F(DoctorTest, ChecksAreListedWithIdSeverityAndFix) {
+  const Outcome outcome = Posenc("--json doctor --checks");
+  EXPECT_EQ(outcome.exit_code, 0);
+  const Json checks = Json::parse(outcome.text, nullptr, false)["checks"];
+  ASSERT_EQ(checks.size(), core::CheckRows().size());
+  for (const Json& check : checks) {
+    const core::CheckRow* const row =
+        core::FindCheck(check["id"].get<std::string>());
+    ASSERT_NE(row, nullptr) << check;
+    EXPECT_EQ(check["severity"].get<std::string>(),
+              row->by_size ? "by size" : core::SeverityName(row->severity));
+    EXPECT_EQ(check["finds"].get<std::string>(), row->finds);
+    EXPECT_EQ(check["fix"].get<std::string>().find('$'), std::string::npos);
+  }
+  EXPECT_THAT(Doctor("--checks").text, HasSubstr("config.type-conflict"));
+}
+
+// Gemma 3's has 1.2 MB.
+TEST_F(DoctorTest, OfALargeTokenizersConfigurationTheLengthIsRead) {
+  Write("config.json", Plain());
+  const std::string tokens = "\"added_tokens\": \"" +
+                             std::string(2 << 20, 'x') +
+                             "\", \"extra\": {\"model_max_length\": 7}";
+  WriteText("tokenizer_config.json",
+            "{" + tokens + ", \"model_max_length\": 8192}");
+  const Json told = Output(Path(""));
+  ASSERT_EQ(told["findings"].size(), 1) << told.dump(1);
+  EXPECT_EQ(told["findings"][0]["id"], "config.tokenizer-length");
+  EXPECT_THAT(told["findings"][0]["message"].get<std::string>(),
+              HasSubstr("model_max_length is 8192"));
+  WriteText("tokenizer_config.json", "{" + tokens);
+  EXPECT_THAT(Output(Path(""))["inputs"][1]["unreadable"].get<std::string>(),
+              HasSubstr("not JSON"));
+}
+
 TEST_F(DoctorTest, WrongUsageExitsWith2) {
   Write("config.json", Plain());
   EXPECT_EQ(Doctor("").exit_code, 2);

@@ -150,10 +150,10 @@ class PageTest(unittest.TestCase):
         action()
         self.wait_shown(before)
 
-    def expect_refusals(self):
-        """The browser itself tells of each answer with 400. Nothing else is in the console."""
+    def expect_refusals(self, status=400):
+        """The browser itself tells of each answer with this status. Nothing else is in the console."""
         told = [entry["message"] for entry in self.browser.get_log("browser")]
-        self.assertEqual([message for message in told if "status of 400" not in message], [])
+        self.assertEqual([message for message in told if f"status of {status}" not in message], [])
 
     # ---- claims
 
@@ -404,6 +404,8 @@ class PageTest(unittest.TestCase):
         self.assertFalse(self.one("#axes").is_displayed())
         self.change(lambda: Select(self.one("#preset")).select_by_value("qwen2-vl-7b"))
         self.assertTrue(self.one("#axes").is_displayed())
+        self.assertEqual(self.text("#verdict-text"),
+                         "transformers, vLLM and llama.cpp agree; mlx-lm agrees about text, not about images.")
         resolved = shell(self.command("#axes"), self.folder.name)[0]
         across = [w for w, axis in zip(resolved["inv_freq"], resolved["axis_of_pair"], strict=True) if axis == 2]
         still = len(resolved["inv_freq"]) - len(across)
@@ -461,6 +463,24 @@ class PageTest(unittest.TestCase):
             file.write(data[:8] + struct.pack("<QQ", tensors, keys + 1) + vocabulary + data[24:])
         self.change(lambda: self.one("#file").send_keys(os.path.join(case, "config.json") + "\n" + path))
         self.assertIn("gguf.scaling-missing", [item.get_attribute("data-id") for item in self.all("#doctor [data-id]")])
+
+    def test_of_a_large_tokenizers_configuration_the_length_is_read(self):
+        """Gemma 3's has 1.2 MB; a request has room for 1 MiB."""
+        path = os.path.join(self.folder.name, "tokenizer_config.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"model_max_length": 8192, "added_tokens": "x" * (2 << 20)}, file)
+        config = os.path.join(CASES, "config.tokenizer-length", "good", "config.json")
+        self.change(lambda: self.one("#file").send_keys(config + "\n" + path))
+        self.assertIn("config.tokenizer-length",
+                      [item.get_attribute("data-id") for item in self.all("#doctor [data-id]")])
+        self.assertIn("model_max_length is 8192", self.text("#doctor"))
+
+    def test_an_unknown_preset_is_no_fault_of_transformers(self):
+        self.browser.get("about:blank")
+        self.browser.get(f"http://{self.server.address}/#preset=nobody")
+        self.wait("nothing is said", lambda: "is not known" in self.text("#fault"))
+        self.assertEqual(self.text("#verdict-text"), "There is no answer to this.")
+        self.expect_refusals(404)
 
     def test_a_damaged_file_is_told(self):
         path = os.path.join(self.folder.name, "damaged.gguf")

@@ -1,8 +1,8 @@
 // posenc-fuzz-seeds VECTORS CONFIGS MODELS OUT: where fuzzing begins. Writes
 // the requests of the conformance vectors to OUT/request, the same as KServe's
 // to OUT/kserve, and configurations to OUT/model-config, each as its target
-// takes it. What lies below MODELS goes to OUT/gguf if it is a GGUF file, and
-// to OUT/model-config if it is JSON.
+// takes it. What lies below MODELS goes to OUT/gguf or OUT/safetensors if it is
+// such a file, and to OUT/model-config if it is JSON.
 
 #include <algorithm>
 #include <cctype>
@@ -197,12 +197,13 @@ void WriteConfigs(const fs::path& configs, const fs::path& out) {
 // Files of many models have the same name: here it is their path.
 void WriteModels(const fs::path& models, const fs::path& out) {
   fs::create_directories(out / "gguf");
+  fs::create_directories(out / "safetensors");
   for (const auto& entry : fs::recursive_directory_iterator(models)) {
     const fs::path extension = entry.path().extension();
     std::string name = entry.path().lexically_relative(models).string();
     std::replace(name.begin(), name.end(), '/', '-');
-    if (extension == ".gguf") {
-      std::ofstream(out / "gguf" / name, std::ios::binary)
+    if (extension == ".gguf" || extension == ".safetensors") {
+      std::ofstream(out / extension.string().substr(1) / name, std::ios::binary)
           << ReadFile(entry.path());
     } else if (extension == ".json") {
       WriteConfig(out / "model-config" / name, ReadFile(entry.path()));

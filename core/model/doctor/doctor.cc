@@ -377,7 +377,10 @@ std::string JsonFault(absl::string_view text) {
   }
   FaultFinder finder;
   json::sax_parse(text.begin(), text.end(), &finder);
-  const std::size_t at = std::min(finder.position(), text.size());
+  // The parser takes a zero byte for the end of the text.
+  const std::size_t zero = text.find('\0');
+  const std::size_t at =
+      std::min(zero < text.size() ? zero + 1 : finder.position(), text.size());
   const absl::string_view before = text.substr(0, at);
   const auto lines = std::count(before.begin(), before.end(), '\n');
   const std::size_t newline = before.rfind('\n');

@@ -53,7 +53,8 @@ struct Finding {
 struct CheckRow {
   absl::string_view id;
   Severity severity;
-  bool by_size;  // the readers decide (SeverityOf)
+  bool by_size;             // the readers decide (SeverityOf)
+  absl::string_view finds;  // what it looks for, in a few words
   absl::string_view message;
   absl::string_view fix;
   absl::string_view see;  // threads that show it, separated by "; "

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -103,6 +104,27 @@ absl::Status SetKey(absl::string_view path, const std::string& value,
   merged.merge_patch(parsed);
   runtime->flags.emplace_back("--hf-overrides", merged.dump());
   return absl::OkStatus();
+}
+
+// A number of tokens: vLLM takes 32k for 32000, 32K for 32768, 1M and 25.6k. 0
+// for what is none, as "auto".
+std::int64_t LengthOf(absl::string_view text) {
+  constexpr std::pair<char, double> kUnits[] = {{'k', 1e3},    {'m', 1e6},
+                                                {'g', 1e9},    {'K', 0x1p10},
+                                                {'M', 0x1p20}, {'G', 0x1p30}};
+  double unit = 1;
+  for (const auto& [letter, size] : kUnits) {
+    if (!text.empty() && text.back() == letter) unit = size;
+  }
+  if (unit > 1) text.remove_suffix(1);
+  double number = 0;
+  if (text.empty() || !absl::ascii_isdigit(text.front()) ||
+      !absl::SimpleAtod(text, &number)) {
+    return 0;
+  }
+  const double length = std::floor(number * unit);
+  return length >= 1 && length <= 0x1p31 ? static_cast<std::int64_t>(length)
+                                         : 0;
 }
 
 bool WantsJson(absl::string_view flag) {
@@ -410,17 +432,7 @@ std::int64_t RuntimeLength(const Runtime& runtime) {
   for (const char* flag : {"--max-model-len", "--context-length", "-c"}) {
     const std::string* const text = runtime.Find(flag);
     if (text == nullptr || text->empty()) continue;
-    // vLLM takes 32k for 32000 and 32K for 32768.
-    std::string digits = *text;
-    std::int64_t unit = 1;
-    if (digits.back() == 'k') unit = 1000;
-    if (digits.back() == 'K') unit = 1024;
-    if (unit > 1) digits.pop_back();
-    std::int64_t length = 0;
-    if (absl::SimpleAtoi(digits, &length) && length > 0 &&
-        length <= (std::int64_t{1} << 31) / unit) {
-      return length * unit;
-    }
+    if (const std::int64_t length = LengthOf(*text); length > 0) return length;
   }
   return 0;
 }

@@ -86,12 +86,19 @@ function verdictText(readers) {
     }
   }
   const sentences = [];
+  // One axis instead of three: the same at every distance along a text.
+  const texts = readers.filter(reader => alike.includes(reader.name) &&
+                                         (reader.difference.explanations || []).some(why => why.startsWith('position axes')));
+  for (const reader of texts) alike.splice(alike.indexOf(reader.name), 1);
   if (alike.length > 1) {
     sentences.push(joined(alike) + ' agree');
   } else if (readers.length === 0) {
     sentences.push('No reader is compared with transformers');
   } else if (groups.size > 0) {
     sentences.push('No other reader agrees with transformers');
+  }
+  if (texts.length > 0) {
+    sentences.push(`${joined(texts.map(reader => reader.name))} ${texts.length > 1 ? 'agree' : 'agrees'} about text, not about images`);
   }
   for (const [text, {names, why}] of groups) {
     sentences.push(`${joined(names)} ${names.length > 1 ? 'differ' : 'differs'}${why ? ' (' + why + ')' : ''}: ${text}`);
@@ -262,7 +269,11 @@ function axesPanel(view) {
   const figure = section.querySelector('figure');
   let patch = [PATCHES / 2, PATCHES / 2];
   const draw = () => {
-    const canvas = heat(PATCHES, PATCHES, (row, column) => similarity(row - patch[0], column - patch[1]), true);
+    // Slow axes change little over a picture: the colours span what there is.
+    const here = (row, column) => similarity(row - patch[0], column - patch[1]);
+    let least = 1;
+    for (let cell = 0; cell < PATCHES * PATCHES; ++cell) least = Math.min(least, here(Math.floor(cell / PATCHES), cell % PATCHES));
+    const canvas = heat(PATCHES, PATCHES, (row, column) => least < 1 ? 2 * (here(row, column) - least) / (1 - least) - 1 : 1, true);
     canvas.id = 'patches';
     const told = axis => make('span', {}, axis);
     const move = (index, label) => {
@@ -276,7 +287,7 @@ function axesPanel(view) {
       return row;
     };
     fill(figure, canvas, `Similarity of patch (${patch[0]}, ${patch[1]}) with all of ${PATCHES} x ${PATCHES}: its neighbour below has ` +
-         `${number(similarity(1, 0))}, beside it ${number(similarity(0, 1))}. Dark -1, bright 1.`,
+         `${number(similarity(1, 0))}, beside it ${number(similarity(0, 1))}. Dark ${number(least)}, bright 1.`,
          move(0, 'row'), move(1, 'column'),
          disclosed('Numbers', ['patches apart', 'down', 'across'],
                    () => Array.from({length: PATCHES}, (x, i) => [String(i), number(similarity(i, 0)), number(similarity(0, i))])));
@@ -302,6 +313,10 @@ function findingItem(finding) {
   return item;
 }
 
+function counted(count, name) {
+  return `${count} ${name}${count === 1 ? '' : 's'}`;
+}
+
 function doctorPanel(view) {
   const section = byId('doctor');
   clearText(section);
@@ -319,7 +334,7 @@ function doctorPanel(view) {
   for (const input of inputs) {
     list.append(make('li', {}, `${input.path}: ${input.unreadable || [input.model_type, input.spec].filter(Boolean).join(', ') || 'read'}`));
   }
-  section.append(list, make('p', {}, `${summary.error} errors, ${summary.warning} warnings, ${summary.note} notes.`));
+  section.append(list, make('p', {}, ['error', 'warning', 'note'].map(name => counted(summary[name], name)).join(', ') + '.'));
   const items = make('ol', {class: 'findings'});
   for (const finding of findings) items.append(findingItem(finding));
   if (findings.length > 0) section.append(items);

@@ -166,6 +166,7 @@ TEST(DoctorRowsTest, EveryCheckHasItsTextsAndAnIdOfItsOwn) {
   std::set<std::string> ids;
   for (const CheckRow& row : CheckRows()) {
     EXPECT_TRUE(ids.insert(std::string(row.id)).second) << row.id;
+    EXPECT_FALSE(row.finds.empty()) << row.id;
     EXPECT_FALSE(row.message.empty()) << row.id;
     EXPECT_FALSE(row.fix.empty()) << row.id;
   }
@@ -321,6 +322,17 @@ TEST(DoctorRuntimeTest, TheServedLengthIsTheClaimedOne) {
   EXPECT_EQ(
       Diagnosed(Plain(), {.runtime = "vllm serve --max-model-len=32k"}).length,
       32000);
+  const auto served = [](const std::string& length) {
+    return Diagnosed(Plain(),
+                     {.runtime = "vllm serve --max-model-len " + length})
+        .length;
+  };
+  EXPECT_EQ(served("32K"), 32768);
+  EXPECT_EQ(served("1M"), 1048576);
+  EXPECT_EQ(served("25.6k"), 25600);
+  for (const char* none : {"auto", "-1", "0", "k", "4G", "1e400", "nan"}) {
+    EXPECT_EQ(served(none), 131072) << none;
+  }
   EXPECT_EQ(
       Diagnosed(Plain(), {.length = 7, .runtime = "llama-server -c 9"}).length,
       7);
@@ -349,6 +361,8 @@ TEST(DoctorJsonTest, FaultsHaveLineAndColumn) {
   EXPECT_THAT(JsonFault(""), HasSubstr("not JSON: line 1, column"));
   EXPECT_THAT(JsonFault(std::string(10000, '[')), HasSubstr("nested deeper"));
   EXPECT_THAT(JsonFault(std::string(2 << 20, ' ')), HasSubstr("bytes"));
+  EXPECT_EQ(JsonFault(std::string("{}\n\0{}", 6)),
+            "not JSON: line 2, column 1");
 }
 
 TEST(DoctorJsonTest, DuplicateKeysReadAsTheirLastValue) {

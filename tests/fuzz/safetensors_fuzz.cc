@@ -1,0 +1,72 @@
+// libFuzzer target: safetensors files, read whole, and by their header alone,
+// as doctor reads them. What is accepted covers the data without hole and
+// overlap, and comes back from the header that is written of it.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "absl/types/span.h"
+#include "client/cli/safetensors.h"
+#include "client/cli/safetensors_header.h"
+
+namespace posenc::cli {
+namespace {
+
+void Demand(bool holds) {
+  if (!holds) std::abort();
+}
+
+// Each tensor begins where the one before ends, and the last ends the data.
+void DemandCover(const Safetensors& file, absl::Span<const char> data) {
+  const char* next = data.data();
+  for (const SafetensorsEntry& entry : file.entries) {
+    Demand(entry.bytes.data() == next);
+    next += entry.bytes.size();
+    // A read out of bounds is for the address sanitizer to see.
+    std::size_t sum = 0;
+    for (const char byte : entry.bytes) sum += static_cast<unsigned char>(byte);
+    Demand(sum <= 255 * entry.bytes.size());
+    AsTensor(entry).status().IgnoreError();
+  }
+  Demand(next == data.data() + data.size());
+}
+
+void DemandRoundTrip(const Safetensors& file, absl::Span<const char> data) {
+  std::string bytes = SafetensorsHeader(file);
+  bytes.append(data.data(), data.size());
+  const auto again = ParseSafetensors(bytes);
+  Demand(again.ok());
+  Demand(again->metadata == file.metadata);
+  Demand(again->entries.size() == file.entries.size());
+  for (std::size_t i = 0; i < file.entries.size(); ++i) {
+    Demand(again->entries[i].name == file.entries[i].name);
+    Demand(again->entries[i].dtype == file.entries[i].dtype);
+    Demand(again->entries[i].shape == file.entries[i].shape);
+    Demand(again->entries[i].bytes.size() == file.entries[i].bytes.size());
+  }
+}
+
+void Check(absl::Span<const char> bytes) {
+  const auto size = SafetensorsHeaderSize(bytes, bytes.size());
+  const auto file = ParseSafetensors(bytes);
+  if (!size.ok()) return Demand(file.status() == size.status());
+  const absl::Span<const char> data = bytes.subspan(8 + *size);
+  const auto layout =
+      ParseSafetensorsHeader(bytes.subspan(8, *size), data.size());
+  Demand(layout.status() == file.status());
+  if (!file.ok()) return Demand(!file.status().message().empty());
+  Demand(layout->entries.size() == file->entries.size());
+  DemandCover(*file, data);
+  DemandRoundTrip(*file, data);
+}
+
+}  // namespace
+}  // namespace posenc::cli
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
+                                      std::size_t size) {
+  posenc::cli::Check({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
