@@ -76,7 +76,6 @@ class ConfigReader {
     if (rules_.profile == Profile::kHf) {
       const ClassDefaults* defaults = FindClassDefaults(model_type_);
       WarnOfRefusals(layers(), defaults, &rope.warnings);
-      if (defaults != nullptr) WarnOfOtherKeys(config_, &rope.warnings);
     }
     auto nope = IsNopeLayer(layers(), layer_type, layer_index);
     if (!nope.ok()) return nope.status();
@@ -556,7 +555,10 @@ absl::StatusOr<ModelRope> ReadText(
         "transformers' class of model_type deepseek_v2 no such switch; the "
         "former is read"));
   }
-  if (profile == Profile::kHf) WarnOfFile(root, &rope->warnings);
+  if (profile == Profile::kHf) {
+    WarnOfFile(root, &rope->warnings);
+    WarnOfOtherKeys(whole, &rope->warnings);
+  }
   return rope;
 }
 
