@@ -64,6 +64,10 @@ bool IsFloat(const json& value) {
 bool IsSimple(const json& value, absl::string_view type) {
   if (type == "int") return value.is_number_integer();
   if (type == "float") return IsFloat(value);
+  if (type == "positive") return value.is_number_integer() && value > 0;
+  if (type == "unit") {
+    return value.is_number_float() && value >= 0 && value <= 1;
+  }
   if (type == "bool") return value.is_boolean();
   if (type == "str") return value.is_string();
   return type == "null" && value.is_null();
@@ -81,6 +85,8 @@ bool IsElement(const json& value, const std::vector<absl::string_view>& types) {
 std::string SimpleInWords(absl::string_view type) {
   if (type == "int") return "an integer";
   if (type == "float") return "a number with a point";
+  if (type == "positive") return "an integer above 0";
+  if (type == "unit") return "a number with a point, 0 to 1";
   if (type == "bool") return "true or false";
   if (type == "str") return "a string";
   if (type == "list") return "an array";

@@ -15,6 +15,8 @@ namespace posenc::core {
 // alternatives with bars between them. Empty if nothing is known of it.
 //
 // int, float (a number with a point), bool, str, null
+// positive     an int above 0
+// unit         a float from 0 to 1
 // listed       null, where the file lists its layers
 // list         any array; list[int,null]: one of such elements
 // {}           an object; {qwen3}: one that describes a model of that type

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -444,6 +445,7 @@ bool IsPlainAttention(const JsonObject& config, const std::string& model_type) {
 
 // Whether somebody sent the name of a file in place of what it holds.
 bool LooksLikePath(absl::string_view text) {
+  text = absl::StripAsciiWhitespace(text);
   return text.find_first_of("{\n") == absl::string_view::npos &&
          (text.find_first_of("/\\") != absl::string_view::npos ||
           absl::EndsWith(text, ".json"));

@@ -243,7 +243,9 @@ nlohmann::json ChatGlmAsTransformers(const JsonObject& config) {
 bool IsStepConfig(const JsonObject& config) {
   const nlohmann::json* theta = config.Find("rope_theta");
   return theta != nullptr && theta->is_array() && !theta->empty() &&
-         !config.Has("rope_parameters");
+         !config.Has("rope_parameters") &&
+         (config.Has("partial_rotary_factors") ||
+          absl::StartsWith(config.PeekText("model_type").value_or(""), "step"));
 }
 
 nlohmann::json StepAsTransformers(const JsonObject& config) {

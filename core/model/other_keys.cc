@@ -49,7 +49,7 @@ void WarnOf(const JsonObject& config, absl::string_view parent,
             absl::string_view implied, std::vector<std::string>* warnings) {
   const json* given = config.Find("model_type");
   std::string model_type(implied);
-  if (given != nullptr && given->is_string() &&
+  if (given != nullptr && given->is_string() && *given != "" &&
       given->get_ref<const std::string&>() != parent) {
     model_type = given->get<std::string>();
   }
@@ -61,8 +61,8 @@ void WarnOf(const JsonObject& config, absl::string_view parent,
       continue;
     }
     const absl::string_view type = FieldType(model_type, key);
-    if (type.empty() || key == kSaidElsewhere) continue;
     const json& value = *config.Find(key);
+    if (type.empty() || (key == kSaidElsewhere && value.is_number())) continue;
     if (value.is_object() && !TypeOfPart(type).empty()) {
       WarnOf(config.PeekObject(key), model_type, TypeOfPart(type), warnings);
     } else if (!IsOfType(value, type, lists_layers)) {

@@ -514,6 +514,8 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
         from.model_type, " ", unscaled->says, "; frequencies are unscaled"));
     type = "default";
   }
+  rope->dict_path = from.dict.Path();
+  rope->dict_keys = from.dict.Keys();
   CheckRopeKeys(from.dict);
   if (from.rules.profile == Profile::kHf && !from.from_class) {
     WarnOfNulls(from.dict, &rope->warnings);

@@ -61,12 +61,28 @@ def null_of(kind, base, key):
 COUNTS = ["num_nextn_predict_layers"]
 
 
+def name_of(kind):
+    """Of a class whose files name no type, its own name."""
+    return kind.model_type or kind.__name__
+
+
+def narrowed(kind, base, key, allowed):
+    """Without numbers that a field's own validator refuses."""
+    def refused(value):
+        return takes(kind, base) and not takes(kind, {**base, key: value})
+    if "int" in allowed and refused(0) and not refused(1):
+        return allowed - {"int"} | {"positive"}
+    if "float" in allowed and refused(1.5) and not refused(0.5):
+        return allowed - {"float"} | {"unit"}
+    return allowed
+
+
 def fields_of(config):
     """{key: alternatives} of a configuration's class, by all of its names."""
     kind = type(config)
     base = {"model_type": config.model_type,
             **library.SWITCHES.get(config.model_type, {})}
-    parts = {name: type(getattr(config, name)).model_type
+    parts = {name: name_of(type(getattr(config, name)))
              for name in library.parts(config)}
     found = {}
     for field in dataclasses.fields(kind):
@@ -75,6 +91,8 @@ def fields_of(config):
             continue
         if "null" in allowed:
             allowed = allowed - {"null"} | {null_of(kind, base, field.name)} - {""}
+        if field.metadata.get("validator"):
+            allowed = narrowed(kind, base, field.name, allowed)
         found[field.name] = allowed
     for key in COUNTS:
         if takes(kind, base) and not takes(kind, {**base, key: "x"}):
@@ -95,7 +113,9 @@ def walk(config, found):
 
 
 def configurations():
+    """(name, configuration) of each class."""
     found = {}
+    names = []
     for model_type in library.types():
         try:
             config = library.config_of(
@@ -105,7 +125,9 @@ def configurations():
             continue
         if rotates:
             walk(config, found)
-    return [config for kind, config in found.items() if kind.model_type]
+            if model_type != type(config).model_type:
+                names.append((model_type, config))
+    return [(name_of(kind), config) for kind, config in found.items()] + names
 
 
 def merged(one, other):
@@ -115,9 +137,8 @@ def merged(one, other):
 
 def text_of_rows():
     classes = {}
-    for config in configurations():
+    for model_type, config in configurations():
         fields = fields_of(config)
-        model_type = type(config).model_type
         known = classes.get(model_type)
         classes[model_type] = merged(known, fields) if known else fields
     having = collections.defaultdict(set)

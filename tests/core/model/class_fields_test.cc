@@ -36,6 +36,10 @@ TEST(ClassFieldsTest, AValueIsOfATypeByItsAlternatives) {
   EXPECT_FALSE(IsOfType(8.0, "int", false));
   EXPECT_FALSE(IsOfType(1, "float", false));
   EXPECT_FALSE(IsOfType(true, "int", false));
+  EXPECT_TRUE(IsOfType(0.5, "unit", false));
+  EXPECT_FALSE(IsOfType(1.5, "unit", false));
+  EXPECT_TRUE(IsOfType(1, "positive", false));
+  EXPECT_FALSE(IsOfType(0, "positive", false));
   EXPECT_TRUE(IsOfType("relu2", "=relu2", false));
   EXPECT_FALSE(IsOfType("relu", "=relu2", false));
   EXPECT_TRUE(IsOfType(json::object(), "null|{qwen3}", false));
