@@ -62,6 +62,15 @@ void WarnOf(const JsonObject& config, absl::string_view parent,
     }
     const absl::string_view type = FieldType(model_type, key);
     const json& value = *config.Find(key);
+    if (key == "per_layer_config" && value.is_object()) {
+      // Values of the same fields, for single layers.
+      const JsonObject entries = config.PeekObject(key);
+      for (const std::string& layer : entries.Keys()) {
+        if (!entries.Find(layer)->is_object()) continue;
+        WarnOf(entries.PeekObject(layer), "", model_type, warnings);
+      }
+      continue;
+    }
     if (type.empty() || (key == kSaidElsewhere && value.is_number())) continue;
     if (value.is_object() && !TypeOfPart(type).empty()) {
       WarnOf(config.PeekObject(key), model_type, TypeOfPart(type), warnings);

@@ -76,6 +76,13 @@ TEST(OtherKeysTest, PartsAreCheckedByTheirOwnClasses) {
               "class of model_type qwen3_vl_text")));
 }
 
+TEST(OtherKeysTest, EntriesOfSingleLayersAreChecked) {
+  EXPECT_THAT(Warnings({{"model_type", "gemma4_text"},
+                        {"per_layer_config",
+                         {{"05", {{"head_dim", "x"}}}, {"11", {}}}}}),
+              ElementsAre(HasSubstr("per_layer_config.05.head_dim is \"x\"")));
+}
+
 // A class that is known to check them; others are not asked.
 TEST(OtherKeysTest, OnlyFilesOfKnownClassesAreWarnedOf) {
   EXPECT_TRUE(
