@@ -19,8 +19,6 @@ struct ClassDefaults {
   std::int64_t head_dim = 0;
   bool divided = false;           // refuses heads that do not divide the width
   bool ignores_head_dim = false;  // it is hidden_size / num_attention_heads
-  // Keys that this class takes no null for, and others do.
-  absl::string_view never_null = {};
   // The keys' other names: "n_embd=hidden_size", separated by blanks.
   absl::string_view names = {};
 };

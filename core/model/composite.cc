@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/model/class_defaults.h"
 #include "core/model/families.h"
-#include "core/model/other_keys.h"
 #include "core/model/profile.h"
 
 namespace posenc::core {
@@ -264,15 +263,6 @@ void WarnOfSizes(const JsonObject& config, const std::string& key,
                                      ", and ", other.Path(one.key), " ", *width,
                                      "; transformers refuses the file"));
   }
-  for (const absl::string_view name : {"hidden_size", "vocab_size"}) {
-    const json* value = config.Find(name);
-    if (value == nullptr || !value->is_null()) continue;
-    warnings->push_back(
-        absl::StrCat(config.Path(name),
-                     " is null, for which transformers wants a number where "
-                     "the class has it; ",
-                     key, " is read"));
-  }
 }
 
 // Classes that read a rotary dict of their own, even null, and have no length
@@ -337,17 +327,6 @@ void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
         " read here"));
   }
   if (key.empty()) return;
-  if (type && FindParents(*type) != nullptr) WarnOfOtherKeys(config, warnings);
-  // Of the composite classes these alone want one.
-  if (type && IsAmong(*type, "qwen3_asr vibevoice lasr_ctc") &&
-      config.HasNull("pad_token_id")) {
-    warnings->push_back(
-        absl::StrCat("pad_token_id is null, for which transformers' class of "
-                     "model_type ",
-                     *type,
-                     " wants an integer: it refuses the file; it has no "
-                     "part in rotation"));
-  }
   // The other classes put in the type that they imply.
   if (type == "exaone4_5" &&
       config.PeekObject(key).Find("model_type") == nullptr) {

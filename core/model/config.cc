@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -76,7 +77,6 @@ class ConfigReader {
     if (rules_.profile == Profile::kHf) {
       const ClassDefaults* defaults = FindClassDefaults(model_type_);
       WarnOfRefusals(layers(), defaults, &rope.warnings);
-      if (defaults != nullptr) WarnOfOtherKeys(config_, &rope.warnings);
     }
     auto nope = IsNopeLayer(layers(), layer_type, layer_index);
     if (!nope.ok()) return nope.status();
@@ -445,6 +445,7 @@ bool IsPlainAttention(const JsonObject& config, const std::string& model_type) {
 
 // Whether somebody sent the name of a file in place of what it holds.
 bool LooksLikePath(absl::string_view text) {
+  text = absl::StripAsciiWhitespace(text);
   return text.find_first_of("{\n") == absl::string_view::npos &&
          (text.find_first_of("/\\") != absl::string_view::npos ||
           absl::EndsWith(text, ".json"));
@@ -556,7 +557,10 @@ absl::StatusOr<ModelRope> ReadText(
         "transformers' class of model_type deepseek_v2 no such switch; the "
         "former is read"));
   }
-  if (profile == Profile::kHf) WarnOfFile(root, &rope->warnings);
+  if (profile == Profile::kHf) {
+    WarnOfFile(root, &rope->warnings);
+    WarnOfOtherKeys(whole, &rope->warnings);
+  }
   return rope;
 }
 

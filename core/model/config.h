@@ -44,6 +44,9 @@ struct ModelRope {
   LengthUse length_use = LengthUse::kEach;
   std::int64_t length = 0;
   std::string length_reason;
+  // The dict that the scaling was read from: its path and its keys.
+  std::string dict_path;
+  std::vector<std::string> dict_keys;
   std::vector<Assumption> assumptions;
   std::vector<std::string> warnings;
 };

@@ -37,13 +37,9 @@ constexpr char kDictNumbers[] =
 constexpr char kDictTexts[] = "rope_type type";
 constexpr char kDictLists[] = "short_factor long_factor mrope_section";
 
-// Integers that no class of transformers takes null for.
-constexpr char kNeverNull[] =
-    "hidden_size num_hidden_layers num_attention_heads "
-    "max_position_embeddings rope_theta vocab_size "
-    "original_max_position_embeddings";
-// But for these, which have no vocabulary of their own.
-constexpr char kNoVocabulary[] = "esm wav2vec2_bert wav2vec2_conformer";
+// Keys of files that are no fields of the classes, and that they take no null
+// for; of fields class_fields.h knows.
+constexpr char kNeverNull[] = "rope_theta original_max_position_embeddings";
 constexpr char kNeverNullInDicts[] =
     "rope_type type rope_theta partial_rotary_factor mrope_section "
     "original_max_position_embeddings";
@@ -184,24 +180,10 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
     for (const LayerKind& kind : model.family.kinds) {
       is_base = is_base || (!kind.type.empty() && kind.theta_key == key);
     }
-    const bool is_needed =
-        is_base ||
-        (defaults != nullptr && IsAmong(key, defaults->never_null)) ||
-        (IsAmong(key, kNeverNull) &&
-         !(key == "vocab_size" && IsAmong(model.model_type, kNoVocabulary)));
-    // EXAONE 4's class divides by a pattern that a null window makes 0, unless
-    // the layers are listed.
-    const bool is_windowless = key == "sliding_window" &&
-                               model.model_type == "exaone4" &&
-                               config.Has("layer_types");
-    if (value.is_null() && is_needed && !is_windowless) {
+    if (value.is_null() && (is_base || IsAmong(key, kNeverNull))) {
       warnings->push_back(absl::StrCat(
           config.Path(key),
           " is null, for which transformers wants a value; read as absent"));
-    } else if (value.is_number_float() && IsAmong(key, kIntegers)) {
-      warnings->push_back(absl::StrCat(config.Path(key), " is ", value.dump(),
-                                       ", which transformers refuses; read as "
-                                       "an integer"));
     }
   }
   const json* type = config.Find("model_type");
@@ -237,6 +219,17 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
                                      types.size(),
                                      " elements, and num_hidden_layers is ",
                                      *layers, "; transformers refuses that"));
+  }
+  // Its class has types for as many layers as Zamba2 7B's, unless told.
+  constexpr std::int64_t kZambasLayers = 54;
+  if (model.model_type == "zamba2" && layers && *layers != kZambasLayers &&
+      config.Find("layers_block_type") == nullptr && list == nullptr) {
+    warnings->push_back(absl::StrCat(
+        config.Path("num_hidden_layers"), " is ", *layers,
+        ", and layers_block_type is absent, which transformers' class of "
+        "model_type zamba2 takes for ",
+        kZambasLayers,
+        " layers': it refuses the file; the number is not needed"));
   }
   for (const std::string& type : types) {
     if (IsAmong(type, kAccepted)) continue;

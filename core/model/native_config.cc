@@ -218,7 +218,10 @@ nlohmann::json GptOssAsTransformers(const JsonObject& config) {
 }
 
 bool IsChatGlmConfig(const JsonObject& config) {
-  if (config.PeekText("model_type") != "chatglm") return false;
+  return config.PeekText("model_type") == "chatglm";
+}
+
+nlohmann::json ChatGlmAsTransformers(const JsonObject& config) {
   const nlohmann::json* two = config.Find("position_encoding_2d");
   if (two != nullptr && *two == true) {
     config.Fail("position_encoding_2d",
@@ -226,22 +229,23 @@ bool IsChatGlmConfig(const JsonObject& config) {
                 "positions, which is not read; ChatGLM 2 and later turn by "
                 "one, and say false or leave it out");
   }
-  return config.Has("rope_ratio") && !config.Has("rope_theta");
-}
-
-nlohmann::json ChatGlmAsTransformers(const JsonObject& config) {
+  const bool has_ratio = config.Has("rope_ratio") && !config.Has("rope_theta");
   nlohmann::json same = nlohmann::json::object();
   for (const std::string& key : config.Keys()) {
-    if (key != "rope_ratio") same[key] = *config.Find(key);
+    if (!has_ratio || key != "rope_ratio") same[key] = *config.Find(key);
   }
-  same["rope_theta"] = 10000 * config.Number("rope_ratio").value_or(1);
+  if (has_ratio) {
+    same["rope_theta"] = 10000 * config.Number("rope_ratio").value_or(1);
+  }
   return same;
 }
 
 bool IsStepConfig(const JsonObject& config) {
   const nlohmann::json* theta = config.Find("rope_theta");
   return theta != nullptr && theta->is_array() && !theta->empty() &&
-         !config.Has("rope_parameters");
+         !config.Has("rope_parameters") &&
+         (config.Has("partial_rotary_factors") ||
+          absl::StartsWith(config.PeekText("model_type").value_or(""), "step"));
 }
 
 nlohmann::json StepAsTransformers(const JsonObject& config) {

@@ -40,10 +40,11 @@ bool IsStepConfig(const JsonObject& config);
 // transformers respells it.
 nlohmann::json StepAsTransformers(const JsonObject& config);
 
-// True for ChatGLM's own, whose rope_ratio multiplies the base.
+// True for ChatGLM's own, in which rope_ratio may multiply the base.
 bool IsChatGlmConfig(const JsonObject& config);
 
-// The same configuration with rope_theta.
+// The same configuration with rope_theta. ChatGLM-6B's two positions for a head
+// set the object's status.
 nlohmann::json ChatGlmAsTransformers(const JsonObject& config);
 
 }  // namespace posenc::core

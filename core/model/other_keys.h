@@ -1,5 +1,5 @@
-// Keys that have no part in rotation, and for which transformers' classes
-// refuse a file all the same.
+// Values that transformers' classes refuse a file for, whether or not rotation
+// needs them.
 
 #pragma once
 
@@ -10,7 +10,9 @@
 
 namespace posenc::core {
 
-// Warns of values of a wrong type, and of nulls where the classes want values.
+// Warns of values that are not of the type that the class of `config`, or of
+// one of the parts in it, has for their keys. Nothing is said of types whose
+// class is not known.
 void WarnOfOtherKeys(const JsonObject& config,
                      std::vector<std::string>* warnings);
 

@@ -34,7 +34,7 @@ enum class YarnAttentionFactor {
   kTransformers,  // attention_factor, or the mscale pair, or g(s, 1)
   kVllm,          // by ReadingRule::kAmplitudeByKeys or kAmplitudeMultiplier
   kSglang,        // attn_factor times the mscale pair, or times g(s, 1)
-  kLlamaCpp,      // g(s, 1) * attn_factor; mscale_all_dim for some models
+  kLlamaCpp,      // g(s, 1); mscale_all_dim for some models
   kPlain,         // g(s, 1)
   kRatio,         // g(s, mscale or 1) / g(s, mscale_all_dim or 0)
 };

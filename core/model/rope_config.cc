@@ -98,7 +98,7 @@ std::int64_t LatentWidth(const RopeDict& from, const std::string& type,
   if (from.model_type == "mistral4" && from.rules.profile == Profile::kHf &&
       IsAmong(type, "default proportional")) {
     rope->warnings.push_back(absl::StrCat(
-        from.dict.Path("rope_type"), " is ", type,
+        from.dict.Path(TypeKey(from.dict)), " is ", type,
         ", for which transformers' class of model_type mistral4 makes "
         "frequencies of qk_nope_head_dim + qk_rope_head_dim channels, ",
         from.head_dim, ", and cannot apply them; qk_rope_head_dim ", *width,
@@ -424,9 +424,7 @@ namespace {
 
 // What the class, rather than the project, does not take.
 void CheckType(const RopeDict& from, const std::string& type, ModelRope* rope) {
-  const absl::string_view key =
-      from.dict.Has("rope_type") || !from.dict.Has("type") ? "rope_type"
-                                                           : "type";
+  const absl::string_view key = TypeKey(from.dict);
   const absl::string_view accepted = from.family.rope_types;
   if (ReadsByClass(from.rules) && !accepted.empty() &&
       IsAmong(type, KnownTypes(from.rules, from.model_type)) &&
@@ -501,7 +499,7 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   if (!scaled || from.is_unscaled_layer) type = "default";
   if (!from.scales && type != "default") {
     rope->warnings.push_back(absl::StrCat(
-        from.dict.Path("rope_type"), " ", type,
+        from.dict.Path(TypeKey(from.dict)), " ", type,
         " is not used: ", from.rules.project, "' class of model_type ",
         from.model_type, " does not scale; its frequencies are unscaled"));
     type = "default";
@@ -511,11 +509,13 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   if (unscaled != nullptr && type != "default" &&
       !IsAmong(type, unscaled->what)) {
     rope->warnings.push_back(absl::StrCat(
-        from.dict.Path("rope_type"), " ", type,
+        from.dict.Path(TypeKey(from.dict)), " ", type,
         " is not used: ", from.rules.project, "'s class of model_type ",
         from.model_type, " ", unscaled->says, "; frequencies are unscaled"));
     type = "default";
   }
+  rope->dict_path = from.dict.Path();
+  rope->dict_keys = from.dict.Keys();
   CheckRopeKeys(from.dict);
   if (from.rules.profile == Profile::kHf && !from.from_class) {
     WarnOfNulls(from.dict, &rope->warnings);

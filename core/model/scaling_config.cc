@@ -87,7 +87,7 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
   }
   if (!is_hf && rope->spec.pairing == Pairing::kInterleaved &&
       profile != Profile::kLlamaCpp) {
-    dict.Fail(dict.Has("rope_type") ? "rope_type" : "type",
+    dict.Fail(TypeKey(dict),
               absl::StrCat("is longrope on a model of interleaved pairs; ",
                            from.rules.project, " has it for half-split only"));
   }
@@ -189,7 +189,7 @@ void ReadVllmDynamic(const RopeDict& from, double s, ModelRope* rope) {
   }
   if (!trained) {
     rope->warnings.push_back(absl::StrCat(
-        from.dict.Path("rope_type"),
+        from.dict.Path(TypeKey(from.dict)),
         " is dynamic, by which transformers scales "
         "sequences past max_position_embeddings ",
         longest, "; vLLM since 0.22.0 scales by max_position_embeddings / ",
@@ -318,6 +318,10 @@ bool TurnsByAlpha(const RopeDict& from) {
   if (from.rules.vllm_modules) return from.dict.Has("alpha");
   return absl::StartsWith(from.model_type, "hunyuan") &&
          from.dict.Number("alpha").value_or(0) != 0;
+}
+
+absl::string_view TypeKey(const JsonObject& dict) {
+  return dict.Has("rope_type") || !dict.Has("type") ? "rope_type" : "type";
 }
 
 std::string RopeType(const RopeDict& from) {
@@ -483,7 +487,7 @@ void ReadScaling(const RopeDict& from, const std::string& type,
     const std::string whose = from.rules.profile == Profile::kHf
                                   ? ""
                                   : absl::StrCat(" to ", from.rules.project);
-    dict.Fail(dict.Has("rope_type") ? "rope_type" : "type",
+    dict.Fail(TypeKey(dict),
               absl::StrCat("is \"", type, "\"; known", whose, " are ",
                            absl::StrReplaceAll(known, {{" ", ", "}})));
   } else if (type == "linear") {

@@ -12,6 +12,10 @@
 
 namespace posenc::core {
 
+// The key that gives the dict's type: rope_type, or `type`, its older name, in
+// a dict that has no other.
+absl::string_view TypeKey(const JsonObject& dict);
+
 // The type of scaling, "default", "yarn", ..., with aliases resolved.
 std::string RopeType(const RopeDict& from);
 

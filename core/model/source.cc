@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "core/error.h"
 #include "core/model/config.h"
 #include "core/model/presets.h"
@@ -51,14 +52,29 @@ absl::Status UnknownPreset(const std::string& name) {
                    {{"preset", std::string(shown)}});
 }
 
+// The configuration's key for a spec's field: "rope_scaling.factor" for
+// "linear.factor". The field itself where the configuration has no such key.
+std::string KeyOf(const ModelRope& model, const std::string& field) {
+  const std::string key = field.substr(field.find('.') + 1);
+  if (std::count(model.dict_keys.begin(), model.dict_keys.end(),
+                 key.substr(0, key.find('['))) == 0) {
+    return field;
+  }
+  return absl::StrCat(model.dict_path, model.dict_path.empty() ? "" : ".", key);
+}
+
 // An error that ResolveSpec() finds in values of a configuration, named as
 // such: its field is one of a spec that the caller never wrote.
-absl::Status ConfigFault(absl::string_view field, const absl::Status& status) {
+absl::Status ConfigFault(absl::string_view field, const ModelRope& model,
+                         const absl::Status& status) {
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
   if (!details || details->field == "sequence_length") return status;
+  const std::string key = KeyOf(model, details->field);
+  absl::string_view fact = status.message();
+  absl::ConsumePrefix(&fact, absl::StrCat(details->field, ": "));
   return MakeError(absl::StatusCode::kInvalidArgument,
-                   ErrorReason::kModelConfigInvalid, field, status.message(),
-                   {{"key", details->field}});
+                   ErrorReason::kModelConfigInvalid, field,
+                   absl::StrCat(key, ": ", fact), {{"key", key}});
 }
 
 absl::StatusOr<ProfileVersion> ReaderOf(const RopeSource& source) {
@@ -117,7 +133,7 @@ absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
   absl::StatusOr<ResolvedRope> resolved =
       ResolveSpec(model->spec, head_dim != 0 ? head_dim : model->head_dim,
                   length, missing_length);
-  if (!resolved.ok()) return ConfigFault(field, resolved.status());
+  if (!resolved.ok()) return ConfigFault(field, *model, resolved.status());
   if (!each) {
     // The project makes this choice once, for every length. So must the spec
     // that the caller gets: written out, it resolves to the same frequencies

@@ -101,6 +101,9 @@ long double SglangAttentionFactor(const RopeDict& from, double factor) {
 
 // llama.cpp's converter keeps mscale_all_dim for these models only, and mscale
 // for none. So its loader takes 1 for mscale, or mscale_all_dim for DeepSeek's.
+// What the converter writes for attention_factor or attn_factor,
+// rope.scaling.yarn_attn_factor, the loader overwrites while YaRN is on (pull
+// request 17945, December 2025; before, the converter wrote neither).
 long double LlamaCppAttentionFactor(const RopeDict& from, double factor) {
   long double attention_factor = YarnMscale(factor, 1);
   const bool mistral = IsAmong(from.model_type, "ministral3 mistral4");
@@ -111,8 +114,7 @@ long double LlamaCppAttentionFactor(const RopeDict& from, double factor) {
           mistral ? attention_factor / YarnMscale(factor, all_dim) : 1;
     }
   }
-  const auto multiplier = from.dict.Number("attn_factor");
-  return attention_factor * multiplier.value_or(1);
+  return attention_factor;
 }
 
 void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {

@@ -52,7 +52,7 @@ cmake --build "$replay/build" >&2
 
 vectors=$(cat "$folder"/source/proto/testdata/conformance/*.json | grep -c '"name":')
 
-differs="AttnFactorMultipliesInVllm DynamicIsConstantInVllm"
+differs="AttnFactorMultipliesInLlamaCpp AttnFactorMultipliesInVllm DynamicIsConstantInVllm"
 differs+=" RejectsAPositionPastTwoToTheThirtyOne RejectsIdsThatAreNotFinite TableOfNoRows"
 
 # against NAME SERVER REPLAY FAILING: of the vectors exactly those in FAILING fail.

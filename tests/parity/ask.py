@@ -2,9 +2,10 @@
 
 Groups: types (every model type in every spelling), audio (the audio parts of whole
 files), published (files of checkpoints), variants (scalings), damaged (files that
-something is wrong with), rewrites (of files of every type), found (rewrites of other
-seeds that posenc once answered otherwise in silence).
-All of them if none is named; "rewrites:8:1:1" is 8 rewrites of each file, by seed 1.
+something is wrong with), keys (one damaged key each), rewrites (of files of every type),
+found (rewrites of other seeds that posenc once answered otherwise in silence).
+All of them if none is named; "rewrites:8:1:1" is 8 rewrites of each file, by seed 1, and
+"keys:20:1" 20 damaged keys of each type.
 """
 
 import json
@@ -13,6 +14,7 @@ import signal
 import sys
 
 import damage
+import keys
 import library
 import published
 import record
@@ -104,6 +106,11 @@ def ask_damaged(writer):
         attempt(writer, "damaged", model_type, name, text)
 
 
+def ask_keys(writer, *arguments):
+    for model_type, name, text in keys.all_of(*map(int, arguments)):
+        attempt(writer, "keys", model_type, name, text)
+
+
 def ask_rewrites(writer, *arguments):
     names = {}
     cases = []
@@ -122,7 +129,7 @@ def ask_found(writer):
 
 GROUPS = {"types": ask_types, "audio": ask_audio, "published": ask_published,
           "variants": ask_variants, "damaged": ask_damaged,
-          "rewrites": ask_rewrites, "found": ask_found}
+          "keys": ask_keys, "rewrites": ask_rewrites, "found": ask_found}
 
 
 def main(path, *groups):

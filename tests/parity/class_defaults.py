@@ -20,15 +20,6 @@ TARGET = pathlib.Path(__file__).parents[2] / "core/model/class_defaults.cc"
 KEYS = ["hidden_size", "num_attention_heads", "num_hidden_layers",
         "max_position_embeddings", "head_dim"]
 LAYERS = "num_hidden_layers"
-# Keys that some classes take null for and others do not.
-NULLABLE = ["num_key_value_heads", "head_dim", "sliding_window", "v_head_dim",
-            "qk_rope_head_dim", "qk_nope_head_dim", "rotary_dim",
-            "rotary_embedding_base", "no_rope_layer_interval",
-            "rope_interleave", "kv_channels", "pad_token_id", "bos_token_id",
-            "num_experts_per_tok", "num_experts", "num_local_experts",
-            "n_group", "topk_group", "first_k_dense_replace", "pretraining_tp",
-            "q_lora_rank", "attention_dropout", "output_router_logits",
-            "max_window_layers"]
 
 
 def key_of(model_type):
@@ -62,13 +53,6 @@ def refuses_remainder(config):
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     text = refusal({**values, "hidden_size": 66, **heads})
     return bool(re.search("multiple of|divisible by", text))
-
-
-def refuses_null(config, key):
-    values = {"model_type": config.model_type,
-              **library.SWITCHES.get(config.model_type, {})}
-    return (config.model_type in library.CONFIG_MAPPING and
-            not refusal(values) and bool(refusal({**values, key: None})))
 
 
 def ignores_head_dim(config):
@@ -113,10 +97,7 @@ def row_of(config):
     counted = counted_in(config, fields)
     if counted:
         names[LAYERS] = counted
-    strict = [key for key in NULLABLE if key in fields and (
-        fields[key].type in (int, bool) or refuses_null(config, key))]
     return (numbers, refuses_remainder(config), ignores_head_dim(config),
-            " ".join(strict),
             " ".join(sorted(f"{other}={key}" for key, other in names.items())))
 
 
@@ -144,11 +125,10 @@ def text_of_rows():
     for key, row in sorted(rows().items()):
         alike.setdefault(row, []).append(key)
     lines = []
-    for (numbers, divided, ignores, strict, names), keys in alike.items():
-        rest = [json.dumps(strict), json.dumps(names)]
+    for (numbers, divided, ignores, names), keys in alike.items():
         values = [json.dumps(" ".join(keys)), *map(str, numbers),
                   "true" if divided else "false",
-                  "true" if ignores else "false", *rest]
+                  "true" if ignores else "false", json.dumps(names)]
         while values[-1] in ('""', "false"):
             values.pop()
         lines.append("    {" + ", ".join(values) + "},")

@@ -232,7 +232,7 @@ def configurations():
             _config("AttnFactorIsNoKeyOfVllm", r1, "VLLM"),
             _config("AttnFactorMultipliesInVllmBeforeItsVersion30", r1, "VLLM",
                     profileVersion="0.29.0"),
-            _config("AttnFactorMultipliesInLlamaCpp", r1, "LLAMA_CPP")]
+            _config("AttnFactorIsOverwrittenInLlamaCpp", r1, "LLAMA_CPP")]
 
     fixed = _llama({"rope_type": "yarn", "factor": 4.0,
                     "original_max_position_embeddings": 2048,

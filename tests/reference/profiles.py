@@ -79,8 +79,6 @@ def _yarn(rope, profile, longest, nested, source):
         amplitude = mpf(given) if given is not None else ratio
     elif profile == "PROFILE_VLLM":
         amplitude = _vllm_amplitude(rope, s, ratio, source)
-    elif profile == "PROFILE_LLAMA_CPP":
-        amplitude = plain * mpf(rope.get("attn_factor", 1))
     elif profile in ("PROFILE_DEEPSEEK", "PROFILE_MLX"):
         amplitude = (magnitude(s, 1 if mscale is None else mscale) /
                      magnitude(s, all_dim or 0))

@@ -71,8 +71,8 @@ std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
          "spell the scaling with keys that both read";
 }
 
-// transformers reads attention_factor; llama.cpp, SGLang, and vLLM before 0.30,
-// attn_factor; mlx-lm the mscale pair alone.
+// transformers reads attention_factor; SGLang, and vLLM before 0.30,
+// attn_factor; llama.cpp neither; mlx-lm the mscale pair alone.
 constexpr absl::string_view kAmplitudeKeys[] = {"attention_factor",
                                                 "attn_factor"};
 
@@ -160,8 +160,8 @@ class ReaderChecks {
       Finding& finding =
           Add("readers.amplitude",
               {Digits(theirs.attention_factor), Digits(ours.attention_factor),
-               by_keys ? "; transformers reads attention_factor, SGLang, "
-                         "llama.cpp and vLLM before 0.30 attn_factor"
+               by_keys ? "; transformers reads attention_factor, SGLang and "
+                         "vLLM before 0.30 attn_factor"
                        : "",
                AmplitudeFix(*config_, ours, theirs)},
               reading, LayersWhere(*config_, reading, &Comparison::amplitude),

@@ -361,9 +361,10 @@ TEST(SourceTest, MustBeGiven) {
 }
 
 TEST(SourceTest, ConfigValuesThatCannotBeAreConfigErrors) {
-  ExpectConfigError(Resolve(FromConfig(Llama(
-                        R"("rope_scaling": {"type": "linear", "factor": 0})"))),
-                    "linear.factor", "linear.factor");
+  ExpectConfigError(
+      Resolve(FromConfig(
+          Llama(R"("rope_scaling": {"type": "linear", "factor": 0})"))),
+      "rope_scaling.factor", "rope_scaling.factor: is unset or 0");
 }
 
 TEST(SourceTest, AcceptsATensorOfTheRotatedPartAlone) {

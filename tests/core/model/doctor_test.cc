@@ -113,7 +113,7 @@ constexpr KnownError kPublishedErrors[] = {
     {"MiniMaxAI/MiniMax-Text-01-hf", "readers.pairing",
      "transformers alone does not read rotary_dim"},
     {"deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "readers.amplitude",
-     "SGLang and llama.cpp alone read attn_factor (DeepSeek-R1 684)"},
+     "SGLang alone reads attn_factor (DeepSeek-R1 684)"},
     {"Qwen/Qwen-72B", "readers.frequencies",
      "mlx-lm's class of Qwen's first models reads no base"},
     {"Qwen/Qwen3-235B-A22B with YaRN, as its card says", "readers.frequencies",

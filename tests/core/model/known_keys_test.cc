@@ -16,15 +16,6 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-json Llama(const json& more) {
-  json config = {{"model_type", "llama"},
-                 {"hidden_size", 512},
-                 {"num_attention_heads", 8},
-                 {"rope_theta", 1e4}};
-  config.update(more);
-  return config;
-}
-
 TEST(KnownKeysTest, WrongTypesAreErrorsWhereverTheyStand) {
   const json wrong[] = {{{"vocab_size", "many"}},
                         {{"sliding_window", json::array()}},
@@ -36,13 +27,13 @@ TEST(KnownKeysTest, WrongTypesAreErrorsWhereverTheyStand) {
                         {{"rope_scaling", 192}},
                         {{"max_position_embeddings", true}}};
   for (const json& more : wrong) {
-    for (const json& config : {Llama(more), [&more] {
-                                 json root = {
-                                     {"model_type", "llava"},
-                                     {"text_config", Llama(json::object())}};
-                                 root.update(more);
-                                 return root;
-                               }()}) {
+    for (const json& config :
+         {SmallLlama(more), [&more] {
+            json root = {{"model_type", "llava"},
+                         {"text_config", SmallLlama(json::object())}};
+            root.update(more);
+            return root;
+          }()}) {
       const absl::Status status = TryRead(config, Profile::kHf).status();
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument)
           << config.dump();
@@ -55,13 +46,13 @@ TEST(KnownKeysTest, WrongTypesAreErrorsWhereverTheyStand) {
 }
 
 TEST(KnownKeysTest, NullsThatTheClassRefusesAreSaid) {
-  EXPECT_TRUE(Warned(Read(Llama({{"vocab_size", nullptr}}), Profile::kHf),
-                     "vocab_size is null, for which transformers wants a "
-                     "value"));
-  EXPECT_TRUE(
-      Read(Llama({{"num_key_value_heads", nullptr}, {"head_dim", nullptr}}),
-           Profile::kHf)
-          .warnings.empty());
+  EXPECT_TRUE(Warned(Read(SmallLlama({{"vocab_size", nullptr}}), Profile::kHf),
+                     "vocab_size is null, for which transformers' class of "
+                     "model_type llama wants an integer"));
+  EXPECT_TRUE(Read(SmallLlama({{"num_key_value_heads", nullptr},
+                               {"head_dim", nullptr}}),
+                   Profile::kHf)
+                  .warnings.empty());
 }
 
 TEST(KnownKeysTest, BasesAreNeverNull) {
@@ -89,25 +80,27 @@ TEST(KnownKeysTest, ANullWindowIsNoneWhereLayersAreListed) {
 }
 
 TEST(KnownKeysTest, HeadsThatDoNotFitAreSaid) {
-  EXPECT_TRUE(Warned(Read(Llama({{"hidden_size", 516}}), Profile::kHf),
+  EXPECT_TRUE(Warned(Read(SmallLlama({{"hidden_size", 516}}), Profile::kHf),
                      "num_attention_heads 8 does not divide it"));
-  EXPECT_TRUE(Warned(Read(Llama({{"num_key_value_heads", 3}}), Profile::kHf),
-                     "num_key_value_heads is 3, and num_attention_heads 8"));
+  EXPECT_TRUE(
+      Warned(Read(SmallLlama({{"num_key_value_heads", 3}}), Profile::kHf),
+             "num_key_value_heads is 3, and num_attention_heads 8"));
 }
 
 TEST(KnownKeysTest, ListsOfLayersThatDoNotFitAreSaid) {
-  EXPECT_TRUE(Warned(
-      Read(Llama({{"num_hidden_layers", 2}, {"layer_types", json::array()}}),
-           Profile::kHf),
-      "layer_types has 0 elements, and num_hidden_layers is 2"));
+  EXPECT_TRUE(Warned(Read(SmallLlama({{"num_hidden_layers", 2},
+                                      {"layer_types", json::array()}}),
+                          Profile::kHf),
+                     "layer_types has 0 elements, and num_hidden_layers is 2"));
   // The class's own number, if the file has none.
-  EXPECT_TRUE(
-      Warned(Read(Llama({{"layer_types", {"full_attention"}}}), Profile::kHf),
-             "layer_types has 1 elements, and num_hidden_layers is 32"));
   EXPECT_TRUE(Warned(
-      Read(Llama({{"num_hidden_layers", 2}, {"mlp_layer_types", {"dense"}}}),
-           Profile::kHf),
-      "mlp_layer_types has 1 elements, and num_hidden_layers is 2"));
+      Read(SmallLlama({{"layer_types", {"full_attention"}}}), Profile::kHf),
+      "layer_types has 1 elements, and num_hidden_layers is 32"));
+  EXPECT_TRUE(
+      Warned(Read(SmallLlama({{"num_hidden_layers", 2},
+                              {"mlp_layer_types", {"dense"}}}),
+                  Profile::kHf),
+             "mlp_layer_types has 1 elements, and num_hidden_layers is 2"));
 }
 
 TEST(KnownKeysTest, AShareOfNullStopsGptNeox) {

@@ -229,6 +229,17 @@ TEST(StepConfigTest, HasABaseAndAWidthForEachLayer) {
       HasSubstr("the model's layers differ"));
 }
 
+TEST(StepConfigTest, OtherModelsHaveOneBase) {
+  EXPECT_THAT(std::string(TryRead({{"model_type", "llama"},
+                                   {"hidden_size", 512},
+                                   {"num_attention_heads", 8},
+                                   {"rope_theta", {1e4, 5e5}}},
+                                  Profile::kHf)
+                              .status()
+                              .message()),
+              HasSubstr("rope_theta is of type array; it must be a number"));
+}
+
 TEST(StepConfigTest, NamesAListThatIsNotOfNumbers) {
   json config = StepConfig();
   config["rope_theta"][1] = "1e4";

@@ -1,4 +1,4 @@
-// Keys that have no part in rotation (core/model/other_keys.h).
+// Values that transformers refuses (core/model/other_keys.h).
 
 #include "core/model/other_keys.h"
 
@@ -14,15 +14,7 @@ using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-json Llama(const json& more) {
-  json config = {{"model_type", "llama"},
-                 {"hidden_size", 512},
-                 {"num_attention_heads", 8},
-                 {"rope_theta", 1e4}};
-  config.update(more);
-  return config;
-}
+using testing::UnorderedElementsAre;
 
 std::vector<std::string> Warnings(const json& config) {
   absl::Status status;
@@ -33,56 +25,86 @@ std::vector<std::string> Warnings(const json& config) {
 }
 
 TEST(OtherKeysTest, ValuesOfAWrongTypeAreSaid) {
-  EXPECT_THAT(Warnings({{"rms_norm_eps", "1e-5"}}),
-              ElementsAre("rms_norm_eps is \"1e-5\", and transformers wants a "
-                          "number and refuses the file; it has no part in "
-                          "rotation"));
-  EXPECT_THAT(Warnings({{"num_experts_per_tok", 2.5}}),
-              ElementsAre(HasSubstr("wants an integer")));
-  EXPECT_THAT(Warnings({{"use_cache", "yes"}}),
+  EXPECT_THAT(
+      Warnings(SmallLlama({{"rms_norm_eps", "1e-5"}})),
+      ElementsAre("rms_norm_eps is \"1e-5\", for which transformers' class of "
+                  "model_type llama wants a number with a point: it refuses "
+                  "the file; it has no part in rotation"));
+  EXPECT_THAT(Warnings(SmallLlama({{"use_cache", "yes"}})),
               ElementsAre(HasSubstr("wants true or false")));
-  EXPECT_THAT(Warnings({{"hidden_act", 1}}),
+  EXPECT_THAT(Warnings(SmallLlama({{"hidden_act", 1}})),
               ElementsAre(HasSubstr("wants a string")));
+  EXPECT_THAT(Warnings(SmallLlama({{"vocab_size", 32000.0}})),
+              ElementsAre(HasSubstr("wants an integer: it refuses the file; "
+                                    "read as an integer")));
+  EXPECT_THAT(Warnings(SmallLlama({{"dtype", "float99"}})),
+              ElementsAre(HasSubstr("no type of torch")));
 }
 
-TEST(OtherKeysTest, NullsThatNoClassTakesAreSaid) {
-  EXPECT_THAT(Warnings({{"initializer_range", nullptr}}),
-              ElementsAre(HasSubstr("initializer_range is null, for which "
-                                    "transformers wants a value")));
-  EXPECT_THAT(Warnings({{"pad_token_id", nullptr}, {"n_group", nullptr}}),
-              IsEmpty());
+TEST(OtherKeysTest, NullsThatTheClassDoesNotTakeAreSaid) {
+  EXPECT_THAT(Warnings(SmallLlama({{"initializer_range", nullptr}})),
+              ElementsAre(HasSubstr("it refuses the file; read as absent")));
+  EXPECT_THAT(Warnings(SmallLlama({{"pad_token_id", nullptr}})), IsEmpty());
 }
 
 TEST(OtherKeysTest, WhatIsPublishedIsNot) {
-  EXPECT_THAT(Warnings({{"eos_token_id", {1, 2}},
-                        {"intermediate_size", {8192, 16384}},
-                        {"attention_dropout", 0},
-                        {"quantization_config", {{"bits", 4}}},
-                        {"rope_theta", 1e4}}),
+  EXPECT_THAT(Warnings(SmallLlama({{"eos_token_id", {1, 2}},
+                                   {"attention_dropout", 0},
+                                   {"torch_dtype", "bfloat16"},
+                                   {"quantization_config", {{"bits", 4}}}})),
               IsEmpty());
+  EXPECT_THAT(Warnings({{"model_type", "bamba"},
+                        {"time_step_limit", {0.0, "Infinity"}}}),
+              IsEmpty());
+}
+
+TEST(OtherKeysTest, PartsAreCheckedByTheirOwnClasses) {
+  const json parts = {
+      {"model_type", "qwen3_vl"},
+      {"image_token_id", "x"},
+      {"text_config", {{"rms_norm_eps", "x"}}},
+      {"vision_config", {{"model_type", "qwen3_vl"}, {"depth", "x"}}}};
+  EXPECT_THAT(
+      Warnings(parts),
+      UnorderedElementsAre(
+          HasSubstr("vision_config.depth is \"x\", for which transformers' "
+                    "class of model_type qwen3_vl_vision"),
+          HasSubstr("image_token_id is \"x\", for which transformers' class of "
+                    "model_type qwen3_vl wants an integer"),
+          HasSubstr(
+              "text_config.rms_norm_eps is \"x\", for which transformers' "
+              "class of model_type qwen3_vl_text")));
+}
+
+TEST(OtherKeysTest, EntriesOfSingleLayersAreChecked) {
+  EXPECT_THAT(Warnings({{"model_type", "gemma4_text"},
+                        {"per_layer_config",
+                         {{"05", {{"head_dim", "x"}}}, {"11", {}}}}}),
+              ElementsAre(HasSubstr("per_layer_config.05.head_dim is \"x\"")));
 }
 
 // A class that is known to check them; others are not asked.
 TEST(OtherKeysTest, OnlyFilesOfKnownClassesAreWarnedOf) {
-  EXPECT_TRUE(Warned(Read(Llama({{"intermediate_size", "x"}}), Profile::kHf),
-                     "intermediate_size is \"x\""));
-  EXPECT_FALSE(Warned(Read(Llama({{"intermediate_size", "x"}}), Profile::kMlx),
-                      "intermediate_size"));
+  EXPECT_TRUE(
+      Warned(Read(SmallLlama({{"intermediate_size", "x"}}), Profile::kHf),
+             "intermediate_size is \"x\""));
+  EXPECT_FALSE(
+      Warned(Read(SmallLlama({{"intermediate_size", "x"}}), Profile::kMlx),
+             "intermediate_size"));
   EXPECT_FALSE(Warned(Read({{"model_type", "minicpm"},
                             {"hidden_size", 512},
                             {"num_attention_heads", 8},
                             {"intermediate_size", "x"}},
                            Profile::kHf),
                       "intermediate_size"));
-  // The type of the part is the parent's; its own keys stand at the top.
   EXPECT_TRUE(Warned(
       Read(
           {{"model_type", "qwen3_asr"},
            {"pad_token_id", nullptr},
            {"text_config", {{"hidden_size", 512}, {"num_attention_heads", 8}}}},
           Profile::kHf),
-      "pad_token_id is null, for which transformers' class of "
-      "model_type qwen3_asr wants an integer"));
+      "pad_token_id is null, for which transformers' class of model_type "
+      "qwen3_asr wants an integer"));
 }
 
 }  // namespace

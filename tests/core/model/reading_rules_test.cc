@@ -230,7 +230,7 @@ TEST(ReadingRulesTest, MlxReadsNoBaseForQwensFirstModels) {
   EXPECT_TRUE(Warned(rope,
                      "rotary_emb_base 1e+06 is not read: mlx-lm's class of "
                      "model_type qwen takes 10000 whatever the file says"));
-  EXPECT_TRUE(Warned(rope, "rope_scaling.rope_type linear is not used"));
+  EXPECT_TRUE(Warned(rope, "rope_scaling.type linear is not used"));
 }
 
 TEST(ReadingRulesTest, MlxScalesSomeClassesLinearlyAlone) {

@@ -1,0 +1,38 @@
+// The types of values that transformers' configuration classes take for their
+// fields. The classes check each of them, whether or not the model needs it.
+// The rows, class_fields.txt, are written by tests/parity/class_fields.py.
+
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace posenc::core {
+
+// What the class of that model type, as files spell it, takes for the key:
+// alternatives with bars between them. Empty if nothing is known of it.
+//
+// int, float (a number with a point), bool, str, null
+// positive     an int above 0
+// unit         a float from 0 to 1
+// listed       null, where the file lists its layers
+// list         any array; list[int,null]: one of such elements
+// {}           an object; {qwen3}: one that describes a model of that type
+// =relu2       that string
+absl::string_view FieldType(absl::string_view model_type,
+                            absl::string_view key);
+
+// `lists_layers` says whether the file has layer_types.
+bool IsOfType(const nlohmann::json& value, absl::string_view type,
+              bool lists_layers);
+
+// "an integer or null", for "int|null".
+std::string TypeInWords(absl::string_view type);
+
+// The type of the model that an object of this field describes: "qwen3" for
+// "null|{qwen3}". Empty if it describes none.
+absl::string_view TypeOfPart(absl::string_view type);
+
+}  // namespace posenc::core
