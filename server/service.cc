@@ -190,10 +190,10 @@ void RpcService::ReturnUnneededMemory() {
   idle_ = IdleMemory();
 }
 
-const RpcService::Answer* RpcService::Refuse(const CallSpec& spec,
-                                             const CallHeaders& headers) const {
+const RpcService::Answer* RpcService::Refuse(
+    const CallSpec& spec, const Call::Arrival& arrival) const {
   if (draining_.load()) return &draining_answer_;
-  if (!Call::IsTooLate(headers, spec, resources_)) return nullptr;
+  if (!Call::IsTooLate(arrival, spec, resources_)) return nullptr;
   return spec.full_is_unavailable ? &too_many_inferences_ : &too_many_calls_;
 }
 
@@ -298,11 +298,12 @@ void RpcService::Begin(PeerStream* stream) {
   spec.full_is_unavailable = method.full_is_unavailable;
   absl::Status known = Identify(headers, &spec);
   if (!known.ok()) return Send(Answer(std::move(known)), spec, stream);
-  if (const Answer* const refused = Refuse(spec, headers)) {
+  const Call::Arrival arrival = Call::ArrivalOf(headers, spec, resources_);
+  if (const Answer* const refused = Refuse(spec, arrival)) {
     return Send(*refused, spec, stream);
   }
   Call::Start(
-      stream, std::move(spec),
+      stream, std::move(spec), arrival,
       method.start({&limits_, &cache_, SharingOf(headers), &headers, &tables_}),
       resources_);
 }

@@ -100,7 +100,8 @@ class RpcService final : public CallQueue::Service {
     const std::string reason;
   };
   // Why the call of an RPC is answered without being read; null if it is not.
-  const Answer* Refuse(const CallSpec& spec, const CallHeaders& headers) const;
+  const Answer* Refuse(const CallSpec& spec,
+                       const Call::Arrival& arrival) const;
   void Send(const Answer& answer, const CallSpec& spec,
             PeerStream* stream) const;
   // Tells the observer of a call that is answered so.

@@ -24,8 +24,7 @@ void Admission::SetLimits(std::int64_t budget_bytes, std::size_t max_waiting) {
 }
 
 std::int64_t Admission::Bounded(std::int64_t bytes) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return std::min(bytes, budget_);
+  return std::min(bytes, budget());
 }
 
 // What is held beyond the claims stops others, but not the last: nobody else
@@ -42,6 +41,7 @@ bool Admission::PassesAsSmall(std::int64_t bytes) const {
 }
 
 Admission::Entry Admission::Enter(std::int64_t bytes, Waiter* waiter) {
+  std::int64_t left = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if ((!outside_.empty() || !inside_.empty() || !Fits(bytes)) &&
@@ -55,8 +55,9 @@ Admission::Entry Admission::Enter(std::int64_t bytes, Waiter* waiter) {
       return Entry::kWaiting;
     }
     Claim(bytes);
+    left = Left();
   }
-  React();
+  React(left);
   return Entry::kAdmitted;
 }
 
@@ -100,6 +101,7 @@ bool Admission::Leave(Waiter* waiter) {
 }
 
 bool Admission::TryClaim(std::int64_t bytes, Waiter* waiter) {
+  std::int64_t left = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!Fits(bytes)) {
@@ -107,17 +109,20 @@ bool Admission::TryClaim(std::int64_t bytes, Waiter* waiter) {
       return false;
     }
     Grow(bytes, waiter);
+    left = Left();
   }
-  React();
+  React(left);
   return true;
 }
 
 void Admission::ClaimHeld(std::int64_t bytes, Waiter* waiter) {
+  std::int64_t left = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     Grow(bytes, waiter);
+    left = Left();
   }
-  React();
+  React(left);
 }
 
 void Admission::Grow(std::int64_t bytes, Waiter* waiter) {
@@ -141,6 +146,7 @@ void Admission::SetHeld(std::int64_t bytes) {
 void Admission::Release(std::int64_t bytes) {
   std::vector<Waiter*> admitted;
   Waiter* refused = nullptr;
+  std::int64_t left = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     claimed_ -= bytes;
@@ -170,8 +176,9 @@ void Admission::Release(std::int64_t bytes) {
       ++refused_;
       StopWaiting(refused);
     }
+    left = Left();
   }
-  if (!admitted.empty()) React();
+  if (!admitted.empty()) React(left);
   for (Waiter* const waiter : admitted) waiter->Admitted();
   if (refused != nullptr) refused->Refused();
 }
@@ -181,24 +188,13 @@ void Admission::Claim(std::int64_t bytes) {
   peak_ = std::max(peak_, claimed_);
 }
 
-void Admission::React() const {
-  if (!react_) return;
-  std::int64_t left = 0;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    left = std::max<std::int64_t>(budget_ - claimed_, 0);
-  }
-  react_(left);
+void Admission::React(std::int64_t left) const {
+  if (react_) react_(left);
 }
 
 std::int64_t Admission::TakePeak() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return std::exchange(peak_, claimed_);
-}
-
-std::int64_t Admission::budget() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return budget_;
 }
 
 std::int64_t Admission::claimed() const {

@@ -24,6 +24,8 @@
 
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -109,7 +111,7 @@ class Admission {
   // Lets those go on who fit now.
   void AdmitWaiting() { Release(0); }
 
-  std::int64_t budget() const;
+  std::int64_t budget() const { return budget_.load(); }
   std::int64_t claimed() const;
   std::int64_t held() const;  // as SetHeld()
   std::size_t waiting() const;
@@ -126,11 +128,15 @@ class Admission {
   bool Fits(std::int64_t bytes) const;
   bool PassesAsSmall(std::int64_t bytes) const;
 
-  void React() const;  // without the lock
+  // What is to be told of a claim. Expects the lock.
+  std::int64_t Left() const {
+    return std::max<std::int64_t>(budget_ - claimed_, 0);
+  }
+  void React(std::int64_t left) const;  // without the lock
 
   std::function<void(std::int64_t left)> react_;
   mutable std::mutex mutex_;
-  std::int64_t budget_;
+  std::atomic<std::int64_t> budget_;  // changed under the lock
   std::size_t max_waiting_;
   std::int64_t claimed_ = 0;
   std::int64_t held_ = 0;

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 
@@ -13,26 +14,24 @@ namespace posenc::server {
 class CallsInProgress {
  public:
   void Add(int n) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    count_ += n;
-    if (count_ == 0) none_.notify_all();
+    if (count_.fetch_add(n) + n != 0) return;
+    // Whoever waits has either seen this, or waits already.
+    { const std::lock_guard<std::mutex> lock(mutex_); }
+    none_.notify_all();
   }
   // False if some are still in progress after `timeout`.
   bool AwaitNone(absl::Duration timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
     return none_.wait_for(lock, absl::ToChronoMilliseconds(timeout),
-                          [this] { return count_ == 0; });
+                          [this] { return count() == 0; });
   }
 
-  int count() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return count_;
-  }
+  int count() const { return count_.load(); }
 
  private:
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable none_;
-  int count_ = 0;
+  std::atomic<int> count_{0};
 };
 
 }  // namespace posenc::server

@@ -40,26 +40,28 @@ void Deadlines::SetTime(absl::Duration time) {
 // happens after time_ has become less.
 Deadlines::Entry Deadlines::Add(std::weak_ptr<Owner> call) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Item item = {std::chrono::steady_clock::now() + time_, std::move(call)};
+  const auto deadline = std::chrono::steady_clock::now() + time_.load();
   auto place = queue_.end();
-  while (place != queue_.begin() &&
-         std::prev(place)->deadline > item.deadline) {
+  while (place != queue_.begin() && std::prev(place)->deadline > deadline) {
     --place;
   }
   const bool sleeps_longer = place == queue_.begin() && !queue_.empty();
-  const Entry entry = queue_.insert(place, std::move(item));
+  if (spare_.empty()) spare_.emplace_back();
+  const Entry entry = spare_.begin();
+  *entry = {deadline, std::move(call)};
+  queue_.splice(place, spare_, entry);
   if (sleeps_longer) stop_.notify_one();
   return entry;
 }
 
 absl::Duration Deadlines::time() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return absl::FromChrono(time_);
+  return absl::FromChrono(time_.load());
 }
 
 void Deadlines::Remove(Entry entry) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  (entry->expired ? expired_ : queue_).erase(entry);
+  entry->call.reset();
+  spare_.splice(spare_.begin(), entry->expired ? expired_ : queue_, entry);
 }
 
 void Deadlines::Run() {
@@ -67,7 +69,7 @@ void Deadlines::Run() {
   while (!stopping_) {
     const std::chrono::nanoseconds left =
         queue_.empty()
-            ? time_
+            ? time_.load()
             : queue_.front().deadline - std::chrono::steady_clock::now();
     if (left.count() > 0) {
       stop_.wait_for(lock, left);

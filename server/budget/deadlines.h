@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <list>
@@ -54,11 +55,12 @@ class Deadlines {
   void Run();
 
   mutable std::mutex mutex_;
-  std::chrono::nanoseconds time_;
+  std::atomic<std::chrono::nanoseconds> time_;  // changed under the lock
   std::condition_variable stop_;
   // An item is in the one list or the other until its call removes it.
   std::list<Item> queue_;  // in the order of deadlines
   std::list<Item> expired_;
+  std::list<Item> spare_;  // nodes for the next ones
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -96,22 +96,31 @@ void Transfers::Add(Direction direction, std::int64_t bytes, Owner* owner,
     message->since_ = Now();
     message->cut_ = false;
     std::list<Message*>& list = direction == Direction::kIn ? coming_ : going_;
-    message->place_ = list.insert(list.end(), message);
+    if (spare_.empty()) {
+      list.push_back(message);
+    } else {
+      spare_.front() = message;
+      list.splice(list.end(), spare_, spare_.begin());
+    }
+    message->place_ = std::prev(list.end());
     message->number_ = ++added_;
   }
   ticker_.Wake();
 }
 
 void Transfers::Remove(Message* message) {
+  if (message->number() == 0) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (message->owner_ == nullptr) return;
   message->owner_ = nullptr;
   message->number_ = 0;
-  (message->direction_ == Direction::kIn ? coming_ : going_)
-      .erase(message->place_);
+  spare_.splice(spare_.begin(),
+                message->direction_ == Direction::kIn ? coming_ : going_,
+                message->place_);
 }
 
 void Transfers::Touch(Message* message) {
+  if (message->number() == 0) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (message->owner_ == nullptr) return;
   message->since_ = Now();

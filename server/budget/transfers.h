@@ -117,6 +117,7 @@ class Transfers {
   const std::function<void(std::int64_t held)> relieve_;
   std::mutex mutex_;
   std::list<Message*> coming_, going_;  // the oldest first
+  std::list<Message*> spare_;           // nodes for the next ones
   std::atomic<std::int64_t> cut_{0};
   std::uint64_t added_ = 0;
   // Used by the ticker's thread alone.

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "google/protobuf/wire_format_lite.h"
+#include "posenc/v1/tensor.pb.h"
 #include "server/version.h"
 
 namespace posenc::server {
@@ -44,6 +45,7 @@ const KnownFields::Type* KnownFields::Add(const Descriptor& descriptor) {
   if (type != nullptr) return type.get();
   type = std::make_unique<Type>();
   Type* const added = type.get();
+  added->shared_memory = &descriptor == v1::SharedMemory::descriptor();
   for (int i = 0; i < descriptor.field_count(); ++i) {
     const FieldDescriptor* const field = descriptor.field(i);
     const auto number = static_cast<std::size_t>(field->number());
@@ -74,7 +76,9 @@ const KnownFields::Type* KnownFields::Add(const Descriptor& descriptor) {
   return added;
 }
 
-bool KnownFields::AllKnown(CodedInputStream* in, const Type& type) {
+bool KnownFields::AllKnown(CodedInputStream* in, const Type& type,
+                           bool* shares) {
+  if (type.shared_memory) *shares = true;
   while (const std::uint32_t tag = in->ReadTag()) {
     const auto number =
         static_cast<std::size_t>(WireFormatLite::GetTagFieldNumber(tag));
@@ -109,7 +113,7 @@ bool KnownFields::AllKnown(CodedInputStream* in, const Type& type) {
           break;
         }
         const auto limit = in->PushLimit(static_cast<int>(length));
-        if (!AllKnown(in, *field.message)) return false;
+        if (!AllKnown(in, *field.message, shares)) return false;
         in->PopLimit(limit);
         break;
       }
@@ -165,11 +169,14 @@ absl::Status KnownFields::CheckElements(absl::string_view bytes) const {
                    " elements of repeated fields; send fewer"));
 }
 
-absl::Status KnownFields::Check(absl::string_view bytes,
-                                const Message& message) const {
+absl::Status KnownFields::Check(absl::string_view bytes, const Message& message,
+                                bool* shares) const {
   CodedInputStream in(reinterpret_cast<const std::uint8_t*>(bytes.data()),
                       static_cast<int>(bytes.size()));
-  if (AllKnown(&in, *root_)) return absl::OkStatus();
+  bool seen = false;
+  const bool known = AllKnown(&in, *root_, &seen);
+  if (shares != nullptr) *shares = seen || !known;
+  if (known) return absl::OkStatus();
   return Name(message, *root_);
 }
 

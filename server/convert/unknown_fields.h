@@ -1,4 +1,5 @@
-// Refuses what a newer client may send and this server does not know.
+// Refuses what a newer client may send and this server does not know, and sees
+// on the way whether a message names shared memory.
 //
 // Protobuf would skip an unknown field, and the numbers would silently lack
 // what it asks for. See docs/adr/0005.
@@ -40,8 +41,11 @@ class KnownFields {
   // UNIMPLEMENTED, kFieldUnknown, if a field or an enum value anywhere in
   // `message`, which is of this type and was parsed from `bytes`, is not known
   // to this server.
+  // shares: becomes false if `message` has no posenc.v1.SharedMemory anywhere,
+  // and true if it may have one. May be null.
   absl::Status Check(absl::string_view bytes,
-                     const google::protobuf::Message& message) const;
+                     const google::protobuf::Message& message,
+                     bool* shares = nullptr) const;
 
  private:
   struct Type;
@@ -56,6 +60,7 @@ class KnownFields {
   };
   struct Type {
     std::vector<Field> fields;  // by number; `field` is null for a gap
+    bool shared_memory = false;
   };
 
   // Adds a type and those that it contains. A type enters `types_` before its
@@ -63,9 +68,10 @@ class KnownFields {
   const Type* Add(const google::protobuf::Descriptor& descriptor);
   // Whether everything is known, by a walk over the bytes. May say false for a
   // rare form of a good message; Name() then decides. Nearly every message ends
-  // here, with a seventh of the instructions that Name() takes.
+  // here, with a seventh of the instructions that Name() takes. Sets `shares`
+  // if there is a SharedMemory.
   static bool AllKnown(google::protobuf::io::CodedInputStream* in,
-                       const Type& type);
+                       const Type& type, bool* shares);
   // Counts elements until the message ends or is none, or until there are too
   // many: then it returns the field.
   static const google::protobuf::FieldDescriptor* Crowded(

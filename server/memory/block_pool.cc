@@ -30,12 +30,14 @@ BlockPool::Block BlockPool::Allocate(std::size_t bytes) {
       free_.erase(fit);
       kept_ -= block.bytes;
       used_ += block.bytes;
+      NoteRoom();
       return block;
     }
     // No kept block fits. The new one may raise the peak of what is used;
     // kept blocks beyond that peak have to go.
     used_ += size;
     most_used_ = std::max(most_used_, used_);
+    NoteRoom();
     dropped = Drop(most_used_ - used_);
   }
   Unmap(dropped);
@@ -44,21 +46,25 @@ BlockPool::Block BlockPool::Allocate(std::size_t bytes) {
   if (data != MAP_FAILED) return {data, size, true};
   const std::lock_guard<std::mutex> lock(mutex_);
   used_ -= size;
+  NoteRoom();
   return {};
 }
 
 void BlockPool::Free(const Block& block) {
   const std::lock_guard<std::mutex> lock(mutex_);
   used_ -= block.bytes;
+  NoteRoom();
   kept_ += block.bytes;
   free_.emplace(block.bytes, block.data);
 }
 
 void BlockPool::KeepAtMost(std::size_t bytes) {
+  if (bytes >= room_.load()) return;
   std::vector<Block> dropped;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     most_used_ = used_ + std::min(bytes, most_used_ - used_);
+    NoteRoom();
     dropped = Drop(bytes);
   }
   Unmap(dropped);

@@ -16,6 +16,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -53,6 +54,9 @@ class BlockPool {
   std::size_t mapped() const;
 
  private:
+  // Notes what more may be kept. Expects the lock.
+  void NoteRoom() { room_.store(most_used_ - used_); }
+
   // Removes kept blocks, the smallest first, until at most `bytes` are kept.
   // Expects the lock. The caller unmaps them without it, because that takes
   // milliseconds.
@@ -63,6 +67,9 @@ class BlockPool {
   std::size_t kept_ = 0;
   std::size_t used_ = 0;
   std::size_t most_used_ = 0;
+  // most_used_ - used_: who would keep as much has nothing to do, and every
+  // small call asks.
+  std::atomic<std::size_t> room_{0};
 };
 
 }  // namespace posenc::server

@@ -71,6 +71,7 @@ class UnaryHandler : public CallHandler {
 
  private:
   absl::Status ReadShared(ParsedRequest<Request>* parsed) {
+    if (!parsed->may_share) return absl::OkStatus();
     static const SharedPartsFinder kFinder(*Request::descriptor());
     parts_ = kFinder.Find(&parsed->request);
     if (parts_.none()) return absl::OkStatus();

@@ -39,7 +39,7 @@ absl::Status WithIndex(const absl::Status& status, std::int64_t index) {
 
 }  // namespace
 
-void Call::Start(PeerStream* stream, CallSpec spec,
+void Call::Start(PeerStream* stream, CallSpec spec, const Arrival& arrival,
                  std::unique_ptr<CallHandler> handler,
                  const CallResources& resources) {
   const auto call = std::make_shared<Call>(stream, std::move(spec),
@@ -49,7 +49,7 @@ void Call::Start(PeerStream* stream, CallSpec spec,
   if (resources.observer != nullptr) {
     resources.observer->Started(call->spec_.name, call->spec_.stream);
   }
-  call->Enter();
+  call->Enter(arrival);
 }
 
 Call::Call(PeerStream* stream, CallSpec spec,
@@ -89,14 +89,21 @@ Turns::Request Call::TurnRequest(const CallHeaders& headers,
   return request;
 }
 
-bool Call::IsTooLate(const CallHeaders& headers, const CallSpec& spec,
+Call::Arrival Call::ArrivalOf(const CallHeaders& headers, const CallSpec& spec,
+                              const CallResources& resources) {
+  Arrival arrival = {
+      AnnouncedBytes(headers, resources.limits->max_request_bytes), {}};
+  if (!spec.stream && arrival.announced.ok()) {
+    arrival.turn = TurnRequest(headers, spec, resources, *arrival.announced,
+                               absl::ZeroDuration());
+  }
+  return arrival;
+}
+
+bool Call::IsTooLate(const Arrival& arrival, const CallSpec& spec,
                      const CallResources& resources) {
-  if (spec.stream) return false;
-  const absl::StatusOr<std::optional<std::int64_t>> announced =
-      AnnouncedBytes(headers, resources.limits->max_request_bytes);
-  return announced.ok() &&
-         resources.turns->Refuses(TurnRequest(
-             headers, spec, resources, *announced, absl::ZeroDuration()));
+  return !spec.stream && arrival.announced.ok() &&
+         resources.turns->Refuses(arrival.turn);
 }
 
 CallEnding Call::EndingOf(const absl::Status& status) {
@@ -105,33 +112,32 @@ CallEnding Call::EndingOf(const absl::Status& status) {
 
 // The call must not finish meanwhile: whoever fails it does not find it waiting
 // yet.
-void Call::Enter() {
-  Hold();
+void Call::Enter(const Arrival& arrival) {
   stream_->SetReactor(this);
+  if (spec_.stream) stream_->Watch();
   if (!headers_.has_deadline()) {
     deadline_ = resources_.deadlines->Add(weak_from_this());
   }
-  const absl::StatusOr<std::optional<std::int64_t>> announced =
-      AnnouncedBytes(headers_, resources_.limits->max_request_bytes);
-  if (!announced.ok()) {
-    Fail(announced.status(), false);
+  if (!arrival.announced.ok()) {
+    Fail(arrival.announced.status(), false);
   } else {
-    announced_ = *announced;
-    if (HasTurn()) EnterBudget();
+    announced_ = *arrival.announced;
+    if (HasTurn(arrival.turn)) EnterBudget();
   }
   LetGo();
 }
 
-bool Call::HasTurn() {
+bool Call::HasTurn(const Turns::Request& request) {
   if (spec_.stream) return true;
-  switch (turn_.Enter(TurnRequest(headers_, spec_, resources_, announced_,
-                                  absl::ZeroDuration()))) {
+  switch (turn_.Enter(request)) {
     case Turns::Entry::kServed:
     case Turns::Entry::kNotNeeded:
       return true;
     case Turns::Entry::kWaiting: {
+      stream_->Watch();
       // Whoever failed the call before it waited did not find it waiting.
       const std::lock_guard<std::mutex> lock(mutex_);
+      waited_ = true;
       if (!error_.ok()) turn_.StopWaiting();
       return false;
     }
@@ -142,34 +148,25 @@ bool Call::HasTurn() {
   return false;
 }
 
-void Call::Hold() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  ++starting_;
-}
-
 void Call::LetGo() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    --starting_;
-  }
-  Step();
+  std::unique_lock<std::mutex> lock(mutex_);
+  --starting_;
+  Step(std::move(lock));
 }
 
 void Call::EnterBudget() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (finished_ || !error_.ok()) return;
-    ++starting_;
-  }
   const absl::Status entered = claim_.Enter(announced_);
+  if (!entered.ok()) return Fail(entered, false);
+  if (claim_.state() != CallClaim::State::kWaiting) return;
+  stream_->Watch();
   bool left = false;
   {
+    // Whoever failed the call before it waited did not find it waiting.
     const std::lock_guard<std::mutex> lock(mutex_);
+    waited_ = true;
     if (!error_.ok()) left = claim_.StopWaitingToEnter();
   }
   if (left) claim_.AdmitOthers();
-  if (!entered.ok()) Fail(entered, false);
-  LetGo();
 }
 
 void Call::OnTurn() {
@@ -183,8 +180,13 @@ void Call::OnTurn() {
   if (failed) return Step();
   // On the pool: this thread belongs to the call that made room.
   if (step) return RunStep(false);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_ || !error_.ok()) return;
+    ++starting_;
+  }
   EnterBudget();
-  Step();
+  LetGo();
 }
 
 void Call::OnTurnLost() {
@@ -248,19 +250,22 @@ std::size_t Call::InLine() const {
          (writing_ ? 1 : 0);
 }
 
-void Call::Step() {
-  std::unique_lock<std::mutex> lock(mutex_);
+void Call::Step(std::unique_lock<std::mutex> lock) {
   while (true) {
     const Action action = Decide();
     switch (action) {
       case Action::kNone:
         return;
-      case Action::kCompute:
+      case Action::kCompute: {
+        const std::int64_t bytes = NextMessageBytes();
         lock.unlock();
-        StartStep();
+        StartStep(bytes);
         return;  // the end of that step calls Step() again
+      }
       case Action::kRead:
-        if (messages_ == 0) waited_ns_ += (Clock::now() - start_).count();
+        if (waited_ && messages_ == 0) {
+          waited_ns_ += (Clock::now() - start_).count();
+        }
         lock.unlock();
         resources_.transfers->Add(Transfers::Direction::kIn,
                                   announced_.value_or(0), this,
@@ -288,6 +293,7 @@ void Call::Step() {
           stream_->StartWriteAndFinish(outgoing);
           return;  // the call may be gone
         }
+        stream_->Watch();
         stream_->StartWrite(outgoing);
         outgoing.Clear();
         lock.lock();
@@ -324,7 +330,7 @@ void Call::OnReadDone(bool ok) {
   if (ok) message = TakeMessage();
   absl::Status error;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     reading_ = false;
     if (!ok) {
       read_all_ = true;
@@ -343,36 +349,36 @@ void Call::OnReadDone(bool ok) {
     }
     // The error is set under the same lock as reading_: a Step() on another
     // thread would find an idle call without error, and finish it with OK.
+    if (error.ok()) return Step(std::move(lock));
     if (error_.ok()) error_ = error;
   }
-  if (!error.ok()) return Fail(std::move(error), false);
-  Step();
+  Fail(std::move(error), false);
 }
 
 // A stream takes a turn for each step, and a unary call that has none takes one
 // if its message is large.
-void Call::StartStep() {
-  std::int64_t bytes = 0;
-  bool needs_turn = false;
+void Call::StartStep(std::int64_t bytes) {
+  step_start_ = Clock::now();
+  if (!spec_.stream && (turn_.state() != CallTurn::State::kNone ||
+                        bytes <= CallCosts::kCheapBytes)) {
+    execution_.Start(static_cast<std::size_t>(bytes), turn_.light(), true);
+    return;
+  }
+  stream_->Watch();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    step_start_ = Clock::now();
-    bytes = NextMessageBytes();
-    needs_turn = spec_.stream || (turn_.state() == CallTurn::State::kNone &&
-                                  bytes > CallCosts::kCheapBytes);
-    step_waits_ = needs_turn;
+    step_waits_ = true;
   }
-  if (needs_turn) {
-    Turns::Request request =
-        TurnRequest(headers_, spec_, resources_, bytes,
-                    absl::FromChrono(Clock::now() - start_));
-    request.announced = 0;  // nothing is to be read any more
-    request.refusable = false;
-    if (turn_.Enter(request) == Turns::Entry::kWaiting) {
-      // Whoever failed the call before it waited did not find it waiting.
-      if (LeaveTurnIfFailed()) Step();
-      return;
-    }
+  Turns::Request request = TurnRequest(headers_, spec_, resources_, bytes,
+                                       absl::FromChrono(step_start_ - start_));
+  request.announced = 0;  // nothing is to be read any more
+  request.refusable = false;
+  if (turn_.Enter(request) == Turns::Entry::kWaiting) {
+    // Whoever failed the call before it waited did not find it waiting.
+    if (LeaveTurnIfFailed()) Step();
+    return;
+  }
+  {
     const std::lock_guard<std::mutex> lock(mutex_);
     step_waits_ = false;
   }
@@ -428,17 +434,15 @@ std::optional<RequestMessage> Call::TakeMessageOfStep() {
 void Call::OnComputed(grpc::ByteBuffer* response) {
   EndStep(step_bytes_ + static_cast<std::int64_t>(
                             response == nullptr ? 0 : response->Length()));
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    computing_ = false;
-    // A unary call has one response: asking for another would be a step.
-    handler_busy_ = response != nullptr && spec_.stream;
-    if (response != nullptr && error_.ok()) {
-      computed_.emplace_back();
-      computed_.back().Swap(response);
-    }
+  std::unique_lock<std::mutex> lock(mutex_);
+  computing_ = false;
+  // A unary call has one response: asking for another would be a step.
+  handler_busy_ = response != nullptr && spec_.stream;
+  if (response != nullptr && error_.ok()) {
+    computed_.emplace_back();
+    computed_.back().Swap(response);
   }
-  Step();
+  Step(std::move(lock));
 }
 
 void Call::OnComputeFailed(const absl::Status& error) {

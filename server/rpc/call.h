@@ -98,15 +98,24 @@ class Call final : public PeerStream::Reactor,
                    public Deadlines::Owner,
                    public std::enable_shared_from_this<Call> {
  public:
-  // Starts a call that deletes itself when gRPC is done with it.
-  static void Start(PeerStream* stream, CallSpec spec,
-                    std::unique_ptr<CallHandler> handler,
-                    const CallResources& resources);
+  // What its headers say about when and whether a call may be served.
+  struct Arrival {
+    // See AnnouncedBytes().
+    absl::StatusOr<std::optional<std::int64_t>> announced;
+    Turns::Request turn;  // of a unary call whose announcement is good
+  };
+  static Arrival ArrivalOf(const CallHeaders& headers, const CallSpec& spec,
+                           const CallResources& resources);
 
   // Whether the call would be refused for want of time: an answer before
   // anything is made for it.
-  static bool IsTooLate(const CallHeaders& headers, const CallSpec& spec,
+  static bool IsTooLate(const Arrival& arrival, const CallSpec& spec,
                         const CallResources& resources);
+
+  // Starts a call that deletes itself when gRPC is done with it.
+  static void Start(PeerStream* stream, CallSpec spec, const Arrival& arrival,
+                    std::unique_ptr<CallHandler> handler,
+                    const CallResources& resources);
 
   // How calls end that fail with this status.
   static CallEnding EndingOf(const absl::Status& status);
@@ -135,6 +144,7 @@ class Call final : public PeerStream::Reactor,
   void OnResponseClaimed(bool claimed) override;
   // The execution's.
   std::optional<RequestMessage> TakeMessageOfStep() override;
+  void OnStepLeaves() override { stream_->Watch(); }
   void SetBusy(bool busy) override { turn_.SetBusy(busy); }
   absl::Duration Waited() const override {
     return absl::Nanoseconds(waited_ns_.load());
@@ -148,22 +158,25 @@ class Call final : public PeerStream::Reactor,
   bool CutOff(Transfers::Direction direction, std::uint64_t message,
               const absl::Status& why) override;
 
-  void Enter();
+  void Enter(const Arrival& arrival);
   // Whether the call may go on at once: it has its turn, or needs none.
-  bool HasTurn();
+  bool HasTurn(const Turns::Request& request);
+  // The call is held meanwhile, by starting_.
   void EnterBudget();
-  // Between these the call does not finish.
-  void Hold();
+  // The call may finish from now on.
   void LetGo();
-  // Does whatever can be done now. Called after every change, without lock.
-  void Step();
+  // Does whatever can be done now. Called after every change, without lock or
+  // with the call's.
+  void Step() { Step(std::unique_lock<std::mutex>(mutex_)); }
+  void Step(std::unique_lock<std::mutex> lock);
   // Chooses what is to be done next, and marks it as under way. Expects the
   // lock.
   Action Decide();
-  void StartStep();
+  // bytes: of the message that the step begins with.
+  void StartStep(std::int64_t bytes);
   // Stops a step from waiting for its turn if the call has failed.
   bool LeaveTurnIfFailed();
-  // Runs the step, which has its turn or needs none.
+  // Runs the step, which has waited for its turn and has it.
   void RunStep(bool may_run_here);
   // A step has ended, which moved so many bytes, or failed (negative).
   void EndStep(std::int64_t moved);
@@ -204,11 +217,12 @@ class Call final : public PeerStream::Reactor,
   std::optional<std::int64_t> announced_;
 
   std::mutex mutex_;
-  int starting_ = 0;
+  int starting_ = 1;  // Enter()
   bool reading_ = false, read_all_ = false;
   bool computing_ = false;
   bool handler_busy_ = false;
   bool writing_ = false;
+  bool waited_ = false;      // before it was read
   bool step_waits_ = false;  // for its turn; computing_ is set
   bool asked_ = false;       // for its first message
   bool finished_ = false;

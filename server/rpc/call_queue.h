@@ -86,6 +86,8 @@ class CallQueue {
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   grpc_server* server_ = nullptr;
   std::atomic<std::thread::id> only_thread_{};
+  // A call was closed by its peer since a thread looked.
+  std::atomic<bool> peer_closed_{false};
   std::vector<std::thread> threads_;
 
   // Streams that are not deleted. Each is replaced before it ends, so that
@@ -94,6 +96,8 @@ class CallQueue {
   std::mutex mutex_;
   std::condition_variable none_left_;
   int streams_ = 0;  // guarded by mutex_
+  // Memory of streams that were deleted, for the next ones. Guarded by mutex_.
+  std::vector<void*> spare_;
 };
 
 }  // namespace posenc::server

@@ -61,11 +61,6 @@ absl::Status CallClaim::Enter(std::optional<std::int64_t> announced) {
   return absl::OkStatus();
 }
 
-CallClaim::State CallClaim::state() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return state_;
-}
-
 void CallClaim::Admitted() {
   const std::shared_ptr<void> keep = owner_->KeepAlive();
   bool response = false;

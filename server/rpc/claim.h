@@ -30,6 +30,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -80,7 +81,7 @@ class CallClaim final : private Admission::Waiter {
   // kOverloaded: too many wait already, or the caller's limit is reached.
   absl::Status Enter(std::optional<std::int64_t> announced);
 
-  State state() const;
+  State state() const { return state_.load(); }
 
   // A message of `bytes` has come. kMessageTooLarge over the limit;
   // INVALID_ARGUMENT over what was announced; kOverloaded if a stream's message
@@ -129,7 +130,7 @@ class CallClaim final : private Admission::Waiter {
   std::optional<std::int64_t> announced_;  // set by Enter()
 
   mutable std::mutex mutex_;
-  State state_ = State::kOutside;
+  std::atomic<State> state_{State::kOutside};  // changed under the lock
   std::int64_t held_ = 0;
   std::int64_t shrunk_ = 0;  // bytes of the claim that are to be claimed again
   // Of a stream's messages that were not announced, over 5 MiB.

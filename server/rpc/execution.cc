@@ -46,6 +46,7 @@ void Execution::Start(std::size_t message_bytes, bool urgent,
 }
 
 void Execution::Submit(void (Execution::*part)()) {
+  owner_->OnStepLeaves();
   owner_->SetBusy(true);
   pool_->Submit([this, part, keep = owner_->KeepAlive()] { (this->*part)(); },
                 urgent_);
@@ -71,6 +72,7 @@ void Execution::Prepare(bool inline_only) {
     // If the claim waits, another thread may go on with this step at once, and
     // even end the call.
     const std::shared_ptr<void> keep = owner_->KeepAlive();
+    owner_->OnStepLeaves();
     owner_->SetBusy(false);
     const Admission::Entry entry =
         claim_->ClaimResponse(pending_->bytes_to_claim());

@@ -45,6 +45,9 @@ class Execution {
     // another response without one. Called once for each step, when a thread
     // has begun it: until then the message counts among those that wait.
     virtual std::optional<RequestMessage> TakeMessageOfStep() = 0;
+    // The step goes on on a thread of the pool, or may wait for its claim.
+    // Called before that, perhaps more than once.
+    virtual void OnStepLeaves() = 0;
     // Whether the step is the pool's: a thread works on it, or will. Not while
     // it waits for its claim, and not after its end.
     virtual void SetBusy(bool busy) = 0;

@@ -66,11 +66,17 @@ bool PeerStream::IsCancelled() {
 // second of the two tells the reactor.
 void PeerStream::SetReactor(Reactor* reactor) {
   reactor_.store(reactor);
-  if (asked_) {
-    if (cancelled_.load() && !told_.exchange(true)) reactor->OnCancel();
-    return;
-  }
+  if (cancelled_.load() && !told_.exchange(true)) reactor->OnCancel();
+}
+
+void PeerStream::Watch() {
+  if (asked_.exchange(true)) return;
   ++open_;
+  if (queue_->MayOperate()) return WatchLater(true);
+  Post(&watch_later_);
+}
+
+void PeerStream::WatchLater(bool /*ok*/) {
   Operations operations;
   AddClose(&operations);
   Run(operations, &closed_);
@@ -122,6 +128,7 @@ void PeerStream::StartWriteAndFinish(const grpc::ByteBuffer& message) {
   AddMessage(message, &operations);
   operations.back().flags = GRPC_WRITE_BUFFER_HINT;
   AddEnding(CallEnding(), &operations);
+  AddLast(&operations);
   Send(operations, &finished_);
 }
 
@@ -136,14 +143,14 @@ void PeerStream::Finish(const CallEnding& ending) {
     last = &handed_->ending.emplace(ending);
   }
   AddEnding(*last, &operations);
+  AddLast(&operations);
   const bool refused = reactor_.load() == nullptr;
-  if (refused && !asked_) AddClose(&operations);
   Send(operations, refused ? &refused_ : &finished_);
 }
 
 void PeerStream::Drop() {
   Operations operations;
-  if (!asked_) AddClose(&operations);
+  AddLast(&operations);
   Run(operations, &refused_);
   grpc_call_cancel_with_status(call_, GRPC_STATUS_RESOURCE_EXHAUSTED,
                                "too many calls at once on one connection",
@@ -176,6 +183,12 @@ void PeerStream::AddEnding(const CallEnding& ending, Operations* operations) {
 void PeerStream::AddClose(Operations* operations) {
   operations->push_back(Operation(GRPC_OP_RECV_CLOSE_ON_SERVER));
   operations->back().data.recv_close_on_server.cancelled = &close_cancelled_;
+}
+
+void PeerStream::AddLast(Operations* operations) {
+  if (asked_.exchange(true)) return;
+  asked_last_ = true;
+  AddClose(operations);
 }
 
 void PeerStream::Send(const Operations& operations, Event* event) {
@@ -228,11 +241,9 @@ bool PeerStream::Begin(absl::Duration waited) {
 }
 
 void PeerStream::Ask() {
-  asked_ = true;
+  asked_.store(true);
   ++open_;
-  Operations operations;
-  AddClose(&operations);
-  Run(operations, &closed_);
+  WatchLater(true);
 }
 
 void PeerStream::Forget() {
@@ -258,15 +269,22 @@ void PeerStream::WriteDone(bool ok) {
   End();
 }
 
-void PeerStream::Finished(bool /*ok*/) { End(); }
+void PeerStream::Finished(bool ok) {
+  if (asked_last_) TellIfCancelled(ok);
+  End();
+}
 
 void PeerStream::Closed(bool ok) {
-  if (!ok || close_cancelled_ != 0) {
-    cancelled_.store(true);
-    Reactor* const reactor = reactor_.load();
-    if (reactor != nullptr && !told_.exchange(true)) reactor->OnCancel();
-  }
+  TellIfCancelled(ok);
   End();
+}
+
+void PeerStream::TellIfCancelled(bool ok) {
+  if (ok && close_cancelled_ == 0) return;
+  cancelled_.store(true);
+  queue_->peer_closed_.store(true);
+  Reactor* const reactor = reactor_.load();
+  if (reactor != nullptr && !told_.exchange(true)) reactor->OnCancel();
 }
 
 void PeerStream::End() {

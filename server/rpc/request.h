@@ -29,7 +29,8 @@ struct ParsedRequest {
   bool borrows = false;
   // Points into `message`. Tensors in shared memory are there.
   wire::SplitMessage split;
-  bool shared = false;  // there are such tensors
+  bool shared = false;     // there are such tensors
+  bool may_share = false;  // there may be such tensors, or places for others
 
   // The tensors of these fields, which are those that Parse() was given.
   BorrowedTensors Borrowed(absl::Span<const int> fields) const {
@@ -64,7 +65,8 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
     return core::FieldInvalid(
         "", "the message is not a valid protobuf message of this call");
   }
-  const absl::Status known = kKnown.Check(small, parsed->request);
+  const absl::Status known =
+      kKnown.Check(small, parsed->request, &parsed->may_share);
   if (!known.ok()) return known;
   return parsed;
 }

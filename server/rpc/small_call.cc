@@ -25,6 +25,7 @@ void SmallCall::Start(PeerStream* stream, const Bounds& bounds) {
     bounds.observer->Started(spec_.name, spec_.stream);
   }
   stream->SetReactor(this);
+  stream->Watch();
   Read();
 }
 

@@ -14,11 +14,6 @@ Turns::Entry CallTurn::Enter(const Turns::Request& request) {
   return entry;
 }
 
-CallTurn::State CallTurn::state() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return state_;
-}
-
 bool CallTurn::StopWaiting() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (state_ != State::kWaiting || !turns_->StopWaiting(this)) return false;
@@ -27,6 +22,7 @@ bool CallTurn::StopWaiting() {
 }
 
 void CallTurn::Leave(std::int64_t moved, double computing) {
+  if (state() == State::kNone) return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (state_ != State::kHeld) return;

@@ -15,6 +15,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -44,7 +45,7 @@ class CallTurn final : private Turns::Waiter {
   CallTurn(Turns* turns, Owner* owner) : turns_(turns), owner_(owner) {}
 
   Turns::Entry Enter(const Turns::Request& request);
-  State state() const;
+  State state() const { return state_.load(); }
   // Whether this call's work should go before that of others.
   bool light() const { return Turns::Waiter::light(); }
 
@@ -65,7 +66,7 @@ class CallTurn final : private Turns::Waiter {
   Turns* const turns_;
   Owner* const owner_;
   mutable std::mutex mutex_;
-  State state_ = State::kNone;
+  std::atomic<State> state_{State::kNone};  // changed under the lock
 };
 
 }  // namespace posenc::server

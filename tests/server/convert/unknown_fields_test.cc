@@ -49,6 +49,26 @@ TEST(KnownFieldsTest, AcceptsFieldsOfEveryKind) {
   EXPECT_EQ(FirstUnknown<v1::ApplyRopeRequest>(""), "");
 }
 
+TEST(KnownFieldsTest, SeesWhetherAMessageNamesSharedMemory) {
+  const KnownFields known(*v1::ApplyRopeRequest::descriptor());
+  const auto shares = [&known](const v1::ApplyRopeRequest& request) {
+    bool shares = false;
+    EXPECT_TRUE(
+        known.Check(request.SerializeAsString(), request, &shares).ok());
+    return shares;
+  };
+  v1::ApplyRopeRequest plain, tensor, place, ids;
+  plain.mutable_q()->set_data("data");
+  tensor.mutable_q()->mutable_shared()->set_name("name");
+  place.mutable_q_output();
+  ids.mutable_positions()->mutable_ids()->mutable_shared();
+  EXPECT_FALSE(shares(v1::ApplyRopeRequest()));
+  EXPECT_FALSE(shares(plain));
+  EXPECT_TRUE(shares(tensor));
+  EXPECT_TRUE(shares(place));
+  EXPECT_TRUE(shares(ids));
+}
+
 TEST(KnownFieldsTest, AcceptsRepeatedNumbersOneByOne) {
   // q { shape: 2, values: 0.0 }, neither packed.
   const std::string bytes =

@@ -63,6 +63,7 @@ class OneReactor final : public CallQueue::Service {
           {{grpc::StatusCode::RESOURCE_EXHAUSTED, "no", "why"}, true});
     } else {
       begun->SetReactor(&reactor);
+      if (watch) begun->Watch();
     }
     arrived.Happen();
   }
@@ -73,7 +74,7 @@ class OneReactor final : public CallQueue::Service {
 
   // What the first call finds.
   std::function<void()> first;
-  bool refuse = false;
+  bool refuse = false, watch = true;
   Watching reactor;
   PeerStream* stream = nullptr;
   Once arrived, gone;
@@ -154,6 +155,53 @@ TEST_P(CallQueueTest, AReactorReadsAndAnswers) {
   EXPECT_EQ(call->response.Length(), 5);
   ASSERT_TRUE(reactor.done.Within(kLong));
   EXPECT_FALSE(reactor.cancelled.HasHappened());
+}
+
+TEST_P(CallQueueTest, AReactorThatDoesNotWatchReadsAndAnswers) {
+  service_.watch = false;
+  const auto call = Begin();
+  ASSERT_TRUE(service_.arrived.Within(kLong));
+  Watching& reactor = service_.reactor;
+  service_.stream->StartRead();
+  ASSERT_TRUE(reactor.read.Within(kLong));
+  EXPECT_TRUE(reactor.read_ok);
+  const std::vector<grpc::Slice> message = service_.stream->TakeMessage();
+  ASSERT_EQ(message.size(), 1);
+  service_.stream->StartWriteAndFinish({message.data(), 1});
+  EXPECT_TRUE(Await(call.get()).ok());
+  ASSERT_TRUE(reactor.done.Within(kLong));
+  EXPECT_FALSE(reactor.cancelled.HasHappened());
+}
+
+TEST_P(CallQueueTest, AReactorThatDoesNotWatchIsToldAtTheEndOfAGoneClient) {
+  service_.watch = false;
+  const auto call = Begin();
+  ASSERT_TRUE(service_.arrived.Within(kLong));
+  Watching& reactor = service_.reactor;
+  service_.stream->StartRead();
+  ASSERT_TRUE(reactor.read.Within(kLong));
+  call->context.TryCancel();
+  EXPECT_EQ(Await(call.get()).error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_FALSE(reactor.cancelled.HasHappened());
+  const grpc::Slice answer("hello");
+  service_.stream->StartWriteAndFinish({&answer, 1});
+  ASSERT_TRUE(reactor.done.Within(kLong));
+  EXPECT_TRUE(reactor.cancelled.HasHappened());
+}
+
+TEST_P(CallQueueTest, AReactorThatBeginsToWatchLateIsToldThatTheClientIsGone) {
+  service_.watch = false;
+  const auto call = Begin();
+  ASSERT_TRUE(service_.arrived.Within(kLong));
+  Watching& reactor = service_.reactor;
+  service_.stream->StartRead();
+  ASSERT_TRUE(reactor.read.Within(kLong));
+  service_.stream->Watch();
+  service_.stream->Watch();
+  call->context.TryCancel();
+  ASSERT_TRUE(reactor.cancelled.Within(kLong));
+  service_.stream->Finish({grpc::Status::CANCELLED, false});
+  EXPECT_TRUE(reactor.done.Within(kLong));
 }
 
 TEST_P(CallQueueTest, ARefusedCallNeedsNoReactor) {
