@@ -38,19 +38,24 @@ namespace {
 // every CPU served) while the heads that use them pass by.
 constexpr std::size_t kBlockBytes = 32 * 1024;
 
-// Of a tensor that comes from memory, fewer tokens: while their rows are
-// evaluated nothing is fetched but what the kernel asked for before, 4 KiB. Yet
-// so many that a call of the kernel is nothing beside them. (Zen 5, 64 MB in
-// place, of a scaling: float32 0.92 by 32 KiB of rows at a time, 0.92 by these;
-// 16 bits 0.84, and 0.89.)
+// Of a tensor that comes from memory, a block has so many bytes of tokens,
+// which are fewer: while their rows are evaluated nothing is fetched but the 4
+// KiB that the kernel asked for before. Yet they are so many that a call of the
+// kernel costs nothing beside them. Measured on Zen 5 with 64 MB in place, as a
+// part of the speed of scaling in place: blocks of kBlockBytes reach 0.92 with
+// float32 and 0.84 with 16 bits, these blocks 0.92 and 0.89.
 constexpr std::size_t kColdBlockBytes = 128 * 1024;
 constexpr std::size_t kCacheLine = 64;
 
-// In BHSD, as much as stays in the second-level cache (1 MiB and more) while
-// all heads pass by. 64 MB, heads of 128, of a streaming copy and of a scaling
-// in place (AVX-512, Zen 5): all 4096 rows of float32, 2 MiB, 0.93 and 0.83,
-// 512 KiB of them 0.97 and 0.90, 128 KiB 0.98 and 0.83; bfloat16 0.73 and 0.63,
-// 0.92 and 0.84, 0.88 and 0.80.
+// In BHSD a block's cosines and sines stay in the second-level cache (1 MiB and
+// more) while all heads pass by. Measured on Zen 5 with AVX-512, 64 MB and
+// heads of 128, as a part of the speed of a streaming copy (out) and of scaling
+// in place (in):
+//
+//   rows of a block        float32 out, in    bfloat16 out, in
+//   128 KiB                0.98, 0.83         0.88, 0.80
+//   512 KiB                0.97, 0.90         0.92, 0.84
+//   all 4096 (2 MiB)       0.93, 0.83         0.73, 0.63
 constexpr std::size_t kHeadBlockBytes = 512 * 1024;
 
 // A tensor of that many bytes has left the second-level cache when its rotation
@@ -60,16 +65,18 @@ constexpr std::size_t kHeadBlockBytes = 512 * 1024;
 constexpr std::size_t kColdBytes = 1 << 20;
 
 // An output of that many bytes has left the third-level cache before anybody
-// reads it, so that writing it past the caches pays: 1.2 x at 64 MB, 1.1 x at
-// 16 MB if nothing else is in the cache, but 0.9 x there if the output is read
-// next. Never taken from what the system says of its cache: on one machine that
-// is 480 MB, of which 16 .. 32 are of use.
+// reads it, so that writing it past the caches pays. Measured on Zen 5, this is
+// 1.2 times as fast at 64 MB, and 1.1 times at 16 MB if nothing else is in the
+// cache, but 0.9 times there if the output is read next. Never taken from what
+// the system says of its cache: on one machine that is 480 MB, of which 16 to
+// 32 are of use.
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
 // Heads of BHSD that are rotated together, so that they share what is read of
-// the table, which is as much as a head itself. As above, by 512 KiB: one 0.80
-// and 0.77, two 0.97 and 0.90, four 0.68 and 0.59, whose pages are too far
-// apart (kernels.h says how lines and pages are walked).
+// the table, which is as much as a head itself. Measured like kHeadBlockBytes,
+// with float32: one head at a time reaches 0.80 out of place and 0.77 in place,
+// two reach 0.97 and 0.90, and four 0.68 and 0.59, because their pages are too
+// far apart (kernels.h says how lines and pages are walked).
 constexpr std::int64_t kLines = 2;
 
 // Upper bound on what the cosines and sines of all tokens take, counted as

@@ -21,10 +21,14 @@ grpc_op Operation(grpc_op_type type) {
 // The same slices for gRPC's core. Most messages have one.
 grpc_byte_buffer* ToCore(const grpc::ByteBuffer& message) {
   grpc::Slice slice;
-  std::vector<grpc::Slice> slices;
   if (message.TrySingleSlice(&slice).ok()) {
-    slices.push_back(std::move(slice));
-  } else if (!message.Dump(&slices).ok()) {
+    grpc_slice raw = slice.c_slice();
+    grpc_byte_buffer* const buffer = grpc_raw_byte_buffer_create(&raw, 1);
+    grpc_slice_unref(raw);
+    return buffer;
+  }
+  std::vector<grpc::Slice> slices;
+  if (!message.Dump(&slices).ok()) {
     std::abort();  // we have made it, and not compressed it
   }
   absl::InlinedVector<grpc_slice, 8> raw;
