@@ -1,5 +1,7 @@
 #include "calls.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -133,6 +135,15 @@ absl::Status WithText(const absl::Status& status, absl::string_view text) {
 bool TooLarge(const absl::Status& status) {
   return status.code() == absl::StatusCode::kResourceExhausted &&
          ErrorReason(status) != "ERROR_REASON_OVERLOADED";
+}
+
+absl::Status CheckMemory(std::int64_t bytes) {
+  const std::int64_t memory =
+      std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
+  if (bytes <= memory) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the result has ", bytes, " bytes, and this machine ",
+                   memory, " of memory; ask for less, or take it in parts"));
 }
 
 Client::Calls::Calls(const ClientOptions& options)
