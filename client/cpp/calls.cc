@@ -191,15 +191,18 @@ absl::Status Client::Calls::Ended(
   if (status.ok()) return status;
   const std::string message(status.message());
   std::string text = message;
+  // UNKNOWN is what gRPC says of a target that it cannot read.
   const bool away = status.code() == absl::StatusCode::kUnavailable ||
-                    status.code() == absl::StatusCode::kDeadlineExceeded;
+                    status.code() == absl::StatusCode::kDeadlineExceeded ||
+                    status.code() == absl::StatusCode::kUnknown;
   // What a server gives a reason for, it answered.
   if (away && channels_ != nullptr && !channels_->target().empty() &&
       ErrorReason(status).empty()) {
     text = absl::StrCat(channels_->target(), ": ", message);
   } else if (status.code() == absl::StatusCode::kUnimplemented &&
              channels_ != nullptr) {
-    text = absl::StrCat(message, VersionsText(deadline));
+    text = absl::StrCat(message.empty() ? "the method is not known" : message,
+                        VersionsText(deadline));
   }
   absl::Status ended(status.code(), text);
   status.ForEachPayload([&ended](absl::string_view type, const absl::Cord& is) {
@@ -399,8 +402,11 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
           return take(response);
         },
         &local);
-    status =
-        local.ok() ? Ended(ToAbsl(outcome), *id, context->deadline()) : local;
+    status = local;
+    if (local.ok() || stream.silent()) {
+      status =
+          Ended(local.ok() ? ToAbsl(outcome) : local, *id, context->deadline());
+    }
     if (status.ok() && one_to_one && stream.answered() != stream.sent()) {
       status = absl::InternalError(absl::StrCat("the stream ended after ",
                                                 stream.answered(), " of ",
