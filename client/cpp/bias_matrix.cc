@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "calls.h"
 
 namespace posenc {
 namespace {
@@ -50,8 +51,10 @@ absl::Status BiasMatrix::Add(const v1::BuildBiasResponse& response,
           absl::StrCat("bias: ", heads, " x ", rows, " x ", columns,
                        " elements; take it tile by tile"));
     }
-    data_ = AlignedMemory(
-        static_cast<std::size_t>(heads * rows * columns * element_bytes));
+    const std::int64_t size = heads * rows * columns * element_bytes;
+    const absl::Status room = CheckMemory(size);
+    if (!room.ok()) return room;
+    data_ = AlignedMemory(static_cast<std::size_t>(size));
   } else if (response.tile().dtype() != dtype_ || heads != heads_ ||
              element_bytes != element_bytes_) {
     return Misfit(response);

@@ -45,6 +45,7 @@ grpc::Status BulkStream::Run(const std::shared_ptr<grpc::Channel>& channel,
         status = absl::DeadlineExceededError(absl::StrCat(
             "the stream stood still for ", absl::FormatDuration(patience_),
             " after ", answered_, " responses"));
+        silent_ = local->ok();
         break;
       case Event::kNoMore:
         more = false;

@@ -63,6 +63,9 @@ class BulkStream final
   std::int64_t sent() const { return sent_; }
   std::int64_t answered() const { return answered_; }
 
+  // Whether patience ended the call, which is then what `local` says.
+  bool silent() const { return silent_; }
+
  private:
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -87,6 +90,7 @@ class BulkStream final
   // Used by the caller's thread alone.
   std::int64_t sent_ = 0;
   std::int64_t answered_ = 0;
+  bool silent_ = false;
   bool stopped_ = false;       // nothing more is to be written
   grpc::ByteBuffer outgoing_;  // gRPC's while writing_
 

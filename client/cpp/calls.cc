@@ -1,5 +1,7 @@
 #include "calls.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -135,6 +137,15 @@ bool TooLarge(const absl::Status& status) {
          ErrorReason(status) != "ERROR_REASON_OVERLOADED";
 }
 
+absl::Status CheckMemory(std::int64_t bytes) {
+  const std::int64_t memory =
+      std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
+  if (bytes <= memory) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the result has ", bytes, " bytes, and this machine ",
+                   memory, " of memory; ask for less, or take it in parts"));
+}
+
 Client::Calls::Calls(const ClientOptions& options)
     : channels_(std::make_unique<Channels>(options)),
       stub_(v1::PositionalEncodingService::NewStub(channels_->small())),
@@ -180,15 +191,18 @@ absl::Status Client::Calls::Ended(
   if (status.ok()) return status;
   const std::string message(status.message());
   std::string text = message;
+  // UNKNOWN is what gRPC says of a target that it cannot read.
   const bool away = status.code() == absl::StatusCode::kUnavailable ||
-                    status.code() == absl::StatusCode::kDeadlineExceeded;
+                    status.code() == absl::StatusCode::kDeadlineExceeded ||
+                    status.code() == absl::StatusCode::kUnknown;
   // What a server gives a reason for, it answered.
   if (away && channels_ != nullptr && !channels_->target().empty() &&
       ErrorReason(status).empty()) {
     text = absl::StrCat(channels_->target(), ": ", message);
   } else if (status.code() == absl::StatusCode::kUnimplemented &&
              channels_ != nullptr) {
-    text = absl::StrCat(message, VersionsText(deadline));
+    text = absl::StrCat(message.empty() ? "the method is not known" : message,
+                        VersionsText(deadline));
   }
   absl::Status ended(status.code(), text);
   status.ForEachPayload([&ended](absl::string_view type, const absl::Cord& is) {
@@ -388,8 +402,11 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
           return take(response);
         },
         &local);
-    status =
-        local.ok() ? Ended(ToAbsl(outcome), *id, context->deadline()) : local;
+    status = local;
+    if (local.ok() || stream.silent()) {
+      status =
+          Ended(local.ok() ? ToAbsl(outcome) : local, *id, context->deadline());
+    }
     if (status.ok() && one_to_one && stream.answered() != stream.sent()) {
       status = absl::InternalError(absl::StrCat("the stream ended after ",
                                                 stream.answered(), " of ",

@@ -56,6 +56,11 @@ absl::Status CheckBytes(std::int64_t bytes);
 // the server is busy: less at a time may then help, and asking again does not.
 bool TooLarge(const absl::Status& status);
 
+// OK if a result of so many bytes can be put together here. RESOURCE_EXHAUSTED
+// if it is more than the machine's memory: where the kernel gives out more than
+// there is, the process would end while it is written.
+absl::Status CheckMemory(std::int64_t bytes);
+
 // The tensors of a unary request, and the size of the whole message.
 struct SentTensors {
   std::vector<TensorField> fields;

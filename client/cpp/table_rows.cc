@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "calls.h"
 #include "posenc/wire/frame.h"
 
 namespace posenc {
@@ -127,7 +128,14 @@ absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
           "the table's tensor has ", size, " bytes, the memory given for it ",
           into->size(), "; they must be equal"));
     }
-    if (!into) whole->memory = AlignedMemory(size);
+    if (!into) {
+      // Cosines and sines are as large as each other.
+      const bool pair = index < 2;
+      const absl::Status room =
+          CheckMemory(static_cast<std::int64_t>(pair ? 2 * size : size));
+      if (!room.ok()) return room;
+      whole->memory = AlignedMemory(size);
+    }
     whole->data = into ? into->data() : whole->memory.get();
     whole->view.dtype = part->dtype();
     whole->view.shape.assign(part->shape().begin(), part->shape().end());

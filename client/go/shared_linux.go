@@ -2,6 +2,7 @@ package posenc
 
 import (
 	"errors"
+	"math"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -54,3 +55,12 @@ func privateMemory(bytes int64) ([]byte, error) {
 }
 
 func unmap(memory []byte) error { return unix.Munmap(memory) }
+
+// machineMemory tells the bytes of memory that there are.
+func machineMemory() int64 {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return math.MaxInt64
+	}
+	return int64(info.Totalram) * int64(info.Unit)
+}

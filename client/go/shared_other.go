@@ -2,6 +2,8 @@
 
 package posenc
 
+import "math"
+
 // The server runs on Linux, and memory is shared on one host only.
 func newSharedFile(path string, _ int64) ([]byte, error) {
 	return nil, wrongArgument("directory", "%s: shared memory is for Linux", path)
@@ -10,3 +12,6 @@ func newSharedFile(path string, _ int64) ([]byte, error) {
 func privateMemory(bytes int64) ([]byte, error) { return newBytes(int(bytes)), nil }
 
 func unmap([]byte) error { return nil }
+
+// machineMemory is not known here.
+func machineMemory() int64 { return math.MaxInt64 }

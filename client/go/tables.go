@@ -212,7 +212,17 @@ func (r *tableRows) addTensor(whole *Tensor, into *receivedTensor, part Tensor) 
 		if row > 0 && r.total > (1<<62)/row/heads {
 			return 0, r.misfit(r.next)
 		}
-		data, err := into.memory(int(heads * r.total * row))
+		size := heads * r.total * row
+		if into.into == nil {
+			needed := size
+			if into.field != tableFields["table"] {
+				needed *= 2 // cosines and sines are as large as each other
+			}
+			if err := checkMemory(needed); err != nil {
+				return 0, err
+			}
+		}
+		data, err := into.memory(int(size))
 		if err != nil {
 			return 0, err
 		}
@@ -241,6 +251,17 @@ func (r *tableRows) take() (*Table, error) {
 		return nil, newError(codes.Internal, "the table came with %d of %d rows", r.next, r.total)
 	}
 	return tableOfParts(r.amplitude, r.whole[:]), nil
+}
+
+// checkMemory refuses a result that is more than the machine's memory: Go ends the
+// process if the kernel has none, and the kernel if it gave out more than there is.
+func checkMemory(size int64) error {
+	memory := machineMemory()
+	if size <= memory {
+		return nil
+	}
+	return newError(codes.ResourceExhausted,
+		"the result has %d bytes, and this machine %d of memory; ask for less, or take it in parts", size, memory)
 }
 
 // BiasTile is a part of a bias matrix, [heads, queries, keys], with the
@@ -307,6 +328,9 @@ func (m *biasMatrix) add(tile BiasTile) error {
 		if columns > (1<<62)/size/heads/rows {
 			return newError(codes.ResourceExhausted, "bias: %d x %d x %d elements; take it tile by tile",
 				heads, rows, columns)
+		}
+		if err := checkMemory(heads * rows * columns * size); err != nil {
+			return err
 		}
 		m.whole = Tensor{dtype: tile.Tensor.dtype, shape: []int64{heads, rows, columns}, data: newBytes(int(heads * rows * columns * size)), given: true}
 	}

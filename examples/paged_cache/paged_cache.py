@@ -12,8 +12,9 @@ def resolve_layers(client, config, layers):
 def move_blocks(ropes, caches, old_blocks, new_blocks, shift):
     """Copies whole blocks, and moves their keys by `shift` positions.
 
-    old_blocks, new_blocks: rows of a block table. The new blocks are the
-    caller's own; old ones may be shared with other sequences, and stay.
+    old_blocks, new_blocks: rows of a block table, without its padding. The new
+    blocks are the caller's own; old ones may be shared with other sequences, and
+    stay.
     """
     for rope, cache in zip(ropes, caches):
         keys, values = cache
@@ -24,10 +25,14 @@ def move_blocks(ropes, caches, old_blocks, new_blocks, shift):
 
 def move_slots(ropes, caches, old_slots, new_slots, shift):
     """The same token by token: slot = block * block_size + offset, as in a slot
-    mapping."""
+    mapping, without the -1 of tokens that have none."""
+    if (old_slots < 0).any() or (new_slots < 0).any():
+        raise ValueError("a slot is negative; leave out the tokens that have none")
     for rope, cache in zip(ropes, caches):
-        _, blocks, block_size, heads, head_dim = cache.shape
-        keys, values = cache.reshape(2, blocks * block_size, heads, head_dim)
+        keys, values = cache
+        # Blocks and offsets, as a cache whose memory is permuted has no flat view.
+        block_size = keys.shape[1]
+        old, new = ((slots // block_size, slots % block_size) for slots in (old_slots, new_slots))
         # [tokens, num_kv_heads, head_dim]
-        keys[new_slots] = rope.reposition(keys[old_slots], shift=shift, layout="thd")
-        values[new_slots] = values[old_slots]
+        keys[new] = rope.reposition(keys[old], shift=shift, layout="thd")
+        values[new] = values[old]

@@ -1,6 +1,8 @@
 """Moves the keys of all .safetensors files of a folder, over several servers.
 
     reposition.py --servers A:50051,B:50051 --rope config.json --shift N IN OUT
+
+Keys of FP8 need --saturation: finite or none.
 """
 
 import argparse
@@ -21,8 +23,8 @@ class Mover:
     """A worker: a client of each server that it was sent to, and each layer's
     encoding, resolved once."""
 
-    def __init__(self, rope, shift, out):
-        self.rope, self.shift, self.out = rope, shift, Path(out)
+    def __init__(self, rope, movement, out):
+        self.rope, self.movement, self.out = rope, movement, Path(out)
         self.clients, self.layers = {}, {}
 
     def encoding(self, server, layer):
@@ -37,26 +39,31 @@ class Mover:
         target = self.out / path.name
         moved = 0
         if not target.exists():
-            tensors = read(path)
+            tensors, metadata = read(path)
             for name, tensor in tensors.items():
                 found = KEYS.search(name)
                 if found:
                     tensors[name] = self.encoding(row["server"], int(found[1])).reposition(
-                        tensor, shift=self.shift, layout="thd")
+                        tensor, layout="thd", **self.movement)
                     moved += 1
-            write(target, tensors)
+            write(target, tensors, metadata)
         return {"file": path.name, "server": row["server"], "moved": moved}
 
 
-def reposition(folder, out, servers, rope, shift, workers):
-    """A row a file: its name, the server that moved it, how many tensors moved."""
-    os.makedirs(out, exist_ok=True)
+def reposition(folder, out, servers, rope, movement, workers):
+    """A row a file: its name, the server that moved it, how many tensors moved.
+    `movement` is what Rope.reposition() takes: a shift; of FP8 keys a saturation."""
     paths = sorted(str(path) for path in Path(folder).glob("*.safetensors"))
+    if not paths:
+        raise ValueError(f"{folder} has no .safetensors files")
+    os.makedirs(out, exist_ok=True)
+    if os.path.samefile(folder, out):
+        raise ValueError(f"{out} is the folder of the caches; what is there already is skipped")
     # Servers take files in turn, whichever worker comes by them.
     items = [{"path": path, "server": server}
              for path, server in zip(paths, itertools.cycle(servers))]
-    files = ray.data.from_items(items, override_num_blocks=max(len(items), 1))
-    return files.map(Mover, fn_constructor_args=(rope, shift, str(out)),
+    files = ray.data.from_items(items, override_num_blocks=len(items))
+    return files.map(Mover, fn_constructor_args=(rope, movement, str(out)),
                      compute=ray.data.ActorPoolStrategy(size=workers), num_cpus=0.5).take_all()
 
 
@@ -67,12 +74,18 @@ def main():
     parser.add_argument("--servers", required=True)
     parser.add_argument("--rope", required=True, help="a config.json or a preset's name")
     parser.add_argument("--shift", type=int, required=True)
+    parser.add_argument("--saturation", choices=["finite", "none"])
     parser.add_argument("--workers", type=int, help="one for each server if not given")
     options = parser.parse_args()
-    servers = options.servers.split(",")
+    servers = [server for server in options.servers.split(",") if server]
+    movement = {"shift": options.shift, "saturation": options.saturation}
     rope = os.path.abspath(options.rope) if os.path.exists(options.rope) else options.rope
-    for row in reposition(os.path.abspath(options.folder), os.path.abspath(options.out), servers,
-                          rope, options.shift, options.workers or len(servers)):
+    try:
+        rows = reposition(os.path.abspath(options.folder), os.path.abspath(options.out), servers,
+                          rope, movement, options.workers or len(servers))
+    except ValueError as error:
+        parser.error(str(error))
+    for row in rows:
         print(f"{row['file']}: {row['moved']} tensors moved by {row['server']}")
 
 

@@ -73,20 +73,23 @@ def main(posencd):
             write(source / f"{n:02}.safetensors", {
                 f"model.layers.{layer}.{kind}":
                 rng.standard_normal((TOKENS, HEADS, HEAD_DIM)).astype(ml_dtypes.bfloat16)
-                for layer in range(LAYERS) for kind in "kv"})
+                for layer in range(LAYERS) for kind in "kv"} | {
+                    "model.seen": np.arange(n, dtype=np.uint8)}, {"format": "pt"})
         try:
             servers = [start(posencd, folder, n) for n in range(SERVERS)]
             os.environ["PYTHONPATH"] = str(HERE)  # of Ray's workers
             # Small, so that it starts on a busy machine: rows are names, not tensors.
             ray.init(num_cpus=2, include_dashboard=False, object_store_memory=128 << 20,
                      log_to_driver=False)
-            arguments = (source, out, [address for _, address in servers], str(config), SHIFT,
-                         SERVERS)
+            arguments = (source, out, [address for _, address in servers], str(config),
+                         {"shift": SHIFT}, SERVERS)
             rows = reposition(*arguments)
             assert len(rows) == FILES, rows
             assert {row["server"] for row in rows} == {address for _, address in servers}, rows
             for path in source.iterdir():
-                check(read(path), read(out / path.name))
+                (before, _), (after, metadata) = read(path), read(out / path.name)
+                check(before, after)
+                assert metadata == {"format": "pt"}, metadata
             assert sum(row["moved"] for row in rows) == FILES * LAYERS
             assert sum(row["moved"] for row in reposition(*arguments)) == 0
         finally:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -21,6 +22,18 @@ namespace {
 
 // Bytes that a stream's message is left for what is not its tensors.
 constexpr std::int64_t kMessageOverhead = 64;
+
+// An error of a stream's table, with the path of its field in the stream's
+// request. One without a field is of the size of a message, which the client
+// sets by rows_per_message, or not at all.
+absl::Status OfStream(const absl::Status& status, bool rows_given) {
+  const std::optional<core::ErrorDetails> details =
+      core::GetErrorDetails(status);
+  if (details.has_value() && !details->field.empty()) {
+    return core::Prefixed("table", status);
+  }
+  return core::Prefixed(rows_given ? "rows_per_message" : "", status);
+}
 
 }  // namespace
 
@@ -104,7 +117,9 @@ class BuildTableStreamHandler final : public CallHandler {
         CheckedTable::Check(
             request.table(), cache_, max_response_bytes_,
             std::max<std::int64_t>(1, request.rows_per_message()));
-    if (!table.ok()) return core::Prefixed("table", table.status());
+    if (!table.ok()) {
+      return OfStream(table.status(), request.rows_per_message() != 0);
+    }
     request_ = *parsed;
     table_ = *std::move(table);
     rows_per_message_ = request.rows_per_message();

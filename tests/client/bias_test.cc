@@ -166,8 +166,9 @@ TEST_F(BiasTest, ABiasThatStandsStillIsGivenUp) {
   service_.release.Notify();
 
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(status.message(),
-            "the stream stood still for 3s after 2 responses");
+  EXPECT_EQ(
+      status.message(),
+      options_.target + ": the stream stood still for 3s after 2 responses");
   EXPECT_EQ(tiles, 2);
 }
 

@@ -569,8 +569,9 @@ TEST_F(StreamTest, AStreamThatStandsStillIsGivenUp) {
   service_.release.Notify();
 
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(status.message(),
-            "the stream stood still for 300ms after 0 responses");
+  EXPECT_EQ(
+      status.message(),
+      options_.target + ": the stream stood still for 300ms after 0 responses");
 }
 
 TEST_F(StreamTest, ADeadlineOfTheCallsHoldsForTheWholeStream) {

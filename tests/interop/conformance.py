@@ -157,8 +157,22 @@ def changed_copy(folder):
     return changed
 
 
+def unknown_call(client, folder, target):
+    """Fails if a client makes some other call where the table of errors has one that
+    it does not know. Any call to this server but a bad rotation would succeed."""
+    table, env_file = Path(folder) / "unknown.json", Path(folder) / "unknown.env"
+    table.write_text(json.dumps([{
+        "name": "Unknown", "server": "plain", "call": "rotates",
+        "arguments": {"shape": [1, 4, 2, 7]}, "expect": {"code": "INVALID_ARGUMENT"}}]))
+    env_file.write_text(f"PLAIN={target}\n")
+    told = judge(client.run("errors", table, env_file).stdout, {"errors": ["Unknown"]})
+    if not told["errors"]["Unknown"]:
+        raise Failure(f"{client.language}: a call that the table of errors does not have passed")
+
+
 def changed_bit(clients):
-    """Shows that every client notices one changed bit, and nothing else."""
+    """Shows that every client notices one changed bit, and nothing else; and a call
+    that it does not know."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "vectors"
         folder.mkdir()
@@ -175,4 +189,5 @@ def changed_bit(clients):
                         f"{client.language}: of vectors with one changed bit "
                         f"{sorted(changed - found)} passed, and {sorted(found - changed)} "
                         "failed unchanged")
+                unknown_call(client, temporary, target)
                 print(f"{client.language}: notices each of {len(changed)} changed bits")

@@ -32,10 +32,14 @@ class Client:
 
     def run(self, *arguments, cwd=None):
         """The finished task, with its output as text."""
-        return subprocess.run(
-            [str(self.script), *map(str, arguments)], cwd=cwd or ROOT,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            timeout=LIMIT_SECONDS, check=False)
+        try:
+            return subprocess.run(
+                [str(self.script), *map(str, arguments)], cwd=cwd or ROOT,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                timeout=LIMIT_SECONDS, check=False)
+        except subprocess.TimeoutExpired as late:
+            raise Failure(f"{self.language}: run {arguments[0]}: not done after "
+                          f"{LIMIT_SECONDS} s") from late
 
     def task(self, *arguments, cwd=None):
         """The output of a task that must succeed."""

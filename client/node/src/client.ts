@@ -33,8 +33,8 @@ import { applyRope, isTooLarge, reposition, rotate, type Rotation } from "./rota
 import { fromMessage, type Message, methodNamed, toMessage } from "./schema";
 import { type RegionOptions, Regions, SharedCall, type SharedRegion, SharedTensor } from "./shared";
 import { type Rope as RopeArgument, ropeSource } from "./source";
-import { checkTableOut, headsOf, joinRows, tableNames, tableShape } from "./tables";
-import { allocate, bytesOf, kindOf, Tensor, type Wanted } from "./tensor";
+import { checkTableMemory, checkTableOut, headsOf, joinRows, tableNames, tableShape } from "./tables";
+import { allocate, bytesOf, checkMemory, kindOf, Tensor, type Wanted } from "./tensor";
 import { frame } from "./wire";
 
 /** Rotated tensors, shaped and typed as those that were sent. */
@@ -165,6 +165,7 @@ export class Client {
       if (tile === undefined) throw new PosencError("a bias tile without its tensor", { code: "INTERNAL" });
       const [heads, rows, columns] = tile.shape;
       const size = kindOf(tile.data).BYTES_PER_ELEMENT;
+      if (whole === undefined) checkMemory(heads * queries * keys * size);
       whole ??= new Tensor(allocate(kindOf(tile.data), heads * queries * keys * size), [heads, queries, keys], tile.dtype);
       const from = bytesOf(tile.data);
       const to = bytesOf(whole.data);
@@ -300,7 +301,10 @@ export class Client {
   private async tableInRows(table: Message, wanted: Record<string, Wanted>, options: CallOptions = {}): Promise<BuildTableResponse> {
     const messages: BuildTableStreamResponse[] = [];
     try {
-      for await (const message of this.tableRows({ table }, options)) messages.push(message);
+      for await (const message of this.tableRows({ table }, options)) {
+        if (messages.length === 0) checkTableMemory(table, message);
+        messages.push(message);
+      }
     } catch (error) {
       throw outside("table", error); // the caller has written no message `table`
     }

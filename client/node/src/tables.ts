@@ -4,7 +4,7 @@ import { invalid } from "./errors";
 import type { BuildTableStreamResponse } from "./messages";
 import { dtypeName, type Message } from "./schema";
 import { SharedTensor } from "./shared";
-import { allocate, bytesOf, type Dtype, type Elements, kindOf, received, Tensor, type Wanted } from "./tensor";
+import { allocate, bytesOf, checkMemory, type Dtype, type Elements, kindOf, received, Tensor, type Wanted } from "./tensor";
 
 /** Memory for a table: cos and sin, or the one table of an absolute encoding or of the layout "complex". */
 export interface TableOut {
@@ -73,6 +73,16 @@ export function checkTableOut(request: Message, out: unknown): asserts out is Ta
       throw invalid(`out.${name}`, `has shape ${JSON.stringify(memory.shape)}; the table's ${name} has ${JSON.stringify(shape)}`);
     }
   }
+}
+
+/** Refuses a table for which there is no memory, by the first of its messages. */
+export function checkTableMemory(request: Message, first: BuildTableStreamResponse): void {
+  const axis = headsOf(request) > 0 ? 1 : 0;
+  const sizes = tableNames(request).map((name) => {
+    const part = first[name];
+    return part === undefined ? 0 : (part.data.byteLength / part.shape[axis]) * rowsOf(request);
+  });
+  checkMemory(sizes.reduce((sum, size) => sum + size, 0), Math.max(...sizes));
 }
 
 /** Joins the rows of a stream's messages. Where heads have rows of their own, a message has a block of each head's. */

@@ -1,5 +1,6 @@
+import { constants } from "node:buffer";
 import os from "node:os";
-import { invalid } from "./errors";
+import { invalid, PosencError } from "./errors";
 
 export type Dtype = "float32" | "float16" | "bfloat16" | "float64" | "int32" | "int64" | "float8_e4m3fn" | "float8_e5m2";
 
@@ -83,6 +84,14 @@ export function kindOf(elements: ArrayBufferView): Kind {
 export function bytesOf(elements: ArrayBufferView): Uint8Array {
   if (elements.byteLength === 0) return new Uint8Array(); // memory that was given away cannot even be viewed
   return new Uint8Array(elements.buffer, elements.byteOffset, elements.byteLength);
+}
+
+/** Refuses a result that is more than the machine's memory, or than a buffer of Node's can be. */
+export function checkMemory(bytes: number, largest = bytes): void {
+  const memory = os.totalmem();
+  if (bytes <= memory && largest <= constants.MAX_LENGTH) return;
+  const room = bytes > memory ? `this machine ${memory} of memory` : `a buffer of Node's at most ${constants.MAX_LENGTH}`;
+  throw new PosencError(`the result has ${bytes} bytes, and ${room}; ask for less, or take it in parts`, { code: "RESOURCE_EXHAUSTED" });
 }
 
 /** Elements of fresh memory that is not cleared: whoever asks for it overwrites all of it. */

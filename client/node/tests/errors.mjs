@@ -23,6 +23,7 @@ async function call({ server, options = {}, call: name, arguments: given = {}, .
   });
   if (name === "info") return client.getServerInfo();
   if (name === "table") return client.buildTable({ rope: given.rope, start: 0, rows: given.rows });
+  if (name !== "rotate") throw new TypeError(`${JSON.stringify(name)} is no call`);
   const { shape = [1, 4, 2, 8], dtype = "float32", layout = "bshd", rope = { pairing: "half_split" }, start, ids } = { ...rest, ...given };
   const Kind = arrays[dtype] ?? Uint8Array;
   const q = posenc.tensor(new Kind(shape.reduce((product, extent) => product * extent, 1)), shape, dtype);

@@ -32,6 +32,8 @@ def call(client, case):
     arguments = case.get("arguments", {})
     if case["call"] == "table":
         return client.build_table(rope=arguments["rope"], rows=arguments["rows"])
+    if case["call"] != "rotate":
+        raise ValueError(f"{case['call']!r} is no call")
     shape = arguments.get("shape", [1, 4, 2, 8])
     positions = arguments.get("start", 0)
     if "ids" in arguments:

@@ -1,6 +1,7 @@
 //! What the server builds: tables and biases. Requests are small, and answers may be larger than a message.
 
 use bytes::Bytes;
+use tonic::Code;
 
 use crate::calls::{Answers, Calls, Planned, decode};
 use crate::error::{Error, Result};
@@ -27,9 +28,11 @@ impl Calls {
         }
         let guess = usize::try_from(request.rows).unwrap_or(0).saturating_mul(ROW_BYTES);
         let result = self.unary_with("BuildTable", &Planned::whole(&request, slots), slots, guess).await;
-        if !matches!(&result, Err(error) if error.is_too_large()) {
-            return decode(result?);
-        }
+        // What is too large for a message tells its size.
+        let size = match &result {
+            Err(error) if error.is_too_large() => error.metadata().get("sizeBytes").and_then(|size| size.parse().ok()),
+            _ => return decode(result?),
+        };
         let by_head = spec(&request).is_some_and(|spec| heads(spec) > 0);
         let request = v1::BuildTableStreamRequest { table: Some(request), rows_per_message: 0 };
         // The caller has written no message `table`.
@@ -38,6 +41,7 @@ impl Calls {
         let mut parts: [Parts; 3] = Default::default();
         let mut table = v1::BuildTableResponse::default();
         while let Some(answer) = answers.next::<v1::BuildTableStreamResponse>().await.map_err(outside)? {
+            check_memory(size.unwrap_or(0))?;
             table.amplitude = answer.amplitude;
             for (parts, part) in parts.iter_mut().zip([answer.cos, answer.sin, answer.table]) {
                 parts.0.extend(part);
@@ -66,6 +70,7 @@ impl Calls {
         let mut tiles = Tiles(self.receive("BuildBias", request).await?);
         let mut matrix = Matrix::new(request);
         while let Some(tile) = tiles.next().await? {
+            matrix.check_memory(&tile)?;
             matrix.add(&tile)?;
         }
         matrix.finish()
@@ -80,6 +85,26 @@ impl Tiles {
     pub async fn next(&mut self) -> Result<Option<v1::BuildBiasResponse>> {
         self.0.next().await
     }
+}
+
+/// Refuses a result that is more than the machine's memory: the process would end for lack of it.
+fn check_memory(size: u128) -> Result<()> {
+    let memory = machine_memory();
+    if memory.is_none_or(|memory| size <= memory) {
+        return Ok(());
+    }
+    let memory = memory.unwrap_or(0);
+    let text =
+        format!("the result has {size} bytes, and this machine {memory} of memory; ask for less, or take it in parts");
+    Err(Error::new(Code::ResourceExhausted, text))
+}
+
+/// The bytes of memory that there are; `None` where Linux' files are not.
+fn machine_memory() -> Option<u128> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib: u128 =
+        text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
 }
 
 /// The outputs of a table: cos and sin, or the one table. Fails if one is for a tensor that the table lacks, or is known
@@ -219,6 +244,14 @@ impl Matrix {
             data: Vec::new(),
             filled: 0,
         }
+    }
+
+    /// By the first tile, which tells the heads and the elements' size.
+    fn check_memory(&self, tile: &v1::BuildBiasResponse) -> Result<()> {
+        let Some(tensor) = tile.tile.as_ref().filter(|_| self.data.is_empty()) else { return Ok(()) };
+        let heads = tensor.shape.first().map_or(0, |&heads| heads.unsigned_abs());
+        let element = element_bytes(tensor.dtype()) as u128;
+        check_memory(u128::from(heads) * element * self.rows as u128 * self.columns as u128)
     }
 
     fn add(&mut self, tile: &v1::BuildBiasResponse) -> Result<()> {

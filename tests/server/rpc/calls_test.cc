@@ -16,6 +16,7 @@ namespace {
 
 using test::Eventually;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 class CallsTest : public ErrorTest {
  protected:
@@ -511,6 +512,37 @@ TEST_F(CallsTest, AStreamedTableSaysWhichOfAllItsRowsIsOutOfReach) {
     bad.spoil(request);
     Expect(bad, Stream(request));
   }
+}
+
+TEST_F(CallsTest, AMessageOfAStreamedTableIsTooLargeByItsRowsOrByNoField) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.max_response_bytes = 1 << 20;
+  Start(options);
+  v1::BuildTableStreamRequest request;
+  v1::BuildTableRequest* const table = request.mutable_table();
+  v1::Sinusoidal* const encoding =
+      table->mutable_absolute()->mutable_sinusoidal();
+  encoding->set_order(v1::SINUSOIDAL_ORDER_SIN_COS);
+  encoding->set_dim(1 << 10);
+  table->mutable_positions()->set_start(0);
+  table->set_rows(1000);
+  request.set_rows_per_message(500);  // 2 MB
+  const grpc::Status by_rows = Stream(request);
+  EXPECT_EQ(by_rows.error_code(), kExhausted);
+  EXPECT_THAT(by_rows.error_message(),
+              StartsWith("rows_per_message: response of "));
+  EXPECT_EQ(ReadDetails(by_rows).reason, "ERROR_REASON_MESSAGE_TOO_LARGE");
+  EXPECT_EQ(ReadDetails(by_rows).metadata.at("field"), "rows_per_message");
+
+  request.clear_rows_per_message();
+  EXPECT_TRUE(Stream(request).ok());
+  encoding->set_dim(1 << 20);  // a row of 4 MiB
+  const grpc::Status by_none = Stream(request);
+  EXPECT_EQ(by_none.error_code(), kExhausted);
+  EXPECT_THAT(by_none.error_message(), StartsWith("response of "));
+  EXPECT_EQ(ReadDetails(by_none).reason, "ERROR_REASON_MESSAGE_TOO_LARGE");
+  EXPECT_EQ(ReadDetails(by_none).metadata.count("field"), 0u);
 }
 
 }  // namespace

@@ -204,11 +204,14 @@ class Client {
       const v1::ResolveRopeRequest& request,
       const CallOptions& options = {}) const;
 
-  // Tells wavelengths, long-term decay and similarity between positions, as
-  // numbers for plots. One axis only. Also NOT_FOUND.
+  // Reads all descriptions of a checkpoint as each of its readers does, and
+  // says which of them disagree, and what mends it.
   absl::StatusOr<v1::DiagnoseRopeResponse> DiagnoseRope(
       const v1::DiagnoseRopeRequest& request,
       const CallOptions& options = {}) const;
+
+  // Tells wavelengths, long-term decay and similarity between positions, as
+  // numbers for plots. One axis only. Also NOT_FOUND.
   absl::StatusOr<v1::AnalyzeRopeResponse> AnalyzeRope(
       const v1::AnalyzeRopeRequest& request,
       const CallOptions& options = {}) const;

@@ -116,14 +116,16 @@ func (c errorCase) call(env map[string]string) error {
 		return err
 	}
 	defer client.Close()
-	if c.Call == "info" {
+	switch c.Call {
+	case "info":
 		_, err := client.GetServerInfo(context.Background())
 		return err
-	}
-	if c.Call == "table" {
+	case "table":
 		return c.table(client)
+	case "rotate":
+		return c.rotate(client)
 	}
-	return c.rotate(client)
+	return fmt.Errorf("%q is no call", c.Call)
 }
 
 func (c errorCase) table(client *posenc.Client) error {

@@ -7,6 +7,7 @@ that are not are copied once; so are those on a GPU.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any, Optional
 
 import numpy
 
+from .errors import PosencError
 from .tensor import ELEMENT_BYTES, ML_DTYPES, Dtype, Tensor, numpy_dtype
 from .wire import Buffer, invalid
 
@@ -40,6 +42,7 @@ class Borrowed:
     def fresh(self, shape: Sequence[int], dtype: int, name: str) -> Output:
         """Memory for a result of this array's kind."""
         size = _product(shape) * ELEMENT_BYTES.get(dtype, 0)
+        check_memory(size)
         with _memory_for(name, "the result", size):
             memory = numpy.empty(size, numpy.uint8)
         return Output(memory.data, lambda: self.wrap(_shaped(memory, shape, dtype, self.wrap is not _as_numpy)))
@@ -57,6 +60,15 @@ class Output:
             raise invalid(name, f"has {len(self.bytes)} bytes, the result {len(data)}")
         self.bytes[:] = data
         return self.result()
+
+
+def check_memory(size: int) -> None:
+    """Refuses a result that is more than the machine's memory: where the kernel gives
+    out more than there is, the process would end while it is written."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > memory:
+        text = f"the result has {size} bytes, and this machine {memory} of memory; ask for less, or take it in parts"
+        raise PosencError("RESOURCE_EXHAUSTED", text)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 import numpy
 
-from .arrays import Borrowed, Output
+from .arrays import Borrowed, Output, check_memory
 from .errors import PosencError
 from .messages import BuildBiasRequest, BuildBiasResponse, BuildTableRequest, BuildTableStreamResponse
 from .tensor import ELEMENT_BYTES, Tensor
@@ -58,6 +58,8 @@ class TableRows:
             if name not in self._tensors:
                 shape = [*part.shape[:axis], self._rows, *part.shape[axis + 1 :]]
                 size = math.prod(shape) * ELEMENT_BYTES[part.dtype]
+                if self._outs[name] is None and name == "cos":
+                    check_memory(2 * size)  # sines are as large
                 out = self._outs[name] or self._like.fresh(shape, part.dtype, name)
                 if len(out.bytes) != size:
                     raise invalid(f"out ({name})", f"has {len(out.bytes)} bytes, the result {size}")

@@ -192,7 +192,9 @@ final class Calls implements AutoCloseable {
   private void check(
       Exchange.Outcome outcome, String name, CallSettings settings, String requestId) {
     if (outcome.local instanceof PosencException) {
-      throw ((PosencException) outcome.local).withRequestId(requestId);
+      PosencException local = ((PosencException) outcome.local).withRequestId(requestId);
+      if (!outcome.silent) throw local;
+      throw local.withText(local.getMessage() + " (server " + target + ")");
     }
     if (outcome.local != null) throw outcome.local; // what a callback of the caller's threw
     if (outcome.status.isOk()) return;

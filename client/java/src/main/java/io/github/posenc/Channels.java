@@ -12,6 +12,7 @@ import io.grpc.Status;
 import io.grpc.TlsChannelCredentials;
 import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
 import io.grpc.netty.shaded.io.netty.channel.ChannelOption;
+import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
@@ -149,8 +150,11 @@ final class Channels {
 
   private static InputStream readable(String option, Path file) {
     try {
-      if (Files.size(file) == 0) throw new IOException("is empty");
-      return Files.newInputStream(file);
+      byte[] text = Files.readAllBytes(file);
+      if (!new String(text, StandardCharsets.ISO_8859_1).contains("-----BEGIN ")) {
+        throw new IOException("holds no PEM");
+      }
+      return new ByteArrayInputStream(text);
     } catch (IOException e) {
       throw PosencException.invalid(option, file + " cannot be read: " + e);
     }

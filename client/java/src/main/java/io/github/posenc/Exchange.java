@@ -44,6 +44,7 @@ final class Exchange {
     Status status;
     Metadata trailers;
     RuntimeException local;
+    boolean silent; // patience ended the call, and is what `local` says
     long sent;
     long answered;
   }
@@ -118,6 +119,7 @@ final class Exchange {
         if (task != null) {
           task.run();
         } else {
+          outcome.silent = outcome.local == null;
           fail(PosencException.local(
               Status.Code.DEADLINE_EXCEEDED,
               "the stream stood still for " + patience.toMillis() / 1000.0 + " s after "

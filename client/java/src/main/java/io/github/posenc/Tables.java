@@ -8,6 +8,7 @@ import io.github.posenc.v1.BuildTableResponse;
 import io.github.posenc.v1.BuildTableStreamRequest;
 import io.github.posenc.v1.BuildTableStreamResponse;
 import io.grpc.Status;
+import java.math.BigInteger;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -56,7 +57,10 @@ final class Tables {
       if (!tooLarge) throw e;
       List<Table> rows = new ArrayList<>();
       try {
-        stream(BuildTableStreamRequest.newBuilder().setTable(request).build(), rows::add);
+        stream(BuildTableStreamRequest.newBuilder().setTable(request).build(), table -> {
+          if (rows.isEmpty()) checkMemory(e);
+          rows.add(table);
+        });
       } catch (PosencException ofStream) {
         throw ofStream.outsideOf("table"); // the caller has written no message `table`
       }
@@ -70,6 +74,22 @@ final class Tables {
           joined(rows, Table::sin, into.get(SIN)),
           joined(rows, Table::table, into.get(TABLE)));
     }
+  }
+
+  // Ends a stream whose table the heap cannot hold. What was too large for one message told its size.
+  private static void checkMemory(PosencException tooLarge) {
+    String size = tooLarge.metadata().get("sizeBytes");
+    if (size != null) checkMemory(new BigInteger(size));
+  }
+
+  private static void checkMemory(BigInteger size) {
+    long memory = Runtime.getRuntime().maxMemory();
+    if (size.compareTo(BigInteger.valueOf(memory)) <= 0) return;
+    throw PosencException.local(
+        Status.Code.RESOURCE_EXHAUSTED,
+        "the result has " + size + " bytes, and this machine's Java " + memory
+            + " of memory; ask for less, or take it in parts",
+        "");
   }
 
   // One message each way. The server writes those of `placed`, the others of `into` are written here.
@@ -153,6 +173,9 @@ final class Tables {
     bias(request, tile -> {
       long[] shape = tile.tensor().shape();
       if (whole[0] == null) {
+        checkMemory(BigInteger.valueOf(tile.tensor().bytes() / shape[1] / shape[2])
+            .multiply(BigInteger.valueOf(request.getQueryLength()))
+            .multiply(BigInteger.valueOf(request.getKeyLength())));
         whole[0] = Tensor.allocate(
             tile.tensor().dtype(), shape[0], request.getQueryLength(), request.getKeyLength());
       }

@@ -131,8 +131,14 @@ public final class Tensor {
   /** A tensor of zeros in a new array: of float, double, short, int, long or byte, as the dtype is. */
   public static Tensor allocate(Dtype dtype, long... shape) {
     long count = 1;
-    for (long extent : shape) count = Math.multiplyExact(count, extent);
-    int size = Math.toIntExact(count);
+    for (long extent : shape) {
+      if (extent < 0 || extent > 0 && count > Integer.MAX_VALUE / extent) {
+        throw new IllegalArgumentException(
+            "shape: " + Arrays.toString(shape) + " is not that of an array of Java's");
+      }
+      count *= extent;
+    }
+    int size = (int) count;
     switch (dtype) {
       case DTYPE_FLOAT32:
         return of(new float[size], shape);

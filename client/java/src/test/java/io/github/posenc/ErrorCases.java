@@ -46,14 +46,20 @@ final class ErrorCases {
 
   private String replay(JsonObject one) {
     try (Posenc posenc = client(one)) {
-      if (one.get("call").getAsString().equals("info")) {
-        posenc.getServerInfo();
-      } else if (one.get("call").getAsString().equals("table")) {
-        table(posenc, one.getAsJsonObject("arguments"));
-      } else {
-        rotate(posenc, one.has("arguments") ? one.getAsJsonObject("arguments") : new JsonObject());
+      JsonObject arguments = one.has("arguments") ? one.getAsJsonObject("arguments") : new JsonObject();
+      switch (one.get("call").getAsString()) {
+        case "info":
+          posenc.getServerInfo();
+          return "no error";
+        case "table":
+          table(posenc, arguments);
+          return "no error";
+        case "rotate":
+          rotate(posenc, arguments);
+          return "no error";
+        default:
+          return one.get("call") + " is no call";
       }
-      return "no error";
     } catch (PosencException e) {
       return compare(one.getAsJsonObject("expect"), e);
     } catch (RuntimeException e) {
