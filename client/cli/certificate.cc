@@ -63,13 +63,18 @@ std::int32_t FirstNumber(const std::string& name) {
                                                                     : -1;
 }
 
-// "layers.3.k" and "*.3.*key*"; with a pattern, the first number of a name that
-// matches it. -1 for all others.
+// "layers.3.k" and "*.3.*key*"; with a pattern, the first step of a matching
+// name that is a number, or else the first number in it. -1 for all others.
 std::int32_t LayerOf(const std::string& name, const std::string& pattern) {
-  if (!pattern.empty()) {
-    return Matches(name, {pattern}) ? FirstNumber(name) : -1;
-  }
   const std::vector<std::string> steps = absl::StrSplit(name, '.');
+  if (!pattern.empty()) {
+    if (!Matches(name, {pattern})) return -1;
+    for (const std::string& step : steps) {
+      std::int32_t layer = -1;
+      if (absl::SimpleAtoi(step, &layer) && layer >= 0) return layer;
+    }
+    return FirstNumber(name);
+  }
   for (std::size_t i = 0; i < steps.size(); ++i) {
     std::int32_t layer = -1;
     if (!absl::SimpleAtoi(steps[i], &layer) || layer < 0) continue;
@@ -105,7 +110,14 @@ void ReadCache(const std::string& path, const std::string& pattern,
   }
   for (const SafetensorsEntry& entry : file->entries) {
     const std::int32_t layer = LayerOf(entry.name, pattern);
-    if (layer >= 0) cache->layers.emplace(layer, entry);
+    if (layer < 0) continue;
+    const auto [at, is_new] = cache->layers.emplace(layer, entry);
+    if (!is_new) {
+      cache->unreadable = absl::StrCat(
+          at->second.name, " and ", entry.name, " would both be layer ", layer,
+          "; give --layers a pattern that only the keys of layers match");
+      return;
+    }
   }
 }
 
@@ -372,6 +384,7 @@ class Certifier {
       if (fits(one.motion)) return Mismatch(layer, one.did, one.fix);
     }
     if (!by_angle && bound < kOwnTables &&
+        check::SignificandBits(dtype) < kFloat32Bits &&
         Measure(own, before, after, kOwnTables, p_max, before.index.tokens)
             .within) {
       const std::string name = check::DtypeName(dtype);

@@ -326,10 +326,12 @@ v1::DescriptionKind KindOfJson(const std::string& name,
              : v1::DESCRIPTION_KIND_CONFIG;
 }
 
-// Of a tokenizer's configuration the key that is compared.
+// Of a tokenizer's configuration the key that is compared. What lies deeper is
+// not kept: the text may be nested more deeply than the stack allows.
 absl::StatusOr<std::string> TokenizerLength(const std::string& text) {
   const auto keep = [](int depth, json::parse_event_t event, json& parsed) {
-    return event != json::parse_event_t::key || depth > 1 ||
+    if (depth > 1) return false;
+    return event != json::parse_event_t::key || depth != 1 ||
            parsed == "model_max_length";
   };
   const json root = json::parse(text, keep, false);

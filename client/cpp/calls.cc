@@ -140,7 +140,7 @@ bool TooLarge(const absl::Status& status) {
 absl::Status CheckMemory(std::int64_t bytes) {
   const std::int64_t memory =
       std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
-  if (bytes <= memory) return absl::OkStatus();
+  if (bytes <= memory || memory <= 0) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("the result has ", bytes, " bytes, and this machine ",
                    memory, " of memory; ask for less, or take it in parts"));

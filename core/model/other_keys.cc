@@ -1,5 +1,7 @@
 #include "core/model/other_keys.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/model/class_fields.h"
@@ -21,13 +23,21 @@ constexpr char kDtypes[] =
 // A flag that was published as a number; known_keys says how it is read.
 constexpr char kSaidElsewhere[] = "attn_temperature_tuning";
 
+// A file may have thousands of layers, each with keys of its own.
+constexpr std::size_t kTold = 64;
+
 // What is done with a value that the class refuses. Keys that rotation needs
-// are refused here, too, but for whole numbers that are written with a point.
+// are refused here, too, but for numbers that are only written otherwise.
 absl::string_view Reading(const json& value, absl::string_view type) {
   if (value.is_null()) return "read as absent";
-  return value.is_number_float() && IsOfType(0, type, false)
-             ? "read as an integer"
-             : "it has no part in rotation";
+  if (value.is_number_integer() && IsOfType(0.0, type, false)) {
+    return "read as that number";
+  }
+  if (value.is_number_float() && IsOfType(0, type, false) &&
+      std::trunc(value.get<double>()) == value.get<double>()) {
+    return "read as an integer";
+  }
+  return "it has no part in rotation";
 }
 
 void WarnOfDtype(const JsonObject& config, const std::string& key,
@@ -44,9 +54,11 @@ void WarnOfDtype(const JsonObject& config, const std::string& key,
 }
 
 // `implied` is the type of the class that reads the part in `parent`'s files,
-// which name their parts by it, or by the parent's own type.
+// which name their parts by it, or by the parent's own type. `of_layer`: the
+// object is an entry of per_layer_config, which has no such entries itself.
 void WarnOf(const JsonObject& config, absl::string_view parent,
-            absl::string_view implied, std::vector<std::string>* warnings) {
+            absl::string_view implied, bool of_layer,
+            std::vector<std::string>* warnings) {
   const json* given = config.Find("model_type");
   std::string model_type(implied);
   if (given != nullptr && given->is_string() && *given != "" &&
@@ -56,6 +68,7 @@ void WarnOf(const JsonObject& config, absl::string_view parent,
   const json* layers = config.Find("layer_types");
   const bool lists_layers = layers != nullptr && layers->is_array();
   for (const std::string& key : config.Keys()) {
+    if (warnings->size() >= kTold) return;
     if (IsAmong(key, "dtype torch_dtype")) {
       WarnOfDtype(config, key, warnings);
       continue;
@@ -63,17 +76,19 @@ void WarnOf(const JsonObject& config, absl::string_view parent,
     const absl::string_view type = FieldType(model_type, key);
     const json& value = *config.Find(key);
     if (key == "per_layer_config" && value.is_object()) {
+      if (of_layer) continue;
       // Values of the same fields, for single layers.
       const JsonObject entries = config.PeekObject(key);
       for (const std::string& layer : entries.Keys()) {
         if (!entries.Find(layer)->is_object()) continue;
-        WarnOf(entries.PeekObject(layer), "", model_type, warnings);
+        WarnOf(entries.PeekObject(layer), "", model_type, true, warnings);
       }
       continue;
     }
     if (type.empty() || (key == kSaidElsewhere && value.is_number())) continue;
     if (value.is_object() && !TypeOfPart(type).empty()) {
-      WarnOf(config.PeekObject(key), model_type, TypeOfPart(type), warnings);
+      WarnOf(config.PeekObject(key), model_type, TypeOfPart(type), of_layer,
+             warnings);
     } else if (!IsOfType(value, type, lists_layers)) {
       warnings->push_back(
           absl::StrCat(config.Path(key), " is ", Shortened(value),
@@ -88,7 +103,12 @@ void WarnOf(const JsonObject& config, absl::string_view parent,
 
 void WarnOfOtherKeys(const JsonObject& config,
                      std::vector<std::string>* warnings) {
-  WarnOf(config, "", "", warnings);
+  std::vector<std::string> of_keys;
+  WarnOf(config, "", "", false, &of_keys);
+  if (of_keys.size() >= kTold) {
+    of_keys.push_back("more keys may be of wrong types; these are the first");
+  }
+  warnings->insert(warnings->end(), of_keys.begin(), of_keys.end());
 }
 
 }  // namespace posenc::core

@@ -336,7 +336,8 @@ TEST_F(ClientTest, OtherErrorsAreNotRetriedAndKeepCodeAndMessage) {
   const Client client = Client::Connect(options_);
   for (int code = 1; code <= 16; ++code) {
     // What is added to these: identity_test.
-    if (code == grpc::StatusCode::UNAVAILABLE ||
+    if (code == grpc::StatusCode::UNKNOWN ||
+        code == grpc::StatusCode::UNAVAILABLE ||
         code == grpc::StatusCode::UNIMPLEMENTED ||
         code == grpc::StatusCode::DEADLINE_EXCEEDED) {
       continue;
@@ -360,6 +361,14 @@ TEST_F(ClientTest, AnAbsentServerIsUnavailableAtTheFirstCall) {
 
   EXPECT_EQ(client.GetServerInfo().status().code(),
             absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ClientTest, ATargetThatGrpcCannotReadIsNamed) {
+  options_.target = "ipv4:x";
+  const Client client = Client::Connect(options_);
+
+  EXPECT_THAT(std::string(client.GetServerInfo().status().message()),
+              testing::StartsWith("ipv4:x: "));
 }
 
 rpc::Status DetailsWith(const std::string& domain) {

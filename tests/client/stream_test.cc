@@ -567,7 +567,6 @@ TEST_F(StreamTest, AStreamThatStandsStillIsGivenUp) {
   const absl::Status status = client.ApplyRopeStream(
       ApplyRopeStreamSettings(), Counted(3), &StreamTest::Ignore);
   service_.release.Notify();
-
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(
       status.message(),

@@ -47,6 +47,26 @@ TEST(OtherKeysTest, NullsThatTheClassDoesNotTakeAreSaid) {
   EXPECT_THAT(Warnings(SmallLlama({{"pad_token_id", nullptr}})), IsEmpty());
 }
 
+TEST(OtherKeysTest, NumbersThatAreWrittenOtherwiseAreSaidToBeRead) {
+  EXPECT_THAT(Warnings({{"model_type", "esm"}, {"rope_theta", 10000}}),
+              ElementsAre(HasSubstr("read as that number")));
+  EXPECT_THAT(Warnings(SmallLlama({{"pad_token_id", 1.5}})),
+              ElementsAre(HasSubstr("it has no part in rotation")));
+}
+
+TEST(OtherKeysTest, EntriesWithinEntriesAreNotFollowed) {
+  const json within = {{"per_layer_config", {{"0", {{"use_cache", 7}}}}}};
+  EXPECT_THAT(Warnings(SmallLlama({{"per_layer_config", {{"0", within}}}})),
+              IsEmpty());
+}
+
+TEST(OtherKeysTest, OfManyKeysTheFirstAreSaid) {
+  json layers;
+  for (int i = 0; i < 1000; ++i) layers[std::to_string(i)] = {{"use_cache", 7}};
+  EXPECT_THAT(Warnings(SmallLlama({{"per_layer_config", layers}})),
+              testing::SizeIs(65));
+}
+
 TEST(OtherKeysTest, WhatIsPublishedIsNot) {
   EXPECT_THAT(Warnings(SmallLlama({{"eos_token_id", {1, 2}},
                                    {"attention_dropout", 0},

@@ -173,6 +173,10 @@ final class Tables {
     bias(request, tile -> {
       long[] shape = tile.tensor().shape();
       if (whole[0] == null) {
+        if (shape.length != 3 || tile.tensor().bytes() == 0) {
+          throw PosencException.local(
+              Status.Code.INTERNAL, "the server sent a tile without elements", "");
+        }
         checkMemory(BigInteger.valueOf(tile.tensor().bytes() / shape[1] / shape[2])
             .multiply(BigInteger.valueOf(request.getQueryLength()))
             .multiply(BigInteger.valueOf(request.getKeyLength())));
