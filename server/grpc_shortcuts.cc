@@ -35,7 +35,10 @@ constexpr absl::string_view kSent = "Server returned error";
 template <typename Function>
 Function* Own(Function* ours) {
   Dl_info info;
-  if (dladdr(reinterpret_cast<void*>(ours), &info) == 0) return nullptr;
+  if (dladdr(reinterpret_cast<void*>(ours), &info) == 0 ||
+      info.dli_sname == nullptr) {
+    return nullptr;
+  }
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, info.dli_sname));
 }
 
@@ -53,13 +56,14 @@ __attribute__((weak)) absl::Status StatusCreate(
     absl::StatusCode code, absl::string_view message,
     const DebugLocation& location, std::vector<absl::Status> children) {
   static auto* const own = Own(&StatusCreate);
-  if (message == kSent) return {code, message};
+  if (message == kSent || own == nullptr) return {code, message};
   return own(code, message, location, std::move(children));
 }
 
 __attribute__((weak)) std::string StatusToString(const absl::Status& status) {
   static auto* const own = Own(&StatusToString);
-  return status.message() == kSent ? std::string() : own(status);
+  if (status.message() == kSent) return {};
+  return own == nullptr ? status.ToString() : own(status);
 }
 
 }  // namespace grpc_core

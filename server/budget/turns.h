@@ -143,8 +143,9 @@ class Turns {
   // the clock it was computed, or waited for a thread to compute it; what it
   // took beside that it may have waited for its peer.
   // To be called once after kServed and TurnCame().
-  static constexpr std::int64_t kFailed = -1;       // they tell nothing
-  static constexpr std::int64_t kNotWorkedOn = -2;  // nor does its time
+  static constexpr std::int64_t kFailed =
+      -1;  // no bytes to learn; its time is the least of its kind
+  static constexpr std::int64_t kNotWorkedOn = -2;  // nothing is learned
   void Leave(Waiter* waiter, std::int64_t moved, double computing);
 
   void SetMaxWaiting(std::size_t max_waiting);

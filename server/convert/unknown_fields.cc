@@ -134,12 +134,25 @@ const FieldDescriptor* KnownFields::Crowded(CodedInputStream* in,
         number < type.fields.size() && type.fields[number].field != nullptr
             ? &type.fields[number]
             : nullptr;
+    const int wire_type = WireFormatLite::GetTagWireType(tag);
+    if (wire_type == WireFormatLite::WIRETYPE_END_GROUP) return nullptr;
+    // The parser keeps a value of another wire type as an unknown field.
+    const bool kept_apart =
+        field == nullptr ||
+        (wire_type != field->wire_type && wire_type != field->packed_wire_type);
     if (field != nullptr) last = field->field;
-    if (field == nullptr || field->is_element) ++*elements;
+    if (kept_apart || field->is_element) ++*elements;
     if (*elements > kMostElements) return last;
+    // No message here has groups; all that is in one is unknown.
+    if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) {
+      if (!in->IncrementRecursionDepth()) return nullptr;
+      Crowded(in, Type(), elements);
+      if (*elements > kMostElements) return last;
+      in->DecrementRecursionDepth();
+      continue;
+    }
     std::uint32_t length = 0;
-    if (field == nullptr || field->message == nullptr ||
-        WireFormatLite::GetTagWireType(tag) != field->wire_type) {
+    if (kept_apart || field->message == nullptr) {
       if (!WireFormatLite::SkipField(in, tag)) return nullptr;
       continue;
     }
@@ -165,8 +178,9 @@ absl::Status KnownFields::CheckElements(absl::string_view bytes) const {
   if (elements <= kMostElements) return absl::OkStatus();
   return core::FieldInvalid(
       crowded == nullptr ? "" : crowded->name(),
-      absl::StrCat("with it the message has over ", kMostElements,
-                   " elements of repeated fields; send fewer"));
+      absl::StrCat("the message has over ", kMostElements,
+                   " elements of repeated fields, and unknown fields; send "
+                   "fewer"));
 }
 
 absl::Status KnownFields::Check(absl::string_view bytes, const Message& message,

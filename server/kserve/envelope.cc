@@ -82,6 +82,8 @@ absl::Status Parse(RequestMessage message, InferEnvelope* envelope) {
   }
   const absl::Status small = CheckSmallBytes(split.rest.size());
   if (!small.ok()) return small;
+  const absl::Status elements = kKnown.CheckElements(split.rest);
+  if (!elements.ok()) return elements;
   Request& request = envelope->request;
   if (!request.ParseFromString(split.rest)) return NotAMessage();
   const absl::Status known = kKnown.Check(split.rest, request);

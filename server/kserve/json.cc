@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
+#include "server/convert/unknown_fields.h"
 
 namespace posenc::server {
 namespace {
@@ -19,6 +20,9 @@ namespace pb = google::protobuf;
 
 // As deep as the server reads a model's configuration.
 constexpr std::size_t kMaxDepth = 64;
+
+// Each becomes a message, which takes many times its two bytes.
+constexpr int kMostContainers = KnownFields::kMostElements;
 
 // Protobuf's own parser also takes what is no JSON, and the last of equal keys.
 class Checker final : public nlohmann::json_sax<nlohmann::json> {
@@ -53,9 +57,13 @@ class Checker final : public nlohmann::json_sax<nlohmann::json> {
  private:
   bool Begin() {
     keys_.emplace_back();
-    if (keys_.size() <= kMaxDepth) return true;
-    fault_ = absl::StrCat("is nested deeper than ", kMaxDepth);
-    return false;
+    if (++containers_ > kMostContainers) {
+      fault_ =
+          absl::StrCat("has over ", kMostContainers, " objects and arrays");
+    } else if (keys_.size() > kMaxDepth) {
+      fault_ = absl::StrCat("is nested deeper than ", kMaxDepth);
+    }
+    return fault_.empty();
   }
   bool End() {
     keys_.pop_back();
@@ -63,6 +71,7 @@ class Checker final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   std::vector<std::set<std::string>> keys_;  // of the objects that are open
+  int containers_ = 0;
   std::string fault_;
 };
 

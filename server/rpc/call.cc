@@ -211,7 +211,17 @@ void Call::OnEntered() {
   Step();
 }
 
-void Call::OnResponseClaimed(bool claimed) { execution_.Claimed(claimed); }
+void Call::OnResponseClaimed(bool claimed) {
+  EndWaiting();
+  execution_.Claimed(claimed);
+}
+
+void Call::EndWaiting() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Clock::time_point now = Clock::now();
+  waited_ns_ += (now - step_start_).count();
+  step_start_ = now;
+}
 
 Call::Action Call::Decide() {
   if (finished_) return Action::kNone;
@@ -394,13 +404,11 @@ bool Call::LeaveTurnIfFailed() {
 
 // The message may be gone when the step begins: an error drops those that wait.
 void Call::RunStep(bool may_run_here) {
+  EndWaiting();
   std::int64_t bytes = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     bytes = NextMessageBytes();
-    const Clock::time_point now = Clock::now();
-    waited_ns_ += (now - step_start_).count();
-    step_start_ = now;
   }
   execution_.Start(static_cast<std::size_t>(bytes), turn_.light(),
                    may_run_here);

@@ -177,6 +177,8 @@ class Call final : public PeerStream::Reactor,
   // Stops a step from waiting for its turn if the call has failed.
   bool LeaveTurnIfFailed();
   // Runs the step, which has waited for its turn and has it.
+  // The step waited until now, for its turn or for memory.
+  void EndWaiting();
   void RunStep(bool may_run_here);
   // A step has ended, which moved so many bytes, or failed (negative).
   void EndStep(std::int64_t moved);

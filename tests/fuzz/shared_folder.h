@@ -19,7 +19,8 @@ namespace posenc::server {
 class SharedFolder {
  public:
   SharedFolder() {
-    if (mkdir(path_.c_str(), 0700) != 0) std::abort();
+    if (mkdtemp(path_.data()) == nullptr) std::abort();
+    path_ += '/';
     for (const char* const name : kNames) {
       const int file = open((path_ + name).c_str(), O_RDWR | O_CREAT, 0600);
       if (posix_fallocate(file, 0, kFileBytes) != 0) std::abort();
@@ -44,8 +45,7 @@ class SharedFolder {
   static constexpr const char* kNames[] = {"a", "b"};
   static constexpr off_t kFileBytes = 64 << 10;
 
-  const std::string path_ =
-      "/dev/shm/posenc-fuzz-" + std::to_string(getpid()) + "/";
+  std::string path_ = "/dev/shm/posenc-fuzz-XXXXXX";
   std::unique_ptr<SharedFiles> files_;
 };
 

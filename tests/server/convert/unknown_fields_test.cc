@@ -138,6 +138,12 @@ TEST(KnownFieldsTest, CountsElementsBeforeTheyTakeMemory) {
   EXPECT_EQ(FieldOfTooMany(Times(kMost / 101 + 1, full)), "tables");
   // Fields that are not known are kept in memory, too.
   EXPECT_EQ(FieldOfTooMany(reader + Times(kMost, kField100)), "readers");
+  // So are values of another type than their field's, and what is in groups.
+  EXPECT_EQ(FieldOfTooMany(Times(kMost + 1, std::string("\x0D\0\0\0\0", 5))),
+            "inputs");
+  EXPECT_EQ(FieldOfTooMany(reader + "\xA3\x06" + Times(kMost, kField100) +
+                           "\xA4\x06"),
+            "readers");
   // Long texts are no elements, whatever is in them.
   EXPECT_EQ(FieldOfTooMany("\x1A\x80\x80\x04" + Times(65536, "\x12")), "");
 }

@@ -17,6 +17,12 @@ constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
 constexpr auto kNotFound = grpc::StatusCode::NOT_FOUND;
 constexpr auto kUnimplemented = grpc::StatusCode::UNIMPLEMENTED;
 
+std::string Times(int count, const std::string& text) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
 class NamingTest : public KserveTest {
  protected:
   // A good request: k, at positions from 0 on.
@@ -97,6 +103,8 @@ TEST_F(NamingTest, EachBadParameterIsNamed) {
        Parameter("{\"beta\":" + std::string(65, '[') + std::string(65, ']') +
                  "}"),
        "is nested deeper than 64"},
+      {"query_scale", Parameter("{\"beta\": [" + Times(16384, "{},") + "{}]}"),
+       "has over 16384 objects and arrays"},
       // Twice, in two ways.
       {"rope", Parameter(R"({"preset": "llama-3.1-8b"})"),
        "given twice, as rope"},
