@@ -13,8 +13,9 @@
 // angles that their keys show.
 //
 // Bound: 2 ulps (inputs 0.71, Reposition 0.5, the engine 0.5, its float32 table
-// 0.29; 4 where its tables are of the keys' dtype, as float32 ones are for
-// float32 keys), and what angles in float32 are off by (key_motion.h).
+// 0.29), or 4 ulps if the engine's tables have the dtype of the keys, as
+// float32 tables have for float32 keys. The error of angles in float32 is added
+// to that (key_motion.h).
 
 #pragma once
 

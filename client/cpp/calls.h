@@ -57,8 +57,8 @@ absl::Status CheckBytes(std::int64_t bytes);
 bool TooLarge(const absl::Status& status);
 
 // OK if a result of so many bytes can be put together here. RESOURCE_EXHAUSTED
-// if it is more than the machine's memory: where the kernel gives out more than
-// there is, the process would end while it is written.
+// if the bytes exceed the machine's memory: a kernel that overcommits memory
+// would end the process while the result is written.
 absl::Status CheckMemory(std::int64_t bytes);
 
 // The tensors of a unary request, and the size of the whole message.

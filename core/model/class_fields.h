@@ -17,7 +17,7 @@ namespace posenc::core {
 // int, float (a number with a point), bool, str, null
 // positive     an int above 0
 // unit         a float from 0 to 1
-// listed       null, where the file lists its layers
+// listed       null, which is allowed only if the file has layer_types
 // list         any array; list[int,null]: one of such elements
 // {}           an object; {qwen3}: one that describes a model of that type
 // =relu2       that string

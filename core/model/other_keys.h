@@ -10,9 +10,9 @@
 
 namespace posenc::core {
 
-// Warns of values that are not of the type that the class of `config`, or of
-// one of the parts in it, has for their keys. Nothing is said of types whose
-// class is not known.
+// Warns of each value whose type is not the one that transformers' class has
+// for its key: the class of `config`, or that of the part which has the key.
+// The function says nothing of a model_type whose class is not known.
 void WarnOfOtherKeys(const JsonObject& config,
                      std::vector<std::string>* warnings);
 

@@ -99,7 +99,7 @@ fn check_memory(size: u128) -> Result<()> {
     Err(Error::new(Code::ResourceExhausted, text))
 }
 
-/// The bytes of memory that there are; `None` where Linux' files are not.
+/// The machine's memory in bytes; `None` if there is no /proc/meminfo to read it from.
 fn machine_memory() -> Option<u128> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib: u128 =

@@ -125,8 +125,8 @@ void CheckShape(ConfigCase* config);      // shape_checks.cc
 void CheckPublished(ConfigCase* config);  // published_check.cc
 void CheckReaders(ConfigCase* config);    // reader_checks.cc: readers.*
 // config.key-unread: some readers give the reference's numbers, and say of a
-// key that they do not read it. Keys of which another finding tells are left
-// out.
+// key that they do not read it. This check leaves out keys that another finding
+// names.
 void CheckUnreadKeys(ConfigCase* config);
 
 }  // namespace posenc::core

@@ -76,7 +76,7 @@ final class Tables {
     }
   }
 
-  // Ends a stream whose table the heap cannot hold. What was too large for one message told its size.
+  // Ends a stream whose table the heap cannot hold. The error of the unary call told the size.
   private static void checkMemory(PosencException tooLarge) {
     String size = tooLarge.metadata().get("sizeBytes");
     if (size != null) checkMemory(new BigInteger(size));
