@@ -5,6 +5,12 @@
 
 #include <algorithm>
 
+#include "absl/base/config.h"
+
+#ifdef ABSL_HAVE_ADDRESS_SANITIZER
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace posenc::server {
 namespace {
 
@@ -12,8 +18,22 @@ namespace {
 // what is left over is memory that nobody has claimed.
 constexpr std::size_t kMostWaste = 5;
 
+// Has the address sanitizer report any use of a block but of its first `bytes`:
+// of itself it knows the heap alone, and no mapping.
+void AllowUse([[maybe_unused]] const BlockPool::Block& block,
+              [[maybe_unused]] std::size_t bytes) {
+#ifdef ABSL_HAVE_ADDRESS_SANITIZER
+  char* const data = static_cast<char*>(block.data);
+  __asan_unpoison_memory_region(data, bytes);
+  __asan_poison_memory_region(data + bytes, block.bytes - bytes);
+#endif
+}
+
 void Unmap(const std::vector<BlockPool::Block>& blocks) {
-  for (const BlockPool::Block& block : blocks) munmap(block.data, block.bytes);
+  for (const BlockPool::Block& block : blocks) {
+    AllowUse(block, block.bytes);  // by whoever maps these addresses next
+    munmap(block.data, block.bytes);
+  }
 }
 
 }  // namespace
@@ -31,6 +51,7 @@ BlockPool::Block BlockPool::Allocate(std::size_t bytes) {
       kept_ -= block.bytes;
       used_ += block.bytes;
       NoteRoom();
+      AllowUse(block, bytes);
       return block;
     }
     // No kept block fits. The new one may raise the peak of what is used;
@@ -43,7 +64,11 @@ BlockPool::Block BlockPool::Allocate(std::size_t bytes) {
   Unmap(dropped);
   void* const data = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data != MAP_FAILED) return {data, size, true};
+  if (data != MAP_FAILED) {
+    const Block block = {data, size, true};
+    AllowUse(block, bytes);
+    return block;
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   used_ -= size;
   NoteRoom();
@@ -51,6 +76,7 @@ BlockPool::Block BlockPool::Allocate(std::size_t bytes) {
 }
 
 void BlockPool::Free(const Block& block) {
+  AllowUse(block, 0);
   const std::lock_guard<std::mutex> lock(mutex_);
   used_ -= block.bytes;
   NoteRoom();

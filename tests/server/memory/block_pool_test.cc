@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/config.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/support/slice.h"
 #include "gtest/gtest.h"
@@ -92,6 +93,16 @@ class NeverWaits final : public Admission::Waiter {
   void Refused() override { ADD_FAILURE(); }
 };
 
+// Under the address sanitizer pages of its own fault too, which say of a block
+// whether it may be used.
+bool CountsFaults() {
+#ifdef ABSL_HAVE_ADDRESS_SANITIZER
+  return false;
+#else
+  return true;
+#endif
+}
+
 // Allocates as a call does: claims first.
 absl::StatusOr<WritableSlice> Claimed(Admission* admission,
                                       ResponseBuffers* buffers,
@@ -118,13 +129,14 @@ TEST(ResponseBuffers, FaultsItsPagesInOnce) {
     }
     EXPECT_EQ(admission->claimed(), 0);
     // 16384 pages, or 32 huge ones.
-    if (round > 0) {
+    if (round > 0 && CountsFaults()) {
       EXPECT_LT(Faults() - before, 16) << round;
     }
   }
 }
 
 TEST(ResponseBuffers, KeepsNothingOfWhatOthersClaim) {
+  if (!CountsFaults()) GTEST_SKIP() << "it knows a fresh block by its faults";
   const auto admission = std::make_shared<Admission>(100 * kMega, 1);
   ResponseBuffers buffers(admission);
   const auto fresh = [&] {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/config.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "posenc/v1/service.grpc.pb.h"
@@ -51,6 +52,9 @@ grpc::Status Rotate(const std::shared_ptr<grpc::Channel>& channel) {
 }
 
 TEST(ReturnedMemoryTest, EveryBurstsMemoryIsReturned) {
+#ifdef ABSL_HAVE_ADDRESS_SANITIZER
+  GTEST_SKIP() << "its allocator keeps 256 MB of what was freed, to watch it";
+#endif
   KeepFreedMemory();
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
