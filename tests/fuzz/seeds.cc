@@ -1,8 +1,9 @@
 // posenc-fuzz-seeds VECTORS CONFIGS MODELS OUT: where fuzzing begins. Writes
 // the requests of the conformance vectors to OUT/request, the same as KServe's
 // to OUT/kserve, and configurations to OUT/model-config, each as its target
-// takes it. What lies below MODELS goes to OUT/gguf or OUT/safetensors if it is
-// such a file, and to OUT/model-config if it is JSON.
+// takes it, and the requests as messages to OUT/split. What lies below MODELS
+// goes to OUT/gguf or OUT/safetensors if it is such a file, and to
+// OUT/model-config if it is JSON. text_seeds.h has the rest.
 
 #include <algorithm>
 #include <cctype>
@@ -21,6 +22,7 @@
 #include "inference/inference.pb.h"
 #include "nlohmann/json.hpp"
 #include "posenc/v1/service.pb.h"
+#include "tests/fuzz/text_seeds.h"
 
 namespace posenc::fuzz {
 namespace {
@@ -139,9 +141,13 @@ void ShareOutputs(google::protobuf::Message* request) {
   }
 }
 
-void WriteVectors(const fs::path& vectors, const fs::path& requests,
-                  const fs::path& inferences, const fs::path& configs) {
+void WriteVectors(const fs::path& vectors, const fs::path& out) {
+  const fs::path requests = out / "request";
+  const fs::path splits = out / "split";
+  const fs::path inferences = out / "kserve";
+  const fs::path configs = out / "model-config";
   fs::create_directories(requests);
+  fs::create_directories(splits);
   fs::create_directories(inferences);
   fs::create_directories(configs);
   for (const auto& entry : fs::directory_iterator(vectors)) {
@@ -172,6 +178,8 @@ void WriteVectors(const fs::path& vectors, const fs::path& requests,
       std::ofstream(requests / name, std::ios::binary)
           << static_cast<char>(method->second) << '\0' << '\0'
           << request->SerializeAsString();
+      std::ofstream(splits / name, std::ios::binary)
+          << '\0' << request->SerializeAsString();
       std::ofstream(inferences / name, std::ios::binary)
           << '\0' << '\0' << '\0'
           << AsInference(rpc, *request).SerializeAsString();
@@ -222,9 +230,9 @@ int main(int argc, char** argv) {
   // Touches the messages, so that they are linked.
   posenc::v1::ApplyRopeRequest::descriptor();
   const std::filesystem::path out(argv[4]);
-  posenc::fuzz::WriteVectors(argv[1], out / "request", out / "kserve",
-                             out / "model-config");
+  posenc::fuzz::WriteVectors(argv[1], out);
   posenc::fuzz::WriteConfigs(argv[2], out / "model-config");
   posenc::fuzz::WriteModels(argv[3], out);
+  posenc::fuzz::WriteTexts(out);
   return 0;
 }
