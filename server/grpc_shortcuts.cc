@@ -32,21 +32,21 @@ constexpr absl::string_view kSent = "Server returned error";
 }  // namespace
 
 // StatusCreate() and StatusToString() in gRPC's
-// src/core/lib/gprpp/status_helper.h. The linker knows gRPC's X as __real_X, and
-// what is called in its place as __wrap_X.
-absl::Status GrpcCreate(absl::StatusCode code, absl::string_view message,
-                        const grpc_core::DebugLocation& location,
-                        std::vector<absl::Status> children)
-    __asm__("__real_" POSENC_STATUS_CREATE);
-std::string GrpcToString(const absl::Status& status)
-    __asm__("__real_" POSENC_STATUS_TO_STRING);
+// src/core/lib/gprpp/status_helper.h. The linker knows gRPC's X as __real_X,
+// and what is called in its place as __wrap_X.
+absl::Status GrpcCreate(
+    absl::StatusCode code, absl::string_view message,
+    const grpc_core::DebugLocation& location,
+    std::vector<absl::Status> children) __asm__("__real_" POSENC_STATUS_CREATE);
+std::string GrpcToString(const absl::Status& status) __asm__(
+    "__real_" POSENC_STATUS_TO_STRING);
 
-absl::Status Create(absl::StatusCode code, absl::string_view message,
-                    const grpc_core::DebugLocation& location,
-                    std::vector<absl::Status> children)
-    __asm__("__wrap_" POSENC_STATUS_CREATE);
-std::string ToString(const absl::Status& status)
-    __asm__("__wrap_" POSENC_STATUS_TO_STRING);
+absl::Status Create(
+    absl::StatusCode code, absl::string_view message,
+    const grpc_core::DebugLocation& location,
+    std::vector<absl::Status> children) __asm__("__wrap_" POSENC_STATUS_CREATE);
+std::string ToString(const absl::Status& status) __asm__(
+    "__wrap_" POSENC_STATUS_TO_STRING);
 
 absl::Status Create(absl::StatusCode code, absl::string_view message,
                     const grpc_core::DebugLocation& location,

@@ -1,11 +1,10 @@
-// gRPC makes no error of a status that is sent, and all others. What it makes is
-// seen by the time, which is written into every error: by this program's
-// functions, since what a program defines comes before what its shared libraries
-// define.
-
-#include "absl/time/time.h"
+// gRPC makes no error of a status that is sent, and all others. What it makes
+// is seen by the time, which is written into every error: by this program's
+// functions, since what a program defines comes before what its shared
+// libraries define.
 
 #include <atomic>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -14,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/server.h"
 #include "tests/fixtures/http2.h"
@@ -61,7 +61,8 @@ namespace {
 using PosencdTest = BinaryTest;
 
 TEST_F(PosencdTest, HasGrpcWithinAndNoSecondOneBeside) {
-  Process server({"--listen", "unix:" + socket(), "--ready-file", ready_file()});
+  Process server(
+      {"--listen", "unix:" + socket(), "--ready-file", ready_file()});
   ASSERT_EQ(AwaitReady().size(), 1u);
   std::ifstream file("/proc/" + std::to_string(server.pid()) + "/maps");
   const std::string maps(std::istreambuf_iterator<char>(file), {});
