@@ -6,6 +6,7 @@
 set -eu
 
 installed=$(mktemp)
+# shellcheck disable=SC2016 # dpkg-query's fields
 format='${Package}\t${Version}\t${Architecture}\t${source:Package}\t${source:Version}\t${db:Status-Abbrev}\n'
 {
   dpkg-query -W -f "$format"
