@@ -1,12 +1,17 @@
 #!/bin/sh
 # The image's bill of materials, SPDX 2.3 as JSON on stdout: what dpkg has
-# installed, and our programs.
+# installed, the packages whose archives are within posencd (/built has dpkg's
+# state of where it was linked), and our programs.
 #   sbom.sh VERSION SECONDS_SINCE_1970
 set -eu
 
 installed=$(mktemp)
-dpkg-query -W -f '${Package}\t${Version}\t${Architecture}\t${source:Package}\t${source:Version}\t${db:Status-Abbrev}\n' |
-  awk -F'\t' '$6 ~ /^ii/' >"$installed"
+# shellcheck disable=SC2016 # dpkg-query's fields
+format='${Package}\t${Version}\t${Architecture}\t${source:Package}\t${source:Version}\t${db:Status-Abbrev}\n'
+{
+  dpkg-query -W -f "$format"
+  dpkg-query --admindir=/built -W -f "$format" libgrpc-dev libgrpc++-dev
+} | awk -F'\t' '$6 ~ /^ii/' >"$installed"
 programs=$(cd /bin && sha256sum posencd posenc posenc-load)
 digest=$(cat "$installed" - <<EOT | sha256sum | cut -c 1-32
 $programs

@@ -21,9 +21,8 @@ bool IsMetadata(absl::string_view text) {
 }  // namespace
 
 // The text is sent as a trailer of its name. gRPC would make the same trailer
-// of it, and a second copy for an error object, which it writes out as text
-// when the call ends: a fourteenth of what a refusal costs. A text that repeats
-// what a caller wrote may have any bytes, and is left to gRPC.
+// of it, and put a copy into an error object that nobody reads. A text that
+// repeats what a caller wrote may have any bytes, and is left to gRPC.
 CallEnding::CallEnding(const grpc::Status& status, bool pushback)
     : code_(static_cast<grpc_status_code>(status.error_code())) {
   const std::string& text = status.error_message();

@@ -1,0 +1,46 @@
+# gRPC within a program, from the archives that its packages hold beside the
+# shared libraries (docs/adr/0009-grpc-archives.md).
+
+# Not with OpenTelemetry, whose library brings gRPC's shared one into the
+# process, and not under sanitizers (CMakePresets.json).
+option(POSENC_GRPC_ARCHIVES "Link posencd with gRPC's archives" ON)
+if(POSENC_OTLP)
+  set(POSENC_GRPC_ARCHIVES OFF)
+endif()
+
+# CMake knows gRPC's libraries by their shared form. The command that links
+# `target` is given the archives instead.
+function(posenc_link_archives target)
+  set_target_properties(
+    ${target} PROPERTIES RULE_LAUNCH_LINK
+                         ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/link_archives.sh)
+endfunction()
+
+# gRPC's calls of two functions go to grpc_shortcuts.cc. They are found by their
+# types: what a linker names them holds a name that abseil's packager chose.
+function(posenc_shorten_grpc target)
+  get_target_property(archive gRPC::grpc LOCATION)
+  string(REGEX REPLACE "\\.so.*" ".a" archive ${archive})
+  execute_process(
+    COMMAND ${CMAKE_NM} --defined-only --extern-only ${archive}
+    OUTPUT_VARIABLE symbols
+    ERROR_QUIET COMMAND_ERROR_IS_FATAL ANY)
+  set(absl "N4absl[0-9]+[a-z0-9_]+")
+  set(POSENC_STATUS_CREATE
+      "_ZN9grpc_core12StatusCreateE${absl}10StatusCodeENS1_11string_viewERKNS_13DebugLocationESt6vectorINS1_6StatusESaIS8_EE"
+  )
+  set(POSENC_STATUS_TO_STRING
+      "_ZN9grpc_core14StatusToStringB5cxx11ERK${absl}6StatusE")
+  target_sources(${target}
+                 PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/grpc_shortcuts.cc)
+  foreach(function POSENC_STATUS_CREATE POSENC_STATUS_TO_STRING)
+    if(NOT symbols MATCHES " T (${${function}})\n")
+      message(FATAL_ERROR "${archive} has no ${function}: see "
+                          "docs/adr/0008-functions-of-grpc.md, or set "
+                          "POSENC_GRPC_ARCHIVES=OFF")
+    endif()
+    target_link_options(${target} PRIVATE -Wl,--wrap=${CMAKE_MATCH_1})
+    target_compile_definitions(${target}
+                               PRIVATE ${function}="${CMAKE_MATCH_1}")
+  endforeach()
+endfunction()
