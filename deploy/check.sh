@@ -25,7 +25,11 @@ for overlay in dev prod secure sidecar; do
   kustomize build "kustomize/overlays/$overlay" >"$work/$overlay.yaml"
   check "$work/$overlay.yaml"
 done
-echo "kustomize: base, dev, prod, secure and sidecar keep the rules of check.py"
+# Its Envoy reads a file of the folder above.
+kustomize build --load-restrictor=LoadRestrictionsNone kustomize/overlays/edge >"$work/edge.yaml"
+check "$work/edge.yaml"
+grep -q -- '--listen=127.0.0.1:50051' "$work/edge.yaml"
+echo "kustomize: base, dev, prod, secure, sidecar and edge keep the rules of check.py"
 
 helm lint --quiet --strict helm
 helm template --kube-version 1.30.0 posenc helm >"$work/chart.yaml"
@@ -98,9 +102,14 @@ ours = runtime[0]["spec"]["containers"][0]
 theirs = next(each for each in base if each["kind"] == "Deployment")["spec"]["template"]["spec"]["containers"][0]
 budget = lambda container: [each for each in container["args"] if "-bytes=" in each]
 assert budget(ours) == budget(theirs) and ours["resources"] == theirs["resources"]
-assert service[0]["spec"]["predictor"]["model"]["runtime"] == runtime[0]["metadata"]["name"]
+predictor = service[0]["spec"]["predictor"]
+assert predictor["model"]["runtime"] == runtime[0]["metadata"]["name"]
+flags = dict(each[2:].split("=") for each in ours["args"] if "=" in each)
+ends = sum(int(flags[each].rstrip("s")) for each in ("lame-duck", "drain-timeout"))
+ends += predictor["model"]["lifecycle"]["preStop"]["sleep"]["seconds"]
+assert predictor["terminationGracePeriodSeconds"] > ends
 EOT
-echo "kserve: the runtime has the base's budgets"
+echo "kserve: the runtime has the base's budgets, and its pods time to drain"
 
 promtool check rules helm/files/alerts.yaml >/dev/null
 promtool test rules alerts_test.yaml >/dev/null

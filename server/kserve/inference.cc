@@ -42,6 +42,15 @@ std::string Serialize(const pb::Message& message) {
   return bytes;
 }
 
+// The parameters in the order of their names. A map's own order changes from
+// message to message, and equal requests must get equal errors.
+std::map<std::string, const InferParameter*> Sorted(
+    const pb::Map<std::string, InferParameter>& parameters) {
+  std::map<std::string, const InferParameter*> sorted;
+  for (const auto& [name, value] : parameters) sorted.emplace(name, &value);
+  return sorted;
+}
+
 absl::Status WrongKind(const InferParameter& value, absl::string_view wanted) {
   return core::FieldInvalid(
       "", absl::StrCat("is ", KindOf(value), "; must be ", wanted));
@@ -174,13 +183,8 @@ absl::Status Inference::ReadReserved(const std::string& name,
   return absl::OkStatus();
 }
 
-// In the order of their names, so that equal requests get equal errors.
 absl::Status Inference::ReadParameters() {
-  std::map<std::string, const InferParameter*> sorted;
-  for (const auto& [name, value] : envelope_.request.parameters()) {
-    sorted.emplace(name, &value);
-  }
-  for (const auto& [name, value] : sorted) {
+  for (const auto& [name, value] : Sorted(envelope_.request.parameters())) {
     bool reserved = false;
     absl::Status status = core::Prefixed(absl::StrCat("parameters.", name),
                                          ReadReserved(name, *value, &reserved));
@@ -229,13 +233,8 @@ absl::Status Inference::ReadInput(
     const ModelInferRequest::InferInputTensor& input,
     const wire::BorrowedBytes* raw, v1::Tensor* tensor,
     wire::BorrowedBytes* bytes) const {
-  // In the order of their names, so that equal requests get equal errors.
-  std::map<std::string, const InferParameter*> sorted;
-  for (const auto& [name, value] : input.parameters()) {
-    sorted.emplace(name, &value);
-  }
   Placed placed;
-  for (const auto& [name, value] : sorted) {
+  for (const auto& [name, value] : Sorted(input.parameters())) {
     // KServe's client says how long the bytes are.
     if (name == "binary_data_size" && IsInteger(*value)) continue;
     const absl::Status read = ReadPlace(name, *value, &placed);
@@ -339,14 +338,14 @@ absl::Status Inference::ReadOutputs() {
       return core::FieldInvalid(field, "asked for twice");
     }
     Placed placed;
-    for (const auto& [name, value] : output.parameters()) {
-      if (name == "binary_data" && value.has_bool_param()) continue;
+    for (const auto& [name, value] : Sorted(output.parameters())) {
+      if (name == "binary_data" && value->has_bool_param()) continue;
       if (name == "classification") {
         return core::FieldInvalid(
             absl::StrCat(field, ".parameters.classification"),
             "no classes here; tensors come whole");
       }
-      const absl::Status read = ReadPlace(name, value, &placed);
+      const absl::Status read = ReadPlace(name, *value, &placed);
       if (!read.ok()) return core::Prefixed(field, read);
     }
     if (placed.given()) {

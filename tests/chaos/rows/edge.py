@@ -139,6 +139,18 @@ def both_ways(world, server, edge):
               and len(answers[1]) > 1 << 20)
 
 
+def triton_metadata(world, edge):
+    """Triton's clients may send a name with underscores."""
+    with h2.Connection(edge.address) as connection:
+        stream = connection.headers("/inference.GRPCInferenceService/ServerLive",
+                                    more=[("triton_grpc_error", "true")])
+        connection.data(stream, h2.message())
+        answer = connection.finish(stream)[1]
+    live = answer == h2.message(b"\x08\x01")
+    world.add("E1", "metadata of Triton's clients (triton_grpc_error) through Envoy", "answered",
+              "answered" if live else "refused", live)
+
+
 def health(world, edge):
     done = subprocess.run([world.program("posencd"), "--probe", edge.address], check=False,
                           capture_output=True)
@@ -166,6 +178,7 @@ def run(world):
                                      check=False, capture_output=True).returncode == 0, 10, 0.2)
         calls(world, edge)
         both_ways(world, server, edge)
+        triton_metadata(world, edge)
         health(world, edge)
     with Server(world, "--max-request-bytes", "2MiB", "--max-response-bytes", "2MiB",
                 tcp=True) as server, Edge(world, server) as edge:

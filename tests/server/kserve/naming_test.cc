@@ -304,6 +304,19 @@ TEST_F(NamingTest, EachBadInputOrOutputIsNamed) {
   ExpectNothingInFlight();
 }
 
+TEST_F(NamingTest, EqualRequestsGetEqualErrors) {
+  for (int i = 0; i < 20; ++i) {
+    Request request = Good();
+    auto* const output = request.add_outputs();
+    output->set_name("k");
+    for (const char* const name : {"d", "b", "a", "c"}) {
+      (*output->mutable_parameters())[name] = Parameter(1);
+    }
+    ExpectRefused(request, kInvalid,
+                  "outputs.k.parameters.a: no such parameter");
+  }
+}
+
 TEST_F(NamingTest, ModelsRefuseWhatOthersAreFor) {
   ExpectRefused(
       InferRequest("build_table", {{"rope.preset", Parameter("llama-3.1-8b")},
