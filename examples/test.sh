@@ -31,18 +31,8 @@ for ((i = 0; i < 600; ++i)); do
 done
 address=$(head -n 1 "$work/ready")
 
-go_env() {
-  "$root/client/go/run" need
-  # The toolchain that `need` fetches if the system's is missing or too old.
-  local fetched
-  fetched=$(ls -d "$root"/build/clients/go/go1*/bin 2>/dev/null | tail -n 1 || true)
-  [[ -z $fetched ]] || PATH=$fetched:$PATH
-}
-
-# tool NAME MODULE@VERSION
-tool() {
-  [[ -x $tools/$1 ]] || GOBIN=$tools go install "$2"
-}
+# shellcheck source=examples/go_env.sh
+. "$here/go_env.sh"
 
 # same TEXT: standard input is it.
 same() {
@@ -52,8 +42,7 @@ same() {
 }
 
 grpcurl_example() {
-  go_env
-  tool grpcurl github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
+  "$here/tools.sh" grpcurl
   PATH=$tools:$PATH "$here/grpcurl/calls.sh" "$address" >"$work/grpcurl"
   local part
   # A method, the rotated head (cos 1), the error with its reason, health.
@@ -63,8 +52,7 @@ grpcurl_example() {
 }
 
 ghz_example() {
-  go_env
-  tool ghz github.com/bojand/ghz/cmd/ghz@v0.121.0
+  "$here/tools.sh" ghz
   python3 "$here/ghz/bulk.py" >"$work/bulk.json"
   local config
   for config in "$here"/ghz/*.json "$work/bulk.json"; do

@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "client/check/element.h"
 #include "client/cli/cache_explanations.h"
+#include "client/cli/config_text.h"
 #include "client/cli/file.h"
 #include "client/cli/key_motion.h"
 #include "client/cli/options.h"
@@ -34,9 +35,11 @@ using core::ResolvedRope;
 constexpr std::int64_t kTriedTokens = 32;
 // What noise may turn a measured angle by; other bases and shifts are far off.
 constexpr double kMeasuredAngle = 0.05;
-// Ulps that a pair may be off: with tables of float32, and of the keys' dtype.
-constexpr double kFloat32Tables = 2;
+// Ulps that a pair may be off: with tables that are finer than the keys, of the
+// keys' dtype, and of float32 for keys of float64 (4 ulps of float32).
+constexpr double kFinerTables = 2;
 constexpr double kOwnTables = 4;
+constexpr double kFloat32ForFloat64 = 4 * 0x1p29;
 constexpr int kFloat32Bits = 24;
 // Other shifts that are tried.
 constexpr std::int64_t kTriedShift = 1 << 17;
@@ -121,6 +124,33 @@ void ReadCache(const std::string& path, const std::string& pattern,
   }
 }
 
+// The bound that holds unless --dtype-bound gives another: engines compute
+// cosines and sines in float32, and in float64 for keys of float64.
+double UsualUlps(v1::Dtype dtype) {
+  return check::SignificandBits(dtype) < kFloat32Bits ? kFinerTables
+                                                      : kOwnTables;
+}
+
+// Tables of float64 come of angles in float64, all others of float32.
+MotionBound BoundOf(v1::Dtype dtype, double ulps) {
+  const bool float64 =
+      check::SignificandBits(dtype) > kFloat32Bits && ulps < kFloat32ForFloat64;
+  return {ulps, float64 ? 0x1p-53 : 0x1p-24};
+}
+
+// Coarser tables that an engine may have: the bound, and of which dtype.
+struct CoarserTables {
+  double ulps;
+  std::string dtype;
+};
+
+CoarserTables CoarserTablesOf(v1::Dtype dtype) {
+  if (check::SignificandBits(dtype) > kFloat32Bits) {
+    return {kFloat32ForFloat64, "float32"};
+  }
+  return {kOwnTables, check::DtypeName(dtype)};
+}
+
 class Certifier {
  public:
   explicit Certifier(const CertificateFlags& flags) : flags_(flags) {}
@@ -171,19 +201,18 @@ class Certifier {
   }
 
   absl::Status ReadConfig() {
-    const auto text = FileBytes::Read(flags_.config);
+    const absl::StatusOr<std::string> text = ReadConfigText(flags_.config);
     if (!text.ok()) {
       config_unreadable_ = std::string(text.status().message());
       return absl::OkStatus();
     }
-    const std::string json(text->bytes().begin(), text->bytes().end());
-    config_unreadable_ = core::JsonFault(json);
+    config_unreadable_ = core::JsonFault(*text);
     if (!config_unreadable_.empty()) return absl::OkStatus();
     std::vector<const core::Reader*> readers;
     for (const core::Reader& reader : core::Readers()) {
       readers.push_back(&reader);
     }
-    nlohmann::json root = nlohmann::json::parse(json, nullptr, false);
+    nlohmann::json root = nlohmann::json::parse(*text, nullptr, false);
     if (root.is_discarded()) {
       config_unreadable_ = "has NaN or Infinity";
       return absl::OkStatus();
@@ -356,9 +385,8 @@ class Certifier {
         std::max({std::abs(first), std::abs(last), std::abs(first + shift),
                   std::abs(last + shift)});
     const v1::Dtype dtype = before.tensor.dtype;
-    const double bound = flags_.dtype_bound.value_or(
-        check::SignificandBits(dtype) < kFloat32Bits ? kFloat32Tables
-                                                     : kOwnTables);
+    const double ulps = flags_.dtype_bound.value_or(UsualUlps(dtype));
+    const MotionBound bound = BoundOf(dtype, ulps);
     const MotionError error =
         Measure(own, before, after, bound, p_max, before.index.tokens);
     LayerCertificate certificate;
@@ -383,19 +411,21 @@ class Certifier {
          ExplanationsOf(*config_, group, head_dim, *flags_.shift)) {
       if (fits(one.motion)) return Mismatch(layer, one.did, one.fix);
     }
-    if (!by_angle && bound < kOwnTables &&
-        check::SignificandBits(dtype) < kFloat32Bits &&
-        Measure(own, before, after, kOwnTables, p_max, before.index.tokens)
+    const CoarserTables coarser = CoarserTablesOf(dtype);
+    if (!by_angle && ulps < coarser.ulps &&
+        Measure(own, before, after, BoundOf(dtype, coarser.ulps), p_max,
+                before.index.tokens)
             .within) {
-      const std::string name = check::DtypeName(dtype);
       return Mismatch(
           layer,
-          absl::StrCat("moved by their own angles, to within ", kOwnTables,
-                       " ulps and not ", core::PlainNumber(bound),
-                       ": as with cosines and sines of ", name),
-          absl::StrCat("give --dtype-bound ", kOwnTables,
-                       " if the engine's tables are ", name,
-                       ", as transformers' are; else compute them in float32"));
+          absl::StrCat("moved by their own angles, to within ",
+                       core::PlainNumber(coarser.ulps), " ulps and not ",
+                       core::PlainNumber(ulps),
+                       ": as with cosines and sines of ", coarser.dtype),
+          absl::StrCat("give --dtype-bound ", core::PlainNumber(coarser.ulps),
+                       " if the engine's tables are ", coarser.dtype,
+                       ", as transformers' are; else compute them in ",
+                       coarser.dtype == "float32" ? "float64" : "float32"));
     }
     const std::vector<double> angles =
         MeasuredAngles(own.layout, before, after);

@@ -12,10 +12,12 @@
 // arithmetic, but noise grows with depth, so layers above 0 are judged by the
 // angles that their keys show.
 //
-// Bound: 2 ulps (inputs 0.71, Reposition 0.5, the engine 0.5, its float32 table
-// 0.29), or 4 ulps if the engine's tables have the dtype of the keys, as
-// float32 tables have for float32 keys. The error of angles in float32 is added
-// to that (key_motion.h).
+// Bound for keys of 16 bits: 2 ulps (inputs 0.71, Reposition 0.5, the engine
+// 0.5, its float32 table 0.29), or 4 ulps if the engine's tables have the dtype
+// of the keys. For keys of float32 and float64: 4 ulps, since tables are of
+// their dtype; or 2^31 ulps of float64, 4 of float32, if an engine turns keys
+// of float64 by tables of float32. What angles are off by is added to that
+// (key_motion.h).
 
 #pragma once
 
@@ -32,7 +34,7 @@ namespace posenc::cli {
 struct CertificateFlags {
   std::string cache, after, config, layout, layers;
   std::optional<std::int64_t> start, shift;
-  std::optional<double> dtype_bound;  // 2; of float32 and float64 keys 4
+  std::optional<double> dtype_bound;  // by default as the keys' dtype asks for
   bool measured = false;
 };
 

@@ -309,7 +309,8 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
       ->group(group);
   app->add_option("--dtype-bound", certificate.dtype_bound,
                   "Ulps that a pair may be off: 4 where the engine's tables "
-                  "are of the keys' dtype (default 2, of float32 keys 4)")
+                  "are of the keys' dtype (default 2, of float32 and float64 "
+                  "keys 4)")
       ->type_name("ULPS")
       ->group(group);
   app->add_flag("--measured", certificate.measured,

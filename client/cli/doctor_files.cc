@@ -47,6 +47,8 @@ class OffsetFile {
     struct stat info {};
     if (fd_ < 0 || fstat(fd_, &info) != 0) {
       status_ = absl::ErrnoToStatus(errno, "cannot open");
+    } else if (S_ISDIR(info.st_mode)) {
+      status_ = absl::InvalidArgumentError("is a directory");
     } else if (!S_ISREG(info.st_mode)) {
       status_ = absl::InvalidArgumentError("is no regular file");
     }
@@ -421,6 +423,13 @@ ModelDescription ReadOneFile(const std::string& path) {
 }
 
 constexpr char kIndex[] = "model.safetensors.index.json";
+constexpr const char* kModelTexts[] = {"config.json", "params.json",
+                                       "tokenizer_config.json"};
+
+bool IsModelText(const std::string& name) {
+  return std::find(std::begin(kModelTexts), std::end(kModelTexts), name) !=
+         std::end(kModelTexts);
+}
 
 std::vector<ModelDescription> ReadFolder(const std::string& path) {
   std::error_code error;
@@ -428,9 +437,9 @@ std::vector<ModelDescription> ReadFolder(const std::string& path) {
   for (fs::directory_iterator at(path, error), end; !error && at != end;
        at.increment(error)) {
     std::error_code ignored;
-    if (!at->is_directory(ignored)) {
-      names.push_back(at->path().filename().string());
-    }
+    const std::string name = at->path().filename().string();
+    // A folder config.json is an error, all other folders are none of a model.
+    if (!at->is_directory(ignored) || IsModelText(name)) names.push_back(name);
   }
   if (error) {
     return {Unreadable(v1::DESCRIPTION_KIND_CONFIG, path,
@@ -455,8 +464,7 @@ std::vector<ModelDescription> ReadFolder(const std::string& path) {
   // "./config.json" is config.json to a reader.
   const fs::path folder = fs::path(path) == "." ? "" : path;
   std::vector<ModelDescription> inputs;
-  for (const char* name :
-       {"config.json", "params.json", "tokenizer_config.json"}) {
+  for (const char* name : kModelTexts) {
     if (has(name)) inputs.push_back(ReadJsonFile((folder / name).string()));
   }
   for (const std::string& name : names) {

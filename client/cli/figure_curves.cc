@@ -223,6 +223,23 @@ std::string Ends(const std::vector<plot::Curve>& curves) {
   });
 }
 
+// "NAME: x 1.76 at 17": where each curve is farthest from 1.
+std::string Farthest(const std::vector<plot::Curve>& curves) {
+  return absl::StrJoin(curves, "; ", [](std::string* out, const auto& curve) {
+    if (curve.points.empty()) return;
+    const auto& [x, y] = *std::max_element(
+        curve.points.begin(), curve.points.end(),
+        [](const auto& a, const auto& b) {
+          return std::fabs(a.second - 1) < std::fabs(b.second - 1);
+        });
+    if (y == 1) {
+      absl::StrAppend(out, curve.name, ": 1 everywhere");
+    } else {
+      absl::StrAppendFormat(out, "%s: %.4g at %.6g", curve.name, y, x);
+    }
+  });
+}
+
 std::string Names(const std::vector<Reading>& readings) {
   return absl::StrJoin(
       readings, " and ",
@@ -411,7 +428,8 @@ absl::StatusOr<Figure> CompareFigure(const FigureFlags& flags,
   chart.shown_y = {0.9, 1.1};
   chart.description = absl::StrCat(
       "Frequency of each pair in another reading, divided by that of ",
-      reference->name, "; 1 is the same. ", Ends(chart.curves), ".");
+      reference->name,
+      "; 1 is the same. Farthest from it: ", Farthest(chart.curves), ".");
   return chart;
 }
 

@@ -319,7 +319,7 @@ absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags, const Client&) {
   }
   const std::int64_t heads = rank > 2 ? view.shape[rank - 3] : 1;
   plot::HeatMap map;
-  map.title = absl::StrCat("Queries and keys: ", flags.in);
+  map.title = absl::StrCat("Bias by query and key: ", flags.in);
   map.row_label = "query";
   map.column_label = "key";
   map.color_label = "added to the score";
@@ -349,15 +349,11 @@ absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags, const Client&) {
   if (map.low > map.high) {
     return UsageError("--in: has no finite value to draw");
   }
-  map.description = absl::StrCat(
-      "Values by query (rows) and key (columns), from ", NineDigits(map.low),
-      " to ", NineDigits(map.high), masked ? "; the darkest are masked." : ".");
+  map.description =
+      absl::StrCat("Values by query (rows) and key (columns), from ",
+                   NineDigits(map.low), " to ", NineDigits(map.high),
+                   masked ? "; the light grey ones are masked." : ".");
   if (map.low == map.high) map.low -= 1;
-  for (plot::Matrix& matrix : map.matrices) {
-    for (double& value : matrix.values) {
-      if (!std::isfinite(value)) value = map.low;
-    }
-  }
   return map;
 }
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -98,10 +99,15 @@ absl::StatusOr<FileBytes> FileBytes::Read(const std::string& path) {
   std::size_t capacity = S_ISREG(info.st_mode)
                              ? static_cast<std::size_t>(info.st_size) + 1
                              : std::size_t{1} << 16;
-  result.data_ = std::make_unique_for_overwrite<char[]>(capacity);
+  const auto no_memory = [&](std::size_t bytes) {
+    return FileError(path, absl::StrCat("no memory for ", bytes, " bytes"));
+  };
+  result.data_.reset(new (std::nothrow) char[capacity]);
+  if (result.data_ == nullptr) return no_memory(capacity);
   while (true) {
     if (result.size_ == capacity) {
-      auto larger = std::make_unique_for_overwrite<char[]>(2 * capacity);
+      std::unique_ptr<char[]> larger(new (std::nothrow) char[2 * capacity]);
+      if (larger == nullptr) return no_memory(2 * capacity);
       std::copy_n(result.data_.get(), capacity, larger.get());
       result.data_ = std::move(larger);
       capacity *= 2;

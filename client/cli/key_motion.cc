@@ -54,10 +54,10 @@ Motion MotionOf(const core::ResolvedRope& rope, std::int64_t head_dim,
 }
 
 MotionError Measure(const Motion& motion, const check::HeadsView& before,
-                    const check::HeadsView& after, double bound_ulps,
+                    const check::HeadsView& after, const MotionBound& bound,
                     double p_max, std::int64_t most_tokens) {
   MotionError error;
-  error.max_bound = bound_ulps;
+  error.max_bound = bound.ulps;
   const v1::Dtype dtype = before.tensor.dtype;
   const std::int64_t pairs = motion.layout.pairs;
   std::vector<long double> cosines, sines;
@@ -70,7 +70,7 @@ MotionError Measure(const Motion& motion, const check::HeadsView& before,
     const check::PairChannels channels = motion.layout.Channels(i);
     rotates[channels.x] = rotates[channels.y] = true;
   }
-  // Radians that float32 angles may be off by, for each pair.
+  // Radians that angles may be off by, for each pair.
   std::vector<double> from_angles;
   for (std::int64_t i = 0; i < pairs; ++i) {
     const double w = std::abs(motion.frequencies[i]);
@@ -78,17 +78,17 @@ MotionError Measure(const Motion& motion, const check::HeadsView& before,
         w > 0 ? (4 + std::abs(std::log(w))) *
                     std::abs(static_cast<double>(motion.shift))
               : 0;
-    from_angles.push_back(w * 0x1p-24 * (2 * p_max + of_shift));
+    from_angles.push_back(w * bound.angle_unit * (2 * p_max + of_shift));
   }
   std::vector<bool> bad_tokens(
       static_cast<std::size_t>(before.index.batch * before.index.tokens));
   std::vector<bool> bad_heads(static_cast<std::size_t>(before.index.heads));
   std::int64_t token = 0, head = 0;
-  const auto judge = [&](long double off, double length, double bound) {
+  const auto judge = [&](long double off, double length, double most) {
     const double ulps = Ulps(dtype, off, length);
     error.max_ulps = std::max(error.max_ulps, ulps);
-    error.max_bound = std::max(error.max_bound, bound);
-    if (ulps <= bound) return;
+    error.max_bound = std::max(error.max_bound, most);
+    if (ulps <= most) return;
     if (error.within) {
       error.first_token = token;
       error.first_head = head;
@@ -108,13 +108,13 @@ MotionError Measure(const Motion& motion, const check::HeadsView& before,
                const long double y = a.x * sines[i] + a.y * cosines[i];
                const double length = std::hypot(a.x, a.y);
                judge(std::max(std::abs(b.x - x), std::abs(b.y - y)), length,
-                     bound_ulps + Ulps(dtype, from_angles[i] * length, length));
+                     bound.ulps + Ulps(dtype, from_angles[i] * length, length));
              }
              for (std::int64_t d = 0; d < before.index.head_dim; ++d) {
                if (rotates[d]) continue;
                const double a = check::ElementAt(before.tensor, offset + d);
                const double b = check::ElementAt(after.tensor, offset + d);
-               judge(std::abs(a - b), std::abs(a), bound_ulps);
+               judge(std::abs(a - b), std::abs(a), bound.ulps);
              }
            });
   error.tokens = std::count(bad_tokens.begin(), bad_tokens.end(), true);

@@ -22,6 +22,12 @@ struct Motion {
 Motion MotionOf(const core::ResolvedRope& rope, std::int64_t head_dim,
                 std::int64_t shift);
 
+// What a pair may be off by.
+struct MotionBound {
+  double ulps = 0;              // of the pair's length, in the keys' dtype
+  double angle_unit = 0x1p-24;  // that an engine's angles are rounded to
+};
+
 struct MotionError {
   double max_ulps = 0;   // over all pairs and heads
   double max_bound = 0;  // the largest bound
@@ -31,14 +37,14 @@ struct MotionError {
   std::int64_t first_token = 0, first_head = 0;
 };
 
-// Holds `after` to the motion of `before`: a pair may be off by bound_ulps, and
-// by what an engine's float32 angles are, w 2^-24 (2 p_max + (4 + |ln w|)
-// shift) of its length. p_max is the largest position: each of the two products
-// p w is rounded once. A frequency base^-x is off by |ln w| 2^-24 of itself
-// from the rounding of x, and by four roundings of power, division and scaling.
-// Tokens are skipped beyond the first `most_tokens`.
+// Holds `after` to the motion of `before`: a pair may be off by bound.ulps, and
+// by what an engine's angles are, w u (2 p_max + (4 + |ln w|) shift) of its
+// length, where u is bound.angle_unit. p_max is the largest position: each of
+// the two products p w is rounded once. A frequency base^-x is off by |ln w| u
+// of itself from the rounding of x, and by four roundings of power, division
+// and scaling. Tokens are skipped beyond the first `most_tokens`.
 MotionError Measure(const Motion& motion, const check::HeadsView& before,
-                    const check::HeadsView& after, double bound_ulps,
+                    const check::HeadsView& after, const MotionBound& bound,
                     double p_max, std::int64_t most_tokens);
 
 // The angle by which each pair turned, atan2(sum cross, sum dot) over tokens

@@ -50,6 +50,17 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
+// "help plot" is "plot --help", and "help" alone "--help".
+std::vector<char*> WithoutHelpCommand(int argc, char** argv) {
+  static char flag[] = "--help";
+  std::vector<char*> arguments(argv, argv + argc);
+  if (argc > 1 && !std::strcmp(argv[1], "help")) {
+    arguments.erase(arguments.begin() + 1);
+    arguments.push_back(flag);
+  }
+  return arguments;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Positional encodings: inspect, build tables, rotate tensors.",
                "posenc");
@@ -161,7 +172,9 @@ int Main(int argc, char** argv) {
 int main(int argc, char** argv) {
   posenc::flags::SilenceGrpc();
   try {
-    return posenc::cli::Main(argc, argv);
+    std::vector<char*> arguments = posenc::cli::WithoutHelpCommand(argc, argv);
+    return posenc::cli::Main(static_cast<int>(arguments.size()),
+                             arguments.data());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "posenc: %s\n", error.what());
   } catch (...) {

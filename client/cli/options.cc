@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/cli/config_text.h"
 #include "client/cli/gguf_source.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
@@ -23,10 +24,9 @@ absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
     if (!spec.ok()) return spec.status();
     *source->mutable_spec() = *spec;
   } else if (!flags.config.empty()) {
-    const absl::StatusOr<FileBytes> file = FileBytes::Read(flags.config);
-    if (!file.ok()) return file.status();
-    source->set_config_json(
-        std::string(file->bytes().begin(), file->bytes().end()));
+    absl::StatusOr<std::string> text = ReadConfigText(flags.config);
+    if (!text.ok()) return text.status();
+    source->set_config_json(*std::move(text));
   } else {
     const auto status = google::protobuf::util::JsonStringToMessage(
         flags.spec, source->mutable_spec());

@@ -51,7 +51,11 @@ std::vector<Tick> Ticks(const Scale& scale) {
   const double rough = (scale.high - scale.low) / 5;
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   const double lead = rough / power;
-  const double step = power * (lead > 5 ? 10 : lead > 2 ? 5 : lead > 1 ? 2 : 1);
+  const double step = std::max(power * (lead > 5   ? 10
+                                        : lead > 2 ? 5
+                                        : lead > 1 ? 2
+                                                   : 1),
+                               scale.whole ? 1.0 : 0.0);
   const double first = std::ceil(scale.low / step - 1e-9);
   std::vector<Tick> ticks;
   for (int i = 0; i <= kMostTicks; ++i) {

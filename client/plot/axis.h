@@ -13,6 +13,7 @@ struct Scale {
   bool log = false;
   double low = 0, high = 1;
   double from = 0, to = 1;  // pixels of low and high
+  bool whole = false;       // ticks at whole numbers alone
 
   double At(double value) const;
 };

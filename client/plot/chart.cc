@@ -64,13 +64,29 @@ void MakeEqual(Scale* x, Scale* y) {
   narrow->high = center + half;
 }
 
+// Curves of the same points are one, under all of their names: the upper would
+// hide the lower.
+std::vector<Curve> JoinAlike(const std::vector<Curve>& curves) {
+  std::vector<Curve> joined;
+  for (const Curve& curve : curves) {
+    const auto alike = std::find_if(
+        joined.begin(), joined.end(),
+        [&](const Curve& other) { return other.points == curve.points; });
+    if (alike == joined.end()) {
+      joined.push_back(curve);
+    } else {
+      alike->name += ", " + curve.name;
+    }
+  }
+  return joined;
+}
+
 // A line sample and a name for each curve, in lines under the title. Returns
 // where the plane may begin.
-double AddLegend(const Chart& chart, Scene* scene) {
-  if (chart.curves.size() < 2) return kTop;
+double AddLegend(const std::vector<Curve>& curves, Scene* scene) {
   double x = kLeft, y = kTop + 6;
-  for (std::size_t i = 0; i < chart.curves.size(); ++i) {
-    const std::string& name = chart.curves[i].name;
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    const std::string& name = curves[i].name;
     const double width = kSample + 8 + TextWidth(name, kTextSize) + 18;
     if (x > kLeft && x + width > scene->width) {
       x = kLeft;
@@ -113,14 +129,15 @@ void AddRule(const Rule& rule, const Scale& x, const Scale& y, Scene* scene) {
 Scene Draw(const Chart& chart, int width, int height) {
   Scene scene{chart.title, chart.description, width, height, {}};
   AddTitle(&scene);
-  const double top = AddLegend(chart, &scene);
+  const std::vector<Curve> curves = JoinAlike(chart.curves);
+  const double top = chart.curves.size() < 2 ? kTop : AddLegend(curves, &scene);
 
   Range x_range, y_range;
   for (const double y : chart.shown_y) y_range.Include(y);
   const auto shown = [&](const std::pair<double, double>& point) {
     return Shown(chart.x, point.first) && Shown(chart.y, point.second);
   };
-  for (const Curve& curve : chart.curves) {
+  for (const Curve& curve : curves) {
     for (const auto& point : curve.points) {
       if (!shown(point)) continue;
       x_range.Include(point.first);
@@ -142,10 +159,9 @@ Scene Draw(const Chart& chart, int width, int height) {
       "frame", "", {{x.from, y.to}, {x.from, y.from}, {x.to, y.from}}, kInk});
   AddXLabel(chart.x.label, (x.from + x.to) / 2, y.from, &scene);
   AddYLabel(chart.y.label, x.from, (y.from + y.to) / 2, &scene);
-  for (std::size_t i = 0; i < chart.curves.size(); ++i) {
-    Path path{"curve", chart.curves[i].name, {}, CurveColor(i),
-              2,       CurveDash(i)};
-    for (const auto& point : chart.curves[i].points) {
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    Path path{"curve", curves[i].name, {}, CurveColor(i), 2, CurveDash(i)};
+    for (const auto& point : curves[i].points) {
       if (!shown(point)) continue;
       path.points.push_back({x.At(point.first), y.At(point.second)});
     }

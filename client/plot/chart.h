@@ -38,8 +38,9 @@ struct Chart {
   bool equal_units = false;
 };
 
-// Points that an axis cannot show are left out, and the curve goes on after
-// them: those that are not finite, and on a logarithmic axis those that are not
+// Curves of the same points are drawn once, with all of their names. Points
+// that an axis cannot show are left out, and the curve goes on after them:
+// those that are not finite, and on a logarithmic axis those that are not
 // positive.
 Scene Draw(const Chart& chart, int width, int height);
 

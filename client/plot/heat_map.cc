@@ -16,15 +16,24 @@ constexpr double kGap = 62;
 constexpr double kBar = 16, kBarRoom = 88;
 constexpr double kBarLabel = 72;
 
-std::vector<std::uint8_t> Levels(const HeatMap& map, const Matrix& matrix) {
+std::vector<std::uint8_t> Levels(const HeatMap& map, const Matrix& matrix,
+                                 bool masked) {
   std::vector<std::uint8_t> levels(matrix.values.size());
   const double low = map.log ? std::log(map.low) : map.low;
   const double high = map.log ? std::log(map.high) : map.high;
   std::transform(matrix.values.begin(), matrix.values.end(), levels.begin(),
                  [&](double value) {
-                   return Level(map.log ? std::log(value) : value, low, high);
+                   if (!std::isfinite(value)) return std::uint8_t{0};
+                   const std::uint8_t level =
+                       Level(map.log ? std::log(value) : value, low, high);
+                   return masked && level == 0 ? std::uint8_t{1} : level;
                  });
   return levels;
+}
+
+// A number stands at the middle of its column or row.
+Scale Numbered(double first, int count, double from, double to) {
+  return {false, first - 0.5, first + count - 0.5, from, to, true};
 }
 
 void AddMatrix(const HeatMap& map, const Matrix& matrix, bool first,
@@ -32,15 +41,16 @@ void AddMatrix(const HeatMap& map, const Matrix& matrix, bool first,
   cells.name = matrix.name;
   cells.rows = matrix.rows;
   cells.columns = matrix.columns;
-  cells.levels = Levels(map, matrix);
+  cells.masked =
+      std::any_of(matrix.values.begin(), matrix.values.end(),
+                  [](double value) { return !std::isfinite(value); });
+  cells.levels = Levels(map, matrix, cells.masked);
   const double left = cells.at.x, top = cells.at.y;
   const double right = left + cells.width, bottom = top + cells.height;
-  AddXTicks({false, matrix.first_column, matrix.first_column + matrix.columns,
-             left, right},
-            bottom, top, false, scene);
-  AddYTicks(
-      {false, matrix.first_row, matrix.first_row + matrix.rows, top, bottom},
-      left, right, false, scene);
+  AddXTicks(Numbered(matrix.first_column, matrix.columns, left, right), bottom,
+            top, false, scene);
+  AddYTicks(Numbered(matrix.first_row, matrix.rows, top, bottom), left, right,
+            false, scene);
   AddXLabel(map.column_label, (left + right) / 2, bottom, scene);
   if (first) AddYLabel(map.row_label, left, (top + bottom) / 2, scene);
   if (map.matrices.size() > 1) {

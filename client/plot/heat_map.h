@@ -9,8 +9,9 @@
 
 namespace posenc::plot {
 
-// Values [rows, columns], row-major. The left edge of the first column stands
-// at first_column, and the upper edge of the first row at first_row.
+// Values [rows, columns], row-major. The first column has the number
+// first_column, and the first row first_row; ticks stand at the middle of their
+// column or row. Values that are not finite are masked.
 struct Matrix {
   std::string name;
   int rows = 0, columns = 0;

@@ -46,12 +46,13 @@ absl::StatusOr<std::string> RgbPng(int width, int height,
 }
 
 absl::StatusOr<std::string> CividisPng(int width, int height,
-                                       absl::Span<const std::uint8_t> levels) {
+                                       absl::Span<const std::uint8_t> levels,
+                                       bool masked) {
   png_image image = Image(width, height, PNG_FORMAT_RGB_COLORMAP);
   image.colormap_entries = 256;
   std::array<std::uint8_t, std::size_t{3} * 256> colors;
   for (std::size_t i = 0; i < 256; ++i) {
-    const Color color = Cividis()[i];
+    const Color color = masked && i == 0 ? kMasked : Cividis()[i];
     colors[3 * i] = static_cast<std::uint8_t>(color >> 16);
     colors[3 * i + 1] = static_cast<std::uint8_t>(color >> 8);
     colors[3 * i + 2] = static_cast<std::uint8_t>(color);

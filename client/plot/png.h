@@ -15,8 +15,10 @@ namespace posenc::plot {
 absl::StatusOr<std::string> RgbPng(int width, int height,
                                    absl::Span<const std::uint8_t> pixels);
 
-// The same with one byte a pixel, an index into Cividis().
+// The same with one byte a pixel, an index into Cividis(); with `masked`, 0 is
+// kMasked.
 absl::StatusOr<std::string> CividisPng(int width, int height,
-                                       absl::Span<const std::uint8_t> levels);
+                                       absl::Span<const std::uint8_t> levels,
+                                       bool masked = false);
 
 }  // namespace posenc::plot

@@ -138,8 +138,10 @@ class Canvas {
         std::array<std::int64_t, 3> sum{};
         for (int r = row; r < row_end; ++r) {
           for (int c = column; c < column_end; ++c) {
+            const std::uint8_t level =
+                cells.levels[std::size_t(r) * cells.columns + c];
             const Color color =
-                Cividis()[cells.levels[std::size_t(r) * cells.columns + c]];
+                cells.masked && level == 0 ? kMasked : Cividis()[level];
             for (int k = 0; k < 3; ++k) sum[k] += color >> (16 - 8 * k) & 0xff;
           }
         }

@@ -43,13 +43,15 @@ struct Label {
 };
 
 // Cells of a heat map, scaled into a rectangle. `levels` has rows * columns
-// indices into Cividis(), the first row on top.
+// indices into Cividis(), the first row on top. If some are `masked`, level 0
+// is a cell without a value.
 struct Cells {
   std::string name;
   int rows = 0, columns = 0;
   std::vector<std::uint8_t> levels;
   Point at;
   double width = 0, height = 0;
+  bool masked = false;
 };
 
 using Mark = std::variant<Path, Label, Cells>;

@@ -61,7 +61,7 @@ void Write(const Label& label, std::string* out) {
 // browsers do it by themselves.
 absl::Status Write(const Cells& cells, std::string* out) {
   const absl::StatusOr<std::string> png =
-      CividisPng(cells.columns, cells.rows, cells.levels);
+      CividisPng(cells.columns, cells.rows, cells.levels, cells.masked);
   if (!png.ok()) return png.status();
   const bool enlarged =
       cells.width >= cells.columns && cells.height >= cells.rows;

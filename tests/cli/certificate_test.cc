@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 
@@ -35,6 +36,8 @@ struct Engine {
   // bfloat16_tables; or else exact.
   bool float32 = false;
   bool bfloat16_tables = false;
+  // Angles, cosines and sines in float32; products exact.
+  bool float32_tables = false;
 };
 
 float Bfloat16(float value) {
@@ -83,11 +86,16 @@ class CertificateTest : public PosencTest {
           }
           const long double angle =
               static_cast<long double>(start + s) * engine.frequencies[i];
+          long double c = std::cos(angle), sine = std::sin(angle);
+          if (engine.float32_tables) {
+            const float rounded = static_cast<float>(start + s) *
+                                  static_cast<float>(engine.frequencies[i]);
+            c = std::cos(rounded);
+            sine = std::sin(rounded);
+          }
           const long double a = row[x], b = row[y];
-          row[x] =
-              engine.amplitude * (a * std::cos(angle) - b * std::sin(angle));
-          row[y] =
-              engine.amplitude * (a * std::sin(angle) + b * std::cos(angle));
+          row[x] = engine.amplitude * (a * c - b * sine);
+          row[y] = engine.amplitude * (a * sine + b * c);
         }
         for (const long double value : row) {
           keys.push_back(static_cast<double>(value));
@@ -102,16 +110,22 @@ class CertificateTest : public PosencTest {
                  const std::string& prefix = "layers.") const {
     Safetensors file;
     std::map<int, std::string> bytes;
-    const std::size_t size = dtype == v1::DTYPE_FLOAT32 ? 4 : 2;
+    const bool float64 = dtype == v1::DTYPE_FLOAT64;
+    const std::size_t size = float64 ? 8 : dtype == v1::DTYPE_FLOAT32 ? 4 : 2;
     for (const auto& [layer, keys] : layers) {
       bytes[layer].resize(keys.size() * size);
-      for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (float64) {
+        std::memcpy(bytes[layer].data(), keys.data(), bytes[layer].size());
+      }
+      for (std::size_t i = 0; !float64 && i < keys.size(); ++i) {
         check::SetElement(dtype, bytes[layer].data(),
                           static_cast<std::int64_t>(i),
                           static_cast<float>(keys[i]));
       }
       file.entries.push_back({prefix + std::to_string(layer) + ".k",
-                              dtype == v1::DTYPE_FLOAT32 ? "F32" : "BF16",
+                              float64     ? "F64"
+                              : size == 4 ? "F32"
+                                          : "BF16",
                               {1, kHeads, kTokens, kDim},
                               absl::MakeConstSpan(bytes[layer])});
     }
@@ -170,7 +184,8 @@ class CertificateTest : public PosencTest {
 
 TEST_F(CertificateTest, KeysOfARightEngineAreCertifiedInEveryDtype) {
   WriteConfig();
-  for (const v1::Dtype dtype : {v1::DTYPE_FLOAT32, v1::DTYPE_BFLOAT16}) {
+  for (const v1::Dtype dtype :
+       {v1::DTYPE_FLOAT64, v1::DTYPE_FLOAT32, v1::DTYPE_BFLOAT16}) {
     for (const std::int64_t shift : {1, 1021, -37}) {
       WriteCaches(std::vector<Engine>(4), std::vector<Engine>(4), shift, dtype);
       const Outcome outcome = Posenc("--json " + Flags(shift));
@@ -223,6 +238,37 @@ TEST_F(CertificateTest, TablesOfTheKeysDtypeHaveABoundOfTheirOwn) {
                         "ulps and not 0.5: as with cosines and sines of "
                         "bfloat16"));
   EXPECT_THAT(outcome.text, HasSubstr("fix: give --dtype-bound 4 if"));
+}
+
+// A key of float64 that is turned by a table of float32 is off by the table's
+// rounding, sqrt(2) 2^-25 of its length at each of the two positions.
+TEST_F(CertificateTest, Float64KeysMayHaveTablesOfFloat32) {
+  WriteConfig();
+  Engine engine;
+  engine.float32_tables = true;
+  for (const std::int64_t shift : {1, 1021, -37, 900000}) {
+    WriteCaches({engine}, {engine}, shift, v1::DTYPE_FLOAT64);
+    const Outcome outcome = Posenc(Flags(shift));
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_THAT(outcome.text,
+                HasSubstr("layer 0 moved by their own angles, to within "
+                          "2147483648 ulps and not 4: as with cosines and "
+                          "sines of float32"));
+    EXPECT_THAT(outcome.text,
+                HasSubstr("fix: give --dtype-bound 2147483648 if"));
+    EXPECT_EQ(Posenc(Flags(shift, "--dtype-bound 2147483648")).exit_code, 0);
+  }
+}
+
+// A thousandth of what angles in float32 may be off by is seen in float64.
+TEST_F(CertificateTest, Float64KeysAreHeldToAnglesOfFloat64) {
+  WriteConfig();
+  Engine engine;
+  engine.frequencies[0] *= 1 + 0x1p-34;
+  WriteCaches({engine}, {engine}, 1021, v1::DTYPE_FLOAT32);
+  EXPECT_EQ(Posenc(Flags(1021)).exit_code, 0);
+  WriteCaches({engine}, {engine}, 1021, v1::DTYPE_FLOAT64);
+  EXPECT_EQ(Posenc(Flags(1021)).exit_code, 1);
 }
 
 TEST_F(CertificateTest, OneWrongKeyIsPlaced) {

@@ -291,6 +291,20 @@ TEST_F(DoctorTest, BadFilesExitWith3AndOneLineEach) {
   }
   EXPECT_THAT(fact("many"), HasSubstr("holds 1100 files"));
   EXPECT_THAT(fact(std::string(5000, 'x')), HasSubstr("File name too long"));
+  fs::create_directories(Path("folder/config.json"));
+  EXPECT_THAT(fact("folder"), HasSubstr("is a directory"));
+  fs::create_directory(Path("dangling"));
+  fs::create_symlink("nowhere", Path("dangling/config.json"));
+  EXPECT_THAT(fact("dangling"), HasSubstr("No such file"));
+  fs::create_directory(Path("loop"));
+  fs::create_symlink("config.json", Path("loop/config.json"));
+  EXPECT_THAT(fact("loop"), HasSubstr("symbolic links"));
+  for (const char* name : {"sparse.json", "sparse.gguf"}) {
+    WriteText(name, "");
+    fs::resize_file(Path(name), std::uintmax_t{100} << 30);
+  }
+  EXPECT_THAT(fact("sparse.json"), HasSubstr("at most 1048576 are read"));
+  EXPECT_THAT(fact("sparse.gguf"), HasSubstr("not \"GGUF\""));
   EXPECT_EQ(mkfifo(Path("pipe.gguf").c_str(), 0600), 0);
   EXPECT_THAT(fact("pipe.gguf"), HasSubstr("is no regular file"));
   Json config = Plain();

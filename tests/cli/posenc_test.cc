@@ -427,6 +427,13 @@ TEST_F(PosencTest, FilesThatCannotBeReadExitWith3) {
   }
   EXPECT_EQ(
       Posenc("resolve --config " + Quoted(Path("missing.json"))).exit_code, 3);
+  WriteText("sparse.json", "");
+  std::filesystem::resize_file(Path("sparse.json"), std::uintmax_t{100} << 30);
+  const Outcome sparse =
+      Posenc("resolve --config " + Quoted(Path("sparse.json")));
+  EXPECT_EQ(sparse.exit_code, 3);
+  EXPECT_THAT(sparse.text,
+              HasSubstr("107374182400 bytes; at most 67108864 are read"));
 }
 
 TEST_F(PosencTest, Bfloat16TablesAreRefusedForNpyBeforeTheWork) {

@@ -12,8 +12,14 @@ Each page runs in a folder of its own, which begins as a copy of the page's inpu
 
 A command that fails fails the page; one that is meant to ends in `|| echo "exit $?"`. Where
 a page says localhost:50051, a server of the runner's own answers. A line before a block may
-be `<!-- needs: TOOL ... -->`: without these programs it is not run; or
-`<!-- by hand: WHAT -->`: it is never run, since it needs that. Both are listed at the end.
+be one of these; what is not run is listed at the end:
+
+- `<!-- needs: TOOL ... -->`: without these programs it is not run.
+- `<!-- rehearsed: TOOL ... -->`: it needs a cluster, and is held to the chart instead
+  (rehearse.py), if these programs are there.
+- `<!-- shortened: FLAG ... -->`: its posenc-load gets these flags, too: it runs in seconds, on a
+  machine that has other work.
+- `<!-- by hand: WHAT -->`: it is never run, since it needs that.
 """
 
 import os
@@ -25,9 +31,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from rehearse import Mismatch, Rehearsal
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-BLOCK = re.compile(r"(?:<!-- (needs|by hand): ([^\n]*?) -->\n+)?^```(console|sh)\n(.*?)^```$", re.S | re.M)
+MARK = r"<!-- (needs|rehearsed|shortened|by hand): ([^\n]*?) -->\n+"
+BLOCK = re.compile(rf"(?:{MARK})?^```(console|sh)\n(.*?)^```$", re.S | re.M)
 LONGEST_SECONDS = 600
 
 
@@ -81,6 +90,16 @@ def run(command, folder, path):
     return done.stdout
 
 
+def rehearse(text, rehearsal):
+    all_commands = text.replace("\\\n", " ").splitlines()
+    for command in all_commands:
+        try:
+            rehearsal.command(command)
+        except Mismatch as mismatch:
+            raise Failure(f"{command}\n{mismatch}") from mismatch
+    return len(all_commands)
+
+
 def run_block(kind, text, folder, path):
     if kind == "sh":
         run(text, folder, path)
@@ -109,7 +128,7 @@ def keep_pictures(page, work, write):
 def run_page(page, bin_dir, write):
     """How many commands ran, and which blocks did not."""
     path = f"{bin_dir}:{ROOT / 'build/tools'}:{os.environ['PATH']}"
-    text, process, ran, left_out = page.read_text(), None, 0, []
+    text, process, ran, left_out, rehearsal = page.read_text(), None, 0, [], None
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         work = folder / "work"
@@ -117,14 +136,22 @@ def run_page(page, bin_dir, write):
         shutil.copytree(inputs, work, ignore=shutil.ignore_patterns("*.svg")) if inputs.is_dir() else work.mkdir()
         try:
             for mark, what, kind, block in BLOCK.findall(text):
-                missing = [tool for tool in what.split() if not shutil.which(tool, path=path)]
-                if mark == "by hand" or (mark == "needs" and missing):
+                tools = what.split() if mark in ("needs", "rehearsed") else []
+                missing = [tool for tool in tools if not shutil.which(tool, path=path)]
+                if mark == "by hand" or missing:
                     reason = what if mark == "by hand" else f"no {', '.join(missing)}"
                     left_out.append(f"{page.relative_to(ROOT)}: {block.splitlines()[0]} ({reason})")
                     continue
-                if "localhost:50051" in block:
-                    if process is None:
-                        process, address = server(bin_dir, folder)
+                if process is None and (mark == "rehearsed" or "localhost:50051" in block):
+                    process, address = server(bin_dir, folder)
+                if mark == "rehearsed":
+                    if rehearsal is None:
+                        rehearsal = Rehearsal(ROOT, path, lambda command: run(command, work, path), address)
+                    ran += rehearse(block, rehearsal)
+                    continue
+                if mark == "shortened":
+                    block = block.replace("posenc-load ", f"posenc-load {what} ")
+                if process is not None:
                     block = block.replace("localhost:50051", address)
                 ran += run_block(kind, block, work, path)
         finally:

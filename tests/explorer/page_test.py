@@ -259,6 +259,8 @@ class PageTest(unittest.TestCase):
             self.paste(text)
             self.wait("no line for " + text[:20], lambda: self.one("#fault").is_displayed())
             self.assertNotIn("\n", self.text("#fault"))
+            self.assertRegex(self.text("#fault"), r"^config\.json\b")
+            self.assertNotIn("more:", self.text("#fault"))
             self.assertEqual(self.text("#verdict-text"), "transformers cannot read this.")
             self.one("#clear").click()
             self.wait("the line stays", lambda: not self.one("#fault").is_displayed())

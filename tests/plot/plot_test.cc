@@ -37,6 +37,7 @@ TEST(AxisTest, TicksAreRoundNumbers) {
               ElementsAre("1", "2", "5", "10", "20", "50", "100"));
   EXPECT_THAT(Texts({true, 0.5, 2e6}),
               ElementsAre("1", "10", "100", "1000", "10000", "100000", "1e6"));
+  EXPECT_THAT(Texts({false, -0.5, 1.5, 0, 1, true}), ElementsAre("0", "1"));
   // Thirty decades: every fourth.
   EXPECT_LE(Texts({true, 1e-10, 1e20}).size(), 9u);
 }
@@ -185,6 +186,13 @@ TEST(PngTest, LevelsComeBackAsTheirColors) {
   EXPECT_EQ(pixels.At(2, 1), 0xf9e03au);
 }
 
+TEST(PngTest, MaskedCellsAreGrey) {
+  const std::uint8_t levels[] = {0, 1};
+  const Pixels pixels = Decode(*CividisPng(2, 1, levels, true));
+  EXPECT_EQ(pixels.At(0, 0), kMasked);
+  EXPECT_EQ(pixels.At(1, 0), Cividis()[1]);
+}
+
 TEST(RasterTest, LinesAreWhereTheirPointsAre) {
   Scene scene{"", "", 40, 20, {}};
   scene.marks.emplace_back(Path{"", "", {{5, 10}, {35, 10}}, 0x0072b2, 2, {}});
@@ -205,6 +213,46 @@ TEST(RasterTest, DashesLeaveGaps) {
   const Pixels pixels = Decode(*RgbPng(60, 20, Rasterize(scene)));
   for (const int x : {10, 30, 50}) EXPECT_EQ(pixels.At(x, 9), 0u) << x;
   for (const int x : {20, 40}) EXPECT_EQ(pixels.At(x, 9), 0xffffffu) << x;
+}
+
+TEST(HeatMapTest, NumbersStandAtTheMiddleOfTheirCellsAndMaskedOnesAreGrey) {
+  HeatMap map;
+  map.low = -1;
+  map.matrices.push_back({"", 2, 2, 5, 0, {-1, 1, 0, -INFINITY}});
+  const Scene scene = Draw(map, 400, 300);
+  std::vector<std::string> rows;
+  const Cells* cells = nullptr;
+  for (const Mark& mark : scene.marks) {
+    const auto* const label = std::get_if<Label>(&mark);
+    if (label != nullptr && label->role == "tick-y") {
+      rows.push_back(label->text);
+    }
+    const auto* const found = std::get_if<Cells>(&mark);
+    if (found != nullptr && found->columns == 2) cells = found;
+  }
+  EXPECT_THAT(rows, ElementsAre("5", "6"));
+  ASSERT_NE(cells, nullptr);
+  EXPECT_TRUE(cells->masked);
+  EXPECT_THAT(cells->levels, ElementsAre(1, 255, 128, 0));
+  for (const Mark& mark : scene.marks) {
+    const auto* const label = std::get_if<Label>(&mark);
+    if (label == nullptr || label->text != "5") continue;
+    // The baseline of a text lies 4 pixels below its middle.
+    EXPECT_NEAR(label->at.y - 4, cells->at.y + cells->height / 4, 1e-9);
+  }
+}
+
+TEST(ChartTest, CurvesOfTheSamePointsAreOneWithBothNames) {
+  Chart chart;
+  chart.curves = {{"a", {{0, 1}, {1, 2}}},
+                  {"b", {{0, 1}, {1, 3}}},
+                  {"c", {{0, 1}, {1, 2}}}};
+  std::vector<std::string> names;
+  for (const Mark& mark : Draw(chart, 400, 300).marks) {
+    const auto* const path = std::get_if<Path>(&mark);
+    if (path != nullptr && path->role == "curve") names.push_back(path->name);
+  }
+  EXPECT_THAT(names, ElementsAre("a, c", "b"));
 }
 
 TEST(RasterTest, CellsBeyondThePixelsAreAveraged) {

@@ -88,12 +88,12 @@ def test_in_an_image_the_end_of_the_row_looks_nearer_than_the_cell_below(client)
     assert line[0, 63] > line[1, 0] and plane[0, 63] < plane[1, 0]
 
 
-def test_a_masked_bias_is_drawn_with_its_least_value_above_the_diagonal(client):
+def test_a_masked_bias_is_empty_above_the_diagonal(client):
     bias = client.build_bias({"alibi": {"heads": 2}}, query_length=4, key_length=4, causal=True)
     image = plots.bias(bias, head=1).images[0].get_array()
     slope = 2.0**-8
     numpy.testing.assert_array_equal(image[3], [-3 * slope, -2 * slope, -slope, 0])
-    numpy.testing.assert_array_equal(image[0, 1:], [-3 * slope] * 3)
+    assert numpy.ma.getmaskarray(numpy.ma.masked_invalid(image))[0, 1:].all()
 
 
 def test_compare_and_kept(client):

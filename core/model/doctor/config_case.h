@@ -118,6 +118,14 @@ class ConfigCase {
 // The claimed context of a configuration; 0 if it claims none.
 std::int64_t ClaimedLength(const nlohmann::json& root);
 
+// The preset of the same type, width, heads and layers, and the width of its
+// heads; nullopt if there is none.
+struct PublishedHead {
+  std::string preset;
+  std::int32_t head_dim = 0;
+};
+std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config);
+
 // The checks of config.*, in the order of the table.
 void CheckConfig(ConfigCase* config);     // config_checks.cc: spellings
 void CheckScaling(ConfigCase* config);    // scaling_checks.cc

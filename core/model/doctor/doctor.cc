@@ -391,13 +391,15 @@ std::string JsonFault(absl::string_view text) {
 
 absl::Status CheckOptions(const DoctorOptions& options) {
   Faults faults;
-  // A request may have any number, and nobody reads of more.
-  const std::size_t count = std::min<std::size_t>(options.readers.size(), 64);
-  for (std::size_t i = 0; i < count; ++i) {
+  std::string known;
+  for (const Reader& one : Readers()) absl::StrAppend(&known, " ", one.id);
+  // A request may name a million readers that do not exist. The answer has an
+  // error for each of the first 64.
+  int left = 64;
+  for (std::size_t i = 0; i < options.readers.size() && left > 0; ++i) {
     const std::string& id = options.readers[i];
     if (FindReader(id) != nullptr) continue;
-    std::string known;
-    for (const Reader& one : Readers()) absl::StrAppend(&known, " ", one.id);
+    --left;
     faults.Note(
         FieldInvalid(absl::StrCat("readers[", i, "]"),
                      absl::StrCat("\"", id.substr(0, 40),

@@ -294,11 +294,16 @@ class GgufChecks {
         original = yarn->original_max_position_embeddings;
       }
     }
-    const std::string wanted =
-        original > 0 ? absl::StrCat(original) : "the original length";
+    std::string wanted = absl::StrCat(original), given = wanted;
+    if (original == 0) {
+      wanted = "the original length, which nothing tells";
+      given = of_.gguf.context_length
+                  ? absl::StrCat(taken, " if the model was trained with that")
+                  : "the original length";
+    }
     if (of_.gguf.context_length && *of_.gguf.context_length == original) return;
     Finding& finding =
-        of_.Add("gguf.original-length", {key, taken, wanted, wanted}, {key});
+        of_.Add("gguf.original-length", {key, taken, wanted, given}, {key});
     if (!finding.readers.empty()) JudgeBySize(&finding);
     of_.explained = of_.explained_amplitude = true;
   }

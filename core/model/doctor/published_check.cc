@@ -26,14 +26,26 @@ std::vector<double> ShapeOf(const ConfigCase& config) {
   return shape;
 }
 
-// True unless both tell a number and the numbers differ.
-bool SameShape(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a[0] == 0 || a[1] == 0 || b[0] == 0 || b[1] == 0) return false;
+constexpr std::size_t kHeadDim = 3;
+
+// Whether both tell a number, and the numbers differ.
+bool Contradicts(const std::vector<double>& a, const std::vector<double>& b) {
   for (std::size_t i = 0; i < a.size(); ++i) {
-    if (a[i] != 0 && b[i] != 0 && a[i] != b[i]) return false;
+    if (a[i] != 0 && b[i] != 0 && a[i] != b[i]) return true;
+  }
+  return false;
+}
+
+bool HasWidthAndHeads(const std::vector<double>& shape) {
+  return shape[0] != 0 && shape[1] != 0;
+}
+
+bool SameShape(const std::vector<double>& a, const std::vector<double>& b) {
+  if (!HasWidthAndHeads(a) || !HasWidthAndHeads(b) || Contradicts(a, b)) {
+    return false;
   }
   const auto head = [](const std::vector<double>& shape) {
-    return shape[3] != 0 ? shape[3] : shape[0] / shape[1];
+    return shape[kHeadDim] != 0 ? shape[kHeadDim] : shape[0] / shape[1];
   };
   return head(a) == head(b);
 }
@@ -50,12 +62,46 @@ struct Likeness {
   std::size_t differing = 0;  // the first group whose numbers differ
   bool same_length = false;
   bool within_original = false;  // ours claims what theirs had before scaling
+  // Ours claims no more than its factor times what theirs claims, or exactly
+  // that.
+  bool reaches = true, extends = false;
+  bool same_but_farther = false;  // the same scaling, by a larger factor
 };
+
+std::optional<double> FactorOf(const RopeSpec& spec) {
+  if (const auto* s = std::get_if<LinearScaling>(&spec.scaling)) {
+    return s->factor;
+  }
+  if (const auto* s = std::get_if<YarnScaling>(&spec.scaling)) return s->factor;
+  if (const auto* s = std::get_if<Llama3Scaling>(&spec.scaling)) {
+    return s->factor;
+  }
+  return std::nullopt;
+}
+
+// Lengths that are not known reach everywhere.
+void CompareLengths(const ConfigCase& ours, const ConfigCase& theirs,
+                    Likeness* likeness) {
+  const auto length = ours.MaxPositions(), published = theirs.MaxPositions();
+  const RopeSpec& a = ours.reference()->ropes[0]->spec;
+  const RopeSpec& b = theirs.reference()->ropes[0]->spec;
+  likeness->same_length = length.value_or(0) == published.value_or(0);
+  const auto factor = FactorOf(a), their_factor = FactorOf(b);
+  if (length && published) {
+    const double most = factor.value_or(1) * static_cast<double>(*published);
+    likeness->reaches = (a.scaling.index() > 0 && !factor) ||
+                        static_cast<double>(*length) <= most;
+    likeness->extends = factor && static_cast<double>(*length) == most;
+    likeness->same_but_farther = *length > *published && factor &&
+                                 their_factor && *factor > *their_factor &&
+                                 a.scaling.index() == b.scaling.index();
+  }
+}
 
 Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs) {
   Likeness likeness;
   const std::int64_t length = ours.MaxPositions().value_or(0);
-  likeness.same_length = length == theirs.MaxPositions().value_or(0);
+  CompareLengths(ours, theirs, &likeness);
   for (std::size_t g = ours.groups().size(); g-- > 0;) {
     const ResolvedRope& a = *ours.reference()->ropes[g];
     const ResolvedRope& b = *theirs.reference()->ropes[g];
@@ -81,12 +127,12 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs) {
 }
 
 // Whether nothing is to be said of the difference: the two are the same, or
-// only ours is scaled, which is how contexts are extended, or ours is the model
-// as it was before it was scaled.
+// only ours is scaled or ours farther, which is how contexts are extended, or
+// ours is the model as it was before it was scaled.
 bool Fits(const Likeness& likeness) {
   return likeness.numbers ||
          (likeness.base &&
-          (!likeness.theirs_scaled ||
+          (!likeness.theirs_scaled || likeness.same_but_farther ||
            (!likeness.ours_scaled && likeness.within_original)));
 }
 
@@ -94,17 +140,6 @@ bool Fits(const Likeness& likeness) {
 bool IsOneKeyAway(const Likeness& likeness) {
   return likeness.same_length && likeness.theirs_scaled && !likeness.numbers &&
          likeness.base != likeness.scaling;
-}
-
-std::optional<double> FactorOf(const RopeSpec& spec) {
-  if (const auto* s = std::get_if<LinearScaling>(&spec.scaling)) {
-    return s->factor;
-  }
-  if (const auto* s = std::get_if<YarnScaling>(&spec.scaling)) return s->factor;
-  if (const auto* s = std::get_if<Llama3Scaling>(&spec.scaling)) {
-    return s->factor;
-  }
-  return std::nullopt;
 }
 
 // The words of one for a message, by what the two differ in.
@@ -139,7 +174,8 @@ std::string Text(const ResolvedRope& rope, const ResolvedRope& other) {
   return text;
 }
 
-// The rotary keys of a preset, as one can paste them, without long lists.
+// The rotary keys of a preset, as one can paste them; long lists by their
+// names.
 std::string PublishedKeys(const ConfigCase& published) {
   json keys = json::object();
   for (const char* key :
@@ -148,15 +184,48 @@ std::string PublishedKeys(const ConfigCase& published) {
     const auto it = published.part().find(key);
     if (it != published.part().end() && !it->is_null()) keys[key] = *it;
   }
-  const std::string text = keys.dump();
   constexpr std::size_t kMost = 600;
-  if (keys.empty() || text.size() > kMost) {
-    return DescribeRope(*published.reference()->ropes[0]);
+  if (keys.empty()) return DescribeRope(*published.reference()->ropes[0]);
+  std::string lists;
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    const auto dict = keys.find(name);
+    if (dict == keys.end() || !dict->is_object()) continue;
+    if (dict->dump().size() <= kMost) continue;
+    for (const char* list : {"short_factor", "long_factor"}) {
+      if (dict->erase(list) > 0) {
+        absl::StrAppend(&lists, " and ", list, " of its config.json");
+      }
+    }
   }
-  return text.substr(1, text.size() - 2);
+  const std::string text = keys.dump();
+  return text.size() > kMost
+             ? DescribeRope(*published.reference()->ropes[0])
+             : absl::StrCat(text.substr(1, text.size() - 2), lists);
 }
 
 }  // namespace
+
+std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config) {
+  const std::vector<double> shape = ShapeOf(config);
+  for (const Preset& preset : Presets()) {
+    json root = json::parse(preset.config_json, nullptr, false);
+    std::string type;
+    LanguagePartOf(&root, &type, nullptr);
+    if (ModelKey(type) != config.type()) continue;
+    const ConfigCase published(std::string(preset.name), std::move(root), {},
+                               config.reach());
+    // Their heads' width is what is asked for.
+    std::vector<double> ours = shape, known = ShapeOf(published);
+    ours[kHeadDim] = known[kHeadDim] = 1;
+    if (published.reference() == nullptr || !HasWidthAndHeads(ours) ||
+        !HasWidthAndHeads(known) || Contradicts(ours, known)) {
+      continue;
+    }
+    return PublishedHead{std::string(preset.name),
+                         published.reference()->ropes[0]->head_dim};
+  }
+  return std::nullopt;
+}
 
 void CheckPublished(ConfigCase* config) {
   const Reading* const reference = config->reference();
@@ -168,7 +237,7 @@ void CheckPublished(ConfigCase* config) {
     Likeness likeness;
   };
   std::optional<Near> nearest;
-  bool fits = false, fits_length = false, one_key = false;
+  bool fits = false, fits_reach = false, fits_length = false, one_key = false;
   for (const Preset& preset : Presets()) {
     json root = json::parse(preset.config_json, nullptr, false);
     std::string type;
@@ -184,24 +253,32 @@ void CheckPublished(ConfigCase* config) {
     const Likeness likeness = Compare(*config, published);
     if (Fits(likeness)) {
       fits = true;
+      fits_reach |= likeness.reaches;
       fits_length |= likeness.same_length;
       continue;
     }
     one_key |= IsOneKeyAway(likeness);
     const int distance =
-        (likeness.same_length ? 0 : 8) + (likeness.base ? 0 : 2) +
-        (likeness.scaling ? 0 : 1) +
+        (likeness.same_length || likeness.extends ? 0 : 8) +
+        (likeness.base ? 0 : 2) + (likeness.scaling ? 0 : 1) +
         (likeness.ours_scaled == likeness.theirs_scaled ? 0 : 1);
     if (nearest && distance >= nearest->distance) continue;
     const std::size_t g = likeness.differing;
     const ResolvedRope& a = *reference->ropes[g];
     const ResolvedRope& b = *theirs->ropes[g];
-    nearest = Near{distance,
-                   {std::string(preset.name), Text(b, a), Text(a, b),
-                    PublishedKeys(published)},
-                   likeness};
+    const std::string wanted = Text(b, a), found = Text(a, b);
+    nearest = Near{
+        distance,
+        {std::string(preset.name), wanted,
+         found == wanted ? "other factors" : found, PublishedKeys(published)},
+        likeness};
   }
-  if (!nearest || fits_length || (fits && !one_key)) return;
+  if (!nearest || fits_length) return;
+  // Another model fits. It does not tell of a file that claims more than that
+  // one reaches, and as much as the nearest.
+  const bool as_long =
+      nearest->likeness.same_length || nearest->likeness.extends;
+  if (fits && !one_key && (fits_reach || !as_long)) return;
   // A base that is absent is told of by its own check.
   for (const Finding& finding : config->findings()) {
     if (finding.id == "config.theta-absent" && nearest->likeness.scaling)

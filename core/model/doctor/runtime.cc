@@ -106,6 +106,30 @@ absl::Status SetKey(absl::string_view path, const std::string& value,
   return absl::OkStatus();
 }
 
+// llama.cpp's variables: "LLAMA_ARG_ROPE_SCALE=4 llama-server ...".
+constexpr absl::string_view kEnvironment = "LLAMA_ARG_";
+constexpr std::pair<absl::string_view, absl::string_view> kVariables[] = {
+    {"ROPE_SCALING_TYPE", "--rope-scaling"},
+    {"ROPE_SCALE", "--rope-scale"},
+    {"ROPE_FREQ_BASE", "--rope-freq-base"},
+    {"ROPE_FREQ_SCALE", "--rope-freq-scale"},
+    {"YARN_ORIG_CTX", "--yarn-orig-ctx"},
+    {"YARN_EXT_FACTOR", "--yarn-ext-factor"},
+    {"YARN_ATTN_FACTOR", "--yarn-attn-factor"},
+    {"YARN_BETA_SLOW", "--yarn-beta-slow"},
+    {"YARN_BETA_FAST", "--yarn-beta-fast"},
+    {"CTX_SIZE", "-c"}};
+
+// A flag that follows overwrites what a variable says.
+void SetFromEnvironment(absl::string_view assignment, Runtime* runtime) {
+  for (const auto& [name, flag] : kVariables) {
+    if (!absl::StartsWith(assignment, absl::StrCat(name, "="))) continue;
+    runtime->engine = Runtime::Engine::kLlamaCpp;
+    runtime->flags.emplace_back(
+        std::string(flag), std::string(assignment.substr(name.size() + 1)));
+  }
+}
+
 // A number of tokens: vLLM takes 32k for 32000, 32K for 32768, 1M and 25.6k. 0
 // for what is none, as "auto".
 std::int64_t LengthOf(absl::string_view text) {
@@ -237,6 +261,10 @@ void CheckGoneFlags(const Runtime& runtime, const ConfigCase* config,
                           (dict.is_object() || theta != nullptr));
   if (!is_vllm || (scaling == nullptr && theta == nullptr)) return;
   json parameters = dict.is_object() ? dict : json::object();
+  if (parameters.contains("type") && !parameters.contains("rope_type")) {
+    parameters["rope_type"] = parameters["type"];
+    parameters.erase("type");
+  }
   double base = 0;
   if (theta != nullptr && absl::SimpleAtod(*theta, &base)) {
     parameters["rope_theta"] = base;
@@ -373,6 +401,10 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
   Runtime runtime;
   for (std::size_t i = 0; i < words->size(); ++i) {
     const absl::string_view word = (*words)[i];
+    if (absl::StartsWith(word, kEnvironment)) {
+      SetFromEnvironment(word.substr(kEnvironment.size()), &runtime);
+      continue;
+    }
     if (!absl::StartsWith(word, "-")) {
       if (runtime.engine != Runtime::Engine::kUnknown) continue;
       if (absl::StrContains(word, "vllm")) {

@@ -123,8 +123,11 @@ std::optional<double> RowsOfAHead(const ConfigCase& config, double heads) {
   return rows;
 }
 
-void AddHeadDim(const std::string& fact, double wanted, ConfigCase* config) {
-  config->Add("config.head-dim-derived", {fact, PlainNumber(wanted)},
+// `hint` follows the number in the fix.
+void AddHeadDim(const std::string& fact, double wanted, ConfigCase* config,
+                const std::string& hint = "") {
+  config->Add("config.head-dim-derived",
+              {fact, absl::StrCat(PlainNumber(wanted), hint)},
               {config->KeyPath("head_dim")});
 }
 
@@ -173,10 +176,19 @@ void CheckHeadDim(ConfigCase* config) {
         *rows, config);
   } else if (quotient != static_cast<double>(head) ||
              !std::has_single_bit(static_cast<std::uint64_t>(head))) {
+    const auto published = FindPublishedHead(*config);
+    if (published && published->head_dim == quotient) return;
+    if (published) {
+      return AddHeadDim(
+          absl::StrCat(derived, ", and ", published->preset,
+                       " of this shape has ", published->head_dim),
+          published->head_dim, config);
+    }
     AddHeadDim(
         absl::StrCat(derived,
                      ", which is no power of two (Mistral Nemo: 160 for 128)"),
-        quotient, config);
+        quotient, config,
+        ", if k_proj.weight has as many rows for each key head");
   }
 }
 
@@ -223,6 +235,39 @@ std::vector<double> Sections(const json& dict) {
   return sections;
 }
 
+bool NamesType(const json& dict, absl::string_view name) {
+  for (const char* key : {"rope_type", "type"}) {
+    const auto it = dict.find(key);
+    if (it != dict.end() && it->is_string() && it->get<std::string>() == name) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The type says that pairs follow several axes, and nothing which.
+void TellNoSections(const NamedDict& named, ConfigCase* config) {
+  const Reading* const reference = config->reference();
+  const auto& own = config->family().sections;
+  const bool has_axes = config->known_family() && own[0] > 0;
+  Finding& finding = config->Add(
+      "config.sections",
+      {absl::StrCat(named.path, " has type mrope and no mrope_section: ",
+                    has_axes ? "readers take the family's sections, or refuse"
+                             : "nothing says which pairs follow which axis"),
+       has_axes ? absl::StrCat("[", own[0], ", ", own[1], ", ", own[2], "]")
+       : reference == nullptr
+           ? "a list"
+           : absl::StrCat("with the sum ",
+                          reference->ropes[0]->spec.rotary_dim / 2),
+       named.path},
+      {named.path + ".mrope_section"});
+  finding.readers = config->Explain([](const Reading& reading) {
+    return std::any_of(reading.comparisons.begin(), reading.comparisons.end(),
+                       [](const Comparison& c) { return c.axes; });
+  });
+}
+
 void CheckSections(ConfigCase* config) {
   const Reading* const reference = config->reference();
   const auto& own = config->family().sections;
@@ -232,6 +277,10 @@ void CheckSections(ConfigCase* config) {
     const std::string type = ConfigCase::TypeOf(*named.dict);
     const std::string path = named.path + ".mrope_section";
     if (sections.empty()) {
+      if (NamesType(*named.dict, "mrope")) {
+        TellNoSections(named, config);
+        continue;
+      }
       if (!has_axes || type.empty() || type == "default") continue;
       Finding& finding = config->Add(
           "config.sections",

@@ -231,7 +231,7 @@ function title() {
 function showFault(fault) {
   const line = byId('fault');
   line.hidden = !fault;
-  line.textContent = fault ? fault.message : '';
+  line.textContent = fault ? plainFact(fault.message) : '';
 }
 
 async function diagnose(view) {

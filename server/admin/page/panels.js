@@ -75,7 +75,7 @@ function verdictText(readers) {
   const refusing = [];
   for (const reader of readers) {
     if (reader.fault) {
-      refusing.push(`${reader.name} cannot read it (${reader.fault.message})`);
+      refusing.push(`${reader.name} cannot read it (${plainFact(reader.fault.message)})`);
     } else if (agrees(reader.difference)) {
       alike.push(reader.name);
     } else {

@@ -65,6 +65,12 @@ async function askNow(method, message) {
   throw new Fault(told.code, told.reason, told.message || 'HTTP ' + response.status);
 }
 
+// An error for people: it names a field of the request, in which the source
+// stands twice.
+function plainFact(message) {
+  return message.replace(/ \(\d+ more: [^)]*\)$/, '').replace(/^(rope|compare_with)\.config_json\b/, 'config.json');
+}
+
 // The values of a tensor that came as base64 of little-endian float32.
 function floats(tensor) {
   const bytes = Uint8Array.from(atob(tensor.data), c => c.charCodeAt(0));

@@ -152,14 +152,13 @@ def table(
 def bias(matrix: Any, *, head: int = 0, ax: Any = None) -> Any:
     """One head of a bias [heads, queries, keys], or of a sequence's scores.
 
-    What is masked (-inf) is drawn as the least.
+    What is masked (-inf) is left empty.
     """
     values = numpy.asarray(matrix, numpy.float64)
     if values.ndim != 3 or not 0 <= head < len(values):
         raise invalid("matrix", f"has the shape {values.shape}; [heads, queries, keys] with head {head} is drawn")
     shown = values[head]
-    finite = shown[numpy.isfinite(shown)]
-    shown = numpy.where(numpy.isfinite(shown), shown, finite.min() if finite.size else 0)
+    shown = numpy.where(numpy.isfinite(shown), shown, numpy.nan)
     ax = _axes(ax, "key", "query")
     return _heat_map(ax, shown, 0, "added to the score", f"Head {head}", aspect="equal")
 
@@ -338,9 +337,9 @@ def _curve(ax: Any, name: str, x: Iterable[Any], y: Iterable[Any]) -> None:
 
 
 def _heat_map(ax: Any, matrix: Any, start: int, label: str, title: str, aspect: str = "auto", **scale: Any) -> Any:
-    """Rows from the top, the first at `start`."""
+    """Rows from the top, the first at `start`; numbers stand at the middle of rows and columns."""
     rows, columns = matrix.shape
-    extent = (0, columns, start + rows, start)
+    extent = (-0.5, columns - 0.5, start + rows - 0.5, start - 0.5)
     image = ax.imshow(matrix, cmap="cividis", aspect=aspect, extent=extent, interpolation="nearest", **scale)
     ax.figure.colorbar(image, ax=ax, label=label)
     ax.set_title(title)

@@ -1,0 +1,83 @@
+"""What a page's commands for a cluster say, held to the chart, without a cluster.
+
+Read by main.py. `helm install` is rendered by the real helm, with the same chart and values;
+everything that later commands name must be in what it rendered: the namespace, the chart's
+tests, the policy that a label opens, the service and the port that a pod calls, its image.
+What the pod runs is run here, against the server at `address`.
+"""
+
+import os
+import shlex
+import subprocess
+
+KUBERNETES = "1.30.0"
+
+
+class Mismatch(Exception):
+    pass
+
+
+def hold(condition, what):
+    if not condition:
+        raise Mismatch(what)
+
+
+def helm_template(words, root, path):
+    """Objects of `helm install NAME CHART ...`."""
+    import yaml  # Debian's python3-yaml, which only these pages need
+
+    words = [word for word in words if word != "--create-namespace"]
+    done = subprocess.run(["helm", "template", "--kube-version", KUBERNETES, *words], cwd=root,
+                          env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False)
+    hold(done.returncode == 0, done.stderr)
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def after(words, flag):
+    return words[words.index(flag) + 1]
+
+
+def kind(objects, name):
+    return [each for each in objects if each["kind"] == name]
+
+
+class Rehearsal:
+    """The commands of one page, in their order."""
+
+    def __init__(self, root, path, run, address):
+        self.root, self.path, self.run, self.address = root, path, run, address
+        self.release, self.namespace, self.objects = None, None, []
+
+    def command(self, text):
+        words = shlex.split(text)
+        doing = {"helm install": self.install, "helm test": self.test, "kubectl label": self.label,
+                 "kubectl run": self.pod}.get(" ".join(words[:2]))
+        hold(doing, f"nothing says how to rehearse: {text}")
+        doing(words[2:])
+
+    def install(self, words):
+        self.release, self.namespace = words[0], after(words, "-n")
+        self.objects = helm_template(words, self.root, self.path)
+
+    def test(self, words):
+        hold(words[0] == self.release and after(words, "-n") == self.namespace, "helm test names another release")
+        hooks = [each["metadata"].get("annotations", {}).get("helm.sh/hook") for each in kind(self.objects, "Pod")]
+        hold("test" in hooks, "the chart has no test")
+
+    def label(self, words):
+        key, value = words[2].split("=")
+        opened = [peer.get("namespaceSelector", {}).get("matchLabels", {}).get(key)
+                  for policy in kind(self.objects, "NetworkPolicy")
+                  for rule in policy["spec"]["ingress"] for peer in rule.get("from", [])]
+        hold(words[0] == "namespace" and value in opened, f"no policy lets a namespace in for {words[2]}")
+
+    def pod(self, words):
+        image = next(word for word in words if word.startswith("--image=")).split("=", 1)[1]
+        server = kind(self.objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]
+        hold(server["image"] == image, f"the chart's image is {server['image']}, not {image}")
+        inside = words[words.index("--") + 1:]
+        target = after(inside, "--server")
+        names = {f"dns:///{service['metadata']['name']}.{self.namespace}.svc:{port['port']}"
+                 for service in kind(self.objects, "Service") for port in service["spec"]["ports"]}
+        hold(target in names, f"{target} is none of {', '.join(sorted(names))}")
+        self.run(shlex.join([self.address if word == target else word for word in inside]))
