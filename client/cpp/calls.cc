@@ -230,12 +230,14 @@ std::string Client::Calls::VersionsText(
                       ", this client is ", POSENC_VERSION);
 }
 
-std::int64_t Client::Calls::ChunkBytes(const CallOptions& options) {
+absl::StatusOr<std::int64_t> Client::Calls::ChunkBytes(
+    const CallOptions& options) {
   const std::int64_t known = chunk_bytes_.load(std::memory_order_relaxed);
   if (known > 0) return known;
   v1::GetServerInfoResponse info;
   const absl::Status status =
       Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), options, &info);
+  if (absl::IsDeadlineExceeded(status)) return status;
   std::int64_t bytes = kChunkBytes;
   if (status.ok() && info.limits().stream_chunk_bytes() > 0) {
     bytes = info.limits().stream_chunk_bytes();

@@ -107,8 +107,9 @@ class Client::Calls {
   // Size of a stream's messages: what the server recommends, never more than a
   // message may have. Asks the server if it has not told yet; threads that come
   // at the same time each ask for themselves, so that none waits for another's
-  // timeout.
-  std::int64_t ChunkBytes(const CallOptions& options);
+  // timeout. An error only if the deadline passes: the stream would wait for as
+  // long again.
+  absl::StatusOr<std::int64_t> ChunkBytes(const CallOptions& options);
 
   // Whether an encoding has several position axes. Presets and configurations
   // are resolved by the server.

@@ -75,7 +75,14 @@ std::shared_ptr<grpc::Channel> Channels::Create(bool own_connection,
 std::shared_ptr<grpc::Channel> Channels::Bulk() {
   if (bulk_.empty()) return small_;
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::shared_ptr<grpc::Channel>& channel = bulk_[next_++ % bulk_.size()];
+  // Twice the calls under way: one that is still to be made comes after those
+  // that are idle, and before those that are not.
+  const auto load = [](const std::shared_ptr<grpc::Channel>& channel) {
+    return channel == nullptr ? 1 : 2 * (channel.use_count() - 1);
+  };
+  std::shared_ptr<grpc::Channel>& channel = *std::min_element(
+      bulk_.begin(), bulk_.end(),
+      [&](const auto& a, const auto& b) { return load(a) < load(b); });
   if (channel == nullptr) channel = Create(true, true);
   return channel;
 }

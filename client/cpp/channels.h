@@ -32,15 +32,19 @@ class Channels {
   const std::string& target() const { return options_.target; }
   const std::shared_ptr<grpc::Channel>& small() const { return small_; }
 
-  // The next bulk channel in turn, made if it is not there.
+  // The bulk channel with the fewest calls under way; a new one if all that
+  // there are have some. Every caller keeps the pointer until its call is over:
+  // the pointer's owners are what is counted. A caller that makes one call at a
+  // time so stays on one connection: for each one that has received a large
+  // message, gRPC keeps many MiB to read the next one into.
   std::shared_ptr<grpc::Channel> Bulk();
 
   // A channel that does not retry calls. The first use makes it. A channel that
   // the caller gave is returned as it is.
   std::shared_ptr<grpc::Channel> Once();
 
-  // Takes a channel that is stuck out of the turns. Its place gets a new one
-  // when it is its turn; calls that have it keep it.
+  // Takes out a channel that is stuck. Its place gets a new one when that is
+  // needed; calls that have it keep it.
   void Drop(const std::shared_ptr<grpc::Channel>& channel);
 
  private:
@@ -53,7 +57,6 @@ class Channels {
   std::mutex mutex_;
   // Guarded by mutex_. Null: not made yet. Empty: small_ serves all calls.
   std::vector<std::shared_ptr<grpc::Channel>> bulk_;
-  std::size_t next_ = 0;
   std::shared_ptr<grpc::Channel> once_;  // null: not made yet
 };
 

@@ -146,7 +146,8 @@ absl::StatusOr<typename Rpc::Result> InChunks(Calls* calls,
                                               const CallOptions& options) {
   constexpr std::size_t kCount = std::size(Rpc::kTensors);
   const auto& places = args.*Rpc::kArgsPlaces;
-  const std::int64_t chunk_bytes = calls->ChunkBytes(options);
+  const absl::StatusOr<std::int64_t> chunk_bytes = calls->ChunkBytes(options);
+  if (!chunk_bytes.ok()) return chunk_bytes.status();
 
   TensorInParts cuts[kCount];  // without parts if not given
   auto owners = std::make_shared<std::vector<std::shared_ptr<char>>>();
@@ -160,7 +161,7 @@ absl::StatusOr<typename Rpc::Result> InChunks(Calls* calls,
     if (!status.ok()) return status;
     if (!view) continue;
     TensorInParts* const cut = &cuts[i];
-    status = Cut<Rpc>(args, i, chunk_bytes, calls->max_message_bytes(), cut);
+    status = Cut<Rpc>(args, i, *chunk_bytes, calls->max_message_bytes(), cut);
     if (!status.ok()) return status;
     if (output) {
       cut->output = *output;
@@ -318,7 +319,7 @@ absl::StatusOr<typename Rpc::Result> Rotate(Calls* calls,
   // The server's limit may be lower than ours. What is no larger than a chunk
   // would only be refused again.
   if (!result.ok() && can_cut && TooLarge(result.status()) &&
-      bytes > calls->ChunkBytes(options)) {
+      bytes > calls->ChunkBytes(options).value_or(bytes)) {
     return InChunks<Rpc>(calls, args, options);
   }
   return result;

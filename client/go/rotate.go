@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -188,8 +189,10 @@ func (c *Client) rotate(ctx context.Context, r *rotation, o *callOptions) ([]Ten
 	results, err := c.rotateAtOnce(ctx, r, o, nil)
 	// The server's limit may be lower than ours. What is no larger than a chunk
 	// would only be refused again.
-	if tooLarge(err) && bytes > c.chunkBytes(ctx) {
-		return c.rotateInChunks(ctx, r, o)
+	if tooLarge(err) {
+		if size, asked := c.chunkBytes(ctx); asked == nil && bytes > size {
+			return c.rotateInChunks(ctx, r, o)
+		}
 	}
 	return results, err
 }
@@ -244,7 +247,10 @@ const framingBytes = 256
 // plan cuts the tensors. Each is cut by itself, the first one first: q and k may
 // differ in heads, so that equal amounts of memory hold different tokens.
 func (c *Client) plan(ctx context.Context, r *rotation, o *callOptions) (chunks []chunk, results []Tensor, several bool, err error) {
-	size := c.chunkBytes(ctx)
+	size, err := c.chunkBytes(ctx)
+	if err != nil {
+		return nil, nil, false, err
+	}
 	need := false
 	for i, t := range r.tensors {
 		if !t.tensor.given {
@@ -406,11 +412,16 @@ const chunkBytes = 4<<20 - 64<<10
 // What a message may have beside a chunk: settings, positions, framing.
 const messageOverhead = 64 << 10
 
-func (c *Client) chunkBytes(ctx context.Context) int64 {
+// chunkBytes fails only if the deadline passes: the stream would wait for as long
+// again.
+func (c *Client) chunkBytes(ctx context.Context) (int64, error) {
 	if known := c.chunk.known.Load(); known > 0 {
-		return known
+		return known, nil
 	}
 	info, err := c.stub.GetServerInfo(ctx, &posencv1.GetServerInfoRequest{})
+	if status.Code(err) == codes.DeadlineExceeded {
+		return 0, err
+	}
 	bytes := info.GetLimits().GetStreamChunkBytes()
 	if bytes <= 0 {
 		bytes = chunkBytes
@@ -425,7 +436,7 @@ func (c *Client) chunkBytes(ctx context.Context) int64 {
 	if err == nil {
 		c.chunk.known.Store(bytes)
 	}
-	return bytes
+	return bytes, nil
 }
 
 // text of a shape for errors.

@@ -190,6 +190,12 @@ class EchoService : public v1::PositionalEncodingService::Service {
                          v1::ApplyRopeResponse* response) override {
     const bool fails = Remember(context, request->ByteSizeLong());
     if (fails) return {grpc::StatusCode::UNAVAILABLE, "later"};
+    mutex_.LockWhen(absl::Condition(
+        +[](EchoService* service) {
+          return static_cast<int>(service->seen_.size()) >= service->together;
+        },
+        this));
+    mutex_.Unlock();
     if (request->has_q()) *response->mutable_q() = request->q();
     if (request->has_k()) *response->mutable_k() = request->k();
     return grpc::Status::OK;
@@ -225,6 +231,7 @@ class EchoService : public v1::PositionalEncodingService::Service {
   }
 
   int failures = 0;  // of the first calls; set before them
+  int together = 0;  // calls of ApplyRope are answered when so many have come
 
  private:
   bool Remember(grpc::ServerContext* context, std::size_t bytes) {
@@ -363,17 +370,33 @@ TEST_F(BulkTest, RetriesSendLentBytesAgain) {
   EXPECT_THAT(service_.seen(), SizeIs(3));
 }
 
-TEST_F(BulkTest, LargeMessagesTakeTurnsOnTheirConnections) {
-  options_.bulk_channels = 3;
+TEST_F(BulkTest, LargeMessagesAtTheSameTimeHaveConnectionsOfTheirOwn) {
+  constexpr int kCalls = 3;
+  service_.together = kCalls;
+  options_.bulk_channels = kCalls;
+  const Client client = Client::Connect(options_);
+  const std::string bytes = Bytes(64 << 10);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kCalls; ++i) {
+    threads.emplace_back([&] {
+      ApplyRopeArgs args;
+      args.q = Heads(bytes);
+      EXPECT_TRUE(client.ApplyRope(args).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+
+  EXPECT_THAT(service_.peers(), SizeIs(kCalls));
+}
+
+TEST_F(BulkTest, LargeMessagesOneByOneStayOnOneConnection) {
   const Client client = Client::Connect(options_);
   const std::string bytes = Bytes(64 << 10);
   ApplyRopeArgs args;
   args.q = Heads(bytes);
   for (int i = 0; i < 9; ++i) ASSERT_TRUE(client.ApplyRope(args).ok());
 
-  std::vector<EchoService::Seen> seen = service_.seen();
-  EXPECT_THAT(service_.peers(), SizeIs(3));
-  for (int i = 3; i < 9; ++i) EXPECT_EQ(seen[i].peer, seen[i - 3].peer);
+  EXPECT_THAT(service_.peers(), SizeIs(1));
 }
 
 TEST_F(BulkTest, SmallMessagesStayOnOneConnectionOfTheirOwn) {

@@ -363,6 +363,18 @@ TEST_F(StreamTest, TheServerIsAskedOnceForItsChunks) {
   EXPECT_EQ(service_.infos, 1);
 }
 
+TEST_F(StreamTest, NothingIsStreamedToAServerThatDoesNotAnswerInTime) {
+  service_.hold_info = true;
+  options_.timeout = absl::Milliseconds(100);
+  const Client client = Client::Connect(options_);
+
+  const absl::Status status = client.ApplyRopeStream(Sample().args).status();
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_TRUE(service_.applied.empty());
+  service_.release.Notify();
+}
+
 TEST_F(StreamTest, NobodyWaitsForAnothersQuestionAboutChunks) {
   absl::Notification answered;
   service_.hold_info = true;

@@ -1,8 +1,9 @@
 // posenc-client-bench TARGET CASE: how long ApplyRope takes through the C++
 // client library, for ./run bench clients. Prints one line of JSON.
 //
-// CASE: unary64, unary1 (MiB of float32 in one message), stream256. Results go
-// to memory that the program already has. The first call is told apart; what
+// CASE: unary64, unary1 (MiB of float32 in one message), stream256, and token1,
+// one token of 16 KiB, whose peak is the program's own. Results go to memory
+// that the program already has. The first call is told apart; what
 // follows for kWarmUp, and once over every connection, is not measured.
 
 #include <algorithm>
@@ -47,6 +48,7 @@ struct Case {
 int Main(const std::string& target, const std::string& name) {
   const std::map<std::string, Case> cases = {{"unary64", {4096, false, 5}},
                                              {"unary1", {64, false, 5}},
+                                             {"token1", {1, false, 5}},
                                              {"stream256", {16384, true, 2}}};
   const auto found = cases.find(name);
   if (found == cases.end()) {

@@ -17,6 +17,10 @@ from servers import posencd
 ROUNDS = 7
 CASES = ("unary64", "unary1", "stream256")
 
+# The same program with a tensor of one token: what runtime, gRPC and client take by
+# themselves. What a case's peak has beside this, tensor and result is the call's.
+ALONE = "token1"
+
 # An identity call of the same bytes through the bare library, client and server:
 # what a client over it cannot be faster than with one message each way. Where a
 # case goes below its floor, the client's chunks are sent, computed and received
@@ -55,6 +59,8 @@ def rounds(clients, target, count, cases):
     """(language, case) -> round -> what was measured; and what failed twice."""
     figures, failures = {}, []
     start = time.monotonic()
+    for client in clients:
+        figures[(client.language, ALONE)] = {0: measure(client, target, ALONE)}
     for n in range(count):
         for case in cases:
             for client in clients:
@@ -72,9 +78,12 @@ def rounds(clients, target, count, cases):
 def lines(figures):
     """One a client and case. Ratios are the median of the rounds' own ratios."""
     yield (f"{'client':<8}{'case':<11}{'ms':>9}{'to c++':>9}{'to floor':>10}{'first ms':>10}"
-           f"{'peak MiB':>10}{'beside tensor and result':>26}")
+           f"{'peak MiB':>10}{'alone MiB':>11}{'call, in tensors':>18}")
     with_option = {plain: case for case, plain in PLAIN.items()}
     for (language, case), seen in figures.items():
+        if case == ALONE:
+            continue
+
         def ratio(other):
             base = figures.get(other, {})
             both = [n for n in seen if n in base]
@@ -86,11 +95,12 @@ def lines(figures):
         first = statistics.median(one["first_seconds"] for one in each)
         peak = max(one["peak_bytes"] for one in each)
         tensor = each[0]["tensor_bytes"]
-        beside = (peak - 2 * tensor) / tensor
+        alone = figures[(language, ALONE)][0]["peak_bytes"]
+        own = (peak - alone - 2 * tensor) / tensor
         to_cpp = ratio(("c++", with_option.get(case, case)))
         floor = ratio((language, FLOORS.get(case)))
         yield (f"{language:<8}{case:<11}{seconds * 1e3:>9.1f}{to_cpp:>9}"
-               f"{floor:>10}{first * 1e3:>10.1f}{peak / MIB:>10.0f}{beside:>19.2f} tensors")
+               f"{floor:>10}{first * 1e3:>10.1f}{peak / MIB:>10.0f}{alone / MIB:>11.0f}{own:>18.2f}")
 
 
 def bench(clients, count=ROUNDS, cases=CASES):

@@ -1628,7 +1628,7 @@ func (x *GridPositions) GetMergeSize() int32 {
 }
 
 // Text and vision spans of one sequence, in order -> [3, T] (time, height, width). A span starts one past the greatest
-// position so far, as in Qwen2-VL.
+// position so far, as in Qwen2-VL. At most 16384 spans.
 type MultimodalPositions struct {
 	state         protoimpl.MessageState      `protogen:"open.v1"`
 	Spans         []*MultimodalPositions_Span `protobuf:"bytes,1,rep,name=spans,proto3" json:"spans,omitempty"`
@@ -1736,15 +1736,15 @@ func (x *AttentionSinkPositions) GetLength() int64 {
 	return 0
 }
 
-// Position ids of a vision tower's or diffusion transformer's tokens, [axes, T], as its class in transformers makes them: axes, order of the
-// patches, first index, class tokens and units are the tower's. float32 if they are fractional (DINOv3: 2 pi times the
-// coordinates in [-1, 1]; SAM 3). Towers that attend in windows permute tokens and ids alike; that is left to the
-// caller.
+// Position ids of a vision tower's or diffusion transformer's tokens, [axes, T], as its class in transformers makes
+// them: axes, order of the patches, first index, class tokens and units are the tower's. float32 if they are fractional
+// (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM 3). Towers that attend in windows permute tokens and ids alike;
+// that is left to the caller.
 type VisionPositions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A preset or config_json with the tower: its own file, or `part` MODEL_PART_VISION.
 	Rope *RopeSource `protobuf:"bytes,1,opt,name=rope,proto3" json:"rope,omitempty"`
-	// One per image or video, one after the other.
+	// One per image or video, one after the other; at most 16384.
 	Grids []*VisionPositions_Grid `protobuf:"bytes,2,rep,name=grids,proto3" json:"grids,omitempty"`
 	// Patches are ordered by blocks of merge_size^2. Unset (0): the tower's.
 	MergeSize int32 `protobuf:"varint,3,opt,name=merge_size,json=mergeSize,proto3" json:"merge_size,omitempty"`

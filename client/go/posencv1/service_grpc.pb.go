@@ -56,14 +56,18 @@ const (
 //
 // Request metadata `posenc-message-bytes`, optional, a decimal number: the bytes of the call's serialized request
 // message, in a stream those of its largest one. Before a server reads a call's payload it sets memory aside, and the
-// call waits if there is too little: this number of bytes (in a stream three times as many). Without the number it sets
-// aside Limits.max_request_bytes until the message has arrived (in a stream three times 5 MiB), and so takes few such
-// calls at a time: send it with every call that carries a tensor.
+// call waits if there is too little: this number of bytes (in a stream four times as many). Without the number it sets
+// aside twice what such messages of the method had lately, and 64 KiB at least (in a stream four times 5 MiB). A call
+// whose message proves larger, when there is no room for it, is ended with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED)
+// and does not wait: send the number with every call that carries a tensor.
 //   - A message that is larger than announced is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID), and so is a value that is
 //     not a number; the field is `posenc-message-bytes`. A smaller message is no error.
 //   - More than Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before anything is read.
 //
 // Most gRPC clients refuse responses over 4 MiB, by themselves, until their own limit is raised.
+//
+// A message has at most 16384 elements of repeated messages and texts, those in all its parts together (a list of
+// numbers has none); more are INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
 //
 // Request metadata `x-request-id` and `traceparent` (W3C Trace Context), optional: names of the call in the server's log
 // and in its traces. Neither changes an answer.
@@ -313,14 +317,18 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 //
 // Request metadata `posenc-message-bytes`, optional, a decimal number: the bytes of the call's serialized request
 // message, in a stream those of its largest one. Before a server reads a call's payload it sets memory aside, and the
-// call waits if there is too little: this number of bytes (in a stream three times as many). Without the number it sets
-// aside Limits.max_request_bytes until the message has arrived (in a stream three times 5 MiB), and so takes few such
-// calls at a time: send it with every call that carries a tensor.
+// call waits if there is too little: this number of bytes (in a stream four times as many). Without the number it sets
+// aside twice what such messages of the method had lately, and 64 KiB at least (in a stream four times 5 MiB). A call
+// whose message proves larger, when there is no room for it, is ended with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED)
+// and does not wait: send the number with every call that carries a tensor.
 //   - A message that is larger than announced is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID), and so is a value that is
 //     not a number; the field is `posenc-message-bytes`. A smaller message is no error.
 //   - More than Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before anything is read.
 //
 // Most gRPC clients refuse responses over 4 MiB, by themselves, until their own limit is raised.
+//
+// A message has at most 16384 elements of repeated messages and texts, those in all its parts together (a list of
+// numbers has none); more are INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
 //
 // Request metadata `x-request-id` and `traceparent` (W3C Trace Context), optional: names of the call in the server's log
 // and in its traces. Neither changes an answer.

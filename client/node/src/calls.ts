@@ -171,13 +171,16 @@ export class Calls {
     }
   }
 
-  /** Size of a stream's chunks: what the server recommends, or less. */
+  /** Size of a stream's chunks: what the server recommends, or less. Fails only if the deadline passes: the stream would wait for as long again. */
   async chunkBytes(options: CallOptions): Promise<number> {
     if (this.knownChunkBytes !== undefined) return this.knownChunkBytes;
     const { signal, timeoutMs } = options;
     const info = this.plain<{ limits?: { streamChunkBytes: number } }>("GetServerInfo", {}, { signal, timeoutMs });
     // A server that does not answer now may answer the next call.
-    const wanted = await info.then((answer) => answer.limits?.streamChunkBytes, () => undefined);
+    const wanted = await info.then((answer) => answer.limits?.streamChunkBytes, (error: PosencError) => {
+      if (error.code === "DEADLINE_EXCEEDED") throw error;
+      return undefined;
+    });
     const bytes = Math.max(1, Math.min(wanted || maxChunkBytes, maxChunkBytes, this.maxMessageBytes - messageOverhead));
     if (wanted) this.knownChunkBytes = bytes;
     return bytes;

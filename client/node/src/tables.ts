@@ -80,7 +80,9 @@ export function checkTableMemory(request: Message, first: BuildTableStreamRespon
   const axis = headsOf(request) > 0 ? 1 : 0;
   const sizes = tableNames(request).map((name) => {
     const part = first[name];
-    return part === undefined ? 0 : (part.data.byteLength / part.shape[axis]) * rowsOf(request);
+    // A part without rows, which no posencd sends, tells nothing.
+    if (part === undefined || !(part.shape[axis] > 0)) return 0;
+    return (part.data.byteLength / part.shape[axis]) * rowsOf(request);
   });
   checkMemory(sizes.reduce((sum, size) => sum + size, 0), Math.max(...sizes));
 }

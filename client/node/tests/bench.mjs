@@ -8,6 +8,8 @@ const [target, name] = process.argv.slice(2);
 const cases = {
   unary64: { mib: 64, calls: 5, options: {} },
   unary1: { mib: 1, calls: 5, options: {} },
+  // One token, whose peak is the program's own.
+  token1: { mib: 1 / 64, calls: 5, options: {} },
   // unary64 without the option that ../run gives Node.
   plain64: { mib: 64, calls: 5, options: {} },
   stream256: { mib: 256, calls: 2, options: { streamAboveBytes: 0 } },
@@ -20,7 +22,7 @@ const cases = {
 const { mib, calls, options } = cases[name];
 
 function startRotation() {
-  const elements = mib << 18;
+  const elements = mib * 2 ** 18;
   const shape = [1, elements / 4096, 32, 128];
   const q = new Float32Array(elements).map((_, i) => (i % 1000) / 1000);
   const out = new Float32Array(elements).fill(1);
@@ -54,4 +56,4 @@ for (const begin = now(); seconds.length < calls; ) {
 end();
 seconds.sort((a, b) => a - b);
 const peak = Number(/VmHWM:\s*(\d+)/.exec(fs.readFileSync("/proc/self/status", "utf8"))[1]) * 1024;
-console.log(JSON.stringify({ client: "node", case: name, seconds: seconds[calls >> 1], first_seconds: took[0], peak_bytes: peak, tensor_bytes: mib << 20 }));
+console.log(JSON.stringify({ client: "node", case: name, seconds: seconds[calls >> 1], first_seconds: took[0], peak_bytes: peak, tensor_bytes: mib * 2 ** 20 }));

@@ -189,6 +189,16 @@ describe("streams", () => {
     }
   });
 
+  test("AreNotTriedWhenTheServerDoesNotAnswerInTime", async (t) => {
+    let streams = 0;
+    const handle = (call) => ++streams && call.end();
+    const silent = await startFake(t, { GetServerInfo: { handle: () => {} }, ApplyRopeStream: { streams: true, handle } });
+    const client = posenc.connect(silent, { streamAboveBytes: 0, timeoutMs: 300 });
+    const q = tensor(new Float32Array(8), [1, 1, 1, 8]);
+    await assert.rejects(client.applyRope({ rope: half, q, start: 0, layout: "bshd" }), { code: "DEADLINE_EXCEEDED" });
+    assert.strictEqual(streams, 0);
+  });
+
   test("EndWhenTheServerIsSilent", async (t) => {
     const silent = await startFake(t, { ApplyRopeStream: { streams: true, handle: (call) => call.on("data", () => {}) } });
     const client = posenc.connect(silent, { streamAboveBytes: 0, timeoutMs: 300 });

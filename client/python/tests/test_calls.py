@@ -116,6 +116,21 @@ def test_a_stream_without_progress_ends():
     assert error.code == "DEADLINE_EXCEEDED" and "no progress" in str(error) and address in str(error)
 
 
+def test_nothing_is_streamed_to_a_server_that_does_not_answer_in_time():
+    stuck = threading.Event()
+
+    def silent(request, context):
+        stuck.wait(30)
+        return b""
+
+    with serving({"GetServerInfo": silent, "ApplyRopeStream": lambda requests, context: iter(())}) as (fake, address):
+        with posenc.Client(address, timeout=1, stream_above_bytes=0) as client:
+            error = caught(client.apply_rope, X, rope=SPEC, positions=0, layout="bshd")
+            stuck.set()
+    assert error.code == "DEADLINE_EXCEEDED" and address in str(error)
+    assert "ApplyRopeStream" not in [method for method, _, _ in fake.calls]
+
+
 def test_a_stream_that_ends_early_is_internal():
     with serving({"GetServerInfo": info(), "ApplyRopeStream": lambda requests, context: iter(())}) as (_, address):
         with posenc.Client(address, stream_above_bytes=0) as client:

@@ -222,14 +222,18 @@ impl Calls {
         Ok(Answers { incoming, next, patience, request_id })
     }
 
-    /// The size of chunks that the server recommends.
-    pub async fn chunk_bytes(&self) -> usize {
+    /// The size of chunks that the server recommends. Fails only if the deadline passes: the stream would wait for as
+    /// long again.
+    pub async fn chunk_bytes(&self) -> Result<usize> {
         let known = self.shared.chunk_bytes.load(Ordering::Relaxed);
         if known > 0 {
-            return known;
+            return Ok(known);
         }
         let info: Result<v1::GetServerInfoResponse> =
             self.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), 0).await;
+        if let Err(error) = &info && error.code() == Code::DeadlineExceeded {
+            return info.map(|_| 0);
+        }
         let told =
             info.as_ref().ok().and_then(|info| info.limits.as_ref()).map_or(0, |limits| limits.stream_chunk_bytes);
         let bytes = usize::try_from(told).ok().filter(|bytes| *bytes > 0).unwrap_or(CHUNK_BYTES);
@@ -238,7 +242,7 @@ impl Calls {
         if info.is_ok() {
             self.shared.chunk_bytes.store(bytes, Ordering::Relaxed);
         }
-        bytes
+        Ok(bytes)
     }
 
     fn check_bytes(&self, bytes: usize) -> Result<()> {

@@ -95,7 +95,7 @@ impl Calls {
         let result = self.unary_with(R::METHOD, &message, slots, expected).await;
         // The server's limit may be lower than ours. What is no larger than a chunk would only be refused again.
         match result {
-            Err(error) if can_cut && error.is_too_large() && bytes > self.chunk_bytes().await => {}
+            Err(error) if can_cut && error.is_too_large() && bytes > self.chunk_bytes().await? => {}
             result => return decode(result?),
         }
         self.rotate_in_chunks(request, slots).await?;
@@ -108,7 +108,7 @@ impl Calls {
         slots.iter().try_for_each(Slot::check_output)?;
         let layout = request.layout();
         let whole_heads = spec(request.rope()).and_then(explicit).is_some_and(|frequencies| frequencies.heads > 0);
-        let chunk_bytes = self.chunk_bytes().await;
+        let chunk_bytes = self.chunk_bytes().await?;
         let mut cuts = Vec::new();
         for slot in slots.iter().filter(|slot| !slot.from().is_empty()) {
             cuts.push(cut_tensor(slot, layout, whole_heads, chunk_bytes)?);

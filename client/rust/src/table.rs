@@ -29,7 +29,7 @@ impl Calls {
         let guess = usize::try_from(request.rows).unwrap_or(0).saturating_mul(ROW_BYTES);
         let result = self.unary_with("BuildTable", &Planned::whole(&request, slots), slots, guess).await;
         // What is too large for a message tells its size.
-        let size = match &result {
+        let mut size = match &result {
             Err(error) if error.is_too_large() => error.metadata().get("sizeBytes").and_then(|size| size.parse().ok()),
             _ => return decode(result?),
         };
@@ -41,7 +41,10 @@ impl Calls {
         let mut parts: [Parts; 3] = Default::default();
         let mut table = v1::BuildTableResponse::default();
         while let Some(answer) = answers.next::<v1::BuildTableStreamResponse>().await.map_err(outside)? {
-            check_memory(size.unwrap_or(0))?;
+            // With the first rows, as an error of the stream says more than this one.
+            if let Some(size) = size.take() {
+                check_memory(size)?;
+            }
             table.amplitude = answer.amplitude;
             for (parts, part) in parts.iter_mut().zip([answer.cos, answer.sin, answer.table]) {
                 parts.0.extend(part);

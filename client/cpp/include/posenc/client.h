@@ -95,9 +95,10 @@ struct ClientOptions {
   // to overlap with computation.
   absl::optional<std::int64_t> stream_above_bytes;
 
-  // Connections for messages of 64 KiB and more, made when they are needed, one
-  // after the other in turn: a single connection would hold concurrent calls
-  // back. Small messages share one of their own. 0: all share that one.
+  // Connections for messages of 64 KiB and more: a call takes the one with the
+  // fewest calls under way, and they are made when they are needed. A single
+  // connection would hold concurrent calls back. Small messages share one of
+  // their own. 0: all share that one.
   int bulk_channels = 4;
 
   // Time after which a TCP connection is given up that takes no bytes while

@@ -75,13 +75,16 @@ def ask(method: str, request: Any, answer: Any, expected_bytes: int = 0) -> Step
 
 
 def chunk_bytes(limits: Limits) -> Steps[int]:
-    """The size of chunks that the server recommends; asked for once."""
+    """The size of chunks that the server recommends; asked for once. Fails only if the
+    deadline passes: the stream would wait for as long again."""
     if limits.chunk_bytes:
         return limits.chunk_bytes
     most = max(limits.max_message_bytes - _MESSAGE_OVERHEAD, 1)
     try:
         answer = yield Unary("GetServerInfo", [])
-    except PosencError:
+    except PosencError as error:
+        if error.code == "DEADLINE_EXCEEDED":
+            raise
         # A server that does not answer now may answer the next call.
         return min(_CHUNK_BYTES, most)
     server = decode(GetServerInfoResponse, answer).limits

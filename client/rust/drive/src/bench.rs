@@ -15,8 +15,10 @@ pub async fn run(target: &str, case: &str) -> Outcome {
     let (tokens, calls) = match case {
         "unary64" => (4096, 5),
         "unary1" => (64, 5),
+        // Its peak is the program's own.
+        "token1" => (1, 5),
         "stream256" => (16384, 2),
-        _ => return Err(format!("{case}: is no case; must be unary64, unary1 or stream256").into()),
+        _ => return Err(format!("{case}: is no case; must be unary64, unary1, stream256 or token1").into()),
     };
     // All larger than a chunk go as a stream then.
     let stream_above_bytes = (case == "stream256").then_some(1 << 20);

@@ -231,7 +231,10 @@ final class Calls implements AutoCloseable {
         GetServerInfoResponse.getDefaultInstance());
   }
 
-  /** Size of a stream's messages: what the server recommends or less, as a message may have. */
+  /**
+   * Size of a stream's messages: what the server recommends or less, as a message may have. Fails
+   * only if the deadline passes: the stream would wait for as long again.
+   */
   long chunkBytes(CallSettings settings) {
     if (chunkBytes > 0) return chunkBytes;
     long bytes = MAX_CHUNK_BYTES;
@@ -241,6 +244,7 @@ final class Calls implements AutoCloseable {
       if (recommended > 0) bytes = Math.min(recommended, bytes);
       told = true;
     } catch (PosencException e) {
+      if (e.code().equals("DEADLINE_EXCEEDED")) throw e;
       // A server that does not answer now may answer the next call.
     }
     bytes = Math.max(1, Math.min(bytes, Math.max(maxMessageBytes - MESSAGE_OVERHEAD, 1)));

@@ -10,9 +10,11 @@ import io.github.posenc.v1.BuildTableStreamResponse;
 import io.grpc.Status;
 import java.math.BigInteger;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.function.Consumer;
 import java.util.function.Function;
 
@@ -27,6 +29,9 @@ final class Tables {
 
   // Bytes of a row of a table of usual width: [rows, 64] of cosines and sines in float32.
   private static final long ROW_BYTES = 512;
+
+  // Virtual machines need a few elements less than an int can count.
+  private static final int MAX_ELEMENTS = Integer.MAX_VALUE - 8;
 
   private final Calls calls;
   private final CallSettings settings;
@@ -58,7 +63,7 @@ final class Tables {
       List<Table> rows = new ArrayList<>();
       try {
         stream(BuildTableStreamRequest.newBuilder().setTable(request).build(), table -> {
-          if (rows.isEmpty()) checkMemory(e);
+          if (rows.isEmpty()) checkMemory(e, table);
           rows.add(table);
         });
       } catch (PosencException ofStream) {
@@ -76,19 +81,35 @@ final class Tables {
     }
   }
 
-  // Ends a stream whose table the heap cannot hold. The error of the unary call told the size.
-  private static void checkMemory(PosencException tooLarge) {
+  // Ends a stream whose table the heap cannot hold. The error of the unary call told the size of
+  // all tensors together, which are as large as each other.
+  private static void checkMemory(PosencException tooLarge, Table first) {
     String size = tooLarge.metadata().get("sizeBytes");
-    if (size != null) checkMemory(new BigInteger(size));
+    if (size == null) return;
+    List<Tensor> tensors = new ArrayList<>(Arrays.asList(first.cos(), first.sin(), first.table()));
+    tensors.removeIf(Objects::isNull);
+    if (tensors.isEmpty()) return;
+    int elementBytes = Tensor.elementBytes(tensors.get(0).dtype());
+    checkMemory(
+        new BigInteger(size),
+        new BigInteger(size).divide(BigInteger.valueOf((long) tensors.size() * elementBytes)));
   }
 
-  private static void checkMemory(BigInteger size) {
+  // The result's bytes, and the elements of each of its tensors.
+  private static void checkMemory(BigInteger size, BigInteger elements) {
     long memory = Runtime.getRuntime().maxMemory();
-    if (size.compareTo(BigInteger.valueOf(memory)) <= 0) return;
-    throw PosencException.local(
+    if (size.compareTo(BigInteger.valueOf(memory)) > 0) {
+      throw tooLarge(size + " bytes, and this machine's Java " + memory + " of memory");
+    }
+    if (elements.compareTo(BigInteger.valueOf(MAX_ELEMENTS)) > 0) {
+      throw tooLarge(elements + " elements, and an array of Java's " + MAX_ELEMENTS + " at most");
+    }
+  }
+
+  private static PosencException tooLarge(String facts) {
+    return PosencException.local(
         Status.Code.RESOURCE_EXHAUSTED,
-        "the result has " + size + " bytes, and this machine's Java " + memory
-            + " of memory; ask for less, or take it in parts",
+        "the result has " + facts + "; ask for less, or take it in parts",
         "");
   }
 
@@ -177,9 +198,11 @@ final class Tables {
           throw PosencException.local(
               Status.Code.INTERNAL, "the server sent a tile without elements", "");
         }
-        checkMemory(BigInteger.valueOf(tile.tensor().bytes() / shape[1] / shape[2])
+        BigInteger elements = BigInteger.valueOf(shape[0])
             .multiply(BigInteger.valueOf(request.getQueryLength()))
-            .multiply(BigInteger.valueOf(request.getKeyLength())));
+            .multiply(BigInteger.valueOf(request.getKeyLength()));
+        int elementBytes = Tensor.elementBytes(tile.tensor().dtype());
+        checkMemory(elements.multiply(BigInteger.valueOf(elementBytes)), elements);
         whole[0] = Tensor.allocate(
             tile.tensor().dtype(), shape[0], request.getQueryLength(), request.getKeyLength());
       }

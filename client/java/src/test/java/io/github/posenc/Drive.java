@@ -44,9 +44,11 @@ public final class Drive {
   }
 
   // unary64 is what applyRope does with 64 MiB unless it is told otherwise, which is a stream; its
-  // name is that of all clients' benchmarks. echo64 and echo1 are grpc-java alone.
+  // name is that of all clients' benchmarks. token1 is one token, and its peak the program's own.
+  // echo64 and echo1 are grpc-java alone.
   private static void bench(String target, String name) throws Exception {
-    int mib = Map.of("unary64", 64, "unary1", 1, "stream256", 256, "echo64", 64, "echo1", 1)
+    int mib = Map.of(
+        "unary64", 64, "unary1", 1, "token1", 0, "stream256", 256, "echo64", 64, "echo1", 1)
         .get(name);
     int calls = mib == 256 ? 2 : 5;
     if (name.startsWith("echo")) {
@@ -56,7 +58,7 @@ public final class Drive {
       }
       return;
     }
-    float[] q = new float[mib << 18];
+    float[] q = new float[mib == 0 ? 4096 : mib << 18];
     for (int i = 0; i < q.length; i++) q[i] = (i % 1000) / 500f - 1;
     float[] out = new float[q.length];
     long[] shape = {1, q.length / 4096, 32, 128};
