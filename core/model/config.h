@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,9 +45,11 @@ struct ModelRope {
   LengthUse length_use = LengthUse::kEach;
   std::int64_t length = 0;
   std::string length_reason;
-  // The dict that the scaling was read from: its path and its keys.
+  // The dict that the scaling was read from.
   std::string dict_path;
-  std::vector<std::string> dict_keys;
+  // The file's key, in full, for a field of the spec or of its scaling:
+  // "text_config.rotary_emb_base" for "rope_theta".
+  std::map<std::string, std::string> given_by;
   std::vector<Assumption> assumptions;
   std::vector<std::string> warnings;
 };

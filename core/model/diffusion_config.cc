@@ -163,9 +163,8 @@ double ReadTheta(const JsonObject& config, const DiffusionFamily& family,
 }  // namespace
 
 bool IsDiffusionConfig(const JsonObject& root) {
-  const nlohmann::json* const name = root.Find("_class_name");
-  return name != nullptr && name->is_string() &&
-         root.Find("model_type") == nullptr;
+  return root.Find("model_type") == nullptr &&
+         root.Text("_class_name").has_value();
 }
 
 absl::StatusOr<ModelRope> ReadDiffusion(const JsonObject& config,

@@ -146,8 +146,8 @@ void JsonObject::WrongType(absl::string_view key,
   const absl::string_view word = NotFiniteAt(text);
   Fail(key, !word.empty() && word == text
                 ? absl::StrCat("is ", word, "; it must be ", wanted)
-                : absl::StrCat("is of type ", value.type_name(),
-                               "; it must be ", wanted));
+                : absl::StrCat("is of type ", value.type_name(), ", ",
+                               Shortened(value), "; it must be ", wanted));
 }
 
 std::optional<double> JsonObject::Number(absl::string_view key) const {
@@ -203,6 +203,7 @@ std::vector<double> JsonObject::Numbers(absl::string_view key) const {
   for (const nlohmann::json& element : *value) {
     if (!element.is_number()) {
       Fail(key, absl::StrCat("has an element of type ", element.type_name(),
+                             ", ", Shortened(element),
                              "; it must be an array of numbers"));
       return {};
     }

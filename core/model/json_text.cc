@@ -67,7 +67,9 @@ class TextReader : public nlohmann::json_sax<json> {
         '?');
     if (error.id == kNumberOverflow) found_.fault_path = Path();
     found_.fault = error.id == kNumberOverflow
-                       ? absl::StrCat("is ", last, ", which no float64 holds")
+                       ? absl::StrCat("is ", last,
+                                      ", which no float64 holds; give one "
+                                      "that is finite")
                        : absl::StrCat("is not JSON: wrong at byte ", byte,
                                       ", at \"", last, "\"");
     return false;
@@ -136,6 +138,13 @@ JsonText ReadJsonText(absl::string_view text) {
     JsonText empty;
     empty.fault = "is not JSON: it is empty";
     return empty;
+  }
+  const std::size_t zero = text.find('\0');
+  if (zero != absl::string_view::npos) {
+    JsonText cut;
+    cut.fault = absl::StrCat("is not JSON: byte ", zero + 1,
+                             " is zero; send the file's text");
+    return cut;
   }
   JsonText plain = ReadPlain(text);
   if (plain.fault.empty()) return plain;

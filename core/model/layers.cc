@@ -42,12 +42,18 @@ std::vector<std::string> LayerTypes(const JsonObject& config) {
   const json* list = config.Find("layer_types");
   if (list == nullptr || list->is_null()) return types;
   if (!list->is_array()) {
-    config.Fail("layer_types", "must be an array of strings");
+    config.Fail(
+        "layer_types",
+        absl::StrCat("is of type ", list->type_name(), ", ", Shortened(*list),
+                     "; it must be an array of strings"));
     return types;
   }
   for (const json& type : *list) {
     if (!type.is_string()) {
-      config.Fail("layer_types", "must be an array of strings");
+      config.Fail(
+          "layer_types",
+          absl::StrCat("has an element of type ", type.type_name(), ", ",
+                       Shortened(type), "; it must be an array of strings"));
       return types;
     }
     types.push_back(Renamed(type.get<std::string>()));

@@ -1,10 +1,14 @@
 #include "core/model/native_config.h"
 
+#include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "core/error.h"
 #include "core/model/scaling_config.h"
 #include "core/model/yarn_config.h"
@@ -146,6 +150,13 @@ absl::StatusOr<ModelRope> ReadMistralParams(
                                "config.json of the Hugging Face checkpoint"));
     }
   }
+  for (const absl::string_view key :
+       {"dim", "n_layers", "n_heads", "head_dim"}) {
+    const auto size = params.Integer(key);
+    if (size && *size < 1) {
+      params.Fail(key, absl::StrCat("is ", *size, "; it must be at least 1"));
+    }
+  }
   ModelRope rope;
   const absl::Status layer = CheckLayer(params, layer_type, layer_index);
   if (!layer.ok()) return layer;
@@ -196,7 +207,7 @@ bool IsGptOssConfig(const JsonObject& config) {
          !config.Has("rope_scaling") && !config.Has("rope_parameters");
 }
 
-nlohmann::json GptOssAsTransformers(const JsonObject& config) {
+Respelled GptOssAsTransformers(const JsonObject& config) {
   nlohmann::json same = {{"model_type", "gpt_oss"}};
   for (const absl::string_view key :
        {"head_dim", "hidden_size", "num_attention_heads", "num_hidden_layers",
@@ -214,14 +225,23 @@ nlohmann::json GptOssAsTransformers(const JsonObject& config) {
       {"beta_fast", config.Number("rope_ntk_beta").value_or(32)},
       {"beta_slow", config.Number("rope_ntk_alpha").value_or(1)},
       {"truncate", false}};
-  return same;
+  Respelled respelled = {std::move(same), {}};
+  for (const auto& [key, given] :
+       {std::pair("factor", "rope_scaling_factor"),
+        std::pair("original_max_position_embeddings", "initial_context_length"),
+        std::pair("beta_fast", "rope_ntk_beta"),
+        std::pair("beta_slow", "rope_ntk_alpha")}) {
+    respelled.names[config.Path(absl::StrCat("rope_scaling.", key))] =
+        config.Path(given);
+  }
+  return respelled;
 }
 
 bool IsChatGlmConfig(const JsonObject& config) {
   return config.PeekText("model_type") == "chatglm";
 }
 
-nlohmann::json ChatGlmAsTransformers(const JsonObject& config) {
+Respelled ChatGlmAsTransformers(const JsonObject& config) {
   const nlohmann::json* two = config.Find("position_encoding_2d");
   if (two != nullptr && *two == true) {
     config.Fail("position_encoding_2d",
@@ -235,9 +255,17 @@ nlohmann::json ChatGlmAsTransformers(const JsonObject& config) {
     if (!has_ratio || key != "rope_ratio") same[key] = *config.Find(key);
   }
   if (has_ratio) {
-    same["rope_theta"] = 10000 * config.Number("rope_ratio").value_or(1);
+    const double ratio = config.Number("rope_ratio").value_or(1);
+    const double theta = 10000 * ratio;
+    if (!(theta > 1 && std::isfinite(theta))) {
+      config.Fail("rope_ratio",
+                  absl::StrCat("is ", NumberText(ratio), ", and the base, ",
+                               "10000 times it, ", NumberText(theta),
+                               "; it must be finite and > 1"));
+    }
+    same["rope_theta"] = theta;
   }
-  return same;
+  return {std::move(same), {}};
 }
 
 bool IsStepConfig(const JsonObject& config) {
@@ -248,13 +276,14 @@ bool IsStepConfig(const JsonObject& config) {
           absl::StartsWith(config.PeekText("model_type").value_or(""), "step"));
 }
 
-nlohmann::json StepAsTransformers(const JsonObject& config) {
+Respelled StepAsTransformers(const JsonObject& config) {
   nlohmann::json same = nlohmann::json::object();
   for (const std::string& key : config.Keys()) {
     if (!IsAmong(key, "rope_theta partial_rotary_factors rope_scaling")) {
       same[key] = *config.Find(key);
     }
   }
+  std::map<std::string, std::string> names;
   const std::vector<double> thetas = config.Numbers("rope_theta");
   const std::vector<double> shares = config.Numbers("partial_rotary_factors");
   nlohmann::json types = same.value("layer_types", nlohmann::json::array());
@@ -267,11 +296,23 @@ nlohmann::json StepAsTransformers(const JsonObject& config) {
     nlohmann::json layer = {{"rope_type", "default"},
                             {"rope_theta", thetas[i]}};
     if (i < shares.size()) layer["partial_rotary_factor"] = shares[i];
-    if (!parameters.contains(type)) parameters[type] = layer;
+    if (!parameters.contains(type)) {
+      parameters[type] = layer;
+      const std::string path =
+          config.Path(absl::StrCat("rope_parameters.", type, "."));
+      names[path + "rope_theta"] =
+          config.Path(absl::StrCat("rope_theta[", i, "]"));
+      names[path + "partial_rotary_factor"] =
+          config.Path(absl::StrCat("partial_rotary_factors[", i, "]"));
+    }
     if (parameters[type] != layer) {
-      config.Fail("rope_theta", absl::StrCat("or partial_rotary_factors differ "
-                                             "among layers of type ",
-                                             type, ", at layer ", i));
+      config.Fail(
+          "rope_theta",
+          absl::StrCat("or partial_rotary_factors differ among layers of type ",
+                       type, ", at layer ", i, ": ",
+                       Shortened(parameters[type]), ", and ", Shortened(layer),
+                       "; layer_types has ", types.size(),
+                       " elements, and must tell such layers apart"));
     }
   }
   // Only full attention is scaled.
@@ -279,9 +320,39 @@ nlohmann::json StepAsTransformers(const JsonObject& config) {
   if (parameters.contains("full_attention")) {
     for (const std::string& key : scaling.Keys()) {
       parameters["full_attention"][key] = *scaling.Find(key);
+      names[config.Path(absl::StrCat("rope_parameters.full_attention.", key))] =
+          scaling.Path(key);
     }
   }
-  return same;
+  return {std::move(same), std::move(names)};
+}
+
+absl::Status NameAsGiven(const std::map<std::string, std::string>& names,
+                         const absl::Status& status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (names.empty() || !details) return status;
+  absl::string_view fact = status.message();
+  absl::ConsumePrefix(&fact, absl::StrCat(details->field, ": "));
+  ErrorMetadata metadata = details->metadata;
+  for (auto& [key, value] : metadata) {
+    value = absl::StrReplaceAll(value, names);
+  }
+  return MakeError(status.code(), details->reason, details->field,
+                   absl::StrReplaceAll(fact, names), metadata);
+}
+
+void NameAsGiven(const std::map<std::string, std::string>& names,
+                 ModelRope* rope) {
+  if (names.empty()) return;
+  for (auto& [field, key] : rope->given_by) {
+    key = absl::StrReplaceAll(key, names);
+  }
+  for (Assumption& assumption : rope->assumptions) {
+    assumption.field = absl::StrReplaceAll(assumption.field, names);
+  }
+  for (std::string& warning : rope->warnings) {
+    warning = absl::StrReplaceAll(warning, names);
+  }
 }
 
 }  // namespace posenc::core

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -24,13 +25,25 @@ absl::StatusOr<ModelRope> ReadMistralParams(
     const std::optional<std::string>& layer_type,
     const std::optional<std::int32_t>& layer_index);
 
+// A configuration in the spelling of transformers, and the file's keys for
+// those of its keys that the file has not, all of them in full.
+struct Respelled {
+  nlohmann::json config;  // null for a file that need not be respelled
+  std::map<std::string, std::string> names;
+};
+
+// Puts the file's keys in the place of those of its respelling.
+absl::Status NameAsGiven(const std::map<std::string, std::string>& names,
+                         const absl::Status& status);
+void NameAsGiven(const std::map<std::string, std::string>& names,
+                 ModelRope* rope);
+
 // True for gpt-oss's own config.json, which has rope_scaling_factor and
 // rope_ntk_alpha in place of rope_scaling.
 bool IsGptOssConfig(const JsonObject& config);
 
-// The same configuration in the spelling of transformers; null if a value is of
-// the wrong type, which sets the object's status.
-nlohmann::json GptOssAsTransformers(const JsonObject& config);
+// A value of the wrong type sets the object's status.
+Respelled GptOssAsTransformers(const JsonObject& config);
 
 // True for Step 3.5's own, whose rope_theta and partial_rotary_factors are
 // lists with an element for each layer.
@@ -38,13 +51,13 @@ bool IsStepConfig(const JsonObject& config);
 
 // The same configuration with parameters for each type of layer, as
 // transformers respells it.
-nlohmann::json StepAsTransformers(const JsonObject& config);
+Respelled StepAsTransformers(const JsonObject& config);
 
 // True for ChatGLM's own, in which rope_ratio may multiply the base.
 bool IsChatGlmConfig(const JsonObject& config);
 
 // The same configuration with rope_theta. ChatGLM-6B's two positions for a head
 // set the object's status.
-nlohmann::json ChatGlmAsTransformers(const JsonObject& config);
+Respelled ChatGlmAsTransformers(const JsonObject& config);
 
 }  // namespace posenc::core

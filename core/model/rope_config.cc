@@ -20,224 +20,6 @@
 namespace posenc::core {
 namespace {
 
-// partial_rotary_factor, of the layer's dict or else of the configuration.
-std::optional<double> PartialFactor(const RopeDict& from) {
-  constexpr absl::string_view kKey = "partial_rotary_factor";
-  const std::pair<const JsonObject*, absl::string_view> places[] = {
-      {&from.dict, kKey},
-      {&from.config, kKey},
-      {&from.config, from.family.partial_key}};
-  for (const auto& [object, key] : places) {
-    // Classes of an entry for each type read none beside them.
-    if (object == &from.config && from.rules.profile == Profile::kHf &&
-        (from.family.dicts == DictRule::kNested ||
-         from.family.dicts == DictRule::kMerged)) {
-      continue;
-    }
-    const std::optional<double> factor = object->Number(key);
-    if (!factor) continue;
-    // A class with a key of its own does not read the usual one.
-    if (object == &from.config && key != from.family.partial_key) continue;
-    if (!(*factor > 0 && *factor <= 1)) {
-      object->Fail(key, absl::StrCat("is ", NumberText(*factor),
-                                     "; it must be in (0, 1]"));
-    }
-    return factor;
-  }
-  return std::nullopt;
-}
-
-// The class's own share. A null in the place of a number leaves none, but in
-// DeepSeek V4's class, which takes it for an absent one.
-double DefaultShare(const RopeDict& from) {
-  const nlohmann::json* given = from.config.Find(from.family.partial_key);
-  if (from.rules.profile == Profile::kHf && given != nullptr &&
-      given->is_null() && from.model_type != "deepseek_v4") {
-    return 1;
-  }
-  const ReadingRow* const otherwise =
-      FindReadingRow(from.rules, from.model_type, ReadingRule::kDefaultShare);
-  if (otherwise != nullptr) return otherwise->number;
-  return from.kind != nullptr && from.kind->partial > 0 ? from.kind->partial
-                                                        : from.family.partial;
-}
-
-std::int64_t PartialWidth(const RopeDict& from, ModelRope* rope) {
-  std::optional<double> factor = PartialFactor(from);
-  if (!factor) {
-    factor = DefaultShare(from);
-    if (*factor != 1) {
-      Assume(std::string(from.family.partial_key), NumberText(*factor),
-             DefaultOf(from.rules), rope);
-    }
-  }
-  return static_cast<std::int64_t>(static_cast<double>(from.head_dim) *
-                                   *factor);
-}
-
-// The rotated slice of latent attention. A head_dim or a share that says
-// otherwise would give transformers frequencies that its forward cannot apply.
-std::int64_t LatentWidth(const RopeDict& from, const std::string& type,
-                         ModelRope* rope) {
-  const auto width = from.config.Integer("qk_rope_head_dim");
-  if (!width) {
-    from.config.Fail("qk_rope_head_dim",
-                     "is missing; this model rotates that slice");
-    return 0;
-  }
-  const auto head_dim = from.config.Integer("head_dim");
-  if (from.config.HasNull("head_dim") && from.rules.profile == Profile::kHf &&
-      !IsAmong(from.model_type, "deepseek_v2 minicpm3")) {
-    rope->warnings.push_back(absl::StrCat(
-        from.config.Path("head_dim"),
-        " is null, by which transformers makes frequencies for hidden_size / "
-        "num_attention_heads channels, or fails; qk_rope_head_dim ",
-        *width, " is rotated"));
-  }
-  // Mistral 4's class gives yarn alone the share that fits.
-  if (from.model_type == "mistral4" && from.rules.profile == Profile::kHf &&
-      IsAmong(type, "default proportional")) {
-    rope->warnings.push_back(absl::StrCat(
-        from.dict.Path(TypeKey(from.dict)), " is ", type,
-        ", for which transformers' class of model_type mistral4 makes "
-        "frequencies of qk_nope_head_dim + qk_rope_head_dim channels, ",
-        from.head_dim, ", and cannot apply them; qk_rope_head_dim ", *width,
-        " is rotated"));
-    return *width;
-  }
-  const auto given = PartialFactor(from);
-  // A proportional share says which pairs turn, not how many there are.
-  const bool factor = given.has_value() && type != "proportional";
-  const double share = factor ? *given : 1;
-  const auto channels = [share](std::int64_t head) {
-    return static_cast<std::int64_t>(static_cast<double>(head) * share);
-  };
-  // A class's own dict, and Dots 3 in every case, have the share that fits.
-  if ((from.from_class && !from.config.Has("partial_rotary_factor")) ||
-      !from.family.kinds[0].type.empty()) {
-    return *width;
-  }
-  if ((!head_dim || channels(*head_dim) == *width) &&
-      (!factor || head_dim || channels(*width) == *width ||
-       channels(from.head_dim) == *width)) {
-    return *width;
-  }
-  rope->warnings.push_back(absl::StrCat(
-      factor ? from.dict.Path("partial_rotary_factor") : "head_dim", " is ",
-      factor ? NumberText(share) : absl::StrCat(*head_dim),
-      ", by which transformers makes frequencies for ",
-      channels(head_dim.value_or(*width)), " channels; qk_rope_head_dim ",
-      *width, " is rotated"));
-  return *width;
-}
-
-// The key rotary_dim, and what a share says beside it.
-std::int64_t KeyedWidth(const RopeDict& from, ModelRope* rope) {
-  const auto width =
-      from.family.slice == RotarySlice::kTrailing
-          ? from.config.FirstInteger({"rotary_dim", "qk_rope_head_dim"})
-          : from.config.Integer("rotary_dim");
-  if (!width && from.family.rotary_dim > 0 && ReadsByClass(from.rules) &&
-      !from.config.HasNull("rotary_dim")) {
-    Assume("rotary_dim", absl::StrCat(from.family.rotary_dim),
-           DefaultOf(from.rules), rope);
-    return from.family.rotary_dim;
-  }
-  if (!width) return PartialWidth(from, rope);
-  const auto factor = PartialFactor(from);
-  if (!factor) return *width;
-  const auto partial =
-      static_cast<std::int64_t>(static_cast<double>(from.head_dim) * *factor);
-  if (partial == *width) return *width;
-  const bool share = from.rules.profile == Profile::kHf &&
-                     from.family.dicts != DictRule::kNone;
-  rope->warnings.push_back(
-      absl::StrCat("rotary_dim is ", *width, ", and partial_rotary_factor ",
-                   NumberText(*factor), " of head_dim ", from.head_dim, " is ",
-                   partial, "; ",
-                   share ? "transformers reads the latter, which is used"
-                         : "rotary_dim is used"));
-  return share ? partial : *width;
-}
-
-std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
-                       ModelRope* rope) {
-  RotaryWidth source = from.family.width;
-  if (from.family.any_names && source == RotaryWidth::kPartial &&
-      !from.dict.Has("partial_rotary_factor") &&
-      !from.config.Has("partial_rotary_factor")) {
-    if (from.config.Has("rotary_dim")) return KeyedWidth(from, rope);
-    for (const absl::string_view key :
-         {"rotary_pct", "rotary_emb_fraction", "rope_pct", "rope_percent"}) {
-      const std::optional<double> share = from.config.Number(key);
-      if (!share || !(*share > 0 && *share <= 1)) continue;
-      Assume("partial_rotary_factor", NumberText(*share),
-             absl::StrCat("by ", key, ", as model_type is not known"), rope);
-      return static_cast<std::int64_t>(static_cast<double>(from.head_dim) *
-                                       *share);
-    }
-  }
-  if (source == RotaryWidth::kMla) return LatentWidth(from, type, rope);
-  if (type == "proportional") return from.head_dim;
-  if (FindReadingRow(from.rules, from.model_type, ReadingRule::kWholeHead) !=
-      nullptr) {
-    const double factor = PartialFactor(from).value_or(from.family.partial);
-    if (factor != 1) {
-      rope->warnings.push_back(absl::StrCat(
-          from.family.partial_key, " is ", NumberText(factor), ", by which ",
-          static_cast<std::int64_t>(static_cast<double>(from.head_dim) *
-                                    factor),
-          " channels turn; ", from.rules.project, "'s class of model_type ",
-          from.model_type, " rotates the whole head of ", from.head_dim));
-    }
-    return from.head_dim;
-  }
-  if (source == RotaryWidth::kRotaryDimElsewhere ||
-      source == RotaryWidth::kRotaryDimOrHead) {
-    source = from.rules.profile != Profile::kHf        ? RotaryWidth::kRotaryDim
-             : source == RotaryWidth::kRotaryDimOrHead ? RotaryWidth::kHead
-                                                       : RotaryWidth::kPartial;
-  }
-  if (source == RotaryWidth::kRotaryDim) return KeyedWidth(from, rope);
-  if (source == RotaryWidth::kProjected) {
-    const std::int64_t heads =
-        from.config.Integer("num_attention_heads").value_or(1);
-    constexpr std::int64_t kLeast = 32;
-    return std::max(from.config.Integer("projection_dim").value_or(0) /
-                        (2 * std::max<std::int64_t>(heads, 1)),
-                    kLeast);
-  }
-  std::int64_t width = 0;
-  const bool is_unscaled =
-      type == "default" || (type == "dynamic" && TurnsByAlpha(from));
-  // vLLM takes the share for every model that gives it.
-  if (source == RotaryWidth::kHead && is_unscaled && !from.rules.vllm_modules) {
-    const double factor = PartialFactor(from).value_or(1);
-    if (factor != 1) {
-      rope->warnings.push_back(absl::StrCat(
-          "partial_rotary_factor ", NumberText(factor),
-          " is ignored: ", from.rules.project,
-          " rotates the whole head of this model type where rope is not "
-          "scaled"));
-    }
-    width = from.head_dim;
-  } else {
-    width = PartialWidth(from, rope);
-  }
-  const auto keyed = from.config.Integer("rotary_dim");
-  if (keyed && *keyed != width) {
-    rope->warnings.push_back(absl::StrCat(
-        from.config.Path("rotary_dim"), " is ", *keyed, ", and ",
-        source == RotaryWidth::kHead && is_unscaled
-            ? absl::StrCat("head_dim ", from.head_dim)
-            : absl::StrCat("partial_rotary_factor ",
-                           NumberText(PartialFactor(from).value_or(1)),
-                           " of head_dim ", from.head_dim, " is ", width),
-        "; ", from.rules.project, " reads the latter for this model type"));
-  }
-  return width;
-}
-
 // Families whose query and key rows llama.cpp's converter reorders.
 constexpr char kPermuted[] =
     "llama mistral mixtral ministral ministral3 granite granitemoe "
@@ -328,9 +110,9 @@ void WriteOutOddWidth(std::int64_t width, ModelRope* rope) {
         factor));
   }
   Assume("rotary_dim", absl::StrCat(width + 1),
-         absl::StrCat("partial_rotary_factor gives ", width,
-                      ", which is odd; the last pair has a channel more, and "
-                      "exponents are 2i / ",
+         absl::StrCat("the file gives ", width,
+                      " channels, which is odd; the last pair has a channel "
+                      "more, and exponents are 2i / ",
                       width),
          rope);
   WriteOutFrequencies(inv_freq, &rope->spec);
@@ -457,11 +239,13 @@ void CheckType(const RopeDict& from, const std::string& type, ModelRope* rope) {
   if (from.rules.profile == Profile::kHf &&
       ((given == "mrope" && !has_axes) ||
        (given == "xdrope" && !absl::StartsWith(from.model_type, "hunyuan")))) {
-    rope->warnings.push_back(absl::StrCat(from.dict.Path(key), " is \"", *given,
-                                          "\", which transformers' class "
-                                          "of model_type ",
-                                          from.model_type, " refuses; read as ",
-                                          type));
+    rope->warnings.push_back(absl::StrCat(
+        from.dict.Path(key), " is \"", *given, "\", which transformers' class",
+        from.model_type.empty()
+            ? "es"
+            : absl::StrCat(" of model_type ", from.model_type),
+        from.model_type.empty() ? " refuse; read as " : " refuses; read as ",
+        type));
   }
   if (given == "su" && from.rules.profile == Profile::kHf &&
       !from.family.yarn_is_longrope) {
@@ -484,7 +268,8 @@ void CheckType(const RopeDict& from, const std::string& type, ModelRope* rope) {
       *given != "default" && *given != "mrope") {
     rope->warnings.push_back(absl::StrCat(
         from.dict.Path(key), " ", *given,
-        " is not read: the class of model_type ", from.model_type,
+        " is not read: the class of model_type ",
+        from.model_type.empty() ? "(absent)" : from.model_type,
         " looks for rope_type, and rotates unscaled without; the file means ",
         *given));
   }
@@ -515,7 +300,9 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
     type = "default";
   }
   rope->dict_path = from.dict.Path();
-  rope->dict_keys = from.dict.Keys();
+  for (const std::string& key : from.dict.Keys()) {
+    rope->given_by[key] = from.dict.Path(key);
+  }
   CheckRopeKeys(from.dict);
   if (from.rules.profile == Profile::kHf && !from.from_class) {
     WarnOfNulls(from.dict, &rope->warnings);
@@ -540,18 +327,24 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
                      " channels; transformers' class of model_type neomme "
                      "refuses what is no multiple of 4"));
   }
-  if (width < 1 || width > kMaxRotaryDim) {
-    from.config.Fail("head_dim", absl::StrCat("and partial widths give ", width,
-                                              " rotated channels; 2 to ",
-                                              kMaxRotaryDim, " are served"));
-    return;
-  }
   const bool is_odd = width % 2 != 0 && width < from.head_dim &&
                       IsAmong(type, "default linear") &&
                       ReadsByClass(from.rules);
+  if (width < 1 || width > kMaxRotaryDim || (width % 2 != 0 && !is_odd)) {
+    FailWidth(from, width);
+    return;
+  }
   spec.rotary_dim = static_cast<std::int32_t>(is_odd ? width + 1 : width);
   // mlx-lm's text models take one position per token, whatever the sections.
   if (!is_mlx) ReadAxes(from, rope);
+  if (from.rules.profile != Profile::kHf && !spec.axes &&
+      from.dict.Text(TypeKey(from.dict)) == "mrope" &&
+      !from.dict.Has("mrope_section")) {
+    rope->warnings.push_back(absl::StrCat(
+        from.dict.Path(TypeKey(from.dict)),
+        " is \"mrope\", and mrope_section, which says how many pairs turn by "
+        "each axis, is absent; read as one axis"));
+  }
   if (type == "proportional" &&
       IsAmong(type, KnownTypes(from.rules, from.model_type))) {
     ReadProportional(from, rope);

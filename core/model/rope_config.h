@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -45,6 +46,19 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope);
 // gives none.
 std::int64_t HeadDim(const JsonObject& config, const Family& family,
                      absl::string_view layer_type);
+
+// Number of channels that rotate, of from.head_dim. `type` is the dict's rope
+// type.
+std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
+                       ModelRope* rope);
+
+// Sets the error that as many channels cannot rotate, of the key that says so.
+void FailWidth(const RopeDict& from, std::int64_t width);
+
+// The share of a head's channels that rotates, as the file gives it; and what
+// the class takes for an absent one.
+std::optional<double> PartialFactor(const RopeDict& from);
+double DefaultShare(const RopeDict& from);
 
 // Base of the frequencies. If it is a default, `rope` gets the assumption.
 double ReadTheta(const RopeDict& from, ModelRope* rope);

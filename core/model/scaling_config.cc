@@ -427,7 +427,20 @@ std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
                                                const std::string& type,
                                                std::int64_t otherwise,
                                                ModelRope* rope) {
-  if (const auto given = GivenOriginal(from)) return *given;
+  const auto inner = from.dict.Integer(kOriginal);
+  const auto outer = from.config.Integer(kOriginal);
+  if (const auto given = GivenOriginal(from)) {
+    if (outer && given == outer) {
+      rope->given_by[std::string(kOriginal)] = from.config.Path(kOriginal);
+    }
+    if (inner && outer && *inner != *outer) {
+      rope->warnings.push_back(absl::StrCat(
+          from.config.Path(kOriginal), " is ", *outer, ", and ",
+          from.dict.Path(kOriginal), " ", *inner, "; ", from.rules.project,
+          " takes ", *given, ": remove the other"));
+    }
+    return *given;
+  }
   const std::string why =
       absl::StrCat("rope type ", type, " needs the original length");
   if (otherwise == 0) {

@@ -52,15 +52,32 @@ absl::Status UnknownPreset(const std::string& name) {
                    {{"preset", std::string(shown)}});
 }
 
+// Fields of a spec that a configuration's dict stands for.
+constexpr char kScalings[] =
+    "linear ntk dynamic_ntk yarn longrope llama3 proportional";
+
 // The configuration's key for a spec's field: "rope_scaling.factor" for
-// "linear.factor". The field itself where the configuration has no such key.
+// "linear.factor", "rope_scaling" for "linear". The field itself where the
+// configuration has no such key.
 std::string KeyOf(const ModelRope& model, const std::string& field) {
-  const std::string key = field.substr(field.find('.') + 1);
-  if (std::count(model.dict_keys.begin(), model.dict_keys.end(),
-                 key.substr(0, key.find('['))) == 0) {
+  const std::string bare = field.substr(0, field.find('['));
+  if (bare == "axes.sections") {
+    for (const char* const key : {"mrope_section", "xdrope_section"}) {
+      const auto it = model.given_by.find(key);
+      if (it != model.given_by.end()) return it->second;
+    }
+  }
+  const auto it = model.given_by.find(bare.substr(bare.find('.') + 1));
+  if (it != model.given_by.end()) {
+    return absl::StrCat(it->second, field.substr(bare.size()));
+  }
+  const std::size_t dot = field.find('.');
+  if (model.dict_path.empty() || !IsAmong(field.substr(0, dot), kScalings)) {
     return field;
   }
-  return absl::StrCat(model.dict_path, model.dict_path.empty() ? "" : ".", key);
+  return dot == std::string::npos
+             ? model.dict_path
+             : absl::StrCat(model.dict_path, field.substr(dot));
 }
 
 // An error that ResolveSpec() finds in values of a configuration, named as
@@ -153,6 +170,10 @@ absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
   resolved->assumptions.insert(resolved->assumptions.begin(),
                                model->assumptions.begin(),
                                model->assumptions.end());
+  for (std::string& warning : resolved->warnings) {
+    const std::size_t end = std::min(warning.find(' '), warning.size());
+    warning = KeyOf(*model, warning.substr(0, end)) + warning.substr(end);
+  }
   resolved->warnings.insert(resolved->warnings.begin(), model->warnings.begin(),
                             model->warnings.end());
   return resolved;

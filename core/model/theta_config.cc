@@ -97,6 +97,26 @@ std::optional<double> FixedBase(const RopeDict& from, ModelRope* rope) {
   return row->number;
 }
 
+// A base beside entries for types of layers, none of which has that base.
+void WarnOfOuterBase(const RopeDict& from, absl::string_view key,
+                     ModelRope* rope) {
+  const double outer = from.config.PeekNumber(key).value_or(0);
+  for (const absl::string_view name : {"rope_parameters", "rope_scaling"}) {
+    const JsonObject dicts = from.config.PeekObject(name);
+    for (const std::string& type : dicts.Keys()) {
+      const nlohmann::json& entry = *dicts.Find(type);
+      if (!entry.is_object()) continue;
+      const auto base = entry.find("rope_theta");
+      if (base != entry.end() && *base == outer) return;
+    }
+  }
+  rope->warnings.push_back(absl::StrCat(
+      from.config.Path(key), " ", NumberText(outer),
+      " is not read: ", from.dict.Path("rope_theta"), " is ",
+      NumberText(from.dict.PeekNumber("rope_theta").value_or(0)), ", which ",
+      from.rules.project, " takes; remove the one that is not meant"));
+}
+
 double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   constexpr absl::string_view kKey = "rope_theta";
   if (const auto fixed = FixedBase(from, rope)) return *fixed;
@@ -106,6 +126,8 @@ double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   std::optional<double> outer;
   if (!key.empty()) {
     outer = from.config.Number(key);
+    if (outer)
+      rope->given_by.try_emplace(std::string(kKey), from.config.Path(key));
     // DBRX and MPT publish theta in attn_config.
     if (!outer) {
       outer = from.config.Object("attn_config").Number(key);
@@ -126,6 +148,8 @@ double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   const bool is_read = from.scales || key == kKey;
   const auto inner = BaseInDict(from, outer);
   if (inner && is_theirs && !is_split && is_read) {
+    if (outer && from.nested && !from.from_class)
+      WarnOfOuterBase(from, key, rope);
     if (outer && *outer != *inner && (!from.nested || from.from_class)) {
       rope->warnings.push_back(
           from.from_class

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
+#include "core/model/class_fields.h"
 #include "core/model/float32_frequency.h"
 #include "core/model/profile.h"
 
@@ -57,10 +58,12 @@ class TowerReader {
   explicit TowerReader(const TowerPart& part)
       : config_(part.config),
         tower_(*part.tower),
-        model_type_(part.model_type) {}
+        model_type_(part.model_type),
+        warning_(part.warning) {}
 
   ModelRope Read(Profile profile) {
     ModelRope rope;
+    ReadGrid();  // its keys are checked, too
     const double theta = ReadTheta(&rope);
     const std::int64_t head_dim = ReadHeadDim(&rope);
     rope.head_dim = head_dim;
@@ -81,6 +84,7 @@ class TowerReader {
     if (!tower_.warning.empty()) {
       rope.warnings.push_back(std::string(tower_.warning));
     }
+    if (!warning_.empty()) rope.warnings.push_back(warning_);
     WarnOfUnread(&rope);
     return rope;
   }
@@ -153,14 +157,16 @@ class TowerReader {
       std::string type = dict.Text("type").value_or("default");
       type = dict.Text("rope_type").value_or(type);
       // The classes turn "default" into axial.
+      const absl::string_view type_key =
+          dict.Has("rope_type") ? "rope_type" : "type";
       if (type != "axial" && type != "default") {
         if (tower_.dict == TowerDict::kAxial) {
-          dict.Fail("rope_type",
+          dict.Fail(type_key,
                     absl::StrCat("is \"", type, "\"; the class of ",
                                  model_type_, " takes axial or default only"));
         } else {
           rope->warnings.push_back(absl::StrCat(
-              dict.Path("rope_type"), " is ", type, ", and the class of ",
+              dict.Path(type_key), " is ", type, ", and the class of ",
               model_type_, " reads rope_theta alone: not scaled"));
         }
       }
@@ -174,14 +180,16 @@ class TowerReader {
         }
       }
     }
+    JsonObject of_theta = theta ? config_.Object(dict_key) : config_;
     if (!theta) theta = config_.Number("rope_theta");
     if (!theta) {
       theta = tower_.theta;
       Assume("rope_theta", NumberText(*theta), rope);
     }
     if (!(*theta > 1 && std::isfinite(static_cast<float>(*theta)))) {
-      config_.Fail("rope_theta", absl::StrCat("is ", NumberText(*theta),
-                                              "; it must be finite and > 1"));
+      of_theta.Fail("rope_theta",
+                    absl::StrCat("is ", NumberText(*theta),
+                                 "; it must be > 1, and finite as float32"));
     }
     return *theta;
   }
@@ -208,6 +216,12 @@ class TowerReader {
       heads *= PositiveInteger(tower_.divisor_key, 1, rope);
     }
     width_ = width;
+    if (width % heads != 0) {
+      rope->warnings.push_back(absl::StrCat(
+          config_.Path(tower_.width_key), " is ", width, ", and the class of ",
+          model_type_, " fails where it divides it among ", heads,
+          " heads; heads of ", width / heads, " channels are read"));
+    }
     return width / heads;
   }
 
@@ -217,11 +231,14 @@ class TowerReader {
     const bool fits = axes == 3 ? head_dim % 2 == 0 && head_dim >= 6
                                 : head_dim % 4 == 0 && head_dim >= 4;
     if (fits && head_dim <= kMaxRotaryDim) return true;
+    const bool is_given = tower_.reads_head_dim && config_.Has("head_dim");
     config_.Fail(
-        "head_dim",
+        is_given ? "head_dim" : tower_.width_key,
         absl::StrCat(
-            "is ", head_dim, ", by ", tower_.width_key, " and ",
-            tower_.heads_key, " if it is absent; ", model_type_, " needs ",
+            is_given ? absl::StrCat("is ", head_dim)
+                     : absl::StrCat("and ", tower_.heads_key, " give heads of ",
+                                    head_dim, " channels"),
+            "; ", model_type_, " needs ",
             axes == 3 ? "an even number, at least 6" : "a multiple of 4",
             " up to ", kMaxRotaryDim));
     return false;
@@ -320,8 +337,9 @@ class TowerReader {
                           absl::StartsWith(key, "rotary_") ||
                           key == "partial_rotary_factor";
       if (rotary && !config_.WasRead(key)) {
-        rope->warnings.push_back(
-            absl::StrCat(config_.Path(key), " is not read"));
+        rope->warnings.push_back(absl::StrCat(
+            config_.Path(key), " is not read: ", Shortened(*config_.Find(key)),
+            " has no part in this tower's rotation"));
       }
     }
   }
@@ -329,6 +347,7 @@ class TowerReader {
   const JsonObject config_;
   const Tower& tower_;
   const std::string model_type_;
+  const std::string warning_;
   std::optional<double> partial_;
   std::int64_t width_ = 0;  // of the whole model, if head_dim follows from it
 };
@@ -364,6 +383,9 @@ absl::StatusOr<TowerPart> FindTowerPart(const JsonObject& root,
       if (!found.model_type.empty()) parent = found.model_type;
       found.config = found.config.Object(key);
       found.model_type = TypeOf(found.config);
+      if (found.model_type.empty() && part == ModelPart::kAudio) {
+        found.model_type = std::string(TypeOfPart(FieldType(parent, key)));
+      }
       descends = true;
       ++depth;
       break;
@@ -383,6 +405,12 @@ absl::StatusOr<TowerPart> FindTowerPart(const JsonObject& root,
     // Published files give a vision_config the type of the whole model, too.
     found.tower = FindTowerOfParent(parent, !found.model_type.empty());
     known = found.tower != nullptr;
+    if (known && !found.model_type.empty() && found.model_type != parent) {
+      found.warning = absl::StrCat(
+          found.config.Path("model_type"), " is \"", found.model_type,
+          "\", and transformers' class of model_type ", parent,
+          " reads its own tower whatever it says; so it is read here");
+    }
   }
   if (!known && find(whole)) {
     // A tower whose own vision_config rotates nothing (SAM 2's memory

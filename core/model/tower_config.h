@@ -24,6 +24,7 @@ struct TowerPart {
   std::string model_type;
   // Null for a tower of one axis, which is read as language models are.
   const Tower* tower = nullptr;
+  std::string warning = {};  // about its model_type; empty: none
 };
 
 // True if the whole configuration is a tower's own.

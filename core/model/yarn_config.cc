@@ -99,11 +99,12 @@ long double SglangAttentionFactor(const RopeDict& from, double factor) {
                                                      : YarnMscale(factor, 1));
 }
 
-// llama.cpp's converter keeps mscale_all_dim for these models only, and mscale
-// for none. So its loader takes 1 for mscale, or mscale_all_dim for DeepSeek's.
-// What the converter writes for attention_factor or attn_factor,
-// rope.scaling.yarn_attn_factor, the loader overwrites while YaRN is on (pull
-// request 17945, December 2025; before, the converter wrote neither).
+// llama.cpp's converter drops mscale, and keeps mscale_all_dim for Mistral's and
+// DeepSeek's models alone. The loader therefore takes mscale to be 1, and for
+// DeepSeek's models to be equal to mscale_all_dim. It does not use the
+// attention_factor or attn_factor of the file either: since December 2025 the
+// converter writes them, as rope.scaling.yarn_attn_factor, but the loader
+// replaces that value whenever YaRN is on (pull request 17945).
 long double LlamaCppAttentionFactor(const RopeDict& from, double factor) {
   long double attention_factor = YarnMscale(factor, 1);
   const bool mistral = IsAmong(from.model_type, "ministral3 mistral4");

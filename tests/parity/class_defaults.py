@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 import library
+import written
 
 TARGET = pathlib.Path(__file__).parents[2] / "core/model/class_defaults.cc"
 KEYS = ["hidden_size", "num_attention_heads", "num_hidden_layers",
@@ -147,17 +148,11 @@ def text_of_rows():
         "}  // namespace posenc::core\n")
 
 
-def main(arguments):
-    text = subprocess.run(["clang-format", f"--assume-filename={TARGET}"],
-                          input=text_of_rows(), text=True, check=True,
+def formatted(text):
+    return subprocess.run(["clang-format", f"--assume-filename={TARGET}"],
+                          input=text, text=True, check=True,
                           stdout=subprocess.PIPE).stdout
-    if arguments == ["--check"]:
-        if TARGET.read_text() != text:
-            return f"{TARGET.name} is not what transformers' classes have: run me"
-        return None
-    TARGET.write_text(text)
-    return None
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(written.main(TARGET, formatted(text_of_rows())))

@@ -14,6 +14,7 @@ import types
 import typing
 
 import library
+import written
 
 TARGET = pathlib.Path(__file__).parents[2] / "core/model/class_fields.txt"
 ATOMS = {int: "int", float: "float", bool: "bool", str: "str",
@@ -160,15 +161,5 @@ def text_of_rows():
     return "\n".join(lines) + "\n"
 
 
-def main(arguments):
-    text = text_of_rows()
-    if arguments == ["--check"]:
-        if TARGET.read_text() != text:
-            return f"{TARGET.name} is not what transformers' classes have: run me"
-        return None
-    TARGET.write_text(text)
-    return None
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(written.main(TARGET, text_of_rows()))

@@ -4,10 +4,109 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
 namespace posenc::core {
 namespace {
 
 using nlohmann::json;
+
+using Words = std::vector<std::string>;
+
+// A line of class_fields.txt that is no comment, and its number.
+struct Line {
+  int number = 0;
+  std::string text;
+};
+
+std::vector<Line> LinesOfRows() {
+  std::ifstream file(POSENC_TEST_DATA "/../../core/model/class_fields.txt");
+  std::vector<Line> lines;
+  int number = 0;
+  for (std::string text; std::getline(file, text);) {
+    ++number;
+    if (!absl::StartsWith(text, "#")) lines.push_back({number, text});
+  }
+  return lines;
+}
+
+bool AreInOrder(const Words& words) {
+  return std::is_sorted(words.begin(), words.end()) &&
+         std::adjacent_find(words.begin(), words.end()) == words.end();
+}
+
+// True for an alternative that class_fields.h explains.
+bool IsExplained(absl::string_view type) {
+  static const auto& simple = *new std::set<absl::string_view>{
+      "int", "float", "bool", "str", "null", "positive", "unit"};
+  if (simple.contains(type) || type == "listed" || type == "list") return true;
+  if (absl::ConsumePrefix(&type, "=")) return true;
+  if (absl::ConsumePrefix(&type, "{")) return absl::EndsWith(type, "}");
+  if (!absl::ConsumePrefix(&type, "list[")) return false;
+  if (!absl::ConsumeSuffix(&type, "]")) return false;
+  const std::vector<absl::string_view> elements = absl::StrSplit(type, ',');
+  return std::all_of(
+      elements.begin(), elements.end(),
+      [](absl::string_view one) { return simple.contains(one); });
+}
+
+TEST(ClassFieldsTest, EachLineIsATypeItsKeysAndItsModelTypes) {
+  const std::vector<Line> lines = LinesOfRows();
+  ASSERT_GT(lines.size(), 100u);
+  const Words model_types = absl::StrSplit(lines[0].text, ' ');
+  EXPECT_GT(model_types.size(), 300u);
+  EXPECT_TRUE(AreInOrder(model_types));
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    SCOPED_TRACE(lines[i].number);
+    const Words columns = absl::StrSplit(lines[i].text, '\t');
+    ASSERT_EQ(columns.size(), 3u);
+    for (const absl::string_view type :
+         absl::StrSplit(absl::StripPrefix(columns[0], "!"), '|')) {
+      EXPECT_TRUE(IsExplained(type)) << type;
+    }
+    EXPECT_TRUE(AreInOrder(absl::StrSplit(columns[1], ' ')));
+    const Words some = absl::StrSplit(columns[2], ' ', absl::SkipEmpty());
+    // A type is looked for by bisection.
+    EXPECT_TRUE(AreInOrder(some));
+    for (const std::string& one : some) {
+      EXPECT_TRUE(
+          std::binary_search(model_types.begin(), model_types.end(), one))
+          << one;
+    }
+  }
+}
+
+TEST(ClassFieldsTest, AKeyOfAModelTypeHasOneLine) {
+  const std::vector<Line> lines = LinesOfRows();
+  ASSERT_FALSE(lines.empty());
+  const Words model_types = absl::StrSplit(lines[0].text, ' ');
+  std::map<std::pair<std::string, std::string>, int> first;
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    const Words columns = absl::StrSplit(lines[i].text, '\t');
+    ASSERT_EQ(columns.size(), 3u) << lines[i].number;
+    const bool but = absl::StartsWith(columns[0], "!");
+    const Words some = absl::StrSplit(columns[2], ' ', absl::SkipEmpty());
+    for (const std::string& type : model_types) {
+      if (std::binary_search(some.begin(), some.end(), type) == but) continue;
+      for (const absl::string_view key : absl::StrSplit(columns[1], ' ')) {
+        const auto [it, is_new] =
+            first.try_emplace({type, std::string(key)}, lines[i].number);
+        EXPECT_TRUE(is_new) << type << " " << key << ": lines " << it->second
+                            << " and " << lines[i].number;
+      }
+    }
+  }
+}
 
 TEST(ClassFieldsTest, TypesAreThoseOfTheClass) {
   EXPECT_EQ(FieldType("llama", "hidden_size"), "int");

@@ -158,7 +158,7 @@ TEST(DoctorPublishedTest, NoPublishedConfigurationHasAFalseError) {
       unseen.erase({name, finding.id});
     }
   }
-  EXPECT_GE(read, 334);
+  EXPECT_GE(read, 397);
   EXPECT_TRUE(unseen.empty()) << unseen.begin()->first;
 }
 

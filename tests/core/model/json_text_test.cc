@@ -76,10 +76,16 @@ TEST(JsonTextTest, SaysWhereItIsNoJson) {
   EXPECT_THAT(ReadJsonText(" \n").fault, HasSubstr("is empty"));
 }
 
+TEST(JsonTextTest, NamesAZeroByte) {
+  EXPECT_THAT(ReadJsonText(std::string("{}\0", 3)).fault,
+              HasSubstr("byte 3 is zero"));
+}
+
 TEST(JsonTextTest, NamesANumberThatNoFloatHolds) {
   const JsonText text = ReadJsonText(R"({"a":{"b":1e400}})");
   EXPECT_EQ(text.fault_path, "a.b");
-  EXPECT_EQ(text.fault, "is 1e400, which no float64 holds");
+  EXPECT_EQ(text.fault,
+            "is 1e400, which no float64 holds; give one that is finite");
 }
 
 TEST(JsonTextTest, TellsEightOfManyFaults) {

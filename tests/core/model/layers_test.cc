@@ -88,7 +88,8 @@ TEST(LayerTypesTest, TypesWithoutLayersNeedNoChoice) {
 TEST(LayerTypesTest, MustBeAListOfStrings) {
   ExpectRefused(Read(Model("gemma3", {{"layer_types", 3}}), 0),
                 ErrorReason::kModelConfigInvalid, "config_json",
-                "layer_types must be an array of strings");
+                "layer_types is of type number, 3; it must be an array of "
+                "strings");
 }
 
 TEST(LayerTypesTest, CountTheLayersWhereNothingElseDoes) {

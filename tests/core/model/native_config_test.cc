@@ -237,7 +237,8 @@ TEST(StepConfigTest, OtherModelsHaveOneBase) {
                                   Profile::kHf)
                               .status()
                               .message()),
-              HasSubstr("rope_theta is of type array; it must be a number"));
+              HasSubstr("rope_theta is of type array, [10000.0,500000.0]; it "
+                        "must be a number"));
 }
 
 TEST(StepConfigTest, NamesAListThatIsNotOfNumbers) {

@@ -166,6 +166,55 @@ TEST(TowerConfigTest, BasesOutOfRangeAreRefused) {
   }
 }
 
+TEST(TowerConfigTest, ErrorsNameTheKeysOfTheFile) {
+  ExpectRefused(
+      TryPart(
+          QwenVision({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}),
+          ModelPart::kVision),
+      "config_json", "vision_config.rope_scaling.type is \"linear\"");
+  ExpectRefused(
+      TryPart(QwenVision({{"rope_parameters", {{"rope_theta", 1e308}}}}),
+              ModelPart::kVision),
+      "config_json", "vision_config.rope_parameters.rope_theta is 1e+308");
+  ExpectRefused(TryPart(QwenVision({{"head_dim", 62}}), ModelPart::kVision),
+                "config_json", "vision_config.head_dim is 62; qwen3_vl needs");
+  ExpectRefused(TryPart(QwenVision({{"hidden_size", 992}}), ModelPart::kVision),
+                "config_json",
+                "vision_config.hidden_size and num_heads give heads of 62");
+}
+
+TEST(TowerConfigTest, KeysOfTheGridAreCheckedWhereNoGridIsAskedFor) {
+  for (const json& size : {json(0), json("2")}) {
+    ExpectRefused(
+        TryPart(QwenVision({{"spatial_merge_size", size}}), ModelPart::kVision),
+        "config_json", "vision_config.spatial_merge_size is");
+  }
+  ExpectRefused(TryPart({{"_class_name", 3}}, ModelPart::kUnspecified),
+                "config_json", "_class_name is of type number");
+}
+
+TEST(TowerConfigTest, WhatTheClassReadsOtherwiseIsSaid) {
+  EXPECT_TRUE(Warned(Vision(QwenVision({{"model_type", "clip_vision_model"}})),
+                     "vision_config.model_type is \"clip_vision_model\", and "
+                     "transformers' class of model_type qwen3_vl"));
+  EXPECT_TRUE(Warned(Vision(QwenVision({{"hidden_size", 1028}})),
+                     "vision_config.hidden_size is 1028, and the class of"));
+}
+
+TEST(TowerConfigTest, AnAudioPartNeedNotNameItsType) {
+  const json audio = {
+      {"hidden_size", 1280},
+      {"num_attention_heads", 32},
+      {"head_dim", 64},
+      {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}}};
+  const auto rope =
+      TryPart({{"model_type", "voxtral_realtime"}, {"audio_config", audio}},
+              ModelPart::kAudio);
+  ASSERT_TRUE(rope.ok()) << rope.status();
+  EXPECT_EQ(rope->inv_freq.size(), 32u);
+  EXPECT_EQ(rope->spec.rope_theta, 1e6);
+}
+
 TEST(TowerConfigTest, ScalingsThatTheClassDoesNotKnowAreRefused) {
   ExpectRefused(
       TryPart(QwenVision({{"rope_parameters",
