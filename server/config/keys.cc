@@ -13,6 +13,7 @@ constexpr std::int64_t kYear = std::int64_t{365} * 24 * 3600 * 1000;
 constexpr std::int64_t kMostTexts = 64;
 constexpr bool kReloads = true;
 constexpr bool kRestart = false;
+constexpr bool kNoEmpty = true;
 
 // A field of Config as a function that returns its address.
 #define POSENC_FIELD(path) \
@@ -36,18 +37,19 @@ constexpr Key kKeys[] = {
     {"tls-cert", KeyKind::kText, 0, 0, kRestart, POSENC_FIELD(server.tls.cert),
      "PEM file of the server's certificate and its intermediates; with it all "
      "addresses speak TLS.",
-     "FILE", ""},
+     "FILE", "", kNoEmpty},
     {"tls-key", KeyKind::kText, 0, 0, kRestart, POSENC_FIELD(server.tls.key),
      "PEM file of the certificate's private key, without a passphrase.", "FILE",
-     ""},
+     "", kNoEmpty},
     {"tls-client-ca", KeyKind::kText, 0, 0, kRestart,
      POSENC_FIELD(server.tls.client_ca),
      "PEM file of authorities; clients must then show a certificate of one of "
      "them.",
-     "FILE", ""},
+     "FILE", "", kNoEmpty},
     {"token-file", KeyKind::kText, 0, 0, kRestart,
      POSENC_FIELD(server.token_file),
-     "File of the bearer tokens of which callers must show one.", "FILE", ""},
+     "File of the bearer tokens of which callers must show one.", "FILE", "",
+     kNoEmpty},
     {"public-methods", KeyKind::kList, 0, kMostTexts, kRestart,
      POSENC_FIELD(server.public_methods),
      "RPCs that need no token, as `GetServerInfo`; health never needs one.",
@@ -188,7 +190,7 @@ constexpr Key kKeys[] = {
     {"tls-ca", KeyKind::kText, 0, 0, kRestart, POSENC_FIELD(probe_tls.ca),
      "PEM file of authorities that `--probe` trusts; with it the probe speaks "
      "TLS, and shows `--tls-cert` if it is asked for a certificate.",
-     "FILE", ""},
+     "FILE", "", kNoEmpty},
     {"tls-server-name", KeyKind::kText, 0, 0, kRestart,
      POSENC_FIELD(probe_tls.server_name),
      "Name that the certificate must bear for `--probe`, if not the "

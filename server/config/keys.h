@@ -56,6 +56,9 @@ struct Key {
   const char* value;
   // What a default of 0 or nothing stands for; "" if it stands for itself.
   const char* default_means;
+  // Whether nothing, which leaves the server or the probe less safe, must not
+  // be given by an empty value, as of a variable that was never filled in.
+  bool no_empty = false;
 };
 
 absl::Span<const Key> Keys();

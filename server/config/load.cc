@@ -148,9 +148,9 @@ void ReadEnvironment(const char* const* environment, GivenByKey* given,
       if (name != kForceIsa) unknown.push_back(OneLine(name));
       continue;
     }
-    // Manifests have variables that may be empty.
-    if (value.empty()) continue;
     const Key* const key = known->second;
+    // Manifests have variables that may be empty.
+    if (value.empty() && !key->no_empty) continue;
     std::vector<std::string> values = {value};
     if (key->kind == KeyKind::kList) values = absl::StrSplit(value, ',');
     given->emplace(key, Given{std::move(values), name});

@@ -30,7 +30,10 @@ std::string ConfigText(const LoadedConfig& loaded) {
     if (&key == FindKey("config")) continue;
     const std::string given = KeyText(key, loaded.config);
     const std::string used = KeyText(key, chosen);
-    absl::StrAppend(&text, key.name, " = ", given, "  # ", loaded.sources[i],
+    // As a value, nothing would be an error.
+    const bool none = key.no_empty && given == "\"\"";
+    absl::StrAppend(&text, none ? "# " : "", key.name, " = ", given, "  # ",
+                    loaded.sources[i],
                     used == given ? "" : "; chosen automatically: ",
                     used == given ? "" : used, "\n");
   }

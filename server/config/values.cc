@@ -213,6 +213,10 @@ absl::Status SetKey(const Key& key, const std::vector<std::string>& values,
         absl::StrCat(values.size(), " values; takes one"));
   }
   const std::string& text = values[0];
+  if (key.no_empty && text.empty()) {
+    return absl::InvalidArgumentError(
+        "'' is no value; give a file, or leave the key out");
+  }
   switch (key.kind) {
     case KeyKind::kBytes:
       return SetBytes(key, text, std::get<std::int64_t*>(field));

@@ -1,5 +1,6 @@
 #include "server/convert/unknown_fields.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 
@@ -36,6 +37,24 @@ absl::Status CheckEnum(const FieldDescriptor& field, int value) {
   return Unknown(absl::StrCat("value ", value), field.number());
 }
 
+// Bytes in memory of a number that is a varint on the wire; 0: it cannot grow.
+std::size_t NumberBytes(FieldDescriptor::CppType type) {
+  switch (type) {
+    case FieldDescriptor::CPPTYPE_INT64:
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return sizeof(std::int64_t);
+    case FieldDescriptor::CPPTYPE_INT32:
+    case FieldDescriptor::CPPTYPE_UINT32:
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return sizeof(std::int32_t);
+    default:
+      return 0;
+  }
+}
+
+// About what an empty message or text takes in memory.
+constexpr std::size_t kElementBytes = 192;
+
 }  // namespace
 
 KnownFields::KnownFields(const Descriptor& type) : root_(Add(type)) {}
@@ -60,6 +79,10 @@ const KnownFields::Type* KnownFields::Add(const Descriptor& descriptor) {
     known->is_element =
         field->is_repeated() &&
         known->wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+    if (field->is_repeated() &&
+        known->wire_type == WireFormatLite::WIRETYPE_VARINT) {
+      known->number_bytes = NumberBytes(field->cpp_type());
+    }
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       const Type* const message = Add(*field->message_type());
       known->message = message;
@@ -124,8 +147,25 @@ bool KnownFields::AllKnown(CodedInputStream* in, const Type& type,
   return in->ConsumedEntireMessage();
 }
 
+bool KnownFields::AddList(CodedInputStream* in, const Field& field,
+                          std::uint32_t bytes, Counts* counts) {
+  const void* data = nullptr;
+  int left = 0;
+  in->GetDirectBufferPointerInline(&data, &left);
+  // The parser makes numbers of what there is before it sees the end.
+  const std::size_t size =
+      std::min<std::size_t>(bytes, static_cast<std::size_t>(left));
+  const auto* const first = static_cast<const std::uint8_t*>(data);
+  // The last byte of each number is below 128.
+  const auto numbers = static_cast<std::size_t>(std::count_if(
+      first, first + size, [](std::uint8_t byte) { return byte < 0x80; }));
+  const std::size_t in_memory = numbers * field.number_bytes;
+  if (in_memory > size) counts->growth += in_memory - size;
+  return in->Skip(static_cast<int>(size)) && size == bytes;
+}
+
 const FieldDescriptor* KnownFields::Crowded(CodedInputStream* in,
-                                            const Type& type, int* elements) {
+                                            const Type& type, Counts* counts) {
   const FieldDescriptor* last = nullptr;
   while (const std::uint32_t tag = in->ReadTag()) {
     const auto number =
@@ -141,17 +181,29 @@ const FieldDescriptor* KnownFields::Crowded(CodedInputStream* in,
         field == nullptr ||
         (wire_type != field->wire_type && wire_type != field->packed_wire_type);
     if (field != nullptr) last = field->field;
-    if (kept_apart || field->is_element) ++*elements;
-    if (*elements > kMostElements) return last;
+    if (kept_apart || field->is_element) {
+      ++counts->elements;
+    } else if (wire_type == WireFormatLite::WIRETYPE_VARINT) {
+      counts->growth += field->number_bytes;  // of a list, one by one
+    }
+    if (counts->TooMany()) return last;
     // No message here has groups; all that is in one is unknown.
     if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) {
       if (!in->IncrementRecursionDepth()) return nullptr;
-      Crowded(in, Type(), elements);
-      if (*elements > kMostElements) return last;
+      Crowded(in, Type(), counts);
+      if (counts->TooMany()) return last;
       in->DecrementRecursionDepth();
       continue;
     }
     std::uint32_t length = 0;
+    if (!kept_apart && field->number_bytes > 0 &&
+        wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      if (!in->ReadVarint32(&length)) return nullptr;
+      const bool whole = AddList(in, *field, length, counts);
+      if (counts->TooMany()) return last;
+      if (!whole) return nullptr;
+      continue;
+    }
     if (kept_apart || field->message == nullptr) {
       if (!WireFormatLite::SkipField(in, tag)) return nullptr;
       continue;
@@ -160,7 +212,7 @@ const FieldDescriptor* KnownFields::Crowded(CodedInputStream* in,
     const auto [limit, budget] =
         in->IncrementRecursionDepthAndPushLimit(static_cast<int>(length));
     if (budget < 0) return nullptr;
-    if (const auto* const crowded = Crowded(in, *field->message, elements)) {
+    if (const auto* const crowded = Crowded(in, *field->message, counts)) {
       return crowded;
     }
     if (!in->DecrementRecursionDepthAndPopLimit(limit)) return nullptr;
@@ -168,19 +220,30 @@ const FieldDescriptor* KnownFields::Crowded(CodedInputStream* in,
   return nullptr;
 }
 
-absl::Status KnownFields::CheckElements(absl::string_view bytes) const {
-  // Each has two bytes at least.
+absl::Status KnownFields::CheckElements(absl::string_view bytes,
+                                        std::size_t* grown) const {
+  if (grown != nullptr) *grown = 0;
+  // Each has two bytes at least, and a number one, which becomes eight.
   if (bytes.size() <= 2 * std::size_t{kMostElements}) return absl::OkStatus();
   CodedInputStream in(reinterpret_cast<const std::uint8_t*>(bytes.data()),
                       static_cast<int>(bytes.size()));
-  int elements = 0;
-  const FieldDescriptor* const crowded = Crowded(&in, *root_, &elements);
-  if (elements <= kMostElements) return absl::OkStatus();
+  Counts counts;
+  const FieldDescriptor* const crowded = Crowded(&in, *root_, &counts);
+  if (grown != nullptr) {
+    *grown = 2 * counts.growth + counts.elements * kElementBytes;
+  }
+  if (!counts.TooMany()) return absl::OkStatus();
+  const std::string name = crowded == nullptr ? "" : crowded->name();
+  if (counts.elements > kMostElements) {
+    return core::FieldInvalid(
+        name, absl::StrCat("the message has over ", kMostElements,
+                           " elements of repeated fields, and unknown fields; "
+                           "send fewer"));
+  }
   return core::FieldInvalid(
-      crowded == nullptr ? "" : crowded->name(),
-      absl::StrCat("the message has over ", kMostElements,
-                   " elements of repeated fields, and unknown fields; send "
-                   "fewer"));
+      name,
+      absl::StrCat("the numbers in the message's lists would take over ",
+                   kMostGrowth, " bytes more than the message; send fewer"));
 }
 
 absl::Status KnownFields::Check(absl::string_view bytes, const Message& message,

@@ -6,10 +6,11 @@
 //
 // Also refuses messages that would take many times their bytes once they are
 // parsed: an empty element of a repeated message has two bytes on the wire and
-// over a hundred in memory.
+// over a hundred in memory, a small number in a list one and eight.
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -30,13 +31,20 @@ class KnownFields {
   // Elements of repeated messages and texts, and unknown fields, in one
   // message: some 3 MiB.
   static constexpr int kMostElements = 16384;
+  // Bytes that the numbers of one message's lists may take in memory beyond
+  // those on the wire, where most have one byte instead of eight.
+  static constexpr std::size_t kMostGrowth = 8 << 20;
 
   explicit KnownFields(const google::protobuf::Descriptor& type);
 
   // INVALID_ARGUMENT, of the field that goes beyond it, if `bytes`, which are
-  // not parsed yet, have more than kMostElements. What is no message is left to
-  // the parser.
-  absl::Status CheckElements(absl::string_view bytes) const;
+  // not parsed yet, have more than kMostElements, or grow by more than
+  // kMostGrowth. What is no message is left to the parser.
+  // grown: becomes the bytes that elements and numbers take in memory, as they
+  // are parsed and once more as arguments of core, beside those on the wire; 0
+  // for small messages. May be null.
+  absl::Status CheckElements(absl::string_view bytes,
+                             std::size_t* grown = nullptr) const;
 
   // UNIMPLEMENTED, kFieldUnknown, if a field or an enum value anywhere in
   // `message`, which is of this type and was parsed from `bytes`, is not known
@@ -57,6 +65,8 @@ class KnownFields {
     // If the field is an enum: bit n says that value n is known.
     std::uint64_t values = 0;
     bool is_element = false;  // of a repeated message or text
+    // Bytes in memory of a number that has fewer on the wire; 0: it has not.
+    std::size_t number_bytes = 0;
   };
   struct Type {
     std::vector<Field> fields;  // by number; `field` is null for a gap
@@ -72,11 +82,22 @@ class KnownFields {
   // if there is a SharedMemory.
   static bool AllKnown(google::protobuf::io::CodedInputStream* in,
                        const Type& type, bool* shares);
-  // Counts elements until the message ends or is none, or until there are too
-  // many: then it returns the field.
+  struct Counts {
+    bool TooMany() const {
+      return elements > kMostElements || growth > kMostGrowth;
+    }
+    int elements = 0;
+    std::size_t growth = 0;
+  };
+  // Counts elements and numbers until the message ends or is none, or until
+  // there are too many: then it returns the field.
   static const google::protobuf::FieldDescriptor* Crowded(
       google::protobuf::io::CodedInputStream* in, const Type& type,
-      int* elements);
+      Counts* counts);
+  // Counts and skips a packed list of so many bytes, which comes next. False if
+  // there are fewer.
+  static bool AddList(google::protobuf::io::CodedInputStream* in,
+                      const Field& field, std::uint32_t bytes, Counts* counts);
   // The error that names the first unknown field, by a walk over the parsed
   // message; OK if there is none.
   static absl::Status Name(const google::protobuf::Message& message,

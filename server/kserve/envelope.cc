@@ -82,8 +82,12 @@ absl::Status Parse(RequestMessage message, InferEnvelope* envelope) {
   }
   const absl::Status small = CheckSmallBytes(split.rest.size());
   if (!small.ok()) return small;
-  const absl::Status elements = kKnown.CheckElements(split.rest);
+  std::size_t grown = 0;
+  const absl::Status elements = kKnown.CheckElements(split.rest, &grown);
   if (!elements.ok()) return elements;
+  const absl::Status room = envelope->message.ClaimMore(
+      static_cast<std::int64_t>(2 * split.rest.size() + grown));
+  if (!room.ok()) return room;
   Request& request = envelope->request;
   if (!request.ParseFromString(split.rest)) return NotAMessage();
   const absl::Status known = kKnown.Check(split.rest, request);

@@ -141,7 +141,7 @@ absl::Status Inference::Read(RequestMessage message) {
       FindModel(request.model_name(), request.model_version());
   if (!model.ok()) return model.status();
   model_ = *model;
-  native_.emplace(*model_->request);
+  native_.emplace(*model_->request, &envelope_.message);
   status = ReadInputs();
   if (status.ok()) status = ReadParameters();
   if (status.ok()) status = ReadOutputs();

@@ -105,6 +105,9 @@ absl::Status NativeRequest::SetTensor(const std::string& name,
       fields_.push_back(place->field->number());
       bytes_.push_back(data);
     } else if (!tensor.has_shared()) {
+      const absl::Status room =
+          received_->ClaimMore(static_cast<std::int64_t>(data.size));
+      if (!room.ok()) return room;
       std::string* const bytes = tensor.mutable_data();
       bytes->reserve(data.size);
       for (const absl::Span<const char> piece : data.pieces) {

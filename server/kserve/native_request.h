@@ -26,15 +26,18 @@
 #include "server/convert/shared_parts.h"
 #include "server/convert/tensor.h"
 #include "server/convert/unknown_fields.h"
+#include "server/memory/request_message.h"
 #include "server/methods/shared_tensors.h"
 
 namespace posenc::server {
 
 class NativeRequest {
  public:
-  // prototype: an empty request.
-  explicit NativeRequest(const google::protobuf::Message& prototype)
-      : message_(prototype.New()) {}
+  // prototype: an empty request. received: what it is made of; copies of that
+  // are claimed there.
+  NativeRequest(const google::protobuf::Message& prototype,
+                RequestMessage* received)
+      : message_(prototype.New()), received_(received) {}
 
   // Sets a tensor. Bytes of a tensor of the root are borrowed; those of others
   // are copied into the request. One in shared memory has no bytes before
@@ -71,6 +74,7 @@ class NativeRequest {
   absl::Status Take(const std::string& path);
 
   const std::unique_ptr<google::protobuf::Message> message_;
+  RequestMessage* const received_;
   std::set<std::string> taken_;  // paths
   bool has_json_ = false;
   // Of tensors that are borrowed.

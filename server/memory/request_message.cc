@@ -13,8 +13,9 @@ const char* Begin(const grpc::Slice& slice) {
 
 }  // namespace
 
-RequestMessage::RequestMessage(std::vector<grpc::Slice> slices, bool exclusive)
-    : slices_(std::move(slices)), exclusive_(exclusive) {
+RequestMessage::RequestMessage(std::vector<grpc::Slice> slices, bool exclusive,
+                               Claimer* claimer)
+    : slices_(std::move(slices)), exclusive_(exclusive), claimer_(claimer) {
   for (const grpc::Slice& slice : slices_) bytes_ += slice.size();
 }
 

@@ -9,10 +9,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "core/runtime/pieces.h"
 #include "grpcpp/support/slice.h"
@@ -25,9 +27,22 @@ class RequestMessage {
   // Most tensors lie in one slice or two.
   using WritableSlices = absl::InlinedVector<WritableSlice, 2>;
 
+  // Whoever answers for the memory of what is made of a message.
+  class Claimer {
+   public:
+    // What is made of a message takes `bytes` altogether, beside the message
+    // itself. RESOURCE_EXHAUSTED if there is no room.
+    virtual absl::Status ClaimMade(std::int64_t bytes) = 0;
+
+   protected:
+    ~Claimer() = default;
+  };
+
   RequestMessage() = default;
-  // exclusive: nobody else holds these slices.
-  RequestMessage(std::vector<grpc::Slice> slices, bool exclusive);
+  // exclusive: nobody else holds these slices. claimer: outlives the step that
+  // takes the message in; null: nobody counts.
+  RequestMessage(std::vector<grpc::Slice> slices, bool exclusive,
+                 Claimer* claimer = nullptr);
 
   // Bytes of the message as it came, whether or not it was cleared since.
   std::size_t bytes() const { return bytes_; }
@@ -45,6 +60,13 @@ class RequestMessage {
   // do not disturb each other.
   WritableSlices Writable(const core::ConstPieces& part) const;
 
+  // To be called before memory is taken for what is made of the message, while
+  // the message is taken in (CallHandler::Receive()). See Claimer.
+  absl::Status ClaimMore(std::int64_t bytes) {
+    made_ += bytes;
+    return claimer_ == nullptr ? absl::OkStatus() : claimer_->ClaimMade(made_);
+  }
+
   // Lets go of the slices.
   void Clear() { slices_.clear(); }
 
@@ -52,6 +74,8 @@ class RequestMessage {
   std::vector<grpc::Slice> slices_;
   std::size_t bytes_ = 0;
   bool exclusive_ = false;
+  Claimer* claimer_ = nullptr;
+  std::int64_t made_ = 0;
 };
 
 }  // namespace posenc::server

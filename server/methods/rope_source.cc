@@ -90,6 +90,14 @@ core::RopeLookup CachedLookup(const v1::RopeSource& source, RopeCache* cache) {
   };
 }
 
+bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim) {
+  // Twice the widest that was published, and many times the longest file.
+  constexpr std::int64_t kWide = 2048;
+  constexpr std::size_t kLong = 16 << 10;
+  return head_dim > kWide || source.spec().rotary_dim() > kWide ||
+         source.config_json().size() > kLong;
+}
+
 absl::Status CheckHeadDim(std::int32_t head_dim) {
   if (head_dim >= 0) return absl::OkStatus();
   return core::FieldInvalid(

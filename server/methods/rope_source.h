@@ -54,6 +54,29 @@ absl::StatusOr<ComparedRopes> ResolveCompared(
 // Errors are relative to RopeSource.
 core::RopeLookup CachedLookup(const v1::RopeSource& source, RopeCache* cache);
 
+// Whether it takes half a millisecond and more to resolve the source: it has a
+// width, or a configuration, that no model has. The largest take 20 and 70 ms,
+// for which a thread that serves connections must not be kept.
+// head_dim: the request's, which stands for a width that is not given.
+bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim = 0);
+
+// The same of a request's encodings, if it has any.
+template <typename Request>
+bool ResolvesLong(const Request& request) {
+  if constexpr (requires { request.old_rope(); }) {
+    return ResolvesLong(request.old_rope()) || ResolvesLong(request.new_rope());
+  } else if constexpr (requires {
+                         request.rope();
+                         request.head_dim();
+                       }) {
+    return ResolvesLong(request.rope(), request.head_dim());
+  } else if constexpr (requires { request.rope(); }) {
+    return ResolvesLong(request.rope());
+  } else {
+    return false;
+  }
+}
+
 // INVALID_ARGUMENT if head_dim is negative.
 absl::Status CheckHeadDim(std::int32_t head_dim);
 

@@ -15,6 +15,7 @@
 #include "server/budget/errors.h"
 #include "server/convert/shared_parts.h"
 #include "server/methods/methods.h"
+#include "server/methods/rope_source.h"
 #include "server/methods/shared_tensors.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/request.h"
@@ -36,6 +37,9 @@ class UnaryHandler : public CallHandler {
   }
   std::int64_t copied_bytes() const final {
     return shared_ == nullptr ? 0 : shared_->copied_bytes();
+  }
+  bool TakesLong() const final {
+    return parsed_ != nullptr && ResolvesLong(parsed_->request);
   }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() final {
     if (parsed_ == nullptr) return nullptr;

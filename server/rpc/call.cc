@@ -326,7 +326,7 @@ absl::StatusOr<RequestMessage> Call::TakeMessage() {
   std::vector<grpc::Slice> slices = stream_->TakeMessage();
   const absl::Status received = claim_.Received(bytes);
   if (!received.ok()) return received;
-  return RequestMessage(std::move(slices), over_socket_);
+  return RequestMessage(std::move(slices), over_socket_, &claim_);
 }
 
 void Call::OnReadDone(bool ok) {

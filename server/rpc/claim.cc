@@ -15,6 +15,13 @@ namespace {
 // the recommended chunk of nearly 4 MiB.
 constexpr std::int64_t kStreamMessageBytes = std::int64_t{5} << 20;
 
+// What calls make of their messages is not counted up to here: it is part of
+// what each call takes. Up to this part of the budget it is claimed whether it
+// fits or not: few steps run at a time, and a small call that has been read is
+// not refused because large ones hold all of the budget.
+constexpr std::int64_t kUncountedBytes = 64 << 10;
+constexpr std::int64_t kLittlePart = 64;
+
 }  // namespace
 
 CallClaim::CallClaim(Admission* admission, CallerBudgets::Share* caller,
@@ -136,6 +143,28 @@ void CallClaim::AddCopied(std::int64_t bytes) {
   caller_->Add(bytes);
   admission_->ClaimHeld(bytes);
   held_ += bytes;
+}
+
+absl::Status CallClaim::ClaimMade(std::int64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::int64_t more = bytes - made_;
+  if (bytes <= kUncountedBytes || more <= 0) return absl::OkStatus();
+  const std::int64_t budget = admission_->budget();
+  if (more <= budget / kLittlePart) {
+    admission_->ClaimHeld(more, this);
+  } else if (!admission_->TryClaim(more, this)) {
+    const absl::Status size =
+        CheckSize("", "message, with what is made of it to read it,",
+                  static_cast<std::uint64_t>(held_ + more), budget,
+                  "send less beside the tensors, or raise --in-flight-bytes");
+    if (!size.ok()) return size;
+    return OverBudget(
+        absl::StrCat("no room for ", more, " bytes to read the message into"));
+  }
+  caller_->Add(more);
+  held_ += more;
+  made_ = bytes;
+  return absl::OkStatus();
 }
 
 std::int64_t CallClaim::Shrink() {

@@ -41,10 +41,12 @@
 #include "server/budget/admission.h"
 #include "server/budget/caller_budgets.h"
 #include "server/budget/message_sizes.h"
+#include "server/memory/request_message.h"
 
 namespace posenc::server {
 
-class CallClaim final : private Admission::Waiter {
+class CallClaim final : public RequestMessage::Claimer,
+                        private Admission::Waiter {
  public:
   // The call. It owns the claim.
   class Owner {
@@ -91,6 +93,11 @@ class CallClaim final : private Admission::Waiter {
   // The call holds so many bytes more, of its message. They fit or not.
   void AddCopied(std::int64_t bytes);
 
+  // Of a stream, the largest such claim stays, since one of its messages is
+  // parsed at a time. kOverloaded if the bytes are not to be had at once, and
+  // kMessageTooLarge if they never are; little is claimed in any case.
+  absl::Status ClaimMade(std::int64_t bytes) override;
+
   // The message does not come: the claim shrinks to nothing, and what the call
   // does hold is measured with what others hold (Transfers). Returns the bytes
   // that the caller releases as soon as it holds no lock. Not if a message of
@@ -135,6 +142,7 @@ class CallClaim final : private Admission::Waiter {
   std::int64_t shrunk_ = 0;  // bytes of the claim that are to be claimed again
   // Of a stream's messages that were not announced, over 5 MiB.
   std::int64_t largest_excess_ = 0;
+  std::int64_t made_ = 0;  // the most that ClaimMade() claimed
   bool response_waits_ = false;
 };
 

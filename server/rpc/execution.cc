@@ -54,16 +54,24 @@ void Execution::Submit(void (Execution::*part)()) {
 
 void Execution::Prepare(bool inline_only) {
   std::optional<RequestMessage> message = owner_->TakeMessageOfStep();
+  const absl::Status received = OrOutOfMemory([&] {
+    handler_->Waited(owner_->Waited());
+    absl::Status status;
+    if (message) status = handler_->Receive(*std::move(message));
+    return status;
+  });
+  if (!received.ok()) return owner_->OnComputeFailed(received);
+  const std::int64_t copied = handler_->copied_bytes();
+  if (copied > 0) claim_->AddCopied(copied);
+  if (inline_only && handler_->TakesLong()) {
+    return Submit(&Execution::RespondOnPool);
+  }
+  Respond(inline_only);
+}
+
+void Execution::Respond(bool inline_only) {
   absl::StatusOr<std::unique_ptr<PendingResponse>> pending =
-      OrOutOfMemory([&]() -> absl::StatusOr<std::unique_ptr<PendingResponse>> {
-        handler_->Waited(owner_->Waited());
-        absl::Status received;
-        if (message) received = handler_->Receive(*std::move(message));
-        if (!received.ok()) return received;
-        const std::int64_t copied = handler_->copied_bytes();
-        if (copied > 0) claim_->AddCopied(copied);
-        return handler_->Next();
-      });
+      OrOutOfMemory([&] { return handler_->Next(); });
   if (!pending.ok()) return owner_->OnComputeFailed(pending.status());
   pending_ = *std::move(pending);
   if (pending_ == nullptr) return owner_->OnComputed(nullptr);

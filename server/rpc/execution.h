@@ -80,11 +80,15 @@ class Execution {
   void Stop() { stop_.store(true); }
 
  private:
-  // Has the pool call one of the two.
+  // Has the pool call one of these.
   void Submit(void (Execution::*part)());
   void PrepareOnPool() { Prepare(false); }
-  // inline_only: the step must not block this thread for long.
+  void RespondOnPool() { Respond(false); }
+  // inline_only: the step must not block this thread for long. Takes the
+  // message in, if there is one, and goes on with Respond().
   void Prepare(bool inline_only);
+  // Has the handler make the response that is to be computed.
+  void Respond(bool inline_only);
   void Compute();
   absl::Status RunTiles();
   void RefuseClaim(Admission::Entry why);

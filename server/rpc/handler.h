@@ -70,6 +70,10 @@ class CallHandler {
   // copies of shared memory. Asked after Receive(), to be claimed.
   virtual std::int64_t copied_bytes() const { return 0; }
 
+  // Whether Next() takes long although the message is small. Asked after
+  // Receive(), of steps on a thread that others wait for.
+  virtual bool TakesLong() const { return false; }
+
   // The next response; null if another message has to come first, or if none is
   // left.
   virtual absl::StatusOr<std::unique_ptr<PendingResponse>> Next() = 0;

@@ -39,34 +39,39 @@ struct ParsedRequest {
   }
 };
 
+// What of `message` the generated code is to parse: all but the bytes of the
+// tensors in `tensor_fields`, which `split` then points to (`borrows`), or all
+// of it. Without borrowed bytes, the message's own memory is gone afterwards.
+//
+// What is parsed is copied twice, into one piece and then into fields, and both
+// are claimed. If there is much of it, nothing is borrowed, so that no more
+// than twice the message is in memory at any time.
+absl::StatusOr<std::string> TakeSmall(const KnownFields& known,
+                                      absl::Span<const int> tensor_fields,
+                                      RequestMessage* message,
+                                      wire::SplitMessage* split, bool* borrows);
+
 // Parses `message`, borrowing the bytes of the tensors in `tensor_fields`.
 // INVALID_ARGUMENT for what is no protobuf message; UNIMPLEMENTED,
 // kFieldUnknown for fields that this server does not know. INVALID_ARGUMENT
-// also for what would take many times its bytes: KnownFields::CheckElements().
+// also for what would take many times its bytes (KnownFields::CheckElements()),
+// and RESOURCE_EXHAUSTED if there is no memory for what is parsed.
 template <typename Request>
 absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
     RequestMessage message, absl::Span<const int> tensor_fields) {
   static const KnownFields kKnown(*Request::descriptor());
   auto parsed = std::make_shared<ParsedRequest<Request>>();
   parsed->message = std::move(message);
-  const auto pieces = parsed->message.pieces();
-  std::string small;  // what the generated code parses
-  if (wire::SplitTensors(pieces, tensor_fields, &parsed->split)) {
-    small = std::move(parsed->split.rest);
-    parsed->borrows = !tensor_fields.empty();
-  } else {
-    parsed->split.tensors.clear();
-    for (const auto piece : pieces) small.append(piece.data(), piece.size());
-  }
-  if (!parsed->borrows) parsed->message.Clear();
-  const absl::Status few = kKnown.CheckElements(small);
-  if (!few.ok()) return few;
-  if (!parsed->request.ParseFromString(small)) {
+  const absl::StatusOr<std::string> small =
+      TakeSmall(kKnown, tensor_fields, &parsed->message, &parsed->split,
+                &parsed->borrows);
+  if (!small.ok()) return small.status();
+  if (!parsed->request.ParseFromString(*small)) {
     return core::FieldInvalid(
         "", "the message is not a valid protobuf message of this call");
   }
   const absl::Status known =
-      kKnown.Check(small, parsed->request, &parsed->may_share);
+      kKnown.Check(*small, parsed->request, &parsed->may_share);
   if (!known.ok()) return known;
   return parsed;
 }

@@ -94,9 +94,11 @@ bool ReadLength(Cursor* cursor, std::size_t limit, std::size_t* length) {
 }
 
 // Copies a record, whose `tag` has been read, as it stands. False if it is
-// longer than `limit` or of a kind that nobody writes.
+// longer than `limit`, of a kind that nobody writes, or if `to` would get
+// longer than `most`.
 bool CopyRecord(Cursor* cursor, std::uint8_t tag, std::size_t limit,
-                std::string* to) {
+                std::size_t most, std::string* to) {
+  if (to->size() >= most) return false;
   to->push_back(static_cast<char>(tag));
   switch (tag & 7) {
     case kVarint:
@@ -116,6 +118,7 @@ bool CopyRecord(Cursor* cursor, std::uint8_t tag, std::size_t limit,
     case kLengthDelimited: {
       std::size_t length = 0;
       if (!ReadLength(cursor, limit, &length)) return false;
+      if (length > most - to->size()) return false;
       AppendVarint(length, to);
       cursor->Append(length, to);
       return true;
@@ -134,14 +137,16 @@ bool ReadTag(Cursor* cursor, std::uint8_t* tag) {
 
 // Splits the next `bytes` bytes, which are one tensor: appends its small fields
 // to `rest`, borrows its data.
-bool SplitTensor(Cursor* cursor, std::size_t bytes, std::string* rest,
-                 BorrowedBytes* data) {
+bool SplitTensor(Cursor* cursor, std::size_t bytes, std::size_t most_rest,
+                 std::string* rest, BorrowedBytes* data) {
   const std::size_t end = cursor->left() - bytes;
   while (cursor->left() > end) {
     std::uint8_t tag = 0;
     if (!ReadTag(cursor, &tag)) return false;
     if (tag != (kTensorData << 3 | kLengthDelimited)) {
-      if (!CopyRecord(cursor, tag, cursor->left() - end, rest)) return false;
+      if (!CopyRecord(cursor, tag, cursor->left() - end, most_rest, rest)) {
+        return false;
+      }
       continue;
     }
     std::size_t length = 0;
@@ -155,7 +160,8 @@ bool SplitTensor(Cursor* cursor, std::size_t bytes, std::string* rest,
 }  // namespace
 
 bool SplitTensors(absl::Span<const absl::Span<const char>> slices,
-                  absl::Span<const int> tensor_fields, SplitMessage* out) {
+                  absl::Span<const int> tensor_fields, SplitMessage* out,
+                  std::size_t most_rest) {
   out->rest.clear();
   out->tensors.assign(tensor_fields.size(), {});
   Cursor cursor(slices);
@@ -166,20 +172,23 @@ bool SplitTensors(absl::Span<const absl::Span<const char>> slices,
     const auto field =
         std::find(tensor_fields.begin(), tensor_fields.end(), tag >> 3);
     if (field == tensor_fields.end() || (tag & 7) != kLengthDelimited) {
-      if (!CopyRecord(&cursor, tag, cursor.left(), &out->rest)) return false;
+      if (!CopyRecord(&cursor, tag, cursor.left(), most_rest, &out->rest)) {
+        return false;
+      }
       continue;
     }
     std::size_t length = 0;
     if (!ReadLength(&cursor, cursor.left(), &length)) return false;
     // The tensor becomes shorter, and so does its length in `rest`.
     tensor.clear();
-    if (!SplitTensor(&cursor, length, &tensor,
+    if (!SplitTensor(&cursor, length, most_rest, &tensor,
                      &out->tensors[field - tensor_fields.begin()])) {
       return false;
     }
     out->rest.push_back(static_cast<char>(tag));
     AppendVarint(tensor.size(), &out->rest);
     out->rest.append(tensor);
+    if (out->rest.size() > most_rest) return false;
   }
   return true;
 }
@@ -193,7 +202,10 @@ bool SplitValues(absl::Span<const absl::Span<const char>> slices, int field,
     if (!ReadTag(&cursor, &tag)) return false;
     ++out->records[tag >> 3];
     if (tag != (field << 3 | kLengthDelimited)) {
-      if (!CopyRecord(&cursor, tag, cursor.left(), &out->rest)) return false;
+      if (!CopyRecord(&cursor, tag, cursor.left(),
+                      std::numeric_limits<std::size_t>::max(), &out->rest)) {
+        return false;
+      }
       continue;
     }
     std::size_t length = 0;

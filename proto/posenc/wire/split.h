@@ -19,6 +19,7 @@
 
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -50,9 +51,12 @@ struct SplitMessage {
 //
 // False if the message is malformed, or framed in a way that is legal but that
 // nobody writes (groups, padded varints). The generated parser must then decide
-// about the whole message; `out` is of no use.
-bool SplitTensors(absl::Span<const absl::Span<const char>> slices,
-                  absl::Span<const int> tensor_fields, SplitMessage* out);
+// about the whole message; `out` is of no use. False also if `rest` would have
+// more than `most_rest` bytes, no more than which are copied.
+bool SplitTensors(
+    absl::Span<const absl::Span<const char>> slices,
+    absl::Span<const int> tensor_fields, SplitMessage* out,
+    std::size_t most_rest = std::numeric_limits<std::size_t>::max());
 
 struct SplitEnvelope {
   std::string rest;                   // as above

@@ -59,6 +59,24 @@ TEST(SplitTensors, BorrowsTensorBytesAndLeavesTheRest) {
   EXPECT_LT(split.rest.size(), 120u);
 }
 
+TEST(SplitTensors, CopiesNoMoreThanItMay) {
+  const std::string message = Request().SerializeAsString();
+  const std::vector<absl::Span<const char>> slices = {message};
+  SplitMessage split;
+  ASSERT_TRUE(SplitTensors(slices, kTensorFields, &split));
+  const std::size_t rest = split.rest.size();
+  EXPECT_TRUE(SplitTensors(slices, kTensorFields, &split, rest));
+  for (std::size_t most = 0; most < rest; ++most) {
+    EXPECT_FALSE(SplitTensors(slices, kTensorFields, &split, most)) << most;
+    EXPECT_LE(split.rest.size(), rest);
+  }
+  // Nothing of a record is copied that is too long.
+  const std::string large =
+      "\x12" + std::string("\x80\x08") + std::string(1024, 'p');  // positions
+  EXPECT_FALSE(SplitTensors({{large}}, kTensorFields, &split, 1000));
+  EXPECT_LE(split.rest.size(), 10u);
+}
+
 TEST(SplitTensors, AgreesWithProtobufWhereverTheSlicesEnd) {
   const std::string message = Request().SerializeAsString();
   for (std::size_t slice = 1; slice <= message.size(); ++slice) {

@@ -276,6 +276,28 @@ TEST_F(ConfigTest, UnknownVariablesAreOneWarning) {
   EXPECT_EQ(loaded->config.server.limits.max_waiting, 1024);
 }
 
+TEST_F(ConfigTest, AnEmptyValueSwitchesNoSecurityOff) {
+  for (const std::string name :
+       {"tls-cert", "tls-key", "tls-client-ca", "tls-ca", "token-file"}) {
+    const Key& key = *FindKey(name);
+    const std::string fact = absl::StrCat(
+        "--", name, ": '' is no value; give a file, or leave the key out (");
+    const std::string variable = EnvironmentName(key);
+    EXPECT_EQ(Message(Load({}, {absl::StrCat(variable, "=")}).status()),
+              absl::StrCat(fact, variable, ")"));
+    WriteFile(absl::StrCat("\n", name, " = \"\"\n"));
+    EXPECT_EQ(Message(Load({"--config", path_}).status()),
+              absl::StrCat(fact, path_, ":2)"));
+    // Also if another source has a value.
+    EXPECT_EQ(
+        Message(Load({"--config", path_, absl::StrCat("--", name, "=/file")})
+                    .status()),
+        absl::StrCat(fact, path_, ":2)"));
+    EXPECT_THAT(Message(Load({absl::StrCat("--", name), ""}).status()),
+                StartsWith(absl::StrCat("--", name, ": '' is no value")));
+  }
+}
+
 TEST_F(ConfigTest, WhatIsPrintedReadsBackToTheSame) {
   std::vector<std::string> flags = {"--print-config"};
   for (const Key* const key : FileKeys()) {
@@ -292,7 +314,10 @@ TEST_F(ConfigTest, WhatIsPrintedReadsBackToTheSame) {
     ASSERT_TRUE(again.ok()) << again.status() << printed->text;
     for (const Key* const key : FileKeys()) {
       EXPECT_EQ(KeyText(*key, again->config), KeyText(*key, printed->config));
-      EXPECT_THAT(again->sources[key - Keys().data()], StartsWith(path_));
+      const bool none =
+          key->no_empty && KeyText(*key, printed->config) == "\"\"";
+      EXPECT_THAT(again->sources[key - Keys().data()],
+                  StartsWith(none ? "default" : path_));
     }
   }
 }

@@ -148,5 +148,55 @@ TEST(KnownFieldsTest, CountsElementsBeforeTheyTakeMemory) {
   EXPECT_EQ(FieldOfTooMany("\x1A\x80\x80\x04" + Times(65536, "\x12")), "");
 }
 
+// BuildPositions of packed lengths, and what they grow by.
+std::string FieldOfTooManyNumbers(const std::string& lengths,
+                                  std::size_t* grown) {
+  const absl::Status status =
+      KnownFields(*v1::BuildPositionsRequest::descriptor())
+          .CheckElements(lengths, grown);
+  return status.ok() ? "" : core::GetErrorDetails(status)->field;
+}
+
+std::string Packed(const std::string& numbers) {
+  v1::BuildPositionsRequest request;
+  // A text has a length before it, as a packed list has.
+  v1::RopeSource list;
+  list.set_preset(numbers);
+  std::string field = list.SerializeAsString();
+  field[0] = 0x0A;  // lengths
+  list.set_preset(field);
+  field = list.SerializeAsString();
+  field[0] = 0x0A;  // packed
+  return field;
+}
+
+TEST(KnownFieldsTest, CountsWhatNumbersOfOneByteGrowTo) {
+  constexpr std::size_t kMost = KnownFields::kMostGrowth / 7;
+  std::size_t grown = 0;
+  EXPECT_EQ(FieldOfTooManyNumbers(Packed(Times(kMost, "\x01")), &grown), "");
+  // As they are parsed, and as core's.
+  EXPECT_EQ(grown, 2 * 7 * kMost);
+  const std::string many = Packed(Times(kMost + 1, "\x01"));
+  EXPECT_EQ(FieldOfTooManyNumbers(many, &grown), "lengths");
+  // The parser makes numbers of a list before it sees that it is cut short.
+  EXPECT_EQ(
+      FieldOfTooManyNumbers(many + many.substr(0, many.size() - 1), &grown),
+      "lengths");
+  const std::string cut = Packed(Times(2 * kMost, "\x01"));
+  EXPECT_EQ(FieldOfTooManyNumbers(cut.substr(0, cut.size() - 9), &grown),
+            "lengths");
+  // One by one: a tag and a byte for each.
+  EXPECT_EQ(
+      FieldOfTooManyNumbers(
+          "\x0A\x82\x80\x80\x01" + Times((1 << 20) + 1, "\x08\x01"), &grown),
+      "lengths");
+  // Numbers that have as many bytes in memory as on the wire do not grow.
+  EXPECT_EQ(
+      FieldOfTooManyNumbers(
+          Packed(Times(1 << 17, std::string(8, '\xff') + "\x7f")), &grown),
+      "");
+  EXPECT_EQ(grown, 0u);
+}
+
 }  // namespace
 }  // namespace posenc::server

@@ -215,6 +215,45 @@ TEST_F(CallsTest, AResponseThatNeverFitsIsTooLarge) {
             std::string::npos);
 }
 
+// What is beside tensors is copied to be parsed: 512 MiB of it took 1.5 GiB
+// where 1 GiB was the budget.
+TEST_F(CallsTest, AMessageThatIsParsedClaimsItsCopy) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.max_request_bytes = 6 << 20;
+  options.limits.in_flight_bytes = 8 << 20;
+  Start(options);
+  v1::ResolveRopeRequest resolve;
+  v1::ResolveRopeResponse resolved;
+  v1::ApplyRopeRequest apply;
+  v1::ApplyRopeResponse applied;
+  for (const auto& [bytes, reason] :
+       {std::pair{3 << 20, "ERROR_REASON_MODEL_CONFIG_INVALID"},
+        std::pair{5 << 20, "ERROR_REASON_MESSAGE_TOO_LARGE"}}) {
+    resolve.mutable_rope()->set_config_json(std::string(bytes, ' '));
+    EXPECT_EQ(ReadDetails(Call(&Stub::ResolveRope, resolve, &resolved)).reason,
+              reason);
+  }
+  // The same beside a tensor, which is then not borrowed.
+  apply.mutable_q()->set_data("q");
+  apply.mutable_rope()->set_config_json(std::string(5 << 20, ' '));
+  EXPECT_EQ(ReadDetails(Call(&Stub::ApplyRope, apply, &applied)).reason,
+            "ERROR_REASON_MESSAGE_TOO_LARGE");
+  ExpectNothingInFlight();
+}
+
+// 16 MiB of them took 500.
+TEST_F(CallsTest, NumbersThatWouldTakeEightTimesTheirBytesAreRefused) {
+  v1::BuildPositionsRequest request;
+  for (int i = 0; i < 2 << 20; ++i) request.mutable_packed()->add_lengths(0);
+  v1::BuildPositionsResponse response;
+  const grpc::Status status = Call(&Stub::BuildPositions, request, &response);
+  EXPECT_EQ(status.error_code(), kInvalid);
+  EXPECT_EQ(ReadDetails(status).violated_field, "lengths");
+  request.mutable_packed()->mutable_lengths()->Truncate(1 << 20);
+  EXPECT_TRUE(Call(&Stub::BuildPositions, request, &response).ok());
+}
+
 TEST_F(CallsTest, AMessageThatIsLetInTooLateForItsCallerIsNotRead) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
