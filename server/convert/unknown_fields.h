@@ -32,8 +32,9 @@ class KnownFields {
   // message: some 3 MiB.
   static constexpr int kMostElements = 16384;
   // Bytes that the numbers of one message's lists may take in memory beyond
-  // those on the wire, where most have one byte instead of eight.
-  static constexpr std::size_t kMostGrowth = 8 << 20;
+  // those on the wire, where a small one has one byte instead of eight. Some
+  // ten million position ids take so much.
+  static constexpr std::size_t kMostGrowth = 64 << 20;
 
   explicit KnownFields(const google::protobuf::Descriptor& type);
 

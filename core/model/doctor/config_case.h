@@ -122,7 +122,7 @@ std::int64_t ClaimedLength(const nlohmann::json& root);
 // heads; nullopt if there is none.
 struct PublishedHead {
   std::string preset;
-  std::int32_t head_dim = 0;
+  std::int64_t head_dim = 0;
 };
 std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config);
 

@@ -9,7 +9,7 @@ import time
 import h2
 from process import CLIENT_CORES, MIB, Process, Server
 from rows import restarts, stalled
-from world import ms
+from world import mib, ms
 
 MIX = ("--mix", "ApplyRope:6,BuildTable:2,Reposition:1,AddEncoding:1,ResolveRope:1", "--size",
        "4KiB,64KiB,1MiB", "--dtype", "float32,bfloat16", "--connections", "8", "--threads", "1")
@@ -56,6 +56,23 @@ class Samples(threading.Thread):
                                 self.server.descriptors(), self.server.threads()))
 
 
+class Pauses(threading.Thread):
+    """When this process did not run for over 0.2 s although it had to: a busy or
+    halted machine, which the server's callers see too."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.ending, self.seen = threading.Event(), []
+
+    def run(self):
+        began = last = time.monotonic()
+        while not self.ending.wait(0.02):
+            now = time.monotonic()
+            if now - last > 0.2:
+                self.seen.append((last - began, now - last))
+            last = now
+
+
 def slope(points):
     """Of a line through (x, y) by least squares."""
     n = len(points)
@@ -98,17 +115,25 @@ def drift(step):
     return last / first if first else 0.0
 
 
+def failing(step):
+    """When calls failed: the second, and how many within the point of the series."""
+    points = [(point["start_s"], point["errors"]) for point in step["series"] if point["errors"]]
+    return ", ".join(f"{errors} at {at:.0f} s" for at, errors in points[:10]) or "never"
+
+
 def run(world):
     seconds = getattr(world, "hours", 0.02) * 3600
     with Server(world, "--max-connection-age", "10m") as server:
         disturbance, samples = Disturbance(server.address), Samples(server)
+        pauses = Pauses()
         restarting = threading.Thread(
             target=lambda: restarts.rounds(world, max(3, int(seconds / 60)), 3), daemon=True)
         disturbance.start()
         samples.start()
         restarting.start()
+        pauses.start()
         step = steady(world, server, seconds)
-        for thread in (disturbance, samples):
+        for thread in (disturbance, samples, pauses):
             thread.ending.set()
             thread.join()
         restarting.join()
@@ -119,6 +144,10 @@ def run(world):
                   "0 fail, 0 wrong",
                   f"{bad} fail{why}; {step['wrong']} of {step['verified']} wrong",
                   bad == 0 and step["wrong"] == 0)
+        longest = sorted(pauses.seen, key=lambda pause: -pause[1])[:5]
+        world.add("R1", "when calls failed; the machine's longest pauses over 0.2 s", "-",
+                  f"{failing(step)}; {len(pauses.seen)}: "
+                  + ", ".join(f"{long:.1f} s at {at:.0f} s" for at, long in longest), None)
         world.add("R1", "p99; and of its end against its beginning", "-",
                   f"{ms(step['latency_us']['p99'] / 1000)}, {drift(step):.2f}", None)
         world.add("R23", f"{disturbance.rounds} rounds of churn, cancels, stalled senders",
@@ -127,8 +156,12 @@ def run(world):
         settled = [v for v in samples.values if v[0] >= min(1800, seconds / 2)]
         if len(settled) > 3:
             rise = slope([(at / 3600, rss) for at, rss, _, _ in settled])
-            world.add("R23", "memory", "1 MiB/h, once settled", f"{rise / MIB:+.2f} MiB/h",
-                      rise <= MIB or hours < 0.5)
+            quarters = [sorted(rss for _, rss, _, _ in settled[i * len(settled) // 4:
+                                                               (i + 1) * len(settled) // 4])
+                        for i in range(4)]
+            medians = ", ".join(mib(part[len(part) // 2]) for part in quarters if part)
+            world.add("R23", "memory; medians of its quarters", "1 MiB/h, once settled",
+                      f"{rise / MIB:+.2f} MiB/h; {medians}", rise <= MIB or hours < 0.5)
             for what, index, room in (("descriptors", 2, 30), ("threads", 3, 3)):
                 values = [v[index] for v in settled]
                 world.add("R23", what, f"within {room}", f"{min(values)} to {max(values)}",

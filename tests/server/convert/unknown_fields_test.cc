@@ -188,7 +188,7 @@ TEST(KnownFieldsTest, CountsWhatNumbersOfOneByteGrowTo) {
   // One by one: a tag and a byte for each.
   EXPECT_EQ(
       FieldOfTooManyNumbers(
-          "\x0A\x82\x80\x80\x01" + Times((1 << 20) + 1, "\x08\x01"), &grown),
+          "\x0A\x82\x80\x80\x08" + Times((8 << 20) + 1, "\x08\x01"), &grown),
       "lengths");
   // Numbers that have as many bytes in memory as on the wire do not grow.
   EXPECT_EQ(

@@ -245,7 +245,7 @@ TEST_F(CallsTest, AMessageThatIsParsedClaimsItsCopy) {
 // 16 MiB of them took 500.
 TEST_F(CallsTest, NumbersThatWouldTakeEightTimesTheirBytesAreRefused) {
   v1::BuildPositionsRequest request;
-  for (int i = 0; i < 2 << 20; ++i) request.mutable_packed()->add_lengths(0);
+  request.mutable_packed()->mutable_lengths()->Resize(10 << 20, 0);
   v1::BuildPositionsResponse response;
   const grpc::Status status = Call(&Stub::BuildPositions, request, &response);
   EXPECT_EQ(status.error_code(), kInvalid);
