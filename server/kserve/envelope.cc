@@ -92,6 +92,7 @@ absl::Status Parse(RequestMessage message, InferEnvelope* envelope) {
   if (!request.ParseFromString(split.rest)) return NotAMessage();
   const absl::Status known = kKnown.Check(split.rest, request);
   if (!known.ok()) return known;
+  envelope->message.GiveBack(static_cast<std::int64_t>(split.rest.size()));
   if (envelope->borrows) {
     if (request.parameters_size() !=
         static_cast<int>(split.records[Request::kParametersFieldNumber])) {

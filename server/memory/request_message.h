@@ -30,9 +30,10 @@ class RequestMessage {
   // Whoever answers for the memory of what is made of a message.
   class Claimer {
    public:
-    // What is made of a message takes `bytes` altogether, beside the message
-    // itself. RESOURCE_EXHAUSTED if there is no room.
-    virtual absl::Status ClaimMade(std::int64_t bytes) = 0;
+    // What is made of a message of `message_bytes` takes `bytes` altogether,
+    // beside the message itself. RESOURCE_EXHAUSTED if there is no room.
+    virtual absl::Status ClaimMade(std::int64_t bytes,
+                                   std::int64_t message_bytes) = 0;
 
    protected:
     ~Claimer() = default;
@@ -64,8 +65,12 @@ class RequestMessage {
   // the message is taken in (CallHandler::Receive()). See Claimer.
   absl::Status ClaimMore(std::int64_t bytes) {
     made_ += bytes;
-    return claimer_ == nullptr ? absl::OkStatus() : claimer_->ClaimMade(made_);
+    if (claimer_ == nullptr) return absl::OkStatus();
+    return claimer_->ClaimMade(made_, static_cast<std::int64_t>(bytes_));
   }
+
+  // So much of that memory is free again.
+  void GiveBack(std::int64_t bytes) { ClaimMore(-bytes).IgnoreError(); }
 
   // Lets go of the slices.
   void Clear() { slices_.clear(); }

@@ -91,7 +91,7 @@ core::RopeLookup CachedLookup(const v1::RopeSource& source, RopeCache* cache) {
 }
 
 bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim) {
-  // Twice the widest that was published, and many times the longest file.
+  // Twice the widest that was published, and longer than nearly all files.
   constexpr std::int64_t kWide = 2048;
   constexpr std::size_t kLong = 16 << 10;
   return head_dim > kWide || source.spec().rotary_dim() > kWide ||

@@ -72,6 +72,8 @@ bool ResolvesLong(const Request& request) {
     return ResolvesLong(request.rope(), request.head_dim());
   } else if constexpr (requires { request.rope(); }) {
     return ResolvesLong(request.rope());
+  } else if constexpr (requires { request.vision().rope(); }) {
+    return ResolvesLong(request.vision().rope());
   } else {
     return false;
   }

@@ -16,11 +16,13 @@ namespace {
 constexpr std::int64_t kStreamMessageBytes = std::int64_t{5} << 20;
 
 // What calls make of their messages is not counted up to here: it is part of
-// what each call takes. Up to this part of the budget it is claimed whether it
-// fits or not: few steps run at a time, and a small call that has been read is
-// not refused because large ones hold all of the budget.
+// what each call takes.
 constexpr std::int64_t kUncountedBytes = 64 << 10;
-constexpr std::int64_t kLittlePart = 64;
+
+// A message that has been read is not refused because others hold all of the
+// budget, as long as what calls make of their messages goes beyond the budget
+// by no more than this part of it.
+constexpr std::int64_t kBeyondPart = 16;
 
 }  // namespace
 
@@ -145,26 +147,46 @@ void CallClaim::AddCopied(std::int64_t bytes) {
   held_ += bytes;
 }
 
-absl::Status CallClaim::ClaimMade(std::int64_t bytes) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const std::int64_t more = bytes - made_;
-  if (bytes <= kUncountedBytes || more <= 0) return absl::OkStatus();
-  const std::int64_t budget = admission_->budget();
-  if (more <= budget / kLittlePart) {
-    admission_->ClaimHeld(more, this);
-  } else if (!admission_->TryClaim(more, this)) {
-    const absl::Status size =
-        CheckSize("", "message, with what is made of it to read it,",
-                  static_cast<std::uint64_t>(held_ + more), budget,
-                  "send less beside the tensors, or raise --in-flight-bytes");
-    if (!size.ok()) return size;
-    return OverBudget(
-        absl::StrCat("no room for ", more, " bytes to read the message into"));
+absl::Status CallClaim::ClaimMade(std::int64_t bytes,
+                                  std::int64_t message_bytes) {
+  // A stream has claimed four messages, of which one is parsed at a time.
+  if (stream_) bytes -= 2 * message_bytes;
+  if (bytes <= kUncountedBytes) bytes = 0;
+  std::int64_t unused = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (stream_) bytes = std::max(bytes, made_);
+    const std::int64_t more = bytes - made_;
+    if (more > 0) {
+      const absl::Status room = ClaimBeyond(more);
+      if (!room.ok()) return room;
+    } else {
+      unused = -more;
+    }
+    caller_->Add(more);
+    held_ += more;
+    made_ = bytes;
   }
-  caller_->Add(more);
-  held_ += more;
-  made_ = bytes;
+  if (unused > 0) admission_->Release(unused);
   return absl::OkStatus();
+}
+
+// Expects the lock.
+absl::Status CallClaim::ClaimBeyond(std::int64_t bytes) {
+  if (admission_->TryClaim(bytes, this)) return absl::OkStatus();
+  const std::int64_t budget = admission_->budget();
+  const std::int64_t most = budget + budget / kBeyondPart;
+  if (admission_->claimed() + bytes <= most) {
+    admission_->ClaimHeld(bytes, this);
+    return absl::OkStatus();
+  }
+  const absl::Status size =
+      CheckSize("", "message, with what is made of it to read it,",
+                static_cast<std::uint64_t>(held_ + bytes), most,
+                "send less beside the tensors, or raise --in-flight-bytes");
+  if (!size.ok()) return size;
+  return OverBudget(
+      absl::StrCat("no room for ", bytes, " bytes to read the message into"));
 }
 
 std::int64_t CallClaim::Shrink() {

@@ -93,10 +93,12 @@ class CallClaim final : public RequestMessage::Claimer,
   // The call holds so many bytes more, of its message. They fit or not.
   void AddCopied(std::int64_t bytes);
 
-  // Of a stream, the largest such claim stays, since one of its messages is
-  // parsed at a time. kOverloaded if the bytes are not to be had at once, and
-  // kMessageTooLarge if they never are; little is claimed in any case.
-  absl::Status ClaimMade(std::int64_t bytes) override;
+  // Claims more, or less, than what was made of the message before. Of a
+  // stream, which has claimed for two copies of a message, only what is beyond
+  // them, and the largest such claim stays. kOverloaded if the bytes are not to
+  // be had at once, and kMessageTooLarge if they never are.
+  absl::Status ClaimMade(std::int64_t bytes,
+                         std::int64_t message_bytes) override;
 
   // The message does not come: the claim shrinks to nothing, and what the call
   // does hold is measured with what others hold (Transfers). Returns the bytes
@@ -123,6 +125,7 @@ class CallClaim final : public RequestMessage::Claimer,
 
  private:
   absl::Status ReceivedOfStream(std::int64_t bytes);
+  absl::Status ClaimBeyond(std::int64_t bytes);
 
   void Admitted() override;
   void Refused() override;
@@ -142,7 +145,7 @@ class CallClaim final : public RequestMessage::Claimer,
   std::int64_t shrunk_ = 0;  // bytes of the claim that are to be claimed again
   // Of a stream's messages that were not announced, over 5 MiB.
   std::int64_t largest_excess_ = 0;
-  std::int64_t made_ = 0;  // the most that ClaimMade() claimed
+  std::int64_t made_ = 0;  // what ClaimMade() has claimed
   bool response_waits_ = false;
 };
 

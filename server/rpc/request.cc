@@ -12,7 +12,7 @@ namespace {
 // So many bytes beside tensors are parsed without a thought for the memory that
 // they are copied into, and so is this part of a message.
 constexpr std::size_t kFewBytes = 1 << 20;
-constexpr std::size_t kFewPart = 4;
+constexpr std::size_t kFewPart = 2;
 
 // The heap keeps what is freed. Returning so much takes less than parsing it.
 constexpr std::size_t kManyBytes = 32 << 20;

@@ -44,8 +44,9 @@ struct ParsedRequest {
 // of it. Without borrowed bytes, the message's own memory is gone afterwards.
 //
 // What is parsed is copied twice, into one piece and then into fields, and both
-// are claimed. If there is much of it, nothing is borrowed, so that no more
-// than twice the message is in memory at any time.
+// are claimed; the caller gives the first back when it has parsed it. If it is
+// more than half of the message, nothing is borrowed, so that no more than
+// twice the message is in memory at any time.
 absl::StatusOr<std::string> TakeSmall(const KnownFields& known,
                                       absl::Span<const int> tensor_fields,
                                       RequestMessage* message,
@@ -73,6 +74,7 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
   const absl::Status known =
       kKnown.Check(*small, parsed->request, &parsed->may_share);
   if (!known.ok()) return known;
+  parsed->message.GiveBack(static_cast<std::int64_t>(small->size()));
   return parsed;
 }
 

@@ -393,7 +393,7 @@ absl::Status CheckOptions(const DoctorOptions& options) {
   Faults faults;
   std::string known;
   for (const Reader& one : Readers()) absl::StrAppend(&known, " ", one.id);
-  // A request may name a million readers that do not exist. The answer has an
+  // A caller may name any number of readers that do not exist. The answer has an
   // error for each of the first 64.
   int left = 64;
   for (std::size_t i = 0; i < options.readers.size() && left > 0; ++i) {

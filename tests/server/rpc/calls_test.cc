@@ -242,6 +242,25 @@ TEST_F(CallsTest, AMessageThatIsParsedClaimsItsCopy) {
   ExpectNothingInFlight();
 }
 
+TEST_F(CallsTest, TheResponseMayTakeWhatTheParserHasGivenBack) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.max_request_bytes = 6 << 20;
+  options.limits.in_flight_bytes = 8 << 20;
+  Start(options);
+  // 1.9 MiB, and 1.6 beside it. Both, a copy of the second and the response
+  // are 7; with the parser's own copy of the second they would be 8.4.
+  v1::AddEncodingRequest request;
+  SetTensor(v1::DTYPE_FLOAT32, {2, 240, 1024},
+            std::vector<float>(2 * 240 * 1024), request.mutable_x());
+  SetTensor(v1::DTYPE_FLOAT32, {400, 1024}, std::vector<float>(400 * 1024),
+            request.mutable_encoding()->mutable_learned()->mutable_table());
+  v1::AddEncodingResponse response;
+  const grpc::Status status = Call(&Stub::AddEncoding, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  ExpectNothingInFlight();
+}
+
 // 16 MiB of them took 500.
 TEST_F(CallsTest, NumbersThatWouldTakeEightTimesTheirBytesAreRefused) {
   v1::BuildPositionsRequest request;
