@@ -6,12 +6,13 @@
 set -eu
 
 installed=$(mktemp)
+listed=$(mktemp)
 # shellcheck disable=SC2016 # dpkg-query's fields
 format='${Package}\t${Version}\t${Architecture}\t${source:Package}\t${source:Version}\t${db:Status-Abbrev}\n'
-{
-  dpkg-query -W -f "$format"
-  dpkg-query --admindir=/built -W -f "$format" libgrpc-dev libgrpc++-dev
-} | awk -F'\t' '$6 ~ /^ii/' >"$installed"
+# A pipe would hide that a query failed, and the bill would lack packages.
+dpkg-query -W -f "$format" >"$listed"
+dpkg-query --admindir=/built -W -f "$format" libgrpc-dev libgrpc++-dev >>"$listed"
+awk -F'\t' '$6 ~ /^ii/' "$listed" >"$installed"
 programs=$(cd /bin && sha256sum posencd posenc posenc-load)
 digest=$(cat "$installed" - <<EOT | sha256sum | cut -c 1-32
 $programs
@@ -57,4 +58,4 @@ END {
   }
   printf "\n  ]\n}\n"
 }' "$installed"
-rm -f "$installed"
+rm -f "$installed" "$listed"

@@ -15,7 +15,11 @@ for name in "$@"; do
   case $name in
     grpcurl) GOBIN=$tools go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4 ;;
     ghz) GOBIN=$tools go install github.com/bojand/ghz/cmd/ghz@v0.121.0 ;;
-    helm) ln -s "$("$root/tests/cluster/up.sh" tools)/helm" "$tools/helm" ;;
+    helm)
+      # Within ln's arguments a failure would not end this script.
+      bin=$("$root/tests/cluster/up.sh" tools)
+      ln -sfn "$bin/helm" "$tools/helm"
+      ;;
     *)
       echo "tools.sh: '$name' is unknown; there are: grpcurl, ghz, helm" >&2
       exit 2

@@ -34,7 +34,8 @@ namespace posenc::cli {
 struct CertificateFlags {
   std::string cache, after, config, layout, layers;
   std::optional<std::int64_t> start, shift;
-  std::optional<double> dtype_bound;  // by default as the keys' dtype asks for
+  // In ulps; by default 2 for keys of 16 bits, and 4 for float32 and float64.
+  std::optional<double> dtype_bound;
   bool measured = false;
 };
 

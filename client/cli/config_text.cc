@@ -16,7 +16,7 @@ constexpr std::uintmax_t kMaxConfig = 64 << 20;
 }  // namespace
 
 absl::StatusOr<std::string> ReadConfigText(const std::string& path) {
-  // Of what is no file there is no size; reading it tells why.
+  // A path that is no file has no size; reading it tells why.
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   if (!error && size > kMaxConfig) {

@@ -212,31 +212,42 @@ absl::StatusOr<std::vector<plot::Curve>> DistanceCurves(
   return curves;
 }
 
+// "NAME: TEXT; NAME: TEXT", with what `text_of` says of the points of each
+// curve that has any.
+template <typename TextOf>
+std::string EachCurve(const std::vector<plot::Curve>& curves,
+                      const TextOf& text_of) {
+  std::vector<std::string> texts;
+  for (const plot::Curve& curve : curves) {
+    if (curve.points.empty()) continue;
+    texts.push_back(absl::StrCat(curve.name, ": ", text_of(curve.points)));
+  }
+  return absl::StrJoin(texts, "; ");
+}
+
 // "NAME: 1 at 0, 0.31 at 4096": the ends of every curve.
 std::string Ends(const std::vector<plot::Curve>& curves) {
-  return absl::StrJoin(curves, "; ", [](std::string* out, const auto& curve) {
-    if (curve.points.empty()) return;
-    const auto& [x, y] = curve.points.front();
-    const auto& [last_x, last_y] = curve.points.back();
-    absl::StrAppendFormat(out, "%s: %.4g at %.6g, %.4g at %.6g", curve.name, y,
-                          x, last_y, last_x);
+  return EachCurve(curves, [](const auto& points) {
+    const auto& [x, y] = points.front();
+    const auto& [last_x, last_y] = points.back();
+    return absl::StrFormat("%.4g at %.6g, %.4g at %.6g", y, x, last_y, last_x);
   });
 }
 
-// "NAME: x 1.76 at 17": where each curve is farthest from 1.
+// "NAME: 1.76 at 17": where each curve is farthest from 1.
 std::string Farthest(const std::vector<plot::Curve>& curves) {
-  return absl::StrJoin(curves, "; ", [](std::string* out, const auto& curve) {
-    if (curve.points.empty()) return;
+  return EachCurve(curves, [](const auto& points) -> std::string {
     const auto& [x, y] = *std::max_element(
-        curve.points.begin(), curve.points.end(),
-        [](const auto& a, const auto& b) {
+        points.begin(), points.end(), [](const auto& a, const auto& b) {
           return std::fabs(a.second - 1) < std::fabs(b.second - 1);
         });
-    if (y == 1) {
-      absl::StrAppend(out, curve.name, ": 1 everywhere");
-    } else {
-      absl::StrAppendFormat(out, "%s: %.4g at %.6g", curve.name, y, x);
+    if (y == 1) return "1 everywhere";
+    // Four digits would show it as 1.
+    if (std::fabs(y - 1) < 5e-4) {
+      return absl::StrFormat("1 %c %.2g at %.6g", y < 1 ? '-' : '+',
+                             std::fabs(y - 1), x);
     }
+    return absl::StrFormat("%.4g at %.6g", y, x);
   });
 }
 
@@ -428,8 +439,10 @@ absl::StatusOr<Figure> CompareFigure(const FigureFlags& flags,
   chart.shown_y = {0.9, 1.1};
   chart.description = absl::StrCat(
       "Frequency of each pair in another reading, divided by that of ",
-      reference->name,
-      "; 1 is the same. Farthest from it: ", Farthest(chart.curves), ".");
+      reference->name, "; 1 is the same.");
+  if (const std::string text = Farthest(chart.curves); !text.empty()) {
+    absl::StrAppend(&chart.description, " Farthest from it: ", text, ".");
+  }
   return chart;
 }
 

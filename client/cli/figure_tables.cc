@@ -326,7 +326,7 @@ absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags, const Client&) {
   map.square_cells = true;
   map.low = std::numeric_limits<double>::infinity();
   map.high = -map.low;
-  bool masked = false;
+  bool not_finite = false;
   for (std::int64_t head = 0; head < std::min<std::int64_t>(heads, 2); ++head) {
     plot::Matrix matrix{absl::StrCat("head ", head, " of ", heads),
                         static_cast<int>(rows),
@@ -341,7 +341,7 @@ absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags, const Client&) {
         map.low = std::min(map.low, value);
         map.high = std::max(map.high, value);
       } else {
-        masked = true;
+        not_finite = true;
       }
     }
     map.matrices.push_back(std::move(matrix));
@@ -349,10 +349,10 @@ absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags, const Client&) {
   if (map.low > map.high) {
     return UsageError("--in: has no finite value to draw");
   }
-  map.description =
-      absl::StrCat("Values by query (rows) and key (columns), from ",
-                   NineDigits(map.low), " to ", NineDigits(map.high),
-                   masked ? "; the light grey ones are masked." : ".");
+  map.description = absl::StrCat(
+      "Values by query (rows) and key (columns), from ", NineDigits(map.low),
+      " to ", NineDigits(map.high),
+      not_finite ? "; light grey cells are -inf (masked), +inf or NaN." : ".");
   if (map.low == map.high) map.low -= 1;
   return map;
 }

@@ -32,7 +32,8 @@ const std::array<Color, 256>& Cividis();
 // and NaN is the lowest. low < high.
 std::uint8_t Level(double value, double low, double high);
 
-// Of cells without a value: a grey that is lighter than all of Cividis()'s.
+// The colour of cells that have no finite value: a grey that is lighter than
+// all of Cividis()'s.
 inline constexpr Color kMasked = 0xdddddd;
 
 }  // namespace posenc::plot

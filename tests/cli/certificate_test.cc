@@ -260,6 +260,24 @@ TEST_F(CertificateTest, Float64KeysMayHaveTablesOfFloat32) {
   }
 }
 
+TEST_F(CertificateTest, WithTablesOfFloat32WhatIsWrongIsExplainedInFloat64) {
+  WriteConfig();
+  Engine engine;
+  engine.float32_tables = true;
+  WriteCaches({engine}, {engine}, 1020, v1::DTYPE_FLOAT64);
+  EXPECT_THAT(Message("cache.mismatch", 1021),
+              HasSubstr("layer 0 moved by 1020, not by 1021"));
+  WriteConfig({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 4.0}}}});
+  WriteCaches({engine}, {engine}, 1021, v1::DTYPE_FLOAT64);
+  EXPECT_THAT(Message("cache.mismatch", 1021),
+              HasSubstr("layer 0 moved without scaling"));
+  WriteConfig();
+  engine.interleaved = true;
+  WriteCaches({engine}, {engine}, 1021, v1::DTYPE_FLOAT64);
+  EXPECT_THAT(Message("cache.mismatch", 1021),
+              HasSubstr("layer 0 moved with interleaved pairs"));
+}
+
 // A thousandth of what angles in float32 may be off by is seen in float64.
 TEST_F(CertificateTest, Float64KeysAreHeldToAnglesOfFloat64) {
   WriteConfig();

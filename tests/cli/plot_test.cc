@@ -216,6 +216,25 @@ TEST_F(PlotTest, CompareShowsTheRatioOfTheFrequencies) {
       "'{\"rotaryDim\":8,\"pairing\":\"PAIRING_HALF_SPLIT\",\"linear\":"
       "{\"factor\":4}}'");
   for (const Json& ratio : json["curves"][0]["y"]) EXPECT_EQ(ratio, 0.25);
+  EXPECT_THAT(json["description"].get<std::string>(),
+              HasSubstr("linear: 0.25 at 0."));
+}
+
+TEST_F(PlotTest, CompareTellsASmallDifferenceFromNone) {
+  const auto description = [&](const std::string& theta) {
+    return Numbers(
+               "compare --spec '{\"rotaryDim\":8,\"ropeTheta\":10000,"
+               "\"pairing\":\"PAIRING_HALF_SPLIT\"}' --compare-spec "
+               "'{\"rotaryDim\":8,\"ropeTheta\":" +
+               theta + ",\"pairing\":\"PAIRING_HALF_SPLIT\"}'")["description"]
+        .get<std::string>();
+  };
+  // 10001^(-3/4) over 10000^(-3/4) is 1 - 7.5e-5.
+  EXPECT_THAT(description("10001"),
+              HasSubstr("Farthest from it: base 10001: 1 - 7.5e-05 at 3."));
+  EXPECT_THAT(description("9999"),
+              HasSubstr("Farthest from it: base 9999: 1 + 7.5e-05 at 3."));
+  EXPECT_THAT(description("10000"), HasSubstr("base 10000: 1 everywhere."));
 }
 
 TEST_F(PlotTest, InAnImageTheEndOfTheRowLooksNearerThanTheCellBelow) {
@@ -407,8 +426,10 @@ TEST_F(PlotTest, ABiasIsDrawnFromItsFileAndWhatIsMaskedIsNoNumber) {
   EXPECT_EQ(values[12], -3.0 / 16);
   EXPECT_EQ(values[13], -2.0 / 16);
   EXPECT_TRUE(values[1].is_null());
-  EXPECT_THAT(json["description"].get<std::string>(),
-              HasSubstr("from -0.1875 to 0; the light grey ones are masked"));
+  EXPECT_THAT(
+      json["description"].get<std::string>(),
+      HasSubstr("from -0.1875 to 0; light grey cells are -inf (masked), "
+                "+inf or NaN."));
   EXPECT_EQ(Svg("bias --in " + file).All("image").size(), 3u);  // and a scale
 }
 

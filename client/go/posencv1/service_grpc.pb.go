@@ -66,8 +66,10 @@ const (
 //
 // Most gRPC clients refuse responses over 4 MiB, by themselves, until their own limit is raised.
 //
-// A message has at most 16384 elements of repeated messages and texts, those in all its parts together (a list of
-// numbers has none); more are INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
+// A message has at most 16384 elements of repeated messages and texts, those in all its parts together. Numbers in
+// lists do not count as such, but all of a message's may take at most 64 MiB more in memory, where a small one has
+// eight bytes or four, than on the wire, where it may have one (eight million numbers never do). More of either is
+// INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
 //
 // Request metadata `x-request-id` and `traceparent` (W3C Trace Context), optional: names of the call in the server's log
 // and in its traces. Neither changes an answer.
@@ -327,8 +329,10 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 //
 // Most gRPC clients refuse responses over 4 MiB, by themselves, until their own limit is raised.
 //
-// A message has at most 16384 elements of repeated messages and texts, those in all its parts together (a list of
-// numbers has none); more are INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
+// A message has at most 16384 elements of repeated messages and texts, those in all its parts together. Numbers in
+// lists do not count as such, but all of a message's may take at most 64 MiB more in memory, where a small one has
+// eight bytes or four, than on the wire, where it may have one (eight million numbers never do). More of either is
+// INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
 //
 // Request metadata `x-request-id` and `traceparent` (W3C Trace Context), optional: names of the call in the server's log
 // and in its traces. Neither changes an answer.

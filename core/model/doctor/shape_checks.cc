@@ -170,12 +170,15 @@ void CheckHeadDim(ConfigCase* config) {
       absl::StrCat("head_dim is absent; hidden_size ", PlainNumber(*width),
                    " / num_attention_heads ", PlainNumber(*heads), " gives ",
                    PlainNumber(quotient));
-  if (rows && *rows != quotient) {
-    AddHeadDim(
+  if (rows) {
+    // The weights prove any width, a power of two or not.
+    if (*rows == quotient) return;
+    return AddHeadDim(
         absl::StrCat(derived, ", and ", RowsText(*config, *heads, *rows)),
         *rows, config);
-  } else if (quotient != static_cast<double>(head) ||
-             !std::has_single_bit(static_cast<std::uint64_t>(head))) {
+  }
+  if (quotient != static_cast<double>(head) ||
+      !std::has_single_bit(static_cast<std::uint64_t>(head))) {
     const auto published = FindPublishedHead(*config);
     if (published && published->head_dim == quotient) return;
     if (published) {

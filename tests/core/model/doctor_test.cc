@@ -162,6 +162,29 @@ TEST(DoctorPublishedTest, NoPublishedConfigurationHasAFalseError) {
   EXPECT_TRUE(unseen.empty()) << unseen.begin()->first;
 }
 
+TEST(DoctorShapeTest, RowsOfKProjProveWidthsThatAreNoPowerOfTwo) {
+  DoctorInput weights;
+  weights.kind = InputKind::kSafetensors;
+  weights.path = "model.safetensors";
+  weights.key_rows = 2560;  // 32 heads of 80
+  DoctorInput config = Config({{"model_type", "llama"},
+                               {"hidden_size", 2560},
+                               {"num_attention_heads", 32},
+                               {"max_position_embeddings", 4096}});
+  const auto alone = Diagnose({config}, {});
+  ASSERT_TRUE(alone.ok());
+  EXPECT_NE(Find(*alone, "config.head-dim-derived"), nullptr);
+  const auto proven = Diagnose({config, weights}, {});
+  ASSERT_TRUE(proven.ok());
+  EXPECT_EQ(Find(*proven, "config.head-dim-derived"), nullptr);
+  weights.key_rows = 2048;  // 32 heads of 64
+  const auto other = Diagnose({config, weights}, {});
+  ASSERT_TRUE(other.ok());
+  const Finding* const finding = Find(*other, "config.head-dim-derived");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_THAT(finding->message, HasSubstr("k_proj has 2048 rows"));
+}
+
 TEST(DoctorRowsTest, EveryCheckHasItsTextsAndAnIdOfItsOwn) {
   std::set<std::string> ids;
   for (const CheckRow& row : CheckRows()) {
