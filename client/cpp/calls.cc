@@ -85,6 +85,20 @@ absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   return absl::OkStatus();
 }
 
+WholeCall::WholeCall(const CallOptions& options)
+    : options_(options),
+      end_(absl::Now() + options.timeout.value_or(absl::InfiniteDuration())) {}
+
+CallOptions WholeCall::Rest() const {
+  CallOptions rest = options_;
+  // What was not above 0 at the beginning is the caller's mistake, and is told
+  // as such.
+  if (rest.timeout > absl::ZeroDuration()) {
+    rest.timeout = std::max(end_ - absl::Now(), absl::Nanoseconds(1));
+  }
+  return rest;
+}
+
 absl::Status CheckBytes(std::int64_t bytes) {
   if (bytes <= kMaxProtoBytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(
@@ -148,7 +162,8 @@ absl::Status CheckMemory(std::int64_t bytes) {
 
 Client::Calls::Calls(const ClientOptions& options)
     : channels_(std::make_unique<Channels>(options)),
-      stub_(v1::PositionalEncodingService::NewStub(channels_->small())),
+      stub_(
+          v1::PositionalEncodingService::NewStub(channels_->Small().channel())),
       timeout_(options.timeout),
       request_id_(options.request_id),
       traceparent_(options.traceparent),
@@ -161,7 +176,8 @@ Client::Calls::Calls(const ClientOptions& options)
 Client::Calls::Calls(std::shared_ptr<grpc::Channel> channel,
                      absl::Duration timeout)
     : channels_(std::make_unique<Channels>(std::move(channel))),
-      stub_(v1::PositionalEncodingService::NewStub(channels_->small())),
+      stub_(
+          v1::PositionalEncodingService::NewStub(channels_->Small().channel())),
       timeout_(timeout),
       max_message_bytes_(kMaxProtoBytes),
       stream_above_bytes_(kMaxProtoBytes) {}
@@ -269,6 +285,7 @@ absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
   if (!regions_.any()) {
     return SendUnary(name, request, sent, response, wanted, false, options);
   }
+  const WholeCall call(options);
   std::vector<std::int64_t> exactly = wanted.exactly;
   exactly.resize(wanted.into.size(), -1);
   const std::unique_ptr<google::protobuf::Message> by_place(request.New());
@@ -279,7 +296,7 @@ absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
   if (shared.any) {
     absl::StatusOr<ReceivedTensors> result = SendUnary(
         name, *by_place, {shared.sent, MessageBytes(*by_place, shared.sent)},
-        response, wanted, shared.in_place, options);
+        response, wanted, shared.in_place, call.Rest());
     if (result.ok() || !IsNotShared(result.status())) {
       return shared.in_place && !NothingDone(result.status())
                  ? WithText(result.status(),
@@ -290,7 +307,7 @@ absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
     regions_.SwitchOff();
     response->Clear();
   }
-  return SendUnary(name, request, sent, response, wanted, false, options);
+  return SendUnary(name, request, sent, response, wanted, false, call.Rest());
 }
 
 absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
@@ -307,17 +324,16 @@ absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
   context->AddMetadata(wire::kMessageBytes, absl::StrCat(sent.message_bytes));
   const std::int64_t larger =
       std::max(sent.message_bytes, wanted.expected_bytes);
-  std::shared_ptr<grpc::Channel> channel = once ? channels_->Once()
-                                           : larger >= kBulkBytes
-                                               ? channels_->Bulk()
-                                               : channels_->small();
+  Channels::Lease lease = once                   ? channels_->Once()
+                          : larger >= kBulkBytes ? channels_->Bulk()
+                                                 : channels_->Small();
   Loans loans;
   absl::StatusOr<ReceivedTensors> result;
   {
     // A queue of this call's own, polled by this thread alone: the response is
     // taken by the thread that waits for it, and no other need wake up.
     grpc::CompletionQueue queue;
-    grpc::GenericStub stub(channel);
+    grpc::GenericStub stub(lease.channel());
     grpc::ByteBuffer outgoing =
         FrameMessage(request, sent.fields, nullptr, &loans);
     const auto call = stub.PrepareUnaryCall(
@@ -346,7 +362,7 @@ absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
     }
     context.reset();
   }
-  Recall(loans, std::move(channel));
+  Recall(loans, std::move(lease));
   return result;
 }
 
@@ -372,7 +388,7 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
   if (announced > 0) {
     context->AddMetadata(wire::kMessageBytes, absl::StrCat(announced));
   }
-  std::shared_ptr<grpc::Channel> channel = channels_->Bulk();
+  Channels::Lease lease = channels_->Bulk();
   Loans loans;
   {
     // A server stream has one request, however many responses: with a window of
@@ -396,7 +412,7 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
     };
     absl::Status local;
     const grpc::Status outcome = stream.Run(
-        channel, absl::StrCat(kService, name), context.get(), frame,
+        lease.channel(), absl::StrCat(kService, name), context.get(), frame,
         [&](const grpc::ByteBuffer& response) -> absl::Status {
           if (one_to_one && stream.answered() > stream.sent()) {
             return absl::InternalError("more responses than requests");
@@ -417,19 +433,18 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
     status = WithRequestId(std::move(status), *id);
     context.reset();
   }
-  Recall(loans, std::move(channel));
+  Recall(loans, std::move(lease));
   return status;
 }
 
-void Client::Calls::Recall(const Loans& loans,
-                           std::shared_ptr<grpc::Channel> channel) {
+void Client::Calls::Recall(const Loans& loans, Channels::Lease lease) {
   if (loans.AwaitReturn(kGrace)) return;
   // The peer does not take what gRPC is still writing, and gRPC closes no
   // connection before that is written. TCP gives up after stuck_timeout. Until
   // then the connection is of no use to other calls: take it out of the turns,
-  // and drop our reference so that gRPC may close it.
-  channels_->Drop(channel);
-  channel.reset();
+  // unless it is that of small calls, and let go of it so that gRPC may close
+  // it.
+  channels_->Drop(std::move(lease));
   loans.AwaitReturn(absl::InfiniteDuration());
 }
 

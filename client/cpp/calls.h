@@ -56,6 +56,18 @@ absl::Status CheckBytes(std::int64_t bytes);
 // the server is busy: less at a time may then help, and asking again does not.
 bool TooLarge(const absl::Status& status);
 
+// The options of a call that may make several requests: each of these gets what
+// remains of the call's own timeout. The client's counts for each request anew.
+class WholeCall {
+ public:
+  explicit WholeCall(const CallOptions& options);
+  CallOptions Rest() const;
+
+ private:
+  const CallOptions& options_;
+  const absl::Time end_;
+};
+
 // OK if a result of so many bytes can be put together here. RESOURCE_EXHAUSTED
 // if the bytes exceed the machine's memory: a kernel that overcommits memory
 // would end the process while the result is written.
@@ -232,7 +244,7 @@ class Client::Calls {
       std::chrono::system_clock::time_point deadline) const;
 
   // Returns when everything lent has come back. The call is over.
-  void Recall(const Loans& loans, std::shared_ptr<grpc::Channel> channel);
+  void Recall(const Loans& loans, Channels::Lease lease);
 
   const std::unique_ptr<Channels> channels_;  // null if there is a stub only
   const std::shared_ptr<Stub> stub_;

@@ -59,46 +59,57 @@ Channels::Channels(const ClientOptions& options)
       bulk_(static_cast<std::size_t>(std::max(options.bulk_channels, 0))) {}
 
 Channels::Channels(std::shared_ptr<grpc::Channel> channel)
-    : security_(ChannelSecurity()), small_(std::move(channel)) {}
+    : security_(ChannelSecurity()), small_(std::make_shared<Connection>()) {
+  small_->channel = std::move(channel);
+}
 
-std::shared_ptr<grpc::Channel> Channels::Create(bool own_connection,
-                                                bool retries) const {
+std::shared_ptr<Channels::Connection> Channels::Create(bool own_connection,
+                                                       bool retries) const {
   const grpc::ChannelArguments arguments =
       Arguments(options_, own_connection, retries);
-  if (security_.ok()) {
-    return security_->CreateChannel(options_.target, arguments);
-  }
-  // A channel that would fail every call; none is made over it.
-  return grpc::CreateCustomChannel(options_.target, nullptr, arguments);
+  auto connection = std::make_shared<Connection>();
+  // Without credentials: a channel that would fail every call; none is made
+  // over it.
+  connection->channel =
+      security_.ok()
+          ? security_->CreateChannel(options_.target, arguments)
+          : grpc::CreateCustomChannel(options_.target, nullptr, arguments);
+  return connection;
 }
 
-std::shared_ptr<grpc::Channel> Channels::Bulk() {
-  if (bulk_.empty()) return small_;
+Channels::Lease Channels::Bulk() {
+  if (bulk_.empty()) return Lease(small_);
   const std::lock_guard<std::mutex> lock(mutex_);
   // Twice the calls under way: one that is still to be made comes after those
-  // that are idle, and before those that are not.
-  const auto load = [](const std::shared_ptr<grpc::Channel>& channel) {
-    return channel == nullptr ? 1 : 2 * (channel.use_count() - 1);
+  // that are idle, and before those that are not. Last is what cannot connect.
+  const auto rank = [](const std::shared_ptr<Connection>& connection) {
+    if (connection == nullptr) return 1;
+    if (connection->channel->GetState(false) ==
+        GRPC_CHANNEL_TRANSIENT_FAILURE) {
+      return std::numeric_limits<int>::max();
+    }
+    return 2 * connection->calls;
   };
-  std::shared_ptr<grpc::Channel>& channel = *std::min_element(
+  const auto best = std::min_element(
       bulk_.begin(), bulk_.end(),
-      [&](const auto& a, const auto& b) { return load(a) < load(b); });
-  if (channel == nullptr) channel = Create(true, true);
-  return channel;
+      [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  if (*best == nullptr) *best = Create(true, true);
+  std::rotate(best, best + 1, bulk_.end());
+  return Lease(bulk_.back());
 }
 
-std::shared_ptr<grpc::Channel> Channels::Once() {
-  if (options_.target.empty()) return small_;
+Channels::Lease Channels::Once() {
+  if (options_.target.empty()) return Lease(small_);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (once_ == nullptr) once_ = Create(true, false);
-  return once_;
+  return Lease(once_);
 }
 
-void Channels::Drop(const std::shared_ptr<grpc::Channel>& channel) {
+void Channels::Drop(Lease lease) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::replace(bulk_.begin(), bulk_.end(), channel,
-               std::shared_ptr<grpc::Channel>());
-  if (channel == once_) once_ = nullptr;
+  std::replace(bulk_.begin(), bulk_.end(), lease.connection_,
+               std::shared_ptr<Connection>());
+  if (lease.connection_ == once_) once_ = nullptr;
 }
 
 }  // namespace posenc

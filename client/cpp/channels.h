@@ -4,9 +4,10 @@
 
 #pragma once
 
-#include <cstddef>
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,7 +20,34 @@ namespace posenc {
 
 // Safe for any number of threads.
 class Channels {
+  struct Connection {
+    std::shared_ptr<grpc::Channel> channel;
+    std::atomic<int> calls{0};  // under way
+  };
+
  public:
+  // What a call takes: its connection counts it until this is destroyed.
+  class Lease {
+   public:
+    explicit Lease(std::shared_ptr<Connection> connection)
+        : connection_(std::move(connection)) {
+      ++connection_->calls;
+    }
+    Lease(Lease&&) = default;
+    Lease& operator=(Lease&&) = delete;
+    ~Lease() {
+      if (connection_ != nullptr) --connection_->calls;
+    }
+
+    const std::shared_ptr<grpc::Channel>& channel() const {
+      return connection_->channel;
+    }
+
+   private:
+    friend class Channels;
+    std::shared_ptr<Connection> connection_;  // null: moved from
+  };
+
   // Connects nothing yet.
   explicit Channels(const ClientOptions& options);
   // All calls go over a channel of the caller's.
@@ -30,34 +58,35 @@ class Channels {
 
   // Where the server is; empty for a channel of the caller's own.
   const std::string& target() const { return options_.target; }
-  const std::shared_ptr<grpc::Channel>& small() const { return small_; }
+  Lease Small() const { return Lease(small_); }
 
-  // The bulk channel with the fewest calls under way; a new one if all that
-  // there are have some. Every caller keeps the pointer until its call is over:
-  // the pointer's owners are what is counted. A caller that makes one call at a
-  // time so stays on one connection: for each one that has received a large
-  // message, gRPC keeps many MiB to read the next one into.
-  std::shared_ptr<grpc::Channel> Bulk();
+  // The bulk connection with the fewest calls under way; a new one if all that
+  // there are have some. A caller that makes one call at a time so stays on one
+  // connection: for each one that has received a large message, gRPC keeps many
+  // MiB to read the next one into. Equals take turns: a connection whose calls
+  // fail at once is often idle, and shall not draw all of them.
+  Lease Bulk();
 
-  // A channel that does not retry calls. The first use makes it. A channel that
-  // the caller gave is returned as it is.
-  std::shared_ptr<grpc::Channel> Once();
+  // A connection that does not retry calls. The first use makes it. A channel
+  // that the caller gave is taken as it is.
+  Lease Once();
 
-  // Takes out a channel that is stuck. Its place gets a new one when that is
-  // needed; calls that have it keep it.
-  void Drop(const std::shared_ptr<grpc::Channel>& channel);
+  // Takes out a bulk connection, or that of Once(), which is stuck, and ends
+  // the lease. Its place gets a new one when that is needed; calls that have it
+  // keep it.
+  void Drop(Lease lease);
 
  private:
-  std::shared_ptr<grpc::Channel> Create(bool own_connection,
-                                        bool retries) const;
+  std::shared_ptr<Connection> Create(bool own_connection, bool retries) const;
 
   const ClientOptions options_;
   const absl::StatusOr<ChannelSecurity> security_;
-  const std::shared_ptr<grpc::Channel> small_;
+  const std::shared_ptr<Connection> small_;
   std::mutex mutex_;
-  // Guarded by mutex_. Null: not made yet. Empty: small_ serves all calls.
-  std::vector<std::shared_ptr<grpc::Channel>> bulk_;
-  std::shared_ptr<grpc::Channel> once_;  // null: not made yet
+  // Guarded by mutex_. Null: not made yet. Empty: small_ serves all calls. The
+  // one that was taken last stands last.
+  std::vector<std::shared_ptr<Connection>> bulk_;
+  std::shared_ptr<Connection> once_;  // null: not made yet
 };
 
 }  // namespace posenc

@@ -146,7 +146,9 @@ absl::StatusOr<typename Rpc::Result> InChunks(Calls* calls,
                                               const CallOptions& options) {
   constexpr std::size_t kCount = std::size(Rpc::kTensors);
   const auto& places = args.*Rpc::kArgsPlaces;
-  const absl::StatusOr<std::int64_t> chunk_bytes = calls->ChunkBytes(options);
+  const WholeCall call(options);
+  const absl::StatusOr<std::int64_t> chunk_bytes =
+      calls->ChunkBytes(call.Rest());
   if (!chunk_bytes.ok()) return chunk_bytes.status();
 
   TensorInParts cuts[kCount];  // without parts if not given
@@ -174,7 +176,7 @@ absl::StatusOr<typename Rpc::Result> InChunks(Calls* calls,
   }
   absl::StatusOr<bool> several_axes = false;
   if (need_axes) {
-    several_axes = calls->SeveralAxes(Rpc::RopeOf(args), options);
+    several_axes = calls->SeveralAxes(Rpc::RopeOf(args), call.Rest());
   }
   if (!several_axes.ok()) return several_axes.status();
   const auto places_of = [&](const TensorInParts& cut, const Part& part) {
@@ -239,7 +241,7 @@ absl::StatusOr<typename Rpc::Result> InChunks(Calls* calls,
         if (options.on_progress) options.on_progress(bytes_done, bytes);
         return absl::OkStatus();
       },
-      options);
+      call.Rest());
   if (!status.ok()) return status;
   ReceivedTensors whole;
   for (std::size_t i = 0; i < kCount; ++i) {
@@ -314,13 +316,14 @@ absl::StatusOr<typename Rpc::Result> Rotate(Calls* calls,
   if (can_cut && sent > calls->stream_above_bytes()) {
     return InChunks<Rpc>(calls, args, options);
   }
+  const WholeCall call(options);
   absl::StatusOr<typename Rpc::Result> result =
-      InOneMessage<Rpc>(calls, args, &message, options);
+      InOneMessage<Rpc>(calls, args, &message, call.Rest());
   // The server's limit may be lower than ours. What is no larger than a chunk
   // would only be refused again.
   if (!result.ok() && can_cut && TooLarge(result.status()) &&
-      bytes > calls->ChunkBytes(options).value_or(bytes)) {
-    return InChunks<Rpc>(calls, args, options);
+      bytes > calls->ChunkBytes(call.Rest()).value_or(bytes)) {
+    return InChunks<Rpc>(calls, args, call.Rest());
   }
   return result;
 }

@@ -138,9 +138,10 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
   wanted.into = {out.cos, out.sin, out.table};
   wanted.exactly = {bytes, bytes, bytes};
   wanted.expected_bytes = RowsOf(request) * kRowBytes;
-  absl::StatusOr<ReceivedTensors> tensors =
-      calls_->Bulk("BuildTable", &Stub::BuildTable, &unary,
-                   {{}, MessageBytes(unary, {})}, &response, wanted, options);
+  const WholeCall call(options);
+  absl::StatusOr<ReceivedTensors> tensors = calls_->Bulk(
+      "BuildTable", &Stub::BuildTable, &unary, {{}, MessageBytes(unary, {})},
+      &response, wanted, call.Rest());
   if (tensors.ok()) return TableOf(response.amplitude(), *std::move(tensors));
   if (!TooLarge(tensors.status()) || !calls_->can_stream()) {
     return tensors.status();
@@ -158,7 +159,7 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
         }
         return added;
       },
-      options);
+      call.Rest());
   // The caller has written no message `table`.
   if (!status.ok()) return OutsideOf("table", status);
   return rows.Take();

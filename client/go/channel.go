@@ -51,6 +51,7 @@ type channel struct {
 	once   *grpc.ClientConn   // without retries; nil until it is needed
 	bulk   []*grpc.ClientConn // nil until it is needed
 	calls  []int              // under way on each of bulk
+	turn   int                // after the one of bulk that was taken last
 	closed bool
 }
 
@@ -163,7 +164,8 @@ func (c *channel) single() (*grpc.ClientConn, error) {
 
 // connection returns the one for a call whose larger message has this size, and
 // what to call at the call's end. Tensors take the connection with the fewest
-// calls: a new one is made only if all others are busy.
+// calls: a new one is made only if all others are busy. Equals take turns: one
+// whose calls fail at once is often idle, and shall not draw all of them.
 func (c *channel) connection(bytes int64) (*grpc.ClientConn, func(), error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -177,12 +179,13 @@ func (c *channel) connection(bytes int64) (*grpc.ClientConn, func(), error) {
 		}
 		return c.small, func() {}, err
 	}
-	best := 0
+	best := c.turn
 	for i := range c.bulk {
-		if c.calls[i] < c.calls[best] {
-			best = i
+		if next := (c.turn + i) % len(c.bulk); c.load(next) < c.load(best) {
+			best = next
 		}
 	}
+	c.turn = (best + 1) % len(c.bulk)
 	if c.bulk[best] == nil {
 		conn, err := grpc.NewClient(c.target, append(bulkDialing(), c.dial...)...)
 		if err != nil {
@@ -196,6 +199,15 @@ func (c *channel) connection(bytes int64) (*grpc.ClientConn, func(), error) {
 		defer c.mutex.Unlock()
 		c.calls[best]--
 	}), nil
+}
+
+// load is twice the calls under way on one of bulk: one that is still to be made
+// comes after those that are idle, and before those that are not.
+func (c *channel) load(i int) int {
+	if c.bulk[i] == nil {
+		return 1
+	}
+	return 2 * c.calls[i]
 }
 
 // recall waits until a connection has let go of what a call lent it, so that

@@ -7,8 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/posenc/posenc/client/go/posencv1"
 )
@@ -222,6 +227,41 @@ func TestStreamsWhatTheServerDoesNotTakeAtOnce(t *testing.T) {
 	}
 	want := rotatedAll(values, 128, 10000, func(h int) float64 { return float64(h / 4) })
 	expectValues(t, q, want, tolerance(DtypeFloat32))
+}
+
+// hushed tells nobody its limits, and takes no message at once.
+func hushed() *fake {
+	return &fake{
+		info: func(ctx context.Context) (*posencv1.GetServerInfoResponse, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+		apply: func(context.Context, *posencv1.ApplyRopeRequest) (*posencv1.ApplyRopeResponse, error) {
+			return nil, status.Error(codes.ResourceExhausted, "too large")
+		},
+	}
+}
+
+func TestStreamsNothingToAServerThatDoesNotTellItsChunksInTime(t *testing.T) {
+	target := startFake(t, hushed())
+	args := ApplyRopeArgs{Rope: Spec(halfSplit), Layout: BSHD, Positions: StartAt(0), Q: tensorWith(t, DtypeFloat32, numbers(8), 1, 1, 1, 8)}
+	for _, c := range []struct {
+		options []DialOption
+		code    codes.Code
+	}{
+		{[]DialOption{WithStreamAbove(1)}, codes.DeadlineExceeded},
+		{nil, codes.ResourceExhausted}, // of the message, which says more
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_, _, err := dial(t, target, c.options...).ApplyRope(ctx, args)
+		if status.Code(err) != c.code {
+			t.Errorf("%v; want %v", err, c.code)
+		}
+		if c.code == codes.DeadlineExceeded && !strings.Contains(err.Error(), target) {
+			t.Errorf("%v; want %s named", err, target)
+		}
+	}
 }
 
 func TestRepositionsKeysInPlaceAndInChunks(t *testing.T) {

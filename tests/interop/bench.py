@@ -59,10 +59,8 @@ def rounds(clients, target, count, cases):
     """(language, case) -> round -> what was measured; and what failed twice."""
     figures, failures = {}, []
     start = time.monotonic()
-    for client in clients:
-        figures[(client.language, ALONE)] = {0: measure(client, target, ALONE)}
     for n in range(count):
-        for case in cases:
+        for case in (ALONE, *cases):
             for client in clients:
                 for name in names_of(client, case):
                     try:
@@ -95,12 +93,13 @@ def lines(figures):
         first = statistics.median(one["first_seconds"] for one in each)
         peak = max(one["peak_bytes"] for one in each)
         tensor = each[0]["tensor_bytes"]
-        alone = figures[(language, ALONE)][0]["peak_bytes"]
-        own = (peak - alone - 2 * tensor) / tensor
+        alone = max((one["peak_bytes"] for one in figures.get((language, ALONE), {}).values()), default=None)
+        own = "-" if alone is None else f"{(peak - alone - 2 * tensor) / tensor:.2f}"
+        alone = "-" if alone is None else f"{alone / MIB:.0f}"
         to_cpp = ratio(("c++", with_option.get(case, case)))
         floor = ratio((language, FLOORS.get(case)))
         yield (f"{language:<8}{case:<11}{seconds * 1e3:>9.1f}{to_cpp:>9}"
-               f"{floor:>10}{first * 1e3:>10.1f}{peak / MIB:>10.0f}{alone / MIB:>11.0f}{own:>18.2f}")
+               f"{floor:>10}{first * 1e3:>10.1f}{peak / MIB:>10.0f}{alone:>11}{own:>18}")
 
 
 def bench(clients, count=ROUNDS, cases=CASES):

@@ -58,6 +58,17 @@ const versionTimeoutMs = 2000;
 
 const identity = (bytes: Buffer) => bytes;
 
+/**
+ * The options of a call that may make several requests: whenever it is read, timeoutMs is what remains of the call's own.
+ * The client's counts for each request anew.
+ */
+export function forRequests(options: CallOptions = {}): CallOptions {
+  const { timeoutMs } = options;
+  if (typeof timeoutMs !== "number" || !(timeoutMs > 0)) return options;
+  const end = performance.now() + timeoutMs;
+  return { ...options, get timeoutMs() { return Math.max(end - performance.now(), 1e-3); } };
+}
+
 interface Begun {
   requestId: string;
   metadata: Metadata;

@@ -10,7 +10,7 @@ import {
   withMovement,
   withPositions,
 } from "./arguments";
-import { Calls, type CallOptions } from "./calls";
+import { Calls, type CallOptions, forRequests } from "./calls";
 import { checkKeys, type ClientOptions } from "./channels";
 import { invalid, outside, PosencError } from "./errors";
 import type {
@@ -146,7 +146,8 @@ export class Client {
     checkTableOut(request, out);
     const wanted: Record<string, WantedAnywhere> = {};
     for (const [name, memory] of Object.entries(out)) wanted[name] = { out: memory, name: `out.${name}` };
-    const run = (asked: Message) => this.tableOnce(asked, notShared(wanted), options);
+    const requests = forRequests(options);
+    const run = (asked: Message) => this.tableOnce(asked, notShared(wanted), requests);
     return this.shared("BuildTable", table, { ...out }, () => tableShape(request) !== undefined, run);
   }
 
@@ -345,12 +346,14 @@ export class Client {
     }
     const outs = Object.fromEntries(Object.entries(wanted).map(([name, { out }]) => [name, out]));
     const fits = (request: Message) => frame(methodNamed(rpc.name).request, request, rpc.tensors).size <= this.calls.streamAboveBytes;
-    return this.shared(rpc.name, given, outs, fits, (request, once) => rotate(this.calls, rpc, request, notShared(wanted), options, once));
+    const requests = forRequests(options);
+    return this.shared(rpc.name, given, outs, fits, (request, once) => rotate(this.calls, rpc, request, notShared(wanted), requests, once));
   }
 
   private async tensorCall(name: string, given: object, tensors: string[], result: string, wanted: WantedAnywhere, options?: CallOptions, sized = true): Promise<Tensor> {
+    const requests = forRequests(options);
     const run = async (request: Message, once: boolean) => {
-      const answer = await this.calls.unary(name, request, tensors, options, once);
+      const answer = await this.calls.unary(name, request, tensors, requests, once);
       return fromMessage(methodNamed(name).response, answer, notShared({ [result]: wanted }));
     };
     const answer: Message = await this.shared(name, given as Record<string, unknown>, { [result]: wanted.out }, () => sized, run);

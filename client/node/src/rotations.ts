@@ -59,8 +59,10 @@ export async function rotate(calls: Calls, rpc: Rotation, request: Message, want
   try {
     return fromMessage(methodNamed(rpc.name).response, await calls.unary(rpc.name, request, rpc.tensors, options, once), wanted);
   } catch (error) {
-    // The server's limit may be lower than ours. What is no larger than a chunk would only be refused again.
-    if (!isTooLarge(error) || size > calls.maxMessageBytes || size <= (await calls.chunkBytes(options))) throw error;
+    // The server's limit may be lower than ours. What is no larger than a chunk would only be refused again; if the
+    // server does not tell how large they are, the first error says more.
+    if (!isTooLarge(error) || size > calls.maxMessageBytes) throw error;
+    if (size <= (await calls.chunkBytes(options).catch(() => Infinity))) throw error;
     const chunks = await cutRequest(calls, rpc, request, options);
     if (!chunks) throw error;
     return inChunks(calls, rpc, request, chunks, wanted, options);

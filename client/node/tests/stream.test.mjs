@@ -194,9 +194,19 @@ describe("streams", () => {
     const handle = (call) => ++streams && call.end();
     const silent = await startFake(t, { GetServerInfo: { handle: () => {} }, ApplyRopeStream: { streams: true, handle } });
     const client = posenc.connect(silent, { streamAboveBytes: 0, timeoutMs: 300 });
+    t.after(() => client.close());
     const q = tensor(new Float32Array(8), [1, 1, 1, 8]);
-    await assert.rejects(client.applyRope({ rope: half, q, start: 0, layout: "bshd" }), { code: "DEADLINE_EXCEEDED" });
+    await assert.rejects(client.applyRope({ rope: half, q, start: 0, layout: "bshd" }), (error) => error.code === "DEADLINE_EXCEEDED" && error.message.includes(silent));
     assert.strictEqual(streams, 0);
+  });
+
+  test("LeaveTheFirstErrorOfAMessageThatIsTooLargeWhenTheServerDoesNotTellItsChunks", async (t) => {
+    const handle = (call, respond) => respond({ code: 8, details: "too large" });
+    const silent = await startFake(t, { GetServerInfo: { handle: () => {} }, ApplyRope: { handle } });
+    const client = posenc.connect(silent, { timeoutMs: 2000 });
+    t.after(() => client.close());
+    const q = tensor(new Float32Array(8), [1, 1, 1, 8]);
+    await assert.rejects(client.applyRope({ rope: half, q, start: 0, layout: "bshd" }), { code: "RESOURCE_EXHAUSTED" });
   });
 
   test("EndWhenTheServerIsSilent", async (t) => {

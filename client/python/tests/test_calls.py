@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+import time
 
 import grpc
 import numpy
@@ -129,6 +130,40 @@ def test_nothing_is_streamed_to_a_server_that_does_not_answer_in_time():
             stuck.set()
     assert error.code == "DEADLINE_EXCEEDED" and address in str(error)
     assert "ApplyRopeStream" not in [method for method, _, _ in fake.calls]
+
+
+def too_large(request, context):
+    context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too large")
+
+
+def test_what_was_too_large_stays_so_if_the_server_does_not_tell_its_chunks():
+    stuck = threading.Event()
+
+    def silent(request, context):
+        stuck.wait(30)
+        return b""
+
+    with serving({"GetServerInfo": silent, "ApplyRope": too_large}) as (_, address):
+        with posenc.Client(address, timeout=2) as client:
+            error = caught(client.apply_rope, X, rope=SPEC, positions=0, layout="bshd")
+            stuck.set()
+    assert error.code == "RESOURCE_EXHAUSTED" and "too large" in str(error)
+
+
+def test_a_timeout_is_that_of_all_requests_of_the_call():
+    left = []
+
+    def late(request, context):
+        time.sleep(1)
+        too_large(request, context)
+
+    def told(request, context):
+        left.append(context.time_remaining())
+        return info()(request, context)
+
+    with serving({"GetServerInfo": told, "ApplyRope": late}) as (_, address), posenc.Client(address) as client:
+        caught(client.apply_rope, X, rope=SPEC, positions=0, layout="bshd", timeout=8)
+    assert left[0] < 7.5
 
 
 def test_a_stream_that_ends_early_is_internal():

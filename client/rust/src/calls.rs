@@ -30,6 +30,9 @@ const WINDOW: usize = 4;
 /// calls that forgot theirs.
 const LONGEST_STREAM: Duration = Duration::from_secs(24 * 3600);
 
+/// The clock ends some day; a timeout of "forever" must not overflow it.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// Size of a chunk if the server recommends none.
 const CHUNK_BYTES: usize = (4 << 20) - (64 << 10);
 
@@ -52,6 +55,8 @@ pub(crate) struct Shared {
 pub(crate) struct Calls {
     shared: Arc<Shared>,
     pub options: CallOptions,
+    /// When all requests of a call with a timeout of its own must have ended.
+    deadline: Option<Instant>,
 }
 
 /// When a call ends at the latest, and how long it may stand still.
@@ -114,7 +119,14 @@ impl Calls {
             options,
             chunk_bytes: AtomicUsize::new(0),
         };
-        Ok(Self { shared: Arc::new(shared), options: CallOptions::default() })
+        Ok(Self { shared: Arc::new(shared), options: CallOptions::default(), deadline: None })
+    }
+
+    /// For a call that may make several requests: a timeout of its own is that of all of them together. The client's
+    /// counts for each anew.
+    pub fn until_timeout(&self) -> Self {
+        let deadline = self.options.timeout.map(|timeout| Instant::now() + timeout.min(LONGEST_TIMEOUT));
+        Self { deadline, ..self.clone() }
     }
 
     pub fn max_message_bytes(&self) -> usize {
@@ -259,10 +271,10 @@ impl Calls {
     fn patience(&self, stream: bool) -> Patience {
         let default = self.shared.options.timeout;
         let timeout = self.options.timeout.unwrap_or(if stream { LONGEST_STREAM } else { default });
-        // The clock ends some day; a timeout of "forever" must not overflow it.
-        let timeout = timeout.min(365 * LONGEST_STREAM);
+        let timeout = timeout.min(LONGEST_TIMEOUT);
         let standstill = (stream && self.options.timeout.is_none()).then_some(default);
-        Patience { deadline: Instant::now() + timeout, timeout, standstill }
+        let deadline = self.deadline.unwrap_or_else(|| Instant::now() + timeout);
+        Patience { deadline, timeout, standstill }
     }
 
     fn request_id(&self) -> String {
@@ -322,7 +334,8 @@ impl Calls {
 
     async fn server_version(&self) -> Option<String> {
         let options = CallOptions { timeout: Some(VERSION_TIMEOUT), ..self.options.clone() };
-        let calls = Self { shared: self.shared.clone(), options };
+        let deadline = self.deadline.map(|deadline| deadline.min(Instant::now() + VERSION_TIMEOUT));
+        let calls = Self { shared: self.shared.clone(), options, deadline };
         let info: Result<v1::GetServerInfoResponse> =
             calls.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), 0).await;
         info.ok().map(|info| info.version)

@@ -77,6 +77,10 @@ fn explicit(spec: &v1::RopeSpec) -> Option<&v1::ExplicitFrequencies> {
 impl Calls {
     /// Rotates the slots, whose results go to their places. Tensors in the request's own fields come back in the answer.
     pub async fn rotate<R: Rotation>(&self, request: &R, slots: &mut [Slot<'_>]) -> Result<R::Response> {
+        self.until_timeout().rotate_in_time(request, slots).await
+    }
+
+    async fn rotate_in_time<R: Rotation>(&self, request: &R, slots: &mut [Slot<'_>]) -> Result<R::Response> {
         slots.iter().try_for_each(Slot::check_output)?;
         if let Some(response) = self.by_place(R::METHOD, request, slots).await? {
             return decode(response);
@@ -93,9 +97,13 @@ impl Calls {
         }
         let expected: usize = slots.iter().map(|slot| slot.from().len()).sum();
         let result = self.unary_with(R::METHOD, &message, slots, expected).await;
-        // The server's limit may be lower than ours. What is no larger than a chunk would only be refused again.
+        // The server's limit may be lower than ours. What is no larger than a chunk would only be refused again; if the
+        // server does not tell how large they are, the first error says more.
         match result {
-            Err(error) if can_cut && error.is_too_large() && bytes > self.chunk_bytes().await? => {}
+            Err(error) if can_cut && error.is_too_large() => match self.chunk_bytes().await {
+                Ok(chunk) if bytes > chunk => {}
+                _ => return Err(error),
+            },
             result => return decode(result?),
         }
         self.rotate_in_chunks(request, slots).await?;

@@ -77,11 +77,12 @@ impl Calls {
     /// Makes a call with tensors of the caller's memory, in one message each way.
     pub async fn tensors<R: Shares>(&self, method: &str, request: &R, slots: &mut [Slot<'_>]) -> Result<Bytes> {
         slots.iter().try_for_each(Slot::check_output)?;
-        if let Some(response) = self.by_place(method, request, slots).await? {
+        let calls = self.until_timeout();
+        if let Some(response) = calls.by_place(method, request, slots).await? {
             return Ok(response);
         }
         let message = Planned::whole(request, slots);
         let expected: usize = slots.iter().map(Slot::bytes).sum();
-        self.unary_with(method, &message, slots, expected).await
+        calls.unary_with(method, &message, slots, expected).await
     }
 }

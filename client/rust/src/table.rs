@@ -23,6 +23,14 @@ impl Calls {
         request: v1::BuildTableRequest,
         slots: &mut [Slot<'_>],
     ) -> Result<v1::BuildTableResponse> {
+        self.until_timeout().build_table_in_time(request, slots).await
+    }
+
+    async fn build_table_in_time(
+        &self,
+        request: v1::BuildTableRequest,
+        slots: &mut [Slot<'_>],
+    ) -> Result<v1::BuildTableResponse> {
         if let Some(response) = self.by_place("BuildTable", &request, slots).await? {
             return decode(response);
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use common::{Folder, Server, certificate, numbers};
 use posenc::{Bshd, CallOptions, Client, Code, Config, Options, Reason, StartAt, TlsOptions, v1, view};
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 async fn with(target: &str, options: Options) -> Client {
     posenc::connect_with(target, options).await.unwrap()
@@ -80,8 +81,8 @@ async fn a_server_that_is_away_is_tried_four_times_and_named() {
     assert!(more.is_err(), "a fifth attempt");
 }
 
-#[tokio::test]
-async fn a_server_that_does_not_answer_ends_the_call_at_its_deadline() {
+/// A server that takes connections and never answers, and its address.
+async fn silent_server() -> (JoinHandle<()>, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap().to_string();
     let silent = tokio::spawn(async move {
@@ -90,6 +91,12 @@ async fn a_server_that_does_not_answer_ends_the_call_at_its_deadline() {
             connections.push(listener.accept().await.unwrap());
         }
     });
+    (silent, target)
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_ends_the_call_at_its_deadline() {
+    let (silent, target) = silent_server().await;
     let client = with(&target, Options { timeout: Duration::from_millis(200), ..Options::default() }).await;
     let error = client.get_server_info().await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded);
@@ -97,6 +104,21 @@ async fn a_server_that_does_not_answer_ends_the_call_at_its_deadline() {
     // A stream has no deadline of its own, but must not stand still.
     let error = client.build_bias(v1::BuildBiasRequest::default()).await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded);
+    silent.abort();
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_tell_the_size_of_chunks_ends_the_call_at_its_deadline() {
+    let (silent, target) = silent_server().await;
+    let timeout = Duration::from_millis(200);
+    let client = with(&target, Options { stream_above_bytes: Some(0), timeout, ..Options::default() }).await;
+    let whole = CallOptions { timeout: Some(timeout), ..CallOptions::default() };
+    for client in [client.with(whole), client] {
+        let request = v1::ApplyRopeRequest { layout: v1::Layout::Thd.into(), ..Default::default() };
+        let error = client.apply_rope(request, view!([0_f32; 8], [1, 1, 8]), ()).await.map(drop).unwrap_err();
+        assert_eq!(error.code(), Code::DeadlineExceeded);
+        assert!(error.to_string().contains(&target), "{error}");
+    }
     silent.abort();
 }
 

@@ -87,7 +87,7 @@ class _Runner:
     async def _exchange(self, method: Any, step: Stream, call: Call) -> int:
         """Sends and takes all messages, and counts the answers."""
         stream = method(
-            timeout=LONGEST_STREAM if call.timeout is None else call.timeout,
+            timeout=LONGEST_STREAM if call.timeout is None else call.rest(),
             metadata=self._connections.metadata(call, step.announced),
         )
         window = asyncio.Semaphore(WINDOW)

@@ -129,7 +129,7 @@ class Runner:
 
         stream = method(
             requests(),
-            timeout=LONGEST_STREAM if call.timeout is None else call.timeout,
+            timeout=LONGEST_STREAM if call.timeout is None else call.rest(),
             metadata=self._connections.metadata(call, step.announced),
         )
         patience.watch(stream.cancel)

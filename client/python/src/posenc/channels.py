@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.resources
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,7 +43,8 @@ _MAX_PROTO_BYTES = (1 << 31) - 1
 
 @dataclass
 class Call:
-    """What a caller may say for one call. timeout: of the whole, streams too."""
+    """What a caller may say for one call. timeout: of the whole, streams too. It
+    begins now: each of the call's requests gets what remains of it."""
 
     timeout: Optional[float] = None
     request_id: Optional[str] = None
@@ -57,6 +59,14 @@ class Call:
         check_seconds(self.timeout)
         if self.timeout is not None:
             self.timeout = min(self.timeout, _LONGEST_TIMEOUT)
+            self._end = time.monotonic() + self.timeout
+
+    def rest(self) -> Optional[float]:
+        """Seconds that remain of the call's own timeout; never 0, which is the
+        caller's mistake only if it was so from the beginning."""
+        if self.timeout is None or not self.timeout > 0:
+            return self.timeout
+        return max(self._end - time.monotonic(), 1e-6)
 
 
 class Connection:
@@ -79,6 +89,11 @@ class Connection:
                 found = getattr(self._channel, kind)(SERVICE + method)
                 self._methods[kind, method] = found
         return found
+
+    def load(self) -> int:
+        """Twice the calls under way: a channel that is still to be made comes after
+        those that are idle, and before those that are not."""
+        return 1 if self._channel is None else 2 * self.calls
 
     def take(self) -> Any:
         """The channel to be closed, if there is one."""
@@ -119,7 +134,11 @@ class Connections:
             yield self._small
             return
         with self._lock:
-            connection = min(self._bulk, key=lambda connection: connection.calls)
+            connection = min(self._bulk, key=Connection.load)
+            # Equals take turns: one whose calls fail at once is often idle, and
+            # shall not draw all of them.
+            self._bulk.remove(connection)
+            self._bulk.append(connection)
             connection.calls += 1
         try:
             yield connection
@@ -128,7 +147,8 @@ class Connections:
                 connection.calls -= 1
 
     def timeout(self, call: Call, step: Optional[Unary] = None) -> float:
-        seconds = self._options.timeout if call.timeout is None else call.timeout
+        rest = call.rest()
+        seconds = self._options.timeout if rest is None else rest
         seconds = DEFAULT_TIMEOUT if seconds is None else seconds
         if not seconds > 0:  # grpcio would let a quick call through
             raise PosencError("DEADLINE_EXCEEDED", f"timeout: {seconds} s; must be above 0")

@@ -88,8 +88,15 @@ def rotate(call: Rotation, limits: Limits, regions: Regions) -> Steps[list[Any]]
         answer = yield Unary(call.method, pieces, total)
     except PosencError as error:
         # The server's limit may be lower than ours. What is no larger than a
-        # chunk would only be refused again.
-        if not has_bytes or not too_large(error) or total <= (yield from chunk_bytes(limits)):
+        # chunk would only be refused again; if the server does not tell how large
+        # they are, the first error says more.
+        if not has_bytes or not too_large(error):
+            raise
+        try:
+            most = yield from chunk_bytes(limits)
+        except PosencError:
+            raise error from None
+        if total <= most:
             raise
         return (yield from _in_chunks(call, limits))
     message = decode(call.answer, answer)

@@ -2,6 +2,7 @@ package io.github.posenc;
 
 import java.time.Duration;
 import java.util.concurrent.ThreadLocalRandom;
+import java.util.function.Supplier;
 
 /** What one client, or a copy of it with other settings, tells of each of its calls. Immutable. */
 final class CallSettings {
@@ -34,6 +35,16 @@ final class CallSettings {
 
   CallSettings progress(Posenc.Progress other) {
     return new CallSettings(timeout, requestId, traceparent, other);
+  }
+
+  /**
+   * For a call that may make several requests: gives the settings of the next one, whose timeout is
+   * what remains of the call's own. The client's counts for each request anew.
+   */
+  Supplier<CallSettings> forRequests() {
+    if (timeout == null || timeout.isNegative() || timeout.isZero()) return () -> this;
+    long end = System.nanoTime() + Calls.atMost(timeout).toNanos();
+    return () -> timeout(Duration.ofNanos(Math.max(end - System.nanoTime(), 1)));
   }
 
   /** The caller's, or 16 random bytes as hex. */

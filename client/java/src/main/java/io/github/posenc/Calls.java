@@ -164,7 +164,7 @@ final class Calls implements AutoCloseable {
     }
   }
 
-  private static Duration atMost(Duration limit) {
+  static Duration atMost(Duration limit) {
     return limit.compareTo(LONGEST) > 0 ? LONGEST : limit;
   }
 

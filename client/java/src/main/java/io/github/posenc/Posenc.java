@@ -38,6 +38,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.Consumer;
+import java.util.function.Supplier;
 
 /**
  * A client of a posenc server, which computes positional encodings.
@@ -399,30 +400,37 @@ public final class Posenc implements AutoCloseable {
     boolean placed = out != null && out.place() != null && out.bytes() == outBytes;
     if (placed) sharing.output(result, out);
     long expected = out == null ? 0 : out.bytes();
+    Supplier<CallSettings> rest = settings.forRequests();
     if (sharing.any()) {
       Outgoing message = new Outgoing(placed ? Sharing.withOutput(request, result, out) : request);
       tensors.forEach(message::place);
       try {
         if (placed) {
-          calls.unary(settings, name, message, response, List.of(), Map.of(), 0, sharing.once());
+          calls.unary(rest.get(), name, message, response, List.of(), Map.of(), 0, sharing.once());
           return out;
         }
-        return received(name, message, response, field, out, expected);
+        return received(rest.get(), name, message, response, field, out, expected);
       } catch (PosencException e) {
         sharing.check(e);
       }
     }
     Outgoing message = new Outgoing(request);
     tensors.forEach(message::tensor);
-    return received(name, message, response, field, out, expected);
+    return received(rest.get(), name, message, response, field, out, expected);
   }
 
   private Tensor received(
-      String name, Outgoing message, Message response, int field, Tensor out, long expected) {
+      CallSettings rest,
+      String name,
+      Outgoing message,
+      Message response,
+      int field,
+      Tensor out,
+      long expected) {
     Map<Integer, Incoming.Target> targets = new HashMap<>();
     targets.put(field, Incoming.Target.whole(out));
     return calls
-        .unary(settings, name, message, response, List.of(field), targets, expected, false)
+        .unary(rest, name, message, response, List.of(field), targets, expected, false)
         .tensor(field);
   }
 

@@ -10,6 +10,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
+import java.util.function.Supplier;
 
 /**
  * A rotation of tensors of heads, in one message or, if they are too large for that, in chunks that
@@ -86,14 +87,15 @@ final class Rotation {
     return PosencException.local(Status.Code.INVALID_ARGUMENT, misfit.getMessage(), "");
   }
 
-  void run(Calls calls, CallSettings settings) {
+  void run(Calls calls, CallSettings whole) {
+    Supplier<CallSettings> settings = whole.forRequests();
     Outgoing message = new Outgoing(request);
     long tensorBytes = 0;
     for (Operand operand : operands) {
       message.tensor(operand.field, operand.tensor);
       tensorBytes += operand.tensor.bytes();
     }
-    if (shared(calls, settings)) return;
+    if (shared(calls, settings.get())) return;
     boolean canCut = tensorBytes > 0;
     if (canCut && message.bytes() > calls.streamAboveBytes) {
       try {
@@ -112,7 +114,7 @@ final class Rotation {
         targets.put(operand.field, Incoming.Target.whole(operand.out));
       }
       Incoming.Parsed<Message> parsed =
-          calls.unary(settings, name, message, response, fields, targets, 0, false);
+          calls.unary(settings.get(), name, message, response, fields, targets, 0, false);
       for (Operand operand : operands) {
         operand.out = parsed.tensor(operand.field);
         if (operand.out == null) throw missing();
@@ -121,12 +123,21 @@ final class Rotation {
       // The server's limit may be lower than ours. What is no larger than a chunk would only be
       // refused again.
       boolean tooLarge = e.code().equals("RESOURCE_EXHAUSTED") && !e.reason().equals("OVERLOADED");
-      if (!tooLarge || !canCut || message.bytes() <= calls.chunkBytes(settings)) throw e;
+      if (!tooLarge || !canCut || !exceedsChunk(message, calls, settings.get())) throw e;
       try {
         inChunks(calls, settings, tensorBytes);
       } catch (Cut.Misfit misfit) {
         throw tooLarge(misfit);
       }
+    }
+  }
+
+  // False too if the server does not tell in time how large a chunk is.
+  private static boolean exceedsChunk(Outgoing message, Calls calls, CallSettings settings) {
+    try {
+      return message.bytes() > calls.chunkBytes(settings);
+    } catch (PosencException e) {
+      return false;
     }
   }
 
@@ -190,14 +201,14 @@ final class Rotation {
 
   // Each tensor is cut by itself, the first one first: q and k may differ in heads, so that equal
   // amounts of memory hold different tokens. Throws Misfit before anything is sent.
-  private void inChunks(Calls calls, CallSettings settings, long tensorBytes) {
-    long chunkBytes = calls.chunkBytes(settings);
+  private void inChunks(Calls calls, Supplier<CallSettings> settings, long tensorBytes) {
+    long chunkBytes = calls.chunkBytes(settings.get());
     boolean severalAxes = false;
     for (Operand operand : operands) {
       Cut.check(operand.name, operand.tensor, layout);
       severalAxes |= needAxes.apply(Cut.extent(operand.tensor, layout, 'B'));
     }
-    severalAxes = severalAxes && calls.severalAxes(settings, rope);
+    severalAxes = severalAxes && calls.severalAxes(settings.get(), rope);
     Deque<Chunk> chunks = new ArrayDeque<>();
     // Positions are cut twice. This time tells how large the largest message will be, which is
     // announced, and whether they fit the tensors before anything is sent.
@@ -230,8 +241,9 @@ final class Rotation {
     Deque<Chunk> sent = new ArrayDeque<>(); // not answered yet
     Message none = streamSettings.getDefaultInstanceForType();
     long[] done = {0, 0}; // chunks sent, bytes answered
+    CallSettings rest = settings.get();
     calls.stream(
-        settings,
+        rest,
         name + "Stream",
         true,
         announced,
@@ -259,7 +271,7 @@ final class Rotation {
             throw missing();
           }
           done[1] += chunk.part.bytes;
-          if (settings.progress != null) settings.progress.moved(done[1], tensorBytes);
+          if (rest.progress != null) rest.progress.moved(done[1], tensorBytes);
         });
   }
 }

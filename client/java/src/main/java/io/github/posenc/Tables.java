@@ -17,6 +17,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.function.Consumer;
 import java.util.function.Function;
+import java.util.function.Supplier;
 
 /** Tables and biases: small requests, large answers. */
 final class Tables {
@@ -34,11 +35,12 @@ final class Tables {
   private static final int MAX_ELEMENTS = Integer.MAX_VALUE - 8;
 
   private final Calls calls;
-  private final CallSettings settings;
+  private final Supplier<CallSettings> settings;
 
+  /** For one call. */
   Tables(Calls calls, CallSettings settings) {
     this.calls = calls;
-    this.settings = settings;
+    this.settings = settings.forRequests();
   }
 
   Table whole(BuildTableRequest request, Tensor... outputs) {
@@ -96,7 +98,7 @@ final class Tables {
   }
 
   // The result's bytes, and the elements of each of its tensors.
-  private static void checkMemory(BigInteger size, BigInteger elements) {
+  static void checkMemory(BigInteger size, BigInteger elements) {
     long memory = Runtime.getRuntime().maxMemory();
     if (size.compareTo(BigInteger.valueOf(memory)) > 0) {
       throw tooLarge(size + " bytes, and this machine's Java " + memory + " of memory");
@@ -121,7 +123,7 @@ final class Tables {
     Map<Integer, Incoming.Target> targets = new HashMap<>();
     into.forEach((field, tensor) -> targets.put(field, Incoming.Target.whole(tensor)));
     Incoming.Parsed<BuildTableResponse> answer = calls.unary(
-        settings,
+        settings.get(),
         "BuildTable",
         new Outgoing(request),
         BuildTableResponse.getDefaultInstance(),
@@ -228,6 +230,6 @@ final class Tables {
   }
 
   private void receive(String name, Outgoing request, Exchange.Take take) {
-    calls.stream(settings, name, false, request.bytes(), () -> request, take);
+    calls.stream(settings.get(), name, false, request.bytes(), () -> request, take);
   }
 }

@@ -314,6 +314,21 @@ class ClientTest {
   }
 
   @Test
+  void aServerThatDoesNotTellTheSizeOfChunksEndsTheCallAtItsDeadline() throws Exception {
+    // Connections are taken, and nobody answers.
+    try (ServerSocket silent = new ServerSocket(0);
+        Posenc client = Posenc.builder("127.0.0.1:" + silent.getLocalPort())
+            .timeout(Duration.ofSeconds(2)).streamAboveBytes(0).connect()) {
+      for (Posenc each : List.of(client, client.withTimeout(Duration.ofSeconds(2)))) {
+        PosencException e = assertThrows(PosencException.class,
+            () -> each.applyRope(request().build(), Tensor.of(new float[80], 1, 5, 2, 8), null));
+        assertEquals("DEADLINE_EXCEEDED", e.code());
+        assertTrue(e.getMessage().contains("" + silent.getLocalPort()), e.getMessage());
+      }
+    }
+  }
+
+  @Test
   void whatCannotBeSentIsNamed() {
     Map<String, Executable> wrong = Map.of(
         "target", () -> Posenc.connect(""),

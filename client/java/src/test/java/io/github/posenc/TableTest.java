@@ -18,6 +18,7 @@ import io.github.posenc.v1.Sinusoidal;
 import io.github.posenc.v1.SinusoidalOrder;
 import io.github.posenc.v1.TableLayout;
 import io.github.posenc.v1.Timestep;
+import java.math.BigInteger;
 import java.nio.FloatBuffer;
 import java.nio.IntBuffer;
 import java.nio.file.Path;
@@ -230,6 +231,12 @@ class TableTest {
       region.close();
       fails("closed", () -> rope.table(3, held, null));
     }
+  }
+
+  @Test
+  void aResultWithMoreElementsThanAnArrayIsRefused() {
+    Tables.checkMemory(BigInteger.ONE, BigInteger.valueOf(1 << 30));
+    fails("array", () -> Tables.checkMemory(BigInteger.ONE, BigInteger.ONE.shiftLeft(31)));
   }
 
   @Test
