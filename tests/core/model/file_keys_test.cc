@@ -145,7 +145,9 @@ TEST(FileKeysTest, OtherProjectsFilesHaveTheirOwnKeys) {
                {"head_dim", 128},
                {"rope_theta", {0.5, 0.5}},
                {"layer_types", {"full_attention", "sliding_attention"}}};
-  EXPECT_THAT(Refusal(step), HasSubstr("rope_theta[0]: is 0.5"));
+  EXPECT_THAT(
+      Refusal(step),
+      HasSubstr("layers of type sliding_attention: rope_theta: is 0.5"));
   step["rope_theta"] = {5e6, 1e4};
   step.erase("layer_types");
   EXPECT_THAT(Refusal(step), HasSubstr("layer_types has 0 elements"));

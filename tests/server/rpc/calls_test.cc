@@ -231,14 +231,16 @@ TEST_F(CallsTest, AMessageThatIsParsedClaimsItsCopy) {
        {std::pair{3 << 20, "ERROR_REASON_MODEL_CONFIG_INVALID"},
         std::pair{5 << 20, "ERROR_REASON_MESSAGE_TOO_LARGE"}}) {
     resolve.mutable_rope()->set_config_json(std::string(bytes, ' '));
-    EXPECT_EQ(ReadDetails(CallAnnounced(&Stub::ResolveRope, resolve, &resolved)).reason,
-              reason);
+    const grpc::Status status =
+        CallAnnounced(&Stub::ResolveRope, resolve, &resolved);
+    EXPECT_EQ(ReadDetails(status).reason, reason) << status.error_message();
   }
   // The same beside a tensor, which is then not borrowed.
   apply.mutable_q()->set_data("q");
   apply.mutable_rope()->set_config_json(std::string(5 << 20, ' '));
-  EXPECT_EQ(ReadDetails(CallAnnounced(&Stub::ApplyRope, apply, &applied)).reason,
-            "ERROR_REASON_MESSAGE_TOO_LARGE");
+  EXPECT_EQ(
+      ReadDetails(CallAnnounced(&Stub::ApplyRope, apply, &applied)).reason,
+      "ERROR_REASON_MESSAGE_TOO_LARGE");
   ExpectNothingInFlight();
 }
 
@@ -255,8 +257,10 @@ TEST_F(CallsTest, TheResponseMayTakeWhatTheParserHasGivenBack) {
             std::vector<float>(2 * 240 * 1024), request.mutable_x());
   SetTensor(v1::DTYPE_FLOAT32, {400, 1024}, std::vector<float>(400 * 1024),
             request.mutable_encoding()->mutable_learned()->mutable_table());
+  request.mutable_positions()->set_start(0);
   v1::AddEncodingResponse response;
-  const grpc::Status status = CallAnnounced(&Stub::AddEncoding, request, &response);
+  const grpc::Status status =
+      CallAnnounced(&Stub::AddEncoding, request, &response);
   EXPECT_TRUE(status.ok()) << status.error_message();
   ExpectNothingInFlight();
 }
