@@ -339,7 +339,7 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   if (!is_mlx) ReadAxes(from, rope);
   if (from.rules.profile != Profile::kHf && !spec.axes &&
       from.dict.Text(TypeKey(from.dict)) == "mrope" &&
-      !from.dict.Has("mrope_section")) {
+      from.dict.Find("mrope_section") == nullptr) {
     rope->warnings.push_back(absl::StrCat(
         from.dict.Path(TypeKey(from.dict)),
         " is \"mrope\", and mrope_section, which says how many pairs turn by "

@@ -59,7 +59,8 @@ const (
 // call waits if there is too little: this number of bytes (in a stream four times as many). Without the number it sets
 // aside twice what such messages of the method had lately, and 64 KiB at least (in a stream four times 5 MiB). A call
 // whose message proves larger, when there is no room for it, is ended with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED)
-// and does not wait: send the number with every call that carries a tensor.
+// and does not wait: send the number with every call that carries a tensor. So is a call with more beside its tensors
+// than there is room to parse it into, which takes as much again.
 //   - A message that is larger than announced is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID), and so is a value that is
 //     not a number; the field is `posenc-message-bytes`. A smaller message is no error.
 //   - More than Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before anything is read.
@@ -322,7 +323,8 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 // call waits if there is too little: this number of bytes (in a stream four times as many). Without the number it sets
 // aside twice what such messages of the method had lately, and 64 KiB at least (in a stream four times 5 MiB). A call
 // whose message proves larger, when there is no room for it, is ended with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED)
-// and does not wait: send the number with every call that carries a tensor.
+// and does not wait: send the number with every call that carries a tensor. So is a call with more beside its tensors
+// than there is room to parse it into, which takes as much again.
 //   - A message that is larger than announced is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID), and so is a value that is
 //     not a number; the field is `posenc-message-bytes`. A smaller message is no error.
 //   - More than Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before anything is read.

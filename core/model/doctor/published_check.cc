@@ -116,9 +116,14 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs) {
     likeness.numbers &= same;
     likeness.ours_scaled |= IsScaled(a);
     likeness.theirs_scaled |= IsScaled(b);
-    // Without a length of its own a scaling has that of the whole model.
+    // Without a length of its own a scaling has that of the whole model, of
+    // which a linear one makes its factor's part.
+    const auto* const linear = std::get_if<LinearScaling>(&b.spec.scaling);
+    const double original =
+        static_cast<double>(b.original_max_position_embeddings) /
+        (linear == nullptr ? 1 : linear->factor);
     if (IsScaled(b) && !likeness.same_length &&
-        length <= b.original_max_position_embeddings) {
+        static_cast<double>(length) <= original) {
       likeness.within_original = true;
     }
     if (!same) likeness.differing = g;
