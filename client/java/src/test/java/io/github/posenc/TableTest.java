@@ -236,7 +236,11 @@ class TableTest {
   @Test
   void aResultWithMoreElementsThanAnArrayIsRefused() {
     Tables.checkMemory(BigInteger.ONE, BigInteger.valueOf(1 << 30));
-    fails("array", () -> Tables.checkMemory(BigInteger.ONE, BigInteger.ONE.shiftLeft(31)));
+    PosencException e = assertThrows(
+        PosencException.class,
+        () -> Tables.checkMemory(BigInteger.ONE, BigInteger.ONE.shiftLeft(31)));
+    assertEquals("RESOURCE_EXHAUSTED", e.code(), e.getMessage());
+    assertTrue(e.getMessage().contains("array"), e.getMessage());
   }
 
   @Test
