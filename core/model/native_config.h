@@ -27,7 +27,7 @@ absl::StatusOr<ModelRope> ReadMistralParams(
 
 // A configuration in the spelling of transformers, and the file's keys for
 // those of its keys that the file has not, all of them in full.
-struct Respelled {  // NOLINT(bugprone-exception-escape)
+struct Respelled {        // NOLINT(bugprone-exception-escape)
   nlohmann::json config;  // null for a file that need not be respelled
   std::map<std::string, std::string> names;
 };

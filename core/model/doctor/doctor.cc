@@ -393,8 +393,8 @@ absl::Status CheckOptions(const DoctorOptions& options) {
   Faults faults;
   std::string known;
   for (const Reader& one : Readers()) absl::StrAppend(&known, " ", one.id);
-  // A caller may name any number of readers that do not exist. The answer has an
-  // error for each of the first 64.
+  // A caller may name any number of readers that do not exist. The answer has
+  // an error for each of the first 64.
   int left = 64;
   for (std::size_t i = 0; i < options.readers.size() && left > 0; ++i) {
     const std::string& id = options.readers[i];

@@ -141,7 +141,8 @@ TEST(MistralParamsTest, NamesWhatIsMissingOrCannotBe) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   };
-  refused({{"head_dim", nullptr}, {"n_heads", 0}}, "n_heads is 0; it must be at least 1");
+  refused({{"head_dim", nullptr}, {"n_heads", 0}},
+          "n_heads is 0; it must be at least 1");
   refused({{"head_dim", 0}}, "head_dim is 0; it must be at least 1");
   refused({{"yarn", {{"factor", 16}}}},
           "yarn.original_max_position_embeddings is missing; yarn needs it");
