@@ -52,7 +52,7 @@ def test_heat_maps(client):
     image = plots.angles(client, EIGHT, start=5, rows=7).images[0]
     turns = numpy.outer(positions, W) / (2 * numpy.pi)
     numpy.testing.assert_allclose(image.get_array(), numpy.maximum(turns, 1e-4), rtol=1e-14)
-    assert tuple(image.get_extent()) == (0, 4, 12, 5)
+    assert tuple(image.get_extent()) == (-0.5, 3.5, 11.5, 4.5)
     for values, function in (("cos", numpy.cos), ("sin", numpy.sin)):
         image = plots.table(client, EIGHT, start=5, rows=7, values=values).images[0]
         # Tables are float32.

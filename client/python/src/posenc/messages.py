@@ -776,7 +776,7 @@ class MultimodalPositionsSpan(Message):
 @dataclass
 class MultimodalPositions(Message):
     """Text and vision spans of one sequence, in order -> [3, T] (time, height, width). A span
-    starts one past the greatest position so far, as in Qwen2-VL."""
+    starts one past the greatest position so far, as in Qwen2-VL. At most 16384 spans."""
 
     spans: list[MultimodalPositionsSpan] = _field(1, MultimodalPositionsSpan, REPEATED)
 
