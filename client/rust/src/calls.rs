@@ -243,7 +243,9 @@ impl Calls {
         }
         let info: Result<v1::GetServerInfoResponse> =
             self.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), 0).await;
-        if let Err(error) = &info && error.code() == Code::DeadlineExceeded {
+        if let Err(error) = &info
+            && error.code() == Code::DeadlineExceeded
+        {
             return info.map(|_| 0);
         }
         let told =
