@@ -138,7 +138,8 @@ MotionBound BoundOf(v1::Dtype dtype, double ulps) {
   return {ulps, float64 ? 0x1p-53 : 0x1p-24};
 }
 
-// Coarser tables that an engine may have: the bound, and of which dtype.
+// An engine's tables may be coarser than the keys: `ulps` is the bound that
+// then holds, and `dtype` what the tables have.
 struct CoarserTables {
   double ulps;
   std::string dtype;

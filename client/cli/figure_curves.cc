@@ -234,7 +234,7 @@ std::string Ends(const std::vector<plot::Curve>& curves) {
   });
 }
 
-// "NAME: 1.76 at 17": where each curve is farthest from 1.
+// Tells where each curve is farthest from 1, as "NAME: 1.76 at 17".
 std::string Farthest(const std::vector<plot::Curve>& curves) {
   return EachCurve(curves, [](const auto& points) -> std::string {
     const auto& [x, y] = *std::max_element(

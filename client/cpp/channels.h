@@ -63,8 +63,9 @@ class Channels {
   // The bulk connection with the fewest calls under way; a new one if all that
   // there are have some. A caller that makes one call at a time so stays on one
   // connection: for each one that has received a large message, gRPC keeps many
-  // MiB to read the next one into. Equals take turns: a connection whose calls
-  // fail at once is often idle, and shall not draw all of them.
+  // MiB to read the next one into. Connections with equally many calls take
+  // turns. Otherwise one whose calls fail at once, which is nearly always idle,
+  // would get all of them.
   Lease Bulk();
 
   // A connection that does not retry calls. The first use makes it. A channel

@@ -36,18 +36,6 @@ json Neox(const json& more) {
   return config;
 }
 
-json GptOssOwn(const json& more) {
-  json config = {{"head_dim", 64},
-                 {"num_hidden_layers", 24},
-                 {"rope_theta", 150000},
-                 {"rope_scaling_factor", 32.0},
-                 {"rope_ntk_alpha", 1.0},
-                 {"rope_ntk_beta", 32.0},
-                 {"initial_context_length", 4096}};
-  config.update(more);
-  return config;
-}
-
 TEST(FileKeysTest, AWidthThatCannotTurnIsOfTheKeyThatGivesIt) {
   const std::string pairs = "they turn in pairs: give an even number";
   EXPECT_THAT(Refusal(SmallLlama({{"head_dim", 63}})),

@@ -19,13 +19,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 TEST(GptOssConfigTest, ReadsItsOwnConfig) {
-  const json own = {{"head_dim", 64},
-                    {"num_hidden_layers", 24},
-                    {"rope_theta", 150000},
-                    {"rope_scaling_factor", 32.0},
-                    {"rope_ntk_alpha", 1.0},
-                    {"rope_ntk_beta", 32.0},
-                    {"initial_context_length", 4096}};
+  const json own = GptOssOwn(json::object());
   const json published = {{"model_type", "gpt_oss"},
                           {"head_dim", 64},
                           {"max_position_embeddings", 131072},
