@@ -33,6 +33,9 @@ class ModelInferHandler final : public CallHandler {
   std::int64_t copied_bytes() const override {
     return inference_ == nullptr ? 0 : inference_->copied_bytes();
   }
+  bool TakesLong() const override {
+    return inference_ != nullptr && inference_->TakesLong();
+  }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (inference_ == nullptr) return nullptr;
     return std::exchange(inference_, nullptr)->Answer(context_);
@@ -65,6 +68,9 @@ class ModelStreamInferHandler final : public CallHandler {
         infer_, absl::Now(), waited_ - std::exchange(told_, waited_), true);
     read_ = inference_->Read(std::move(message));
     return errors_end_it_ ? read_ : absl::OkStatus();
+  }
+  bool TakesLong() const override {
+    return inference_ != nullptr && read_.ok() && inference_->TakesLong();
   }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (inference_ == nullptr) return nullptr;

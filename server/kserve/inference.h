@@ -55,6 +55,9 @@ class Inference : public std::enable_shared_from_this<Inference> {
 
   absl::Status Read(RequestMessage message);
 
+  // After Read(): see CallHandler.
+  bool TakesLong() const { return model_->takes_long(native_->message()); }
+
   // After Read(), once. Failures are the caller's to tell, but for those of
   // computing a stream's message: they are its answer.
   absl::StatusOr<std::unique_ptr<PendingResponse>> Answer(

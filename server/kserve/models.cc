@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "posenc/v1/service.pb.h"
 #include "server/methods/answers.h"
+#include "server/methods/rope_source.h"
 
 namespace posenc::server {
 namespace {
@@ -181,8 +182,13 @@ Model MakeModel(absl::string_view name, absl::Span<const ModelInput> inputs,
   static const auto* const known = new KnownFields(*Request::descriptor());
   static const auto* const shared =
       new SharedPartsFinder(*Request::descriptor());
-  return {name,  &Request::default_instance(), known, shared, inputs, outputs,
-          answer};
+  const auto takes_long = [](const Message& request) {
+    return ResolvesLong(static_cast<const Request&>(request));
+  };
+  return {name,       &Request::default_instance(),
+          known,      shared,
+          inputs,     outputs,
+          takes_long, answer};
 }
 
 const std::vector<Model>& All() {

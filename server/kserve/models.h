@@ -49,6 +49,8 @@ struct Model {
   const SharedPartsFinder* shared;           // likewise
   absl::Span<const ModelInput> inputs;
   absl::Span<const ModelOutput> outputs;
+  // As CallHandler::TakesLong().
+  bool (*takes_long)(const google::protobuf::Message& request);
   // As in methods/answers.h. `response` is set to the native response's fields
   // that are no tensors.
   absl::StatusOr<TensorAnswer> (*answer)(

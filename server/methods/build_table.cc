@@ -92,11 +92,10 @@ class BuildTableStreamHandler final : public CallHandler {
         max_response_bytes_(context.limits->max_response_bytes) {}
 
   absl::Status Receive(RequestMessage message) override {
-    if (table_ != nullptr) {
+    if (request_ != nullptr) {
       return core::FieldInvalid("table", "given twice; one table a call");
     }
-    const auto parsed =
-        Parse<v1::BuildTableStreamRequest>(std::move(message), {});
+    auto parsed = Parse<v1::BuildTableStreamRequest>(std::move(message), {});
     if (!parsed.ok()) return parsed.status();
     static const SharedPartsFinder kFinder(
         *v1::BuildTableStreamRequest::descriptor());
@@ -111,30 +110,21 @@ class BuildTableStreamHandler final : public CallHandler {
                                 absl::StrCat(request.rows_per_message(),
                                              "; must be positive, or unset"));
     }
-    // If the client leaves the number of rows to the server, a message must
-    // hold at least one.
-    absl::StatusOr<std::shared_ptr<const CheckedTable>> table =
-        CheckedTable::Check(
-            request.table(), cache_, max_response_bytes_,
-            std::max<std::int64_t>(1, request.rows_per_message()));
-    if (!table.ok()) {
-      return OfStream(table.status(), request.rows_per_message() != 0);
-    }
-    request_ = *parsed;
-    table_ = *std::move(table);
-    rows_per_message_ = request.rows_per_message();
-    if (rows_per_message_ == 0) {
-      const std::int64_t bytes =
-          std::min(kStreamChunkBytes, max_response_bytes_ - kMessageOverhead);
-      const auto row_bytes =
-          static_cast<std::int64_t>(absl::Uint128Low64(table_->FieldBytes(1)));
-      rows_per_message_ = std::max<std::int64_t>(1, bytes / row_bytes);
-    }
+    request_ = *std::move(parsed);
     return absl::OkStatus();
   }
 
+  bool TakesLong() const override {
+    return table_ == nullptr && request_ != nullptr &&
+           ResolvesLong(request_->request.table());
+  }
+
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
-    if (table_ == nullptr || done_) return nullptr;
+    if (request_ == nullptr || done_) return nullptr;
+    if (table_ == nullptr) {
+      const absl::Status begun = Begin(request_->request);
+      if (!begun.ok()) return begun;
+    }
     const std::int64_t n =
         std::min(rows_per_message_, table_->rows() - first_row_);
     v1::BuildTableStreamResponse response;
@@ -151,8 +141,32 @@ class BuildTableStreamHandler final : public CallHandler {
   }
 
  private:
+  // Checks the table, and how many of its rows a message has.
+  absl::Status Begin(const v1::BuildTableStreamRequest& request) {
+    // If the client leaves the number of rows to the server, a message must
+    // hold at least one.
+    absl::StatusOr<std::shared_ptr<const CheckedTable>> table =
+        CheckedTable::Check(
+            request.table(), cache_, max_response_bytes_,
+            std::max<std::int64_t>(1, request.rows_per_message()));
+    if (!table.ok()) {
+      return OfStream(table.status(), request.rows_per_message() != 0);
+    }
+    table_ = *std::move(table);
+    rows_per_message_ = request.rows_per_message();
+    if (rows_per_message_ == 0) {
+      const std::int64_t bytes =
+          std::min(kStreamChunkBytes, max_response_bytes_ - kMessageOverhead);
+      const auto row_bytes =
+          static_cast<std::int64_t>(absl::Uint128Low64(table_->FieldBytes(1)));
+      rows_per_message_ = std::max<std::int64_t>(1, bytes / row_bytes);
+    }
+    return absl::OkStatus();
+  }
+
   RopeCache* const cache_;
   const std::int64_t max_response_bytes_;
+  // Null before the first message; the table is null before the first answer.
   std::shared_ptr<const ParsedRequest<v1::BuildTableStreamRequest>> request_;
   std::shared_ptr<const CheckedTable> table_;  // borrows the request
   std::int64_t rows_per_message_ = 0;

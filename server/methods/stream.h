@@ -19,6 +19,7 @@
 #include "core/error.h"
 #include "server/convert/shared_parts.h"
 #include "server/methods/methods.h"
+#include "server/methods/rope_source.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/request.h"
 
@@ -43,18 +44,20 @@ class StreamHandler : public CallHandler {
       if (!none.ok()) return none;
       CopySettings(*settings_, request);
     }
-    empty_ = !HasTensor(*request);
-    if (empty_) {
-      const absl::Status good = CheckSettings(*request);
-      if (!good.ok()) return good;
-    }
     parsed_ = *std::move(parsed);
     return absl::OkStatus();
+  }
+  bool TakesLong() const final {
+    return parsed_ != nullptr && ResolvesLong(parsed_->request);
   }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() final {
     if (parsed_ == nullptr) return nullptr;
     auto parsed = std::exchange(parsed_, nullptr);
-    if (empty_) return MakeReadyResponse("");
+    if (!HasTensor(parsed->request)) {
+      const absl::Status good = CheckSettings(parsed->request);
+      if (!good.ok()) return good;
+      return MakeReadyResponse("");
+    }
     absl::StatusOr<TensorAnswer> answer =
         Answer(parsed->request, parsed->Borrowed(tensor_fields_));
     return Respond(std::move(answer), std::move(parsed), "",
@@ -89,7 +92,6 @@ class StreamHandler : public CallHandler {
   std::optional<Request> settings_;
   // The message that waits for Next().
   std::shared_ptr<const ParsedRequest<Request>> parsed_;
-  bool empty_ = false;
 };
 
 }  // namespace posenc::server

@@ -1,0 +1,108 @@
+// Handlers say of a small message with a wide encoding that it takes long, so
+// that no thread that serves connections resolves it.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "google/protobuf/message.h"
+#include "gtest/gtest.h"
+#include "inference/inference.pb.h"
+#include "posenc/v1/service.pb.h"
+#include "server/kserve/infer_handler.h"
+#include "server/methods/methods.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr int kWide = 4096, kUsual = 128;
+
+v1::RopeSource Rope(int rotary_dim) {
+  v1::RopeSource rope;
+  rope.mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
+  rope.mutable_spec()->set_rotary_dim(rotary_dim);
+  rope.mutable_spec()->set_rope_theta(10000);
+  return rope;
+}
+
+class TakesLongTest : public testing::Test {
+ protected:
+  // What the handler says after this message.
+  static bool TakesLong(std::unique_ptr<CallHandler> handler,
+                        const google::protobuf::Message& request) {
+    EXPECT_FALSE(handler->TakesLong());  // without a message
+    const grpc::Slice slice(request.SerializeAsString());
+    const absl::Status received =
+        handler->Receive(RequestMessage({slice}, true));
+    EXPECT_TRUE(received.ok()) << received;
+    return handler->TakesLong();
+  }
+
+  const Limits limits_ = [] {
+    Limits limits;
+    limits.max_request_bytes = limits.max_response_bytes = 1 << 20;
+    return limits;
+  }();
+  RopeCache cache_{1 << 20};
+  Inference::Counts counts_{Models().size()};
+  Regions regions_{nullptr};
+  const MethodContext context_{&limits_, &cache_, {}};
+};
+
+TEST_F(TakesLongTest, OfOneAnswer) {
+  for (const int width : {kUsual, kWide}) {
+    v1::ResolveRopeRequest resolve;
+    *resolve.mutable_rope() = Rope(width);
+    EXPECT_EQ(TakesLong(StartResolveRope(context_), resolve), width == kWide);
+    v1::BuildTableRequest table;
+    *table.mutable_rope() = Rope(width);
+    EXPECT_EQ(TakesLong(StartBuildTable(context_), table), width == kWide);
+    v1::RepositionRequest move;
+    *move.mutable_old_rope() = Rope(kUsual);
+    *move.mutable_new_rope() = Rope(width);
+    EXPECT_EQ(TakesLong(StartReposition(context_), move), width == kWide);
+  }
+}
+
+TEST_F(TakesLongTest, OfStreams) {
+  for (const int width : {kUsual, kWide}) {
+    v1::ApplyRopeStreamRequest apply;
+    *apply.mutable_rope() = Rope(width);
+    EXPECT_EQ(TakesLong(StartApplyRopeStream(context_), apply), width == kWide);
+    v1::RepositionStreamRequest move;
+    *move.mutable_old_rope() = Rope(width);
+    *move.mutable_new_rope() = Rope(kUsual);
+    EXPECT_EQ(TakesLong(StartRepositionStream(context_), move), width == kWide);
+    v1::BuildTableStreamRequest table;
+    *table.mutable_table()->mutable_rope() = Rope(width);
+    EXPECT_EQ(TakesLong(StartBuildTableStream(context_), table),
+              width == kWide);
+  }
+}
+
+TEST_F(TakesLongTest, OfKServesMessages) {
+  for (const int width : {kUsual, kWide}) {
+    inference::ModelInferRequest request;
+    request.set_model_name("resolve_rope");
+    auto& parameters = *request.mutable_parameters();
+    parameters["rope.spec.pairing"].set_string_param("PAIRING_HALF_SPLIT");
+    parameters["rope.spec.rotary_dim"].set_int64_param(width);
+    parameters["rope.spec.rope_theta"].set_double_param(10000);
+    EXPECT_EQ(
+        TakesLong(StartModelInfer(context_, &counts_, &regions_), request),
+        width == kWide);
+    EXPECT_EQ(TakesLong(StartModelStreamInfer(context_, &counts_, &regions_),
+                        request),
+              width == kWide);
+  }
+}
+
+// A configuration that is longer than any model's.
+TEST_F(TakesLongTest, OfLongConfigurations) {
+  v1::ResolveRopeRequest request;
+  request.mutable_rope()->set_config_json(std::string(20 << 10, ' '));
+  EXPECT_TRUE(TakesLong(StartResolveRope(context_), request));
+}
+
+}  // namespace
+}  // namespace posenc::server
