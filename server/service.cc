@@ -223,7 +223,7 @@ bool RpcService::IsTooMany(PeerStream* stream, const CallSpec& spec) {
   bool far = false;
   OpenCalls::Place place = open_calls_.Enter(spec.peer, &far);
   if (!place.empty()) {
-    stream->Take(std::move(place));
+    stream->HoldPlace(std::move(place));
     return false;
   }
   Observe(too_many_calls_, spec, headers);

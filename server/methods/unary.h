@@ -175,13 +175,16 @@ class MessageHandler final : public UnaryHandler<Request> {
     }
     void Finish(grpc::ByteBuffer* response) override {
       const grpc::Slice slice(response_.SerializeAsString());
+      bytes_ = static_cast<std::int64_t>(slice.size());
       grpc::ByteBuffer(&slice, 1).Swap(response);
     }
+    std::int64_t unclaimed_bytes() const override { return bytes_; }
 
    private:
     const Parsed parsed_;
     const MethodContext context_;
     Response response_;
+    std::int64_t bytes_ = 0;  // of the finished response
   };
 
   absl::StatusOr<std::unique_ptr<PendingResponse>> RespondTo(

@@ -215,8 +215,8 @@ const PeerStream::Event* CallQueue::React(const PeerStream::Event& event,
     // place of its answer.
     const Looks::Clock::duration waited =
         looks->waits.Take(stream->connection(), start);
-    if (peer_closed_.load()) {
-      peer_closed_.store(false);
+    if (call_cancelled_.load()) {
+      call_cancelled_.store(false);
       looks->trouble = start;
     }
     if (start - looks->trouble < kAskFor) {

@@ -86,8 +86,8 @@ class CallQueue {
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   grpc_server* server_ = nullptr;
   std::atomic<std::thread::id> only_thread_{};
-  // A call was closed by its peer since a thread looked.
-  std::atomic<bool> peer_closed_{false};
+  // A call has ended without our doing since a thread looked.
+  std::atomic<bool> call_cancelled_{false};
   std::vector<std::thread> threads_;
 
   // Streams that are not deleted. Each is replaced before it ends, so that

@@ -158,7 +158,9 @@ absl::Status CallClaim::ClaimMade(std::int64_t bytes,
     if (stream_) bytes = std::max(bytes, made_);
     const std::int64_t more = bytes - made_;
     if (more > 0) {
-      const absl::Status room = ClaimBeyond(more);
+      const absl::Status room = ClaimBeyond(
+          more, "message, with what is made of it to read it,",
+          "send less beside the tensors, or raise --in-flight-bytes");
       if (!room.ok()) return room;
     } else {
       unused = -more;
@@ -171,8 +173,20 @@ absl::Status CallClaim::ClaimMade(std::int64_t bytes,
   return absl::OkStatus();
 }
 
+absl::Status CallClaim::ClaimFinished(std::int64_t bytes) {
+  if (bytes <= kUncountedBytes) return absl::OkStatus();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::Status room =
+      ClaimBeyond(bytes, "call, with its response,", "raise --in-flight-bytes");
+  if (!room.ok()) return room;
+  caller_->Add(bytes);
+  held_ += bytes;
+  return absl::OkStatus();
+}
+
 // Expects the lock.
-absl::Status CallClaim::ClaimBeyond(std::int64_t bytes) {
+absl::Status CallClaim::ClaimBeyond(std::int64_t bytes, absl::string_view what,
+                                    absl::string_view remedy) {
   if (admission_->TryClaim(bytes, this)) return absl::OkStatus();
   const std::int64_t budget = admission_->budget();
   const std::int64_t most = budget + budget / kBeyondPart;
@@ -180,13 +194,11 @@ absl::Status CallClaim::ClaimBeyond(std::int64_t bytes) {
     admission_->ClaimHeld(bytes, this);
     return absl::OkStatus();
   }
-  const absl::Status size =
-      CheckSize("", "message, with what is made of it to read it,",
-                static_cast<std::uint64_t>(held_ + bytes), most,
-                "send less beside the tensors, or raise --in-flight-bytes");
+  const absl::Status size = CheckSize(
+      "", what, static_cast<std::uint64_t>(held_ + bytes), most, remedy);
   if (!size.ok()) return size;
   return OverBudget(
-      absl::StrCat("no room for ", bytes, " bytes to read the message into"));
+      absl::StrCat("no room for a ", what, " of ", held_ + bytes, " bytes"));
 }
 
 std::int64_t CallClaim::Shrink() {

@@ -38,6 +38,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "server/budget/admission.h"
 #include "server/budget/caller_budgets.h"
 #include "server/budget/message_sizes.h"
@@ -100,6 +101,10 @@ class CallClaim final : public RequestMessage::Claimer,
   absl::Status ClaimMade(std::int64_t bytes,
                          std::int64_t message_bytes) override;
 
+  // Claims for a response that was computed before anybody could know its size,
+  // and that a peer may leave unread. Errors as ClaimMade().
+  absl::Status ClaimFinished(std::int64_t bytes);
+
   // The message does not come: the claim shrinks to nothing, and what the call
   // does hold is measured with what others hold (Transfers). Returns the bytes
   // that the caller releases as soon as it holds no lock. Not if a message of
@@ -125,7 +130,10 @@ class CallClaim final : public RequestMessage::Claimer,
 
  private:
   absl::Status ReceivedOfStream(std::int64_t bytes);
-  absl::Status ClaimBeyond(std::int64_t bytes);
+  // `what` takes these bytes, and ends an error; `remedy` is for one that is
+  // larger than the budget.
+  absl::Status ClaimBeyond(std::int64_t bytes, absl::string_view what,
+                           absl::string_view remedy);
 
   void Admitted() override;
   void Refused() override;

@@ -139,7 +139,7 @@ void Execution::Compute() {
   if (computed.ok()) {
     computed = OrOutOfMemory([&] {
       pending_->Finish(&response);
-      return absl::OkStatus();
+      return claim_->ClaimFinished(pending_->unclaimed_bytes());
     });
   }
   // It holds the request. Its memory is free before the owner starts another

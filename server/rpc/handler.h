@@ -46,6 +46,9 @@ class PendingResponse {
   // Whether what the tiles have computed holds.
   virtual absl::Status Complete() { return absl::OkStatus(); }
   virtual void Finish(grpc::ByteBuffer* response) = 0;
+  // Bytes of the response that nobody has claimed, as they are not known
+  // before Finish().
+  virtual std::int64_t unclaimed_bytes() const { return 0; }
 
  protected:
   std::int64_t tiles_ = 0;

@@ -76,11 +76,11 @@ void PeerStream::SetReactor(Reactor* reactor) {
 void PeerStream::Watch() {
   if (asked_.exchange(true)) return;
   ++open_;
-  if (queue_->MayOperate()) return WatchLater(true);
+  if (queue_->MayOperate()) return AskHowClosed();
   Post(&watch_later_);
 }
 
-void PeerStream::WatchLater(bool /*ok*/) {
+void PeerStream::AskHowClosed() {
   Operations operations;
   AddClose(&operations);
   Run(operations, &closed_);
@@ -247,7 +247,7 @@ bool PeerStream::Begin(absl::Duration waited) {
 void PeerStream::Ask() {
   asked_.store(true);
   ++open_;
-  WatchLater(true);
+  AskHowClosed();
 }
 
 void PeerStream::Forget() {
@@ -257,6 +257,8 @@ void PeerStream::Forget() {
 }
 
 void PeerStream::ReadLater(bool /*ok*/) { Read(); }
+
+void PeerStream::WatchLater(bool /*ok*/) { AskHowClosed(); }
 
 void PeerStream::SendLater(bool /*ok*/) {
   Run(handed_->operations, handed_->event);
@@ -286,7 +288,7 @@ void PeerStream::Closed(bool ok) {
 void PeerStream::TellIfCancelled(bool ok) {
   if (ok && close_cancelled_ == 0) return;
   cancelled_.store(true);
-  queue_->peer_closed_.store(true);
+  queue_->call_cancelled_.store(true);
   Reactor* const reactor = reactor_.load();
   if (reactor != nullptr && !told_.exchange(true)) reactor->OnCancel();
 }

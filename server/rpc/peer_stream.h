@@ -73,7 +73,7 @@ class PeerStream final {
   bool IsCancelled();
 
   // The call has this place until gRPC has let go of it.
-  void Take(OpenCalls::Place place) { place_ = std::move(place); }
+  void HoldPlace(OpenCalls::Place place) { place_ = std::move(place); }
 
   // Names whoever answers: before the first operation, and not for a stream
   // that is only refused.
@@ -125,6 +125,8 @@ class PeerStream final {
   bool SaysGone(const Event* event) const { return event == &closed_; }
   void Forget();
 
+  // Has gRPC say how the call is closed, once it is.
+  void AskHowClosed();
   void ReadLater(bool ok);
   void WatchLater(bool ok);
   void SendLater(bool ok);

@@ -244,6 +244,33 @@ TEST_F(CallsTest, AMessageThatIsParsedClaimsItsCopy) {
   ExpectNothingInFlight();
 }
 
+// 256 KiB of frequencies for a request of a few bytes: peers that leave them
+// unread must not take more than the budget.
+TEST_F(CallsTest, AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
+  v1::ResolveRopeRequest request;
+  v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
+  spec->set_pairing(v1::PAIRING_HALF_SPLIT);
+  spec->set_rope_theta(10000);
+  spec->set_rotary_dim(65536);
+  for (const auto& [budget, code] :
+       {std::pair{128 << 10, kExhausted},
+        std::pair{512 << 10, grpc::StatusCode::OK}}) {
+    ServerOptions options;
+    options.listen = {"127.0.0.1:0"};
+    options.limits.max_request_bytes = 64 << 10;
+    options.limits.in_flight_bytes = budget;
+    Start(options);
+    v1::ResolveRopeResponse response;
+    const grpc::Status status =
+        CallAnnounced(&Stub::ResolveRope, request, &response);
+    EXPECT_EQ(status.error_code(), code) << status.error_message();
+    if (!status.ok()) {
+      EXPECT_EQ(ReadDetails(status).reason, "ERROR_REASON_MESSAGE_TOO_LARGE");
+    }
+    ExpectNothingInFlight();
+  }
+}
+
 TEST_F(CallsTest, TheResponseMayTakeWhatTheParserHasGivenBack) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
