@@ -67,9 +67,9 @@ const (
 //
 // Most gRPC clients refuse responses over 4 MiB, by themselves, until their own limit is raised.
 //
-// A message has at most 16384 elements of repeated messages and texts, those in all its parts together. Numbers in
-// lists do not count as such, but all of a message's may take at most 64 MiB more in memory, where a small one has
-// eight bytes or four, than on the wire, where it may have one (eight million numbers never do). More of either is
+// A message has at most 16384 repeated messages and texts, counted in all its parts together. Numbers in lists are not
+// counted, but they grow when they are parsed: a small one has one byte on the wire and four or eight in memory. All
+// lists of a message together may grow by at most 64 MiB (those of eight million numbers never do). More of either is
 // INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
 //
 // Request metadata `x-request-id` and `traceparent` (W3C Trace Context), optional: names of the call in the server's log
@@ -331,9 +331,9 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 //
 // Most gRPC clients refuse responses over 4 MiB, by themselves, until their own limit is raised.
 //
-// A message has at most 16384 elements of repeated messages and texts, those in all its parts together. Numbers in
-// lists do not count as such, but all of a message's may take at most 64 MiB more in memory, where a small one has
-// eight bytes or four, than on the wire, where it may have one (eight million numbers never do). More of either is
+// A message has at most 16384 repeated messages and texts, counted in all its parts together. Numbers in lists are not
+// counted, but they grow when they are parsed: a small one has one byte on the wire and four or eight in memory. All
+// lists of a message together may grow by at most 64 MiB (those of eight million numbers never do). More of either is
 // INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
 //
 // Request metadata `x-request-id` and `traceparent` (W3C Trace Context), optional: names of the call in the server's log
