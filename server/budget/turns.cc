@@ -13,13 +13,18 @@ constexpr std::size_t kMostServed = 256;
 constexpr std::int64_t kBytesOfThread = std::int64_t{8} << 20;
 constexpr double kMostCost = 0.02;
 
-// Seconds; see the head of turns.h.
-constexpr double kLongWait = 5;  // from here on a tenth of it may be waited
+// Seconds; see the head of turns.h. Nobody waits behind later calls for longer
+// than kLongWait.
+constexpr double kLongWait = 5;
+constexpr double kLongDeadline = 4.5;  // from here on a tenth may be waited
 constexpr double kStandingWait = 0.005;
 constexpr double kBurstWait = 0.1;
 constexpr double kLightWait = 0.05;
-constexpr double kStandingAfter = 0.1;
-// The queue counts as standing until nobody was refused for so long.
+// At 0.7 of its capacity a server that its host has halted for 0.1 s has worked
+// off what came meanwhile after 0.23 s.
+constexpr double kStandingAfter = 0.25;
+// The queue counts as standing until it is empty and nobody was refused for so
+// long. (Halted for that time, a server past its capacity refuses nobody.)
 constexpr double kCalmAfter = 0.2;
 
 // A lease: what a call needs at least, by the clock, on a machine that is as
@@ -139,11 +144,11 @@ bool Turns::Fits(std::int64_t bytes, bool light) const {
 void Turns::QueueChanged(double now) {
   if (queue_.empty()) {
     empty_at_ = now;
+    if (standing_ && now - refused_at_ > kCalmAfter) standing_ = false;
   } else if (now - empty_at_ > kStandingAfter && !standing_) {
     standing_ = true;
     refused_at_ = now;
   }
-  if (standing_ && now - refused_at_ > kCalmAfter) standing_ = false;
 }
 
 bool Turns::TooLate(const Request& request, const FairQueue::Call& call,
@@ -153,7 +158,7 @@ bool Turns::TooLate(const Request& request, const FairQueue::Call& call,
       (call.cost + served_cost_ / 2 + queue_.Ahead(call)) / LeftToServe(now);
   double longest = standing_ ? kStandingWait : kBurstWait;
   if (light) longest = std::max(longest, kLightWait);
-  if (left >= kLongWait) longest = std::max(longest, left / 10);
+  if (left >= kLongDeadline) longest = std::max(longest, left / 10);
   const bool late = ahead > std::min(left / 4, longest);
   if (late && standing_) refused_at_ = now;
   return late;

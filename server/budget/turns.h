@@ -20,9 +20,10 @@
 // A call is refused if what is before it takes longer than a quarter of the
 // time that is left to its deadline, or than the longest wait:
 //
-//   longest wait = a tenth of the time left, if that is 5 s or more
+//   longest wait = a tenth of the time left, if that is 4.5 s or more: what is
+//                  left of 5 s when a call comes
 //                = 100 ms else, for a burst
-//                = 5 ms else, once the queue has been standing for 100 ms: a
+//                = 5 ms else, once the queue has been standing for 250 ms: a
 //                  standing queue serves nobody earlier, and costs throughput
 //                = 50 ms at least, for a peer who uses little
 //

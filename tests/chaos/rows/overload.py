@@ -16,6 +16,7 @@ import tempfile
 import threading
 
 import h2
+from pauses import Pauses
 from process import MIB, SERVER_CORES, Process, Server, until
 from world import mib, ms, within
 
@@ -116,8 +117,10 @@ def one_multiple(world, kind, server, peak, multiple, share, refusal):
     seconds = world.size(3, 10)
     checks = world.offer(server, path=HEALTH + "Check", rate=50, connections=2,
                          seconds=seconds, deadline_ms=3000)
+    pauses = Pauses(0.02, min(SERVER_CORES))
     seen = kind.offer(world, server, rate, seconds).wait()
     check = checks.wait()
+    halts = pauses.end()
     good = seen["good_per_second"]
     goal = share * peak * max(0.0, 1 - (rate - peak) * refusal)
     name = f"{kind.name}, {multiple}x"
@@ -139,6 +142,10 @@ def one_multiple(world, kind, server, peak, multiple, share, refusal):
     # Figures of a generator that is late itself say nothing of the server.
     world.add("R2", f"{name}: the generator was late, and used of its core", "-",
               f"p99 {ms(seen['send_delay_p99_ms'])}, {seen['cpu']:.0%}", None)
+    # Two halts of 50 ms in 3 s are a p99 of 50 ms.
+    world.add("R2", f"{name}: the server's core stood still for over 20 ms", "-",
+              f"{len(halts)} times, {ms(1000 * max((long for _, long in halts), default=0))} "
+              f"at most", None)
     # The kernel pushes back too: such calls are no good ones either.
     world.add("R2", f"{name}: calls that no socket or stream had room for", "-",
               f"{seen['dropped'] / max(seen['due'], 1):.1%}", None)

@@ -7,6 +7,7 @@ import threading
 import time
 
 import h2
+from pauses import Pauses
 from process import CLIENT_CORES, MIB, Process, Server
 from rows import restarts, stalled
 from world import mib, ms
@@ -54,23 +55,6 @@ class Samples(threading.Thread):
         while not self.ending.wait(10):
             self.values.append((time.monotonic() - began, self.server.rss(),
                                 self.server.descriptors(), self.server.threads()))
-
-
-class Pauses(threading.Thread):
-    """When this process did not run for over 0.2 s although it had to: a busy or
-    halted machine, which the server's callers see too."""
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.ending, self.seen = threading.Event(), []
-
-    def run(self):
-        began = last = time.monotonic()
-        while not self.ending.wait(0.02):
-            now = time.monotonic()
-            if now - last > 0.2:
-                self.seen.append((last - began, now - last))
-            last = now
 
 
 def slope(points):
@@ -125,15 +109,15 @@ def run(world):
     seconds = getattr(world, "hours", 0.02) * 3600
     with Server(world, "--max-connection-age", "10m") as server:
         disturbance, samples = Disturbance(server.address), Samples(server)
-        pauses = Pauses()
+        pauses = Pauses(0.2)
         restarting = threading.Thread(
             target=lambda: restarts.rounds(world, max(3, int(seconds / 60)), 3), daemon=True)
         disturbance.start()
         samples.start()
         restarting.start()
-        pauses.start()
         step = steady(world, server, seconds)
-        for thread in (disturbance, samples, pauses):
+        pauses.end()
+        for thread in (disturbance, samples):
             thread.ending.set()
             thread.join()
         restarting.join()

@@ -320,17 +320,37 @@ TEST_F(TurnsTest, ABurstMayWaitButNotBehindAStandingQueue) {
   // 100 ms: nearly 10 of the call's own, 15 of those in service, 75 of those
   // before it.
   EXPECT_EQ(waiting, 8);
-  now_ += 0.11;
+  now_ += 0.26;
   EXPECT_TRUE(turns_.Refuses(Request(now_ + 2)));
   for (int i = 0; i < kSlots; ++i) Leave(served[i].get(), kLarge);
   EXPECT_EQ(told.size(), 3u);
   // 5 ms: nobody waits any more for a place behind others.
+  EXPECT_TRUE(turns_.Refuses(Request(now_ + 2)));
+  // A server that was halted for a while has refused nobody, and is as full.
+  now_ += 1;
   EXPECT_TRUE(turns_.Refuses(Request(now_ + 2)));
   for (int i = 0; i < waiting; ++i) Leave(burst[i].get(), kLarge);
   now_ += 1;
   served = FillPlaces();
   EXPECT_FALSE(turns_.Refuses(Request(now_ + 2))) << "the queue is forgotten";
   for (const auto& each : served) Leave(each.get(), kLarge);
+}
+
+// A client's 5 s are a little less when the call comes. It may wait for a tenth
+// of them, however long the queue has been standing.
+TEST_F(TurnsTest, ACallWithFiveSecondsWaitsBehindAStandingQueue) {
+  Learn(kKind, 0.0099);
+  auto served = FillPlaces();
+  std::vector<std::string> told;
+  TestWaiter first(&told, "first"), second(&told, "second");
+  EXPECT_EQ(turns_.Enter(Request(now_ + 4.99), &first), Entry::kWaiting);
+  now_ += 0.26;
+  EXPECT_TRUE(turns_.Refuses(Request(now_ + 4.4)));
+  EXPECT_EQ(turns_.Enter(Request(now_ + 4.99), &second), Entry::kWaiting);
+  for (const auto& each : served) Leave(each.get(), kLarge);
+  EXPECT_THAT(told, ElementsAre("first", "second"));
+  Leave(&first, kLarge);
+  Leave(&second, kLarge);
 }
 
 TEST_F(TurnsTest, CheapCallsTakeNoTurnButAreMeasured) {
