@@ -150,6 +150,26 @@ TEST_F(FairQueueTest, WhoUsesLessThanAnEqualShareIsLightBesideAHeavyPeer) {
   EXPECT_FALSE(queue_.Light(1, now_));
 }
 
+// Of 32 peers half have gone, and one of the others has used twice an equal
+// share of all 32: the rest of them use more than such a share.
+TEST_F(FairQueueTest, WhoUsesMoreThanAnEqualShareIsNotLightHoweverManyPeers) {
+  for (int i = 0; i < 20; ++i) {
+    for (std::uint64_t peer = 0; peer < 32; ++peer) {
+      if (peer < 16 && i > 10) continue;
+      Push(peer, 0, 0.001);
+      Serve();
+    }
+  }
+  for (int i = 0; i < 20; ++i) {
+    Push(31, 0, 0.001);
+    Serve();
+  }
+  for (std::uint64_t peer = 16; peer < 32; ++peer) {
+    EXPECT_FALSE(queue_.Light(peer, now_)) << peer;
+  }
+  EXPECT_TRUE(queue_.Light(0, now_));
+}
+
 TEST_F(FairQueueTest, EqualPeersAreNotLight) {
   for (int i = 0; i < 200; ++i) {
     for (std::uint64_t peer = 0; peer < 10; ++peer) {
