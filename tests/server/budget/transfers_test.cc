@@ -234,5 +234,20 @@ TEST_F(TransfersTest, WhoAnnouncedIsCutLast) {
   transfers_.Remove(&announced->message);
 }
 
+TEST_F(LargeTransfersTest, WhoAnnouncedLittleAndSendsMuchIsCutBeforeTheHonest) {
+  auto liar = std::make_shared<TestCall>();
+  transfers_.Add(Direction::kIn, 1024, liar.get(), &liar->message);
+  auto honest = std::make_shared<TestCall>();
+  transfers_.Add(Direction::kIn, kLargeBudget, honest.get(), &honest->message);
+  Measure(kLargeBudget);
+  EXPECT_TRUE(WaitForMeasures());
+  EXPECT_EQ(liar->cut(), "") << "there is room for all";
+  Measure(kLargeBudget + kLargeBudget / 16);
+  EXPECT_TRUE(Eventually([&] { return !liar->cut().empty(); }));
+  EXPECT_EQ(honest->cut(), "");
+  transfers_.Remove(&liar->message);
+  transfers_.Remove(&honest->message);
+}
+
 }  // namespace
 }  // namespace posenc::server
