@@ -39,6 +39,12 @@ constexpr std::int64_t kLittle = 64 << 10;
 constexpr double kOverdue = 0.1;
 constexpr double kTimesAnnounced = 2;
 
+// Answers up to kLittle are claimed by nobody. One that has not gone after so
+// many seconds has a peer who does not read it, and holds, with all that gRPC
+// keeps for a call, this much more than its bytes.
+constexpr double kUnreadAfter = 1;
+constexpr double kCallBytes = 16 << 10;
+
 // With 10,000 calls in memory, measuring takes long enough to be felt: it walks
 // the allocator's free lists under the allocator's lock. It may take a fiftieth
 // of the time, in which only its own work counts: a measure that waited 10 ms
@@ -182,12 +188,14 @@ void Transfers::ChooseSlow(double now, std::int64_t each, Victims* victims) {
 
 // Messages come at about the same speed, so that one holds the more the longer
 // it has been coming. Who announced is spared if possible, but not who seems to
-// have announced too little: no claim covers that, and nothing else would end
-// it.
+// have announced too little, nor who leaves small answers unread: no claim
+// covers that, and nothing else would end it.
 void Transfers::ChooseExcess(double now, std::int64_t held, std::int64_t soon,
                              Victims* victims) {
-  enum class Kind { kSilent, kLiar, kLarge, kLate, kSpared };
   const auto budget = static_cast<double>(admission_->budget());
+  double over = static_cast<double>(soon) - kMostHeld * budget;
+  if (over <= 0) return;
+  enum class Kind { kSilent, kLiar, kLarge, kLate, kSpared };
   const auto age = [now](const Message& message) {
     return std::clamp(now - message.since_, 0.0, kLongestAge);
   };
@@ -212,10 +220,15 @@ void Transfers::ChooseExcess(double now, std::int64_t held, std::int64_t soon,
     if (message.bytes_ > kLittle) return Kind::kLarge;
     return overdue ? Kind::kLate : Kind::kSpared;
   };
-  double over = static_cast<double>(soon) - kMostHeld * budget;
   // What was cut off before is on its way out.
   for (const Message* const message : coming_) {
     if (message->cut_) over -= part(*message);
+  }
+  for (Message* const message : going_) {
+    if (message->since_ > now - kUnreadAfter) break;
+    if (message->bytes_ > kLittle || (over <= 0 && !message->cut_)) continue;
+    over -= static_cast<double>(message->bytes_) + kCallBytes;
+    if (!message->cut_) Cut(message, false, victims);
   }
   for (const Kind kind :
        {Kind::kSilent, Kind::kLiar, Kind::kLarge, Kind::kLate}) {
