@@ -14,8 +14,10 @@
 //   more is held than 1.02 times the budget, or will be at the next measure:
 //     of the messages that have been coming for 20 ms the newest are cut off,
 //     as many as hold the excess, first those that were not announced, and
-//     others only for what is beyond 1.05 times the budget; the oldest are
-//     nearest to their end
+//     others only for what is beyond 1.05 times the budget, first those that
+//     seem to be larger than was announced; the oldest are nearest to their
+//     end. Before all of them, answers that no claim covers are, if nobody has
+//     read them for a second
 //   somebody waits for memory, and a message, coming or going, is older than
 //   10 s and slower than 1 MiB/s:
 //     it is cut off

@@ -1,4 +1,7 @@
 """The bound of memory (R5), its return (R6), and peers that read slowly (R14)."""
+import contextlib
+import struct
+import threading
 import time
 
 import h2
@@ -27,6 +30,30 @@ def largest_messages(world):
         returned = until(lambda: server.rss() <= 1.5 * base, 60, 0.5)
         world.add("R6", "memory 60 s later", f"1.5x base = {mib(1.5 * base)}", mib(server.rss()),
                   returned)
+
+
+def liars(world):
+    """Peers that announce a KiB, and send all but the last byte of 60 MiB."""
+    peers, size = 40, 60 * MIB
+    body = struct.pack(">BI", 0, size) + bytes(size - 1)
+    with Server(world, *FLAGS) as server:
+        base = server.rss()
+
+        def lie():
+            with contextlib.suppress(OSError), h2.Connection(server.address) as connection:
+                stream = connection.headers(h2.SERVICE + "ApplyRope",
+                                            more=[("posenc-message-bytes", "1024")])
+                connection.patient_data(stream, body, 10, end=False)
+
+        threads = [threading.Thread(target=lie) for _ in range(peers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        bound = base + 1.1 * BUDGET
+        world.add("R5", f"peak memory, {peers} peers that announce 1 KiB and send 60 MiB",
+                  f"base + budget + 10 % = {mib(bound)}", mib(server.peak()),
+                  server.peak() <= bound)
 
 
 def slow_readers(world):
@@ -61,4 +88,5 @@ def slow_readers(world):
 
 def run(world):
     largest_messages(world)
+    liars(world)
     slow_readers(world)

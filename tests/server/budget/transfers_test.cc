@@ -234,5 +234,35 @@ TEST_F(TransfersTest, WhoAnnouncedIsCutLast) {
   transfers_.Remove(&announced->message);
 }
 
+TEST_F(LargeTransfersTest, WhoAnnouncedLittleAndSendsMuchIsCutBeforeTheHonest) {
+  auto liar = std::make_shared<TestCall>();
+  transfers_.Add(Direction::kIn, 1024, liar.get(), &liar->message);
+  auto honest = std::make_shared<TestCall>();
+  transfers_.Add(Direction::kIn, kLargeBudget, honest.get(), &honest->message);
+  Measure(kLargeBudget);
+  EXPECT_TRUE(WaitForMeasures());
+  EXPECT_EQ(liar->cut(), "") << "there is room for all";
+  Measure(kLargeBudget + kLargeBudget / 16);
+  EXPECT_TRUE(Eventually([&] { return !liar->cut().empty(); }));
+  EXPECT_EQ(honest->cut(), "");
+  transfers_.Remove(&liar->message);
+  transfers_.Remove(&honest->message);
+}
+
+TEST_F(TransfersTest, SmallAnswersThatNobodyReadsAreCutBeforeMessages) {
+  measured_.store(1000);
+  auto answer = std::make_shared<TestCall>();
+  transfers_.Add(Direction::kOut, 10, answer.get(), &answer->message);
+  absl::SleepFor(absl::Milliseconds(1100));  // as in transfers.cc
+  const std::shared_ptr<TestCall> coming = Start(Direction::kIn);
+  EXPECT_TRUE(WaitForMeasures());
+  EXPECT_EQ(answer->cut(), "") << "there is room for all";
+  Measure(1030);
+  EXPECT_TRUE(Eventually([&] { return !answer->cut().empty(); }));
+  EXPECT_EQ(coming->cut(), "");
+  transfers_.Remove(&answer->message);
+  transfers_.Remove(&coming->message);
+}
+
 }  // namespace
 }  // namespace posenc::server
