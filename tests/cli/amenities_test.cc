@@ -170,6 +170,12 @@ TEST_F(AmenitiesTest, AsksWhichCommandWasMeant) {
   EXPECT_EQ(UsageMessage("hlep"), "hlep: is no command; see `posenc --help`");
   EXPECT_EQ(Posenc("help").text, Posenc("--help").text);
   EXPECT_EQ(Posenc("help plot").text, Posenc("plot --help").text);
+  EXPECT_EQ(Posenc("help help").text, Posenc("--help").text);
+  for (const char* asked : {"help plto", "plto --help", "--help plto",
+                            "help --json plto", "--server x plto --help"}) {
+    EXPECT_EQ(UsageMessage(asked), "plto: is no command; did you mean plot?")
+        << asked;
+  }
   EXPECT_EQ(
       UsageMessage(std::string(100000, 'x')).size(),
       100000 + std::string(": is no command; see `posenc --help`").size());
