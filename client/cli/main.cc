@@ -170,6 +170,14 @@ int Main(int argc, char** argv) {
   return kExitUsage;
 }
 
+// Output that was not written, to a full disk for one, is no success.
+int Finish(int code) {
+  const bool failed = std::ferror(stdout) != 0;
+  if (std::fflush(stdout) == 0 && !failed) return code;
+  std::fputs("posenc: standard output: cannot write\n", stderr);
+  return kExitFile;
+}
+
 }  // namespace
 }  // namespace posenc::cli
 
@@ -178,8 +186,8 @@ int main(int argc, char** argv) {
   posenc::flags::SilenceGrpc();
   try {
     std::vector<char*> arguments = posenc::cli::WithoutHelpCommand(argc, argv);
-    return posenc::cli::Main(static_cast<int>(arguments.size()),
-                             arguments.data());
+    return posenc::cli::Finish(posenc::cli::Main(
+        static_cast<int>(arguments.size()), arguments.data()));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "posenc: %s\n", error.what());
   } catch (...) {

@@ -161,6 +161,16 @@ TEST_F(AmenitiesTest, AFullPipeIsAnError) {
   EXPECT_THAT(ReadText("errors"), HasSubstr("-: cannot write"));
 }
 
+TEST_F(AmenitiesTest, OutputThatIsLostIsNoSuccess) {
+  for (const char* command : {"doctor --checks", "resolve --preset phi-4",
+                              "--json resolve --preset phi-4", "help"}) {
+    EXPECT_EQ(Shell(std::string("posenc ") + command + " >/dev/full").exit_code,
+              3)
+        << command;
+    EXPECT_THAT(ReadText("errors"), HasSubstr("standard output: cannot write"));
+  }
+}
+
 TEST_F(AmenitiesTest, AsksWhichCommandWasMeant) {
   EXPECT_EQ(UsageMessage("reslove"),
             "reslove: is no command; did you mean resolve?");
