@@ -53,6 +53,10 @@ class OffsetFile {
       status_ = absl::InvalidArgumentError("is no regular file");
     }
     size_ = static_cast<std::uint64_t>(info.st_size);
+    if (status_.ok() && IsLfsPointer()) {
+      status_ = absl::InvalidArgumentError(
+          "is a pointer of Git LFS, not the file; `git lfs pull` brings it");
+    }
   }
   OffsetFile(const OffsetFile&) = delete;
   OffsetFile& operator=(const OffsetFile&) = delete;
@@ -93,6 +97,16 @@ class OffsetFile {
   }
 
  private:
+  // What a clone of a model without Git LFS has in the place of large files.
+  bool IsLfsPointer() const {
+    constexpr absl::string_view kBegin = "version https://git-lfs";
+    constexpr std::uint64_t kLongest = 1024;  // of pointers
+    char begin[kBegin.size()];
+    return size_ >= kBegin.size() && size_ <= kLongest &&
+           Read(0, begin, kBegin.size()).ok() &&
+           absl::string_view(begin, kBegin.size()) == kBegin;
+  }
+
   int fd_;
   std::uint64_t size_ = 0;
   absl::Status status_;

@@ -50,14 +50,16 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
-// "help plot" is "plot --help", and "help" alone "--help".
+// "help plot" is "plot --help"; "help" and "help help" are "--help".
 std::vector<char*> WithoutHelpCommand(int argc, char** argv) {
   static char flag[] = "--help";
   std::vector<char*> arguments(argv, argv + argc);
-  if (argc > 1 && !std::strcmp(argv[1], "help")) {
-    arguments.erase(arguments.begin() + 1);
-    arguments.push_back(flag);
-  }
+  const auto is_help = [&] {
+    return arguments.size() > 1 && !std::strcmp(arguments[1], "help");
+  };
+  if (!is_help()) return arguments;
+  while (is_help()) arguments.erase(arguments.begin() + 1);
+  arguments.push_back(flag);
   return arguments;
 }
 
@@ -144,7 +146,10 @@ int Main(int argc, char** argv) {
   if (!values.ok()) return refuse(values.message());
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& success) {  // --help, --version
+  } catch (const CLI::CallForHelp& help) {
+    const std::string unknown = FindUnknownCommand(app, argc, argv);
+    return unknown.empty() ? app.exit(help) : refuse(unknown);
+  } catch (const CLI::Success& success) {  // --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
     const std::string misspelt = FindMisspelt(app, argc, argv);
@@ -165,6 +170,14 @@ int Main(int argc, char** argv) {
   return kExitUsage;
 }
 
+// Output that was not written, to a full disk for one, is no success.
+int Finish(int code) {
+  const bool failed = std::ferror(stdout) != 0;
+  if (std::fflush(stdout) == 0 && !failed) return code;
+  std::fputs("posenc: standard output: cannot write\n", stderr);
+  return kExitFile;
+}
+
 }  // namespace
 }  // namespace posenc::cli
 
@@ -173,8 +186,8 @@ int main(int argc, char** argv) {
   posenc::flags::SilenceGrpc();
   try {
     std::vector<char*> arguments = posenc::cli::WithoutHelpCommand(argc, argv);
-    return posenc::cli::Main(static_cast<int>(arguments.size()),
-                             arguments.data());
+    return posenc::cli::Finish(posenc::cli::Main(
+        static_cast<int>(arguments.size()), arguments.data()));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "posenc: %s\n", error.what());
   } catch (...) {

@@ -38,6 +38,19 @@ std::string Ask(const std::string& nearest) {
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
 
+// What is wrong with a word that is no command; empty if it is one.
+std::string NoCommand(const CLI::App& app, absl::string_view word) {
+  std::vector<std::string> commands;
+  for (const CLI::App* const command :
+       app.get_subcommands([](const CLI::App*) { return true; })) {
+    commands.push_back(command->get_name());
+  }
+  if (Contains(commands, word)) return "";
+  const std::string nearest = NearestWord(word, commands);
+  return absl::StrCat(word, ": is no command",
+                      nearest.empty() ? "; see `posenc --help`" : Ask(nearest));
+}
+
 // Messages of the contract's requests that flags stand for, and what stands
 // before the names of their flags.
 constexpr std::pair<absl::string_view, absl::string_view> kPrefixes[] = {
@@ -91,11 +104,6 @@ std::string NearestWord(absl::string_view word,
 
 std::string FindMisspelt(const CLI::App& app, int argc,
                          const char* const* argv) {
-  std::vector<std::string> commands;
-  for (const CLI::App* const command :
-       app.get_subcommands([](const CLI::App*) { return true; })) {
-    commands.push_back(command->get_name());
-  }
   const CLI::App* command = nullptr;
   for (int i = 1; i < argc; ++i) {
     const absl::string_view argument = argv[i];
@@ -116,17 +124,23 @@ std::string FindMisspelt(const CLI::App& app, int argc,
       const bool own = command != nullptr && TakesValue(*command, argument);
       if (own || TakesValue(app, argument)) ++i;
     } else if (command == nullptr && !absl::StartsWith(argument, "-")) {
-      if (!Contains(commands, argument)) {
-        const std::string nearest = NearestWord(argument, commands);
-        return absl::StrCat(
-            argument, ": is no command",
-            nearest.empty() ? "; see `posenc --help`" : Ask(nearest));
-      }
+      std::string fact = NoCommand(app, argument);
+      if (!fact.empty()) return fact;
       command = app.get_subcommand(std::string(argument));
     }
   }
   return command != nullptr ? ""
                             : "no command is given; `posenc --help` lists them";
+}
+
+std::string FindUnknownCommand(const CLI::App& app, int argc,
+                               const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view argument = argv[i];
+    if (!absl::StartsWith(argument, "-")) return NoCommand(app, argument);
+    if (TakesValue(app, argument)) ++i;
+  }
+  return "";
 }
 
 std::string FlagOfField(const CLI::App& command, absl::string_view message) {

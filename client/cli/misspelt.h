@@ -27,6 +27,11 @@ std::string NearestWord(absl::string_view word,
 std::string FindMisspelt(const CLI::App& app, int argc,
                          const char* const* argv);
 
+// Of the first word that is no flag: "plto: is no command; did you mean plot?",
+// or nothing if it is a command, or if there is no such word.
+std::string FindUnknownCommand(const CLI::App& app, int argc,
+                               const char* const* argv);
+
 // The flag of the command that stands for the field that a server's error
 // names: "--compare-layer-index" for "compare_with.layer_index: ...". Empty if
 // the message begins with no field, or with one that is no flag.

@@ -23,6 +23,9 @@ constexpr std::uint64_t kMaxString = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMaxElements = 65536;  // of a list that is kept
 constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMaxTensorElements = std::uint64_t{1} << 24;
+// Names and values that are kept, together. A model's take less than 1 MiB; a
+// list of bytes takes eight times its place in the file.
+constexpr std::uint64_t kMaxKept = std::uint64_t{64} << 20;
 constexpr std::uint64_t kHeaderBytes = 24;
 // The least that one takes: a key of one letter... has 8 + 0 + 4 + 1 bytes, a
 // tensor 8 + 0 + 4 + 4 + 8.
@@ -130,6 +133,15 @@ class Reader {
 
   void Skip(std::uint64_t n) { at_ += n; }
 
+  // Counts bytes of memory that stay.
+  void Keep(std::uint64_t bytes) {
+    kept_ += bytes;
+    if (kept_ > kMaxKept) {
+      Fail(absl::StrCat("names and values that would be kept have more than ",
+                        kMaxKept, " bytes"));
+    }
+  }
+
  private:
   void Copy(char* to, std::size_t n) {
     while (n > 0 && ok()) {
@@ -156,6 +168,7 @@ class Reader {
   const ByteSource& source_;
   std::uint64_t at_ = 0;
   std::uint64_t begin_ = 0;
+  std::uint64_t kept_ = 0;
   std::string piece_;
   absl::Status status_;
 };
@@ -245,6 +258,7 @@ void ReadKey(std::uint64_t index, std::set<std::string>* names, Reader* reader,
         reader->at() - begin > 8 ? " has a name of more than 65535 bytes"
                                  : " has an empty name"));
   }
+  reader->Keep(key.size());
   if (!names->insert(key).second) {
     return reader->Fail(absl::StrCat("key ", Shown(key), " stands twice"));
   }
@@ -257,9 +271,11 @@ void ReadKey(std::uint64_t index, std::set<std::string>* names, Reader* reader,
   const bool wanted = IsOfInterest(key);
   if (type == kArray) {
     std::vector<double> numbers = ReadArray(key, wanted, reader);
+    reader->Keep(numbers.size() * sizeof(double));
     if (wanted) file->keys[key] = std::move(numbers);
   } else if (type == kString) {
     std::string text = reader->Text(wanted ? kMaxString : 0);
+    reader->Keep(text.size());
     if (wanted) file->keys[key] = std::move(text);
   } else {
     GgufValue value = ReadScalar(type, reader);
@@ -276,6 +292,7 @@ void ReadTensor(std::uint64_t index, std::set<std::string>* names,
     return reader->Fail(
         absl::StrCat("tensor ", index, " has no name that can be read"));
   }
+  reader->Keep(tensor.name.size());
   if (!names->insert(tensor.name).second) {
     return reader->Fail(
         absl::StrCat("tensor ", Shown(tensor.name), " stands twice"));

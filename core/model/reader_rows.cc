@@ -67,7 +67,7 @@ constexpr ReadingRow kRows[] = {
      "gemma4_unified glm4_moe_lite glm_moe_dsa hy_v3 laguna lfm3 mellum "
      "minimax_m3_vl ministral3 mistral4 muse_glimmer muse_spark nanochat "
      "olmo_hybrid qwen3_5 qwen3_5_moe qwen4_exp solar_open spark2_5 step3p5 "
-     "step3p7 iquestcoder cohere2_moe dots3",
+     "step3p7 iquestcoder cohere2_moe dots3 zaya",
      "", "5.0", ReadingRule::kNoClass, "has no class for it"},
     // The code beside their checkpoints, transformers having no class of them.
     {kHf, "new", "", "", ReadingRule::kKnowsType, "scales by ntk", "ntk"},
@@ -102,6 +102,8 @@ constexpr ReadingRow kRows[] = {
     {kSglang, "", "", "", ReadingRule::kDynamicConstant,
      "scales dynamic by s * s - (s - 1) at every length"},
 
+    {kLlamaCpp, "zaya", "", "", ReadingRule::kNoClass,
+     "has no architecture for it"},
     {kLlamaCpp, "", "", "", ReadingRule::kParametersReplace,
      "reads rope_parameters before rope_scaling"},
     // Its converter has what transformers' class makes of a file. Of this type

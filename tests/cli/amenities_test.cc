@@ -161,6 +161,16 @@ TEST_F(AmenitiesTest, AFullPipeIsAnError) {
   EXPECT_THAT(ReadText("errors"), HasSubstr("-: cannot write"));
 }
 
+TEST_F(AmenitiesTest, OutputThatIsLostIsNoSuccess) {
+  for (const char* command : {"doctor --checks", "resolve --preset phi-4",
+                              "--json resolve --preset phi-4", "help"}) {
+    EXPECT_EQ(Shell(std::string("posenc ") + command + " >/dev/full").exit_code,
+              3)
+        << command;
+    EXPECT_THAT(ReadText("errors"), HasSubstr("standard output: cannot write"));
+  }
+}
+
 TEST_F(AmenitiesTest, AsksWhichCommandWasMeant) {
   EXPECT_EQ(UsageMessage("reslove"),
             "reslove: is no command; did you mean resolve?");
@@ -170,6 +180,12 @@ TEST_F(AmenitiesTest, AsksWhichCommandWasMeant) {
   EXPECT_EQ(UsageMessage("hlep"), "hlep: is no command; see `posenc --help`");
   EXPECT_EQ(Posenc("help").text, Posenc("--help").text);
   EXPECT_EQ(Posenc("help plot").text, Posenc("plot --help").text);
+  EXPECT_EQ(Posenc("help help").text, Posenc("--help").text);
+  for (const char* asked : {"help plto", "plto --help", "--help plto",
+                            "help --json plto", "--server x plto --help"}) {
+    EXPECT_EQ(UsageMessage(asked), "plto: is no command; did you mean plot?")
+        << asked;
+  }
   EXPECT_EQ(
       UsageMessage(std::string(100000, 'x')).size(),
       100000 + std::string(": is no command; see `posenc --help`").size());

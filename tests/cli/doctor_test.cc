@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -305,6 +306,12 @@ TEST_F(DoctorTest, BadFilesExitWith3AndOneLineEach) {
   }
   EXPECT_THAT(fact("sparse.json"), HasSubstr("at most 1048576 are read"));
   EXPECT_THAT(fact("sparse.gguf"), HasSubstr("not \"GGUF\""));
+  for (const char* name : {"lfs.json", "lfs.gguf", "lfs.safetensors"}) {
+    WriteText(name,
+              "version https://git-lfs.github.com/spec/v1\n"
+              "oid sha256:0123456789abcdef\nsize 123456789\n");
+    EXPECT_THAT(fact(name), HasSubstr("is a pointer of Git LFS"));
+  }
   EXPECT_EQ(mkfifo(Path("pipe.gguf").c_str(), 0600), 0);
   EXPECT_THAT(fact("pipe.gguf"), HasSubstr("is no regular file"));
   Json config = Plain();
@@ -317,6 +324,29 @@ TEST_F(DoctorTest, BadFilesExitWith3AndOneLineEach) {
   config["rope_theta"] = "big";
   Write("typed.json", config);
   EXPECT_THAT(fact("typed.json"), HasSubstr("rope_theta is of type string"));
+}
+
+TEST_F(DoctorTest, WhatMayNotBeReadIsNamed) {
+  // Root may read everything, without two of its capabilities as others may.
+  const std::string program =
+      geteuid() == 0 ? "/usr/bin/setpriv" : "/usr/bin/env";
+  const std::string before =
+      geteuid() == 0 ? "--bounding-set=-dac_override,-dac_read_search " : "";
+  fs::create_directories(Path("closed"));
+  fs::create_directories(Path("open"));
+  Write("closed/config.json", Plain());
+  Write("open/config.json", Plain());
+  fs::permissions(Path("closed"), fs::perms::none);
+  fs::permissions(Path("open/config.json"), fs::perms::none);
+  for (const char* path : {"closed", "closed/config.json", "open"}) {
+    const Outcome outcome = RunCommand(
+        program, before + POSENC_PATH + " doctor " + Quoted(Path(path)));
+    EXPECT_EQ(outcome.exit_code, 3) << path << "\n" << outcome.text;
+    EXPECT_THAT(Complaints(outcome.text),
+                HasSubstr("cannot open: Permission denied"))
+        << path;
+  }
+  fs::permissions(Path("closed"), fs::perms::owner_all);
 }
 
 TEST_F(DoctorTest, ALinkToItselfIsAnInputThatCannotBeOpened) {

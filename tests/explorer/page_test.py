@@ -3,8 +3,7 @@
 
 usage: page_test.py BIN_DIR [unittest's arguments]
 
-The browser has no network but the server's address. Numbers are compared with
-those that the posenc command prints. Ends what it started, and nothing else.
+Numbers are compared with those that the posenc command prints.
 """
 import json
 import math
@@ -12,151 +11,20 @@ import os
 import re
 import struct
 import subprocess
-import sys
 import tempfile
 import unittest
 
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.action_chains import ActionChains
+import page
+from page import CASES, OpenPage, Server, posenc, shell, start_browser
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import Select, WebDriverWait
-
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-CASES = os.path.join(ROOT, "tests", "data", "doctor")
-PATIENCE = 60  # seconds, for anything that should happen
-BIN = ""
+from selenium.webdriver.support.ui import Select
 
 # Whose colour map it is, in nine steps: matplotlib's cividis.
 CIVIDIS = [0x00224E, 0x123570, 0x3B496C, 0x575D6D, 0x707173, 0x8A8678, 0xA59C74, 0xC3B369, 0xE1CC55, 0xFEE838]
 
 
-class Server:
-    """A posencd with an admin port."""
-
-    def __init__(self):
-        self.process = subprocess.Popen(
-            [os.path.join(BIN, "posencd"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"],
-            stdout=subprocess.PIPE, text=True)
-        self.address = None
-        while self.address is None:
-            line = self.process.stdout.readline()
-            if not line:
-                raise RuntimeError("posencd ended")
-            found = re.search(r'"admin port on ([0-9.:]+)"', line)
-            self.address = found and found[1]
-
-    def end(self):
-        self.process.terminate()
-        self.process.stdout.close()
-        self.process.wait(PATIENCE)
-
-
-def posenc(*arguments):
-    """What a command prints as JSON."""
-    done = subprocess.run([os.path.join(BIN, "posenc"), *arguments, "--json"],
-                          capture_output=True, text=True, check=False)
-    return json.loads(done.stdout)
-
-
-def shell(command, folder):
-    """What a copied command prints, a JSON object for each posenc in it."""
-    path = BIN + os.pathsep + os.environ["PATH"]
-    done = subprocess.run(["/bin/bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False,
-                          env={**os.environ, "PATH": path})
-    decoder, rest, found = json.JSONDecoder(), done.stdout.strip(), []
-    while rest:
-        value, end = decoder.raw_decode(rest)
-        found.append(value)
-        rest = rest[end:].strip()
-    if not found:
-        raise AssertionError(command + "\n" + done.stderr)
-    return found
-
-
-def start_browser():
-    options = webdriver.ChromeOptions()
-    options.binary_location = "/usr/bin/chromium"
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    return webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
-
-
-class PageTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server()
-        cls.browser = start_browser()
-        cls.folder = tempfile.TemporaryDirectory()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.quit()
-        cls.server.end()
-        cls.folder.cleanup()
-
-    def setUp(self):
-        self.size(1280, 900)
-        self.open()
-
-    def tearDown(self):
-        self.assertEqual(self.browser.get_log("browser"), [], "the console is not empty")
-
-    # ---- helpers
-
-    def size(self, width, height, scale=1):
-        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                                     {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False})
-
-    def open(self, fragment=""):
-        """The page as if it was never open before."""
-        self.browser.get("about:blank")
-        self.browser.get(f"http://{self.server.address}/{fragment}")
-        self.wait_shown()
-
-    def wait(self, what, condition):
-        return WebDriverWait(self.browser, PATIENCE, poll_frequency=0.05).until(lambda _: condition(), what)
-
-    def shown(self):
-        return int(self.browser.execute_script("return document.documentElement.dataset.shown || 0"))
-
-    def wait_shown(self, after=0):
-        self.wait("the page shows no answer", lambda: self.shown() > after)
-
-    def one(self, selector):
-        return self.browser.find_element(By.CSS_SELECTOR, selector)
-
-    def all(self, selector):
-        return self.browser.find_elements(By.CSS_SELECTOR, selector)
-
-    def text(self, selector):
-        return self.browser.execute_script("return document.querySelector(arguments[0]).textContent", selector)
-
-    def command(self, panel, index=0):
-        return self.browser.execute_script(
-            "return document.querySelectorAll(arguments[0] + ' .copy code')[arguments[1]].textContent", panel, index)
-
-    def paste(self, text):
-        """As from the clipboard: one change of the whole text."""
-        self.browser.execute_script(
-            "const area = document.getElementById('config'); area.value = arguments[0];"
-            "area.dispatchEvent(new Event('input', {bubbles: true}))", text)
-
-    def change(self, action):
-        before = self.shown()
-        action()
-        self.wait_shown(before)
-
-    def expect_refusals(self, status=400):
-        """The browser itself tells of each answer with this status. Nothing else is in the console."""
-        told = [entry["message"] for entry in self.browser.get_log("browser")]
-        self.assertEqual([message for message in told if f"status of {status}" not in message], [])
-
-    # ---- claims
-
+class PageTest(OpenPage):
     def test_the_first_view_answers_without_a_click(self):
         self.assertEqual(self.text("#verdict-title"), "gpt-oss-20b")
         verdict = self.text("#verdict-text")
@@ -308,7 +176,7 @@ class PageTest(unittest.TestCase):
                 for code in self.all(".copy code"):
                     subprocess.run(["/bin/bash", "-c", self.browser.execute_script(
                         "return arguments[0].textContent", code)], cwd=folder, capture_output=True, check=False,
-                        env={**os.environ, "PATH": BIN + os.pathsep + os.environ["PATH"]})
+                        env={**os.environ, "PATH": page.BIN + os.pathsep + os.environ["PATH"]})
                 self.assertEqual(os.listdir(folder), [], fragment)
         self.browser.get_log("browser")  # the refusals
 
@@ -335,72 +203,6 @@ class PageTest(unittest.TestCase):
         address, code = self.browser.current_url, self.text("#hash")
         self.open(address[address.index("#"):])
         self.assertEqual(self.text("#hash"), code)
-
-    def test_the_keyboard_reaches_everything(self):
-        reachable = ("return Array.from(document.querySelectorAll('a[href], button, input, select, textarea, summary'))"
-                     ".filter(each => each.checkVisibility()).map((each, i) => { each.dataset.stop = i; return i })")
-        stops = self.browser.execute_script(reachable)
-        order = []
-        for _ in range(len(stops) + 5):
-            ActionChains(self.browser).send_keys(Keys.TAB).perform()
-            stop = self.browser.execute_script("return document.activeElement.dataset.stop")
-            if stop is None:
-                break
-            order.append(int(stop))
-            self.assertTrue(self.browser.execute_script(
-                "return getComputedStyle(document.activeElement).outlineStyle !== 'none'"), "focus is not visible")
-        self.assertEqual(order, stops)
-
-    def test_arrow_keys_move_the_cursors(self):
-        for slider in self.all("input[type=range]"):
-            output = "return arguments[0].closest('.cursor-row').querySelector('output').textContent"
-            before = self.browser.execute_script(output, slider)
-            slider.send_keys(Keys.ARROW_RIGHT)
-            self.assertNotEqual(self.browser.execute_script(output, slider), before)
-
-    def test_everything_has_a_name(self):
-        for element in self.all("button, input, select, textarea, summary, svg[role=img], canvas, section"):
-            if element.is_displayed():
-                self.assertTrue(element.accessible_name.strip(), element.get_attribute("outerHTML")[:200])
-        self.assertEqual(self.one("#verdict-text").get_attribute("aria-live"), "polite")
-        for figure in self.all("figure"):
-            if figure.is_displayed():
-                self.assertTrue(figure.find_element(By.TAG_NAME, "figcaption").text)
-                self.assertTrue(figure.find_elements(By.TAG_NAME, "summary"))
-
-    def test_nothing_is_wider_than_the_screen(self):
-        # 640 wide at twice the pixels is 1280 at 200 %.
-        for width, scale in ((360, 1), (640, 2), (1280, 1)):
-            self.size(width, 800, scale)
-            self.open()
-            wide = self.browser.execute_script(
-                "return Array.from(document.querySelectorAll('body *')).filter(each => each.checkVisibility() &&"
-                "!each.closest('.scroll, .skip') && each.getBoundingClientRect().right > innerWidth + 0.5)"
-                ".map(each => each.outerHTML.slice(0, 80))")
-            self.assertEqual(wide, [], width)
-            self.assertLessEqual(self.browser.execute_script("return document.documentElement.scrollWidth"), width)
-
-    def test_colours_can_be_told_apart_from_the_ground(self):
-        def luminance(colour):
-            values = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
-            values = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values]
-            return 0.2126 * values[0] + 0.7152 * values[1] + 0.0722 * values[2]
-
-        for scheme in ("light", "dark"):
-            self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia",
-                                         {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
-            names = ["ground", "panel", "ink", "soft", "bad", "focus", *(f"s{i}" for i in range(7))]
-            colours = self.browser.execute_script(
-                "const style = getComputedStyle(document.documentElement);"
-                "return Object.fromEntries(arguments[0].map("
-                "name => [name, style.getPropertyValue('--' + name).trim()]))", names)
-            for name in names[2:]:
-                for ground in ("ground", "panel"):
-                    light, dark = sorted((luminance(colours[name]), luminance(colours[ground])), reverse=True)
-                    # Text needs 4.5 : 1, a curve 3 : 1 (WCAG 2.2, 1.4.3 and 1.4.11).
-                    least = 3 if re.fullmatch(r"s\d", name) else 4.5
-                    self.assertGreaterEqual((light + 0.05) / (dark + 0.05), least, (scheme, name, ground))
-        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
     def test_patches_have_a_picture(self):
         self.assertFalse(self.one("#axes").is_displayed())
@@ -527,5 +329,4 @@ class Scripts(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    BIN = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    page.run()

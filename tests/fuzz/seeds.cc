@@ -211,8 +211,14 @@ void WriteModels(const fs::path& models, const fs::path& out) {
     std::string name = entry.path().lexically_relative(models).string();
     std::replace(name.begin(), name.end(), '/', '-');
     if (extension == ".gguf" || extension == ".safetensors") {
-      std::ofstream(out / extension.string().substr(1) / name, std::ios::binary)
-          << ReadFile(entry.path());
+      std::string bytes = ReadFile(entry.path());
+      const fs::path folder = out / extension.string().substr(1);
+      std::ofstream(folder / name, std::ios::binary) << bytes;
+      // A GGUF of version 2 has the same layout as one of version 3.
+      constexpr std::size_t kVersion = 4;
+      if (extension != ".gguf" || bytes.size() <= kVersion) continue;
+      bytes[kVersion] = 2;
+      std::ofstream(folder / ("version-2-" + name), std::ios::binary) << bytes;
     } else if (extension == ".json") {
       WriteConfig(out / "model-config" / name, ReadFile(entry.path()));
     }

@@ -86,8 +86,17 @@ ConfigCase::ConfigCase(std::string path, json root,
   const std::string text = reach_.status().ok() ? root_.dump() : "";
   for (const Reader* reader : all) {
     Reading reading{reader, {}, {}};
+    const bool converts = reader->profile == Profile::kLlamaCpp;
+    const std::string filled = converts ? WithClassWidth() : "";
+    const std::string& own = filled.empty() ? text : filled;
     for (const LayerGroup& group : groups_) {
-      reading.ropes.push_back(ResolveText(text, *reader, group, reach_));
+      auto rope = ResolveText(own, *reader, group, reach_);
+      // A reader that does not know this type of layers has one rope for all.
+      const auto details = GetErrorDetails(rope.status());
+      if (group.type && details && details->field == "layer_type") {
+        rope = ResolveText(own, *reader, {}, reach_);
+      }
+      reading.ropes.push_back(std::move(rope));
     }
     readings_.push_back(std::move(reading));
   }
@@ -100,6 +109,18 @@ ConfigCase::ConfigCase(std::string path, json root,
           Compare(*reference->ropes[g], *reading.ropes[g], reach_));
     }
   }
+}
+
+std::string ConfigCase::WithClassWidth() const {
+  const Reading* const hf = reference();
+  if (hf == nullptr || !hf->ropes[0].ok() || part_->contains("head_dim") ||
+      (part_->contains("hidden_size") &&
+       part_->contains("num_attention_heads"))) {
+    return "";
+  }
+  return Changed(
+             [&](json* part) { (*part)["head_dim"] = hf->ropes[0]->head_dim; })
+      .dump();
 }
 
 const Reading* ConfigCase::reference() const {

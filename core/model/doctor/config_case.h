@@ -102,6 +102,11 @@ class ConfigCase {
                const std::vector<std::string>& keys);
 
  private:
+  // The text with the heads' width that transformers' class gives a file that
+  // tells none: llama.cpp's converter asks that class first. Empty if the file
+  // tells it.
+  std::string WithClassWidth() const;
+
   std::string path_;
   nlohmann::json root_;
   std::string model_type_, part_path_;

@@ -277,7 +277,10 @@ class GgufChecks {
 
   void CheckOriginalLength() {
     const std::string type = of_.gguf.ScalingType();
-    if (!(type == "yarn" || type == "longrope") ||
+    // The converter writes longrope's factors without a type.
+    const bool has_lists =
+        !of_.gguf.factors_long.empty() || !of_.gguf.factors_short.empty();
+    if (!(type == "yarn" || type == "longrope" || has_lists) ||
         of_.gguf.original_context_length) {
       return;
     }
@@ -302,8 +305,13 @@ class GgufChecks {
                   : "the original length";
     }
     if (of_.gguf.context_length && *of_.gguf.context_length == original) return;
+    // The flag is YaRN's: what chooses between two lists is the file's key.
+    const std::string flag =
+        type == "yarn" || original == 0
+            ? absl::StrCat("--yarn-orig-ctx ", given)
+            : absl::StrCat("--override-kv ", key, "=int:", given);
     Finding& finding =
-        of_.Add("gguf.original-length", {key, taken, wanted, given}, {key});
+        of_.Add("gguf.original-length", {key, taken, wanted, flag}, {key});
     if (!finding.readers.empty()) JudgeBySize(&finding);
     of_.explained = of_.explained_amplitude = true;
   }

@@ -1,11 +1,18 @@
 // config.unlike-published: a configuration that has the type and shape of a
 // preset, and another base or scaling.
+//
+// Some models share their shape with a preset: Qwen3-4B-Thinking-2507 is
+// Qwen3-4B with base 5000000. published.jsonl has their configurations, which
+// count as a preset's do. Of those of other makers, who trained another model
+// in the same shape, none is expected of anybody: "own" is false, and they
+// count where all is as they have it.
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/error.h"
 #include "core/model/compare.h"
 #include "core/model/doctor/config_case.h"
@@ -16,11 +23,47 @@ namespace {
 
 using nlohmann::json;
 
-// Shape by which a model is known again; empty if the file tells too little.
+constexpr absl::string_view kMorePublished =
+#include "published_configs.inc"
+    ;
+
+struct Published {
+  std::string name;
+  std::string type;  // as ModelKey()
+  json root;
+  bool own = true;  // of those that made the preset of this shape
+};
+
+Published PublishedOf(std::string name, json root, bool own) {
+  std::string type;
+  LanguagePartOf(&root, &type, nullptr);
+  return {std::move(name), ModelKey(type), std::move(root), own};
+}
+
+const std::vector<Published>& AllPublished() {
+  static const auto* const all = [] {
+    auto* const models = new std::vector<Published>;
+    for (const Preset& preset : Presets()) {
+      models->push_back(
+          PublishedOf(std::string(preset.name),
+                      json::parse(preset.config_json, nullptr, false), true));
+    }
+    for (const absl::string_view line :
+         absl::StrSplit(kMorePublished, '\n', absl::SkipEmpty())) {
+      const json row = json::parse(line, nullptr, false);
+      models->push_back(PublishedOf(row["name"], row["config"], row["own"]));
+    }
+    return models;
+  }();
+  return *all;
+}
+
+// Shape by which a model is known again; 0 for what the file does not tell.
 std::vector<double> ShapeOf(const ConfigCase& config) {
   std::vector<double> shape;
-  for (const char* key : {"hidden_size", "num_attention_heads",
-                          "num_hidden_layers", "head_dim"}) {
+  for (const char* key :
+       {"hidden_size", "num_attention_heads", "num_hidden_layers", "head_dim",
+        "num_key_value_heads"}) {
     shape.push_back(config.Number(key).value_or(0));
   }
   return shape;
@@ -66,6 +109,13 @@ struct Likeness {
   // that.
   bool reaches = true, extends = false;
   bool same_but_farther = false;  // the same scaling, by a larger factor
+  // Ours is scaled from a length that theirs, which is not scaled, never had.
+  bool beyond_original = false;
+
+  // Another model, which happens to have the same shape.
+  bool is_other() const {
+    return !base && !scaling && !same_length && !extends;
+  }
 };
 
 std::optional<double> FactorOf(const RopeSpec& spec) {
@@ -98,13 +148,43 @@ void CompareLengths(const ConfigCase& ours, const ConfigCase& theirs,
   }
 }
 
-Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs) {
+// For each group of our layers one of theirs: the one that is the same, or else
+// the next. A file that tells its layers has them in another order than one
+// that tells their types alone.
+std::vector<std::size_t> MatchGroups(const ConfigCase& ours,
+                                     const ConfigCase& theirs) {
+  const std::size_t n = ours.groups().size();
+  std::vector<std::size_t> match(n, n);
+  std::vector<bool> taken(n, false);
+  for (const bool same : {true, false}) {
+    for (std::size_t g = 0; g < n; ++g) {
+      for (std::size_t h = 0; h < n && match[g] == n; ++h) {
+        if (taken[h] || (same && ours.reference()->ropes[g]->inv_freq !=
+                                     theirs.reference()->ropes[h]->inv_freq)) {
+          continue;
+        }
+        match[g] = h;
+        taken[h] = true;
+      }
+    }
+  }
+  return match;
+}
+
+// A length that the scaling's own keys name as the one before it.
+std::optional<double> OriginalOf(const ConfigCase& config) {
+  const json* const dict = config.FlatDict(nullptr);
+  return dict == nullptr ? std::nullopt : config.Original(*dict);
+}
+
+Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
+                 const std::vector<std::size_t>& match) {
   Likeness likeness;
   const std::int64_t length = ours.MaxPositions().value_or(0);
   CompareLengths(ours, theirs, &likeness);
   for (std::size_t g = ours.groups().size(); g-- > 0;) {
     const ResolvedRope& a = *ours.reference()->ropes[g];
-    const ResolvedRope& b = *theirs.reference()->ropes[g];
+    const ResolvedRope& b = *theirs.reference()->ropes[match[g]];
     likeness.base &= a.spec.rope_theta == b.spec.rope_theta;
     const bool same = a.inv_freq == b.inv_freq &&
                       a.attention_factor == b.attention_factor &&
@@ -128,6 +208,11 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs) {
     }
     if (!same) likeness.differing = g;
   }
+  const auto from = OriginalOf(ours);
+  const auto theirs_at_most = theirs.MaxPositions();
+  likeness.beyond_original = likeness.ours_scaled && !likeness.theirs_scaled &&
+                             from && theirs_at_most &&
+                             *from > static_cast<double>(*theirs_at_most);
   return likeness;
 }
 
@@ -136,7 +221,7 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs) {
 // ours is the model as it was before it was scaled.
 bool Fits(const Likeness& likeness) {
   return likeness.numbers ||
-         (likeness.base &&
+         (likeness.base && !likeness.beyond_original &&
           (!likeness.theirs_scaled || likeness.same_but_farther ||
            (!likeness.ours_scaled && likeness.within_original)));
 }
@@ -212,13 +297,9 @@ std::string PublishedKeys(const ConfigCase& published) {
 
 std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config) {
   const std::vector<double> shape = ShapeOf(config);
-  for (const Preset& preset : Presets()) {
-    json root = json::parse(preset.config_json, nullptr, false);
-    std::string type;
-    LanguagePartOf(&root, &type, nullptr);
-    if (ModelKey(type) != config.type()) continue;
-    const ConfigCase published(std::string(preset.name), std::move(root), {},
-                               config.reach());
+  for (const Published& model : AllPublished()) {
+    if (model.type != config.type()) continue;
+    const ConfigCase published(model.name, model.root, {}, config.reach());
     // Their heads' width is what is asked for.
     std::vector<double> ours = shape, known = ShapeOf(published);
     ours[kHeadDim] = known[kHeadDim] = 1;
@@ -226,8 +307,7 @@ std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config) {
         !HasWidthAndHeads(known) || Contradicts(ours, known)) {
       continue;
     }
-    return PublishedHead{std::string(preset.name),
-                         published.reference()->ropes[0]->head_dim};
+    return PublishedHead{model.name, published.reference()->ropes[0]->head_dim};
   }
   return std::nullopt;
 }
@@ -243,25 +323,27 @@ void CheckPublished(ConfigCase* config) {
   };
   std::optional<Near> nearest;
   bool fits = false, fits_reach = false, fits_length = false, one_key = false;
-  for (const Preset& preset : Presets()) {
-    json root = json::parse(preset.config_json, nullptr, false);
-    std::string type;
-    LanguagePartOf(&root, &type, nullptr);
-    if (ModelKey(type) != config->type()) continue;
-    const ConfigCase published(std::string(preset.name), std::move(root), {},
-                               config->reach());
+  for (const Published& model : AllPublished()) {
+    if (model.type != config->type()) continue;
+    const ConfigCase published(model.name, model.root, {}, config->reach());
     const Reading* const theirs = published.reference();
     if (theirs == nullptr || !SameShape(shape, ShapeOf(published)) ||
         published.groups().size() != config->groups().size()) {
       continue;
     }
-    const Likeness likeness = Compare(*config, published);
+    const std::vector<std::size_t> match = MatchGroups(*config, published);
+    const Likeness likeness = Compare(*config, published, match);
+    if (!model.own) {
+      fits_length |= likeness.numbers && likeness.same_length;
+      continue;
+    }
     if (Fits(likeness)) {
       fits = true;
       fits_reach |= likeness.reaches;
       fits_length |= likeness.same_length;
       continue;
     }
+    if (likeness.is_other()) continue;
     one_key |= IsOneKeyAway(likeness);
     const int distance =
         (likeness.same_length || likeness.extends ? 0 : 8) +
@@ -270,13 +352,18 @@ void CheckPublished(ConfigCase* config) {
     if (nearest && distance >= nearest->distance) continue;
     const std::size_t g = likeness.differing;
     const ResolvedRope& a = *reference->ropes[g];
-    const ResolvedRope& b = *theirs->ropes[g];
-    const std::string wanted = Text(b, a), found = Text(a, b);
-    nearest = Near{
-        distance,
-        {std::string(preset.name), wanted,
-         found == wanted ? "other factors" : found, PublishedKeys(published)},
-        likeness};
+    const ResolvedRope& b = *theirs->ropes[match[g]];
+    const std::string found = Text(a, b);
+    const std::string wanted =
+        likeness.beyond_original && likeness.base
+            ? absl::StrCat("no scaling and ", *published.MaxPositions(),
+                           " positions")
+            : Text(b, a);
+    nearest =
+        Near{distance,
+             {model.name, wanted, found == wanted ? "other factors" : found,
+              PublishedKeys(published)},
+             likeness};
   }
   if (!nearest || fits_length) return;
   // Another model fits. It does not tell of a file that claims more than that

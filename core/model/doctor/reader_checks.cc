@@ -56,10 +56,19 @@ std::string Explanations(const Comparison& comparison) {
   return shown.empty() ? "by the last bits" : absl::StrJoin(shown, "; ");
 }
 
+// The fix where a reader ignores a scaling that other checks find no fault
+// with.
+constexpr absl::string_view kNeverScales =
+    "run it with another reader: this one does not scale such a model, "
+    "whatever the file says";
+
 // One base in a dict that this reader does not look into; or else nothing that
 // a key could mend.
 std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
                          const ResolvedRope& theirs) {
+  if (ours.spec.scaling.index() != 0 && theirs.spec.scaling.index() == 0) {
+    return std::string(kNeverScales);
+  }
   if (ours.spec.rope_theta && theirs.spec.rope_theta &&
       *ours.spec.rope_theta != *theirs.spec.rope_theta &&
       !config.Number("rope_theta")) {
@@ -96,6 +105,9 @@ std::string AmplitudeFix(const ConfigCase& config, const ResolvedRope& ours,
   std::string path;
   const nlohmann::json* const dict = AmplitudeDict(config, ours, &path);
   const double wanted = ours.attention_factor;
+  if (ours.spec.scaling.index() != 0 && theirs.spec.scaling.index() == 0) {
+    return std::string(kNeverScales);
+  }
   if (dict == nullptr) {
     return absl::StrCat("write \"attention_factor\": ", PlainNumber(wanted),
                         ", or use another reader");

@@ -37,16 +37,19 @@ std::vector<std::string> KnownTypes(const json& part,
       types.emplace_back(type);
     }
   };
-  bool known = false;
-  for (const LayerKind& kind : FindFamily(model_type, &known).kinds) {
-    add(kind.type);
-  }
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto dict = part.find(key);
-    if (dict == part.end() || !dict->is_object()) continue;
-    for (const auto& [name, entry] : dict->items()) {
+  const auto add_entries = [&add](const json& dict) {
+    if (!dict.is_object()) return;
+    for (const auto& [name, entry] : dict.items()) {
       if (entry.is_object()) add(name);
     }
+  };
+  bool known = false;
+  const Family& family = FindFamily(model_type, &known);
+  for (const LayerKind& kind : family.kinds) add(kind.type);
+  add_entries(json::parse(family.rope_parameters, nullptr, false));
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto dict = part.find(key);
+    if (dict != part.end()) add_entries(*dict);
   }
   add("full_attention");
   add("sliding_attention");

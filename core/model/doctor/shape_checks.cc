@@ -138,11 +138,17 @@ std::string RowsText(const ConfigCase& config, double heads, double wanted) {
       " heads: ", PlainNumber(wanted));
 }
 
+// Types whose attention divides the width by the heads, whatever a file says.
+constexpr absl::string_view kAlwaysDerived =
+    "codegen gpt_neox gpt_neox_japanese gptj persimmon stablelm "
+    "stablelm_epoch";
+
 void CheckHeadDim(ConfigCase* config) {
   const Family& family = config->family();
   if (family.head_dim != 0 || family.width == RotaryWidth::kMla ||
       family.width == RotaryWidth::kProjected ||
-      family.nope == NopeRule::kEveryLayer) {
+      family.nope == NopeRule::kEveryLayer ||
+      config->Number("qk_rope_head_dim")) {
     return;
   }
   std::optional<double> width, heads;
@@ -152,7 +158,7 @@ void CheckHeadDim(ConfigCase* config) {
   for (const char* key : {"num_attention_heads", "n_head", "n_heads"}) {
     if (!heads) heads = config->Number(key);
   }
-  if (!heads || !(*heads >= 1)) return;
+  if (!heads || !(*heads >= 1) || *heads != std::floor(*heads)) return;
   const std::optional<double> rows = RowsOfAHead(*config, *heads);
   auto given = config->Number(family.head_dim_key);
   if (!given) given = config->Number("head_dim");
@@ -177,8 +183,17 @@ void CheckHeadDim(ConfigCase* config) {
         absl::StrCat(derived, ", and ", RowsText(*config, *heads, *rows)),
         *rows, config);
   }
-  if (quotient != static_cast<double>(head) ||
-      !std::has_single_bit(static_cast<std::uint64_t>(head))) {
+  if (quotient == static_cast<double>(head) &&
+      IsAmong(config->type(), kAlwaysDerived)) {
+    return;
+  }
+  if (quotient != static_cast<double>(head)) {
+    return AddHeadDim(
+        absl::StrCat(derived, ", which is no whole number of channels"),
+        std::floor(quotient), config,
+        ", or the width that k_proj.weight's rows tell");
+  }
+  if (!std::has_single_bit(static_cast<std::uint64_t>(head))) {
     const auto published = FindPublishedHead(*config);
     if (published && published->head_dim == quotient) return;
     if (published) {

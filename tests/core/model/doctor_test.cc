@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -101,72 +100,6 @@ TEST(DoctorPresetsTest, GptOssIsKeptTo5443AndAlarmsAt46) {
   EXPECT_EQ(finding->readers[0].first_angle, 46);
 }
 
-// Errors of published configurations that are true, likewise.
-constexpr KnownError kPublishedErrors[] = {
-    {"THUDM/glm-4-9b-chat-hf", "readers.pairing",
-     "mlx-lm rotates the whole head"},
-    {"openai/gpt-oss-20b", "readers.frequencies",
-     "llama.cpp and mlx-lm round a ramp"},
-    {"deepseek-ai/DeepSeek-V2-Chat", "readers.softmax",
-     "transformers before 5.15 leaves out mscale^2"},
-    {"deepseek-ai/DeepSeek-V2-Lite-Chat", "readers.softmax", "likewise"},
-    {"deepseek-ai/DeepSeek-Coder-V2-Lite-Instruct", "readers.softmax",
-     "likewise"},
-    {"microsoft/UserLM-8b", "config.new-spelling-only",
-     "saved by transformers 5, whose spelling older readers do not know"},
-    {"zai-org/GLM-4.6V-Flash", "config.new-spelling-only", "likewise"},
-    {"MiniMaxAI/MiniMax-Text-01-hf", "readers.pairing",
-     "transformers alone does not read rotary_dim"},
-    {"deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "readers.amplitude",
-     "SGLang alone reads attn_factor (DeepSeek-R1 684)"},
-    {"Qwen/Qwen-72B", "readers.frequencies",
-     "mlx-lm's class of Qwen's first models reads no base"},
-    {"Qwen/Qwen3-235B-A22B with YaRN, as its card says", "readers.frequencies",
-     "mlx-lm's qwen3_moe does not scale"},
-    {"Qwen/Qwen3-235B-A22B with YaRN, as its card says", "readers.amplitude",
-     "likewise"},
-};
-// They have no rotary key, and rotate nothing.
-constexpr absl::string_view kWithoutRope[] = {"google-bert/bert-base-uncased",
-                                              "openai-community/gpt2",
-                                              "bigcode/starcoder",
-                                              "facebook/opt-6.7b",
-                                              "google-t5/t5-base",
-                                              "openai/whisper-large-v3"};
-
-TEST(DoctorPublishedTest, NoPublishedConfigurationHasAFalseError) {
-  std::ifstream file(std::string(POSENC_TEST_DATA) + "/parity/published.jsonl");
-  std::string line;
-  int read = 0;
-  std::set<std::pair<std::string, std::string>> unseen;
-  for (const KnownError& error : kPublishedErrors) {
-    unseen.emplace(error.preset, error.id);
-  }
-  while (std::getline(file, line)) {
-    const json published = json::parse(line);
-    const auto name = published["name"].get<std::string>();
-    const Diagnosis diagnosis = Diagnosed(published["config"]);
-    ++read;
-    EXPECT_EQ(
-        diagnosis.unreadable(),
-        std::count(std::begin(kWithoutRope), std::end(kWithoutRope), name) == 1)
-        << name << ": " << diagnosis.inputs[0].unreadable;
-    for (const Finding& finding : diagnosis.findings) {
-      if (finding.severity != Severity::kError) continue;
-      const bool known =
-          std::any_of(std::begin(kPublishedErrors), std::end(kPublishedErrors),
-                      [&](const KnownError& error) {
-                        return error.preset == name && error.id == finding.id;
-                      });
-      EXPECT_TRUE(known) << name << ": " << finding.id << " "
-                         << finding.message;
-      unseen.erase({name, finding.id});
-    }
-  }
-  EXPECT_GE(read, 397);
-  EXPECT_TRUE(unseen.empty()) << unseen.begin()->first;
-}
-
 TEST(DoctorShapeTest, RowsOfKProjProveWidthsThatAreNoPowerOfTwo) {
   DoctorInput weights;
   weights.kind = InputKind::kSafetensors;
@@ -188,6 +121,47 @@ TEST(DoctorShapeTest, RowsOfKProjProveWidthsThatAreNoPowerOfTwo) {
   const Finding* const finding = Find(*other, "config.head-dim-derived");
   ASSERT_NE(finding, nullptr);
   EXPECT_THAT(finding->message, HasSubstr("k_proj has 2048 rows"));
+}
+
+TEST(DoctorShapeTest, WidthsThatEveryReaderDividesAreNotToBeWritten) {
+  const auto told = [](json config) {
+    config["hidden_size"] = 2560;
+    config["num_attention_heads"] = 32;
+    config["max_position_embeddings"] = 4096;
+    return Find(Diagnosed(config), "config.head-dim-derived") != nullptr;
+  };
+  EXPECT_TRUE(told({{"model_type", "llama"}}));
+  EXPECT_FALSE(told({{"model_type", "gpt_neox"}}));
+  EXPECT_FALSE(told({{"model_type", "stablelm"}}));
+  // A latent attention has no such heads.
+  EXPECT_FALSE(told({{"model_type", "longcat_flash_ngram"},
+                     {"qk_nope_head_dim", 128},
+                     {"qk_rope_head_dim", 64}}));
+}
+
+TEST(DoctorShapeTest, TheWidthOfAFixIsAWholeNumber) {
+  const Diagnosis diagnosis = Diagnosed({{"model_type", "llama"},
+                                         {"hidden_size", 4097},
+                                         {"num_attention_heads", 32},
+                                         {"max_position_embeddings", 4096}});
+  const Finding* const finding = Find(diagnosis, "config.head-dim-derived");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_THAT(finding->message, HasSubstr("no whole number"));
+  EXPECT_THAT(finding->fix, HasSubstr("\"head_dim\": 128,"));
+}
+
+TEST(DoctorReaderTest, NoKeyIsAFixForAReaderThatNeverScales) {
+  json config = Plain();
+  config["model_type"] = "qwen3_moe";
+  config["rope_scaling"] = {{"rope_type", "yarn"},
+                            {"factor", 4.0},
+                            {"original_max_position_embeddings", 32768}};
+  const Diagnosis diagnosis = Diagnosed(config, {.readers = {"mlx"}});
+  for (const char* id : {"readers.frequencies", "readers.amplitude"}) {
+    const Finding* const finding = Find(diagnosis, id);
+    ASSERT_NE(finding, nullptr) << id;
+    EXPECT_THAT(finding->fix, HasSubstr("does not scale such a model"));
+  }
 }
 
 TEST(DoctorRowsTest, EveryCheckHasItsTextsAndAnIdOfItsOwn) {

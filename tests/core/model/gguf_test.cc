@@ -269,6 +269,26 @@ TEST(GgufBadInputTest, CountsAreHeldAgainstTheBytesThatAreLeft) {
               HasSubstr("1000001 keys; at most 1000000 are read"));
 }
 
+TEST(GgufBadInputTest, WhatIsKeptIsBoundedWhateverTheFileHas) {
+  // 13 MB of bytes in lists would be 104 MB of numbers.
+  const std::string list = Bytes<std::uint32_t>(0) +
+                           Bytes<std::uint64_t>(65536) + std::string(65536, 1);
+  std::vector<std::string> keys = Llama();
+  for (int i = 0; i < 200; ++i) {
+    keys.push_back(Key(absl::StrCat("llama.rope.", i), 9, list));
+  }
+  EXPECT_EQ(ErrorOf(File(keys)),
+            "names and values that would be kept have more than 67108864 "
+            "bytes");
+  // Long names count, too, of tensors as of keys.
+  std::vector<std::string> tensors;
+  for (int i = 0; i < 1100; ++i) {
+    tensors.push_back(
+        Tensor(absl::StrCat(i, std::string(65000, 'x')), {1}, 0, 0));
+  }
+  EXPECT_THAT(ErrorOf(File(Llama(), tensors)), HasSubstr("67108864"));
+}
+
 TEST(GgufBadInputTest, KeysAreNamed) {
   const auto with = [](const std::string& key) {
     std::vector<std::string> keys = Llama();
