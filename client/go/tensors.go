@@ -61,6 +61,9 @@ func (c *Client) tensorCall(ctx context.Context, method string, request, respons
 	if err := c.check(ctx); err != nil {
 		return Tensor{}, err
 	}
+	if reflected := request.ProtoReflect(); !reflected.IsValid() {
+		request = reflected.New().Interface() // nil: the server names what is missing
+	}
 	o := collect(options)
 	if err := o.unused(func(i int) bool { return i == 0 }); err != nil {
 		return Tensor{}, err
