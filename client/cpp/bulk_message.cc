@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "error_fields.h"
 #include "google/protobuf/descriptor.h"
 #include "posenc/wire/frame.h"
 
@@ -216,15 +217,14 @@ absl::Status CheckOutput(absl::string_view name,
                          const Output& output) {
   if (!output) return absl::OkStatus();
   if (!tensor) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name,
-                     ": memory for the result of a tensor that is not "
-                     "given; give both or neither"));
+    return WrongArgument(name,
+                         "memory for the result of a tensor that is not "
+                         "given; give both or neither");
   }
   if (tensor->bytes.size() == output->size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ": ", output->size(), " bytes for a tensor of ",
-                   tensor->bytes.size(), "; they must be equal"));
+  return WrongArgument(
+      name, absl::StrCat(output->size(), " bytes for a tensor of ",
+                         tensor->bytes.size(), "; they must be equal"));
 }
 
 }  // namespace posenc

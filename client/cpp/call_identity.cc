@@ -5,6 +5,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "error_fields.h"
 
 namespace posenc {
 namespace {
@@ -20,9 +21,9 @@ absl::Status CheckText(const char* option, const std::string& text) {
   const bool plain = std::all_of(text.begin(), text.end(),
                                  [](char c) { return c >= ' ' && c <= '~'; });
   if (plain && text.size() <= kMaxBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(option, ": ", text.size(), " bytes; must be at most ",
-                   kMaxBytes, " of printable ASCII"));
+  return WrongArgument(
+      option, absl::StrCat(text.size(), " bytes; must be at most ", kMaxBytes,
+                           " of printable ASCII"));
 }
 
 }  // namespace

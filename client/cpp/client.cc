@@ -2,12 +2,14 @@
 
 #include "posenc/client.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "call_identity.h"
 #include "calls.h"
 #include "credentials.h"
+#include "error_fields.h"
 
 namespace posenc {
 Client Client::Connect(const ClientOptions& options) {
@@ -30,6 +32,12 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> Client::MakeRegion(
   if (!info.ok()) return info.status();
   if (!info->has_shared_memory()) return SharedRegion::CreatePrivate(bytes);
   const v1::SharedMemoryInfo& shared = info->shared_memory();
+  if (shared.max_bytes() > 0 &&
+      bytes > static_cast<std::uint64_t>(shared.max_bytes())) {
+    return WrongArgument(
+        "bytes", absl::StrCat("is ", bytes, "; the server maps at most ",
+                              shared.max_bytes()));
+  }
   absl::StatusOr<std::shared_ptr<SharedRegion>> region = SharedRegion::Create(
       shared.directory(), absl::StrCat(shared.prefix(), RandomId()), bytes);
   if (region.ok()) Share(*region);

@@ -47,14 +47,16 @@ absl::Status CheckTableOutputs(const v1::BuildTableRequest& request,
   for (const auto& [name, output] : outputs) {
     if (!*output) continue;
     if (pair == (output == &out.table)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("out.", name, ": is set; this table has ",
+      return WrongArgument(
+          absl::StrCat("out.", name),
+          absl::StrCat("is set; this table has ",
                        pair ? "cos and sin" : "one tensor, out.table"));
     }
     const auto size = static_cast<std::int64_t>((*output)->size());
     if (bytes >= 0 && size != bytes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "out.", name, ": has ", size, " bytes; the table's has ", bytes));
+      return WrongArgument(
+          absl::StrCat("out.", name),
+          absl::StrCat("has ", size, " bytes; the table's has ", bytes));
     }
   }
   return absl::OkStatus();

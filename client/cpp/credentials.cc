@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "error_fields.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 #include "grpcpp/create_channel.h"
@@ -32,10 +33,6 @@ namespace {
 // How often a file of a token is looked at, at most.
 constexpr absl::Duration kLook = absl::Seconds(1);
 
-absl::Status Wrong(absl::string_view option, absl::string_view fact) {
-  return absl::InvalidArgumentError(absl::StrCat(option, ": ", fact));
-}
-
 // gRPC would not say what is wrong, nor that it is this.
 absl::Status CheckServiceConfig(const ClientOptions& options) {
   if (!options.service_config.has_value()) return absl::OkStatus();
@@ -43,8 +40,8 @@ absl::Status CheckServiceConfig(const ClientOptions& options) {
   const auto parsed = google::protobuf::util::JsonStringToMessage(
       *options.service_config, &json);
   if (parsed.ok()) return absl::OkStatus();
-  return Wrong("service_config",
-               absl::StrCat("must be a JSON object: ", parsed.ToString()));
+  return WrongArgument("service_config", absl::StrCat("must be a JSON object: ",
+                                                      parsed.ToString()));
 }
 
 absl::StatusOr<std::string> ReadFile(absl::string_view option,
@@ -54,9 +51,9 @@ absl::StatusOr<std::string> ReadFile(absl::string_view option,
   std::ostringstream text;
   text << file.rdbuf();
   if (!file || text.str().empty()) {
-    return Wrong(option,
-                 absl::StrCat(path, ": ",
-                              errno != 0 ? std::strerror(errno) : "is empty"));
+    return WrongArgument(
+        option, absl::StrCat(path, ": ",
+                             errno != 0 ? std::strerror(errno) : "is empty"));
   }
   return text.str();
 }
@@ -98,22 +95,23 @@ absl::StatusOr<grpc::SslCredentialsOptions> ReadTls(const TlsOptions& tls) {
     auto text = ReadFile("tls.ca_file", tls.ca_file);
     if (!text.ok()) return text.status();
     if (ReadCertificate(*text) == nullptr) {
-      return Wrong(
+      return WrongArgument(
           "tls.ca_file",
           absl::StrCat(tls.ca_file, ": holds no certificate; must be PEM"));
     }
     ssl.pem_root_certs = *std::move(text);
   }
   if (tls.cert_file.empty() != tls.key_file.empty()) {
-    return Wrong(tls.cert_file.empty() ? "tls.cert_file" : "tls.key_file",
-                 "is missing; certificate and key come together");
+    return WrongArgument(
+        tls.cert_file.empty() ? "tls.cert_file" : "tls.key_file",
+        "is missing; certificate and key come together");
   }
   if (tls.cert_file.empty()) return ssl;
   auto cert = ReadFile("tls.cert_file", tls.cert_file);
   if (!cert.ok()) return cert.status();
   const Certificate certificate = ReadCertificate(*cert);
   if (certificate == nullptr) {
-    return Wrong(
+    return WrongArgument(
         "tls.cert_file",
         absl::StrCat(tls.cert_file, ": holds no certificate; must be PEM"));
   }
@@ -121,13 +119,13 @@ absl::StatusOr<grpc::SslCredentialsOptions> ReadTls(const TlsOptions& tls) {
   if (!key.ok()) return key.status();
   const Key parsed = ReadKey(*key);
   if (parsed == nullptr) {
-    return Wrong(
+    return WrongArgument(
         "tls.key_file",
         absl::StrCat(tls.key_file, ": must be a PEM key without passphrase"));
   }
   if (X509_check_private_key(certificate.get(), parsed.get()) != 1) {
     ERR_clear_error();
-    return Wrong(
+    return WrongArgument(
         "tls.key_file",
         absl::StrCat(tls.key_file, ": is not the key of the certificate"));
   }
@@ -142,7 +140,7 @@ absl::StatusOr<std::string> CheckToken(absl::string_view option,
   text = absl::StripAsciiWhitespace(text);
   if (text.empty() ||
       !std::all_of(text.begin(), text.end(), absl::ascii_isgraph)) {
-    return Wrong(option, "must hold one token, of visible characters");
+    return WrongArgument(option, "must hold one token, of visible characters");
   }
   return std::string(text);
 }
@@ -241,7 +239,7 @@ absl::StatusOr<ChannelSecurity> ChannelSecurity::Of(
   grpc_security_level level = GRPC_PRIVACY_AND_INTEGRITY;
   if (options.tls.has_value()) {
     if (options.credentials != nullptr) {
-      return Wrong("tls", "excludes credentials");
+      return WrongArgument("tls", "excludes credentials");
     }
     const auto ssl = ReadTls(*options.tls);
     if (!ssl.ok()) return ssl.status();
@@ -254,9 +252,9 @@ absl::StatusOr<ChannelSecurity> ChannelSecurity::Of(
   } else {
     const Local local = WhereIs(options.target);
     if (local == Local::kNo) {
-      return Wrong(options.token.empty() ? "token_file" : "token",
-                   absl::StrCat("would be sent in the clear to ",
-                                options.target, "; must have TLS"));
+      return WrongArgument(options.token.empty() ? "token_file" : "token",
+                           absl::StrCat("would be sent in the clear to ",
+                                        options.target, "; must have TLS"));
     }
     // Plaintext, but gRPC ends connections that prove to leave this machine.
     security.credentials_ = grpc::experimental::LocalCredentials(
@@ -265,7 +263,7 @@ absl::StatusOr<ChannelSecurity> ChannelSecurity::Of(
   }
   if (!with_token) return security;
   if (!options.token.empty() && !options.token_file.empty()) {
-    return Wrong("token_file", "excludes token");
+    return WrongArgument("token_file", "excludes token");
   }
   const auto token = options.token.empty() ? ReadToken(options.token_file)
                                            : CheckToken("token", options.token);
@@ -275,7 +273,7 @@ absl::StatusOr<ChannelSecurity> ChannelSecurity::Of(
       grpc::experimental::MetadataCredentialsFromPlugin(
           std::make_unique<Bearer>(*token, options.token_file), level));
   if (security.credentials_ == nullptr) {
-    return Wrong("credentials", "carry no token; must be secure");
+    return WrongArgument("credentials", "carry no token; must be secure");
   }
   return security;
 }

@@ -40,6 +40,22 @@ void Shorten(absl::string_view prefix, google::protobuf::Any* detail) {
 
 }  // namespace
 
+absl::Status WrongArgument(absl::string_view field, absl::string_view fact) {
+  absl::Status out =
+      absl::InvalidArgumentError(absl::StrCat(field, ": ", fact));
+  rpc::ErrorInfo info;
+  info.set_domain(kErrorDomain);
+  (*info.mutable_metadata())["field"] = std::string(field);
+  rpc::Status details;
+  details.set_code(static_cast<int>(out.code()));
+  details.set_message(std::string(out.message()));
+  google::protobuf::Any* const detail = details.add_details();
+  detail->set_type_url(kErrorInfoType);
+  detail->set_value(info.SerializeAsString());
+  out.SetPayload(kStatusType, absl::Cord(details.SerializeAsString()));
+  return out;
+}
+
 absl::Status OutsideOf(absl::string_view path, const absl::Status& error) {
   const std::string prefix = absl::StrCat(path, ".");
   absl::Status out(error.code(), Shorter(prefix, error.message()));

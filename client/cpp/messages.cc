@@ -14,9 +14,6 @@
 namespace posenc {
 namespace {
 
-constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
-constexpr char kErrorDomain[] = "posenc";
-
 template <typename T>
 TensorView ViewOfElements(v1::Dtype dtype, absl::Span<const T> elements,
                           std::vector<std::int64_t> shape) {
@@ -25,7 +22,8 @@ TensorView ViewOfElements(v1::Dtype dtype, absl::Span<const T> elements,
                               elements.size() * sizeof(T))};
 }
 
-// The server's ErrorInfo; an empty one if there is none.
+// The ErrorInfo of the server or of WrongArgument(); an empty one if there is
+// none.
 rpc::ErrorInfo InfoOf(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kStatusType);
   rpc::Status details;

@@ -9,13 +9,32 @@
 #include <cerrno>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "error_fields.h"
 
 namespace posenc {
 namespace {
 
 std::string PathOf(const std::string& directory, const std::string& name) {
   return absl::StrCat(directory, "/", name);
+}
+
+// Names that the server takes: no path leads out of its directory.
+absl::Status CheckName(const std::string& name) {
+  const bool letters = std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' ||
+           c == '_' || c == '-';
+  });
+  if (letters && !name.empty() && name.size() <= 255 && name != "." &&
+      name != "..") {
+    return absl::OkStatus();
+  }
+  return WrongArgument(
+      "name", absl::StrCat("is \"", absl::CHexEscape(name),
+                           "\"; must be 1 to 255 letters, digits, '.', '_' and "
+                           "'-', and not '.' or '..'"));
 }
 
 // Whether what is made in the directory belongs to its group, as in a volume
@@ -29,6 +48,8 @@ bool IsGroupsOwn(const std::string& directory) {
 
 absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Create(
     const std::string& directory, const std::string& name, std::size_t bytes) {
+  const absl::Status named = CheckName(name);
+  if (!named.ok()) return named;
   const std::string path = PathOf(directory, name);
   const auto failed = [&path](int error, absl::string_view what) {
     return absl::Status(

@@ -2,9 +2,13 @@
 
 namespace posenc {
 
-// Payloads of an absl::Status, which calls.cc attaches and messages.cc reads:
-// the server's google.rpc.Status.
+// Payloads of an absl::Status, which calls.cc and error_fields.cc attach and
+// messages.cc reads: a google.rpc.Status, the server's or of the same form.
 constexpr char kStatusType[] = "type.googleapis.com/google.rpc.Status";
+
+// The detail of it that has reason and field, and where posenc's come from.
+constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
+constexpr char kErrorDomain[] = "posenc";
 
 // The payload that holds the request id of the call that ended so.
 constexpr char kRequestIdType[] = "posenc/request-id";

@@ -8,19 +8,20 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "error_fields.h"
 
 namespace posenc {
 
 absl::Status CheckTarget(absl::string_view target) {
   if (target.empty()) {
-    return absl::InvalidArgumentError(
-        "target: is missing; such as localhost:50051");
+    return WrongArgument("target", "is missing; such as localhost:50051");
   }
   for (const absl::string_view scheme : {"http://", "https://"}) {
     if (absl::StartsWith(target, scheme)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "target: ", target, ": must be ", target.substr(scheme.size()),
-          ", without ", scheme, "; TLS is an option"));
+      return WrongArgument(
+          "target",
+          absl::StrCat(target, ": must be ", target.substr(scheme.size()),
+                       ", without ", scheme, "; TLS is an option"));
     }
   }
   if (absl::StartsWith(target, "unix")) return absl::OkStatus();
@@ -35,8 +36,8 @@ absl::Status CheckTarget(absl::string_view target) {
     }
     std::uint32_t number = 0;
     if (!absl::SimpleAtoi(port, &number) || number > 65535) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "target: ", target, ": port ", port, "; must be 1 to 65535"));
+      return WrongArgument("target", absl::StrCat(target, ": port ", port,
+                                                  "; must be 1 to 65535"));
     }
   }
   return absl::OkStatus();

@@ -339,3 +339,29 @@ func TestANameWithoutAnAddressIsSaid(t *testing.T) {
 		t.Errorf("got %v", e)
 	}
 }
+
+func TestADeadlineIsThatOfAllRequestsOfACall(t *testing.T) {
+	left := make(chan time.Duration, 1)
+	target := startFake(t, &fake{
+		apply: func(context.Context, *posencv1.ApplyRopeRequest) (*posencv1.ApplyRopeResponse, error) {
+			time.Sleep(time.Second) // it answers late
+			return nil, status.Error(codes.ResourceExhausted, "too large")
+		},
+		info: func(ctx context.Context) (*posencv1.GetServerInfoResponse, error) {
+			end, _ := ctx.Deadline()
+			left <- time.Until(end)
+			return &posencv1.GetServerInfoResponse{}, nil
+		},
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
+	defer cancel()
+	q := Float32(make([]float32, 8), 1, 1, 1, 8)
+	args := ApplyRopeArgs{Rope: Spec(halfSplit), Positions: StartAt(0), Layout: BSHD, Q: q}
+	_, _, err := dial(t, target).ApplyRope(ctx, args)
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Fatal(err)
+	}
+	if rest := <-left; rest > 7500*time.Millisecond {
+		t.Errorf("the second request had %v of 8 s", rest)
+	}
+}

@@ -43,7 +43,9 @@ func Dial(target string, options ...DialOption) (*Client, error) {
 		serviceConfig:   ServiceConfig,
 	}
 	for _, option := range options {
-		option(o)
+		if option != nil {
+			option(o)
+		}
 	}
 	o.maxMessageBytes = min(max(o.maxMessageBytes, 0), maxProtoBytes)
 	if o.streamAboveBytes <= 0 || o.streamAboveBytes > o.maxMessageBytes {
@@ -61,7 +63,24 @@ func Dial(target string, options ...DialOption) (*Client, error) {
 }
 
 // Close ends all connections; calls that are under way fail.
-func (c *Client) Close() error { return c.channel.close() }
+func (c *Client) Close() error {
+	if c == nil {
+		return nil
+	}
+	return c.channel.close()
+}
+
+// check finds what a call cannot do without: a client, as of a Dial whose error
+// nobody looked at, and a context.
+func (c *Client) check(ctx context.Context) error {
+	if c == nil {
+		return wrongArgument("client", "is nil; Dial returned an error")
+	}
+	if ctx == nil {
+		return wrongArgument("ctx", "is nil; must be a context")
+	}
+	return nil
+}
 
 // Stub returns the generated client over this client's connections. Its calls
 // have request ids, default deadlines, announced sizes and *Error as all others,
@@ -81,39 +100,42 @@ func (o *callOptions) with(ctx context.Context) context.Context {
 
 // plain makes a call whose messages hold no tensors worth lending.
 func plain[Request, Response any](
-	ctx context.Context,
-	method func(context.Context, Request, ...grpc.CallOption) (Response, error),
-	request Request, options []Option,
-) (Response, error) {
-	return method(collect(options).with(ctx), request)
+	ctx context.Context, c *Client,
+	method func(posencv1.PositionalEncodingServiceClient, context.Context, *Request, ...grpc.CallOption) (*Response, error),
+	request *Request, options []Option,
+) (*Response, error) {
+	if err := c.check(ctx); err != nil {
+		return nil, err
+	}
+	return method(c.stub, collect(options).with(ctx), request)
 }
 
 // GetServerInfo tells the server's version, instruction set, limits and presets.
 func (c *Client) GetServerInfo(ctx context.Context, options ...Option) (*posencv1.GetServerInfoResponse, error) {
-	return plain(ctx, c.stub.GetServerInfo, &posencv1.GetServerInfoRequest{}, options)
+	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.GetServerInfo, &posencv1.GetServerInfoRequest{}, options)
 }
 
 // ResolveRope turns a preset, a config.json or a specification into exact
 // frequencies, and says what was assumed. See Rope for calls that use them.
 func (c *Client) ResolveRope(ctx context.Context, request *posencv1.ResolveRopeRequest, options ...Option) (*posencv1.ResolveRopeResponse, error) {
-	return plain(ctx, c.stub.ResolveRope, request, options)
+	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.ResolveRope, request, options)
 }
 
 // AnalyzeRope tells wavelengths, long-term decay and similarity between
 // positions, as numbers for plots.
 func (c *Client) AnalyzeRope(ctx context.Context, request *posencv1.AnalyzeRopeRequest, options ...Option) (*posencv1.AnalyzeRopeResponse, error) {
-	return plain(ctx, c.stub.AnalyzeRope, request, options)
+	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.AnalyzeRope, request, options)
 }
 
 // DiagnoseRope reads all descriptions of one checkpoint as each of its readers
 // does, and says which disagree, from which distance on, and which key mends it.
 func (c *Client) DiagnoseRope(ctx context.Context, request *posencv1.DiagnoseRopeRequest, options ...Option) (*posencv1.DiagnoseRopeResponse, error) {
-	return plain(ctx, c.stub.DiagnoseRope, request, options)
+	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.DiagnoseRope, request, options)
 }
 
 // BuildPositions builds position ids for batches that are packed, padded, split
 // over devices, or mix text and images. The answer's Positions go into other
 // calls as they are.
 func (c *Client) BuildPositions(ctx context.Context, request *posencv1.BuildPositionsRequest, options ...Option) (*posencv1.BuildPositionsResponse, error) {
-	return plain(ctx, c.stub.BuildPositions, request, options)
+	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.BuildPositions, request, options)
 }

@@ -2,6 +2,7 @@ package posenc
 
 import (
 	"os"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -154,6 +155,37 @@ func (o *callOptions) output(i int) []byte {
 	return o.outputs[i].data
 }
 
+// result is a tensor of an answer, as far as it is known before the call: only the
+// server knows the size of a concatenation, or of a preset's table.
+type result struct {
+	name  string
+	dtype Dtype
+	shape []int64 // nil: not known
+	bytes int     // -1: not known
+}
+
+// likeInput is a result that has the type and shape of a tensor of the request.
+func likeInput(name string, input Tensor) result {
+	return result{name, input.dtype, input.shape, len(input.data)}
+}
+
+// misfit returns an error if the memory for result number i is of another type,
+// shape or size.
+func (o *callOptions) misfit(i int, r result) error {
+	if i >= len(o.outputs) || !o.outputs[i].given {
+		return nil
+	}
+	switch output := o.outputs[i]; {
+	case output.dtype != r.dtype:
+		return wrongArgument(r.name, "is %v; its output is %v", r.dtype, output.dtype)
+	case r.shape != nil && !slices.Equal(output.shape, r.shape):
+		return wrongArgument(r.name, "has shape %v; its output has %v", r.shape, output.shape)
+	case r.bytes >= 0 && len(output.data) != r.bytes:
+		return wrongArgument(r.name, "has %d bytes; its output has %d", r.bytes, len(output.data))
+	}
+	return nil
+}
+
 // receive returns where result number i goes, which is in this field.
 func (o *callOptions) receive(i int, field protowire.Number, shared bool) *receivedTensor {
 	t := &receivedTensor{field: field, into: o.output(i)}
@@ -181,7 +213,9 @@ func (o *callOptions) unused(has func(i int) bool) error {
 func collect(options []Option) *callOptions {
 	o := &callOptions{}
 	for _, option := range options {
-		option(o)
+		if option != nil {
+			option(o)
+		}
 	}
 	return o
 }

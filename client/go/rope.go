@@ -20,6 +20,9 @@ type Rope struct {
 // Rope resolves an encoding. A specification without rotary_dim needs no
 // answer and is taken as it is: then Resolved is nil.
 func (c *Client) Rope(ctx context.Context, source RopeSource, options ...Option) (*Rope, error) {
+	if err := c.check(ctx); err != nil {
+		return nil, err
+	}
 	if source.err != nil {
 		return nil, source.err
 	}
@@ -37,14 +40,27 @@ func (c *Client) Rope(ctx context.Context, source RopeSource, options ...Option)
 }
 
 // Source returns the resolved specification, for other calls.
-func (r *Rope) Source() RopeSource { return r.source }
+func (r *Rope) Source() RopeSource {
+	if r == nil {
+		return RopeSource{err: errNoRope()}
+	}
+	return r.source
+}
+
+// Of a Client.Rope whose error nobody looked at.
+func errNoRope() *Error {
+	return wrongArgument("rope", "is nil; Client.Rope returned an error")
+}
 
 // Spec returns the resolved specification.
-func (r *Rope) Spec() *posencv1.RopeSpec { return r.source.message.GetSpec() }
+func (r *Rope) Spec() *posencv1.RopeSpec { return r.Source().message.GetSpec() }
 
 // Apply rotates q and k, one of which may be the zero Tensor, in place unless
 // the option Into names other memory. FP8 needs the option Saturate.
 func (r *Rope) Apply(ctx context.Context, layout Layout, positions *Positions, q, k Tensor, options ...Option) error {
+	if r == nil {
+		return errNoRope()
+	}
 	args := ApplyRopeArgs{Rope: r.source, Layout: layout, Positions: positions, Q: q, K: k}
 	_, _, err := r.client.ApplyRope(ctx, args, inPlace(options, q, k)...)
 	return err
@@ -53,6 +69,9 @@ func (r *Rope) Apply(ctx context.Context, layout Layout, positions *Positions, q
 // Reposition moves rotated keys, in place unless the option Into names other
 // memory.
 func (r *Rope) Reposition(ctx context.Context, layout Layout, movement *Movement, k Tensor, options ...Option) error {
+	if r == nil {
+		return errNoRope()
+	}
 	args := RepositionArgs{OldRope: r.source, Layout: layout, Movement: movement, K: k}
 	_, err := r.client.Reposition(ctx, args, inPlace(options, k)...)
 	return err
@@ -67,6 +86,9 @@ func inPlace(options []Option, tensors ...Tensor) []Option {
 // Table builds the cosines and sines of positions 0, 1, ..., [rows, pairs] in
 // float32; BuildTable has all the choices.
 func (r *Rope) Table(ctx context.Context, rows int, options ...Option) (*Table, error) {
+	if r == nil {
+		return nil, errNoRope()
+	}
 	return r.client.BuildTable(ctx, &posencv1.BuildTableRequest{
 		Encoding:  &posencv1.BuildTableRequest_Rope{Rope: r.source.message},
 		Positions: StartAt(0),

@@ -156,6 +156,9 @@ type rotated struct {
 
 // rotate makes the call in one message if it may be so large, else in chunks.
 func (c *Client) rotate(ctx context.Context, r *rotation, o *callOptions) ([]Tensor, error) {
+	if err := c.check(ctx); err != nil {
+		return nil, err
+	}
 	ctx = o.with(ctx)
 	if err := o.unused(func(i int) bool { return i < len(r.tensors) && r.tensors[i].tensor.given }); err != nil {
 		return nil, err
@@ -166,12 +169,8 @@ func (c *Client) rotate(ctx context.Context, r *rotation, o *callOptions) ([]Ten
 			return nil, err
 		}
 		bytes += int64(len(t.tensor.data))
-		output := o.output(i)
-		if t.tensor.given && output != nil && o.outputs[i].dtype != t.tensor.dtype {
-			return nil, wrongArgument(t.name, "is %v; its output is %v", t.tensor.dtype, o.outputs[i].dtype)
-		}
-		if t.tensor.given && output != nil && len(output) != len(t.tensor.data) {
-			return nil, wrongArgument(t.name, "has %d bytes; its output has %d", len(t.tensor.data), len(output))
+		if err := o.misfit(i, likeInput(t.name, t.tensor)); err != nil {
+			return nil, err
 		}
 	}
 	if s := r.sharing(o); s.any && s.rest <= c.options.streamAboveBytes {

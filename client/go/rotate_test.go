@@ -120,22 +120,76 @@ func TestWritesToOtherMemoryAndLeavesTheInput(t *testing.T) {
 	}
 	values := numbers(4 * 8)
 	q, out := tensorWith(t, DtypeFloat32, values, 1, 4, 1, 8), make([]float32, 4*8)
-	if err := rope.Apply(ctx, BSHD, StartAt(3), q, Tensor{}, Into(Float32(out, 4*8))); err != nil {
+	if err := rope.Apply(ctx, BSHD, StartAt(3), q, Tensor{}, Into(Float32(out, 1, 4, 1, 8))); err != nil {
 		t.Fatal(err)
 	}
 	expectValues(t, q, values, 0)
 	want := rotatedAll(values, 8, 10000, func(h int) float64 { return 3 + float64(h) })
-	expectValues(t, Float32(out, 4*8), want, tolerance(DtypeFloat32))
+	expectValues(t, Float32(out, 1, 4, 1, 8), want, tolerance(DtypeFloat32))
 }
 
-func TestRefusesAnOutputOfAnotherSize(t *testing.T) {
-	c := dial(t, "127.0.0.1:1")
+func TestRefusesAnOutputOfAnotherSizeShapeOrType(t *testing.T) {
+	c, ctx := dial(t, "127.0.0.1:1"), context.Background()
+	q, weight := Float32(make([]float32, 8), 1, 1, 1, 8), Float32(make([]float32, 8), 4, 2)
+	calls := map[string]func(out Tensor) error{
+		"q": func(out Tensor) error {
+			_, _, err := c.ApplyRope(ctx, ApplyRopeArgs{Rope: Spec(halfSplit), Layout: BSHD, Q: q}, Into(out))
+			return err
+		},
+		"k": func(out Tensor) error {
+			_, err := c.Reposition(ctx, RepositionArgs{OldRope: Spec(halfSplit), Layout: BSHD, K: q}, Into(out))
+			return err
+		},
+		"x": func(out Tensor) error {
+			_, err := c.AddEncoding(ctx, &posencv1.AddEncodingRequest{}, weight, Into(out))
+			return err
+		},
+		"weight": func(out Tensor) error {
+			_, err := c.ConvertPairing(ctx, &posencv1.ConvertPairingRequest{}, weight, Into(out))
+			return err
+		},
+		"scores": func(out Tensor) error { // [1, 1, 1, 1]
+			_, err := c.ScoreRelative(ctx, &posencv1.ScoreRelativeRequest{}, q, q, Into(out))
+			return err
+		},
+	}
+	outputs := map[string]Tensor{
+		"size":  Float32(make([]float32, 7), 1, 1, 1, 8),
+		"shape": Float32(make([]float32, 8), 8),
+		"type":  Int32(make([]int32, 8), 1, 1, 1, 8),
+	}
+	for name, call := range calls {
+		for what, out := range outputs {
+			var e *Error
+			if err := call(out); !errors.As(err, &e) || e.Code != "INVALID_ARGUMENT" || e.Field != name {
+				t.Errorf("%s, another %s: got %v", name, what, err)
+			}
+		}
+	}
+}
+
+func TestNilIsNamed(t *testing.T) {
+	c, ctx := dial(t, "127.0.0.1:1"), context.Background()
+	var none *Client
+	var rope *Rope
 	q := Float32(make([]float32, 8), 1, 1, 1, 8)
-	_, _, err := c.ApplyRope(context.Background(), ApplyRopeArgs{Rope: Spec(halfSplit), Layout: BSHD, Q: q},
-		Into(Float32(make([]float32, 7), 7)))
-	var e *Error
-	if !errors.As(err, &e) || e.Code != "INVALID_ARGUMENT" || e.Field != "q" {
-		t.Fatalf("got %v", err)
+	for name, call := range map[string]func() error{
+		"client": func() error { _, err := none.Rope(ctx, Preset("llama-3.1-8b")); return err },
+		"Client": func() error { _, err := none.GetServerInfo(ctx); return err },
+		"rope":   func() error { return rope.Apply(ctx, BSHD, StartAt(0), q, q) },
+		"Rope":   func() error { _, err := rope.Table(ctx, 1); return err },
+		"ctx":    func() error { _, err := c.GetServerInfo(nil); return err }, //nolint:staticcheck
+		"take": func() error {
+			return c.BuildBiasTiles(ctx, &posencv1.BuildBiasRequest{}, nil)
+		},
+	} {
+		var e *Error
+		if err := call(); !errors.As(err, &e) || e.Code != "INVALID_ARGUMENT" || e.Field != strings.ToLower(name) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if _, err := Dial("127.0.0.1:1", nil); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -59,7 +59,9 @@ func RegionDirectory(path string) RegionOption {
 func (c *Client) SharedRegion(ctx context.Context, bytes int64, options ...RegionOption) (*SharedRegion, error) {
 	o := &regionOptions{}
 	for _, option := range options {
-		option(o)
+		if option != nil {
+			option(o)
+		}
 	}
 	if bytes <= 0 {
 		return nil, wrongArgument("bytes", "is %d; must be above 0", bytes)

@@ -125,7 +125,9 @@ func lengthen(value any, descriptor protoreflect.MessageDescriptor) {
 
 func sourceOf(message *posencv1.RopeSource, options []SourceOption) RopeSource {
 	for _, option := range options {
-		option(message)
+		if option != nil {
+			option(message)
+		}
 	}
 	return RopeSource{message: message}
 }

@@ -1,6 +1,7 @@
 package posenc
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -27,7 +28,7 @@ func outputsOfTable(request *posencv1.BuildTableRequest, o *callOptions) (*table
 	if request.GetRope() == nil || request.GetLayout() == posencv1.TableLayout_TABLE_LAYOUT_COMPLEX {
 		t.names = []string{"table"}
 	}
-	wanted, dtype := tableBytes(request), tableDtype(request)
+	wanted := result{dtype: tableDtype(request), shape: tableShape(request), bytes: int(tableBytes(request))}
 	for i, output := range o.outputs {
 		if err := checkOpen("Into", output); err != nil {
 			return nil, err
@@ -38,11 +39,9 @@ func outputsOfTable(request *posencv1.BuildTableRequest, o *callOptions) (*table
 		if i >= len(t.names) {
 			return nil, wrongArgument("Into", "output %d is given; this table has %s", i, strings.Join(t.names, " and "))
 		}
-		if output.dtype != dtype {
-			return nil, wrongArgument("Into", "output %d is %v; the table's %s is %v", i, output.dtype, t.names[i], dtype)
-		}
-		if wanted >= 0 && int64(len(output.data)) != wanted {
-			return nil, wrongArgument("Into", "output %d has %d bytes; the table's %s has %d", i, len(output.data), t.names[i], wanted)
+		wanted.name = t.names[i]
+		if err := o.misfit(i, wanted); err != nil {
+			return nil, err
 		}
 	}
 	return t, nil
@@ -78,8 +77,24 @@ func (t *tableOutputs) receive(shared bool) []*receivedTensor {
 	return tensors
 }
 
-// tableBytes returns the bytes of each tensor of a table; -1 if only the server
+// tableShape returns the shape of each tensor of a table; nil if only the server
 // knows, as of presets, configurations, and what it will refuse.
+func tableShape(request *posencv1.BuildTableRequest) []int64 {
+	if tableBytes(request) < 0 {
+		return nil
+	}
+	shape := []int64{rowsOf(request), tableWidth(request)}
+	if request.GetLayout() == posencv1.TableLayout_TABLE_LAYOUT_COMPLEX {
+		shape = []int64{shape[0], shape[1] / 2, 2}
+	}
+	if heads := request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads(); heads != 0 {
+		shape = slices.Insert(shape, 0, int64(heads))
+	}
+	return shape
+}
+
+// tableBytes returns the bytes of each tensor of a table; -1 if only the server
+// knows.
 func tableBytes(request *posencv1.BuildTableRequest) int64 {
 	extents := []int64{rowsOf(request), tableWidth(request), int64(elementBytes(tableDtype(request)))}
 	if heads := request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads(); heads != 0 {

@@ -37,6 +37,9 @@ func tableTensors() []*receivedTensor {
 // stream, which Progress then follows. Into names memory for cos and sin, or for
 // the one table.
 func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableRequest, options ...Option) (*Table, error) {
+	if err := c.check(ctx); err != nil {
+		return nil, err
+	}
 	o := collect(options)
 	ctx = o.with(ctx)
 	outputs, err := outputsOfTable(request, o)
@@ -90,6 +93,9 @@ func (c *Client) tableOnce(ctx context.Context, request *posencv1.BuildTableRequ
 // by message, with the number of the first. An error of take ends the call and
 // is returned.
 func (c *Client) BuildTableStream(ctx context.Context, request *posencv1.BuildTableStreamRequest, take func(firstRow int64, rows *Table) error, options ...Option) error {
+	if err := c.checkStream(ctx, take != nil); err != nil {
+		return err
+	}
 	return c.serverStream(collect(options).with(ctx), "BuildTableStream", request,
 		func() *receivedMessage {
 			return &receivedMessage{body: &posencv1.BuildTableStreamResponse{}, tensors: tableTensors()}
@@ -98,6 +104,13 @@ func (c *Client) BuildTableStream(ctx context.Context, request *posencv1.BuildTa
 			body := m.body.(*posencv1.BuildTableStreamResponse)
 			return take(body.GetFirstRow(), tableOfParts(body.GetAmplitude(), m.results()))
 		})
+}
+
+func (c *Client) checkStream(ctx context.Context, taken bool) error {
+	if !taken {
+		return wrongArgument("take", "is nil; must be a function")
+	}
+	return c.check(ctx)
 }
 
 // serverStream makes a call with one request and many answers.
@@ -275,6 +288,9 @@ type BiasTile struct {
 // hands over its tiles in row-major order of the matrix. An error of take ends
 // the call and is returned.
 func (c *Client) BuildBiasTiles(ctx context.Context, request *posencv1.BuildBiasRequest, take func(BiasTile) error, options ...Option) error {
+	if err := c.checkStream(ctx, take != nil); err != nil {
+		return err
+	}
 	return c.serverStream(collect(options).with(ctx), "BuildBias", request,
 		func() *receivedMessage {
 			return &receivedMessage{body: &posencv1.BuildBiasResponse{}, tensors: []*receivedTensor{{field: 15}}}

@@ -14,7 +14,7 @@ import (
 // absolute encoding. x goes beside the request, which is without it.
 func (c *Client) AddEncoding(ctx context.Context, request *posencv1.AddEncodingRequest, x Tensor, options ...Option) (Tensor, error) {
 	return c.tensorCall(ctx, "AddEncoding", request, &posencv1.AddEncodingResponse{}, options,
-		result{"x", encodedBytes(request, x)}, sentTensor{field: 15, tensor: x})
+		encoded(request, x), sentTensor{field: 15, tensor: x})
 }
 
 // ScoreRelative computes attention scores of encodings that act inside
@@ -22,7 +22,7 @@ func (c *Client) AddEncoding(ctx context.Context, request *posencv1.AddEncodingR
 // divided by sqrt(D). q and k go beside the request, which is without them.
 func (c *Client) ScoreRelative(ctx context.Context, request *posencv1.ScoreRelativeRequest, q, k Tensor, options ...Option) (Tensor, error) {
 	return c.tensorCall(ctx, "ScoreRelative", request, &posencv1.ScoreRelativeResponse{}, options,
-		result{"scores", scoreBytes(request.GetDtype(), q, k)}, sentTensor{field: qField, tensor: q}, sentTensor{field: kField, tensor: k})
+		scores(request.GetDtype(), q, k), sentTensor{field: qField, tensor: q}, sentTensor{field: kField, tensor: k})
 }
 
 // ConvertPairing reorders the rows of a projection's weight or bias, [H * D,
@@ -30,42 +30,40 @@ func (c *Client) ScoreRelative(ctx context.Context, request *posencv1.ScoreRelat
 // goes beside the request, which is without it.
 func (c *Client) ConvertPairing(ctx context.Context, request *posencv1.ConvertPairingRequest, weight Tensor, options ...Option) (Tensor, error) {
 	return c.tensorCall(ctx, "ConvertPairing", request, &posencv1.ConvertPairingResponse{}, options,
-		result{"weight", len(weight.data)}, sentTensor{field: 15, tensor: weight})
+		likeInput("weight", weight), sentTensor{field: 15, tensor: weight})
 }
 
-// result is the tensor of an answer. The server writes so many bytes to a place
-// in shared memory, whatever room the output has.
-type result struct {
-	name  string
-	bytes int
-}
-
-// encodedBytes returns the bytes of the result; -1 of a concatenation, whose size
-// only the server knows.
-func encodedBytes(request *posencv1.AddEncodingRequest, x Tensor) int {
+func encoded(request *posencv1.AddEncodingRequest, x Tensor) result {
 	if request.GetCombination() == posencv1.Combination_COMBINATION_CONCATENATE {
-		return -1
+		return result{"x", x.dtype, nil, -1}
 	}
-	return len(x.data)
+	return likeInput("x", x)
 }
 
-// scoreBytes returns the bytes of [B, H, Sq, Sk]; -1 if there are no such shapes.
-func scoreBytes(dtype Dtype, q, k Tensor) int {
-	if len(q.shape) != 4 || len(k.shape) != 4 {
-		return -1
-	}
+// scores is [B, H, Sq, Sk]; of no known size if q and k have no such shapes.
+func scores(dtype Dtype, q, k Tensor) result {
 	if dtype == 0 { // what the server takes then
 		dtype = DtypeFloat32
 		if q.dtype == DtypeFloat64 {
 			dtype = DtypeFloat64
 		}
 	}
-	return int(q.shape[0]*q.shape[1]*q.shape[2]*k.shape[2]) * elementBytes(dtype)
+	if len(q.shape) != 4 || len(k.shape) != 4 {
+		return result{"scores", dtype, nil, -1}
+	}
+	shape := append(slices.Clone(q.shape[:3]), k.shape[2])
+	return result{"scores", dtype, shape, int(shape[0]*shape[1]*shape[2]*shape[3]) * elementBytes(dtype)}
 }
 
 // tensorCall makes a call that sends tensors and gets one, which is field 15 of
 // all these answers.
 func (c *Client) tensorCall(ctx context.Context, method string, request, response proto.Message, options []Option, r result, tensors ...sentTensor) (Tensor, error) {
+	if err := c.check(ctx); err != nil {
+		return Tensor{}, err
+	}
+	if reflected := request.ProtoReflect(); !reflected.IsValid() {
+		request = reflected.New().Interface() // nil: the server names what is missing
+	}
 	o := collect(options)
 	if err := o.unused(func(i int) bool { return i == 0 }); err != nil {
 		return Tensor{}, err
@@ -78,8 +76,12 @@ func (c *Client) tensorCall(ctx context.Context, method string, request, respons
 			return Tensor{}, err
 		}
 	}
+	if err := o.misfit(0, r); err != nil {
+		return Tensor{}, err
+	}
+	// The server writes its result to a place whatever room there is.
 	outputs := o.outputs
-	if len(o.output(0)) != r.bytes {
+	if r.bytes < 0 {
 		outputs = nil
 	}
 	s := sharingOf([]string{r.name}, inputs, outputs)

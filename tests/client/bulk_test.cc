@@ -324,6 +324,7 @@ TEST_F(BulkTest, OutputsOfAnotherSizeAreRefused) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(),
             "k_out: 60 bytes for a tensor of 64; they must be equal");
+  EXPECT_EQ(ErrorFact(status, "field"), "k_out");
   EXPECT_THAT(service_.seen(), SizeIs(0));
 
   // Known only when the answer is there.

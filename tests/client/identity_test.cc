@@ -61,10 +61,13 @@ class NotingService : public v1::PositionalEncodingService::Service {
     return info_timeout_;
   }
 
-  grpc::Status end;  // set before the first call
+  // Set before the first call.
+  grpc::Status end;
+  absl::Duration late;  // before `end`
 
  private:
   grpc::Status Note(grpc::ServerContext* context) {
+    absl::SleepFor(late);
     absl::MutexLock lock(&mutex_);
     for (const char* const key : {"x-request-id", "traceparent"}) {
       const auto [first, last] = context->client_metadata().equal_range(key);
@@ -192,6 +195,23 @@ TEST_F(IdentityTest, TheServersVersionIsNotAwaitedBeyondTheCallsOwnDeadline) {
     }
     return told;
   }));
+}
+
+TEST_F(IdentityTest, ATimeoutIsThatOfAllRequestsOfACall) {
+  // Too large for one message: the second request asks how large chunks are.
+  service_.end = {grpc::StatusCode::RESOURCE_EXHAUSTED, "scripted"};
+  service_.late = absl::Seconds(1);
+  CallOptions options;
+  options.timeout = absl::Seconds(8);
+  ApplyRopeArgs apply;
+  apply.q = TensorView{v1::DTYPE_FLOAT32, {1, 1, 1, 2}, "12345678"};
+
+  const absl::Status status =
+      Client::Connect(options_).ApplyRope(apply, options).status();
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_GT(service_.info_timeout(), absl::ZeroDuration());
+  EXPECT_LE(service_.info_timeout(), absl::Milliseconds(7500));
 }
 
 TEST_F(IdentityTest, ErrorsThatAStreamEndsWithOnThisSideTellTheIdToo) {

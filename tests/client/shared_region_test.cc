@@ -259,6 +259,16 @@ TEST_F(SharedRegionTest, ARegionIsAFileOfItsOwnAndGoesWithItsOwner) {
   EXPECT_EQ(SharedRegion::Create("/nosuch", "x", 1).status().code(),
             absl::StatusCode::kNotFound);
   EXPECT_TRUE(client.MakeRegion(0).ok());
+  const auto huge = client.MakeRegion(std::size_t{1} << 62);
+  EXPECT_EQ(ErrorFact(huge.status(), "field"), "bytes") << huge.status();
+  for (const std::string& name :
+       {std::string(), std::string(".."), std::string("a/b"),
+        std::string("a\0b", 3), std::string(256, 'a')}) {
+    const absl::Status status =
+        SharedRegion::Create("/dev/shm", name, 1).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_EQ(ErrorFact(status, "field"), "name");
+  }
 }
 
 // As two containers of different users share a volume that has an fsGroup.

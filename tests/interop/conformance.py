@@ -14,13 +14,14 @@ VECTORS = ROOT / "proto/testdata/conformance"
 ERRORS = ROOT / "proto/testdata/client_errors.json"
 
 
-def expected_cases(vectors, errors):
-    """Names by family, as the files have them."""
+def expected_cases(vectors, errors, language):
+    """Names by family, as the files have them for a language."""
     families = {}
     for file in sorted(Path(vectors).glob("*.json")):
         families[file.stem] = [case["name"] for case in json.loads(file.read_text())]
     if errors:
-        families["errors"] = [case["name"] for case in json.loads(Path(errors).read_text())]
+        families["errors"] = [case["name"] for case in json.loads(Path(errors).read_text())
+                              if language in case.get("only", [language])]
     return families
 
 
@@ -44,7 +45,7 @@ def failures(results):
 
 def replay(client, target, vectors, env_file=None):
     """What a client says to the vectors and, if env_file is given, the errors."""
-    cases = expected_cases(vectors, ERRORS if env_file else None)
+    cases = expected_cases(vectors, ERRORS if env_file else None, client.language)
     done = client.run("conformance", target, vectors)
     output, code = done.stdout, done.returncode
     if env_file:

@@ -85,10 +85,13 @@ TOKENS = {"GOOD": "interop-good-8b1f5c2e", "EXPIRED": "interop-expired-77aa03d9"
 
 
 @contextlib.contextmanager
-def nobody():
-    """An address that is bound, so that nobody else gets it, and refuses."""
+def nobody(silent=False):
+    """An address that is bound, so that nobody else gets it, and refuses; if silent,
+    the kernel takes connections, and nobody reads them."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
+        if silent:
+            bound.listen(64)
         yield f"127.0.0.1:{bound.getsockname()[1]}"
 
 
@@ -115,6 +118,7 @@ def error_servers(folder):
             "OLD": stack.enter_context(running(
                 [PROGRAMS / "posenc-old-server", old_ready], old_ready, "the old server")),
             "AWAY": stack.enter_context(nobody()),
+            "SILENT": stack.enter_context(nobody(silent=True)),
         }
         for name in ("TLS", "TOKENS"):  # the certificate is for this name
             addresses[name] = addresses[name].replace("127.0.0.1", "localhost")

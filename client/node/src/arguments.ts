@@ -96,7 +96,7 @@ function split(given: object, keys: readonly string[]): [picked: Record<string, 
   const picked: Record<string, unknown> = {};
   const rest: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(given)) {
-    if (value !== undefined) (keys.includes(key) ? picked : rest)[key] = value;
+    if (value !== undefined && value !== null) (keys.includes(key) ? picked : rest)[key] = value;
   }
   return [picked, rest];
 }

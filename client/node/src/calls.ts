@@ -2,7 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { Metadata, type CallOptions as GrpcOptions, type ClientDuplexStream } from "@grpc/grpc-js";
 import type protobuf from "protobufjs";
-import { Channels, checkKeys, type ClientOptions } from "./channels";
+import { Channels, checkKeys, clientOptions, type ClientOptions } from "./channels";
 import { invalid, PosencError } from "./errors";
 import { fromMessage, type Message, methodNamed } from "./schema";
 import { fromGrpc } from "./status";
@@ -63,6 +63,7 @@ const identity = (bytes: Buffer) => bytes;
  * The client's counts for each request anew.
  */
 export function forRequests(options: CallOptions = {}): CallOptions {
+  checkKeys(options, callOptions, "options.");
   const { timeoutMs } = options;
   if (typeof timeoutMs !== "number" || !(timeoutMs > 0)) return options;
   const end = performance.now() + timeoutMs;
@@ -86,6 +87,7 @@ export class Calls {
   private closed = false;
 
   constructor(target: string, options: ClientOptions) {
+    checkKeys(options, clientOptions);
     this.timeoutMs = number("timeoutMs", options.timeoutMs ?? 60_000);
     this.maxMessageBytes = Math.min(number("maxMessageBytes", options.maxMessageBytes ?? 512 << 20), maxProtoBytes);
     this.streamAboveBytes = Math.min(number("streamAboveBytes", options.streamAboveBytes ?? 8 << 20), this.maxMessageBytes);
@@ -212,7 +214,7 @@ export class Calls {
     const requestId = options.requestId ?? randomBytes(16).toString("hex");
     const timeoutMs = number("timeoutMs", options.timeoutMs ?? this.timeoutMs);
     if (timeoutMs <= 0) throw new PosencError(`timeoutMs: is ${timeoutMs}; must be above 0`, { code: "DEADLINE_EXCEEDED", requestId });
-    if (options.signal !== undefined && typeof options.signal.addEventListener !== "function") throw invalid("signal", "must be an AbortSignal");
+    if (options.signal !== undefined && typeof options.signal?.addEventListener !== "function") throw invalid("signal", "must be an AbortSignal");
     if (options.onProgress !== undefined && typeof options.onProgress !== "function") throw invalid("onProgress", "must be a function");
     if (options.signal?.aborted) throw new PosencError("the call was aborted", { code: "CANCELLED", requestId, cause: options.signal.reason });
     const metadata = new Metadata();

@@ -42,11 +42,12 @@ export interface TlsOptions {
   serverName?: string;
 }
 
-const clientOptions = ["timeoutMs", "maxMessageBytes", "streamAboveBytes", "bulkChannels", "serviceConfig", "tls", "token", "tokenFile"];
+export const clientOptions = ["timeoutMs", "maxMessageBytes", "streamAboveBytes", "bulkChannels", "serviceConfig", "tls", "token", "tokenFile"];
 const tlsOptions = ["caFile", "certFile", "keyFile", "serverName"];
 
-/** Throws if there is an option that is not known. */
+/** Throws if these are no options, or if there is one that is not known. */
 export function checkKeys(options: object, known: readonly string[], path = ""): void {
+  if (typeof options !== "object" || options === null) throw invalid(path.slice(0, -1) || "options", `must be an object; is ${String(options)}`);
   for (const key of Object.keys(options)) {
     if (known.includes(key)) continue;
     throw invalid(path + key, `is not known; known: ${known.join(", ")}`, "FIELD_UNKNOWN");
@@ -55,9 +56,10 @@ export function checkKeys(options: object, known: readonly string[], path = ""):
 
 function checkJson(option: string, text: unknown): void {
   try {
-    JSON.parse(text as string);
+    const config: unknown = JSON.parse(text as string);
+    if (typeof config !== "object" || config === null) throw new Error(`is a ${typeof config}`);
   } catch (error) {
-    throw invalid(option, `must be JSON text: ${(error as Error).message}`);
+    throw invalid(option, `must be the JSON text of an object: ${(error as Error).message}`);
   }
 }
 
@@ -158,7 +160,8 @@ export class Channels {
   private readonly token?: Token;
   private smallChannel?: Connection;
   private onceChannel?: Connection;
-  private readonly bulkChannels: (Connection | undefined)[];
+  private readonly bulkChannels: Connection[] = [];
+  private readonly mostBulkChannels: number;
   private turn = 0;
   private closed = false;
 
@@ -167,12 +170,14 @@ export class Channels {
     options: ClientOptions,
     maxMessageBytes: number,
   ) {
-    checkKeys(options, clientOptions);
     if (typeof target !== "string" || target === "") throw invalid("target", "is missing; such as localhost:50051", "FIELD_REQUIRED");
     checkTarget(target);
     const withTls = options.tls !== undefined && options.tls !== false;
     const tlsWanted = typeof options.tls === "object" ? options.tls : {};
     this.credentials = withTls ? tlsCredentials(tlsWanted) : credentials.createInsecure();
+    for (const option of ["token", "tokenFile"] as const) {
+      if (options[option] !== undefined && typeof options[option] !== "string") throw invalid(option, "must be a string");
+    }
     if (options.token !== undefined || options.tokenFile !== undefined) {
       const option = options.token === undefined ? "tokenFile" : "token";
       if (options.token !== undefined && options.tokenFile !== undefined) throw invalid("tokenFile", "excludes token");
@@ -184,7 +189,7 @@ export class Channels {
     const { bulkChannels = 4, serviceConfig } = options;
     if (!Number.isInteger(bulkChannels) || bulkChannels < 0) throw invalid("bulkChannels", "must be a whole number, 0 or more");
     if (serviceConfig !== undefined) checkJson("serviceConfig", serviceConfig);
-    this.bulkChannels = new Array(bulkChannels).fill(undefined);
+    this.mostBulkChannels = bulkChannels;
     this.channelOptions = {
       "grpc.service_config": serviceConfig ?? fs.readFileSync(path.join(__dirname, "service_config.json"), "utf8"),
       "grpc.max_send_message_length": maxMessageBytes,
@@ -218,8 +223,8 @@ export class Channels {
 
   bulk(): Connection {
     this.checkOpen();
-    if (this.bulkChannels.length === 0) return this.small();
-    const i = this.turn++ % this.bulkChannels.length;
+    if (this.mostBulkChannels === 0) return this.small();
+    const i = this.turn++ % this.mostBulkChannels;
     return (this.bulkChannels[i] ??= this.open());
   }
 

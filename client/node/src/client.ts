@@ -34,7 +34,7 @@ import { fromMessage, type Message, methodNamed, toMessage } from "./schema";
 import { type RegionOptions, Regions, SharedCall, type SharedRegion, SharedTensor } from "./shared";
 import { type Rope as RopeArgument, ropeSource } from "./source";
 import { checkTableMemory, checkTableOut, headsOf, joinRows, tableNames, tableShape } from "./tables";
-import { allocate, bytesOf, checkMemory, kindOf, Tensor, type Wanted } from "./tensor";
+import { allocate, bytesOf, checkMemory, checkOut, kindOf, Tensor, type Wanted } from "./tensor";
 import { frame } from "./wire";
 
 /** Rotated tensors, shaped and typed as those that were sent. */
@@ -56,9 +56,17 @@ function notShared(wanted: Record<string, WantedAnywhere>): Record<string, Wante
 }
 
 /** What JavaScript lets callers leave out. */
-function checkGiven<Given extends object>(given: Given): Given {
-  if (typeof given !== "object" || given === null) throw invalid("arguments", `must be an object; is ${given === null ? "null" : typeof given}`);
+function checkGiven<Given extends object>(given: Given, name = "arguments"): Given {
+  if (typeof given !== "object" || given === null) throw invalid(name, `must be an object; is ${given === null ? "null" : typeof given}`);
   return given;
+}
+
+/** The parts of a stream that a caller sends. */
+async function* checkChunks<Chunk extends object>(chunks: Iterable<Chunk> | AsyncIterable<Chunk>): AsyncGenerator<Chunk> {
+  const given = chunks as Partial<Iterable<Chunk> & AsyncIterable<Chunk>> | undefined | null;
+  if (typeof (given?.[Symbol.asyncIterator] ?? given?.[Symbol.iterator]) !== "function") throw invalid("chunks", "must be an array, or what `for await` takes");
+  let index = 0;
+  for await (const chunk of chunks) yield checkGiven(chunk, `chunks[${index++}]`);
 }
 
 const shapeOf = (tensor: unknown) => ((tensor as { shape?: unknown[] } | undefined)?.shape ?? []).map(Number);
@@ -69,6 +77,12 @@ function checkPlace(out: SharedTensor, shape: readonly number[], dtype: string, 
   if (JSON.stringify(out.shape) !== JSON.stringify(shape)) throw invalid(field, `has shape ${JSON.stringify(out.shape)}; the result has ${JSON.stringify(shape)}`);
   const wanted = dtype.toLowerCase().replace(/^dtype_/, "");
   if (out.dtype !== wanted) throw invalid(field, `is ${out.dtype}; must be ${wanted}`);
+}
+
+/** An output for what has this tensor's shape and type: found here, before anything is sent. */
+function checkResult(out: unknown, like: unknown, field: string): void {
+  if (out instanceof SharedTensor) checkPlace(out, shapeOf(like), dtypeOf(like), field);
+  else if (out !== undefined && like instanceof Tensor) checkOut(out, like.dtype, Number(like.data?.byteLength), field);
 }
 
 const dataOf = (tensor: unknown) => (tensor instanceof Tensor ? tensor.data : undefined);
@@ -109,7 +123,7 @@ export class Client {
    * this client, they send the bytes. The file is removed when the region or the client is closed, or the program ends.
    */
   async sharedRegion(bytes: number, options: RegionOptions & CallOptions = {}): Promise<SharedRegion> {
-    const { name, directory, ...call } = options;
+    const { name, directory, ...call } = checkGiven(options, "options");
     return this.regions.make(bytes, (await this.getServerInfo(call)).sharedMemory, { name, directory });
   }
 
@@ -160,11 +174,11 @@ export class Client {
   /** An attention bias for a range of queries and keys, [heads, queryLength, keyLength]. */
   async buildBias(given: BuildBiasRequest, options?: CallOptions): Promise<Tensor> {
     let whole: Tensor | undefined;
-    const queries = Number(given.queryLength ?? 0);
-    const keys = Number(given.keyLength ?? 0);
     for await (const { queryStart, keyStart, tile } of this.buildBiasTiles(given, options)) {
       if (tile === undefined) throw new PosencError("a bias tile without its tensor", { code: "INTERNAL" });
       const [heads, rows, columns] = tile.shape;
+      const queries = Number(given.queryLength ?? 0);
+      const keys = Number(given.keyLength ?? 0);
       const size = kindOf(tile.data).BYTES_PER_ELEMENT;
       if (whole === undefined) checkMemory(heads * queries * keys * size);
       whole ??= new Tensor(allocate(kindOf(tile.data), heads * queries * keys * size), [heads, queries, keys], tile.dtype);
@@ -212,7 +226,7 @@ export class Client {
     chunks: Iterable<ApplyRopeChunk> | AsyncIterable<ApplyRopeChunk>,
     options?: CallOptions,
   ): AsyncGenerator<Rotated> {
-    const first = async () => ({ ...settings, rope: await ropeSource(settings.rope, "rope") });
+    const first = async () => ({ ...settings, rope: await ropeSource(checkGiven(settings, "settings").rope, "rope") });
     return this.chunks<ApplyRopeRequest>("ApplyRope", applyRope.tensors, first, chunks, withPositions, options);
   }
 
@@ -232,7 +246,7 @@ export class Client {
   ): AsyncGenerator<Rotated> {
     const first = async () => ({
       ...settings,
-      oldRope: await ropeSource(settings.oldRope, "old_rope"),
+      oldRope: await ropeSource(checkGiven(settings, "settings").oldRope, "old_rope"),
       newRope: await ropeSource(settings.newRope, "new_rope"),
     });
     return this.chunks<RepositionRequest>("Reposition", reposition.tensors, first, chunks, withMovement, options);
@@ -243,7 +257,7 @@ export class Client {
     const { out, ...rest } = checkGiven(given);
     // How large a concatenation is, only the server knows: that comes as bytes.
     const sized = !/^(combination_)?concatenate$|^3$/i.test(String(given.combination));
-    if (out instanceof SharedTensor && sized) checkPlace(out, shapeOf(given.x), dtypeOf(given.x), "out");
+    if (sized) checkResult(out, given.x, "out");
     return this.tensorCall("AddEncoding", withPositions(rest), ["x"], "x", { out, like: dataOf(given.x) }, options, sized);
   }
 
@@ -261,7 +275,7 @@ export class Client {
   /** Reorders the rows of a projection's weight or bias, [H * D, ...], for another pairing. */
   async convertPairing(given: ConvertPairingArguments, options?: CallOptions): Promise<Tensor> {
     const { out, ...rest } = checkGiven(given);
-    if (out instanceof SharedTensor) checkPlace(out, shapeOf(given.weight), dtypeOf(given.weight), "out");
+    checkResult(out, given.weight, "out");
     return this.tensorCall("ConvertPairing", rest, ["weight"], "weight", { out, like: dataOf(given.weight) }, options);
   }
 
@@ -328,7 +342,7 @@ export class Client {
     const sent: Record<string, Wanted>[] = []; // not answered yet
     async function* frames() {
       let settings: object | undefined = await first();
-      for await (const chunk of chunks) {
+      for await (const chunk of checkChunks(chunks)) {
         const message = { ...settings, ...places(chunk) } as Record<string, unknown>;
         settings = undefined;
         sent.push(Object.fromEntries(tensors.map((tensor) => [tensor, { like: dataOf(message[tensor]) }])));
@@ -341,9 +355,7 @@ export class Client {
   }
 
   private async rotate(rpc: Rotation, given: Record<string, unknown>, wanted: Record<string, WantedAnywhere>, options: CallOptions): Promise<Rotated> {
-    for (const [name, { out, name: field }] of Object.entries(wanted)) {
-      if (out instanceof SharedTensor) checkPlace(out, shapeOf(given[name]), dtypeOf(given[name]), field!);
-    }
+    for (const [name, { out, name: field }] of Object.entries(wanted)) checkResult(out, given[name], field!);
     const outs = Object.fromEntries(Object.entries(wanted).map(([name, { out }]) => [name, out]));
     const fits = (request: Message) => frame(methodNamed(rpc.name).request, request, rpc.tensors).size <= this.calls.streamAboveBytes;
     const requests = forRequests(options);

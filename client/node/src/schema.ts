@@ -29,7 +29,7 @@ const below = (path: string, name: string) => (path === "" ? name : `${path}.${n
 export function toMessage(type: protobuf.Type, value: unknown, path = ""): Message {
   if (typeof value !== "object" || value === null || Array.isArray(value) || ArrayBuffer.isView(value)) {
     const wanted = type.name === "Tensor" ? "a tensor, as tensor(elements, shape) makes it" : `an object, as ${type.name} has it`;
-    throw invalid(path || type.name, `must be ${wanted}`);
+    throw invalid(path || "arguments", `must be ${wanted}`);
   }
   if (value instanceof Tensor && type.name === "Tensor") return tensorMessage(value, path);
   const message: Message = {};
@@ -106,13 +106,16 @@ const upperSnake = (name: string) => name.replace(/(?<=[a-z0-9])(?=[A-Z])/g, "_"
 
 // Names are the contract's, "LAYOUT_BSHD", or short, "bshd".
 function enumValue(type: protobuf.Enum, value: unknown, path: string): number {
-  if (typeof value === "number") return value;
+  if (typeof value === "number") {
+    if (value !== (value | 0)) throw invalid(path, `is ${value}; must be an integer of 32 bits`);
+    return value;
+  }
   const prefix = `${upperSnake(type.name)}_`;
   const name = String(value).toUpperCase();
   const number = type.values[name] ?? type.values[prefix + name];
   if (number !== undefined) return number;
   const known = Object.keys(type.values).slice(1);
-  throw invalid(path, `is ${JSON.stringify(value)}; known: ${known.map((each) => each.slice(prefix.length).toLowerCase()).join(", ")}`);
+  throw invalid(path, `is ${typeof value === "string" ? JSON.stringify(value) : String(value)}; known: ${known.map((each) => each.slice(prefix.length).toLowerCase()).join(", ")}`);
 }
 
 /**
@@ -151,6 +154,8 @@ export function toTensor(message: protobuf.Message, wanted: Wanted = {}): Tensor
   return new Tensor(elements, shape.map(Number), name);
 }
 
+/** A number that only a newer contract has is its own name. */
 export function dtypeName(dtype: number): Dtype {
-  return root.lookupEnum("posenc.v1.Dtype").valuesById[dtype].slice("DTYPE_".length).toLowerCase() as Dtype;
+  const name = root.lookupEnum("posenc.v1.Dtype").valuesById[dtype] ?? `DTYPE_${dtype}`;
+  return name.slice("DTYPE_".length).toLowerCase() as Dtype;
 }

@@ -69,6 +69,10 @@ describe("errors", () => {
     for (const option of ["requestId", "traceparent"]) {
       await assert.rejects(away.applyRope(good, { [option]: "two\nlines" }), { name: "PosencError", code: "INVALID_ARGUMENT", field: option });
     }
+    for (const [option, wrong] of [["token", 5], ["tokenFile", 5], ["serviceConfig", "5"], ["tls", null]]) {
+      assert.throws(() => posenc.connect("127.0.0.1:1", { [option]: wrong }), { code: "INVALID_ARGUMENT", field: option });
+    }
+    assert.throws(() => posenc.connect("127.0.0.1:1", null), { code: "INVALID_ARGUMENT", field: "options" });
     assert.throws(() => tensor(new Float32Array(4), "2,2"), { reason: "FIELD_INVALID", field: "shape" });
     assert.throws(() => tensor([1, 2]), { reason: "FIELD_INVALID", field: "data" });
   });
@@ -204,11 +208,52 @@ test("AnUnknownValueIsNamedWithItsFieldAndNoVersionIsBlamed", async (t) => {
 test("CallsWithoutTheirArgumentsSaySo", async (t) => {
   const client = posenc.connect("127.0.0.1:1");
   t.after(() => client.close());
-  for (const name of ["applyRope", "reposition", "buildTable", "addEncoding", "scoreRelative", "convertPairing", "resolveRope", "analyzeRope"]) {
+  for (const name of ["applyRope", "reposition", "buildTable", "buildBias", "addEncoding", "scoreRelative", "convertPairing", "resolveRope", "analyzeRope"]) {
     for (const given of [undefined, null, "llama-3.1-8b"]) {
       await assert.rejects(client[name](given), { code: "INVALID_ARGUMENT", field: "arguments" }, name);
     }
   }
   const q = new Float32Array(8);
   await assert.rejects(client.applyRope({ rope: "llama-3.1-8b", q, start: 0, layout: "bshd" }), /^PosencError: q: must be a tensor, as tensor\(elements, shape\) makes it/);
+});
+
+test("NullIsNamedWhereAnObjectOrANumberIsWanted", async (t) => {
+  const client = posenc.connect(await startServer(t));
+  t.after(() => client.close());
+  const good = { rope: half, q, start: 0, layout: "bshd" };
+  const all = async (chunks) => {
+    for await (const _ of chunks) continue;
+  };
+  const settings = { rope: half, layout: "bshd" };
+  const cases = [
+    ["options", () => client.applyRope(good, null)],
+    ["options", () => client.getServerInfo(null)],
+    ["options", () => client.sharedRegion(64, null)],
+    ["signal", () => client.getServerInfo({ signal: null })],
+    ["settings", () => all(client.applyRopeStream(null, [{ q, start: 0 }]))],
+    ["chunks", () => all(client.applyRopeStream(settings, null))],
+    ["chunks[1]", () => all(client.applyRopeStream(settings, [{ q, start: 0 }, null]))],
+    // What a caller leaves out is the server's to name.
+    ["layout", () => client.applyRope({ ...good, layout: null })],
+    ["rope", () => client.applyRope({ ...good, rope: null })],
+    ["positions", () => client.applyRope({ ...good, start: null })],
+    ["q", () => client.applyRope({ ...good, q: null })],
+    ["movement", () => client.reposition({ oldRope: half, k: q, oldPositions: null, newPositions: null, layout: "bshd" })],
+    ["layout", () => client.applyRope({ ...good, layout: 1n })],
+    ["dtype", () => client.buildTable({ rope: half, rows: 1, start: 0, dtype: 0.5, out: {} })],
+  ];
+  for (const [field, call] of cases) await assert.rejects(call, { name: "PosencError", code: "INVALID_ARGUMENT", field }, field);
+});
+
+test("ATimeoutIsThatOfAllRequestsOfACall", async (t) => {
+  let leftMs;
+  const applied = (call, respond) => setTimeout(() => respond({ code: grpc.status.RESOURCE_EXHAUSTED, details: "too large" }), 1000);
+  const told = (call, respond) => {
+    leftMs ??= Number(call.getDeadline()) - Date.now();
+    respond(null, Buffer.alloc(0));
+  };
+  const client = posenc.connect(await startFake(t, { ApplyRope: { handle: applied }, GetServerInfo: { handle: told } }));
+  t.after(() => client.close());
+  await assert.rejects(client.applyRope({ rope: half, q, start: 0, layout: "bshd" }, { timeoutMs: 8000 }), { code: "RESOURCE_EXHAUSTED" });
+  assert.ok(leftMs < 7500, `the second request had ${leftMs} of 8000 ms`);
 });

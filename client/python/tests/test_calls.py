@@ -102,6 +102,35 @@ def test_metadata_that_cannot_be_sent_is_named(client, option):
     assert (error.code, error.field) == ("INVALID_ARGUMENT", option)
 
 
+@pytest.mark.parametrize(
+    "option, wrong",
+    [
+        ("tls", "yes"),
+        ("tls_ca", 0),  # a file descriptor, for open()
+        ("tls_key", 0.5),
+        ("tls_server_name", 5),
+        ("token", 5),
+        ("token_file", 0),
+        ("service_config", {}),
+        ("bulk_channels", None),
+        ("max_message_bytes", None),
+    ],
+)
+def test_an_option_of_another_kind_is_named(option, wrong):
+    error = caught(posenc.Client, "127.0.0.1:1", **{option: wrong})
+    assert (error.code, error.field) == ("INVALID_ARGUMENT", option)
+
+
+@pytest.mark.parametrize("field, wrong", [("dtype", 5), ("for_keys", float("nan")), ("for_keys", "no")])
+def test_an_argument_of_another_kind_is_named(client, field, wrong):
+    error = caught(client.build_table, rope=SPEC, rows=1, **{field: wrong})
+    assert (error.code, error.field) == ("INVALID_ARGUMENT", field)
+
+
+def test_a_traceparent_that_is_no_text_is_named(client):
+    assert caught(client.get_server_info, traceparent=5).field == "traceparent"
+
+
 def test_a_stream_without_progress_ends():
     stuck = threading.Event()
 

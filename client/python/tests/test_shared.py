@@ -141,7 +141,7 @@ def test_other_tensors_go_by_their_place_too(client, random):
         assert (region.array((16,), "int32", offset=wide.nbytes + x[0].nbytes) == 7).all()
         view[:] = x
         too_small = region.array((1, 3, 8, 8), offset=x.nbytes)
-        with pytest.raises(posenc.PosencError, match="out: has 768 bytes, the result 1536"):
+        with pytest.raises(posenc.PosencError, match="out: has shape .1, 3, 8, 8.; must be .2, 3, 8, 8."):
             client.score_relative(view, view, score=score, out=too_small)
         with pytest.raises(posenc.PosencError, match="weight_output"):
             client.convert_pairing(view[0].reshape(48, 8), **swap, out=view[0].reshape(48, 8))

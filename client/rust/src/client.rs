@@ -7,7 +7,6 @@ use crate::rope::{Config, Rope};
 use crate::shared::{RegionOptions, SharedRegion};
 use crate::slot::{Heads, Input, Output, Slot};
 use crate::table::{Tiles, table_slots};
-use crate::tensor::element_bytes;
 use crate::v1::{self, Dtype};
 
 /// A client of the server, or the servers, at a target.
@@ -200,7 +199,7 @@ impl Client {
             Dtype::Unspecified => Dtype::Float32,
             dtype => dtype,
         };
-        scores.check(dtype, score_bytes(&q.shape, &k.shape, dtype))?;
+        scores.check(dtype, score_shape(&q.shape, &k.shape))?;
         decode(self.calls.tensors("ScoreRelative", &request, &mut [q, k, scores.0]).await?)
     }
 
@@ -222,11 +221,9 @@ impl Client {
 }
 
 /// Bytes of [B, H, Sq, Sk]; `None` if there are no such shapes.
-fn score_bytes(q: &[i64], k: &[i64], dtype: Dtype) -> Option<usize> {
+fn score_shape(q: &[i64], k: &[i64]) -> Option<[i64; 4]> {
     let (&[batch, heads, queries, _], &[_, _, keys, _]) = (q, k) else { return None };
-    [batch, heads, queries, keys]
-        .iter()
-        .try_fold(element_bytes(dtype), |bytes, &extent| bytes.checked_mul(usize::try_from(extent).ok()?))
+    Some([batch, heads, queries, keys])
 }
 
 /// Fails if a tensor is an argument and in the request too: on the wire the two would become one.

@@ -33,6 +33,8 @@ pub(crate) struct Slot<'a> {
     pub shape: Vec<i64>,
     /// Whether a response has brought the result.
     pub filled: bool,
+    /// The result's own shape, if it is a tensor's.
+    result_shape: Option<Vec<i64>>,
     /// Set if all that it has of tensor and result is in shared memory: the same place if the result replaces the tensor.
     pub shared: Option<Places>,
     memory: Memory<'a>,
@@ -40,7 +42,7 @@ pub(crate) struct Slot<'a> {
 
 impl<'a> Slot<'a> {
     fn new(dtype: Dtype, shape: Vec<i64>, memory: Memory<'a>) -> Self {
-        Self { field: 0, name: "", dtype, shape, filled: false, shared: None, memory }
+        Self { field: 0, name: "", dtype, shape, filled: false, result_shape: None, shared: None, memory }
     }
 
     /// The same slot, for one attempt of a call.
@@ -52,7 +54,7 @@ impl<'a> Slot<'a> {
             Memory::Received(to) => Memory::Received(to),
         };
         let shape = self.shape.clone();
-        Slot { field: self.field, name: self.name, dtype: self.dtype, shape, filled: false, shared: None, memory }
+        Slot { field: self.field, name: self.name, ..Slot::new(self.dtype, shape, memory) }
     }
 
     /// Takes the first `bytes` off, as a slot of their own.
@@ -67,8 +69,7 @@ impl<'a> Slot<'a> {
             Memory::Sent(from) => Memory::Sent(from.split_off(..bytes).expect("no more than there are")),
             Memory::Received(to) => Memory::Received(to.split_off_mut(..bytes).expect("no more than there are")),
         };
-        let shape = Vec::new();
-        Slot { field: self.field, name: self.name, dtype: self.dtype, shape, filled: false, shared: None, memory }
+        Slot { field: self.field, name: self.name, ..Slot::new(self.dtype, Vec::new(), memory) }
     }
 
     pub fn shaped(&self) -> Shaped {
@@ -139,12 +140,19 @@ impl<'a> Slot<'a> {
 
     pub fn check_output(&self) -> Result<()> {
         let Memory::Apart { from, to } = &self.memory else { return Ok(()) };
+        if let Some(shape) = self.result_shape.as_ref().filter(|&shape| *shape != self.shape) {
+            return Err(Error::invalid_field(self.name, other_shape(shape, &self.shape)));
+        }
         if from.len() == to.len() {
             return Ok(());
         }
         let fact = format!("the output has {} bytes; must have {}, as the tensor", to.len(), from.len());
         Err(Error::invalid_field(self.name, fact))
     }
+}
+
+fn other_shape(found: &[i64], wanted: &[i64]) -> String {
+    format!("the output has shape {found:?}; must have {wanted:?}")
 }
 
 /// A tensor of heads as a call takes it: a [`View`], whose result is a new `Vec`; a [`ViewTo`] or a [`ViewMut`], whose
@@ -237,8 +245,10 @@ impl<T: Element> Heads for SharedTo<'_, T> {
     fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
         // The server writes the result whatever room there is: tensors that differ are the error of check_output().
         let places = self.from.place().zip(self.out.place()).filter(|_| self.from.len() == self.out.len());
+        let result_shape = self.out.shape.clone();
         let memory = Memory::Apart { from: bytemuck::cast_slice(self.from), to: bytemuck::cast_slice_mut(self.out) };
         let mut slot = Slot::new(self.from.dtype, self.from.shape.clone(), memory);
+        slot.result_shape = Some(result_shape);
         slot.shared = places.map(|(tensor, result)| Places { tensor: Some(tensor), result: Some(result) });
         Some(slot)
     }
@@ -288,15 +298,24 @@ impl<'a, T: Element> From<&'a mut SharedTensor<T>> for Output<'a> {
 }
 
 impl Output<'_> {
-    /// Fails if the result is known to be of another type or size. What is of unknown size comes as bytes: the server
-    /// writes to a place whatever room there is.
-    pub(crate) fn check(&mut self, dtype: Dtype, bytes: Option<usize>) -> Result<()> {
+    /// Fails if the result is known to be of another type, shape or size. What is of unknown size comes as bytes: the
+    /// server writes to a place whatever room there is.
+    pub(crate) fn check(&mut self, dtype: Dtype, shape: Option<impl AsRef<[i64]>>) -> Result<()> {
         let slot = &mut self.0;
         let name = slot.name;
         if slot.dtype != Dtype::Unspecified && slot.dtype != dtype {
             let fact = format!("the output is {}; must be {}", slot.dtype.as_str_name(), dtype.as_str_name());
             return Err(Error::invalid_field(name, fact));
         }
+        let shape = shape.as_ref().map(AsRef::as_ref);
+        // Memory without a shape takes any.
+        if let Some(shape) = shape.filter(|&shape| !slot.shape.is_empty() && slot.shape != shape) {
+            return Err(Error::invalid_field(name, other_shape(&slot.shape, shape)));
+        }
+        let extents = shape.into_iter().flatten();
+        let bytes = extents.fold(shape.map(|_| element_bytes(dtype)), |bytes, &extent| {
+            bytes?.checked_mul(usize::try_from(extent).ok()?)
+        });
         match bytes {
             Some(bytes) if bytes != slot.bytes() => Err(slot.misfit(bytes)),
             Some(_) => Ok(()),

@@ -138,15 +138,15 @@ pub(crate) fn table_slots<'a>(
             Error::invalid_field("outputs", format!("has more than {}; this table has {names}", fields.len()))
         })?;
         let mut output = Output(slot.named(field, name));
-        output.check(dtype, table_bytes(request, dtype))?;
+        output.check(dtype, table_shape(request))?;
         slots.push(output.0);
     }
     Ok(slots)
 }
 
-/// Bytes of each tensor of a table; `None` if only the server knows, as of presets, configurations, and what it will
-/// refuse.
-fn table_bytes(request: &v1::BuildTableRequest, dtype: v1::Dtype) -> Option<usize> {
+/// The shape of each tensor of a table; `None` if only the server knows, as of presets, configurations, and what it
+/// will refuse.
+fn table_shape(request: &v1::BuildTableRequest) -> Option<Vec<i64>> {
     let spec = spec(request);
     let width = match request.encoding.as_ref()? {
         Encoding::Rope(_) => match request.layout() {
@@ -161,10 +161,11 @@ fn table_bytes(request: &v1::BuildTableRequest, dtype: v1::Dtype) -> Option<usiz
             Absolute::FourierFeatures(features) => features.frequencies.as_ref()?.shape.last()?.checked_mul(2)?,
         },
     };
-    let heads = spec.map_or(0, heads).max(1).into();
-    [heads, rows(request)?, width].iter().try_fold(element_bytes(dtype), |bytes, &extent| {
-        bytes.checked_mul(usize::try_from(extent).ok().filter(|&extent| extent > 0)?)
-    })
+    let complex = spec.is_some() && request.layout() == v1::TableLayout::Complex;
+    let row = if complex { vec![width / 2, 2] } else { vec![width] };
+    let heads = spec.map(heads).filter(|&heads| heads > 0).map(i64::from);
+    let shape: Vec<i64> = heads.into_iter().chain([rows(request)?]).chain(row).collect();
+    shape.iter().all(|&extent| extent > 0).then_some(shape)
 }
 
 /// The rows that a request asks for.

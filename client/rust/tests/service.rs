@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Folder, Server, certificate, numbers};
-use posenc::{Bshd, CallOptions, Client, Code, Config, Options, Reason, StartAt, TlsOptions, v1, view};
+use posenc::{Bshd, CallOptions, Client, Code, Config, Layout, Options, Reason, StartAt, TlsOptions, v1, view};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -197,4 +197,60 @@ async fn a_token_never_goes_in_the_clear_to_another_machine() {
     assert_eq!(error.code(), Code::InvalidArgument);
     assert!(error.message().starts_with("token: "), "{error}");
     assert!(posenc::connect_with("localhost:50051", options).await.is_ok());
+}
+
+/// A server of the test's own, which ends each ApplyRope late, as too large for it. Its calls' times go to `told`.
+async fn late_server(told: tokio::sync::mpsc::UnboundedSender<(String, String)>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let told = told.clone();
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(socket).await.unwrap();
+                while let Some(Ok((request, mut respond))) = connection.accept().await {
+                    let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+                    let timeout = request.headers()["grpc-timeout"].to_str().unwrap().to_owned();
+                    let (status, late) = if method == "ApplyRope" { (8, 1) } else { (13, 0) };
+                    told.send((method, timeout)).unwrap();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(Duration::from_secs(late)).await;
+                        let response = http::Response::builder().header("content-type", "application/grpc");
+                        let response = response.header("grpc-status", status).body(()).unwrap();
+                        respond.send_response(response, true).unwrap();
+                    });
+                }
+            });
+        }
+    });
+    target
+}
+
+/// A timeout as gRPC's header has it, a number and a unit.
+fn timeout_of(header: &str) -> Duration {
+    let (number, unit) = header.split_at(header.len() - 1);
+    let nanos = match unit {
+        "S" => 1_000_000_000,
+        "m" => 1_000_000,
+        "u" => 1000,
+        "n" => 1,
+        _ => panic!("{header}"),
+    };
+    Duration::from_nanos(number.parse::<u64>().unwrap() * nanos)
+}
+
+#[tokio::test]
+async fn a_timeout_is_that_of_all_requests_of_a_call() {
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let client = posenc::connect(late_server(tell).await).await.unwrap();
+    let client = client.with(CallOptions { timeout: Some(Duration::from_secs(8)), ..Default::default() });
+    let request = v1::ApplyRopeRequest { layout: Layout::Bshd.into(), ..Default::default() };
+    let error = client.apply_rope(request, view!(numbers(8), [1, 1, 1, 8]), ()).await.unwrap_err();
+    assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
+    let mut next = async || told.recv().await.unwrap();
+    assert_eq!(next().await.0, "ApplyRope");
+    // What was too large is sent in chunks, whose size the server is asked for.
+    let (method, left) = next().await;
+    assert_eq!(method, "GetServerInfo");
+    assert!(timeout_of(&left) < Duration::from_millis(7500), "the second request had {left} of 8 s");
 }

@@ -59,6 +59,18 @@ async fn a_result_may_go_to_another_tensor_and_others_may_stand_beside_it() {
     let mut small = region.tensor::<f32>([16]).unwrap();
     let error = rope.apply(Bshd, StartAt(7), q.write_to(&mut small), ()).await.unwrap_err();
     assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("q")));
+    let mut turned = region.tensor::<f32>(SHAPE.into_iter().rev().collect::<Vec<_>>()).unwrap();
+    let error = rope.apply(Bshd, StartAt(7), q.write_to(&mut turned), ()).await.unwrap_err();
+    assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("q")));
+    assert!(error.message().contains("has shape"), "{error}");
+    let mut cos = region.tensor::<f32>([4, 8]).unwrap();
+    let mut sin = vec![0.0_f32; 32];
+    let narrow = client.rope(Config::spec(spec()).head_dim(16)).await.unwrap();
+    let error = narrow.table_into(4, &mut cos, &mut sin).await.err();
+    assert!(error.is_none(), "{error:?}");
+    let mut turned = region.tensor::<f32>([8, 4]).unwrap();
+    let error = narrow.table_into(4, &mut turned, &mut sin).await.unwrap_err();
+    assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("cos")));
 }
 
 #[tokio::test]

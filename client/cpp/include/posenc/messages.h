@@ -355,7 +355,8 @@ std::string ErrorReason(const absl::Status& status);
 // A fact that comes with the reason (errors.proto lists them), such as
 // "field" or, for streams, "messageIndex": the message at fault, counted from
 // 0. "requestId" is the id that the call had in its metadata, whoever failed
-// it. Empty if there is none of that name.
+// it. Arguments that the library itself refuses have their "field" too. Empty
+// if there is none of that name.
 std::string ErrorFact(const absl::Status& status, absl::string_view name);
 
 }  // namespace posenc

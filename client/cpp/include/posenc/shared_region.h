@@ -35,6 +35,7 @@ class SharedRegion {
  public:
   // Makes the file directory/name, of its full size. Its mode is 0600, or 0660
   // in a directory that gives its files its group (set-group-ID).
+  // INVALID_ARGUMENT if the name is not of letters, digits, '.', '_' and '-';
   // ALREADY_EXISTS; RESOURCE_EXHAUSTED if the file system has not so much;
   // NOT_FOUND and the like if the directory cannot be used. Client::MakeRegion
   // is told all of this by the server.

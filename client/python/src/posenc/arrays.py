@@ -194,9 +194,13 @@ def _torch_bytes(torch: Any, tensor: Any) -> memoryview:
 
 def output(out: Any, like: Borrowed, name: str) -> Output:
     """The caller's own memory for a result with the shape and dtype of `like`."""
-    shape, dtype = like.tensor.shape, like.tensor.dtype
+    return shaped_output(out, like.tensor.shape, like.tensor.dtype, name)
+
+
+def shaped_output(out: Any, shape: Optional[Sequence[int]], dtype: int, name: str) -> Output:
+    """The caller's own memory for a result. Without a shape: only the server knows it."""
     memory = writable(out, dtype, name)
-    if list(out.shape) != list(shape):
+    if shape is not None and list(out.shape) != list(shape):
         raise invalid(name, f"has shape {list(out.shape)}; must be {list(shape)}")
     return memory
 
@@ -213,7 +217,8 @@ def writable(out: Any, dtype: Optional[int], name: str) -> Output:
             raise invalid(name, "is read-only; must be an array that may be written")
         if not out.flags.c_contiguous or out.dtype.byteorder == ">":
             raise invalid(name, "must be contiguous (C order) and of the machine's byte order")
-        found, memory = _DTYPES.get(out.dtype.name), out.reshape(-1).view(numpy.uint8).data
+        found = _DTYPES.get(out.dtype.name)
+        memory = out.reshape(-1).view(numpy.uint8).data if found is not None else memoryview(b"")
     else:
         raise invalid(name, f"is a {type(out).__name__}; must be a numpy array or a torch tensor")
     if found is None or (dtype is not None and found != dtype):
@@ -244,7 +249,10 @@ def dtype_of(dtype: Any) -> tuple[Dtype, Borrowed]:
     if isinstance(dtype, (Dtype, str)):
         name = dtype.name if isinstance(dtype, Dtype) else dtype
         return _named(name.lower().replace("dtype_", "")), NUMPY
-    return _named(numpy.dtype(dtype).name), NUMPY
+    try:
+        return _named(numpy.dtype(dtype).name), NUMPY
+    except TypeError:
+        raise invalid("dtype", f"is {dtype!r}; must be a dtype or its name: {', '.join(_DTYPES)}") from None
 
 
 def _torch_wrap(torch: Any) -> Callable[[Array], Any]:

@@ -54,8 +54,8 @@ class Call:
         if self.request_id is None:
             self.request_id = secrets.token_hex(16)
         for name, value in (("request_id", self.request_id), ("traceparent", self.traceparent)):
-            if not all(" " <= c <= "~" for c in str(value)):  # grpcio would not say which it is
-                raise invalid(name, f"is {value!r}; must be of visible ASCII characters")
+            if value is not None and (not isinstance(value, str) or not all(" " <= c <= "~" for c in value)):
+                raise invalid(name, f"is {value!r}; must be text of visible ASCII characters")
         check_seconds(self.timeout)
         if self.timeout is not None:
             self.timeout = min(self.timeout, _LONGEST_TIMEOUT)

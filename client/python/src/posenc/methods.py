@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from . import messages as m
-from .arrays import Borrowed, Output, array_of, borrow, dtype_of, writable
+from .arrays import Borrowed, Output, array_of, borrow, dtype_of, output, shaped_output
 from .collect import BiasMatrix
 from .rotate import Rotated, Rotation, rotate
 from .shared import Regions, SharedRegion
@@ -15,7 +15,7 @@ from .sharing import SharedCall
 from .sources import movement_of, positions_of, rope_source
 from .steps import Limits, Steps, Stream, Unary, answered, ask
 from .tensor import ELEMENT_BYTES, Dtype
-from .wire import decode, encode, invalid, message_of, number, optional_enum
+from .wire import coerce, decode, encode, invalid, message_of, number, optional_enum
 
 
 def get_server_info() -> Steps[m.GetServerInfoResponse]:
@@ -138,7 +138,7 @@ def build_bias(bias: Any, dtype: Any, causal: bool, **ranges: Any) -> Steps[Any]
     request = m.BuildBiasRequest(
         bias=message_of(m.Bias, bias, "bias"),
         dtype=element,
-        causal=causal,
+        causal=coerce("bool", causal, "causal"),
         **{name: number("int64", value, name) for name, value in ranges.items()},
     )
     matrix = BiasMatrix(request, like)
@@ -187,10 +187,12 @@ def add_encoding(
         combination=optional_enum(m.Combination, combination, "combination"),
         x_scale=None if x_scale is None else number("double", x_scale, "x_scale"),
     )
-    into = None if out is None else writable(out, array.tensor.dtype, "out")
-    arrays = {"x": array}
     # How large a concatenation is, only the server knows: that comes as bytes.
-    bytes_ = -1 if request.combination == m.Combination.CONCATENATE else len(array.bytes)
+    known = request.combination != m.Combination.CONCATENATE
+    shape = array.tensor.shape if known else None
+    into = None if out is None else shaped_output(out, shape, array.tensor.dtype, "out")
+    arrays = {"x": array}
+    bytes_ = len(array.bytes) if known else -1
     return (yield from _tensor_call(limits, regions, "AddEncoding", request, arrays, "x", into, bytes_))
 
 
@@ -212,10 +214,11 @@ def score_relative(
         key_start=number("int64", key_start, "key_start"),
         dtype=dtype_of(dtype)[0],
     )
-    into = None if out is None else writable(out, request.dtype or None, "out")
     # [B, H, Sq, Sk] in what the server takes for an unset dtype.
     element = request.dtype or (Dtype.FLOAT64 if array.tensor.dtype == Dtype.FLOAT64 else Dtype.FLOAT32)
-    scores = math.prod([*array.tensor.shape[:3], *keys.tensor.shape[2:3]]) * ELEMENT_BYTES[element]
+    shape = [*array.tensor.shape[:3], *keys.tensor.shape[2:3]]
+    into = None if out is None else shaped_output(out, shape, element, "out")
+    scores = math.prod(shape) * ELEMENT_BYTES[element]
     arrays = {"q": array, "k": keys}
     return (yield from _tensor_call(limits, regions, "ScoreRelative", request, arrays, "scores", into, scores))
 
@@ -239,7 +242,7 @@ def convert_pairing(
         rotary_dim=number("int32", rotary_dim, "rotary_dim"),
         slice=optional_enum(m.RotarySlice, slice, "slice"),
     )
-    into = None if out is None else writable(out, array.tensor.dtype, "out")
+    into = None if out is None else output(out, array, "out")
     arrays = {"weight": array}
     bytes_ = len(array.bytes)
     return (yield from _tensor_call(limits, regions, "ConvertPairing", request, arrays, "weight", into, bytes_))

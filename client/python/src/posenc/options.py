@@ -51,9 +51,19 @@ class Options:
             if int(port) > 65535:
                 raise invalid("target", f"is {self.target!r}, with port {port}; must be 1 to 65535")
         check_seconds(self.timeout)
+        if not isinstance(self.tls, bool):
+            raise invalid("tls", f"is {self.tls!r}; must be True or False")
+        for option in ("tls_server_name", "token", "service_config"):
+            if not isinstance(getattr(self, option), (str, type(None))):
+                raise invalid(option, f"is {getattr(self, option)!r}; must be text")
+        for option in ("tls_ca", "tls_cert", "tls_key", "token_file"):
+            # open() takes an int too, for a file that is open, and would close it.
+            if not isinstance(getattr(self, option), (str, os.PathLike, type(None))):
+                raise invalid(option, f"is {getattr(self, option)!r}; must be a path")
         for option in ("max_message_bytes", "stream_above_bytes", "bulk_channels"):
             value = getattr(self, option)
-            if value is not None and (not isinstance(value, Integral) or value < 0):
+            unset = value is None and option == "stream_above_bytes"
+            if not unset and (not isinstance(value, Integral) or value < 0):
                 raise invalid(option, f"is {value!r}; must be a whole number, 0 or more")
 
 

@@ -38,6 +38,8 @@ def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
 
 
 def _rope_source(rope: Any, path: str) -> RopeSource:
+    if rope is None:
+        return RopeSource()  # the server says that it is required
     if hasattr(rope, "source") and isinstance(rope.source, RopeSource):
         return rope.source  # resolved before, by Client.rope()
     if isinstance(rope, RopeSource):

@@ -6,7 +6,7 @@ import math
 from typing import Any, Optional
 
 from . import messages as m
-from .arrays import Borrowed, Output, array_of, dtype_of, writable
+from .arrays import Borrowed, Output, array_of, dtype_of, shaped_output
 from .collect import TableRows, rows_of
 from .errors import PosencError
 from .shared import Regions
@@ -14,7 +14,7 @@ from .sharing import SharedCall
 from .sources import positions_of, rope_source
 from .steps import Limits, Steps, Stream, Unary, answered, too_large
 from .tensor import ELEMENT_BYTES, Dtype
-from .wire import decode, encode, invalid, message_of, number, optional_enum
+from .wire import coerce, decode, encode, invalid, message_of, number, optional_enum
 
 # About the bytes of a table's row: 128 channels, cosines and sines, in float32.
 _ROW_BYTES = 1024
@@ -64,7 +64,7 @@ def build_table(
         rows=0 if rows is None else number("int64", rows, "rows"),
         layout=optional_enum(m.TableLayout, layout, "layout"),
         dtype=element,
-        for_keys=for_keys,
+        for_keys=coerce("bool", for_keys, "for_keys"),
     )
     outs = _outputs(request, out)
     results = yield from _by_place(limits, regions, request, like, outs)
@@ -137,9 +137,7 @@ def _outputs(request: m.BuildTableRequest, out: Any) -> dict[str, Optional[Outpu
         outs[name] = None
         if array is None:
             continue
-        outs[name] = writable(array, request.dtype or Dtype.FLOAT32, f"out ({name})")
-        if shape is not None and list(array.shape) != shape:
-            raise invalid(f"out ({name})", f"has shape {list(array.shape)}; must be {shape}")
+        outs[name] = shaped_output(array, shape, request.dtype or Dtype.FLOAT32, f"out ({name})")
     return outs
 
 

@@ -94,9 +94,12 @@ final class Channels {
         // A call that has sent more than this is not retried. What gRPC keeps are references to
         // the caller's memory, not copies.
         .retryBufferSize(Long.MAX_VALUE)
-        .perRpcBufferLimit(Integer.MAX_VALUE)
-        .defaultServiceConfig(
-            options.serviceConfig == null ? published() : options.serviceConfig);
+        .perRpcBufferLimit(Integer.MAX_VALUE);
+    try {
+      builder.defaultServiceConfig(options.serviceConfig == null ? published() : options.serviceConfig);
+    } catch (RuntimeException e) { // of several kinds
+      throw PosencException.invalid("service_config", "is none of gRPC's: " + e.getMessage());
+    }
     if (retries) {
       builder.enableRetry();
     } else {

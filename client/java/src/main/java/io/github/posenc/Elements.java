@@ -118,7 +118,7 @@ abstract class Elements {
   }
 
   static Elements of(ByteBuffer buffer) {
-    ByteBuffer all = buffer.slice();
+    ByteBuffer all = PosencException.given("elements", buffer).slice();
     return new Elements(all, 1) {
       @Override
       void get(int first, int count, ByteBuffer block) {
@@ -133,7 +133,7 @@ abstract class Elements {
   }
 
   static Elements of(ShortBuffer buffer) {
-    ShortBuffer all = buffer.slice();
+    ShortBuffer all = PosencException.given("elements", buffer).slice();
     return new Elements(all, Short.BYTES) {
       @Override
       void get(int first, int count, ByteBuffer block) {
@@ -148,7 +148,7 @@ abstract class Elements {
   }
 
   static Elements of(IntBuffer buffer) {
-    IntBuffer all = buffer.slice();
+    IntBuffer all = PosencException.given("elements", buffer).slice();
     return new Elements(all, Integer.BYTES) {
       @Override
       void get(int first, int count, ByteBuffer block) {
@@ -163,7 +163,7 @@ abstract class Elements {
   }
 
   static Elements of(LongBuffer buffer) {
-    LongBuffer all = buffer.slice();
+    LongBuffer all = PosencException.given("elements", buffer).slice();
     return new Elements(all, Long.BYTES) {
       @Override
       void get(int first, int count, ByteBuffer block) {
@@ -178,7 +178,7 @@ abstract class Elements {
   }
 
   static Elements of(FloatBuffer buffer) {
-    FloatBuffer all = buffer.slice();
+    FloatBuffer all = PosencException.given("elements", buffer).slice();
     return new Elements(all, Float.BYTES) {
       @Override
       void get(int first, int count, ByteBuffer block) {
@@ -193,7 +193,7 @@ abstract class Elements {
   }
 
   static Elements of(DoubleBuffer buffer) {
-    DoubleBuffer all = buffer.slice();
+    DoubleBuffer all = PosencException.given("elements", buffer).slice();
     return new Elements(all, Double.BYTES) {
       @Override
       void get(int first, int count, ByteBuffer block) {

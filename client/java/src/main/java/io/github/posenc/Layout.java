@@ -17,6 +17,11 @@ public enum Layout {
     this.dimensions = dimensions;
   }
 
+  /** The generated code's name of a layout; null is LAYOUT_UNSPECIFIED, which the server refuses by its name. */
+  static io.github.posenc.v1.Layout messageOf(Layout layout) {
+    return layout == null ? io.github.posenc.v1.Layout.LAYOUT_UNSPECIFIED : layout.toMessage();
+  }
+
   /** The generated code's name of it. */
   public io.github.posenc.v1.Layout toMessage() {
     return io.github.posenc.v1.Layout.valueOf("LAYOUT_" + name());

@@ -59,8 +59,8 @@ import java.util.function.Supplier;
  * <p>Threads: one client serves any number of threads. Calls block; callbacks run in the thread that
  * made the call. An interrupt ends a call as CANCELLED.
  *
- * <p>Errors: every call may throw {@link PosencException}, nothing else but a NullPointerException
- * where an argument must not be null.
+ * <p>Errors: every call may throw {@link PosencException}, and nothing else: also where an argument is
+ * null that must not be.
  */
 public final class Posenc implements AutoCloseable {
   /** The version of this client. */
@@ -186,7 +186,7 @@ public final class Posenc implements AutoCloseable {
 
   /** The encoding of a source, resolved once. A specification is taken as it is, without a call. */
   public Rope rope(RopeSource source) {
-    if (source.hasSpec()) {
+    if (PosencException.given("rope", source).hasSpec()) {
       return new Rope(
           this, source, ResolveRopeResponse.newBuilder().setSpec(source.getSpec()).build());
     }
@@ -259,7 +259,7 @@ public final class Posenc implements AutoCloseable {
   public Rotated applyRope(ApplyRopeRequest request, Tensor q, Tensor k, Tensor qOut, Tensor kOut) {
     Rotation rotation = new Rotation();
     rotation.name = "ApplyRope";
-    rotation.request = request;
+    rotation.request = PosencException.given("request", request);
     rotation.response = ApplyRopeResponse.getDefaultInstance();
     rotation.layout = Layout.of(request.getLayout());
     rotation.rope = request.getRope();
@@ -294,7 +294,7 @@ public final class Posenc implements AutoCloseable {
   public Tensor reposition(RepositionRequest request, Tensor k, Tensor out) {
     Rotation rotation = new Rotation();
     rotation.name = "Reposition";
-    rotation.request = request;
+    rotation.request = PosencException.given("request", request);
     rotation.response = RepositionResponse.getDefaultInstance();
     rotation.layout = Layout.of(request.getLayout());
     rotation.rope = request.getOldRope();
@@ -330,6 +330,10 @@ public final class Posenc implements AutoCloseable {
 
   /** Adds encodings and writes the result to {@code out}, which may be x itself unless they are concatenated. */
   public Tensor addEncoding(AddEncodingRequest request, Tensor x, Tensor out) {
+    PosencException.given("request", request);
+    // How large a concatenation is, only the server knows: that comes as bytes.
+    boolean known = x != null && request.getCombination() != Combination.COMBINATION_CONCATENATE;
+    if (known) Rotation.checkOutput("out", x, out);
     return inOneMessage(
         "AddEncoding",
         request,
@@ -337,8 +341,7 @@ public final class Posenc implements AutoCloseable {
         AddEncodingResponse.getDefaultInstance(),
         AddEncodingResponse.X_FIELD_NUMBER,
         out,
-        // How large a concatenation is, only the server knows: that comes as bytes.
-        request.getCombination() == Combination.COMBINATION_CONCATENATE ? -1 : bytesOf(x));
+        known);
   }
 
   /** Computes attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk]. */
@@ -348,6 +351,9 @@ public final class Posenc implements AutoCloseable {
 
   /** Computes attention scores and writes them to {@code out}. */
   public Tensor scoreRelative(ScoreRelativeRequest request, Tensor q, Tensor k, Tensor out) {
+    PosencException.given("request", request);
+    boolean known = q != null && k != null && q.shape().length == 4 && k.shape().length == 4;
+    if (known) checkScores(request, q.dtype(), q.shape(), k.shape()[2], out);
     Map<Integer, Tensor> tensors = fields(ScoreRelativeRequest.Q_FIELD_NUMBER, q);
     tensors.put(ScoreRelativeRequest.K_FIELD_NUMBER, k);
     return inOneMessage(
@@ -357,7 +363,7 @@ public final class Posenc implements AutoCloseable {
         ScoreRelativeResponse.getDefaultInstance(),
         ScoreRelativeResponse.SCORES_FIELD_NUMBER,
         out,
-        scoreBytes(request, q, k));
+        known);
   }
 
   /** Reorders the rows of a projection's weight or bias, [H * D, ...], for the other pairing. */
@@ -367,6 +373,8 @@ public final class Posenc implements AutoCloseable {
 
   /** Reorders the rows of a weight or bias and writes them to {@code out}, which may be the weight itself. */
   public Tensor convertPairing(ConvertPairingRequest request, Tensor weight, Tensor out) {
+    PosencException.given("request", request);
+    if (weight != null) Rotation.checkOutput("out", weight, out);
     return inOneMessage(
         "ConvertPairing",
         request,
@@ -374,12 +382,13 @@ public final class Posenc implements AutoCloseable {
         ConvertPairingResponse.getDefaultInstance(),
         ConvertPairingResponse.WEIGHT_FIELD_NUMBER,
         out,
-        bytesOf(weight));
+        weight != null);
   }
 
   /**
    * @param tensors of the request, by their fields
-   * @param outBytes of the result, which the server writes to shared memory whatever room there is
+   * @param known whether the result is known to fit {@code out}: the server writes it to shared memory
+   *     whatever room there is
    */
   private Tensor inOneMessage(
       String name,
@@ -388,7 +397,7 @@ public final class Posenc implements AutoCloseable {
       Message response,
       int field,
       Tensor out,
-      long outBytes) {
+      boolean known) {
     Rotation.checkWritable("out", out);
     SharedRegion.check("out", out);
     Sharing sharing = new Sharing();
@@ -397,7 +406,7 @@ public final class Posenc implements AutoCloseable {
       sharing.input(tensor);
     });
     String result = response.getDescriptorForType().findFieldByNumber(field).getName();
-    boolean placed = out != null && out.place() != null && out.bytes() == outBytes;
+    boolean placed = known && out != null && out.place() != null;
     if (placed) sharing.output(result, out);
     long expected = out == null ? 0 : out.bytes();
     Supplier<CallSettings> rest = settings.forRequests();
@@ -434,20 +443,15 @@ public final class Posenc implements AutoCloseable {
         .tensor(field);
   }
 
-  // Of [B, H, Sq, Sk]; -1 if there are no such shapes.
-  private static long scoreBytes(ScoreRelativeRequest request, Tensor q, Tensor k) {
-    if (q == null || k == null || q.shape().length != 4 || k.shape().length != 4) return -1;
+  // [B, H, Sq, Sk], by q's shape and k's Sk.
+  private static void checkScores(
+      ScoreRelativeRequest request, Dtype queries, long[] shape, long keyLength, Tensor out) {
     Dtype dtype = request.getDtype();
     if (dtype == Dtype.DTYPE_UNSPECIFIED) { // what the server takes then
-      boolean wide = q.dtype() == Dtype.DTYPE_FLOAT64;
-      dtype = wide ? Dtype.DTYPE_FLOAT64 : Dtype.DTYPE_FLOAT32;
+      dtype = queries == Dtype.DTYPE_FLOAT64 ? queries : Dtype.DTYPE_FLOAT32;
     }
-    long[] shape = q.shape();
-    return shape[0] * shape[1] * shape[2] * k.shape()[2] * Tensor.elementBytes(dtype);
-  }
-
-  private static long bytesOf(Tensor tensor) {
-    return tensor == null ? -1 : tensor.bytes();
+    shape[3] = keyLength;
+    Rotation.checkOutput("out", dtype, shape, out);
   }
 
   // Map.of() takes no nulls, and has no order.
@@ -459,6 +463,6 @@ public final class Posenc implements AutoCloseable {
 
   /** Any unary call, by its name in the contract, of a request with whatever tensors it holds. */
   <M extends Message> M call(String name, Message request, M response) {
-    return calls.call(settings, name, request, response);
+    return calls.call(settings, name, PosencException.given("request", request), response);
   }
 }

@@ -1,6 +1,7 @@
 package io.github.posenc;
 
 import com.google.gson.Gson;
+import com.google.gson.JsonParseException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
@@ -80,7 +81,7 @@ public final class PosencBuilder {
    * Deadline of a unary call; for streams, the longest time without any progress. Default: 60 s.
    */
   public PosencBuilder timeout(Duration timeout) {
-    this.timeout = timeout;
+    this.timeout = PosencException.given("timeout", timeout);
     return this;
   }
 
@@ -116,7 +117,11 @@ public final class PosencBuilder {
   /** gRPC's service config instead of the published one, as JSON. */
   @SuppressWarnings("unchecked")
   public PosencBuilder serviceConfig(String json) {
-    return serviceConfig(new Gson().fromJson(json, Map.class));
+    try {
+      return serviceConfig(new Gson().fromJson(json, Map.class));
+    } catch (JsonParseException e) {
+      throw PosencException.invalid("service_config", "is no JSON of an object: " + e.getMessage());
+    }
   }
 
   /** The same as a map, with numbers as Double, as grpc-java wants it. */
@@ -133,7 +138,7 @@ public final class PosencBuilder {
 
   /** TLS that trusts these authorities instead: certificates, as PEM. */
   public PosencBuilder trust(Path caFile) {
-    this.caFile = caFile;
+    this.caFile = PosencException.given("tls.ca_file", caFile);
     return tls();
   }
 
@@ -146,7 +151,7 @@ public final class PosencBuilder {
 
   /** TLS with another name in the server's certificate than the target's. */
   public PosencBuilder serverName(String name) {
-    this.serverName = name;
+    this.serverName = PosencException.given("tls.server_name", name);
     return tls();
   }
 

@@ -43,6 +43,12 @@ public final class PosencException extends RuntimeException {
         Status.Code.INVALID_ARGUMENT.name(), info, "", field + ": " + text, null);
   }
 
+  /** The argument, unless there is none. What requests lack is the server's to name. */
+  static <T> T given(String field, T argument) {
+    if (argument == null) throw invalid(field, "is null; must be given");
+    return argument;
+  }
+
   /** The text if header fields can carry it, which have visible ASCII characters alone. */
   static String visible(String option, String text) {
     if (text == null || text.chars().allMatch(c -> c >= ' ' && c <= '~')) return text;

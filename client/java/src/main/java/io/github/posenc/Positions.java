@@ -17,25 +17,25 @@ public final class Positions {
   public static io.github.posenc.v1.Positions startsAt(long... starts) {
     return io.github.posenc.v1.Positions.newBuilder()
         .setStarts(
-            SequenceStarts.newBuilder().addAllValues(Arrays.stream(starts).boxed()::iterator))
+            SequenceStarts.newBuilder().addAllValues(Arrays.stream(PosencException.given("starts", starts)).boxed()::iterator))
         .build();
   }
 
   /** One position per token, the same in every sequence. */
   public static io.github.posenc.v1.Positions ids(long... ids) {
-    return ids(Tensor.of(ids, ids.length));
+    return ids(Tensor.of(ids, PosencException.given("ids", ids).length));
   }
 
   /** One position per token: [S], [B, S], [T], or with the axes first. The tensor is copied. */
   public static io.github.posenc.v1.Positions ids(Tensor ids) {
-    return io.github.posenc.v1.Positions.newBuilder().setIds(ids.toMessage()).build();
+    return io.github.posenc.v1.Positions.newBuilder().setIds(PosencException.given("ids", ids).toMessage()).build();
   }
 
   /** THD: sequence i covers tokens [bounds[i], bounds[i + 1]) and starts at 0. */
   public static io.github.posenc.v1.Positions packed(long... bounds) {
     return io.github.posenc.v1.Positions.newBuilder()
         .setPacked(
-            PackedSequences.newBuilder().addAllCuSeqlens(Arrays.stream(bounds).boxed()::iterator))
+            PackedSequences.newBuilder().addAllCuSeqlens(Arrays.stream(PosencException.given("bounds", bounds)).boxed()::iterator))
         .build();
   }
 }

@@ -38,7 +38,7 @@ public final class Rope {
    * number of their type.
    */
   public Rope withSaturation(Saturation saturation) {
-    return new Rope(this, saturation);
+    return new Rope(this, PosencException.given("saturation", saturation));
   }
 
   /** The complete specification. */
@@ -61,14 +61,12 @@ public final class Rope {
    * or [T, H, D]. After an error their contents are unspecified.
    */
   public void apply(Layout layout, Positions positions, Tensor q, Tensor k) {
-    posenc.applyRope(
-        ApplyRopeRequest.newBuilder()
-            .setRope(source)
-            .setLayout(layout.toMessage())
-            .setSaturation(saturation)
-            .setPositions(positions)
-            .build(),
-        q, k, q, k);
+    ApplyRopeRequest.Builder request = ApplyRopeRequest.newBuilder()
+        .setRope(source)
+        .setLayout(Layout.messageOf(layout))
+        .setSaturation(saturation);
+    if (positions != null) request.setPositions(positions);
+    posenc.applyRope(request.build(), q, k, q, k);
   }
 
   /** Moves rotated keys in place by the same distance each, which may be negative. */
@@ -78,7 +76,10 @@ public final class Rope {
 
   /** Moves rotated keys in place from old to new positions. */
   public void reposition(Layout layout, Positions from, Positions to, Tensor k) {
-    reposition(layout, Movement.newBuilder().setOldPositions(from).setNewPositions(to).build(), k);
+    Movement.Builder movement = Movement.newBuilder();
+    if (from != null) movement.setOldPositions(from);
+    if (to != null) movement.setNewPositions(to);
+    reposition(layout, movement.build(), k);
   }
 
   private void reposition(Layout layout, Movement movement, Tensor k) {
@@ -86,7 +87,7 @@ public final class Rope {
         RepositionRequest.newBuilder()
             .setOldRope(source)
             .setMovement(movement)
-            .setLayout(layout.toMessage())
+            .setLayout(Layout.messageOf(layout))
             .setSaturation(saturation)
             .build(),
         k, k);

@@ -18,6 +18,7 @@ public final class RopeSources {
 
   /** The text of a config.json or params.json if it begins with a brace, else a preset's name. */
   public static RopeSource of(String presetOrJson) {
+    PosencException.given("rope", presetOrJson);
     return presetOrJson.stripLeading().startsWith("{")
         ? RopeSource.newBuilder().setConfigJson(presetOrJson).build()
         : RopeSource.newBuilder().setPreset(presetOrJson).build();
@@ -25,6 +26,7 @@ public final class RopeSources {
 
   /** A file that holds a model's config.json or params.json. */
   public static RopeSource of(Path config) {
+    PosencException.given("rope", config);
     try {
       return RopeSource.newBuilder().setConfigJson(Files.readString(config)).build();
     } catch (IOException e) {
@@ -34,7 +36,7 @@ public final class RopeSources {
 
   /** An encoding that is written out, or that the server resolved. */
   public static RopeSource of(RopeSpec spec) {
-    return RopeSource.newBuilder().setSpec(spec).build();
+    return RopeSource.newBuilder().setSpec(PosencException.given("rope.spec", spec)).build();
   }
 
   /**
@@ -43,6 +45,7 @@ public final class RopeSources {
    * Every other map is a model's configuration.
    */
   public static RopeSource of(Map<String, ?> specOrConfig) {
+    PosencException.given("rope", specOrConfig);
     if (specOrConfig.containsKey("pairing") || specOrConfig.containsKey("nope")) {
       RopeSpec.Builder spec = RopeSpec.newBuilder();
       Fields.set(spec, specOrConfig, "rope.spec");

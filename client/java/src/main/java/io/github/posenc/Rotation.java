@@ -1,10 +1,12 @@
 package io.github.posenc;
 
 import com.google.protobuf.Message;
+import io.github.posenc.v1.Dtype;
 import io.github.posenc.v1.RopeSource;
 import io.grpc.Status;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.List;
@@ -67,12 +69,22 @@ final class Rotation {
 
   /** Found here, as the server cannot see it: the result would not fit. */
   static void checkOutput(String name, Tensor tensor, Tensor out) {
+    checkOutput(name, tensor.dtype(), tensor.shape(), out);
+    if (out != null && out.bytes() != tensor.bytes()) {
+      throw PosencException.invalid(
+          name, "the output has " + out.bytes() + " bytes; must have " + tensor.bytes());
+    }
+  }
+
+  static void checkOutput(String name, Dtype dtype, long[] shape, Tensor out) {
     if (out == null) return;
     checkWritable(name, out);
-    if (out.bytes() != tensor.bytes()) {
+    if (out.dtype() != dtype) {
+      throw PosencException.invalid(name, "the output is " + out.dtype() + "; must be " + dtype);
+    }
+    if (!Arrays.equals(out.shape(), shape)) {
       throw PosencException.invalid(
-          name,
-          out.bytes() + " bytes for a result of " + tensor.bytes() + "; they must be equal");
+          name, "the output has shape " + Arrays.toString(out.shape()) + "; must be " + Arrays.toString(shape));
     }
   }
 

@@ -11,6 +11,7 @@ import io.github.posenc.v1.TableLayout;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.stream.LongStream;
 
 /** Memory for a table's tensors: cos and sin, or the one table, by their fields. */
 final class TableOutputs {
@@ -44,6 +45,7 @@ final class TableOutputs {
       if (out.dtype() != dtype) {
         throw PosencException.invalid("out", "is " + out.dtype() + "; must be " + dtype);
       }
+      if (bytes >= 0) Rotation.checkOutput("out", dtype, shapeOf(request), out);
       if (bytes >= 0 && out.bytes() != bytes) throw misfit(out, bytes);
       into.put(fields.get(i), out);
     }
@@ -84,6 +86,15 @@ final class TableOutputs {
       bytes *= extent;
     }
     return bytes;
+  }
+
+  // Where the size is known.
+  private static long[] shapeOf(BuildTableRequest request) {
+    long heads = request.getRope().getSpec().getExplicitFrequencies().getHeads();
+    boolean complex = request.hasRope() && request.getLayout() == TableLayout.TABLE_LAYOUT_COMPLEX;
+    long width = widthOf(request);
+    LongStream row = complex ? LongStream.of(rowsOf(request), width / 2, 2) : LongStream.of(rowsOf(request), width);
+    return heads > 0 ? LongStream.concat(LongStream.of(heads), row).toArray() : row.toArray();
   }
 
   private static long rowsOf(BuildTableRequest request) {

@@ -44,6 +44,7 @@ final class Tables {
   }
 
   Table whole(BuildTableRequest request, Tensor... outputs) {
+    PosencException.given("request", request);
     Map<Integer, Tensor> into = TableOutputs.of(request, outputs);
     Map<Integer, Tensor> placed = TableOutputs.placed(request, into);
     if (!placed.isEmpty()) {
@@ -169,6 +170,8 @@ final class Tables {
   }
 
   void stream(BuildTableStreamRequest request, Consumer<Table> rows) {
+    PosencException.given("request", request);
+    PosencException.given("rows", rows);
     receive("BuildTableStream", new Outgoing(request), in -> {
       Incoming.Parsed<BuildTableStreamResponse> answer =
           Incoming.parse(in, BuildTableStreamResponse.getDefaultInstance(), FIELDS, Map.of());
@@ -183,6 +186,8 @@ final class Tables {
   }
 
   void bias(BuildBiasRequest request, Consumer<BiasTile> tiles) {
+    PosencException.given("request", request);
+    PosencException.given("tiles", tiles);
     receive("BuildBias", new Outgoing(request), in -> {
       Incoming.Parsed<BuildBiasResponse> answer =
           Incoming.parse(in, BuildBiasResponse.getDefaultInstance(), List.of(TILE), Map.of());

@@ -37,9 +37,9 @@ public final class Tensor {
   }
 
   private Tensor(Dtype dtype, Elements elements, long[] shape, SharedRegion.Place place) {
-    this.dtype = dtype;
+    this.dtype = PosencException.given("dtype", dtype);
     this.elements = elements;
-    this.shape = shape.clone();
+    this.shape = PosencException.given("shape", shape).clone();
     this.place = place;
   }
 
@@ -55,7 +55,7 @@ public final class Tensor {
 
   /** float32. */
   public static Tensor of(float[] elements, long... shape) {
-    return of(FloatBuffer.wrap(elements), shape);
+    return of(FloatBuffer.wrap(PosencException.given("elements", elements)), shape);
   }
 
   /** float32. */
@@ -65,7 +65,7 @@ public final class Tensor {
 
   /** float64. */
   public static Tensor of(double[] elements, long... shape) {
-    return of(DoubleBuffer.wrap(elements), shape);
+    return of(DoubleBuffer.wrap(PosencException.given("elements", elements)), shape);
   }
 
   /** float64. */
@@ -75,7 +75,7 @@ public final class Tensor {
 
   /** int32. */
   public static Tensor of(int[] elements, long... shape) {
-    return of(IntBuffer.wrap(elements), shape);
+    return of(IntBuffer.wrap(PosencException.given("elements", elements)), shape);
   }
 
   /** int32. */
@@ -85,7 +85,7 @@ public final class Tensor {
 
   /** int64. */
   public static Tensor of(long[] elements, long... shape) {
-    return of(LongBuffer.wrap(elements), shape);
+    return of(LongBuffer.wrap(PosencException.given("elements", elements)), shape);
   }
 
   /** int64. */
@@ -95,7 +95,7 @@ public final class Tensor {
 
   /** float16, by its bits. */
   public static Tensor float16(short[] bits, long... shape) {
-    return float16(ShortBuffer.wrap(bits), shape);
+    return float16(ShortBuffer.wrap(PosencException.given("bits", bits)), shape);
   }
 
   /** float16, by its bits. */
@@ -105,7 +105,7 @@ public final class Tensor {
 
   /** bfloat16, by its bits: the upper half of a float32's. */
   public static Tensor bfloat16(short[] bits, long... shape) {
-    return bfloat16(ShortBuffer.wrap(bits), shape);
+    return bfloat16(ShortBuffer.wrap(PosencException.given("bits", bits)), shape);
   }
 
   /** bfloat16, by its bits: the upper half of a float32's. */
@@ -115,12 +115,12 @@ public final class Tensor {
 
   /** FP8, E4M3, by its bits: of heads to be rotated, and of weights. */
   public static Tensor float8E4m3fn(byte[] bits, long... shape) {
-    return of(Dtype.DTYPE_FLOAT8_E4M3FN, ByteBuffer.wrap(bits), shape);
+    return of(Dtype.DTYPE_FLOAT8_E4M3FN, ByteBuffer.wrap(PosencException.given("bits", bits)), shape);
   }
 
   /** FP8, E5M2, by its bits: of heads to be rotated, and of weights. */
   public static Tensor float8E5m2(byte[] bits, long... shape) {
-    return of(Dtype.DTYPE_FLOAT8_E5M2, ByteBuffer.wrap(bits), shape);
+    return of(Dtype.DTYPE_FLOAT8_E5M2, ByteBuffer.wrap(PosencException.given("bits", bits)), shape);
   }
 
   /** Any dtype, by its little-endian bytes. */
@@ -130,11 +130,12 @@ public final class Tensor {
 
   /** A tensor of zeros in a new array: of float, double, short, int, long or byte, as the dtype is. */
   public static Tensor allocate(Dtype dtype, long... shape) {
+    PosencException.given("dtype", dtype);
     long count = 1;
-    for (long extent : shape) {
+    for (long extent : PosencException.given("shape", shape)) {
       if (extent < 0 || extent > 0 && count > Integer.MAX_VALUE / extent) {
-        throw new IllegalArgumentException(
-            "shape: " + Arrays.toString(shape) + " is not that of an array of Java's");
+        throw PosencException.invalid(
+            "shape", Arrays.toString(shape) + " is not that of an array of Java's");
       }
       count *= extent;
     }
@@ -156,16 +157,17 @@ public final class Tensor {
       case DTYPE_FLOAT8_E5M2:
         return of(dtype, ByteBuffer.wrap(new byte[size]), shape);
       default:
-        throw new IllegalArgumentException("dtype: " + dtype + " has no elements");
+        throw PosencException.invalid("dtype", dtype + " has no elements");
     }
   }
 
   /** The tensor of a message, such as position ids that the server built, over a copy of it. */
   public static Tensor of(io.github.posenc.v1.Tensor message) {
+    PosencException.given("tensor", message);
     long[] shape = message.getShapeList().stream().mapToLong(Long::longValue).toArray();
     ByteBuffer data = ByteBuffer.wrap(message.getData().toByteArray());
     if (message.getDtype() == Dtype.UNRECOGNIZED || message.getValuesCount() > 0) {
-      throw new IllegalArgumentException("a tensor message without data of a known dtype");
+      throw PosencException.invalid("tensor", "a message without data of a known dtype");
     }
     return view(message.getDtype(), data.order(ByteOrder.LITTLE_ENDIAN), shape);
   }
@@ -243,10 +245,10 @@ public final class Tensor {
   /**
    * The elements: the array itself if the tensor is the whole of one, else a copy.
    *
-   * @throws ClassCastException if they are no floats
+   * @throws PosencException INVALID_ARGUMENT if they are no floats
    */
   public float[] toFloatArray() {
-    FloatBuffer all = (FloatBuffer) buffer();
+    FloatBuffer all = bufferOf(FloatBuffer.class);
     if (all.hasArray() && all.array().length == all.remaining()) return all.array();
     float[] copy = new float[all.remaining()];
     all.get(copy);
@@ -255,7 +257,7 @@ public final class Tensor {
 
   /** As {@link #toFloatArray}, of doubles. */
   public double[] toDoubleArray() {
-    DoubleBuffer all = (DoubleBuffer) buffer();
+    DoubleBuffer all = bufferOf(DoubleBuffer.class);
     if (all.hasArray() && all.array().length == all.remaining()) return all.array();
     double[] copy = new double[all.remaining()];
     all.get(copy);
@@ -264,7 +266,7 @@ public final class Tensor {
 
   /** As {@link #toFloatArray}, of the bits of float16 and bfloat16. */
   public short[] toShortArray() {
-    ShortBuffer all = (ShortBuffer) buffer();
+    ShortBuffer all = bufferOf(ShortBuffer.class);
     if (all.hasArray() && all.array().length == all.remaining()) return all.array();
     short[] copy = new short[all.remaining()];
     all.get(copy);
@@ -273,7 +275,7 @@ public final class Tensor {
 
   /** As {@link #toFloatArray}, of the bits of FP8, or of a tensor that was made of bytes. */
   public byte[] toByteArray() {
-    ByteBuffer all = (ByteBuffer) buffer();
+    ByteBuffer all = bufferOf(ByteBuffer.class);
     if (all.hasArray() && all.array().length == all.remaining()) return all.array();
     byte[] copy = new byte[all.remaining()];
     all.get(copy);
@@ -282,7 +284,7 @@ public final class Tensor {
 
   /** As {@link #toFloatArray}, of ints. */
   public int[] toIntArray() {
-    IntBuffer all = (IntBuffer) buffer();
+    IntBuffer all = bufferOf(IntBuffer.class);
     if (all.hasArray() && all.array().length == all.remaining()) return all.array();
     int[] copy = new int[all.remaining()];
     all.get(copy);
@@ -291,7 +293,7 @@ public final class Tensor {
 
   /** As {@link #toFloatArray}, of longs. */
   public long[] toLongArray() {
-    LongBuffer all = (LongBuffer) buffer();
+    LongBuffer all = bufferOf(LongBuffer.class);
     if (all.hasArray() && all.array().length == all.remaining()) return all.array();
     long[] copy = new long[all.remaining()];
     all.get(copy);
@@ -305,6 +307,12 @@ public final class Tensor {
    */
   public Buffer buffer() {
     return elements.buffer();
+  }
+
+  private <B extends Buffer> B bufferOf(Class<B> kind) {
+    Buffer all = buffer();
+    if (kind.isInstance(all)) return kind.cast(all);
+    throw PosencException.invalid("dtype", "is " + dtype + ", whose elements are no " + kind.getSimpleName() + "'s");
   }
 
   Elements elements() {

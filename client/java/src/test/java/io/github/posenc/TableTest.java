@@ -208,7 +208,10 @@ class TableTest {
     Rope rope = posenc.rope("llama-2-7b");
     Tensor right = Tensor.of(new float[3 * 64], 3, 64);
     Tensor one = Tensor.of(new float[64], 1, 64);
-    fails("has 256 bytes; the table's tensor has 768", () -> rope.table(3, one, right));
+    fails("has shape [1, 64]; must be [3, 64]", () -> rope.table(3, one, right));
+    fails(
+        "has 256 bytes; the table's tensor has 768",
+        () -> rope.table(3, Tensor.of(new float[64], 3, 64), right));
     fails(
         "is DTYPE_INT32; must be DTYPE_FLOAT32",
         () -> rope.table(3, right, Tensor.of(new int[3 * 64], 3, 64)));

@@ -1,0 +1,199 @@
+package io.github.posenc;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.github.posenc.v1.AddEncodingRequest;
+import io.github.posenc.v1.ApplyRopeRequest;
+import io.github.posenc.v1.BuildBiasRequest;
+import io.github.posenc.v1.BuildTableStreamRequest;
+import io.github.posenc.v1.ConvertPairingRequest;
+import io.github.posenc.v1.Dtype;
+import io.github.posenc.v1.RepositionRequest;
+import io.github.posenc.v1.RopeSource;
+import io.github.posenc.v1.RopeSpec;
+import io.github.posenc.v1.ScoreRelativeRequest;
+import io.grpc.Context;
+import io.grpc.Grpc;
+import io.grpc.InsecureServerCredentials;
+import io.grpc.MethodDescriptor;
+import io.grpc.ServerServiceDefinition;
+import io.grpc.Status;
+import io.grpc.stub.ServerCalls;
+import java.io.InputStream;
+import java.nio.FloatBuffer;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
+import org.junit.jupiter.api.io.TempDir;
+
+/** What is wrong with an argument is one exception, which names it. */
+final class ArgumentsTest {
+  @TempDir static Path folder;
+  private static Server server;
+  private static Posenc posenc;
+
+  private static final Tensor Q = Tensor.of(new float[8], 1, 1, 1, 8);
+
+  @BeforeAll
+  static void start() throws Exception {
+    server = new Server(folder);
+    posenc = Posenc.connect(server.address);
+  }
+
+  @AfterAll
+  static void stop() throws Exception {
+    posenc.close();
+    server.close();
+  }
+
+  private static void assertNamed(String field, Executable call) {
+    PosencException e = assertThrows(PosencException.class, call, field);
+    assertEquals("INVALID_ARGUMENT", e.code(), e.getMessage());
+    assertEquals(field, e.field(), e.getMessage());
+  }
+
+  @Test
+  void whatARotationLacksIsTheServersToNameAsInEveryLanguage() {
+    Rope rope = posenc.rope(Map.of("pairing", "half_split", "rotary_dim", 8));
+    Map<String, Executable> calls = new LinkedHashMap<>();
+    calls.put("layout", () -> rope.apply(null, Positions.startAt(0), Q, null));
+    calls.put("positions", () -> rope.apply(Layout.BSHD, null, Q, null));
+    calls.put("q", () -> rope.apply(Layout.BSHD, Positions.startAt(0), null, null));
+    calls.put("k", () -> rope.reposition(Layout.BSHD, 1, null));
+    calls.put("movement.old_positions", () -> rope.reposition(Layout.BSHD, null, Positions.startAt(0), Q));
+    calls.forEach((field, call) -> {
+      assertNamed(field, call);
+      assertEquals("FIELD_REQUIRED", assertThrows(PosencException.class, call).reason(), field);
+    });
+    assertNamed("layout", () -> rope.reposition(null, 1, Q));
+    assertNamed("movement", () -> rope.reposition(Layout.BSHD, Positions.startAt(0), null, Q));
+  }
+
+  @Test
+  void nullIsNamed() {
+    for (Executable call : List.<Executable>of(
+        () -> posenc.rope((String) null),
+        () -> posenc.rope((Path) null),
+        () -> posenc.rope((Map<String, ?>) null),
+        () -> posenc.rope((RopeSource) null))) {
+      assertNamed("rope", call);
+    }
+    for (Executable call : List.<Executable>of(
+        () -> posenc.applyRope(null, Q, null),
+        () -> posenc.reposition(null, Q),
+        () -> posenc.addEncoding(null, Q),
+        () -> posenc.scoreRelative(null, Q, Q),
+        () -> posenc.convertPairing(null, Q),
+        () -> posenc.buildTable(null),
+        () -> posenc.buildTableStream(null, rows -> {}),
+        () -> posenc.buildBias(null),
+        () -> posenc.buildPositions(null),
+        () -> posenc.resolveRope(null),
+        () -> posenc.analyzeRope(null),
+        () -> posenc.diagnoseRope(null))) {
+      assertNamed("request", call);
+    }
+    for (Executable call : List.<Executable>of(
+        () -> Tensor.of((float[]) null, 1), () -> Tensor.of((FloatBuffer) null, 1), () -> Tensor.of((long[]) null, 1))) {
+      assertNamed("elements", call);
+    }
+    assertNamed("bits", () -> Tensor.bfloat16((short[]) null, 1));
+    assertNamed("bits", () -> Tensor.float8E5m2(null, 1));
+    assertNamed("shape", () -> Tensor.of(new float[1], (long[]) null));
+    assertNamed("dtype", () -> Tensor.of((Dtype) null, java.nio.ByteBuffer.allocate(1), 1));
+    assertNamed("dtype", () -> Tensor.allocate(null, 1));
+    assertNamed("tensor", () -> Tensor.of((io.github.posenc.v1.Tensor) null));
+    assertNamed("ids", () -> Positions.ids((long[]) null));
+    assertNamed("ids", () -> Positions.ids((Tensor) null));
+    assertNamed("starts", () -> Positions.startsAt((long[]) null));
+    assertNamed("bounds", () -> Positions.packed((long[]) null));
+    assertNamed("rope.spec", () -> RopeSources.of((RopeSpec) null));
+    assertNamed("rows", () -> posenc.buildTableStream(BuildTableStreamRequest.getDefaultInstance(), null));
+    assertNamed("tiles", () -> posenc.buildBias(BuildBiasRequest.getDefaultInstance(), null));
+    assertNamed("target", () -> Posenc.connect(null));
+    assertNamed("timeout", () -> Posenc.builder("h:1").timeout(null));
+    assertNamed("tls.ca_file", () -> Posenc.builder("h:1").trust(null));
+    assertNamed("service_config", () -> Posenc.builder("h:1").serviceConfig("{").connect());
+    assertNamed("service_config", () -> Posenc.builder("h:1").serviceConfig("5").connect());
+    assertNamed("dtype", () -> Tensor.of(new float[1], 1).toIntArray());
+  }
+
+  @Test
+  void anOutputOfAsManyBytesButAnotherShapeOrTypeIsRefused() {
+    Tensor turned = Tensor.of(new float[8], 8, 1, 1, 1);
+    Tensor other = Tensor.of(new int[8], 1, 1, 1, 8);
+    Tensor one = Tensor.of(new float[1], 1);
+    for (Tensor out : new Tensor[] {turned, other, one}) {
+      assertNamed("q", () -> posenc.applyRope(ApplyRopeRequest.getDefaultInstance(), Q, null, out, null));
+      assertNamed("k", () -> posenc.reposition(RepositionRequest.getDefaultInstance(), Q, out));
+      assertNamed("out", () -> posenc.addEncoding(AddEncodingRequest.getDefaultInstance(), Q, out));
+      assertNamed("out", () -> posenc.convertPairing(ConvertPairingRequest.getDefaultInstance(), Q, out));
+      assertNamed("out", () -> posenc.scoreRelative(ScoreRelativeRequest.getDefaultInstance(), Q, Q, out));
+    }
+    Rope rope = posenc.rope(Map.of("pairing", "half_split", "rotary_dim", 8));
+    assertNamed("out", () -> rope.table(2, turned, null));
+    assertNamed("out", () -> rope.table(2, Tensor.of(new int[8], 2, 4), null));
+  }
+
+  // A method whose requests are not read and whose answers are empty.
+  private static MethodDescriptor<Integer, Integer> method(String name) {
+    MethodDescriptor.Marshaller<Integer> empty = new MethodDescriptor.Marshaller<>() {
+      @Override
+      public InputStream stream(Integer message) {
+        return InputStream.nullInputStream();
+      }
+
+      @Override
+      public Integer parse(InputStream stream) {
+        return 0;
+      }
+    };
+    return MethodDescriptor.newBuilder(empty, empty)
+        .setType(MethodDescriptor.MethodType.UNARY)
+        .setFullMethodName("posenc.v1.PositionalEncodingService/" + name)
+        .build();
+  }
+
+  @Test
+  void aTimeoutIsThatOfAllRequestsOfACall() throws Exception {
+    CompletableFuture<Long> left = new CompletableFuture<>(); // of the second request, in ms
+    ServerServiceDefinition service = ServerServiceDefinition.builder("posenc.v1.PositionalEncodingService")
+        .addMethod(method("ApplyRope"), ServerCalls.asyncUnaryCall((request, answer) -> {
+          try {
+            Thread.sleep(1000); // it answers late
+          } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+          }
+          answer.onError(Status.RESOURCE_EXHAUSTED.withDescription("too large").asException());
+        }))
+        .addMethod(method("GetServerInfo"), ServerCalls.asyncUnaryCall((request, answer) -> {
+          left.complete(Context.current().getDeadline().timeRemaining(TimeUnit.MILLISECONDS));
+          answer.onNext(0);
+          answer.onCompleted();
+        }))
+        .build();
+    io.grpc.Server fake = Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
+        .addService(service)
+        .build()
+        .start();
+    try (Posenc client = Posenc.connect("127.0.0.1:" + fake.getPort())) {
+      PosencException e = assertThrows(PosencException.class, () -> client
+          .withTimeout(Duration.ofSeconds(8))
+          .applyRope(ApplyRopeRequest.getDefaultInstance(), Q, null));
+      assertEquals("RESOURCE_EXHAUSTED", e.code());
+      assertTrue(left.get() < 7500, "the second request had " + left.get() + " of 8000 ms");
+    } finally {
+      fake.shutdownNow();
+    }
+  }
+}
