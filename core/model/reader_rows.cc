@@ -93,7 +93,7 @@ constexpr ReadingRow kRows[] = {
      "reads attn_factor, and neither attention_factor nor mscale"},
     {kVllm, "", "0.30.0", "", ReadingRule::kAmplitudeByKeys,
      "reads attention_factor and the mscale pair, not attn_factor"},
-    {kVllm, "", "0.30.0", "", ReadingRule::kKnowsType,
+    {kVllm, "", "0.20.0", "", ReadingRule::kKnowsType,
      "reads telechat3-yarn as yarn with attention_factor 0.07 ln s + 1",
      "telechat3-yarn"},
 

@@ -163,7 +163,7 @@ TEST(DoctorPublishedTest, NoPublishedConfigurationHasAFalseError) {
       unseen.erase({name, finding.id});
     }
   }
-  EXPECT_GE(read, 397);
+  EXPECT_GE(read, 516);
   EXPECT_TRUE(unseen.empty()) << unseen.begin()->first;
 }
 

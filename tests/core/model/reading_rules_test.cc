@@ -427,8 +427,10 @@ TEST(ReadingRulesTest, KnownTypesGrowWithVersions) {
               0.07 * std::log(4.0) + 1, 1e-15);
   EXPECT_NEAR(Read(config, Profile::kMlx).attention_factor,
               0.1 * std::log(4.0) + 1, 1e-15);
-  EXPECT_FALSE(TryVersion(config, Profile::kVllm, "0.29.0").ok());
-  // Its commits of 17 and 22 January 2026.
+  EXPECT_FALSE(TryVersion(config, Profile::kVllm, "0.19.1").ok());
+  EXPECT_NEAR(ReadVersion(config, Profile::kVllm, "0.29.0").attention_factor,
+              0.07 * std::log(4.0) + 1, 1e-15);
+  // mlx-lm's commits of 17 and 22 January 2026.
   EXPECT_FALSE(TryVersion(config, Profile::kMlx, "0.30.4").ok());
   EXPECT_TRUE(TryVersion(config, Profile::kMlx, "0.30.5").ok());
   config["rope_scaling"]["rope_type"] = "deepseek_yarn";
