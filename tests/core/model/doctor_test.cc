@@ -125,6 +125,16 @@ constexpr KnownError kPublishedErrors[] = {
      "mlx-lm's qwen3_moe does not scale"},
     {"Qwen/Qwen3-235B-A22B with YaRN, as its card says", "readers.amplitude",
      "likewise"},
+    {"rinna/bilingual-gpt-neox-4b-8k", "readers.frequencies",
+     "nor does its gpt_neox"},
+    {"zai-org/GLM-4-32B-0414 with YaRN, as its card says",
+     "readers.frequencies", "nor its glm4"},
+    {"zai-org/GLM-4-32B-0414 with YaRN, as its card says", "readers.amplitude",
+     "likewise"},
+    {"OpenGVLab/InternVL3_5-GPT-OSS-20B-A4B-Preview-HF", "readers.frequencies",
+     "as gpt-oss 20B"},
+    {"unsloth/gpt-oss-20b-BF16", "readers.frequencies", "likewise"},
+    {"deepseek-ai/DeepSeek-V2.5", "readers.softmax", "as DeepSeek V2"},
 };
 // They have no rotary key, and rotate nothing.
 constexpr absl::string_view kWithoutRope[] = {"google-bert/bert-base-uncased",
