@@ -21,6 +21,9 @@ struct ClassDefaults {
   bool ignores_head_dim = false;  // it is hidden_size / num_attention_heads
   // The keys' other names: "n_embd=hidden_size", separated by blanks.
   absl::string_view names = {};
+  // Of latent attention, the slices of a head; 0: no such attention.
+  std::int64_t qk_rope_head_dim = 0;
+  std::int64_t qk_nope_head_dim = 0;
 };
 
 // Null for a type whose class is not known.

@@ -108,6 +108,15 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
       keys.filled.push_back(name);
     }
   }
+  if (family.width == RotaryWidth::kMla && has_width) {
+    for (const auto& [name, value] :
+         {std::pair("qk_rope_head_dim", row.qk_rope_head_dim),
+          std::pair("qk_nope_head_dim", row.qk_nope_head_dim)}) {
+      if (keys.config.contains(name) || value == 0) continue;
+      keys.config[name] = value;
+      keys.filled.push_back(name);
+    }
+  }
   const json* head_dim = config.Find("head_dim");
   if (row.ignores_head_dim && family.width != RotaryWidth::kMla &&
       head_dim != nullptr) {

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "core/error.h"
 #include "core/model/class_defaults.h"
 #include "core/model/families.h"
@@ -44,6 +45,18 @@ const Family& FamilyOf(const JsonObject& config, const std::string& model_type,
              : UnknownLatentFamily();
 }
 
+// An error of layers that nobody asked about, which says whose it is, unless
+// its key does.
+absl::Status OfLayers(const std::string& type, const absl::Status& error) {
+  const auto details = GetErrorDetails(error);
+  absl::string_view fact = error.message();
+  absl::ConsumePrefix(&fact, "config_json: ");
+  if (!details || absl::StrContains(fact, type)) return error;
+  return MakeError(error.code(), details->reason, details->field,
+                   absl::StrCat("layers of type ", type, ": ", fact),
+                   details->metadata);
+}
+
 class ConfigReader {
  public:
   ConfigReader(const JsonObject& config, const std::string& model_type,
@@ -53,7 +66,8 @@ class ConfigReader {
         rules_(RulesFor(reader)),
         family_(FamilyOf(config, model_type, &known_family_)),
         class_dict_(json::parse(family_.rope_parameters, nullptr, false)),
-        dicts_(ReadRopeDicts(layers(), rules_, class_dict_, status)) {}
+        dicts_(ReadRopeDicts(layers(), rules_, class_dict_, status)),
+        status_(status) {}
 
   absl::StatusOr<ModelRope> Read(
       const std::optional<std::string>& layer_type,
@@ -181,7 +195,8 @@ class ConfigReader {
   // them is wrong with the file.
   absl::Status CheckOtherTypes(const std::string& chosen,
                                ModelRope* rope) const {
-    if (!ReadsByClass(rules_)) return absl::OkStatus();
+    // What failed before explains what would fail here.
+    if (!ReadsByClass(rules_) || !status_->ok()) return absl::OkStatus();
     for (const std::string& type : Types()) {
       if (type == chosen ||
           (dicts_.nested && !FillsIn() && dicts_.dict.HasNull(type))) {
@@ -191,20 +206,21 @@ class ConfigReader {
       ModelRope ignored;
       from.head_dim = HeadDim(config_, family_, type);
       ReadRopeDict(from, &ignored);
+      if (!status_->ok()) {
+        *status_ = OfLayers(type, *status_);
+        return absl::OkStatus();
+      }
       if (dicts_.nested && rules_.profile == Profile::kHf) {
         WarnOfNulls(from.dict, &rope->warnings);
         if (family_.dicts == DictRule::kNested && !dicts_.from_class) {
           WarnOfNoBase(from.dict, &rope->warnings);
         }
       }
-      // What is missing is the objects' status; what is out of range is not.
-      if (ignored.spec.rotary_dim == 0) continue;
       const auto resolved =
           ResolveSpec(ignored.spec, from.head_dim, std::nullopt,
                       MissingLength::kAssumeOriginal);
       if (!resolved.ok()) {
-        return ConfigError("", absl::StrCat("layers of type ", type, ": ",
-                                            resolved.status().message()));
+        return OfLayers(type, ConfigError("", resolved.status().message()));
       }
     }
     return absl::OkStatus();
@@ -419,6 +435,7 @@ class ConfigReader {
   const Family& family_;
   const json class_dict_;
   const RopeDicts dicts_;
+  absl::Status* const status_;
 };
 
 }  // namespace

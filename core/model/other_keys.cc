@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/model/class_fields.h"
+#include "core/model/class_rules.h"
 #include "core/model/profile.h"
 
 namespace posenc::core {
@@ -65,6 +66,7 @@ void WarnOf(const JsonObject& config, absl::string_view parent,
       given->get_ref<const std::string&>() != parent) {
     model_type = given->get<std::string>();
   }
+  if (!of_layer) WarnOfClassRules(config, model_type, warnings);
   const json* layers = config.Find("layer_types");
   const bool lists_layers = layers != nullptr && layers->is_array();
   for (const std::string& key : config.Keys()) {

@@ -158,20 +158,28 @@ std::int64_t KeyedWidth(const RopeDict& from, ModelRope* rope) {
 }
 
 // The key that decides the width, and its object.
-std::pair<const JsonObject*, absl::string_view> WidthKey(const RopeDict& from) {
+std::pair<const JsonObject*, absl::string_view> WidthKey(const RopeDict& from,
+                                                         std::int64_t width) {
   const JsonObject& config = from.config;
   if (from.family.width == RotaryWidth::kMla) {
     return {&config, "qk_rope_head_dim"};
   }
   if (config.Has("rotary_dim")) return {&config, "rotary_dim"};
-  if (from.dict.Has("partial_rotary_factor")) {
+  // A share has no part in the width of a whole head.
+  const bool is_share = width != from.head_dim;
+  if (is_share && from.dict.Has("partial_rotary_factor")) {
     return {&from.dict, "partial_rotary_factor"};
   }
+  if (is_share && config.Has(from.family.partial_key)) {
+    return {&config, from.family.partial_key};
+  }
+  if (config.PeekInteger("global_head_dim") == from.head_dim) {
+    return {&config, "global_head_dim"};
+  }
   for (const absl::string_view key :
-       {from.family.partial_key, from.family.head_dim_key,
-        absl::string_view("head_dim"),
+       {from.family.head_dim_key, absl::string_view("head_dim"),
         absl::string_view("attention_head_dim")}) {
-    if (!key.empty() && config.Has(key)) return {&config, key};
+    if (config.Has(key)) return {&config, key};
   }
   return {&config, "hidden_size"};
 }
@@ -179,7 +187,7 @@ std::pair<const JsonObject*, absl::string_view> WidthKey(const RopeDict& from) {
 }  // namespace
 
 void FailWidth(const RopeDict& from, std::int64_t width) {
-  const auto [object, key] = WidthKey(from);
+  const auto [object, key] = WidthKey(from, width);
   const nlohmann::json* value = object->Find(key);
   const nlohmann::json* heads = from.config.Find("num_attention_heads");
   object->Fail(

@@ -1,5 +1,6 @@
 #include "core/model/yarn_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -78,6 +79,10 @@ long double VllmAttentionFactor(const RopeDict& from, double factor) {
   if (!by_keys) {
     const double multiplier = from.dict.Number("attn_factor").value_or(1);
     if (IsDeepseekClass(from)) return Ratio(from, factor) * multiplier;
+    // A class of its own, which leaves factors up to 1 alone.
+    if (IsTelechats(from)) {
+      return TelechatAmplitude(std::max(factor, 1.0)) * multiplier;
+    }
     return from.dict.Flag("apply_yarn_scaling").value_or(true)
                ? YarnMscale(factor, 1) * multiplier
                : multiplier;

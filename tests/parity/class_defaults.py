@@ -21,6 +21,7 @@ TARGET = pathlib.Path(__file__).parents[2] / "core/model/class_defaults.cc"
 KEYS = ["hidden_size", "num_attention_heads", "num_hidden_layers",
         "max_position_embeddings", "head_dim"]
 LAYERS = "num_hidden_layers"
+SLICES = ["qk_rope_head_dim", "qk_nope_head_dim"]
 
 
 def key_of(model_type):
@@ -99,7 +100,8 @@ def row_of(config):
     if counted:
         names[LAYERS] = counted
     return (numbers, refuses_remainder(config), ignores_head_dim(config),
-            " ".join(sorted(f"{other}={key}" for key, other in names.items())))
+            " ".join(sorted(f"{other}={key}" for key, other in names.items())),
+            tuple(default(fields, key) for key in SLICES))
 
 
 def rows():
@@ -126,10 +128,12 @@ def text_of_rows():
     for key, row in sorted(rows().items()):
         alike.setdefault(row, []).append(key)
     lines = []
-    for (numbers, divided, ignores, names), keys in alike.items():
+    for (numbers, divided, ignores, names, slices), keys in alike.items():
         values = [json.dumps(" ".join(keys)), *map(str, numbers),
                   "true" if divided else "false",
                   "true" if ignores else "false", json.dumps(names)]
+        if any(slices):
+            values += map(str, slices)
         while values[-1] in ('""', "false"):
             values.pop()
         lines.append("    {" + ", ".join(values) + "},")

@@ -39,6 +39,24 @@ TEST(ClassKeysTest, AFileWithoutAnyWidthStaysSo) {
   EXPECT_FALSE(TryRead({{"model_type", "llama"}}, Profile::kHf).ok());
 }
 
+// DeepSeek VL2's language_config states no slices.
+TEST(ClassKeysTest, SlicesOfLatentHeadsAreTheClasses) {
+  const json text = {{"model_type", "deepseek_v2"},
+                     {"hidden_size", 2560},
+                     {"num_attention_heads", 32},
+                     {"kv_lora_rank", 512}};
+  const ResolvedRope rope = Read(text, Profile::kHf);
+  EXPECT_EQ(rope.spec.rotary_dim, 64);
+  EXPECT_EQ(rope.head_dim, 192);
+  EXPECT_TRUE(Assumed(rope, "qk_rope_head_dim", "64"));
+  EXPECT_TRUE(Assumed(rope, "qk_nope_head_dim", "128"));
+  json given = text;
+  given["qk_rope_head_dim"] = 32;
+  EXPECT_EQ(Read(given, Profile::kHf).spec.rotary_dim, 32);
+  given["qk_rope_head_dim"] = nullptr;
+  EXPECT_FALSE(TryRead(given, Profile::kHf).ok());
+}
+
 // LLaVA 1.5's text_config, as published.
 TEST(ClassKeysTest, AComposedFilesPartHasItsClassesWidth) {
   const ResolvedRope rope =

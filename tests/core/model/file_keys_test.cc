@@ -56,6 +56,29 @@ TEST(FileKeysTest, AWidthThatCannotTurnIsOfTheKeyThatGivesIt) {
               HasSubstr("head_dim is 63"));
 }
 
+TEST(FileKeysTest, AWidthOfLayersThatNobodyAskedAboutSaysWhose) {
+  const auto refusal = [](int head_dim, int global_head_dim,
+                          const std::string& layer_type) {
+    const json config = {
+        {"model_type", "gemma4_text"}, {"hidden_size", 1024},
+        {"num_attention_heads", 4},    {"num_hidden_layers", 6},
+        {"head_dim", head_dim},        {"global_head_dim", global_head_dim}};
+    RopeSource source;
+    source.source = ConfigJson{config.dump()};
+    source.layer_type = layer_type;
+    return std::string(
+        ResolveSource(source, 0, MissingLength::kError).status().message());
+  };
+  EXPECT_THAT(refusal(256, 511, "sliding_attention"),
+              HasSubstr("layers of type full_attention: global_head_dim is "
+                        "511, by which 511 of the 511 channels"));
+  EXPECT_THAT(refusal(255, 512, "full_attention"),
+              HasSubstr("layers of type sliding_attention: head_dim is 255, by "
+                        "which 255 of the 255 channels"));
+  EXPECT_THAT(refusal(255, 512, "sliding_attention"),
+              HasSubstr("config_json: head_dim is 255"));
+}
+
 TEST(FileKeysTest, ABaseIsNamedAsTheFileNamesIt) {
   EXPECT_THAT(Refusal(Neox({{"rotary_emb_base", 1}})),
               HasSubstr("rotary_emb_base: is 1; must be finite and > 1"));

@@ -417,7 +417,7 @@ TEST(ReadingRulesTest, Transformers4DoesNotReadRopeParameters) {
 }
 
 TEST(ReadingRulesTest, KnownTypesGrowWithVersions) {
-  const json config =
+  json config =
       Config("llama", {{"rope_theta", 1e4},
                        {"rope_scaling",
                         {{"rope_type", "telechat3-yarn"},
@@ -427,8 +427,21 @@ TEST(ReadingRulesTest, KnownTypesGrowWithVersions) {
               0.07 * std::log(4.0) + 1, 1e-15);
   EXPECT_NEAR(Read(config, Profile::kMlx).attention_factor,
               0.1 * std::log(4.0) + 1, 1e-15);
-  EXPECT_FALSE(TryVersion(config, Profile::kVllm, "0.29.0").ok());
-  EXPECT_FALSE(TryVersion(config, Profile::kMlx, "0.29.1").ok());
+  EXPECT_FALSE(TryVersion(config, Profile::kVllm, "0.19.1").ok());
+  EXPECT_NEAR(ReadVersion(config, Profile::kVllm, "0.29.0").attention_factor,
+              0.07 * std::log(4.0) + 1, 1e-15);
+  // mlx-lm's commits of 17 and 22 January 2026.
+  EXPECT_FALSE(TryVersion(config, Profile::kMlx, "0.30.4").ok());
+  EXPECT_TRUE(TryVersion(config, Profile::kMlx, "0.30.5").ok());
+  config["rope_scaling"]["rope_type"] = "deepseek_yarn";
+  EXPECT_FALSE(TryVersion(config, Profile::kMlx, "0.30.3").ok());
+  EXPECT_TRUE(TryVersion(config, Profile::kMlx, "0.30.4").ok());
+}
+
+TEST(ReadingRulesTest, MlxTurnsHalfOfMiniMaxM3sHeadUnlessTold) {
+  const json config = Config("minimax_m3_vl", {{"rope_theta", 5e6}});
+  EXPECT_EQ(Read(config, Profile::kMlx).inv_freq.size(),
+            Read(config, Profile::kHf).inv_freq.size() / 2);
 }
 
 }  // namespace
