@@ -199,7 +199,8 @@ std::int64_t HeadDim(const JsonObject& config, const Family& family,
                              "; it must be at least 1"));
     return 0;
   }
-  return *hidden / *heads;
+  // Zamba 2's attention is of two layers' channels side by side.
+  return (family.model_types == "zamba2" ? 2 : 1) * *hidden / *heads;
 }
 
 namespace {

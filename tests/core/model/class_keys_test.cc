@@ -57,6 +57,14 @@ TEST(ClassKeysTest, SlicesOfLatentHeadsAreTheClasses) {
   EXPECT_FALSE(TryRead(given, Profile::kHf).ok());
 }
 
+TEST(ClassKeysTest, Zamba2sHeadsAreOfTwiceTheWidth) {
+  const json config = {{"model_type", "zamba2"},
+                       {"hidden_size", 2560},
+                       {"num_attention_heads", 32},
+                       {"use_mem_rope", true}};
+  EXPECT_EQ(Read(config, Profile::kHf).spec.rotary_dim, 160);
+}
+
 // LLaVA 1.5's text_config, as published.
 TEST(ClassKeysTest, AComposedFilesPartHasItsClassesWidth) {
   const ResolvedRope rope =
