@@ -27,12 +27,13 @@ constexpr std::int64_t kBeyondPart = 16;
 }  // namespace
 
 CallClaim::CallClaim(Admission* admission, CallerBudgets::Share* caller,
-                     MessageSizes* sizes, int method,
+                     MessageSizes* sizes, int method, std::uint64_t peer,
                      std::int64_t max_request_bytes, bool stream, Owner* owner)
     : admission_(admission),
       caller_(caller),
       sizes_(sizes),
       method_(method),
+      peer_(peer),
       max_request_bytes_(max_request_bytes),
       stream_(stream),
       owner_(owner) {}
@@ -45,8 +46,8 @@ absl::Status CallClaim::Enter(std::optional<std::int64_t> announced) {
   const std::int64_t bytes =
       stream_ ? announced_.value_or(kStreamMessageBytes) *
                     static_cast<std::int64_t>(kMessages)
-              : announced_.value_or(
-                    std::min(max_request_bytes_, sizes_->Expect(method_)));
+              : announced_.value_or(std::min(max_request_bytes_,
+                                             sizes_->Expect(method_, peer_)));
   const std::int64_t bounded = admission_->Bounded(bytes);
   if (!caller_->Claim(bounded)) {
     return OverBudget(absl::StrCat("the calls with this token hold all of the ",
@@ -102,7 +103,7 @@ absl::Status CallClaim::Received(std::int64_t bytes) {
                      " were announced; announce the largest, or nothing"));
   }
   if (stream_) return ReceivedOfStream(bytes);
-  if (!announced_) sizes_->Learn(method_, bytes);
+  if (!announced_) sizes_->Learn(method_, peer_, bytes);
   std::int64_t unused = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

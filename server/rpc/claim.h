@@ -9,7 +9,8 @@
 //
 //                        announced                   not announced
 //   unary call           the announced bytes         what the method's messages
-//                                                    have (MessageSizes)
+//                                                    have, from this peer
+//                                                    (MessageSizes)
 //   stream of requests   4 x the announced bytes     4 x 5 MiB
 //
 // 4 messages (kMessages) are in a stream's line at most: being read, waiting,
@@ -76,8 +77,8 @@ class CallClaim final : public RequestMessage::Claimer,
   // claims of its caller's own limit: its requests, and a unary call's
   // response.
   CallClaim(Admission* admission, CallerBudgets::Share* caller,
-            MessageSizes* sizes, int method, std::int64_t max_request_bytes,
-            bool stream, Owner* owner);
+            MessageSizes* sizes, int method, std::uint64_t peer,
+            std::int64_t max_request_bytes, bool stream, Owner* owner);
 
   // Claims for the messages to come, of which the largest has `announced`
   // bytes if the client said so. OK: inside, or waiting. RESOURCE_EXHAUSTED,
@@ -142,6 +143,7 @@ class CallClaim final : public RequestMessage::Claimer,
   CallerBudgets::Share* const caller_;
   MessageSizes* const sizes_;
   const int method_;
+  const std::uint64_t peer_;
   const std::int64_t max_request_bytes_;
   const bool stream_;
   Owner* const owner_;

@@ -1,0 +1,40 @@
+// What is expected of messages that are not announced.
+
+#include "server/budget/message_sizes.h"
+
+#include <cstdint>
+
+#include "gtest/gtest.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr std::int64_t kLarge = std::int64_t{64} << 20;
+
+TEST(MessageSizesTest, OnePeersLargeMessagesAreNotExpectedOfAnother) {
+  MessageSizes sizes(2);
+  sizes.Learn(0, 1, 100);
+  for (int i = 0; i < 10; ++i) sizes.Learn(0, 2, kLarge);
+  EXPECT_EQ(sizes.Expect(0, 1), MessageSizes::kLeast);
+  EXPECT_EQ(sizes.Expect(0, 2), 2 * kLarge);
+  EXPECT_EQ(sizes.Expect(1, 2), MessageSizes::kLeast) << "another method";
+}
+
+TEST(MessageSizesTest, OfAStrangerIsExpectedWhatAllHaveSent) {
+  MessageSizes sizes(1);
+  EXPECT_EQ(sizes.Expect(0, 1), MessageSizes::kLeast);
+  sizes.Learn(0, 1, kLarge);
+  EXPECT_EQ(sizes.Expect(0, 2), kLarge);
+}
+
+TEST(MessageSizesTest, PeersThatComeWithoutEndAreForgotten) {
+  MessageSizes sizes(1);
+  sizes.Learn(0, 0, kLarge);
+  for (std::uint64_t peer = 1; peer <= MessageSizes::kMostKnown; ++peer) {
+    sizes.Learn(0, peer, 1);
+  }
+  EXPECT_EQ(sizes.Expect(0, 0), MessageSizes::kLeast);
+}
+
+}  // namespace
+}  // namespace posenc::server
