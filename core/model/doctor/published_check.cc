@@ -111,6 +111,9 @@ struct Likeness {
   bool same_but_farther = false;  // the same scaling, by a larger factor
   // Ours is scaled from a length that theirs, which is not scaled, never had.
   bool beyond_original = false;
+  // Ours is longer and of larger bases: a context that was extended by
+  // training.
+  bool longer = false, larger_bases = true;
 
   // Another model, which happens to have the same shape.
   bool is_other() const {
@@ -138,6 +141,7 @@ void CompareLengths(const ConfigCase& ours, const ConfigCase& theirs,
   likeness->same_length = length.value_or(0) == published.value_or(0);
   const auto factor = FactorOf(a), their_factor = FactorOf(b);
   if (length && published) {
+    likeness->longer = *length > *published;
     const double most = factor.value_or(1) * static_cast<double>(*published);
     likeness->reaches = (a.scaling.index() > 0 && !factor) ||
                         static_cast<double>(*length) <= most;
@@ -186,6 +190,8 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
     const ResolvedRope& a = *ours.reference()->ropes[g];
     const ResolvedRope& b = *theirs.reference()->ropes[match[g]];
     likeness.base &= a.spec.rope_theta == b.spec.rope_theta;
+    likeness.larger_bases &= a.spec.rope_theta && b.spec.rope_theta &&
+                             *a.spec.rope_theta >= *b.spec.rope_theta;
     const bool same = a.inv_freq == b.inv_freq &&
                       a.attention_factor == b.attention_factor &&
                       a.softmax_scale_multiplier == b.softmax_scale_multiplier;
@@ -217,10 +223,12 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
 }
 
 // Whether nothing is to be said of the difference: the two are the same, or
-// only ours is scaled or ours farther, which is how contexts are extended, or
-// ours is the model as it was before it was scaled.
+// only ours is scaled or ours farther, or ours is longer with a larger base,
+// which is how contexts are extended, or ours is the model as it was before it
+// was scaled.
 bool Fits(const Likeness& likeness) {
   return likeness.numbers ||
+         (likeness.longer && likeness.larger_bases && likeness.scaling) ||
          (likeness.base && !likeness.beyond_original &&
           (!likeness.theirs_scaled || likeness.same_but_farther ||
            (!likeness.ours_scaled && likeness.within_original)));
