@@ -175,7 +175,7 @@ int Finish(int code) {
   const bool failed = std::ferror(stdout) != 0;
   if (std::fflush(stdout) == 0 && !failed) return code;
   std::fputs("posenc: standard output: cannot write\n", stderr);
-  return kExitFile;
+  return code == kExitOk ? kExitFile : code;
 }
 
 }  // namespace

@@ -137,6 +137,7 @@ std::string FindUnknownCommand(const CLI::App& app, int argc,
                                const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const absl::string_view argument = argv[i];
+    if (argument == "help") continue;
     if (!absl::StartsWith(argument, "-")) return NoCommand(app, argument);
     if (TakesValue(app, argument)) ++i;
   }

@@ -13,7 +13,8 @@ namespace posenc::cli {
 constexpr int kExitOk = 0;
 constexpr int kExitFailed = 1;  // the call, or a check, failed
 constexpr int kExitUsage = 2;   // flags that make no sense
-constexpr int kExitFile = 3;    // a file cannot be read, written or parsed
+constexpr int kExitFile =
+    3;  // a file, or standard output, cannot be read or written
 
 // INVALID_ARGUMENT with exit code 2. `fact` starts with the flag: "--in: ...".
 absl::Status UsageError(absl::string_view fact);

@@ -1,6 +1,7 @@
 #include "core/model/class_rules.h"
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -78,7 +79,7 @@ constexpr ClassRule kRules[] = {
     {"mimi mimi_encoder mimi_decoder", "num_semantic_quantizers", 1,
      Rule::kBelow, "num_quantizers", 32},
     {"moshi", "num_codebooks", 8, Rule::kAtMost,
-     "audio_encoder_config.num_codebooks", 32},
+     "audio_encoder_config.num_quantizers", 32},
     {"idefics2_perceiver", "num_key_value_heads", 4, Rule::kAtMost,
      "resampler_n_heads", 16},
     {"jetmoe", "num_experts_per_tok", 2, Rule::kAtMost, "num_local_experts", 8},
@@ -145,7 +146,11 @@ std::optional<Said> At(const JsonObject& config, absl::string_view path,
     const auto size = static_cast<std::int64_t>(value->size());
     return Said{size, absl::StrCat(path, " has ", size, " elements")};
   }
-  if (!value->is_number_integer()) return std::nullopt;
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  if (!value->is_number_integer() ||
+      (value->is_number_unsigned() && value->get<std::uint64_t>() > kMost)) {
+    return std::nullopt;
+  }
   const auto number = value->get<std::int64_t>();
   return Said{number, absl::StrCat(path, " is ", number)};
 }
@@ -210,7 +215,7 @@ void WarnOfMamba(const JsonObject& config, absl::string_view model_type,
   }
   const json* head = config.Find("mamba_d_head");
   const bool is_auto = head == nullptr || *head == "auto";
-  const auto head_dim = At(config, "mamba_d_head", 1);
+  const auto head_dim = is_auto ? Said{} : At(config, "mamba_d_head", 1);
   if (!head_dim) return;
   std::int64_t together = 0;
   if (heads->number > 0 && width % heads->number == 0 &&
@@ -229,7 +234,8 @@ void WarnOfMamba(const JsonObject& config, absl::string_view model_type,
 // Kimi Linear's lists of layers, counted from 1, which together name each.
 void WarnOfKimiLayers(const JsonObject& config, absl::string_view model_type,
                       std::vector<std::string>* warnings) {
-  if (model_type != "kimi_linear" || config.Find("layer_types") != nullptr) {
+  const json* types = config.Find("layer_types");
+  if (model_type != "kimi_linear" || (types != nullptr && !types->is_null())) {
     return;
   }
   const auto layers = At(config, "num_hidden_layers", 27);

@@ -20,11 +20,11 @@ constexpr double kIdle = 2;
 // them are always a little below the mean.
 constexpr double kLightPart = 0.5;
 constexpr double kHeavyPart = 2;
-// Seconds of all peers within kMemory, at least, of which a share is made that
-// others are compared with: the first tenths of a second say little. (A bound
-// for each peer was more than an equal share of more than 20 of them. As soon
-// as one had used twice its share, nearly all counted as light, waited for each
-// other, and one call in 70 took 80 ms and more at five times the capacity.)
+// An equal share counts as this many seconds divided by the peers, at least:
+// the shares of the first tenths of a second say little. A least share that did
+// not depend on the number of peers would make nearly all of many peers light,
+// as soon as one had used twice its share; their calls wait for each other
+// then.
 constexpr double kLittle = 0.1;
 
 }  // namespace

@@ -35,13 +35,13 @@ constexpr double kMostHeld = 1.02, kMostHeldAnnounced = 1.05;
 // kMovingBytesPerSecond; its client seems to have lied if it holds more than so
 // many times what was announced. Calls are put off on a busy machine, and what
 // one message holds is only estimated.
-constexpr std::int64_t kLittle = 64 << 10;
+constexpr std::int64_t kLittle = Transfers::kUncountedBytes;
 constexpr double kOverdue = 0.1;
 constexpr double kTimesAnnounced = 2;
 
-// Answers up to kLittle are claimed by nobody. One that has not gone after so
-// many seconds has a peer who does not read it, and holds, with all that gRPC
-// keeps for a call, this much more than its bytes.
+// A small answer that has not gone after so many seconds has a peer who does
+// not read it, and holds, with all that gRPC keeps for a call, this much more
+// than its bytes.
 constexpr double kUnreadAfter = 1;
 constexpr double kCallBytes = 16 << 10;
 
@@ -73,18 +73,18 @@ double ThreadCpu() {
 // of the message, which may have arrived by then.
 struct Transfers::Victims {
   struct Victim {
-    explicit Victim(const Message& message, bool too_slow = false)
+    Victim(const Message& message, Why why)
         : keep(message.owner_->KeepAlive()),
           owner(message.owner_),
           number(message.number()),
           direction(message.direction_),
-          slow(too_slow) {}
+          why(why) {}
 
     std::shared_ptr<void> keep;
     Owner* owner;
     std::uint64_t number;
     Direction direction;
-    bool slow;
+    Why why;  // it is cut off
   };
   std::vector<Victim> shrink, cut;
 };
@@ -96,8 +96,8 @@ Transfers::Transfers(Admission* admission, std::function<std::int64_t()> held,
       relieve_(std::move(relieve)),
       ticker_(std::chrono::milliseconds(10), [this] { return Tick(); }) {}
 
-void Transfers::Add(Direction direction, std::int64_t bytes, Owner* owner,
-                    Message* message) {
+void Transfers::Add(Direction direction, std::int64_t bytes, bool claimed,
+                    Owner* owner, Message* message) {
   {
     // owner_ says that place_ is good, so that Touch() on another thread must
     // not see the one without the other.
@@ -105,6 +105,7 @@ void Transfers::Add(Direction direction, std::int64_t bytes, Owner* owner,
     message->direction_ = direction;
     message->owner_ = owner;
     message->bytes_ = bytes;
+    message->claimed_ = claimed;
     message->since_ = Now();
     message->cut_ = false;
     std::list<Message*>& list = direction == Direction::kIn ? coming_ : going_;
@@ -141,9 +142,30 @@ void Transfers::Touch(Message* message) {
   list.splice(list.end(), list, message->place_);
 }
 
-void Transfers::Cut(Message* message, bool slow, Victims* victims) {
+void Transfers::Cut(Message* message, Why why, Victims* victims) {
   message->cut_ = true;
-  victims->cut.emplace_back(*message, slow);
+  victims->cut.emplace_back(*message, why);
+}
+
+absl::Status Transfers::ErrorOf(Why why) {
+  switch (why) {
+    case Why::kSlow:
+      return OverBudget(
+          "the message moved slower than 1 MiB/s while others waited for its "
+          "memory");
+    case Why::kNotAnnounced:
+      return OverBudget(
+          "no memory for this message beside the others; announce its size to "
+          "wait for room");
+    case Why::kAnnounced:
+      break;
+    case Why::kUnread:
+      return OverBudget(
+          "the answer was not read for a second while there was no memory");
+  }
+  return OverBudget(
+      "no memory for this message, which comes late or is larger than was "
+      "announced, beside the others");
 }
 
 // What is held has in it what is being computed, which counts here as if the
@@ -167,7 +189,7 @@ void Transfers::ChooseShrunk(double now, std::int64_t held, Victims* victims) {
       });
   for (auto it = coming_.begin(); it != recent; ++it) missing += brought(**it);
   for (auto it = coming_.begin(); missing > 0 && it != recent; ++it) {
-    victims->shrink.emplace_back(**it);
+    victims->shrink.emplace_back(**it, Why::kSlow);
     missing -= brought(**it);
   }
 }
@@ -180,7 +202,7 @@ void Transfers::ChooseSlow(double now, std::int64_t each, Victims* victims) {
       if (!message->cut_ &&
           now - message->since_ >
               kSlowAfter + static_cast<double>(bytes) / kSlowBytesPerSecond) {
-        Cut(message, true, victims);
+        Cut(message, Why::kSlow, victims);
       }
     }
   }
@@ -207,8 +229,10 @@ void Transfers::ChooseExcess(double now, std::int64_t held, std::int64_t soon,
   const auto part = [&](const Message& message) {
     return ages > 0 ? static_cast<double>(held) * age(message) / ages : 0;
   };
-  // What comes is the rest of what is held.
-  const double coming = held > 0 ? 1 - going / static_cast<double>(held) : 0;
+  // What comes is at most the rest of what is held. (Tables that are kept are
+  // not in what is held, but are among the answers.)
+  const double coming =
+      held > 0 ? std::max(1 - going / static_cast<double>(held), 0.0) : 0;
   const auto kind_of = [&](const Message& message) {
     const auto bytes = static_cast<double>(message.bytes_);
     if (message.bytes_ == 0) return Kind::kSilent;
@@ -224,25 +248,44 @@ void Transfers::ChooseExcess(double now, std::int64_t held, std::int64_t soon,
   for (const Message* const message : coming_) {
     if (message->cut_) over -= part(*message);
   }
-  for (Message* const message : going_) {
-    if (message->since_ > now - kUnreadAfter) break;
-    if (message->bytes_ > kLittle || (over <= 0 && !message->cut_)) continue;
-    over -= static_cast<double>(message->bytes_) + kCallBytes;
-    if (!message->cut_) Cut(message, false, victims);
-  }
-  for (const Kind kind :
-       {Kind::kSilent, Kind::kLiar, Kind::kLarge, Kind::kLate}) {
-    if (kind == Kind::kLiar) over -= (kMostHeldAnnounced - kMostHeld) * budget;
-    for (auto it = coming_.rbegin(); over > 0 && it != coming_.rend(); ++it) {
-      Message* const message = *it;
-      if (message->cut_ || message->since_ > now - kOld ||
-          kind_of(*message) != kind) {
-        continue;
-      }
-      over -= part(*message);
-      Cut(message, false, victims);
+  const auto cut_if = [&](Message* message, Kind kind) {
+    if (over <= 0 || message->cut_ || message->since_ > now - kOld ||
+        kind_of(*message) != kind) {
+      return;
     }
+    over -= part(*message);
+    Cut(message, kind == Kind::kSilent ? Why::kNotAnnounced : Why::kAnnounced,
+        victims);
+  };
+  const auto cut_newest = [&](Kind kind) {
+    for (auto it = coming_.rbegin(); it != coming_.rend(); ++it) {
+      cut_if(*it, kind);
+    }
+  };
+  // A stream that waits for its client looks like a liar, too, but is touched
+  // with each of its messages.
+  const auto cut_oldest = [&](Kind kind) {
+    for (Message* const message : coming_) cut_if(message, kind);
+  };
+  const auto is_unread = [&](const Message& message) {
+    return message.bytes_ <= kLittle && !message.claimed_;
+  };
+  for (const Message* const message : going_) {
+    if (message->since_ > now - kUnreadAfter) break;
+    if (!message->cut_ || !is_unread(*message)) continue;
+    over -= static_cast<double>(message->bytes_) + kCallBytes;
   }
+  cut_newest(Kind::kSilent);
+  for (Message* const message : going_) {
+    if (over <= 0 || message->since_ > now - kUnreadAfter) break;
+    if (message->cut_ || !is_unread(*message)) continue;
+    over -= static_cast<double>(message->bytes_) + kCallBytes;
+    Cut(message, Why::kUnread, victims);
+  }
+  over -= (kMostHeldAnnounced - kMostHeld) * budget;
+  cut_oldest(Kind::kLiar);
+  cut_newest(Kind::kLarge);
+  cut_oldest(Kind::kLate);
 }
 
 bool Transfers::Tick() {
@@ -283,15 +326,9 @@ bool Transfers::Tick() {
   for (const Victims::Victim& victim : victims.shrink) {
     victim.owner->ShrinkClaim(victim.number);
   }
-  const absl::Status no_memory = OverBudget(
-      "no memory for this message beside the others; announce its size to "
-      "wait for room");
-  const absl::Status slow = OverBudget(
-      "the message moved slower than 1 MiB/s while others waited for its "
-      "memory");
   for (const Victims::Victim& victim : victims.cut) {
     cut_ += victim.owner->CutOff(victim.direction, victim.number,
-                                 victim.slow ? slow : no_memory);
+                                 ErrorOf(victim.why));
   }
   relieve_(held);
   next_ = Now() + std::max(kPause * took, quiet ? kQuietPause : 0);

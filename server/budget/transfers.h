@@ -12,12 +12,16 @@
 //     what is held is enough for the others; what such a message really holds
 //     is part of what is measured
 //   more is held than 1.02 times the budget, or will be at the next measure:
-//     of the messages that have been coming for 20 ms the newest are cut off,
-//     as many as hold the excess, first those that were not announced, and
-//     others only for what is beyond 1.05 times the budget, first those that
-//     seem to be larger than was announced; the oldest are nearest to their
-//     end. Before all of them, answers that no claim covers are, if nobody has
-//     read them for a second
+//     messages are cut off, as many as hold the excess:
+//       1. the newest of those that are coming and were not announced; the
+//          oldest are nearest to their end
+//       2. small answers that no claim covers, unread for a second
+//     and what follows only for what is beyond 1.05 times the budget:
+//       3. the oldest of those that seem to be larger than was announced
+//       4. the newest of the others that are coming, but for those that were
+//          announced with little
+//       5. these, if they are overdue
+//     A message must have been coming for 20 ms.
 //   somebody waits for memory, and a message, coming or going, is older than
 //   10 s and slower than 1 MiB/s:
 //     it is cut off
@@ -63,6 +67,10 @@ class Transfers {
     ~Owner() = default;
   };
 
+  // What is made of a message, and answers, are claimed by nobody up to so many
+  // bytes: they are part of what each call takes.
+  static constexpr std::int64_t kUncountedBytes = 64 << 10;
+
   // A message under way, a member of its call. Between Add() and Remove() it
   // belongs to Transfers.
   class Message {
@@ -77,6 +85,7 @@ class Transfers {
     Owner* owner_ = nullptr;  // null: it is not under way
     std::int64_t bytes_ = 0;  // 0: not known
     double since_ = 0;
+    bool claimed_ = false;
     bool cut_ = false;
     std::atomic<std::uint64_t> number_{0};
     std::list<Message*>::iterator place_;
@@ -89,8 +98,8 @@ class Transfers {
             std::function<void(std::int64_t held)> relieve);
 
   // A message of `bytes` (0: not known) is on its way. `owner` lives until
-  // Remove().
-  void Add(Direction direction, std::int64_t bytes, Owner* owner,
+  // Remove(). claimed: a claim covers it, however small it is.
+  void Add(Direction direction, std::int64_t bytes, bool claimed, Owner* owner,
            Message* message);
   // It has arrived, or will not. May be called for one that is not under way.
   void Remove(Message* message);
@@ -103,10 +112,12 @@ class Transfers {
 
  private:
   struct Victims;
+  enum class Why { kSlow, kNotAnnounced, kAnnounced, kUnread };
 
+  static absl::Status ErrorOf(Why why);
   bool Tick();
   // These expect the lock.
-  static void Cut(Message* message, bool slow, Victims* victims);
+  static void Cut(Message* message, Why why, Victims* victims);
   void ChooseShrunk(double now, std::int64_t held, Victims* victims);
   // each: what a message holds on average.
   void ChooseSlow(double now, std::int64_t each, Victims* victims);

@@ -24,7 +24,8 @@ constexpr double kLightWait = 0.05;
 // off what came meanwhile after 0.23 s.
 constexpr double kStandingAfter = 0.25;
 // The queue counts as standing until it is empty and nobody was refused for so
-// long. (Halted for that time, a server past its capacity refuses nobody.)
+// long. Only the second is not enough: a server past its capacity refuses
+// nobody while its host halts it.
 constexpr double kCalmAfter = 0.2;
 
 // A lease: what a call needs at least, by the clock, on a machine that is as

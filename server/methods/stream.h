@@ -48,11 +48,12 @@ class StreamHandler : public CallHandler {
     return absl::OkStatus();
   }
   bool TakesLong() const final {
-    return parsed_ != nullptr && ResolvesLong(parsed_->request);
+    return parsed_ != nullptr && !resolved_ && ResolvesLong(parsed_->request);
   }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() final {
     if (parsed_ == nullptr) return nullptr;
     auto parsed = std::exchange(parsed_, nullptr);
+    resolved_ = true;
     if (!HasTensor(parsed->request)) {
       const absl::Status good = CheckSettings(parsed->request);
       if (!good.ok()) return good;
@@ -92,6 +93,7 @@ class StreamHandler : public CallHandler {
   std::optional<Request> settings_;
   // The message that waits for Next().
   std::shared_ptr<const ParsedRequest<Request>> parsed_;
+  bool resolved_ = false;  // the cache has the stream's encodings
 };
 
 }  // namespace posenc::server

@@ -279,7 +279,7 @@ void Call::Step(std::unique_lock<std::mutex> lock) {
         }
         lock.unlock();
         resources_.transfers->Add(Transfers::Direction::kIn,
-                                  announced_.value_or(0), this,
+                                  announced_.value_or(0), spec_.stream, this,
                                   &reading_message_);
         stream_->StartRead();
         lock.lock();
@@ -298,8 +298,8 @@ void Call::Step(std::unique_lock<std::mutex> lock) {
         bytes_out_ += static_cast<std::int64_t>(bytes);
         lock.unlock();
         resources_.transfers->Add(Transfers::Direction::kOut,
-                                  static_cast<std::int64_t>(bytes), this,
-                                  &writing_message_);
+                                  static_cast<std::int64_t>(bytes),
+                                  spec_.stream, this, &writing_message_);
         if (last) {
           stream_->StartWriteAndFinish(outgoing);
           return;  // the call may be gone

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "posenc/wire/metadata.h"
 #include "server/budget/errors.h"
+#include "server/budget/transfers.h"
 
 namespace posenc::server {
 namespace {
@@ -14,10 +15,6 @@ namespace {
 // What a message of a stream is taken to have if nothing is announced: above
 // the recommended chunk of nearly 4 MiB.
 constexpr std::int64_t kStreamMessageBytes = std::int64_t{5} << 20;
-
-// What calls make of their messages is not counted up to here: it is part of
-// what each call takes.
-constexpr std::int64_t kUncountedBytes = 64 << 10;
 
 // A message that has been read is not refused because others hold all of the
 // budget, as long as what calls make of their messages goes beyond the budget
@@ -152,7 +149,7 @@ absl::Status CallClaim::ClaimMade(std::int64_t bytes,
                                   std::int64_t message_bytes) {
   // A stream has claimed four messages, of which one is parsed at a time.
   if (stream_) bytes -= 2 * message_bytes;
-  if (bytes <= kUncountedBytes) bytes = 0;
+  if (bytes <= Transfers::kUncountedBytes) bytes = 0;
   std::int64_t unused = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -175,7 +172,7 @@ absl::Status CallClaim::ClaimMade(std::int64_t bytes,
 }
 
 absl::Status CallClaim::ClaimFinished(std::int64_t bytes) {
-  if (bytes <= kUncountedBytes) return absl::OkStatus();
+  if (bytes <= Transfers::kUncountedBytes) return absl::OkStatus();
   const std::lock_guard<std::mutex> lock(mutex_);
   const absl::Status room =
       ClaimBeyond(bytes, "call, with its response,", "raise --in-flight-bytes");

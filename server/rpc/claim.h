@@ -102,8 +102,9 @@ class CallClaim final : public RequestMessage::Claimer,
   absl::Status ClaimMade(std::int64_t bytes,
                          std::int64_t message_bytes) override;
 
-  // Claims for a response that was computed before anybody could know its size,
-  // and that a peer may leave unread. Errors as ClaimMade().
+  // Claims for the response of a unary call that was computed before anybody
+  // could know its size, and that a peer may leave unread. Errors as
+  // ClaimMade().
   absl::Status ClaimFinished(std::int64_t bytes);
 
   // The message does not come: the claim shrinks to nothing, and what the call
@@ -131,8 +132,8 @@ class CallClaim final : public RequestMessage::Claimer,
 
  private:
   absl::Status ReceivedOfStream(std::int64_t bytes);
-  // `what` takes these bytes, and ends an error; `remedy` is for one that is
-  // larger than the budget.
+  // what: what takes the bytes, as an error names it. remedy: of the error that
+  // it is larger than the budget.
   absl::Status ClaimBeyond(std::int64_t bytes, absl::string_view what,
                            absl::string_view remedy);
 

@@ -46,8 +46,8 @@ class PendingResponse {
   // Whether what the tiles have computed holds.
   virtual absl::Status Complete() { return absl::OkStatus(); }
   virtual void Finish(grpc::ByteBuffer* response) = 0;
-  // Bytes of the response that nobody has claimed, as they are not known
-  // before Finish().
+  // Bytes of a unary call's response that nobody has claimed, as they are not
+  // known before Finish().
   virtual std::int64_t unclaimed_bytes() const { return 0; }
 
  protected:

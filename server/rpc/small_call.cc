@@ -30,7 +30,7 @@ void SmallCall::Start(PeerStream* stream, const Bounds& bounds) {
 }
 
 void SmallCall::BeginTransfer(Transfers::Direction direction) {
-  bounds_.transfers->Add(direction, 0, this, &message_);
+  bounds_.transfers->Add(direction, 0, false, this, &message_);
   deadline_ = bounds_.deadlines->Add(
       std::shared_ptr<Deadlines::Owner>(shared_from_this(), this));
 }

@@ -220,7 +220,7 @@ impl Client {
     }
 }
 
-/// Bytes of [B, H, Sq, Sk]; `None` if there are no such shapes.
+/// The shape [B, H, Sq, Sk]; `None` if there are no such shapes.
 fn score_shape(q: &[i64], k: &[i64]) -> Option<[i64; 4]> {
     let (&[batch, heads, queries, _], &[_, _, keys, _]) = (q, k) else { return None };
     Some([batch, heads, queries, keys])

@@ -180,7 +180,7 @@ const std::vector<CheckRow>& CheckRows() {
        "write $1 = $5, or --rope-scaling $5$6", ""},
       {"gguf.original-length", kNote, true,
        "YaRN or longrope without the original length",
-       "$0: $1 is absent: $2 for $3", "$4, or write $1", ""},
+       "$0: $1 is absent: $2 for $3", "start it with $4, or write $1", ""},
       {"gguf.factor-tensors", kError, false,
        "factors that are absent, of another length or value, or beside a "
        "factor",

@@ -307,13 +307,14 @@ class GgufChecks {
     if (of_.gguf.context_length && *of_.gguf.context_length == original) return;
     // The flag is YaRN's: what chooses between two lists is the file's key.
     const std::string flag =
-        type == "yarn" || original == 0
-            ? absl::StrCat("--yarn-orig-ctx ", given)
-            : absl::StrCat("--override-kv ", key, "=int:", given);
+        type == "yarn" ? absl::StrCat("--yarn-orig-ctx ", given)
+                       : absl::StrCat("--override-kv ", key, "=int:", given);
     Finding& finding =
         of_.Add("gguf.original-length", {key, taken, wanted, flag}, {key});
     if (!finding.readers.empty()) JudgeBySize(&finding);
-    of_.explained = of_.explained_amplitude = true;
+    of_.explained = true;
+    // longrope's amplitude does not come from that length.
+    if (type == "yarn") of_.explained_amplitude = true;
   }
 
   // mrope_section as the configuration has it.

@@ -3,9 +3,9 @@
 //
 // Some models share their shape with a preset: Qwen3-4B-Thinking-2507 is
 // Qwen3-4B with base 5000000. published.jsonl has their configurations, which
-// count as a preset's do. Of those of other makers, who trained another model
-// in the same shape, none is expected of anybody: "own" is false, and they
-// count where all is as they have it.
+// count as a preset's do. Where "own" is false, others have trained a model of
+// another kind in that shape: a file that is exactly like it, its length
+// included, gets no finding, and no other file is compared with it.
 
 #include <algorithm>
 #include <cmath>
@@ -95,6 +95,14 @@ bool SameShape(const std::vector<double>& a, const std::vector<double>& b) {
 
 bool IsScaled(const ResolvedRope& rope) {
   return rope.spec.scaling.index() != 0;
+}
+
+// In words, without what follows from other keys: pairs of a ramp from the
+// base, and where dynamic scaling begins from the model's length.
+std::string ScalingAlone(const RopeSpec& spec) {
+  const std::string text = ScalingText(spec);
+  const bool dynamic = std::holds_alternative<DynamicNtkScaling>(spec.scaling);
+  return text.substr(0, text.find(dynamic ? " beyond " : ", ramp"));
 }
 
 // How a configuration stands to a preset of its shape, over all groups of
@@ -198,7 +206,7 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
     // A base of another number makes other numbers of the same scaling.
     likeness.scaling &= a.spec.rope_theta == b.spec.rope_theta
                             ? same
-                            : ScalingText(a.spec) == ScalingText(b.spec);
+                            : ScalingAlone(a.spec) == ScalingAlone(b.spec);
     likeness.numbers &= same;
     likeness.ours_scaled |= IsScaled(a);
     likeness.theirs_scaled |= IsScaled(b);
@@ -247,10 +255,6 @@ std::string Text(const ResolvedRope& rope, const ResolvedRope& other) {
                                      ? PlainNumber(*one.spec.rope_theta)
                                      : "of its own");
   };
-  const auto scaling = [](const ResolvedRope& one) {
-    const std::string text = ScalingText(one.spec);
-    return text.substr(0, text.find(", ramp"));
-  };
   const auto factor = FactorOf(rope.spec), theirs = FactorOf(other.spec);
   std::string text;
   if (rope.spec.rope_theta != other.spec.rope_theta) text = base(rope);
@@ -258,8 +262,8 @@ std::string Text(const ResolvedRope& rope, const ResolvedRope& other) {
       rope.spec.scaling.index() == other.spec.scaling.index()) {
     absl::StrAppend(&text, text.empty() ? "" : ", ", "factor ",
                     PlainNumber(*factor));
-  } else if (scaling(rope) != scaling(other)) {
-    absl::StrAppend(&text, text.empty() ? "" : ", ", scaling(rope));
+  } else if (ScalingAlone(rope.spec) != ScalingAlone(other.spec)) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", ScalingAlone(rope.spec));
   }
   if (text.empty() && rope.inv_freq != other.inv_freq) {
     text = ScalingText(rope.spec);

@@ -59,8 +59,8 @@ std::string Explanations(const Comparison& comparison) {
 // The fix where a reader ignores a scaling that other checks find no fault
 // with.
 constexpr absl::string_view kNeverScales =
-    "run it with another reader: this one does not scale such a model, "
-    "whatever the file says";
+    "run it with another reader: this one does not scale such a model as the "
+    "file says";
 
 // One base in a dict that this reader does not look into; or else nothing that
 // a key could mend.

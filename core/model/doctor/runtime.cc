@@ -515,8 +515,9 @@ void ApplyRuntime(const Runtime& runtime, GgufRope* gguf) {
     gguf->factor = 1 / *scale;
   }
   if (const auto factor = positive("--rope-scale")) gguf->factor = factor;
+  // The flag is YaRN's; longrope's length is the file's alone.
   if (const auto original = positive("--yarn-orig-ctx");
-      original && *original < 0x1p31) {
+      original && *original < 0x1p31 && gguf->scaling_type == "yarn") {
     gguf->original_context_length = static_cast<std::int64_t>(*original);
   }
   if (const auto ext = NumberOf(runtime, "--yarn-ext-factor")) {

@@ -75,6 +75,11 @@ TEST(ClassRulesTest, HeadsOfStateSpacesFillTheirLayer) {
               ElementsAre(HasSubstr(
                   "mamba_n_heads is 48, and transformers' class of model_type "
                   "bamba wants such heads to be 2048 channels wide together")));
+  EXPECT_THAT(Warnings({{"hidden_size", 1024},
+                        {"mamba_n_heads", 48},
+                        {"mamba_d_head", "auto"}},
+                       "bamba"),
+              ElementsAre(HasSubstr("2048 channels wide together")));
   EXPECT_THAT(Warnings({{"mamba_d_head", 65}}, "granitemoehybrid"),
               ElementsAre(HasSubstr("and mamba_d_head is 65")));
   EXPECT_THAT(

@@ -225,6 +225,29 @@ TEST(DoctorPublishedTest, ConfigurationsBesideThePresetsAreThoseOfTheRecord) {
   }
 }
 
+// The pairs of YaRN's ramp follow from the base: another base is no other
+// scaling.
+TEST(DoctorPublishedTest, AWrongBaseUnderYarnIsToldWithoutItsLength) {
+  for (const json& published : Published()) {
+    if (published["name"] != "openai/gpt-oss-20b") continue;
+    json config = published["config"];
+    config["rope_theta"] = 10000;
+    config.erase("max_position_embeddings");
+    DoctorInput input;
+    input.path = "config.json";
+    input.text = config.dump();
+    const auto diagnosis = Diagnose({input}, {});
+    ASSERT_TRUE(diagnosis.ok()) << diagnosis.status();
+    EXPECT_TRUE(std::any_of(
+        diagnosis->findings.begin(), diagnosis->findings.end(),
+        [](const Finding& finding) {
+          return absl::string_view(finding.id) == "config.unlike-published";
+        }));
+    return;
+  }
+  FAIL() << "the record has no gpt-oss 20B";
+}
+
 // Qwen3's card scales 32768 positions by 4. What scales them farther is no
 // contradiction of it; a length that the model never had before it was scaled
 // is one, and a factor that is not the ratio of the lengths is told by its own

@@ -269,6 +269,14 @@ TEST_F(CallsTest, AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
     }
     ExpectNothingInFlight();
   }
+  {
+    RawCall unread(channel_,
+                   "/posenc.v1.PositionalEncodingService/ResolveRope");
+    unread.WriteLast(request.SerializeAsString());
+    EXPECT_TRUE(
+        Eventually([this] { return server_->BytesInFlight() >= 256 << 10; }));
+  }
+  ExpectNothingInFlight();
 }
 
 TEST_F(CallsTest, TheResponseMayTakeWhatTheParserHasGivenBack) {

@@ -184,7 +184,8 @@ class Client {
   // of its own, whose tensors later calls of this client and of its copies pass
   // by place (shared_region.h). If the server has no shared memory, or not for
   // this client, the region is private memory, and its tensors are sent. Also
-  // RESOURCE_EXHAUSTED if the directory has not so much; NOT_FOUND and the like
+  // RESOURCE_EXHAUSTED if the directory has not so much, INVALID_ARGUMENT for
+  // more than the server takes in one file; NOT_FOUND and the like
   // if it cannot be used from here: in another container it may lie elsewhere,
   // see Share().
   absl::StatusOr<std::shared_ptr<SharedRegion>> MakeRegion(
