@@ -168,7 +168,7 @@ def test_an_output_of_as_many_bytes_but_another_shape_or_dtype_is_refused(client
     x = numpy.ones((8, 8), numpy.float32)
     heads = numpy.ones((1, 2, 4, 8), numpy.float32)
     encoding = {"sinusoidal": {"dim": 8, "order": "interleaved"}}
-    score = {"shaw": {"max_distance": 1, "key_table": numpy.ones((3, 8), numpy.float32)}}
+    score = {"shaw": {"left": 1, "key_table": numpy.ones((3, 8), numpy.float32)}}
     pairings = {"old_pairing": "half_split", "new_pairing": "interleaved", "heads": 1}
     calls = (
         (lambda out: client.add_encoding(x, encoding=encoding, positions=0, out=out), (8, 8)),

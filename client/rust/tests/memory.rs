@@ -227,7 +227,7 @@ async fn scores_go_to_their_place_from_tensors_anywhere() {
 
     let mut small = region.tensor::<f32>([2, 3]).unwrap();
     let error = client.score_relative_into(request.clone(), &held, k.clone(), &mut small).await.unwrap_err();
-    assert_eq!(error.to_string(), "INVALID_ARGUMENT: scores: the output has 24 bytes; the result has 480");
+    assert_eq!(error.to_string(), "INVALID_ARGUMENT: scores: the output has shape [2, 3]; must have [2, 3, 4, 5]");
     let wide = v1::ScoreRelativeRequest { dtype: v1::Dtype::Float64.into(), ..request };
     let error = client.score_relative_into(wide, &held, k, &mut scores).await.unwrap_err();
     assert_eq!(error.to_string(), "INVALID_ARGUMENT: scores: the output is DTYPE_FLOAT32; must be DTYPE_FLOAT64");
