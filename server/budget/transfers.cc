@@ -258,9 +258,8 @@ void Transfers::ChooseExcess(double now, std::int64_t held, std::int64_t soon,
         victims);
   };
   const auto cut_newest = [&](Kind kind) {
-    for (auto it = coming_.rbegin(); it != coming_.rend(); ++it) {
-      cut_if(*it, kind);
-    }
+    std::for_each(coming_.rbegin(), coming_.rend(),
+                  [&](Message* message) { cut_if(message, kind); });
   };
   // A stream that waits for its client looks like a liar, too, but is touched
   // with each of its messages.
