@@ -64,8 +64,8 @@ class Channels {
   // there are have some. A caller that makes one call at a time so stays on one
   // connection: for each one that has received a large message, gRPC keeps many
   // MiB to read the next one into. Connections with equally many calls take
-  // turns. Otherwise one whose calls fail at once, which is nearly always idle,
-  // would get all of them.
+  // turns. If they did not, a connection whose calls fail at once would get all
+  // of them, as it is nearly always idle.
   Lease Bulk();
 
   // A connection that does not retry calls. The first use makes it. A channel

@@ -70,8 +70,8 @@ func (c *Client) Close() error {
 	return c.channel.close()
 }
 
-// check finds what a call cannot do without: a client, as of a Dial whose error
-// nobody looked at, and a context.
+// check is an error if the client or the context is nil. A client is nil if Dial
+// failed and its caller did not look at the error.
 func (c *Client) check(ctx context.Context) error {
 	if c == nil {
 		return wrongArgument("client", "is nil; Dial returned an error")

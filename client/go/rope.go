@@ -47,7 +47,8 @@ func (r *Rope) Source() RopeSource {
 	return r.source
 }
 
-// Of a Client.Rope whose error nobody looked at.
+// errNoRope is the error of a nil Rope: Client.Rope failed, and its caller did not
+// look at the error.
 func errNoRope() *Error {
 	return wrongArgument("rope", "is nil; Client.Rope returned an error")
 }
