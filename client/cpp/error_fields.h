@@ -12,8 +12,8 @@ namespace posenc {
 // For requests that the library has wrapped in another message by itself.
 absl::Status OutsideOf(absl::string_view path, const absl::Status& error);
 
-// The error of an argument or an option that the client refuses itself. Its text
-// and details name the field as the server's errors do: "field: fact".
+// The error of an argument or an option that the client refuses itself. Its
+// text and details name the field as the server's errors do: "field: fact".
 absl::Status WrongArgument(absl::string_view field, absl::string_view fact);
 
 }  // namespace posenc

@@ -6,8 +6,8 @@ namespace posenc {
 // messages.cc reads: a google.rpc.Status, the server's or of the same form.
 constexpr char kStatusType[] = "type.googleapis.com/google.rpc.Status";
 
-// The type of the detail in it that has the reason and the field, and the domain
-// that posenc's reasons belong to.
+// The type of the detail in it that has the reason and the field, and the
+// domain that posenc's reasons belong to.
 constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr char kErrorDomain[] = "posenc";
 
