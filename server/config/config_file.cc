@@ -92,7 +92,12 @@ void Flatten(const std::string& prefix, const toml::table& table,
     const std::string key = absl::StrCat(prefix, std::string(name.str()));
     // "threads = {}" gives a value; "[tls]" may have no keys yet.
     const toml::table* const inner = node.as_table();
-    if (inner != nullptr && !(inner->is_inline() && inner->empty())) {
+    if (inner != nullptr && inner->empty() && !inner->is_inline()) {
+      entries->push_back(
+          {key, {}, false, static_cast<int>(name.source().begin.line), true});
+      continue;
+    }
+    if (inner != nullptr && !inner->empty()) {
       Flatten(absl::StrCat(key, "-"), *inner, entries);
       continue;
     }

@@ -32,6 +32,8 @@ struct FileEntry {
   std::vector<FileValue> values;
   bool array;  // else there is one value
   int line;
+  // A table's header without keys; there are no values.
+  bool empty_table = false;
 };
 
 // The entries of a file's text, in its order; keys may be unknown, and the

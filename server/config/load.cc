@@ -1,5 +1,6 @@
 #include "server/config/load.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,14 +33,18 @@ struct Given {
 };
 using GivenByKey = std::map<const Key*, Given>;
 
-absl::Status Bad(absl::string_view key, absl::string_view fact,
-                 absl::string_view source) {
-  return core::FieldInvalid(absl::StrCat("--", absl::CHexEscape(key)),
-                            absl::StrCat(fact, " (", source, ")"));
+// One line of a CLI11 error or of a foreign word.
+std::string OneLine(absl::string_view text) {
+  constexpr std::size_t kLongest = 1024;
+  return absl::StrCat(absl::CHexEscape(text.substr(0, kLongest)),
+                      text.size() > kLongest ? "..." : "");
 }
 
-// One line of a CLI11 error or of a foreign word.
-std::string OneLine(absl::string_view text) { return absl::CHexEscape(text); }
+absl::Status Bad(absl::string_view key, absl::string_view fact,
+                 absl::string_view source) {
+  return core::FieldInvalid(absl::StrCat("--", OneLine(key)),
+                            absl::StrCat(fact, " (", source, ")"));
+}
 
 // The command line's own words.
 struct Commands {
@@ -162,6 +167,14 @@ void ReadEnvironment(const char* const* environment, GivenByKey* given,
       "posenc"));
 }
 
+// Whether keys are written in a table of this name.
+bool HasKeysBelow(absl::string_view table) {
+  const std::string prefix = absl::StrCat(table, "-");
+  return std::any_of(Keys().begin(), Keys().end(), [&prefix](const Key& key) {
+    return absl::StartsWith(key.name, prefix);
+  });
+}
+
 // Takes those entries into `given` that neither a flag nor the environment
 // beats. All of them must be right nevertheless.
 absl::Status ReadFile(const std::string& path, GivenByKey* given) {
@@ -174,6 +187,10 @@ absl::Status ReadFile(const std::string& path, GivenByKey* given) {
   std::map<const Key*, int> lines;
   for (FileEntry& entry : *entries) {
     const std::string source = absl::StrCat(OneLine(path), ":", entry.line);
+    if (entry.empty_table) {
+      if (HasKeysBelow(entry.key)) continue;
+      return Bad(entry.key, "there is no such table", source);
+    }
     const Key* const key = FindKey(entry.key);
     if (key == nullptr) {
       return Bad(entry.key, "there is no such key", source);

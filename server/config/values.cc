@@ -157,6 +157,12 @@ absl::Status SetChoice(const Key& key, absl::string_view text,
 
 // Texts are paths, addresses and names, which stand in lines of the log.
 absl::Status CheckText(absl::string_view text) {
+  constexpr std::size_t kLongest = 4096;  // of a path (limits.h of Linux)
+  if (text.size() > kLongest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Shown(text), " of ", text.size(),
+                     " bytes; must have at most ", kLongest));
+  }
   if (std::none_of(text.begin(), text.end(), absl::ascii_iscntrl)) {
     return absl::OkStatus();
   }

@@ -63,10 +63,24 @@ TEST_F(ConfigFileTest, TheFileIsTomlAsUsersExpectIt) {
   EXPECT_EQ(config.server.max_connection_age_grace, absl::Seconds(2));
 }
 
+TEST_F(ConfigFileTest, WhatIsTooLongIsToldInOneLineThatIsNot) {
+  const std::string words(1 << 19, 'x');
+  for (const std::string& file :
+       {"listen = [\"" + words + "\"]", "admin = \"" + words + "\"",
+        "token-file = \"" + words + "\"", words + " = 1", "[" + words + "]"}) {
+    const auto loaded = LoadFile(file);
+    EXPECT_LT(Message(loaded.status()).size(), 1500u);
+    EXPECT_THAT(Message(loaded.status()), HasSubstr("xxx..."));
+  }
+}
+
 TEST_F(ConfigFileTest, WhatIsWrongInTheFileIsToldWithItsLine) {
   const std::map<std::string, std::string> cases = {
       {"\nmax-watiing = 5", "--max-watiing: there is no such key (%:2)"},
       {"[limits]\nthreads = 5", "--limits-threads: there is no such key (%:2)"},
+      {"\n[tlss]\n[log]", "--tlss: there is no such table (%:2)"},
+      {"[tls.certs]", "--tls-certs: there is no such table (%:1)"},
+      {"[threads]", "--threads: there is no such table (%:1)"},
       {"config = \"/other\"", "--config: a file cannot name another (%:1)"},
       {"tls-key = \"a\"\n[tls]\nkey = \"b\"",
        "--tls-key: was set in line 1 already (%:3)"},
