@@ -25,6 +25,7 @@
 #include "server/probe.h"
 #include "server/self_test.h"
 #include "server/serve.h"
+#include "server/threads.h"
 
 namespace posenc::server {
 namespace {
@@ -68,6 +69,9 @@ int ServeAndSay(const LoadedConfig& loaded, int argc, char** argv) {
   if (!valid.ok()) return Fail(kUsage, valid.message());
   const absl::StatusOr<const simd::KernelTable*> kernels = Kernels();
   if (!kernels.ok()) return Fail(kUsage, kernels.status().message());
+  const absl::Status threads = CheckThreads(
+      ThreadsOf(WithDefaults(loaded.config.server.limits).threads));
+  if (!threads.ok()) return Fail(kFailed, threads.message());
   const absl::Status right = SelfTest();
   if (!right.ok()) return Fail(kFailed, right.message());
   const absl::Status served = Serve(loaded, (*kernels)->name, [argc, argv] {

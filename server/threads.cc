@@ -1,0 +1,50 @@
+#include "server/threads.h"
+
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/rpc/call_queue.h"
+
+namespace posenc::server {
+namespace {
+
+// What is there beside the threads that compute and those that take calls: 11
+// were counted on two processors, of them five the RPC library's, and four more
+// with the admin port and its calls.
+constexpr int kOthers = 16;
+
+}  // namespace
+
+int ThreadsOf(int compute_threads) {
+  return compute_threads + CallQueue::ThreadsFor(compute_threads) + kOthers;
+}
+
+absl::Status CheckThreads(int count) {
+  absl::Status status;
+  std::mutex mutex;
+  std::vector<std::thread> threads;
+  {
+    // Whoever has started waits for the others.
+    const std::lock_guard<std::mutex> lock(mutex);
+    threads.reserve(static_cast<std::size_t>(count));
+    try {
+      for (int i = 0; i < count; ++i) {
+        threads.emplace_back(
+            [&mutex] { const std::lock_guard<std::mutex> done(mutex); });
+      }
+    } catch (const std::system_error& error) {
+      status = absl::ResourceExhaustedError(absl::StrCat(
+          "could start only ", threads.size(), " of ", count,
+          " threads: ", error.code().message(),
+          "; raise the limit of processes (ulimit -u, pids.max), or lower "
+          "--threads"));
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  return status;
+}
+
+}  // namespace posenc::server

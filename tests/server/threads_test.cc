@@ -1,0 +1,53 @@
+// What is said if a server cannot have its threads.
+
+#include "server/threads.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace posenc::server {
+namespace {
+
+// Root has as many processes as it likes, so that another user is asked.
+void AllowProcesses(rlim_t count) {
+  const rlimit limit = {count, count};
+  if (setrlimit(RLIMIT_NPROC, &limit) != 0 ||
+      (geteuid() == 0 && setuid(54321) != 0)) {
+    std::exit(1);
+  }
+}
+
+[[noreturn]] void SayAndExit(const absl::Status& status) {
+  std::fputs(std::string(status.message()).c_str(), stderr);
+  std::exit(status.ok() ? 0 : 3);
+}
+
+using ThreadsDeathTest = testing::Test;
+
+TEST_F(ThreadsDeathTest, ThreadsThatMayNotBeAreToldWithTheirNumber) {
+  EXPECT_EXIT(
+      {
+        AllowProcesses(1);
+        SayAndExit(CheckThreads(20));
+      },
+      testing::ExitedWithCode(3), "could start only 0 of 20 threads");
+}
+
+TEST(ThreadsTest, ThreadsThatMayBeAreNoError) {
+  EXPECT_TRUE(CheckThreads(ThreadsOf(2)).ok());
+}
+
+TEST(ThreadsTest, MoreThatComputeAreMoreAltogether) {
+  EXPECT_GE(ThreadsOf(1), 14);
+  EXPECT_GE(ThreadsOf(8), 25);
+  EXPECT_LT(ThreadsOf(8), 50);
+}
+
+}  // namespace
+}  // namespace posenc::server
