@@ -137,37 +137,6 @@ TEST_F(CallsTest, AFullServerRefusesEveryCall) {
   }
 }
 
-TEST_F(CallsTest, ResponsesWaitForRoom) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_request_bytes = 64 << 10;
-  options.limits.max_response_bytes = 4 << 20;
-  options.limits.in_flight_bytes = 7 << 20;
-  Start(options);
-  std::vector<std::thread> threads;
-  std::vector<grpc::Status> statuses(12);
-  for (grpc::Status& status : statuses) {
-    threads.emplace_back([this, &status] {
-      for (int i = 0; i < 8 && status.ok(); ++i) {
-        grpc::ClientContext context;
-        context.set_deadline(Deadline());
-        // Announced, so that it is not among those that are cut off: what the
-        // clients hold in this process is measured as if it were the server's.
-        const v1::BuildTableRequest request = LargeTable();
-        context.AddMetadata("posenc-message-bytes",
-                            std::to_string(request.ByteSizeLong()));
-        v1::BuildTableResponse table;
-        status = stub_->BuildTable(&context, request, &table);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const grpc::Status& status : statuses) {
-    EXPECT_TRUE(status.ok()) << status.error_message();
-  }
-  ExpectNothingInFlight();
-}
-
 TEST_F(CallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
@@ -204,35 +173,6 @@ TEST_F(CallsTest, AResponseThatNeverFitsIsTooLarge) {
   EXPECT_EQ(ReadDetails(status).reason, "ERROR_REASON_MESSAGE_TOO_LARGE");
   EXPECT_NE(status.error_message().find("--in-flight-bytes"),
             std::string::npos);
-}
-
-// What is beside tensors is copied to be parsed: 512 MiB of it took 1.5 GiB
-// where 1 GiB was the budget.
-TEST_F(CallsTest, AMessageThatIsParsedClaimsItsCopy) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_request_bytes = 6 << 20;
-  options.limits.in_flight_bytes = 8 << 20;
-  Start(options);
-  v1::ResolveRopeRequest resolve;
-  v1::ResolveRopeResponse resolved;
-  v1::ApplyRopeRequest apply;
-  v1::ApplyRopeResponse applied;
-  for (const auto& [bytes, reason] :
-       {std::pair{3 << 20, "ERROR_REASON_MODEL_CONFIG_INVALID"},
-        std::pair{5 << 20, "ERROR_REASON_MESSAGE_TOO_LARGE"}}) {
-    resolve.mutable_rope()->set_config_json(std::string(bytes, ' '));
-    const grpc::Status status =
-        CallAnnounced(&Stub::ResolveRope, resolve, &resolved);
-    EXPECT_EQ(ReadDetails(status).reason, reason) << status.error_message();
-  }
-  // The same beside a tensor, which is then not borrowed.
-  apply.mutable_q()->set_data("q");
-  apply.mutable_rope()->set_config_json(std::string(5 << 20, ' '));
-  EXPECT_EQ(
-      ReadDetails(CallAnnounced(&Stub::ApplyRope, apply, &applied)).reason,
-      "ERROR_REASON_MESSAGE_TOO_LARGE");
-  ExpectNothingInFlight();
 }
 
 // 256 KiB of frequencies for a request of a few bytes: peers that leave them
@@ -276,27 +216,6 @@ TEST_F(CallsTest, AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
     EXPECT_TRUE(
         Eventually([this] { return server_->BytesInFlight() >= 256 << 10; }));
   }
-  ExpectNothingInFlight();
-}
-
-TEST_F(CallsTest, TheResponseMayTakeWhatTheParserHasGivenBack) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_request_bytes = 6 << 20;
-  options.limits.in_flight_bytes = 8 << 20;
-  Start(options);
-  // 1.9 MiB, and 1.6 beside it. Both, a copy of the second and the response
-  // are 7; with the parser's own copy of the second they would be 8.4.
-  v1::AddEncodingRequest request;
-  SetTensor(v1::DTYPE_FLOAT32, {2, 240, 1024},
-            std::vector<float>(2 * 240 * 1024), request.mutable_x());
-  SetTensor(v1::DTYPE_FLOAT32, {400, 1024}, std::vector<float>(400 * 1024),
-            request.mutable_encoding()->mutable_learned()->mutable_table());
-  request.mutable_positions()->set_start(0);
-  v1::AddEncodingResponse response;
-  const grpc::Status status =
-      CallAnnounced(&Stub::AddEncoding, request, &response);
-  EXPECT_TRUE(status.ok()) << status.error_message();
   ExpectNothingInFlight();
 }
 

@@ -1,0 +1,101 @@
+// What messages and answers take of a budget of a few MiB, of a server that is
+// a process of its own: what a client holds in the server's process is measured
+// as if it were the server's, and has its messages cut off.
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/fixtures/posencd.h"
+#include "tests/fixtures/server.h"
+
+namespace posenc::server {
+namespace {
+
+using Stub = v1::PositionalEncodingService::Stub;
+
+class BinaryMemoryTest : public BinaryTest {
+ protected:
+  void Start(const std::string& in_flight_bytes,
+             const std::string& max_request_bytes) {
+    process_ = std::make_unique<Process>(std::vector<std::string>{
+        "--listen", "unix:" + socket(), "--ready-file", ready_file(),
+        "--in-flight-bytes", in_flight_bytes, "--max-request-bytes",
+        max_request_bytes, "--max-response-bytes", "4MiB"});
+    const std::vector<std::string> addresses = AwaitReady();
+    ASSERT_EQ(addresses.size(), 1u);
+    stub_ = v1::PositionalEncodingService::NewStub(Connect(addresses[0]));
+  }
+
+  template <typename Request, typename Response>
+  grpc::Status Announced(grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                      const Request&,
+                                                      Response*),
+                         const Request& request) {
+    grpc::ClientContext context;
+    context.set_deadline(Deadline());
+    context.AddMetadata("posenc-message-bytes",
+                        std::to_string(request.ByteSizeLong()));
+    Response response;
+    return (stub_.get()->*method)(&context, request, &response);
+  }
+
+  std::unique_ptr<Process> process_;
+  std::unique_ptr<Stub> stub_;
+};
+
+TEST_F(BinaryMemoryTest, ResponsesWaitForRoom) {
+  Start("7MiB", "64KiB");
+  std::vector<std::thread> threads;
+  std::vector<grpc::Status> statuses(12);
+  for (grpc::Status& status : statuses) {
+    threads.emplace_back([this, &status] {
+      for (int i = 0; i < 8 && status.ok(); ++i) {
+        status = Announced(&Stub::BuildTable, LargeTable());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const grpc::Status& status : statuses) {
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+}
+
+// What is beside tensors is copied to be parsed: 512 MiB of it took 1.5 GiB
+// where 1 GiB was the budget.
+TEST_F(BinaryMemoryTest, AMessageThatIsParsedClaimsItsCopy) {
+  Start("8MiB", "6MiB");
+  v1::ResolveRopeRequest resolve;
+  for (const auto& [bytes, reason] :
+       {std::pair{3 << 20, "ERROR_REASON_MODEL_CONFIG_INVALID"},
+        std::pair{5 << 20, "ERROR_REASON_MESSAGE_TOO_LARGE"}}) {
+    resolve.mutable_rope()->set_config_json(std::string(bytes, ' '));
+    const grpc::Status status = Announced(&Stub::ResolveRope, resolve);
+    EXPECT_EQ(ReadDetails(status).reason, reason) << status.error_message();
+  }
+  // The same beside a tensor, which is then not borrowed.
+  v1::ApplyRopeRequest apply;
+  apply.mutable_q()->set_data("q");
+  apply.mutable_rope()->set_config_json(std::string(5 << 20, ' '));
+  EXPECT_EQ(ReadDetails(Announced(&Stub::ApplyRope, apply)).reason,
+            "ERROR_REASON_MESSAGE_TOO_LARGE");
+}
+
+TEST_F(BinaryMemoryTest, TheResponseMayTakeWhatTheParserHasGivenBack) {
+  Start("8MiB", "6MiB");
+  // 1.9 MiB, and 1.6 beside it. Both, a copy of the second and the response
+  // are 7; with the parser's own copy of the second they would be 8.4.
+  v1::AddEncodingRequest request;
+  SetTensor(v1::DTYPE_FLOAT32, {2, 240, 1024},
+            std::vector<float>(2 * 240 * 1024), request.mutable_x());
+  SetTensor(v1::DTYPE_FLOAT32, {400, 1024}, std::vector<float>(400 * 1024),
+            request.mutable_encoding()->mutable_learned()->mutable_table());
+  request.mutable_positions()->set_start(0);
+  const grpc::Status status = Announced(&Stub::AddEncoding, request);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+}  // namespace
+}  // namespace posenc::server
