@@ -38,9 +38,11 @@ def liars(world):
     body = struct.pack(">BI", 0, size) + bytes(size - 1)
     with Server(world, *FLAGS) as server:
         base = server.rss()
+        connected = []
 
         def lie():
             with contextlib.suppress(OSError), h2.Connection(server.address) as connection:
+                connected.append(connection)
                 stream = connection.headers(h2.SERVICE + "ApplyRope",
                                             more=[("posenc-message-bytes", "1024")])
                 connection.patient_data(stream, body, 10, end=False)
@@ -52,8 +54,9 @@ def liars(world):
             thread.join()
         bound = base + 1.1 * BUDGET
         world.add("R5", f"peak memory, {peers} peers that announce 1 KiB and send 60 MiB",
-                  f"base + budget + 10 % = {mib(bound)}", mib(server.peak()),
-                  server.peak() <= bound)
+                  f"base + budget + 10 % = {mib(bound)}",
+                  f"{mib(server.peak())}, {len(connected)} connected",
+                  server.peak() <= bound and len(connected) == peers)
 
 
 def slow_readers(world):
