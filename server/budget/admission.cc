@@ -5,14 +5,6 @@
 #include <vector>
 
 namespace posenc::server {
-namespace {
-
-// Parts of the budget: what a call claims that is small, and what such calls
-// may claim together beside the others.
-constexpr std::int64_t kSmallPart = 256;
-constexpr std::int64_t kSmallsPart = 16;
-
-}  // namespace
 
 void Admission::SetLimits(std::int64_t budget_bytes, std::size_t max_waiting) {
   {
@@ -36,8 +28,7 @@ bool Admission::Fits(std::int64_t bytes) const {
 // A small call need not stand behind large ones that wait for room, or for a
 // peer that stalls. Claims beyond the budget are those of such calls.
 bool Admission::PassesAsSmall(std::int64_t bytes) const {
-  return bytes <= budget_ / kSmallPart &&
-         claimed_ + bytes <= budget_ + budget_ / kSmallsPart;
+  return IsSmall(bytes) && claimed_ + bytes <= budget_ + budget_ / kSmallsPart;
 }
 
 Admission::Entry Admission::Enter(std::int64_t bytes, Waiter* waiter) {
@@ -46,10 +37,7 @@ Admission::Entry Admission::Enter(std::int64_t bytes, Waiter* waiter) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if ((!outside_.empty() || !inside_.empty() || !Fits(bytes)) &&
         !PassesAsSmall(bytes)) {
-      if (outside_.size() >= max_waiting_) {
-        ++refused_;
-        return Entry::kFull;
-      }
+      if (outside_.size() >= max_waiting_) return Entry::kFull;
       waiter->bytes_ = bytes;
       Wait(&outside_, waiter);
       return Entry::kWaiting;
@@ -66,12 +54,9 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
   const std::lock_guard<std::mutex> lock(mutex_);
   const bool alone = claimed_ == waiting_held_ + held;
   const bool fits = Fits(bytes) || (alone && claimed_ + bytes <= budget_);
-  if (!fits || (!inside_.empty() && !alone)) {
-    if (bytes > budget_ - held) return Entry::kNever;
-    if (alone) {
-      ++refused_;
-      return Entry::kFull;
-    }
+  if (bytes > budget_ - held) return Entry::kNever;
+  if ((!fits || (!inside_.empty() && !alone)) && !PassesAsSmall(bytes)) {
+    if (alone) return Entry::kFull;
     waiter->bytes_ = bytes;
     waiter->held_ = held;
     waiting_held_ += held;
@@ -100,12 +85,12 @@ bool Admission::Leave(Waiter* waiter) {
   return true;
 }
 
-bool Admission::TryClaim(std::int64_t bytes, Waiter* waiter) {
+bool Admission::TryClaim(std::int64_t bytes, Waiter* waiter,
+                         std::int64_t beyond) {
   std::int64_t left = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!Fits(bytes)) {
-      ++refused_;
+    if (!Fits(bytes) && (beyond == 0 || claimed_ + bytes > budget_ + beyond)) {
       return false;
     }
     Grow(bytes, waiter);
@@ -173,7 +158,6 @@ void Admission::Release(std::int64_t bytes) {
     }
     if (!inside_.empty() && claimed_ == waiting_held_) {
       refused = inside_.back();
-      ++refused_;
       StopWaiting(refused);
     }
     left = Left();
@@ -205,11 +189,6 @@ std::int64_t Admission::claimed() const {
 std::int64_t Admission::held() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return held_;
-}
-
-std::int64_t Admission::refused() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return refused_;
 }
 
 std::size_t Admission::waiting() const {

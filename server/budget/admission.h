@@ -5,11 +5,11 @@
 // Two queues wait for the budget, each in the order of arrival:
 //   inside_   calls that hold a claim and need more, for their response
 //   outside_  calls that hold nothing yet
-// Small calls pass those outside, up to a sixteenth beside the budget. Calls
-// inside go first, because only they can give bytes back. Calls that all
-// hold a claim and all wait for more would wait for ever: if nobody else is
-// left to release anything, the newest of them is refused, which releases its
-// claim and so lets the others go on.
+// Small calls pass those outside, and small responses those inside, up to a
+// sixteenth beside the budget. Calls inside go first, because only they can
+// give bytes back. Calls that all hold a claim and all wait for more would wait
+// for ever: if nobody else is left to release anything, the newest of them is
+// refused, which releases its claim and so lets the others go on.
 //
 // What is claimed may be less than what is held: a message that announced
 // nothing turns out large, or a claim shrank because its message does not come
@@ -75,6 +75,16 @@ class Admission {
     react_ = std::move(react);
   }
 
+  // The part of the budget that a small call claims at most, and the part that
+  // such calls may claim together beside it.
+  static constexpr std::int64_t kSmallPart = 256;
+  static constexpr std::int64_t kSmallsPart = 16;
+
+  // Whether a claim of so many bytes passes those that wait.
+  bool IsSmall(std::int64_t bytes) const {
+    return bytes <= budget() / kSmallPart;
+  }
+
   // What a call of this size claims: no more than the whole budget, so that a
   // call that is larger than the budget runs alone.
   std::int64_t Bounded(std::int64_t bytes) const;
@@ -94,9 +104,11 @@ class Admission {
   // lock: those behind the one that left may fit.
   bool Leave(Waiter* waiter);
 
-  // Claims more for a call that is inside, if it fits at once. `waiter` is the
-  // call's, if it may be waiting in EnterMore() meanwhile: it then holds more.
-  bool TryClaim(std::int64_t bytes, Waiter* waiter = nullptr);
+  // Claims more for a call that is inside, if it fits at once, or goes beyond
+  // the budget by no more than `beyond`. `waiter` is the call's, if it may be
+  // waiting in EnterMore() meanwhile: it then holds more.
+  bool TryClaim(std::int64_t bytes, Waiter* waiter = nullptr,
+                std::int64_t beyond = 0);
 
   // Claims bytes that are in memory already, whether they fit or not. `waiter`
   // as above.
@@ -115,7 +127,6 @@ class Admission {
   std::int64_t claimed() const;
   std::int64_t held() const;  // as SetHeld()
   std::size_t waiting() const;
-  std::int64_t refused() const;  // calls, since the start
   // The most that was claimed at a time since the last call of this function.
   std::int64_t TakePeak();
 
@@ -141,7 +152,6 @@ class Admission {
   std::int64_t claimed_ = 0;
   std::int64_t held_ = 0;
   std::int64_t peak_ = 0;  // for TakePeak()
-  std::int64_t refused_ = 0;
   std::list<Waiter*> outside_;
   std::list<Waiter*> inside_;
   std::int64_t waiting_held_ = 0;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "server/budget/errors.h"
 
 namespace posenc::server {
@@ -18,6 +19,8 @@ constexpr double kShrinkAfter = 0.05;
 constexpr double kSlowAfter = 10;
 constexpr double kLongestAge = 1;
 constexpr double kSlowBytesPerSecond = 1 << 20;
+constexpr double kUnfairAfter = 1;
+constexpr double kUnfairBytesPerSecond = 4 << 20;
 
 // What messages that move have brought at least. 256 connections with messages
 // of 60 MiB, beside other work on the machine, moved at 60 MB/s each when four
@@ -30,20 +33,25 @@ constexpr double kMovingBytesPerSecond = 16 << 20;
 // when both were 1.05.
 constexpr double kMostHeld = 1.02, kMostHeldAnnounced = 1.05;
 
-// To cut off a message that was announced with so little gains nothing, unless
-// its client lied. It is overdue if it takes longer than this and its bytes at
+// To cut off a message that was announced as small gains nothing, unless its
+// client lied. It is overdue if it takes longer than this and its bytes at
 // kMovingBytesPerSecond; its client seems to have lied if it holds more than so
 // many times what was announced. Calls are put off on a busy machine, and what
 // one message holds is only estimated.
-constexpr std::int64_t kLittle = Transfers::kUncountedBytes;
-constexpr double kOverdue = 0.1;
+constexpr double kOverdue = 0.05;
 constexpr double kTimesAnnounced = 2;
 
+// Messages that come are taken to have this part of what is held at least: of
+// answers it is not known what is held (ChooseExcess).
+constexpr double kLeastComing = 0.1;
+
+// Small calls have used up most of what they have beside the budget once they
+// have used this part of it.
+constexpr double kSmallsFull = 0.5;
+
 // A small answer that has not gone after so many seconds has a peer who does
-// not read it, and holds, with all that gRPC keeps for a call, this much more
-// than its bytes.
+// not read it.
 constexpr double kUnreadAfter = 1;
-constexpr double kCallBytes = 16 << 10;
 
 // With 10,000 calls in memory, measuring takes long enough to be felt: it walks
 // the allocator's free lists under the allocator's lock. It may take a fiftieth
@@ -153,6 +161,10 @@ absl::Status Transfers::ErrorOf(Why why) {
       return OverBudget(
           "the message moved slower than 1 MiB/s while others waited for its "
           "memory");
+    case Why::kUnfair:
+      return OverBudget(
+          "the message moved slower than 4 MiB/s while its peer held more than "
+          "its part of the memory that others waited for");
     case Why::kNotAnnounced:
       return OverBudget(
           "no memory for this message beside the others; announce its size to "
@@ -194,18 +206,61 @@ void Transfers::ChooseShrunk(double now, std::int64_t held, Victims* victims) {
   }
 }
 
-void Transfers::ChooseSlow(double now, std::int64_t each, Victims* victims) {
+// What a message that comes holds is estimated, from all that they hold and
+// from how long each has been coming: what was announced may never come.
+void Transfers::ChooseSlow(double now, std::int64_t held, Victims* victims) {
+  const auto is_old = [now](const std::list<Message*>& list) {
+    return !list.empty() && list.front()->since_ < now - kUnfairAfter;
+  };
+  if (!is_old(coming_) && !is_old(going_)) return;
+  double ages = 0, going = 0;
+  const auto age = [now](const Message& message) {
+    return std::clamp(now - message.since_, 0.0, kLongestAge);
+  };
+  for (const Message* const message : coming_) ages += age(*message);
+  for (const Message* const message : going_) {
+    going += static_cast<double>(message->bytes_);
+  }
+  const double coming = std::max(static_cast<double>(held) - going, 0.0);
+  const auto bytes_of = [&](const Message& message) {
+    const auto said = static_cast<double>(message.bytes_);
+    if (message.direction_ == Direction::kOut) return said;
+    const double part = ages > 0 ? coming * age(message) / ages : 0;
+    return message.bytes_ > 0 ? std::min(part, said) : part;
+  };
+  absl::flat_hash_map<std::uint64_t, double> of_peers;
+  for (const std::list<Message*>* const list : {&coming_, &going_}) {
+    for (const Message* const message : *list) {
+      of_peers[message->owner_->PeerId()] += bytes_of(*message);
+    }
+  }
+  const auto budget = static_cast<double>(admission_->budget());
+  const double fair = budget / static_cast<double>(of_peers.size());
+  const bool smalls_full = static_cast<double>(admission_->claimed()) >
+                           budget * (1 + kSmallsFull / Admission::kSmallsPart);
   for (const std::list<Message*>* const list : {&coming_, &going_}) {
     for (Message* const message : *list) {
-      if (message->since_ > now - kSlowAfter) break;
-      const std::int64_t bytes = message->bytes_ > 0 ? message->bytes_ : each;
-      if (!message->cut_ &&
-          now - message->since_ >
-              kSlowAfter + static_cast<double>(bytes) / kSlowBytesPerSecond) {
+      const double took = now - message->since_;
+      if (took < kUnfairAfter) break;
+      if (message->cut_) continue;
+      const double bytes = message->bytes_ > 0
+                               ? static_cast<double>(message->bytes_)
+                               : static_cast<double>(held) /
+                                     static_cast<double>(coming_.size() + 1);
+      const bool strict = of_peers[message->owner_->PeerId()] > fair ||
+                          (smalls_full && IsSmall(message->bytes_));
+      if (took > kSlowAfter + bytes / kSlowBytesPerSecond) {
         Cut(message, Why::kSlow, victims);
+      } else if (strict &&
+                 took > kUnfairAfter + bytes / kUnfairBytesPerSecond) {
+        Cut(message, Why::kUnfair, victims);
       }
     }
   }
+}
+
+bool Transfers::IsSmall(std::int64_t bytes) const {
+  return bytes <= kUncountedBytes || admission_->IsSmall(bytes);
 }
 
 // Messages come at about the same speed, so that one holds the more the longer
@@ -226,22 +281,26 @@ void Transfers::ChooseExcess(double now, std::int64_t held, std::int64_t soon,
   for (const Message* const message : going_) {
     going += static_cast<double>(message->bytes_);
   }
-  const auto part = [&](const Message& message) {
-    return ages > 0 ? static_cast<double>(held) * age(message) / ages : 0;
-  };
   // What comes is at most the rest of what is held. (Tables that are kept are
   // not in what is held, but are among the answers.)
-  const double coming =
-      held > 0 ? std::max(1 - going / static_cast<double>(held), 0.0) : 0;
+  const auto all = static_cast<double>(held);
+  const double coming = std::max(all - going, 0.0);
+  const auto part_of = [&](double bytes, const Message& message) {
+    return ages > 0 ? bytes * age(message) / ages : 0;
+  };
+  // What is free once the message is cut off.
+  const auto part = [&](const Message& message) {
+    return part_of(std::max(coming, kLeastComing * all), message);
+  };
   const auto kind_of = [&](const Message& message) {
     const auto bytes = static_cast<double>(message.bytes_);
     if (message.bytes_ == 0) return Kind::kSilent;
     const bool overdue =
         now - message.since_ > kOverdue + bytes / kMovingBytesPerSecond;
-    if (overdue && coming * part(message) > kTimesAnnounced * bytes) {
+    if (overdue && part_of(coming, message) > kTimesAnnounced * bytes) {
       return Kind::kLiar;
     }
-    if (message.bytes_ > kLittle) return Kind::kLarge;
+    if (!IsSmall(message.bytes_)) return Kind::kLarge;
     return overdue ? Kind::kLate : Kind::kSpared;
   };
   // What was cut off before is on its way out.
@@ -267,18 +326,18 @@ void Transfers::ChooseExcess(double now, std::int64_t held, std::int64_t soon,
     for (Message* const message : coming_) cut_if(message, kind);
   };
   const auto is_unread = [&](const Message& message) {
-    return message.bytes_ <= kLittle && !message.claimed_;
+    return message.bytes_ <= kUncountedBytes && !message.claimed_;
   };
   for (const Message* const message : going_) {
     if (message->since_ > now - kUnreadAfter) break;
     if (!message->cut_ || !is_unread(*message)) continue;
-    over -= static_cast<double>(message->bytes_) + kCallBytes;
+    over -= static_cast<double>(message->bytes_ + kCallBytes);
   }
   cut_newest(Kind::kSilent);
   for (Message* const message : going_) {
     if (over <= 0 || message->since_ > now - kUnreadAfter) break;
     if (message->cut_ || !is_unread(*message)) continue;
-    over -= static_cast<double>(message->bytes_) + kCallBytes;
+    over -= static_cast<double>(message->bytes_ + kCallBytes);
     Cut(message, Why::kUnread, victims);
   }
   over -= (kMostHeldAnnounced - kMostHeld) * budget;
@@ -314,8 +373,7 @@ bool Transfers::Tick() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (admission_->waiting() > 0) {
       ChooseShrunk(now, held, &victims);
-      ChooseSlow(now, held / static_cast<std::int64_t>(coming_.size() + 1),
-                 &victims);
+      ChooseSlow(now, held, &victims);
     }
     // With what comes until the next time.
     const std::int64_t soon = held + std::max<std::int64_t>(held - last_, 0);
@@ -326,6 +384,7 @@ bool Transfers::Tick() {
     victim.owner->ShrinkClaim(victim.number);
   }
   for (const Victims::Victim& victim : victims.cut) {
+    if (victim.why == Why::kNotAnnounced) victim.owner->ExpectMore();
     cut_ += victim.owner->CutOff(victim.direction, victim.number,
                                  ErrorOf(victim.why));
   }

@@ -19,12 +19,19 @@
 //     and what follows only for what is beyond 1.05 times the budget:
 //       3. the oldest of those that seem to be larger than was announced
 //       4. the newest of the others that are coming, but for those that were
-//          announced with little
+//          announced as small
 //       5. these, if they are overdue
 //     A message must have been coming for 20 ms.
 //   somebody waits for memory, and a message, coming or going, is older than
 //   10 s and slower than 1 MiB/s:
 //     it is cut off
+//   the same, and either its peer's messages hold more than an equal part of
+//   the budget, or it is small and such calls have used up most of what they
+//   have beside the budget:
+//     it is cut off if it is older than 1 s and slower than 4 MiB/s
+//
+// A message is small as Admission says (IsSmall), and is so in any case with
+// kUncountedBytes.
 //
 // Time by the clock.
 
@@ -53,12 +60,17 @@ class Transfers {
    public:
     // A reference that keeps the call alive.
     virtual std::shared_ptr<void> KeepAlive() = 0;
+    // Who must not hold what others wait for, as FairQueue has it.
+    virtual std::uint64_t PeerId() const = 0;
     // Others wait for memory: the message that is coming holds less than the
     // call claims, as far as is known. Called again while that is so.
     //
-    // Both are about the message of this number. When they are called, the call
-    // may be at its next one, or at none.
+    // This and CutOff() are about the message of this number. When they are
+    // called, the call may be at its next one, or at none.
     virtual void ShrinkClaim(std::uint64_t message) = 0;
+    // There is no memory for the message that is coming, which was not
+    // announced. Called before CutOff().
+    virtual void ExpectMore() = 0;
     // The message is to be given up with this error. Whether it was.
     virtual bool CutOff(Direction direction, std::uint64_t message,
                         const absl::Status& why) = 0;
@@ -70,6 +82,8 @@ class Transfers {
   // What is made of a message, and answers, are claimed by nobody up to so many
   // bytes: they are part of what each call takes.
   static constexpr std::int64_t kUncountedBytes = 64 << 10;
+  // What gRPC and the server keep for a call beside its messages.
+  static constexpr std::int64_t kCallBytes = 16 << 10;
 
   // A message under way, a member of its call. Between Add() and Remove() it
   // belongs to Transfers.
@@ -112,15 +126,15 @@ class Transfers {
 
  private:
   struct Victims;
-  enum class Why { kSlow, kNotAnnounced, kAnnounced, kUnread };
+  enum class Why { kSlow, kUnfair, kNotAnnounced, kAnnounced, kUnread };
 
   static absl::Status ErrorOf(Why why);
   bool Tick();
   // These expect the lock.
   static void Cut(Message* message, Why why, Victims* victims);
+  bool IsSmall(std::int64_t bytes) const;
   void ChooseShrunk(double now, std::int64_t held, Victims* victims);
-  // each: what a message holds on average.
-  void ChooseSlow(double now, std::int64_t each, Victims* victims);
+  void ChooseSlow(double now, std::int64_t held, Victims* victims);
   // soon: what will be held.
   void ChooseExcess(double now, std::int64_t held, std::int64_t soon,
                     Victims* victims);

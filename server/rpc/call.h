@@ -154,7 +154,9 @@ class Call final : public PeerStream::Reactor,
   // The deadline's.
   void Expire() override;
   // Of the messages under way.
+  std::uint64_t PeerId() const override { return spec_.peer; }
   void ShrinkClaim(std::uint64_t message) override;
+  void ExpectMore() override { claim_.ExpectMore(); }
   bool CutOff(Transfers::Direction direction, std::uint64_t message,
               const absl::Status& why) override;
 

@@ -41,10 +41,13 @@ absl::Status CallClaim::Enter(std::optional<std::int64_t> announced) {
   announced_ = announced;
   const std::lock_guard<std::mutex> lock(mutex_);
   const std::int64_t bytes =
-      stream_ ? announced_.value_or(kStreamMessageBytes) *
-                    static_cast<std::int64_t>(kMessages)
-              : announced_.value_or(std::min(max_request_bytes_,
-                                             sizes_->Expect(method_, peer_)));
+      stream_
+          ? announced_.value_or(kStreamMessageBytes) *
+                static_cast<std::int64_t>(kMessages)
+          : announced_.value_or(std::min(
+                max_request_bytes_,
+                sizes_->Expect(method_, peer_,
+                               admission_->budget() / Admission::kSmallPart)));
   const std::int64_t bounded = admission_->Bounded(bytes);
   if (!caller_->Claim(bounded)) {
     return OverBudget(absl::StrCat("the calls with this token hold all of the ",
@@ -173,6 +176,9 @@ absl::Status CallClaim::ClaimMade(std::int64_t bytes,
 
 absl::Status CallClaim::ClaimFinished(std::int64_t bytes) {
   if (bytes <= Transfers::kUncountedBytes) return absl::OkStatus();
+  // Nobody reads such answers for long, if many are there: what their calls
+  // take was a sixteenth of what the answers did.
+  bytes += Transfers::kCallBytes;
   const std::lock_guard<std::mutex> lock(mutex_);
   const absl::Status room =
       ClaimBeyond(bytes, "call, with its response,", "raise --in-flight-bytes");
@@ -185,18 +191,21 @@ absl::Status CallClaim::ClaimFinished(std::int64_t bytes) {
 // Expects the lock.
 absl::Status CallClaim::ClaimBeyond(std::int64_t bytes, absl::string_view what,
                                     absl::string_view remedy) {
-  if (admission_->TryClaim(bytes, this)) return absl::OkStatus();
   const std::int64_t budget = admission_->budget();
-  const std::int64_t most = budget + budget / kBeyondPart;
-  if (admission_->claimed() + bytes <= most) {
-    admission_->ClaimHeld(bytes, this);
-    return absl::OkStatus();
-  }
-  const absl::Status size = CheckSize(
-      "", what, static_cast<std::uint64_t>(held_ + bytes), most, remedy);
+  const std::int64_t beyond = budget / kBeyondPart;
+  if (admission_->TryClaim(bytes, this, beyond)) return absl::OkStatus();
+  const absl::Status size =
+      CheckSize("", what, static_cast<std::uint64_t>(held_ + bytes),
+                budget + beyond, remedy);
   if (!size.ok()) return size;
   return OverBudget(
       absl::StrCat("no room for a ", what, " of ", held_ + bytes, " bytes"));
+}
+
+void CallClaim::ExpectMore() {
+  if (announced_) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  sizes_->LearnMore(method_, peer_, held_ + shrunk_);
 }
 
 std::int64_t CallClaim::Shrink() {

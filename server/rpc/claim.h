@@ -107,6 +107,11 @@ class CallClaim final : public RequestMessage::Claimer,
   // ClaimMade().
   absl::Status ClaimFinished(std::int64_t bytes);
 
+  // The message, which was not announced, is given up as there is no memory for
+  // what has come of it: the next one of its peer claims more, and waits for
+  // room.
+  void ExpectMore();
+
   // The message does not come: the claim shrinks to nothing, and what the call
   // does hold is measured with what others hold (Transfers). Returns the bytes
   // that the caller releases as soon as it holds no lock. Not if a message of

@@ -85,7 +85,11 @@ class SmallCall : public PeerStream::Reactor,
   void OnDone() final;
 
   std::shared_ptr<void> KeepAlive() final { return shared_from_this(); }
+  std::uint64_t PeerId() const final {
+    return reinterpret_cast<std::uintptr_t>(stream_->connection());
+  }
   void ShrinkClaim(std::uint64_t /*message*/) final {}  // there is none
+  void ExpectMore() final {}
   bool CutOff(Transfers::Direction direction, std::uint64_t message,
               const absl::Status& why) final;
   void Expire() final;

@@ -203,6 +203,24 @@ TEST(Admission, SmallCallsPassThoseThatWaitUpToASixteenth) {
   EXPECT_EQ(admission.Enter(5, &small), Entry::kWaiting) << "1700";
 }
 
+TEST(Admission, SmallResponsesPassThoseThatWaitUpToASixteenth) {
+  Admission admission(1600, 2);
+  Waiter full, unread, small;
+  EXPECT_EQ(admission.Enter(800, &full), Entry::kAdmitted);
+  EXPECT_EQ(admission.EnterMore(800, 800, &unread), Entry::kAdmitted);
+  EXPECT_EQ(admission.Enter(5, &small), Entry::kAdmitted);
+  EXPECT_EQ(admission.EnterMore(5, 5, &small), Entry::kAdmitted);
+  EXPECT_EQ(admission.EnterMore(7, 5, &small), Entry::kWaiting) << "not small";
+}
+
+TEST(Admission, WhatIsClaimedAtOnceMayGoBeyondTheBudgetByWhatItsCallerSays) {
+  Admission admission(100, 2);
+  EXPECT_TRUE(admission.TryClaim(100));
+  EXPECT_FALSE(admission.TryClaim(5));
+  EXPECT_TRUE(admission.TryClaim(5, nullptr, 5));
+  EXPECT_FALSE(admission.TryClaim(1, nullptr, 5));
+}
+
 TEST(Admission, WhatIsHeldRefusesNobodyWhoseClaimFits) {
   Admission admission(100, 2);
   std::vector<int> admitted;

@@ -10,6 +10,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fixtures/eventually.h"
 
@@ -32,6 +33,8 @@ class TestCall final : public Transfers::Owner,
                        public std::enable_shared_from_this<TestCall> {
  public:
   std::shared_ptr<void> KeepAlive() override { return shared_from_this(); }
+  std::uint64_t PeerId() const override { return peer; }
+  void ExpectMore() override { expected_more.store(true); }
   void ShrinkClaim(std::uint64_t number) override {
     shrunk.store(number == message.number());
   }
@@ -53,6 +56,8 @@ class TestCall final : public Transfers::Owner,
 
   Transfers::Message message;
   std::atomic<bool> shrunk{false};
+  std::atomic<bool> expected_more{false};
+  std::uint64_t peer = 0;
   // The message has come by the time at which it is to be given up.
   std::atomic<bool> arrived{false};
 
@@ -180,8 +185,26 @@ TEST_F(TransfersTest, TheNewestMessagesAreCutIfMoreIsHeldThanMayBe) {
   EXPECT_TRUE(Eventually([&] { return !calls[3]->cut().empty(); }));
   EXPECT_NE(calls[3]->cut().find("announce its size"), std::string::npos);
   EXPECT_EQ(calls[0]->cut(), "") << "the oldest";
+  EXPECT_TRUE(calls[3]->expected_more.load());
+  EXPECT_FALSE(calls[0]->expected_more.load());
   EXPECT_EQ(answer->cut(), "");
   EXPECT_GE(transfers_.cut(), 1);
+  for (const auto& call : calls) transfers_.Remove(&call->message);
+  transfers_.Remove(&answer->message);
+}
+
+// Ten messages that held 2 MiB each beside 250 MiB of answers were cut off two
+// at a time, each as if it held 25 MiB, and grew meanwhile.
+TEST_F(TransfersTest, AsManyMessagesAreCutAsHoldTheExcessBesideAnswers) {
+  measured_.store(1040);
+  auto answer = std::make_shared<TestCall>();
+  transfers_.Add(Direction::kOut, 900, true, answer.get(), &answer->message);
+  std::vector<std::shared_ptr<TestCall>> calls;
+  for (int i = 0; i < 10; ++i) calls.push_back(Start(Direction::kIn));
+  // Of 140 each has 14; 20 are too many.
+  EXPECT_TRUE(Eventually([&] { return transfers_.cut() == 2; }));
+  EXPECT_TRUE(WaitForMeasures());
+  EXPECT_EQ(transfers_.cut(), 2);
   for (const auto& call : calls) transfers_.Remove(&call->message);
   transfers_.Remove(&answer->message);
 }
@@ -271,6 +294,37 @@ TEST_F(TransfersTest,
   for (const auto& call : {answer, of_stream, announced}) {
     transfers_.Remove(&call->message);
   }
+}
+
+// 31 connections that left an answer of 8 MiB unread each had all others wait
+// for 18 s.
+TEST_F(TransfersTest, WhoHoldsMoreThanAnEqualPartIsCutSoonerIfOthersWait) {
+  TestWaiter full, waiting;
+  admission_.Enter(kBudget, &full);
+  const auto answer = [this](std::uint64_t peer) {
+    auto call = std::make_shared<TestCall>();
+    call->peer = peer;
+    transfers_.Add(Direction::kOut, 100, true, call.get(), &call->message);
+    return call;
+  };
+  std::vector<std::shared_ptr<TestCall>> greedy;
+  for (int i = 0; i < 8; ++i) greedy.push_back(answer(1));
+  const auto modest = answer(2);
+  measured_.store(900);
+  const absl::Time old = absl::Now() + absl::Seconds(1.2);
+  EXPECT_TRUE(Eventually([old] { return absl::Now() > old; }));
+  EXPECT_EQ(transfers_.cut(), 0) << "nobody waits";
+  admission_.Enter(10, &waiting);
+  EXPECT_TRUE(Eventually([&] { return transfers_.cut() == 8; }));
+  for (const auto& call : greedy) {
+    EXPECT_THAT(call->cut(), testing::HasSubstr("more than its part"));
+    transfers_.Remove(&call->message);
+  }
+  EXPECT_EQ(modest->cut(), "");
+  // Small calls have used what they have beside the budget.
+  admission_.ClaimHeld(kBudget / 20);
+  EXPECT_TRUE(Eventually([&] { return !modest->cut().empty(); }));
+  transfers_.Remove(&modest->message);
 }
 
 }  // namespace
