@@ -173,6 +173,7 @@ std::size_t RpcService::IdleMemory() const {
 // What is claimed is not always held: a sender that stalls holds nothing.
 void RpcService::ReturnUnneededMemory() {
   constexpr int kLooks = 10;
+  turns_.ForgetIdlePeers();
   most_held_ = std::max(most_held_, MeasureHeld());
   if (++looks_ < kLooks) return;
   looks_ = 0;

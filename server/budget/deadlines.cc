@@ -62,6 +62,7 @@ void Deadlines::Remove(Entry entry) {
   const std::lock_guard<std::mutex> lock(mutex_);
   entry->call.reset();
   spare_.splice(spare_.begin(), entry->expired ? expired_ : queue_, entry);
+  if (spare_.size() > kMostSpare) spare_.pop_back();
 }
 
 void Deadlines::Run() {

@@ -60,7 +60,9 @@ class Deadlines {
   // An item is in the one list or the other until its call removes it.
   std::list<Item> queue_;  // in the order of deadlines
   std::list<Item> expired_;
-  std::list<Item> spare_;  // nodes for the next ones
+  // Nodes for the next ones; as many as Transfers keeps.
+  static constexpr std::size_t kMostSpare = 256;
+  std::list<Item> spare_;
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -73,6 +73,10 @@ class FairQueue {
   // an equal part while another peer uses more than two.
   bool Light(std::uint64_t peer, double now);
 
+  // Forgets peers that have been idle for a while. Every call of others does
+  // so, too.
+  void Forget(double now);
+
  private:
   struct Peer {
     std::uint64_t id;
@@ -88,8 +92,6 @@ class FairQueue {
   };
 
   Peer* Find(std::uint64_t id, double now);
-  // Forgets peers that have been idle for a while.
-  void Forget(double now);
   static double Used(const Peer& peer, double now);
   // The same with what its calls in progress are expected to use.
   static double Asked(const Peer& peer, double now);

@@ -135,9 +135,10 @@ void Transfers::Remove(Message* message) {
   if (message->owner_ == nullptr) return;
   message->owner_ = nullptr;
   message->number_ = 0;
-  spare_.splice(spare_.begin(),
-                message->direction_ == Direction::kIn ? coming_ : going_,
-                message->place_);
+  std::list<Message*>& list =
+      message->direction_ == Direction::kIn ? coming_ : going_;
+  spare_.splice(spare_.begin(), list, message->place_);
+  if (spare_.size() > kMostSpare) spare_.pop_back();
 }
 
 void Transfers::Touch(Message* message) {

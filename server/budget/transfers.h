@@ -144,7 +144,10 @@ class Transfers {
   const std::function<void(std::int64_t held)> relieve_;
   std::mutex mutex_;
   std::list<Message*> coming_, going_;  // the oldest first
-  std::list<Message*> spare_;           // nodes for the next ones
+  // Nodes for the next ones. Those of a burst are not kept: each would keep a
+  // page of the heap.
+  static constexpr std::size_t kMostSpare = 256;
+  std::list<Message*> spare_;
   std::atomic<std::int64_t> cut_{0};
   std::uint64_t added_ = 0;
   // Used by the ticker's thread alone.

@@ -368,6 +368,12 @@ void Turns::SetMaxWaiting(std::size_t max_waiting) {
   max_waiting_ = max_waiting;
 }
 
+void Turns::ForgetIdlePeers() {
+  const double now = Now();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  queue_.Forget(now);
+}
+
 Turns::State Turns::state() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   State state = {served_.size(), queue_.size(), refused_, lost_, {}};

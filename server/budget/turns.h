@@ -151,6 +151,10 @@ class Turns {
 
   void SetMaxWaiting(std::size_t max_waiting);
 
+  // Forgets peers that have made no call for a while: the next call does so,
+  // too, but may not come.
+  void ForgetIdlePeers();
+
   // So many seconds of the processor went into refusing calls.
   void AddRefusing(double seconds);
 

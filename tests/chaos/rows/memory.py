@@ -59,6 +59,25 @@ def liars(world):
                   server.peak() <= bound and len(connected) == peers)
 
 
+def many_calls(world):
+    """A thousand connections with a hundred calls each, which never go on, and go."""
+    peers, calls = 1000, 100
+    with Server(world, *FLAGS) as server:
+        world.offer(server, rpc="ApplyRope", size="64KiB", rate=50, connections=4, seconds=1).wait()
+        base = server.rss()
+        connections = []
+        for _ in range(peers):
+            connections.append(h2.Connection(server.address))
+            for _ in range(calls):
+                connections[-1].headers(h2.SERVICE + "ApplyRope", more=[("x-long", "y" * 200)])
+        grown = until(lambda: server.rss() > 2 * base, 10, 0.1)
+        for connection in connections:
+            connection.close()
+        returned = until(lambda: server.rss() <= 1.5 * base, 60, 0.5)
+        world.add("R6", f"memory after {peers} connections with {calls} stalled calls have gone",
+                  f"1.5x base = {mib(1.5 * base)}", mib(server.rss()), grown and returned)
+
+
 def slow_readers(world):
     """Peers that ask for 8 MiB and never open the window, but answer pings."""
     peers, deadline = 100, 4
@@ -92,4 +111,5 @@ def slow_readers(world):
 def run(world):
     largest_messages(world)
     liars(world)
+    many_calls(world)
     slow_readers(world)
