@@ -20,10 +20,6 @@ namespace {
 // reader is too slow.
 constexpr std::size_t kFinishWithBytes = 64 << 10;
 
-// For the order of turns, calls whose deadline is later, or that have none, are
-// taken to have this one.
-constexpr absl::Duration kNoDeadline = absl::Minutes(5);
-
 // Whether messages of this peer came over a socket, so that their memory is the
 // server's alone. Those of a client in the same process are the client's own
 // memory; gRPC calls such a peer "inproc" or "unknown".
@@ -68,44 +64,6 @@ Call::Call(PeerStream* stream, CallSpec spec,
                  this),
       started_(absl::Now()),
       start_(Clock::now()) {}
-
-Turns::Request Call::TurnRequest(const CallHeaders& headers,
-                                 const CallSpec& spec,
-                                 const CallResources& resources,
-                                 std::optional<std::int64_t> announced,
-                                 absl::Duration age) {
-  const double now = resources.turns->Now();
-  Turns::Request request;
-  request.kind = CallCosts::KindOf(spec.method, announced);
-  request.peer = spec.peer;
-  request.announced = announced.value_or(0);
-  // Without a deadline of its own, a call has the server's.
-  const absl::Duration imposed =
-      std::min(resources.deadlines->time() - age, kNoDeadline);
-  request.deadline = now + absl::ToDoubleSeconds(imposed);
-  if (headers.has_deadline()) {
-    request.deadline =
-        now + absl::ToDoubleSeconds(headers.TimeLeft() - headers.waited());
-  }
-  return request;
-}
-
-Call::Arrival Call::ArrivalOf(const CallHeaders& headers, const CallSpec& spec,
-                              const CallResources& resources) {
-  Arrival arrival = {
-      AnnouncedBytes(headers, resources.limits->max_request_bytes), {}};
-  if (!spec.stream && arrival.announced.ok()) {
-    arrival.turn = TurnRequest(headers, spec, resources, *arrival.announced,
-                               absl::ZeroDuration());
-  }
-  return arrival;
-}
-
-bool Call::IsTooLate(const Arrival& arrival, const CallSpec& spec,
-                     const CallResources& resources) {
-  return !spec.stream && arrival.announced.ok() &&
-         resources.turns->Refuses(arrival.turn);
-}
 
 CallEnding Call::EndingOf(const absl::Status& status) {
   return {ToGrpcStatus(status), IsOverload(status)};

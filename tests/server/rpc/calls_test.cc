@@ -185,6 +185,8 @@ TEST_F(CallsTest, AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
   spec->set_rotary_dim(65536);
   for (const auto& [budget, code] :
        {std::pair{128 << 10, kExhausted},
+        // Without 16 KiB for its call it would fit, a sixteenth beyond.
+        std::pair{252 << 10, kExhausted},
         std::pair{512 << 10, grpc::StatusCode::OK}}) {
     ServerOptions options;
     options.listen = {"127.0.0.1:0"};
