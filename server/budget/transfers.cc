@@ -97,6 +97,21 @@ struct Transfers::Victims {
   std::vector<Victim> shrink, cut;
 };
 
+// What messages that come hold altogether, and one of them: the more the longer
+// it has been coming.
+struct Transfers::Coming {
+  double AgeOf(const Message& message) const {
+    return std::clamp(now - message.since_, 0.0, kLongestAge);
+  }
+  double PartOf(double all, const Message& message) const {
+    return ages > 0 ? all * AgeOf(message) / ages : 0;
+  }
+
+  double now;
+  double ages = 0;
+  double bytes = 0;
+};
+
 Transfers::Transfers(Admission* admission, std::function<std::int64_t()> held,
                      std::function<void(std::int64_t held)> relieve)
     : admission_(admission),
@@ -207,26 +222,34 @@ void Transfers::ChooseShrunk(double now, std::int64_t held, Victims* victims) {
   }
 }
 
-// What a message that comes holds is estimated, from all that they hold and
-// from how long each has been coming: what was announced may never come.
+// What comes is at most the rest of what is held. (Tables that are kept are not
+// in what is held, but are among the answers.)
+Transfers::Coming Transfers::EstimateComing(double now,
+                                            std::int64_t held) const {
+  Coming coming = {now};
+  for (const Message* const message : coming_) {
+    coming.ages += coming.AgeOf(*message);
+  }
+  auto rest = static_cast<double>(held);
+  for (const Message* const message : going_) {
+    rest -= static_cast<double>(message->bytes_);
+  }
+  coming.bytes = std::max(rest, 0.0);
+  return coming;
+}
+
+// What a message that comes holds is estimated: what was announced may never
+// come.
 void Transfers::ChooseSlow(double now, std::int64_t held, Victims* victims) {
   const auto is_old = [now](const std::list<Message*>& list) {
     return !list.empty() && list.front()->since_ < now - kUnfairAfter;
   };
   if (!is_old(coming_) && !is_old(going_)) return;
-  double ages = 0, going = 0;
-  const auto age = [now](const Message& message) {
-    return std::clamp(now - message.since_, 0.0, kLongestAge);
-  };
-  for (const Message* const message : coming_) ages += age(*message);
-  for (const Message* const message : going_) {
-    going += static_cast<double>(message->bytes_);
-  }
-  const double coming = std::max(static_cast<double>(held) - going, 0.0);
+  const Coming coming = EstimateComing(now, held);
   const auto bytes_of = [&](const Message& message) {
     const auto said = static_cast<double>(message.bytes_);
     if (message.direction_ == Direction::kOut) return said;
-    const double part = ages > 0 ? coming * age(message) / ages : 0;
+    const double part = coming.PartOf(coming.bytes, message);
     return message.bytes_ > 0 ? std::min(part, said) : part;
   };
   absl::flat_hash_map<std::uint64_t, double> of_peers;
@@ -248,8 +271,12 @@ void Transfers::ChooseSlow(double now, std::int64_t held, Victims* victims) {
                                ? static_cast<double>(message->bytes_)
                                : static_cast<double>(held) /
                                      static_cast<double>(coming_.size() + 1);
-      const bool strict = of_peers[message->owner_->PeerId()] > fair ||
-                          (smalls_full && IsSmall(message->bytes_));
+      // A stream may wait for what its client has not made yet.
+      const bool waits = message->direction_ == Direction::kIn;
+      const bool strict =
+          !(waits && message->claimed_) &&
+          (of_peers[message->owner_->PeerId()] > fair ||
+           (smalls_full && message->bytes_ > 0 && IsSmall(message->bytes_)));
       if (took > kSlowAfter + bytes / kSlowBytesPerSecond) {
         Cut(message, Why::kSlow, victims);
       } else if (strict &&
@@ -274,31 +301,19 @@ void Transfers::ChooseExcess(double now, std::int64_t held, std::int64_t soon,
   double over = static_cast<double>(soon) - kMostHeld * budget;
   if (over <= 0) return;
   enum class Kind { kSilent, kLiar, kLarge, kLate, kSpared };
-  const auto age = [now](const Message& message) {
-    return std::clamp(now - message.since_, 0.0, kLongestAge);
-  };
-  double ages = 0, going = 0;
-  for (const Message* const message : coming_) ages += age(*message);
-  for (const Message* const message : going_) {
-    going += static_cast<double>(message->bytes_);
-  }
-  // What comes is at most the rest of what is held. (Tables that are kept are
-  // not in what is held, but are among the answers.)
-  const auto all = static_cast<double>(held);
-  const double coming = std::max(all - going, 0.0);
-  const auto part_of = [&](double bytes, const Message& message) {
-    return ages > 0 ? bytes * age(message) / ages : 0;
-  };
+  const Coming coming = EstimateComing(now, held);
   // What is free once the message is cut off.
+  const double at_least = kLeastComing * static_cast<double>(held);
   const auto part = [&](const Message& message) {
-    return part_of(std::max(coming, kLeastComing * all), message);
+    return coming.PartOf(std::max(coming.bytes, at_least), message);
   };
   const auto kind_of = [&](const Message& message) {
     const auto bytes = static_cast<double>(message.bytes_);
     if (message.bytes_ == 0) return Kind::kSilent;
     const bool overdue =
         now - message.since_ > kOverdue + bytes / kMovingBytesPerSecond;
-    if (overdue && part_of(coming, message) > kTimesAnnounced * bytes) {
+    if (overdue &&
+        coming.PartOf(coming.bytes, message) > kTimesAnnounced * bytes) {
       return Kind::kLiar;
     }
     if (!IsSmall(message.bytes_)) return Kind::kLarge;

@@ -126,6 +126,7 @@ class Transfers {
 
  private:
   struct Victims;
+  struct Coming;
   enum class Why { kSlow, kUnfair, kNotAnnounced, kAnnounced, kUnread };
 
   static absl::Status ErrorOf(Why why);
@@ -133,6 +134,7 @@ class Transfers {
   // These expect the lock.
   static void Cut(Message* message, Why why, Victims* victims);
   bool IsSmall(std::int64_t bytes) const;
+  Coming EstimateComing(double now, std::int64_t held) const;
   void ChooseShrunk(double now, std::int64_t held, Victims* victims);
   void ChooseSlow(double now, std::int64_t held, Victims* victims);
   // soon: what will be held.

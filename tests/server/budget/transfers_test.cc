@@ -310,6 +310,9 @@ TEST_F(TransfersTest, WhoHoldsMoreThanAnEqualPartIsCutSoonerIfOthersWait) {
   std::vector<std::shared_ptr<TestCall>> greedy;
   for (int i = 0; i < 8; ++i) greedy.push_back(answer(1));
   const auto modest = answer(2);
+  auto stream = std::make_shared<TestCall>();
+  stream->peer = 1;
+  transfers_.Add(Direction::kIn, 100, true, stream.get(), &stream->message);
   measured_.store(900);
   const absl::Time old = absl::Now() + absl::Seconds(1.2);
   EXPECT_TRUE(Eventually([old] { return absl::Now() > old; }));
@@ -321,10 +324,12 @@ TEST_F(TransfersTest, WhoHoldsMoreThanAnEqualPartIsCutSoonerIfOthersWait) {
     transfers_.Remove(&call->message);
   }
   EXPECT_EQ(modest->cut(), "");
+  EXPECT_EQ(stream->cut(), "") << "its client may have nothing to send";
   // Small calls have used what they have beside the budget.
   admission_.ClaimHeld(kBudget / 20);
   EXPECT_TRUE(Eventually([&] { return !modest->cut().empty(); }));
   transfers_.Remove(&modest->message);
+  transfers_.Remove(&stream->message);
 }
 
 }  // namespace
