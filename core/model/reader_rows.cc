@@ -159,7 +159,7 @@ constexpr ReadingRow kRows[] = {
     {kMlx, "glm4_moe", "", "", ReadingRule::kNeedsKeys,
      "fails without a partial_rotary_factor, or a rope_scaling, be it null",
      "partial_rotary_factor rope_scaling"},
-    {kMlx, "exaone4 llama4", "", "", ReadingRule::kNeedsKeys,
+    {kMlx, "exaone4", "", "", ReadingRule::kNeedsKeys,
      "fails without a rope_scaling, be it null", "rope_scaling"},
     {kMlx, "gpt_neox", "", "", ReadingRule::kNeedsKeys,
      "fails without a rotary_pct or a rotary_emb_base",

@@ -86,10 +86,16 @@ void WarnOfWideBase(const RopeDict& from, ModelRope* rope) {
 void ReadProportional(const RopeDict& from, ModelRope* rope) {
   const double share = PartialFactor(from).value_or(
       ReadsByClass(from.rules) ? DefaultShare(from) : 1);
+  std::optional<double> factor = from.dict.Number("factor");
+  if (factor && *factor != 1 && from.rules.profile == kSglang) {
+    rope->warnings.push_back(
+        absl::StrCat(from.dict.Path("factor"), " ", NumberText(*factor),
+                     " is not read: SGLang's proportional rotation has none"));
+    factor.reset();
+  }
   rope->spec.scaling = ProportionalScaling{
-      from.dict.Number("factor"),
-      static_cast<std::int32_t>(
-          std::floor(share * static_cast<double>(rope->spec.rotary_dim) / 2))};
+      factor, static_cast<std::int32_t>(std::floor(
+                  share * static_cast<double>(rope->spec.rotary_dim) / 2))};
 }
 
 // ggml rotates a pair that no axis claims by a fourth position, which llama.cpp

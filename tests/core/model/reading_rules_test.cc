@@ -452,6 +452,18 @@ TEST(ReadingRulesTest, SglangReadsAttnFactorAndNotTeleChatsYarn) {
   EXPECT_EQ(FindReader("sglang")->profile, kSglang);
 }
 
+TEST(ReadingRulesTest, SglangReadsNoFactorOfProportional) {
+  const json config = Config("llama", {{"rope_theta", 1e4},
+                                       {"rope_scaling",
+                                        {{"rope_type", "proportional"},
+                                         {"partial_rotary_factor", 0.5},
+                                         {"factor", 4.0}}}});
+  EXPECT_EQ(Read(config, Profile::kHf).inv_freq[0], 0.25);
+  const ResolvedRope rope = Read(config, kSglang);
+  EXPECT_EQ(rope.inv_freq[0], 1);
+  EXPECT_TRUE(Warned(rope, "factor 4 is not read: SGLang's proportional"));
+}
+
 TEST(ReadingRulesTest, Transformers4DoesNotReadRopeParameters) {
   const json config = Config("llama", {{"rope_parameters", NewSpelling()}});
   ExpectSame(Read(config, Profile::kHf).inv_freq[16],
