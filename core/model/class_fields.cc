@@ -65,6 +65,9 @@ bool IsSimple(const json& value, absl::string_view type) {
   if (type == "int") return value.is_number_integer();
   if (type == "float") return IsFloat(value);
   if (type == "positive") return value.is_number_integer() && value > 0;
+  if (type == "natural") return value.is_number_integer() && value >= 0;
+  if (type == "nonzero") return value.is_number_integer() && value != 0;
+  if (type == "true" || type == "false") return value == (type == "true");
   if (type == "unit") {
     return value.is_number_float() && value >= 0 && value <= 1;
   }
@@ -86,6 +89,8 @@ std::string SimpleInWords(absl::string_view type) {
   if (type == "int") return "an integer";
   if (type == "float") return "a number with a point";
   if (type == "positive") return "an integer above 0";
+  if (type == "natural") return "an integer, 0 or above";
+  if (type == "nonzero") return "an integer other than 0";
   if (type == "unit") return "a number with a point, 0 to 1";
   if (type == "bool") return "true or false";
   if (type == "str") return "a string";

@@ -16,6 +16,9 @@ namespace posenc::core {
 //
 // int, float (a number with a point), bool, str, null
 // positive     an int above 0
+// natural      an int, 0 or above
+// nonzero      an int other than 0
+// true, false  that bool
 // unit         a float from 0 to 1
 // listed       null, which is allowed only if the file has layer_types
 // list         any array; list[int,null]: one of such elements

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/model/class_defaults.h"
+#include "core/model/class_fields.h"
 #include "core/model/families.h"
 #include "core/model/profile.h"
 
@@ -51,8 +52,9 @@ constexpr Parents kParents[] = {
     {"aya_vision cohere2_vision", "cohere2"},
     {"glm46v glmga", "glm4v"},
     {"granite_speech granite_speech_plus", "granite"},
-    {"modernvbert pe_audio pe_audio_video pe_video colmodernvbert",
-     "modernbert"},
+    {"pe_audio pe_audio_video pe_video", "modernbert",
+     R"({"hidden_size":1024,"num_hidden_layers":22,"num_attention_heads":16})"},
+    {"modernvbert colmodernvbert", "modernbert"},
     {"paligemma colpali pi0", "gemma"},
     {"shieldgemma2", "gemma3"},
     {"gemma4_assistant", "gemma4"},
@@ -145,11 +147,25 @@ bool HasOwnText(const JsonObject& config) {
   return known || IsAmong(name, kOwnText);
 }
 
+// True for a class that has no such part: it reads keys beside it alone.
+bool LacksPart(const JsonObject& config, absl::string_view key) {
+  const json* type = config.Find("model_type");
+  if (type == nullptr || !type->is_string()) return false;
+  const auto& name = type->get_ref<const std::string&>();
+  return !FieldType(name, "hidden_size").empty() &&
+         FieldType(name, key).empty();
+}
+
 // The key of the part to look into; empty if `config` is the part itself.
 std::string PartKey(const JsonObject& config) {
   for (const absl::string_view key : kLanguageKeys) {
     const json* part = config.Find(key);
-    if (part != nullptr && !part->is_null()) return std::string(key);
+    if (part == nullptr || part->is_null()) continue;
+    // A part of a part that its class does not have is not read.
+    if (!config.Path().empty() && HasHeads(config) && LacksPart(config, key)) {
+      continue;
+    }
+    return std::string(key);
   }
   if (HasHeads(config)) return "";
   for (const absl::string_view key : {"decoder_config", "encoder_config"}) {
@@ -342,6 +358,13 @@ void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
   }
   // Music Flamingo's own turn its audio.
   if (type != "musicflamingo") WarnOfKeysBeside(config, key, warnings);
+  // Parts have parts: ColQwen2's vlm_config has a text_config.
+  JsonObject part = config.PeekObject(key);
+  for (std::string inner = PartKey(part); !inner.empty();
+       inner = PartKey(part)) {
+    WarnOfKeysBeside(part, inner, warnings);
+    part = part.PeekObject(inner);
+  }
   WarnOfSizes(config, key, warnings);
   bool known = false;
   FindFamily(type.value_or(""), &known);

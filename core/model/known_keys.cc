@@ -263,6 +263,32 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
         ", for which transformers' classes want a positive integer; read as "
         "no pattern"));
   }
+  const json* interval = config.Find("full_attention_interval");
+  const bool is_listed = list != nullptr && !list->is_null();
+  if (interval != nullptr && *interval == 0 && !is_listed &&
+      IsAmong(model.model_type, "qwen3_next qwen3_5 qwen3_5_moe qwen4_exp")) {
+    warnings->push_back(absl::StrCat(
+        config.Path("full_attention_interval"),
+        " is 0, by which transformers' class divides, and fails; ignored"));
+  }
+  if (list != nullptr &&
+      IsAmong(model.model_type, "bamba falcon_h1 recurrent_gemma")) {
+    warnings->push_back(absl::StrCat(
+        config.Path("layer_types"),
+        " is given, which transformers' class of model_type ", model.model_type,
+        " computes, and fails at in a file; it is read"));
+  }
+  const json* other_width = config.Find("n_embed");
+  if (model.model_type == "falcon" && other_width != nullptr &&
+      !other_width->is_null()) {
+    const json* width = config.Find("hidden_size");
+    if (width == nullptr || *width != *other_width) {
+      warnings->push_back(absl::StrCat(
+          config.Path("n_embed"), " is ", Shortened(*other_width),
+          ", which transformers' class of model_type falcon takes for "
+          "hidden_size, or refuses; hidden_size is read"));
+    }
+  }
   const json* attention = config.Find("attn_config");
   if (model.model_type == "mpt" && attention != nullptr &&
       attention->is_object() && attention->value("rope", json()) == true) {

@@ -1,7 +1,9 @@
 #include "core/model/other_keys.h"
 
 #include <cmath>
+#include <cstdint>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/model/class_fields.h"
@@ -24,6 +26,9 @@ constexpr char kDtypes[] =
 // A flag that was published as a number; known_keys says how it is read.
 constexpr char kSaidElsewhere[] = "attn_temperature_tuning";
 
+// More layers than any model has, and more than a program makes lists of.
+constexpr std::int64_t kMostLayers = std::int64_t{1} << 24;
+
 // A file may have thousands of layers, each with keys of its own.
 constexpr std::size_t kTold = 64;
 
@@ -44,6 +49,11 @@ absl::string_view Reading(const json& value, absl::string_view type) {
 void WarnOfDtype(const JsonObject& config, const std::string& key,
                  std::vector<std::string>* warnings) {
   const json& value = *config.Find(key);
+  if (value.is_array()) {
+    warnings->push_back(absl::StrCat(
+        config.Path(key), " is ", Shortened(value),
+        ", an array, at which transformers fails; it has no part in rotation"));
+  }
   if (!value.is_string()) return;
   absl::string_view name = value.get_ref<const std::string&>();
   absl::ConsumePrefix(&name, "torch.");
@@ -52,6 +62,19 @@ void WarnOfDtype(const JsonObject& config, const std::string& key,
       config.Path(key), " is ", Shortened(value),
       ", which is no type of torch, and which transformers fails at; it has no "
       "part in rotation"));
+}
+
+// transformers makes lists with an element for each layer.
+void WarnOfDepth(const JsonObject& config, const std::string& key,
+                 std::vector<std::string>* warnings) {
+  const json& value = *config.Find(key);
+  const bool is_depth =
+      IsAmong(key, "n_layer depth") || absl::EndsWith(key, "layers");
+  if (!is_depth || !value.is_number_integer() || value <= kMostLayers) return;
+  warnings->push_back(absl::StrCat(
+      config.Path(key), " is ", Shortened(value),
+      ": transformers makes lists of as many layers, and fails or dies for "
+      "want of memory; it has no part in rotation"));
 }
 
 // `implied` is the type of the class that reads the part in `parent`'s files,
@@ -75,6 +98,7 @@ void WarnOf(const JsonObject& config, absl::string_view parent,
       WarnOfDtype(config, key, warnings);
       continue;
     }
+    WarnOfDepth(config, key, warnings);
     const absl::string_view type = FieldType(model_type, key);
     const json& value = *config.Find(key);
     if (key == "per_layer_config" && value.is_object()) {

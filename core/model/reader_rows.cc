@@ -57,6 +57,10 @@ constexpr char kMlxNeedsBase[] =
     "minimax_m2 ministral3 muse_spark olmo3 qwen3 qwen3_moe qwen3_next "
     "qwen3_vl qwen3_vl_moe recurrent_gemma solar_open stablelm telechat3";
 
+// Files of these classes need a share of the head.
+constexpr char kMlxNeedsShare[] =
+    "glm4 mimo_v2_flash qwen3_next solar_open stablelm";
+
 constexpr ReadingRow kRows[] = {
     {kHf, "", "", "5.0", ReadingRule::kParametersUnread,
      "reads rope_theta and rope_scaling, not rope_parameters"},
@@ -150,6 +154,20 @@ constexpr ReadingRow kRows[] = {
      "scales by linear and longrope alone", "linear longrope"},
     {kMlx, kMlxNeedsBase, "", "", ReadingRule::kNeedsBase,
      "fails without a rope_theta"},
+    {kMlx, kMlxNeedsShare, "", "", ReadingRule::kNeedsKeys,
+     "fails without a partial_rotary_factor", "partial_rotary_factor"},
+    {kMlx, "glm4_moe", "", "", ReadingRule::kNeedsKeys,
+     "fails without a partial_rotary_factor, or a rope_scaling, be it null",
+     "partial_rotary_factor rope_scaling"},
+    {kMlx, "exaone4", "", "", ReadingRule::kNeedsKeys,
+     "fails without a rope_scaling, be it null", "rope_scaling"},
+    {kMlx, "gpt_neox", "", "", ReadingRule::kNeedsKeys,
+     "fails without a rotary_pct or a rotary_emb_base",
+     "rotary_pct rotary_emb_base"},
+    {kMlx, "minimax minimax_m2", "", "", ReadingRule::kNeedsKeys,
+     "fails without a rotary_dim", "rotary_dim"},
+    {kMlx, "olmo3", "", "", ReadingRule::kOneBase,
+     "takes rope_theta for every layer"},
     {kMlx, "gptj phi_msft phixtral plamo2 qwen", "", "",
      ReadingRule::kFixedBase, "takes 10000 whatever the file says", "", 1e4},
     {kMlx,
@@ -172,6 +190,8 @@ constexpr ReadingRow kRows[] = {
      "takes 1600000 for an absent rope_theta", "", 16e5},
     {kMlx, "gpt_oss", "", "", ReadingRule::kDefaultBase,
      "takes 150000 for an absent rope_theta", "", 15e4},
+    {kMlx, "bailing_moe_v3", "", "", ReadingRule::kDefaultBase,
+     "takes 6000000 for an absent rope_theta", "", 6e6},
     {kMlx, "minimax_m3 minimax_m3_vl", "", "", ReadingRule::kDefaultBase,
      "takes 5000000 for an absent rope_theta", "", 5e6},
     {kMlx, "", "", "", ReadingRule::kDefaultBase,

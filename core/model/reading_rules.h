@@ -33,6 +33,8 @@ enum class ReadingRule {
   kTypesConflict,        // `type` and rope_type that differ are refused
   kKnowsType,            // knows the rope types in `what`
   kNeedsBase,            // fails without rope_theta
+  kNeedsKeys,            // fails without the keys in `what`, be they null
+  kOneBase,              // takes rope_theta for layers of every type
   kDefaultBase,          // takes `number` for an absent rope_theta
   kFixedBase,            // takes `number`, whatever the file says
   kDefaultShare,         // takes `number` for an absent share of the head

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "core/error.h"
 #include "core/model/axes_config.h"
 #include "core/model/known_keys.h"
@@ -24,6 +26,20 @@ namespace {
 constexpr char kPermuted[] =
     "llama mistral mixtral ministral ministral3 granite granitemoe "
     "granitemoeshared smollm3 arcee internlm2 olmo chameleon";
+
+// The keys without which a reader's class cannot be made.
+void CheckNeededKeys(const RopeDict& from) {
+  const ReadingRow* const row =
+      FindReadingRow(from.rules, from.model_type, ReadingRule::kNeedsKeys);
+  if (row == nullptr) return;
+  for (const absl::string_view key : absl::StrSplit(row->what, ' ')) {
+    if (from.config.Find(key) != nullptr) continue;
+    from.config.Fail(key,
+                     absl::StrCat("is missing; ", from.rules.project,
+                                  "'s class of model_type ", from.model_type,
+                                  " needs it, and ", row->says));
+  }
+}
 
 void ReadPairing(const RopeDict& from, ModelRope* rope) {
   RopeSpec& spec = rope->spec;
@@ -55,13 +71,31 @@ void ReadPairing(const RopeDict& from, ModelRope* rope) {
   }
 }
 
+// Past float32, transformers' powers of the base are infinite.
+void WarnOfWideBase(const RopeDict& from, ModelRope* rope) {
+  constexpr double kWidest = std::numeric_limits<float>::max();
+  if (from.rules.profile != Profile::kHf || *rope->spec.rope_theta <= kWidest) {
+    return;
+  }
+  rope->warnings.push_back(absl::StrCat(
+      from.dict.Path("rope_theta"), " is ", NumberText(*rope->spec.rope_theta),
+      ", more than float32 holds: transformers takes powers of infinity and "
+      "does not turn pairs past the first; the number is used"));
+}
+
 void ReadProportional(const RopeDict& from, ModelRope* rope) {
   const double share = PartialFactor(from).value_or(
       ReadsByClass(from.rules) ? DefaultShare(from) : 1);
+  std::optional<double> factor = from.dict.Number("factor");
+  if (factor && *factor != 1 && from.rules.profile == kSglang) {
+    rope->warnings.push_back(
+        absl::StrCat(from.dict.Path("factor"), " ", NumberText(*factor),
+                     " is not read: SGLang's proportional rotation has none"));
+    factor.reset();
+  }
   rope->spec.scaling = ProportionalScaling{
-      from.dict.Number("factor"),
-      static_cast<std::int32_t>(
-          std::floor(share * static_cast<double>(rope->spec.rotary_dim) / 2))};
+      factor, static_cast<std::int32_t>(std::floor(
+                  share * static_cast<double>(rope->spec.rotary_dim) / 2))};
 }
 
 // ggml rotates a pair that no axis claims by a fourth position, which llama.cpp
@@ -170,8 +204,9 @@ std::int64_t HeadDim(const JsonObject& config, const Family& family,
     // file's own entries replace, even where they have none.
     const nlohmann::json* entries = config.Find("per_layer_config");
     const bool is_replaced =
-        entries != nullptr && (family.model_types != "embedding_gemma2" ||
-                               *entries == nlohmann::json::object());
+        entries != nullptr &&
+        (family.model_types != "embedding_gemma2" || entries->is_null() ||
+         *entries == nlohmann::json::object());
     if (family.global_head_dim > 0 && !is_replaced &&
         !config.Has("global_head_dim")) {
       return family.global_head_dim;
@@ -304,6 +339,7 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   for (const std::string& key : from.dict.Keys()) {
     rope->given_by[key] = from.dict.Path(key);
   }
+  CheckNeededKeys(from);
   CheckRopeKeys(from.dict);
   if (from.rules.profile == Profile::kHf && !from.from_class) {
     WarnOfNulls(from.dict, &rope->warnings);
@@ -317,6 +353,7 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   ReadPairing(from, rope);
   spec.reverse = from.family.reverse;
   spec.rope_theta = ReadTheta(from, rope);
+  WarnOfWideBase(from, rope);
   rope->original_max_position_embeddings =
       OriginalOrMaxPositionEmbeddings(from, type);
   const std::int64_t width = ReadWidth(from, type, rope);

@@ -397,7 +397,9 @@ std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from,
   const bool is_moved = from.rules.profile != Profile::kHf ||
                         IsAmong(type, "llama3 yarn longrope");
   const auto given = GivenOriginal(from);
-  const auto original = is_moved ? given : from.dict.Integer(kOriginal);
+  const auto original = is_moved      ? given
+                        : from.scales ? from.dict.Integer(kOriginal)
+                                      : std::nullopt;
   if (!original && is_moved && from.family.original > 0 &&
       ReadsByClass(from.rules)) {
     return from.family.original;

@@ -41,7 +41,6 @@ std::optional<double> BaseInDict(const RopeDict& from,
 
 // The base of a class for a file without one, where it is a reader's own.
 double DefaultBase(const RopeDict& from) {
-  if (from.kind != nullptr) return from.kind->theta;
   const auto row = [&from](ReadingRule rule) {
     return FindReadingRow(from.rules, from.model_type, rule);
   };
@@ -54,6 +53,7 @@ double DefaultBase(const RopeDict& from) {
             SpellingRow(from.rules.profile, from.rules.version, from.model_type)
                 .says));
   }
+  if (from.kind != nullptr) return from.kind->theta;
   const ReadingRow* otherwise = row(ReadingRule::kDefaultBase);
   return otherwise != nullptr ? otherwise->number : from.family.theta;
 }
@@ -121,8 +121,10 @@ double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   constexpr absl::string_view kKey = "rope_theta";
   if (const auto fixed = FixedBase(from, rope)) return *fixed;
   const LayerKind* kind = from.kind;
+  const bool is_one = FindReadingRow(from.rules, from.model_type,
+                                     ReadingRule::kOneBase) != nullptr;
   const absl::string_view key =
-      kind != nullptr ? kind->theta_key : from.family.theta_key;
+      kind != nullptr && !is_one ? kind->theta_key : from.family.theta_key;
   std::optional<double> outer;
   if (!key.empty()) {
     outer = from.config.Number(key);

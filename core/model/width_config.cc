@@ -201,7 +201,12 @@ void FailWidth(const RopeDict& from, std::int64_t width) {
           ", by which ", width, " of the ", from.head_dim,
           " channels of a head turn; they turn in pairs: give an even number, "
           "2 to ",
-          kMaxRotaryDim));
+          kMaxRotaryDim,
+          from.rules.profile == Profile::kHf && width % 2 != 0 && width > 0
+              ? absl::StrCat("; transformers makes ", (width + 1) / 2,
+                             " frequencies of them, which its layers cannot "
+                             "apply, or refuses the file")
+              : ""));
 }
 
 std::int64_t ReadWidth(const RopeDict& from, const std::string& type,

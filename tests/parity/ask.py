@@ -4,8 +4,8 @@ Groups: types (every model type in every spelling), audio (the audio parts of wh
 files), published (files of checkpoints), variants (scalings), damaged (files that
 something is wrong with), keys (one damaged key each), rewrites (of files of every type),
 found (rewrites of other seeds that posenc once answered otherwise in silence).
-All of them if none is named; "rewrites:8:1:1" is 8 rewrites of each file, by seed 1, and
-"keys:20:1" 20 damaged keys of each type.
+All of them if none is named; "rewrites:8:1:1" is 8 rewrites of each file, by seed 1,
+"keys:20:1" 20 damaged keys of each type, and "damaged:6000:1" 6000 files of all types.
 """
 
 import json
@@ -56,16 +56,9 @@ def attempt(writer, group, model_type, name, text):
 
 
 def ask_types(writer):
-    for model_type in library.types():
-        try:
-            config = library.config_of(
-                {"model_type": model_type, **library.SWITCHES.get(model_type, {})})
-            found = library.part_of(config)
-        except Exception:  # a type without a default configuration
-            continue
-        if found:
-            for name, values in spellings.all_of(config, found[0]):
-                attempt(writer, "types", model_type, name, json.dumps(values))
+    for model_type, config, path in library.rotating():
+        for name, values in spellings.all_of(config, path):
+            attempt(writer, "types", model_type, name, json.dumps(values))
 
 
 def ask_audio(writer):
@@ -101,8 +94,8 @@ def alike(cases):
     return sorted(cases, key=lambda case: (case[0], case[2]))
 
 
-def ask_damaged(writer):
-    for model_type, name, text in alike(damage.all_of()):
+def ask_damaged(writer, *arguments):
+    for model_type, name, text in alike(damage.all_of(*map(int, arguments))):
         attempt(writer, "damaged", model_type, name, text)
 
 

@@ -106,16 +106,9 @@ def row_of(config):
 
 def rows():
     found = {}
-    for model_type in library.types():
-        try:
-            config = library.config_of(
-                {"model_type": model_type,
-                 **library.SWITCHES.get(model_type, {})})
-            part = library.part_of(config)
-        except Exception:  # a type without a default configuration
-            continue
-        if part:
-            found.setdefault(key_of(part[1].model_type), row_of(part[1]))
+    for _, config, _ in library.rotating():
+        part = library.part_of(config)[1]
+        found.setdefault(key_of(part.model_type), row_of(part))
     return found
 
 

@@ -6,14 +6,19 @@ fields, of every file with a part that rotates and of all parts of such files. T
 classes are dataclasses that check each field, whether or not the model needs it.
 """
 
+import ast
 import collections
 import dataclasses
+import inspect
 import pathlib
+import re
 import sys
+import textwrap
 import types
 import typing
 
 import library
+import transformers
 import written
 
 TARGET = pathlib.Path(__file__).parents[2] / "core/model/class_fields.txt"
@@ -58,8 +63,40 @@ def null_of(kind, base, key):
     return "listed" if takes(kind, {**base, key: None, "layer_types": layers}) else ""
 
 
-# No fields, but integers that some classes compute with.
-COUNTS = ["num_nextn_predict_layers"]
+# Values by their types, of which a class that takes the type takes one.
+SAMPLES = {"float": [1.5, 0.5], "str": ["x", "default", "silu"], "bool": [True],
+           "null": [None]}
+# Such keys have one number or flag; others' arrays and objects may be of any length.
+SCALAR = re.compile(r"num_|tie_|use_|.*_(pattern|interval)$|.*_(dim|size|heads|layers)$")
+# Read as core/model/rope_config.h says.
+ROTARY = re.compile(r"rope|partial_rotary")
+
+
+def taken_besides(kind):
+    """The keys that a class's constructor looks for beside its fields."""
+    for one in kind.__mro__:
+        method = vars(one).get("__post_init__")
+        if method is None or one is transformers.PreTrainedConfig:
+            continue
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(method)))):
+            if (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+                    and node.func.attr in ("pop", "get") and node.args
+                    and isinstance(node.func.value, ast.Name)
+                    and node.func.value.id == "kwargs"
+                    and isinstance(node.args[0], ast.Constant)):
+                yield node.args[0].value
+
+
+def taken(kind, base, key, numbers):
+    """The types of which the class takes some value; empty for all of them."""
+    samples = {"int": sorted({1, 2, 64, *numbers}), **SAMPLES}
+    found = {name for name, values in samples.items()
+             if any(takes(kind, {**base, key: value}) for value in values)}
+    if "bool" not in found and takes(kind, {**base, key: False}):
+        found.add("false")
+    if found == set(samples) or not found - {"null", "str"}:
+        return set()
+    return found if SCALAR.match(key) else found | {"list", "{}"}
 
 
 def name_of(kind):
@@ -67,14 +104,34 @@ def name_of(kind):
     return kind.model_type or kind.__name__
 
 
-def narrowed(kind, base, key, allowed):
-    """Without numbers that a field's own validator refuses."""
+def choices(field):
+    """The strings that a field's own validator takes, None if it has none such."""
+    for validator in field.metadata.get("validator", []):
+        if validator.__name__ == "activation_fn_key":
+            return {f"={name}" for name in transformers.activations.ACT2FN}
+    return None
+
+
+# Kinds of values that are narrower than a type, and of which values the class then
+# refuses all.
+BELOW = [-1, -2, -4096, -5120]
+NARROWER = [("int", "positive", [0, *BELOW]), ("int", "natural", BELOW),
+            ("int", "nonzero", [0]), ("float", "unit", [1.5, -0.5]), ("bool", "false", [True]),
+            ("bool", "true", [False])]
+
+
+def narrowed(kind, base, field, allowed):
+    """Without values that the class refuses, whatever else its files say."""
     def refused(value):
-        return takes(kind, base) and not takes(kind, {**base, key: value})
-    if "int" in allowed and refused(0) and not refused(1):
-        return allowed - {"int"} | {"positive"}
-    if "float" in allowed and refused(1.5) and not refused(0.5):
-        return allowed - {"float"} | {"unit"}
+        return not takes(kind, {**base, field.name: value})
+    found = choices(field)
+    if found:
+        allowed = allowed - {"str"} | found
+    if {"int", "str"} <= allowed and refused("x") and not refused("auto"):
+        allowed = allowed - {"str"} | {"=auto"}
+    for wider, narrower, values in NARROWER:
+        if wider in allowed and all(map(refused, values)):
+            allowed = allowed - {wider} | {narrower}
     return allowed
 
 
@@ -92,13 +149,17 @@ def fields_of(config):
             continue
         if "null" in allowed:
             allowed = allowed - {"null"} | {null_of(kind, base, field.name)} - {""}
-        if field.metadata.get("validator"):
-            allowed = narrowed(kind, base, field.name, allowed)
+        if takes(kind, base):
+            allowed = narrowed(kind, base, field, allowed)
         found[field.name] = allowed
-    for key in COUNTS:
-        if takes(kind, base) and not takes(kind, {**base, key: "x"}):
-            found.setdefault(key, {"int"} | (
-                {"null"} if takes(kind, {**base, key: None}) else set()))
+    numbers = [field.default for field in dataclasses.fields(kind)
+               if type(field.default) is int and field.default]
+    for key in sorted(set(taken_besides(kind)) - found.keys()):
+        if ROTARY.match(key):
+            continue
+        allowed = taken(kind, base, key, numbers) if takes(kind, base) else set()
+        if allowed:
+            found[key] = allowed
     for name, key in kind.attribute_map.items():
         if key in found:
             found.setdefault(name, found[key])
@@ -117,17 +178,10 @@ def configurations():
     """(name, configuration) of each class."""
     found = {}
     names = []
-    for model_type in library.types():
-        try:
-            config = library.config_of(
-                {"model_type": model_type, **library.SWITCHES.get(model_type, {})})
-            rotates = library.part_of(config)
-        except Exception:  # a type without a default configuration
-            continue
-        if rotates:
-            walk(config, found)
-            if model_type != type(config).model_type:
-                names.append((model_type, config))
+    for model_type, config, _ in library.rotating():
+        walk(config, found)
+        if model_type != type(config).model_type:
+            names.append((model_type, config))
     return [(name_of(kind), config) for kind, config in found.items()] + names
 
 
@@ -150,7 +204,7 @@ def text_of_rows():
     for (key, allowed), model_types in having.items():
         alike[allowed, tuple(sorted(model_types))].append(key)
     lines = [f"# Written by tests/parity/class_fields.py, of transformers "
-             f"{library.transformers.__version__}: type, keys, model types.",
+             f"{transformers.__version__}: type, keys, model types.",
              "# A line that begins with ! is of all types but those.",
              " ".join(sorted(classes))]
     for (allowed, model_types), keys in sorted(alike.items()):

@@ -123,11 +123,9 @@ def short(values):
     return values
 
 
-def bases():
+def bases(model_types=BASES):
     """(type, path of the part, values) of undamaged files."""
-    for model_type in BASES:
-        config = library.config_of({"model_type": model_type})
-        path = library.part_of(config)[0]
+    for model_type, config, path in library.rotating(model_types):
         whole = short(spellings.full(config))
         yield model_type, path, whole
         yield model_type, path, spellings.without(whole, path)
@@ -143,11 +141,11 @@ def duplicated(chance, text):
     return text[:-1] + f', "{key}": {value}}}'
 
 
-def all_of():
-    """(model type, name, text) of each."""
-    chance = random.Random(SEED)
-    originals = list(bases())
-    for number in range(COUNT):
+def all_of(count=COUNT, seed=SEED):
+    """(model type, name, text) of each; of another seed, files of every type."""
+    chance = random.Random(seed)
+    originals = list(bases(BASES if seed == SEED else library.types()))
+    for number in range(count):
         model_type, path, values = chance.choice(originals)
         damage = Damage(chance, copy.deepcopy(values), path)
         kinds = chance.choices(Damage.KINDS, Damage.WEIGHTS,

@@ -40,14 +40,7 @@ def damaged(chance, values):
 def all_of(each=1, seed=SEED):
     """(model type, name, text) of each: `each` for every type."""
     chance = random.Random(seed)
-    for model_type in library.types():
-        try:
-            config = library.config_of(
-                {"model_type": model_type, **library.SWITCHES.get(model_type, {})})
-            if not library.part_of(config):
-                continue
-        except Exception:  # a type without a default configuration
-            continue
+    for model_type, config, _ in library.rotating():
         values = damage.short(spellings.saved(config))
         for number in range(each):
             changed, name = damaged(chance, values)

@@ -175,6 +175,19 @@ def config_of(values):
     return cls.from_dict(cls._decode_special_floats(dict(values)))
 
 
+def rotating(model_types=None):
+    """(type, default configuration, path of the part) of the types that rotate."""
+    for model_type in model_types or types():
+        try:
+            config = config_of(
+                {"model_type": model_type, **SWITCHES.get(model_type, {})})
+            found = part_of(config)
+        except Exception:  # a type without a default configuration
+            continue
+        if found:
+            yield model_type, config, found[0]
+
+
 def audio_of(config):
     """The audio part that rotates, by the keys that lead to it; or None."""
     for key in ("thinker_config", "audio_config", "audio_encoder_config",

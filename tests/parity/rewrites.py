@@ -270,23 +270,15 @@ def presets():
 
 def bases():
     """(type, path of the part, values) of files to rewrite."""
-    for model_type in library.types():
-        try:
-            config = library.config_of(
-                {"model_type": model_type, **library.SWITCHES.get(model_type, {})})
-            found = library.part_of(config)
-        except Exception:  # a type without a default configuration
-            continue
-        if not found:
-            continue
+    for model_type, config, path in library.rotating():
         whole = damage.short(spellings.full(config))
         for key in DEEP:
             whole.pop(key, None)
-        yield model_type, found[0], spellings.saved(config)
-        yield model_type, found[0], whole
-        old = spellings.old(whole, found[0])
+        yield model_type, path, spellings.saved(config)
+        yield model_type, path, whole
+        old = spellings.old(whole, path)
         if old is not None:
-            yield model_type, found[0], old
+            yield model_type, path, old
 
 
 def all_of(each=1, seed=SEED, step=2):

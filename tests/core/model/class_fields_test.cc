@@ -48,7 +48,8 @@ bool AreInOrder(const Words& words) {
 // True for an alternative that class_fields.h explains.
 bool IsExplained(absl::string_view type) {
   static const auto& simple = *new std::set<absl::string_view>{
-      "int", "float", "bool", "str", "null", "positive", "unit"};
+      "int",  "float",   "bool",    "str",  "null", "positive",
+      "unit", "natural", "nonzero", "true", "false"};
   if (simple.contains(type) || type == "listed" || type == "list") return true;
   if (absl::ConsumePrefix(&type, "=")) return true;
   if (absl::ConsumePrefix(&type, "{")) return absl::EndsWith(type, "}");
@@ -139,6 +140,12 @@ TEST(ClassFieldsTest, AValueIsOfATypeByItsAlternatives) {
   EXPECT_FALSE(IsOfType(1.5, "unit", false));
   EXPECT_TRUE(IsOfType(1, "positive", false));
   EXPECT_FALSE(IsOfType(0, "positive", false));
+  EXPECT_TRUE(IsOfType(0, "natural", false));
+  EXPECT_FALSE(IsOfType(-1, "natural", false));
+  EXPECT_TRUE(IsOfType(-1, "nonzero", false));
+  EXPECT_FALSE(IsOfType(0, "nonzero", false));
+  EXPECT_TRUE(IsOfType(false, "false", false));
+  EXPECT_FALSE(IsOfType(true, "false", false));
   EXPECT_TRUE(IsOfType("relu2", "=relu2", false));
   EXPECT_FALSE(IsOfType("relu", "=relu2", false));
   EXPECT_TRUE(IsOfType(json::object(), "null|{qwen3}", false));

@@ -26,12 +26,14 @@ std::vector<std::string> Warnings(const json& config,
 }
 
 TEST(ClassRulesTest, TwoValuesThatAClassRefusesTogetherAreSaid) {
-  EXPECT_THAT(Warnings({{"hidden_size", 1024}}, "clip_vision_model"),
-              ElementsAre("hidden_size is 1024, num_attention_heads is absent "
-                          "and then 12, and transformers' class of model_type "
-                          "clip_vision_model wants the former a multiple of "
-                          "the latter: it refuses the file; it has no part in "
-                          "rotation"));
+  EXPECT_THAT(
+      Warnings({{"hidden_size", 1024}}, "clip_vision_model"),
+      ElementsAre(
+          "hidden_size is 1024, num_attention_heads is absent "
+          "and then 12, and transformers' class of model_type "
+          "clip_vision_model wants hidden_size % "
+          "num_attention_heads == 0: it refuses the file; it has no part in "
+          "rotation"));
   EXPECT_THAT(Warnings({{"hidden_size", 1024}, {"num_attention_heads", 16}},
                        "clip_vision_model"),
               IsEmpty());
@@ -39,14 +41,63 @@ TEST(ClassRulesTest, TwoValuesThatAClassRefusesTogetherAreSaid) {
       Warnings({{"text_config", {{"hidden_size", 2048}}}}, "dots3_note").size(),
       2u);
   EXPECT_THAT(Warnings({{"ffn_dim", 7}}, "moshi"),
-              ElementsAre(HasSubstr("wants an even number")));
-  EXPECT_THAT(Warnings({{"num_experts_per_tok", 9}}, "jetmoe"),
-              ElementsAre(HasSubstr("the former at most the latter")));
-  EXPECT_THAT(Warnings({{"num_quantizers", 1}}, "mimi"),
-              ElementsAre(HasSubstr("the former below the latter")));
+              ElementsAre(HasSubstr("wants ffn_dim % 2 == 0")));
+  EXPECT_THAT(
+      Warnings({{"num_experts_per_tok", 9}}, "jetmoe"),
+      ElementsAre(HasSubstr("num_experts_per_tok <= num_local_experts")));
+  EXPECT_THAT(
+      Warnings({{"num_quantizers", 1}}, "mimi"),
+      ElementsAre(HasSubstr("num_semantic_quantizers < num_quantizers")));
   EXPECT_THAT(
       Warnings({{"vision_feature_select_strategy", "default"}}, "fast_vlm"),
       ElementsAre(HasSubstr("wants full")));
+}
+
+TEST(ClassRulesTest, SidesAreComputedAsPythonDoes) {
+  // 1 + 1 * 8 frames are 16, and 15 are fewer.
+  EXPECT_THAT(Warnings({{"streaming_config", {{"speaker_cache_length", 15}}}},
+                       "nemotron3_diarization"),
+              ElementsAre(HasSubstr("speaker_cache_length is 15, and")));
+  // -7 / 4 is -2, and -7 % 4 is 1.
+  EXPECT_THAT(Warnings({{"text_config", {{"hidden_size", -7}}},
+                        {"adaptor_config",
+                         {{"hidden_size", -7}, {"intermediate_size", -2}}}},
+                       "fun_asr_nano"),
+              IsEmpty());
+  EXPECT_THAT(
+      Warnings({{"n_routed_experts", 7}, {"n_group", 4}}, "axk2").size(), 2u);
+  // Division by 0 is what the class fails at.
+  EXPECT_THAT(Warnings({{"num_attention_heads", 0}}, "clip_vision_model"),
+              ElementsAre(HasSubstr("num_attention_heads is 0")));
+  EXPECT_THAT(
+      Warnings({{"hidden_size", INT64_MIN}, {"num_attention_heads", -1}},
+               "clip_vision_model"),
+      IsEmpty());
+}
+
+TEST(ClassRulesTest, KeysThatAClassTakesTogetherAreSaidIfOneIsMissing) {
+  json config = {{"indexer_n_heads", 4},
+                 {"indexer_kv_heads", 1},
+                 {"indexer_head_dim", 128},
+                 {"indexer_budget", 2048},
+                 {"indexer_compress_ratio", 4}};
+  EXPECT_THAT(Warnings(config, "qwen4_exp_text"), IsEmpty());
+  config.erase("indexer_budget");
+  config["indexer_kv_heads"] = nullptr;
+  EXPECT_THAT(
+      Warnings(config, "qwen4_exp_text"),
+      ElementsAre(HasSubstr(
+          "indexer_n_heads, indexer_head_dim, indexer_compress_ratio "
+          "are given, and indexer_kv_heads, indexer_budget are not, and "
+          "transformers' class of model_type qwen4_exp_text wants all "
+          "of them or none")));
+  EXPECT_THAT(Warnings({{"hidden_size", 2048}}, "qwen4_exp_text"), IsEmpty());
+}
+
+TEST(ClassRulesTest, CodebooksAreAPowerOfTwo) {
+  EXPECT_THAT(Warnings({{"codebook_size", 2048}}, "mimi"), IsEmpty());
+  EXPECT_THAT(Warnings({{"codebook_size", 2047}}, "mimi"),
+              ElementsAre(HasSubstr("wants a power of 2")));
 }
 
 TEST(ClassRulesTest, ListsCountByTheirLength) {

@@ -148,6 +148,34 @@ TEST(CompositeTest, APartOfAKnownTypeMayHaveAnyName) {
             std::pair(std::string("lfm"), std::string("lfm2")));
 }
 
+// Dia's decoder has no text_config, and is read itself.
+TEST(CompositeTest, APartThatItsClassDoesNotHaveIsNotRead) {
+  json decoder = {{"model_type", "dia_decoder"},
+                  {"num_attention_heads", 16},
+                  {"text_config", json::object()}};
+  EXPECT_EQ(PartOf({{"model_type", "dia"}, {"decoder_config", decoder}}).first,
+            "decoder_config");
+  decoder["model_type"] = "qwen2_vl";  // has one
+  EXPECT_EQ(PartOf({{"model_type", "x"}, {"decoder_config", decoder}}).first,
+            "decoder_config.text_config");
+}
+
+TEST(CompositeTest, KeysBesideAPartOfAPartAreSaid) {
+  const json part = {{"rope_scaling", 7},
+                     {"text_config", {{"hidden_size", 64}}}};
+  EXPECT_THAT(Warnings({{"model_type", "colqwen2"}, {"vlm_config", part}}),
+              Contains(HasSubstr("vlm_config.rope_scaling 7 is not read by "
+                                 "transformers")));
+}
+
+TEST(CompositeTest, PartsOfPerceptionEncodersHaveTheirParentsSizes) {
+  json root = {{"model_type", "pe_audio"},
+               {"text_config", {{"num_attention_heads", 8}}}};
+  EXPECT_THAT(AddParentsDefaults(&root),
+              ElementsAre("hidden_size", "num_hidden_layers"));
+  EXPECT_EQ(root["text_config"]["hidden_size"], 1024);
+}
+
 TEST(CompositeTest, AModelOfTextIsNotReadByItsCodec) {
   const json codec = {{"model_type", "mimi"},
                       {"rope_parameters", {{"rope_theta", 1e4}}}};

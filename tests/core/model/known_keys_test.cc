@@ -113,6 +113,50 @@ TEST(KnownKeysTest, AShareOfNullStopsGptNeox) {
                      "model_type gpt_neox fails"));
 }
 
+TEST(KnownKeysTest, KeysAtWhichAClassFailsAreSaid) {
+  json config = {{"model_type", "qwen3_5_text"},
+                 {"hidden_size", 4096},
+                 {"full_attention_interval", 0}};
+  EXPECT_TRUE(Warned(Read(config, Profile::kHf),
+                     "full_attention_interval is 0, by which transformers' "
+                     "class divides, and fails"));
+  config["layer_types"] = json::array({"full_attention"});
+  config["num_hidden_layers"] = 1;
+  EXPECT_FALSE(Warned(Read(config, Profile::kHf), "full_attention_interval"));
+  EXPECT_TRUE(Warned(Read({{"model_type", "bamba"},
+                           {"hidden_size", 4096},
+                           {"layer_types", nullptr}},
+                          Profile::kHf),
+                     "layer_types is given, which transformers' class of "
+                     "model_type bamba computes"));
+  EXPECT_TRUE(Warned(Read({{"model_type", "falcon"},
+                           {"hidden_size", 4544},
+                           {"num_attention_heads", 71},
+                           {"n_embed", 2272}},
+                          Profile::kHf),
+                     "n_embed is 2272, which transformers' class of model_type "
+                     "falcon takes for hidden_size"));
+}
+
+// Past float32 the powers of a base are infinite.
+TEST(KnownKeysTest, ABasePastFloat32IsSaid) {
+  const json yarn = {{"rope_type", "yarn"},
+                     {"factor", 4.0},
+                     {"original_max_position_embeddings", 4096}};
+  EXPECT_TRUE(Warned(Read(SmallLlama({{"rope_theta", 1e200},
+                                      {"rope_scaling", yarn},
+                                      {"max_position_embeddings", 16384}}),
+                          Profile::kHf),
+                     "rope_theta is 1e+200, more than float32 holds"));
+}
+
+TEST(KnownKeysTest, AnOddHeadIsSaidBesideWhatTransformersMakesOfIt) {
+  json config =
+      SmallLlama({{"hidden_size", 2048}, {"num_attention_heads", 28}});
+  EXPECT_THAT(std::string(TryRead(config, Profile::kHf).status().message()),
+              HasSubstr("transformers makes 37 frequencies of them"));
+}
+
 TEST(KnownKeysTest, SomeKeysSayThatAModelRotates) {
   absl::Status status;
   for (const json& config :

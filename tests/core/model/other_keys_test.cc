@@ -41,6 +41,32 @@ TEST(OtherKeysTest, ValuesOfAWrongTypeAreSaid) {
               ElementsAre(HasSubstr("no type of torch")));
 }
 
+TEST(OtherKeysTest, MoreLayersThanAnyModelHasAreSaid) {
+  EXPECT_THAT(Warnings({{"model_type", "recurrent_gemma"},
+                        {"num_hidden_layers", std::int64_t{1} << 40}}),
+              ElementsAre("num_hidden_layers is 1099511627776: transformers "
+                          "makes lists of as many layers, and fails or dies "
+                          "for want of memory; it has no part in rotation"));
+  EXPECT_THAT(Warnings({{"model_type", "dia"},
+                        {"decoder_config",
+                         {{"num_hidden_layers", std::int64_t{1} << 40}}}}),
+              ElementsAre(HasSubstr("decoder_config.num_hidden_layers is")));
+  EXPECT_THAT(Warnings(SmallLlama({{"num_hidden_layers", 1000}})), IsEmpty());
+}
+
+TEST(OtherKeysTest, AnArrayIsNoTypeOfTensors) {
+  EXPECT_THAT(Warnings(SmallLlama({{"dtype", json::array()}})),
+              ElementsAre(HasSubstr("dtype is [], an array, at which "
+                                    "transformers fails")));
+}
+
+TEST(OtherKeysTest, AClassTakesAnIncompleteIndexerInNoFile) {
+  const json part = {{"model_type", "qwen4_exp_text"}, {"indexer_n_heads", 4}};
+  EXPECT_THAT(Warnings({{"model_type", "qwen4_exp"}, {"text_config", part}}),
+              ElementsAre(HasSubstr("text_config.indexer_n_heads is given, and "
+                                    "indexer_kv_heads, indexer_head_dim")));
+}
+
 TEST(OtherKeysTest, NullsThatTheClassDoesNotTakeAreSaid) {
   EXPECT_THAT(Warnings(SmallLlama({{"initializer_range", nullptr}})),
               ElementsAre(HasSubstr("it refuses the file; read as absent")));

@@ -56,7 +56,8 @@ ResolvedRope ReadVersion(const json& config, Profile profile,
 TEST(ReadingRulesTest, RowsAreComplete) {
   for (const ReadingRow& row : ReadingRows()) {
     EXPECT_FALSE(row.says.empty());
-    EXPECT_FALSE(row.what.empty() && row.rule == ReadingRule::kKnowsType)
+    EXPECT_FALSE(row.what.empty() && (row.rule == ReadingRule::kKnowsType ||
+                                      row.rule == ReadingRule::kNeedsKeys))
         << row.says;
     EXPECT_EQ(row.number == 0, row.rule != ReadingRule::kDefaultBase &&
                                    row.rule != ReadingRule::kFixedBase &&
@@ -160,7 +161,51 @@ TEST(ReadingRulesTest, MlxFailsWhereAClassNeedsABaseThatItDoesNotRead) {
                         "qwen3_moe needs it"));
 }
 
+// What the classes' constructors have no value for.
+TEST(ReadingRulesTest, MlxFailsWithoutKeysThatAClassNeeds) {
+  const auto error = [](const char* type, const json& more) {
+    return std::string(
+        TryRead(Config(type, more), Profile::kMlx).status().message());
+  };
+  EXPECT_THAT(error("stablelm", {{"rope_theta", 1e4}}),
+              HasSubstr("partial_rotary_factor is missing; mlx-lm's class of "
+                        "model_type stablelm needs it"));
+  const json glm = {{"rope_theta", 1e6}, {"partial_rotary_factor", 0.5}};
+  EXPECT_THAT(error("glm4_moe", glm), HasSubstr("rope_scaling is missing"));
+  json whole = glm;
+  whole["rope_scaling"] = nullptr;
+  EXPECT_EQ(Read(Config("glm4_moe", whole), Profile::kMlx).spec.rotary_dim, 32);
+  EXPECT_EQ(
+      Read(Config("glm4_moe", json::object()), Profile::kHf).spec.rotary_dim,
+      32);
+  EXPECT_THAT(error("gpt_neox", {{"rotary_pct", 0.25}}),
+              HasSubstr("rotary_emb_base is missing"));
+  EXPECT_THAT(error("minimax", {{"rope_theta", 1e4}}),
+              HasSubstr("rotary_dim is missing"));
+}
+
+TEST(ReadingRulesTest, MlxTakesOneBaseForAllLayersOfOlmo3) {
+  json config = Config("olmo3", {{"rope_theta", 1e6},
+                                 {"layer_types",
+                                  {"sliding_attention", "sliding_attention",
+                                   "sliding_attention", "full_attention"}}});
+  RopeSource source;
+  source.source = ConfigJson{config.dump()};
+  source.profile = Profile::kMlx;
+  source.layer_type = "sliding_attention";
+  const auto rope = ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+  ASSERT_TRUE(rope.ok()) << rope.status();
+  ExpectSame(rope->inv_freq[16], std::pow(1e6L, -0.5L));
+  config.erase("rope_theta");
+  EXPECT_THAT(std::string(TryRead(config, Profile::kMlx).status().message()),
+              HasSubstr("rope_theta is missing; mlx-lm's class"));
+}
+
 TEST(ReadingRulesTest, MlxClassesHaveDefaultsOfTheirOwn) {
+  ExpectSame(
+      Read(Config("bailing_moe_v3", {{"qk_rope_head_dim", 64}}), Profile::kMlx)
+          .inv_freq[16],
+      std::pow(6e6L, -0.5L));
   ExpectSame(Read(Config("cohere", json::object()), Profile::kMlx).inv_freq[16],
              std::pow(8e6L, -0.5L));
   ExpectSame(Read(Config("cohere", json::object()), Profile::kHf).inv_freq[16],
@@ -405,6 +450,18 @@ TEST(ReadingRulesTest, SglangReadsAttnFactorAndNotTeleChatsYarn) {
   ExpectSame(Read(config, kSglang).inv_freq[16],
              std::pow(1e4L * std::pow(3.0L, 64 / 62.0L), -0.5L));
   EXPECT_EQ(FindReader("sglang")->profile, kSglang);
+}
+
+TEST(ReadingRulesTest, SglangReadsNoFactorOfProportional) {
+  const json config = Config("llama", {{"rope_theta", 1e4},
+                                       {"rope_scaling",
+                                        {{"rope_type", "proportional"},
+                                         {"partial_rotary_factor", 0.5},
+                                         {"factor", 4.0}}}});
+  EXPECT_EQ(Read(config, Profile::kHf).inv_freq[0], 0.25);
+  const ResolvedRope rope = Read(config, kSglang);
+  EXPECT_EQ(rope.inv_freq[0], 1);
+  EXPECT_TRUE(Warned(rope, "factor 4 is not read: SGLang's proportional"));
 }
 
 TEST(ReadingRulesTest, Transformers4DoesNotReadRopeParameters) {

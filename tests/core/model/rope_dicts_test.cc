@@ -90,6 +90,45 @@ TEST(RopeDictsTest, ADictOfNullsIsNested) {
   EXPECT_TRUE(Warned(rope, "has entries for types of layers"));
 }
 
+TEST(RopeDictsTest, ANullThatAClassTakesForItsDictIsSaid) {
+  EXPECT_TRUE(Warned(
+      OfType(Config("mellum", {{"rope_scaling", nullptr}}), "full_attention"),
+      "rope_scaling is null, which transformers' class of model_type mellum "
+      "takes in the place of its own dict, and fails"));
+  EXPECT_TRUE(Warned(
+      OfType(Config("cohere2_moe", {{"rope_parameters", json::object()}}),
+             "sliding_attention"),
+      "rope_parameters is {}, which transformers' class"));
+  EXPECT_FALSE(
+      Warned(Read(Config("llama", {{"rope_scaling", nullptr}}), Profile::kHf),
+             "in the place"));
+}
+
+TEST(RopeDictsTest, DeepseekV4TakesNeitherEntryBesideANull) {
+  const json dict = {
+      {"main", nullptr},
+      {"compress", {{"rope_type", "default"}, {"rope_theta", 5e5}}}};
+  EXPECT_TRUE(
+      Warned(OfType(Config("deepseek_v4", {{"rope_parameters", dict}}), "main"),
+             "rope_parameters.main is null: transformers' class of model_type "
+             "deepseek_v4 then takes neither entry"));
+}
+
+// Its scaling is not read, and neither is the length in it.
+TEST(RopeDictsTest, AnUnreadDictHasNoLength) {
+  const json dict = {{"factor", 2.0}, {"original_max_position_embeddings", 77}};
+  EXPECT_EQ(OfType(Config("cohere2_moe", {{"rope_scaling", dict}}),
+                   "sliding_attention")
+                .original_max_position_embeddings,
+            8192);
+}
+
+TEST(RopeDictsTest, FullLayersHaveNoWidthOfTheirOwnBesideNull) {
+  const json config =
+      Config("embedding_gemma2_text", {{"per_layer_config", nullptr}});
+  EXPECT_EQ(OfType(config, "full_attention").inv_freq.size(), 32u);
+}
+
 TEST(RopeDictsTest, AClassMayTakeNoScaling) {
   const ResolvedRope rope = Read(
       Config("gptj",
