@@ -107,9 +107,9 @@ const std::vector<CheckRow>& CheckRows() {
        "$0: the rotated width is told in ways that disagree: $1",
        "keep one of them: remove $2", ""},
       {"config.head-dim-derived", kWarning, false,
-       "an absent head_dim that is no power of two, or one unlike k_proj's "
-       "rows",
-       "$0: $1", "write it: \"head_dim\": $2", ""},
+       "an absent head_dim that is no power of two or no whole number, or one "
+       "unlike k_proj's rows",
+       "$0: $1", "$2", ""},
       {"config.layers-differ", kNote, false,
        "layers with another base, scaling or width, or none",
        "$0: $1; one rope for all layers is wrong",
