@@ -1,80 +1,14 @@
 // Doctor on checkpoints that people filed: tests/data/doctor/cases.json has for
 // each the thread, what is wrong, and what it must say.
 
+#include "tests/fixtures/doctor_cases.h"
+
 #include <gmock/gmock.h>
-
-#include <algorithm>
-#include <cstdlib>
-
-#include "tests/fixtures/cli.h"
-#include "tests/fixtures/model_files.h"
 
 namespace posenc::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
-// A case: `model` names the configuration that it begins with. `both`, and then
-// `bad` or `good`, are changes (RFC 7386) of its files and of its arguments.
-// The bad one has `id` with `severity` and `exit`, in the first place if `rank`
-// is 1, with `texts` in its message or fix, of `readers` if they are given, and
-// none of `absent`; the good one has no `id`, and `good_exit` or 0.
-class DoctorCasesTest : public PosencTest {
- protected:
-  static const Json& Data() {
-    static const Json* const data = [] {
-      std::ifstream file(fs::path(POSENC_TEST_DATA) / "doctor" / "cases.json");
-      return new Json(Json::parse(file, nullptr, false));
-    }();
-    return *data;
-  }
-
-  // Writes the files, and returns the arguments.
-  std::string Write(const Json& of, const std::string& change,
-                    const std::string& folder) {
-    if (of.contains("folder")) {
-      return Quoted((fs::path(POSENC_TEST_DATA) / "doctor" /
-                     of["folder"].get<std::string>() / change)
-                        .string());
-    }
-    Json files = Json::object();
-    if (of.contains("model")) {
-      files["config.json"] = Data()["models"][of["model"].get<std::string>()];
-    }
-    files["arguments"] = of.value("arguments", "");
-    files.merge_patch(of.value("both", Json::object()));
-    files.merge_patch(of[change]);
-    fs::create_directory(Path(folder));
-    for (const auto& [name, content] : files.items()) {
-      if (name == "arguments") continue;
-      const std::string path = folder + "/" + name;
-      if (name.ends_with(".gguf")) {
-        WriteText(path, GgufBytes(content));
-      } else if (name.ends_with(".safetensors")) {
-        WriteText(path, SafetensorsBytes(content));
-      } else {
-        WriteText(path, content.dump());
-      }
-    }
-    return Quoted(Path(folder)) + " " + files["arguments"].get<std::string>();
-  }
-
-  static Json Output(const std::string& arguments, int* exit_code) {
-    const Outcome outcome = Posenc("--json doctor " + arguments);
-    *exit_code = outcome.exit_code;
-    const std::size_t end = outcome.text.rfind("\n}\n");
-    return Json::parse(
-        outcome.text.substr(0, end == std::string::npos ? end : end + 2),
-        nullptr, false);
-  }
-
-  static const Json* FindId(const Json& output, const std::string& id) {
-    for (const Json& finding : output["findings"]) {
-      if (finding["id"] == id) return &finding;
-    }
-    return nullptr;
-  }
-};
+class DoctorCasesTest : public DoctorCases {};
 
 TEST_F(DoctorCasesTest, EveryBadCaseIsToldAndEveryGoodOneIsNot) {
   ASSERT_TRUE(Data().is_object());
