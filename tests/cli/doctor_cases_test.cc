@@ -50,5 +50,89 @@ TEST_F(DoctorCasesTest, EveryBadCaseIsToldAndEveryGoodOneIsNot) {
   }
 }
 
+// Numbers that threads and the reference of doctor state, to the digits that
+// stand there: what one reader keeps of a score at a distance.
+TEST_F(DoctorCasesTest, ReadersAreAsFarApartAsPeopleMeasured) {
+  const Json llama31 = Data()["models"]["llama-3.1-8b"];
+  const Json llama32 = Data()["models"]["llama-3.2-1b"];
+  const Json three_b = {{"hidden_size", 3072},
+                        {"num_attention_heads", 24},
+                        {"head_dim", 128},
+                        {"num_hidden_layers", 28}};
+  // transformers scales by rope_parameters, which the reader does not know.
+  const auto unscaled = [](Json config) {
+    config["rope_parameters"] = config["rope_scaling"];
+    config.erase("rope_scaling");
+    return config;
+  };
+  // transformers takes the factor of rope_scaling, llama.cpp the other one.
+  const auto by_8 = [](Json config) {
+    config["rope_parameters"] = config["rope_scaling"];
+    config["rope_parameters"]["factor"] = 8.0;
+    config["rope_parameters"]["rope_theta"] = config["rope_theta"];
+    return config;
+  };
+  Json llama32_3b = llama32;
+  llama32_3b.merge_patch(three_b);
+  Json conflict = Data()["models"]["qwen3-8b-yarn"];
+  conflict["rope_scaling"]["type"] = "linear";
+  struct Stated {
+    const char* thread;
+    Json config;
+    const char* id;
+    const char* reader;
+    int length;
+    double kept, digits;  // of `kept`: half of its last one
+    std::int64_t first_distance = -2, first_angle = -2;  // -2: not stated
+    double logits = 1;
+  };
+  const std::vector<Stated> all = {
+      {"mlx-vlm 1710", unscaled(llama31), "config.new-spelling-only", "mlx-lm",
+       1000, 0.963, 0.0005},
+      {"mlx-vlm 1710", unscaled(llama31), "config.new-spelling-only", "mlx-lm",
+       8192, 0.769, 0.0005},
+      {"mlx-vlm 1710", unscaled(llama31), "config.new-spelling-only", "mlx-lm",
+       20000, 0.627, 0.0005},
+      {"unsloth 6197", unscaled(llama32_3b), "config.new-spelling-only",
+       "mlx-lm", 29696, 0.60, 0.005},
+      // The score is not yet at its least when answers turn bad.
+      {"llama-models 241, 1B", by_8(llama32), "config.both-spellings",
+       "llama.cpp", 80000, 0.787, 0.0005},
+      {"llama-models 241, 3B", by_8(llama32_3b), "config.both-spellings",
+       "llama.cpp", 80000, 0.757, 0.0005},
+      {"doctor.md 1", conflict, "config.type-conflict", "mlx-lm", 131072, 0.35,
+       0.005, 4, -2, 0.77},
+      {"vLLM 28244", Data()["models"]["gpt-oss-20b"], "readers.frequencies",
+       "llama.cpp", 131072, 0.69, 0.005, 5443, 46},
+  };
+  int number = 0;
+  for (const Stated& stated : all) {
+    const std::string folder = "stated" + std::to_string(number++);
+    SCOPED_TRACE(std::string(stated.thread) + ", " +
+                 std::to_string(stated.length));
+    Json files = {{"config.json", stated.config}};
+    files["arguments"] = "--length " + std::to_string(stated.length);
+    int exit_code = -1;
+    const Json told = Output(WriteFiles(files, folder), &exit_code);
+    const Json* const finding = FindId(told, stated.id);
+    ASSERT_NE(finding, nullptr) << told.dump(1);
+    const Json* reader = nullptr;
+    for (const Json& one : (*finding)["readers"]) {
+      if (one["name"] == stated.reader) reader = &one;
+    }
+    ASSERT_NE(reader, nullptr) << finding->dump(1);
+    EXPECT_NEAR((*reader)["kept_at_length"].get<double>(), stated.kept,
+                stated.digits);
+    if (stated.first_distance != -2) {
+      EXPECT_EQ((*reader)["first_distance"], stated.first_distance);
+    }
+    if (stated.first_angle != -2) {
+      EXPECT_EQ((*reader)["first_angle"], stated.first_angle);
+    }
+    const double amplitude = (*reader)["amplitude_ratio"].get<double>();
+    EXPECT_NEAR(amplitude * amplitude, stated.logits, 0.005);
+  }
+}
+
 }  // namespace
 }  // namespace posenc::cli
