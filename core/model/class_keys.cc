@@ -140,4 +140,27 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
   return keys;
 }
 
+ClassKeys FillSlices(const JsonObject& config, const ProfileRules& rules,
+                     const std::string& model_type) {
+  ClassKeys keys = {.config = json::object()};
+  for (const std::string& key : config.Keys()) {
+    keys.config[key] = *config.Find(key);
+  }
+  // A whole file that says nothing of its width is not filled in.
+  if (config.Path().empty() && !keys.config.contains("hidden_size") &&
+      !keys.config.contains("num_attention_heads")) {
+    return keys;
+  }
+  for (const auto& [name, rule] :
+       {std::pair("qk_rope_head_dim", ReadingRule::kDefaultSlice),
+        std::pair("qk_nope_head_dim", ReadingRule::kDefaultRest)}) {
+    const ReadingRow* const row =
+        FindReadingRow(rules, ModelKey(model_type), rule);
+    if (row == nullptr || keys.config.contains(name)) continue;
+    keys.config[name] = static_cast<std::int64_t>(row->number);
+    keys.filled.emplace_back(name);
+  }
+  return keys;
+}
+
 }  // namespace posenc::core

@@ -9,6 +9,7 @@
 #include "core/model/class_defaults.h"
 #include "core/model/families.h"
 #include "core/model/json_object.h"
+#include "core/model/profile.h"
 
 namespace posenc::core {
 
@@ -23,5 +24,10 @@ struct ClassKeys {  // NOLINT(bugprone-exception-escape)
 ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
                       const Family& family, absl::string_view model_type,
                       absl::string_view project);
+
+// The slices of latent attention that a project takes for absent ones, where no
+// class of transformers has them; `filled` is empty if it takes none.
+ClassKeys FillSlices(const JsonObject& config, const ProfileRules& rules,
+                     const std::string& model_type);
 
 }  // namespace posenc::core

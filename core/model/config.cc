@@ -73,6 +73,9 @@ absl::StatusOr<ModelRope> ReadPart(
   if (defaults != nullptr) {
     keys = ReadAsClass(config, *defaults, family, model_type, rules.project);
     config = JsonObject(&keys.config, config.Path(), status);
+  } else if (family.width == RotaryWidth::kMla) {
+    keys = FillSlices(config, RulesFor(reader), model_type);
+    config = JsonObject(&keys.config, config.Path(), status);
   }
   if (IsMistralParams(config) && model_type.empty()) {
     rope = ReadMistralParams(config, reader.profile, layer_type, layer_index);

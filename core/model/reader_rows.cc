@@ -14,6 +14,7 @@ constexpr Profile kHf = Profile::kHf;
 constexpr Profile kVllm = Profile::kVllm;
 constexpr Profile kLlamaCpp = Profile::kLlamaCpp;
 constexpr Profile kMlx = Profile::kMlx;
+constexpr Profile kDeepseek = Profile::kDeepseek;
 
 // mlx-lm's model files, and the types that it remaps to one of them.
 constexpr char kMlxModels[] =
@@ -61,6 +62,11 @@ constexpr char kMlxNeedsBase[] =
 constexpr char kMlxNeedsShare[] =
     "glm4 mimo_v2_flash qwen3_next solar_open stablelm";
 
+// mlx-lm's classes that have values for absent slices of latent attention.
+constexpr char kMlxSlices[] =
+    "bailing_moe_v3 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite "
+    "joyai_llm_flash kimi_k2 youtu_llm";
+
 constexpr ReadingRow kRows[] = {
     {kHf, "", "", "5.0", ReadingRule::kParametersUnread,
      "reads rope_theta and rope_scaling, not rope_parameters"},
@@ -78,10 +84,18 @@ constexpr ReadingRow kRows[] = {
     {kHf, "telechat3", "", "", ReadingRule::kKnowsType,
      "reads telechat3-yarn as yarn with attention_factor 0.07 ln s + 1",
      "telechat3-yarn"},
+    {kHf, "kimi_k2", "", "", ReadingRule::kDefaultSlice,
+     "takes 64 for an absent qk_rope_head_dim", "", 64},
+    {kHf, "kimi_k2", "", "", ReadingRule::kDefaultRest,
+     "takes 128 for an absent qk_nope_head_dim", "", 128},
     // Its PR 47435 (July 2026).
     {kHf, "deepseek_v2 mistral4", "", "5.15", ReadingRule::kSoftmaxUnscaled,
      "does not scale the softmax by mscale_all_dim"},
 
+    {kVllm, "kimi_k2", "", "", ReadingRule::kDefaultSlice,
+     "takes 64 for an absent qk_rope_head_dim", "", 64},
+    {kVllm, "kimi_k2", "", "", ReadingRule::kDefaultRest,
+     "takes 128 for an absent qk_nope_head_dim", "", 128},
     {kVllm, "", "", "", ReadingRule::kScalingReplaces,
      "reads rope_scaling before rope_parameters, by transformers' classes"},
     {kVllm, "", "", "", ReadingRule::kTypesConflict,
@@ -101,6 +115,10 @@ constexpr ReadingRow kRows[] = {
      "reads telechat3-yarn as yarn with attention_factor 0.07 ln s + 1",
      "telechat3-yarn"},
 
+    {kSglang, "kimi_k2", "", "", ReadingRule::kDefaultSlice,
+     "takes 64 for an absent qk_rope_head_dim", "", 64},
+    {kSglang, "kimi_k2", "", "", ReadingRule::kDefaultRest,
+     "takes 128 for an absent qk_nope_head_dim", "", 128},
     {kSglang, "", "", "", ReadingRule::kScalingReplaces,
      "reads rope_scaling before rope_parameters, by transformers' classes"},
     {kSglang, "", "", "", ReadingRule::kDynamicConstant,
@@ -200,8 +218,21 @@ constexpr ReadingRow kRows[] = {
      "rotates 0.4 of the head for an absent partial_rotary_factor", "", 0.4},
     {kMlx, "minimax_m3 minimax_m3_vl", "", "", ReadingRule::kDefaultShare,
      "rotates 0.5 of the head for an absent partial_rotary_factor", "", 0.5},
+    // Others of its classes with latent attention have no defaults.
+    {kMlx, kMlxSlices, "", "", ReadingRule::kDefaultSlice,
+     "takes 64 for an absent qk_rope_head_dim", "", 64},
+    {kMlx, "glm4_moe_lite", "", "", ReadingRule::kDefaultRest,
+     "takes 192 for an absent qk_nope_head_dim", "", 192},
+    {kMlx, kMlxSlices, "", "", ReadingRule::kDefaultRest,
+     "takes 128 for an absent qk_nope_head_dim", "", 128},
     {kMlx, kMlxModels, "", "", ReadingRule::kHasClass,
      "has a model file for it"},
+
+    // configuration_deepseek.py beside the checkpoints.
+    {kDeepseek, "", "", "", ReadingRule::kDefaultSlice,
+     "takes 64 for an absent qk_rope_head_dim", "", 64},
+    {kDeepseek, "", "", "", ReadingRule::kDefaultRest,
+     "takes 128 for an absent qk_nope_head_dim", "", 128},
 };
 
 constexpr Reader kReaders[] = {

@@ -38,6 +38,8 @@ enum class ReadingRule {
   kDefaultBase,          // takes `number` for an absent rope_theta
   kFixedBase,            // takes `number`, whatever the file says
   kDefaultShare,         // takes `number` for an absent share of the head
+  kDefaultSlice,         // takes `number` for an absent qk_rope_head_dim
+  kDefaultRest,          // takes `number` for an absent qk_nope_head_dim
   kNoClass,              // has no class for these model types
   kHasClass,             // has classes for these model types alone
   kWholeHead,            // rotates the head whatever partial_rotary_factor says

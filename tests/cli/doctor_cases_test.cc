@@ -1,80 +1,14 @@
 // Doctor on checkpoints that people filed: tests/data/doctor/cases.json has for
 // each the thread, what is wrong, and what it must say.
 
+#include "tests/fixtures/doctor_cases.h"
+
 #include <gmock/gmock.h>
-
-#include <algorithm>
-#include <cstdlib>
-
-#include "tests/fixtures/cli.h"
-#include "tests/fixtures/model_files.h"
 
 namespace posenc::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
-// A case: `model` names the configuration that it begins with. `both`, and then
-// `bad` or `good`, are changes (RFC 7386) of its files and of its arguments.
-// The bad one has `id` with `severity` and `exit`, in the first place if `rank`
-// is 1, with `texts` in its message or fix, of `readers` if they are given, and
-// none of `absent`; the good one has no `id`, and `good_exit` or 0.
-class DoctorCasesTest : public PosencTest {
- protected:
-  static const Json& Data() {
-    static const Json* const data = [] {
-      std::ifstream file(fs::path(POSENC_TEST_DATA) / "doctor" / "cases.json");
-      return new Json(Json::parse(file, nullptr, false));
-    }();
-    return *data;
-  }
-
-  // Writes the files, and returns the arguments.
-  std::string Write(const Json& of, const std::string& change,
-                    const std::string& folder) {
-    if (of.contains("folder")) {
-      return Quoted((fs::path(POSENC_TEST_DATA) / "doctor" /
-                     of["folder"].get<std::string>() / change)
-                        .string());
-    }
-    Json files = Json::object();
-    if (of.contains("model")) {
-      files["config.json"] = Data()["models"][of["model"].get<std::string>()];
-    }
-    files["arguments"] = of.value("arguments", "");
-    files.merge_patch(of.value("both", Json::object()));
-    files.merge_patch(of[change]);
-    fs::create_directory(Path(folder));
-    for (const auto& [name, content] : files.items()) {
-      if (name == "arguments") continue;
-      const std::string path = folder + "/" + name;
-      if (name.ends_with(".gguf")) {
-        WriteText(path, GgufBytes(content));
-      } else if (name.ends_with(".safetensors")) {
-        WriteText(path, SafetensorsBytes(content));
-      } else {
-        WriteText(path, content.dump());
-      }
-    }
-    return Quoted(Path(folder)) + " " + files["arguments"].get<std::string>();
-  }
-
-  static Json Output(const std::string& arguments, int* exit_code) {
-    const Outcome outcome = Posenc("--json doctor " + arguments);
-    *exit_code = outcome.exit_code;
-    const std::size_t end = outcome.text.rfind("\n}\n");
-    return Json::parse(
-        outcome.text.substr(0, end == std::string::npos ? end : end + 2),
-        nullptr, false);
-  }
-
-  static const Json* FindId(const Json& output, const std::string& id) {
-    for (const Json& finding : output["findings"]) {
-      if (finding["id"] == id) return &finding;
-    }
-    return nullptr;
-  }
-};
+class DoctorCasesTest : public DoctorCases {};
 
 TEST_F(DoctorCasesTest, EveryBadCaseIsToldAndEveryGoodOneIsNot) {
   ASSERT_TRUE(Data().is_object());
@@ -113,6 +47,90 @@ TEST_F(DoctorCasesTest, EveryBadCaseIsToldAndEveryGoodOneIsNot) {
     ASSERT_TRUE(good.is_object());
     EXPECT_EQ(exit_code, of.value("good_exit", 0)) << good.dump(1);
     EXPECT_EQ(FindId(good, id), nullptr) << good.dump(1);
+  }
+}
+
+// Numbers that threads and the reference of doctor state, to the digits that
+// stand there: what one reader keeps of a score at a distance.
+TEST_F(DoctorCasesTest, ReadersAreAsFarApartAsPeopleMeasured) {
+  const Json llama31 = Data()["models"]["llama-3.1-8b"];
+  const Json llama32 = Data()["models"]["llama-3.2-1b"];
+  const Json three_b = {{"hidden_size", 3072},
+                        {"num_attention_heads", 24},
+                        {"head_dim", 128},
+                        {"num_hidden_layers", 28}};
+  // transformers scales by rope_parameters, which the reader does not know.
+  const auto unscaled = [](Json config) {
+    config["rope_parameters"] = config["rope_scaling"];
+    config.erase("rope_scaling");
+    return config;
+  };
+  // transformers takes the factor of rope_scaling, llama.cpp the other one.
+  const auto by_8 = [](Json config) {
+    config["rope_parameters"] = config["rope_scaling"];
+    config["rope_parameters"]["factor"] = 8.0;
+    config["rope_parameters"]["rope_theta"] = config["rope_theta"];
+    return config;
+  };
+  Json llama32_3b = llama32;
+  llama32_3b.merge_patch(three_b);
+  Json conflict = Data()["models"]["qwen3-8b-yarn"];
+  conflict["rope_scaling"]["type"] = "linear";
+  struct Stated {
+    const char* thread;
+    Json config;
+    const char* id;
+    const char* reader;
+    int length;
+    double kept, digits;  // of `kept`: half of its last one
+    std::int64_t first_distance = -2, first_angle = -2;  // -2: not stated
+    double logits = 1;
+  };
+  const std::vector<Stated> all = {
+      {"mlx-vlm 1710", unscaled(llama31), "config.new-spelling-only", "mlx-lm",
+       1000, 0.963, 0.0005},
+      {"mlx-vlm 1710", unscaled(llama31), "config.new-spelling-only", "mlx-lm",
+       8192, 0.769, 0.0005},
+      {"mlx-vlm 1710", unscaled(llama31), "config.new-spelling-only", "mlx-lm",
+       20000, 0.627, 0.0005},
+      {"unsloth 6197", unscaled(llama32_3b), "config.new-spelling-only",
+       "mlx-lm", 29696, 0.60, 0.005},
+      // The score is not yet at its least when answers turn bad.
+      {"llama-models 241, 1B", by_8(llama32), "config.both-spellings",
+       "llama.cpp", 80000, 0.787, 0.0005},
+      {"llama-models 241, 3B", by_8(llama32_3b), "config.both-spellings",
+       "llama.cpp", 80000, 0.757, 0.0005},
+      {"doctor.md 1", conflict, "config.type-conflict", "mlx-lm", 131072, 0.35,
+       0.005, 4, -2, 0.77},
+      {"vLLM 28244", Data()["models"]["gpt-oss-20b"], "readers.frequencies",
+       "llama.cpp", 131072, 0.69, 0.005, 5443, 46},
+  };
+  int number = 0;
+  for (const Stated& stated : all) {
+    const std::string folder = "stated" + std::to_string(number++);
+    SCOPED_TRACE(std::string(stated.thread) + ", " +
+                 std::to_string(stated.length));
+    Json files = {{"config.json", stated.config}};
+    files["arguments"] = "--length " + std::to_string(stated.length);
+    int exit_code = -1;
+    const Json told = Output(WriteFiles(files, folder), &exit_code);
+    const Json* const finding = FindId(told, stated.id);
+    ASSERT_NE(finding, nullptr) << told.dump(1);
+    const Json* reader = nullptr;
+    for (const Json& one : (*finding)["readers"]) {
+      if (one["name"] == stated.reader) reader = &one;
+    }
+    ASSERT_NE(reader, nullptr) << finding->dump(1);
+    EXPECT_NEAR((*reader)["kept_at_length"].get<double>(), stated.kept,
+                stated.digits);
+    if (stated.first_distance != -2) {
+      EXPECT_EQ((*reader)["first_distance"], stated.first_distance);
+    }
+    if (stated.first_angle != -2) {
+      EXPECT_EQ((*reader)["first_angle"], stated.first_angle);
+    }
+    const double amplitude = (*reader)["amplitude_ratio"].get<double>();
+    EXPECT_NEAR(amplitude * amplitude, stated.logits, 0.005);
   }
 }
 

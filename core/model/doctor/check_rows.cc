@@ -74,7 +74,7 @@ const std::vector<CheckRow>& CheckRows() {
       {"config.factor-below-one", kWarning, false, "a factor below 1",
        "$0: $1.factor is $2: below 1 it spreads positions instead of "
        "compressing them",
-       "set factor in $1 to $3 if positions are to be compressed, or remove it",
+       "set factor in $1 to $3 if positions are to be compressed, or remove $1",
        ""},
       {"config.longrope-switch", kWarning, false,
        "longrope, whose list readers choose in different ways",
@@ -107,9 +107,9 @@ const std::vector<CheckRow>& CheckRows() {
        "$0: the rotated width is told in ways that disagree: $1",
        "keep one of them: remove $2", ""},
       {"config.head-dim-derived", kWarning, false,
-       "an absent head_dim that is no power of two, or one unlike k_proj's "
-       "rows",
-       "$0: $1", "write it: \"head_dim\": $2", ""},
+       "an absent head_dim that is no power of two or no whole number, or one "
+       "unlike k_proj's rows",
+       "$0: $1", "$2", ""},
       {"config.layers-differ", kNote, false,
        "layers with another base, scaling or width, or none",
        "$0: $1; one rope for all layers is wrong",
@@ -180,7 +180,7 @@ const std::vector<CheckRow>& CheckRows() {
        "write $1 = $5, or --rope-scaling $5$6", ""},
       {"gguf.original-length", kNote, true,
        "YaRN or longrope without the original length",
-       "$0: $1 is absent: $2 for $3", "start it with $4, or write $1", ""},
+       "$0: $1 is absent: $2 for $3", "start it with $4, or write $1 = $5", ""},
       {"gguf.factor-tensors", kError, false,
        "factors that are absent, of another length or value, or beside a "
        "factor",

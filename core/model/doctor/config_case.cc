@@ -1,10 +1,12 @@
 #include "core/model/doctor/config_case.h"
 
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
+#include "core/model/class_defaults.h"
 #include "core/model/profile.h"
 
 namespace posenc::core {
@@ -87,7 +89,7 @@ ConfigCase::ConfigCase(std::string path, json root,
   for (const Reader* reader : all) {
     Reading reading{reader, {}, {}};
     const bool converts = reader->profile == Profile::kLlamaCpp;
-    const std::string filled = converts ? WithClassWidth() : "";
+    const std::string filled = converts ? WithClassKeys() : "";
     const std::string& own = filled.empty() ? text : filled;
     for (const LayerGroup& group : groups_) {
       auto rope = ResolveText(own, *reader, group, reach_);
@@ -111,16 +113,31 @@ ConfigCase::ConfigCase(std::string path, json root,
   }
 }
 
-std::string ConfigCase::WithClassWidth() const {
+std::string ConfigCase::WithClassKeys() const {
   const Reading* const hf = reference();
-  if (hf == nullptr || !hf->ropes[0].ok() || part_->contains("head_dim") ||
-      (part_->contains("hidden_size") &&
-       part_->contains("num_attention_heads"))) {
-    return "";
+  if (hf == nullptr || !hf->ropes[0].ok()) return "";
+  const ResolvedRope& rope = *hf->ropes[0];
+  std::map<std::string, json> keys;
+  if (family_.width == RotaryWidth::kMla) {
+    if (FindClassDefaults(type()) != nullptr && !rope.spec.nope) {
+      keys = {{"qk_rope_head_dim", rope.spec.rotary_dim},
+              {"qk_nope_head_dim", rope.head_dim - rope.spec.rotary_dim}};
+    }
+  } else if (!part_->contains("hidden_size") ||
+             !part_->contains("num_attention_heads")) {
+    keys = {{"head_dim", rope.head_dim}};
   }
-  return Changed(
-             [&](json* part) { (*part)["head_dim"] = hf->ropes[0]->head_dim; })
-      .dump();
+  const json dict = json::parse(family_.rope_parameters, nullptr, false);
+  if (dict.is_object() && !IsNested(dict) && !part_->contains("rope_scaling")) {
+    keys["rope_parameters"] = dict;
+  }
+  bool filled = false;
+  const json copy = Changed([&](json* part) {
+    for (const auto& [key, value] : keys) {
+      filled |= part->emplace(key, value).second;
+    }
+  });
+  return filled ? copy.dump() : "";
 }
 
 const Reading* ConfigCase::reference() const {

@@ -102,10 +102,10 @@ class ConfigCase {
                const std::vector<std::string>& keys);
 
  private:
-  // The text with the heads' width that transformers' class gives a file that
-  // tells none: llama.cpp's converter asks that class first. Empty if the file
-  // tells it.
-  std::string WithClassWidth() const;
+  // The text with the heads' width or slices and the scaling that transformers'
+  // class gives a file that tells none: llama.cpp's converter asks that class
+  // first. Empty if the file tells them.
+  std::string WithClassKeys() const;
 
   std::string path_;
   nlohmann::json root_;

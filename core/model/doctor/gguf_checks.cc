@@ -309,8 +309,8 @@ class GgufChecks {
     const std::string flag =
         type == "yarn" ? absl::StrCat("--yarn-orig-ctx ", given)
                        : absl::StrCat("--override-kv ", key, "=int:", given);
-    Finding& finding =
-        of_.Add("gguf.original-length", {key, taken, wanted, flag}, {key});
+    Finding& finding = of_.Add("gguf.original-length",
+                               {key, taken, wanted, flag, given}, {key});
     if (!finding.readers.empty()) JudgeBySize(&finding);
     of_.explained = true;
     // longrope's amplitude does not come from that length.

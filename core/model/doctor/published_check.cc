@@ -71,6 +71,9 @@ std::vector<double> ShapeOf(const ConfigCase& config) {
 
 constexpr std::size_t kHeadDim = 3;
 
+// What tools write for a base that they do not know.
+constexpr double kUsualBase = 10000;
+
 // Whether both tell a number, and the numbers differ.
 bool Contradicts(const std::vector<double>& a, const std::vector<double>& b) {
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -105,12 +108,17 @@ std::string ScalingAlone(const RopeSpec& spec) {
   return text.substr(0, text.find(dynamic ? " beyond " : ", ramp"));
 }
 
+// A group of our layers, and the one of theirs that it is compared with.
+struct Match {
+  std::size_t ours, theirs;
+};
+
 // How a configuration stands to a preset of its shape, over all groups of
 // layers.
 struct Likeness {
   bool base = true, scaling = true, numbers = true;
   bool ours_scaled = false, theirs_scaled = false;
-  std::size_t differing = 0;  // the first group whose numbers differ
+  Match differing = {0, 0};  // the first groups whose numbers differ
   bool same_length = false;
   bool within_original = false;  // ours claims what theirs had before scaling
   // Ours claims no more than its factor times what theirs claims, or exactly
@@ -123,9 +131,18 @@ struct Likeness {
   // training.
   bool longer = false, larger_bases = true;
 
+  // Ours has the bases that the class, or a tool, takes for absent ones.
+  bool default_bases = true;
+
+  // Nothing is left of base, scaling and length: who writes a file anew and
+  // leaves all three to the class has this. Models that were trained so in the
+  // shape of one with another base and a scaling are not known.
+  bool is_lost() const {
+    return default_bases && !ours_scaled && theirs_scaled && !longer;
+  }
   // Another model, which happens to have the same shape.
   bool is_other() const {
-    return !base && !scaling && !same_length && !extends;
+    return !base && !scaling && !same_length && !extends && !is_lost();
   }
 };
 
@@ -160,27 +177,33 @@ void CompareLengths(const ConfigCase& ours, const ConfigCase& theirs,
   }
 }
 
-// For each group of our layers one of theirs: the one that is the same, or else
-// the next. A file that tells its layers has them in another order than one
-// that tells their types alone.
-std::vector<std::size_t> MatchGroups(const ConfigCase& ours,
-                                     const ConfigCase& theirs) {
-  const std::size_t n = ours.groups().size();
-  std::vector<std::size_t> match(n, n);
-  std::vector<bool> taken(n, false);
+// Groups of our layers, each with one of theirs: the one that is the same, or
+// else the next. A file that tells its layers has them in another order than
+// one that tells their types alone. Where all our layers are alike, theirs are
+// each compared with the one group. Empty if the layers cannot be compared.
+std::vector<Match> MatchGroups(const ConfigCase& ours,
+                               const ConfigCase& theirs) {
+  const std::size_t n = ours.groups().size(), m = theirs.groups().size();
+  std::vector<Match> matches;
+  if (n == 1) {
+    for (std::size_t h = 0; h < m; ++h) matches.push_back({0, h});
+    return matches;
+  }
+  if (n != m) return {};
+  std::vector<bool> matched(n, false), taken(n, false);
   for (const bool same : {true, false}) {
     for (std::size_t g = 0; g < n; ++g) {
-      for (std::size_t h = 0; h < n && match[g] == n; ++h) {
+      for (std::size_t h = 0; h < n && !matched[g]; ++h) {
         if (taken[h] || (same && ours.reference()->ropes[g]->inv_freq !=
                                      theirs.reference()->ropes[h]->inv_freq)) {
           continue;
         }
-        match[g] = h;
-        taken[h] = true;
+        matches.push_back({g, h});
+        matched[g] = taken[h] = true;
       }
     }
   }
-  return match;
+  return matches;
 }
 
 // A length that the scaling's own keys name as the one before it.
@@ -190,16 +213,20 @@ std::optional<double> OriginalOf(const ConfigCase& config) {
 }
 
 Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
-                 const std::vector<std::size_t>& match) {
+                 const std::vector<Match>& matches) {
   Likeness likeness;
   const std::int64_t length = ours.MaxPositions().value_or(0);
   CompareLengths(ours, theirs, &likeness);
-  for (std::size_t g = ours.groups().size(); g-- > 0;) {
-    const ResolvedRope& a = *ours.reference()->ropes[g];
-    const ResolvedRope& b = *theirs.reference()->ropes[match[g]];
+  likeness.differing = matches.front();
+  for (std::size_t i = matches.size(); i-- > 0;) {
+    const ResolvedRope& a = *ours.reference()->ropes[matches[i].ours];
+    const ResolvedRope& b = *theirs.reference()->ropes[matches[i].theirs];
     likeness.base &= a.spec.rope_theta == b.spec.rope_theta;
     likeness.larger_bases &= a.spec.rope_theta && b.spec.rope_theta &&
                              *a.spec.rope_theta >= *b.spec.rope_theta;
+    likeness.default_bases &= (a.spec.nope && b.spec.nope) ||
+                              a.spec.rope_theta == ours.family().theta ||
+                              a.spec.rope_theta == kUsualBase;
     const bool same = a.inv_freq == b.inv_freq &&
                       a.attention_factor == b.attention_factor &&
                       a.softmax_scale_multiplier == b.softmax_scale_multiplier;
@@ -216,11 +243,11 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
     const double original =
         static_cast<double>(b.original_max_position_embeddings) /
         (linear == nullptr ? 1 : linear->factor);
-    if (IsScaled(b) && !likeness.same_length &&
+    if (IsScaled(b) && !likeness.same_length && length > 0 &&
         static_cast<double>(length) <= original) {
       likeness.within_original = true;
     }
-    if (!same) likeness.differing = g;
+    if (!same) likeness.differing = matches[i];
   }
   const auto from = OriginalOf(ours);
   const auto theirs_at_most = theirs.MaxPositions();
@@ -339,12 +366,15 @@ void CheckPublished(ConfigCase* config) {
     if (model.type != config->type()) continue;
     const ConfigCase published(model.name, model.root, {}, config->reach());
     const Reading* const theirs = published.reference();
-    if (theirs == nullptr || !SameShape(shape, ShapeOf(published)) ||
-        published.groups().size() != config->groups().size()) {
+    if (theirs == nullptr || !SameShape(shape, ShapeOf(published))) continue;
+    const std::vector<Match> matches = MatchGroups(*config, published);
+    if (matches.empty()) continue;
+    const Likeness likeness = Compare(*config, published, matches);
+    // Layers that differ in theirs alone: ours have lost it, or are others.
+    if (published.groups().size() != config->groups().size() &&
+        !likeness.is_lost()) {
       continue;
     }
-    const std::vector<std::size_t> match = MatchGroups(*config, published);
-    const Likeness likeness = Compare(*config, published, match);
     if (!model.own) {
       fits_length |= likeness.numbers && likeness.same_length;
       continue;
@@ -362,9 +392,8 @@ void CheckPublished(ConfigCase* config) {
         (likeness.base ? 0 : 2) + (likeness.scaling ? 0 : 1) +
         (likeness.ours_scaled == likeness.theirs_scaled ? 0 : 1);
     if (nearest && distance >= nearest->distance) continue;
-    const std::size_t g = likeness.differing;
-    const ResolvedRope& a = *reference->ropes[g];
-    const ResolvedRope& b = *theirs->ropes[match[g]];
+    const ResolvedRope& a = *reference->ropes[likeness.differing.ours];
+    const ResolvedRope& b = *theirs->ropes[likeness.differing.theirs];
     const std::string found = Text(a, b);
     const std::string wanted =
         likeness.beyond_original && likeness.base

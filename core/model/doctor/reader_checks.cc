@@ -62,12 +62,25 @@ constexpr absl::string_view kNeverScales =
     "run it with another reader: this one does not scale such a model as the "
     "file says";
 
+// Where the file leaves its scaling to transformers' class, which other readers
+// do not ask.
+std::string ClassScaling(const ConfigCase& config, const ResolvedRope& ours) {
+  const nlohmann::json dict =
+      nlohmann::json::parse(config.family().rope_parameters, nullptr, false);
+  if (!config.Dicts().empty() || !dict.is_object() || !ours.spec.rope_theta) {
+    return std::string(kNeverScales);
+  }
+  return absl::StrCat("write what transformers' class takes into the file: ",
+                      "\"rope_theta\": ", PlainNumber(*ours.spec.rope_theta),
+                      ", \"rope_scaling\": ", dict.dump());
+}
+
 // One base in a dict that this reader does not look into; or else nothing that
 // a key could mend.
 std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
                          const ResolvedRope& theirs) {
   if (ours.spec.scaling.index() != 0 && theirs.spec.scaling.index() == 0) {
-    return std::string(kNeverScales);
+    return ClassScaling(config, ours);
   }
   if (ours.spec.rope_theta && theirs.spec.rope_theta &&
       *ours.spec.rope_theta != *theirs.spec.rope_theta &&
@@ -106,7 +119,7 @@ std::string AmplitudeFix(const ConfigCase& config, const ResolvedRope& ours,
   const nlohmann::json* const dict = AmplitudeDict(config, ours, &path);
   const double wanted = ours.attention_factor;
   if (ours.spec.scaling.index() != 0 && theirs.spec.scaling.index() == 0) {
-    return std::string(kNeverScales);
+    return ClassScaling(config, ours);
   }
   if (dict == nullptr) {
     return absl::StrCat("write \"attention_factor\": ", PlainNumber(wanted),

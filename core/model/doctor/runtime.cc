@@ -281,6 +281,15 @@ void CheckGoneFlags(const Runtime& runtime, const ConfigCase* config,
   }
 }
 
+// True if --override-kv gives that key.
+bool Overrides(const Runtime& runtime, const std::string& key) {
+  return std::any_of(
+      runtime.flags.begin(), runtime.flags.end(), [&](const auto& flag) {
+        return flag.first == "--override-kv" &&
+               absl::StartsWith(flag.second, absl::StrCat(key, "="));
+      });
+}
+
 void CheckUnreadFlags(const Runtime& runtime, const ConfigCase* config,
                       const GgufRope* gguf, std::vector<Finding>* findings) {
   const std::string* const scaling = runtime.Find("--rope-scaling");
@@ -307,12 +316,13 @@ void CheckUnreadFlags(const Runtime& runtime, const ConfigCase* config,
            absl::StrCat("remove ", flag, ", or give --rope-scaling linear"));
     }
   }
-  if (runtime.Find("--rope-freq-base") != nullptr && gguf != nullptr &&
-      gguf->freq_base_swa) {
+  const std::string* const base = runtime.Find("--rope-freq-base");
+  if (base != nullptr && gguf != nullptr && gguf->freq_base_swa &&
+      !Overrides(runtime, gguf->Key("rope.freq_base_swa"))) {
     tell("--rope-freq-base",
          "it does not reach the sliding layers, which keep rope.freq_base_swa",
          absl::StrCat("give --override-kv ", gguf->Key("rope.freq_base_swa"),
-                      "=float:... beside it if they are meant, too"));
+                      "=float:", *base, " beside it if they are meant, too"));
   }
 }
 
@@ -340,6 +350,26 @@ const char* LengthFlag(const Runtime& runtime) {
   return nullptr;
 }
 
+// What scales a model that claims `claimed` positions by YaRN.
+std::string YarnFlags(const Runtime& runtime, const ConfigCase* config,
+                      double factor, std::int64_t claimed) {
+  if (runtime.engine == Runtime::Engine::kLlamaCpp) {
+    return absl::StrCat("--rope-scaling yarn --rope-scale ",
+                        PlainNumber(factor), " --yarn-orig-ctx ", claimed);
+  }
+  json dict = {{"rope_type", "yarn"},
+               {"factor", factor},
+               {"original_max_position_embeddings", claimed}};
+  if (config != nullptr && config->reference() != nullptr) {
+    const auto& theta = config->reference()->ropes[0]->spec.rope_theta;
+    if (theta) dict["rope_theta"] = *theta;
+  }
+  return absl::StrCat(runtime.engine == Runtime::Engine::kSglang
+                          ? "--json-model-override-args"
+                          : "--hf-overrides",
+                      " '", json({{"rope_parameters", dict}}).dump(), "'");
+}
+
 // More positions than any file claims, and nothing that reaches them.
 void CheckServedLength(const Runtime& runtime, const ConfigCase* config,
                        const GgufRope* gguf, std::vector<Finding>* findings) {
@@ -365,17 +395,12 @@ void CheckServedLength(const Runtime& runtime, const ConfigCase* config,
     }
   }
   if (claimed == 0 || served <= claimed) return;
-  const std::string factor = PlainNumber(
-      std::ceil(static_cast<double>(served) / static_cast<double>(claimed)));
+  const double factor =
+      std::ceil(static_cast<double>(served) / static_cast<double>(claimed));
   const std::string flag = LengthFlag(runtime);
   Add("runtime.length-beyond",
       {flag, absl::StrCat(served), by, absl::StrCat(claimed),
-       runtime.engine == Runtime::Engine::kLlamaCpp
-           ? absl::StrCat("--rope-scaling yarn --rope-scale ", factor,
-                          " --yarn-orig-ctx ", claimed)
-           : absl::StrCat("rope_parameters with \"rope_type\": \"yarn\" and "
-                          "\"factor\": ",
-                          factor)},
+       YarnFlags(runtime, config, factor, claimed)},
       config, findings)
       .keys = {flag};
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/error.h"
+#include "core/model/class_defaults.h"
 #include "core/model/doctor/config_case.h"
 #include "core/model/profile.h"
 
@@ -126,9 +127,11 @@ std::optional<double> RowsOfAHead(const ConfigCase& config, double heads) {
 // `hint` follows the number in the fix.
 void AddHeadDim(const std::string& fact, double wanted, ConfigCase* config,
                 const std::string& hint = "") {
-  config->Add("config.head-dim-derived",
-              {fact, absl::StrCat(PlainNumber(wanted), hint)},
-              {config->KeyPath("head_dim")});
+  config->Add(
+      "config.head-dim-derived",
+      {fact,
+       absl::StrCat("write it: \"head_dim\": ", PlainNumber(wanted), hint)},
+      {config->KeyPath("head_dim")});
 }
 
 std::string RowsText(const ConfigCase& config, double heads, double wanted) {
@@ -142,6 +145,31 @@ std::string RowsText(const ConfigCase& config, double heads, double wanted) {
 constexpr absl::string_view kAlwaysDerived =
     "codegen gpt_neox gpt_neox_japanese gptj persimmon stablelm "
     "stablelm_epoch";
+
+// Whether a head_dim cannot make up for a width that the heads do not divide:
+// the class refuses such a file, or does not read the key.
+bool NeedsDividedWidth(const std::string& type) {
+  const ClassDefaults* const defaults = FindClassDefaults(type);
+  return IsAmong(type, kAlwaysDerived) ||
+         (defaults != nullptr &&
+          (defaults->divided || defaults->ignores_head_dim));
+}
+
+void AddUndividedWidth(double width, double heads, ConfigCase* config) {
+  const double below = std::floor(width / heads) * heads;
+  config->Add(
+      "config.head-dim-derived",
+      {absl::StrCat(
+           "hidden_size ", PlainNumber(width),
+           " is no multiple of num_attention_heads ", PlainNumber(heads),
+           ", which transformers' class of model_type ", config->model_type(),
+           " refuses or rounds down, whatever head_dim says"),
+       absl::StrCat("correct the one that is wrong: hidden_size is the number "
+                    "of columns of q_proj.weight (",
+                    below > 0 ? absl::StrCat(PlainNumber(below), " and ") : "",
+                    PlainNumber(below + heads), " would fit)")},
+      {config->KeyPath("hidden_size"), config->KeyPath("num_attention_heads")});
+}
 
 void CheckHeadDim(ConfigCase* config) {
   const Family& family = config->family();
@@ -159,6 +187,11 @@ void CheckHeadDim(ConfigCase* config) {
     if (!heads) heads = config->Number(key);
   }
   if (!heads || !(*heads >= 1) || *heads != std::floor(*heads)) return;
+  const bool has_width = width && *width >= 1 && *width <= 0x1p31;
+  if (has_width && std::fmod(*width, *heads) != 0 &&
+      NeedsDividedWidth(config->type())) {
+    return AddUndividedWidth(*width, *heads, config);
+  }
   const std::optional<double> rows = RowsOfAHead(*config, *heads);
   auto given = config->Number(family.head_dim_key);
   if (!given) given = config->Number("head_dim");
@@ -169,7 +202,7 @@ void CheckHeadDim(ConfigCase* config) {
                                    ", and ", RowsText(*config, *heads, *rows)),
                       *rows, config);
   }
-  if (!width || !(*width >= 1) || *width > 0x1p31) return;
+  if (!has_width) return;
   const double quotient = *width / *heads;
   const auto head = static_cast<std::int64_t>(quotient);
   const std::string derived =
@@ -183,10 +216,7 @@ void CheckHeadDim(ConfigCase* config) {
         absl::StrCat(derived, ", and ", RowsText(*config, *heads, *rows)),
         *rows, config);
   }
-  if (quotient == static_cast<double>(head) &&
-      IsAmong(config->type(), kAlwaysDerived)) {
-    return;
-  }
+  if (IsAmong(config->type(), kAlwaysDerived)) return;
   if (quotient != static_cast<double>(head)) {
     return AddHeadDim(
         absl::StrCat(derived, ", which is no whole number of channels"),

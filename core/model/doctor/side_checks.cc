@@ -58,13 +58,15 @@ void CheckParams(const DoctorInput& input, const ConfigCase& config,
       fact = absl::StrCat(applies ? "" : "apply_scale false: ", "amplitude ",
                           Digits(rope->attention_factor));
       theirs = Digits(ours.attention_factor);
-      fix = rope->attention_factor == 1
-                ? "write \"mscale\": 1 and \"mscale_all_dim\": 1, or "
-                  "\"attention_factor\": 1, in the rope_parameters of the "
-                  "configuration"
-                : absl::StrCat("write \"attention_factor\": ",
-                               PlainNumber(rope->attention_factor),
-                               " in the rope_parameters of the configuration");
+      std::string dict = "rope_parameters";
+      config.FlatDict(&dict);
+      fix = absl::StrCat(
+          rope->attention_factor == 1
+              ? "write \"mscale\": 1 and \"mscale_all_dim\": 1, or "
+                "\"attention_factor\": 1,"
+              : absl::StrCat("write \"attention_factor\": ",
+                             PlainNumber(rope->attention_factor)),
+          " in ", dict, " of the configuration");
     }
     Finding finding =
         MakeFinding("params.config-differs",

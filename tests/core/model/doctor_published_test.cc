@@ -225,6 +225,50 @@ TEST(DoctorPublishedTest, ConfigurationsBesideThePresetsAreThoseOfTheRecord) {
   }
 }
 
+// Whoever writes a file anew and leaves base, scaling and length to the class
+// changes all three: that is no other model.
+TEST(DoctorPublishedTest, ModelsThatLostBaseScalingAndLengthAreTold) {
+  const std::map<std::string, bool> models = {
+      {"meta-llama/Llama-3.1-8B-Instruct", true},
+      {"meta-llama/Llama-3.2-1B-Instruct", true},
+      {"NousResearch/Hermes-3-Llama-3.1-405B", true},
+      {"LGAI-EXAONE/EXAONE-4.0-32B", true},
+      {"google/gemma-3-27b-it", true},
+      // What is left of these is Llama 2, which is no error.
+      {"nvidia/Llama-3.1-Nemotron-70B-Instruct-HF", false},
+      {"lmsys/vicuna-13b-v1.5-16k", false}};
+  std::size_t seen = 0;
+  for (const json& published : Published()) {
+    const auto model = models.find(published["name"]);
+    if (model == models.end()) continue;
+    ++seen;
+    for (const int length : {0, 2048}) {
+      json config = published["config"];
+      json& part =
+          config.contains("text_config") ? config["text_config"] : config;
+      for (const char* key :
+           {"rope_scaling", "rope_parameters", "max_position_embeddings"}) {
+        part.erase(key);
+      }
+      part["rope_theta"] = 10000;
+      if (length > 0) part["max_position_embeddings"] = length;
+      DoctorInput input;
+      input.path = "config.json";
+      input.text = config.dump();
+      const auto diagnosis = Diagnose({input}, {});
+      ASSERT_TRUE(diagnosis.ok()) << diagnosis.status();
+      EXPECT_EQ(
+          std::any_of(diagnosis->findings.begin(), diagnosis->findings.end(),
+                      [](const Finding& finding) {
+                        return finding.id == "config.unlike-published";
+                      }),
+          model->second)
+          << model->first << ", length " << length;
+    }
+  }
+  EXPECT_EQ(seen, models.size());
+}
+
 // The pairs of YaRN's ramp follow from the base: another base is no other
 // scaling.
 TEST(DoctorPublishedTest, AWrongBaseUnderYarnIsToldWithoutItsLength) {

@@ -139,15 +139,85 @@ TEST(DoctorShapeTest, WidthsThatEveryReaderDividesAreNotToBeWritten) {
                      {"qk_rope_head_dim", 64}}));
 }
 
-TEST(DoctorShapeTest, TheWidthOfAFixIsAWholeNumber) {
-  const Diagnosis diagnosis = Diagnosed({{"model_type", "llama"},
-                                         {"hidden_size", 4097},
-                                         {"num_attention_heads", 32},
-                                         {"max_position_embeddings", 4096}});
+TEST(DoctorShapeTest, TheWidthOfAFixIsAWholeNumberAndMends) {
+  json config = {{"model_type", "mistral"},
+                 {"hidden_size", 4097},
+                 {"num_attention_heads", 32},
+                 {"max_position_embeddings", 4096}};
+  const Diagnosis diagnosis = Diagnosed(config);
   const Finding* const finding = Find(diagnosis, "config.head-dim-derived");
   ASSERT_NE(finding, nullptr);
   EXPECT_THAT(finding->message, HasSubstr("no whole number"));
   EXPECT_THAT(finding->fix, HasSubstr("\"head_dim\": 128,"));
+  config["head_dim"] = 128;
+  EXPECT_EQ(Find(Diagnosed(config), "config.head-dim-derived"), nullptr);
+}
+
+// transformers refuses such a Llama with a head_dim, too, and GPT-NeoX has no
+// such key.
+TEST(DoctorShapeTest, WhereHeadDimCannotMendTheWidthItselfIsToBeCorrected) {
+  for (const char* type : {"llama", "gpt_neox", "stablelm"}) {
+    json config = {{"model_type", type},
+                   {"hidden_size", 4100},
+                   {"num_attention_heads", 32},
+                   {"num_key_value_heads", 32},
+                   {"max_position_embeddings", 4096}};
+    for (const bool given : {false, true}) {
+      if (given) config["head_dim"] = 128;
+      const Diagnosis diagnosis = Diagnosed(config);
+      const Finding* const finding = Find(diagnosis, "config.head-dim-derived");
+      ASSERT_NE(finding, nullptr) << type;
+      EXPECT_THAT(finding->message, HasSubstr("no multiple of"));
+      EXPECT_THAT(finding->fix, HasSubstr("4096 and 4128 would fit"));
+    }
+    config["hidden_size"] = 4096;
+    EXPECT_EQ(Find(Diagnosed(config), "config.head-dim-derived"), nullptr)
+        << type;
+  }
+}
+
+// mlx-lm's classes and llama.cpp's converter have values for absent slices, and
+// MiniCPM 3's class in mlx-lm has none.
+TEST(DoctorShapeTest, AbsentSlicesOfLatentAttentionAreTheClasses) {
+  json config = {
+      {"model_type", "deepseek_v3"}, {"hidden_size", 7168},
+      {"num_attention_heads", 128},  {"num_hidden_layers", 2},
+      {"rope_theta", 10000},         {"max_position_embeddings", 4096}};
+  for (const char* type :
+       {"deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite"}) {
+    config["model_type"] = type;
+    EXPECT_EQ(Find(Diagnosed(config), "readers.refuses"), nullptr) << type;
+  }
+  config["model_type"] = "minicpm3";
+  const Diagnosis diagnosis = Diagnosed(config);
+  const Finding* const finding = Find(diagnosis, "readers.refuses");
+  ASSERT_NE(finding, nullptr);
+  ASSERT_EQ(finding->readers.size(), 1);
+  EXPECT_EQ(finding->readers[0].name, "mlx-lm");
+}
+
+// transformers' class scales a gpt-oss whose file says nothing; others do as
+// the fix has it.
+TEST(DoctorReaderTest, TheScalingOfAClassIsToBeWrittenIntoTheFile) {
+  json config = {
+      {"model_type", "gpt_oss"},   {"hidden_size", 2880},
+      {"num_attention_heads", 64}, {"head_dim", 64},
+      {"num_hidden_layers", 24},   {"max_position_embeddings", 131072}};
+  const auto unscaled = [](const Diagnosis& diagnosis) {
+    return std::count_if(diagnosis.findings.begin(), diagnosis.findings.end(),
+                         [](const Finding& finding) {
+                           return finding.message.find("against no scaling") !=
+                                  std::string::npos;
+                         });
+  };
+  const Diagnosis before = Diagnosed(config);
+  EXPECT_EQ(unscaled(before), 1);
+  const Finding* const finding = Find(before, "readers.frequencies");
+  ASSERT_NE(finding, nullptr);
+  const std::size_t begin = finding->fix.find('"');
+  ASSERT_NE(begin, std::string::npos) << finding->fix;
+  config.update(json::parse("{" + finding->fix.substr(begin) + "}"));
+  EXPECT_EQ(unscaled(Diagnosed(config)), 0) << finding->fix;
 }
 
 TEST(DoctorReaderTest, NoKeyIsAFixForAReaderThatNeverScales) {
