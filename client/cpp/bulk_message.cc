@@ -1,11 +1,13 @@
 #include "bulk_message.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "error_fields.h"
 #include "google/protobuf/descriptor.h"
 #include "posenc/wire/frame.h"
@@ -155,6 +157,14 @@ const v1::Tensor* ReceivedMessage::tensor(std::size_t index) const {
       &reflection->GetMessage(*message_, field));
 }
 
+std::string ReceivedMessage::name(std::size_t index) const {
+  return FieldOf(*message_, numbers_[index])->name();
+}
+
+std::string ReceivedMessage::output_name(std::size_t index) const {
+  return name(index) + "_output";
+}
+
 std::shared_ptr<char> AlignedMemory(std::size_t bytes) {
   constexpr std::align_val_t kAligned{kAlignment};
   return std::shared_ptr<char>(
@@ -162,8 +172,45 @@ std::shared_ptr<char> AlignedMemory(std::size_t bytes) {
       [](char* memory) { ::operator delete(memory, kAligned); });
 }
 
-absl::StatusOr<ReceivedTensors> TakeTensors(const ReceivedMessage& message,
-                                            absl::Span<const Output> into) {
+namespace {
+
+std::string Told(v1::Dtype dtype, absl::Span<const std::int64_t> shape) {
+  return absl::StrCat(v1::Dtype_Name(dtype), " [", absl::StrJoin(shape, ", "),
+                      "]");
+}
+
+// INTERNAL unless a tensor of the answer is what it must be.
+absl::Status CheckAnswer(const ReceivedMessage& message, std::size_t index,
+                         const absl::optional<TensorView>& like) {
+  const v1::Tensor* const tensor = message.tensor(index);
+  if (tensor == nullptr) {
+    if (!like) return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrCat("the answer has no ", message.name(index)));
+  }
+  const std::size_t bytes = message.bytes(index).size;
+  const std::size_t element = wire::ElementBytes(tensor->dtype());
+  const absl::Span<const std::int64_t> shape(tensor->shape().data(),
+                                             tensor->shape().size());
+  const bool counts = std::all_of(shape.begin(), shape.end(),
+                                  [](std::int64_t n) { return n >= 0; });
+  if (element > 0 && counts &&
+      (tensor->has_shared() || wire::DataBytes(element, shape) == bytes) &&
+      (!like || (like->dtype == tensor->dtype() &&
+                 absl::MakeConstSpan(like->shape) == shape))) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(
+      absl::StrCat("the answer's ", message.name(index), " is ",
+                   Told(tensor->dtype(), shape), " with ", bytes, " bytes",
+                   like ? "; must be " + Told(like->dtype, like->shape) : ""));
+}
+
+}  // namespace
+
+absl::StatusOr<ReceivedTensors> TakeTensors(
+    const ReceivedMessage& message, absl::Span<const Output> into,
+    absl::Span<const absl::optional<TensorView>> like) {
   const auto aligned = [](std::size_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   };
@@ -171,14 +218,17 @@ absl::StatusOr<ReceivedTensors> TakeTensors(const ReceivedMessage& message,
   // as they were.
   std::size_t own = 0;
   for (std::size_t i = 0; i < into.size(); ++i) {
+    const absl::Status answer =
+        CheckAnswer(message, i, i < like.size() ? like[i] : absl::nullopt);
+    if (!answer.ok()) return answer;
     const std::size_t bytes = message.bytes(i).size;
     if (!into[i]) {
       own += aligned(bytes);
     } else if (message.tensor(i) != nullptr &&
                !message.tensor(i)->has_shared() && into[i]->size() != bytes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the answer's tensor has ", bytes, " bytes, the memory given for it ",
-          into[i]->size(), "; they must be equal"));
+      return WrongArgument(message.output_name(i),
+                           absl::StrCat("has ", into[i]->size(),
+                                        " bytes; the result has ", bytes));
     }
   }
   ReceivedTensors received;
@@ -223,8 +273,8 @@ absl::Status CheckOutput(absl::string_view name,
   }
   if (tensor->bytes.size() == output->size()) return absl::OkStatus();
   return WrongArgument(
-      name, absl::StrCat(output->size(), " bytes for a tensor of ",
-                         tensor->bytes.size(), "; they must be equal"));
+      name, absl::StrCat("has ", output->size(), " bytes; must have ",
+                         tensor->bytes.size()));
 }
 
 }  // namespace posenc

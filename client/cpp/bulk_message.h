@@ -83,6 +83,10 @@ class ReceivedMessage {
   // Tensors are counted as in `numbers`. tensor() has dtype and shape; it is
   // nullptr if the message does not have that tensor.
   const v1::Tensor* tensor(std::size_t index) const;
+  std::string name(std::size_t index) const;
+  // The memory for a tensor, as errors call it: as the contract calls the field
+  // for its place, such as q_output.
+  std::string output_name(std::size_t index) const;
   const wire::BorrowedBytes& bytes(std::size_t index) const {
     return bytes_[index];
   }
@@ -109,10 +113,13 @@ struct ReceivedTensors {
 std::shared_ptr<char> AlignedMemory(std::size_t bytes);
 
 // Copies tensor i to into[i], or, if that is unset, to memory of the result's
-// own, which is one block for all. INVALID_ARGUMENT if the bytes of a tensor
-// are not exactly as many as the memory that was given for it.
-absl::StatusOr<ReceivedTensors> TakeTensors(const ReceivedMessage& message,
-                                            absl::Span<const Output> into);
+// own, which is one block for all. INTERNAL if a tensor lacks bytes, or is not
+// there or of another type or shape than like[i]; `like` may be empty, and its
+// bytes are not looked at. INVALID_ARGUMENT if the bytes of a tensor are not
+// exactly as many as the memory that was given for it.
+absl::StatusOr<ReceivedTensors> TakeTensors(
+    const ReceivedMessage& message, absl::Span<const Output> into,
+    absl::Span<const absl::optional<TensorView>> like = {});
 
 // The result of a call that gives one tensor.
 TensorResult OnlyTensor(ReceivedTensors tensors);

@@ -354,7 +354,7 @@ absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
       const absl::StatusOr<ReceivedMessage> received =
           ReceivedMessage::Parse(incoming, wanted.fields, response);
       if (received.ok()) {
-        result = TakeTensors(*received, wanted.into);
+        result = TakeTensors(*received, wanted.into, wanted.like);
       } else {
         result = received.status();
       }

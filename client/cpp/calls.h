@@ -88,6 +88,8 @@ struct WantedTensors {
   // Bytes that each tensor will have, if that is known; else negative, or
   // empty. Memory of this size may be the server's to write.
   std::vector<std::int64_t> exactly;
+  // Of which type and shape each tensor must be; unset, or empty: not known.
+  std::vector<absl::optional<TensorView>> like;
 };
 
 // A message of a stream. Everything is borrowed until it has been written.
@@ -175,7 +177,7 @@ class Client::Calls {
     status = Call(method, *request, options, response);
     if (!status.ok()) return status;
     return TakeTensors(ReceivedMessage::Of(wanted.fields, response),
-                       wanted.into);
+                       wanted.into, wanted.like);
   }
 
   // Gives the next message of a stream; false if there is none.

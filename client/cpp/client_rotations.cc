@@ -64,7 +64,9 @@ absl::Status SendChunks(
   Rpc::SetSettings(settings, &request);
   bool first = true;
   typename Rpc::Chunk chunk;  // its views are borrowed until it is written
-  std::deque<std::vector<Output>> outputs;  // of chunks not answered yet
+  // Of chunks not answered yet: where the results go, and what they are like.
+  std::deque<std::vector<Output>> outputs;
+  std::deque<std::vector<absl::optional<TensorView>>> sent;
   return calls->Stream(
       Rpc::kStreamName, settings.max_message_bytes,
       [&](StreamMessage* message) -> absl::StatusOr<bool> {
@@ -75,6 +77,7 @@ absl::Status SendChunks(
         Rpc::SetPlaces(std::move(chunk.*Rpc::kChunkPlaces), &request);
         message->message = &request;
         std::vector<Output>& into = outputs.emplace_back();
+        std::vector<absl::optional<TensorView>>& like = sent.emplace_back();
         for (const auto& tensor : Rpc::kTensors) {
           const auto& view = chunk.*tensor.chunk_view;
           const absl::Status status =
@@ -82,6 +85,7 @@ absl::Status SendChunks(
           if (!status.ok()) return status;
           if (view) message->tensors.push_back({tensor.field, &*view});
           into.push_back(chunk.*tensor.chunk_output);
+          like.push_back(view);
         }
         message->owner = std::move(chunk.owner);
         return true;
@@ -92,9 +96,10 @@ absl::Status SendChunks(
             ReceivedMessage::Parse(buffer, Fields<Rpc>(), &response);
         if (!received.ok()) return received.status();
         absl::StatusOr<ReceivedTensors> tensors =
-            TakeTensors(*received, outputs.front());
+            TakeTensors(*received, outputs.front(), sent.front());
         if (!tensors.ok()) return tensors.status();
         outputs.pop_front();
+        sent.pop_front();
         return take(*std::move(tensors));
       },
       options);
@@ -292,6 +297,7 @@ absl::StatusOr<typename Rpc::Result> InOneMessage(
     const auto& view = args.*tensor.view;
     wanted.exactly.push_back(
         view ? static_cast<std::int64_t>(view->bytes.size()) : -1);
+    wanted.like.push_back(view);
   }
   typename Rpc::Response response;
   absl::StatusOr<ReceivedTensors> tensors =

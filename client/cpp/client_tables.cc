@@ -43,20 +43,20 @@ absl::Status CheckTableOutputs(const v1::BuildTableRequest& request,
   const bool pair =
       request.has_rope() && request.layout() != v1::TABLE_LAYOUT_COMPLEX;
   const std::pair<const char*, const Output*> outputs[] = {
-      {"cos", &out.cos}, {"sin", &out.sin}, {"table", &out.table}};
+      {"cos_output", &out.cos},
+      {"sin_output", &out.sin},
+      {"table_output", &out.table}};
   for (const auto& [name, output] : outputs) {
     if (!*output) continue;
     if (pair == (output == &out.table)) {
       return WrongArgument(
-          absl::StrCat("out.", name),
-          absl::StrCat("is set; this table has ",
-                       pair ? "cos and sin" : "one tensor, out.table"));
+          name, absl::StrCat("is set; this table has ",
+                             pair ? "cos and sin" : "one tensor, out.table"));
     }
     const auto size = static_cast<std::int64_t>((*output)->size());
     if (bytes >= 0 && size != bytes) {
       return WrongArgument(
-          absl::StrCat("out.", name),
-          absl::StrCat("has ", size, " bytes; the table's has ", bytes));
+          name, absl::StrCat("has ", size, " bytes; must have ", bytes));
     }
   }
   return absl::OkStatus();

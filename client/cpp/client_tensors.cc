@@ -27,23 +27,31 @@ std::int64_t BytesOf(const absl::optional<TensorView>& view) {
   return view ? static_cast<std::int64_t>(view->bytes.size()) : -1;
 }
 
-// Bytes of the scores; negative if the arguments do not tell.
-std::int64_t ScoreBytes(const ScoreRelativeArgs& args) {
+// Type and shape of the scores; unset if the arguments do not tell.
+absl::optional<TensorView> ScoresOf(const ScoreRelativeArgs& args) {
   if (!args.q || !args.k || args.q->shape.size() != 4 ||
       args.k->shape.size() != 4) {
-    return -1;
+    return absl::nullopt;
   }
-  const std::vector<std::int64_t> shape = {args.q->shape[0], args.q->shape[1],
-                                           args.q->shape[2], args.k->shape[2]};
-  v1::Dtype dtype = args.dtype;
-  if (dtype == v1::DTYPE_UNSPECIFIED) {
-    dtype = args.q->dtype == v1::DTYPE_FLOAT64 ? v1::DTYPE_FLOAT64
-                                               : v1::DTYPE_FLOAT32;
+  TensorView scores;
+  scores.shape = {args.q->shape[0], args.q->shape[1], args.q->shape[2],
+                  args.k->shape[2]};
+  scores.dtype = args.dtype;
+  if (scores.dtype == v1::DTYPE_UNSPECIFIED) {
+    scores.dtype = args.q->dtype == v1::DTYPE_FLOAT64 ? v1::DTYPE_FLOAT64
+                                                      : v1::DTYPE_FLOAT32;
   }
-  for (const std::int64_t extent : shape) {
-    if (extent < 0) return -1;
+  for (const std::int64_t extent : scores.shape) {
+    if (extent < 0) return absl::nullopt;
   }
-  const absl::uint128 bytes = wire::DataBytes(wire::ElementBytes(dtype), shape);
+  return scores;
+}
+
+// Bytes of the scores; negative if they are not known.
+std::int64_t ScoreBytes(const absl::optional<TensorView>& scores) {
+  if (!scores) return -1;
+  const absl::uint128 bytes =
+      wire::DataBytes(wire::ElementBytes(scores->dtype), scores->shape);
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
   return bytes > static_cast<std::uint64_t>(kMost)
              ? -1
@@ -52,6 +60,9 @@ std::int64_t ScoreBytes(const ScoreRelativeArgs& args) {
 
 absl::StatusOr<TensorResult> ResultOf(absl::StatusOr<ReceivedTensors> tensors) {
   if (!tensors.ok()) return tensors.status();
+  if (!tensors->views[0]) {
+    return absl::InternalError("the answer has no tensor");
+  }
   return OnlyTensor(*std::move(tensors));
 }
 
@@ -75,8 +86,9 @@ absl::StatusOr<TensorResult> Client::AddEncoding(
       {{v1::AddEncodingResponse::kXFieldNumber},
        {args.out},
        0,
-       {args.combination == v1::COMBINATION_CONCATENATE ? -1
-                                                        : BytesOf(args.x)}},
+       {args.combination == v1::COMBINATION_CONCATENATE ? -1 : BytesOf(args.x)},
+       {args.combination == v1::COMBINATION_CONCATENATE ? absl::nullopt
+                                                        : args.x}},
       options));
 }
 
@@ -91,18 +103,21 @@ absl::StatusOr<TensorResult> Client::ScoreRelative(
   AddTensor(v1::ScoreRelativeRequest::kQFieldNumber, args.q, &tensors);
   AddTensor(v1::ScoreRelativeRequest::kKFieldNumber, args.k, &tensors);
   v1::ScoreRelativeResponse response;
+  const absl::optional<TensorView> scores = ScoresOf(args);
   return ResultOf(calls_->Bulk("ScoreRelative", &Stub::ScoreRelative, &request,
                                Measured(request, std::move(tensors)), &response,
                                {{v1::ScoreRelativeResponse::kScoresFieldNumber},
                                 {args.out},
                                 0,
-                                {ScoreBytes(args)}},
+                                {ScoreBytes(scores)},
+                                {scores}},
                                options));
 }
 
 absl::StatusOr<TensorResult> Client::ConvertPairing(
     const ConvertPairingArgs& args, const CallOptions& options) const {
-  const absl::Status status = CheckOutput("out", args.weight, args.out);
+  const absl::Status status =
+      CheckOutput("weight_output", args.weight, args.out);
   if (!status.ok()) return status;
   v1::ConvertPairingRequest request;
   request.set_old_pairing(args.old_pairing);
@@ -120,7 +135,8 @@ absl::StatusOr<TensorResult> Client::ConvertPairing(
                    {{v1::ConvertPairingResponse::kWeightFieldNumber},
                     {args.out},
                     0,
-                    {BytesOf(args.weight)}},
+                    {BytesOf(args.weight)},
+                    {args.weight}},
                    options));
 }
 

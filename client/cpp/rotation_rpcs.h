@@ -52,10 +52,10 @@ struct ApplyRopeRpc {
   static constexpr char kStreamName[] = "ApplyRopeStream";
   static constexpr auto kMethod = &Stub::ApplyRope;
   static constexpr RpcTensor<Args, Chunk> kTensors[] = {
-      {"q", "q_out", Request::kQFieldNumber, &Args::q, &Args::q_out, &Chunk::q,
-       &Chunk::q_out},
-      {"k", "k_out", Request::kKFieldNumber, &Args::k, &Args::k_out, &Chunk::k,
-       &Chunk::k_out}};
+      {"q", "q_output", Request::kQFieldNumber, &Args::q, &Args::q_out,
+       &Chunk::q, &Chunk::q_out},
+      {"k", "k_output", Request::kKFieldNumber, &Args::k, &Args::k_out,
+       &Chunk::k, &Chunk::k_out}};
 
   // The tokens' positions in arguments and chunks, and how they are cut.
   static constexpr auto kArgsPlaces = &Args::positions;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "calls.h"
+#include "error_fields.h"
 #include "posenc/wire/frame.h"
 
 namespace posenc {
@@ -124,9 +125,9 @@ absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
     const auto size = static_cast<std::size_t>(heads * rows_ * row_bytes);
     const Output& into = into_[index];
     if (into && into->size() != size) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the table's tensor has ", size, " bytes, the memory given for it ",
-          into->size(), "; they must be equal"));
+      return WrongArgument(
+          message.output_name(index),
+          absl::StrCat("has ", into->size(), " bytes; the result has ", size));
     }
     if (!into) {
       // Cosines and sines are as large as each other.

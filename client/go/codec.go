@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // the codec of plain messages
 	"google.golang.org/grpc/mem"
@@ -118,11 +120,49 @@ type receivedMessage struct {
 
 // receivedTensor is one field of a receivedMessage.
 type receivedTensor struct {
+	name   string // of the result, for errors
 	field  protowire.Number
 	into   []byte // for the data if it is not nil; new memory otherwise
 	place  *place // of `into`
 	shared bool   // the server writes it there itself
 	tensor Tensor
+	misfit *Error // the result does not fit into `into`; gRPC passes its text on only
+}
+
+// failure returns the error of a call: that of an output whose size only the
+// answer could tell to be wrong, if there is one.
+func (m *receivedMessage) failure(err error) error {
+	for _, t := range m.tensors {
+		if err != nil && t.misfit != nil {
+			return t.misfit
+		}
+	}
+	return err
+}
+
+// check returns an error unless the answer has the tensor, of the type and shape
+// that are wanted, and all of its bytes.
+func (t *receivedTensor) check(wanted result) error {
+	got := &t.tensor
+	if !got.given {
+		return newError(codes.Internal, "the answer has no %s", wanted.name)
+	}
+	bytes := int64(elementBytes(got.dtype))
+	fits := bytes > 0 && got.dtype == wanted.dtype && (wanted.shape == nil || slices.Equal(got.shape, wanted.shape))
+	for _, extent := range got.shape {
+		// What the bytes cannot hold must not overflow.
+		if fits = fits && extent >= 0 && (extent == 0 || bytes <= math.MaxInt64/extent); fits {
+			bytes *= extent
+		}
+	}
+	if fits && (t.shared || bytes == int64(len(got.data))) {
+		return nil
+	}
+	text := fmt.Sprintf("the answer's %s is %v %v with %d bytes", wanted.name, got.dtype, got.shape, len(got.data))
+	if wanted.shape == nil {
+		return newError(codes.Internal, "%s", text)
+	}
+	return newError(codes.Internal, "%s; must be %v %v", text, wanted.dtype, wanted.shape)
 }
 
 func (m *receivedMessage) field(number protowire.Number) *receivedTensor {
@@ -248,7 +288,8 @@ func (t *receivedTensor) memory(size int) ([]byte, error) {
 		return newBytes(size), nil
 	}
 	if len(t.into) != size {
-		return nil, fmt.Errorf("field %d has %d bytes; the output has %d", t.field, size, len(t.into))
+		t.misfit = wrongArgument(outputName(t.name), "has %d bytes; the result has %d", len(t.into), size)
+		return nil, t.misfit
 	}
 	return t.into, nil
 }

@@ -164,6 +164,10 @@ type result struct {
 	bytes int     // -1: not known
 }
 
+// outputName is how errors call the memory for a result: as the contract calls the
+// field for its place.
+func outputName(result string) string { return result + "_output" }
+
 // likeInput is a result that has the type and shape of a tensor of the request.
 func likeInput(name string, input Tensor) result {
 	return result{name, input.dtype, input.shape, len(input.data)}
@@ -177,18 +181,18 @@ func (o *callOptions) misfit(i int, r result) error {
 	}
 	switch output := o.outputs[i]; {
 	case output.dtype != r.dtype:
-		return wrongArgument(r.name, "is %v; its output is %v", r.dtype, output.dtype)
+		return wrongArgument(outputName(r.name), "is %v; must be %v", output.dtype, r.dtype)
 	case r.shape != nil && !slices.Equal(output.shape, r.shape):
-		return wrongArgument(r.name, "has shape %v; its output has %v", r.shape, output.shape)
+		return wrongArgument(outputName(r.name), "has shape %v; must have %v", output.shape, r.shape)
 	case r.bytes >= 0 && len(output.data) != r.bytes:
-		return wrongArgument(r.name, "has %d bytes; its output has %d", r.bytes, len(output.data))
+		return wrongArgument(outputName(r.name), "has %d bytes; must have %d", len(output.data), r.bytes)
 	}
 	return nil
 }
 
 // receive returns where result number i goes, which is in this field.
-func (o *callOptions) receive(i int, field protowire.Number, shared bool) *receivedTensor {
-	t := &receivedTensor{field: field, into: o.output(i)}
+func (o *callOptions) receive(i int, name string, field protowire.Number, shared bool) *receivedTensor {
+	t := &receivedTensor{name: name, field: field, into: o.output(i)}
 	if i < len(o.outputs) {
 		t.place = o.outputs[i].place
 		t.shared = shared && t.place != nil
@@ -198,13 +202,19 @@ func (o *callOptions) receive(i int, field protowire.Number, shared bool) *recei
 
 // unused returns an error if there is an output for a tensor that the call lacks,
 // or whose memory is gone: has tells of tensor number i whether it is there.
-func (o *callOptions) unused(has func(i int) bool) error {
+func (o *callOptions) unused(names []string, has func(i int) bool) error {
 	for i, output := range o.outputs {
-		if err := checkOpen("Into", output); err != nil {
+		if i >= len(names) {
+			if output.given {
+				return wrongArgument("Into", "output %d is given; this call has %d results", i, len(names))
+			}
+			continue
+		}
+		if err := checkOpen(outputName(names[i]), output); err != nil {
 			return err
 		}
 		if output.given && !has(i) {
-			return wrongArgument("Into", "output %d is for a tensor that is not given; give both or neither", i)
+			return wrongArgument(outputName(names[i]), "is given, but %s is not; give both or neither", names[i])
 		}
 	}
 	return nil

@@ -160,7 +160,7 @@ func (c *Client) rotate(ctx context.Context, r *rotation, o *callOptions) ([]Ten
 		return nil, err
 	}
 	ctx = o.with(ctx)
-	if err := o.unused(func(i int) bool { return i < len(r.tensors) && r.tensors[i].tensor.given }); err != nil {
+	if err := o.unused(r.names(), func(i int) bool { return r.tensors[i].tensor.given }); err != nil {
 		return nil, err
 	}
 	bytes := int64(0)
@@ -196,13 +196,20 @@ func (c *Client) rotate(ctx context.Context, r *rotation, o *callOptions) ([]Ten
 	return results, err
 }
 
-func (r *rotation) sharing(o *callOptions) sharing {
+func (r *rotation) names() []string {
 	var names []string
+	for _, t := range r.tensors {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+func (r *rotation) sharing(o *callOptions) sharing {
 	var inputs []Tensor
 	for _, t := range r.tensors {
-		names, inputs = append(names, t.name), append(inputs, t.tensor)
+		inputs = append(inputs, t.tensor)
 	}
-	return sharingOf(names, inputs, o.outputs)
+	return sharingOf(r.names(), inputs, o.outputs)
 }
 
 // rotateAtOnce sends all bytes if shared is nil.
@@ -213,7 +220,7 @@ func (c *Client) rotateAtOnce(ctx context.Context, r *rotation, o *callOptions, 
 		if t.tensor.given {
 			request.tensors = append(request.tensors, sentTensor{t.field, t.tensor, shared != nil && t.tensor.place != nil})
 		}
-		into := o.receive(i, t.field, shared != nil)
+		into := o.receive(i, t.name, t.field, shared != nil)
 		if into.shared {
 			setOutput(request.body, t.name, into.place)
 		}
@@ -221,6 +228,14 @@ func (c *Client) rotateAtOnce(ctx context.Context, r *rotation, o *callOptions, 
 	}
 	if err := c.channel.Invoke(ctx, service+r.method, request, response); err != nil {
 		return nil, err
+	}
+	for i, t := range r.tensors {
+		if !t.tensor.given {
+			continue
+		}
+		if err := response.tensors[i].check(likeInput(t.name, t.tensor)); err != nil {
+			return nil, err
+		}
 	}
 	return response.results(), nil
 }
@@ -384,8 +399,12 @@ func (r *rotation) receive(s *stream, chunks []chunk, total int64, sent *atomic.
 		if err != nil {
 			return err
 		}
-		if int64(i) >= sent.Load() || int64(len(tensor.tensor.data)) != chunks[i].part.bytes {
+		if int64(i) >= sent.Load() {
 			return s.end(newError(codes.Internal, "response %d does not belong to its request", i))
+		}
+		of := &chunks[i].rotated
+		if err := tensor.check(result{of.name, of.tensor.dtype, chunks[i].part.shape, -1}); err != nil {
+			return s.end(err)
 		}
 		done += chunks[i].part.bytes
 		if progress != nil {

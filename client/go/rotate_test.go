@@ -132,23 +132,23 @@ func TestRefusesAnOutputOfAnotherSizeShapeOrType(t *testing.T) {
 	c, ctx := dial(t, "127.0.0.1:1"), context.Background()
 	q, weight := Float32(make([]float32, 8), 1, 1, 1, 8), Float32(make([]float32, 8), 4, 2)
 	calls := map[string]func(out Tensor) error{
-		"q": func(out Tensor) error {
+		"q_output": func(out Tensor) error {
 			_, _, err := c.ApplyRope(ctx, ApplyRopeArgs{Rope: Spec(halfSplit), Layout: BSHD, Q: q}, Into(out))
 			return err
 		},
-		"k": func(out Tensor) error {
+		"k_output": func(out Tensor) error {
 			_, err := c.Reposition(ctx, RepositionArgs{OldRope: Spec(halfSplit), Layout: BSHD, K: q}, Into(out))
 			return err
 		},
-		"x": func(out Tensor) error {
+		"x_output": func(out Tensor) error {
 			_, err := c.AddEncoding(ctx, &posencv1.AddEncodingRequest{}, weight, Into(out))
 			return err
 		},
-		"weight": func(out Tensor) error {
+		"weight_output": func(out Tensor) error {
 			_, err := c.ConvertPairing(ctx, &posencv1.ConvertPairingRequest{}, weight, Into(out))
 			return err
 		},
-		"scores": func(out Tensor) error { // [1, 1, 1, 1]
+		"scores_output": func(out Tensor) error { // [1, 1, 1, 1]
 			_, err := c.ScoreRelative(ctx, &posencv1.ScoreRelativeRequest{}, q, q, Into(out))
 			return err
 		},
@@ -198,7 +198,7 @@ func TestRefusesAnOutputForATensorThatIsNotGiven(t *testing.T) {
 	q := Float32(make([]float32, 8), 1, 1, 1, 8)
 	_, _, err := c.ApplyRope(context.Background(), ApplyRopeArgs{Rope: Spec(halfSplit), Layout: BSHD, Q: q}, Into(q, q))
 	var e *Error
-	if !errors.As(err, &e) || e.Code != "INVALID_ARGUMENT" || e.Field != "Into" {
+	if !errors.As(err, &e) || e.Code != "INVALID_ARGUMENT" || e.Field != "k_output" {
 		t.Fatalf("got %v", err)
 	}
 	_, err = c.ConvertPairing(context.Background(), &posencv1.ConvertPairingRequest{}, q, Into(q, q))

@@ -297,7 +297,7 @@ func TestRegionsAreFilesOfTheirFullSizeThatGoWhenClosed(t *testing.T) {
 		t.Errorf("a tensor of a closed region: %v", err)
 	}
 	args.Q = tensorWith(t, DtypeFloat32, numbers(8), 1, 1, 1, 8)
-	if _, _, err := c.ApplyRope(ctx, args, Into(q)); !errors.As(err, &e) || e.Field != "Into" {
+	if _, _, err := c.ApplyRope(ctx, args, Into(q)); !errors.As(err, &e) || e.Field != "q_output" {
 		t.Errorf("an output of a closed region: %v", err)
 	}
 	if _, err := region.Tensor(DtypeFloat32, 0, 1); !errors.As(err, &e) || e.Field != "region" {

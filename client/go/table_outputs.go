@@ -30,9 +30,6 @@ func outputsOfTable(request *posencv1.BuildTableRequest, o *callOptions) (*table
 	}
 	wanted := result{dtype: tableDtype(request), shape: tableShape(request), bytes: int(tableBytes(request))}
 	for i, output := range o.outputs {
-		if err := checkOpen("Into", output); err != nil {
-			return nil, err
-		}
 		if !output.given {
 			continue
 		}
@@ -40,6 +37,9 @@ func outputsOfTable(request *posencv1.BuildTableRequest, o *callOptions) (*table
 			return nil, wrongArgument("Into", "output %d is given; this table has %s", i, strings.Join(t.names, " and "))
 		}
 		wanted.name = t.names[i]
+		if err := checkOpen(outputName(wanted.name), output); err != nil {
+			return nil, err
+		}
 		if err := o.misfit(i, wanted); err != nil {
 			return nil, err
 		}
@@ -72,7 +72,7 @@ func (t *tableOutputs) receive(shared bool) []*receivedTensor {
 	tensors := tableTensors()
 	for i, name := range t.names {
 		field := tableFields[name]
-		tensors[field-tableFields["cos"]] = t.options.receive(i, field, shared)
+		tensors[field-tableFields["cos"]] = t.options.receive(i, name, field, shared)
 	}
 	return tensors
 }

@@ -159,9 +159,9 @@ func TestATableGoesToMemoryThatIsNotShared(t *testing.T) {
 	}
 	small, one := Float32(make([]float32, 64), 1, 64), Float32(cos, 3, 64)
 	for text, outputs := range map[string][]Tensor{
-		"cos: has shape [3 64]; its output has [1 64]":        {small, one},
-		"sin: has 768 bytes; its output has 256":              {one, Float32(make([]float32, 64), 3, 64)},
-		"cos: is DTYPE_FLOAT32; its output is DTYPE_FLOAT16":  {Float16(make([]uint16, 384), 3, 128)},
+		"cos_output: has shape [1 64]; must have [3 64]":      {small, one},
+		"sin_output: has 256 bytes; must have 768":            {one, Float32(make([]float32, 64), 3, 64)},
+		"cos_output: is DTYPE_FLOAT16; must be DTYPE_FLOAT32": {Float16(make([]uint16, 384), 3, 128)},
 		"Into: output 2 is given; this table has cos and sin": {one, Float32(sin, 3, 64), small},
 	} {
 		var e *Error

@@ -84,7 +84,15 @@ func (c *Client) tableOnce(ctx context.Context, request *posencv1.BuildTableRequ
 	body := &posencv1.BuildTableResponse{}
 	response := &receivedMessage{body: body, tensors: into}
 	if err := c.channel.Invoke(ctx, service+"BuildTable", &sentMessage{body: request}, response); err != nil {
-		return nil, err
+		return nil, response.failure(err)
+	}
+	for _, t := range into {
+		if t.name == "" {
+			continue // this table has none such
+		}
+		if err := t.check(result{t.name, tableDtype(request), tableShape(request), -1}); err != nil {
+			return nil, err
+		}
 	}
 	return tableOfParts(body.GetAmplitude(), response.results()), nil
 }
@@ -208,6 +216,9 @@ func (r *tableRows) add(first int64, table *Table) error {
 }
 
 func (r *tableRows) addTensor(whole *Tensor, into *receivedTensor, part Tensor) (rows int64, err error) {
+	if err := (&receivedTensor{tensor: part}).check(result{into.name, part.dtype, nil, -1}); err != nil {
+		return 0, err
+	}
 	if len(part.shape) < r.axis+2 {
 		return 0, r.misfit(r.next)
 	}

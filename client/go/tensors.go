@@ -65,7 +65,7 @@ func (c *Client) tensorCall(ctx context.Context, method string, request, respons
 		request = reflected.New().Interface() // nil: the server names what is missing
 	}
 	o := collect(options)
-	if err := o.unused(func(i int) bool { return i == 0 }); err != nil {
+	if err := o.unused([]string{r.name}, func(int) bool { return true }); err != nil {
 		return Tensor{}, err
 	}
 	ctx = o.with(ctx)
@@ -86,10 +86,10 @@ func (c *Client) tensorCall(ctx context.Context, method string, request, respons
 	}
 	s := sharingOf([]string{r.name}, inputs, outputs)
 	if !s.any {
-		return c.sendTensors(ctx, method, request, response, tensors, o.receive(0, 15, false), false)
+		return c.sendTensors(ctx, method, request, response, r, tensors, o.receive(0, r.name, 15, false), false)
 	}
 	body := proto.Clone(request)
-	into := o.receive(0, 15, outputs != nil)
+	into := o.receive(0, r.name, 15, outputs != nil)
 	if into.shared {
 		setOutput(body, r.name, into.place)
 	}
@@ -97,17 +97,17 @@ func (c *Client) tensorCall(ctx context.Context, method string, request, respons
 	for i := range shared {
 		shared[i].shared = shared[i].tensor.place != nil
 	}
-	tensor, err := c.sendTensors(ctx, method, body, response, shared, into, len(s.inPlace) > 0)
+	tensor, err := c.sendTensors(ctx, method, body, response, r, shared, into, len(s.inPlace) > 0)
 	if err == nil {
 		return tensor, nil
 	}
 	if told, again := s.failed(err); !again {
 		return Tensor{}, told
 	}
-	return c.sendTensors(ctx, method, request, response, tensors, o.receive(0, 15, false), false)
+	return c.sendTensors(ctx, method, request, response, r, tensors, o.receive(0, r.name, 15, false), false)
 }
 
-func (c *Client) sendTensors(ctx context.Context, method string, request, response proto.Message, tensors []sentTensor, into *receivedTensor, once bool) (Tensor, error) {
+func (c *Client) sendTensors(ctx context.Context, method string, request, response proto.Message, r result, tensors []sentTensor, into *receivedTensor, once bool) (Tensor, error) {
 	sent := &sentMessage{body: request, once: once}
 	for _, t := range tensors {
 		if t.tensor.given {
@@ -115,8 +115,14 @@ func (c *Client) sendTensors(ctx context.Context, method string, request, respon
 		}
 	}
 	received := &receivedMessage{body: response, tensors: []*receivedTensor{into}}
-	err := c.channel.Invoke(ctx, service+method, sent, received)
-	return into.tensor, err
+	err := received.failure(c.channel.Invoke(ctx, service+method, sent, received))
+	if err == nil {
+		err = into.check(r)
+	}
+	if err != nil {
+		return Tensor{}, err
+	}
+	return into.tensor, nil
 }
 
 func fieldName(message proto.Message, number protowire.Number) string {

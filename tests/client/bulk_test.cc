@@ -149,9 +149,9 @@ TEST(BulkMessageTest, ResponsesAreReadWhereverTheirSlicesEnd) {
 // A length of one byte too many: legal, and left to the generated parser.
 TEST(BulkMessageTest, UnusualFramingIsReadAsWell) {
   const std::string data = Bytes(8);
-  std::string wire = "\x7a\x8c";  // k, 12 bytes, and another byte of length
+  std::string wire = "\x7a\x8f";  // k, 15 bytes, and another byte of length
   wire.push_back('\0');
-  wire += "\x08\x01\x7a\x08" + data;
+  wire += "\x08\x01\x12\x01\x02\x7a\x08" + data;
   const grpc::Slice slice(wire);
   v1::ApplyRopeResponse message;
   const auto received =
@@ -322,9 +322,8 @@ TEST_F(BulkTest, OutputsOfAnotherSizeAreRefused) {
   args.k_out = absl::MakeSpan(out);
   absl::Status status = client.ApplyRope(args).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(),
-            "k_out: 60 bytes for a tensor of 64; they must be equal");
-  EXPECT_EQ(ErrorFact(status, "field"), "k_out");
+  EXPECT_EQ(status.message(), "k_output: has 60 bytes; must have 64");
+  EXPECT_EQ(ErrorFact(status, "field"), "k_output");
   EXPECT_THAT(service_.seen(), SizeIs(0));
 
   // Known only when the answer is there.
@@ -349,7 +348,7 @@ TEST_F(BulkTest, AnOutputForATensorThatIsNotGivenIsRefused) {
                                      client.ApplyRopeStream(args).status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(status.message(),
-              "q_out: memory for the result of a tensor that is not given; "
+              "q_output: memory for the result of a tensor that is not given; "
               "give both or neither");
   }
   EXPECT_EQ(out, std::string(64, 'x'));

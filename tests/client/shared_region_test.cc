@@ -208,7 +208,7 @@ TEST_F(SharedRegionTest, TablesGoToTheirPlacesInRegions) {
   TableOutputs wrong;
   wrong.table = OutputTo(absl::Span<char>());
   EXPECT_THAT(std::string(client.BuildTable(request, wrong).status().message()),
-              HasSubstr("out.table: is set; this table has cos and sin"));
+              HasSubstr("table_output: is set; this table has cos and sin"));
 }
 
 // Nothing outside of a view is read, and what is wrong is the server's to say.

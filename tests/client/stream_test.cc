@@ -60,8 +60,10 @@ class StreamService : public v1::PositionalEncodingService::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status ApplyRope(grpc::ServerContext*, const v1::ApplyRopeRequest*,
-                         v1::ApplyRopeResponse*) override {
+  grpc::Status ApplyRope(grpc::ServerContext*,
+                         const v1::ApplyRopeRequest* request,
+                         v1::ApplyRopeResponse* response) override {
+    if (request->has_k()) *response->mutable_k() = request->k();
     return ++unary > unary_failures ? grpc::Status::OK : unary_status;
   }
 

@@ -134,7 +134,7 @@ TEST_F(TableStreamTest, TablesAboveTheLimitsGoToTheCallersMemory) {
   const absl::Status small = client.BuildTable(request, out).status();
   EXPECT_EQ(small.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(small.message()),
-              HasSubstr("12 bytes, the memory given for it 8"));
+              HasSubstr("cos_output: has 8 bytes; the result has 12"));
 }
 
 TEST_F(TableStreamTest, TablesByHeadArePutTogetherHeadByHead) {

@@ -50,6 +50,12 @@ def posencd(folder, name, *flags):
         ready, f"posencd ({name})")
 
 
+def stand_in(folder, name):
+    """A server that stands for another: tests/conformance/NAME_server.cc."""
+    ready = Path(folder) / f"{name}.ready"
+    return running([PROGRAMS / f"posenc-{name}-server", ready], ready, f"the {name} server")
+
+
 def openssl(*arguments):
     done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True,
                           text=True, check=False)
@@ -108,15 +114,14 @@ def error_servers(folder):
                       f"old {TOKENS['EXPIRED']} expires=2020-01-01T00:00:00Z\n")
     tokens.chmod(0o600)
     tls = ["--tls-cert", cert, "--tls-key", key]
-    old_ready = folder / "old.ready"
     with contextlib.ExitStack() as stack:
         addresses = {
             "PLAIN": stack.enter_context(posencd(folder, "plain")),
             "TLS": stack.enter_context(posencd(folder, "tls", *tls)),
             "TOKENS": stack.enter_context(
                 posencd(folder, "tokens-server", *tls, "--token-file", tokens)),
-            "OLD": stack.enter_context(running(
-                [PROGRAMS / "posenc-old-server", old_ready], old_ready, "the old server")),
+            "OLD": stack.enter_context(stand_in(folder, "old")),
+            "FALSE": stack.enter_context(stand_in(folder, "false")),
             "AWAY": stack.enter_context(nobody()),
             "SILENT": stack.enter_context(nobody(silent=True)),
         }

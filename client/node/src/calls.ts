@@ -4,7 +4,7 @@ import { Metadata, type CallOptions as GrpcOptions, type ClientDuplexStream } fr
 import type protobuf from "protobufjs";
 import { Channels, checkKeys, clientOptions, type ClientOptions } from "./channels";
 import { invalid, PosencError } from "./errors";
-import { fromMessage, type Message, methodNamed } from "./schema";
+import { decoded, fromMessage, type Message, methodNamed } from "./schema";
 import { fromGrpc } from "./status";
 import { type Frame, frame, serialize } from "./wire";
 import { version } from "./version";
@@ -125,7 +125,7 @@ export class Calls {
         );
         forget = this.stoppable(() => grpc.cancel(), options.signal);
       });
-      return response.decode(bytes);
+      return decoded(response, bytes);
     } catch (error) {
       throw await this.explain(error, name, call.requestId, options);
     } finally {
@@ -169,7 +169,8 @@ export class Calls {
     try {
       for await (const bytes of stream) {
         silence.pause();
-        yield response.decode(bytes);
+        if (oneToOne && writer.waiting === 0) throw new PosencError("the stream has more answers than messages", { code: "INTERNAL", requestId: begun.requestId });
+        yield decoded(response, bytes);
         writer.answered();
       }
       if (failure) throw failure;

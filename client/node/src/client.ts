@@ -29,11 +29,11 @@ import type {
   ResolveRopeResponse,
 } from "./messages";
 import { Rope } from "./rope";
-import { applyRope, isTooLarge, reposition, rotate, type Rotation } from "./rotations";
-import { fromMessage, type Message, methodNamed, toMessage } from "./schema";
+import { applyRope, isTooLarge, kindOfTensor, reposition, rotate, type Rotation } from "./rotations";
+import { checkPresent, fromMessage, type Message, methodNamed, toMessage } from "./schema";
 import { type RegionOptions, Regions, SharedCall, type SharedRegion, SharedTensor } from "./shared";
 import { type Rope as RopeArgument, ropeSource } from "./source";
-import { checkTableMemory, checkTableOut, headsOf, joinRows, tableNames, tableShape } from "./tables";
+import { checkAllRows, checkNextRows, checkTableMemory, checkTableOut, headsOf, joinRows, tableDtype, tableNames, tableShape } from "./tables";
 import { allocate, bytesOf, checkMemory, checkOut, kindOf, Tensor, type Wanted } from "./tensor";
 import { frame } from "./wire";
 
@@ -51,8 +51,14 @@ type WantedAnywhere = Omit<Wanted, "out"> & { out?: ArrayBufferView | SharedTens
 
 /** Results in shared memory come with their places only, or are written there afterwards. */
 function notShared(wanted: Record<string, WantedAnywhere>): Record<string, Wanted> {
-  const own = (each: WantedAnywhere) => ({ ...each, out: each.out instanceof SharedTensor ? undefined : each.out });
+  const own = (each: WantedAnywhere) => ({ ...each, out: each.out instanceof SharedTensor ? undefined : each.out, placed: each.out instanceof SharedTensor });
   return Object.fromEntries(Object.entries(wanted).map(([name, each]) => [name, own(each)]));
+}
+
+/** Type and shape of a result that has those of the only tensor of its request. */
+function kindOfResult(request: Message, tensors: readonly string[], sized: boolean): Pick<Wanted, "dtype" | "shape"> {
+  const tensor = request[tensors[0]] as Message | undefined;
+  return sized && tensors.length === 1 && tensor !== undefined ? kindOfTensor(tensor) : {};
 }
 
 /** What JavaScript lets callers leave out. */
@@ -159,7 +165,7 @@ export class Client {
     const request = this.request("BuildTable", table);
     checkTableOut(request, out);
     const wanted: Record<string, WantedAnywhere> = {};
-    for (const [name, memory] of Object.entries(out)) wanted[name] = { out: memory, name: `out.${name}` };
+    for (const [name, memory] of Object.entries(out)) wanted[name] = { out: memory, name: `${name}_output` };
     const requests = forRequests(options);
     const run = (asked: Message) => this.tableOnce(asked, notShared(wanted), requests);
     return this.shared("BuildTable", table, { ...out }, () => tableShape(request) !== undefined, run);
@@ -174,9 +180,11 @@ export class Client {
   /** An attention bias for a range of queries and keys, [heads, queryLength, keyLength]. */
   async buildBias(given: BuildBiasRequest, options?: CallOptions): Promise<Tensor> {
     let whole: Tensor | undefined;
+    let done = 0; // bytes
     for await (const { queryStart, keyStart, tile } of this.buildBiasTiles(given, options)) {
       if (tile === undefined) throw new PosencError("a bias tile without its tensor", { code: "INTERNAL" });
       const [heads, rows, columns] = tile.shape;
+      if (tile.shape.length !== 3 || tile.data.byteLength === 0) throw new PosencError(`the bias came with a tile of [${tile.shape}]`, { code: "INTERNAL" });
       const queries = Number(given.queryLength ?? 0);
       const keys = Number(given.keyLength ?? 0);
       const size = kindOf(tile.data).BYTES_PER_ELEMENT;
@@ -186,12 +194,18 @@ export class Client {
       const to = bytesOf(whole.data);
       const row = queryStart - Number(given.queryStart ?? 0);
       const column = keyStart - Number(given.keyStart ?? 0);
+      const inside = row >= 0 && row + rows <= queries && column >= 0 && column + columns <= keys;
+      if (!inside || tile.dtype !== whole.dtype || heads !== whole.shape[0]) {
+        throw new PosencError(`the bias came with a tile at query ${queryStart}, key ${keyStart} that does not fit it`, { code: "INTERNAL" });
+      }
+      done += tile.data.byteLength;
       for (let i = 0; i < heads * rows; ++i) {
         const place = (Math.floor(i / rows) * queries + row + (i % rows)) * keys + column;
         to.set(from.subarray(i * columns * size, (i + 1) * columns * size), place * size);
       }
     }
     if (whole === undefined) throw new PosencError("the bias has no tiles", { code: "INTERNAL" });
+    if (done !== whole.data.byteLength) throw new PosencError("the bias came with tiles missing or twice", { code: "INTERNAL" });
     return whole;
   }
 
@@ -210,12 +224,12 @@ export class Client {
     if (out === null || typeof out !== "object") throw invalid("out", "must be an object with q, k or both");
     checkKeys(out, ["q", "k"], "out.");
     for (const name of ["q", "k"] as const) {
-      if (out[name] !== undefined && given[name] === undefined) throw invalid(`out.${name}`, `is set, but ${name} is not; set both or neither`);
+      if (out[name] !== undefined && given[name] === undefined) throw invalid(`${name}_output`, `is set, but ${name} is not; set both or neither`);
     }
     const asked = { ...withPositions(rest), rope: await ropeSource(given.rope, "rope") };
     const wanted = {
-      q: { out: out.q, like: dataOf(given.q), name: "out.q" },
-      k: { out: out.k, like: dataOf(given.k), name: "out.k" },
+      q: { out: out.q, like: dataOf(given.q), name: "q_output" },
+      k: { out: out.k, like: dataOf(given.k), name: "k_output" },
     };
     return this.rotate(applyRope, asked, wanted, options);
   }
@@ -234,7 +248,7 @@ export class Client {
   async reposition(given: RepositionArguments, options: CallOptions = {}): Promise<Tensor> {
     const { out, ...rest } = checkGiven(given);
     const ropes = { oldRope: await ropeSource(given.oldRope, "old_rope"), newRope: await ropeSource(given.newRope, "new_rope") };
-    const wanted = { k: { out, like: dataOf(given.k), name: "out" } };
+    const wanted = { k: { out, like: dataOf(given.k), name: "k_output" } };
     return (await this.rotate(reposition, { ...withMovement(rest), ...ropes }, wanted, options)).k as Tensor;
   }
 
@@ -257,8 +271,8 @@ export class Client {
     const { out, ...rest } = checkGiven(given);
     // How large a concatenation is, only the server knows: that comes as bytes.
     const sized = !/^(combination_)?concatenate$|^3$/i.test(String(given.combination));
-    if (sized) checkResult(out, given.x, "out");
-    return this.tensorCall("AddEncoding", withPositions(rest), ["x"], "x", { out, like: dataOf(given.x) }, options, sized);
+    if (sized) checkResult(out, given.x, "x_output");
+    return this.tensorCall("AddEncoding", withPositions(rest), ["x"], "x", { out, like: dataOf(given.x), name: "x_output" }, options, sized);
   }
 
   /** Attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], not divided by sqrt(D). */
@@ -267,16 +281,16 @@ export class Client {
     if (out instanceof SharedTensor) {
       const [q, k] = [shapeOf(given.q), shapeOf(given.k)];
       const dtype = given.dtype ?? (dtypeOf(given.q) === "float64" ? "float64" : "float32");
-      checkPlace(out, [...q.slice(0, 3), ...k.slice(2, 3)], dtype, "out");
+      checkPlace(out, [...q.slice(0, 3), ...k.slice(2, 3)], dtype, "scores_output");
     }
-    return this.tensorCall("ScoreRelative", rest, ["q", "k"], "scores", { out }, options);
+    return this.tensorCall("ScoreRelative", rest, ["q", "k"], "scores", { out, name: "scores_output" }, options);
   }
 
   /** Reorders the rows of a projection's weight or bias, [H * D, ...], for another pairing. */
   async convertPairing(given: ConvertPairingArguments, options?: CallOptions): Promise<Tensor> {
     const { out, ...rest } = checkGiven(given);
-    checkResult(out, given.weight, "out");
-    return this.tensorCall("ConvertPairing", rest, ["weight"], "weight", { out, like: dataOf(given.weight) }, options);
+    checkResult(out, given.weight, "weight_output");
+    return this.tensorCall("ConvertPairing", rest, ["weight"], "weight", { out, like: dataOf(given.weight), name: "weight_output" }, options);
   }
 
   /** Ends the connections; calls under way, and later ones, are CANCELLED. Not needed before a program ends. */
@@ -296,7 +310,12 @@ export class Client {
   private async tableOnce(request: Message, wanted: Record<string, Wanted>, options?: CallOptions): Promise<BuildTableResponse> {
     try {
       const answer = await this.calls.unary("BuildTable", request, [], options);
-      return fromMessage(methodNamed("BuildTable").response, answer, wanted) as unknown as BuildTableResponse;
+      const [names, shape] = [tableNames(request), tableShape(request)];
+      const dtype = tableDtype(request);
+      const like = Object.fromEntries(names.map((name) => [name, { ...wanted[name], dtype, shape }]));
+      const table = fromMessage(methodNamed("BuildTable").response, answer, like) as unknown as BuildTableResponse;
+      checkPresent(table, names);
+      return table;
     } catch (error) {
       // What goes to shared memory is no large answer.
       const placed = request.cosOutput ?? request.sinOutput ?? request.tableOutput;
@@ -317,15 +336,17 @@ export class Client {
     const messages: BuildTableStreamResponse[] = [];
     try {
       for await (const message of this.tableRows({ table }, options)) {
+        checkNextRows(table, messages, message);
         if (messages.length === 0) checkTableMemory(table, message);
         messages.push(message);
       }
     } catch (error) {
       throw outside("table", error); // the caller has written no message `table`
     }
+    checkAllRows(table, messages);
     const result: BuildTableResponse = { amplitude: messages[0]?.amplitude ?? 1 };
     for (const name of tableNames(table)) {
-      if (messages[0]?.[name] !== undefined) result[name] = joinRows(messages, name, headsOf(table) > 0, wanted[name] ?? {});
+      result[name] = joinRows(messages, name, headsOf(table) > 0, wanted[name] ?? {});
     }
     return result;
   }
@@ -366,7 +387,9 @@ export class Client {
     const requests = forRequests(options);
     const run = async (request: Message, once: boolean) => {
       const answer = await this.calls.unary(name, request, tensors, requests, once);
-      return fromMessage(methodNamed(name).response, answer, notShared({ [result]: wanted }));
+      const message = fromMessage(methodNamed(name).response, answer, notShared({ [result]: { ...wanted, ...kindOfResult(request, tensors, sized) } }));
+      checkPresent(message, [result]);
+      return message;
     };
     const answer: Message = await this.shared(name, given as Record<string, unknown>, { [result]: wanted.out }, () => sized, run);
     return answer[result] as Tensor;

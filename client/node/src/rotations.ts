@@ -4,7 +4,7 @@ import type protobuf from "protobufjs";
 import type { Calls, CallOptions } from "./calls";
 import { cutIds, cutPositions, cutTensor, extentsOf, type Extents, needAxes, type Part } from "./cut";
 import { PosencError } from "./errors";
-import { dtypeName, fromMessage, type Message, methodNamed } from "./schema";
+import { checkAnswer, checkPresent, dtypeName, fromMessage, type Message, methodNamed } from "./schema";
 import { allocate, bytesOf, checkOut, type Elements, kindOf, Tensor, type Wanted } from "./tensor";
 import { type Frame, frame } from "./wire";
 
@@ -57,7 +57,12 @@ export async function rotate(calls: Calls, rpc: Rotation, request: Message, want
     if (chunks) return inChunks(calls, rpc, request, chunks, wanted, options);
   }
   try {
-    return fromMessage(methodNamed(rpc.name).response, await calls.unary(rpc.name, request, rpc.tensors, options, once), wanted);
+    const answer = await calls.unary(rpc.name, request, rpc.tensors, options, once);
+    const names = rpc.tensors.filter((name) => request[name] !== undefined);
+    const like = Object.fromEntries(names.map((name) => [name, { ...wanted[name], ...kindOfTensor(request[name] as Message) }]));
+    const result = fromMessage(methodNamed(rpc.name).response, answer, like);
+    checkPresent(result, names);
+    return result;
   } catch (error) {
     // The server's limit may be lower than ours. What is no larger than a chunk would only be refused again; if the
     // server does not tell how large they are, the first error says more.
@@ -67,6 +72,11 @@ export async function rotate(calls: Calls, rpc: Rotation, request: Message, want
     if (!chunks) throw error;
     return inChunks(calls, rpc, request, chunks, wanted, options);
   }
+}
+
+/** Type and shape of a request's tensor, which its result has too. */
+export function kindOfTensor(tensor: Message): Pick<Wanted, "dtype" | "shape"> {
+  return { dtype: dtypeName(tensor.dtype as number), shape: (tensor.shape as unknown[]).map(Number) };
 }
 
 export function isTooLarge(error: unknown): boolean {
@@ -147,8 +157,10 @@ async function inChunks(calls: Calls, rpc: Rotation, request: Message, chunks: C
   const frames = chunks.map((chunk) => chunk.frame);
   for await (const answer of calls.stream(`${rpc.name}Stream`, frames, { announced, oneToOne: true }, options)) {
     const { tensor, part } = chunks[next++];
-    const data = tensorIn(answer, tensor)?.data;
-    if (data?.byteLength !== part.bytes) throw new PosencError("a response without its tensor", { code: "INTERNAL" });
+    checkPresent({ [tensor]: tensorIn(answer, tensor) }, [tensor]);
+    const { dtype, shape, data } = tensorIn(answer, tensor)!;
+    const wanted = { dtype: dtypeName((request[tensor] as { dtype: number }).dtype), shape: part.shape };
+    checkAnswer(tensor, dtypeName(dtype), shape.map(Number), data.byteLength, wanted);
     bytesOf(outputs[tensor]).set(data, part.offset);
     bytesDone += part.bytes;
     options.onProgress?.(bytesDone, bytes);
@@ -161,6 +173,12 @@ async function inChunks(calls: Calls, rpc: Rotation, request: Message, chunks: C
   return result;
 }
 
-function tensorIn(message: protobuf.Message, name: string): { data: Uint8Array } | undefined {
-  return (message as unknown as Record<string, { data: Uint8Array } | null>)[name] ?? undefined;
+interface ReceivedTensor {
+  dtype: number;
+  shape: unknown[];
+  data: Uint8Array;
+}
+
+function tensorIn(message: protobuf.Message, name: string): ReceivedTensor | undefined {
+  return (message as unknown as Record<string, ReceivedTensor | null>)[name] ?? undefined;
 }

@@ -5,8 +5,8 @@
 import fs from "node:fs";
 import path from "node:path";
 import protobuf from "protobufjs";
-import { invalid } from "./errors";
-import { bytesOf, type Dtype, received, Tensor, type Wanted } from "./tensor";
+import { invalid, PosencError } from "./errors";
+import { bytesOf, type Dtype, elementBytes, received, Tensor, type Wanted } from "./tensor";
 
 const root = protobuf.Root.fromJSON(JSON.parse(fs.readFileSync(path.join(__dirname, "schema.json"), "utf8")));
 root.resolveAll();
@@ -139,19 +139,47 @@ function fromField(field: protobuf.Field, value: unknown, wanted: Wanted): unkno
   if (field.resolvedType instanceof protobuf.Enum) return field.resolvedType.valuesById[value as number] ?? value;
   if (field.resolvedType instanceof protobuf.Type) {
     const message = value as protobuf.Message;
-    return field.resolvedType.name === "Tensor" ? toTensor(message, wanted) : fromMessage(field.resolvedType, message);
+    return field.resolvedType.name === "Tensor" ? toTensor(message, wanted, field.name) : fromMessage(field.resolvedType, message);
   }
   return field.type === "int64" ? Number(value) : value;
 }
 
 /** A received tensor. What was sent as written `values` comes back so, and is then a Float64Array of its numbers. */
-export function toTensor(message: protobuf.Message, wanted: Wanted = {}): Tensor {
+export function toTensor(message: protobuf.Message, wanted: Wanted = {}, field = "tensor"): Tensor {
   const { dtype, shape, values, data } = message as unknown as { dtype: number; shape: unknown[]; values: number[]; data: Uint8Array };
   const name = dtypeName(dtype);
   // Data that was not sent is protobufjs' empty array.
   const bytes = data instanceof Uint8Array ? data : new Uint8Array();
+  checkAnswer(field, name, shape.map(Number), values.length > 0 ? values.length * (elementBytes(name) ?? 0) : bytes.byteLength, wanted);
   const elements = values.length > 0 ? Float64Array.from(values) : received(bytes, name, wanted);
   return new Tensor(elements, shape.map(Number), name);
+}
+
+/** Throws unless a tensor of an answer has all of its bytes, and is of the type and shape that were asked for. */
+export function checkAnswer(field: string, dtype: Dtype, shape: readonly number[], bytes: number, { dtype: wantedType = dtype, shape: wantedShape = shape, placed }: Wanted): void {
+  const size = shape.reduce((product, extent) => product * extent, elementBytes(dtype) ?? NaN);
+  const counts = shape.every((extent) => extent >= 0) && !Number.isNaN(size);
+  if (counts && (placed || size === bytes) && dtype === wantedType && sameShape(shape, wantedShape)) return;
+  const text = `the answer's ${field} is ${dtype} [${shape}] with ${bytes} bytes; must be ${wantedType} [${wantedShape}]`;
+  throw new PosencError(text, { code: "INTERNAL" });
+}
+
+const sameShape = (one: readonly number[], other: readonly number[]) => one.length === other.length && one.every((extent, i) => extent === Number(other[i]));
+
+/** A message that came; what is none is one error, whatever the parser makes of it. */
+export function decoded(type: protobuf.Type, bytes: Uint8Array): protobuf.Message {
+  try {
+    return type.decode(bytes);
+  } catch (cause) {
+    throw new PosencError(`the answer is no ${type.name}: ${(cause as Error).message}`, { code: "INTERNAL", cause });
+  }
+}
+
+/** Throws unless the answer has these tensors. */
+export function checkPresent(answer: object, names: readonly string[]): void {
+  for (const name of names) {
+    if ((answer as Message)[name] === undefined) throw new PosencError(`the answer has no ${name}`, { code: "INTERNAL" });
+  }
 }
 
 /** A number that only a newer contract has is its own name. */

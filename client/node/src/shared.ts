@@ -170,7 +170,7 @@ export class SharedCall {
     const results = Object.entries(outs).filter((entry): entry is [string, SharedTensor] => entry[1] instanceof SharedTensor);
     if (inputs.length + results.length === 0) return undefined;
     for (const [name, { region }] of inputs) region.checkOpen(name);
-    for (const [name, { region }] of results) region.checkOpen(`out (${name})`);
+    for (const [name, { region }] of results) region.checkOpen(`${name}_output`);
     const isInput = (out: SharedTensor) => inputs.some(([, each]) => each.region === out.region && each.offset === out.offset);
     const inPlace = results.filter(([, out]) => isInput(out)).map(([name]) => name);
     const hasPlaces = [...inputs, ...results].every(([, { region }]) => region.name !== "");
@@ -193,7 +193,7 @@ export class SharedCall {
     for (const [name, out] of Object.entries(this.outs)) {
       if (!written) {
         const { data } = result[name] as Tensor;
-        if (data.byteLength !== out.byteLength) throw invalid("out", `has ${out.byteLength} bytes; the result's ${name} has ${data.byteLength}`);
+        if (data.byteLength !== out.byteLength) throw invalid(`${name}_output`, `has ${out.byteLength} bytes; the result has ${data.byteLength}`);
         out.write(data);
       }
       result[name] = out;

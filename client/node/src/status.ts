@@ -25,6 +25,15 @@ function detailsOf(metadata: Metadata): Partial<PosencErrorFields> {
   const [bytes] = metadata.get("grpc-status-details-bin");
   if (!Buffer.isBuffer(bytes)) return {};
   const fields: Partial<PosencErrorFields> = {};
+  try {
+    read(bytes, fields);
+  } catch {
+    // Details that cannot be read are none: the error itself says more.
+  }
+  return fields;
+}
+
+function read(bytes: Uint8Array, fields: Partial<PosencErrorFields>): void {
   for (const detail of decode<Status>("Status", bytes).details) {
     if (detail.type_url === `${detailTypes}ErrorInfo`) {
       const info = decode<ErrorInfo>("ErrorInfo", detail.value);
@@ -36,7 +45,6 @@ function detailsOf(metadata: Metadata): Partial<PosencErrorFields> {
       fields.violations = fieldViolations.map(({ field, description }) => ({ field, description }));
     }
   }
-  return fields;
 }
 
 /** Turns what grpc-js throws into ours; anything else stays as it is. */

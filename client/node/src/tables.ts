@@ -1,8 +1,8 @@
 // The tensors of a table: which there are, where they go, and how they are put together of a stream's rows.
 import { checkKeys } from "./channels";
-import { invalid } from "./errors";
+import { invalid, PosencError } from "./errors";
 import type { BuildTableStreamResponse } from "./messages";
-import { dtypeName, type Message } from "./schema";
+import { checkPresent, dtypeName, type Message } from "./schema";
 import { SharedTensor } from "./shared";
 import { allocate, bytesOf, checkMemory, type Dtype, type Elements, kindOf, received, Tensor, type Wanted } from "./tensor";
 
@@ -58,19 +58,52 @@ export function tableShape(request: Message): number[] | undefined {
   return shape.every((each) => Number.isSafeInteger(each) && each > 0) ? shape : undefined;
 }
 
+export function tableDtype(request: Message): Dtype {
+  return request.dtype ? dtypeName(request.dtype as number) : "float32";
+}
+
+const rowAxis = (request: Message) => (headsOf(request) > 0 ? 1 : 0);
+
+function rowsIn(request: Message, messages: readonly BuildTableStreamResponse[]): number {
+  return messages.reduce((sum, message) => sum + message[tableNames(request)[0]]!.shape[rowAxis(request)], 0);
+}
+
+/** Throws unless a stream's next rows follow those before, in the same types and shapes. */
+export function checkNextRows(request: Message, before: readonly BuildTableStreamResponse[], next: BuildTableStreamResponse): void {
+  const row = rowsIn(request, before);
+  const axis = rowAxis(request);
+  const names = tableNames(request);
+  checkPresent(next, names);
+  const rows = next[names[0]]!.shape[axis];
+  const all = rowsOf(request);
+  const fits = names.every((name) => {
+    const { dtype, shape } = next[name]!;
+    const first = (before[0] ?? next)[name]!;
+    const alike = shape.length === first.shape.length && shape.every((extent, i) => extent > 0 && (i === axis || extent === first.shape[i]));
+    return shape.length >= axis + 2 && alike && dtype === first.dtype && shape[axis] === rows;
+  });
+  if (fits && next.firstRow === row && !(all > 0 && row + rows > all)) return;
+  throw new PosencError(`the table came with rows that do not fit it, after ${row} of ${all}`, { code: "INTERNAL" });
+}
+
+export function checkAllRows(request: Message, messages: readonly BuildTableStreamResponse[]): void {
+  const [rows, all] = [rowsIn(request, messages), rowsOf(request)];
+  if (messages.length === 0 || (all > 0 && rows !== all)) throw new PosencError(`the table came with ${rows} of ${all} rows`, { code: "INTERNAL" });
+}
+
 /** Throws if memory is given for a tensor that the table lacks, or of another shape or type than its tensor's. */
 export function checkTableOut(request: Message, out: unknown): asserts out is TableOut {
   if (out === null || typeof out !== "object") throw invalid("out", "must be an object with cos, sin or table");
   checkKeys(out, ["cos", "sin", "table"], "out.");
   const [names, shape] = [tableNames(request), tableShape(request)];
-  const dtype: Dtype = request.dtype ? dtypeName(request.dtype as number) : "float32";
+  const dtype = tableDtype(request);
   for (const [name, memory] of Object.entries(out)) {
     if (memory === undefined) continue;
-    if (!names.includes(name as keyof TableOut)) throw invalid(`out.${name}`, `is given; this table has ${names.join(" and ")}`);
+    if (!names.includes(name as keyof TableOut)) throw invalid(`${name}_output`, `is given; this table has ${names.join(" and ")}`);
     if (!(memory instanceof SharedTensor)) continue;
-    if (memory.dtype !== dtype) throw invalid(`out.${name}`, `is ${memory.dtype}; must be ${dtype}`);
+    if (memory.dtype !== dtype) throw invalid(`${name}_output`, `is ${memory.dtype}; must be ${dtype}`);
     if (shape !== undefined && JSON.stringify(memory.shape) !== JSON.stringify(shape)) {
-      throw invalid(`out.${name}`, `has shape ${JSON.stringify(memory.shape)}; the table's ${name} has ${JSON.stringify(shape)}`);
+      throw invalid(`${name}_output`, `has shape ${JSON.stringify(memory.shape)}; must have ${JSON.stringify(shape)}`);
     }
   }
 }

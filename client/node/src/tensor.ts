@@ -105,6 +105,9 @@ export interface Wanted {
   out?: ArrayBufferView;
   like?: ArrayBufferView;
   name?: string; // of `out`, for errors
+  dtype?: Dtype; // which the result must have, if it is known
+  shape?: readonly number[]; // likewise
+  placed?: boolean; // the server writes it to shared memory
 }
 
 /** The elements of a received tensor. Copies at most once: to `out`, or if they are not aligned. */

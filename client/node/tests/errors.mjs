@@ -42,7 +42,7 @@ function differs(error, { code, reason, field, text = [] }) {
   if (!(error instanceof posenc.PosencError)) return `is ${error?.stack ?? error}; a PosencError expected`;
   if (!code.split("|").includes(error.code)) return `code is ${error.code}; ${code} expected (${error.message})`;
   if (reason !== undefined && error.reason !== reason) return `reason is ${error.reason}; ${reason} expected (${error.message})`;
-  if (field !== undefined && !field.split("|").includes(error.field)) return `field is ${error.field}; ${field} expected (${error.message})`;
+  if (field !== undefined && error.field !== field) return `field is ${error.field}; ${field} expected (${error.message})`;
   const missing = [text].flat().find((each) => !error.message.includes(each));
   return missing === undefined ? "" : `text lacks ${JSON.stringify(missing)}: ${error.message}`;
 }

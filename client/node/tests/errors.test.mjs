@@ -47,7 +47,7 @@ describe("errors", () => {
       [{ start: undefined, ids: [0, null, 2, 3] }, "FIELD_INVALID", "positions.ids[1]"],
       [{ starts: [1] }, "FIELD_INVALID", "positions.starts"],
       [{ out: { x: new Float32Array(64) } }, "FIELD_UNKNOWN", "out.x"],
-      [{ out: { k: new Float32Array(64) } }, "FIELD_INVALID", "out.k"],
+      [{ out: { k: new Float32Array(64) } }, "FIELD_INVALID", "k_output"],
       [{ out: null }, "FIELD_INVALID", "out"],
       [{ q: [1, 2, 3] }, "FIELD_INVALID", "q"],
       [{ q: tensor(new Float32Array(8), [8], "float23") }, "FIELD_INVALID", "q.dtype"],
@@ -87,8 +87,8 @@ describe("errors", () => {
     for (const streamAboveBytes of [0, 1 << 20]) {
       const other = posenc.connect(client.target, { streamAboveBytes });
       const into = (out) => other.applyRope({ rope: half, q, start: 0, layout: "bshd", out: { q: out } });
-      await assert.rejects(into(new Float32Array(63)), { code: "INVALID_ARGUMENT", field: "out.q", message: /has 252 bytes; the result has 256/ });
-      await assert.rejects(into(new Int32Array(64)), { field: "out.q", message: /is a Int32Array; must be a Float32Array/ });
+      await assert.rejects(into(new Float32Array(63)), { code: "INVALID_ARGUMENT", field: "q_output", message: /has 252 bytes; the result has 256/ });
+      await assert.rejects(into(new Int32Array(64)), { field: "q_output", message: /is a Int32Array; must be a Float32Array/ });
       assert.ok((await into(new Uint8Array(256))).q);
     }
   });
@@ -180,7 +180,10 @@ describe("errors", () => {
       respond(null, Buffer.alloc(0));
     };
     const fake = posenc.connect(await startFake(t, { ApplyRope: { handle } }));
-    for (const elements of [8, 1 << 15]) await fake.applyRope({ rope: half, q: tensor(new Float32Array(elements), [1, 1, elements / 8, 8]), start: 0, layout: "bshd" });
+    for (const elements of [8, 1 << 15]) {
+      const call = fake.applyRope({ rope: half, q: tensor(new Float32Array(elements), [1, 1, elements / 8, 8]), start: 0, layout: "bshd" });
+      await assert.rejects(call, { code: "INTERNAL", message: "the answer has no q" });
+    }
     assert.strictEqual(sizes.length, 2);
     for (const [announced, actual] of sizes) assert.strictEqual(announced, actual);
     fake.close();

@@ -78,7 +78,7 @@ describe("shared memory", () => {
     const out = region.tensor(expected.shape, "float32", 1024);
     await client.scoreRelative({ ...score, q: view, k: view, out });
     assert.deepStrictEqual(out.read(), expected.data);
-    await fails(() => client.scoreRelative({ ...score, q: view, k: view, out: region.tensor([1]) }), "out", /has shape \[1\]/);
+    await fails(() => client.scoreRelative({ ...score, q: view, k: view, out: region.tensor([1]) }), "scores_output", /has shape \[1\]/);
     const rows = { encoding: { sinusoidal: { dim: 8, order: "interleaved" } }, start: 3 };
     const sum = await client.addEncoding({ ...rows, x: tensor(x, [6, 8]) });
     const held = region.tensor([6, 8]);
@@ -88,7 +88,7 @@ describe("shared memory", () => {
     const behind = region.tensor([40], "int32", 2048).write(new Int32Array(40).fill(7));
     const small = region.tensor([6, 8], "float32", 2048 - 192);
     const wide = { ...rows, combination: "concatenate", x: held };
-    await fails(() => client.addEncoding({ ...wide, out: small }), "out", /has 192 bytes; the result's x has 384/);
+    await fails(() => client.addEncoding({ ...wide, out: small }), "x_output", /has 192 bytes; the result has 384/);
     assert.strictEqual(behind.read()[0], 7);
     assert.strictEqual((await client.addEncoding({ ...wide, out: region.tensor([6, 16], "float32", 2048) })).shape[1], 16);
     const swap = { oldPairing: "interleaved", newPairing: "half_split", heads: 1 };
@@ -190,7 +190,7 @@ describe("shared memory", () => {
     assert.deepStrictEqual(files(), []);
     const call = { rope: half, start: 0, layout: "bshd" };
     await fails(() => client.applyRope({ ...call, q: view }), "q", /lies in a shared region that is closed/);
-    await fails(() => client.applyRope({ ...call, q: tensor(q, shape), out: { q: view } }), "out (q)", /closed/);
+    await fails(() => client.applyRope({ ...call, q: tensor(q, shape), out: { q: view } }), "q_output", /closed/);
     await fails(() => view.read(), "region", /is closed/);
     await fails(() => region.tensor(shape), "region", /is closed/);
   });
@@ -241,7 +241,7 @@ describe("shared memory", () => {
     }
     const view = region.tensor([4]);
     await fails(() => view.write(new Float32Array(5)), "elements", /has 20 bytes; the tensor has 16/);
-    await fails(() => client.applyRope({ rope: half, q: tensor(q, shape), start: 0, layout: "bshd", out: { q: view } }), "out.q", /has shape \[4\]/);
+    await fails(() => client.applyRope({ rope: half, q: tensor(q, shape), start: 0, layout: "bshd", out: { q: view } }), "q_output", /has shape \[4\]/);
     assert.strictEqual(region.tensor([0, 4]).read().length, 0);
     region.close();
   });

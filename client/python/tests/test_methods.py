@@ -171,12 +171,12 @@ def test_an_output_of_as_many_bytes_but_another_shape_or_dtype_is_refused(client
     score = {"shaw": {"left": 1, "key_table": numpy.ones((3, 8), numpy.float32)}}
     pairings = {"old_pairing": "half_split", "new_pairing": "interleaved", "heads": 1}
     calls = (
-        (lambda out: client.add_encoding(x, encoding=encoding, positions=0, out=out), (8, 8)),
-        (lambda out: client.convert_pairing(x, **pairings, out=out), (8, 8)),
-        (lambda out: client.score_relative(heads, heads, score=score, out=out), (1, 2, 4, 4)),
+        ("x_output", lambda out: client.add_encoding(x, encoding=encoding, positions=0, out=out), (8, 8)),
+        ("weight_output", lambda out: client.convert_pairing(x, **pairings, out=out), (8, 8)),
+        ("scores_output", lambda out: client.score_relative(heads, heads, score=score, out=out), (1, 2, 4, 4)),
     )
-    for call, shape in calls:
+    for name, call, shape in calls:
         for out in (numpy.empty(shape[::-1] + (1,), numpy.float32), numpy.empty(shape, numpy.int32)):
-            with pytest.raises(posenc.PosencError, match="out: has (shape|dtype)") as caught:
+            with pytest.raises(posenc.PosencError, match=f"^{name}: has (shape|dtype)") as caught:
                 call(out)
-            assert (caught.value.code, caught.value.field) == ("INVALID_ARGUMENT", "out")
+            assert (caught.value.code, caught.value.field) == ("INVALID_ARGUMENT", name)

@@ -136,12 +136,12 @@ def test_other_tensors_go_by_their_place_too(client, random):
         add = {"encoding": encoding, "positions": 2, "combination": "concatenate"}
         wide = client.add_encoding(x[0], **add)
         assert (client.add_encoding(x[0], **add, out=region.array(wide.shape)) == wide).all()
-        with pytest.raises(posenc.PosencError, match="^out: has"):
+        with pytest.raises(posenc.PosencError, match="^x_output: has"):
             client.add_encoding(x[0], **add, out=region.array(x[0].shape, offset=wide.nbytes))
         assert (region.array((16,), "int32", offset=wide.nbytes + x[0].nbytes) == 7).all()
         view[:] = x
         too_small = region.array((1, 3, 8, 8), offset=x.nbytes)
-        with pytest.raises(posenc.PosencError, match="out: has shape .1, 3, 8, 8.; must be .2, 3, 8, 8."):
+        with pytest.raises(posenc.PosencError, match="scores_output: has shape .1, 3, 8, 8.; must be .2, 3, 8, 8."):
             client.score_relative(view, view, score=score, out=too_small)
         with pytest.raises(posenc.PosencError, match="weight_output"):
             client.convert_pairing(view[0].reshape(48, 8), **swap, out=view[0].reshape(48, 8))

@@ -74,7 +74,7 @@ def misfit(expect, error):
     if error.code not in expect["code"].split("|"):
         return f"the code is {error.code}: {error}"
     for name in ("reason", "field"):
-        if name in expect and getattr(error, name) not in expect[name].split("|"):
+        if name in expect and getattr(error, name) != expect[name]:
             return f"the {name} is {getattr(error, name)!r}; must be {expect[name]!r}"
     lacking = [text for text in expect.get("text", []) if text not in str(error)]
     return f"the text lacks {lacking}: {error}" if lacking else ""

@@ -167,6 +167,7 @@ async fn read_tensor(incoming: &mut Incoming, mut left: usize, slot: &mut Slot<'
         slot.filled = true;
         left -= length;
     }
+    slot.check_answer(&Tensor::decode(&head[..]).map_err(|_| malformed())?)?;
     Ok(head)
 }
 

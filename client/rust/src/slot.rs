@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::message::Shaped;
 use crate::shared::{SharedTensor, SharedTo};
 use crate::tensor::{Element, View, ViewMut, ViewTo, element_bytes};
-use crate::v1::{Dtype, SharedMemory};
+use crate::v1::{Dtype, SharedMemory, Tensor};
 
 enum Memory<'a> {
     Apart {
@@ -59,6 +59,8 @@ impl<'a> Slot<'a> {
 
     /// Takes the first `bytes` off, as a slot of their own.
     pub fn split_off(&mut self, bytes: usize) -> Slot<'a> {
+        let shape = if bytes == self.bytes() { std::mem::take(&mut self.shape) } else { Vec::new() };
+        self.shape.clear(); // what is left is a part
         let memory = match &mut self.memory {
             Memory::Apart { from, to } => {
                 let (first, rest) = from.split_at(bytes);
@@ -69,7 +71,7 @@ impl<'a> Slot<'a> {
             Memory::Sent(from) => Memory::Sent(from.split_off(..bytes).expect("no more than there are")),
             Memory::Received(to) => Memory::Received(to.split_off_mut(..bytes).expect("no more than there are")),
         };
-        Slot { field: self.field, name: self.name, ..Slot::new(self.dtype, Vec::new(), memory) }
+        Slot { field: self.field, name: self.name, ..Slot::new(self.dtype, shape, memory) }
     }
 
     pub fn shaped(&self) -> Shaped {
@@ -110,7 +112,7 @@ impl<'a> Slot<'a> {
         match &self.memory {
             // The caller could not have been told before how large it would be.
             Memory::Received(to) => {
-                Error::invalid_field(self.name, format!("the output has {} bytes; the result has {bytes}", to.len()))
+                self.wrong_output(format!("has {} bytes; the result has {bytes}", to.len()))
             }
             _ => Error::internal(format!("the answer's {} has {bytes} bytes; must have {}", self.name, self.bytes())),
         }
@@ -141,18 +143,34 @@ impl<'a> Slot<'a> {
     pub fn check_output(&self) -> Result<()> {
         let Memory::Apart { from, to } = &self.memory else { return Ok(()) };
         if let Some(shape) = self.result_shape.as_ref().filter(|&shape| *shape != self.shape) {
-            return Err(Error::invalid_field(self.name, other_shape(shape, &self.shape)));
+            return Err(self.wrong_output(other_shape(shape, &self.shape)));
         }
         if from.len() == to.len() {
             return Ok(());
         }
-        let fact = format!("the output has {} bytes; must have {}, as the tensor", to.len(), from.len());
-        Err(Error::invalid_field(self.name, fact))
+        Err(self.wrong_output(format!("has {} bytes; must have {}, as the tensor", to.len(), from.len())))
+    }
+
+    /// Whether a response's tensor, which is without its elements here, is of the type and shape that the result has. A
+    /// part of a tensor knows no shape of its own.
+    pub fn check_answer(&self, answer: &Tensor) -> Result<()> {
+        let dtype = self.dtype == Dtype::Unspecified || answer.dtype() == self.dtype;
+        if dtype && (self.shape.is_empty() || answer.shape == self.shape) {
+            return Ok(());
+        }
+        let (dtype, wanted) = (answer.dtype().as_str_name(), self.dtype.as_str_name());
+        let text = format!("the answer's {} is {dtype} {:?}; must be {wanted} {:?}", self.name, answer.shape, self.shape);
+        Err(Error::internal(text))
+    }
+
+    /// The error names the contract's field for the result's place.
+    fn wrong_output(&self, fact: String) -> Error {
+        Error::invalid_field(&format!("{}_output", self.name), fact)
     }
 }
 
 fn other_shape(found: &[i64], wanted: &[i64]) -> String {
-    format!("the output has shape {found:?}; must have {wanted:?}")
+    format!("has shape {found:?}; must have {wanted:?}")
 }
 
 /// A tensor of heads as a call takes it: a [`View`], whose result is a new `Vec`; a [`ViewTo`] or a [`ViewMut`], whose
@@ -302,15 +320,14 @@ impl Output<'_> {
     /// server writes to a place whatever room there is.
     pub(crate) fn check(&mut self, dtype: Dtype, shape: Option<impl AsRef<[i64]>>) -> Result<()> {
         let slot = &mut self.0;
-        let name = slot.name;
         if slot.dtype != Dtype::Unspecified && slot.dtype != dtype {
-            let fact = format!("the output is {}; must be {}", slot.dtype.as_str_name(), dtype.as_str_name());
-            return Err(Error::invalid_field(name, fact));
+            let fact = format!("is {}; must be {}", slot.dtype.as_str_name(), dtype.as_str_name());
+            return Err(slot.wrong_output(fact));
         }
         let shape = shape.as_ref().map(AsRef::as_ref);
         // Memory without a shape takes any.
         if let Some(shape) = shape.filter(|&shape| !slot.shape.is_empty() && slot.shape != shape) {
-            return Err(Error::invalid_field(name, other_shape(&slot.shape, shape)));
+            return Err(slot.wrong_output(other_shape(&slot.shape, shape)));
         }
         let extents = shape.into_iter().flatten();
         let bytes = extents.fold(shape.map(|_| element_bytes(dtype)), |bytes, &extent| {

@@ -39,8 +39,13 @@ impl Calls {
         // What is too large for a message tells its size.
         let mut size = match &result {
             Err(error) if error.is_too_large() => error.metadata().get("sizeBytes").and_then(|size| size.parse().ok()),
-            _ => return decode(result?),
+            _ => {
+                let table = decode(result?)?;
+                check_whole(&request, &table, slots)?;
+                return Ok(table);
+            }
         };
+        let (total, pair) = (rows(&request), is_pair(&request));
         let by_head = spec(&request).is_some_and(|spec| heads(spec) > 0);
         let request = v1::BuildTableStreamRequest { table: Some(request), rows_per_message: 0 };
         // The caller has written no message `table`.
@@ -54,12 +59,22 @@ impl Calls {
                 check_memory(size)?;
             }
             table.amplitude = answer.amplitude;
+            let come = parts.iter().map(|parts| parts.rows(by_head)).max().unwrap_or(0);
+            if answer.first_row != come {
+                return Err(Error::internal(format!("the table came with rows at {}, not {come}", answer.first_row)));
+            }
             for (parts, part) in parts.iter_mut().zip([answer.cos, answer.sin, answer.table]) {
                 parts.0.extend(part);
             }
         }
-        let [cos, sin, rows] = parts.map(|parts| parts.joined(by_head));
-        (table.cos, table.sin, table.table) = (cos?, sin?, rows?);
+        for (name, parts) in ["cos", "sin", "table"].into_iter().zip(&parts) {
+            let (come, total) = (parts.rows(by_head), if pair == (name != "table") { total } else { Some(0) });
+            if total.is_some_and(|total| total != come) {
+                return Err(Error::internal(format!("the table's {name} came with {come} of {total:?} rows")));
+            }
+        }
+        let [cos, sin, whole] = parts.map(|parts| parts.joined(by_head));
+        (table.cos, table.sin, table.table) = (cos?, sin?, whole?);
         for slot in slots {
             let tensor = match slot.name {
                 "cos" => &mut table.cos,
@@ -124,8 +139,7 @@ pub(crate) fn table_slots<'a>(
     request: &v1::BuildTableRequest,
     outputs: impl IntoIterator<Item = Output<'a>>,
 ) -> Result<Vec<Slot<'a>>> {
-    let rotary = matches!(request.encoding, Some(Encoding::Rope(_)));
-    let pair = rotary && request.layout() != v1::TableLayout::Complex;
+    let pair = is_pair(request);
     let fields: &[_] = if pair { &[(13, "cos"), (14, "sin")] } else { &[(15, "table")] };
     let dtype = match request.dtype() {
         v1::Dtype::Unspecified => v1::Dtype::Float32,
@@ -142,6 +156,36 @@ pub(crate) fn table_slots<'a>(
         slots.push(output.0);
     }
     Ok(slots)
+}
+
+/// Whether a table has cos and sin; else it is one tensor.
+fn is_pair(request: &v1::BuildTableRequest) -> bool {
+    matches!(request.encoding, Some(Encoding::Rope(_))) && request.layout() != v1::TableLayout::Complex
+}
+
+/// Fails unless a table in one message has the tensors that were asked for, each with all of its bytes. Those of the
+/// slots are looked at where they are read.
+fn check_whole(request: &v1::BuildTableRequest, table: &v1::BuildTableResponse, slots: &[Slot<'_>]) -> Result<()> {
+    let (pair, shape) = (is_pair(request), table_shape(request));
+    for (name, tensor) in [("cos", &table.cos), ("sin", &table.sin), ("table", &table.table)] {
+        if pair != (name != "table") || slots.iter().any(|slot| slot.name == name) {
+            continue;
+        }
+        let tensor = tensor.as_ref().ok_or_else(|| Error::internal(format!("the answer has no {name}")))?;
+        if !has_bytes(tensor) || shape.as_ref().is_some_and(|shape| *shape != tensor.shape) {
+            let (dtype, bytes) = (tensor.dtype().as_str_name(), tensor.data.len());
+            let text = format!("the answer's {name} is {dtype} {:?} with {bytes} bytes", tensor.shape);
+            return Err(Error::internal(text));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a tensor has the bytes of its type and shape. Written values are as many as they are.
+fn has_bytes(tensor: &Tensor) -> bool {
+    let size = element_bytes(tensor.dtype());
+    let bytes = tensor.shape.iter().try_fold(size, |bytes, &extent| bytes.checked_mul(usize::try_from(extent).ok()?));
+    size > 0 && bytes == Some(if tensor.values.is_empty() { tensor.data.len() } else { tensor.values.len() * size })
 }
 
 /// The shape of each tensor of a table; `None` if only the server knows, as of presets, configurations, and what it
@@ -204,6 +248,11 @@ fn heads(spec: &v1::RopeSpec) -> i32 {
 struct Parts(Vec<Tensor>);
 
 impl Parts {
+    fn rows(&self, by_head: bool) -> i64 {
+        let axis = usize::from(by_head);
+        self.0.iter().map(|part| part.shape.get(axis).copied().unwrap_or(0)).fold(0, i64::saturating_add)
+    }
+
     fn joined(self, by_head: bool) -> Result<Option<Tensor>> {
         let misfit = || Error::internal("the table came in parts that do not fit together");
         let Some(first) = self.0.first() else { return Ok(None) };
@@ -215,7 +264,7 @@ impl Parts {
         for part in &self.0 {
             let fits = part.shape.len() == whole.shape.len()
                 && (0..part.shape.len()).all(|i| i == axis || part.shape[i] == whole.shape[i]);
-            if !fits || part.dtype != whole.dtype || heads == 0 || part.data.len() % heads != 0 {
+            if !fits || !has_bytes(part) || part.dtype != whole.dtype || heads == 0 || part.data.len() % heads != 0 {
                 return Err(misfit());
             }
             rows = rows.checked_add(*part.shape.get(axis).ok_or_else(misfit)?).ok_or_else(misfit)?;

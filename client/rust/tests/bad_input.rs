@@ -85,7 +85,7 @@ async fn of_a_tensor() {
     table.expect("no tensor", client.apply_rope(request(), (), ()).await, invalid, Some("q"), "");
     let mut short = vec![0.0; 63];
     let sent = client.apply_rope(request(), view!(q, shape).write_to(&mut short), ()).await;
-    table.expect("an output that is too small", sent, invalid, Some("q"), "the output has 252 bytes; must have 256");
+    table.expect("an output that is too small", sent, invalid, Some("q_output"), "has 252 bytes; must have 256");
     let others = numbers(32);
     let sent = client.apply_rope(request(), view!(q, shape), view!(others, [1, 1, 2, 16])).await;
     table.expect("k of other tokens", sent, invalid, Some("k.shape"), "");

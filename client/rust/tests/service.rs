@@ -38,7 +38,7 @@ async fn a_tensor_that_is_not_as_large_as_its_shape_is_the_servers_to_refuse() {
     assert_eq!(error.reason(), Some(Reason::TensorSizeMismatch));
     let mut short = vec![0.0; 64];
     let error = rope.apply(Bshd, StartAt(0), view!(q, [1, 1, 1, 128]).write_to(&mut short), ()).await.unwrap_err();
-    assert!(error.message().starts_with("q: the output has 256 bytes; must have 512"), "{error}");
+    assert!(error.message().starts_with("q_output: has 256 bytes; must have 512"), "{error}");
 }
 
 #[tokio::test]

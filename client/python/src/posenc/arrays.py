@@ -57,7 +57,7 @@ class Output:
 
     def fill(self, data: Buffer, name: str) -> Any:
         if len(data) != len(self.bytes):
-            raise invalid(name, f"has {len(self.bytes)} bytes, the result {len(data)}")
+            raise invalid(name, f"has {len(self.bytes)} bytes; the result has {len(data)}")
         self.bytes[:] = data
         return self.result()
 

@@ -10,6 +10,7 @@ import numpy
 from .arrays import Borrowed, Output, check_memory
 from .errors import PosencError
 from .messages import BuildBiasRequest, BuildBiasResponse, BuildTableRequest, BuildTableStreamResponse
+from .steps import answered
 from .tensor import ELEMENT_BYTES, Tensor
 from .wire import Buffer, decode, invalid
 
@@ -41,11 +42,13 @@ class TableRows:
         self._outs = outs
         self._next = 0
         self._tensors: dict[str, tuple[Output, Any]] = {}
+        self._kinds: dict[str, Any] = {}  # type and shape without rows
 
     def add(self, answer: Buffer) -> None:
         message = decode(BuildTableStreamResponse, answer)
         self.amplitude = message.amplitude
         rows = 0
+        seen: dict[str, int] = {}
         for name in ("cos", "sin", "table"):
             part: Optional[Tensor] = getattr(message, name)
             if part is None:
@@ -53,7 +56,15 @@ class TableRows:
             if message.first_row != self._next:
                 raise PosencError("INTERNAL", f"the table came with rows at {message.first_row}, not {self._next}")
             axis = 1 if self._by_head else 0
+            answered(message, name)
+            left = self._rows - self._next
+            if len(part.shape) < axis + 2 or min(part.shape) < 1 or part.shape[axis] > left:
+                text = f"the table came with a {name} of {list(part.shape)}; {left} rows are missing"
+                raise PosencError("INTERNAL", text)
             heads, rows = (part.shape[0] if self._by_head else 1), part.shape[axis]
+            kind = part.dtype, [*part.shape[:axis], *part.shape[axis + 1 :]]
+            if self._kinds.setdefault(name, kind) != kind or (self._next > 0 and name not in self._tensors):
+                raise PosencError("INTERNAL", f"the table's {name} changed its type or shape at row {self._next}")
             data = numpy.frombuffer(part.data, numpy.uint8).reshape(heads, rows, -1)
             if name not in self._tensors:
                 shape = [*part.shape[:axis], self._rows, *part.shape[axis + 1 :]]
@@ -62,10 +73,13 @@ class TableRows:
                     check_memory(2 * size)  # sines are as large
                 out = self._outs[name] or self._like.fresh(shape, part.dtype, name)
                 if len(out.bytes) != size:
-                    raise invalid(f"out ({name})", f"has {len(out.bytes)} bytes, the result {size}")
+                    raise invalid(name + "_output", f"has {len(out.bytes)} bytes; the result has {size}")
                 view = numpy.frombuffer(out.bytes, numpy.uint8).reshape(heads, self._rows, -1)
                 self._tensors[name] = out, view
             self._tensors[name][1][:, self._next : self._next + rows] = data
+            seen[name] = rows
+        if len(set(seen.values())) > 1 or seen.keys() != self._tensors.keys():
+            raise PosencError("INTERNAL", f"the table came with other tensors at row {self._next}")
         self._next += rows
 
     def result(self, name: str) -> Any:
@@ -84,19 +98,27 @@ class BiasMatrix:
         self._like = like
         self._out: Optional[Output] = None
         self._view: Any = None
+        self._kind: Any = None  # heads and type
         self._elements = 0
 
     def add(self, answer: Buffer) -> None:
         message = decode(BuildBiasResponse, answer)
-        tile: Tensor = message.tile
+        tile = answered(message, "tile")
+        if len(tile.shape) != 3 or min(tile.shape) < 1:
+            raise PosencError("INTERNAL", f"the bias came with a tile of {list(tile.shape)}")
         heads, queries, keys = tile.shape
         element = ELEMENT_BYTES[tile.dtype]
         shape = [heads, self._request.query_length, self._request.key_length]
         if self._out is None:
             self._out = self._like.fresh(shape, tile.dtype, "bias")
             self._view = numpy.frombuffer(self._out.bytes, numpy.uint8).reshape(*shape[:2], shape[2] * element)
+            self._kind = heads, tile.dtype
         row = message.query_start - self._request.query_start
-        column = (message.key_start - self._request.key_start) * element
+        first = message.key_start - self._request.key_start
+        inside = 0 <= row <= shape[1] - queries and 0 <= first <= shape[2] - keys
+        if not inside or (heads, tile.dtype) != self._kind:
+            raise PosencError("INTERNAL", f"the bias came with a tile at query {row}, key {first} that does not fit it")
+        column = first * element
         data = numpy.frombuffer(tile.data, numpy.uint8).reshape(heads, queries, keys * element)
         self._view[:, row : row + queries, column : column + keys * element] = data
         self._elements += heads * queries * keys

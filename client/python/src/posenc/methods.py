@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
@@ -57,7 +58,7 @@ def apply_rope(
     q_out, k_out = _pair_of_outputs(q, k, out)
     for name, array, into in (("q", q, q_out), ("k", k, k_out)):
         if array is None and into is not None:
-            raise invalid(f"out ({name})", f"is given, but {name} is not; give both or neither")
+            raise invalid(name + "_output", f"is given, but {name} is not; give both or neither")
     tensors = [
         Rotated.of(number, name, array, into, out_number)
         for number, name, array, into, out_number in ((14, "q", q, q_out, 7), (15, "k", k, k_out, 8))
@@ -154,20 +155,24 @@ def _tensor_call(
     arrays: dict[str, Borrowed],
     result: str,
     out: Optional[Output],
-    out_bytes: int,
+    dtype: int,
+    shape: Optional[Sequence[int]],
 ) -> Steps[Any]:
-    """A unary call with these tensors, whose answer has the tensor `result`."""
+    """A unary call with these tensors, whose answer has the tensor `result`, of this shape if it is known."""
     like = next(iter(arrays.values()))
+    out_bytes = -1 if shape is None else math.prod(shape) * ELEMENT_BYTES[dtype]
     answer_type = getattr(m, method + "Response")
     shared = SharedCall.of(regions, arrays, {result: out}, {result: out_bytes})
     if shared is not None:
         said = replace(request, **shared.tensors, **{result + "_output": shared.places[result]})
         answer = yield from shared.ask(method, encode(said), limits)
         if answer is not None:
-            return shared.result(result, answered(decode(answer_type, answer), result), like, "out")
+            placed = shared.places[result] is not None
+            tensor = answered(decode(answer_type, answer), result, dtype, shape, placed)
+            return shared.result(result, tensor, like, result + "_output")
     request = replace(request, **{name: array.tensor for name, array in arrays.items()})
     answer = yield Unary(method, encode(request), sum(len(array.bytes) for array in arrays.values()))
-    return array_of(answered(decode(answer_type, answer), result), like, out, "out")
+    return array_of(answered(decode(answer_type, answer), result, dtype, shape), like, out, result + "_output")
 
 
 def add_encoding(
@@ -190,10 +195,9 @@ def add_encoding(
     # How large a concatenation is, only the server knows: that comes as bytes.
     known = request.combination != m.Combination.CONCATENATE
     shape = array.tensor.shape if known else None
-    into = None if out is None else shaped_output(out, shape, array.tensor.dtype, "out")
-    arrays = {"x": array}
-    bytes_ = len(array.bytes) if known else -1
-    return (yield from _tensor_call(limits, regions, "AddEncoding", request, arrays, "x", into, bytes_))
+    into = None if out is None else shaped_output(out, shape, array.tensor.dtype, "x_output")
+    kind = array.tensor.dtype, shape
+    return (yield from _tensor_call(limits, regions, "AddEncoding", request, {"x": array}, "x", into, *kind))
 
 
 def score_relative(
@@ -217,10 +221,9 @@ def score_relative(
     # [B, H, Sq, Sk] in what the server takes for an unset dtype.
     element = request.dtype or (Dtype.FLOAT64 if array.tensor.dtype == Dtype.FLOAT64 else Dtype.FLOAT32)
     shape = [*array.tensor.shape[:3], *keys.tensor.shape[2:3]]
-    into = None if out is None else shaped_output(out, shape, element, "out")
-    scores = math.prod(shape) * ELEMENT_BYTES[element]
-    arrays = {"q": array, "k": keys}
-    return (yield from _tensor_call(limits, regions, "ScoreRelative", request, arrays, "scores", into, scores))
+    into = None if out is None else shaped_output(out, shape, element, "scores_output")
+    arrays, kind = {"q": array, "k": keys}, (element, shape)
+    return (yield from _tensor_call(limits, regions, "ScoreRelative", request, arrays, "scores", into, *kind))
 
 
 def convert_pairing(
@@ -242,10 +245,9 @@ def convert_pairing(
         rotary_dim=number("int32", rotary_dim, "rotary_dim"),
         slice=optional_enum(m.RotarySlice, slice, "slice"),
     )
-    into = None if out is None else output(out, array, "out")
-    arrays = {"weight": array}
-    bytes_ = len(array.bytes)
-    return (yield from _tensor_call(limits, regions, "ConvertPairing", request, arrays, "weight", into, bytes_))
+    into = None if out is None else output(out, array, "weight_output")
+    arrays, kind = {"weight": array}, (array.tensor.dtype, array.tensor.shape)
+    return (yield from _tensor_call(limits, regions, "ConvertPairing", request, arrays, "weight", into, *kind))
 
 
 def build_positions(scheme: dict[str, Any]) -> Steps[m.BuildPositionsResponse]:

@@ -33,7 +33,7 @@ class Rotated:
     @classmethod
     def of(cls, number: int, name: str, array: Any, out: Any, out_number: int) -> Rotated:
         borrowed = borrow(array, name)
-        into = None if out is None else output(out, borrowed, f"out ({name})")
+        into = None if out is None else output(out, borrowed, name + "_output")
         return cls(number, name, borrowed, into, out_number)
 
 
@@ -100,7 +100,12 @@ def rotate(call: Rotation, limits: Limits, regions: Regions) -> Steps[list[Any]]
             raise
         return (yield from _in_chunks(call, limits))
     message = decode(call.answer, answer)
-    return [array_of(answered(message, t.name), t.array, t.out, f"out ({t.name})") for t in call.tensors]
+    return [array_of(rotated(message, t), t.array, t.out, t.name + "_output") for t in call.tensors]
+
+
+def rotated(message: Any, of: Rotated, placed: bool = False) -> Tensor:
+    """The result, which is of the tensor's type and shape."""
+    return answered(message, of.name, of.array.tensor.dtype, of.array.tensor.shape, placed)
 
 
 def _shared(call: Rotation, shared: SharedCall, limits: Limits) -> Steps[Optional[list[Any]]]:
@@ -114,7 +119,10 @@ def _shared(call: Rotation, shared: SharedCall, limits: Limits) -> Steps[Optiona
     if answer is None:
         return None
     message = decode(call.answer, answer)
-    return [shared.result(t.name, answered(message, t.name), t.array, f"out ({t.name})") for t in call.tensors]
+    return [
+        shared.result(t.name, rotated(message, t, shared.places[t.name] is not None), t.array, t.name + "_output")
+        for t in call.tensors
+    ]
 
 
 def _in_chunks(call: Rotation, limits: Limits) -> Steps[list[Any]]:
@@ -153,20 +161,20 @@ def _in_chunks(call: Rotation, limits: Limits) -> Steps[list[Any]]:
 
     def messages() -> Iterator[list[Buffer]]:
         settings = call.settings
-        for rotated, extents, part in chunks:
-            data = rotated.array.bytes[part.offset : part.offset + part.bytes]
-            tensor = Tensor(rotated.array.tensor.dtype, part.shape, [], data)
-            yield call.message(settings, places_of(extents, part), [(rotated.number, tensor)])
+        for of, extents, part in chunks:
+            data = of.array.bytes[part.offset : part.offset + part.bytes]
+            tensor = Tensor(of.array.tensor.dtype, part.shape, [], data)
+            yield call.message(settings, places_of(extents, part), [(of.number, tensor)])
             settings = []
 
     unanswered = iter(chunks)
 
     def take(answer: Buffer) -> None:
-        rotated, _, part = next(unanswered)
-        data = answered(decode(call.answer, answer), rotated.name).data
-        if len(data) != part.bytes:
-            raise PosencError("INTERNAL", "a response without its tensor")
-        outputs[rotated.name].bytes[part.offset : part.offset + part.bytes] = data
+        of, _, part = next(unanswered, (None, None, None))
+        if of is None or part is None:
+            raise PosencError("INTERNAL", f"the stream has more than {len(chunks)} answers")
+        tensor = answered(decode(call.answer, answer), of.name, of.array.tensor.dtype, part.shape)
+        outputs[of.name].bytes[part.offset : part.offset + part.bytes] = tensor.data
 
     announced = largest + size(call.settings) + _FRAMING_BYTES
     yield Stream(call.method + "Stream", messages, take, announced, answers=len(chunks))

@@ -51,19 +51,27 @@ class _BadRequest(Message):
     field_violations: list[_Violation] = _field(1, _Violation, REPEATED)
 
 
+def _read(cls: Any, data: Any) -> Any:
+    """Details that cannot be read are none: the error itself says more."""
+    try:
+        return decode(cls, data)
+    except PosencError:
+        return cls()
+
+
 def error_of(code: Any, text: str, trailers: Sequence[Any], target: str, request_id: str) -> PosencError:
     """What a failed call raises. `code` is grpc's."""
     reason = ""
     metadata: dict[str, str] = {}
     violations: tuple[tuple[str, str], ...] = ()
     details = next((value for key, value in trailers or () if key == _DETAILS), b"")
-    for detail in decode(_Status, details).details:
+    for detail in _read(_Status, details).details:
         if detail.type_url == _TYPE + "ErrorInfo":
-            info = decode(_ErrorInfo, detail.value)
+            info = _read(_ErrorInfo, detail.value)
             reason = info.reason[len(_PREFIX) :] if info.reason.startswith(_PREFIX) else info.reason
             metadata = {entry.key: entry.value for entry in info.metadata}
         elif detail.type_url == _TYPE + "BadRequest":
-            found = decode(_BadRequest, detail.value).field_violations
+            found = _read(_BadRequest, detail.value).field_violations
             violations = tuple((violation.field, violation.description) for violation in found)
     if not reason:
         text = _of_the_connection(code, text, target)

@@ -8,13 +8,13 @@ Client runs the steps in the caller's thread, AsyncClient in the event loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, TypeVar, Union
 
 from .errors import PosencError
 from .messages import GetServerInfoResponse, ResolveRopeRequest, ResolveRopeResponse, RopeSource, RopeSpec
-from .tensor import Tensor
+from .tensor import ELEMENT_BYTES, Tensor
 from .wire import Buffer, decode, encode, size
 
 T = TypeVar("T")
@@ -122,9 +122,27 @@ def explained(steps: Steps[T], version: str) -> Steps[T]:
         ) from None
 
 
-def answered(message: Any, name: str) -> Tensor:
-    """A tensor that the answer must have."""
+def answered(
+    message: Any,
+    name: str,
+    dtype: Optional[int] = None,
+    shape: Optional[Sequence[int]] = None,
+    placed: bool = False,
+) -> Tensor:
+    """A tensor that the answer must have, of this type and shape if they are known,
+    and with all of its bytes unless the server has placed them elsewhere."""
     tensor: Optional[Tensor] = getattr(message, name)
     if tensor is None:
         raise PosencError("INTERNAL", f"the answer has no {name}")
-    return tensor
+    extents = list(tensor.shape)
+    element = ELEMENT_BYTES.get(tensor.dtype, 0)
+    held = element * len(tensor.values) or len(tensor.data)
+    fits = element > 0 and min(extents, default=0) >= 0 and (placed or held == math.prod(extents) * element)
+    if fits and dtype in (None, tensor.dtype) and (shape is None or extents == list(shape)):
+        return tensor
+    wanted = "" if dtype is None or shape is None else f"; must be {_told(dtype, shape)}"
+    raise PosencError("INTERNAL", f"the answer's {name} is {_told(tensor.dtype, extents)} with {held} bytes{wanted}")
+
+
+def _told(dtype: int, shape: Sequence[int]) -> str:
+    return f"{getattr(dtype, 'name', dtype)} {list(shape)}"

@@ -81,7 +81,11 @@ def build_table(
             raise
         return (yield from _in_parts(request, like, outs))
     message = decode(m.BuildTableResponse, answer)
-    arrays = {name: array_of(answered(message, name), like, into, f"out ({name})") for name, into in outs.items()}
+    dtype, shape = request.dtype or Dtype.FLOAT32, _shape(request)
+    arrays = {
+        name: array_of(answered(message, name, dtype, shape), like, into, name + "_output")
+        for name, into in outs.items()
+    }
     return _table(arrays, message.amplitude)
 
 
@@ -116,7 +120,12 @@ def _by_place(
     if answer is None:
         return None
     message = decode(m.BuildTableResponse, answer)
-    arrays = {name: shared.result(name, answered(message, name), like, f"out ({name})") for name in outs}
+    arrays = {
+        name: shared.result(
+            name, answered(message, name, placed=shared.places[name] is not None), like, name + "_output"
+        )
+        for name in outs
+    }
     return _table(arrays, message.amplitude)
 
 
@@ -137,7 +146,7 @@ def _outputs(request: m.BuildTableRequest, out: Any) -> dict[str, Optional[Outpu
         outs[name] = None
         if array is None:
             continue
-        outs[name] = shaped_output(array, shape, request.dtype or Dtype.FLOAT32, f"out ({name})")
+        outs[name] = shaped_output(array, shape, request.dtype or Dtype.FLOAT32, name + "_output")
     return outs
 
 

@@ -154,7 +154,7 @@ def decode(cls: Any, data: Buffer) -> Any:
     """Reads a message. Its `bytes` fields are views of `data`."""
     try:
         return _decode(cls, memoryview(data))
-    except (IndexError, struct.error, UnicodeDecodeError) as error:
+    except (IndexError, TypeError, ValueError, struct.error) as error:
         raise PosencError("INTERNAL", f"the answer is no {cls.__name__}: {error}") from None
 
 

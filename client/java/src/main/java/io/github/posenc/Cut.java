@@ -1,5 +1,6 @@
 package io.github.posenc;
 
+import io.github.posenc.v1.Dtype;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -82,16 +83,7 @@ final class Cut {
     if (layout == null || shape.length != layout.dimensions.length()) {
       throw misfit(name + ".shape", Arrays.toString(shape) + " is none of layout " + layout);
     }
-    // Compares by division: the product of a shape that the bytes do not have may overflow.
-    long size = elementBytes(tensor.dtype());
-    long left = tensor.bytes();
-    boolean fits = size > 0 && left % size == 0;
-    if (fits) left /= size;
-    for (long extent : shape) {
-      fits = fits && extent > 0 && left % extent == 0;
-      if (fits) left /= extent;
-    }
-    if (!fits || left != 1) {
+    if (tensor.bytes() == 0 || !hasBytes(tensor.dtype(), shape, tensor.bytes())) {
       throw misfit(
           name + ".shape",
           Arrays.toString(shape) + " of " + tensor.dtype() + " does not have " + tensor.bytes()
@@ -99,11 +91,29 @@ final class Cut {
     }
   }
 
+  /** Whether a tensor of this type and shape has so many bytes. */
+  static boolean hasBytes(Dtype dtype, long[] shape, long bytes) {
+    long size = elementBytes(dtype);
+    boolean empty = false;
+    for (long extent : shape) {
+      if (extent < 0) return false;
+      empty |= extent == 0;
+    }
+    if (size == 0 || empty) return size > 0 && bytes == 0;
+    // Compares by division: the product of a shape that the bytes do not have may overflow.
+    long left = bytes;
+    for (long extent : shape) {
+      if (left % extent != 0) return false;
+      left /= extent;
+    }
+    return left == size;
+  }
+
   static Misfit misfit(String what, String fact) {
     return new Misfit(what + ": " + fact + "; the tensor cannot be cut into parts");
   }
 
-  static int elementBytes(io.github.posenc.v1.Dtype dtype) {
+  static int elementBytes(Dtype dtype) {
     switch (dtype) {
       case DTYPE_FLOAT8_E4M3FN:
       case DTYPE_FLOAT8_E5M2:

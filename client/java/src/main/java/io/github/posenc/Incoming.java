@@ -5,10 +5,12 @@ import com.google.protobuf.InvalidProtocolBufferException;
 import com.google.protobuf.Message;
 import com.google.protobuf.WireFormat;
 import io.github.posenc.v1.Dtype;
+import io.grpc.Status;
 import java.io.ByteArrayOutputStream;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -18,29 +20,40 @@ import java.util.Map;
  * and all else as the generated code does.
  */
 final class Incoming {
-  /** Where a tensor's elements go: a run of memory of the caller's. */
+  /** Where a tensor's elements go, and of which type and shape they must be. */
   static final class Target {
-    final Tensor tensor;
+    final Tensor tensor; // null: new memory
     final long firstByte;
     final long bytes;
+    final Dtype dtype; // null: any
+    final long[] shape; // null: any
 
-    Target(Tensor tensor, long firstByte, long bytes) {
+    Target(Tensor tensor, long firstByte, long bytes, Dtype dtype, long[] shape) {
       this.tensor = tensor;
       this.firstByte = firstByte;
       this.bytes = bytes;
+      this.dtype = dtype;
+      this.shape = shape;
     }
 
+    /** All of a tensor, whose result may be of any type and shape. */
     static Target whole(Tensor tensor) {
-      return tensor == null ? null : new Target(tensor, 0, tensor.bytes());
+      return whole(tensor, null, null);
+    }
+
+    static Target whole(Tensor tensor, Dtype dtype, long[] shape) {
+      return new Target(tensor, 0, tensor == null ? 0 : tensor.bytes(), dtype, shape);
     }
   }
 
   private final InputStream in;
+  private final Message prototype;
   private final Map<Integer, Tensor> tensors = new HashMap<>();
   private long consumed;
 
-  private Incoming(InputStream in) {
+  private Incoming(InputStream in, Message prototype) {
     this.in = in;
+    this.prototype = prototype;
   }
 
   /** A message, and beside it the tensors of the fields that were asked for. */
@@ -57,6 +70,14 @@ final class Incoming {
     Tensor tensor(int field) {
       return tensors.get(field);
     }
+
+    /** A tensor that the answer must have. */
+    Tensor required(int field) {
+      Tensor tensor = tensors.get(field);
+      if (tensor != null) return tensor;
+      String name = message.getDescriptorForType().findFieldByNumber(field).getName();
+      throw PosencException.local(Status.Code.INTERNAL, "the answer has no " + name, "");
+    }
   }
 
   /**
@@ -69,7 +90,7 @@ final class Incoming {
   static <M extends Message> Parsed<M> parse(
       InputStream in, M prototype, List<Integer> fields, Map<Integer, Target> targets)
       throws IOException {
-    Incoming reader = new Incoming(in);
+    Incoming reader = new Incoming(in, prototype);
     ByteArrayOutputStream rest = new ByteArrayOutputStream();
     CodedOutputStream small = CodedOutputStream.newInstance(rest);
     for (int tag = reader.tag(); tag != 0; tag = reader.tag()) {
@@ -100,45 +121,60 @@ final class Incoming {
         continue;
       }
       header.flush();
-      tensor = elements(io.github.posenc.v1.Tensor.parseFrom(rest.toByteArray()), target);
+      tensor = elements(number, io.github.posenc.v1.Tensor.parseFrom(rest.toByteArray()), target);
     }
-    if (tensor == null) { // no bytes: an empty tensor
+    if (tensor == null) { // no bytes: an empty tensor, or written values
       header.flush();
-      tensor = Tensor.of(io.github.posenc.v1.Tensor.parseFrom(rest.toByteArray()));
-      if (target != null) fits(tensor.bytes(), target);
+      io.github.posenc.v1.Tensor message = io.github.posenc.v1.Tensor.parseFrom(rest.toByteArray());
+      check(number, message, (long) message.getValuesCount() * Cut.elementBytes(message.getDtype()), target);
+      tensor = Tensor.of(message);
+      if (target != null && target.tensor != null) fits(number, tensor.bytes(), target);
     }
     tensors.put(number, tensor);
   }
 
-  private Tensor elements(io.github.posenc.v1.Tensor header, Target target) throws IOException {
+  private Tensor elements(int number, io.github.posenc.v1.Tensor header, Target target)
+      throws IOException {
     long size = varint();
     long[] shape = header.getShapeList().stream().mapToLong(Long::longValue).toArray();
     Tensor tensor;
     long firstByte = 0;
-    if (target != null) {
-      fits(size, target);
+    check(number, header, size, target);
+    if (target != null && target.tensor != null) {
+      fits(number, size, target);
       tensor = target.tensor;
       firstByte = target.firstByte;
-    } else if (header.getDtype() == Dtype.DTYPE_UNSPECIFIED
-        || header.getDtype() == Dtype.UNRECOGNIZED) {
-      throw new InvalidProtocolBufferException("a tensor of no dtype that this client knows");
     } else {
       tensor = Tensor.allocate(header.getDtype(), shape);
-      if (tensor.bytes() != size) {
-        throw new InvalidProtocolBufferException(tensor + " with " + size + " bytes");
-      }
     }
     tensor.elements().readFrom(in, firstByte, size);
     consumed += size;
     return tensor;
   }
 
-  private static void fits(long size, Target target) {
+  /** Throws unless a tensor has all of its bytes, and is what it must be. */
+  private void check(int number, io.github.posenc.v1.Tensor header, long size, Target target) {
+    Dtype dtype = header.getDtype();
+    long[] shape = header.getShapeList().stream().mapToLong(Long::longValue).toArray();
+    boolean wanted = target == null
+        || ((target.dtype == null || target.dtype == dtype)
+            && (target.shape == null || Arrays.equals(target.shape, shape)));
+    if (wanted && Cut.hasBytes(dtype, shape, size)) return;
+    String name = prototype.getDescriptorForType().findFieldByNumber(number).getName();
+    String must = target == null || target.dtype == null || target.shape == null
+        ? ""
+        : "; must be " + target.dtype + " " + Arrays.toString(target.shape);
+    throw PosencException.local(
+        Status.Code.INTERNAL,
+        "the answer's " + name + " is " + dtype + " " + Arrays.toString(shape) + " with " + size + " bytes" + must,
+        "");
+  }
+
+  private void fits(int number, long size, Target target) {
     if (size == target.bytes) return;
     throw PosencException.invalid(
-        "out",
-        "the answer's tensor has " + size + " bytes, the memory given for it " + target.bytes
-            + "; they must be equal");
+        prototype.getDescriptorForType().findFieldByNumber(number).getName() + "_output",
+        "has " + target.bytes + " bytes; the result has " + size);
   }
 
   private void copyField(int tag, CodedOutputStream to) throws IOException {

@@ -333,7 +333,7 @@ public final class Posenc implements AutoCloseable {
     PosencException.given("request", request);
     // How large a concatenation is, only the server knows: that comes as bytes.
     boolean known = x != null && request.getCombination() != Combination.COMBINATION_CONCATENATE;
-    if (known) Rotation.checkOutput("out", x, out);
+    if (known) Rotation.checkOutput("x_output", x, out);
     return inOneMessage(
         "AddEncoding",
         request,
@@ -341,7 +341,8 @@ public final class Posenc implements AutoCloseable {
         AddEncodingResponse.getDefaultInstance(),
         AddEncodingResponse.X_FIELD_NUMBER,
         out,
-        known);
+        known ? x.dtype() : null,
+        known ? x.shape() : null);
   }
 
   /** Computes attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk]. */
@@ -353,7 +354,10 @@ public final class Posenc implements AutoCloseable {
   public Tensor scoreRelative(ScoreRelativeRequest request, Tensor q, Tensor k, Tensor out) {
     PosencException.given("request", request);
     boolean known = q != null && k != null && q.shape().length == 4 && k.shape().length == 4;
-    if (known) checkScores(request, q.dtype(), q.shape(), k.shape()[2], out);
+    Dtype dtype = known ? scoresDtype(request, q) : null;
+    long[] shape = known ? q.shape() : null; // [B, H, Sq, Sk], by q's shape and k's Sk
+    if (known) shape[3] = k.shape()[2];
+    if (known) Rotation.checkOutput("scores_output", dtype, shape, out);
     Map<Integer, Tensor> tensors = fields(ScoreRelativeRequest.Q_FIELD_NUMBER, q);
     tensors.put(ScoreRelativeRequest.K_FIELD_NUMBER, k);
     return inOneMessage(
@@ -363,7 +367,8 @@ public final class Posenc implements AutoCloseable {
         ScoreRelativeResponse.getDefaultInstance(),
         ScoreRelativeResponse.SCORES_FIELD_NUMBER,
         out,
-        known);
+        dtype,
+        shape);
   }
 
   /** Reorders the rows of a projection's weight or bias, [H * D, ...], for the other pairing. */
@@ -374,7 +379,7 @@ public final class Posenc implements AutoCloseable {
   /** Reorders the rows of a weight or bias and writes them to {@code out}, which may be the weight itself. */
   public Tensor convertPairing(ConvertPairingRequest request, Tensor weight, Tensor out) {
     PosencException.given("request", request);
-    if (weight != null) Rotation.checkOutput("out", weight, out);
+    if (weight != null) Rotation.checkOutput("weight_output", weight, out);
     return inOneMessage(
         "ConvertPairing",
         request,
@@ -382,13 +387,14 @@ public final class Posenc implements AutoCloseable {
         ConvertPairingResponse.getDefaultInstance(),
         ConvertPairingResponse.WEIGHT_FIELD_NUMBER,
         out,
-        weight != null);
+        weight == null ? null : weight.dtype(),
+        weight == null ? null : weight.shape());
   }
 
   /**
    * @param tensors of the request, by their fields
-   * @param known whether the result is known to fit {@code out}: the server writes it to shared memory
-   *     whatever room there is
+   * @param dtype of the result, with its shape; null if they are not known: the server writes the result
+   *     to shared memory whatever room there is
    */
   private Tensor inOneMessage(
       String name,
@@ -397,16 +403,17 @@ public final class Posenc implements AutoCloseable {
       Message response,
       int field,
       Tensor out,
-      boolean known) {
-    Rotation.checkWritable("out", out);
-    SharedRegion.check("out", out);
+      Dtype dtype,
+      long[] shape) {
+    String result = response.getDescriptorForType().findFieldByNumber(field).getName();
+    Rotation.checkWritable(result + "_output", out);
+    SharedRegion.check(result + "_output", out);
     Sharing sharing = new Sharing();
     tensors.forEach((number, tensor) -> {
       SharedRegion.check(request.getDescriptorForType().findFieldByNumber(number).getName(), tensor);
       sharing.input(tensor);
     });
-    String result = response.getDescriptorForType().findFieldByNumber(field).getName();
-    boolean placed = known && out != null && out.place() != null;
+    boolean placed = shape != null && out != null && out.place() != null;
     if (placed) sharing.output(result, out);
     long expected = out == null ? 0 : out.bytes();
     Supplier<CallSettings> rest = settings.forRequests();
@@ -418,14 +425,14 @@ public final class Posenc implements AutoCloseable {
           calls.unary(rest.get(), name, message, response, List.of(), Map.of(), 0, sharing.once());
           return out;
         }
-        return received(rest.get(), name, message, response, field, out, expected);
+        return received(rest.get(), name, message, response, field, Incoming.Target.whole(out, dtype, shape), expected);
       } catch (PosencException e) {
         sharing.check(e);
       }
     }
     Outgoing message = new Outgoing(request);
     tensors.forEach(message::tensor);
-    return received(rest.get(), name, message, response, field, out, expected);
+    return received(rest.get(), name, message, response, field, Incoming.Target.whole(out, dtype, shape), expected);
   }
 
   private Tensor received(
@@ -434,24 +441,17 @@ public final class Posenc implements AutoCloseable {
       Outgoing message,
       Message response,
       int field,
-      Tensor out,
+      Incoming.Target target,
       long expected) {
-    Map<Integer, Incoming.Target> targets = new HashMap<>();
-    targets.put(field, Incoming.Target.whole(out));
     return calls
-        .unary(rest, name, message, response, List.of(field), targets, expected, false)
-        .tensor(field);
+        .unary(rest, name, message, response, List.of(field), Map.of(field, target), expected, false)
+        .required(field);
   }
 
-  // [B, H, Sq, Sk], by q's shape and k's Sk.
-  private static void checkScores(
-      ScoreRelativeRequest request, Dtype queries, long[] shape, long keyLength, Tensor out) {
-    Dtype dtype = request.getDtype();
-    if (dtype == Dtype.DTYPE_UNSPECIFIED) { // what the server takes then
-      dtype = queries == Dtype.DTYPE_FLOAT64 ? queries : Dtype.DTYPE_FLOAT32;
-    }
-    shape[3] = keyLength;
-    Rotation.checkOutput("out", dtype, shape, out);
+  private static Dtype scoresDtype(ScoreRelativeRequest request, Tensor q) {
+    if (request.getDtype() != Dtype.DTYPE_UNSPECIFIED) return request.getDtype();
+    // What the server takes then.
+    return q.dtype() == Dtype.DTYPE_FLOAT64 ? Dtype.DTYPE_FLOAT64 : Dtype.DTYPE_FLOAT32;
   }
 
   // Map.of() takes no nulls, and has no order.

@@ -59,11 +59,12 @@ final class Rotation {
     if (tensor == null && out == null) return;
     if (tensor == null) {
       throw PosencException.invalid(
-          operandName, "memory for the result of a tensor that is not given; give both or neither");
+          operandName + "_output",
+          "is given, but " + operandName + " is not; give both or neither");
     }
-    checkOutput(operandName, tensor, out);
+    checkOutput(operandName + "_output", tensor, out);
     SharedRegion.check(operandName, tensor);
-    SharedRegion.check(operandName, out);
+    SharedRegion.check(operandName + "_output", out);
     operands.add(new Operand(operandName, field, tensor, out));
   }
 
@@ -72,7 +73,7 @@ final class Rotation {
     checkOutput(name, tensor.dtype(), tensor.shape(), out);
     if (out != null && out.bytes() != tensor.bytes()) {
       throw PosencException.invalid(
-          name, "the output has " + out.bytes() + " bytes; must have " + tensor.bytes());
+          name, "has " + out.bytes() + " bytes; must have " + tensor.bytes());
     }
   }
 
@@ -80,18 +81,18 @@ final class Rotation {
     if (out == null) return;
     checkWritable(name, out);
     if (out.dtype() != dtype) {
-      throw PosencException.invalid(name, "the output is " + out.dtype() + "; must be " + dtype);
+      throw PosencException.invalid(name, "is " + out.dtype() + "; must be " + dtype);
     }
     if (!Arrays.equals(out.shape(), shape)) {
       throw PosencException.invalid(
-          name, "the output has shape " + Arrays.toString(out.shape()) + "; must be " + Arrays.toString(shape));
+          name, "has shape " + Arrays.toString(out.shape()) + "; must be " + Arrays.toString(shape));
     }
   }
 
   static void checkWritable(String name, Tensor out) {
     if (out == null || !out.elements().isReadOnly()) return;
     throw PosencException.invalid(
-        name, "the memory for its result is read-only; must be writable");
+        name, "is read-only; must be writable");
   }
 
   // Too large for one message, and nothing that can be cut.
@@ -123,13 +124,12 @@ final class Rotation {
       Map<Integer, Incoming.Target> targets = new HashMap<>();
       for (Operand operand : operands) {
         fields.add(operand.field);
-        targets.put(operand.field, Incoming.Target.whole(operand.out));
+        targets.put(operand.field, target(operand));
       }
       Incoming.Parsed<Message> parsed =
           calls.unary(settings.get(), name, message, response, fields, targets, 0, false);
       for (Operand operand : operands) {
-        operand.out = parsed.tensor(operand.field);
-        if (operand.out == null) throw missing();
+        operand.out = parsed.required(operand.field);
       }
     } catch (PosencException e) {
       // The server's limit may be lower than ours. What is no larger than a chunk would only be
@@ -167,7 +167,7 @@ final class Rotation {
         said = Sharing.withOutput(said, operand.name, operand.out);
       } else {
         fields.add(operand.field);
-        targets.put(operand.field, Incoming.Target.whole(operand.out));
+        targets.put(operand.field, target(operand));
       }
     }
     Outgoing message = new Outgoing(said);
@@ -177,8 +177,7 @@ final class Rotation {
           settings, name, message, response, fields, targets, sharing.restBytes(), sharing.once());
       for (Operand operand : operands) {
         if (!fields.contains(operand.field)) continue;
-        operand.out = parsed.tensor(operand.field);
-        if (operand.out == null) throw missing();
+        operand.out = parsed.required(operand.field);
       }
       return true;
     } catch (PosencException e) {
@@ -195,8 +194,9 @@ final class Rotation {
     return null;
   }
 
-  private static PosencException missing() {
-    return PosencException.local(Status.Code.INTERNAL, "a response without its tensor", "");
+  // The result is of the tensor's type and shape.
+  private static Incoming.Target target(Operand operand) {
+    return Incoming.Target.whole(operand.out, operand.tensor.dtype(), operand.tensor.shape());
   }
 
   private static final class Chunk {
@@ -274,14 +274,18 @@ final class Rotation {
                   chunk.part.bytes);
         },
         in -> {
-          Chunk chunk = sent.remove();
-          Incoming.Target target =
-              new Incoming.Target(chunk.operand.out, chunk.part.firstByte, chunk.part.bytes);
-          int field = chunk.operand.field;
-          if (Incoming.parse(in, streamResponse, List.of(field), Map.of(field, target)).tensor(field)
-              == null) {
-            throw missing();
+          Chunk chunk = sent.poll();
+          if (chunk == null) {
+            throw PosencException.local(Status.Code.INTERNAL, "the stream has more answers than messages", "");
           }
+          Incoming.Target target = new Incoming.Target(
+              chunk.operand.out,
+              chunk.part.firstByte,
+              chunk.part.bytes,
+              chunk.operand.tensor.dtype(),
+              chunk.part.shape);
+          int field = chunk.operand.field;
+          Incoming.parse(in, streamResponse, List.of(field), Map.of(field, target)).required(field);
           done[1] += chunk.part.bytes;
           if (rest.progress != null) rest.progress.moved(done[1], tensorBytes);
         });

@@ -1,5 +1,7 @@
 package io.github.posenc;
 
+import io.github.posenc.v1.BuildTableResponse;
+
 /**
  * A table, or some rows of it. Which tensors there are, and how wide, depends on the request's
  * layout; the others are null. d is the encoding's rotary_dim. If frequencies differ by head, every
@@ -18,6 +20,13 @@ public final class Table {
     this.cos = cos;
     this.sin = sin;
     this.table = table;
+  }
+
+  /** By its field in the answer; null if there is none. */
+  Tensor tensor(int field) {
+    return field == BuildTableResponse.COS_FIELD_NUMBER ? cos
+        : field == BuildTableResponse.SIN_FIELD_NUMBER ? sin
+        : table;
   }
 
   /** Rotary encodings: the factor that the values have already (YaRN's attention factor). */

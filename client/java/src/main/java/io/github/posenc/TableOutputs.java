@@ -27,12 +27,11 @@ final class TableOutputs {
 
   /** Throws if an output is for a tensor that the table lacks, or is known not to fit its own. */
   static Map<Integer, Tensor> of(BuildTableRequest request, Tensor[] outputs) {
-    boolean pair = request.hasRope() && request.getLayout() != TableLayout.TABLE_LAYOUT_COMPLEX;
-    List<Integer> fields = pair ? COS_SIN : TABLE;
+    List<Integer> fields = fieldsOf(request);
     if (outputs.length > fields.size()) {
       throw PosencException.invalid(
           "out", "has " + outputs.length + " tensors; this table has "
-              + (pair ? "cos and sin" : "one"));
+              + (fields.size() > 1 ? "cos and sin" : "one"));
     }
     Dtype dtype = dtypeOf(request);
     long bytes = bytesOf(request);
@@ -40,21 +39,38 @@ final class TableOutputs {
     for (int i = 0; i < outputs.length; i++) {
       Tensor out = outputs[i];
       if (out == null) continue;
-      Rotation.checkWritable("out", out);
-      SharedRegion.check("out", out);
+      String name = name(fields.get(i)) + "_output";
+      Rotation.checkWritable(name, out);
+      SharedRegion.check(name, out);
       if (out.dtype() != dtype) {
-        throw PosencException.invalid("out", "is " + out.dtype() + "; must be " + dtype);
+        throw PosencException.invalid(name, "is " + out.dtype() + "; must be " + dtype);
       }
-      if (bytes >= 0) Rotation.checkOutput("out", dtype, shapeOf(request), out);
-      if (bytes >= 0 && out.bytes() != bytes) throw misfit(out, bytes);
+      if (bytes >= 0) Rotation.checkOutput(name, dtype, shapeOf(request), out);
+      if (bytes >= 0 && out.bytes() != bytes) throw misfit(fields.get(i), out, bytes);
       into.put(fields.get(i), out);
     }
     return into;
   }
 
-  static PosencException misfit(Tensor out, long bytes) {
+  /** Where each tensor that the table must have goes. */
+  static Map<Integer, Incoming.Target> targets(BuildTableRequest request, Map<Integer, Tensor> into) {
+    long[] shape = bytesOf(request) < 0 ? null : shapeOf(request);
+    Map<Integer, Incoming.Target> targets = new TreeMap<>();
+    for (int field : fieldsOf(request)) {
+      targets.put(field, Incoming.Target.whole(into.get(field), dtypeOf(request), shape));
+    }
+    return targets;
+  }
+
+  /** The tensors that a table has. */
+  static List<Integer> fieldsOf(BuildTableRequest request) {
+    boolean pair = request.hasRope() && request.getLayout() != TableLayout.TABLE_LAYOUT_COMPLEX;
+    return pair ? COS_SIN : TABLE;
+  }
+
+  static PosencException misfit(int field, Tensor out, long bytes) {
     return PosencException.invalid(
-        "out", "has " + out.bytes() + " bytes; the table's tensor has " + bytes);
+        name(field) + "_output", "has " + out.bytes() + " bytes; the result has " + bytes);
   }
 
   /**
@@ -97,7 +113,8 @@ final class TableOutputs {
     return heads > 0 ? LongStream.concat(LongStream.of(heads), row).toArray() : row.toArray();
   }
 
-  private static long rowsOf(BuildTableRequest request) {
+  /** The rows that a request asks for; below 0 if it does not tell. */
+  static long rowsOf(BuildTableRequest request) {
     Positions positions = request.getPositions();
     int dimensions = positions.getIds().getShapeCount();
     // The last extent of ids counts tokens; the others are axes.
@@ -113,6 +130,11 @@ final class TableOutputs {
       cells *= extent;
     }
     return cells + grid.getLeadingZeroRows();
+  }
+
+  /** The dimension of a table's tensors that counts rows: those by head begin with the heads. */
+  static int rowAxis(BuildTableRequest request) {
+    return request.getRope().getSpec().getExplicitFrequencies().getHeads() > 0 ? 1 : 0;
   }
 
   private static long widthOf(BuildTableRequest request) {

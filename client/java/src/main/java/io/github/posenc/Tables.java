@@ -18,6 +18,7 @@ import java.util.Objects;
 import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.function.Supplier;
+import java.util.stream.LongStream;
 
 /** Tables and biases: small requests, large answers. */
 final class Tables {
@@ -53,13 +54,13 @@ final class Tables {
         byPlace = Sharing.withOutput(byPlace, TableOutputs.name(each.getKey()), each.getValue());
       }
       try {
-        return once(byPlace, 0, into, placed);
+        return once(byPlace, 0, TableOutputs.targets(request, into), placed);
       } catch (PosencException e) {
         new Sharing().check(e);
       }
     }
     try {
-      return once(request, request.getRows() * ROW_BYTES, into, Map.of());
+      return once(request, request.getRows() * ROW_BYTES, TableOutputs.targets(request, into), Map.of());
     } catch (PosencException e) {
       boolean tooLarge = e.code().equals("RESOURCE_EXHAUSTED") && !e.reason().equals("OVERLOADED");
       if (!tooLarge) throw e;
@@ -67,21 +68,59 @@ final class Tables {
       try {
         stream(BuildTableStreamRequest.newBuilder().setTable(request).build(), table -> {
           if (rows.isEmpty()) checkMemory(e, table);
+          checkNext(request, rows, table);
           rows.add(table);
         });
       } catch (PosencException ofStream) {
         throw ofStream.outsideOf("table"); // the caller has written no message `table`
       }
-      if (rows.isEmpty()) {
-        throw PosencException.local(Status.Code.INTERNAL, "a table without rows", e.requestId());
+      long come = rowsIn(request, rows);
+      long all = TableOutputs.rowsOf(request);
+      if (rows.isEmpty() || (all >= 0 && come != all)) {
+        throw PosencException.local(
+            Status.Code.INTERNAL, "the table came with " + come + " of " + all + " rows", e.requestId());
       }
+      int axis = TableOutputs.rowAxis(request);
       return new Table(
           rows.get(0).amplitude(),
           0,
-          joined(rows, Table::cos, into.get(COS)),
-          joined(rows, Table::sin, into.get(SIN)),
-          joined(rows, Table::table, into.get(TABLE)));
+          joined(COS, axis, rows, Table::cos, into.get(COS)),
+          joined(SIN, axis, rows, Table::sin, into.get(SIN)),
+          joined(TABLE, axis, rows, Table::table, into.get(TABLE)));
     }
+  }
+
+  private static long rowsIn(BuildTableRequest request, List<Table> tables) {
+    int first = TableOutputs.fieldsOf(request).get(0);
+    int axis = TableOutputs.rowAxis(request);
+    return tables.stream().mapToLong(table -> table.tensor(first).shape()[axis]).sum();
+  }
+
+  // Ends a stream whose next rows do not follow, or are of another type or shape.
+  private static void checkNext(BuildTableRequest request, List<Table> before, Table next) {
+    long row = rowsIn(request, before);
+    int axis = TableOutputs.rowAxis(request);
+    boolean fits = next.firstRow() == row;
+    long rows = 0;
+    for (int field : FIELDS) {
+      Tensor tensor = next.tensor(field);
+      boolean wanted = TableOutputs.fieldsOf(request).contains(field);
+      fits = fits && wanted == (tensor != null);
+      if (!fits || tensor == null) continue;
+      long[] shape = tensor.shape();
+      fits = shape.length >= axis + 2 && LongStream.of(shape).allMatch(extent -> extent > 0);
+      if (!fits) continue;
+      fits = rows == 0 || rows == shape[axis];
+      rows = shape[axis];
+      if (before.isEmpty()) continue;
+      Tensor first = before.get(0).tensor(field);
+      shape[axis] = first.shape()[axis];
+      fits = fits && first.dtype() == tensor.dtype() && Arrays.equals(first.shape(), shape);
+    }
+    long all = TableOutputs.rowsOf(request);
+    if (fits && (all < 0 || rows <= all - row)) return;
+    throw PosencException.local(
+        Status.Code.INTERNAL, "the table came with rows that do not fit it, after " + row + " of " + all, "");
   }
 
   // Ends a stream whose table the heap cannot hold. The error of the unary call told the size of
@@ -116,13 +155,11 @@ final class Tables {
         "");
   }
 
-  // One message each way. The server writes those of `placed`, the others of `into` are written here.
+  // One message each way. The server writes those of `placed`, the others of `targets` are written here.
   private Table once(
-      Message request, long expectedBytes, Map<Integer, Tensor> into, Map<Integer, Tensor> placed) {
+      Message request, long expectedBytes, Map<Integer, Incoming.Target> targets, Map<Integer, Tensor> placed) {
     List<Integer> received = new ArrayList<>(FIELDS);
     received.removeAll(placed.keySet());
-    Map<Integer, Incoming.Target> targets = new HashMap<>();
-    into.forEach((field, tensor) -> targets.put(field, Incoming.Target.whole(tensor)));
     Incoming.Parsed<BuildTableResponse> answer = calls.unary(
         settings.get(),
         "BuildTable",
@@ -135,25 +172,24 @@ final class Tables {
     Tensor[] tensors = new Tensor[FIELDS.size()];
     for (int i = 0; i < tensors.length; i++) {
       Tensor own = placed.get(FIELDS.get(i));
-      tensors[i] = own == null ? answer.tensor(FIELDS.get(i)) : own;
+      if (targets.containsKey(FIELDS.get(i))) {
+        tensors[i] = own == null ? answer.required(FIELDS.get(i)) : own;
+      }
     }
     return new Table(answer.message.getAmplitude(), 0, tensors[0], tensors[1], tensors[2]);
   }
 
   // Rows stand behind each other; of tables that begin with the heads, those of each head.
-  private static Tensor joined(List<Table> tables, Function<Table, Tensor> which, Tensor into) {
+  private static Tensor joined(
+      int field, int axis, List<Table> tables, Function<Table, Tensor> which, Tensor into) {
     Tensor first = which.apply(tables.get(0));
     if (first == null) return null;
     long[] shape = first.shape();
-    // [rows, width], or [rows, d / 2, 2] and [heads, rows, d / 2]: the extent that counts the rows
-    // up to the second message is the rows' dimension.
-    int axis = 0;
-    if (tables.size() > 1 && shape.length > 2 && shape[0] != tables.get(1).firstRow()) axis = 1;
     shape[axis] = 0;
     for (Table table : tables) shape[axis] += which.apply(table).shape()[axis];
     Tensor all = into == null ? Tensor.allocate(first.dtype(), shape) : into;
     long bytes = tables.stream().mapToLong(table -> which.apply(table).bytes()).sum();
-    if (all.bytes() != bytes) throw TableOutputs.misfit(all, bytes);
+    if (all.bytes() != bytes) throw TableOutputs.misfit(field, all, bytes);
     long blocks = axis == 0 ? 1 : shape[0];
     long blockBytes = all.bytes() / blocks;
     long done = 0;
@@ -198,13 +234,11 @@ final class Tables {
 
   Tensor wholeBias(BuildBiasRequest request) {
     Tensor[] whole = new Tensor[1];
+    long[] done = {0}; // bytes
     bias(request, tile -> {
-      long[] shape = tile.tensor().shape();
+      long[] shape = tile.tensor() == null ? new long[0] : tile.tensor().shape();
+      if (shape.length != 3 || tile.tensor().bytes() == 0) throw misfit(tile);
       if (whole[0] == null) {
-        if (shape.length != 3 || tile.tensor().bytes() == 0) {
-          throw PosencException.local(
-              Status.Code.INTERNAL, "the server sent a tile without elements", "");
-        }
         BigInteger elements = BigInteger.valueOf(shape[0])
             .multiply(BigInteger.valueOf(request.getQueryLength()))
             .multiply(BigInteger.valueOf(request.getKeyLength()));
@@ -213,25 +247,44 @@ final class Tables {
         whole[0] = Tensor.allocate(
             tile.tensor().dtype(), shape[0], request.getQueryLength(), request.getKeyLength());
       }
+      long firstQuery = tile.queryStart() - request.getQueryStart();
+      long firstKey = tile.keyStart() - request.getKeyStart();
+      boolean inside = firstQuery >= 0 && firstQuery <= request.getQueryLength() - shape[1]
+          && firstKey >= 0 && firstKey <= request.getKeyLength() - shape[2];
+      if (!inside || whole[0].dtype() != tile.tensor().dtype() || whole[0].shape()[0] != shape[0]) {
+        throw misfit(tile);
+      }
+      done[0] += tile.tensor().bytes();
       // Rows of a tile lie apart in the matrix.
       long[] all = whole[0].shape();
       long rowBytes = tile.tensor().bytes() / (shape[0] * shape[1]);
       long elementBytes = rowBytes / shape[2];
       for (long row = 0; row < shape[0] * shape[1]; row++) {
         long head = row / shape[1];
-        long query = tile.queryStart() - request.getQueryStart() + row % shape[1];
-        long key = tile.keyStart() - request.getKeyStart();
+        long query = firstQuery + row % shape[1];
         whole[0].elements().copyFrom(
             tile.tensor().elements(),
             row * rowBytes,
-            ((head * all[1] + query) * all[2] + key) * elementBytes,
+            ((head * all[1] + query) * all[2] + firstKey) * elementBytes,
             rowBytes);
       }
     });
     if (whole[0] == null) {
       throw PosencException.local(Status.Code.INTERNAL, "a bias without tiles", "");
     }
+    if (done[0] != whole[0].bytes()) {
+      throw PosencException.local(
+          Status.Code.INTERNAL, "the bias came with tiles missing or twice", "");
+    }
     return whole[0];
+  }
+
+  private static PosencException misfit(BiasTile tile) {
+    return PosencException.local(
+        Status.Code.INTERNAL,
+        "the bias came with a tile at query " + tile.queryStart() + ", key " + tile.keyStart()
+            + " that does not fit it",
+        "");
   }
 
   private void receive(String name, Outgoing request, Exchange.Take take) {

@@ -30,37 +30,12 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
-import org.junit.jupiter.api.io.TempDir;
 
 /** What is wrong with an argument is one exception, which names it. */
-final class ArgumentsTest {
-  @TempDir static Path folder;
-  private static Server server;
-  private static Posenc posenc;
-
+final class ArgumentsTest extends WithServer {
   private static final Tensor Q = Tensor.of(new float[8], 1, 1, 1, 8);
-
-  @BeforeAll
-  static void start() throws Exception {
-    server = new Server(folder);
-    posenc = Posenc.connect(server.address);
-  }
-
-  @AfterAll
-  static void stop() throws Exception {
-    posenc.close();
-    server.close();
-  }
-
-  private static void assertNamed(String field, Executable call) {
-    PosencException e = assertThrows(PosencException.class, call, field);
-    assertEquals("INVALID_ARGUMENT", e.code(), e.getMessage());
-    assertEquals(field, e.field(), e.getMessage());
-  }
 
   @Test
   void whatARotationLacksIsTheServersToNameAsInEveryLanguage() {
@@ -72,11 +47,11 @@ final class ArgumentsTest {
     calls.put("k", () -> rope.reposition(Layout.BSHD, 1, null));
     calls.put("movement.old_positions", () -> rope.reposition(Layout.BSHD, null, Positions.startAt(0), Q));
     calls.forEach((field, call) -> {
-      assertNamed(field, call);
+      assertRefused(field, call);
       assertEquals("FIELD_REQUIRED", assertThrows(PosencException.class, call).reason(), field);
     });
-    assertNamed("layout", () -> rope.reposition(null, 1, Q));
-    assertNamed("movement", () -> rope.reposition(Layout.BSHD, Positions.startAt(0), null, Q));
+    assertRefused("layout", () -> rope.reposition(null, 1, Q));
+    assertRefused("movement", () -> rope.reposition(Layout.BSHD, Positions.startAt(0), null, Q));
   }
 
   @Test
@@ -86,7 +61,7 @@ final class ArgumentsTest {
         () -> posenc.rope((Path) null),
         () -> posenc.rope((Map<String, ?>) null),
         () -> posenc.rope((RopeSource) null))) {
-      assertNamed("rope", call);
+      assertRefused("rope", call);
     }
     for (Executable call : List.<Executable>of(
         () -> posenc.applyRope(null, Q, null),
@@ -101,31 +76,31 @@ final class ArgumentsTest {
         () -> posenc.resolveRope(null),
         () -> posenc.analyzeRope(null),
         () -> posenc.diagnoseRope(null))) {
-      assertNamed("request", call);
+      assertRefused("request", call);
     }
     for (Executable call : List.<Executable>of(
         () -> Tensor.of((float[]) null, 1), () -> Tensor.of((FloatBuffer) null, 1), () -> Tensor.of((long[]) null, 1))) {
-      assertNamed("elements", call);
+      assertRefused("elements", call);
     }
-    assertNamed("bits", () -> Tensor.bfloat16((short[]) null, 1));
-    assertNamed("bits", () -> Tensor.float8E5m2(null, 1));
-    assertNamed("shape", () -> Tensor.of(new float[1], (long[]) null));
-    assertNamed("dtype", () -> Tensor.of((Dtype) null, java.nio.ByteBuffer.allocate(1), 1));
-    assertNamed("dtype", () -> Tensor.allocate(null, 1));
-    assertNamed("tensor", () -> Tensor.of((io.github.posenc.v1.Tensor) null));
-    assertNamed("ids", () -> Positions.ids((long[]) null));
-    assertNamed("ids", () -> Positions.ids((Tensor) null));
-    assertNamed("starts", () -> Positions.startsAt((long[]) null));
-    assertNamed("bounds", () -> Positions.packed((long[]) null));
-    assertNamed("rope.spec", () -> RopeSources.of((RopeSpec) null));
-    assertNamed("rows", () -> posenc.buildTableStream(BuildTableStreamRequest.getDefaultInstance(), null));
-    assertNamed("tiles", () -> posenc.buildBias(BuildBiasRequest.getDefaultInstance(), null));
-    assertNamed("target", () -> Posenc.connect(null));
-    assertNamed("timeout", () -> Posenc.builder("h:1").timeout(null));
-    assertNamed("tls.ca_file", () -> Posenc.builder("h:1").trust(null));
-    assertNamed("service_config", () -> Posenc.builder("h:1").serviceConfig("{").connect());
-    assertNamed("service_config", () -> Posenc.builder("h:1").serviceConfig("5").connect());
-    assertNamed("dtype", () -> Tensor.of(new float[1], 1).toIntArray());
+    assertRefused("bits", () -> Tensor.bfloat16((short[]) null, 1));
+    assertRefused("bits", () -> Tensor.float8E5m2(null, 1));
+    assertRefused("shape", () -> Tensor.of(new float[1], (long[]) null));
+    assertRefused("dtype", () -> Tensor.of((Dtype) null, java.nio.ByteBuffer.allocate(1), 1));
+    assertRefused("dtype", () -> Tensor.allocate(null, 1));
+    assertRefused("tensor", () -> Tensor.of((io.github.posenc.v1.Tensor) null));
+    assertRefused("ids", () -> Positions.ids((long[]) null));
+    assertRefused("ids", () -> Positions.ids((Tensor) null));
+    assertRefused("starts", () -> Positions.startsAt((long[]) null));
+    assertRefused("bounds", () -> Positions.packed((long[]) null));
+    assertRefused("rope.spec", () -> RopeSources.of((RopeSpec) null));
+    assertRefused("rows", () -> posenc.buildTableStream(BuildTableStreamRequest.getDefaultInstance(), null));
+    assertRefused("tiles", () -> posenc.buildBias(BuildBiasRequest.getDefaultInstance(), null));
+    assertRefused("target", () -> Posenc.connect(null));
+    assertRefused("timeout", () -> Posenc.builder("h:1").timeout(null));
+    assertRefused("tls.ca_file", () -> Posenc.builder("h:1").trust(null));
+    assertRefused("service_config", () -> Posenc.builder("h:1").serviceConfig("{").connect());
+    assertRefused("service_config", () -> Posenc.builder("h:1").serviceConfig("5").connect());
+    assertRefused("dtype", () -> Tensor.of(new float[1], 1).toIntArray());
   }
 
   @Test
@@ -134,15 +109,15 @@ final class ArgumentsTest {
     Tensor other = Tensor.of(new int[8], 1, 1, 1, 8);
     Tensor one = Tensor.of(new float[1], 1);
     for (Tensor out : new Tensor[] {turned, other, one}) {
-      assertNamed("q", () -> posenc.applyRope(ApplyRopeRequest.getDefaultInstance(), Q, null, out, null));
-      assertNamed("k", () -> posenc.reposition(RepositionRequest.getDefaultInstance(), Q, out));
-      assertNamed("out", () -> posenc.addEncoding(AddEncodingRequest.getDefaultInstance(), Q, out));
-      assertNamed("out", () -> posenc.convertPairing(ConvertPairingRequest.getDefaultInstance(), Q, out));
-      assertNamed("out", () -> posenc.scoreRelative(ScoreRelativeRequest.getDefaultInstance(), Q, Q, out));
+      assertRefused("q_output", () -> posenc.applyRope(ApplyRopeRequest.getDefaultInstance(), Q, null, out, null));
+      assertRefused("k_output", () -> posenc.reposition(RepositionRequest.getDefaultInstance(), Q, out));
+      assertRefused("x_output", () -> posenc.addEncoding(AddEncodingRequest.getDefaultInstance(), Q, out));
+      assertRefused("weight_output", () -> posenc.convertPairing(ConvertPairingRequest.getDefaultInstance(), Q, out));
+      assertRefused("scores_output", () -> posenc.scoreRelative(ScoreRelativeRequest.getDefaultInstance(), Q, Q, out));
     }
     Rope rope = posenc.rope(Map.of("pairing", "half_split", "rotary_dim", 8));
-    assertNamed("out", () -> rope.table(2, turned, null));
-    assertNamed("out", () -> rope.table(2, Tensor.of(new int[8], 2, 4), null));
+    assertRefused("cos_output", () -> rope.table(2, turned, null));
+    assertRefused("cos_output", () -> rope.table(2, Tensor.of(new int[8], 2, 4), null));
   }
 
   // A method whose requests are not read and whose answers are empty.

@@ -2,7 +2,6 @@ package io.github.posenc;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
-import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import io.github.posenc.v1.AnalyzeRopeRequest;
 import io.github.posenc.v1.AnalyzeRopeResponse;
@@ -15,16 +14,11 @@ import io.github.posenc.v1.ResolveRopeRequest;
 import io.github.posenc.v1.RopeDifference;
 import io.github.posenc.v1.RopeSource;
 import io.github.posenc.v1.Severity;
-import java.nio.file.Path;
 import java.util.Map;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.function.Executable;
-import org.junit.jupiter.api.io.TempDir;
 
 /** Differences between encodings, and between the readers of one. */
-class DiagnosisTest {
+class DiagnosisTest extends WithServer {
   // Two names for one key: transformers reads rope_type, mlx-lm reads type.
   private static final String TWO_TYPES =
       "{\"model_type\": \"llama\", \"hidden_size\": 512, \"num_attention_heads\": 8,"
@@ -32,33 +26,11 @@ class DiagnosisTest {
           + " {\"rope_type\": \"yarn\", \"type\": \"linear\", \"factor\": 4.0,"
           + " \"original_max_position_embeddings\": 32768}}";
 
-  @TempDir static Path folder;
-  private static Server server;
-  private static Posenc posenc;
-
-  @BeforeAll
-  static void start() throws Exception {
-    server = new Server(folder);
-    posenc = Posenc.connect(server.address);
-  }
-
-  @AfterAll
-  static void stop() throws Exception {
-    posenc.close();
-    server.close();
-  }
-
   private static ModelDescription config(String text) {
     return ModelDescription.newBuilder()
         .setKind(DescriptionKind.DESCRIPTION_KIND_CONFIG)
         .setText(text)
         .build();
-  }
-
-  private static void fails(String field, Executable call) {
-    PosencException e = assertThrows(PosencException.class, call);
-    assertEquals("INVALID_ARGUMENT", e.code(), e.getMessage());
-    assertEquals(field, e.field(), e.getMessage());
   }
 
   @Test
@@ -86,12 +58,12 @@ class DiagnosisTest {
   @Test
   void aDiagnosisNamesWhatItCannotTake() {
     DiagnoseRopeRequest.Builder request = DiagnoseRopeRequest.newBuilder();
-    fails("inputs", () -> posenc.diagnoseRope(request.build()));
+    assertRefused("inputs", () -> posenc.diagnoseRope(request.build()));
     ModelDescription kindless = ModelDescription.newBuilder().setText(TWO_TYPES).build();
-    fails(
+    assertRefused(
         "inputs[0].kind",
         () -> posenc.diagnoseRope(request.clone().addInputs(kindless).build()));
-    fails(
+    assertRefused(
         "readers[0]",
         () -> posenc.diagnoseRope(
             request.clone().addInputs(config(TWO_TYPES)).addReaders("nobody").build()));
@@ -136,6 +108,6 @@ class DiagnosisTest {
     assertEquals(40, difference.getLength());
     assertEquals(kept(40), difference.getKeptAtLength(), 1e-14);
     assertEquals(first, difference.getFirstDistance());
-    fails("length", () -> posenc.resolveRope(request.build()));
+    assertRefused("length", () -> posenc.resolveRope(request.build()));
   }
 }

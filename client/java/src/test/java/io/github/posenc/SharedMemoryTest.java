@@ -157,7 +157,7 @@ class SharedMemoryTest {
         assertArrayEquals(expected, moved.toFloatArray());
         assertArrayEquals(x, view.toFloatArray());
       }
-      fails("k", () -> posenc.reposition(request, view, region.tensor(Dtype.DTYPE_FLOAT32, 0, 1)));
+      fails("k_output", () -> posenc.reposition(request, view, region.tensor(Dtype.DTYPE_FLOAT32, 0, 1)));
     }
   }
 
@@ -204,7 +204,7 @@ class SharedMemoryTest {
       assertSame(out, posenc.scoreRelative(score, view, view, out));
       assertArrayEquals(scores, out.toFloatArray());
       Tensor small = region.tensor(Dtype.DTYPE_FLOAT32, 1024, 1);
-      fails("out", () -> posenc.scoreRelative(score, view, view, small));
+      fails("scores_output", () -> posenc.scoreRelative(score, view, view, small));
       Tensor rows = region.tensor(Dtype.DTYPE_FLOAT32, 0, 6, 8);
       assertSame(rows, posenc.addEncoding(add, rows, rows));
       assertArrayEquals(sums, rows.toFloatArray());
@@ -214,7 +214,7 @@ class SharedMemoryTest {
       AddEncodingRequest wide =
           add.toBuilder().setCombination(Combination.COMBINATION_CONCATENATE).build();
       Tensor narrow = region.tensor(Dtype.DTYPE_FLOAT32, 2048 - 192, 6, 8);
-      fails("out", () -> posenc.addEncoding(wide, rows, narrow));
+      fails("x_output", () -> posenc.addEncoding(wide, rows, narrow));
       assertEquals(7, behind.get(0));
       Tensor weight = region.tensor(Dtype.DTYPE_FLOAT32, 0, 8, 4);
       fails("weight_output", () -> posenc.convertPairing(convert, weight, weight));
@@ -364,7 +364,7 @@ class SharedMemoryTest {
     region.close();
     assertFalse(Files.exists(file));
     fails("q", () -> posenc.applyRope(request(), q, null));
-    fails("q", () -> posenc.applyRope(request(), Tensor.of(values(80), SHAPE), null, q, null));
+    fails("q_output", () -> posenc.applyRope(request(), Tensor.of(values(80), SHAPE), null, q, null));
     fails("region", () -> region.tensor(Dtype.DTYPE_FLOAT32, 0, 1));
   }
 

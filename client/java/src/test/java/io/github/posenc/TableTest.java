@@ -196,10 +196,10 @@ class TableTest {
     }
   }
 
-  private static void fails(String text, Executable call) {
+  private static void fails(String field, String text, Executable call) {
     PosencException e = assertThrows(PosencException.class, call);
     assertEquals("INVALID_ARGUMENT", e.code(), e.getMessage());
-    assertEquals("out", e.field(), e.getMessage());
+    assertEquals(field, e.field(), e.getMessage());
     assertTrue(e.getMessage().contains(text), e.getMessage());
   }
 
@@ -208,31 +208,36 @@ class TableTest {
     Rope rope = posenc.rope("llama-2-7b");
     Tensor right = Tensor.of(new float[3 * 64], 3, 64);
     Tensor one = Tensor.of(new float[64], 1, 64);
-    fails("has shape [1, 64]; must be [3, 64]", () -> rope.table(3, one, right));
+    fails("cos_output", "has shape [1, 64]; must be [3, 64]", () -> rope.table(3, one, right));
     fails(
-        "has 256 bytes; the table's tensor has 768",
+        "cos_output",
+        "has 256 bytes; the result has 768",
         () -> rope.table(3, Tensor.of(new float[64], 3, 64), right));
     fails(
+        "sin_output",
         "is DTYPE_INT32; must be DTYPE_FLOAT32",
         () -> rope.table(3, right, Tensor.of(new int[3 * 64], 3, 64)));
     fails(
+        "cos_output",
         "read-only",
         () -> rope.table(3, Tensor.of(FloatBuffer.allocate(192).asReadOnlyBuffer(), 3, 64), null));
     BuildTableRequest request = rotary(rope.source(), 3).build();
     fails(
+        "out",
         "has 3 tensors; this table has cos and sin",
         () -> posenc.buildTable(request, right, right, right));
     fails(
+        "out",
         "has 2 tensors; this table has one",
         () -> posenc.buildTable(
             request.toBuilder().setLayout(TableLayout.TABLE_LAYOUT_COMPLEX).build(), right, right));
     BuildTableRequest preset = rotary(RopeSources.of("llama-2-7b"), 3).build();
-    fails("256", () -> posenc.buildTable(preset, one));
-    fails("256", () -> small.buildTable(rotary(RopeSources.of("llama-2-7b"), 300).build(), one));
+    fails("cos_output", "256", () -> posenc.buildTable(preset, one));
+    fails("cos_output", "256", () -> small.buildTable(rotary(RopeSources.of("llama-2-7b"), 300).build(), one));
     try (SharedRegion region = posenc.sharedRegion(768)) {
       Tensor held = region.tensor(Dtype.DTYPE_FLOAT32, 0, 3, 64);
       region.close();
-      fails("closed", () -> rope.table(3, held, null));
+      fails("cos_output", "closed", () -> rope.table(3, held, null));
     }
   }
 

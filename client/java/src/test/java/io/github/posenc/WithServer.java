@@ -1,0 +1,37 @@
+package io.github.posenc;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import java.nio.file.Path;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.function.Executable;
+import org.junit.jupiter.api.io.TempDir;
+
+/** What tests share that call a plain server: the server, a client, and how a refusal looks. */
+abstract class WithServer {
+  @TempDir static Path folder;
+  static Server server;
+  static Posenc posenc;
+
+  @BeforeAll
+  static void start() throws Exception {
+    server = new Server(folder);
+    posenc = Posenc.connect(server.address);
+  }
+
+  @AfterAll
+  static void stop() throws Exception {
+    posenc.close();
+    server.close();
+  }
+
+  /** The call is refused, and the error names the field. */
+  static PosencException assertRefused(String field, Executable call) {
+    PosencException e = assertThrows(PosencException.class, call, field);
+    assertEquals("INVALID_ARGUMENT", e.code(), e.getMessage());
+    assertEquals(field, e.field(), e.getMessage());
+    return e;
+  }
+}
