@@ -28,7 +28,8 @@
 //   the same, and either its peer's messages hold more than an equal part of
 //   the budget, or it is small and such calls have used up most of what they
 //   have beside the budget:
-//     it is cut off if it is older than 1 s and slower than 4 MiB/s
+//     it is cut off if it is older than 1 s and slower than 4 MiB/s; not a
+//     stream's that is coming, whose client may have nothing to send yet
 //
 // A message is small as Admission says (IsSmall), and is so in any case with
 // kUncountedBytes.

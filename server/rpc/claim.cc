@@ -176,8 +176,8 @@ absl::Status CallClaim::ClaimMade(std::int64_t bytes,
 
 absl::Status CallClaim::ClaimFinished(std::int64_t bytes) {
   if (bytes <= Transfers::kUncountedBytes) return absl::OkStatus();
-  // Nobody reads such answers for long, if many are there: what their calls
-  // take was a sixteenth of what the answers did.
+  // Peers may leave many such answers unread, which are small enough for what
+  // gRPC keeps of each call to count beside them.
   bytes += Transfers::kCallBytes;
   const std::lock_guard<std::mutex> lock(mutex_);
   const absl::Status room =
