@@ -150,6 +150,20 @@ TEST(KnownKeysTest, ABasePastFloat32IsSaid) {
                      "rope_theta is 1e+200, more than float32 holds"));
 }
 
+TEST(KnownKeysTest, ListsOfLayersThatTheClassTakesOtherwiseAreSaid) {
+  EXPECT_TRUE(Warned(
+      Read(SmallLlama({{"layer_rope_theta", {0, 0}}, {"rope_theta", 1e4}}),
+           Profile::kHf),
+      "layer_rope_theta is [0,0], which transformers' class"));
+  const json zamba = {
+      {"model_type", "zamba2"},    {"hidden_size", 2560},
+      {"num_attention_heads", 32}, {"use_mem_rope", true},
+      {"num_hidden_layers", 3},    {"layers_block_type", {"mamba", "hybrid"}}};
+  EXPECT_TRUE(Warned(Read(zamba, Profile::kHf),
+                     "layers_block_type has 2 elements, and num_hidden_layers "
+                     "is 3; transformers refuses that"));
+}
+
 TEST(KnownKeysTest, AnOddHeadIsSaidBesideWhatTransformersMakesOfIt) {
   json config =
       SmallLlama({{"hidden_size", 2048}, {"num_attention_heads", 28}});
