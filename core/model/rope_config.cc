@@ -319,6 +319,24 @@ void WarnOfRange(const RopeDict& from, const RopeSpec& spec,
         ", of which transformers' class makes frequencies that are not "
         "finite; the formula is used"));
   }
+  const std::string type = RopeType(from);
+  // Other classes fill it in.
+  constexpr absl::string_view kOriginal = "original_max_position_embeddings";
+  if (IsAmong(from.model_type, "step3p5 step3p7 cohere2_moe") && from.scales &&
+      IsAmong(type, "yarn llama3") && from.dict.Find(kOriginal) == nullptr) {
+    warnings->push_back(
+        absl::StrCat(from.dict.Path(kOriginal),
+                     " is absent, which transformers' class of model_type ",
+                     from.model_type, " needs for ", type,
+                     ": it refuses the file; max_position_embeddings is used"));
+  }
+  if (from.model_type == "dots3_note" &&
+      IsAmong(type, "longrope proportional")) {
+    warnings->push_back(absl::StrCat(
+        from.dict.Path(TypeKey(from.dict)), " is ", type,
+        ", for which transformers' class of model_type dots3_note fails, or "
+        "makes frequencies of the whole head; qk_rope_head_dim is rotated"));
+  }
 }
 
 void ReadRopeDict(const RopeDict& from, ModelRope* rope) {

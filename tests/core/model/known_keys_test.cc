@@ -164,6 +164,23 @@ TEST(KnownKeysTest, ListsOfLayersThatTheClassTakesOtherwiseAreSaid) {
                      "is 3; transformers refuses that"));
 }
 
+TEST(KnownKeysTest, ALengthThatAClassDoesNotFillInIsSaid) {
+  const json config = {
+      {"model_type", "step3p5"},
+      {"hidden_size", 4096},
+      {"num_attention_heads", 64},
+      {"max_position_embeddings", 128000},
+      {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}};
+  RopeSource source;
+  source.source = ConfigJson{config.dump()};
+  source.layer_type = "full_attention";
+  const auto rope = ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+  ASSERT_TRUE(rope.ok()) << rope.status();
+  EXPECT_TRUE(Warned(*rope,
+                     "rope_scaling.original_max_position_embeddings is absent, "
+                     "which transformers' class of model_type step3p5 needs"));
+}
+
 TEST(KnownKeysTest, AnOddHeadIsSaidBesideWhatTransformersMakesOfIt) {
   json config =
       SmallLlama({{"hidden_size", 2048}, {"num_attention_heads", 28}});
