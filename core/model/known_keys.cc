@@ -281,6 +281,13 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
         ", for which transformers' classes want a positive integer; read as "
         "no pattern"));
   }
+  if (pattern != nullptr && pattern->is_string() &&
+      (list == nullptr || list->is_null()) && model.model_type == "exaone4") {
+    warnings->push_back(absl::StrCat(
+        config.Path("sliding_window_pattern"), " is ", Shortened(*pattern),
+        " without layer_types, by which transformers' class divides, and "
+        "fails; it is read as a pattern"));
+  }
   const json* interval = config.Find("full_attention_interval");
   const bool is_listed = list != nullptr && !list->is_null();
   if (interval != nullptr && *interval == 0 && !is_listed &&

@@ -123,6 +123,15 @@ TEST(KnownKeysTest, KeysAtWhichAClassFailsAreSaid) {
   config["layer_types"] = json::array({"full_attention"});
   config["num_hidden_layers"] = 1;
   EXPECT_FALSE(Warned(Read(config, Profile::kHf), "full_attention_interval"));
+  RopeSource source;
+  source.source = ConfigJson{
+      R"({"model_type":"exaone4","hidden_size":5120,"num_attention_heads":40,)"
+      R"("rope_theta":1000000,"sliding_window_pattern":"LLLG",)"
+      R"("sliding_window":4096})"};
+  source.layer_type = "sliding_attention";
+  const auto exaone = ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+  ASSERT_TRUE(exaone.ok()) << exaone.status();
+  EXPECT_TRUE(Warned(*exaone, "is \"LLLG\" without layer_types"));
   EXPECT_TRUE(Warned(Read({{"model_type", "bamba"},
                            {"hidden_size", 4096},
                            {"layer_types", nullptr}},
