@@ -179,7 +179,8 @@ std::string Told(v1::Dtype dtype, absl::Span<const std::int64_t> shape) {
                       "]");
 }
 
-// INTERNAL unless a tensor of the answer is what it must be.
+}  // namespace
+
 absl::Status CheckAnswer(const ReceivedMessage& message, std::size_t index,
                          const absl::optional<TensorView>& like) {
   const v1::Tensor* const tensor = message.tensor(index);
@@ -206,7 +207,22 @@ absl::Status CheckAnswer(const ReceivedMessage& message, std::size_t index,
                    like ? "; must be " + Told(like->dtype, like->shape) : ""));
 }
 
-}  // namespace
+absl::Status CheckPlaces(const ReceivedMessage& answer, std::size_t tensors,
+                         const Message& request) {
+  for (std::size_t i = 0; i < tensors; ++i) {
+    const v1::Tensor* const tensor = answer.tensor(i);
+    if (tensor == nullptr || !tensor->has_shared()) continue;
+    const FieldDescriptor* const place =
+        request.GetDescriptor()->FindFieldByName(answer.output_name(i));
+    if (place == nullptr ||
+        !request.GetReflection()->HasField(request, place)) {
+      return absl::InternalError(
+          absl::StrCat("the answer's ", answer.name(i),
+                       " lies in shared memory, where nobody wanted it"));
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<ReceivedTensors> TakeTensors(
     const ReceivedMessage& message, absl::Span<const Output> into,

@@ -112,6 +112,16 @@ struct ReceivedTensors {
 // Memory at a multiple of 64 bytes, not initialised.
 std::shared_ptr<char> AlignedMemory(std::size_t bytes);
 
+// INTERNAL if a tensor of the answer lacks bytes, or is not there or of another
+// type or shape than `like`, if that is set.
+absl::Status CheckAnswer(const ReceivedMessage& message, std::size_t index,
+                         const absl::optional<TensorView>& like);
+
+// INTERNAL if one of the answer's first `tensors` lies in shared memory for
+// which the request names no place.
+absl::Status CheckPlaces(const ReceivedMessage& answer, std::size_t tensors,
+                         const google::protobuf::Message& request);
+
 // Copies tensor i to into[i], or, if that is unset, to memory of the result's
 // own, which is one block for all. INTERNAL if a tensor lacks bytes, or is not
 // there or of another type or shape than like[i]; `like` may be empty, and its

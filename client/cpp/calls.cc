@@ -353,10 +353,13 @@ absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
     } else {
       const absl::StatusOr<ReceivedMessage> received =
           ReceivedMessage::Parse(incoming, wanted.fields, response);
-      if (received.ok()) {
+      const absl::Status read =
+          received.ok() ? CheckPlaces(*received, wanted.fields.size(), request)
+                        : received.status();
+      if (read.ok()) {
         result = TakeTensors(*received, wanted.into, wanted.like);
       } else {
-        result = received.status();
+        result = read;
       }
       if (!result.ok()) result = WithRequestId(result.status(), *id);
     }

@@ -2,6 +2,7 @@
 // may be larger than a message, so they can come as a stream.
 
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
 #include "bias_matrix.h"
@@ -57,6 +58,30 @@ absl::Status CheckTableOutputs(const v1::BuildTableRequest& request,
     if (bytes >= 0 && size != bytes) {
       return WrongArgument(
           name, absl::StrCat("has ", size, " bytes; must have ", bytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// INTERNAL unless the answer has the tensors of such a table, in its type.
+absl::Status CheckTable(const v1::BuildTableRequest& request,
+                        const ReceivedTensors& tensors) {
+  const v1::Dtype dtype = request.dtype() == v1::DTYPE_UNSPECIFIED
+                              ? v1::DTYPE_FLOAT32
+                              : request.dtype();
+  const bool pair =
+      request.has_rope() && request.layout() != v1::TABLE_LAYOUT_COMPLEX;
+  constexpr const char* kNames[] = {"cos", "sin", "table"};
+  for (std::size_t i = 0; i < std::size(kNames); ++i) {
+    const absl::optional<TensorView>& view = tensors.views[i];
+    if (pair == (i == 2)) continue;
+    if (!view) {
+      return absl::InternalError(absl::StrCat("the answer has no ", kNames[i]));
+    }
+    if (view->dtype != dtype) {
+      return absl::InternalError(absl::StrCat(
+          "the answer's ", kNames[i], " is ", v1::Dtype_Name(view->dtype),
+          "; must be ", v1::Dtype_Name(dtype)));
     }
   }
   return absl::OkStatus();
@@ -144,7 +169,11 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
   absl::StatusOr<ReceivedTensors> tensors = calls_->Bulk(
       "BuildTable", &Stub::BuildTable, &unary, {{}, MessageBytes(unary, {})},
       &response, wanted, call.Rest());
-  if (tensors.ok()) return TableOf(response.amplitude(), *std::move(tensors));
+  if (tensors.ok()) {
+    const absl::Status whole = CheckTable(request, *tensors);
+    if (!whole.ok()) return whole;
+    return TableOf(response.amplitude(), *std::move(tensors));
+  }
   if (!TooLarge(tensors.status()) || !calls_->can_stream()) {
     return tensors.status();
   }
@@ -194,6 +223,8 @@ absl::Status Client::BuildBias(
   return ReceiveTiles(
       calls_.get(), request,
       [&](const BiasMessage& response, const ReceivedMessage& message) {
+        const absl::Status answer = CheckAnswer(message, 0, absl::nullopt);
+        if (!answer.ok()) return answer;
         BiasTile tile;
         tile.query_start = response.query_start();
         tile.key_start = response.key_start();
@@ -214,7 +245,8 @@ absl::StatusOr<TensorResult> Client::BuildBias(
   const absl::Status status = ReceiveTiles(
       calls_.get(), request,
       [&](const BiasMessage& response, const ReceivedMessage& message) {
-        return matrix.Add(response, message);
+        const absl::Status answer = CheckAnswer(message, 0, absl::nullopt);
+        return answer.ok() ? matrix.Add(response, message) : answer;
       },
       options);
   if (!status.ok()) return status;

@@ -100,6 +100,8 @@ absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
   if (part == nullptr) {
     return whole ? Misfit(first_row) : absl::OkStatus();
   }
+  const absl::Status answer = CheckAnswer(message, index, absl::nullopt);
+  if (!answer.ok()) return answer;
   const int axis = by_head_ ? 1 : 0;
   if (part->shape_size() < axis + 2) return Misfit(first_row);
   // Sizes follow from the bytes by division: a wrong shape's product may

@@ -283,7 +283,7 @@ void WarnOfSizes(const JsonObject& config, const std::string& key,
 
 // Classes that read a rotary dict of their own, even null, and have no length
 // for it.
-constexpr char kNoLength[] = "qwen2_5_omni qwen3_omni_moe";
+constexpr char kNoLength[] = "qwen2_5_omni qwen3_omni_moe t5gemma";
 
 // Rotary keys beside a part, which the part does not repeat.
 void WarnOfKeysBeside(const JsonObject& config, const std::string& key,

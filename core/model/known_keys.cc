@@ -231,6 +231,24 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
         kZambasLayers,
         " layers': it refuses the file; the number is not needed"));
   }
+  const json* blocks = config.Find("layers_block_type");
+  if (model.model_type == "zamba2" && layers && blocks != nullptr &&
+      blocks->is_array() &&
+      *layers != static_cast<std::int64_t>(blocks->size())) {
+    warnings->push_back(absl::StrCat(
+        config.Path("layers_block_type"), " has ", blocks->size(),
+        " elements, and num_hidden_layers is ", *layers,
+        "; transformers refuses that, and neither is needed here"));
+  }
+  const json* thetas = config.Find("layer_rope_theta");
+  if (thetas != nullptr && !thetas->is_null() && *thetas != json::array() &&
+      !IsAmong(model.model_type,
+               "muse_glimmer muse_spark granite_swa granitemoe_swa")) {
+    warnings->push_back(absl::StrCat(
+        config.Path("layer_rope_theta"), " is ", Shortened(*thetas),
+        ", which transformers' class of model_type ", model.model_type,
+        " does not read: its layers turn alike; the list is used here"));
+  }
   for (const std::string& type : types) {
     if (IsAmong(type, kAccepted)) continue;
     warnings->push_back(absl::StrCat(config.Path("layer_types"), " has \"",
@@ -262,6 +280,13 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
         config.Path("sliding_window_pattern"), " is ", pattern->dump(),
         ", for which transformers' classes want a positive integer; read as "
         "no pattern"));
+  }
+  if (pattern != nullptr && pattern->is_string() &&
+      (list == nullptr || list->is_null()) && model.model_type == "exaone4") {
+    warnings->push_back(absl::StrCat(
+        config.Path("sliding_window_pattern"), " is ", Shortened(*pattern),
+        " without layer_types, by which transformers' class divides, and "
+        "fails; it is read as a pattern"));
   }
   const json* interval = config.Find("full_attention_interval");
   const bool is_listed = list != nullptr && !list->is_null();

@@ -107,6 +107,9 @@ class ConfigReader {
       from.is_unscaled_layer = *unscaled;
       from.layer_theta = LayerTheta(config_, layer_index);
       ReadRopeDict(from, &rope);
+      if (rules_.profile == Profile::kHf) {
+        WarnOfRange(from, rope.spec, &rope.warnings);
+      }
       const absl::Status others = CheckOtherTypes(*type, &rope);
       if (!others.ok()) return others;
       // Keys of the other kind of layers are known, too: they must not be
@@ -209,6 +212,9 @@ class ConfigReader {
       if (!status_->ok()) {
         *status_ = OfLayers(type, *status_);
         return absl::OkStatus();
+      }
+      if (rules_.profile == Profile::kHf && rope->warnings.empty()) {
+        WarnOfRange(from, ignored.spec, &rope->warnings);
       }
       if (dicts_.nested && rules_.profile == Profile::kHf) {
         WarnOfNulls(from.dict, &rope->warnings);

@@ -71,18 +71,6 @@ void ReadPairing(const RopeDict& from, ModelRope* rope) {
   }
 }
 
-// Past float32, transformers' powers of the base are infinite.
-void WarnOfWideBase(const RopeDict& from, ModelRope* rope) {
-  constexpr double kWidest = std::numeric_limits<float>::max();
-  if (from.rules.profile != Profile::kHf || *rope->spec.rope_theta <= kWidest) {
-    return;
-  }
-  rope->warnings.push_back(absl::StrCat(
-      from.dict.Path("rope_theta"), " is ", NumberText(*rope->spec.rope_theta),
-      ", more than float32 holds: transformers takes powers of infinity and "
-      "does not turn pairs past the first; the number is used"));
-}
-
 void ReadProportional(const RopeDict& from, ModelRope* rope) {
   const double share = PartialFactor(from).value_or(
       ReadsByClass(from.rules) ? DefaultShare(from) : 1);
@@ -313,6 +301,44 @@ void CheckType(const RopeDict& from, const std::string& type, ModelRope* rope) {
 
 }  // namespace
 
+void WarnOfRange(const RopeDict& from, const RopeSpec& spec,
+                 std::vector<std::string>* warnings) {
+  constexpr double kWidest = std::numeric_limits<float>::max();
+  if (spec.rope_theta && *spec.rope_theta > kWidest) {
+    warnings->push_back(absl::StrCat(
+        from.dict.Path("rope_theta"), " is ", NumberText(*spec.rope_theta),
+        ", more than float32 holds: transformers takes powers of infinity and "
+        "does not turn pairs past the first; the number is used"));
+  }
+  // s * L / T - (s - 1) has no digits left of a factor past 2^53.
+  const auto factor = from.dict.PeekNumber("factor");
+  if (std::holds_alternative<DynamicNtkScaling>(spec.scaling) && factor &&
+      *factor >= 0x1p53) {
+    warnings->push_back(absl::StrCat(
+        from.dict.Path("factor"), " is ", NumberText(*factor),
+        ", of which transformers' class makes frequencies that are not "
+        "finite; the formula is used"));
+  }
+  const std::string type = RopeType(from);
+  // Other classes fill it in.
+  constexpr absl::string_view kOriginal = "original_max_position_embeddings";
+  if (IsAmong(from.model_type, "step3p5 step3p7 cohere2_moe") && from.scales &&
+      IsAmong(type, "yarn llama3") && from.dict.Find(kOriginal) == nullptr) {
+    warnings->push_back(
+        absl::StrCat(from.dict.Path(kOriginal),
+                     " is absent, which transformers' class of model_type ",
+                     from.model_type, " needs for ", type,
+                     ": it refuses the file; max_position_embeddings is used"));
+  }
+  if (from.model_type == "dots3_note" &&
+      IsAmong(type, "longrope proportional")) {
+    warnings->push_back(absl::StrCat(
+        from.dict.Path(TypeKey(from.dict)), " is ", type,
+        ", for which transformers' class of model_type dots3_note fails, or "
+        "makes frequencies of the whole head; qk_rope_head_dim is rotated"));
+  }
+}
+
 void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   const bool scaled = from.kind == nullptr || from.nested || from.kind->scaled;
   const bool is_mlx = from.rules.profile == Profile::kMlx;
@@ -353,7 +379,6 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   ReadPairing(from, rope);
   spec.reverse = from.family.reverse;
   spec.rope_theta = ReadTheta(from, rope);
-  WarnOfWideBase(from, rope);
   rope->original_max_position_embeddings =
       OriginalOrMaxPositionEmbeddings(from, type);
   const std::int64_t width = ReadWidth(from, type, rope);
@@ -388,15 +413,6 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
     ReadProportional(from, rope);
   } else if (type != "default") {
     ReadScaling(from, type, rope);
-  }
-  // s * L / T - (s - 1) has no digits left of a factor past 2^53.
-  const auto factor = from.dict.PeekNumber("factor");
-  if (type == "dynamic" && from.rules.profile == Profile::kHf && factor &&
-      *factor >= 0x1p53) {
-    rope->warnings.push_back(absl::StrCat(
-        from.dict.Path("factor"), " is ", NumberText(*factor),
-        ", of which transformers' class makes frequencies that are not "
-        "finite; the formula is used"));
   }
   if (is_odd) WriteOutOddWidth(width, rope);
   if (from.rules.profile == Profile::kLlamaCpp) StopLeftoverPairs(rope);

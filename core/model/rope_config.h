@@ -39,6 +39,10 @@ struct RopeDict {
   std::int64_t head_dim = 0;
 };
 
+// What transformers cannot compute of numbers that it takes.
+void WarnOfRange(const RopeDict& from, const RopeSpec& spec,
+                 std::vector<std::string>* warnings);
+
 // Adds to `rope` what the dict says. Errors go to the status of its objects.
 void ReadRopeDict(const RopeDict& from, ModelRope* rope);
 

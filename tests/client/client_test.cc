@@ -54,6 +54,7 @@ class ScriptedService : public v1::PositionalEncodingService::Service {
     cos->set_dtype(v1::DTYPE_FLOAT32);
     cos->add_shape(request->rows());
     cos->set_data(std::string(4 * request->rows(), 'c'));
+    *response->mutable_sin() = *cos;
     return Next(context);
   }
 
@@ -200,6 +201,7 @@ TEST_F(ClientTest, ResultsLieAlignedInMemoryThatMovesWithThem) {
 TEST_F(ClientTest, TablesComeAsViewsWithTheirAmplitude) {
   const Client client = Client::Connect(options_);
   v1::BuildTableRequest request;
+  request.mutable_rope();
   request.set_rows(5);
 
   const absl::StatusOr<BuildTableResult> result = client.BuildTable(request);
@@ -207,7 +209,7 @@ TEST_F(ClientTest, TablesComeAsViewsWithTheirAmplitude) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->amplitude, 1.25);
   EXPECT_EQ(AsString(result->cos->bytes), std::string(20, 'c'));
-  EXPECT_FALSE(result->sin.has_value());
+  EXPECT_EQ(AsString(result->sin->bytes), std::string(20, 'c'));
   EXPECT_FALSE(result->table.has_value());
 }
 

@@ -3,6 +3,8 @@
 Read by main.py. `helm install` is rendered by the real helm, with the same chart and values;
 everything that later commands name must be in what it rendered: the namespace, the chart's
 tests, the policy that a label opens, the service and the port that a pod calls, its image.
+The image itself is built by `./run image` alone, which shows that it works; here its archive,
+its name and its version are followed from deploy/image.sh to the chart.
 What the pod runs is run here, against the server at `address`.
 """
 
@@ -47,17 +49,39 @@ class Rehearsal:
     def __init__(self, root, path, run, address):
         self.root, self.path, self.run, self.address = root, path, run, address
         self.release, self.namespace, self.objects = None, None, []
+        self.archive, self.images, self.pushed = None, set(), None
 
     def command(self, text):
         words = shlex.split(text)
-        doing = {"helm install": self.install, "helm test": self.test, "kubectl label": self.label,
+        doing = {"./run image": self.build_image, "docker load": self.load, "docker tag": self.tag,
+                 "docker push": self.push, "helm install": self.install, "helm test": self.test, "kubectl label": self.label,
                  "kubectl run": self.pod}.get(" ".join(words[:2]))
         hold(doing, f"nothing says how to rehearse: {text}")
         doing(words[2:])
 
+    def build_image(self, words):
+        script = (self.root / "deploy/image.sh").read_text()
+        hold(words[0] == "--keep" and "== --keep ]]" in script, f"deploy/image.sh knows no {words[0]}")
+        hold("image=posenc:$version" in script, "deploy/image.sh names its image otherwise")
+        self.archive = words[1]
+
+    def load(self, words):
+        hold(words == ["-i", self.archive], f"the archive is {self.archive}")
+        self.images.add("posenc:" + (self.root / "VERSION").read_text().strip())
+
+    def tag(self, words):
+        hold(words[0] in self.images, f"{words[0]} is none of {', '.join(self.images)}")
+        self.images.add(words[1])
+
+    def push(self, words):
+        hold(words[0] in self.images, f"{words[0]} is none of {', '.join(self.images)}")
+        self.pushed = words[0]
+
     def install(self, words):
         self.release, self.namespace = words[0], after(words, "-n")
         self.objects = helm_template(words, self.root, self.path)
+        used = kind(self.objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]["image"]
+        hold(self.pushed in (None, used), f"the chart's image is {used}, and {self.pushed} was pushed")
 
     def test(self, words):
         hold(words[0] == self.release and after(words, "-n") == self.namespace, "helm test names another release")

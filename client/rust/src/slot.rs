@@ -111,9 +111,7 @@ impl<'a> Slot<'a> {
     pub fn misfit(&self, bytes: usize) -> Error {
         match &self.memory {
             // The caller could not have been told before how large it would be.
-            Memory::Received(to) => {
-                self.wrong_output(format!("has {} bytes; the result has {bytes}", to.len()))
-            }
+            Memory::Received(to) => self.wrong_output(format!("has {} bytes; the result has {bytes}", to.len())),
             _ => Error::internal(format!("the answer's {} has {bytes} bytes; must have {}", self.name, self.bytes())),
         }
     }
@@ -159,7 +157,8 @@ impl<'a> Slot<'a> {
             return Ok(());
         }
         let (dtype, wanted) = (answer.dtype().as_str_name(), self.dtype.as_str_name());
-        let text = format!("the answer's {} is {dtype} {:?}; must be {wanted} {:?}", self.name, answer.shape, self.shape);
+        let text =
+            format!("the answer's {} is {dtype} {:?}; must be {wanted} {:?}", self.name, answer.shape, self.shape);
         Err(Error::internal(text))
     }
 

@@ -58,10 +58,10 @@ async fn a_result_may_go_to_another_tensor_and_others_may_stand_beside_it() {
     assert_near(&widened(&out), &truth(&x, 7.0), FLOAT32);
     let mut small = region.tensor::<f32>([16]).unwrap();
     let error = rope.apply(Bshd, StartAt(7), q.write_to(&mut small), ()).await.unwrap_err();
-    assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("q")));
+    assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("q_output")));
     let mut turned = region.tensor::<f32>(SHAPE.into_iter().rev().collect::<Vec<_>>()).unwrap();
     let error = rope.apply(Bshd, StartAt(7), q.write_to(&mut turned), ()).await.unwrap_err();
-    assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("q")));
+    assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("q_output")));
     assert!(error.message().contains("has shape"), "{error}");
     let mut cos = region.tensor::<f32>([4, 8]).unwrap();
     let mut sin = vec![0.0_f32; 32];

@@ -76,7 +76,9 @@ std::string OlderSpelling(const json& parameters, const Family& family) {
     beside[key] = dict[key];
     dict.erase(key);
   }
-  if (dict.value("rope_type", json("default")) != "default") {
+  // Files that were only renamed have the older name of the type, too.
+  if (dict.value("rope_type", dict.value("type", json("default"))) !=
+      "default") {
     beside["rope_scaling"] = dict;
   }
   if (beside.empty()) beside = OlderKeys(parameters, family);

@@ -303,15 +303,36 @@ std::string Text(const ResolvedRope& rope, const ResolvedRope& other) {
   return text;
 }
 
+constexpr const char* kRotaryKeys[] = {"rope_theta", "rope_local_base_freq",
+                                       "partial_rotary_factor", "rope_scaling",
+                                       "rope_parameters"};
+
+bool IsGiven(const ConfigCase& config, const char* key) {
+  const auto it = config.part().find(key);
+  return it != config.part().end() && !it->is_null();
+}
+
+// Rotary keys of ours that a preset does not have: "; and remove a, b". Its
+// base may be its class's.
+std::string KeysToRemove(const ConfigCase& ours, const ConfigCase& published) {
+  std::string text;
+  for (const char* key : kRotaryKeys) {
+    if (absl::string_view(key) == "rope_theta" || !IsGiven(ours, key) ||
+        IsGiven(published, key)) {
+      continue;
+    }
+    absl::StrAppend(&text, text.empty() ? "; and remove " : ", ",
+                    ours.KeyPath(key));
+  }
+  return text;
+}
+
 // The rotary keys of a preset, as one can paste them; long lists by their
 // names.
 std::string PublishedKeys(const ConfigCase& published) {
   json keys = json::object();
-  for (const char* key :
-       {"rope_theta", "rope_local_base_freq", "partial_rotary_factor",
-        "rope_scaling", "rope_parameters"}) {
-    const auto it = published.part().find(key);
-    if (it != published.part().end() && !it->is_null()) keys[key] = *it;
+  for (const char* key : kRotaryKeys) {
+    if (IsGiven(published, key)) keys[key] = published.part()[key];
   }
   constexpr std::size_t kMost = 600;
   if (keys.empty()) return DescribeRope(*published.reference()->ropes[0]);
@@ -403,7 +424,7 @@ void CheckPublished(ConfigCase* config) {
     nearest =
         Near{distance,
              {model.name, wanted, found == wanted ? "other factors" : found,
-              PublishedKeys(published)},
+              PublishedKeys(published) + KeysToRemove(*config, published)},
              likeness};
   }
   if (!nearest || fits_length) return;

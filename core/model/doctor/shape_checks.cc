@@ -368,8 +368,9 @@ void CheckSections(ConfigCase* config) {
                                     }),
                       "] sums to ", PlainNumber(sum), ", and there are ", pairs,
                       " pairs"),
-         has_axes ? absl::StrCat("[", own[0], ", ", own[1], ", ", own[2], "]")
-                  : absl::StrCat("with the sum ", pairs),
+         has_axes && own[0] + own[1] + own[2] == pairs
+             ? absl::StrCat("[", own[0], ", ", own[1], ", ", own[2], "]")
+             : absl::StrCat("with the sum ", pairs),
          named.path},
         {path});
     for (const Reading& reading : config->readings()) {

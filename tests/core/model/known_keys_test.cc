@@ -123,6 +123,15 @@ TEST(KnownKeysTest, KeysAtWhichAClassFailsAreSaid) {
   config["layer_types"] = json::array({"full_attention"});
   config["num_hidden_layers"] = 1;
   EXPECT_FALSE(Warned(Read(config, Profile::kHf), "full_attention_interval"));
+  RopeSource source;
+  source.source = ConfigJson{
+      R"({"model_type":"exaone4","hidden_size":5120,"num_attention_heads":40,)"
+      R"("rope_theta":1000000,"sliding_window_pattern":"LLLG",)"
+      R"("sliding_window":4096})"};
+  source.layer_type = "sliding_attention";
+  const auto exaone = ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+  ASSERT_TRUE(exaone.ok()) << exaone.status();
+  EXPECT_TRUE(Warned(*exaone, "is \"LLLG\" without layer_types"));
   EXPECT_TRUE(Warned(Read({{"model_type", "bamba"},
                            {"hidden_size", 4096},
                            {"layer_types", nullptr}},
@@ -148,6 +157,37 @@ TEST(KnownKeysTest, ABasePastFloat32IsSaid) {
                                       {"max_position_embeddings", 16384}}),
                           Profile::kHf),
                      "rope_theta is 1e+200, more than float32 holds"));
+}
+
+TEST(KnownKeysTest, ListsOfLayersThatTheClassTakesOtherwiseAreSaid) {
+  EXPECT_TRUE(Warned(
+      Read(SmallLlama({{"layer_rope_theta", {0, 0}}, {"rope_theta", 1e4}}),
+           Profile::kHf),
+      "layer_rope_theta is [0,0], which transformers' class"));
+  const json zamba = {
+      {"model_type", "zamba2"},    {"hidden_size", 2560},
+      {"num_attention_heads", 32}, {"use_mem_rope", true},
+      {"num_hidden_layers", 3},    {"layers_block_type", {"mamba", "hybrid"}}};
+  EXPECT_TRUE(Warned(Read(zamba, Profile::kHf),
+                     "layers_block_type has 2 elements, and num_hidden_layers "
+                     "is 3; transformers refuses that"));
+}
+
+TEST(KnownKeysTest, ALengthThatAClassDoesNotFillInIsSaid) {
+  const json config = {
+      {"model_type", "step3p5"},
+      {"hidden_size", 4096},
+      {"num_attention_heads", 64},
+      {"max_position_embeddings", 128000},
+      {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}};
+  RopeSource source;
+  source.source = ConfigJson{config.dump()};
+  source.layer_type = "full_attention";
+  const auto rope = ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+  ASSERT_TRUE(rope.ok()) << rope.status();
+  EXPECT_TRUE(Warned(*rope,
+                     "rope_scaling.original_max_position_embeddings is absent, "
+                     "which transformers' class of model_type step3p5 needs"));
 }
 
 TEST(KnownKeysTest, AnOddHeadIsSaidBesideWhatTransformersMakesOfIt) {

@@ -61,7 +61,9 @@ TEST(ReadingRulesTest, RowsAreComplete) {
         << row.says;
     EXPECT_EQ(row.number == 0, row.rule != ReadingRule::kDefaultBase &&
                                    row.rule != ReadingRule::kFixedBase &&
-                                   row.rule != ReadingRule::kDefaultShare)
+                                   row.rule != ReadingRule::kDefaultShare &&
+                                   row.rule != ReadingRule::kDefaultSlice &&
+                                   row.rule != ReadingRule::kDefaultRest)
         << row.says;
     for (const absl::string_view version : {row.since, row.until}) {
       EXPECT_TRUE(version.empty() || ParseVersion(row.reader, version).ok())
