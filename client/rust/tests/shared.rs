@@ -70,7 +70,7 @@ async fn a_result_may_go_to_another_tensor_and_others_may_stand_beside_it() {
     assert!(error.is_none(), "{error:?}");
     let mut turned = region.tensor::<f32>([8, 4]).unwrap();
     let error = narrow.table_into(4, &mut turned, &mut sin).await.unwrap_err();
-    assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("cos")));
+    assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("cos_output")));
 }
 
 #[tokio::test]
