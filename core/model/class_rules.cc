@@ -103,6 +103,8 @@ constexpr ClassRule kRules[] = {
     {"idefics2_perceiver", "num_key_value_heads=4 <= resampler_n_heads=16"},
     {"jetmoe", "num_experts_per_tok=2 <= num_local_experts=8"},
     {"recurrent_gemma", "num_key_value_heads <= num_attention_heads=10"},
+    // The class repeats its pattern of blocks a hundred times.
+    {"recurrent_gemma", "num_hidden_layers <= #block_types=3 * 100"},
     {"moshi", "ffn_dim=22528 % 2 == 0"},
     {"moshi_depth", "ffn_dim=5632 % 2 == 0"},
     {"kyutai_speech_to_text", "ffn_dim=11264 % 2 == 0"},

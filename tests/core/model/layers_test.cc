@@ -273,9 +273,6 @@ TEST(WidthTest, SharesAndSectionsThatCannotBeAreNamed) {
   };
   refused("glm4", {{"partial_rotary_factor", 1.5}},
           "partial_rotary_factor is 1.5; it must be in (0, 1]");
-  // There is no class that would fill it in.
-  refused("kimi_k2", {{"qk_nope_head_dim", 128}},
-          "qk_rope_head_dim is missing; this model rotates that slice");
   refused("qwen2_vl", {{"rope_scaling", {{"mrope_section", {16, 24, 24.5}}}}},
           "rope_scaling.mrope_section has an element 24.5");
   refused("ernie4_5_vl", {{"rope_scaling", {{"mrope_section", {22, 42}}}}},

@@ -11,6 +11,7 @@ namespace posenc::core {
 namespace {
 
 using nlohmann::json;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -44,9 +45,9 @@ TEST(OtherKeysTest, ValuesOfAWrongTypeAreSaid) {
 TEST(OtherKeysTest, MoreLayersThanAnyModelHasAreSaid) {
   EXPECT_THAT(Warnings({{"model_type", "recurrent_gemma"},
                         {"num_hidden_layers", std::int64_t{1} << 40}}),
-              ElementsAre("num_hidden_layers is 1099511627776: transformers "
-                          "makes lists of as many layers, and fails or dies "
-                          "for want of memory; it has no part in rotation"));
+              Contains("num_hidden_layers is 1099511627776: transformers "
+                       "makes lists of as many layers, and fails or dies "
+                       "for want of memory; it has no part in rotation"));
   EXPECT_THAT(Warnings({{"model_type", "dia"},
                         {"decoder_config",
                          {{"num_hidden_layers", std::int64_t{1} << 40}}}}),
