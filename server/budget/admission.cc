@@ -5,6 +5,15 @@
 #include <vector>
 
 namespace posenc::server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// For so long small responses pass a larger one. A peer who does not read what
+// it asked for is cut off about then (Transfers).
+constexpr auto kPatience = std::chrono::seconds(2);
+
+}  // namespace
 
 void Admission::SetLimits(std::int64_t budget_bytes, std::size_t max_waiting) {
   {
@@ -31,6 +40,16 @@ bool Admission::PassesAsSmall(std::int64_t bytes) const {
   return IsSmall(bytes) && claimed_ + bytes <= budget_ + budget_ / kSmallsPart;
 }
 
+// A small response may pass as well, so that large ones that nobody reads hold
+// up nobody else. It must not pass for ever: who needs the whole budget would
+// wait as long as there are small calls.
+bool Admission::ResponsePassesAsSmall(std::int64_t bytes) const {
+  return PassesAsSmall(bytes) &&
+         held_ + bytes <= budget_ + budget_ / kSmallsPart &&
+         (inside_.empty() ||
+          Clock::now() - inside_.front()->since_ < kPatience);
+}
+
 Admission::Entry Admission::Enter(std::int64_t bytes, Waiter* waiter) {
   std::int64_t left = 0;
   {
@@ -55,7 +74,8 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
   const bool alone = claimed_ == waiting_held_ + held;
   const bool fits = Fits(bytes) || (alone && claimed_ + bytes <= budget_);
   if (bytes > budget_ - held) return Entry::kNever;
-  if ((!fits || (!inside_.empty() && !alone)) && !PassesAsSmall(bytes)) {
+  if ((!fits || (!inside_.empty() && !alone)) &&
+      !ResponsePassesAsSmall(bytes)) {
     if (alone) return Entry::kFull;
     waiter->bytes_ = bytes;
     waiter->held_ = held;
@@ -69,6 +89,7 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
 
 void Admission::Wait(std::list<Waiter*>* queue, Waiter* waiter) {
   waiter->queue_ = queue;
+  waiter->since_ = Clock::now();
   waiter->position_ = queue->insert(queue->end(), waiter);
 }
 
@@ -189,6 +210,18 @@ std::int64_t Admission::claimed() const {
 std::int64_t Admission::held() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return held_;
+}
+
+std::optional<std::uint64_t> Admission::OnlyWaitingPeer() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::optional<std::uint64_t> peer;
+  for (const std::list<Waiter*>* const queue : {&outside_, &inside_}) {
+    for (const Waiter* const waiter : *queue) {
+      if (peer && *peer != waiter->PeerId()) return std::nullopt;
+      peer = waiter->PeerId();
+    }
+  }
+  return peer;
 }
 
 std::size_t Admission::waiting() const {

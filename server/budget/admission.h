@@ -5,11 +5,12 @@
 // Two queues wait for the budget, each in the order of arrival:
 //   inside_   calls that hold a claim and need more, for their response
 //   outside_  calls that hold nothing yet
-// Small calls pass those outside, and small responses those inside, up to a
-// sixteenth beside the budget. Calls inside go first, because only they can
-// give bytes back. Calls that all hold a claim and all wait for more would wait
-// for ever: if nobody else is left to release anything, the newest of them is
-// refused, which releases its claim and so lets the others go on.
+// Small calls pass those outside, and small responses those inside who have not
+// waited for long, up to a sixteenth beside the budget. Calls inside go first,
+// because only they can give bytes back. Calls that all hold a claim and all
+// wait for more would wait for ever: if nobody else is left to release
+// anything, the newest of them is refused, which releases its claim and so lets
+// the others go on.
 //
 // What is claimed may be less than what is held: a message that announced
 // nothing turns out large, or a claim shrank because its message does not come
@@ -26,11 +27,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 namespace posenc::server {
@@ -48,10 +51,13 @@ class Admission {
     // The bytes will never come. Called instead of Admitted(), and only if the
     // waiter came through EnterMore().
     virtual void Refused() = 0;
+    // Whose call it is, as FairQueue has it.
+    virtual std::uint64_t PeerId() const = 0;
 
    private:
     friend class Admission;
     std::int64_t bytes_ = 0;
+    std::chrono::steady_clock::time_point since_;  // when it began to wait
     std::int64_t held_ = 0;
     std::list<Waiter*>* queue_ = nullptr;  // null: it does not wait
     std::list<Waiter*>::iterator position_;
@@ -127,6 +133,8 @@ class Admission {
   std::int64_t claimed() const;
   std::int64_t held() const;  // as SetHeld()
   std::size_t waiting() const;
+  // The peer whose calls are all that wait, if they are one peer's.
+  std::optional<std::uint64_t> OnlyWaitingPeer() const;
   // The most that was claimed at a time since the last call of this function.
   std::int64_t TakePeak();
 
@@ -138,6 +146,7 @@ class Admission {
   void Grow(std::int64_t bytes, Waiter* waiter);
   bool Fits(std::int64_t bytes) const;
   bool PassesAsSmall(std::int64_t bytes) const;
+  bool ResponsePassesAsSmall(std::int64_t bytes) const;
 
   // What is to be told of a claim. Expects the lock.
   std::int64_t Left() const {

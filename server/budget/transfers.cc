@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -49,6 +51,10 @@ constexpr double kLeastComing = 0.1;
 // have used this part of it.
 constexpr double kSmallsFull = 0.5;
 
+// Memory is short for peers' parts if they hold this part of the budget: what
+// calls claim and do not hold is the rest.
+constexpr double kShort = 0.9;
+
 // A small answer that has not gone after so many seconds has a peer who does
 // not read it.
 constexpr double kUnreadAfter = 1;
@@ -75,24 +81,43 @@ double ThreadCpu() {
          1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+// What a peer may hold if they share `bytes` fairly: who holds less than an
+// equal part leaves the rest of it to the others.
+double FairPart(const absl::flat_hash_map<std::uint64_t, double>& of_peers,
+                double bytes) {
+  std::vector<double> held;
+  held.reserve(of_peers.size());
+  for (const auto& [peer, holds] : of_peers) held.push_back(holds);
+  std::sort(held.begin(), held.end());
+  auto left = static_cast<double>(held.size());
+  for (const double holds : held) {
+    if (holds * left > bytes) return bytes / left;
+    bytes -= holds;
+    --left;
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
 }  // namespace
 
 // With references, so that no call ends before it was told; and with the number
 // of the message, which may have arrived by then.
 struct Transfers::Victims {
   struct Victim {
-    Victim(const Message& message, Why why)
+    Victim(const Message& message, Why why, double holds = 0)
         : keep(message.owner_->KeepAlive()),
           owner(message.owner_),
           number(message.number()),
           direction(message.direction_),
-          why(why) {}
+          why(why),
+          holds(static_cast<std::int64_t>(holds)) {}
 
     std::shared_ptr<void> keep;
     Owner* owner;
     std::uint64_t number;
     Direction direction;
-    Why why;  // it is cut off
+    Why why;             // it is cut off
+    std::int64_t holds;  // as is estimated, of one that was not announced
   };
   std::vector<Victim> shrink, cut;
 };
@@ -119,7 +144,7 @@ Transfers::Transfers(Admission* admission, std::function<std::int64_t()> held,
       relieve_(std::move(relieve)),
       ticker_(std::chrono::milliseconds(10), [this] { return Tick(); }) {}
 
-void Transfers::Add(Direction direction, std::int64_t bytes, bool claimed,
+void Transfers::Add(Direction direction, std::int64_t bytes, bool of_stream,
                     Owner* owner, Message* message) {
   {
     // owner_ says that place_ is good, so that Touch() on another thread must
@@ -128,7 +153,7 @@ void Transfers::Add(Direction direction, std::int64_t bytes, bool claimed,
     message->direction_ = direction;
     message->owner_ = owner;
     message->bytes_ = bytes;
-    message->claimed_ = claimed;
+    message->of_stream_ = of_stream;
     message->since_ = Now();
     message->cut_ = false;
     std::list<Message*>& list = direction == Direction::kIn ? coming_ : going_;
@@ -166,9 +191,9 @@ void Transfers::Touch(Message* message) {
   list.splice(list.end(), list, message->place_);
 }
 
-void Transfers::Cut(Message* message, Why why, Victims* victims) {
+void Transfers::Cut(Message* message, Why why, Victims* victims, double holds) {
   message->cut_ = true;
-  victims->cut.emplace_back(*message, why);
+  victims->cut.emplace_back(*message, why, holds);
 }
 
 absl::Status Transfers::ErrorOf(Why why) {
@@ -259,7 +284,9 @@ void Transfers::ChooseSlow(double now, std::int64_t held, Victims* victims) {
     }
   }
   const auto budget = static_cast<double>(admission_->budget());
-  const double fair = budget / static_cast<double>(of_peers.size());
+  const double fair = FairPart(of_peers, kShort * budget);
+  // Who holds up nobody but itself is not unfair.
+  const std::optional<std::uint64_t> waiting = admission_->OnlyWaitingPeer();
   const bool smalls_full = static_cast<double>(admission_->claimed()) >
                            budget * (1 + kSmallsFull / Admission::kSmallsPart);
   for (const std::list<Message*>* const list : {&coming_, &going_}) {
@@ -271,11 +298,12 @@ void Transfers::ChooseSlow(double now, std::int64_t held, Victims* victims) {
                                ? static_cast<double>(message->bytes_)
                                : static_cast<double>(held) /
                                      static_cast<double>(coming_.size() + 1);
-      // A stream may wait for what its client has not made yet.
-      const bool waits = message->direction_ == Direction::kIn;
+      // A stream waits for its client: for what that has not made yet, and
+      // while it works on what it has.
+      const std::uint64_t peer = message->owner_->PeerId();
       const bool strict =
-          !(waits && message->claimed_) &&
-          (of_peers[message->owner_->PeerId()] > fair ||
+          !message->of_stream_ && waiting != peer &&
+          (of_peers[peer] > fair ||
            (smalls_full && message->bytes_ > 0 && IsSmall(message->bytes_)));
       if (took > kSlowAfter + bytes / kSlowBytesPerSecond) {
         Cut(message, Why::kSlow, victims);
@@ -330,7 +358,7 @@ void Transfers::ChooseExcess(double now, std::int64_t held, std::int64_t soon,
     }
     over -= part(*message);
     Cut(message, kind == Kind::kSilent ? Why::kNotAnnounced : Why::kAnnounced,
-        victims);
+        victims, coming.PartOf(coming.bytes, *message));
   };
   const auto cut_newest = [&](Kind kind) {
     std::for_each(coming_.rbegin(), coming_.rend(),
@@ -342,7 +370,7 @@ void Transfers::ChooseExcess(double now, std::int64_t held, std::int64_t soon,
     for (Message* const message : coming_) cut_if(message, kind);
   };
   const auto is_unread = [&](const Message& message) {
-    return message.bytes_ <= kUncountedBytes && !message.claimed_;
+    return message.bytes_ <= kUncountedBytes && !message.of_stream_;
   };
   for (const Message* const message : going_) {
     if (message->since_ > now - kUnreadAfter) break;
@@ -400,7 +428,9 @@ bool Transfers::Tick() {
     victim.owner->ShrinkClaim(victim.number);
   }
   for (const Victims::Victim& victim : victims.cut) {
-    if (victim.why == Why::kNotAnnounced) victim.owner->ExpectMore();
+    if (victim.why == Why::kNotAnnounced) {
+      victim.owner->ExpectMore(victim.number, victim.holds);
+    }
     cut_ += victim.owner->CutOff(victim.direction, victim.number,
                                  ErrorOf(victim.why));
   }

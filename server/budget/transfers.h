@@ -25,11 +25,12 @@
 //   somebody waits for memory, and a message, coming or going, is older than
 //   10 s and slower than 1 MiB/s:
 //     it is cut off
-//   the same, and either its peer's messages hold more than an equal part of
-//   the budget, or it is small and such calls have used up most of what they
-//   have beside the budget:
+//   the same, and either its peer's messages hold more than a fair part of
+//   the budget (what others leave of an equal part is shared, too), or it is
+//   small and such calls have used up most of what they have beside the budget:
 //     it is cut off if it is older than 1 s and slower than 4 MiB/s; not a
-//     stream's that is coming, whose client may have nothing to send yet
+//     stream's, which waits for its client to go on, nor if all who wait are
+//     of its own peer
 //
 // A message is small as Admission says (IsSmall), and is so in any case with
 // kUncountedBytes.
@@ -66,12 +67,12 @@ class Transfers {
     // Others wait for memory: the message that is coming holds less than the
     // call claims, as far as is known. Called again while that is so.
     //
-    // This and CutOff() are about the message of this number. When they are
-    // called, the call may be at its next one, or at none.
+    // This and the next two are about the message of this number. When they
+    // are called, the call may be at its next one, or at none.
     virtual void ShrinkClaim(std::uint64_t message) = 0;
     // There is no memory for the message that is coming, which was not
-    // announced. Called before CutOff().
-    virtual void ExpectMore() = 0;
+    // announced, and seems to hold so many bytes. Called before CutOff().
+    virtual void ExpectMore(std::uint64_t message, std::int64_t holds) = 0;
     // The message is to be given up with this error. Whether it was.
     virtual bool CutOff(Direction direction, std::uint64_t message,
                         const absl::Status& why) = 0;
@@ -100,7 +101,7 @@ class Transfers {
     Owner* owner_ = nullptr;  // null: it is not under way
     std::int64_t bytes_ = 0;  // 0: not known
     double since_ = 0;
-    bool claimed_ = false;
+    bool of_stream_ = false;
     bool cut_ = false;
     std::atomic<std::uint64_t> number_{0};
     std::list<Message*>::iterator place_;
@@ -113,9 +114,10 @@ class Transfers {
             std::function<void(std::int64_t held)> relieve);
 
   // A message of `bytes` (0: not known) is on its way. `owner` lives until
-  // Remove(). claimed: a claim covers it, however small it is.
-  void Add(Direction direction, std::int64_t bytes, bool claimed, Owner* owner,
-           Message* message);
+  // Remove(). of_stream: a claim covers it, however small it is, and it waits
+  // for its client to go on.
+  void Add(Direction direction, std::int64_t bytes, bool of_stream,
+           Owner* owner, Message* message);
   // It has arrived, or will not. May be called for one that is not under way.
   void Remove(Message* message);
 
@@ -133,7 +135,8 @@ class Transfers {
   static absl::Status ErrorOf(Why why);
   bool Tick();
   // These expect the lock.
-  static void Cut(Message* message, Why why, Victims* victims);
+  static void Cut(Message* message, Why why, Victims* victims,
+                  double holds = 0);
   bool IsSmall(std::int64_t bytes) const;
   Coming EstimateComing(double now, std::int64_t held) const;
   void ChooseShrunk(double now, std::int64_t held, Victims* victims);

@@ -512,6 +512,10 @@ void Call::ShrinkClaim(std::uint64_t message) {
   if (unused > 0) resources_.admission->Release(unused);
 }
 
+void Call::ExpectMore(std::uint64_t message, std::int64_t holds) {
+  if (reading_message_.number() == message) claim_.ExpectMore(holds);
+}
+
 bool Call::CutOff(Transfers::Direction direction, std::uint64_t message,
                   const absl::Status& why) {
   // gRPC stops reading when the call finishes, which it cannot do before its

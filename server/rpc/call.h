@@ -156,7 +156,7 @@ class Call final : public PeerStream::Reactor,
   // Of the messages under way.
   std::uint64_t PeerId() const override { return spec_.peer; }
   void ShrinkClaim(std::uint64_t message) override;
-  void ExpectMore() override { claim_.ExpectMore(); }
+  void ExpectMore(std::uint64_t message, std::int64_t holds) override;
   bool CutOff(Transfers::Direction direction, std::uint64_t message,
               const absl::Status& why) override;
 

@@ -202,10 +202,11 @@ absl::Status CallClaim::ClaimBeyond(std::int64_t bytes, absl::string_view what,
       absl::StrCat("no room for a ", what, " of ", held_ + bytes, " bytes"));
 }
 
-void CallClaim::ExpectMore() {
-  if (announced_) return;
+void CallClaim::ExpectMore(std::int64_t holds) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  sizes_->LearnMore(method_, peer_, held_ + shrunk_);
+  const std::int64_t claimed = held_ + shrunk_;
+  if (announced_ || stream_ || claimed == 0 || holds <= claimed) return;
+  sizes_->LearnMore(method_, peer_, claimed);
 }
 
 std::int64_t CallClaim::Shrink() {

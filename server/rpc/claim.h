@@ -108,9 +108,9 @@ class CallClaim final : public RequestMessage::Claimer,
   absl::Status ClaimFinished(std::int64_t bytes);
 
   // The message, which was not announced, is given up as there is no memory for
-  // what has come of it: the next one of its peer claims more, and waits for
-  // room.
-  void ExpectMore();
+  // what has come of it, so many bytes: if this is more than was claimed, the
+  // next one of its peer claims more, and waits for room.
+  void ExpectMore(std::int64_t holds);
 
   // The message does not come: the claim shrinks to nothing, and what the call
   // does hold is measured with what others hold (Transfers). Returns the bytes
@@ -144,6 +144,7 @@ class CallClaim final : public RequestMessage::Claimer,
 
   void Admitted() override;
   void Refused() override;
+  std::uint64_t PeerId() const override { return peer_; }
 
   Admission* const admission_;
   CallerBudgets::Share* const caller_;

@@ -89,7 +89,7 @@ class SmallCall : public PeerStream::Reactor,
     return reinterpret_cast<std::uintptr_t>(stream_->connection());
   }
   void ShrinkClaim(std::uint64_t /*message*/) final {}  // there is none
-  void ExpectMore() final {}
+  void ExpectMore(std::uint64_t /*message*/, std::int64_t /*holds*/) final {}
   bool CutOff(Transfers::Direction direction, std::uint64_t message,
               const absl::Status& why) final;
   void Expire() final;

@@ -22,6 +22,7 @@ class Waiter final : public Admission::Waiter {
   void Refused() override {
     if (admitted_ != nullptr) admitted_->push_back(-name_);
   }
+  std::uint64_t PeerId() const override { return 0; }
 
  private:
   std::vector<int>* const admitted_;
@@ -211,6 +212,21 @@ TEST(Admission, SmallResponsesPassThoseThatWaitUpToASixteenth) {
   EXPECT_EQ(admission.Enter(5, &small), Entry::kAdmitted);
   EXPECT_EQ(admission.EnterMore(5, 5, &small), Entry::kAdmitted);
   EXPECT_EQ(admission.EnterMore(7, 5, &small), Entry::kWaiting) << "not small";
+  Waiter last;
+  while (admission.claimed() + 6 <= 1700) {
+    EXPECT_EQ(admission.EnterMore(6, 5, &last), Entry::kAdmitted);
+  }
+  EXPECT_EQ(admission.EnterMore(6, 5, &last), Entry::kWaiting);
+}
+
+TEST(Admission, SmallResponsesWaitForWhatIsHeld) {
+  Admission admission(1600, 2);
+  Waiter a, b;
+  EXPECT_EQ(admission.Enter(5, &a), Entry::kAdmitted);
+  EXPECT_EQ(admission.Enter(5, &b), Entry::kAdmitted);
+  admission.SetHeld(1700);
+  EXPECT_EQ(admission.EnterMore(5, 5, &a), Entry::kWaiting);
+  admission.SetHeld(0);
 }
 
 TEST(Admission, WhatIsClaimedAtOnceMayGoBeyondTheBudgetByWhatItsCallerSays) {

@@ -91,6 +91,7 @@ class NeverWaits final : public Admission::Waiter {
  public:
   void Admitted() override { ADD_FAILURE(); }
   void Refused() override { ADD_FAILURE(); }
+  std::uint64_t PeerId() const override { return 0; }
 };
 
 // Under the address sanitizer pages of its own fault too, which say of a block
