@@ -208,11 +208,11 @@ TEST_F(TransfersTest, AsManyMessagesAreCutAsHoldTheExcessBesideAnswers) {
   // All are a second old, the age from which on none counts for more.
   const absl::Time old = absl::Now() + absl::Seconds(1);
   EXPECT_TRUE(Eventually([old] { return absl::Now() > old; }));
-  // Of 120 each has 12. 40 are too many with what will come if it goes on so.
+  // Of 120 each has 12; 20 are too many, if as much comes again.
   measured_.store(1020);
-  EXPECT_TRUE(Eventually([&] { return transfers_.cut() == 4; }));
+  EXPECT_TRUE(Eventually([&] { return transfers_.cut() == 2; }));
   EXPECT_TRUE(WaitForMeasures());
-  EXPECT_EQ(transfers_.cut(), 4);
+  EXPECT_EQ(transfers_.cut(), 2);
   for (const auto& call : calls) transfers_.Remove(&call->message);
   transfers_.Remove(&answer->message);
 }
