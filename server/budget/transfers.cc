@@ -82,9 +82,11 @@ double ThreadCpu() {
 }
 
 // What a peer may hold if they share `bytes` fairly: who holds less than an
-// equal part leaves the rest of it to the others.
+// equal part leaves the rest of it to the others. Who came alone may hold all.
 double FairPart(const absl::flat_hash_map<std::uint64_t, double>& of_peers,
                 double bytes) {
+  constexpr double kAll = std::numeric_limits<double>::infinity();
+  if (of_peers.size() < 2) return kAll;
   std::vector<double> held;
   held.reserve(of_peers.size());
   for (const auto& [peer, holds] : of_peers) held.push_back(holds);
@@ -95,7 +97,7 @@ double FairPart(const absl::flat_hash_map<std::uint64_t, double>& of_peers,
     bytes -= holds;
     --left;
   }
-  return std::numeric_limits<double>::infinity();
+  return kAll;
 }
 
 }  // namespace
