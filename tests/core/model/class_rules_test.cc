@@ -45,9 +45,8 @@ TEST(ClassRulesTest, TwoValuesThatAClassRefusesTogetherAreSaid) {
   EXPECT_THAT(
       Warnings({{"num_experts_per_tok", 9}}, "jetmoe"),
       ElementsAre(HasSubstr("num_experts_per_tok <= num_local_experts")));
-  EXPECT_THAT(
-      Warnings({{"num_hidden_layers", 301}}, "recurrent_gemma"),
-      ElementsAre(HasSubstr("num_hidden_layers <= block_types * 100")));
+  EXPECT_THAT(Warnings({{"num_hidden_layers", 301}}, "recurrent_gemma"),
+              ElementsAre(HasSubstr("num_hidden_layers <= block_types * 100")));
   EXPECT_THAT(Warnings({{"num_hidden_layers", 300}}, "recurrent_gemma"),
               IsEmpty());
   EXPECT_THAT(
