@@ -98,8 +98,17 @@ std::string SimpleInWords(absl::string_view type) {
   return std::string(type);
 }
 
+// The type and the list of layers in "null@layer_types".
+using Beside = std::pair<absl::string_view, absl::string_view>;
+Beside BesideList(absl::string_view type) {
+  return absl::StrSplit(type, absl::MaxSplits('@', 1));
+}
+
 std::string OneInWords(absl::string_view type) {
-  if (type == "listed") return "null beside layer_types";
+  if (const auto [inner, list] = BesideList(type); !list.empty()) {
+    return absl::StrCat(inner == "any" ? "any value" : OneInWords(inner),
+                        " beside ", list);
+  }
   if (absl::StartsWith(type, "{")) return "an object";
   if (absl::ConsumePrefix(&type, "=")) return absl::StrCat("\"", type, "\"");
   if (!absl::ConsumePrefix(&type, "list[")) return SimpleInWords(type);
@@ -129,11 +138,24 @@ absl::string_view FieldType(absl::string_view model_type,
   return {};
 }
 
-bool IsOfType(const json& value, absl::string_view type, bool lists_layers) {
+std::string TypeInFile(absl::string_view type, const JsonObject& config) {
+  std::vector<absl::string_view> allowed;
+  for (const absl::string_view one : absl::StrSplit(type, '|')) {
+    const auto [inner, list] = BesideList(one);
+    if (!list.empty()) {
+      const json* given = config.Find(list);
+      if (given == nullptr || !given->is_array()) continue;
+      if (inner == "any") return {};
+    }
+    allowed.push_back(inner);
+  }
+  return absl::StrJoin(allowed, "|");
+}
+
+bool IsOfType(const json& value, absl::string_view type) {
   for (absl::string_view one : absl::StrSplit(type, '|')) {
     if (IsSimple(value, one) || (one == "list" && value.is_array()) ||
         (absl::StartsWith(one, "{") && value.is_object()) ||
-        (one == "listed" && lists_layers && value.is_null()) ||
         (absl::ConsumePrefix(&one, "=") && value.is_string() &&
          value.get_ref<const std::string&>() == one)) {
       return true;
@@ -156,7 +178,8 @@ std::string TypeInWords(absl::string_view type) {
   std::string words;
   for (const absl::string_view one : types) {
     // A number of either kind is just that.
-    const bool is_number = absl::StrContains(type, "float|int");
+    const bool is_number =
+        absl::StrContains(absl::StrCat(type, "|"), "float|int|");
     if (is_number && one == "int") continue;
     absl::StrAppend(&words, words.empty() ? "" : " or ",
                     is_number && one == "float" ? "a number" : OneInWords(one));

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "core/model/json_object.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::core {
@@ -20,16 +21,21 @@ namespace posenc::core {
 // nonzero      an int other than 0
 // true, false  that bool
 // unit         a float from 0 to 1
-// listed       null, which is allowed only if the file has layer_types
 // list         any array; list[int,null]: one of such elements
 // {}           an object; {qwen3}: one that describes a model of that type
 // =relu2       that string
+// null@layer_types  that type, where the file has that list of layers, which
+//                   the class then reads instead; any@: anything
 absl::string_view FieldType(absl::string_view model_type,
                             absl::string_view key);
 
-// `lists_layers` says whether the file has layer_types.
-bool IsOfType(const nlohmann::json& value, absl::string_view type,
-              bool lists_layers);
+// Those alternatives of a type that hold in this file, without the lists that
+// they stand beside: "int|null" for "int|null@layer_types" if it has those.
+// Empty if anything may stand there.
+std::string TypeInFile(absl::string_view type, const JsonObject& config);
+
+// `type` as TypeInFile() gives it.
+bool IsOfType(const nlohmann::json& value, absl::string_view type);
 
 // "an integer or null", for "int|null".
 std::string TypeInWords(absl::string_view type);

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -28,6 +29,7 @@ using nlohmann::json;
 struct ClassRule {
   absl::string_view model_types;  // as files spell them, separated by blanks
   absl::string_view rule;
+  absl::string_view words = {};  // what the rule wants, where it reads badly
 };
 
 constexpr ClassRule kRules[] = {
@@ -87,11 +89,11 @@ constexpr ClassRule kRules[] = {
      "audio_config.subsampling_factor=8"},
     {"nemotron3_diarization",
      "streaming_config.num_speakers=8 == head_config.num_speakers=8"},
-    {"nemotron3_diarization", "chunk_right_context=50 < chunk_length=500"},
+    {"nemotron3_diarization", "chunk_right_context=40 < chunk_length=340"},
     {"nemotron3_diarization",
      "streaming_config.speaker_cache_silence_frames_per_speaker=1 + 1 * "
      "streaming_config.num_speakers=8 <= "
-     "streaming_config.speaker_cache_length=188"},
+     "streaming_config.speaker_cache_length=264"},
     {"nemotron3_5_transcribe_audio",
      "asr_config.subsampling_factor=8 == "
      "diarization_config.audio_config.subsampling_factor=8"},
@@ -123,7 +125,8 @@ constexpr ClassRule kRules[] = {
     {"wav2vec2-conformer", "#conv_stride=7 == num_feat_extract_layers=7"},
     {"wav2vec2-conformer", "#conv_kernel=7 == num_feat_extract_layers=7"},
     {"wav2vec2-conformer", "#conv_dim=7 == num_feat_extract_layers=7"},
-    {"csm_depth_decoder_model", "head_dim % 2 * head_dim <= 3"},
+    {"csm_depth_decoder_model", "head_dim % 2 * head_dim <= 3",
+     "head_dim to be even, or at most 3"},
     {"dots3_note",
      "audio_config.adapter_output_size == text_config.hidden_size=5120"},
     {"dots3_note",
@@ -131,7 +134,8 @@ constexpr ClassRule kRules[] = {
     {"dots3_note_audio_encoder", "whisper_adapter_in_dim == hidden_size=1280"},
     {"dots3_note_vision_encoder", "adapter_in_dim=1536 == embed_dim"},
     {"dots3_note_vision_encoder", "hidden_size=1536 % num_heads == 0"},
-    {"moshi", "num_codebooks=8 <= audio_encoder_config.num_codebooks"},
+    {"moshi", "audio_encoder_config.num_codebooks * 0 == 1",
+     "no number there, which it computes"},
     {"axk2", "n_routed_experts=128 % n_group == 0"},
     {"axk2", "topk_group <= n_group"},
     {"mellum", "num_mtp_layers <= 1"},
@@ -196,8 +200,9 @@ std::optional<Said> At(const JsonObject& config, absl::string_view path,
   const bool is_length = absl::ConsumePrefix(&path, "#");
   std::optional<Said> absent;
   if (std::int64_t number = 0; absl::SimpleAtoi(otherwise, &number)) {
-    absent = Said{number, absl::StrCat(path, " is absent and then ", number,
-                                       is_length ? " elements" : "")};
+    absent =
+        Said{number, absl::StrCat(config.Path(path), " is absent and then ",
+                                  number, is_length ? " elements" : "")};
   }
   JsonObject part = config;
   std::vector<std::string> keys = absl::StrSplit(path, '.');
@@ -212,7 +217,8 @@ std::optional<Said> At(const JsonObject& config, absl::string_view path,
   if (is_length) {
     if (!value->is_array()) return std::nullopt;
     const auto size = static_cast<std::int64_t>(value->size());
-    return Said{size, absl::StrCat(path, " has ", size, " elements")};
+    return Said{size,
+                absl::StrCat(config.Path(path), " has ", size, " elements")};
   }
   constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
   if (!value->is_number_integer() ||
@@ -220,7 +226,7 @@ std::optional<Said> At(const JsonObject& config, absl::string_view path,
     return std::nullopt;
   }
   const auto number = value->get<std::int64_t>();
-  return Said{number, absl::StrCat(path, " is ", number)};
+  return Said{number, absl::StrCat(config.Path(path), " is ", number)};
 }
 
 // Python's, which round down.
@@ -237,6 +243,13 @@ struct Side {
   bool fails = false;
 };
 
+bool IsSum(absl::string_view text) {
+  const absl::string_view::size_type last = text.rfind(')');
+  const absl::string_view rest =
+      last == absl::string_view::npos ? text : text.substr(last);
+  return absl::StrContains(rest, " + ") || absl::StrContains(rest, " - ");
+}
+
 std::optional<Side> Evaluate(const JsonObject& config,
                              const std::vector<absl::string_view>& tokens) {
   Side side;
@@ -244,6 +257,10 @@ std::optional<Side> Evaluate(const JsonObject& config,
   for (const absl::string_view token : tokens) {
     if (IsAmong(token, "+ - * / %")) {
       op = token;
+      // What follows is of the sum.
+      if (IsAmong(op, "* / %") && IsSum(side.text)) {
+        side.text = absl::StrCat("(", side.text, ")");
+      }
       absl::StrAppend(&side.text, " ", op, " ");
       continue;
     }
@@ -257,7 +274,9 @@ std::optional<Side> Evaluate(const JsonObject& config,
       if (!said) return std::nullopt;
       term = said->number;
       side.said.push_back(said->text);
-      absl::StrAppend(&side.text, absl::StripPrefix(key.first, "#"));
+      const bool is_length = absl::StartsWith(key.first, "#");
+      absl::StrAppend(&side.text, is_length ? "elements of " : "",
+                      absl::StripPrefix(key.first, "#"));
     }
     const std::int64_t before = side.value;
     bool overflows = false;
@@ -288,13 +307,11 @@ bool Holds(absl::string_view op, std::int64_t left, std::int64_t right) {
   return left >= right;
 }
 
-void Warn(const JsonObject& config, absl::string_view model_type,
-          absl::string_view said, absl::string_view wanted,
-          std::vector<std::string>* warnings) {
+void Warn(absl::string_view model_type, absl::string_view said,
+          absl::string_view wanted, std::vector<std::string>* warnings) {
   warnings->push_back(absl::StrCat(
-      config.Path().empty() ? "" : absl::StrCat(config.Path(), "."), said,
-      ", and transformers' class of model_type ", model_type, " wants ", wanted,
-      ": it refuses the file; it has no part in rotation"));
+      said, ", and transformers' class of model_type ", model_type, " wants ",
+      wanted, ": it refuses the file; it has no part in rotation"));
 }
 
 // Bamba's and its kin's state-space heads: together they are as wide as the
@@ -325,7 +342,7 @@ void WarnOfMamba(const JsonObject& config, absl::string_view model_type,
         together == width))) {
     return;
   }
-  Warn(config, model_type,
+  Warn(model_type,
        absl::StrCat(heads->text,
                     is_auto ? "" : absl::StrCat(", and ", head_dim->text)),
        absl::StrCat("such heads to be ", width, " channels wide together"),
@@ -339,7 +356,7 @@ void WarnOfCodebook(const JsonObject& config, absl::string_view model_type,
   const auto size = At(config, "codebook_size", "");
   if (!size || (size->number >= 0 && (size->number & (size->number - 1)) == 0))
     return;
-  Warn(config, model_type, size->text, "a power of 2", warnings);
+  Warn(model_type, size->text, "a power of 2", warnings);
 }
 
 // Kimi Linear's lists of layers, counted from 1, which together name each.
@@ -365,15 +382,16 @@ void WarnOfKimiLayers(const JsonObject& config, absl::string_view model_type,
       (count == 0 || (*named.begin() == 1 && *named.rbegin() == count))) {
     return;
   }
-  Warn(config, model_type,
-       absl::StrCat("linear_attn_config names ", count, " layers"),
+  Warn(model_type,
+       absl::StrCat(config.Path("linear_attn_config"), " names ", count,
+                    " layers"),
        absl::StrCat("layers 1 to ", layers->number, " in its two lists"),
        warnings);
 }
 
 void WarnOfRule(const JsonObject& config, absl::string_view model_type,
-                absl::string_view rule, std::vector<std::string>* warnings) {
-  std::vector<absl::string_view> left = absl::StrSplit(rule, ' ');
+                const ClassRule& row, std::vector<std::string>* warnings) {
+  std::vector<absl::string_view> left = absl::StrSplit(row.rule, ' ');
   const auto op = std::find_if(left.begin(), left.end(), [](auto token) {
     return IsAmong(token, "== <= < >=");
   });
@@ -384,20 +402,28 @@ void WarnOfRule(const JsonObject& config, absl::string_view model_type,
   const auto b = Evaluate(config, right);
   if (!a || !b) return;
   if (!a->fails && !b->fails && Holds(relation, a->value, b->value)) return;
-  std::vector<std::string> said = a->said;
-  said.insert(said.end(), b->said.begin(), b->said.end());
-  Warn(config, model_type, absl::StrJoin(said, ", "),
-       absl::StrCat(a->text, " ", relation, " ", b->text), warnings);
+  std::vector<std::string> said;  // each value once
+  for (const std::vector<std::string>& side : {a->said, b->said}) {
+    for (const std::string& one : side) {
+      if (std::find(said.begin(), said.end(), one) == said.end()) {
+        said.push_back(one);
+      }
+    }
+  }
+  Warn(model_type, absl::StrJoin(said, ", "),
+       row.words.empty() ? absl::StrCat(a->text, " ", relation, " ", b->text)
+                         : std::string(row.words),
+       warnings);
 }
 
 void WarnOfMissing(const JsonObject& config, absl::string_view model_type,
                    absl::string_view keys, std::vector<std::string>* warnings) {
-  std::vector<absl::string_view> given, missing;
+  std::vector<std::string> given, missing;
   for (const absl::string_view key : absl::StrSplit(keys, ' ')) {
-    (config.Has(key) ? given : missing).push_back(key);
+    (config.Has(key) ? given : missing).push_back(config.Path(key));
   }
   if (given.empty() || missing.empty()) return;
-  Warn(config, model_type,
+  Warn(model_type,
        absl::StrCat(absl::StrJoin(given, ", "),
                     given.size() == 1 ? " is given" : " are given", ", and ",
                     absl::StrJoin(missing, ", "),
@@ -411,7 +437,7 @@ void WarnOfClassRules(const JsonObject& config, absl::string_view model_type,
                       std::vector<std::string>* warnings) {
   for (const ClassRule& row : kRules) {
     if (IsAmong(model_type, row.model_types)) {
-      WarnOfRule(config, model_type, row.rule, warnings);
+      WarnOfRule(config, model_type, row, warnings);
     }
   }
   for (const Together& row : kTogether) {
@@ -426,7 +452,8 @@ void WarnOfClassRules(const JsonObject& config, absl::string_view model_type,
         IsAmong(value->get_ref<const std::string&>(), row.words)) {
       continue;
     }
-    Warn(config, model_type, absl::StrCat(row.key, " is ", Shortened(*value)),
+    Warn(model_type,
+         absl::StrCat(config.Path(row.key), " is ", Shortened(*value)),
          absl::StrReplaceAll(row.words, {{" ", " or "}}), warnings);
   }
   WarnOfMamba(config, model_type, warnings);

@@ -90,7 +90,12 @@ absl::StatusOr<ModelRope> ReadPart(
   for (const std::string& key : keys.filled) {
     const json* value = config.Find(key);
     if (value == nullptr || !config.WasRead(key)) continue;
-    Assume(config.Path(key), Shortened(*value), DefaultOf(rules), &*rope);
+    // transformers has no class of a remote type to have a default.
+    Assume(config.Path(key), Shortened(*value),
+           rules.profile == Profile::kHf && IsRemote(model_type)
+               ? "absent; default of the code beside its checkpoint"
+               : DefaultOf(rules),
+           &*rope);
   }
   rope->warnings.insert(rope->warnings.end(), keys.warnings.begin(),
                         keys.warnings.end());

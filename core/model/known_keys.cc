@@ -274,22 +274,24 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
                      " is null, with which transformers' class of model_type ",
                      model.model_type, " fails; the whole head is rotated"));
   }
+  // Where the layers are listed, one class alone still looks at the pattern.
+  const bool is_listed = list != nullptr && !list->is_null();
   const json* pattern = config.Find("sliding_window_pattern");
-  if (pattern != nullptr && pattern->is_number() && *pattern < 1) {
+  if (pattern != nullptr && pattern->is_number() && *pattern < 1 &&
+      (!is_listed || model.model_type == "embedding_gemma2")) {
     warnings->push_back(absl::StrCat(
         config.Path("sliding_window_pattern"), " is ", pattern->dump(),
         ", for which transformers' classes want a positive integer; read as "
         "no pattern"));
   }
-  if (pattern != nullptr && pattern->is_string() &&
-      (list == nullptr || list->is_null()) && model.model_type == "exaone4") {
+  if (pattern != nullptr && pattern->is_string() && !is_listed &&
+      model.model_type == "exaone4") {
     warnings->push_back(absl::StrCat(
         config.Path("sliding_window_pattern"), " is ", Shortened(*pattern),
         " without layer_types, by which transformers' class divides, and "
         "fails; it is read as a pattern"));
   }
   const json* interval = config.Find("full_attention_interval");
-  const bool is_listed = list != nullptr && !list->is_null();
   if (interval != nullptr && *interval == 0 && !is_listed &&
       IsAmong(model.model_type, "qwen3_next qwen3_5 qwen3_5_moe qwen4_exp")) {
     warnings->push_back(absl::StrCat(

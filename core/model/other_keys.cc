@@ -36,10 +36,10 @@ constexpr std::size_t kTold = 64;
 // are refused here, too, but for numbers that are only written otherwise.
 absl::string_view Reading(const json& value, absl::string_view type) {
   if (value.is_null()) return "read as absent";
-  if (value.is_number_integer() && IsOfType(0.0, type, false)) {
+  if (value.is_number_integer() && IsOfType(0.0, type)) {
     return "read as that number";
   }
-  if (value.is_number_float() && IsOfType(0, type, false) &&
+  if (value.is_number_float() && IsOfType(0, type) &&
       std::trunc(value.get<double>()) == value.get<double>()) {
     return "read as an integer";
   }
@@ -90,8 +90,6 @@ void WarnOf(const JsonObject& config, absl::string_view parent,
     model_type = given->get<std::string>();
   }
   if (!of_layer) WarnOfClassRules(config, model_type, warnings);
-  const json* layers = config.Find("layer_types");
-  const bool lists_layers = layers != nullptr && layers->is_array();
   for (const std::string& key : config.Keys()) {
     if (warnings->size() >= kTold) return;
     if (IsAmong(key, "dtype torch_dtype")) {
@@ -115,12 +113,15 @@ void WarnOf(const JsonObject& config, absl::string_view parent,
     if (value.is_object() && !TypeOfPart(type).empty()) {
       WarnOf(config.PeekObject(key), model_type, TypeOfPart(type), of_layer,
              warnings);
-    } else if (!IsOfType(value, type, lists_layers)) {
+      continue;
+    }
+    const std::string allowed = TypeInFile(type, config);
+    if (!allowed.empty() && !IsOfType(value, allowed)) {
       warnings->push_back(
           absl::StrCat(config.Path(key), " is ", Shortened(value),
                        ", for which transformers' ", "class of model_type ",
                        model_type, " wants ", TypeInWords(type),
-                       ": it refuses the file; ", Reading(value, type)));
+                       ": it refuses the file; ", Reading(value, allowed)));
     }
   }
 }

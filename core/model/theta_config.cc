@@ -39,14 +39,15 @@ std::optional<double> BaseInDict(const RopeDict& from,
   }
 }
 
-// The base of a class for a file without one, where it is a reader's own.
-double DefaultBase(const RopeDict& from) {
+// The base of a class for a file without one under `key`, where it is a
+// reader's own.
+double DefaultBase(const RopeDict& from, absl::string_view key) {
   const auto row = [&from](ReadingRule rule) {
     return FindReadingRow(from.rules, from.model_type, rule);
   };
   if (row(ReadingRule::kNeedsBase) != nullptr) {
     from.config.Fail(
-        "rope_theta",
+        key.empty() ? "rope_theta" : key,
         absl::StrCat(
             "is missing; ", from.rules.project, "'s class of model_type ",
             from.model_type, " needs it, ", "and ",
@@ -169,7 +170,7 @@ double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   if (!outer && !inner) {
     if (const auto other = BaseByOtherName(from, rope)) return *other;
   }
-  const double theta = outer ? *outer : DefaultBase(from);
+  const double theta = outer ? *outer : DefaultBase(from, key);
   if (inner && *inner != theta) {
     rope->warnings.push_back(absl::StrCat(
         from.dict.Path(kKey), " ", NumberText(*inner),

@@ -9,6 +9,7 @@ classes are dataclasses that check each field, whether or not the model needs it
 import ast
 import collections
 import dataclasses
+import functools
 import inspect
 import pathlib
 import re
@@ -53,14 +54,72 @@ def takes(kind, values):
     return True
 
 
-def null_of(kind, base, key):
-    """What a class makes of a null that the field's type has: "null" if it takes it,
-    "listed" if it does where the file lists its layers, else ""."""
-    number = getattr(kind, "num_hidden_layers", 0)
-    layers = ["sliding_attention"] * (number if isinstance(number, int) else 0)
-    if takes(kind, {**base, key: None}) or not takes(kind, base):
-        return "null"
-    return "listed" if takes(kind, {**base, key: None, "layer_types": layers}) else ""
+# Lists of layers, by words or numbers, that a file may have in place of other keys.
+LISTS = {"layer_types": ["full_attention", "sliding_attention", "linear_attention"],
+         "mlp_layer_types": ["dense", "sparse"], "indexer_types": ["full", "shared"],
+         "no_rope_layers": [1, 0], "moe_layers": [0]}
+# Below 1, core/model/known_keys.cc fails for these.
+SIZES = {"hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim",
+         "max_position_embeddings"}
+
+
+class Probes:
+    """Files of a class that say more than its name: each has one further key."""
+
+    def __init__(self, kind, base):
+        self.kind, self.base = kind, base
+
+    def changes(self):
+        """(key, value) of what a file may say, where the class's default is another."""
+        values = vars(self.kind.from_dict(self.base))
+        number = values.get("num_hidden_layers")
+        number = number if isinstance(number, int) else 0
+        for field in dataclasses.fields(self.kind):
+            now, allowed = values.get(field.name), atoms(field.type)
+            if field.name == "model_type" or field.name in self.base:
+                continue
+            for word in LISTS.get(field.name, ()):
+                yield field.name, [word] * number
+            if field.default is None and isinstance(now, (bool, int, float, str, list)):
+                yield field.name, now
+            others = [not now] if isinstance(now, bool) else []
+            if "int" in allowed and not isinstance(now, bool):
+                others += [1] if field.name in SIZES else [0, 1]
+            if "null" in allowed:
+                others.append(None)
+            others += [one[1:] for one in allowed if one.startswith("=")]
+            yield from ((field.name, value) for value in others if value != now)
+
+    @functools.cached_property
+    def files(self):
+        """{key: files with it that the class takes}."""
+        found = collections.defaultdict(list)
+        for key, value in self.changes():
+            file = {**self.base, key: value}
+            if takes(self.kind, file):
+                found[key].append(file)
+        return found
+
+    @functools.cached_property
+    def lists(self):
+        """The keys of which all files have a list there."""
+        return {key for key, files in self.files.items()
+                if all(isinstance(file[key], list) or file[key] is None
+                       for file in files)
+                and any(isinstance(file[key], list) for file in files)}
+
+    def takers(self, key, value):
+        """The lists beside which the class takes a value that it refuses alone; None
+        if it takes it for another reason."""
+        found = set()
+        for other, files in self.files.items():
+            if other == key or not any(takes(self.kind, {**file, key: value})
+                                       for file in files):
+                continue
+            if other not in self.lists:
+                return None
+            found.add(other)
+        return found
 
 
 # Values by their types, of which a class that takes the type takes one.
@@ -87,16 +146,32 @@ def taken_besides(kind):
                 yield node.args[0].value
 
 
-def taken(kind, base, key, numbers):
+def taken(kind, probes, key, numbers):
     """The types of which the class takes some value; empty for all of them."""
     samples = {"int": sorted({1, 2, 64, *numbers}), **SAMPLES}
     found = {name for name, values in samples.items()
-             if any(takes(kind, {**base, key: value}) for value in values)}
-    if "bool" not in found and takes(kind, {**base, key: False}):
+             if any(takes(kind, {**probes.base, key: value}) for value in values)}
+    if "bool" not in found and takes(kind, {**probes.base, key: False}):
         found.add("false")
     if found == set(samples) or not found - {"null", "str"}:
         return set()
-    return found if SCALAR.match(key) else found | {"list", "{}"}
+    lists = None
+    for name in samples.keys() - found:
+        beside = probes.takers(key, samples[name][0])
+        if beside is None:
+            found.add(name)
+            continue
+        lists = beside if lists is None else lists & beside
+        found |= {f"{name}@{one}" for one in beside}
+    if found >= set(samples):
+        return set()
+    if not SCALAR.match(key):
+        found |= {"list", "{}"}
+    # Of what stands there then, the class reads nothing.
+    for one in lists or ():
+        found = {name for name in found if not name.endswith(f"@{one}")}
+        found.add(f"any@{one}")
+    return found
 
 
 def name_of(kind):
@@ -120,18 +195,30 @@ NARROWER = [("int", "positive", [0, *BELOW]), ("int", "natural", BELOW),
             ("bool", "true", [False])]
 
 
-def narrowed(kind, base, field, allowed):
-    """Without values that the class refuses, whatever else its files say."""
+def narrowed(kind, probes, field, allowed):
+    """Without values that the class refuses, whatever else its files say; but with
+    their type beside a list (@) where the class takes one of them."""
     def refused(value):
-        return not takes(kind, {**base, field.name: value})
+        return not takes(kind, {**probes.base, field.name: value})
+
+    def without(wider, narrower, values):
+        if not all(map(refused, values)):
+            return allowed
+        beside = [probes.takers(field.name, value) for value in values]
+        if None in beside:
+            return allowed
+        return (allowed - {wider} | ({narrower} if narrower else set())
+                | {f"{wider}@{one}" for one in set().union(*beside)})
     found = choices(field)
     if found:
         allowed = allowed - {"str"} | found
-    if {"int", "str"} <= allowed and refused("x") and not refused("auto"):
-        allowed = allowed - {"str"} | {"=auto"}
+    if {"int", "str"} <= allowed and not refused("auto"):
+        allowed = without("str", "=auto", ["x"])
+    if "null" in allowed:
+        allowed = without("null", "", [None])
     for wider, narrower, values in NARROWER:
-        if wider in allowed and all(map(refused, values)):
-            allowed = allowed - {wider} | {narrower}
+        if wider in allowed:
+            allowed = without(wider, narrower, values)
     return allowed
 
 
@@ -142,22 +229,21 @@ def fields_of(config):
             **library.SWITCHES.get(config.model_type, {})}
     parts = {name: name_of(type(getattr(config, name)))
              for name in library.parts(config)}
+    probes = Probes(kind, base)
     found = {}
     for field in dataclasses.fields(kind):
         allowed = atoms(field.type, parts.get(field.name, ""))
         if "any" in allowed or not allowed:
             continue
-        if "null" in allowed:
-            allowed = allowed - {"null"} | {null_of(kind, base, field.name)} - {""}
         if takes(kind, base):
-            allowed = narrowed(kind, base, field, allowed)
+            allowed = narrowed(kind, probes, field, allowed)
         found[field.name] = allowed
     numbers = [field.default for field in dataclasses.fields(kind)
                if type(field.default) is int and field.default]
     for key in sorted(set(taken_besides(kind)) - found.keys()):
         if ROTARY.match(key):
             continue
-        allowed = taken(kind, base, key, numbers) if takes(kind, base) else set()
+        allowed = taken(kind, probes, key, numbers) if takes(kind, base) else set()
         if allowed:
             found[key] = allowed
     for name, key in kind.attribute_map.items():

@@ -2,8 +2,9 @@
 is current; and whether core/model/class_rules.cc says what the library's classes do.
 
 The rules of class_rules.cc are written by hand, from the validators of transformers'
-classes. Each rule is tried: what it takes for absent keys is the class's default, and
-files that it refuses are refused. validators.txt has a digest of every validator that
+classes. Each row of its tables is tried: what it takes for absent keys is the class's
+default, files that it refuses are refused, and one that it does not is taken. The rules
+that are code there are not tried. validators.txt has a digest of every validator that
 is not all classes': one that is new or has changed is to be read, and its rules to be
 put right, before the file is written anew.
 """
@@ -31,12 +32,13 @@ OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul,
 COMMON = ("PreTrainedConfig", "RotaryEmbeddingConfigMixin")
 
 
-def rules():
-    """(model types, rule) of each row."""
-    table = re.search(r"kRules\[\] = \{(.*?)\n\};", RULES.read_text(), re.DOTALL)[1]
+def rows(name):
+    """(model types, further columns) of each row of a table."""
+    table = re.search(name + r"\[\] = \{(.*?)\n\};", RULES.read_text(), re.DOTALL)[1]
     for row in re.findall(r"\{((?:\s*\"[^\"]*\",?)+)\s*\}", table):
-        types, rule = re.split(r"\",\s*\"", row.strip().strip('"'), maxsplit=1)
-        yield (re.sub(r"\"\s*\"", "", types).split(), re.sub(r"\"\s*\"", "", rule))
+        types, *columns = (re.sub(r"\"\s*\"", "", column) for column in
+                           re.split(r"\",\s*\"", row.strip().strip('"')))
+        yield types.split(), columns
 
 
 def side(tokens, value_of):
@@ -79,15 +81,26 @@ def default_of(config, path):
     return value if default is not None and type(value) is int else None
 
 
-def file_with(values):
+# Elements of lists, of which a class takes one.
+ELEMENTS = [1, 0, 0.5, "full_attention", "sliding_attention", "linear_attention",
+            "attention"]
+# What classes want beside values that a rule is about.
+BESIDE = {
+    "axk2": {"n_group": 1, "topk_group": 1},
+    "qwen4_exp_text": {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_budget": 2048,
+                       "indexer_head_dim": 512, "indexer_compress_ratio": 4},
+}
+
+
+def file_with(values, beside, element):
     """A file with these numbers, and lists of these lengths, at their paths."""
-    found = {}
+    found = dict(beside)
     for path, value in values.items():
         part = found
         *outer, key = path.lstrip("#").split(".")
         for name in outer:
             part = part.setdefault(name, {})
-        part[key] = [1] * value if path.startswith("#") else value
+        part[key] = [element] * value if path.startswith("#") else value
     return found
 
 
@@ -95,23 +108,58 @@ def complaints_of(rule, name, config):
     """What is wrong with a rule of one class."""
     terms = [token.partition("=") for token in rule.split(" ")
              if re.match(r"#?[A-Za-z]", token)]
+    # Not those that a whole model has for its part.
+    config = type(config).from_dict({})
     for path, _, given in terms:
         default = default_of(config, path)
         if given and default != int(given):
             yield f"{name}: {path} is {default} where it is absent, not {given}"
     # A number that a rule has no default for is small, and others fit it.
-    values = {path: int(given) if given else 4 for path, _, given in terms}
-    tried = 0
-    for path in values:
-        for number in (values[path] + 1, 2 * values[path] + 1, 1, 0, -1, 3):
-            changed = {**values, path: number}
-            if (number < 0 and path.startswith("#")) or holds(rule, changed.get):
-                continue
-            tried += 1
-            if class_fields.takes(type(config), file_with(changed)):
-                yield f"{name}: takes {changed}, which {rule} refuses"
-    if not tried:
+    defaults = {path: int(given) for path, _, given in terms if given}
+    values = {path: defaults.get(path, 4) for path, _, given in terms}
+    others = set(values.values())
+    files = [{**values, path: number} for path, value in values.items()
+             for number in (value + 1, 2 * value + 1, 1, 0, -1, 3, 64, *others)
+             if number >= 0 or not path.startswith("#")]
+
+    def takes(file, element):
+        # Some classes compute a key, and take no file that has it.
+        said = {path: value for path, value in file.items()
+                if defaults.get(path) != value}
+        return class_fields.takes(type(config),
+                                  file_with(said, BESIDE.get(name, {}), element))
+    held = [file for file in files if holds(rule, file.get)]
+    refused = [file for file in files if file not in held]
+    element = next((one for one in ELEMENTS for file in held if takes(file, one)), None)
+    # Else a file may be refused for something that the rule does not say.
+    if held and element is None:
+        yield f"{name}: takes no file for which {rule} holds"
+    for file in refused:
+        if takes(file, element):
+            yield f"{name}: takes {file}, which {rule} refuses"
+    if not refused:
         yield f"{name}: nothing contradicts {rule}"
+
+
+def complaints_of_together(keys, name, config):
+    """Keys that a class takes together or not at all."""
+    together = {key: BESIDE[name][key] for key in keys.split()}
+    if not class_fields.takes(type(config), together):
+        yield f"{name}: does not take {together}"
+    for key in together:
+        for some in ({key: together[key]}, {**together, key: None}):
+            if class_fields.takes(type(config), some):
+                yield f"{name}: takes {some} without the rest of {keys}"
+
+
+def complaints_of_words(key, words, name, config):
+    """Words that a class takes for a key."""
+    for word in words.split():
+        if not class_fields.takes(type(config), {key: word}):
+            yield f"{name}: does not take {word} for {key}"
+    for word in ("x", "none", "default", "full", "mean", "silu", "relu"):
+        if word not in words.split() and class_fields.takes(type(config), {key: word}):
+            yield f"{name}: takes {word} for {key}"
 
 
 def digest(function):
@@ -160,10 +208,14 @@ def main():
     for name, config in configs:
         known.setdefault(name, config)
     wrong = []
-    for names, rule in rules():
-        for name in names:
-            wrong += (complaints_of(rule, name, known[name]) if name in known
-                      else [f"{name}: no class of it"])
+    # Of the columns, a rule's words are for readers.
+    for table, number, complaints in (("kRules", 1, complaints_of),
+                                      ("kTogether", 1, complaints_of_together),
+                                      ("kWordRules", 2, complaints_of_words)):
+        for names, columns in rows(table):
+            for name in names:
+                wrong += (complaints(*columns[:number], name, known[name])
+                          if name in known else [f"{name}: no class of it"])
     text = text_of_validators(configs)
     if sys.argv[1:] == ["--check"]:
         wrong += told(text)

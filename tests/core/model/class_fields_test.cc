@@ -50,7 +50,12 @@ bool IsExplained(absl::string_view type) {
   static const auto& simple = *new std::set<absl::string_view>{
       "int",  "float",   "bool",    "str",  "null", "positive",
       "unit", "natural", "nonzero", "true", "false"};
-  if (simple.contains(type) || type == "listed" || type == "list") return true;
+  const std::pair<absl::string_view, absl::string_view> beside =
+      absl::StrSplit(type, absl::MaxSplits('@', 1));
+  if (!beside.second.empty()) {
+    return beside.first == "any" || IsExplained(beside.first);
+  }
+  if (simple.contains(type) || type == "list") return true;
   if (absl::ConsumePrefix(&type, "=")) return true;
   if (absl::ConsumePrefix(&type, "{")) return absl::EndsWith(type, "}");
   if (!absl::ConsumePrefix(&type, "list[")) return false;
@@ -131,37 +136,52 @@ TEST(ClassFieldsTest, PartsHaveTypesOfTheirOwn) {
 }
 
 TEST(ClassFieldsTest, AValueIsOfATypeByItsAlternatives) {
-  EXPECT_TRUE(IsOfType(8, "int|null", false));
-  EXPECT_TRUE(IsOfType(nullptr, "int|null", false));
-  EXPECT_FALSE(IsOfType(8.0, "int", false));
-  EXPECT_FALSE(IsOfType(1, "float", false));
-  EXPECT_FALSE(IsOfType(true, "int", false));
-  EXPECT_TRUE(IsOfType(0.5, "unit", false));
-  EXPECT_FALSE(IsOfType(1.5, "unit", false));
-  EXPECT_TRUE(IsOfType(1, "positive", false));
-  EXPECT_FALSE(IsOfType(0, "positive", false));
-  EXPECT_TRUE(IsOfType(0, "natural", false));
-  EXPECT_FALSE(IsOfType(-1, "natural", false));
-  EXPECT_TRUE(IsOfType(-1, "nonzero", false));
-  EXPECT_FALSE(IsOfType(0, "nonzero", false));
-  EXPECT_TRUE(IsOfType(false, "false", false));
-  EXPECT_FALSE(IsOfType(true, "false", false));
-  EXPECT_TRUE(IsOfType("relu2", "=relu2", false));
-  EXPECT_FALSE(IsOfType("relu", "=relu2", false));
-  EXPECT_TRUE(IsOfType(json::object(), "null|{qwen3}", false));
-  EXPECT_TRUE(IsOfType(nullptr, "int|listed", true));
-  EXPECT_FALSE(IsOfType(nullptr, "int|listed", false));
+  EXPECT_TRUE(IsOfType(8, "int|null"));
+  EXPECT_TRUE(IsOfType(nullptr, "int|null"));
+  EXPECT_FALSE(IsOfType(8.0, "int"));
+  EXPECT_FALSE(IsOfType(1, "float"));
+  EXPECT_FALSE(IsOfType(true, "int"));
+  EXPECT_TRUE(IsOfType(0.5, "unit"));
+  EXPECT_FALSE(IsOfType(1.5, "unit"));
+  EXPECT_TRUE(IsOfType(1, "positive"));
+  EXPECT_FALSE(IsOfType(0, "positive"));
+  EXPECT_TRUE(IsOfType(0, "natural"));
+  EXPECT_FALSE(IsOfType(-1, "natural"));
+  EXPECT_TRUE(IsOfType(-1, "nonzero"));
+  EXPECT_FALSE(IsOfType(0, "nonzero"));
+  EXPECT_TRUE(IsOfType(false, "false"));
+  EXPECT_FALSE(IsOfType(true, "false"));
+  EXPECT_TRUE(IsOfType("relu2", "=relu2"));
+  EXPECT_FALSE(IsOfType("relu", "=relu2"));
+  EXPECT_TRUE(IsOfType(json::object(), "null|{qwen3}"));
+}
+
+TEST(ClassFieldsTest, AListOfLayersAllowsWhatTheClassThenDoesNotRead) {
+  const json without = {{"layer_types", nullptr}};
+  const json with = {{"layer_types", {"full_attention"}}};
+  absl::Status status;
+  const JsonObject unlisted(&without, "", &status);
+  const JsonObject listed(&with, "", &status);
+  EXPECT_EQ(TypeInFile("nonzero|int@layer_types", unlisted), "nonzero");
+  EXPECT_EQ(TypeInFile("nonzero|int@layer_types", listed), "nonzero|int");
+  EXPECT_EQ(TypeInFile("int|null@moe_layers", listed), "int");
+  EXPECT_EQ(TypeInFile("int|any@layer_types", unlisted), "int");
+  EXPECT_EQ(TypeInFile("int|any@layer_types", listed), "");
+  EXPECT_EQ(TypeInWords("int|null@layer_types"),
+            "an integer or null beside layer_types");
+  EXPECT_EQ(TypeInWords("int|any@layer_types"),
+            "an integer or any value beside layer_types");
 }
 
 TEST(ClassFieldsTest, ElementsOfArraysHaveTypes) {
-  EXPECT_TRUE(IsOfType({1, 2}, "int|list[int]", false));
-  EXPECT_TRUE(IsOfType(json::array(), "list[int]", false));
-  EXPECT_FALSE(IsOfType({1, "a"}, "int|list[int]", false));
-  EXPECT_TRUE(IsOfType({1, "a"}, "list|null", false));
+  EXPECT_TRUE(IsOfType({1, 2}, "int|list[int]"));
+  EXPECT_TRUE(IsOfType(json::array(), "list[int]"));
+  EXPECT_FALSE(IsOfType({1, "a"}, "int|list[int]"));
+  EXPECT_TRUE(IsOfType({1, "a"}, "list|null"));
   // Files spell infinity as a bare word, or as an object.
-  EXPECT_TRUE(IsOfType({0.0, "Infinity"}, "list[float]", false));
-  EXPECT_TRUE(IsOfType(json::array({0.0, {{"__float__", "Infinity"}}}),
-                       "list[float]", false));
+  EXPECT_TRUE(IsOfType({0.0, "Infinity"}, "list[float]"));
+  EXPECT_TRUE(
+      IsOfType(json::array({0.0, {{"__float__", "Infinity"}}}), "list[float]"));
 }
 
 TEST(ClassFieldsTest, WordsSayTheAlternatives) {

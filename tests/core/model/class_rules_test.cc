@@ -12,6 +12,7 @@ namespace posenc::core {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -46,7 +47,8 @@ TEST(ClassRulesTest, TwoValuesThatAClassRefusesTogetherAreSaid) {
       Warnings({{"num_experts_per_tok", 9}}, "jetmoe"),
       ElementsAre(HasSubstr("num_experts_per_tok <= num_local_experts")));
   EXPECT_THAT(Warnings({{"num_hidden_layers", 301}}, "recurrent_gemma"),
-              ElementsAre(HasSubstr("num_hidden_layers <= block_types * 100")));
+              ElementsAre(HasSubstr(
+                  "num_hidden_layers <= elements of block_types * 100")));
   EXPECT_THAT(Warnings({{"num_hidden_layers", 300}}, "recurrent_gemma"),
               IsEmpty());
   EXPECT_THAT(
@@ -57,11 +59,39 @@ TEST(ClassRulesTest, TwoValuesThatAClassRefusesTogetherAreSaid) {
       ElementsAre(HasSubstr("wants full")));
 }
 
+TEST(ClassRulesTest, AValueIsSaidOnceWithItsPath) {
+  absl::Status status;
+  std::vector<std::string> warnings;
+  const json part = {{"head_dim", 127}};
+  WarnOfClassRules(JsonObject(&part, "depth_decoder_config", &status),
+                   "csm_depth_decoder_model", &warnings);
+  EXPECT_THAT(
+      warnings,
+      ElementsAre("depth_decoder_config.head_dim is 127, and transformers' "
+                  "class of model_type csm_depth_decoder_model wants head_dim "
+                  "to be even, or at most 3: it refuses the file; it has no "
+                  "part in rotation"));
+  const json sizes = {{"num_hidden_layers", 2}, {"depths", {1, 1, 1}}};
+  warnings.clear();
+  WarnOfClassRules(JsonObject(&sizes, "audio_config", &status),
+                   "muse_spark_audio", &warnings);
+  EXPECT_THAT(
+      warnings,
+      testing::Contains(HasSubstr(
+          "audio_config.depths has 3 elements, audio_config.num_hidden_layers "
+          "is 2, and transformers' class of model_type muse_spark_audio wants "
+          "elements of depths == num_hidden_layers")));
+}
+
 TEST(ClassRulesTest, SidesAreComputedAsPythonDoes) {
   // 1 + 1 * 8 frames are 16, and 15 are fewer.
   EXPECT_THAT(Warnings({{"streaming_config", {{"speaker_cache_length", 15}}}},
                        "nemotron3_diarization"),
-              ElementsAre(HasSubstr("speaker_cache_length is 15, and")));
+              ElementsAre(AllOf(
+                  HasSubstr("speaker_cache_length is 15, and"),
+                  HasSubstr("(streaming_config.speaker_cache_silence_frames_"
+                            "per_speaker + 1) * streaming_config.num_speakers "
+                            "<= streaming_config.speaker_cache_length"))));
   // -7 / 4 is -2, and -7 % 4 is 1.
   EXPECT_THAT(Warnings({{"text_config", {{"hidden_size", -7}}},
                         {"adaptor_config",

@@ -163,6 +163,45 @@ TEST(ReadingRulesTest, MlxFailsWhereAClassNeedsABaseThatItDoesNotRead) {
                         "qwen3_moe needs it"));
 }
 
+TEST(ReadingRulesTest, MlxNamesTheBaseOfTheLayersThatIsMissing) {
+  RopeSource source;
+  source.profile = Profile::kMlx;
+  source.layer_type = "sliding_attention";
+  for (const auto& [type, key] :
+       {std::pair("gemma3n", "rope_local_base_freq"),
+        std::pair("mimo_v2_flash", "swa_rope_theta")}) {
+    const json config =
+        Config(type, {{"rope_theta", 1e6},
+                      {"partial_rotary_factor", 0.5},
+                      {"layer_types",
+                       {"sliding_attention", "full_attention",
+                        "sliding_attention", "full_attention"}}});
+    source.source = ConfigJson{config.dump()};
+    const auto rope = ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+    EXPECT_THAT(std::string(rope.status().message()),
+                HasSubstr(absl::StrCat(key, " is missing; mlx-lm's class")));
+  }
+}
+
+TEST(ReadingRulesTest, SlicesOfKimiK2AreItsOwnCodes) {
+  json config = Config("kimi_k2", {{"rope_theta", 5e4}});
+  const ResolvedRope rope = Read(config, Profile::kHf);
+  EXPECT_EQ(rope.spec.rotary_dim, 64);
+  EXPECT_EQ(rope.head_dim, 192);
+  int slices = 0;
+  for (const auto& one : rope.assumptions) {
+    if (one.field != "qk_rope_head_dim" && one.field != "qk_nope_head_dim") {
+      continue;
+    }
+    ++slices;
+    EXPECT_EQ(one.reason, "absent; default of the code beside its checkpoint");
+  }
+  EXPECT_EQ(slices, 2);
+  EXPECT_TRUE(Assumed(rope, "qk_rope_head_dim", "64"));
+  EXPECT_TRUE(Assumed(rope, "qk_nope_head_dim", "128"));
+  EXPECT_TRUE(Warned(rope, "has no class in transformers"));
+}
+
 // What the classes' constructors have no value for.
 TEST(ReadingRulesTest, MlxFailsWithoutKeysThatAClassNeeds) {
   const auto error = [](const char* type, const json& more) {
