@@ -33,6 +33,9 @@ TEST_F(DoctorCasesTest, EveryBadCaseIsToldAndEveryGoodOneIsNot) {
     for (const Json& text : of.value("texts", Json::array())) {
       EXPECT_THAT(said, testing::HasSubstr(text.get<std::string>()));
     }
+    for (const Json& text : of.value("absent_texts", Json::array())) {
+      EXPECT_THAT(said, testing::Not(testing::HasSubstr(text)));
+    }
     if (of.contains("readers")) {
       Json names = Json::array();
       for (const Json& reader : (*finding)["readers"]) {

@@ -16,43 +16,65 @@
 namespace posenc::cli {
 namespace {
 
-class DoctorFixesTest : public DoctorCases {};
+class DoctorFixesTest : public DoctorCases {
+ protected:
+  // transformers' base, width and axes of the first layer, and of one of full
+  // attention in models that have a pattern of six.
+  std::vector<Json> Ropes(const Json& config) {
+    WriteText("rope.json", config.dump());
+    std::vector<Json> ropes;
+    for (const char* layer : {"0", "5"}) {
+      const Outcome outcome =
+          Posenc("--json resolve --config " + Quoted(Path("rope.json")) +
+                 " --layer-index " + layer);
+      const Json spec =
+          Json::parse(outcome.text, nullptr, false).value("spec", Json());
+      Json& rope = ropes.emplace_back(Json::object());
+      for (const char* key : {"rope_theta", "rotary_dim", "axes"}) {
+        rope[key] = spec.is_object() ? spec.value(key, Json()) : Json();
+      }
+    }
+    return ropes;
+  }
+};
 
-// Fixes that are to be done elsewhere than in the files and the command line:
-// on weights, in another program, or not at all.
+// Alternatives that are to be done elsewhere than in the files and the command
+// line: on weights, in another program, or not at all.
 constexpr const char* kElsewhere[] = {
-    "convert it anew",
+    "--override-kv ARCHITECTURE.*", "Reposition cached keys .*",
+    "(use )?another reader",
+    "convert it anew(| with a current convert_hf_to_gguf.py|: \\S+ = \\[.*\\])",
+    "convert the weights .*",
+    // Which factor is left to the reader of the text.
+    "fix the base for the length to be served: for example \"rope_type\": "
+    "\"yarn\" with a factor",
     "fix the length that the engine serves",
-    "for example",
     "give other loaders the config.json",
-    "give transformers 4 the softmax scale",
-    "the model was trained so",
-    "keep both",
-    "leave it: the numbers are the same",
-    "make the two agree",
-    "mend what",
-    "nothing is to be done",
-    "another reader",
-    "ARCHITECTURE",
-    "convert the weights",
-    "Reposition cached keys",
-    "recompute",
+    "give short_factor and long_factor \\d+ values each",
+    "give transformers 4 the softmax scale of the reference: .*",
+    "keep both: they say the same",
+    "keep one of the two: remove the one that the model was not trained with",
+    "leave it: the numbers are the same without it",
+    "make the two agree: the weights were trained with one of them",
+    "mend what .* names", "nothing is to be done in the file: .*",
+    "recompute (it in float32|the table from the configuration)",
     "remove it from the file",
-    "remove the one that the model was not trained with",
-    "remove the table",
-    "run it with",
-    "serve text alone",
-    "set the rotated width",
+    "remove the table (and keep the configuration|from the file)",
+    "run it with llama.cpp",
+    "run it with the reference's reader where these distances matter",
+    "serve at most \\d+ tokens", "serve text alone with .*",
+    "set the rotated width in \\S+",
+    // Numbers that only who trained the model knows.
+    "spell it yarn, with the attention_factor that the model was trained with",
     "spell the scaling with keys that both read",
-    "that the model was trained with",
-    "the length that",
-    "serve at most 4096 tokens",
-    "values each"};
+    "the length that the model was trained with",
+    "the model was trained so, add the scaling to \\S+"};
 
 bool IsElsewhere(const std::string& text) {
-  return std::any_of(
-      std::begin(kElsewhere), std::end(kElsewhere),
-      [&](const char* words) { return text.find(words) != std::string::npos; });
+  return std::any_of(std::begin(kElsewhere), std::end(kElsewhere),
+                     [&](const char* alternative) {
+                       return std::regex_match(text, std::regex(alternative));
+                     });
 }
 
 std::vector<std::string> Split(const std::string& text, const char* at) {
@@ -203,13 +225,18 @@ bool Apply(const std::string& text, const Json& finding, Json* files) {
         value.is_discarded() ? Json(match[3].str()) : value;
     return true;
   }
-  if (has(R"re(^set factor in (\w+) to (\d+))re")) {
+  if (has(R"re(^set factor in ([\w.]+) to (\d+))re")) {
     At(&config, match[1])["factor"] = std::stod(match[2]);
     return true;
   }
   if (has(R"re(^set model_max_length in \S+ to (\d+))re")) {
     (*files)["tokenizer_config.json"]["model_max_length"] =
         std::stoll(match[1]);
+    return true;
+  }
+  if (has(R"re(^in ([\w.]+) set (\w+) to default and remove factor$)re")) {
+    At(&config, match[1])[match[2]] = "default";
+    At(&config, match[1]).erase("factor");
     return true;
   }
   if (has(R"re(^remove "(\w+)" from ([\w.]+))re")) {
@@ -248,6 +275,99 @@ std::vector<std::string> Alternatives(const std::string& fix) {
       "has it, too|; for llama.cpp ");
 }
 
+// Errors and warnings that a mended checkpoint has and the bad one had not.
+std::set<std::string> NewIds(const Json& bad, const Json& good) {
+  std::set<std::string> before, added;
+  for (const Json& finding : bad["findings"]) {
+    before.insert(finding["id"].get<std::string>());
+  }
+  for (const Json& finding : good["findings"]) {
+    const auto id = finding["id"].get<std::string>();
+    if (finding["severity"] != "note" && before.count(id) == 0) {
+      added.insert(id);
+    }
+  }
+  return added;
+}
+
+// An engine's configuration under an override: it replaces rope_parameters,
+// where transformers 5 keeps all that it read of a rope.
+Json Overridden(Json config, const std::string& arguments) {
+  std::smatch match;
+  const std::regex flag(
+      R"re(--(?:hf-overrides|json-model-override-args) '(\{.*\})')re");
+  const std::string text =
+      std::regex_replace(arguments, std::regex(R"(\\")"), "\"");
+  if (!std::regex_search(text, match, flag)) return config;
+  const Json override = Json::parse(match[1].str(), nullptr, false);
+  const bool is_nested = override.contains("text_config");
+  Json& part = is_nested ? config["text_config"] : config;
+  for (const char* key :
+       {"rope_scaling", "rope_theta", "partial_rotary_factor"}) {
+    part.erase(key);
+  }
+  part.update(is_nested ? override["text_config"] : override);
+  return config;
+}
+
+// Findings about base, width or axes themselves: their fixes change these.
+constexpr const char* kAboutTheRope[] = {
+    "config.head-dim-derived", "config.partial-conflict",
+    "config.partial-default",  "config.sections",
+    "config.theta-absent",     "config.theta-conflict",
+    "config.unlike-published", "gguf.freq-base",
+    "params.config-differs",   "runtime.override-drops-theta",
+    "tables.inv-freq-differs"};
+
+bool IsAboutTheRope(const std::string& id) {
+  return std::find(std::begin(kAboutTheRope), std::end(kAboutTheRope), id) !=
+         std::end(kAboutTheRope);
+}
+
+// What a mended file is told next, and why that is true.
+struct Following {
+  const char* id;
+  std::set<std::string> next;
+  const char* why;
+};
+const Following kFollowing[] = {
+    {"config.both-spellings",
+     {"config.new-spelling-only"},
+     "older readers do not know the spelling that is left"},
+    {"config.original-absent",
+     {"config.factor-ratio", "config.length-not-raised"},
+     "transformers takes the whole length for the original one"},
+    {"config.partial-conflict",
+     {"readers.refuses"},
+     "a reader asks for the key that is removed"},
+    {"config.partial-default",
+     {"readers.pairing"},
+     "mlx-lm's class of GLM rotates the whole head, whatever a file says"},
+    {"config.sections",
+     {"readers.axes"},
+     "mlx-lm has one axis, once the others have three"},
+    {"config.unlike-published",
+     {"config.factor-ratio"},
+     "the length is to follow the published factor"},
+    {"gguf.scaling-type-missing",
+     {"gguf.original-length"},
+     "YaRN asks for a length, where linear scaling did not"},
+    {"params.config-differs",
+     {"readers.amplitude"},
+     "some readers do not know attention_factor"},
+    {"runtime.flag-unread",
+     {"readers.frequencies", "gguf.swa"},
+     "flags that count now change what the model has"}};
+
+bool IsExpected(const std::string& id, const std::set<std::string>& added) {
+  for (const Following& following : kFollowing) {
+    if (id != following.id) continue;
+    return std::includes(following.next.begin(), following.next.end(),
+                         added.begin(), added.end());
+  }
+  return added.empty();
+}
+
 TEST_F(DoctorFixesTest, EveryAlternativeThatCanBePastedMends) {
   int number = 0, pasted = 0;
   for (const Json& of : Data()["cases"]) {
@@ -274,6 +394,18 @@ TEST_F(DoctorFixesTest, EveryAlternativeThatCanBePastedMends) {
           WriteFiles(mended, folder + "_" + std::to_string(alternative++)),
           &exit_code);
       ASSERT_TRUE(good.is_object());
+      EXPECT_TRUE(IsExpected(id, NewIds(bad, good)))
+          << text << "\n"
+          << testing::PrintToString(NewIds(bad, good));
+      if (files.contains("config.json") && !IsAboutTheRope(id)) {
+        const std::vector<Json> before = Ropes(files["config.json"]);
+        const std::vector<Json> after = Ropes(Overridden(
+            mended["config.json"], mended["arguments"].get<std::string>()));
+        // A type that transformers refuses has no rope yet.
+        if (before[0]["rotary_dim"] != nullptr) {
+          EXPECT_EQ(after, before) << text;
+        }
+      }
       const Json* const left = FindId(good, id);
       // What llama.cpp needs beside it is an alternative of its own.
       const bool is_others = left != nullptr &&

@@ -74,8 +74,7 @@ const std::vector<CheckRow>& CheckRows() {
       {"config.factor-below-one", kWarning, false, "a factor below 1",
        "$0: $1.factor is $2: below 1 it spreads positions instead of "
        "compressing them",
-       "set factor in $1 to $3 if positions are to be compressed, or remove $1",
-       ""},
+       "set factor in $1 to $3 if positions are to be compressed, or $4", ""},
       {"config.longrope-switch", kWarning, false,
        "longrope, whose list readers choose in different ways",
        "$0: longrope: at $1 tokens keys in the cache were turned with the "
@@ -229,8 +228,7 @@ const std::vector<CheckRow>& CheckRows() {
        "add \"rope_theta\": $3 to it", "recipes 856"},
       {"runtime.flag-gone", kError, false,
        "a flag that the newest known version refuses",
-       "--runtime: $0 is gone; vLLM from 0.11.1 on refuses it",
-       "--hf-overrides '$1'", ""},
+       "--runtime: $0 is gone; vLLM from 0.11.1 on refuses it", "$1", ""},
       {"runtime.flag-unread", kWarning, false,
        "a flag that is taken and has no effect",
        "--runtime: $0 has no effect: $1", "$2", ""},
@@ -238,7 +236,7 @@ const std::vector<CheckRow>& CheckRows() {
        "a longer served length than any file claims, and no scaling",
        "--runtime: $0 is $1, beyond $2, $3, and nothing is scaled: the model "
        "was not trained with such distances",
-       "serve at most $3, or scale: $4", ""},
+       "serve at most $3$4", ""},
       {"cache.mismatch", kError, false,
        "a layer whose moved keys are not the engine's own", "$0: $1", "$2", ""},
       {"cache.not-certifiable", kError, false,

@@ -29,7 +29,21 @@ std::string RootType(const json& root) {
   return it != root.end() && it->is_string() ? it->get<std::string>() : "";
 }
 
+bool IsGiven(const json& part, absl::string_view key) {
+  const auto it = part.find(std::string(key));
+  return it != part.end() && !it->is_null();
+}
+
 }  // namespace
+
+bool IsScalingKey(absl::string_view key) {
+  return IsAmong(key,
+                 "type rope_type factor original_max_position_embeddings "
+                 "attention_factor attn_factor beta_fast beta_slow mscale "
+                 "mscale_all_dim truncate low_freq_factor high_freq_factor "
+                 "short_factor long_factor short_mscale long_mscale alpha "
+                 "finetuned extrapolation_factor");
+}
 
 absl::Status Reading::status() const {
   for (const auto& rope : ropes) {
@@ -123,18 +137,20 @@ std::string ConfigCase::WithClassKeys() const {
       keys = {{"qk_rope_head_dim", rope.spec.rotary_dim},
               {"qk_nope_head_dim", rope.head_dim - rope.spec.rotary_dim}};
     }
-  } else if (!part_->contains("hidden_size") ||
-             !part_->contains("num_attention_heads")) {
+  } else if (!IsGiven(*part_, "hidden_size") ||
+             !IsGiven(*part_, "num_attention_heads")) {
     keys = {{"head_dim", rope.head_dim}};
   }
   const json dict = json::parse(family_.rope_parameters, nullptr, false);
-  if (dict.is_object() && !IsNested(dict) && !part_->contains("rope_scaling")) {
+  if (dict.is_object() && !IsNested(dict) && !IsGiven(*part_, "rope_scaling")) {
     keys["rope_parameters"] = dict;
   }
   bool filled = false;
   const json copy = Changed([&](json* part) {
     for (const auto& [key, value] : keys) {
-      filled |= part->emplace(key, value).second;
+      if (IsGiven(*part, key)) continue;
+      (*part)[key] = value;
+      filled = true;
     }
   });
   return filled ? copy.dump() : "";

@@ -24,6 +24,10 @@ struct NamedDict {
   const nlohmann::json* dict;
 };
 
+// True if a key of such a dict tells how positions are scaled, and nothing
+// else.
+bool IsScalingKey(absl::string_view key);
+
 // One reader's answers, group by group of layers.
 struct Reading {
   const Reader* reader;

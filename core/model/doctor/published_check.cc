@@ -11,6 +11,7 @@
 #include <cmath>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/error.h"
@@ -134,11 +135,15 @@ struct Likeness {
   // Ours has the bases that the class, or a tool, takes for absent ones.
   bool default_bases = true;
 
+  // Ours has another vocabulary: it was trained anew.
+  bool other_vocabulary = false;
+
   // Nothing is left of base, scaling and length: who writes a file anew and
   // leaves all three to the class has this. Models that were trained so in the
   // shape of one with another base and a scaling are not known.
   bool is_lost() const {
-    return default_bases && !ours_scaled && theirs_scaled && !longer;
+    return default_bases && !ours_scaled && theirs_scaled && !longer &&
+           !other_vocabulary;
   }
   // Another model, which happens to have the same shape.
   bool is_other() const {
@@ -255,6 +260,21 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
                              from && theirs_at_most &&
                              *from > static_cast<double>(*theirs_at_most);
   return likeness;
+}
+
+// Vocabularies of the presets that files are found to have lost base, scaling
+// and length of; presets have none. Tuning adds a few tokens.
+bool HasOtherVocabulary(const ConfigCase& ours, absl::string_view preset) {
+  constexpr std::pair<absl::string_view, double> kVocabularies[] = {
+      {"exaone-4-32b", 102400}, {"gemma-3-", 262208}, {"llama-3.", 128256}};
+  constexpr double kAdded = 0.01;
+  const auto size = ours.Number("vocab_size");
+  for (const auto& [name, published] : kVocabularies) {
+    if (size && absl::StartsWith(preset, name)) {
+      return std::abs(*size - published) > kAdded * published;
+    }
+  }
+  return false;
 }
 
 // Whether nothing is to be said of the difference: the two are the same, or
@@ -390,7 +410,8 @@ void CheckPublished(ConfigCase* config) {
     if (theirs == nullptr || !SameShape(shape, ShapeOf(published))) continue;
     const std::vector<Match> matches = MatchGroups(*config, published);
     if (matches.empty()) continue;
-    const Likeness likeness = Compare(*config, published, matches);
+    Likeness likeness = Compare(*config, published, matches);
+    likeness.other_vocabulary = HasOtherVocabulary(*config, model.name);
     // Layers that differ in theirs alone: ours have lost it, or are others.
     if (published.groups().size() != config->groups().size() &&
         !likeness.is_lost()) {

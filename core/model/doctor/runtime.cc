@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "core/error.h"
 #include "core/model/doctor/input_checks.h"
+#include "core/model/doctor/merged_override.h"
 #include "core/model/json_object.h"
 #include "core/model/profile.h"
 
@@ -268,16 +269,17 @@ void CheckGoneFlags(const Runtime& runtime, const ConfigCase* config,
   double base = 0;
   if (theta != nullptr && absl::SimpleAtod(*theta, &base)) {
     parameters["rope_theta"] = base;
-  } else if (config != nullptr && config->reference() != nullptr &&
-             config->reference()->ropes[0]->spec.rope_theta) {
-    parameters["rope_theta"] = *config->reference()->ropes[0]->spec.rope_theta;
   }
+  const auto override = config == nullptr
+                            ? json{{"rope_parameters", parameters}}
+                            : MergedOverride(*config, parameters);
+  const std::string fix =
+      override ? absl::StrCat("--hf-overrides '", override->dump(), "'")
+               : "write what it says into each rope_parameters of config.json";
   for (const auto& [flag, text] : {std::pair("--rope-scaling", scaling),
                                    std::pair("--rope-theta", theta)}) {
     if (text == nullptr) continue;
-    Add("runtime.flag-gone",
-        {flag, json{{"rope_parameters", parameters}}.dump()}, config, findings)
-        .keys = {flag};
+    Add("runtime.flag-gone", {flag, fix}, config, findings).keys = {flag};
   }
 }
 
@@ -350,24 +352,35 @@ const char* LengthFlag(const Runtime& runtime) {
   return nullptr;
 }
 
-// What scales a model that claims `claimed` positions by YaRN.
+// What scales a model that claims `claimed` positions by YaRN; empty where that
+// is not said in one flag: of layers that differ, which are not all to be
+// scaled alike, and of several position axes.
 std::string YarnFlags(const Runtime& runtime, const ConfigCase* config,
-                      double factor, std::int64_t claimed) {
-  if (runtime.engine == Runtime::Engine::kLlamaCpp) {
+                      const GgufRope* gguf, double factor,
+                      std::int64_t claimed) {
+  if (config != nullptr) {
+    if (config->reference() == nullptr || config->groups().size() > 1) {
+      return "";
+    }
+    const RopeSpec& spec = config->reference()->ropes[0]->spec;
+    if (spec.axes || spec.nope || !spec.rope_theta) return "";
+  } else if (IsVllm(runtime) || runtime.engine == Runtime::Engine::kSglang ||
+             gguf->freq_base_swa || !gguf->sections.empty()) {
+    return "";
+  }
+  if (runtime.engine == Runtime::Engine::kLlamaCpp || config == nullptr) {
     return absl::StrCat("--rope-scaling yarn --rope-scale ",
                         PlainNumber(factor), " --yarn-orig-ctx ", claimed);
   }
-  json dict = {{"rope_type", "yarn"},
-               {"factor", factor},
-               {"original_max_position_embeddings", claimed}};
-  if (config != nullptr && config->reference() != nullptr) {
-    const auto& theta = config->reference()->ropes[0]->spec.rope_theta;
-    if (theta) dict["rope_theta"] = *theta;
-  }
+  const auto override =
+      MergedOverride(*config, {{"rope_type", "yarn"},
+                               {"factor", factor},
+                               {"original_max_position_embeddings", claimed}});
+  if (!override) return "";
   return absl::StrCat(runtime.engine == Runtime::Engine::kSglang
                           ? "--json-model-override-args"
                           : "--hf-overrides",
-                      " '", json({{"rope_parameters", dict}}).dump(), "'");
+                      " '", override->dump(), "'");
 }
 
 // More positions than any file claims, and nothing that reaches them.
@@ -398,9 +411,10 @@ void CheckServedLength(const Runtime& runtime, const ConfigCase* config,
   const double factor =
       std::ceil(static_cast<double>(served) / static_cast<double>(claimed));
   const std::string flag = LengthFlag(runtime);
+  const std::string yarn = YarnFlags(runtime, config, gguf, factor, claimed);
   Add("runtime.length-beyond",
       {flag, absl::StrCat(served), by, absl::StrCat(claimed),
-       YarnFlags(runtime, config, factor, claimed)},
+       yarn.empty() ? "" : absl::StrCat(", or scale: ", yarn)},
       config, findings)
       .keys = {flag};
 }
@@ -479,6 +493,13 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
         (!CheckJsonSize(value).ok() ||
          !json::parse(value, nullptr, false).is_object())) {
       return UsageFault(absl::StrCat(flag, " is no JSON object"));
+    }
+    if (flag == "--override-kv") {
+      // llama.cpp takes several between commas, too.
+      for (const absl::string_view one : absl::StrSplit(value, ',')) {
+        runtime.flags.emplace_back(flag, std::string(one));
+      }
+      continue;
     }
     runtime.flags.emplace_back(std::move(flag), std::move(value));
   }

@@ -25,6 +25,22 @@ bool NeedsOriginal(const std::string& type) {
   return IsAmong(type, "yarn llama3 longrope");
 }
 
+// What takes the scaling out of a dict, and leaves its base and share.
+std::string Unscaled(const NamedDict& named, const ConfigCase& config) {
+  bool scaling_alone = named.path == config.KeyPath("rope_scaling") ||
+                       named.path == config.KeyPath("rope_parameters");
+  std::vector<std::string> types;
+  for (const auto& [key, value] : named.dict->items()) {
+    scaling_alone &= IsScalingKey(key);
+    if (key == "type" || key == "rope_type") types.push_back(key);
+  }
+  if (scaling_alone) return absl::StrCat("remove ", named.path);
+  return absl::StrCat(
+      "in ", named.path, " set ",
+      types.empty() ? "rope_type" : absl::StrJoin(types, " and "),
+      " to default and remove factor");
+}
+
 void CheckFactor(const NamedDict& named, ConfigCase* config) {
   const auto factor = config->Number(*named.dict, "factor");
   const std::string type = ConfigCase::TypeOf(*named.dict);
@@ -35,7 +51,8 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
   if (!(*factor > 0)) return;  // what reads it says so
   if (*factor < 1) {
     config->Add("config.factor-below-one",
-                {named.path, PlainNumber(*factor), PlainNumber(1 / *factor)},
+                {named.path, PlainNumber(*factor), PlainNumber(1 / *factor),
+                 Unscaled(named, *config)},
                 {key});
   }
   if (!original || !maximum || !(*original >= 1)) return;

@@ -143,7 +143,7 @@ std::string RowsText(const ConfigCase& config, double heads, double wanted) {
 
 // Types whose attention divides the width by the heads, whatever a file says.
 constexpr absl::string_view kAlwaysDerived =
-    "codegen gpt_neox gpt_neox_japanese gptj persimmon stablelm "
+    "codegen falcon gpt_neox gpt_neox_japanese gptj persimmon stablelm "
     "stablelm_epoch";
 
 // Whether a head_dim cannot make up for a width that the heads do not divide:

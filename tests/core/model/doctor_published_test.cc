@@ -248,6 +248,8 @@ TEST(DoctorPublishedTest, ModelsThatLostBaseScalingAndLengthAreTold) {
         part.erase(key);
       }
       part["rope_theta"] = 10000;
+      // The record has its class's for some models.
+      part.erase("vocab_size");
       if (length > 0) part["max_position_embeddings"] = length;
       DoctorInput input;
       input.path = "config.json";
@@ -264,6 +266,32 @@ TEST(DoctorPublishedTest, ModelsThatLostBaseScalingAndLengthAreTold) {
     }
   }
   EXPECT_EQ(seen, models.size());
+}
+
+// A model that was trained anew in a known shape has another tokenizer; tuning
+// adds a few tokens to it.
+TEST(DoctorPublishedTest, AnotherVocabularyIsAnotherModel) {
+  const auto told = [](int vocabulary) {
+    DoctorInput input;
+    input.path = "config.json";
+    input.text =
+        json{{"model_type", "llama"},           {"hidden_size", 2048},
+             {"num_attention_heads", 32},       {"num_key_value_heads", 8},
+             {"num_hidden_layers", 16},         {"head_dim", 64},
+             {"max_position_embeddings", 4096}, {"rope_theta", 10000},
+             {"vocab_size", vocabulary}}
+            .dump();
+    const auto diagnosis = Diagnose({input}, {});
+    return std::any_of(diagnosis->findings.begin(), diagnosis->findings.end(),
+                       [](const Finding& finding) {
+                         return absl::string_view(finding.id) ==
+                                "config.unlike-published";
+                       });
+  };
+  EXPECT_TRUE(told(128256));
+  EXPECT_TRUE(told(128264));
+  EXPECT_FALSE(told(32000));
+  EXPECT_FALSE(told(151936));
 }
 
 // The pairs of YaRN's ramp follow from the base: another base is no other

@@ -153,6 +153,18 @@ TEST(DoctorShapeTest, TheWidthOfAFixIsAWholeNumberAndMends) {
   EXPECT_EQ(Find(Diagnosed(config), "config.head-dim-derived"), nullptr);
 }
 
+// Falcon's class has no setter for head_dim.
+TEST(DoctorShapeTest, AFalconsWidthIsToBeCorrected) {
+  const Diagnosis diagnosis = Diagnosed({{"model_type", "falcon"},
+                                         {"hidden_size", 4545},
+                                         {"num_attention_heads", 71},
+                                         {"max_position_embeddings", 2048}});
+  const Finding* const finding = Find(diagnosis, "config.head-dim-derived");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_THAT(finding->fix, HasSubstr("4544 and 4615 would fit"));
+  EXPECT_THAT(finding->fix, testing::Not(HasSubstr("head_dim")));
+}
+
 // transformers refuses such a Llama with a head_dim, too, and GPT-NeoX has no
 // such key.
 TEST(DoctorShapeTest, WhereHeadDimCannotMendTheWidthItselfIsToBeCorrected) {
@@ -218,6 +230,22 @@ TEST(DoctorReaderTest, TheScalingOfAClassIsToBeWrittenIntoTheFile) {
   ASSERT_NE(begin, std::string::npos) << finding->fix;
   config.update(json::parse("{" + finding->fix.substr(begin) + "}"));
   EXPECT_EQ(unscaled(Diagnosed(config)), 0) << finding->fix;
+}
+
+// llama.cpp's converter asks transformers' class, to which null is absent.
+TEST(DoctorReaderTest, ANullScalingIsTheClassesInLlamaCppToo) {
+  for (const char* type : {"gpt_oss", "apertus"}) {
+    const json config = {
+        {"model_type", type},        {"hidden_size", 4096},
+        {"num_attention_heads", 64}, {"head_dim", 64},
+        {"num_hidden_layers", 24},   {"max_position_embeddings", 131072},
+        {"rope_scaling", nullptr},   {"rope_parameters", nullptr}};
+    const Diagnosis diagnosis = Diagnosed(config, {.readers = {"llama_cpp"}});
+    for (const Finding& finding : diagnosis.findings) {
+      EXPECT_EQ(finding.message.find("against no scaling"), std::string::npos)
+          << type << ": " << finding.message;
+    }
+  }
 }
 
 TEST(DoctorReaderTest, NoKeyIsAFixForAReaderThatNeverScales) {
@@ -385,6 +413,28 @@ TEST(DoctorRuntimeTest, BrokenCommandLinesAreRefused) {
         HasSubstr("runtime: "))
         << runtime;
   }
+}
+
+// llama.cpp PR 18056: values between commas.
+TEST(DoctorRuntimeTest, OneOverrideKvMayGiveSeveralKeys) {
+  DoctorInput input;
+  input.path = "model.gguf";
+  input.kind = InputKind::kGguf;
+  input.gguf.emplace();
+  input.gguf->architecture = "gemma3";
+  input.gguf->freq_base = 1e6;
+  input.gguf->freq_base_swa = 1e4;
+  const auto unread = [&](const std::string& flags) {
+    const auto diagnosis =
+        Diagnose({input}, {.runtime = "llama-server " + flags});
+    EXPECT_TRUE(diagnosis.ok()) << diagnosis.status();
+    return Find(*diagnosis, "runtime.flag-unread") != nullptr;
+  };
+  EXPECT_TRUE(unread("--rope-freq-base 5e5"));
+  EXPECT_FALSE(
+      unread("--rope-freq-base 5e5 --override-kv "
+             "gemma3.context_length=int:8192,"
+             "gemma3.rope.freq_base_swa=float:500000"));
 }
 
 TEST(DoctorRuntimeTest, TheServedLengthIsTheClaimedOne) {
