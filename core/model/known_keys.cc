@@ -231,6 +231,15 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
         kZambasLayers,
         " layers': it refuses the file; the number is not needed"));
   }
+  const json* const is_long = config.Find("use_long_context");
+  const auto maximum = config.PeekInteger("max_position_embeddings");
+  if (model.model_type == "zamba2" && is_long != nullptr &&
+      *is_long == json(true) && maximum && *maximum != 16384) {
+    warnings->push_back(absl::StrCat(
+        config.Path("max_position_embeddings"), " is ", *maximum,
+        ", and use_long_context is true, by which transformers' class of "
+        "model_type zamba2 takes 16384; so it is read here"));
+  }
   const json* blocks = config.Find("layers_block_type");
   if (model.model_type == "zamba2" && layers && blocks != nullptr &&
       blocks->is_array() &&

@@ -387,6 +387,14 @@ void CheckTypesAgree(const RopeDict& from, ModelRope* rope) {
 }
 
 std::optional<std::int64_t> MaxPositions(const JsonObject& config) {
+  // Zamba 2's class sets the length of its long version, whatever the file has.
+  constexpr std::int64_t kLongZamba = 16384;
+  const nlohmann::json* const is_long = config.Find("use_long_context");
+  if (is_long != nullptr && *is_long == nlohmann::json(true) &&
+      config.PeekText("model_type") == "zamba2") {
+    config.MarkRead("max_position_embeddings");
+    return kLongZamba;
+  }
   return config.FirstInteger(
       {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length"});
 }

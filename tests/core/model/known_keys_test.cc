@@ -159,6 +159,26 @@ TEST(KnownKeysTest, ABasePastFloat32IsSaid) {
                      "rope_theta is 1e+200, more than float32 holds"));
 }
 
+TEST(KnownKeysTest, TheLongZambasLengthIsItsClasss) {
+  json zamba = {{"model_type", "zamba2"},
+                {"hidden_size", 2560},
+                {"num_attention_heads", 32},
+                {"max_position_embeddings", 4096},
+                {"use_long_context", true},
+                {"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}}};
+  const auto length = [&zamba] {
+    const ResolvedRope rope = Read(zamba, Profile::kHf, 32768);
+    const auto* scaling = std::get_if<DynamicNtkScaling>(&rope.spec.scaling);
+    return scaling == nullptr ? 0 : scaling->max_position_embeddings;
+  };
+  EXPECT_EQ(length(), 16384);
+  EXPECT_TRUE(Warned(Read(zamba, Profile::kHf, 32768),
+                     "max_position_embeddings is 4096, and use_long_context is "
+                     "true"));
+  zamba["use_long_context"] = false;
+  EXPECT_EQ(length(), 4096);
+}
+
 TEST(KnownKeysTest, ListsOfLayersThatTheClassTakesOtherwiseAreSaid) {
   EXPECT_TRUE(Warned(
       Read(SmallLlama({{"layer_rope_theta", {0, 0}}, {"rope_theta", 1e4}}),
