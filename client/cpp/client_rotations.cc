@@ -64,7 +64,8 @@ absl::Status SendChunks(
   Rpc::SetSettings(settings, &request);
   bool first = true;
   typename Rpc::Chunk chunk;  // its views are borrowed until it is written
-  // Of chunks not answered yet: where the results go, and what they are like.
+  // For each chunk that is not answered yet: where its results go, and what
+  // was sent, which its results have to be like.
   std::deque<std::vector<Output>> outputs;
   std::deque<std::vector<absl::optional<TensorView>>> sent;
   return calls->Stream(

@@ -129,8 +129,8 @@ type receivedTensor struct {
 	misfit *Error // the result does not fit into `into`; gRPC passes its text on only
 }
 
-// failure returns the error of a call: that of an output whose size only the
-// answer could tell to be wrong, if there is one.
+// failure returns the error of a call. If the answer did not fit into an output,
+// which nobody could know before it came, the error is about that output.
 func (m *receivedMessage) failure(err error) error {
 	for _, t := range m.tensors {
 		if err != nil && t.misfit != nil {

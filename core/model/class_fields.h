@@ -24,8 +24,8 @@ namespace posenc::core {
 // list         any array; list[int,null]: one of such elements
 // {}           an object; {qwen3}: one that describes a model of that type
 // =relu2       that string
-// null@layer_types  that type, where the file has that list of layers, which
-//                   the class then reads instead; any@: anything
+// null@layer_types  that type, but only if the file has that list of layers:
+//                   the class then reads the list; any@: anything
 absl::string_view FieldType(absl::string_view model_type,
                             absl::string_view key);
 

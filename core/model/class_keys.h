@@ -25,8 +25,9 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
                       const Family& family, absl::string_view model_type,
                       absl::string_view project);
 
-// The slices of latent attention that a project takes for absent ones, where no
-// class of transformers has them; `filled` is empty if it takes none.
+// Returns the configuration with the slices of latent attention that a project
+// takes for absent ones, if no class of transformers has them. `filled` is
+// empty if it takes none.
 ClassKeys FillSlices(const JsonObject& config, const ProfileRules& rules,
                      const std::string& model_type);
 

@@ -193,8 +193,8 @@ struct Said {
   std::string text;
 };
 
-// nullopt for another value than an integer, or a list where its length is
-// meant: other rules are about it.
+// Returns nullopt if the value is no integer, or no list if the rule is about a
+// list's length: other rules are about values of wrong types.
 std::optional<Said> At(const JsonObject& config, absl::string_view path,
                        absl::string_view otherwise) {
   const bool is_length = absl::ConsumePrefix(&path, "#");

@@ -163,8 +163,8 @@ fn is_pair(request: &v1::BuildTableRequest) -> bool {
     matches!(request.encoding, Some(Encoding::Rope(_))) && request.layout() != v1::TableLayout::Complex
 }
 
-/// Fails unless a table in one message has the tensors that were asked for, each with all of its bytes. Those of the
-/// slots are looked at where they are read.
+/// Fails unless a table in one message has the tensors that were asked for, each with all of its bytes. Tensors
+/// that go into slots are checked when they are read into them.
 fn check_whole(request: &v1::BuildTableRequest, table: &v1::BuildTableResponse, slots: &[Slot<'_>]) -> Result<()> {
     let (pair, shape) = (is_pair(request), table_shape(request));
     for (name, tensor) in [("cos", &table.cos), ("sin", &table.sin), ("table", &table.table)] {

@@ -96,7 +96,8 @@ final class Tables {
     return tables.stream().mapToLong(table -> table.tensor(first).shape()[axis]).sum();
   }
 
-  // Ends a stream whose next rows do not follow, or are of another type or shape.
+  // Fails if the rows that come next in a stream do not follow those before, or are of another type
+  // or shape.
   private static void checkNext(BuildTableRequest request, List<Table> before, Table next) {
     long row = rowsIn(request, before);
     int axis = TableOutputs.rowAxis(request);
