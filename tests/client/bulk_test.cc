@@ -190,12 +190,10 @@ class EchoService : public v1::PositionalEncodingService::Service {
                          v1::ApplyRopeResponse* response) override {
     const bool fails = Remember(context, request->ByteSizeLong());
     if (fails) return {grpc::StatusCode::UNAVAILABLE, "later"};
-    mutex_.LockWhen(absl::Condition(
-        +[](EchoService* service) {
-          return static_cast<int>(service->seen_.size()) >= service->together;
-        },
-        this));
-    mutex_.Unlock();
+    {
+      const absl::MutexLock lock(&mutex_);
+      while (static_cast<int>(seen_.size()) < together) came_.Wait(&mutex_);
+    }
     if (request->has_q()) *response->mutable_q() = request->q();
     if (request->has_k()) *response->mutable_k() = request->k();
     return grpc::Status::OK;
@@ -244,10 +242,12 @@ class EchoService : public v1::PositionalEncodingService::Service {
              ? ""
              : std::string(found->second.data(), found->second.size()),
          bytes});
+    came_.SignalAll();
     return static_cast<int>(seen_.size()) <= failures;
   }
 
   mutable absl::Mutex mutex_;
+  absl::CondVar came_;  // a call more is in seen_
   std::vector<Seen> seen_;
 };
 

@@ -6,9 +6,9 @@
 // This file stands before their functions (and is linked into every test if
 // the sanitizer is on) and adds the orders that those functions do establish:
 //   absl::Mutex, absl::CondVar   who unlocks is before who locks next
-//   batches of operations        who starts one, or asks for a call, is before
-//                                who comes back from the kernel, or from a
-//                                queue, later
+//   batches of operations        who starts one, asks for a call, or shuts a
+//                                queue down is before who comes back from the
+//                                kernel, or from a queue, later
 //   sockets                      who sends is before who receives later
 //   slices                       who lets go of one, or has it sent, is before
 //                                its memory is given back
@@ -136,6 +136,13 @@ grpc_event grpc_completion_queue_pluck(grpc_completion_queue* queue, void* tag,
   const grpc_event event = real(queue, tag, deadline, reserved);
   __tsan_acquire(&wire);
   return event;
+}
+
+void grpc_completion_queue_shutdown(grpc_completion_queue* queue) {
+  static const auto real = Real<decltype(&grpc_completion_queue_shutdown)>(
+      "grpc_completion_queue_shutdown");
+  __tsan_release(&wire);
+  real(queue);
 }
 
 int grpc_completion_queue_thread_local_cache_flush(grpc_completion_queue* queue,

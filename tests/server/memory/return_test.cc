@@ -55,6 +55,9 @@ TEST(ReturnedMemoryTest, EveryBurstsMemoryIsReturned) {
 #ifdef ABSL_HAVE_ADDRESS_SANITIZER
   GTEST_SKIP() << "its allocator keeps 256 MB of what was freed, to watch it";
 #endif
+#ifdef ABSL_HAVE_THREAD_SANITIZER
+  GTEST_SKIP() << "what it notes of each byte is resident, and stays";
+#endif
   KeepFreedMemory();
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
