@@ -28,4 +28,8 @@ const KernelTable& ActiveKernels();
 // others.
 std::size_t PagesAtOnce();
 
+// Whether this CPU's rotations are faster if they fetch ahead what comes from
+// memory (RotateJob::fetch).
+bool FetchesAhead(bool in_place, bool float64);
+
 }  // namespace posenc::simd

@@ -60,7 +60,7 @@ struct AngleSums {
 // the order of the work and the kind of stores, never about a byte.
 enum class Memory {
   kCached,    // all of it fits a cache: one slice after another
-  kCold,      // src is fetched ahead
+  kCold,      // src comes from memory
   kStreamed,  // and dst is written past the caches, if src is not dst; then
               // KernelTable::end_streams has to be called
 };
@@ -98,6 +98,8 @@ struct RotateJob {
   Memory memory;
   // Pages that kCold and kStreamed walk at once: 1, 2 or 4.
   std::size_t pages;
+  // Whether they fetch src ahead, or leave that to the CPU.
+  bool fetch;
 };
 
 using RotateKernel = void (*)(const RotateJob&);

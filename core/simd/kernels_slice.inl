@@ -42,6 +42,7 @@ struct SliceRun {
   std::size_t count;
   std::size_t pairs;
   std::ptrdiff_t ahead;  // bytes from src to what is fetched; 0: nothing is
+  bool from_memory;      // not from a cache
 
   // Calls rotate(src, dst, cosines, sines) for each slice.
   //

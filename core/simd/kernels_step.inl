@@ -102,7 +102,14 @@ struct HalfStep {
 
   [[gnu::always_inline]] void Load(const Storage* src, std::size_t first,
                                    std::size_t pairs) {
+    LoadX(src, first);
+    LoadY(src, first, pairs);
+  }
+  [[gnu::always_inline]] void LoadX(const Storage* src, std::size_t first) {
     Dtype::LoadTwo(src + first, &x0, &x1);
+  }
+  [[gnu::always_inline]] void LoadY(const Storage* src, std::size_t first,
+                                    std::size_t pairs) {
     Dtype::LoadTwo(src + pairs + first, &y0, &y1);
   }
   template <class Row>

@@ -99,9 +99,8 @@ class Daemon {
 
 bool Has(const std::string& isa) {
   if (isa == "sse2") return __builtin_cpu_supports("sse2");
-  if (isa == "avx2") {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+  if (isa == "avx2") {  // no CPU with AVX2 lacks F16C
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   }
   return __builtin_cpu_supports("avx512f") &&
          __builtin_cpu_supports("avx512bw") &&

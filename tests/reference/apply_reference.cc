@@ -120,7 +120,7 @@ double Tensor::At(std::int64_t b, std::int64_t s, std::int64_t h,
   const std::byte* const from = bytes.data() + Offset(b, s, h, d);
   switch (dtype) {
     case Dtype::kFloat16:
-      return Load<_Float16>(from);
+      return Decode16(reference::kFloat16, Load<std::uint16_t>(from));
     case Dtype::kBfloat16: {
       const std::uint32_t bits = std::uint32_t{Load<std::uint16_t>(from)} << 16;
       float value;
@@ -141,7 +141,9 @@ void Tensor::Set(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t d,
                  double value) {
   std::byte* const to = bytes.data() + Offset(b, s, h, d);
   const auto single = static_cast<float>(value);
-  const auto half = static_cast<_Float16>(value);
+  const std::uint16_t half = dtype == Dtype::kFloat16
+                                 ? Encode16(reference::kFloat16, value)
+                                 : std::uint16_t{0};
   std::uint32_t bits;
   std::memcpy(&bits, &single, sizeof(bits));
   const auto brain = static_cast<std::uint16_t>(bits >> 16);

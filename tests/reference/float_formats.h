@@ -33,13 +33,17 @@ inline double Decode16(const Format16& format, std::uint16_t bits) {
                            exponent - bias - format.mantissa_bits);
 }
 
-// The nearest 16-bit number, ties to even; x is not NaN.
+// The nearest 16-bit number, ties to even; of any NaN the quiet one.
 inline std::uint16_t Encode16(const Format16& format, double x) {
   const int bias = (1 << (format.exponent_bits - 1)) - 1;
   const int sign = std::signbit(x) ? 0x8000 : 0;
   const int infinity = ((1 << format.exponent_bits) - 1)
                        << format.mantissa_bits;
   const double magnitude = std::fabs(x);
+  if (std::isnan(x)) {
+    return static_cast<std::uint16_t>(infinity |
+                                      1 << (format.mantissa_bits - 1));
+  }
   if (std::isinf(x)) return static_cast<std::uint16_t>(sign | infinity);
   if (magnitude == 0) return static_cast<std::uint16_t>(sign);
   // Subnormals share the smallest normal exponent.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/config.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "tests/fixtures/directory.h"
@@ -142,6 +143,9 @@ TEST_F(AdminServerTest, ASlowReaderGetsTheWholePage) {
 }
 
 TEST_F(AdminServerTest, AnswersWithoutAFreeDescriptor) {
+#ifdef ABSL_HAVE_ADDRESS_SANITIZER
+  GTEST_SKIP() << "the sanitizer's check of an object's class needs one";
+#endif
   Start();
   Peer first, second;
   rlimit before = {};
