@@ -18,9 +18,16 @@ function(posenc_link_archives target)
                                              LINK_DEPENDS "${script};${archive}")
 endfunction()
 
-# gRPC's calls of two functions go to grpc_shortcuts.cc. They are found by their
-# types: what a linker names them holds a name that abseil's packager chose.
+# gRPC's calls of four functions go to grpc_shortcuts.cc and grpc_read_slices.cc.
+# They are found by their types: what a linker names them may hold a name that
+# abseil's packager chose.
 function(posenc_shorten_grpc target)
+  if(NOT gRPC_VERSION MATCHES "^1\\.51\\.")
+    message(FATAL_ERROR "grpc_read_slices.cc was written for gRPC 1.51, and this "
+                        "is ${gRPC_VERSION}: see "
+                        "docs/adr/0008-functions-of-grpc.md, or set "
+                        "POSENC_GRPC_ARCHIVES=OFF")
+  endif()
   get_target_property(archive gRPC::grpc LOCATION)
   string(REGEX REPLACE "\\.so.*" ".a" archive ${archive})
   execute_process(
@@ -33,9 +40,16 @@ function(posenc_shorten_grpc target)
   )
   set(POSENC_STATUS_TO_STRING
       "_ZN9grpc_core14StatusToStringB5cxx11ERK${absl}6StatusE")
-  target_sources(${target}
-                 PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/grpc_shortcuts.cc)
-  foreach(function POSENC_STATUS_CREATE POSENC_STATUS_TO_STRING)
+  set(POSENC_MAKE_SLICE
+      "_ZN17grpc_event_engine12experimental15MemoryAllocator9MakeSliceENS0_13MemoryRequestE"
+  )
+  set(POSENC_ADD_INDEXED "grpc_slice_buffer_add_indexed")
+  target_sources(
+    ${target}
+    PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/grpc_read_slices.cc
+            ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/grpc_shortcuts.cc)
+  foreach(function POSENC_STATUS_CREATE POSENC_STATUS_TO_STRING
+                   POSENC_MAKE_SLICE POSENC_ADD_INDEXED)
     if(NOT symbols MATCHES " T (${${function}})\n")
       message(FATAL_ERROR "${archive} has no ${function}: see "
                           "docs/adr/0008-functions-of-grpc.md, or set "

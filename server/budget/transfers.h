@@ -121,6 +121,11 @@ class Transfers {
   // It has arrived, or will not. May be called for one that is not under way.
   void Remove(Message* message);
 
+  // Messages of so many bytes have come and are worked on; a negative number
+  // when their answers go, or their calls end. The rest of what is measured
+  // belongs to messages that are coming.
+  void AddWorkedOn(std::int64_t bytes) { worked_on_ += bytes; }
+
   // It has not been slow until now: its peer had reason to wait.
   void Touch(Message* message);
 
@@ -130,6 +135,7 @@ class Transfers {
  private:
   struct Victims;
   struct Coming;
+  struct Soon;
   enum class Why { kSlow, kUnfair, kNotAnnounced, kAnnounced, kUnread };
 
   static absl::Status ErrorOf(Why why);
@@ -141,9 +147,9 @@ class Transfers {
   Coming EstimateComing(double now, std::int64_t held) const;
   void ChooseShrunk(double now, std::int64_t held, Victims* victims);
   void ChooseSlow(double now, std::int64_t held, Victims* victims);
-  // soon: what will be held.
-  void ChooseExcess(double now, std::int64_t held, std::int64_t soon,
+  void ChooseExcess(double now, std::int64_t held, const Soon& soon,
                     Victims* victims);
+  Soon Expect(double now, std::int64_t held);
 
   Admission* const admission_;
   const std::function<std::int64_t()> held_;
@@ -155,12 +161,16 @@ class Transfers {
   static constexpr std::size_t kMostSpare = 256;
   std::list<Message*> spare_;
   std::atomic<std::int64_t> cut_{0};
+  std::atomic<std::int64_t> worked_on_{0};
   std::uint64_t added_ = 0;
   // Used by the ticker's thread alone.
   double next_ = 0;  // when to measure again
   bool told_ = false;
-  std::int64_t last_ = 0;  // what was measured then
-  Ticker ticker_;          // last: its thread uses the others
+  std::int64_t last_ = 0;  // what was measured, and when
+  double last_at_ = 0;
+  double longest_interval_ = 0;  // between two measures
+  double last_took_ = 0;         // measuring
+  Ticker ticker_;                // last: its thread uses the others
 };
 
 }  // namespace posenc::server

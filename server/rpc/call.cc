@@ -254,6 +254,7 @@ void Call::Step(std::unique_lock<std::mutex> lock) {
         finished_ = last;
         ++written_;
         bytes_out_ += static_cast<std::int64_t>(bytes);
+        EndWork();
         lock.unlock();
         resources_.transfers->Add(Transfers::Direction::kOut,
                                   static_cast<std::int64_t>(bytes),
@@ -285,6 +286,11 @@ absl::StatusOr<RequestMessage> Call::TakeMessage() {
   std::vector<grpc::Slice> slices = stream_->TakeMessage();
   const absl::Status received = claim_.Received(bytes);
   if (!received.ok()) return received;
+  if (!spec_.stream && bytes > Transfers::kUncountedBytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    worked_on_ = bytes;
+    resources_.transfers->AddWorkedOn(bytes);
+  }
   return RequestMessage(std::move(slices), over_socket_, &claim_);
 }
 
@@ -534,10 +540,16 @@ bool Call::CutOff(Transfers::Direction direction, std::uint64_t message,
   return true;
 }
 
+void Call::EndWork() {
+  if (worked_on_ == 0) return;
+  resources_.transfers->AddWorkedOn(-std::exchange(worked_on_, 0));
+}
+
 void Call::OnDone() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     done_ = true;
+    EndWork();
   }
   resources_.transfers->Remove(&reading_message_);
   resources_.transfers->Remove(&writing_message_);

@@ -199,6 +199,8 @@ class Call final : public PeerStream::Reactor,
   void Observe();
   // The message that gRPC has read, checked against limits and claim.
   absl::StatusOr<RequestMessage> TakeMessage();
+  // The answer goes, or the call ends. Expects the lock.
+  void EndWork();
   // Ends the call with this error (the first one counts), at once or after the
   // responses that have been computed before it.
   void Fail(absl::Status error, bool drop_responses);
@@ -218,6 +220,7 @@ class Call final : public PeerStream::Reactor,
   std::optional<Deadlines::Entry> deadline_;
 
   Transfers::Message reading_message_, writing_message_;
+  std::int64_t worked_on_ = 0;  // bytes, as Transfers was told
   std::optional<std::int64_t> announced_;
 
   std::mutex mutex_;

@@ -56,7 +56,8 @@ def main():
     parser.add_argument("--json", metavar="FILE", help="the figures as JSON")
     parser.add_argument("--soak", metavar="HOURS", type=float, help="the soak alone")
     parser.add_argument("groups", nargs="*", choices=[*GROUPS, *ASKED, []], metavar="GROUP")
-    arguments = parser.parse_args()
+    # Groups may follow options: plain parse_args ends their list at the first one.
+    arguments = parser.parse_intermixed_args()
     groups = arguments.groups or GROUPS
     work = tempfile.mkdtemp(prefix="posenc-chaos-")
     world = World(arguments.programs, work, arguments.full)
