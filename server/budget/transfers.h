@@ -11,7 +11,7 @@
 //     claims shrink to nothing (Owner::ShrinkClaim), the oldest first, until
 //     what is held is enough for the others; what such a message really holds
 //     is part of what is measured
-//   more is held than 1.02 times the budget, or will be at the next measure:
+//   more is held than the budget, or will be at the next measure:
 //     messages are cut off, as many as hold the excess:
 //       1. the newest of those that are coming and were not announced; the
 //          oldest are nearest to their end
