@@ -16,7 +16,7 @@ namespace posenc::server {
 namespace {
 
 // Seconds; see the head of transfers.h.
-constexpr double kOld = 0.02;
+constexpr double kOld = 0.01;
 constexpr double kShrinkAfter = 0.05;
 constexpr double kSlowAfter = 10;
 constexpr double kLongestAge = 1;
@@ -31,9 +31,12 @@ constexpr double kUnfairBytesPerSecond = 4 << 20;
 constexpr double kMovingBytesPerSecond = 16 << 20;
 
 // Times the budget. What is in memory for a message is a little more than its
-// bytes. 256 connections with the largest message went 10 % beyond the budget
-// when both were 1.05, and a little more on a slower machine with 1.02.
-constexpr double kMostHeld = 1, kMostHeldAnnounced = 1.05;
+// bytes. Of messages whose size nobody has said, or not truly, as much comes
+// between two measures as the machine receives in that time, 16 MiB in 10 ms:
+// 256 connections with the largest message went 10 % beyond the budget when
+// they were cut at 1.05, and came within 1 % of that at 1.
+constexpr double kMostHeldUnsaid = 0.97, kMostHeldUnread = 1.02,
+                 kMostHeld = 1.05;
 
 // To cut off a message that was announced as small gains nothing, unless its
 // client lied. It is overdue if it takes longer than this and its bytes at
@@ -348,7 +351,7 @@ bool Transfers::IsSmall(std::int64_t bytes) const {
 void Transfers::ChooseExcess(double now, std::int64_t held, const Soon& soon,
                              Victims* victims) {
   const auto budget = static_cast<double>(admission_->budget());
-  double over = soon.at_latest - kMostHeld * budget;
+  double over = soon.at_latest - kMostHeldUnsaid * budget;
   if (over <= 0) return;
   enum class Kind { kSilent, kLiar, kLarge, kLate, kSpared };
   const Coming coming = EstimateComing(now, held);
@@ -401,14 +404,15 @@ void Transfers::ChooseExcess(double now, std::int64_t held, const Soon& soon,
     over -= static_cast<double>(message->bytes_ + kCallBytes);
   }
   cut_newest(Kind::kSilent);
+  cut_oldest(Kind::kLiar);
+  over -= (kMostHeldUnread - kMostHeldUnsaid) * budget;
   for (Message* const message : going_) {
     if (over <= 0 || message->since_ > now - kUnreadAfter) break;
     if (message->cut_ || !is_unread(*message)) continue;
     over -= static_cast<double>(message->bytes_ + kCallBytes);
     Cut(message, Why::kUnread, victims);
   }
-  over -= (kMostHeldAnnounced - kMostHeld) * budget;
-  cut_oldest(Kind::kLiar);
+  over -= (kMostHeld - kMostHeldUnread) * budget;
   // The others bring no more than is claimed for them.
   over -= soon.at_latest - soon.usual;
   cut_newest(Kind::kLarge);

@@ -4,24 +4,25 @@
 // gRPC reads a message as a whole: how much of it has come cannot be seen, nor
 // can the read be paused. So what is in memory is measured as a whole, as the
 // growth of the heap since the start and the blocks of responses, every 10 ms
-// while a message is older than 20 ms, and Admission is told (SetHeld). Then
+// while a message is older than 10 ms, and Admission is told (SetHeld). Then
 //
 //   somebody waits for memory, and messages have been coming for 50 ms, and
 //   less is held than if each of them came at 16 MiB/s:
 //     claims shrink to nothing (Owner::ShrinkClaim), the oldest first, until
 //     what is held is enough for the others; what such a message really holds
 //     is part of what is measured
-//   more is held than the budget, or will be at the next measure:
+//   more is held than 0.97 times the budget, or will be at the next measure:
 //     messages are cut off, as many as hold the excess:
 //       1. the newest of those that are coming and were not announced; the
 //          oldest are nearest to their end
-//       2. small answers that no claim covers, unread for a second
+//       2. the oldest of those that seem to be larger than was announced
+//     and for what is beyond 1.02 times the budget:
+//       3. small answers that no claim covers, unread for a second
 //     and what follows only for what is beyond 1.05 times the budget:
-//       3. the oldest of those that seem to be larger than was announced
 //       4. the newest of the others that are coming, but for those that were
 //          announced as small
 //       5. these, if they are overdue
-//     A message must have been coming for 20 ms.
+//     A message must have been coming for 10 ms.
 //   somebody waits for memory, and a message, coming or going, is older than
 //   10 s and slower than 1 MiB/s:
 //     it is cut off
