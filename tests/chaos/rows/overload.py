@@ -12,6 +12,7 @@ is offered is at most what such a server refuses in 0.7 of its time: a server th
 cannot even refuse all calls reads them too late, whatever it does about them.
 """
 import os
+import statistics
 import tempfile
 import threading
 
@@ -75,33 +76,42 @@ class LivenessWatch(threading.Thread):
         return self.seen
 
 
-def find_peak(world, kind, server):
-    """The highest goodput of open loops. A closed loop's throughput is no peak
-    itself, since gRPC's client may be slower than the server: it is where the
-    search begins, which ends when two rates in a row were no better."""
-    rate, best, worse = 0.6 * world.throughput(server, kind.rpc, kind.size), 0.0, 0
+def goodput(world, kind, server, rate):
+    return kind.offer(world, server, rate, world.size(1.5, 4), warm_up=0.5).wait()[
+        "good_per_second"]
+
+
+def find_peak_rate(world, kind, server):
+    """The rate of the open loop whose goodput is highest. A closed loop's throughput
+    is no peak itself, since gRPC's client may be slower than the server: it is where
+    the search begins, which ends when two rates in a row were no better.
+
+    The goodput that was seen here is not the peak: the best of several windows is a
+    lucky one, by 10 to 20 % where the machine has other guests."""
+    rate, best, at, worse = 0.6 * world.throughput(server, kind.rpc, kind.size), 0.0, 0.0, 0
     for _ in range(14):
-        good = kind.offer(world, server, rate, world.size(1.5, 4), warm_up=0.5).wait()[
-            "good_per_second"]
+        good = goodput(world, kind, server, rate)
         worse = 0 if good > 1.02 * best else worse + 1
-        best = max(best, good)
+        if good > best:
+            best, at = good, rate
         if worse == 2:
             break
         rate *= 1.25
-    return best
+    return at
 
 
 def past_capacity(world, kind, multiples):
     with Server(world, *FLAGS) as server:
         base = server.rss()
-        peak = find_peak(world, kind, server)
+        peak_rate = find_peak_rate(world, kind, server)
+        peak = goodput(world, kind, server, peak_rate)
         world.add("R2", f"{kind.name}: peak", "-", f"{peak:.0f}/s", None)
         refusal = kind.refusal(world)
         world.add("R2", f"{kind.name}: the RPC library's refusal", "-",
                   f"{1e6 * refusal:.0f} us", None)
         watch = LivenessWatch(server.address)
         for multiple, share in zip(multiples, kind.shares, strict=True):
-            one_multiple(world, kind, server, peak, multiple, share, refusal)
+            peak = one_multiple(world, kind, server, peak_rate, peak, multiple, share, refusal)
         world.add("R5", f"{kind.name}: peak memory", "base + budget + 10 %", mib(server.peak()),
                   server.peak() <= base + 1.1 * BUDGET)
         seen = watch.stop()
@@ -111,9 +121,11 @@ def past_capacity(world, kind, multiples):
                   server.alive())
 
 
-def one_multiple(world, kind, server, peak, multiple, share, refusal):
-    rate = min(peak * multiple, 0.7 / refusal)
-    bounded = rate < peak * multiple
+def one_multiple(world, kind, server, peak_rate, before, multiple, share, refusal):
+    """Compares the goodput with the mean of the peaks before and after. Returns the
+    latter."""
+    rate = min(before * multiple, 0.7 / refusal)
+    bounded = rate < before * multiple
     seconds = world.size(3, 10)
     checks = world.offer(server, path=HEALTH + "Check", rate=50, connections=2,
                          seconds=seconds, deadline_ms=3000)
@@ -121,13 +133,16 @@ def one_multiple(world, kind, server, peak, multiple, share, refusal):
     seen = kind.offer(world, server, rate, seconds).wait()
     check = checks.wait()
     halts = pauses.end()
+    after = goodput(world, kind, server, peak_rate)
+    peak = (before + after) / 2
     good = seen["good_per_second"]
     goal = share * peak * max(0.0, 1 - (rate - peak) * refusal)
     name = f"{kind.name}, {multiple}x"
     if bounded:
         name += f" (no more than 0.7 / refusal: {rate:.0f}/s)"
     world.add("R2", f"{name}: good calls", f"{goal:.0f}/s ({share} of peak less refusing)",
-              f"{good:.0f}/s = {good / max(peak, 1):.2f} of peak", good > 0 and good >= goal)
+              f"{good:.0f}/s = {good / max(peak, 1):.2f} of the peaks before and after, "
+              f"{before:.0f} and {after:.0f}/s", good > 0 and good >= goal)
     if kind.deadline_ms >= 1000:
         world.add("R2", f"{name}: p99 of good calls", "50 ms", ms(seen["good_p99_ms"]),
                   within(seen["good_p99_ms"], 50))
@@ -155,18 +170,20 @@ def one_multiple(world, kind, server, peak, multiple, share, refusal):
         world.add("R29", f"{name}: health Check", "p99 50 ms, 0 fail",
                   f"p99 {ms(check['good_p99_ms'])}, {check['due'] - check['good']} fail",
                   check["due"] == check["good"] and within(check["good_p99_ms"], 50))
+    return after
 
 
 def metastable(world, kind):
     """R3: clients that retry, ten times the capacity, then 0.7 of it."""
     with Server(world, *FLAGS) as server:
-        peak = find_peak(world, kind, server)
+        peak_rate = find_peak_rate(world, kind, server)
+        peak = statistics.median(goodput(world, kind, server, peak_rate) for _ in range(3))
         before = kind.offer(world, server, 0.7 * peak, 3).wait()
         kind.offer(world, server, 10 * peak, world.size(5, 60), retries=3).wait()
         after = kind.offer(world, server, 0.7 * peak, 3, warm_up=5).wait()
         bound = max(2 * (before["good_p99_ms"] or 0), 10)
         bad = after["due"] - after["good"]
-        # Calls that fail before, too, say that the peak was found in better
+        # Calls that fail before, too, say that the peak was measured in better
         # seconds of the machine.
         failed_before = before["due"] - before["good"]
         world.add("R3", f"{kind.name}: 0.7x, 5 s after 10x with retrying clients",
