@@ -146,6 +146,10 @@ def run(world):
             medians = ", ".join(mib(part[len(part) // 2]) for part in quarters if part)
             world.add("R23", "memory; medians of its quarters", "1 MiB/h, once settled",
                       f"{rise / MIB:+.2f} MiB/h; {medians}", rise <= MIB or hours < 0.5)
+            # Whether it grows, or rose once: a line through them does not tell.
+            every = samples.values[::max(1, len(samples.values) // 24)]
+            world.add("R23", "memory at equal distances, from the start on", "-",
+                      " ".join(f"{rss / MIB:.2f}" for _, rss, _, _ in every) + " MiB", None)
             for what, index, room in (("descriptors", 2, 30), ("threads", 3, 3)):
                 values = [v[index] for v in settled]
                 world.add("R23", what, f"within {room}", f"{min(values)} to {max(values)}",
