@@ -203,14 +203,14 @@ TEST_F(LargeTransfersTest, AsManyMessagesAreCutAsHoldTheExcessBesideAnswers) {
   constexpr std::int64_t kThousandth = kLargeBudget / 1000;
   measured_.store(968 * kThousandth);
   auto answer = std::make_shared<TestCall>();
-  transfers_.Add(Direction::kOut, 900 * kThousandth, true, answer.get(),
+  transfers_.Add(Direction::kOut, 850 * kThousandth, true, answer.get(),
                  &answer->message);
   std::vector<std::shared_ptr<TestCall>> calls;
   for (int i = 0; i < 100; ++i) calls.push_back(Start(Direction::kIn));
   // All are a second old, the age from which on none counts for more.
   const absl::Time old = absl::Now() + absl::Seconds(1);
   EXPECT_TRUE(Eventually([old] { return absl::Now() > old; }));
-  // Of 101 each has 1, of which a half counts. 4 are too many if as much
+  // Of 121 each has 1.2, of which a half counts. 4 are too many if as much
   // comes again by the next measure, and 16 if that is five times later.
   measured_.store(971 * kThousandth);
   EXPECT_TRUE(Eventually([&] { return transfers_.cut() >= 6; }));
@@ -226,7 +226,7 @@ TEST_F(LargeTransfersTest, AsManyMessagesAreCutAsHoldTheExcessBesideAnswers) {
 TEST_F(LargeTransfersTest, WhatIsWorkedOnIsNotOfMessagesThatCome) {
   constexpr std::int64_t kThousandth = kLargeBudget / 1000;
   measured_.store(968 * kThousandth);
-  transfers_.AddWorkedOn(900 * kThousandth);
+  transfers_.AddWorkedOn(850 * kThousandth);
   std::vector<std::shared_ptr<TestCall>> calls;
   for (int i = 0; i < 100; ++i) calls.push_back(Start(Direction::kIn));
   const absl::Time old = absl::Now() + absl::Seconds(1);
