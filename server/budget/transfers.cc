@@ -31,10 +31,10 @@ constexpr double kUnfairBytesPerSecond = 4 << 20;
 constexpr double kMovingBytesPerSecond = 16 << 20;
 
 // Times the budget. What is in memory for a message is a little more than its
-// bytes. Messages whose size nobody has said, or not truly, bring as much
-// between two measures as the machine receives in that time, 16 MiB in 10 ms:
-// 256 connections with the largest message went 10 % beyond the budget when
-// they were cut at 1.05, and came within 1 % of that at 1.
+// bytes. Messages that nobody has announced, or not truly, bring as much between
+// two measures as the machine receives in that time, 16 MiB in 10 ms: 256
+// connections with the largest message went 10 % beyond the budget when they
+// were cut at 1.05, and came within 1 % of that at 1.
 constexpr double kMostHeldUnsaid = 0.97, kMostHeldUnread = 1.02,
                  kMostHeld = 1.05;
 
@@ -51,10 +51,10 @@ constexpr double kTimesAnnounced = 2;
 constexpr double kLeastComing = 0.1;
 
 // Messages do not come at the same speed, and the newest may hold next to
-// nothing. If nobody has said the size of one, or not truly, this part of its
-// estimate counts as free when it is cut off: 256 connections with the largest
-// message, none of them announced, went 17 to 25 % beyond the budget when it
-// was all of it.
+// nothing. If one was not announced, or not truly, this part of its estimate
+// counts as free when it is cut off: 256 connections with the largest message,
+// none of them announced, went 17 to 25 % beyond the budget when it was all of
+// it.
 constexpr double kLeastOfPart = 0.5;
 
 // Small calls have used up most of what they have beside the budget once they

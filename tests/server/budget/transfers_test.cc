@@ -197,43 +197,46 @@ TEST_F(TransfersTest, TheNewestMessagesAreCutIfMoreIsHeldThanMayBe) {
   transfers_.Remove(&answer->message);
 }
 
+// 100 messages that hold 0.121 of the budget together, beside 0.85 of it.
+class HundredTransfersTest : public LargeTransfersTest {
+ protected:
+  static constexpr std::int64_t kThousandth = kLargeBudget / 1000;
+
+  HundredTransfersTest() { measured_.store(968 * kThousandth); }
+
+  void CutSome() {
+    std::vector<std::shared_ptr<TestCall>> calls;
+    for (int i = 0; i < 100; ++i) calls.push_back(Start(Direction::kIn));
+    // All are a second old, the age from which on none counts for more.
+    const absl::Time old = absl::Now() + absl::Seconds(1);
+    EXPECT_TRUE(Eventually([old] { return absl::Now() > old; }));
+    measured_.store(971 * kThousandth);
+    EXPECT_TRUE(Eventually([&] { return transfers_.cut() >= 6; }));
+    EXPECT_TRUE(WaitForMeasures());
+    EXPECT_GE(transfers_.cut(), 6);
+    for (const auto& call : calls) transfers_.Remove(&call->message);
+  }
+};
+
 // Ten messages that held 2 MiB each beside 250 MiB of answers were cut off two
 // at a time, each as if it held 25 MiB, and grew meanwhile.
-TEST_F(LargeTransfersTest, AsManyMessagesAreCutAsHoldTheExcessBesideAnswers) {
-  constexpr std::int64_t kThousandth = kLargeBudget / 1000;
-  measured_.store(968 * kThousandth);
+TEST_F(HundredTransfersTest, AsManyAreCutAsHoldTheExcessBesideAnswers) {
   auto answer = std::make_shared<TestCall>();
   transfers_.Add(Direction::kOut, 850 * kThousandth, true, answer.get(),
                  &answer->message);
-  std::vector<std::shared_ptr<TestCall>> calls;
-  for (int i = 0; i < 100; ++i) calls.push_back(Start(Direction::kIn));
-  // All are a second old, the age from which on none counts for more.
-  const absl::Time old = absl::Now() + absl::Seconds(1);
-  EXPECT_TRUE(Eventually([old] { return absl::Now() > old; }));
-  // Of 121 each has 1.2, of which a half counts. 4 are too many if as much
-  // comes again by the next measure, and 16 if that is five times later.
-  measured_.store(971 * kThousandth);
-  EXPECT_TRUE(Eventually([&] { return transfers_.cut() >= 6; }));
-  EXPECT_TRUE(WaitForMeasures());
-  EXPECT_GE(transfers_.cut(), 6);
+  CutSome();
+  // Each message has 1.2 thousandths, and a half of that counts. The excess is
+  // 4 thousandths if as much comes again until the next measure, which are 7
+  // messages, and 16 if that is five times later, which are 27.
   EXPECT_LE(transfers_.cut(), 27);
-  for (const auto& call : calls) transfers_.Remove(&call->message);
   transfers_.Remove(&answer->message);
 }
 
 // Two messages that came beside 180 MiB that calls worked on were cut off one
 // at a time, as if all of it were theirs.
-TEST_F(LargeTransfersTest, WhatIsWorkedOnIsNotOfMessagesThatCome) {
-  constexpr std::int64_t kThousandth = kLargeBudget / 1000;
-  measured_.store(968 * kThousandth);
+TEST_F(HundredTransfersTest, WhatIsWorkedOnIsNotOfMessagesThatCome) {
   transfers_.AddWorkedOn(850 * kThousandth);
-  std::vector<std::shared_ptr<TestCall>> calls;
-  for (int i = 0; i < 100; ++i) calls.push_back(Start(Direction::kIn));
-  const absl::Time old = absl::Now() + absl::Seconds(1);
-  EXPECT_TRUE(Eventually([old] { return absl::Now() > old; }));
-  measured_.store(971 * kThousandth);
-  EXPECT_TRUE(Eventually([&] { return transfers_.cut() >= 6; }));
-  for (const auto& call : calls) transfers_.Remove(&call->message);
+  CutSome();
 }
 
 TEST_F(TransfersTest, AMessageHasItsNumberForItselfWhileItIsUnderWay) {
