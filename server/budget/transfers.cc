@@ -31,10 +31,10 @@ constexpr double kUnfairBytesPerSecond = 4 << 20;
 constexpr double kMovingBytesPerSecond = 16 << 20;
 
 // Times the budget. What is in memory for a message is a little more than its
-// bytes. Messages that nobody has announced, or not truly, bring as much between
-// two measures as the machine receives in that time, 16 MiB in 10 ms: 256
-// connections with the largest message went 10 % beyond the budget when they
-// were cut at 1.05, and came within 1 % of that at 1.
+// bytes. Messages that nobody has announced, or not truly, bring as much
+// between two measures as the machine receives in that time, 16 MiB in 10 ms:
+// 256 connections with the largest message went 10 % beyond the budget when
+// they were cut at 1.05, and came within 1 % of that at 1.
 constexpr double kMostHeldUnsaid = 0.97, kMostHeldUnread = 1.02,
                  kMostHeld = 1.05;
 
