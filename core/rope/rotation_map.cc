@@ -7,6 +7,7 @@
 
 #include "core/rope/scale_channels.h"
 #include "core/simd/dispatch.h"
+#include "core/simd/memory_walk.h"
 
 // Evaluating a token's cosines and sines costs more than rotating one head by
 // them, so they must be evaluated once and used for all heads. Whether that
@@ -38,13 +39,6 @@ namespace {
 // every CPU served) while the heads that use them pass by.
 constexpr std::size_t kBlockBytes = 32 * 1024;
 
-// Of a tensor that comes from memory, a block has so many bytes of tokens,
-// which are fewer: while their rows are evaluated nothing is fetched but the 4
-// KiB that the kernel asked for before. Yet they are so many that a call of the
-// kernel costs nothing beside them. Measured on Zen 5 with 64 MB in place, as a
-// part of the speed of scaling in place: blocks of kBlockBytes reach 0.92 with
-// float32 and 0.84 with 16 bits, these blocks 0.92 and 0.89.
-constexpr std::size_t kColdBlockBytes = 128 * 1024;
 constexpr std::size_t kCacheLine = 64;
 
 // In BHSD a block's cosines and sines stay in the second-level cache (1 MiB and
@@ -71,13 +65,6 @@ constexpr std::size_t kColdBytes = 1 << 20;
 // the system says of its cache: on one machine that is 480 MB, of which 16 to
 // 32 are of use.
 constexpr std::size_t kStreamedBytes = 24 << 20;
-
-// Heads of BHSD that are rotated together, so that they share what is read of
-// the table, which is as much as a head itself. Measured like kHeadBlockBytes,
-// with float32: one head at a time reaches 0.80 out of place and 0.77 in place,
-// two reach 0.97 and 0.90, and four 0.68 and 0.59, because their pages are too
-// far apart (kernels.h says how lines and pages are walked).
-constexpr std::int64_t kLines = 2;
 
 // Upper bound on what the cosines and sines of all tokens take, counted as
 // float32 (float64 tensors take twice as much): a fraction of a third-level
@@ -180,7 +167,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
           static_cast<std::size_t>(map.heads_) * map.in_bytes();
       if (map.memory_ != simd::Memory::kCached && !map.tokens_come_back_) {
         block_tokens_ = std::clamp<std::int64_t>(
-            kColdBlockBytes / std::max<std::size_t>(token, 1), 1,
+            simd::ColdBlockBytes() / std::max<std::size_t>(token, 1), 1,
             block_tokens_);
       }
     }
@@ -250,12 +237,13 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
                   const std::byte* src, std::byte* dst) {
     const std::int64_t tokens = map_.tokens_;
     const std::int64_t block = map_.TokensOf(kHeadBlockBytes);
+    const auto lines = static_cast<std::int64_t>(simd::HeadsAtOnce());
     for (std::int64_t t = 0; t < tokens; t += block) {
-      for (std::int64_t i = 0; i < n; i += kLines) {
+      for (std::int64_t i = 0; i < n; i += lines) {
         const std::size_t offset =
             static_cast<std::size_t>(i * tokens + t) * map_.in_bytes();
         Tokens(b, t, std::min(block, tokens - t), h + i,
-               {std::min(kLines, n - i), 1}, src + offset, dst + offset);
+               {std::min(lines, n - i), 1}, src + offset, dst + offset);
       }
     }
   }

@@ -94,36 +94,6 @@ absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced) {
                    "\" is unknown; this CPU supports ", names));
 }
 
-// A streaming copy of 64 MB, by memcpy, of one page at a time and of four: a
-// Xeon with AVX-512 1.35 and 1.79, an EPYC (Zen 5) 1.25 and 1.05. The rotation
-// of float32 on that EPYC by 64 MB: out of place 0.77 with four pages of what
-// one gives, in place 0.79.
-std::size_t PagesAtOnce() {
-#ifdef __x86_64__
-  static const std::size_t pages = __builtin_cpu_is("intel") ? 4 : 1;
-  return pages;
-#else
-  return 1;     // not measured
-#endif
-}
-
-// Zen 4 does better by itself in place, and with float64. 64 MB, AVX-512,
-// fetched and not; in place, of the best scaling: float32 0.94 and 1.03,
-// interleaved 0.99 and 1.05, float16 0.77 and 0.83, bfloat16 0.90 and 0.92,
-// float64 0.64 and 0.80, 0.77 and 1.03 (by AVX2: float32 0.91 and 0.96, 0.77
-// and 0.87, float16 0.74 and 0.89, bfloat16 0.70 and 0.81). Out of place, of
-// the best copy: float64 0.88 and 0.94, 0.89 and 0.99; but float32 1.12 and
-// 0.94, float16 1.04 and 0.97, bfloat16 1.10 and 1.02. Zen 3 is of the same
-// family; it was not measured.
-bool FetchesAhead(bool in_place, bool float64) {
-#ifdef __x86_64__
-  static const bool zen4 = __builtin_cpu_is("amdfam19h");
-  return !zen4 || (!in_place && !float64);
-#else
-  return true;  // not measured
-#endif
-}
-
 const KernelTable& ActiveKernels() {
   static const KernelTable& active = DetermineActiveKernels();
   return active;

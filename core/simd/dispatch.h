@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <cstddef>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -23,13 +22,5 @@ absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced);
 // unusable; read once. Servers call SelectKernels first and refuse to start on
 // an error.
 const KernelTable& ActiveKernels();
-
-// Pages that this CPU walks at once (RotateJob::pages): 4 on Intel's, 1 on
-// others.
-std::size_t PagesAtOnce();
-
-// Whether this CPU's rotations are faster if they fetch ahead what comes from
-// memory (RotateJob::fetch).
-bool FetchesAhead(bool in_place, bool float64);
 
 }  // namespace posenc::simd

@@ -28,7 +28,10 @@ struct RowInMemory {
   }
 };
 
-// Their first kVectors vectors. i must be known to the compiler.
+// Their first kVectors vectors. i must be known to the compiler. The
+// constructor is inline because a row that a call has made stays in memory (g++
+// 12): float32 in the second-level cache reached 0.87 of a vector copy so, and
+// 0.95 inline; in place 0.88 and 0.93 (Zen 4).
 template <class Dtype, std::size_t kVectors>
 struct RowInRegisters {
   using Batch = typename Dtype::Batch;
@@ -36,7 +39,8 @@ struct RowInRegisters {
   Batch cosines[kVectors], sines[kVectors];
 
   RowInRegisters() = default;
-  explicit RowInRegisters(const RowInMemory<Dtype>& row) {
+  [[gnu::always_inline]] explicit RowInRegisters(
+      const RowInMemory<Dtype>& row) {
 #pragma GCC unroll 16
     for (std::size_t i = 0; i < kVectors; ++i) {
       cosines[i] = row.Cosines(i * Dtype::kLanes);
@@ -62,7 +66,8 @@ inline constexpr bool kHasTwins = requires(const Real* values) {
 // float32 in place, 12.2 cycles a slice against 11.7 (as in RotateTokens).
 template <class Dtype, std::size_t kVectors>
 struct TwinsInRegisters : RowInRegisters<Dtype, kVectors> {
-  explicit TwinsInRegisters(const RowInMemory<Dtype>& plain) {
+  [[gnu::always_inline]] explicit TwinsInRegisters(
+      const RowInMemory<Dtype>& plain) {
     using Isa = typename Dtype::Isa;
 #pragma GCC unroll 16
     for (std::size_t i = 0; i < kVectors; ++i) {

@@ -1,0 +1,27 @@
+// How rotations walk memory on this CPU. It was measured on a Xeon with
+// AVX-512, on Zen 4 and on Zen 5 (memory_walk.cc); others do as Zen 5 does. It
+// decides about the order of the work, never about a byte.
+
+#pragma once
+
+#include <cstddef>
+
+namespace posenc::simd {
+
+// Pages that are walked at once (RotateJob::pages): 4 on Intel's, 1 on others.
+std::size_t PagesAtOnce();
+
+// Whether rotations are faster if they fetch ahead what comes from memory
+// (RotateJob::fetch).
+bool FetchesAhead(bool in_place, bool float64);
+
+// Of a tensor that comes from memory, how many bytes of tokens have their
+// cosines and sines evaluated at once. Meanwhile the memory has nothing to do,
+// so these should be few; but a run of many rows takes less time for each.
+std::size_t ColdBlockBytes();
+
+// Heads of BHSD that are rotated together, so that they share what is read of
+// the table, which is as much as a head itself: at most 4.
+std::size_t HeadsAtOnce();
+
+}  // namespace posenc::simd
