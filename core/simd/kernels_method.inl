@@ -53,13 +53,13 @@ Method<typename Step::Dtype> Steps(std::size_t pairs) {
     if (pairs != kSteps * Step::kPairs) return;
     if constexpr (kFitsRegisters<Step, kSteps>) {
       method.run = &RunOneToken<Step, kSteps, true>;
-      method.in_tokens = &RunWholeTokens<Step, kSteps, true>;
+      method.in_tokens = &RunWholeTokens<Step, kSteps, true, kStream>;
     } else if constexpr (kSliceFitsRegisters<Step, kSteps> ||
                          (kChecksSlices<Step> &&
                           kSteps * Step::kLines * 2 <=
                               Step::Dtype::Isa::kRegisters)) {
       method.run = &RunOneToken<Step, kSteps, false>;
-      method.in_tokens = &RunWholeTokens<Step, kSteps, false>;
+      method.in_tokens = &RunWholeTokens<Step, kSteps, false, kStream>;
     }
   };
   choose.template operator()<1>();

@@ -12,13 +12,13 @@
 //
 // Lines are walked at once, by so many fewer pages each.
 //
-// Bytes are streamed from registers where a slice is all there is and its
-// halves are whole cache lines. All others (channels that pass through, odd
-// widths, cross pairings, vectors of half a line) go through a buffer in L1
-// that is streamed piece by piece: 0.90 .. 0.92 of a streaming copy where
-// registers give 0.92 .. 0.95 (Zen 5, 64 MB of float32). Channels that pass
-// through would leave gaps, to be filled in a second pass: 0.74 .. 0.82, by the
-// buffer 0.86 .. 0.90 (64 of 128 channels, all types).
+// Bytes are streamed from registers where the halves of slices, and the
+// channels that pass through beside them, are whole cache lines. All others
+// (odd widths, cross pairings, vectors of half a line) go through a buffer in
+// L1 that is streamed piece by piece: 0.90 .. 0.92 of a streaming copy where
+// registers give 0.92 .. 0.95 (Zen 5, 64 MB of float32). 64 of 128 channels: if
+// the others follow their own slice 0.77 .. 0.90, if they follow all slices of
+// a token 0.43 .. 0.67, by the buffer 0.54 .. 0.75 (Zen 4, AVX-512, all types).
 
 #pragma once
 
@@ -94,6 +94,8 @@ class Rotation {
   }
 
  private:
+  static constexpr auto kSize = static_cast<std::ptrdiff_t>(sizeof(Storage));
+
   // A place in the work: a slice, and the row that it is rotated by.
   struct Cursor {
     const Storage* src;
@@ -149,9 +151,8 @@ class Rotation {
     const std::size_t bytes = width * sizeof(Storage);
     const auto after = static_cast<std::ptrdiff_t>(2 * job_.pairs);
     const auto before = -static_cast<std::ptrdiff_t>(job_.pass_width);
-    const auto line_bytes =
-        job_.dst_line_stride * static_cast<std::ptrdiff_t>(sizeof(Storage));
-    front_ = job_.pass_offset < 0 ? job_.pass_width * sizeof(Storage) : 0;
+    const auto line_bytes = job_.dst_line_stride * kSize;
+    front_ = job_.pass_offset < 0 ? PassBytes() : 0;
     const auto begin = reinterpret_cast<std::uintptr_t>(job_.dst) - front_;
     if (job_.dst_stride != static_cast<std::ptrdiff_t>(width) ||
         (job_.pass_width > 0 && job_.pass_offset != after &&
@@ -161,13 +162,17 @@ class Rotation {
       return;
     }
     const std::size_t half_bytes = job_.pairs * sizeof(Storage);
-    if (half_bytes % kLine == 0 && job_.pass_width == 0) {
+    if (half_bytes % kLine == 0 && PassBytes() % kLine == 0) {
       const Method<Dtype> streaming =
           ChooseMethod<Dtype, kIn, kOut, true>(job_.pairs, own_rows_);
-      if (streaming.run != nullptr) method_ = streaming;
+      // Pages that take turns are not walked by whole tokens.
+      passes_ = copies_ && !own_rows_ && job_.pages == 1 &&
+                streaming.in_tokens != nullptr;
+      if (streaming.run != nullptr && copies_ == passes_) method_ = streaming;
       const Method<Dtype> by_lines =
           ChooseMethod<Dtype, kIn, kOut, true>(job_.pairs, false);
-      if (line_method_.in_tokens != nullptr && by_lines.in_tokens != nullptr) {
+      if (line_method_.in_tokens != nullptr && by_lines.in_tokens != nullptr &&
+          !copies_) {
         line_method_ = by_lines;
       }
       if (method_.streams || line_method_.streams) return;
@@ -178,6 +183,7 @@ class Rotation {
     }
   }
 
+  std::size_t PassBytes() const { return job_.pass_width * sizeof(Storage); }
   std::size_t SliceBytes() const {
     return static_cast<std::size_t>(job_.src_stride) * sizeof(Storage);
   }
@@ -250,7 +256,7 @@ class Rotation {
     while (slices > 0) {
       const std::size_t tokens =
           lanes == 1 ? WholeTokens(cursors[0], slices) : 0;
-      if (tokens > 1) {
+      if (tokens > 1 || (passes_ && tokens > 0)) {
         const std::size_t n = tokens * job_.heads;
         RotateTokens(&cursors[0], tokens, dst);
         if (dst != nullptr) {
@@ -292,9 +298,9 @@ class Rotation {
 
   // Tokens among the next `slices` that one call can rotate.
   std::size_t WholeTokens(const Cursor& at, std::size_t slices) const {
-    return method_.in_tokens == nullptr || own_rows_ || copies_ || at.head != 0
-               ? 0
-               : slices / job_.heads;
+    const bool can = method_.in_tokens != nullptr && !own_rows_ &&
+                     copies_ == passes_ && at.head == 0;
+    return can ? slices / job_.heads : 0;
   }
 
   // Rotates whole tokens, and moves the cursor on.
@@ -340,12 +346,15 @@ class Rotation {
     run.row_stride = job_.table_token_stride;
     run.ahead = ahead_;
     run.from_memory = job_.memory != Memory::kCached;
+    if (passes_) {
+      run.pass = job_.pass_offset * kSize;
+      run.pass_bytes = PassBytes();
+    }
     return run;
   }
 
   void CopyPassing(const SliceRun<Dtype>& run) const {
-    constexpr auto kSize = static_cast<std::ptrdiff_t>(sizeof(Storage));
-    const std::size_t bytes = job_.pass_width * sizeof(Storage);
+    const std::size_t bytes = PassBytes();
     for (std::size_t n = 0; n < run.count; ++n) {
       const auto i = static_cast<std::ptrdiff_t>(n);
       for (std::size_t k = 0; k < run.lanes; ++k) {
@@ -372,6 +381,7 @@ class Rotation {
   const RotateJob job_;
   bool copies_;  // channels that pass through
   bool own_rows_;
+  bool passes_ = false;  // they are streamed beside the slices of whole tokens
   Method<Dtype> method_;
   Method<Dtype> line_method_ = {};  // of lines that are rotated as heads
   std::size_t piece_ = 0;     // slices that go through the buffer at a time
