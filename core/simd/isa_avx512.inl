@@ -49,6 +49,14 @@ struct Avx512 {
         x, _mm512_castsi512_ps(_mm512_set1_epi64(0x0000000080000000)));
   }
 
+  // a * b + c and a * b - c, rounded once: xsimd 8.1's rounds twice here.
+  static Doubles MulAdd(const Doubles& a, const Doubles& b, const Doubles& c) {
+    return _mm512_fmadd_pd(a, b, c);
+  }
+  static Doubles MulSub(const Doubles& a, const Doubles& b, const Doubles& c) {
+    return _mm512_fmsub_pd(a, b, c);
+  }
+
   static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)),
                               _mm512_cvtpd_ps(high), 1);

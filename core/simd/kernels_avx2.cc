@@ -29,6 +29,14 @@ struct Isa {
     return _mm256_permute_pd(x, 0b0101);
   }
 
+  // a * b + c and a * b - c, rounded once.
+  static Doubles MulAdd(const Doubles& a, const Doubles& b, const Doubles& c) {
+    return _mm256_fmadd_pd(a, b, c);
+  }
+  static Doubles MulSub(const Doubles& a, const Doubles& b, const Doubles& c) {
+    return _mm256_fmsub_pd(a, b, c);
+  }
+
   static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
     return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
   }
