@@ -26,8 +26,8 @@ class DeltaRows {
   // A float64 result differs by less from what the direct evaluation gives
   // before it rounds to float32. Cosines and sines of p and k are within 2 ulp,
   // 2^-52: their products carry 4 sqrt(1/2) of that, and rounding, at most
-  // three times, adds 3 * 2^-54 .. 2^-53; the direct value is within 2^-52 itself. Together
-  // less than 2^-49, of a factor of 1.
+  // three times, adds 3 * 2^-54 .. 2^-53; the direct value is within 2^-52
+  // itself. Together less than 2^-49, of a factor of 1.
   static constexpr double kError = 0x1p-49;
 
   explicit DeltaRows(const QuarterTurnArrays& frequencies);
