@@ -301,8 +301,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     job.table_sine_offset = pairs;
     job.memory = map_.memory_;
     job.pages = simd::PagesAtOnce();
-    job.fetch =
-        simd::FetchesAhead(src == dst, rotation.dtype == Dtype::kFloat64);
+    job.fetch = simd::FetchesAhead(src == dst, rotation.element);
     bool passed = map_.scaled_ || rotation.pass_width == 0;
     for (const Segment& segment : rotation.segments) {
       job.src = src + segment.channel * rotation.element;

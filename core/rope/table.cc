@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
+#include "core/simd/memory_walk.h"
 
 namespace posenc::core {
 
@@ -90,6 +91,7 @@ void FillInPlace(const CosSinEvaluator& evaluator,
   auto* const s = static_cast<float*>(sin.data) + t * pairs;
   const auto whole_lines = [](std::uintptr_t bytes) { return bytes % 64 == 0; };
   const bool stream = 2 * n * pairs * sizeof(float) >= kStreamedBytes &&
+                      simd::StreamsTables() &&
                       whole_lines(pairs * sizeof(float)) &&
                       whole_lines(reinterpret_cast<std::uintptr_t>(c)) &&
                       whole_lines(reinterpret_cast<std::uintptr_t>(s));

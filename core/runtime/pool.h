@@ -35,8 +35,9 @@ class ComputePool {
   void Submit(std::function<void()> job, bool urgent = false);
 
   // Calls compute(i) once for each tile i in [0, tiles), on the calling thread
-  // and on workers that have nothing else to do; returns when all calls have
-  // returned. The calling thread may itself be a worker.
+  // and, if that would take long alone, on workers that have nothing else to
+  // do; returns when all calls have returned. The calling thread may itself be
+  // a worker.
   void ForEach(std::int64_t tiles,
                absl::FunctionRef<void(std::int64_t)> compute);
 

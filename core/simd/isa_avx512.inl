@@ -17,6 +17,7 @@ struct Avx512 {
   using Floats = xsimd::batch<float, Arch>;
   using Doubles = xsimd::batch<double, Arch>;
   using Words = xsimd::batch<std::uint32_t, Arch>;
+  using Ints = xsimd::batch<std::int32_t, Arch>;
   static constexpr int kRegisters = 32;
   static constexpr bool kBf16Planes = false;
   static constexpr bool kConvertsBf16 = false;
@@ -60,6 +61,11 @@ struct Avx512 {
   static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)),
                               _mm512_cvtpd_ps(high), 1);
+  }
+  // The lower words of doubles, in any order.
+  static Ints LowWords(const Doubles& low, const Doubles& high) {
+    return _mm512_castps_si512(_mm512_shuffle_ps(
+        _mm512_castpd_ps(low), _mm512_castpd_ps(high), 0b10001000));
   }
 
   // Orders what was written past the caches before all that follows.

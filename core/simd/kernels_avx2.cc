@@ -17,6 +17,7 @@ struct Isa {
   using Floats = xsimd::batch<float, Arch>;
   using Doubles = xsimd::batch<double, Arch>;
   using Words = xsimd::batch<std::uint32_t, Arch>;
+  using Ints = xsimd::batch<std::int32_t, Arch>;
   static constexpr int kRegisters = 16;
   static constexpr bool kBf16Planes = true;
   static constexpr bool kConvertsBf16 = false;
@@ -39,6 +40,11 @@ struct Isa {
 
   static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
     return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
+  }
+  // The lower words of doubles, in any order.
+  static Ints LowWords(const Doubles& low, const Doubles& high) {
+    return _mm256_castps_si256(_mm256_shuffle_ps(
+        _mm256_castpd_ps(low), _mm256_castpd_ps(high), 0b10001000));
   }
 
   // Orders what was written past the caches before all that follows.

@@ -10,6 +10,7 @@
 #include "core/simd/kernels_slice.inl"
 #include "core/simd/kernels_step.inl"
 #include "core/simd/kernels_tokens.inl"
+#include "core/simd/kernels_wide.inl"
 
 namespace posenc::simd {
 namespace {
@@ -21,6 +22,8 @@ struct Method {
   RowOrder order;
   bool streams;                          // past the caches
   RunTokens<Dtype> in_tokens = nullptr;  // faster, where tokens are whole
+  RunTokens<Dtype> in_place = nullptr;   // faster still, in place from a cache
+  bool by_step = false;                  // no slice is loaded whole
 };
 
 // At most a quarter of the registers for a row's cosines and one for its sines,
@@ -35,30 +38,46 @@ inline constexpr bool kFitsRegisters =
         4 <=
     Step::Dtype::Isa::kRegisters;
 
-// Room for a slice, whose rows come from the first-level cache. Float64, heads
-// of 64 pairs, 64 MB in place, of the best scaling: half by step 0.48, by slice
-// 0.97; interleaved 0.74 and 0.98; in the second-level cache interleaved 0.77
-// and 0.92 of a vector copy (Zen 4).
-template <class Step, std::size_t kSteps>
-inline constexpr bool kSliceFitsRegisters =
-    kIsNative<typename Step::Dtype>&& kSteps* Step::kVectors + 6 <=
-    Step::Dtype::Isa::kRegisters;
+// Steps whose rows fit registers beside them, for rotations by columns.
+template <class Step>
+inline constexpr std::size_t kColumnSteps = kFitsRegisters<Step, 2>   ? 2
+                                            : kFitsRegisters<Step, 1> ? 1
+                                                                      : 0;
 
 // kStream: a step that overlaps others has no alignment.
 template <class Step, bool kStream>
 Method<typename Step::Dtype> Steps(std::size_t pairs) {
-  Method<typename Step::Dtype> method = {&RunSteps<Step, false>, Step::kOrder,
-                                         kStream, nullptr};
+  using Dtype = typename Step::Dtype;
+  // FP8 waits for its conversions: a call for each token is nothing beside
+  // them, and code for whole tokens would take long to compile.
+  constexpr bool kByStep = sizeof(typename Dtype::Storage) > 1;
+  if (pairs % Step::kPairs != 0) {
+    if constexpr (kStream) return {nullptr, Step::kOrder, true};
+    Method<Dtype> method = {&RunSteps<Step, true>, Step::kOrder, false};
+    method.by_step = true;
+    if constexpr (kByStep) method.in_tokens = &RunTokensByStep<Step, true>;
+    return method;
+  }
+  Method<Dtype> method = {&RunSteps<Step, false>, Step::kOrder, kStream};
+  method.by_step = true;
+  if constexpr (kByStep) method.in_tokens = &RunTokensByStep<Step, false>;
+  constexpr std::size_t kColumns = kColumnSteps<Step>;
+  if constexpr (kIsNative<Dtype> && !kStream && kColumns > 0) {
+    if (pairs % (kColumns * Step::kPairs) == 0) {
+      method.in_place = &RunTokensByColumn<Step, kColumns>;
+    }
+  }
   const auto choose = [&]<std::size_t kSteps>() {
     if (pairs != kSteps * Step::kPairs) return;
     if constexpr (kFitsRegisters<Step, kSteps>) {
-      method.run = &RunOneToken<Step, kSteps, true>;
-      method.in_tokens = &RunWholeTokens<Step, kSteps, true, kStream>;
+      method = {&RunOneToken<Step, kSteps, true>, Step::kOrder, kStream,
+                &RunWholeTokens<Step, kSteps, true, kStream>};
     } else if constexpr (kSliceFitsRegisters<Step, kSteps> ||
-                         (kChecksSlices<Step> &&
-                          kSteps * Step::kLines * 2 <=
-                              Step::Dtype::Isa::kRegisters)) {
-      method.run = &RunOneToken<Step, kSteps, false>;
+                         (kChecksSlices<Step> && kSteps * Step::kLines * 2 <=
+                                                     Dtype::Isa::kRegisters)) {
+      method = {&RunOneToken<Step, kSteps, false>, Step::kOrder, kStream,
+                &RunWholeTokens<Step, kSteps, false, kStream>};
+    } else if constexpr (kByStep) {
       method.in_tokens = &RunWholeTokens<Step, kSteps, false, kStream>;
     }
   };
@@ -66,9 +85,7 @@ Method<typename Step::Dtype> Steps(std::size_t pairs) {
   choose.template operator()<2>();
   choose.template operator()<4>();
   choose.template operator()<8>();
-  if (pairs % Step::kPairs == 0) return method;
-  if constexpr (kStream) return {nullptr, Step::kOrder, true, nullptr};
-  return {&RunSteps<Step, true>, Step::kOrder, false, nullptr};
+  return method;
 }
 
 template <class Dtype>

@@ -18,6 +18,7 @@ struct Isa {
   using Floats = xsimd::batch<float, Arch>;
   using Doubles = xsimd::batch<double, Arch>;
   using Words = xsimd::batch<std::uint32_t, Arch>;
+  using Ints = xsimd::batch<std::int32_t, Arch>;
   static constexpr int kRegisters = 32;
   static constexpr bool kBf16Planes = true;
   static constexpr bool kConvertsBf16 = false;
@@ -28,6 +29,10 @@ struct Isa {
 
   static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
     return vcvt_high_f32_f64(vcvt_f32_f64(low), high);
+  }
+  // The lower words of doubles, in any order.
+  static Ints LowWords(const Doubles& low, const Doubles& high) {
+    return vuzp1q_s32(vreinterpretq_s32_f64(low), vreinterpretq_s32_f64(high));
   }
 
   // There are no intrinsics for stores past the caches: these are plain ones.

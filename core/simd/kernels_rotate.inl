@@ -70,10 +70,12 @@ class Rotation {
       line_method_ = ChooseMethod<Dtype, kIn, kOut, false>(job.pairs, false);
     }
     if (job.memory == Memory::kStreamed && job.src != job.dst) PlanStreaming();
-    if (job.memory == Memory::kCached && job.src == job.dst &&
-        sizeof(Storage) == sizeof(float) && Dtype::kLanes == 16 &&
-        job.lines * job.tokens * job.heads * SliceBytes() > kFirstCache) {
-      ahead_ = kAheadInCache;
+    if (job.memory == Memory::kCached && job.src == job.dst) {
+      if (method_.in_place != nullptr) method_.in_tokens = method_.in_place;
+      if (sizeof(Storage) == sizeof(float) && Dtype::kLanes == 16 &&
+          job.lines * job.tokens * job.heads * SliceBytes() > kFirstCache) {
+        ahead_ = kAheadInCache;
+      }
     }
   }
 
@@ -207,8 +209,7 @@ class Rotation {
     // steps take the halves of float64 in turns: 64 MB by AVX2, fetched and
     // not, half-split 0.66 and 0.44 of the best copy, 0.60 and 0.33 of the best
     // scaling in place; interleaved 0.90 and 0.77, 0.77 and 0.73 (Zen 4).
-    const bool by_step =
-        sizeof(Storage) == sizeof(double) && method_.in_tokens == nullptr;
+    const bool by_step = sizeof(Storage) == sizeof(double) && method_.by_step;
     ahead_ = job_.fetch || by_step
                  ? static_cast<std::ptrdiff_t>((far ? kMaxLanes : pages) *
                                                page * SliceBytes())
@@ -256,7 +257,8 @@ class Rotation {
     while (slices > 0) {
       const std::size_t tokens =
           lanes == 1 ? WholeTokens(cursors[0], slices) : 0;
-      if (tokens > 1 || (passes_ && tokens > 0)) {
+      // One call for a single token pays if that needs no row in registers.
+      if (tokens > 1 || (tokens == 1 && (passes_ || method_.by_step))) {
         const std::size_t n = tokens * job_.heads;
         RotateTokens(&cursors[0], tokens, dst);
         if (dst != nullptr) {
@@ -344,6 +346,7 @@ class Rotation {
     run.cosines = at.row;
     run.sines = at.row + job_.table_sine_offset;
     run.row_stride = job_.table_token_stride;
+    run.pairs = job_.pairs;
     run.ahead = ahead_;
     run.from_memory = job_.memory != Memory::kCached;
     if (passes_) {

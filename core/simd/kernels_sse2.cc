@@ -17,6 +17,7 @@ struct Isa {
   using Floats = xsimd::batch<float, Arch>;
   using Doubles = xsimd::batch<double, Arch>;
   using Words = xsimd::batch<std::uint32_t, Arch>;
+  using Ints = xsimd::batch<std::int32_t, Arch>;
   static constexpr int kRegisters = 16;
   static constexpr bool kBf16Planes = true;
   static constexpr bool kConvertsBf16 = false;
@@ -30,6 +31,11 @@ struct Isa {
 
   static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
+  }
+  // The lower words of doubles, in any order.
+  static Ints LowWords(const Doubles& low, const Doubles& high) {
+    return _mm_castps_si128(
+        _mm_shuffle_ps(_mm_castpd_ps(low), _mm_castpd_ps(high), 0b10001000));
   }
 
   // Orders what was written past the caches before all that follows.

@@ -1,5 +1,5 @@
 // How rotations walk memory on this CPU. It was measured on a Xeon with
-// AVX-512, on Zen 4 and on Zen 5 (memory_walk.cc); others do as Zen 5 does. It
+// AVX-512, and on Zen 3, 4 and 5 (memory_walk.cc); others do as Zen 5 does. It
 // decides about the order of the work, never about a byte.
 
 #pragma once
@@ -12,8 +12,8 @@ namespace posenc::simd {
 std::size_t PagesAtOnce();
 
 // Whether rotations are faster if they fetch ahead what comes from memory
-// (RotateJob::fetch).
-bool FetchesAhead(bool in_place, bool float64);
+// (RotateJob::fetch). element: its bytes.
+bool FetchesAhead(bool in_place, std::size_t element);
 
 // Of a tensor that comes from memory, how many bytes of tokens have their
 // cosines and sines evaluated at once. Meanwhile the memory has nothing to do,
@@ -23,5 +23,8 @@ std::size_t ColdBlockBytes();
 // Heads of BHSD that are rotated together, so that they share what is read of
 // the table, which is as much as a head itself: at most 4.
 std::size_t HeadsAtOnce();
+
+// Whether large tables are written past the caches.
+bool StreamsTables();
 
 }  // namespace posenc::simd
