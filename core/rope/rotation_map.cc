@@ -153,7 +153,8 @@ std::int64_t RotationMap::TokensOf(std::size_t bytes) const {
 
 class RotationMap::RotationWorker final : public RowMap::Worker {
  public:
-  RotationWorker(const RotationMap& map, std::int64_t rows) : map_(map) {
+  RotationWorker(const RotationMap& map, std::int64_t first, std::int64_t rows)
+      : map_(map), end_(first + rows) {
     if (!map.all_.empty()) return;
     source_ = map.source_->Clone();
     const bool wide = map.rotation_.dtype == Dtype::kFloat64;
@@ -258,17 +259,11 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
                     src, dst);
     }
     while (n > 0) {
-      // Blocks start at multiples of their length, so that a block that one
-      // head has left is found again by the next.
-      const std::int64_t start = t / block_tokens_ * block_tokens_;
-      if (sequence != block_sequence_ || start != block_start_) {
-        block_->Fill(source_.get(), sequence, start,
-                     std::min(block_tokens_, map_.tokens_ - start));
-        block_sequence_ = sequence;
-        block_start_ = start;
+      if (sequence != block_sequence_ || t < block_start_ || t >= block_end_) {
+        NextBlock(sequence, b, t);
       }
-      const std::int64_t here = std::min(n, start + block_tokens_ - t);
-      Rotate(*block_, t - start, here, h, heads, src, dst);
+      const std::int64_t here = std::min(n, block_end_ - t);
+      Rotate(*block_, t - block_start_, here, h, heads, src, dst);
       const std::size_t bytes =
           static_cast<std::size_t>(here * heads.heads) * map_.in_bytes();
       src += bytes;
@@ -276,6 +271,35 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
       t += here;
       n -= here;
     }
+  }
+
+  // Evaluates the block that holds token t.
+  void NextBlock(std::int64_t sequence, std::int64_t b, std::int64_t t) {
+    if (map_.tokens_come_back_) {
+      // Blocks start at multiples of their length, so that a block that one
+      // head has left is found again by the next.
+      block_start_ = t / block_tokens_ * block_tokens_;
+      block_end_ = std::min(block_start_ + block_tokens_, map_.tokens_);
+    } else {
+      // No token is evaluated that this worker does not rotate.
+      block_start_ = t;
+      block_end_ = std::min(block_start_ + block_tokens_, EndOf(b));
+    }
+    block_sequence_ = sequence;
+    block_->Fill(source_.get(), sequence, block_start_,
+                 block_end_ - block_start_);
+  }
+
+  // The token of sequence b behind the last one that this worker has rows of.
+  // Not for tokens that come back.
+  std::int64_t EndOf(std::int64_t b) const {
+    const bool batch_inside = map_.layout_ == Layout::kSbhd;
+    const std::int64_t rows_of_token =
+        map_.heads_ * (batch_inside ? map_.batch_ : 1);
+    const std::int64_t before =
+        batch_inside ? 0 : b * map_.tokens_ * map_.heads_;
+    return std::min((end_ - before + rows_of_token - 1) / rows_of_token,
+                    map_.tokens_);
   }
 
   // As Tokens(); the first token is number `at` of the table.
@@ -343,16 +367,18 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
   }
 
   const RotationMap& map_;
+  const std::int64_t end_;  // behind the last row that this worker may get
   // Unset if the map keeps all cosines and sines.
   std::unique_ptr<CosSinSource> source_;
   std::int64_t block_tokens_ = 1;
   std::optional<CosSinTable> block_;
-  std::int64_t block_sequence_ = -1, block_start_ = -1;  // what block_ holds
+  // What block_ holds.
+  std::int64_t block_sequence_ = -1, block_start_ = 0, block_end_ = 0;
 };
 
 std::unique_ptr<RowMap::Worker> RotationMap::StartWorker(
-    std::int64_t /*first*/, std::int64_t rows) const {
-  return std::make_unique<RotationWorker>(*this, rows);
+    std::int64_t first, std::int64_t rows) const {
+  return std::make_unique<RotationWorker>(*this, first, rows);
 }
 
 }  // namespace posenc::core

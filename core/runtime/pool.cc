@@ -46,8 +46,8 @@ using Clock = std::chrono::steady_clock;
 // would take longer for it. A sleeping worker needs 30 us to wake up, in a
 // virtual machine more, and what the first core has in its cache has to come
 // over. Float32 in place, two threads to one, 1 and 4 MB that are in caches,
-// beside a busy core: 0.55 and 0.81 if all is spread (Zen 3).
-constexpr std::chrono::microseconds kWorthSpreading{100};
+// beside a busy core: 0.55 and 0.80 if all is spread (Zen 3).
+constexpr std::chrono::microseconds kWorthSpreading{200};
 
 // How long a caller looks for workers to leave before it sleeps, since waking
 // up takes about as long. They have less than a tile to do, unless they are
