@@ -25,8 +25,8 @@ HeldWrites::Allowed::Allowed(bool allowed) {
 HeldWrites::Allowed::~Allowed() { allowed_now = false; }
 
 HeldWrites* HeldWrites::ForNext() {
-  if (!allowed_now || !std::exchange(of_thread->begun_, true)) return nullptr;
-  return of_thread;
+  if (!std::exchange(allowed_now, false)) return nullptr;
+  return std::exchange(of_thread->begun_, true) ? of_thread : nullptr;
 }
 
 // gRPC's functions expect its own context around them, which destroying a

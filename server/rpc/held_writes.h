@@ -30,7 +30,8 @@ class HeldWrites final {
   HeldWrites(const HeldWrites&) = delete;
   HeldWrites& operator=(const HeldWrites&) = delete;
 
-  // While one exists, this thread's writes may be held back.
+  // While one exists, this thread's next write may be held back. Not more: gRPC
+  // writes to a connection with TLS by two calls, one within the other.
   class Allowed {
    public:
     explicit Allowed(bool allowed);
@@ -39,8 +40,8 @@ class HeldWrites final {
     Allowed& operator=(const Allowed&) = delete;
   };
 
-  // Those of this thread, if the write that gRPC is about to do is to be held
-  // back; else null.
+  // Where the write that gRPC is about to do on this thread is to be held back;
+  // null if it may go.
   static HeldWrites* ForNext();
   // `write` is called by Release(), as gRPC calls its own functions: it may
   // write, and go on with what follows a write.

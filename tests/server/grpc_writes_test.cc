@@ -80,6 +80,10 @@ TEST(HeldWritesTest, HoldsAllButTheFirstUntilTheyAreReleased) {
     const HeldWrites::Allowed allowed(true);
     EXPECT_EQ(HeldWrites::ForNext(), nullptr);
     EXPECT_TRUE(writes.begun());
+    EXPECT_EQ(HeldWrites::ForNext(), nullptr) << "within the first";
+  }
+  {
+    const HeldWrites::Allowed allowed(true);
     ASSERT_EQ(HeldWrites::ForNext(), &writes);
     writes.Hold([&] { ++written; });
   }
