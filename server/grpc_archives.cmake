@@ -18,7 +18,8 @@ function(posenc_link_archives target)
                                              LINK_DEPENDS "${script};${archive}")
 endfunction()
 
-# gRPC's calls of four functions go to grpc_shortcuts.cc and grpc_read_slices.cc.
+# gRPC's calls of five functions go to grpc_shortcuts.cc, grpc_read_slices.cc and
+# grpc_writes.cc.
 # They are found by their types: what a linker names them may hold a name that
 # abseil's packager chose.
 function(posenc_shorten_grpc target)
@@ -44,12 +45,16 @@ function(posenc_shorten_grpc target)
       "_ZN17grpc_event_engine12experimental15MemoryAllocator9MakeSliceENS0_13MemoryRequestE"
   )
   set(POSENC_ADD_INDEXED "grpc_slice_buffer_add_indexed")
+  set(POSENC_ENDPOINT_WRITE
+      "_Z19grpc_endpoint_writeP13grpc_endpointP17grpc_slice_bufferP12grpc_closurePvi"
+  )
   target_sources(
     ${target}
     PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/grpc_read_slices.cc
-            ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/grpc_shortcuts.cc)
+            ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/grpc_shortcuts.cc
+            ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/grpc_writes.cc)
   foreach(function POSENC_STATUS_CREATE POSENC_STATUS_TO_STRING
-                   POSENC_MAKE_SLICE POSENC_ADD_INDEXED)
+                   POSENC_MAKE_SLICE POSENC_ADD_INDEXED POSENC_ENDPOINT_WRITE)
     if(NOT symbols MATCHES " T (${${function}})\n")
       message(FATAL_ERROR "${archive} has no ${function}: see "
                           "docs/adr/0008-functions-of-grpc.md, or set "

@@ -224,6 +224,10 @@ bool RpcService::IsTooMany(PeerStream* stream, const CallSpec& spec) {
   bool far = false;
   OpenCalls::Place place = open_calls_.Enter(spec.peer, &far);
   if (!place.empty()) {
+    // Calls beside others of their connection need not say so again.
+    if (place.number() == 1 && told_callers_ != nullptr) {
+      told_callers_->CallBegan(peer);
+    }
     stream->HoldPlace(std::move(place));
     return false;
   }
@@ -282,7 +286,6 @@ CallSharing RpcService::SharingOf(const CallHeaders& headers) const {
 
 void RpcService::Begin(PeerStream* stream) {
   const CallHeaders& headers = stream->headers();
-  if (told_callers_ != nullptr) told_callers_->CallBegan(headers.peer());
   CallSpec spec;
   spec.peer = ConnectionOf(stream);
   if (IsTooMany(stream, spec)) return;

@@ -59,7 +59,8 @@ class UnaryHandler : public CallHandler {
   // The response of an answer, whose tensors go where the request wants them.
   template <typename Response>
   absl::StatusOr<std::unique_ptr<PendingResponse>> Place(
-      absl::StatusOr<TensorAnswer> answer, Parsed parsed, std::string fields) {
+      absl::StatusOr<TensorAnswer>&& answer, Parsed parsed,
+      std::string fields) {
     if (answer.ok() && shared_ != nullptr) {
       const absl::Status placed =
           shared_->PlaceOutputs(parts_, *Response::descriptor(), &*answer);

@@ -15,7 +15,7 @@ OpenCalls::Place OpenCalls::Enter(std::uint64_t connection, bool* far) {
   }
   *far = at->second >= most_;
   if (at->second >= most) return place;
-  ++at->second;
+  place.number_ = ++at->second;
   ++in_all_;
   place.calls_ = this;
   place.connection_ = connection;

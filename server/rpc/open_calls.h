@@ -28,6 +28,7 @@ class OpenCalls {
     Place& operator=(Place&& other) noexcept {
       std::swap(calls_, other.calls_);
       std::swap(connection_, other.connection_);
+      std::swap(number_, other.number_);
       return *this;
     }
     ~Place() {
@@ -35,11 +36,14 @@ class OpenCalls {
     }
 
     bool empty() const { return calls_ == nullptr; }
+    // How many calls the connection had open when this one came, with it.
+    int number() const { return number_; }
 
    private:
     friend class OpenCalls;
     OpenCalls* calls_ = nullptr;
     std::uint64_t connection_ = 0;
+    int number_ = 0;
   };
 
   // max_concurrent_streams: what clients are told (ConnectionLimits). Those who

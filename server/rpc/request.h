@@ -82,7 +82,7 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
 // `fields` are the response's other fields, serialized.
 template <typename Request>
 absl::StatusOr<std::unique_ptr<PendingResponse>> Respond(
-    absl::StatusOr<TensorAnswer> answer,
+    absl::StatusOr<TensorAnswer>&& answer,
     std::shared_ptr<const ParsedRequest<Request>> parsed, std::string fields,
     std::int64_t max_response_bytes) {
   if (!answer.ok()) return answer.status();

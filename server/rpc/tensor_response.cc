@@ -107,7 +107,7 @@ class AnswerResponse : public PendingResponse {
   }
 
  protected:
-  AnswerResponse(TensorAnswer answer, std::shared_ptr<const void> request)
+  AnswerResponse(TensorAnswer&& answer, std::shared_ptr<const void> request)
       : answer_(std::move(answer)), request_(std::move(request)) {
     tiles_ = answer_.computation->tiles();
     work_bytes_ = answer_.computation->input_bytes();
@@ -142,7 +142,7 @@ class AnswerResponse : public PendingResponse {
 // serialized by the generated code.
 class SpelledResponse final : public AnswerResponse {
  public:
-  SpelledResponse(TensorAnswer answer, std::shared_ptr<const void> request,
+  SpelledResponse(TensorAnswer&& answer, std::shared_ptr<const void> request,
                   std::string fields)
       : AnswerResponse(std::move(answer), std::move(request)),
         fields_(std::move(fields)),
@@ -197,7 +197,7 @@ class SpelledResponse final : public AnswerResponse {
 // tensors have any alignment.
 class OneSliceResponse final : public AnswerResponse {
  public:
-  OneSliceResponse(TensorAnswer answer, std::shared_ptr<const void> request,
+  OneSliceResponse(TensorAnswer&& answer, std::shared_ptr<const void> request,
                    const std::string& fields, std::size_t total)
       : AnswerResponse(std::move(answer), std::move(request)),
         slice_(WritableSlice::Own(grpc::Slice(total))) {
@@ -229,7 +229,7 @@ class OneSliceResponse final : public AnswerResponse {
 // the caller's.
 class TensorResponse final : public AnswerResponse {
  public:
-  TensorResponse(TensorAnswer answer, std::shared_ptr<const void> request,
+  TensorResponse(TensorAnswer&& answer, std::shared_ptr<const void> request,
                  const RequestMessage* message, std::string fields)
       : AnswerResponse(std::move(answer), std::move(request)),
         message_(message),
@@ -329,7 +329,7 @@ std::unique_ptr<PendingResponse> MakeReadyResponse(const std::string& bytes) {
 }
 
 absl::StatusOr<std::unique_ptr<PendingResponse>> MakeTensorResponse(
-    TensorAnswer answer, std::shared_ptr<const void> request,
+    TensorAnswer&& answer, std::shared_ptr<const void> request,
     const RequestMessage* message, std::string fields, std::int64_t limit) {
   absl::uint128 total = fields.size();
   bool spelled_out = false, placed = false;

@@ -23,13 +23,13 @@ class Cursor {
   explicit Cursor(absl::Span<const absl::Span<const char>> slices)
       : slices_(slices) {
     for (const auto& slice : slices) left_ += slice.size();
-    SkipEmpty();
+    NextSlice();
   }
 
   std::size_t left() const { return left_; }
 
   std::uint8_t Byte() {
-    const auto byte = static_cast<std::uint8_t>(slices_[slice_][offset_]);
+    const auto byte = static_cast<std::uint8_t>(*at_);
     Advance(1);
     return byte;
   }
@@ -52,29 +52,31 @@ class Cursor {
   template <typename Use>
   void Walk(std::size_t bytes, Use use) {
     while (bytes > 0) {
-      const absl::Span<const char> piece =
-          slices_[slice_].subspan(offset_, bytes);
+      const absl::Span<const char> piece(
+          at_, std::min(bytes, static_cast<std::size_t>(end_ - at_)));
       use(piece);
       bytes -= piece.size();
       Advance(piece.size());
     }
   }
   void Advance(std::size_t bytes) {
-    offset_ += bytes;
+    at_ += bytes;
     left_ -= bytes;
-    SkipEmpty();
+    if (at_ == end_) NextSlice();
   }
-  void SkipEmpty() {
-    while (slice_ < slices_.size() && offset_ == slices_[slice_].size()) {
-      ++slice_;
-      offset_ = 0;
+  // Skips those that are empty.
+  void NextSlice() {
+    while (at_ == end_ && next_ < slices_.size()) {
+      at_ = slices_[next_].data();
+      end_ = at_ + slices_[next_].size();
+      ++next_;
     }
   }
 
-  // The next byte is slices_[slice_][offset_], unless left_ is 0.
   const absl::Span<const absl::Span<const char>> slices_;
-  std::size_t slice_ = 0;
-  std::size_t offset_ = 0;
+  std::size_t next_ = 0;       // the slice after this one
+  const char* at_ = nullptr;   // the next byte, unless left_ is 0
+  const char* end_ = nullptr;  // of this slice
   std::size_t left_ = 0;
 };
 
