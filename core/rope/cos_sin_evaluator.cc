@@ -150,18 +150,18 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
 
 bool CosSinEvaluator::HasConsecutiveRows(double position,
                                          std::int64_t n) const {
-  // Fewer rows are not worth the deltas, which may have to be made first.
-  constexpr auto kWorthwhile = static_cast<std::int64_t>(DeltaRows::kRows);
+  // The first of them takes somewhat longer than a row of its own.
+  constexpr std::int64_t kFewest = 4;
   // Whole positions, so that position + k is exact.
-  return n >= kWorthwhile && !has_query_scale_ &&
-         std::floor(position) == position && frequencies_->deltas() != nullptr;
+  return n >= kFewest && !has_query_scale_ &&
+         std::floor(position) == position && frequencies_->HasDeltas(n);
 }
 
 void CosSinEvaluator::ConsecutiveRows(double position, std::int64_t n,
                                       float* cos, float* sin,
                                       std::ptrdiff_t pitch, bool stream,
                                       Anchor* anchor) const {
-  const DeltaRows& deltas = *frequencies_->deltas();
+  const DeltaRows& deltas = frequencies_->deltas();
   const double factor = divide_ ? 1 / attention_factor_ : attention_factor_;
   float row[2 * DeltaRows::kMaxPairs];
   constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);

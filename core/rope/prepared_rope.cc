@@ -9,10 +9,10 @@ namespace posenc::core {
 PreparedFrequencies::PreparedFrequencies(const ResolvedRope& rope)
     : axis_of_pair(rope.axis_of_pair) {
   const std::size_t pairs = rope.spec.nope ? 0 : rope.pairs();
-  has_deltas_ = pairs > 0 && pairs <= DeltaRows::kMaxPairs && rope.heads <= 1 &&
-                rope.frequency_axes == 1 && rope.axis_of_pair.empty() &&
-                !rope.spec.xpos.has_value() &&
-                rope.spec.angle_precision != AnglePrecision::kFloat32;
+  can_have_deltas_ = pairs > 0 && pairs <= DeltaRows::kMaxPairs &&
+                     rope.heads <= 1 && rope.frequency_axes == 1 &&
+                     rope.axis_of_pair.empty() && !rope.spec.xpos.has_value() &&
+                     rope.spec.angle_precision != AnglePrecision::kFloat32;
   if (rope.spec.xpos.has_value()) {
     for (std::size_t i = 0; i < pairs; ++i) {
       xpos_log_zeta.push_back(
@@ -33,15 +33,24 @@ PreparedFrequencies::PreparedFrequencies(const ResolvedRope& rope)
   }
 }
 
-const DeltaRows* PreparedFrequencies::deltas() const {
-  if (!has_deltas_) return nullptr;
+bool PreparedFrequencies::HasDeltas(std::int64_t rows) const {
+  // Making them costs as much as that many rows that are evaluated one by one.
+  constexpr auto kWorthwhile = static_cast<std::int64_t>(DeltaRows::kRows);
+  if (!can_have_deltas_) return false;
+  if (rows_asked_for_.load(std::memory_order_relaxed) >= kWorthwhile) {
+    return true;
+  }
+  return rows_asked_for_.fetch_add(rows) + rows >= kWorthwhile;
+}
+
+const DeltaRows& PreparedFrequencies::deltas() const {
   std::call_once(deltas_once_, [this] { deltas_.emplace(quarter_turns); });
-  return &*deltas_;
+  return *deltas_;
 }
 
 std::size_t PreparedFrequencies::bytes() const {
   return sizeof(*this) + quarter_turns.size() * 3 * sizeof(double) +
-         (has_deltas_ ? DeltaRows::Bytes(quarter_turns.size()) : 0);
+         (can_have_deltas_ ? DeltaRows::Bytes(quarter_turns.size()) : 0);
 }
 
 }  // namespace posenc::core

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -36,15 +37,20 @@ struct PreparedFrequencies {
   std::vector<float> float32_inv_freq;  // FLOAT32 only
   std::vector<double> xpos_log_zeta;    // [pairs]; empty without xPos
 
-  // Null if rows do not follow from one another: with several axes or sets of
-  // frequencies, with xPos, with FLOAT32 angles, or if there are too many
-  // pairs. Made when it is first asked for; safe for many threads.
-  const DeltaRows* deltas() const;
+  // Whether rows follow from one another, as they do not with several axes or
+  // sets of frequencies, with xPos, with FLOAT32 angles, or if there are too
+  // many pairs; and whether deltas are worth it for so many rows. They are if
+  // they are there, which they are once enough rows have been asked for.
+  bool HasDeltas(std::int64_t rows) const;
+  // Only after HasDeltas(). Made when they are first asked for; both are safe
+  // for many threads.
+  const DeltaRows& deltas() const;
   // What all of it takes, with deltas.
   std::size_t bytes() const;
 
  private:
-  bool has_deltas_;
+  bool can_have_deltas_;
+  mutable std::atomic<std::int64_t> rows_asked_for_{0};
   mutable std::once_flag deltas_once_;
   mutable std::optional<DeltaRows> deltas_;
 };

@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <numeric>
+#include <set>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -23,15 +26,50 @@
 namespace posenc::core {
 namespace {
 
+// A first tile that is so long has those after it spread.
+void WorkIfFirst(std::int64_t tile) {
+  if (tile > 0) return;
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin <
+         std::chrono::milliseconds(1)) {
+  }
+}
+
 TEST(ComputePool, ForEachCallsEveryTileOnce) {
   for (const int threads : {1, 2, 5}) {
     ComputePool pool(threads);
     for (const std::int64_t tiles : {0, 1, 2, 7, 1000}) {
-      std::vector<std::atomic<int>> calls(tiles);
-      pool.ForEach(tiles, [&](std::int64_t i) { calls[i].fetch_add(1); });
-      for (const auto& count : calls) EXPECT_EQ(count.load(), 1);
+      for (const bool spread : {false, true}) {
+        std::vector<std::atomic<int>> calls(tiles);
+        pool.ForEach(tiles, [&](std::int64_t i) {
+          if (spread) WorkIfFirst(i);
+          calls[i].fetch_add(1);
+        });
+        for (const auto& count : calls) EXPECT_EQ(count.load(), 1);
+      }
     }
   }
+}
+
+TEST(ComputePool, WorkersShareALongComputation) {
+  ComputePool pool(2);
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  const auto both = [&] {
+    const std::lock_guard<std::mutex> lock(mutex);
+    threads.insert(std::this_thread::get_id());
+    return threads.size() == 2;
+  };
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  pool.ForEach(10, [&](std::int64_t i) {
+    WorkIfFirst(i);
+    // The caller stays in its second tile until a worker has taken one, too.
+    while (i > 0 && !both() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+  });
+  EXPECT_EQ(threads.size(), 2);
 }
 
 TEST(ComputePool, AWorkerMaySpreadWorkItself) {
@@ -39,8 +77,12 @@ TEST(ComputePool, AWorkerMaySpreadWorkItself) {
   {
     ComputePool pool(2);
     for (int job = 0; job < 20; ++job) {
-      pool.Submit(
-          [&] { pool.ForEach(50, [&](std::int64_t) { done.fetch_add(1); }); });
+      pool.Submit([&] {
+        pool.ForEach(50, [&](std::int64_t i) {
+          WorkIfFirst(i);
+          done.fetch_add(1);
+        });
+      });
     }
   }  // runs all that was submitted
   EXPECT_EQ(done.load(), 1000);
@@ -74,7 +116,10 @@ TEST(ComputePool, TheCallerFinishesAloneWhereEveryWorkerIsBusy) {
   }
   while (busy.load() < 2) std::this_thread::yield();
   int done = 0;  // no other thread comes
-  pool.ForEach(100, [&](std::int64_t) { ++done; });
+  pool.ForEach(100, [&](std::int64_t i) {
+    WorkIfFirst(i);
+    ++done;
+  });
   EXPECT_EQ(done, 100);
   release.store(true);
 }
