@@ -172,7 +172,7 @@ template <class Isa, std::size_t kVectors, Storing kStoring>
     for (std::size_t k = 0; k < kLanes; ++k) is_ignored[k] = k < count ? 0 : -1;
     ignored = Ints::load_unaligned(is_ignored);
   }
-  const auto store = [count](const Floats& x, float* dst) {
+  const auto store = [&](const Floats& x, float* dst) {
     if constexpr (kStoring == Storing::kPart) {
       float part[kLanes];
       x.store_unaligned(part);
