@@ -197,7 +197,8 @@ void VectorScale(float* data, std::size_t bytes) {
   auto* const to = reinterpret_cast<char*>(data);
   const float one = One();
   for (std::size_t i = 0; i < bytes; i += 2 * kLine) {
-    const Line a = Scale(Load(to + i), one), b = Scale(Load(to + i + kLine), one);
+    const Line a = Scale(Load(to + i), one),
+               b = Scale(Load(to + i + kLine), one);
     Store(a, to + i);
     Store(b, to + i + kLine);
   }
