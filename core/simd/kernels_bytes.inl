@@ -29,6 +29,13 @@ void CopyBytes(const char* src, char* dst, std::size_t bytes) {
   if (bytes % kSize != 0) copy(bytes - kSize);
 }
 
+// The least number of slices of so many bytes that fill whole cache lines.
+inline std::size_t SlicesOfWholeLines(std::size_t bytes) {
+  std::size_t slices = 1;
+  while (slices * bytes % kLine != 0) slices *= 2;
+  return slices;
+}
+
 // Whole lines.
 template <class Isa>
 void StreamBytes(const char* src, char* dst, std::size_t bytes) {

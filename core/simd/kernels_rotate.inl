@@ -48,13 +48,6 @@ constexpr std::size_t kPiece = 1024;
 constexpr std::ptrdiff_t kAheadInCache = 2048;
 constexpr std::size_t kFirstCache = 32 * 1024;
 
-// The least number of slices of so many bytes that fill whole cache lines.
-inline std::size_t SlicesOfWholeLines(std::size_t bytes) {
-  std::size_t slices = 1;
-  while (slices * bytes % kLine != 0) slices *= 2;
-  return slices;
-}
-
 template <class Dtype, PairingIndex kIn, PairingIndex kOut>
 class Rotation {
  public:
