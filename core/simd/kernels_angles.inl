@@ -82,8 +82,8 @@ class QuickLook {
   using Floats = typename Isa::Floats;
   using Ints = xsimd::batch<std::int32_t, typename Isa::Arch>;
 
-  // Rounds results, and looks at them. Those whose bits in `ignored` are ones
-  // are not small.
+  // Rounds results, and looks at them. A result does not count as small if its
+  // bits in `ignored` are ones.
   Floats Round(const Doubled<Isa>& x, const Ints& ignored) {
     const Floats rounded = Isa::NarrowDoubles(x.low, x.high);
     // 29 bits to the top: halfway is the least number, to which kNear is added
@@ -150,10 +150,10 @@ struct Constants {
             typename Isa::Floats(LeastMagnitude(sums.error)))) {}
 };
 
-// The sums of an anchor and the deltas of a row, kVectors vectors of pairs,
-// `count` floats of which are stored. Returns whether the quick look sees that
-// nothing is near. Cosines are stored, then sines: by halves of lines in turns,
-// 64 MB past the caches take 1.6 times as long (AVX2, Zen 3).
+// The sums of an anchor and the deltas of a row, kVectors vectors of pairs. Of
+// the results, `count` floats are stored. Returns whether the quick look sees
+// that nothing is near. Cosines are stored, then sines: by halves of lines in
+// turns, 64 MB past the caches take 1.6 times as long (AVX2, Zen 3).
 template <class Isa, std::size_t kVectors, Storing kStoring>
 [[gnu::always_inline]] inline bool AddPairs(
     const AnchorPart<Isa, kVectors>& anchor, const double* delta,
@@ -272,11 +272,11 @@ std::uint32_t AddColumns(const AngleSums& sums, std::size_t* i, float* cos,
   return in_doubt;
 }
 
-// 64 pairs at a time, where registers hold the anchor of so many (AVX-512).
-// Elsewhere row after row, because what follows in memory is written faster: a
-// table of 64 MB by AVX2, of the best fill, 0.31 by columns of 16 pairs and
-// 0.41 by rows. Past the caches it is the other way about, 0.27 and 0.21 (Zen
-// 3).
+// AVX-512 takes 64 pairs at a time, as its registers hold the anchor of so
+// many. Elsewhere row after row, because what follows in memory is written
+// faster: a table of 64 MB by AVX2, of the best fill, 0.31 by columns of 16
+// pairs and 0.41 by rows. Past the caches it is the other way about, 0.27 and
+// 0.21 (Zen 3).
 template <class Isa>
 std::uint32_t AddAngles(const AngleSums& sums_in_memory, float* cos, float* sin,
                         std::ptrdiff_t pitch) {

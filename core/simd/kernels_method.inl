@@ -38,7 +38,8 @@ inline constexpr bool kFitsRegisters =
         4 <=
     Step::Dtype::Isa::kRegisters;
 
-// Steps whose rows fit registers beside them, for rotations by columns.
+// How many steps a column has: as many as fit registers together with their
+// rows.
 template <class Step>
 inline constexpr std::size_t kColumnSteps = kFitsRegisters<Step, 2>   ? 2
                                             : kFitsRegisters<Step, 1> ? 1
