@@ -41,17 +41,6 @@ constexpr std::size_t kBlockBytes = 32 * 1024;
 
 constexpr std::size_t kCacheLine = 64;
 
-// In BHSD a block's cosines and sines stay in the second-level cache (1 MiB and
-// more) while all heads pass by. Measured on Zen 5 with AVX-512, 64 MB and
-// heads of 128, as a part of the speed of a streaming copy (out) and of scaling
-// in place (in):
-//
-//   rows of a block        float32 out, in    bfloat16 out, in
-//   128 KiB                0.98, 0.83         0.88, 0.80
-//   512 KiB                0.97, 0.90         0.92, 0.84
-//   all 4096 (2 MiB)       0.93, 0.83         0.73, 0.63
-constexpr std::size_t kHeadBlockBytes = 512 * 1024;
-
 // A tensor of that many bytes has left the second-level cache when its rotation
 // begins, so that fetching ahead pays: in a server all of them have, sent by
 // others. Where it has not, fetching costs 0 .. 7 % (Zen 5, 8 MB; bfloat16 out
@@ -163,7 +152,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
         map.layout_ == Layout::kSbhd && !map.shared_ && map.batch_ > 1;
     if (!sequences_alternate) {
       const bool has_heads = map.tokens_come_back_ && rows / map.tokens_ > 1;
-      block_tokens_ = map.TokensOf(has_heads ? kHeadBlockBytes : kBlockBytes);
+      block_tokens_ =
+          map.TokensOf(has_heads ? simd::HeadBlockBytes() : kBlockBytes);
       const std::size_t token =
           static_cast<std::size_t>(map.heads_) * map.in_bytes();
       if (map.memory_ != simd::Memory::kCached && !map.tokens_come_back_) {
@@ -237,7 +227,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
   void WholeHeads(std::int64_t b, std::int64_t h, std::int64_t n,
                   const std::byte* src, std::byte* dst) {
     const std::int64_t tokens = map_.tokens_;
-    const std::int64_t block = map_.TokensOf(kHeadBlockBytes);
+    const std::int64_t block = map_.TokensOf(simd::HeadBlockBytes());
     const auto lines = static_cast<std::int64_t>(simd::HeadsAtOnce());
     for (std::int64_t t = 0; t < tokens; t += block) {
       for (std::int64_t i = 0; i < n; i += lines) {

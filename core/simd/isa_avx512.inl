@@ -19,7 +19,9 @@ struct Avx512 {
   using Words = xsimd::batch<std::uint32_t, Arch>;
   using Ints = xsimd::batch<std::int32_t, Arch>;
   static constexpr int kRegisters = 32;
-  static constexpr bool kBf16Planes = false;
+  // Second-level cache, of a vector copy: 0.50 without, 0.61 with them; 64 MB
+  // in place, of the best scaling, 0.68 and 0.77 (Xeon).
+  static constexpr bool kBf16Planes = true;
   static constexpr bool kConvertsBf16 = false;
   using Bf16Rounding = RoundingHalfUp<Avx512>;
 

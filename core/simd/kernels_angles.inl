@@ -108,15 +108,35 @@ class QuickLook {
 template <class Isa>
 [[gnu::noinline]] bool InDoubt(const AngleSums& sums, std::size_t row,
                                std::size_t first, std::size_t count) {
+  using Pair = Doubled<Isa>;
+  using Real = typename Isa::Doubles;
+  constexpr std::size_t kLanes = Isa::Floats::size;
   const double* const deltas = sums.deltas + 2 * row * sums.pitch;
-  const auto differ = [&](double x) {
-    return static_cast<float>(x - 2 * sums.error) !=
-           static_cast<float>(x + 2 * sums.error);
+  const double off = 2 * sums.error;
+  const auto differ = [off](const Real& low, const Real& high) {
+    const Real offset(off);
+    return xsimd::any(Isa::NarrowDoubles(low - offset, high - offset) !=
+                      Isa::NarrowDoubles(low + offset, high + offset));
   };
-  for (std::size_t i = first; i < first + count; ++i) {
+  const auto differs = [off](double x) {
+    return static_cast<float>(x - off) != static_cast<float>(x + off);
+  };
+  std::size_t i = first;
+  for (; i + kLanes <= first + count; i += kLanes) {
+    const Pair c = Pair::Load(sums.cos + i), s = Pair::Load(sums.sin + i);
+    const Pair dc = Pair::Load(deltas + i);
+    const Pair ds = Pair::Load(deltas + sums.pitch + i);
+    if (differ(c.low * dc.low - s.low * ds.low,
+               c.high * dc.high - s.high * ds.high) ||
+        differ(s.low * dc.low + c.low * ds.low,
+               s.high * dc.high + c.high * ds.high)) {
+      return true;
+    }
+  }
+  for (; i < first + count; ++i) {
     const double c = sums.cos[i], s = sums.sin[i];
     const double dc = deltas[i], ds = deltas[sums.pitch + i];
-    if (differ(c * dc - s * ds) || differ(s * dc + c * ds)) return true;
+    if (differs(c * dc - s * ds) || differs(s * dc + c * ds)) return true;
   }
   return false;
 }

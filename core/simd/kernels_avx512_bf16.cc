@@ -14,6 +14,7 @@ namespace {
 // the speed of one for each line (heads of 128 in the second-level cache, Zen
 // 5).
 struct Avx512Bf16 : Avx512 {
+  static constexpr bool kBf16Planes = false;
   static constexpr bool kConvertsBf16 = true;
 
   // Passes if no result is zero.

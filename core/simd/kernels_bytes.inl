@@ -29,6 +29,26 @@ void CopyBytes(const char* src, char* dst, std::size_t bytes) {
   if (bytes % kSize != 0) copy(bytes - kSize);
 }
 
+// Copies so many bytes beside each slice, `offset` elements from it on.
+template <class Dtype>
+void CopyPassing(const SliceRun<Dtype>& run, std::ptrdiff_t offset,
+                 std::size_t bytes) {
+  constexpr auto kSize =
+      static_cast<std::ptrdiff_t>(sizeof(typename Dtype::Storage));
+  for (std::size_t n = 0; n < run.count; ++n) {
+    const auto i = static_cast<std::ptrdiff_t>(n);
+    for (std::size_t k = 0; k < run.lanes; ++k) {
+      const auto* const src =
+          reinterpret_cast<const char*>(run.src[k] + offset) +
+          i * run.src_stride * kSize;
+      auto* const dst = reinterpret_cast<char*>(run.dst[k] + offset) +
+                        i * run.dst_stride * kSize;
+      if (run.ahead != 0) Fetch(src + run.ahead, bytes);
+      CopyBytes<typename Dtype::Isa>(src, dst, bytes);
+    }
+  }
+}
+
 // The least number of slices of so many bytes that fill whole cache lines.
 inline std::size_t SlicesOfWholeLines(std::size_t bytes) {
   std::size_t slices = 1;

@@ -10,6 +10,7 @@
 #include "core/simd/kernels_slice.inl"
 #include "core/simd/kernels_step.inl"
 #include "core/simd/kernels_tokens.inl"
+#include "core/simd/kernels_turns.inl"
 #include "core/simd/kernels_wide.inl"
 
 namespace posenc::simd {
@@ -23,6 +24,7 @@ struct Method {
   bool streams;                          // past the caches
   RunTokens<Dtype> in_tokens = nullptr;  // faster, where tokens are whole
   RunTokens<Dtype> in_place = nullptr;   // faster still, in place from a cache
+  RunTurns<Dtype> by_turns = nullptr;    // of several places
   bool by_step = false;                  // no slice is loaded whole
 };
 
@@ -62,6 +64,8 @@ Method<typename Step::Dtype> Steps(std::size_t pairs) {
   Method<Dtype> method = {&RunSteps<Step, false>, Step::kOrder, kStream};
   method.by_step = true;
   if constexpr (kByStep) method.in_tokens = &RunTokensByStep<Step, false>;
+  RunTurns<Dtype> by_turns = nullptr;
+  if constexpr (kByStep) by_turns = &RunByTurns<Step, 0, false, kStream>;
   constexpr std::size_t kColumns = kColumnSteps<Step>;
   if constexpr (kIsNative<Dtype> && !kStream && kColumns > 0) {
     if (pairs % (kColumns * Step::kPairs) == 0) {
@@ -73,19 +77,24 @@ Method<typename Step::Dtype> Steps(std::size_t pairs) {
     if constexpr (kFitsRegisters<Step, kSteps>) {
       method = {&RunOneToken<Step, kSteps, true>, Step::kOrder, kStream,
                 &RunWholeTokens<Step, kSteps, true, kStream>};
+      by_turns = &RunByTurns<Step, kSteps, true, kStream>;
     } else if constexpr (kSliceFitsRegisters<Step, kSteps> ||
                          (kChecksSlices<Step> && kSteps * Step::kLines * 2 <=
                                                      Dtype::Isa::kRegisters)) {
       method = {&RunOneToken<Step, kSteps, false>, Step::kOrder, kStream,
                 &RunWholeTokens<Step, kSteps, false, kStream>};
+      if constexpr (kByStep)
+        by_turns = &RunByTurns<Step, kSteps, false, kStream>;
     } else if constexpr (kByStep) {
       method.in_tokens = &RunWholeTokens<Step, kSteps, false, kStream>;
+      by_turns = &RunByTurns<Step, kSteps, false, kStream>;
     }
   };
   choose.template operator()<1>();
   choose.template operator()<2>();
   choose.template operator()<4>();
   choose.template operator()<8>();
+  method.by_turns = by_turns;
   return method;
 }
 

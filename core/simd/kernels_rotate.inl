@@ -10,7 +10,9 @@
 //                    then slice 1 of each, and so on: a group of 16 KiB;
 //                    each fetches the slice one group ahead
 //
-// Lines are walked at once, by so many fewer pages each.
+// All groups are one call (kernels_turns.inl) where a page holds whole tokens,
+// or a token whole pages. Elsewhere each group is one. Lines are walked at
+// once, by so many fewer pages each.
 //
 // Bytes are streamed from registers where the halves of slices, and the
 // channels that pass through beside them, are whole cache lines. All others
@@ -29,6 +31,7 @@
 #include "core/simd/kernels.h"
 #include "core/simd/kernels_bytes.inl"
 #include "core/simd/kernels_convert.inl"
+#include "core/simd/kernels_cursor.inl"
 #include "core/simd/kernels_method.inl"
 
 namespace posenc::simd {
@@ -54,6 +57,7 @@ class Rotation {
   using Isa = typename Dtype::Isa;
   using Storage = typename Dtype::Storage;
   using Real = typename Dtype::Real;
+  using Cursor = simd::Cursor<Dtype>;
 
   explicit Rotation(const RotateJob& job) : job_(job) {
     copies_ = job.pass_width > 0 && job.src != job.dst;
@@ -61,6 +65,10 @@ class Rotation {
     method_ = ChooseMethod<Dtype, kIn, kOut, false>(job.pairs, own_rows_);
     if (job.lines > 1 && job.heads == 1) {
       line_method_ = ChooseMethod<Dtype, kIn, kOut, false>(job.pairs, false);
+    }
+    if (job.memory != Memory::kCached && job.pages == kMaxLanes && job.fetch &&
+        job.heads > 1 && !own_rows_) {
+      turn_page_ = TurnPage();
     }
     if (job.memory == Memory::kStreamed && job.src != job.dst) PlanStreaming();
     if (job.memory == Memory::kCached && job.src == job.dst) {
@@ -91,51 +99,11 @@ class Rotation {
  private:
   static constexpr auto kSize = static_cast<std::ptrdiff_t>(sizeof(Storage));
 
-  // A place in the work: a slice, and the row that it is rotated by.
-  struct Cursor {
-    const Storage* src;
-    Storage* dst;
-    const Real* row;
-    std::size_t head;
-    const Real* prepared_of = nullptr;  // the row that `prepared` holds
-    PreparedRow<Isa, Real> prepared;
-
-    void MoveTo(const RotateJob& job, std::size_t line, std::size_t slice) {
-      const auto l = static_cast<std::ptrdiff_t>(line);
-      const auto i = static_cast<std::ptrdiff_t>(slice);
-      src = static_cast<const Storage*>(job.src) + l * job.src_line_stride +
-            i * job.src_stride;
-      dst = static_cast<Storage*>(job.dst) + l * job.dst_line_stride +
-            i * job.dst_stride;
-      head = slice % job.heads;
-      row = static_cast<const Real*>(job.table) +
-            static_cast<std::ptrdiff_t>(slice / job.heads) *
-                job.table_token_stride +
-            static_cast<std::ptrdiff_t>(head) * job.table_head_stride;
-    }
-    // By n slices that stay in one token, or that are a token each.
-    void Advance(const RotateJob& job, std::size_t n) {
-      const auto i = static_cast<std::ptrdiff_t>(n);
-      src += i * job.src_stride;
-      dst += i * job.dst_stride;
-      if (job.heads == 1) {
-        row += i * job.table_token_stride;
-        return;
-      }
-      row += i * job.table_head_stride;
-      head += n;
-      if (head == job.heads) {
-        head = 0;
-        row += job.table_token_stride -
-               static_cast<std::ptrdiff_t>(job.heads) * job.table_head_stride;
-      }
-    }
-  };
-
   // Whether lines can be rotated as the heads of tokens are.
   bool LinesAreHeads() const {
-    return job_.heads == 1 && job_.pages == 1 && !copies_ && piece_ == 0 &&
-           line_method_.in_tokens != nullptr;
+    return job_.heads == 1 && !copies_ && piece_ == 0 &&
+           line_method_.in_tokens != nullptr &&
+           (job_.pages == 1 || line_method_.by_turns != nullptr);
   }
 
   // Decides how bytes are streamed, if their place in memory allows it: slices
@@ -160,9 +128,9 @@ class Rotation {
     if (half_bytes % kLine == 0 && PassBytes() % kLine == 0) {
       const Method<Dtype> streaming =
           ChooseMethod<Dtype, kIn, kOut, true>(job_.pairs, own_rows_);
-      // Pages that take turns are not walked by whole tokens.
-      passes_ = copies_ && !own_rows_ && job_.pages == 1 &&
-                streaming.in_tokens != nullptr;
+      passes_ = copies_ && !own_rows_ &&
+                (job_.pages == 1 ? streaming.in_tokens != nullptr
+                                 : turn_page_ > 0 && streaming.by_turns);
       if (streaming.run != nullptr && copies_ == passes_) method_ = streaming;
       const Method<Dtype> by_lines =
           ChooseMethod<Dtype, kIn, kOut, true>(job_.pairs, false);
@@ -188,6 +156,18 @@ class Rotation {
     return std::max<std::size_t>(1, kPage / SliceBytes() / unit) * unit;
   }
 
+  // Slices of the pages that take turns: about kPage bytes, and some tokens or
+  // an equal part of one. 0 if there are none such.
+  std::size_t TurnPage() const {
+    const std::size_t most = std::max<std::size_t>(1, kPage / SliceBytes());
+    std::size_t page = most / job_.heads * job_.heads;
+    if (page == 0) {
+      page = most;
+      while (job_.heads % page != 0) --page;
+    }
+    return page * SliceBytes() >= kPage / 2 ? page : 0;
+  }
+
   void RunCold(std::size_t first_line, std::size_t lines) {
     const std::size_t slices = job_.tokens * job_.heads;
     const std::size_t page = PageSlices();
@@ -208,7 +188,10 @@ class Rotation {
                                                page * SliceBytes())
                  : 0;
     std::size_t done = 0;
-    if (pages > 1) {
+    if (lines == 1 && turn_page_ > 0 && method_.by_turns != nullptr &&
+        piece_ == 0 && copies_ == passes_) {
+      done = RunTurns(first_line);
+    } else if (pages > 1) {
       for (; done + pages * page <= slices; done += pages * page) {
         RunGroup(first_line, lines, done, pages, page);
       }
@@ -280,7 +263,7 @@ class Rotation {
         run.sines[i] = at->prepared.sines;
       }
       method_.run(run);
-      if (copies_) CopyPassing(run);
+      if (copies_) CopyPassing(run, job_.pass_offset, PassBytes());
       for (std::size_t i = 0; i < lanes; ++i) {
         cursors[i].Advance(job_, run.count);
       }
@@ -301,7 +284,8 @@ class Rotation {
   // Rotates whole tokens, and moves the cursor on.
   void RotateTokens(Cursor* at, std::size_t tokens, Storage* dst) const {
     const auto heads = static_cast<std::ptrdiff_t>(job_.heads);
-    TokenRun<Dtype> run = TokensAt(*at);
+    TokenRun<Dtype> run = From<TokenRun<Dtype>>(*at);
+    run.from_memory = job_.memory != Memory::kCached;
     if (dst != nullptr) run.dst = dst;
     run.src_stride = job_.src_stride;
     run.dst_stride = job_.dst_stride;
@@ -316,10 +300,45 @@ class Rotation {
     at->row += n * job_.table_token_stride;
   }
 
+  // Rotates the groups of pages that a line has. Returns their slices.
+  std::size_t RunTurns(std::size_t line) {
+    const auto page = static_cast<std::ptrdiff_t>(turn_page_);
+    const auto group = static_cast<std::ptrdiff_t>(kMaxLanes) * page;
+    cursors_[0].MoveTo(job_, line, 0);
+    TurnRun<Dtype> run = From<TurnRun<Dtype>>(cursors_[0]);
+    run.src_stride = job_.src_stride;
+    run.dst_stride = job_.dst_stride;
+    run.src_place = page * job_.src_stride;
+    run.dst_place = page * job_.dst_stride;
+    run.src_group = group * job_.src_stride;
+    run.dst_group = group * job_.dst_stride;
+    run.groups = job_.tokens * job_.heads / (kMaxLanes * turn_page_);
+    run.places = kMaxLanes;
+    run.turns = std::min(turn_page_, job_.heads);
+    run.places_of_token = job_.heads / run.turns;
+    run.tokens_of_place = turn_page_ / run.turns;
+    run.ahead = group * job_.src_stride * kSize;
+    method_.by_turns(run);
+    return run.groups * kMaxLanes * turn_page_;
+  }
+
   // Rotates lines of one head as the heads of tokens.
   void RotateLines(std::size_t first_line, std::size_t lines) {
     cursors_[0].MoveTo(job_, first_line, 0);
-    TokenRun<Dtype> run = TokensAt(cursors_[0]);
+    if (job_.memory != Memory::kCached && job_.fetch && job_.pages > 1) {
+      TurnRun<Dtype> run = From<TurnRun<Dtype>>(cursors_[0]);
+      run.src_place = job_.src_line_stride;
+      run.dst_place = job_.dst_line_stride;
+      run.src_group = job_.src_stride;
+      run.dst_group = job_.dst_stride;
+      run.groups = job_.tokens;
+      run.places = run.places_of_token = lines;
+      run.turns = run.tokens_of_place = 1;
+      run.ahead = static_cast<std::ptrdiff_t>(PageSlices() * SliceBytes());
+      return line_method_.by_turns(run);
+    }
+    TokenRun<Dtype> run = From<TokenRun<Dtype>>(cursors_[0]);
+    run.from_memory = job_.memory != Memory::kCached;
     run.src_stride = job_.src_line_stride;
     run.dst_stride = job_.dst_line_stride;
     run.src_token_stride = job_.src_stride;
@@ -332,8 +351,10 @@ class Rotation {
     line_method_.in_tokens(run);
   }
 
-  TokenRun<Dtype> TokensAt(const Cursor& at) const {
-    TokenRun<Dtype> run = {};
+  // What TokenRun and TurnRun have in common.
+  template <class Run>
+  Run From(const Cursor& at) const {
+    Run run = {};
     run.src = at.src;
     run.dst = at.dst;
     run.cosines = at.row;
@@ -341,29 +362,11 @@ class Rotation {
     run.row_stride = job_.table_token_stride;
     run.pairs = job_.pairs;
     run.ahead = ahead_;
-    run.from_memory = job_.memory != Memory::kCached;
     if (passes_) {
       run.pass = job_.pass_offset * kSize;
       run.pass_bytes = PassBytes();
     }
     return run;
-  }
-
-  void CopyPassing(const SliceRun<Dtype>& run) const {
-    const std::size_t bytes = PassBytes();
-    for (std::size_t n = 0; n < run.count; ++n) {
-      const auto i = static_cast<std::ptrdiff_t>(n);
-      for (std::size_t k = 0; k < run.lanes; ++k) {
-        const auto* const src =
-            reinterpret_cast<const char*>(run.src[k] + job_.pass_offset) +
-            i * run.src_stride * kSize;
-        auto* const dst =
-            reinterpret_cast<char*>(run.dst[k] + job_.pass_offset) +
-            i * run.dst_stride * kSize;
-        if (run.ahead != 0) Fetch(src + run.ahead, bytes);
-        CopyBytes<Isa>(src, dst, bytes);
-      }
-    }
   }
 
   void StreamPiece(Cursor* at) {
@@ -380,6 +383,7 @@ class Rotation {
   bool passes_ = false;  // they are streamed beside the slices of whole tokens
   Method<Dtype> method_;
   Method<Dtype> line_method_ = {};  // of lines that are rotated as heads
+  std::size_t turn_page_ = 0;       // slices of a place, if pages take turns
   std::size_t piece_ = 0;     // slices that go through the buffer at a time
   std::size_t front_ = 0;     // bytes of channels in front of a slice
   std::ptrdiff_t ahead_ = 0;  // bytes from a slice to what is fetched with it

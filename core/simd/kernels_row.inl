@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "core/simd/kernels.h"
 #include "core/simd/kernels_convert.inl"
@@ -138,6 +139,32 @@ struct PreparedRow {
       dst[half + i] = src[2 * i + 1];
     }
   }
+};
+
+// A token's row in the order in which Step takes it.
+template <class Step>
+class TokenRow {
+ public:
+  using Dtype = typename Step::Dtype;
+  using Real = typename Dtype::Real;
+
+  [[gnu::always_inline]] RowInMemory<Dtype> Ordered(const Real* cosines,
+                                                    const Real* sines,
+                                                    std::size_t pairs) {
+    if constexpr (Step::kOrder == RowOrder::kPlain) {
+      return {cosines, sines};
+    } else {
+      prepared_.Fill(Step::kOrder, cosines, sines, pairs);
+      return {prepared_.cosines, prepared_.sines};
+    }
+  }
+
+ private:
+  struct Nothing {};
+  [[no_unique_address]] std::conditional_t<
+      Step::kOrder == RowOrder::kPlain, Nothing,
+      PreparedRow<typename Dtype::Isa, Real>>
+      prepared_;
 };
 
 }  // namespace

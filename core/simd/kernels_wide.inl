@@ -16,32 +16,6 @@
 namespace posenc::simd {
 namespace {
 
-// A row of a run's token in the order in which Step takes it.
-template <class Step>
-class TokenRow {
- public:
-  using Dtype = typename Step::Dtype;
-  using Real = typename Dtype::Real;
-
-  [[gnu::always_inline]] RowInMemory<Dtype> Ordered(const Real* cosines,
-                                                    const Real* sines,
-                                                    std::size_t pairs) {
-    if constexpr (Step::kOrder == RowOrder::kPlain) {
-      return {cosines, sines};
-    } else {
-      prepared_.Fill(Step::kOrder, cosines, sines, pairs);
-      return {prepared_.cosines, prepared_.sines};
-    }
-  }
-
- private:
-  struct Nothing {};
-  [[no_unique_address]] std::conditional_t<
-      Step::kOrder == RowOrder::kPlain, Nothing,
-      PreparedRow<typename Dtype::Isa, Real>>
-      prepared_;
-};
-
 // Step by step, as RunSteps does it, but many tokens in one call. Second-level
 // cache, of a vector copy, by a call for each token and so: float64 half-split
 // 0.74 and 0.94, interleaved 0.75 and 0.83, float16 0.46 and 0.56 (AVX2, Zen

@@ -60,9 +60,21 @@ bool FetchesAhead(bool in_place, std::size_t element) {
 // interleaved 0.82, 0.88 and 0.92; float16 0.71, 0.74 and 0.73; bfloat16 0.76,
 // 0.78 and 0.81. Out of place it gains 0.01 .. 0.05. Zen 3, AVX2, by 128 and
 // 512 KiB: float32 0.80 and 0.89, 16 bits 0.76 and 0.82; out of place it gains
-// 0.01 .. 0.07.
+// 0.01 .. 0.07. Xeon, AVX-512, by 128, 256 and 512 KiB: float16 0.77, 0.84 and
+// 0.83, others gain 0.01 or 0.02 by 256 KiB, and nothing beyond.
 std::size_t ColdBlockBytes() {
-  return IsZen3() || IsZen4() ? std::size_t{512} << 10 : std::size_t{128} << 10;
+  if (IsZen3() || IsZen4()) return std::size_t{512} << 10;
+  return std::size_t{PagesAtOnce() > 1 ? 256U : 128U} << 10;
+}
+
+// They stay in the second-level cache (1 MiB and more). 64 MB, AVX-512, as a
+// part of the speed of the best copy (out) and of scaling in place (in), by 128
+// and 512 KiB and by all of 2 MiB. Zen 5: float32 out 0.98, 0.97 and 0.93, in
+// 0.83, 0.90 and 0.83; bfloat16 0.88, 0.92 and 0.73, 0.80, 0.84 and 0.63. Xeon,
+// by 128 and 512 KiB: float32 0.90 and 0.84, 0.84 and 0.75; float64 0.85 and
+// 0.80, 0.77 and 0.68; 16 bits 0.76 .. 0.80 by both, 0.66 and 0.61.
+std::size_t HeadBlockBytes() {
+  return std::size_t{PagesAtOnce() > 1 ? 128U : 512U} << 10;
 }
 
 // 64 MB, AVX-512, as a part of the speed of the best copy (out) and of scaling
@@ -73,8 +85,13 @@ std::size_t ColdBlockBytes() {
 // and 0.64, 0.31, 0.45 and 0.68; bfloat16 0.44, 0.54 and 0.64, 0.33, 0.47 and
 // 0.66; float64 0.40, 0.64 and 0.60, 0.36, 0.63 and 0.59. Zen 3, AVX2: float32
 // out 0.84, 1.03 and 0.99, in 0.76, 0.88 and 0.96, interleaved 0.66, 0.89 and
-// 1.00, 0.68, 0.82 and 0.95; 16 bits are the same by two and by four.
-std::size_t HeadsAtOnce() { return IsZen3() || IsZen4() ? 4 : 2; }
+// 1.00, 0.68, 0.82 and 0.95; 16 bits are the same by two and by four. Xeon,
+// AVX-512, by two and by four: float32 out 0.82 and 0.91, in 0.70 and 0.81; 16
+// bits 0.68 and 0.89, 0.48 .. 0.52 and 0.66 .. 0.76; float64 0.70 .. 0.76 and
+// 0.88, 0.60 .. 0.68 and 0.90.
+std::size_t HeadsAtOnce() {
+  return IsZen3() || IsZen4() || PagesAtOnce() > 2 ? 4 : 2;
+}
 
 // A table of 131,072 x 64 by AVX2, of the best fill, past the caches and
 // through them: Zen 3 0.21 and 0.34 .. 0.38, because it computes for longer

@@ -20,6 +20,10 @@ bool FetchesAhead(bool in_place, std::size_t element);
 // so these should be few; but a run of many rows takes less time for each.
 std::size_t ColdBlockBytes();
 
+// Of a tensor BHSD, how many bytes of cosines and sines all heads pass by
+// before those of the next tokens come.
+std::size_t HeadBlockBytes();
+
 // Heads of BHSD that are rotated together, so that they share what is read of
 // the table, which is as much as a head itself: at most 4.
 std::size_t HeadsAtOnce();

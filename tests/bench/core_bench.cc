@@ -214,12 +214,18 @@ class Bench {
     return {{"best_copy", best}, {"memcpy", copy}};
   }
 
+  // Halves of doubles may be tiny floats, whose products take long.
+  Others Scales(std::int64_t bytes, bool cached, Dtype dtype) {
+    return dtype == Dtype::kFloat64 ? Scales<double>(bytes, cached)
+                                    : Scales<float>(bytes, cached);
+  }
+  template <class Real>
   Others Scales(std::int64_t bytes, bool cached) {
     const auto n = static_cast<std::size_t>(bytes);
-    auto* const data = reinterpret_cast<float*>(src());
+    auto* const data = reinterpret_cast<Real*>(src());
     const Work plain = [=] { VectorScale(data, n); };
     if (cached) return {{"in_place_scale", plain}};
-    Work& best = best_scales_[bytes];
+    Work& best = best_scales_[{bytes, sizeof(Real)}];
     if (!best) {
       best = Fastest({{"plain", plain},
                       {"one", [=] { FetchingScale(data, n); }},
@@ -258,10 +264,10 @@ class Bench {
     const bool cached = c.bytes() < kMiB;
     const bool by_vectors = cached || core::IsFloat8(c.dtype);
     // A scale of 1 in place leaves numbers as they are, of float32 or not.
-    Report(Compare(
-        row, cached ? Pass(c, false) : Call(c),
-        c.in_place ? Scales(bytes, by_vectors) : Copies(bytes, by_vectors),
-        Clock::kThread));
+    Report(Compare(row, cached ? Pass(c, false) : Call(c),
+                   c.in_place ? Scales(bytes, by_vectors, c.dtype)
+                              : Copies(bytes, by_vectors),
+                   Clock::kThread));
   }
 
   void Naive(Case c) {
@@ -405,7 +411,8 @@ class Bench {
   const int report_to_;
   const Buffer source_, target_;
   std::optional<Dtype> filled_;
-  std::map<std::int64_t, Work> best_copies_, best_scales_;
+  std::map<std::int64_t, Work> best_copies_;
+  std::map<std::pair<std::int64_t, std::size_t>, Work> best_scales_;
 };
 
 // Measures in a child process that uses `isa`, and prints its rows.

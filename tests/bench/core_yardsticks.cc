@@ -26,6 +26,7 @@ constexpr std::size_t kVector = 16;
 constexpr std::size_t kVectors = kLine / kVector;
 using Vector =
     float __attribute__((vector_size(kVector), aligned(4), may_alias));
+using Doubles = double __attribute__((vector_size(kVector), may_alias));
 using Bytes = long long __attribute__((vector_size(kVector), may_alias));
 struct Line {
   Vector vectors[kVectors];
@@ -45,6 +46,12 @@ void Store(const Line& line, char* at) {
 }
 Line Scale(Line line, float factor) {
   for (Vector& vector : line.vectors) vector *= factor;
+  return line;
+}
+Line Scale(Line line, double factor) {
+  for (Vector& vector : line.vectors) {
+    reinterpret_cast<Doubles&>(vector) *= factor;
+  }
   return line;
 }
 
@@ -92,16 +99,17 @@ void CopyPages(const void* src, void* dst, std::size_t bytes) {
 }
 
 // 1, unknown to the compiler.
-float One() {
-  float one = 1;
+template <class Real>
+Real One() {
+  Real one = 1;
   asm volatile("" : "+x"(one));
   return one;
 }
 
-template <std::size_t kPages>
-void ScalePages(float* data, std::size_t bytes) {
+template <std::size_t kPages, class Real>
+void ScalePages(Real* data, std::size_t bytes) {
   auto* const to = reinterpret_cast<char*>(data);
-  const float one = One();
+  const Real one = One<Real>();
   Walk<kPages>(bytes, [&](std::size_t at) {
     Fetch(to + at + kPages * kPage);
     for (std::size_t i = 0; i < kStep; i += kLine) {
@@ -193,9 +201,10 @@ void VectorCopy(const void* src, void* dst, std::size_t bytes) {
   }
 }
 
-void VectorScale(float* data, std::size_t bytes) {
+template <class Real>
+void VectorScale(Real* data, std::size_t bytes) {
   auto* const to = reinterpret_cast<char*>(data);
-  const float one = One();
+  const Real one = One<Real>();
   for (std::size_t i = 0; i < bytes; i += 2 * kLine) {
     const Line a = Scale(Load(to + i), one),
                b = Scale(Load(to + i + kLine), one);
@@ -203,12 +212,20 @@ void VectorScale(float* data, std::size_t bytes) {
     Store(b, to + i + kLine);
   }
 }
-void FetchingScale(float* data, std::size_t bytes) {
+template <class Real>
+void FetchingScale(Real* data, std::size_t bytes) {
   ScalePages<1>(data, bytes);
 }
-void FetchingScaleFourPages(float* data, std::size_t bytes) {
+template <class Real>
+void FetchingScaleFourPages(Real* data, std::size_t bytes) {
   ScalePages<4>(data, bytes);
 }
+template void VectorScale(float*, std::size_t);
+template void VectorScale(double*, std::size_t);
+template void FetchingScale(float*, std::size_t);
+template void FetchingScale(double*, std::size_t);
+template void FetchingScaleFourPages(float*, std::size_t);
+template void FetchingScaleFourPages(double*, std::size_t);
 
 void StreamFill(void* dst, std::size_t bytes) {
   auto* const to = static_cast<char*>(dst);

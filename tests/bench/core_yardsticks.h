@@ -21,9 +21,12 @@ void StreamCopyFourPages(const void* src, void* dst, std::size_t bytes);
 void VectorCopy(const void* src, void* dst, std::size_t bytes);
 
 // data[i] *= 1, likewise, and fetching ahead in one page or four.
-void VectorScale(float* data, std::size_t bytes);
-void FetchingScale(float* data, std::size_t bytes);
-void FetchingScaleFourPages(float* data, std::size_t bytes);
+template <class Real>
+void VectorScale(Real* data, std::size_t bytes);
+template <class Real>
+void FetchingScale(Real* data, std::size_t bytes);
+template <class Real>
+void FetchingScaleFourPages(Real* data, std::size_t bytes);
 
 // Past the caches.
 void StreamFill(void* dst, std::size_t bytes);

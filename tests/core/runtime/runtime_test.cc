@@ -55,21 +55,22 @@ TEST(ComputePool, WorkersShareALongComputation) {
   ComputePool pool(2);
   std::mutex mutex;
   std::set<std::thread::id> threads;
-  const auto both = [&] {
+  // The caller and one worker, or both workers.
+  const auto shared = [&] {
     const std::lock_guard<std::mutex> lock(mutex);
     threads.insert(std::this_thread::get_id());
-    return threads.size() == 2;
+    return threads.size() >= 2;
   };
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::seconds(60);
   pool.ForEach(10, [&](std::int64_t i) {
     WorkIfFirst(i);
     // The caller stays in its second tile until a worker has taken one, too.
-    while (i > 0 && !both() && std::chrono::steady_clock::now() < deadline) {
+    while (i > 0 && !shared() && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::yield();
     }
   });
-  EXPECT_EQ(threads.size(), 2);
+  EXPECT_GE(threads.size(), 2);
 }
 
 TEST(ComputePool, AWorkerMaySpreadWorkItself) {
