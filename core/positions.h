@@ -67,10 +67,6 @@ class TokenPositions {
   double at(int a, std::int64_t b, std::int64_t t) const {
     return values_[(a * batch_ + (batch_ == 1 ? 0 : b)) * tokens_ + t];
   }
-  // Those of sequence b on axis a, [tokens].
-  const double* sequence(int a, std::int64_t b) const {
-    return values_.data() + (a * batch_ + (batch_ == 1 ? 0 : b)) * tokens_;
-  }
   const std::vector<double>& values() const { return values_; }
 
  private:

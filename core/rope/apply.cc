@@ -150,8 +150,10 @@ class PositionCosSin : public CosSinSource {
   // Tokens from t on, up to `most`, that stand at position, position + 1, ...
   std::int64_t Run(std::int64_t b, std::int64_t t, double position,
                    std::int64_t most) {
-    const double* const at = positions_->sequence(0, b) + t;
-    most = std::min(most, positions_->tokens() - t);
+    const std::int64_t tokens = positions_->tokens();
+    const double* const at = positions_->values().data() +
+                             (positions_->shared() ? 0 : b) * tokens + t;
+    most = std::min(most, tokens - t);
     std::int64_t run = 1;
     while (run < most && at[run] == position + static_cast<double>(run)) ++run;
     return run;

@@ -1,6 +1,7 @@
 #include "core/rope/rotation_map.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -40,6 +41,11 @@ namespace {
 constexpr std::size_t kBlockBytes = 32 * 1024;
 
 constexpr std::size_t kCacheLine = 64;
+
+// So many tokens whose heads are no power of two of bytes fill whole groups of
+// the pages that kernels walk at once (80 channels need 3): what is left over
+// is walked page by page.
+constexpr std::int64_t kWholeGroups = 12;
 
 // A tensor of that many bytes has left the second-level cache when its rotation
 // begins, so that fetching ahead pays: in a server all of them have, sent by
@@ -160,6 +166,10 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
         block_tokens_ = std::clamp<std::int64_t>(
             simd::ColdBlockBytes() / std::max<std::size_t>(token, 1), 1,
             block_tokens_);
+        if (!std::has_single_bit(map.in_bytes()) &&
+            block_tokens_ > kWholeGroups) {
+          block_tokens_ -= block_tokens_ % kWholeGroups;
+        }
       }
     }
     block_.emplace(wide, values, block_tokens_, map.scaled_);

@@ -34,6 +34,25 @@ TEST_P(RandomJobsTest, BytesDependOnTheNumbersAlone) {
   }
 }
 
+// The same of tensors that are walked by four pages at once, as few of the jobs
+// above are.
+TEST_P(RandomJobsTest, BytesOfSomePagesDependOnTheNumbersAlone) {
+  for (int i = GetParam(); i < kJobs / 10; i += 16) {
+    RandomJob job(static_cast<unsigned>(i), true);
+    const std::vector<unsigned char> expected =
+        job.Run(PlainWay(*SupportedKernels().front()));
+    for (const KernelTable* kernels : SupportedKernels()) {
+      for (const Memory memory : {Memory::kCold, Memory::kStreamed}) {
+        Way way = job.RandomWay(kernels);
+        way.memory = memory;
+        way.pages = 4;
+        way.fetch = true;
+        ASSERT_EQ(job.Run(way), expected) << i << ": " << job.Name(way);
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sixteenths, RandomJobsTest, testing::Range(0, 16));
 
 }  // namespace
