@@ -42,9 +42,10 @@ constexpr std::size_t kBlockBytes = 32 * 1024;
 
 constexpr std::size_t kCacheLine = 64;
 
-// So many tokens whose heads are no power of two of bytes fill whole groups of
-// the pages that kernels walk at once (80 channels need 3): what is left over
-// is walked page by page.
+// If the bytes of a head are no power of two, blocks have a multiple of so many
+// tokens. They are then whole groups of the pages that kernels walk at once
+// (heads of 80 channels need a multiple of 3). A rest would be walked page by
+// page, which is slower.
 constexpr std::int64_t kWholeGroups = 12;
 
 // A tensor of that many bytes has left the second-level cache when its rotation

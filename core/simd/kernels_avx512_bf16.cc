@@ -14,6 +14,8 @@ namespace {
 // the speed of one for each line (heads of 128 in the second-level cache, Zen
 // 5).
 struct Avx512Bf16 : Avx512 {
+  // Its results would have to be interleaved: 0.58 of a vector copy without
+  // planes, 0.57 with them (second-level cache, Xeon).
   static constexpr bool kBf16Planes = false;
   static constexpr bool kConvertsBf16 = true;
 

@@ -10,9 +10,9 @@
 //                    then slice 1 of each, and so on: a group of 16 KiB;
 //                    each fetches the slice one group ahead
 //
-// All groups are one call (kernels_turns.inl) where a page holds whole tokens,
-// or a token whole pages. Elsewhere each group is one. Lines are walked at
-// once, by so many fewer pages each.
+// If a page holds whole tokens, or a token whole pages, one call rotates all
+// groups (kernels_turns.inl). If not, each group is a call of its own. Lines
+// are walked at once, by so many fewer pages each.
 //
 // Bytes are streamed from registers where the halves of slices, and the
 // channels that pass through beside them, are whole cache lines. All others

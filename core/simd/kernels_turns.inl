@@ -65,9 +65,8 @@ using RunTurns = void (*)(const TurnRun<Dtype>&);
 //
 // What is streamed is fetched into the second-level cache: 256 MB out of place,
 // of the best copy, from the first and from the second: float32 0.92 .. 0.94
-// and 0.98, float64 0.89 .. 0.92 and 0.94 .. 0.96. 16 bits, whose conversions
-// keep the loads behind them waiting, lose as much as they gain; in place they
-// lose 0.04.
+// and 0.98, float64 0.89 .. 0.92 and 0.94 .. 0.96. Types of 16 bits gain nothing
+// by it, and in place they lose 0.04.
 template <class Step, std::size_t kSteps, bool kPasses, bool kStream>
 struct TurnSlice {
   using Dtype = typename Step::Dtype;
@@ -108,7 +107,7 @@ struct TurnSlice {
   }
 };
 
-// Groups whose places are all in one token.
+// Rotates groups whose places are all in one token, and so share a row.
 template <class Step, std::size_t kSteps, bool kInRegisters, bool kPasses,
           bool kStream>
 void RotateSharedTurns(const TurnRun<typename Step::Dtype>& run) {
@@ -163,7 +162,8 @@ void RotateSharedTurns(const TurnRun<typename Step::Dtype>& run) {
   }
 }
 
-// Groups of several tokens.
+// Rotates groups that hold several tokens, so that places have rows of their
+// own.
 template <class Step, std::size_t kSteps, bool kPasses, bool kStream>
 void RotateTurns(const TurnRun<typename Step::Dtype>& run) {
   using Dtype = typename Step::Dtype;

@@ -214,7 +214,8 @@ class Bench {
     return {{"best_copy", best}, {"memcpy", copy}};
   }
 
-  // Halves of doubles may be tiny floats, whose products take long.
+  // Doubles are scaled as doubles: read as floats, their halves may be
+  // subnormal, and products of those take long.
   Others Scales(std::int64_t bytes, bool cached, Dtype dtype) {
     return dtype == Dtype::kFloat64 ? Scales<double>(bytes, cached)
                                     : Scales<float>(bytes, cached);
