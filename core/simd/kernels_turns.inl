@@ -65,8 +65,8 @@ using RunTurns = void (*)(const TurnRun<Dtype>&);
 //
 // What is streamed is fetched into the second-level cache: 256 MB out of place,
 // of the best copy, from the first and from the second: float32 0.92 .. 0.94
-// and 0.98, float64 0.89 .. 0.92 and 0.94 .. 0.96. Types of 16 bits gain nothing
-// by it, and in place they lose 0.04.
+// and 0.98, float64 0.89 .. 0.92 and 0.94 .. 0.96. Types of 16 bits gain
+// nothing by it, and in place they lose 0.04.
 template <class Step, std::size_t kSteps, bool kPasses, bool kStream>
 struct TurnSlice {
   using Dtype = typename Step::Dtype;
