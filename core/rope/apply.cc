@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "core/rope/rotation_map.h"
+#include "core/simd/dispatch.h"
 
 namespace posenc::core {
 namespace {
@@ -118,9 +119,7 @@ class PositionCosSin : public CosSinSource {
               left > 0 ? std::min(n, left) : std::max(n, kAnchorRows));
       const std::int64_t here = std::min(run, n);
       if (left > 0 || evaluator_.HasConsecutiveRows(position, run)) {
-        if (anchor_ == nullptr) {
-          anchor_ = std::make_unique<CosSinEvaluator::Anchor>();
-        }
+        MakeAnchor();
         evaluator_.ConsecutiveRows(position, here, rows, rows + pairs(), pitch,
                                    false, &*anchor_);
       } else {
@@ -131,17 +130,59 @@ class PositionCosSin : public CosSinSource {
       n -= here;
     }
   }
+  std::int64_t StartRun(std::int64_t b, std::int64_t t, std::int64_t n,
+                        float* rows, simd::Meanwhile* work) override {
+    sums_first_ = *At(b, t);
+    const std::int64_t run = std::min(n, kAnchorRows);
+    if (Run(b, t, sums_first_, run) < run ||
+        !evaluator_.HasConsecutiveRows(sums_first_, run)) {
+      return 0;
+    }
+    MakeAnchor();
+    evaluator_.StartRows(sums_first_, run, rows, anchor_.get(), &sums_);
+    work->part = simd::ActiveKernels().add_part;
+    work->work = &sums_;
+    work->parts = static_cast<std::size_t>(run) * simd::PartsOf(pairs());
+    return run;
+  }
+  std::int64_t StartRun(std::int64_t b, std::int64_t t, std::int64_t n,
+                        double* rows, simd::Meanwhile* work) override {
+    if (!evaluator_.HasPlainRows() || positions_->axes() != 1) return 0;
+    evaluator_.StartRows(Values(b, t), rows, &rows_);
+    work->part = simd::ActiveKernels().trig_part_f64;
+    work->work = &rows_;
+    work->parts = static_cast<std::size_t>(n) * simd::PartsOf(pairs());
+    return n;
+  }
+  void EndRun() override {
+    for (std::int64_t i = 0; sums_.in_doubt != 0; ++i, sums_.in_doubt >>= 1) {
+      if ((sums_.in_doubt & 1) == 0) continue;
+      const double position = sums_first_ + static_cast<double>(i);
+      evaluator_.Row(&position, sums_.cos + i * sums_.pitch);
+    }
+  }
   bool scaled() const override { return scaled_; }
   double HeadScale(std::int64_t b, std::int64_t t) override {
     return evaluator_.HeadScale(At(b, t));
   }
 
  private:
+  void MakeAnchor() {
+    if (anchor_ != nullptr) return;
+    anchor_ = std::make_unique<CosSinEvaluator::Anchor>();
+  }
+
   const double* At(std::int64_t b, std::int64_t t) {
     for (std::size_t a = 0; a < at_.size(); ++a) {
       at_[a] = positions_->at(static_cast<int>(a), b, t);
     }
     return at_.data();
+  }
+
+  // Positions of tokens from t on, if they have one axis.
+  const double* Values(std::int64_t b, std::int64_t t) const {
+    return positions_->values().data() +
+           (positions_->shared() ? 0 : b) * positions_->tokens() + t;
   }
 
   static constexpr auto kAnchorRows =
@@ -150,10 +191,8 @@ class PositionCosSin : public CosSinSource {
   // Tokens from t on, up to `most`, that stand at position, position + 1, ...
   std::int64_t Run(std::int64_t b, std::int64_t t, double position,
                    std::int64_t most) {
-    const std::int64_t tokens = positions_->tokens();
-    const double* const at = positions_->values().data() +
-                             (positions_->shared() ? 0 : b) * tokens + t;
-    most = std::min(most, tokens - t);
+    const double* const at = Values(b, t);
+    most = std::min(most, positions_->tokens() - t);
     std::int64_t run = 1;
     while (run < most && at[run] == position + static_cast<double>(run)) ++run;
     return run;
@@ -161,6 +200,10 @@ class PositionCosSin : public CosSinSource {
 
   CosSinEvaluator evaluator_;
   std::unique_ptr<CosSinEvaluator::Anchor> anchor_;  // made when it is needed
+  // Of the run that StartRun() has begun.
+  simd::AngleParts sums_ = {};
+  double sums_first_ = 0;  // the position of its first token
+  simd::TrigParts rows_ = {};
   bool scaled_;
   std::shared_ptr<const TokenPositions> positions_;
   // The position of the token at hand on each axis.

@@ -29,14 +29,18 @@ CosSinEvaluator::CosSinEvaluator(
       float32_angles_(rope.spec.angle_precision == AnglePrecision::kFloat32),
       negate_(rope.spec.reverse != (direction != Direction::kForward)),
       divide_(direction == Direction::kInverse),
-      attention_factor_(rope.attention_factor),
+      factor_(divide_ ? 1 / rope.attention_factor : rope.attention_factor),
       has_xpos_(rope.spec.xpos.has_value()),
       xpos_divides_(role == TensorRole::kKey),
       xpos_center_(has_xpos_ ? rope.spec.xpos->center : 0),
       xpos_scale_base_(
           has_xpos_ ? rope.spec.xpos->scale_base.value_or(kXPosScaleBase) : 1),
       has_query_scale_(query_scale != nullptr && role == TensorRole::kQuery),
-      query_scale_(has_query_scale_ ? *query_scale : QueryScale{}) {}
+      query_scale_(has_query_scale_ ? *query_scale : QueryScale{}) {
+  plain_ = rope.heads <= 1 && frequency_axes_ == 1 &&
+           rope.axis_of_pair.empty() && !float32_angles_ && !has_xpos_ &&
+           !has_query_scale_;
+}
 
 double CosSinEvaluator::HeadScale(const double* positions) const {
   if (!has_query_scale_) return 1;
@@ -80,9 +84,7 @@ absl::Status CheckXPosReach(const ResolvedRope& rope,
 
 template <typename T>
 void CosSinEvaluator::Row(const double* positions, T* row) const {
-  const double head_scale = HeadScale(positions);
-  const double factor =
-      (divide_ ? 1 / attention_factor_ : attention_factor_) * head_scale;
+  const double factor = factor_ * HeadScale(positions);
   // Pairs are evaluated in steps whose positions, factors and float32 angles
   // fit on the stack. Angles that are sums over the axes are an exception: the
   // kernel finds the frequencies of the next axis all pairs_ further on, so it
@@ -157,38 +159,74 @@ bool CosSinEvaluator::HasConsecutiveRows(double position,
          std::floor(position) == position && frequencies_->HasDeltas(n);
 }
 
+void CosSinEvaluator::MoveTo(double position, std::int64_t rows,
+                             Anchor* anchor) const {
+  if (anchor->Left(position) >= rows) return;
+  simd::TrigRow trig = {};
+  trig.position = &position;
+  trig.axes = 1;
+  trig.n = pairs_;
+  trig.factor = &factor_;
+  frequencies_->quarter_turns.Point(0, &trig);
+  FillCosSinRow(trig, anchor->cos, anchor->sin);
+  anchor->position = position;
+  anchor->valid = true;
+}
+
+void CosSinEvaluator::SetSums(double position, const Anchor& anchor,
+                              simd::AngleSums* sums) const {
+  const DeltaRows& deltas = frequencies_->deltas();
+  const auto row = static_cast<std::size_t>(position - anchor.position);
+  sums->cos = anchor.cos;
+  sums->sin = anchor.sin;
+  sums->deltas = deltas.data() + row * 2 * deltas.pitch();
+  sums->pitch = deltas.pitch();
+  sums->rows = 1;
+  sums->n = pairs_;
+  sums->error = DeltaRows::kError * std::fabs(factor_);
+  sums->negate = negate_;
+  sums->stream = false;
+}
+
+void CosSinEvaluator::StartRows(double position, std::int64_t n, float* rows,
+                                Anchor* anchor, simd::AngleParts* parts) const {
+  MoveTo(position, n, anchor);
+  SetSums(position, *anchor, &parts->sums);
+  parts->cos = rows;
+  parts->sin = rows + pairs_;
+  parts->pitch = static_cast<std::ptrdiff_t>(2 * pairs_);
+  parts->row = 0;
+  parts->pair = 0;
+  parts->in_doubt = 0;
+}
+
+void CosSinEvaluator::StartRows(const double* positions, double* rows,
+                                simd::TrigParts* parts) const {
+  parts->row = {};
+  parts->row.position = positions;
+  parts->row.position_axis_stride = 1;
+  parts->row.axes = 1;
+  parts->row.n = pairs_;
+  parts->row.factor = &factor_;
+  parts->row.negate = negate_;
+  frequencies_->quarter_turns.Point(0, &parts->row);
+  parts->cos = rows;
+  parts->sin = rows + pairs_;
+  parts->pitch = static_cast<std::ptrdiff_t>(2 * pairs_);
+  parts->pair = 0;
+}
+
 void CosSinEvaluator::ConsecutiveRows(double position, std::int64_t n,
                                       float* cos, float* sin,
                                       std::ptrdiff_t pitch, bool stream,
                                       Anchor* anchor) const {
-  const DeltaRows& deltas = frequencies_->deltas();
-  const double factor = divide_ ? 1 / attention_factor_ : attention_factor_;
   float row[2 * DeltaRows::kMaxPairs];
-  constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
   while (n > 0) {
-    if (anchor->Left(position) == 0) {
-      simd::TrigRow trig = {};
-      trig.position = &position;
-      trig.axes = 1;
-      trig.n = pairs_;
-      trig.factor = &factor;
-      frequencies_->quarter_turns.Point(0, &trig);
-      FillCosSinRow(trig, anchor->cos, anchor->sin);
-      anchor->position = position;
-      anchor->valid = true;
-    }
-    const std::int64_t left = anchor->Left(position);
-    const std::int64_t rows = std::min(left, n);
-
-    simd::AngleSums sums = {};
-    sums.cos = anchor->cos;
-    sums.sin = anchor->sin;
-    sums.deltas = deltas.data() + (kRows - left) * 2 * deltas.pitch();
-    sums.pitch = deltas.pitch();
+    MoveTo(position, 1, anchor);
+    const std::int64_t rows = std::min(anchor->Left(position), n);
+    simd::AngleSums sums;
+    SetSums(position, *anchor, &sums);
     sums.rows = static_cast<std::size_t>(rows);
-    sums.n = pairs_;
-    sums.error = DeltaRows::kError * std::fabs(factor);
-    sums.negate = negate_;
     sums.stream = stream;
     std::uint32_t in_doubt =
         simd::ActiveKernels().add_angles(sums, cos, sin, pitch);

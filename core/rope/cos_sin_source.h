@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/simd/kernels.h"
+
 namespace posenc::core {
 
 // Produces the (cos, sin) row of a token. Not thread-safe: each thread has a
@@ -34,6 +36,21 @@ class CosSinSource {
     const std::size_t values = heads() * 2 * pairs();
     for (std::int64_t i = 0; i < n; ++i, rows += values) Fill(b, t + i, rows);
   }
+
+  // The same in parts, for callers that do something else in between. Returns
+  // how many tokens *work is about, at most n, and 0 if it has to be done by
+  // FillRun(). Once all parts are done, EndRun() ends it.
+  virtual std::int64_t StartRun(std::int64_t /*b*/, std::int64_t /*t*/,
+                                std::int64_t /*n*/, float* /*rows*/,
+                                simd::Meanwhile* /*work*/) {
+    return 0;
+  }
+  virtual std::int64_t StartRun(std::int64_t /*b*/, std::int64_t /*t*/,
+                                std::int64_t /*n*/, double* /*rows*/,
+                                simd::Meanwhile* /*work*/) {
+    return 0;
+  }
+  virtual void EndRun() {}
 
   // True if the channels that pass through have a factor, HeadScale().
   virtual bool scaled() const { return false; }

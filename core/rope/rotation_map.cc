@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "core/rope/scale_channels.h"
@@ -99,6 +98,18 @@ void RotationMap::CosSinTable::Fill(CosSinSource* source, std::int64_t b,
   }
 }
 
+std::int64_t RotationMap::CosSinTable::Start(CosSinSource* source,
+                                             std::int64_t b, std::int64_t first,
+                                             std::int64_t n,
+                                             simd::Meanwhile* work) {
+  if (token_bytes_ == 0 || !scales_.empty()) return 0;
+  if (wide_) {
+    return source->StartRun(b, first, n, reinterpret_cast<double*>(data_),
+                            work);
+  }
+  return source->StartRun(b, first, n, reinterpret_cast<float*>(data_), work);
+}
+
 RotationMap::RotationMap(const HeadRotation& rotation, Layout layout,
                          const HeadLayout& extents, bool shared,
                          std::unique_ptr<const CosSinSource> source)
@@ -173,7 +184,15 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
         }
       }
     }
-    block_.emplace(wide, values, block_tokens_, map.scaled_);
+    const auto make = [&](std::unique_ptr<Block>* block) {
+      *block = std::make_unique<Block>(
+          CosSinTable(wide, values, block_tokens_, map.scaled_));
+    };
+    make(&block_);
+    if (map.memory_ != simd::Memory::kCached && !map.tokens_come_back_ &&
+        simd::EvaluatesMeanwhile(false, map.rotation_.element)) {
+      make(&next_);
+    }
   }
 
   // Takes as many rows at a time as one call of the kernel can: tokens of one
@@ -234,6 +253,18 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     std::int64_t lines, heads;
   };
 
+  // The cosines and sines of some neighbouring tokens.
+  struct Block {
+    explicit Block(CosSinTable rows) : table(std::move(rows)) {}
+
+    bool Holds(std::int64_t s, std::int64_t t) const {
+      return s == sequence && t >= start && t < end;
+    }
+
+    CosSinTable table;
+    std::int64_t sequence = -1, start = 0, end = 0;  // none
+  };
+
   // Rotates n heads of BHSD from h on.
   void WholeHeads(std::int64_t b, std::int64_t h, std::int64_t n,
                   const std::byte* src, std::byte* dst) {
@@ -257,14 +288,28 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     const std::int64_t sequence = map_.shared_ ? 0 : b;
     if (!map_.all_.empty()) {
       return Rotate(map_.all_[sequence], map_.uniform_ ? 0 : t, n, h, heads,
-                    src, dst);
+                    nullptr, src, dst);
     }
     while (n > 0) {
-      if (sequence != block_sequence_ || t < block_start_ || t >= block_end_) {
-        NextBlock(sequence, b, t);
+      if (!block_->Holds(sequence, t)) {
+        Place(sequence, b, t, block_.get());
+        block_->table.Fill(source_.get(), sequence, block_->start,
+                           block_->end - block_->start);
       }
-      const std::int64_t here = std::min(n, block_end_ - t);
-      Rotate(*block_, t - block_start_, here, h, heads, src, dst);
+      const std::int64_t here = std::min(n, block_->end - t);
+      const bool ahead =
+          here < n && next_ != nullptr &&
+          simd::EvaluatesMeanwhile(src == dst, map_.rotation_.element) &&
+          StartNext(sequence, b, t + here);
+      Rotate(block_->table, t - block_->start, here, h, heads,
+             ahead ? &evaluation_ : nullptr, src, dst);
+      if (ahead) {
+        for (; evaluation_.parts > 0; --evaluation_.parts) {
+          evaluation_.part(evaluation_.work);
+        }
+        source_->EndRun();
+        std::swap(block_, next_);
+      }
       const std::size_t bytes =
           static_cast<std::size_t>(here * heads.heads) * map_.in_bytes();
       src += bytes;
@@ -274,21 +319,30 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     }
   }
 
-  // Evaluates the block that holds token t.
-  void NextBlock(std::int64_t sequence, std::int64_t b, std::int64_t t) {
+  // Says which tokens the block has that holds token t.
+  void Place(std::int64_t sequence, std::int64_t b, std::int64_t t,
+             Block* block) const {
     if (map_.tokens_come_back_) {
       // Blocks start at multiples of their length, so that a block that one
       // head has left is found again by the next.
-      block_start_ = t / block_tokens_ * block_tokens_;
-      block_end_ = std::min(block_start_ + block_tokens_, map_.tokens_);
+      block->start = t / block_tokens_ * block_tokens_;
+      block->end = std::min(block->start + block_tokens_, map_.tokens_);
     } else {
       // No token is evaluated that this worker does not rotate.
-      block_start_ = t;
-      block_end_ = std::min(block_start_ + block_tokens_, EndOf(b));
+      block->start = t;
+      block->end = std::min(block->start + block_tokens_, EndOf(b));
     }
-    block_sequence_ = sequence;
-    block_->Fill(source_.get(), sequence, block_start_,
-                 block_end_ - block_start_);
+    block->sequence = sequence;
+  }
+
+  // Begins to evaluate the block from token t on. Returns whether it can.
+  bool StartNext(std::int64_t sequence, std::int64_t b, std::int64_t t) {
+    Place(sequence, b, t, next_.get());
+    const std::int64_t tokens =
+        next_->table.Start(source_.get(), sequence, next_->start,
+                           next_->end - next_->start, &evaluation_);
+    next_->end = next_->start + tokens;
+    return tokens > 0;
   }
 
   // The token of sequence b behind the last one that this worker has rows of.
@@ -305,8 +359,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
 
   // As Tokens(); the first token is number `at` of the table.
   void Rotate(const CosSinTable& table, std::int64_t at, std::int64_t n,
-              std::int64_t h, Heads heads, const std::byte* src,
-              std::byte* dst) const {
+              std::int64_t h, Heads heads, simd::Meanwhile* meanwhile,
+              const std::byte* src, std::byte* dst) const {
     const HeadRotation& rotation = map_.rotation_;
     const auto pairs = static_cast<std::ptrdiff_t>(map_.pairs_);
     const std::ptrdiff_t token_pitch =
@@ -327,6 +381,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     job.memory = map_.memory_;
     job.pages = simd::PagesAtOnce();
     job.fetch = simd::FetchesAhead(src == dst, rotation.element);
+    job.meanwhile = meanwhile;
     bool passed = map_.scaled_ || rotation.pass_width == 0;
     for (const Segment& segment : rotation.segments) {
       job.src = src + segment.channel * rotation.element;
@@ -337,6 +392,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
       job.pass_width = passed ? 0 : rotation.pass_width;
       rotation.rotate(job);
       passed = true;
+      job.meanwhile = nullptr;
     }
     if (rotation.pass_width > 0 &&
         (map_.scaled_ || rotation.segments.empty())) {
@@ -372,9 +428,12 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
   // Unset if the map keeps all cosines and sines.
   std::unique_ptr<CosSinSource> source_;
   std::int64_t block_tokens_ = 1;
-  std::optional<CosSinTable> block_;
-  // What block_ holds.
-  std::int64_t block_sequence_ = -1, block_start_ = 0, block_end_ = 0;
+  std::unique_ptr<Block> block_;
+  // The block behind it, which is evaluated while this one is in use; none for
+  // tensors in a cache, for tokens that come back, and on CPUs that do not
+  // gain.
+  std::unique_ptr<Block> next_;
+  simd::Meanwhile evaluation_ = {};  // of next_
 };
 
 std::unique_ptr<RowMap::Worker> RotationMap::StartWorker(

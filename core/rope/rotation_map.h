@@ -37,6 +37,9 @@ class RotationMap final : public RowMap {
                 bool scaled);
     void Fill(CosSinSource* source, std::int64_t b, std::int64_t first,
               std::int64_t n);
+    // The same in parts (CosSinSource::StartRun).
+    std::int64_t Start(CosSinSource* source, std::int64_t b, std::int64_t first,
+                       std::int64_t n, simd::Meanwhile* work);
     // Those of the token first + t.
     const std::byte* At(std::int64_t t) const {
       return data_ + static_cast<std::size_t>(t) * token_bytes_;

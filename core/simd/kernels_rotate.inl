@@ -106,9 +106,8 @@ class Rotation {
            (job_.pages == 1 || line_method_.by_turns != nullptr);
   }
 
-  // Decides how bytes are streamed, if their place in memory allows it: slices
-  // without gaps, which begin and end at whole cache lines, alone or a few
-  // together.
+  // Decides how bytes are streamed, if they can be: slices without gaps, which
+  // begin and end at whole cache lines, alone or a few together.
   void PlanStreaming() {
     const std::size_t width = 2 * job_.pairs + job_.pass_width;
     const std::size_t bytes = width * sizeof(Storage);
@@ -318,6 +317,7 @@ class Rotation {
     run.places_of_token = job_.heads / run.turns;
     run.tokens_of_place = turn_page_ / run.turns;
     run.ahead = group * job_.src_stride * kSize;
+    run.meanwhile = job_.meanwhile;
     method_.by_turns(run);
     return run.groups * kMaxLanes * turn_page_;
   }
@@ -377,8 +377,8 @@ class Rotation {
         piece_ * static_cast<std::size_t>(job_.dst_stride) * sizeof(Storage));
   }
 
-  const RotateJob job_;
-  bool copies_;  // channels that pass through
+  const RotateJob& job_;  // not copied, see kernels_turns.inl
+  bool copies_;           // channels that pass through
   bool own_rows_;
   bool passes_ = false;  // they are streamed beside the slices of whole tokens
   Method<Dtype> method_;

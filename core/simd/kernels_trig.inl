@@ -26,6 +26,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -233,10 +234,8 @@ void TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
 }
 
 template <class Isa, class Out>
-void TrigRows(const TrigRow& row_in_memory, Out* cosines, Out* sines) {
+void TrigRows(const TrigRow& row, Out* cosines, Out* sines) {
   constexpr std::size_t kLanes = xsimd::batch<double, typename Isa::Arch>::size;
-  // The row is copied for the same reason as the job in Rotate.
-  const TrigRow row = row_in_memory;
   std::size_t i = 0;
   for (; i + kLanes <= row.n; i += kLanes) {
     TrigLanes<Isa, Out, false>(row, i, kLanes, cosines, sines);
@@ -244,6 +243,27 @@ void TrigRows(const TrigRow& row_in_memory, Out* cosines, Out* sines) {
   if (i < row.n) {
     TrigLanes<Isa, Out, true>(row, i, row.n - i, cosines, sines);
   }
+}
+
+template <class Isa>
+void TrigPart(void* parts_in_memory) {
+  constexpr std::size_t kLanes = xsimd::batch<double, typename Isa::Arch>::size;
+  auto* const parts = static_cast<TrigParts*>(parts_in_memory);
+  const TrigRow& row = parts->row;
+  const std::size_t end = std::min(parts->pair + kPartPairs, row.n);
+  std::size_t i = parts->pair;
+  for (; i + kLanes <= end; i += kLanes) {
+    TrigLanes<Isa, double, false>(row, i, kLanes, parts->cos, parts->sin);
+  }
+  if (i < end) {
+    TrigLanes<Isa, double, true>(row, i, end - i, parts->cos, parts->sin);
+  }
+  parts->pair = end;
+  if (end < row.n) return;
+  parts->pair = 0;
+  parts->row.position += row.position_axis_stride;
+  parts->cos += parts->pitch;
+  parts->sin += parts->pitch;
 }
 
 }  // namespace

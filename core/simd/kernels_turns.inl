@@ -5,6 +5,14 @@
 //                          ^ slice 0   ^ slice 0   ^ slice 0   ^ slice 0
 //                            then slice 1 of each, and so on
 //
+// Between turns, a rotation may do work of others (Meanwhile), which then takes
+// less time than before or behind it, because the memory goes on meanwhile. It
+// must not read what was written just before by narrower stores, as a copy of a
+// struct does: such a load waits for the store buffer, which is full of
+// streamed bytes. Rows that were evaluated by calls with such copies: 0.88 of
+// the best copy, without them 0.90, and by one call a part 0.95 (64 MB of
+// float32, Xeon).
+//
 // From memory only: each slice fetches the one that stands a group further on.
 // Its steps are stored one by one, so that loads and streamed stores alternate:
 // 64 MB out of place, of the best copy, by whole slices and by steps: float16
@@ -16,6 +24,7 @@
 
 #include <cstddef>
 #include <type_traits>
+#include <utility>
 
 #include "core/simd/kernels.h"
 #include "core/simd/kernels_bytes.inl"
@@ -56,6 +65,41 @@ struct TurnRun {
   // As in TokenRun.
   std::ptrdiff_t pass;
   std::size_t pass_bytes;
+  Meanwhile* meanwhile;  // or null
+};
+
+// Spreads other work over the turns of a run. 16 bits in place have none: they
+// wait for their conversions, and calls in between would take the row's
+// registers from them.
+template <class Dtype, bool kStream>
+class Spread {
+ public:
+  explicit Spread(const TurnRun<Dtype>& run)
+      : turns_(run.groups * run.turns * run.tokens_of_place) {
+    if (!kWorks || run.meanwhile == nullptr || turns_ == 0) return;
+    part_ = run.meanwhile->part;
+    work_ = run.meanwhile->work;
+    parts_ = std::exchange(run.meanwhile->parts, 0);
+  }
+
+  [[gnu::always_inline]] void Turn() {
+    if constexpr (kWorks) {
+      due_ += parts_;
+      while (due_ >= turns_) {
+        due_ -= turns_;
+        part_(work_);
+      }
+    }
+  }
+
+ private:
+  static constexpr bool kWorks = kStream || kIsNative<Dtype>;
+
+  void (*part_)(void* work) = nullptr;
+  void* work_ = nullptr;
+  std::size_t parts_ = 0;
+  const std::size_t turns_;
+  std::size_t due_ = 0;
 };
 
 template <class Dtype>
@@ -130,6 +174,7 @@ void RotateSharedTurns(const TurnRun<typename Step::Dtype>& run) {
   const std::ptrdiff_t src_gap = run.src_group - steps * src_step;
   const std::ptrdiff_t dst_gap = run.dst_group - steps * dst_step;
   const std::size_t groups_of_token = run.places_of_token / places;
+  Spread<Dtype, kStream> meanwhile(run);
   TokenRow<Step> token_row;
   RowInMemory<Dtype> plain = {run.cosines, run.sines}, in_memory = plain;
   const Storage* from = run.src;
@@ -156,6 +201,7 @@ void RotateSharedTurns(const TurnRun<typename Step::Dtype>& run) {
       }
       from += src_step;
       to += dst_step;
+      meanwhile.Turn();
     }
     from += src_gap;
     to += dst_gap;
@@ -179,6 +225,7 @@ void RotateTurns(const TurnRun<typename Step::Dtype>& run) {
   const auto row_of = [&run](std::size_t token) {
     return static_cast<std::ptrdiff_t>(token) * run.row_stride;
   };
+  Spread<Dtype, kStream> meanwhile(run);
   TokenRow<Step> ordered[kMaxLanes];
   const Storage* from = run.src;
   Storage* to = run.dst;
@@ -208,6 +255,7 @@ void RotateTurns(const TurnRun<typename Step::Dtype>& run) {
         }
         from += src_step;
         to += dst_step;
+        meanwhile.Turn();
       }
     }
     from += src_gap;

@@ -210,6 +210,55 @@ TEST(ApplyProperties, HeadsOfLongSequencesHaveTheBytesOfEachAlone) {
   }
 }
 
+// Some of the tokens of a BSHD tensor of one sequence.
+Tensor TokensOf(const Tensor& x, std::int64_t first, std::int64_t n) {
+  const Extents& e = x.extents;
+  Tensor some(x.dtype, Layout::kBshd, {1, n, e.heads, e.head_dim});
+  std::memcpy(some.bytes.data(), x.bytes.data() + x.Offset(0, first, 0, 0),
+              some.bytes.size());
+  return some;
+}
+
+// Tensors of 1 MB are taken from memory, those of 24 MB are written past the
+// caches as well, and the cosines and sines of their next tokens are evaluated
+// on the way. Positions follow one another, jump, and have fractions.
+TEST(ApplyProperties, LargeTensorsHaveTheBytesOfTheirTokens) {
+  for (const Dtype dtype :
+       {Dtype::kFloat32, Dtype::kFloat16, Dtype::kFloat64}) {
+    for (const std::int64_t megabytes : {2, 25}) {
+      const std::int64_t tokens =
+          (megabytes << 20) / (8 * 80) /
+          static_cast<std::int64_t>(core::DtypeSize(dtype));
+      std::vector<double> ids(tokens);
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        const bool steady = t % 1000 < 700;
+        ids[t] = steady ? 40000.0 + static_cast<double>(t)
+                        : std::fmod(static_cast<double>(t) * 77.25, 5000.0);
+      }
+      const auto args_of = [&](std::int64_t first, std::int64_t n) {
+        return Args(
+            core::PositionIds{{Dtype::kFloat64, {n}, ids.data() + first}});
+      };
+      const Tensor x = Seeded(dtype, Layout::kBshd, {1, tokens, 8, 80}, 16);
+      const Tensor all = Rotate(args_of(0, tokens), x);
+      constexpr std::int64_t kSome = 97;
+      for (std::int64_t t = 0; t < tokens; t += kSome) {
+        const std::int64_t n = std::min(kSome, tokens - t);
+        ASSERT_EQ(Rotate(args_of(t, n), TokensOf(x, t, n)).bytes,
+                  TokensOf(all, t, n).bytes)
+            << core::DtypeName(dtype) << " " << megabytes << " " << t;
+      }
+      Tensor in_place = x;
+      const core::ConstTensorView in = in_place.in();
+      const core::TensorView out = in_place.out();
+      ASSERT_TRUE(core::ApplyRope(args_of(0, tokens).WithRope(), &in, &out,
+                                  nullptr, nullptr)
+                      .ok());
+      EXPECT_EQ(in_place.bytes, all.bytes) << core::DtypeName(dtype);
+    }
+  }
+}
+
 TEST(ApplyProperties, KindsOfPositionsAgree) {
   const Tensor x = Seeded(Dtype::kBfloat16, Layout::kBshd, {2, 6, 2, 16}, 8);
   const Tensor expected = Rotate(Args(core::StartPosition{-3}), x);

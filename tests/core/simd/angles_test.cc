@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
@@ -56,6 +57,14 @@ struct Sums {
 
   std::uint32_t Add(const KernelTable& kernels, std::size_t rows, double error,
                     bool negate, bool stream) {
+    const std::uint32_t doubt =
+        kernels.add_angles(Call(rows, error, negate, stream), Cosines(),
+                           Sines(), static_cast<std::ptrdiff_t>(n));
+    kernels.end_streams();
+    return doubt;
+  }
+  AngleSums Call(std::size_t rows, double error, bool negate,
+                 bool stream) const {
     AngleSums sums = {};
     sums.cos = cos.data();
     sums.sin = sin.data();
@@ -66,10 +75,7 @@ struct Sums {
     sums.error = error;
     sums.negate = negate;
     sums.stream = stream;
-    const std::uint32_t doubt = kernels.add_angles(
-        sums, Cosines(), Sines(), static_cast<std::ptrdiff_t>(n));
-    kernels.end_streams();
-    return doubt;
+    return sums;
   }
 
   const std::size_t n, pitch;
@@ -124,6 +130,64 @@ TEST_P(AnglesTest, WhatLiesApartFromThemIsNot) {
                       static_cast<float>(result));
           }
         }
+      }
+    }
+  }
+}
+
+// Random anchors and deltas. Some results are halfway between two floats.
+Sums OfRandomAngles(std::size_t n, std::mt19937_64& random) {
+  std::uniform_real_distribution<double> angle(0, 6.283185307179586);
+  Sums sums(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const double phi = angle(random);
+    sums.cos[i] = std::cos(phi);
+    sums.sin[i] = std::sin(phi);
+    for (std::size_t row = 0; row < kRows; ++row) {
+      const double delta = angle(random);
+      sums.delta_cos(row, i) = std::cos(delta);
+      sums.delta_sin(row, i) = std::sin(delta);
+    }
+  }
+  const std::size_t place = random() % n;
+  sums.cos[place] = 0.75 + 0x1p-25;
+  sums.sin[place] = 0.5;
+  for (std::size_t row = 3; row < kRows; row += 7) {
+    sums.delta_cos(row, place) = 1;
+    sums.delta_sin(row, place) = 0;
+  }
+  return sums;
+}
+
+TEST_P(AnglesTest, PartsGiveTheBytesAndTheDoubtsOfTheWhole) {
+  std::mt19937_64 random(2);
+  for (int round = 0; round < 50; ++round) {
+    for (const std::size_t n : {1, 5, 16, 17, 40, 64, 80, 100, 128}) {
+      Sums sums = OfRandomAngles(n, random);
+      const std::size_t rows = 1 + random() % kRows;
+      const bool negate = round % 2 == 1;
+      const std::uint32_t doubt =
+          sums.Add(*kernels_, rows, kError, negate, false);
+      EXPECT_EQ(rows > 3 && doubt == 0, false);
+      constexpr std::size_t kGap = 3;
+      const std::size_t pitch = 2 * n + kGap;
+      std::vector<float> by_parts(rows * pitch, 7);
+      AngleParts parts = {};
+      parts.sums = sums.Call(rows, kError, negate, false);
+      parts.cos = by_parts.data();
+      parts.sin = by_parts.data() + n;
+      parts.pitch = static_cast<std::ptrdiff_t>(pitch);
+      for (std::size_t i = 0; i < rows * PartsOf(n); ++i) {
+        kernels_->add_part(&parts);
+      }
+      EXPECT_EQ(parts.in_doubt, doubt);
+      for (std::size_t row = 0; row < rows; ++row) {
+        const float* const at = by_parts.data() + row * pitch;
+        EXPECT_EQ(std::memcmp(at, sums.Cosines() + row * n, n * sizeof(float)),
+                  0);
+        EXPECT_EQ(
+            std::memcmp(at + n, sums.Sines() + row * n, n * sizeof(float)), 0);
+        for (std::size_t i = 2 * n; i < pitch; ++i) EXPECT_EQ(at[i], 7);
       }
     }
   }
