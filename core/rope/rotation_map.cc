@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/angle/delta_rows.h"
 #include "core/rope/scale_channels.h"
 #include "core/simd/dispatch.h"
 #include "core/simd/memory_walk.h"
@@ -46,6 +47,9 @@ constexpr std::size_t kCacheLine = 64;
 // (heads of 80 channels need a multiple of 3). A rest would be walked page by
 // page, which is slower.
 constexpr std::int64_t kWholeGroups = 12;
+
+// Tokens whose cosines and sines a source evaluates between slices in one run.
+constexpr auto kRunTokens = static_cast<std::int64_t>(DeltaRows::kRows);
 
 // A tensor of that many bytes has left the second-level cache when its rotation
 // begins, so that fetching ahead pays: in a server all of them have, sent by
@@ -177,7 +181,9 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
       if (map.memory_ != simd::Memory::kCached && !map.tokens_come_back_) {
         block_tokens_ = std::clamp<std::int64_t>(
             simd::ColdBlockBytes() / std::max<std::size_t>(token, 1), 1,
-            block_tokens_);
+            simd::EvaluatesMeanwhile(false, map.rotation_.element)
+                ? std::min(block_tokens_, kRunTokens)
+                : block_tokens_);
         if (!std::has_single_bit(map.in_bytes()) &&
             block_tokens_ > kWholeGroups) {
           block_tokens_ -= block_tokens_ % kWholeGroups;
