@@ -114,30 +114,40 @@ template <class Isa>
   constexpr std::size_t kLanes = Isa::Floats::size;
   const double* const deltas = sums.deltas + 2 * row * sums.pitch;
   const double off = 2 * sums.error;
-  const auto differ = [off](const Real& low, const Real& high) {
-    const Real offset(off);
-    return xsimd::any(Isa::NarrowDoubles(low - offset, high - offset) !=
-                      Isa::NarrowDoubles(low + offset, high + offset));
+  const auto differ = [](const Pair& x, const Pair& offset) {
+    return xsimd::any(
+        Isa::NarrowDoubles(x.low - offset.low, x.high - offset.high) !=
+        Isa::NarrowDoubles(x.low + offset.low, x.high + offset.high));
   };
-  const auto differs = [off](double x) {
-    return static_cast<float>(x - off) != static_cast<float>(x + off);
+  const auto differs = [](double x, double offset) {
+    return static_cast<float>(x - offset) != static_cast<float>(x + offset);
+  };
+  const auto offset_of = [off](const Real& s, const Real& ds) {
+    return xsimd::select((s == Real(0.0)) & (ds == Real(0.0)), Real(0.0),
+                         Real(off));
   };
   std::size_t i = first;
   for (; i + kLanes <= first + count; i += kLanes) {
     const Pair c = Pair::Load(sums.cos + i), s = Pair::Load(sums.sin + i);
     const Pair dc = Pair::Load(deltas + i);
     const Pair ds = Pair::Load(deltas + sums.pitch + i);
-    if (differ(c.low * dc.low - s.low * ds.low,
-               c.high * dc.high - s.high * ds.high) ||
-        differ(s.low * dc.low + c.low * ds.low,
-               s.high * dc.high + c.high * ds.high)) {
+    const Pair offset = {offset_of(s.low, ds.low), offset_of(s.high, ds.high)};
+    if (differ({c.low * dc.low - s.low * ds.low,
+                c.high * dc.high - s.high * ds.high},
+               offset) ||
+        differ({s.low * dc.low + c.low * ds.low,
+                s.high * dc.high + c.high * ds.high},
+               offset)) {
       return true;
     }
   }
   for (; i < first + count; ++i) {
     const double c = sums.cos[i], s = sums.sin[i];
     const double dc = deltas[i], ds = deltas[sums.pitch + i];
-    if (differs(c * dc - s * ds) || differs(s * dc + c * ds)) return true;
+    const double offset = s == 0 && ds == 0 ? 0 : off;
+    if (differs(c * dc - s * ds, offset) || differs(s * dc + c * ds, offset)) {
+      return true;
+    }
   }
   return false;
 }

@@ -135,6 +135,24 @@ TEST_P(AnglesTest, WhatLiesApartFromThemIsNot) {
   }
 }
 
+TEST_P(AnglesTest, AnglesOfZeroAreNotInDoubt) {
+  for (const std::size_t n : {1, 8, 15, 16, 24, 40, 64, 80, 100, 128}) {
+    for (std::size_t place = 0; place < n; ++place) {
+      // A factor that is halfway between floats: Row() would round it likewise.
+      constexpr double kFactor = 1 + 0x1p-24;
+      Sums sums = OfKnownResults(n);
+      sums.cos[place] = kFactor;
+      sums.sin[place] = 0;
+      // In one row the other angle is not 0.
+      sums.delta_sin(5, place) = 0x1p-60;
+      EXPECT_EQ(sums.Add(*kernels_, kRows, kError, false, false), 1u << 5)
+          << n << " " << place;
+      EXPECT_EQ(sums.Sines()[place], 0);
+      EXPECT_EQ(sums.Cosines()[place], static_cast<float>(kFactor));
+    }
+  }
+}
+
 // Random anchors and deltas. Some results are halfway between two floats.
 Sums OfRandomAngles(std::size_t n, std::mt19937_64& random) {
   std::uniform_real_distribution<double> angle(0, 6.283185307179586);
