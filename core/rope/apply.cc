@@ -130,6 +130,9 @@ class PositionCosSin : public CosSinSource {
       n -= here;
     }
   }
+  bool has_parts() const override {
+    return evaluator_.HasPlainRows() && at_.size() == 1;
+  }
   std::int64_t StartRun(std::int64_t b, std::int64_t t, std::int64_t n,
                         float* rows, simd::Meanwhile* work) override {
     sums_first_ = *At(b, t);
@@ -147,7 +150,6 @@ class PositionCosSin : public CosSinSource {
   }
   std::int64_t StartRun(std::int64_t b, std::int64_t t, std::int64_t n,
                         double* rows, simd::Meanwhile* work) override {
-    if (!evaluator_.HasPlainRows() || positions_->axes() != 1) return 0;
     evaluator_.StartRows(Values(b, t), rows, &rows_);
     work->part = simd::ActiveKernels().trig_part_f64;
     work->work = &rows_;

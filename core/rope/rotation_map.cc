@@ -51,6 +51,11 @@ constexpr std::int64_t kWholeGroups = 12;
 // Tokens whose cosines and sines a source evaluates between slices in one run.
 constexpr auto kRunTokens = static_cast<std::int64_t>(DeltaRows::kRows);
 
+// They pay if these tokens are some groups of the pages that kernels walk at
+// once. Heads that are tokens are not walked so, nor are smaller tokens worth
+// it: 64 MB of bfloat16, two heads of 64 channels, took 1.4 times as long.
+constexpr std::size_t kFewestRunBytes = 64 * 1024;
+
 // A tensor of that many bytes has left the second-level cache when its rotation
 // begins, so that fetching ahead pays: in a server all of them have, sent by
 // others. Where it has not, fetching costs 0 .. 7 % (Zen 5, 8 MB; bfloat16 out
@@ -172,6 +177,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     const std::size_t values = map.frequency_sets_ * 2 * map.pairs_;
     const bool sequences_alternate =
         map.layout_ == Layout::kSbhd && !map.shared_ && map.batch_ > 1;
+    bool ahead = false;  // whether next_ pays
     if (!sequences_alternate) {
       const bool has_heads = map.tokens_come_back_ && rows / map.tokens_ > 1;
       block_tokens_ =
@@ -179,11 +185,12 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
       const std::size_t token =
           static_cast<std::size_t>(map.heads_) * map.in_bytes();
       if (map.memory_ != simd::Memory::kCached && !map.tokens_come_back_) {
+        ahead = simd::EvaluatesMeanwhile(false, map.rotation_.element) &&
+                map.heads_ > 1 && source_->has_parts() &&
+                kRunTokens * token >= kFewestRunBytes;
         block_tokens_ = std::clamp<std::int64_t>(
             simd::ColdBlockBytes() / std::max<std::size_t>(token, 1), 1,
-            simd::EvaluatesMeanwhile(false, map.rotation_.element)
-                ? std::min(block_tokens_, kRunTokens)
-                : block_tokens_);
+            ahead ? std::min(block_tokens_, kRunTokens) : block_tokens_);
         if (!std::has_single_bit(map.in_bytes()) &&
             block_tokens_ > kWholeGroups) {
           block_tokens_ -= block_tokens_ % kWholeGroups;
@@ -195,10 +202,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
           CosSinTable(wide, values, block_tokens_, map.scaled_));
     };
     make(&block_);
-    if (map.memory_ != simd::Memory::kCached && !map.tokens_come_back_ &&
-        simd::EvaluatesMeanwhile(false, map.rotation_.element)) {
-      make(&next_);
-    }
+    if (ahead) make(&next_);
   }
 
   // Takes as many rows at a time as one call of the kernel can: tokens of one
@@ -435,9 +439,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
   std::unique_ptr<CosSinSource> source_;
   std::int64_t block_tokens_ = 1;
   std::unique_ptr<Block> block_;
-  // The block behind it, which is evaluated while this one is in use; none for
-  // tensors in a cache, for tokens that come back, and on CPUs that do not
-  // gain.
+  // The block behind it, which is evaluated while this one is in use; null
+  // where that does not pay.
   std::unique_ptr<Block> next_;
   simd::Meanwhile evaluation_ = {};  // of next_
 };

@@ -32,6 +32,7 @@
 #include "core/simd/kernels_bytes.inl"
 #include "core/simd/kernels_convert.inl"
 #include "core/simd/kernels_cursor.inl"
+#include "core/simd/kernels_fetch.inl"
 #include "core/simd/kernels_method.inl"
 
 namespace posenc::simd {
@@ -41,15 +42,6 @@ constexpr std::size_t kPage = 4096;
 // Of the buffer. Smaller pieces wait for their own stores, larger ones for the
 // memory: 512 B 0.89, 1 KiB 0.92, 2 KiB 0.78 of a streaming copy (as above).
 constexpr std::size_t kPiece = 1024;
-
-// In place, from the second-level cache, the CPU fetches ahead or does not, by
-// where the loop happens to stand in the program. Float32, cycles a slice of
-// 512 B (AVX-512, Zen 5): 11.3 or 12.9 left to the CPU, 11.7 .. 12.0 if
-// fetched. Out of place it always does, and fetching costs 1 .. 40 %; 16 bits
-// wait for their conversions; float64, and all by AVX2, lose as much as they
-// gain.
-constexpr std::ptrdiff_t kAheadInCache = 2048;
-constexpr std::size_t kFirstCache = 32 * 1024;
 
 template <class Dtype, PairingIndex kIn, PairingIndex kOut>
 class Rotation {
@@ -71,13 +63,11 @@ class Rotation {
       turn_page_ = TurnPage();
     }
     if (job.memory == Memory::kStreamed && job.src != job.dst) PlanStreaming();
-    if (job.memory == Memory::kCached && job.src == job.dst) {
-      if (method_.in_place != nullptr) method_.in_tokens = method_.in_place;
-      if (sizeof(Storage) == sizeof(float) && Dtype::kLanes == 16 &&
-          job.lines * job.tokens * job.heads * SliceBytes() > kFirstCache) {
-        ahead_ = kAheadInCache;
-      }
+    if (job.memory == Memory::kCached && job.src == job.dst &&
+        method_.in_place != nullptr) {
+      method_.in_tokens = method_.in_place;
     }
+    ahead_ = AheadInCache<Dtype>(job);
   }
 
   void Run() {

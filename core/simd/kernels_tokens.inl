@@ -68,9 +68,10 @@ template <class Step, std::size_t kSteps>
 // halve the speed, and conversions of 16 bits lose by it anywhere.
 //
 // kFetches: what is `fetched` bytes ahead. From memory only once the slice's
-// own loads are on their way: one core has few requests in flight, and those of
-// float64 wait for the fetching else (out of place 0.63 of the best copy
-// against 0.88).
+// own loads are on their way (by Fetch itself: a lambda that calls it has no
+// effect to g++ 12, and is left out): one core has few requests in flight, and
+// those of float64 wait for the fetching else (out of place 0.63 of the best
+// copy against 0.88).
 template <class Step, std::size_t kSteps, bool kFetches, bool kFromMemory,
           class Row>
 [[gnu::always_inline]] inline void RotateSlice(
@@ -79,17 +80,13 @@ template <class Step, std::size_t kSteps, bool kFetches, bool kFromMemory,
   using Dtype = typename Step::Dtype;
   constexpr std::size_t kPairs = kSteps * Step::kPairs;
   Step steps[kSteps];
-  const auto fetch = [&] {
-    if constexpr (kFetches) {
-      Fetch(reinterpret_cast<const char*>(src) + fetched,
-            2 * kPairs * sizeof(typename Dtype::Storage));
-    }
-  };
+  constexpr std::size_t kBytes = 2 * kPairs * sizeof(typename Dtype::Storage);
+  const char* const at = reinterpret_cast<const char*>(src) + fetched;
   if constexpr (kFromMemory) {
     LoadInOrder<Step, kSteps>(src, steps);
-    fetch();
+    if constexpr (kFetches) Fetch(at, kBytes);
   } else {
-    fetch();
+    if constexpr (kFetches) Fetch(at, kBytes);
 #pragma GCC unroll 8
     for (std::size_t i = 0; i < kSteps; ++i) {
       steps[i].Load(src, i * Step::kPairs, kPairs);

@@ -259,6 +259,32 @@ TEST(ApplyProperties, LargeTensorsHaveTheBytesOfTheirTokens) {
   }
 }
 
+// Rows 6, 28 and 8 behind these positions have a value that sums of angles from
+// there round the wrong way, by every instruction set. Pairs (1, 0) become
+// cosines and sines themselves.
+TEST(ApplyProperties, ValuesThatSumsRoundWronglyAreEvaluatedAnew) {
+  for (const std::int64_t anchor : {13805792, 4524480, 16602432}) {
+    constexpr std::int64_t kTokens = 96, kHeads = 32, kHeadDim = 128;
+    Tensor x(Dtype::kFloat32, Layout::kBshd, {1, kTokens, kHeads, kHeadDim});
+    for (std::int64_t t = 0; t < kTokens; ++t) {
+      for (std::int64_t h = 0; h < kHeads; ++h) {
+        for (std::int64_t d = 0; d < kHeadDim; ++d) {
+          x.Set(0, t, h, d, d < kHeadDim / 2 ? 1 : 0);
+        }
+      }
+    }
+    // The rows of the second 32 tokens are evaluated during the first.
+    const std::int64_t start = anchor - 32;
+    const Tensor all = Rotate(Args(core::StartPosition{start}), x);
+    for (std::int64_t t = 0; t < kTokens; ++t) {
+      EXPECT_EQ(
+          TokensOf(all, t, 1).bytes,
+          Rotate(Args(core::StartPosition{start + t}), TokensOf(x, t, 1)).bytes)
+          << anchor << " " << t;
+    }
+  }
+}
+
 TEST(ApplyProperties, KindsOfPositionsAgree) {
   const Tensor x = Seeded(Dtype::kBfloat16, Layout::kBshd, {2, 6, 2, 16}, 8);
   const Tensor expected = Rotate(Args(core::StartPosition{-3}), x);

@@ -238,7 +238,6 @@ TEST_P(TrigTest, EveryShapeIsCorrectlyRounded) {
   }
 }
 
-// FLOAT32 angles come as positions, with frequency 1.
 TEST_P(TrigTest, PartsOfRowsGiveTheBytesOfTheWhole) {
   RandomRows random(6);
   for (const std::size_t n : {1, 3, 8, 15, 16, 17, 40, 64, 80}) {
@@ -276,6 +275,7 @@ TEST_P(TrigTest, PartsOfRowsGiveTheBytesOfTheWhole) {
   }
 }
 
+// FLOAT32 angles come as positions, with frequency 1.
 TEST_P(TrigTest, AnglesThemselvesMayBePositions) {
   std::mt19937 random(4);
   Row row;
