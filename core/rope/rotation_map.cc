@@ -48,7 +48,8 @@ constexpr std::size_t kCacheLine = 64;
 // page, which is slower.
 constexpr std::int64_t kWholeGroups = 12;
 
-// Tokens whose cosines and sines a source evaluates between slices in one run.
+// A source evaluates the cosines and sines of so many tokens in one run, if it
+// does so between slices.
 constexpr auto kRunTokens = static_cast<std::int64_t>(DeltaRows::kRows);
 
 // They pay if these tokens are some groups of the pages that kernels walk at
@@ -439,8 +440,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
   std::unique_ptr<CosSinSource> source_;
   std::int64_t block_tokens_ = 1;
   std::unique_ptr<Block> block_;
-  // The block behind it, which is evaluated while this one is in use; null
-  // where that does not pay.
+  // The block behind it, which is evaluated while this one is in use; it is
+  // null if that does not pay.
   std::unique_ptr<Block> next_;
   simd::Meanwhile evaluation_ = {};  // of next_
 };

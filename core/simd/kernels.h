@@ -48,8 +48,8 @@ struct AngleSums {
   std::size_t rows;  // up to 32
   std::size_t n;
   // What a float64 result may be off. Rows that have a result so close to
-  // where float32 rounds the other way are reported. If phi and delta both have
-  // a sine of 0 (position or frequency is 0), results are exact.
+  // where float32 rounds the other way are reported. Results are exact if the
+  // sines of phi and delta are both 0 (as the position or the frequency is).
   double error;
   bool negate;  // the sines
   // Written past the caches (KernelTable::end_streams). Results are then
