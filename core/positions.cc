@@ -193,6 +193,25 @@ absl::Status NeedsIds(absl::string_view kind, int axes) {
 
 }  // namespace
 
+std::int64_t RunLength(absl::Span<const double> positions) {
+  // Strips without a branch inside, of which compilers make vectors.
+  constexpr int kStrip = 64;
+  std::size_t n = 1;
+  for (; n + kStrip <= positions.size(); n += kStrip) {
+    const double first = positions[0] + static_cast<double>(n);
+    bool follow = true;
+    for (int i = 0; i < kStrip; ++i) {
+      follow &= positions[n + i] == first + i;
+    }
+    if (!follow) break;
+  }
+  while (n < positions.size() &&
+         positions[n] == positions[0] + static_cast<double>(n)) {
+    ++n;
+  }
+  return static_cast<std::int64_t>(n);
+}
+
 std::string PositionText(double position) {
   // Numbers up to here are written out in full. Positions are far smaller, but
   // a rejected number may be anything.

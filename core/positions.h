@@ -14,6 +14,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/tensor.h"
 
 namespace posenc::core {
@@ -75,6 +76,10 @@ class TokenPositions {
   std::int64_t batch_;
   std::int64_t tokens_;
 };
+
+// How many of these positions, from the first on, stand at p, p + 1, p + 2, ...
+// There is at least one.
+std::int64_t RunLength(absl::Span<const double> positions);
 
 // Expands positions of any kind. `axes` is the encoding's number of position
 // axes; `needs_ids` says that every axis must be given (ASSIGNMENT_PER_AXIS

@@ -1,21 +1,29 @@
-// Cosines and sines of the angles k * frequency for small k, by which rows of
-// consecutive positions follow from one: cos(p + k) and sin(p + k) are sums of
-// products of those of p and of k.
+// Cosines and sines of the angles k * step * frequency for small k, by which
+// rows of positions that are step apart follow from one: cos(p + k step) and
+// sin(p + k step) are sums of products of those of p and of k step.
+//
+// Rows of consecutive positions follow in two steps: from a base, which is
+// evaluated, its anchors, and from an anchor its rows.
+//
+//   base         |                                             |
+//   anchors      |    |    |    |    |  ..  (step kRows)       |    |
+//   rows         ||||||||||||||||||||||||  ..  (step 1)         ||||||||
 
 #pragma once
 
 #include <cstddef>
-#include <vector>
 
+#include "core/angle/aligned_doubles.h"
 #include "core/angle/quarter_turns.h"
 
 namespace posenc::core {
 
 class DeltaRows {
  public:
-  // A row of its own costs 7 times one that follows from another (AVX-512), so
-  // that at 32 rows the first adds a fifth. 32 rows of 64 pairs are 32 KiB,
-  // which stay in L1 or close to it.
+  // A row of its own costs 10 times one that follows from another (AVX-512), so
+  // that at 32 rows the first would add a third: hence anchors, of which all
+  // but one in 32 follow, too. 32 rows of 64 pairs are 32 KiB, which stay in L1
+  // or close to it.
   static constexpr std::size_t kRows = 32;
   // Of wider encodings, rows are evaluated one by one: these would take
   // megabytes.
@@ -23,21 +31,37 @@ class DeltaRows {
   // Bytes of an encoding with so many pairs.
   static std::size_t Bytes(std::size_t pairs);
 
-  // A float64 result differs by less from what the direct evaluation gives
-  // before it rounds to float32. Cosines and sines of p and k are within 2 ulp,
-  // 2^-52: their products carry 4 sqrt(1/2) of that, and rounding, at most
-  // three times, adds 3 * 2^-54 .. 2^-53; the direct value is within 2^-52
-  // itself. Together less than 2^-49, of a factor of 1.
-  static constexpr double kError = 0x1p-49;
+  // Doubles from one row of cosines or sines to the next: kernels read whole
+  // vectors.
+  static constexpr std::size_t Pitch(std::size_t pairs) {
+    return (pairs + 15) / 16 * 16;
+  }
 
-  explicit DeltaRows(const QuarterTurnArrays& frequencies);
+  // A float64 result differs by less from what the direct evaluation gives
+  // before it rounds to float32, for a factor of 1; in units of 2^-52:
+  // - Cosines and sines of a base (times the factor), an anchor's delta and a
+  //   row's delta are each within 1 (2 ulp), so as complex numbers within
+  //   sqrt(2). The result is their product, whose factors have magnitude 1, so
+  //   that errors add up: 3 sqrt(2).
+  // - Each of the two products rounds: at most 1 in each component, as the
+  //   magnitudes of what is added are at most 1 together. The first one's is
+  //   sqrt(2) as a complex number.
+  // - The direct value is within 1 itself, and both it and the base are rounded
+  //   once more if the factor is not 1: 1/2, for the base sqrt(1/2).
+  // Together less than 9.
+  static constexpr double kError = 9 * 0x1p-52;
+
+  DeltaRows(const QuarterTurnArrays& frequencies, std::size_t step);
 
   std::size_t pitch() const { return pitch_; }
-  const double* data() const { return rows_.data(); }  // [kRows][2][pitch]
+  // Row k: cosines, then, pitch() further on, sines. The next row follows.
+  const double* Row(std::size_t k) const {
+    return rows_.data() + 2 * k * pitch_;
+  }
 
  private:
   std::size_t pitch_;
-  std::vector<double> rows_;
+  AlignedDoubles rows_;  // [kRows][2][pitch]
 };
 
 }  // namespace posenc::core

@@ -86,7 +86,7 @@ class PositionCosSin : public CosSinSource {
         scaled_(args.query_scale.has_value() && role == TensorRole::kQuery),
         positions_(std::move(positions)),
         at_(positions_ == nullptr ? 0 : positions_->axes()) {}
-  // Without the anchor, which is 8 KiB.
+  // Without the anchor, which is some KiB.
   PositionCosSin(const PositionCosSin& other)
       : CosSinSource(other),
         evaluator_(other.evaluator_),
@@ -115,8 +115,7 @@ class PositionCosSin : public CosSinSource {
           anchor_ != nullptr ? anchor_->Left(position) : 0;
       // One anchor is worth it if many rows follow, in this run or in the next.
       const std::int64_t run =
-          Run(b, t, position,
-              left > 0 ? std::min(n, left) : std::max(n, kAnchorRows));
+          Run(b, t, left > 0 ? std::min(n, left) : std::max(n, kAnchorRows));
       const std::int64_t here = std::min(run, n);
       if (left > 0 || evaluator_.HasConsecutiveRows(position, run)) {
         MakeAnchor();
@@ -137,7 +136,7 @@ class PositionCosSin : public CosSinSource {
                         float* rows, simd::Meanwhile* work) override {
     sums_first_ = *At(b, t);
     const std::int64_t run = std::min(n, kAnchorRows);
-    if (Run(b, t, sums_first_, run) < run ||
+    if (Run(b, t, run) < run ||
         !evaluator_.HasConsecutiveRows(sums_first_, run)) {
       return 0;
     }
@@ -171,7 +170,7 @@ class PositionCosSin : public CosSinSource {
  private:
   void MakeAnchor() {
     if (anchor_ != nullptr) return;
-    anchor_ = std::make_unique<CosSinEvaluator::Anchor>();
+    anchor_ = std::make_unique<CosSinEvaluator::Anchor>(pairs());
   }
 
   const double* At(std::int64_t b, std::int64_t t) {
@@ -190,14 +189,10 @@ class PositionCosSin : public CosSinSource {
   static constexpr auto kAnchorRows =
       static_cast<std::int64_t>(DeltaRows::kRows);
 
-  // Tokens from t on, up to `most`, that stand at position, position + 1, ...
-  std::int64_t Run(std::int64_t b, std::int64_t t, double position,
-                   std::int64_t most) {
-    const double* const at = Values(b, t);
-    most = std::min(most, positions_->tokens() - t);
-    std::int64_t run = 1;
-    while (run < most && at[run] == position + static_cast<double>(run)) ++run;
-    return run;
+  // Tokens from t on, up to `most`, that stand at p, p + 1, ...
+  std::int64_t Run(std::int64_t b, std::int64_t t, std::int64_t most) const {
+    return RunLength({Values(b, t), static_cast<std::size_t>(std::min(
+                                        most, positions_->tokens() - t))});
   }
 
   CosSinEvaluator evaluator_;

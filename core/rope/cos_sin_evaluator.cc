@@ -12,6 +12,20 @@
 #include "core/rope/xpos.h"
 
 namespace posenc::core {
+namespace {
+
+constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
+
+// position - from, if it is a whole number from 0 on that is small enough for
+// anchors and their rows; else -1, as for positions that are NaN.
+std::int64_t WholeOffset(double position, double from) {
+  const double offset = position - from;
+  if (!(offset >= 0 && offset < static_cast<double>(kRows * kRows))) return -1;
+  const auto whole = static_cast<std::int64_t>(offset);
+  return static_cast<double>(whole) == offset ? whole : -1;
+}
+
+}  // namespace
 
 CosSinEvaluator::CosSinEvaluator(const ResolvedRope& rope, Direction direction,
                                  TensorRole role, const QueryScale* query_scale)
@@ -159,27 +173,57 @@ bool CosSinEvaluator::HasConsecutiveRows(double position,
          std::floor(position) == position && frequencies_->HasDeltas(n);
 }
 
+std::int64_t CosSinEvaluator::Anchor::Left(double from) const {
+  const std::int64_t offset = WholeOffset(from, position_);
+  return offset >= 0 && offset < kRows ? kRows - offset : 0;
+}
+
+bool CosSinEvaluator::MoveAlong(double position, std::int64_t rows,
+                                Anchor* anchor) const {
+  const std::int64_t offset = WholeOffset(position, anchor->base_position_);
+  if (offset < kRows || offset >= kRows * kRows ||
+      kRows - offset % kRows < rows || !frequencies_->HasStrides()) {
+    return false;
+  }
+  const DeltaRows& strides = frequencies_->strides();
+  const std::int64_t stride = offset / kRows;
+  simd::AngleSums sums = {};
+  sums.cos = anchor->base();
+  sums.sin = anchor->base() + anchor->pitch_;
+  sums.deltas = strides.Row(static_cast<std::size_t>(stride));
+  sums.pitch = strides.pitch();
+  sums.rows = 1;
+  sums.n = pairs_;
+  simd::ActiveKernels().add_angles_f64(sums, anchor->other(),
+                                       anchor->other() + anchor->pitch_);
+  anchor->position_ =
+      anchor->base_position_ + static_cast<double>(stride * kRows);
+  return true;
+}
+
 void CosSinEvaluator::MoveTo(double position, std::int64_t rows,
                              Anchor* anchor) const {
-  if (anchor->Left(position) >= rows) return;
+  if (anchor->Left(position) >= rows || MoveAlong(position, rows, anchor)) {
+    return;
+  }
   simd::TrigRow trig = {};
   trig.position = &position;
   trig.axes = 1;
   trig.n = pairs_;
   trig.factor = &factor_;
   frequencies_->quarter_turns.Point(0, &trig);
-  FillCosSinRow(trig, anchor->cos, anchor->sin);
-  anchor->position = position;
-  anchor->valid = true;
+  FillCosSinRow(trig, anchor->base(), anchor->base() + anchor->pitch_);
+  anchor->base_position_ = position;
+  anchor->position_ = position;
 }
 
 void CosSinEvaluator::SetSums(double position, const Anchor& anchor,
                               simd::AngleSums* sums) const {
   const DeltaRows& deltas = frequencies_->deltas();
-  const auto row = static_cast<std::size_t>(position - anchor.position);
-  sums->cos = anchor.cos;
-  sums->sin = anchor.sin;
-  sums->deltas = deltas.data() + row * 2 * deltas.pitch();
+  sums->cos = anchor.row();
+  sums->sin = anchor.row() + anchor.pitch_;
+  sums->deltas =
+      deltas.Row(static_cast<std::size_t>(position - anchor.position_));
   sums->pitch = deltas.pitch();
   sums->rows = 1;
   sums->n = pairs_;

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -56,22 +57,32 @@ class CosSinEvaluator {
   template <typename T>
   void Row(const double* positions, T* row) const;
 
-  // A row in float64, from which DeltaRows::kRows rows follow.
-  struct Anchor {
-    double cos[DeltaRows::kMaxPairs] = {};
-    double sin[DeltaRows::kMaxPairs] = {};
-    double position = 0;
-    bool valid = false;
+  // Two rows in float64: a base, and an anchor that follows from it or is the
+  // base itself; DeltaRows::kRows rows follow from the anchor.
+  class Anchor {
+   public:
+    // Of an evaluator with so many pairs.
+    explicit Anchor(std::size_t pairs)
+        : pitch_(DeltaRows::Pitch(pairs)), rows_(4 * pitch_) {}
 
     // Rows that follow from it, from this position on.
-    std::int64_t Left(double from) const {
-      const double offset = from - position;
-      constexpr auto kRows = static_cast<double>(DeltaRows::kRows);
-      if (!valid || !(offset >= 0 && offset < kRows)) return 0;
-      const auto whole = static_cast<std::int64_t>(offset);
-      if (static_cast<double>(whole) != offset) return 0;
-      return static_cast<std::int64_t>(DeltaRows::kRows) - whole;
+    std::int64_t Left(double from) const;
+
+   private:
+    friend class CosSinEvaluator;
+
+    // Of the base, and of the anchor if it is another row: cosines, then
+    // sines, pitch_ further on.
+    double* base() { return rows_.data(); }
+    double* other() { return rows_.data() + 2 * pitch_; }
+    const double* row() const {
+      return rows_.data() + (position_ == base_position_ ? 0 : 2 * pitch_);
     }
+
+    std::size_t pitch_;
+    AlignedDoubles rows_;
+    double base_position_ = std::numeric_limits<double>::quiet_NaN();  // none
+    double position_ = base_position_;
   };
 
   // The rows of n tokens at position, position + 1 ..: the same bytes as Row()
@@ -98,9 +109,11 @@ class CosSinEvaluator {
   double HeadScale(const double* positions) const;
 
  private:
-  // Moves the anchor to this position, if fewer than so many rows follow from
-  // it there.
+  // Moves the anchor if fewer than so many rows follow from it at this
+  // position, so that they do.
   void MoveTo(double position, std::int64_t rows, Anchor* anchor) const;
+  // The same without evaluating a base. Returns whether that can be.
+  bool MoveAlong(double position, std::int64_t rows, Anchor* anchor) const;
   // Asks for the one row that follows from the anchor there.
   void SetSums(double position, const Anchor& anchor,
                simd::AngleSums* sums) const;

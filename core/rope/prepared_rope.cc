@@ -5,6 +5,14 @@
 #include "core/rope/xpos.h"
 
 namespace posenc::core {
+namespace {
+
+// Rows asked for. Making deltas costs as much as evaluating kRows rows, which
+// is what they save of so many rows, and strides save of so many anchors.
+constexpr auto kDeltasPay = static_cast<std::int64_t>(DeltaRows::kRows);
+constexpr std::int64_t kStridesPay = kDeltasPay * kDeltasPay;
+
+}  // namespace
 
 PreparedFrequencies::PreparedFrequencies(const ResolvedRope& rope)
     : axis_of_pair(rope.axis_of_pair) {
@@ -34,23 +42,31 @@ PreparedFrequencies::PreparedFrequencies(const ResolvedRope& rope)
 }
 
 bool PreparedFrequencies::HasDeltas(std::int64_t rows) const {
-  // Making them costs as much as that many rows that are evaluated one by one.
-  constexpr auto kWorthwhile = static_cast<std::int64_t>(DeltaRows::kRows);
   if (!can_have_deltas_) return false;
-  if (rows_asked_for_.load(std::memory_order_relaxed) >= kWorthwhile) {
+  if (rows_asked_for_.load(std::memory_order_relaxed) >= kStridesPay) {
     return true;
   }
-  return rows_asked_for_.fetch_add(rows) + rows >= kWorthwhile;
+  return rows_asked_for_.fetch_add(rows) + rows >= kDeltasPay;
 }
 
 const DeltaRows& PreparedFrequencies::deltas() const {
-  std::call_once(deltas_once_, [this] { deltas_.emplace(quarter_turns); });
+  std::call_once(deltas_once_, [this] { deltas_.emplace(quarter_turns, 1); });
   return *deltas_;
+}
+
+bool PreparedFrequencies::HasStrides() const {
+  return rows_asked_for_.load(std::memory_order_relaxed) >= kStridesPay;
+}
+
+const DeltaRows& PreparedFrequencies::strides() const {
+  std::call_once(strides_once_,
+                 [this] { strides_.emplace(quarter_turns, DeltaRows::kRows); });
+  return *strides_;
 }
 
 std::size_t PreparedFrequencies::bytes() const {
   return sizeof(*this) + quarter_turns.size() * 3 * sizeof(double) +
-         (can_have_deltas_ ? DeltaRows::Bytes(quarter_turns.size()) : 0);
+         (can_have_deltas_ ? 2 * DeltaRows::Bytes(quarter_turns.size()) : 0);
 }
 
 }  // namespace posenc::core

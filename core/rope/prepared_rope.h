@@ -42,17 +42,20 @@ struct PreparedFrequencies {
   // many pairs; and whether deltas are worth it for so many rows. They are if
   // they are there, which they are once enough rows have been asked for.
   bool HasDeltas(std::int64_t rows) const;
-  // Only after HasDeltas(). Made when they are first asked for; both are safe
-  // for many threads.
+  // Only after HasDeltas(). Made when they are first asked for; all of these
+  // are safe for many threads.
   const DeltaRows& deltas() const;
-  // What all of it takes, with deltas.
+  // The same of deltas between anchors, which are kRows positions apart.
+  bool HasStrides() const;
+  const DeltaRows& strides() const;
+  // What all of it takes, with deltas and strides.
   std::size_t bytes() const;
 
  private:
   bool can_have_deltas_;
   mutable std::atomic<std::int64_t> rows_asked_for_{0};
-  mutable std::once_flag deltas_once_;
-  mutable std::optional<DeltaRows> deltas_;
+  mutable std::once_flag deltas_once_, strides_once_;
+  mutable std::optional<DeltaRows> deltas_, strides_;
 };
 
 struct PreparedRope {

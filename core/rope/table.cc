@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "core/error.h"
 #include "core/simd/memory_walk.h"
 
@@ -69,11 +70,8 @@ std::int64_t RunOf(const CosSinEvaluator& evaluator,
   if (positions.axes() != 1) return 0;
   const double first = positions.at(0, 0, t);
   if (!evaluator.HasConsecutiveRows(first, most)) return 0;
-  std::int64_t n = 1;
-  while (n < most &&
-         positions.at(0, 0, t + n) == first + static_cast<double>(n)) {
-    ++n;
-  }
+  const std::int64_t n =
+      RunLength(absl::MakeConstSpan(positions.values()).subspan(t, most));
   return evaluator.HasConsecutiveRows(first, n) ? n : 0;
 }
 
@@ -140,7 +138,7 @@ void FillTable(const CosSinEvaluator& evaluator,
   constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
   std::vector<T> rows(values * DeltaRows::kRows);
   std::vector<double> at(positions.axes());
-  [[maybe_unused]] CosSinEvaluator::Anchor anchor;
+  [[maybe_unused]] CosSinEvaluator::Anchor anchor(pairs);
   for (std::int64_t t = 0; t < tokens;) {
     if constexpr (std::is_same_v<T, float>) {
       const bool in_place = layout == TableLayout::kHalf;

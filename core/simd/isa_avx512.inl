@@ -70,6 +70,22 @@ struct Avx512 {
         _mm512_castpd_ps(low), _mm512_castpd_ps(high), 0b10001000));
   }
 
+  // For kernels_doubt.inl.
+  using Lanes = __mmask16;
+  static constexpr Lanes kAllLanes = 0xffff;
+  // Those of `lanes` in which x has any of these bits.
+  static Lanes HasAny(Lanes lanes, const Ints& x, const Ints& bits) {
+    return _mm512_mask_test_epi32_mask(lanes, x, bits);
+  }
+  static Floats LesserMagnitudes(const Floats& x, const Floats& y) {
+    constexpr int kWithoutSign = 0b1000, kMinimumOfMagnitudes = 0b10;
+    return _mm512_range_ps(x, y, kWithoutSign | kMinimumOfMagnitudes);
+  }
+  // Whether `lanes` are all there are, and x is at least `least` in each.
+  static bool AllAtLeast(Lanes lanes, const Floats& x, const Floats& least) {
+    return _mm512_mask_cmp_ps_mask(lanes, x, least, _CMP_GE_OQ) == kAllLanes;
+  }
+
   // Orders what was written past the caches before all that follows.
   static void EndStreams() { _mm_sfence(); }
   static void Stream(const Floats& x, float* dst) { _mm512_stream_ps(dst, x); }

@@ -166,6 +166,8 @@ struct KernelTable {
   // in doubt.
   std::uint32_t (*add_angles)(const AngleSums&, float* cos, float* sin,
                               std::ptrdiff_t pitch);
+  // Row 0 alone, in float64. The sines are not negated.
+  void (*add_angles_f64)(const AngleSums&, double* cos, double* sin);
 
   // Evaluate the next part of AngleParts and of TrigParts.
   void (*add_part)(void* parts);

@@ -8,6 +8,8 @@
 //                              may be left out
 //   LoadBytes, StoreBytes      one batch of 32-bit words from or to bytes
 //   RoundBf16                  floats to bfloat16, in the upper halves
+//   HasAny, LesserMagnitudes, AllAtLeast  tests of kernels_doubt.inl; may be
+//                              left out
 //   EndStreams                 what follows streamed stores, if they need it
 // in its unnamed namespace and then includes this file. Nothing here may be
 // visible outside, or depend on anything but xsimd and kernels.h: an inline
@@ -46,6 +48,7 @@ constexpr KernelTable MakeKernels(const char* name) {
   table.trig_row_f32 = &TrigRows<Isa, float>;
   table.trig_row_f64 = &TrigRows<Isa, double>;
   table.add_angles = &AddAngles<Isa>;
+  table.add_angles_f64 = &AddAnglesF64<Isa>;
   table.add_part = &AddPart<Isa>;
   table.trig_part_f64 = &TrigPart<Isa>;
   table.end_streams = &Isa::EndStreams;

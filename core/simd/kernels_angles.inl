@@ -1,17 +1,8 @@
 // Rows of angles that are sums. Part of kernels.inl.
 //
-// A result x of float64 is off by less than `error`. Rounded to float32 it is
-// what the exact value would be, unless a number halfway between two floats
-// lies that close to x. Of the 52 bits of x below the leading one float32 keeps
-// 23, so the other 29 tell how far x is from such a number:
-//
-//   |- 23 bits kept -|1000 .. 0000|     halfway: the 29 bits are 2^28
-//
-// This is looked at quickly first, for all results of some pairs together: are
-// the 29 bits within kNear of 2^28 anywhere? kNear is right for results of
-// error * 2^38 and more, and smaller ones count as near. What is near is then
-// looked at closely: the rounding is monotonic, so if x - error and x + error
-// become the same float, so does everything in between.
+// Results are sums of products in float64, each off by less than `error`, and
+// rounded to float32. kernels_doubt.inl says which of them may be rounded the
+// wrong way.
 
 #pragma once
 
@@ -19,24 +10,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <xsimd/xsimd.hpp>
 
 #include "core/simd/kernels.h"
+#include "core/simd/kernels_doubt.inl"
 
 namespace posenc::simd {
 namespace {
-
-// Two vectors of doubles, which become one of floats.
-template <class Isa>
-struct Doubled {
-  using Real = typename Isa::Doubles;
-
-  Real low, high;
-
-  static Doubled Load(const double* src) {
-    return {Real::load_unaligned(src), Real::load_unaligned(src + Real::size)};
-  }
-};
 
 // Whether Isa has fused products and sums: a table of 131,072 x 64 takes 0.9 of
 // the time with them (AVX-512, Zen 4). They round less often, which no byte
@@ -63,94 +44,32 @@ Real Sum(const Real& a, const Real& b, const Real& c, const Real& d) {
   }
 }
 
-// An error in units of the last place of any result of error * 2^38 and more:
-// 2^15, and a little for the float that this limit is compared as.
-constexpr std::int32_t kNear = 0x8100;
-
-// The least magnitude that the quick look is right for. Below the normal
-// floats, these keep fewer bits than 23.
-inline float LeastMagnitude(double error) {
-  constexpr float kLeastNormal = 0x1p-125F;
-  const auto least = static_cast<float>(error * 0x1p38);
-  return least > kLeastNormal ? least : kLeastNormal;
-}
-
-// What the quick look has seen of some results.
+// Rounds results to float32, and looks at them quickly.
 template <class Isa>
 class QuickLook {
  public:
-  using Real = typename Isa::Doubles;
   using Floats = typename Isa::Floats;
   using Ints = xsimd::batch<std::int32_t, typename Isa::Arch>;
 
-  // Rounds results, and looks at them. A result does not count as small if its
-  // bits in `ignored` are ones.
+  // Results do not count as small if their bits in `ignored` are ones.
   Floats Round(const Doubled<Isa>& x, const Ints& ignored) {
     const Floats rounded = Isa::NarrowDoubles(x.low, x.high);
-    // 29 bits to the top: halfway is the least number, to which kNear is added
-    // so that it stands in the middle of what is near.
-    const Ints rest = Isa::LowWords(x.low, x.high) << 3;
-    nearest_ = xsimd::min(nearest_, rest + Ints(kNear << 3));
-    const Ints magnitude = xsimd::bitwise_cast<Ints>(rounded) & Ints(INT32_MAX);
-    smallest_ = xsimd::min(smallest_, magnitude | ignored);
+    look_.At(xsimd::bitwise_cast<Floats>(xsimd::bitwise_cast<Ints>(rounded) |
+                                         ignored),
+             Isa::LowWords(x.low, x.high));
     return rounded;
   }
-  bool NothingNear(const Ints& least_magnitude) const {
-    return !xsimd::any((nearest_ < Ints(INT32_MIN + 2 * (kNear << 3))) |
-                       (smallest_ < least_magnitude));
+  bool NothingNear(const Floats& least_magnitude) const {
+    return look_.NothingNear(least_magnitude);
   }
 
  private:
-  Ints nearest_ = Ints(INT32_MAX), smallest_ = Ints(INT32_MAX);
-};
+  static constexpr bool kTests = requires(Floats x) {
+    Isa::LesserMagnitudes(x, x);
+  };
 
-// The close look, at pairs [first, first + count) of a row. The result may be
-// off to one side, and what is computed here to the other: hence both errors.
-template <class Isa>
-[[gnu::noinline]] bool InDoubt(const AngleSums& sums, std::size_t row,
-                               std::size_t first, std::size_t count) {
-  using Pair = Doubled<Isa>;
-  using Real = typename Isa::Doubles;
-  constexpr std::size_t kLanes = Isa::Floats::size;
-  const double* const deltas = sums.deltas + 2 * row * sums.pitch;
-  const double off = 2 * sums.error;
-  const auto differ = [](const Pair& x, const Pair& offset) {
-    return xsimd::any(
-        Isa::NarrowDoubles(x.low - offset.low, x.high - offset.high) !=
-        Isa::NarrowDoubles(x.low + offset.low, x.high + offset.high));
-  };
-  const auto differs = [](double x, double offset) {
-    return static_cast<float>(x - offset) != static_cast<float>(x + offset);
-  };
-  const auto offset_of = [off](const Real& s, const Real& ds) {
-    return xsimd::select((s == Real(0.0)) & (ds == Real(0.0)), Real(0.0),
-                         Real(off));
-  };
-  std::size_t i = first;
-  for (; i + kLanes <= first + count; i += kLanes) {
-    const Pair c = Pair::Load(sums.cos + i), s = Pair::Load(sums.sin + i);
-    const Pair dc = Pair::Load(deltas + i);
-    const Pair ds = Pair::Load(deltas + sums.pitch + i);
-    const Pair offset = {offset_of(s.low, ds.low), offset_of(s.high, ds.high)};
-    if (differ({c.low * dc.low - s.low * ds.low,
-                c.high * dc.high - s.high * ds.high},
-               offset) ||
-        differ({s.low * dc.low + c.low * ds.low,
-                s.high * dc.high + c.high * ds.high},
-               offset)) {
-      return true;
-    }
-  }
-  for (; i < first + count; ++i) {
-    const double c = sums.cos[i], s = sums.sin[i];
-    const double dc = deltas[i], ds = deltas[sums.pitch + i];
-    const double offset = s == 0 && ds == 0 ? 0 : off;
-    if (differs(c * dc - s * ds, offset) || differs(s * dc + c * ds, offset)) {
-      return true;
-    }
-  }
-  return false;
-}
+  std::conditional_t<kTests, LookByTests<Isa>, LookByMinima<Isa>> look_;
+};
 
 // How floats are stored: some of a vector, or all.
 enum class Storing { kPart, kWhole, kStreamed };
@@ -173,12 +92,12 @@ template <class Isa>
 struct Constants {
   using Ints = typename QuickLook<Isa>::Ints;
 
-  Ints sign, least_magnitude;
+  Ints sign;
+  typename Isa::Floats least_magnitude;
 
   explicit Constants(const AngleSums& sums)
       : sign(sums.negate ? INT32_MIN : 0),
-        least_magnitude(xsimd::bitwise_cast<Ints>(
-            typename Isa::Floats(LeastMagnitude(sums.error)))) {}
+        least_magnitude(LeastMagnitude(sums.error)) {}
 };
 
 // The sums of an anchor and the deltas of a row, kVectors vectors of pairs. Of
@@ -195,12 +114,15 @@ template <class Isa, std::size_t kVectors, Storing kStoring>
   using Floats = typename Isa::Floats;
   using Ints = typename QuickLook<Isa>::Ints;
   constexpr std::size_t kLanes = Floats::size;
-  // Beyond `count` everything is 0, and so always small.
+  // Beyond `count` everything is 0, which would be small: it counts as 1.
   Ints ignored(0);
   if constexpr (kStoring == Storing::kPart) {
     static_assert(kVectors == 1);
+    constexpr std::int32_t kOne = 0x3f800000;
     std::int32_t is_ignored[kLanes];
-    for (std::size_t k = 0; k < kLanes; ++k) is_ignored[k] = k < count ? 0 : -1;
+    for (std::size_t k = 0; k < kLanes; ++k) {
+      is_ignored[k] = k < count ? 0 : kOne;
+    }
     ignored = Ints::load_unaligned(is_ignored);
   }
   const auto store = [&](const Floats& x, float* dst) {
@@ -328,6 +250,19 @@ std::uint32_t AddAngles(const AngleSums& sums, float* cos, float* sin,
                                                   sin + i, pitch);
   }
   return in_doubt;
+}
+
+template <class Isa>
+void AddAnglesF64(const AngleSums& sums, double* cos, double* sin) {
+  using Real = typename Isa::Doubles;
+  for (std::size_t i = 0; i < sums.n; i += Real::size) {
+    const Real c = Real::load_unaligned(sums.cos + i);
+    const Real s = Real::load_unaligned(sums.sin + i);
+    const Real dc = Real::load_unaligned(sums.deltas + i);
+    const Real ds = Real::load_unaligned(sums.deltas + sums.pitch + i);
+    Difference<Real, Isa>(c, dc, s, ds).store_unaligned(cos + i);
+    Sum<Real, Isa>(s, dc, c, ds).store_unaligned(sin + i);
+  }
 }
 
 template <class Isa>

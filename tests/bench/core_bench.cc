@@ -383,29 +383,14 @@ class Bench {
             2 * kBytes)
             .second;
     Report(Compare(row, ours, {{"best_fill", fill}}, Clock::kThread));
-    // A second and more of libm: rows enough to tell.
-    constexpr std::int64_t kSome = 8192;
-    const absl::StatusOr<core::TokenPositions> some = core::ExpandPositions(
-        core::StartPosition{0}, {1, kSome, false}, 1, false);
-    Require(some.status());
-    core::TensorView few_cos = cos, few_sin = sin;
-    few_cos.shape = few_sin.shape = {kSome, kPairs};
-    row.name = "table 8192 x 64";
-    row.bytes = 2 * kSome * kPairs * 4;
-    Report(Compare(
-        row,
-        [&] {
-          Require(
-              core::BuildRopeTable(*prepared, *some, core::TableLayout::kHalf,
-                                   core::TensorRole::kQuery, few_cos, few_sin));
-        },
-        {{"libm",
-          [&] {
-            NaiveTable(prepared->rope.inv_freq.data(), kSome, kPairs,
-                       reinterpret_cast<float*>(dst()),
-                       reinterpret_cast<float*>(dst() + kBytes));
-          }}},
-        Clock::kThread));
+    Report(Compare(row, ours,
+                   {{"libm",
+                     [&] {
+                       NaiveTable(prepared->rope.inv_freq.data(), kRows, kPairs,
+                                  reinterpret_cast<float*>(dst()),
+                                  reinterpret_cast<float*>(dst() + kBytes));
+                     }}},
+                   Clock::kThread));
   }
 
   const std::string isa_, filter_;

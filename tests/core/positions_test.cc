@@ -238,5 +238,22 @@ TEST(ConsecutivePositionsTest, StaysWithinTheContractsRange) {
   EXPECT_EQ(GetErrorDetails(first)->field, "positions.start");
 }
 
+TEST(RunLengthTest, CountsThePositionsThatFollowOneAnother) {
+  for (const double start : {0.0, -70.0, 2147483000.0, -2147483648.0}) {
+    for (const std::size_t size : {1, 2, 64, 65, 66, 128, 129, 200, 648}) {
+      std::vector<double> positions;
+      for (std::size_t i = 0; i < size; ++i) positions.push_back(start + i);
+      EXPECT_EQ(RunLength(positions), size);
+      for (std::size_t odd = 1; odd < size; ++odd) {
+        for (const double by : {-1.0, 0.5, 1.0}) {
+          std::vector<double> other = positions;
+          other[odd] += by;
+          EXPECT_EQ(RunLength(other), odd);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace posenc::core

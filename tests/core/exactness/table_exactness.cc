@@ -105,7 +105,7 @@ Count CountBlock(std::int64_t block, bool digest_only) {
   // by themselves.
   if (block % kPositionKinds == kConsecutive &&
       evaluator.HasConsecutiveRows(positions[0], kRows)) {
-    core::CosSinEvaluator::Anchor anchor;
+    core::CosSinEvaluator::Anchor anchor(kPairs);
     evaluator.ConsecutiveRows(positions[0], kRows, rows.data(),
                               rows.data() + kPairs, 2 * kPairs, false, &anchor);
   } else {

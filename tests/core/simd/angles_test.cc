@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kRows = 32;
 // As core/angle has it.
-constexpr double kError = 0x1p-49;
+constexpr double kError = 9 * 0x1p-52;
 
 class AnglesTest : public testing::TestWithParam<const char*> {
  protected:

@@ -1,0 +1,117 @@
+// Rows that follow from one another: the bytes of rows that are evaluated by
+// themselves, wherever the anchor stands.
+
+#include "core/rope/cos_sin_evaluator.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "core/angle/delta_rows.h"
+#include "core/rope/frequencies.h"
+#include "core/simd/dispatch.h"
+#include "gtest/gtest.h"
+
+namespace posenc::core {
+namespace {
+
+ResolvedRope Rope(int pairs, double attention_factor) {
+  RopeSpec spec;
+  spec.rotary_dim = 2 * pairs;
+  spec.rope_theta = 5e5;
+  spec.pairing = Pairing::kHalfSplit;
+  absl::StatusOr<ResolvedRope> rope =
+      ResolveSpec(spec, 0, std::nullopt, MissingLength::kError);
+  EXPECT_TRUE(rope.ok()) << rope.status();
+  rope->attention_factor = attention_factor;
+  return *std::move(rope);
+}
+
+void ExpectOwnRows(const CosSinEvaluator& evaluator, double first,
+                   const std::vector<float>& rows) {
+  const std::size_t width = 2 * evaluator.pairs();
+  std::vector<float> own(width);
+  for (std::size_t t = 0; t < rows.size() / width; ++t) {
+    const double position = first + static_cast<double>(t);
+    evaluator.Row(&position, own.data());
+    ASSERT_EQ(
+        std::memcmp(own.data(), rows.data() + t * width, width * sizeof(float)),
+        0)
+        << position;
+  }
+}
+
+// Longer than all that follows from one base.
+TEST(CosSinEvaluatorTest, RunsHaveTheBytesOfTheirRows) {
+  for (const int pairs : {1, 20, 64, 100}) {
+    for (const double factor : {1.0, 1.2079441541679836, 0.1}) {
+      for (const auto direction : {Direction::kForward, Direction::kInverse}) {
+        const CosSinEvaluator evaluator(Rope(pairs, factor), direction,
+                                        TensorRole::kKey, nullptr);
+        for (const double first : {0.0, -1500.0, 123456.0, 2147480000.0}) {
+          constexpr std::int64_t kRows = 2500;
+          ASSERT_TRUE(evaluator.HasConsecutiveRows(first, kRows));
+          CosSinEvaluator::Anchor anchor(pairs);
+          std::vector<float> rows(kRows * 2 * pairs);
+          evaluator.ConsecutiveRows(first, kRows, rows.data(),
+                                    rows.data() + pairs, 2 * pairs, false,
+                                    &anchor);
+          ExpectOwnRows(evaluator, first, rows);
+        }
+      }
+    }
+  }
+}
+
+// Positions jump by what the anchor or its base reaches, and by more.
+TEST(CosSinEvaluatorTest, AnchorsServePiecesInAnyOrder) {
+  constexpr int kPairs = 64;
+  constexpr auto kReach = static_cast<std::int64_t>(DeltaRows::kRows);
+  const CosSinEvaluator evaluator(Rope(kPairs, 1), Direction::kForward,
+                                  TensorRole::kKey, nullptr);
+  ASSERT_TRUE(evaluator.HasConsecutiveRows(0, kReach * kReach));
+  CosSinEvaluator::Anchor anchor(kPairs);
+  std::mt19937_64 random(1);
+  const auto upto = [&random](std::int64_t most) {
+    return static_cast<std::int64_t>(random() % most) + 1;
+  };
+  double position = 0;
+  for (int piece = 0; piece < 3000; ++piece) {
+    const std::int64_t n = upto(kReach);
+    std::vector<float> rows(n * 2 * kPairs);
+    if (piece % 2 == 0) {
+      evaluator.ConsecutiveRows(position, n, rows.data(), rows.data() + kPairs,
+                                2 * kPairs, false, &anchor);
+      EXPECT_GT(anchor.Left(position + static_cast<double>(n) - 1), 0);
+    } else {
+      simd::AngleParts parts = {};
+      evaluator.StartRows(position, n, rows.data(), &anchor, &parts);
+      EXPECT_GE(anchor.Left(position), n);
+      for (std::size_t i = 0; i < n * simd::PartsOf(kPairs); ++i) {
+        simd::ActiveKernels().add_part(&parts);
+      }
+      for (std::int64_t t = 0; t < n; ++t) {
+        if ((parts.in_doubt >> t & 1) == 0) continue;
+        const double at = position + static_cast<double>(t);
+        evaluator.Row(&at, rows.data() + t * 2 * kPairs);
+      }
+    }
+    ExpectOwnRows(evaluator, position, rows);
+    const std::int64_t by = random() % 4 == 0   ? upto(3 * kReach * kReach)
+                            : random() % 2 == 0 ? kReach
+                                                : upto(kReach);
+    position += static_cast<double>(random() % 8 == 0 ? -by : by);
+  }
+}
+
+TEST(CosSinEvaluatorTest, NothingFollowsFromAnAnchorThatStandsNowhere) {
+  const CosSinEvaluator::Anchor anchor(64);
+  for (const double position : {0.0, 1.0, -1.0, 2147483648.0}) {
+    EXPECT_EQ(anchor.Left(position), 0);
+  }
+}
+
+}  // namespace
+}  // namespace posenc::core
