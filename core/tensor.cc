@@ -135,28 +135,33 @@ bool IsFloat8(Dtype dtype) {
 }
 
 std::string ShapeToString(const Shape& shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+  constexpr std::size_t kMost = 16;
+  if (shape.size() <= kMost) {
+    return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+  }
+  return absl::StrCat("[",
+                      absl::StrJoin(shape.begin(), shape.begin() + kMost, ", "),
+                      ", and ", shape.size() - kMost, " more]");
 }
 
 absl::StatusOr<std::int64_t> ElementCount(const Shape& shape) {
   constexpr std::int64_t kLimit = std::int64_t{1} << 62;
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
   std::int64_t product = 1;
-  bool empty = false;
   for (const std::int64_t extent : shape) {
     if (extent < 0) {
       return FieldInvalid("shape",
                           absl::StrCat(ShapeToString(shape), " has the extent ",
                                        extent, "; extents are >= 0"));
     }
-    if (extent == 0) {
-      empty = true;
-    } else if (product > kLimit / extent) {
+    if (extent == 0) continue;
+    if (product > kLimit / extent) {
       return FieldInvalid(
-          "shape", absl::StrCat(ShapeToString(shape),
-                                " has more than 2^62 elements; send less"));
-    } else {
-      product *= extent;
+          "shape",
+          absl::StrCat(ShapeToString(shape), " has more than 2^62 elements",
+                       empty ? " but for its extent of 0" : "", "; send less"));
     }
+    product *= extent;
   }
   return empty ? 0 : product;
 }

@@ -49,7 +49,7 @@ bool IsFloat8(Dtype dtype);
 
 using Shape = std::vector<std::int64_t>;
 
-// "[2, 8, 4, 64]".
+// "[2, 8, 4, 64]"; of more than 16 extents the first 16 and how many follow.
 std::string ShapeToString(const Shape& shape);
 
 // Number of elements; FieldInvalid("shape", ...) if an extent is negative or

@@ -167,6 +167,8 @@ void PrintError(const absl::Status& status, bool json,
   if (json) {
     nlohmann::ordered_json error = {
         {"code", code}, {"reason", ErrorReason(status)}, {"message", message}};
+    const std::string field = ErrorFact(status, "field");
+    if (!field.empty()) error["field"] = field;
     const std::string id = ErrorFact(status, "requestId");
     if (!id.empty()) error["request_id"] = id;
     if (!flag.empty()) error["flag"] = flag;

@@ -150,7 +150,7 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
   }
   if (values == 0 && data_bytes == 0 && *count > 0) {
     return core::FieldRequired(
-        "data", absl::StrCat("neither data nor values; shape ",
+        "data", absl::StrCat("neither data, values nor shared; shape ",
                              core::ShapeToString(out.view.shape), " holds ",
                              *count, " elements"));
   }

@@ -381,6 +381,7 @@ TEST_F(PosencTest, FailedCallsExitWith1AndSayWhy) {
   EXPECT_EQ(json.exit_code, 1);
   EXPECT_EQ(json.json()["error"]["code"], "NOT_FOUND");
   EXPECT_EQ(json.json()["error"]["reason"], "ERROR_REASON_PRESET_UNKNOWN");
+  EXPECT_EQ(json.json()["error"]["field"], "rope.preset");
 }
 
 TEST_F(PosencTest, UnreachableServersExitWith1) {

@@ -126,6 +126,29 @@ TEST(TensorTest, ReadsEveryDtypeMisaligned) {
   EXPECT_EQ(read(Dtype::kInt64, std::int64_t{1} << 40), 0x1p40);
 }
 
+TEST(ShapeToStringTest, LongShapesAreCut) {
+  EXPECT_EQ(ShapeToString({}), "[]");
+  EXPECT_EQ(ShapeToString({2, 8, 4, 64}), "[2, 8, 4, 64]");
+  EXPECT_EQ(ShapeToString(Shape(16, 1)),
+            "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]");
+  EXPECT_EQ(ShapeToString(Shape(5000, 1)),
+            "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, and 4984 more]");
+}
+
+TEST(ElementCountTest, OverflowBesideZerosSaysSo) {
+  const auto text = [](const Shape& shape) {
+    return std::string(ElementCount(shape).status().message());
+  };
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  for (const Shape& shape : {Shape{kMost, 2, 0}, Shape{0, kMost, 2}}) {
+    EXPECT_NE(text(shape).find("elements but for its extent of 0; send less"),
+              std::string::npos)
+        << text(shape);
+  }
+  EXPECT_NE(text({kMost, 2}).find("more than 2^62 elements; send less"),
+            std::string::npos);
+}
+
 TEST(ElementCountTest, ZerosDoNotExcuseOverflow) {
   EXPECT_EQ(*ElementCount({}), 1);
   EXPECT_EQ(*ElementCount({2, 3, 4}), 24);
