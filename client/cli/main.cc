@@ -21,6 +21,7 @@
 #include "client/cli/standard_streams.h"
 #include "client/cli/status.h"
 #include "client/cli/told.h"
+#include "client/flags/decimal_numbers.h"
 #include "client/flags/empty_values.h"
 #include "client/flags/grpc_lines.h"
 #include "server/version.h"
@@ -142,6 +143,7 @@ int Main(int argc, char** argv) {
     PrintError(UsageError(fact), json);
     return kExitUsage;
   };
+  flags::WantDecimalNumbers(&app);
   const absl::Status values = flags::CheckEmptyValues(argc, argv);
   if (!values.ok()) return refuse(values.message());
   try {

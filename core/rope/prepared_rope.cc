@@ -1,5 +1,7 @@
 #include "core/rope/prepared_rope.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 
 #include "core/rope/xpos.h"
@@ -7,8 +9,9 @@
 namespace posenc::core {
 namespace {
 
-// Rows asked for. Making deltas costs as much as evaluating kRows rows, which
-// is what they save of so many rows, and strides save of so many anchors.
+// About how many rows have to be asked for. Making deltas costs as much as
+// evaluating kRows rows, which is what they save of so many rows, and strides
+// save of so many anchors.
 constexpr auto kDeltasPay = static_cast<std::int64_t>(DeltaRows::kRows);
 constexpr std::int64_t kStridesPay = kDeltasPay * kDeltasPay;
 
@@ -38,6 +41,7 @@ PreparedFrequencies::PreparedFrequencies(const ResolvedRope& rope)
   }
   for (const double w : rope.inv_freq) {
     quarter_turns.Append(SplitQuarterTurns(w));
+    fastest_ = std::max(fastest_, std::fabs(w));
   }
 }
 

@@ -42,6 +42,8 @@ struct PreparedFrequencies {
   // many pairs; and whether deltas are worth it for so many rows. They are if
   // they are there, which they are once enough rows have been asked for.
   bool HasDeltas(std::int64_t rows) const;
+  // The largest magnitude of a frequency, in radians per position.
+  double fastest() const { return fastest_; }
   // Only after HasDeltas(). Made when they are first asked for; all of these
   // are safe for many threads.
   const DeltaRows& deltas() const;
@@ -53,6 +55,7 @@ struct PreparedFrequencies {
 
  private:
   bool can_have_deltas_;
+  double fastest_ = 0;
   mutable std::atomic<std::int64_t> rows_asked_for_{0};
   mutable std::once_flag deltas_once_, strides_once_;
   mutable std::optional<DeltaRows> deltas_, strides_;

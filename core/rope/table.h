@@ -29,8 +29,7 @@ Shape TableShape(const ResolvedRope& rope, std::int64_t rows,
 
 // Fills `cos` and `sin` (kComplex: `cos` alone, as the table; sin.data is null)
 // of TableShape and any floating dtype; values are rounded once from float64
-// for float64 and float16/bfloat16; for float32 they are correctly rounded
-// wherever tested.
+// for float64 and float16/bfloat16; for float32 they are correctly rounded.
 absl::Status BuildRopeTable(const PreparedRope& prepared,
                             const TokenPositions& positions, TableLayout layout,
                             TensorRole role, const TensorView& cos,

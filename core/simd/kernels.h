@@ -49,7 +49,8 @@ struct AngleSums {
   std::size_t n;
   // What a float64 result may be off. Rows that have a result so close to
   // where float32 rounds the other way are reported. Results are exact if the
-  // sines of phi and delta are both 0 (as the position or the frequency is).
+  // sines of phi and delta are both 0: no sine may be 0 of an angle that is
+  // not.
   double error;
   bool negate;  // the sines
   // Written past the caches (KernelTable::end_streams). Results are then
@@ -159,14 +160,17 @@ struct KernelTable {
   // [dtype][pairing in][pairing out]
   RotateKernel rotate[8][2][2];
 
-  void (*trig_row_f32)(const TrigRow&, float* cos, float* sin);
+  // Float32 is rounded from float64. Returns whether a result is so close to
+  // halfway between two floats that it may be rounded the wrong way.
+  bool (*trig_row_f32)(const TrigRow&, float* cos, float* sin);
   void (*trig_row_f64)(const TrigRow&, double* cos, double* sin);
 
   // Rows of the results are `pitch` apart. Returns a bit for each row that is
   // in doubt.
   std::uint32_t (*add_angles)(const AngleSums&, float* cos, float* sin,
                               std::ptrdiff_t pitch);
-  // Row 0 alone, in float64. The sines are not negated.
+  // Row 0 alone, in float64. The sines are not negated, and are 0 only if those
+  // of phi and delta are.
   void (*add_angles_f64)(const AngleSums&, double* cos, double* sin);
 
   // Evaluate the next part of AngleParts and of TrigParts.

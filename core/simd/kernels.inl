@@ -46,7 +46,7 @@ constexpr KernelTable MakeKernels(const char* name) {
   SetPairings<E5m2<Isa, false>>(table.rotate[kE5m2]);
   SetPairings<E5m2<Isa, true>>(table.rotate[kE5m2Finite]);
   table.trig_row_f32 = &TrigRows<Isa, float>;
-  table.trig_row_f64 = &TrigRows<Isa, double>;
+  table.trig_row_f64 = &TrigRowsF64<Isa>;
   table.add_angles = &AddAngles<Isa>;
   table.add_angles_f64 = &AddAnglesF64<Isa>;
   table.add_part = &AddPart<Isa>;

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #include <xsimd/xsimd.hpp>
 
@@ -114,14 +115,15 @@ template <class Isa, std::size_t kVectors, Storing kStoring>
   using Floats = typename Isa::Floats;
   using Ints = typename QuickLook<Isa>::Ints;
   constexpr std::size_t kLanes = Floats::size;
-  // Beyond `count` everything is 0, which would be small: it counts as 1.
+  // Beyond `count` everything is 0, which would be small: it counts as the
+  // largest float.
   Ints ignored(0);
   if constexpr (kStoring == Storing::kPart) {
     static_assert(kVectors == 1);
-    constexpr std::int32_t kOne = 0x3f800000;
+    constexpr std::int32_t kLargest = 0x7f7fffff;
     std::int32_t is_ignored[kLanes];
     for (std::size_t k = 0; k < kLanes; ++k) {
-      is_ignored[k] = k < count ? 0 : kOne;
+      is_ignored[k] = k < count ? 0 : kLargest;
     }
     ignored = Ints::load_unaligned(is_ignored);
   }
@@ -252,16 +254,21 @@ std::uint32_t AddAngles(const AngleSums& sums, float* cos, float* sin,
   return in_doubt;
 }
 
+// A sine that has come out as 0 by chance becomes the least number: only sines
+// of angles that are 0 themselves are exact (AngleSums).
 template <class Isa>
 void AddAnglesF64(const AngleSums& sums, double* cos, double* sin) {
   using Real = typename Isa::Doubles;
+  const Real zero(0.0), least(std::numeric_limits<double>::min());
   for (std::size_t i = 0; i < sums.n; i += Real::size) {
     const Real c = Real::load_unaligned(sums.cos + i);
     const Real s = Real::load_unaligned(sums.sin + i);
     const Real dc = Real::load_unaligned(sums.deltas + i);
     const Real ds = Real::load_unaligned(sums.deltas + sums.pitch + i);
     Difference<Real, Isa>(c, dc, s, ds).store_unaligned(cos + i);
-    Sum<Real, Isa>(s, dc, c, ds).store_unaligned(sin + i);
+    const Real sum = Sum<Real, Isa>(s, dc, c, ds);
+    xsimd::select((sum == zero) & ((s != zero) | (ds != zero)), least, sum)
+        .store_unaligned(sin + i);
   }
 }
 

@@ -173,9 +173,25 @@ void StoreLanes(const Real& x, Out* dst, std::size_t count) {
   }
 }
 
-// Evaluates pairs [first, first + count).
+// Whether a result is so close to halfway between two floats that rounding it
+// may go the wrong way: of the 29 bits that float32 drops, all but the lowest 5
+// are those of halfway, less 16. Results are off by 4 of their last bits at
+// most. Not for floats below the normal ones, which drop more.
+template <class Real>
+bool NearHalfway(const Real& x, const Real& y) {
+  using Bits = xsimd::batch<std::int64_t, typename Real::arch_type>;
+  const Bits offset(std::int64_t{16} - (std::int64_t{1} << 28));
+  const Bits far((std::int64_t{1} << 29) - 32);
+  const Bits x_far = (xsimd::bitwise_cast<Bits>(x) + offset) & far;
+  const Bits y_far = (xsimd::bitwise_cast<Bits>(y) + offset) & far;
+  const Bits zero(std::int64_t{0});
+  return xsimd::any((x_far == zero) | (y_far == zero));
+}
+
+// Evaluates pairs [first, first + count). Returns whether a float may be
+// rounded the wrong way.
 template <class Isa, class Out, bool kPartial>
-void TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
+bool TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
                Out* cosines, Out* sines) {
   using Real = xsimd::batch<double, typename Isa::Arch>;
   using Bits = xsimd::batch<std::int64_t, typename Isa::Arch>;
@@ -229,20 +245,29 @@ void TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
   const Real factor = row.factor_stride == 0 ? Real(*row.factor)
                                              : LoadLanes<kPartial, Real>(
                                                    row.factor + first, count);
-  StoreLanes<kPartial>(cosine * factor, cosines + first, count);
-  StoreLanes<kPartial>(sine * factor, sines + first, count);
+  const Real c = cosine * factor, s = sine * factor;
+  StoreLanes<kPartial>(c, cosines + first, count);
+  StoreLanes<kPartial>(s, sines + first, count);
+  return std::is_same_v<Out, float> && NearHalfway(c, s);
 }
 
 template <class Isa, class Out>
-void TrigRows(const TrigRow& row, Out* cosines, Out* sines) {
+bool TrigRows(const TrigRow& row, Out* cosines, Out* sines) {
   constexpr std::size_t kLanes = xsimd::batch<double, typename Isa::Arch>::size;
+  bool near = false;
   std::size_t i = 0;
   for (; i + kLanes <= row.n; i += kLanes) {
-    TrigLanes<Isa, Out, false>(row, i, kLanes, cosines, sines);
+    near |= TrigLanes<Isa, Out, false>(row, i, kLanes, cosines, sines);
   }
   if (i < row.n) {
-    TrigLanes<Isa, Out, true>(row, i, row.n - i, cosines, sines);
+    near |= TrigLanes<Isa, Out, true>(row, i, row.n - i, cosines, sines);
   }
+  return near;
+}
+
+template <class Isa>
+void TrigRowsF64(const TrigRow& row, double* cosines, double* sines) {
+  TrigRows<Isa>(row, cosines, sines);
 }
 
 template <class Isa>

@@ -413,6 +413,27 @@ TEST_F(PosencTest, AFlagWithNothingBehindItsSignDoesNotTakeTheNextArgument) {
   EXPECT_THAT(outcome.text, HasSubstr("--preset: '--preset=' has no value"));
 }
 
+TEST_F(PosencTest, NumbersAreDecimalAndFit) {
+  for (const char* number :
+       {"010", "-08", "0x10", "99999999999999999999", "1.5", "ten", "-"}) {
+    const Outcome outcome =
+        Posenc(std::string("table --preset llama-3.1-8b --rows 1 --start ") +
+               number);
+    EXPECT_EQ(outcome.exit_code, 2) << number;
+    EXPECT_THAT(outcome.text, HasSubstr(std::string("--start: ") + number))
+        << number;
+  }
+  for (const char* number : {"0", "-7", "+7", "70"}) {
+    EXPECT_EQ(
+        Posenc(std::string(
+                   "table --preset llama-3.1-8b --rows 1 --json --start ") +
+               number)
+            .exit_code,
+        0)
+        << number;
+  }
+}
+
 TEST_F(PosencTest, FilesThatCannotBeReadExitWith3) {
   WriteText("bad.npy", "no array");
   WriteText("bad.safetensors", "no tensors");

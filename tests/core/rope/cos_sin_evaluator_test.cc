@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "core/angle/delta_rows.h"
@@ -17,7 +18,8 @@
 namespace posenc::core {
 namespace {
 
-ResolvedRope Rope(int pairs, double attention_factor) {
+ResolvedRope Rope(int pairs, double attention_factor,
+                  std::vector<double> inv_freq = {}) {
   RopeSpec spec;
   spec.rotary_dim = 2 * pairs;
   spec.rope_theta = 5e5;
@@ -26,6 +28,7 @@ ResolvedRope Rope(int pairs, double attention_factor) {
       ResolveSpec(spec, 0, std::nullopt, MissingLength::kError);
   EXPECT_TRUE(rope.ok()) << rope.status();
   rope->attention_factor = attention_factor;
+  if (!inv_freq.empty()) rope->inv_freq = std::move(inv_freq);
   return *std::move(rope);
 }
 
@@ -104,6 +107,59 @@ TEST(CosSinEvaluatorTest, AnchorsServePiecesInAnyOrder) {
                                                 : upto(kReach);
     position += static_cast<double>(random() % 8 == 0 ? -by : by);
   }
+}
+
+// Some instruction sets get a sine of exactly 0 for the anchor at 48 or 0,
+// whose angle is not 0, or not known to be.
+TEST(CosSinEvaluatorTest, SinesThatCancelAreNotTakenForExact) {
+  struct Case {
+    double first, frequency, factor;
+  };
+  for (const Case& c : {Case{16, 0x1.e5e6505d26128p+0, 1},
+                        Case{-640, 0x1.97670cb22a551p-1, 1 + 0x1p-24}}) {
+    const CosSinEvaluator evaluator(Rope(1, c.factor, {c.frequency}),
+                                    Direction::kForward, TensorRole::kKey,
+                                    nullptr);
+    constexpr std::int64_t kRows = 1024;
+    ASSERT_TRUE(evaluator.HasConsecutiveRows(c.first, kRows));
+    CosSinEvaluator::Anchor anchor(1);
+    std::vector<float> rows(kRows * 2);
+    evaluator.ConsecutiveRows(c.first, kRows, rows.data(), rows.data() + 1, 2,
+                              false, &anchor);
+    ExpectOwnRows(evaluator, c.first, rows);
+  }
+}
+
+TEST(CosSinEvaluatorTest, RowsThatSumsWouldNotGiveAreNoSums) {
+  const auto has_rows = [](double factor, double frequency, double first) {
+    return CosSinEvaluator(Rope(1, factor, {frequency}), Direction::kForward,
+                           TensorRole::kKey, nullptr)
+        .HasConsecutiveRows(first, 1024);
+  };
+  EXPECT_TRUE(has_rows(1, 1, 0));
+  EXPECT_TRUE(has_rows(1, 400, 2147281920));
+  EXPECT_FALSE(has_rows(1, 0x1.ec4d589278a76p+19, 2147281920));
+  EXPECT_FALSE(has_rows(1, 0x1.ec4d589278a76p+19, -2147281920));
+  EXPECT_TRUE(has_rows(1, 0x1.ec4d589278a76p+19, 0));
+  EXPECT_FALSE(has_rows(1, 1, 0.5));
+  EXPECT_TRUE(has_rows(1e-20, 1, 0));
+  for (const double factor : {1e-31, 1e100, 1e-310}) {
+    EXPECT_FALSE(has_rows(factor, 1, 0)) << factor;
+  }
+}
+
+// The difference to the anchor's position is whole, the position is not.
+TEST(CosSinEvaluatorTest, NothingFollowsAtFractionsThatADifferenceLoses) {
+  const CosSinEvaluator evaluator(Rope(64, 1), Direction::kForward,
+                                  TensorRole::kKey, nullptr);
+  ASSERT_TRUE(evaluator.HasConsecutiveRows(-40, 64));
+  CosSinEvaluator::Anchor anchor(64);
+  std::vector<float> rows(32 * 2 * 64);
+  evaluator.ConsecutiveRows(-24, 32, rows.data(), rows.data() + 64, 2 * 64,
+                            false, &anchor);
+  EXPECT_GT(anchor.Left(1), 0);
+  EXPECT_EQ(anchor.Left(1 + 0x1p-51), 0);
+  EXPECT_EQ(anchor.Left(1.5), 0);
 }
 
 TEST(CosSinEvaluatorTest, NothingFollowsFromAnAnchorThatStandsNowhere) {

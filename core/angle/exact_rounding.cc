@@ -1,0 +1,148 @@
+#include "core/angle/exact_rounding.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "core/angle/two_sum.h"
+#include "core/simd/dispatch.h"
+
+namespace posenc::core {
+namespace {
+
+// high + low, of which high is the nearest float64: 106 bits and more.
+struct Wide {
+  double high, low;
+};
+
+Wide Join(double high, double low) {
+  const ExactSum sum = TwoSum(high, low);
+  return {sum.value, sum.error};
+}
+Wide Product(double a, double b) {
+  const double high = a * b;
+  return {high, std::fma(a, b, -high)};
+}
+Wide operator+(const Wide& a, const Wide& b) {
+  const ExactSum high = TwoSum(a.high, b.high);
+  const ExactSum low = TwoSum(a.low, b.low);
+  const Wide sum = Join(high.value, high.error + low.value);
+  return Join(sum.high, sum.low + low.error);
+}
+Wide operator*(const Wide& a, const Wide& b) {
+  const Wide high = Product(a.high, b.high);
+  return Join(high.high, high.low + (a.high * b.low + a.low * b.high));
+}
+Wide operator/(const Wide& a, double b) {
+  const double quotient = a.high / b;
+  const Wide back = Product(quotient, b);
+  return Join(quotient, ((a.high - back.high) - back.low + a.low) / b);
+}
+
+// An angle in quarter turns, whose whole ones are taken off.
+class Turns {
+ public:
+  // Exact: what is left of a * b, whose magnitude is below 2^52.
+  void Add(double a, double b) {
+    const Wide product = Product(a, b);
+    const double whole = std::nearbyint(product.high);
+    quarters_ += static_cast<std::int64_t>(whole);
+    fraction_ = fraction_ + Join(product.high - whole, product.low);
+  }
+  // Takes off what the fractions have come to.
+  void Finish() {
+    const double whole = std::nearbyint(fraction_.high);
+    quarters_ += static_cast<std::int64_t>(whole);
+    fraction_ = fraction_ + Wide{-whole, 0};
+  }
+
+  unsigned quarters() const { return static_cast<unsigned>(quarters_ & 3); }
+  const Wide& fraction() const { return fraction_; }
+
+ private:
+  std::int64_t quarters_ = 0;
+  Wide fraction_ = {0, 0};
+};
+
+// The power series from its term number `first` on: x^first / first! and every
+// second one of alternating sign, for |x| <= pi / 4. x^29 / 29! is 2^-113.
+Wide Series(const Wide& x, int first) {
+  const Wide square = x * x;
+  Wide term = first == 1 ? x : Wide{1, 0};
+  Wide sum = term;
+  for (int n = first + 1; n < 29; n += 2) {
+    term = term * square / -(static_cast<double>(n) * (n + 1));
+    sum = sum + term;
+  }
+  return sum;
+}
+
+// The nearest float. Only if `high` is halfway between two is its own rounding
+// not that of the sum.
+float Round(const Wide& x) {
+  const auto rounded = static_cast<float>(x.high);
+  const double rest = x.high - static_cast<double>(rounded);
+  if (rest == 0 || x.low == 0 || (rest > 0) != (x.low > 0)) return rounded;
+  const float next = std::nextafter(
+      rounded, rest > 0 ? std::numeric_limits<float>::infinity()
+                        : -std::numeric_limits<float>::infinity());
+  const double half =
+      (static_cast<double>(next) - static_cast<double>(rounded)) / 2;
+  return rest == half ? next : rounded;
+}
+
+bool NearHalfway(double x) {
+  constexpr std::uint64_t kDropped = (std::uint64_t{1} << 29) - 1;
+  constexpr std::uint64_t kHalfway = std::uint64_t{1} << 28;
+  // More than the two evaluations in float64 may differ by.
+  constexpr std::uint64_t kNear = 64;
+  std::uint64_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  return ((bits - kHalfway + kNear) & kDropped) <= 2 * kNear;
+}
+
+}  // namespace
+
+RoundedCosSin RoundExactly(const simd::TrigRow& row, std::size_t i) {
+  Turns turns;
+  for (std::size_t axis = 0; axis < row.axes; ++axis) {
+    const double position = row.position[axis * row.position_axis_stride +
+                                         i * row.position_pair_stride];
+    const std::size_t at = axis * row.n + i;
+    turns.Add(position, row.turns_hi[at]);
+    turns.Add(position, row.turns_mid[at]);
+    turns.Add(position, row.turns_lo[at]);
+  }
+  turns.Finish();
+  // pi / 2 to 2^-110.
+  constexpr Wide kQuarterTurn = {0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54};
+  const Wide radians = turns.fraction() * kQuarterTurn;
+  const Wide even = Series(radians, 0), odd = Series(radians, 1);
+  const auto signed_by = [](bool negative, const Wide& x) {
+    return negative ? Wide{-x.high, -x.low} : x;
+  };
+  // The table of simd/kernels_trig.inl.
+  const unsigned q = turns.quarters();
+  const bool swap = q % 2 == 1;
+  const Wide cos = signed_by(((q + 1) & 2) != 0, swap ? odd : even);
+  const Wide sin = signed_by(((q & 2) != 0) != row.negate, swap ? even : odd);
+  const Wide factor = {row.factor[i * row.factor_stride], 0};
+  return {Round(cos * factor), Round(sin * factor)};
+}
+
+void RoundExactly(const simd::TrigRow& row, float* cos, float* sin) {
+  std::vector<double> wide(2 * row.n);
+  double* const c = wide.data();
+  double* const s = c + row.n;
+  simd::ActiveKernels().trig_row_f64(row, c, s);
+  for (std::size_t i = 0; i < row.n; ++i) {
+    if (!NearHalfway(c[i]) && !NearHalfway(s[i])) continue;
+    const RoundedCosSin rounded = RoundExactly(row, i);
+    if (NearHalfway(c[i])) cos[i] = rounded.cos;
+    if (NearHalfway(s[i])) sin[i] = rounded.sin;
+  }
+}
+
+}  // namespace posenc::core
