@@ -416,9 +416,8 @@ TEST_F(PosencTest, AFlagWithNothingBehindItsSignDoesNotTakeTheNextArgument) {
 TEST_F(PosencTest, NumbersAreDecimalAndFit) {
   for (const char* number :
        {"010", "-08", "0x10", "99999999999999999999", "1.5", "ten", "-"}) {
-    const Outcome outcome =
-        Posenc(std::string("table --preset llama-3.1-8b --rows 1 --start ") +
-               number);
+    const Outcome outcome = Posenc(
+        std::string("table --preset llama-3.1-8b --rows 1 --start ") + number);
     EXPECT_EQ(outcome.exit_code, 2) << number;
     EXPECT_THAT(outcome.text, HasSubstr(std::string("--start: ") + number))
         << number;
