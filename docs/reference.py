@@ -97,6 +97,22 @@ def link(kind):
     return f"[{kind}](#{kind.lower().replace('.', '')})" if kind[0].isupper() else f"`{kind}`"
 
 
+def nested_links(page):
+    """Links to types that stand inside a message have its name in front."""
+    names = {name.lower() for name in re.findall(r"^### (\S+)$", page, re.M)}
+    anchors = {name.replace(".", "") for name in names}
+
+    def whole(match):
+        if match[1] in anchors:
+            return match[0]
+        inside = [name for name in names if name.endswith("." + match[1])]
+        if len(inside) != 1:
+            sys.exit(f"#{match[1]}: one type is meant, these are there: {inside}")
+        return f"](#{inside[0].replace('.', '')})"
+
+    return re.sub(r"\]\(#(\w+)\)", whole, page)
+
+
 def contract():
     page = ("# The contract\n\nWritten by `./run docs` from [proto/posenc/v1](../../proto/posenc/v1), "
             "which specifies it.\n")
@@ -110,7 +126,7 @@ def contract():
             if scope.rows:
                 page += "\n| " + " | ".join(heads[scope.kind]) + " |\n|---|---|---|\n"
                 page += "".join("| " + " | ".join(row) + " |\n" for row in scope.rows)
-    return page
+    return nested_links(page)
 
 
 def help_of(*command):
