@@ -458,6 +458,11 @@ int Main(int argc, char** argv) {
       rows.push_back(std::move(row));
     }
   }
+  if (rows.empty()) {
+    std::fputs("posenc-core-bench: no row has this --filter and --isa\n",
+               stderr);
+    return 1;
+  }
   PrintFigures(rows);
   if (json.empty()) return 0;
   std::ofstream file(json);
