@@ -38,8 +38,8 @@ struct Doubled {
   }
 };
 
-// An error in units of the last place of any result of error * 2^38 and more.
-// LeastMagnitude() is somewhat larger than that, so that it is less than 2^15.
+// An error is less than this, counted in last places of a result that is at
+// least LeastMagnitude(): error * 2^38, and a little more for its own rounding.
 constexpr std::int32_t kNear = 0x8000;
 constexpr std::int32_t kHalfway = 1 << 28;
 
