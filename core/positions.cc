@@ -194,7 +194,7 @@ absl::Status NeedsIds(absl::string_view kind, int axes) {
 }  // namespace
 
 std::int64_t RunLength(absl::Span<const double> positions) {
-  // Strips without a branch inside, of which compilers make vectors.
+  // Compilers turn the loop over a strip into vectors, as it has no branch.
   constexpr int kStrip = 64;
   std::size_t n = 1;
   for (; n + kStrip <= positions.size(); n += kStrip) {

@@ -20,10 +20,10 @@ namespace posenc::core {
 
 class DeltaRows {
  public:
-  // A row of its own costs 10 times one that follows from another (AVX-512), so
-  // that at 32 rows the first would add a third: hence anchors, of which all
-  // but one in 32 follow, too. 32 rows of 64 pairs are 32 KiB, which stay in L1
-  // or close to it.
+  // An evaluated row costs 10 times one that follows from another (AVX-512). If
+  // every anchor were evaluated, that would add a third to the cost of its 32
+  // rows; so only one anchor in 32 is, the base, and the others follow from it.
+  // 32 rows of 64 pairs are 32 KiB, which stay in L1 or close to it.
   static constexpr std::size_t kRows = 32;
   // Of wider encodings, rows are evaluated one by one: deltas and strides would
   // take more than half a MiB.
@@ -42,8 +42,8 @@ class DeltaRows {
   // kMaxRadians; in units of 2^-52:
   // - Cosines and sines of a base (times the factor), an anchor's delta and a
   //   row's delta are each within 1 (2 ulp), so as complex numbers within
-  //   sqrt(2). The result is their product, whose factors have magnitude 1, so
-  //   that errors add up: 3 sqrt(2).
+  //   sqrt(2). The result is the product of the three. Each has magnitude 1, so
+  //   that their errors add up: 3 sqrt(2).
   // - Each of the two products rounds: at most 1 in each component, as the
   //   magnitudes of what is added are at most 1 together. The first one's is
   //   sqrt(2) as a complex number.

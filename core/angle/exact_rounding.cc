@@ -12,7 +12,7 @@
 namespace posenc::core {
 namespace {
 
-// high + low, of which high is the nearest float64: 106 bits and more.
+// The number high + low, 106 bits and more; high is the float64 nearest to it.
 struct Wide {
   double high, low;
 };
@@ -41,10 +41,12 @@ Wide operator/(const Wide& a, double b) {
   return Join(quotient, ((a.high - back.high) - back.low + a.low) / b);
 }
 
-// An angle in quarter turns, whose whole ones are taken off.
+// An angle in quarter turns: the whole ones are counted, and the fraction is
+// kept apart from them.
 class Turns {
  public:
-  // Exact: what is left of a * b, whose magnitude is below 2^52.
+  // Adds a * b, whose magnitude is below 2^52. Its whole quarter turns are
+  // taken off without an error.
   void Add(double a, double b) {
     const Wide product = Product(a, b);
     const double whole = std::nearbyint(product.high);
@@ -140,8 +142,8 @@ void RoundExactly(const simd::TrigRow& row, float* cos, float* sin) {
   for (std::size_t i = 0; i < row.n; ++i) {
     if (!NearHalfway(c[i]) && !NearHalfway(s[i])) continue;
     const RoundedCosSin rounded = RoundExactly(row, i);
-    if (NearHalfway(c[i])) cos[i] = rounded.cos;
-    if (NearHalfway(s[i])) sin[i] = rounded.sin;
+    cos[i] = rounded.cos;
+    sin[i] = rounded.sin;
   }
 }
 
