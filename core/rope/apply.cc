@@ -81,7 +81,11 @@ class PositionCosSin : public CosSinSource {
   PositionCosSin(const ApplyRopeArgs& args, const PreparedRope& prepared,
                  TensorRole role,
                  std::shared_ptr<const TokenPositions> positions)
-      : evaluator_(prepared.rope, prepared.frequencies, args.direction, role,
+      : frequencies_(prepared.frequencies),
+        direction_(args.direction),
+        for_keys_(prepared.rope.spec.xpos.has_value() &&
+                  role == TensorRole::kKey),
+        evaluator_(prepared.rope, prepared.frequencies, args.direction, role,
                    args.query_scale.has_value() ? &*args.query_scale : nullptr),
         scaled_(args.query_scale.has_value() && role == TensorRole::kQuery),
         positions_(std::move(positions)),
@@ -89,6 +93,9 @@ class PositionCosSin : public CosSinSource {
   // Without the anchor, which is some KiB.
   PositionCosSin(const PositionCosSin& other)
       : CosSinSource(other),
+        frequencies_(other.frequencies_),
+        direction_(other.direction_),
+        for_keys_(other.for_keys_),
         evaluator_(other.evaluator_),
         scaled_(other.scaled_),
         positions_(other.positions_),
@@ -162,12 +169,24 @@ class PositionCosSin : public CosSinSource {
       evaluator_.Row(&position, sums_.cos + i * sums_.pitch);
     }
   }
+  bool keeps_rows() const override { return !scaled_; }
+  std::shared_ptr<const CosSinTable> FindRows(bool wide) const override {
+    return frequencies_->recent_rows().Find(KeyOf(wide));
+  }
+  void KeepRows(bool wide,
+                std::shared_ptr<const CosSinTable> rows) const override {
+    frequencies_->recent_rows().Keep(KeyOf(wide), std::move(rows));
+  }
   bool scaled() const override { return scaled_; }
   double HeadScale(std::int64_t b, std::int64_t t) override {
     return evaluator_.HeadScale(At(b, t));
   }
 
  private:
+  RecentRows::Key KeyOf(bool wide) const {
+    return {wide, static_cast<int>(direction_), for_keys_, positions_};
+  }
+
   void MakeAnchor() {
     if (anchor_ != nullptr) return;
     anchor_ = std::make_unique<CosSinEvaluator::Anchor>(pairs());
@@ -195,6 +214,9 @@ class PositionCosSin : public CosSinSource {
                                         most, positions_->tokens() - t))});
   }
 
+  std::shared_ptr<const PreparedFrequencies> frequencies_;
+  Direction direction_;
+  bool for_keys_;  // and queries have other rows
   CosSinEvaluator evaluator_;
   std::unique_ptr<CosSinEvaluator::Anchor> anchor_;  // made when it is needed
   // Of the run that StartRun() has begun.

@@ -15,6 +15,7 @@ namespace posenc::core {
 namespace {
 
 constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
+constexpr std::int64_t kReach = kRows * kRows;  // of a base, in positions
 
 // Rows are sums for factors up to this one, and from its inverse on: their
 // products and errors are then normal floats.
@@ -24,7 +25,7 @@ constexpr double kMaxSumFactor = 0x1p96;
 // anchors and their rows; else -1, as for positions that are NaN.
 std::int64_t WholeOffset(double position, double from) {
   const double offset = position - from;
-  if (!(offset >= 0 && offset < static_cast<double>(kRows * kRows))) return -1;
+  if (!(offset >= 0 && offset < static_cast<double>(kReach))) return -1;
   // The difference may have lost a fraction.
   if (std::floor(position) != position) return -1;
   return static_cast<std::int64_t>(offset);
@@ -184,6 +185,23 @@ bool CosSinEvaluator::HasConsecutiveRows(double position,
          frequencies_->HasDeltas(n);
 }
 
+bool CosSinEvaluator::HasKeptBase(double position) const {
+  return position >= 0 && position < PreparedFrequencies::kKeptBases &&
+         frequencies_->HasStrides();
+}
+
+void CosSinEvaluator::TakeKeptBase(double position, Anchor* anchor) const {
+  const std::int64_t base = static_cast<std::int64_t>(position) / kReach;
+  const double* row = frequencies_->bases().Row(static_cast<std::size_t>(base));
+  if (factor_ != 1) {
+    double* const scaled = anchor->own_base();
+    std::transform(row, row + 2 * anchor->pitch_, scaled,
+                   [this](double x) { return factor_ * x; });
+    row = scaled;
+  }
+  anchor->StandAtBase(static_cast<double>(base * kReach), row);
+}
+
 std::int64_t CosSinEvaluator::Anchor::Left(double from) const {
   const std::int64_t offset = WholeOffset(from, position_);
   return offset >= 0 && offset < kRows ? kRows - offset : 0;
@@ -192,23 +210,25 @@ std::int64_t CosSinEvaluator::Anchor::Left(double from) const {
 bool CosSinEvaluator::MoveAlong(double position, std::int64_t rows,
                                 Anchor* anchor) const {
   const std::int64_t offset = WholeOffset(position, anchor->base_position_);
-  if (offset < kRows || offset >= kRows * kRows ||
-      kRows - offset % kRows < rows || !frequencies_->HasStrides()) {
+  if (offset < 0 || kRows - offset % kRows < rows ||
+      !frequencies_->HasStrides()) {
     return false;
   }
   const DeltaRows& strides = frequencies_->strides();
   const std::int64_t stride = offset / kRows;
+  anchor->position_ =
+      anchor->base_position_ + static_cast<double>(stride * kRows);
+  anchor->row_ = stride == 0 ? anchor->base_ : anchor->own_row();
+  if (stride == 0) return true;
   simd::AngleSums sums = {};
-  sums.cos = anchor->base();
-  sums.sin = anchor->base() + anchor->pitch_;
+  sums.cos = anchor->base_;
+  sums.sin = anchor->base_ + anchor->pitch_;
   sums.deltas = strides.Row(static_cast<std::size_t>(stride));
   sums.pitch = strides.pitch();
   sums.rows = 1;
   sums.n = pairs_;
-  simd::ActiveKernels().add_angles_f64(sums, anchor->other(),
-                                       anchor->other() + anchor->pitch_);
-  anchor->position_ =
-      anchor->base_position_ + static_cast<double>(stride * kRows);
+  simd::ActiveKernels().add_angles_f64(sums, anchor->own_row(),
+                                       anchor->own_row() + anchor->pitch_);
   return true;
 }
 
@@ -217,22 +237,25 @@ void CosSinEvaluator::MoveTo(double position, std::int64_t rows,
   if (anchor->Left(position) >= rows || MoveAlong(position, rows, anchor)) {
     return;
   }
+  if (HasKeptBase(position)) {
+    TakeKeptBase(position, anchor);
+    if (MoveAlong(position, rows, anchor)) return;
+  }
   simd::TrigRow trig = {};
   trig.position = &position;
   trig.axes = 1;
   trig.n = pairs_;
   trig.factor = &factor_;
   frequencies_->quarter_turns.Point(0, &trig);
-  FillCosSinRow(trig, anchor->base(), anchor->base() + anchor->pitch_);
-  anchor->base_position_ = position;
-  anchor->position_ = position;
+  FillCosSinRow(trig, anchor->own_base(), anchor->own_base() + anchor->pitch_);
+  anchor->StandAtBase(position, anchor->own_base());
 }
 
 void CosSinEvaluator::SetSums(double position, const Anchor& anchor,
                               simd::AngleSums* sums) const {
   const DeltaRows& deltas = frequencies_->deltas();
-  sums->cos = anchor.row();
-  sums->sin = anchor.row() + anchor.pitch_;
+  sums->cos = anchor.row_;
+  sums->sin = anchor.row_ + anchor.pitch_;
   sums->deltas =
       deltas.Row(static_cast<std::size_t>(position - anchor.position_));
   sums->pitch = deltas.pitch();

@@ -70,16 +70,20 @@ class CosSinEvaluator {
    private:
     friend class CosSinEvaluator;
 
-    // Of the base, and of the anchor if it is another row: cosines, then
-    // sines, pitch_ further on.
-    double* base() { return rows_.data(); }
-    double* other() { return rows_.data() + 2 * pitch_; }
-    const double* row() const {
-      return rows_.data() + (position_ == base_position_ ? 0 : 2 * pitch_);
+    // Where a base and an anchor may be put: cosines, then sines, pitch_
+    // further on.
+    double* own_base() { return rows_.data(); }
+    double* own_row() { return rows_.data() + 2 * pitch_; }
+    void StandAtBase(double position, const double* base) {
+      base_ = row_ = base;
+      base_position_ = position_ = position;
     }
 
     std::size_t pitch_;
     AlignedDoubles rows_;
+    // In rows_, or a base that the encoding keeps.
+    const double* base_ = nullptr;
+    const double* row_ = nullptr;
     double base_position_ = std::numeric_limits<double>::quiet_NaN();  // none
     double position_ = base_position_;
   };
@@ -111,8 +115,12 @@ class CosSinEvaluator {
   // Moves the anchor if fewer than so many rows follow from it at this
   // position, so that they do.
   void MoveTo(double position, std::int64_t rows, Anchor* anchor) const;
-  // The same without evaluating a base. Returns whether that can be.
+  // The same without another base. Returns whether that can be.
   bool MoveAlong(double position, std::int64_t rows, Anchor* anchor) const;
+  // Whether the encoding keeps a base from which the row at this position
+  // follows. Takes it.
+  bool HasKeptBase(double position) const;
+  void TakeKeptBase(double position, Anchor* anchor) const;
   // Asks for the one row that follows from the anchor there.
   void SetSums(double position, const Anchor& anchor,
                simd::AngleSums* sums) const;

@@ -68,9 +68,17 @@ const DeltaRows& PreparedFrequencies::strides() const {
   return *strides_;
 }
 
+const DeltaRows& PreparedFrequencies::bases() const {
+  std::call_once(bases_once_, [this] {
+    bases_.emplace(quarter_turns, DeltaRows::kRows * DeltaRows::kRows);
+  });
+  return *bases_;
+}
+
 std::size_t PreparedFrequencies::bytes() const {
-  return sizeof(*this) + quarter_turns.size() * 3 * sizeof(double) +
-         (can_have_deltas_ ? 2 * DeltaRows::Bytes(quarter_turns.size()) : 0);
+  return sizeof(*this) + RecentRows::kMaxBytes +
+         quarter_turns.size() * 3 * sizeof(double) +
+         (can_have_deltas_ ? 3 * DeltaRows::Bytes(quarter_turns.size()) : 0);
 }
 
 }  // namespace posenc::core

@@ -18,6 +18,7 @@
 #include "core/angle/delta_rows.h"
 #include "core/angle/quarter_turns.h"
 #include "core/rope/frequencies.h"
+#include "core/rope/recent_rows.h"
 
 namespace posenc::core {
 
@@ -47,18 +48,25 @@ struct PreparedFrequencies {
   // Only after HasDeltas(). Made when they are first asked for; all of these
   // are safe for many threads.
   const DeltaRows& deltas() const;
-  // The same of deltas between anchors, which are kRows positions apart.
+  // The same of deltas between anchors, which are kRows positions apart, and of
+  // the first kRows bases. Rows at positions below kKeptBases follow from
+  // these, and nothing of them has to be evaluated.
+  static constexpr double kKeptBases = static_cast<double>(
+      DeltaRows::kRows * DeltaRows::kRows * DeltaRows::kRows);
   bool HasStrides() const;
   const DeltaRows& strides() const;
-  // What all of it takes, with deltas and strides.
+  const DeltaRows& bases() const;
+  RecentRows& recent_rows() const { return recent_rows_; }
+  // What all of it takes, with deltas, strides, bases and recent rows.
   std::size_t bytes() const;
 
  private:
   bool can_have_deltas_;
   double fastest_ = 0;
   mutable std::atomic<std::int64_t> rows_asked_for_{0};
-  mutable std::once_flag deltas_once_, strides_once_;
-  mutable std::optional<DeltaRows> deltas_, strides_;
+  mutable std::once_flag deltas_once_, strides_once_, bases_once_;
+  mutable std::optional<DeltaRows> deltas_, strides_, bases_;
+  mutable RecentRows recent_rows_;
 };
 
 struct PreparedRope {

@@ -6,9 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <mutex>
 
 #include "core/rope/cos_sin_source.h"
+#include "core/rope/cos_sin_table.h"
 #include "core/rope/head_layout.h"
 #include "core/rope/head_rotation.h"
 #include "core/runtime/row_map.h"
@@ -29,31 +30,10 @@ class RotationMap final : public RowMap {
  private:
   class RotationWorker;
 
-  // The cosines and sines of consecutive tokens of one sequence.
-  class CosSinTable {
-   public:
-    // values: of one token.
-    CosSinTable(bool wide, std::size_t values, std::int64_t tokens,
-                bool scaled);
-    void Fill(CosSinSource* source, std::int64_t b, std::int64_t first,
-              std::int64_t n);
-    // The same in parts (CosSinSource::StartRun).
-    std::int64_t Start(CosSinSource* source, std::int64_t b, std::int64_t first,
-                       std::int64_t n, simd::Meanwhile* work);
-    // Those of the token first + t.
-    const std::byte* At(std::int64_t t) const {
-      return data_ + static_cast<std::size_t>(t) * token_bytes_;
-    }
-    double Scale(std::int64_t t) const { return scales_[t]; }
-
-   private:
-    bool wide_;  // float64
-    std::size_t token_bytes_;
-    std::unique_ptr<std::byte[]> storage_;
-    std::byte* data_;  // in storage_, aligned to a cache line
-    std::vector<double> scales_;
-  };
-
+  // All cosines and sines, [batch, or 1 if shared_][tokens, or 1 if uniform_],
+  // if has_all_. Found or evaluated when a worker first needs them.
+  const CosSinTable& All() const;
+  void MakeAll() const;
   // Tokens whose cosines and sines take so many bytes, as float32; at least 1.
   std::int64_t TokensOf(std::size_t bytes) const;
 
@@ -67,9 +47,10 @@ class RotationMap final : public RowMap {
   bool uniform_ = false, scaled_ = false;
   bool tokens_come_back_ = false;  // once for each head
   simd::Memory memory_ = simd::Memory::kCached;
-  // All cosines and sines, [batch, or 1 if shared_]; empty if workers evaluate
-  // theirs as they go (see rotation_map.cc).
-  std::vector<CosSinTable> all_;
+  bool has_all_ = false;    // else workers evaluate theirs as they go
+  bool keeps_all_ = false;  // for later calls
+  mutable std::once_flag all_once_;
+  mutable std::shared_ptr<const CosSinTable> all_;
 };
 
 }  // namespace posenc::core

@@ -240,8 +240,8 @@ class Bench {
   Work Call(const Case& c) const {
     return CallOf(c, src(), c.in_place ? src() : dst());
   }
-  Work Pass(const Case& c, bool again) const {
-    return PassOf(c, src(), c.in_place ? src() : dst(), again);
+  Work Pass(const Case& c) const {
+    return PassOf(c, src(), c.in_place ? src() : dst());
   }
 
   // Both pairings, out of place and in place.
@@ -265,7 +265,7 @@ class Bench {
     const bool cached = c.bytes() < kMiB;
     const bool by_vectors = cached || core::IsFloat8(c.dtype);
     // A scale of 1 in place leaves numbers as they are, of float32 or not.
-    Report(Compare(row, cached ? Pass(c, false) : Call(c),
+    Report(Compare(row, cached ? Pass(c) : Call(c),
                    c.in_place ? Scales(bytes, by_vectors, c.dtype)
                               : Copies(bytes, by_vectors),
                    Clock::kThread));
@@ -286,7 +286,7 @@ class Bench {
         sin.push_back(std::sin(phi));
       }
     }
-    Report(Compare(row, c.bytes() < kMiB ? Pass(c, false) : Call(c),
+    Report(Compare(row, c.bytes() < kMiB ? Pass(c) : Call(c),
                    {{"naive",
                      [&] {
                        NaiveRotate(c.dtype, c.pairing, src(), dst(), c.tokens,
@@ -301,8 +301,8 @@ class Bench {
     const CoreRow row = RowOf(c);
     if (!Wanted(row)) return;
     Fill(c.dtype);
-    Report(Compare(row, Pass(c, true), {{"ready_table", Pass(c, false)}},
-                   Clock::kThread));
+    Report(Compare(row, CallOf(c, src(), dst(), Calls::kNewPositions),
+                   {{"ready_table", Pass(c)}}, Clock::kThread));
   }
 
   // The pool's rules: tiles, which the caller and whoever is free take.

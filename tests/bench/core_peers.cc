@@ -9,6 +9,7 @@
 
 namespace {
 
+using posenc::bench::Calls;
 using posenc::bench::RotationShape;
 using Call = std::function<void()>;
 
@@ -20,10 +21,10 @@ extern "C" {
 const char* PosencIsa() { return posenc::simd::ActiveKernels().name; }
 
 // The whole call on [tokens, heads, head_dim], for PosencRotate. dtype is
-// numbered as posenc.v1.Dtype.
+// numbered as posenc.v1.Dtype. new_positions: as Calls::kNewPositions.
 void* PosencRotation(int dtype, int interleaved, std::int64_t tokens,
-                     std::int64_t heads, std::int64_t head_dim, const void* src,
-                     void* dst) {
+                     std::int64_t heads, std::int64_t head_dim,
+                     int new_positions, const void* src, void* dst) {
   RotationShape shape;
   shape.dtype = static_cast<posenc::core::Dtype>(dtype);
   shape.pairing = interleaved != 0 ? posenc::core::Pairing::kInterleaved
@@ -32,7 +33,8 @@ void* PosencRotation(int dtype, int interleaved, std::int64_t tokens,
   shape.heads = heads;
   shape.head_dim = shape.rotary_dim = head_dim;
   return new Call(posenc::bench::CallOf(
-      shape, static_cast<const std::byte*>(src), static_cast<std::byte*>(dst)));
+      shape, static_cast<const std::byte*>(src), static_cast<std::byte*>(dst),
+      new_positions != 0 ? Calls::kNewPositions : Calls::kSamePositions));
 }
 
 void PosencRotate(void* rotation) { (*static_cast<Call*>(rotation))(); }

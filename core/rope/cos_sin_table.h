@@ -1,0 +1,44 @@
+// The cosines and sines of some tokens, row by row, as a rotation reads them.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/rope/cos_sin_source.h"
+#include "core/simd/kernels.h"
+
+namespace posenc::core {
+
+class CosSinTable {
+ public:
+  // wide: float64. values: of one token. scaled: tokens have a factor, too
+  // (CosSinSource::HeadScale).
+  CosSinTable(bool wide, std::size_t values, std::int64_t tokens, bool scaled);
+
+  // Evaluates n tokens of sequence b, from token `first` on, into the rows from
+  // row `at` on.
+  void Fill(CosSinSource* source, std::int64_t b, std::int64_t first,
+            std::int64_t n, std::int64_t at);
+  // The same in parts, from row 0 on (CosSinSource::StartRun).
+  std::int64_t Start(CosSinSource* source, std::int64_t b, std::int64_t first,
+                     std::int64_t n, simd::Meanwhile* work);
+
+  std::size_t bytes() const { return bytes_; }
+  const std::byte* At(std::int64_t row) const {
+    return data_ + static_cast<std::size_t>(row) * token_bytes_;
+  }
+  double Scale(std::int64_t row) const { return scales_[row]; }
+
+ private:
+  bool wide_;
+  std::size_t token_bytes_;
+  std::size_t bytes_;
+  std::unique_ptr<std::byte[]> storage_;
+  std::byte* data_;  // in storage_, aligned to a cache line
+  std::vector<double> scales_;
+};
+
+}  // namespace posenc::core
