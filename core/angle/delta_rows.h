@@ -29,8 +29,8 @@ class DeltaRows {
   // evaluate it (256 KB of float32 in the second-level cache, Xeon).
   // 32 rows of 64 pairs are 32 KiB, which stay in L1 or close to it.
   static constexpr std::size_t kRows = 32;
-  // Of wider encodings, rows are evaluated one by one: deltas, strides and bases
-  // would take more than three quarters of a MiB.
+  // Of wider encodings, rows are evaluated one by one: deltas, strides and
+  // bases would take more than three quarters of a MiB.
   static constexpr std::size_t kMaxPairs = 512;
   // Bytes of an encoding with so many pairs.
   static std::size_t Bytes(std::size_t pairs);
