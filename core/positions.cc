@@ -1,8 +1,10 @@
 #include "core/positions.h"
 
 #include <cmath>
+#include <iterator>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -246,6 +248,14 @@ absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
   }
   if (needs_ids) return NeedsIds("packed", axes);
   return Expand(std::get<PackedSequences>(positions), extents, axes);
+}
+
+absl::string_view FieldOf(const Positions& positions) {
+  // In the order of the variant.
+  static constexpr absl::string_view kFields[] = {"", "start", "starts.values",
+                                                  "ids", "packed"};
+  static_assert(std::size(kFields) == std::variant_size_v<Positions>);
+  return kFields[positions.index()];
 }
 
 absl::Status CheckConsecutive(std::int64_t start, std::int64_t rows, int axes,

@@ -14,6 +14,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/tensor.h"
 
@@ -38,6 +39,10 @@ struct PackedSequences {
 // monostate: not given.
 using Positions = std::variant<std::monostate, StartPosition, SequenceStarts,
                                PositionIds, PackedSequences>;
+
+// The field of posenc.v1.Positions that gives the numbers: "start",
+// "starts.values", "ids" or "packed"; "" for monostate.
+absl::string_view FieldOf(const Positions& positions);
 
 // A position for a message: 400000, for which NumberText says 4e+05.
 std::string PositionText(double position);

@@ -24,7 +24,7 @@ constexpr std::int64_t kMaxBytes = std::int64_t{8} << 30;
 // tensor.
 struct SampleFlags {
   std::string out;
-  std::uint64_t seed = 0;
+  std::int64_t seed = 0;
   std::string q;
   std::string k;
   std::string dtype = "bfloat16";
@@ -44,7 +44,7 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
       !IsStandardStream(flags.out)) {
     return UsageError("--out: a .safetensors file is needed");
   }
-  check::Random random(flags.seed);
+  check::Random random(static_cast<std::uint64_t>(flags.seed));
   Safetensors file;
   std::vector<std::unique_ptr<char[]>> buffers;
   for (const char* name : {"q", "k"}) {

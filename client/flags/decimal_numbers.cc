@@ -1,15 +1,25 @@
 #include "client/flags/decimal_numbers.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
 namespace posenc::flags {
 namespace {
+
+// Whether the flags of posenc and posenc-load with values of this name take
+// whole numbers.
+bool IsWhole(const std::string& type) {
+  static constexpr const char* kNames[] = {"N", "P", "DIM", "HEADS",
+                                           "MAX_POSITION"};
+  return std::find(std::begin(kNames), std::end(kNames), type) !=
+         std::end(kNames);
+}
 
 // What is wrong with the number; empty if nothing is.
 std::string Fault(const std::string& text) {
@@ -23,9 +33,8 @@ std::string Fault(const std::string& text) {
     return text + ": begins with a zero; leave it out";
   }
   std::int64_t number;
-  std::uint64_t large;
-  if (!absl::SimpleAtoi(text, &number) && !absl::SimpleAtoi(text, &large)) {
-    return text + ": more than 64 bits hold";
+  if (!absl::SimpleAtoi(text, &number)) {
+    return text + ": beyond what 64 bits hold, which is 2^63 - 1";
   }
   return "";
 }
@@ -36,8 +45,9 @@ void WantDecimalNumbers(CLI::App* app) {
   for (CLI::Option* option :
        app->get_options([](CLI::Option*) { return true; })) {
     const std::string type = option->get_type_name();
-    if (type != "N" && !absl::StartsWith(type, "N:")) continue;
-    option->check(CLI::Validator(Fault, ""));
+    if (IsWhole(type.substr(0, type.find(':')))) {
+      option->check(CLI::Validator(Fault, ""));
+    }
   }
   for (CLI::App* command :
        app->get_subcommands([](CLI::App*) { return true; })) {

@@ -7,9 +7,9 @@
 
 namespace posenc::flags {
 
-// Has every flag of type N, of the commands of `app` too, refuse what is no
-// decimal number of 64 bits, or begins with a zero. To be called when all flags
-// are there.
+// Has every flag that takes a whole number (N, DIM, HEADS, ..), of the commands
+// of `app` too, refuse what is no decimal number of 64 bits with a sign, or
+// begins with a zero. To be called when all flags are there.
 void WantDecimalNumbers(CLI::App* app);
 
 }  // namespace posenc::flags

@@ -10,6 +10,13 @@
 namespace posenc::load {
 namespace {
 
+// CLI::Range takes NaN for a number in its range.
+std::string ShareFault(const std::string& text) {
+  double share;
+  if (absl::SimpleAtod(text, &share) && share >= 0 && share <= 1) return "";
+  return absl::StrCat(text, ": no number from 0 to 1");
+}
+
 absl::StatusOr<std::vector<int>> ParseInFlight(const std::string& text) {
   std::vector<int> levels;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
@@ -46,7 +53,7 @@ absl::StatusOr<WorkloadOptions> PlanWorkload(const Flags& flags) {
   options.dtypes = *std::move(dtypes);
   options.preset = flags.preset;
   options.variants = flags.variants;
-  options.seed = flags.seed;
+  options.seed = static_cast<std::uint64_t>(flags.seed);
   return options;
 }
 
@@ -76,7 +83,7 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags) {
   plan.p99 = *p99;
   step.calls = flags.calls;
   step.verify = flags.verify;
-  step.seed = flags.seed;
+  step.seed = static_cast<std::uint64_t>(flags.seed);
   step.poisson = flags.arrivals == "poisson";
   const auto levels = ParseInFlight(flags.in_flight);
   if (!levels.ok()) return levels.status();
@@ -186,7 +193,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "Share of the answers compared bit for bit with the first, "
                   "which is checked against the formula")
       ->type_name("SHARE")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(CLI::Validator(ShareFault, ""))
       ->capture_default_str();
   app->add_option("--shared-memory", flags->shared_memory,
                   "Tensors lie in shared memory: rotated in place (the default "
@@ -200,7 +207,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--max-error-rate", flags->max_error_rate,
                   "Failed, unsent and wrong calls that still are exit code 0")
       ->type_name("SHARE")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(CLI::Validator(ShareFault, ""))
       ->capture_default_str();
   app->add_flag("--find-capacity", flags->find_capacity,
                 "Search the highest rate with a p99 under --p99");

@@ -31,7 +31,7 @@ struct Flags {
   std::string dtypes = "float32";
   std::string preset;
   int variants = 1;
-  std::uint64_t seed = 1;
+  std::int64_t seed = 1;
   int connections = 1;
   int threads = 0;
   std::string warm_up = "1s";

@@ -143,7 +143,8 @@ void RoundExactly(const simd::TrigRow& row, float* cos, float* sin) {
     if (!NearHalfway(c[i]) && !NearHalfway(s[i])) continue;
     const RoundedCosSin rounded = RoundExactly(row, i);
     cos[i] = rounded.cos;
-    sin[i] = rounded.sin;
+    // The kernel knows the sign of the sine of an angle that is 0.
+    sin[i] = rounded.sin == 0 ? std::copysign(0.0F, sin[i]) : rounded.sin;
   }
 }
 

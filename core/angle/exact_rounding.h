@@ -19,8 +19,9 @@ struct RoundedCosSin {
 
 // The floats nearest to factor * cos(phi) and factor * sin(phi) of pair i of
 // the row; kernels.h says what phi is. The exact values may lie as close to
-// halfway as 2^-85 of them, or, of a small sine, 2^-90 + 2^-94 |phi| / (pi / 2)
-// of the factor.
+// halfway as the larger of 2^-85 of them and 2^-90 + 2^-93 |phi| / (pi / 2) of
+// the factor: for large angles, their reduction decides
+// (angle/quarter_turns.h). The sign of a sine of 0 is not told.
 RoundedCosSin RoundExactly(const simd::TrigRow& row, std::size_t i);
 
 // Puts right what the kernel has rounded of a row, if it says that this may be

@@ -288,7 +288,8 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
       absl::StatusOr<TokenPositions> expanded = ExpandPositions(
           args.positions, extents, rope.axes(), rope.needs_ids());
       absl::Status status = expanded.status();
-      if (status.ok()) status = CheckXPosReach(rope, *expanded);
+      if (status.ok())
+        status = CheckXPosReach(rope, *expanded, FieldOf(args.positions));
       if (faults.Note(Prefixed("positions", status))) {
         positions =
             std::make_shared<const TokenPositions>(*std::move(expanded));

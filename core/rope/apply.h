@@ -7,9 +7,10 @@
 // has one). Arithmetic is in float32 (float64 for float64), unfused, rounded
 // once to the tensor's dtype, nearest even; NaN and infinity are kept. The
 // bytes do not depend on instruction set, thread count or position in the
-// batch. Error against the exact rotation: float32 <= 4 * 2^-24 * A * |(x, y)|
-// per element, the dtypes of 16 and 8 bits half an ulp of their own more,
-// unless FP8 overflows.
+// batch, but for sign and payload of what becomes NaN if several NaNs meet.
+// Error against the exact rotation: float32 <= 4 * 2^-24 * A * |(x, y)| per
+// element, the dtypes of 16 and 8 bits half an ulp of their own more, unless
+// FP8 overflows.
 
 #pragma once
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -81,7 +82,7 @@ double CosSinEvaluator::HeadScale(const double* positions) const {
 
 absl::Status CheckXPosReach(const ResolvedRope& rope,
                             const TokenPositions& positions,
-                            std::int64_t first) {
+                            absl::string_view field, std::int64_t first) {
   if (!rope.spec.xpos.has_value()) return absl::OkStatus();
   const XPos& xpos = *rope.spec.xpos;
   const double gamma = xpos.gamma.value_or(kXPosGamma);
@@ -94,7 +95,7 @@ absl::Status CheckXPosReach(const ResolvedRope& rope,
     if (std::fabs(p - xpos.center) > reach) {
       return MakeError(
           absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
-          "ids",
+          std::string(field),
           absl::StrFormat("element %d is %s; xPos with scale_base %g leaves "
                           "float32 beyond %.0f positions from its center, %s",
                           first + i, PositionText(p), scale_base,

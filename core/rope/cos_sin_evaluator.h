@@ -17,6 +17,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "core/positions.h"
 #include "core/rope/frequencies.h"
 #include "core/rope/prepared_rope.h"
@@ -112,14 +113,15 @@ class CosSinEvaluator {
   double HeadScale(const double* positions) const;
 
  private:
-  // Moves the anchor if fewer than so many rows follow from it at this
-  // position, so that they do.
+  // Sees to it that so many rows follow from the anchor, from this position on;
+  // moves it if they do not.
   void MoveTo(double position, std::int64_t rows, Anchor* anchor) const;
   // The same without another base. Returns whether that can be.
   bool MoveAlong(double position, std::int64_t rows, Anchor* anchor) const;
   // Whether the encoding keeps a base from which the row at this position
-  // follows. Takes it.
+  // follows.
   bool HasKeptBase(double position) const;
+  // Lets the anchor stand at that base.
   void TakeKeptBase(double position, Anchor* anchor) const;
   // Asks for the one row that follows from the anchor there.
   void SetSums(double position, const Anchor& anchor,
@@ -142,11 +144,11 @@ class CosSinEvaluator {
   bool has_sums_;  // if PreparedFrequencies has deltas
 };
 
-// OUT_OF_RANGE (field "ids", metadata index) if xPos would leave the range of
+// OUT_OF_RANGE (this field, metadata index) if xPos would leave the range of
 // float32: its factor is exponential in |position - center|. The index counts
 // from `first`.
 absl::Status CheckXPosReach(const ResolvedRope& rope,
                             const TokenPositions& positions,
-                            std::int64_t first = 0);
+                            absl::string_view field, std::int64_t first = 0);
 
 }  // namespace posenc::core

@@ -8,7 +8,8 @@
 namespace posenc::core {
 namespace {
 
-// Bit by bit: rows at 0 and at -0 differ in the signs of their sines.
+// Bit by bit: fast, and positions that are told apart needlessly, 0 and -0, are
+// evaluated needlessly at worst.
 bool Same(const TokenPositions& a, const TokenPositions& b) {
   return a.axes() == b.axes() && a.tokens() == b.tokens() &&
          a.values().size() == b.values().size() &&
@@ -41,6 +42,7 @@ std::size_t RecentRows::Entry::bytes() const {
 void RecentRows::Keep(Key key, std::shared_ptr<const CosSinTable> rows) {
   std::list<Entry> entry, dropped;  // freed after the lock
   entry.push_back({std::move(key), std::move(rows)});
+  if (entry.front().bytes() > kMaxBytes / 2) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   bytes_ += entry.front().bytes();
   entries_.splice(entries_.begin(), entry);

@@ -27,16 +27,18 @@ class RecentRows {
     std::shared_ptr<const TokenPositions> positions;
   };
 
-  static constexpr std::size_t kMaxBytes = 128 * 1024;
+  // Of rows and their positions: two calls of kMaxCallBytes, with up to 8
+  // position axes for 64 pairs.
+  static constexpr std::size_t kMaxBytes = 144 * 1024;
   // Of the rows of one call. More are not worth it: tensors that large wait for
   // memory, and evaluating rows does not.
-  static constexpr std::size_t kMaxCallBytes = kMaxBytes / 2;
+  static constexpr std::size_t kMaxCallBytes = 64 * 1024;
   // Fewer are evaluated sooner than they are found by several threads.
   static constexpr std::int64_t kFewestRows = 8;
 
   // Null if these rows are not here.
   std::shared_ptr<const CosSinTable> Find(const Key& key);
-  // At most kMaxCallBytes.
+  // Does nothing if rows and positions take more than half of kMaxBytes.
   void Keep(Key key, std::shared_ptr<const CosSinTable> rows);
 
  private:

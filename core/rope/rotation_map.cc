@@ -154,11 +154,10 @@ std::int64_t RotationMap::TokensOf(std::size_t bytes) const {
 class RotationMap::RotationWorker final : public RowMap::Worker {
  public:
   RotationWorker(const RotationMap& map, std::int64_t first, std::int64_t rows)
-      : map_(map), end_(first + rows) {
-    if (map.has_all_ &&
-        !UsesOwnBlocks(rows / std::max<std::int64_t>(map.tokens_, 1))) {
-      return;
-    }
+      : map_(map),
+        end_(first + rows),
+        own_blocks_(map.has_all_ && HasWholeSequences(first, rows)) {
+    if (map.has_all_ && !own_blocks_) return;
     source_ = map.source_->Clone();
     const bool wide = map.rotation_.dtype == Dtype::kFloat64;
     const std::size_t values = map.frequency_sets_ * 2 * map.pairs_;
@@ -262,16 +261,18 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     std::int64_t sequence = -1, start = 0, end = 0;  // none
   };
 
-  // Whether `heads` heads of BHSD, with all their tokens, use the worker's own
-  // blocks although the map could have all cosines and sines. They do if no
-  // other head needs the same: a table of all, which does not stay in the
-  // second-level cache, would be written and read for nothing. 64 MB out of
-  // place, of the best copy, by the table and by blocks: float16 0.80 and 0.87,
-  // bfloat16 0.81 and 0.88, float32 0.92 and 0.94 (Xeon, AVX-512).
-  bool UsesOwnBlocks(std::int64_t heads) const {
-    return map_.tokens_come_back_ && heads >= map_.heads_ &&
-           (!map_.shared_ || map_.batch_ == 1) && map_.frequency_sets_ == 1 &&
-           !map_.keeps_all_ && !map_.uniform_;
+  // Whether a worker for these rows has all heads of sequences of BHSD, and no
+  // part of another. It evaluates blocks of tokens then although the map could
+  // have all cosines and sines, because nobody else needs the same: a table of
+  // all, which does not stay in the second-level cache, would be written and
+  // read for nothing. 64 MB out of place, one sequence, of the best copy, by
+  // the table and by blocks: float16 0.80 and 0.87, bfloat16 0.81 and 0.88,
+  // float32 0.92 and 0.94 (Xeon, AVX-512).
+  bool HasWholeSequences(std::int64_t first, std::int64_t rows) const {
+    const std::int64_t sequence = map_.heads_ * map_.tokens_;
+    return map_.tokens_come_back_ && first % sequence == 0 &&
+           rows % sequence == 0 && (!map_.shared_ || map_.batch_ == 1) &&
+           map_.frequency_sets_ == 1 && !map_.keeps_all_ && !map_.uniform_;
   }
 
   const CosSinTable& All() {
@@ -291,7 +292,9 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     const std::int64_t block = map_.TokensOf(simd::HeadBlockBytes());
     const std::int64_t sequence = map_.shared_ ? 0 : b;
     const auto lines = static_cast<std::int64_t>(simd::HeadsAtOnce());
-    const bool by_blocks = !map_.has_all_ || UsesOwnBlocks(n);
+    // Once pieces of memory have cut a sequence, the table of all is there.
+    const bool by_blocks =
+        !map_.has_all_ || (own_blocks_ && n == map_.heads_ && all_ == nullptr);
     for (std::int64_t t = 0; t < tokens; t += block) {
       if (by_blocks) Evaluate(sequence, b, t);
       const CosSinTable& table = by_blocks ? block_->table : All();
@@ -452,8 +455,9 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
 
   const RotationMap& map_;
   const std::int64_t end_;  // behind the last row that this worker may get
+  const bool own_blocks_;   // although the map has all cosines and sines
   const CosSinTable* all_ = nullptr;  // the map's, once it was asked for
-  // Unset if the map has all cosines and sines, unless UsesOwnBlocks().
+  // Unset if the map has all cosines and sines, unless own_blocks_.
   std::unique_ptr<CosSinSource> source_;
   std::int64_t block_tokens_ = 1;
   std::unique_ptr<Block> block_;

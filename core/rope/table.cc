@@ -177,7 +177,7 @@ absl::Status BuildRopeTable(const PreparedRope& prepared,
                                               "float32, float16, bfloat16 or "
                                               "float64"));
   }
-  const absl::Status reach = CheckXPosReach(prepared.rope, positions);
+  const absl::Status reach = CheckXPosReach(prepared.rope, positions, "");
   if (!reach.ok()) return Prefixed("positions", reach);
   const std::int64_t tokens = positions.tokens();
   const CosSinEvaluator evaluator(prepared.rope, prepared.frequencies,

@@ -226,8 +226,10 @@ absl::Status CheckedTable::CheckPositions() {
 absl::Status CheckedTable::CheckReach(const core::TokenPositions& positions,
                                       std::int64_t first) const {
   if (rope_) {
-    return core::Prefixed("positions",
-                          core::CheckXPosReach(rope_->rope, positions, first));
+    return core::Prefixed(
+        "positions",
+        core::CheckXPosReach(rope_->rope, positions,
+                             core::FieldOf(positions_.positions), first));
   }
   return core::CheckReach(absolute_->encoding, positions, first);
 }

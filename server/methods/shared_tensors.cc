@@ -147,6 +147,7 @@ absl::Status SharedTensors::CheckOverlap(const std::string& field,
                             "; outputs need places of their own"));
   }
   const core::ConstPieces* const own = answer.computation->InputInPlace(output);
+  const Use* held = nullptr;
   for (const Use& input : inputs_) {
     if (!place.Overlaps(input.place)) continue;
     const bool is_own = !input.copied && own != nullptr &&
@@ -154,16 +155,26 @@ absl::Status SharedTensors::CheckOverlap(const std::string& field,
                         own->size() == input.place.bytes &&
                         place.data() == input.place.data() &&
                         place.bytes == input.place.bytes;
-    // A place of two inputs is not one's own.
-    if (!is_own || *holds_input) {
-      return core::FieldInvalid(
-          field, absl::StrCat("overlaps ", input.field,
-                              "; an output may take the place of the tensor "
-                              "that it is made of, as a whole and if its rows "
-                              "stay where they are, and no other input's"));
+    if (is_own && held == nullptr) {
+      held = &input;
+      continue;
     }
-    *holds_input = true;
+    if (held != nullptr) {
+      return core::FieldInvalid(
+          field, absl::StrCat("overlaps ", held->field, " and ", input.field,
+                              "; an output may take the place of one tensor "
+                              "only, that which it is made of"));
+    }
+    return core::FieldInvalid(
+        field,
+        absl::StrCat("overlaps ", input.field,
+                     own == nullptr
+                         ? "; this output takes no input's place, as a "
+                           "rotation does not that changes the pairing"
+                         : "; an output may take the place of the tensor that "
+                           "it is made of, as a whole, and no other input's"));
   }
+  *holds_input = held != nullptr;
   return absl::OkStatus();
 }
 

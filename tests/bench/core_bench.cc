@@ -440,9 +440,14 @@ int Main(int argc, char** argv) {
   std::vector<std::string> isas;
   app.add_option("--json", json, "write the rows to this file");
   app.add_option("--filter", filter,
-                 "only rows that contain this, such as \"bfloat16 half_split "
-                 "token_major L2\"");
-  app.add_option("--isa", isas, "only these instruction sets");
+                 "only rows in which this stands left of the figures, such as "
+                 "\"bfloat16 half_split token_major\"");
+  std::vector<std::string> supported;
+  for (const simd::KernelTable* kernels : simd::SupportedKernels()) {
+    supported.emplace_back(kernels->name);
+  }
+  app.add_option("--isa", isas, "only these instruction sets")
+      ->check(CLI::IsMember(supported));
   CLI11_PARSE(app, argc, argv);
 
   std::printf(
@@ -459,8 +464,10 @@ int Main(int argc, char** argv) {
     }
   }
   if (rows.empty()) {
-    std::fputs("posenc-core-bench: no row has this --filter and --isa\n",
-               stderr);
+    std::fputs(
+        "posenc-core-bench: no row has this --filter; it is one piece of what "
+        "stands in front of a row's figures, in that order\n",
+        stderr);
     return 1;
   }
   PrintFigures(rows);

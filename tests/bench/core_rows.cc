@@ -199,8 +199,7 @@ void PrintRow(const CoreRow& row) {
 }
 
 void PrintFigures(const std::vector<CoreRow>& rows) {
-  std::printf("\n%-34s %-15s %6s  %s\n", "figure", "ratio to", "wanted",
-              "least measured");
+  bool first = true;
   for (const Figure& figure : Figures()) {
     const CoreRow* least = nullptr;
     for (const CoreRow& row : rows) {
@@ -208,6 +207,12 @@ void PrintFigures(const std::vector<CoreRow>& rows) {
       if (least == nullptr || row.ratio < least->ratio) least = &row;
     }
     if (least == nullptr) continue;
+    if (std::exchange(first, false)) {
+      std::printf(
+          "\nWhat is aimed at. Some CPUs cannot reach all of it: docs/speed.md "
+          "says why.\n%-34s %-15s %6s  %s\n",
+          "figure", "ratio to", "wanted", "least measured");
+    }
     std::printf("%-34s %-15s %6.2f  %.2f %s (%s)\n", figure.text,
                 figure.ratio_to, figure.least, least->ratio,
                 least->ratio >= figure.least ? "reached" : "missed",

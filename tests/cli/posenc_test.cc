@@ -415,12 +415,23 @@ TEST_F(PosencTest, AFlagWithNothingBehindItsSignDoesNotTakeTheNextArgument) {
 
 TEST_F(PosencTest, NumbersAreDecimalAndFit) {
   for (const char* number :
-       {"010", "-08", "0x10", "99999999999999999999", "1.5", "ten", "-"}) {
+       {"010", "-08", "0x10", "9223372036854775808", "1.5", "ten", "-"}) {
     const Outcome outcome = Posenc(
         std::string("table --preset llama-3.1-8b --rows 1 --start ") + number);
     EXPECT_EQ(outcome.exit_code, 2) << number;
     EXPECT_THAT(outcome.text, HasSubstr(std::string("--start: ") + number))
         << number;
+  }
+  for (const char* flags :
+       {"table --rows 1 --sincos-grid 020", "table --rows 1 --timestep 010",
+        "table --rows 1 --order sin_cos --sinusoidal 010",
+        "positions --to 4 --padded 2,3 --padding-position 010",
+        "bias --query-length 2 --alibi 010",
+        "bias --query-length 2 --dim 8 --sandwich 010",
+        "bias --query-length 2 --bucket-size 0 --deberta 020"}) {
+    const Outcome outcome = Posenc(flags);
+    EXPECT_EQ(outcome.exit_code, 2) << flags;
+    EXPECT_THAT(outcome.text, HasSubstr("begins with a zero")) << flags;
   }
   for (const char* number : {"0", "-7", "+7", "70"}) {
     EXPECT_EQ(

@@ -255,6 +255,8 @@ TEST(LoadUsageTest, MistakesAreOneLineAndExitCode2) {
       {server + "--dtype int8", "--dtype: \"int8\"; must be"},
       {server + "--shape 1x2", "--shape: \"1x2\"; must be"},
       {server + "--verify 2", "--verify"},
+      {server + "--verify nan", "--verify: nan: no number from 0 to 1"},
+      {server + "--max-error-rate nan", "--max-error-rate: nan"},
       {server + "--calls 0", "--calls"},
       {server + "--arrivals bursts", "--arrivals"},
       {server + "--rates 1 --in-flight 1", "--rates: excludes --in-flight"},

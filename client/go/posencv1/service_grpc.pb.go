@@ -40,7 +40,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Computes positional encodings. Stateless: every call is pure and may be retried or sent to any replica, and one
-// version of the server answers equal requests with equal bytes, so answers may be cached by request.
+// version of the server answers equal requests with equal bytes, so answers may be cached by request. If several NaNs
+// meet in a number of 64, 32 or 16 bits, its sign and payload may be those of any.
 //
 // Errors common to all calls, each with google.rpc.ErrorInfo (reason: ErrorReason) and, for bad requests,
 // google.rpc.BadRequest, which lists everything that was found wrong with the request; code, reason and the message's
@@ -304,7 +305,8 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 // for forward compatibility.
 //
 // Computes positional encodings. Stateless: every call is pure and may be retried or sent to any replica, and one
-// version of the server answers equal requests with equal bytes, so answers may be cached by request.
+// version of the server answers equal requests with equal bytes, so answers may be cached by request. If several NaNs
+// meet in a number of 64, 32 or 16 bits, its sign and payload may be those of any.
 //
 // Errors common to all calls, each with google.rpc.ErrorInfo (reason: ErrorReason) and, for bad requests,
 // google.rpc.BadRequest, which lists everything that was found wrong with the request; code, reason and the message's

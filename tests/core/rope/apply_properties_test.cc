@@ -1,5 +1,6 @@
 // Properties of every rotation, whatever its numbers.
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -181,6 +182,44 @@ TEST(ApplyProperties, BytesDoNotDependOnThePlaceInTheBatch) {
                 << core::DtypeName(dtype) << " " << b << " " << t << " " << h;
           }
     }
+}
+
+// Workers that have whole sequences, parts of them, and both.
+TEST(ApplyProperties, WorkersOfAnyRowsOfHeadMajorTensorsGiveTheSameBytes) {
+  constexpr Extents kExtents = {3, 600, 4, 64};
+  constexpr std::int64_t kSequence = kExtents.heads * kExtents.tokens;
+  for (const bool shared : {false, true}) {
+    Request request = Args(core::StartPosition{7}, Layout::kBhsd);
+    if (!shared) request.positions = core::SequenceStarts{{7, 5000, -3}};
+    for (const Dtype dtype : {Dtype::kFloat32, Dtype::kFloat64}) {
+      const Tensor x = Seeded(dtype, Layout::kBhsd, kExtents, 21);
+      const Tensor whole = Rotate(request, x);
+      const core::ConstTensorView in = x.in();
+      const auto rotations =
+          core::PrepareApplyRope(request.WithRope(), &in, nullptr);
+      ASSERT_TRUE(rotations.ok()) << rotations.status();
+      const core::RowMap& map = *rotations->q;
+      for (const std::int64_t rows :
+           {kSequence, 2 * kSequence, kSequence + 700, std::int64_t{1000}}) {
+        Tensor cut = x;
+        for (std::int64_t first = 0; first < map.rows(); first += rows) {
+          const std::int64_t n = std::min(rows, map.rows() - first);
+          const auto worker = map.StartWorker(first, n);
+          // As pieces of memory would cut them.
+          for (std::int64_t done = 0; done < n;) {
+            const std::int64_t run =
+                std::min(n - done, first == 0 ? n : kSequence + 100);
+            const std::size_t at = (first + done) * map.in_bytes();
+            worker->Run(first + done, run, cut.bytes.data() + at,
+                        cut.bytes.data() + at);
+            done += run;
+          }
+        }
+        EXPECT_EQ(cut.bytes, whole.bytes)
+            << core::DtypeName(dtype) << " " << shared << " " << rows;
+      }
+    }
+  }
 }
 
 // More tokens than a block of rows that heads share, and than those that a call

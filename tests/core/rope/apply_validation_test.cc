@@ -340,7 +340,7 @@ std::vector<BadInput<Request>> Cases() {
          r.args.positions = StartPosition{1'000'000};
        },
        kRange,
-       "positions.ids",
+       "positions.start",
        {"1000000", "35556"},
        absl::StatusCode::kOutOfRange},
       {"LinearFactorZero",

@@ -4,6 +4,7 @@
 #include "core/rope/cos_sin_evaluator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -107,6 +108,23 @@ TEST(CosSinEvaluatorTest, AnchorsServePiecesInAnyOrder) {
                                                 : upto(kReach);
     position += static_cast<double>(random() % 8 == 0 ? -by : by);
   }
+}
+
+// The cosine is next to halfway between two floats, so that the row at 0 is
+// rounded exactly; the sine beside it is a negated 0.
+TEST(CosSinEvaluatorTest, SinesOfZeroKeepTheirSigns) {
+  const CosSinEvaluator evaluator(Rope(4, 1 + 0x1p-24), Direction::kAdjoint,
+                                  TensorRole::kKey, nullptr);
+  ASSERT_TRUE(evaluator.HasConsecutiveRows(0, 32));
+  CosSinEvaluator::Anchor anchor(4);
+  std::vector<float> rows(32 * 8);
+  evaluator.ConsecutiveRows(0, 32, rows.data(), rows.data() + 4, 8, false,
+                            &anchor);
+  for (int i = 4; i < 8; ++i) {
+    EXPECT_EQ(rows[i], 0) << i;
+    EXPECT_TRUE(std::signbit(rows[i])) << i;
+  }
+  ExpectOwnRows(evaluator, 0, rows);
 }
 
 // Some instruction sets get a sine of exactly 0 for the anchor at 48 or 0,

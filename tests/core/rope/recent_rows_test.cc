@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <thread>
@@ -73,6 +74,23 @@ TEST(RecentRowsTest, TheLeastRecentlyUsedGoFirst) {
   EXPECT_EQ(recent.Find(Key({1})), nullptr);
   EXPECT_NE(recent.Find(Key({2})), nullptr);
   EXPECT_NE(recent.Find(Key({3})), nullptr);
+}
+
+TEST(RecentRowsTest, TwoOfTheLargestCallsAreKept) {
+  RecentRows recent;
+  const auto positions = [](int first) {
+    std::vector<double> values(128);
+    std::iota(values.begin(), values.end(), first);
+    return values;
+  };
+  const auto rows = std::make_shared<const CosSinTable>(false, 128, 128, false);
+  ASSERT_EQ(rows->bytes(), RecentRows::kMaxCallBytes);
+  for (const int first : {0, 128}) recent.Keep(Key(positions(first)), rows);
+  EXPECT_EQ(recent.Find(Key(positions(0))), rows);
+  EXPECT_EQ(recent.Find(Key(positions(128))), rows);
+  // What is too large drives out nothing.
+  recent.Keep(Key(std::vector<double>(RecentRows::kMaxBytes / 8)), Rows());
+  EXPECT_EQ(recent.Find(Key(positions(0))), rows);
 }
 
 TEST(RecentRowsTest, SmallRowsAreFewToo) {

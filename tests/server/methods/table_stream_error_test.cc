@@ -97,7 +97,7 @@ TEST_F(TableStreamTest, AStreamedTableSaysWhichOfAllItsRowsIsOutOfReach) {
        },
        kOutOfRange,
        "POSITION_OUT_OF_RANGE",
-       "table.positions.ids",
+       "table.positions.start",
        {"element 35557 is 35557;", "beyond 35556 positions"},
        {{"index", "35557"}, {"messageIndex", "0"}}},
   };

@@ -159,7 +159,17 @@ TEST_F(SharedRefusalsTest, RefusesPlacesThatAreWrong) {
            kInvalid,
            "FIELD_INVALID",
            "q_output",
-           {"k.shared"}},
+           {"q.shared and k.shared"}},
+          {"InPlaceOfAnotherPairing",
+           [&](A& r) {
+             r.mutable_rope()->mutable_spec()->set_output_pairing(
+                 v1::PAIRING_INTERLEAVED);
+             Name(file, 0, r.mutable_q_output());
+           },
+           kInvalid,
+           "FIELD_INVALID",
+           "q_output",
+           {"q.shared", "changes the pairing"}},
           {"OverPositions",
            [&](A& r) {
              v1::Tensor* const ids = r.mutable_positions()->mutable_ids();
