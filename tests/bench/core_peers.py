@@ -30,7 +30,13 @@ import time
 NEW = "L2, new positions"
 HEADS, DIM, BASE = 32, 128, 10000.0
 ROUNDS = 9
-SIZES = (("L2", 256 << 10), (NEW, 256 << 10), ("memory", 32 << 20), ("memory", 64 << 20), ("memory", 256 << 20))
+SIZES = (
+    ("L2", 256 << 10),
+    (NEW, 256 << 10),
+    ("memory", 32 << 20),
+    ("memory", 64 << 20),
+    ("memory", 256 << 20),
+)
 # Number in posenc.v1.Dtype, bytes, and by how much peers may differ: their tables
 # and sums have this precision, numbers are up to 5.
 DTYPES = {"float32": (1, 4, 1e-4), "float16": (2, 2, 2e-2), "bfloat16": (3, 2, 2e-1)}
