@@ -45,8 +45,8 @@ Wide operator/(const Wide& a, double b) {
 // kept apart from them.
 class Turns {
  public:
-  // Adds a * b, whose magnitude is below 2^52. Its whole quarter turns are
-  // taken off without an error.
+  // Adds the product of a and b. It must be below 2^52 in magnitude: its whole
+  // quarter turns are then taken off without an error.
   void Add(double a, double b) {
     const Wide product = Product(a, b);
     const double whole = std::nearbyint(product.high);

@@ -169,8 +169,9 @@ absl::Status SharedTensors::CheckOverlap(const std::string& field,
         field,
         absl::StrCat("overlaps ", input.field,
                      own == nullptr
-                         ? "; this output takes no input's place, as a "
-                           "rotation does not that changes the pairing"
+                         ? "; this output cannot be computed in place, as a "
+                           "rotation that changes the pairing cannot: name "
+                           "another place"
                          : "; an output may take the place of the tensor that "
                            "it is made of, as a whole, and no other input's"));
   }
