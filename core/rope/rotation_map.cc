@@ -165,21 +165,26 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
         map.layout_ == Layout::kSbhd && !map.shared_ && map.batch_ > 1;
     bool ahead = false;  // whether next_ pays
     if (!sequences_alternate) {
-      const bool has_heads = map.tokens_come_back_ && rows / map.tokens_ > 1;
+      const std::int64_t heads =  // that pass by a block
+          map.tokens_come_back_ ? rows / map.tokens_ : map.heads_;
+      const bool comes_back = map.tokens_come_back_ && heads > 1;
       block_tokens_ =
-          map.TokensOf(has_heads ? simd::HeadBlockBytes() : kBlockBytes);
-      const std::size_t token =
-          static_cast<std::size_t>(map.heads_) * map.in_bytes();
-      if (map.memory_ != simd::Memory::kCached && !map.tokens_come_back_) {
+          map.TokensOf(comes_back ? simd::HeadBlockBytes() : kBlockBytes);
+      if (map.memory_ != simd::Memory::kCached) {
+        const std::size_t token =
+            static_cast<std::size_t>(heads) * map.in_bytes();
         ahead = simd::EvaluatesMeanwhile(false, map.rotation_.element) &&
-                map.heads_ > 1 && source_->has_parts() &&
+                heads > 1 && source_->has_parts() &&
                 kRunTokens * token >= kFewestRunBytes;
-        block_tokens_ = std::clamp<std::int64_t>(
-            simd::ColdBlockBytes() / std::max<std::size_t>(token, 1), 1,
-            ahead ? std::min(block_tokens_, kRunTokens) : block_tokens_);
-        if (!std::has_single_bit(map.in_bytes()) &&
-            block_tokens_ > kWholeGroups) {
-          block_tokens_ -= block_tokens_ % kWholeGroups;
+        if (ahead) block_tokens_ = std::min(block_tokens_, kRunTokens);
+        if (!map.tokens_come_back_) {
+          block_tokens_ = std::clamp<std::int64_t>(
+              simd::ColdBlockBytes() / std::max<std::size_t>(token, 1), 1,
+              block_tokens_);
+          if (!std::has_single_bit(map.in_bytes()) &&
+              block_tokens_ > kWholeGroups) {
+            block_tokens_ -= block_tokens_ % kWholeGroups;
+          }
         }
       }
     }
@@ -283,30 +288,31 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     return map_.uniform_ ? sequence : sequence * map_.tokens_ + t;
   }
 
-  // Rotates n heads of BHSD from h on, with all their tokens. Evaluating the
-  // next block between slices gains nothing here: 64 MB out of place, of the
-  // best copy, float64 0.86 so and 0.89 (Xeon, AVX-512).
+  // Rotates n heads of BHSD from h on, with all their tokens.
   void WholeHeads(std::int64_t b, std::int64_t h, std::int64_t n,
                   const std::byte* src, std::byte* dst) {
     const std::int64_t tokens = map_.tokens_;
-    const std::int64_t block = map_.TokensOf(simd::HeadBlockBytes());
     const std::int64_t sequence = map_.shared_ ? 0 : b;
-    const auto lines = static_cast<std::int64_t>(simd::HeadsAtOnce());
+    const std::int64_t lines = std::min<std::int64_t>(n, simd::HeadsAtOnce());
     // Once pieces of memory have cut a sequence, the table of all is there.
     const bool by_blocks =
         !map_.has_all_ || (own_blocks_ && n == map_.heads_ && all_ == nullptr);
-    for (std::int64_t t = 0; t < tokens; t += block) {
+    const std::int64_t most = map_.TokensOf(simd::HeadBlockBytes());
+    for (std::int64_t t = 0, end = 0; t < tokens; t = end) {
       if (by_blocks) Evaluate(sequence, b, t);
+      end = by_blocks ? block_->end : std::min(t + most, tokens);
+      const bool ahead = by_blocks && end < tokens &&
+                         StartNext(src == dst, sequence, end, tokens);
       const CosSinTable& table = by_blocks ? block_->table : All();
       const std::int64_t at =
           by_blocks ? t - block_->start : RowOfAll(sequence, t);
       for (std::int64_t i = 0; i < n; i += lines) {
         const std::size_t offset =
             static_cast<std::size_t>(i * tokens + t) * map_.in_bytes();
-        Rotate(table, at, std::min(block, tokens - t), h + i,
-               {std::min(lines, n - i), 1}, nullptr, src + offset,
-               dst + offset);
+        Rotate(table, at, end - t, h + i, {std::min(lines, n - i), 1},
+               ahead ? &evaluation_ : nullptr, src + offset, dst + offset);
       }
+      if (ahead) FinishNext();
     }
   }
 
@@ -322,10 +328,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     while (n > 0) {
       Evaluate(sequence, b, t);
       const std::int64_t here = std::min(n, block_->end - t);
-      const bool ahead =
-          here < n && next_ != nullptr &&
-          simd::EvaluatesMeanwhile(src == dst, map_.rotation_.element) &&
-          StartNext(sequence, b, t + here);
+      const bool ahead = here < n && !map_.tokens_come_back_ &&
+                         StartNext(src == dst, sequence, t + here, EndOf(b));
       Rotate(block_->table, t - block_->start, here, h, heads,
              ahead ? &evaluation_ : nullptr, src, dst);
       if (ahead) FinishNext();
@@ -356,10 +360,16 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
                        block_->end - block_->start, 0);
   }
 
-  // Begins to evaluate the block from token t on. Returns whether that is work
-  // to do meanwhile; FinishNext() then ends it.
-  bool StartNext(std::int64_t sequence, std::int64_t b, std::int64_t t) {
-    const std::int64_t n = std::min(block_tokens_, EndOf(b) - t);
+  // Begins to evaluate the block from token t on, up to `end`, if that pays
+  // between the slices of the block at hand. If it returns true, FinishNext()
+  // has to end it.
+  bool StartNext(bool in_place, std::int64_t sequence, std::int64_t t,
+                 std::int64_t end) {
+    if (next_ == nullptr ||
+        !simd::EvaluatesMeanwhile(in_place, map_.rotation_.element)) {
+      return false;
+    }
+    const std::int64_t n = std::min(block_tokens_, end - t);
     const std::int64_t tokens =
         next_->table.Start(source_.get(), sequence, t, n, &evaluation_);
     next_->sequence = sequence;

@@ -33,12 +33,12 @@
 #include "core/simd/kernels_convert.inl"
 #include "core/simd/kernels_cursor.inl"
 #include "core/simd/kernels_fetch.inl"
+#include "core/simd/kernels_lines.inl"
 #include "core/simd/kernels_method.inl"
 
 namespace posenc::simd {
 namespace {
 
-constexpr std::size_t kPage = 4096;
 // Of the buffer. Smaller pieces wait for their own stores, larger ones for the
 // memory: 512 B 0.89, 1 KiB 0.92, 2 KiB 0.78 of a streaming copy (as above).
 constexpr std::size_t kPiece = 1024;
@@ -72,6 +72,12 @@ class Rotation {
 
   void Run() {
     if (job_.tokens == 0 || job_.heads == 0 || job_.pairs == 0) return;
+    if (job_.lines > 1 && job_.memory != Memory::kCached && job_.fetch &&
+        job_.pages > 1 && LinesAreHeads()) {
+      cursors_[0].MoveTo(job_, 0, 0);
+      return RotateLinePages(job_, line_method_.by_turns,
+                             From<TurnRun<Dtype>>(cursors_[0]));
+    }
     for (std::size_t line = 0; line < job_.lines; line += kMaxLanes) {
       const std::size_t lines = std::min(job_.lines - line, kMaxLanes);
       if (lines > 1 && LinesAreHeads()) {
@@ -315,18 +321,6 @@ class Rotation {
   // Rotates lines of one head as the heads of tokens.
   void RotateLines(std::size_t first_line, std::size_t lines) {
     cursors_[0].MoveTo(job_, first_line, 0);
-    if (job_.memory != Memory::kCached && job_.fetch && job_.pages > 1) {
-      TurnRun<Dtype> run = From<TurnRun<Dtype>>(cursors_[0]);
-      run.src_place = job_.src_line_stride;
-      run.dst_place = job_.dst_line_stride;
-      run.src_group = job_.src_stride;
-      run.dst_group = job_.dst_stride;
-      run.groups = job_.tokens;
-      run.places = run.places_of_token = lines;
-      run.turns = run.tokens_of_place = 1;
-      run.ahead = static_cast<std::ptrdiff_t>(PageSlices() * SliceBytes());
-      return line_method_.by_turns(run);
-    }
     TokenRun<Dtype> run = From<TokenRun<Dtype>>(cursors_[0]);
     run.from_memory = job_.memory != Memory::kCached;
     run.src_stride = job_.src_line_stride;

@@ -14,6 +14,7 @@ namespace posenc::simd {
 namespace {
 
 constexpr std::size_t kLine = 64;  // of the caches
+constexpr std::size_t kPage = 4096;
 
 // Inlined always: to g++ 12 a call of it has no effect, and is left out.
 // kCache: 3 is the first level, 2 the second.

@@ -1,5 +1,8 @@
 #include "core/simd/memory_walk.h"
 
+#include <cstdint>
+#include <limits>
+
 namespace posenc::simd {
 namespace {
 
@@ -75,14 +78,14 @@ bool EvaluatesMeanwhile(bool in_place, std::size_t element) {
   return PagesAtOnce() > 1 && !(in_place && element == 2);
 }
 
-// They stay in the second-level cache (1 MiB and more). 64 MB, AVX-512, as a
-// part of the speed of the best copy (out) and of scaling in place (in), by 128
-// and 512 KiB and by all of 2 MiB. Zen 5: float32 out 0.98, 0.97 and 0.93, in
-// 0.83, 0.90 and 0.83; bfloat16 0.88, 0.92 and 0.73, 0.80, 0.84 and 0.63. Xeon,
-// by 128 and 512 KiB: float32 0.90 and 0.84, 0.84 and 0.75; float64 0.85 and
-// 0.80, 0.77 and 0.68; 16 bits 0.76 .. 0.80 by both, 0.66 and 0.61.
+// 64 MB, AVX-512, as a part of the speed of the best copy (out) and of scaling
+// in place (in). Zen 5, by 128 and 512 KiB, which stay in the second-level
+// cache, and by all of 2 MiB: float32 out 0.98, 0.97 and 0.93, in 0.83, 0.90
+// and 0.83; bfloat16 0.88, 0.92 and 0.73, 0.80, 0.84 and 0.63. Xeon, all heads
+// by each page, by 16 and 128 KiB: float32 out 0.94 and 0.93, float64 0.90 and
+// 0.88, 16 bits 0.89 by both.
 std::size_t HeadBlockBytes() {
-  return std::size_t{PagesAtOnce() > 1 ? 128U : 512U} << 10;
+  return std::size_t{PagesAtOnce() > 1 ? 16U : 512U} << 10;
 }
 
 // 64 MB, AVX-512, as a part of the speed of the best copy (out) and of scaling
@@ -93,12 +96,11 @@ std::size_t HeadBlockBytes() {
 // and 0.64, 0.31, 0.45 and 0.68; bfloat16 0.44, 0.54 and 0.64, 0.33, 0.47 and
 // 0.66; float64 0.40, 0.64 and 0.60, 0.36, 0.63 and 0.59. Zen 3, AVX2: float32
 // out 0.84, 1.03 and 0.99, in 0.76, 0.88 and 0.96, interleaved 0.66, 0.89 and
-// 1.00, 0.68, 0.82 and 0.95; 16 bits are the same by two and by four. Xeon,
-// AVX-512, by two and by four: float32 out 0.82 and 0.91, in 0.70 and 0.81; 16
-// bits 0.68 and 0.89, 0.48 .. 0.52 and 0.66 .. 0.76; float64 0.70 .. 0.76 and
-// 0.88, 0.60 .. 0.68 and 0.90.
+// 1.00, 0.68, 0.82 and 0.95; 16 bits are the same by two and by four. CPUs
+// that walk some pages at once take all heads by pages (kernels_lines.inl).
 std::size_t HeadsAtOnce() {
-  return IsZen3() || IsZen4() || PagesAtOnce() > 2 ? 4 : 2;
+  if (PagesAtOnce() > 1) return std::numeric_limits<std::int32_t>::max();
+  return IsZen3() || IsZen4() ? 4 : 2;
 }
 
 // A table of 131,072 x 64 by AVX2, of the best fill, past the caches and

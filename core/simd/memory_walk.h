@@ -29,8 +29,8 @@ bool EvaluatesMeanwhile(bool in_place, std::size_t element);
 // before those of the next tokens come.
 std::size_t HeadBlockBytes();
 
-// Heads of BHSD that are rotated together, so that they share what is read of
-// the table, which is as much as a head itself: at most 4.
+// Heads of BHSD that one call of the kernel rotates, so that they share what is
+// read of the table, which is as much as a head itself: 2, 4, or all there are.
 std::size_t HeadsAtOnce();
 
 // Whether large tables are written past the caches.
