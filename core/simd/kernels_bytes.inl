@@ -12,9 +12,21 @@
 namespace posenc::simd {
 namespace {
 
+// The first and the last kSize of `bytes`, which are at most twice as many.
+template <std::size_t kSize>
+[[gnu::always_inline]] inline void CopyEnds(const char* src, char* dst,
+                                            std::size_t bytes) {
+  char first[kSize], last[kSize];
+  std::memcpy(first, src, kSize);
+  std::memcpy(last, src + bytes - kSize, kSize);
+  std::memcpy(dst, first, kSize);
+  std::memcpy(dst + bytes - kSize, last, kSize);
+}
+
 // By vectors, the last of which may overlap the one before.
 template <class Isa>
-void CopyBytes(const char* src, char* dst, std::size_t bytes) {
+[[gnu::always_inline]] inline void CopyBytes(const char* src, char* dst,
+                                             std::size_t bytes) {
   using Bytes = xsimd::batch<std::uint8_t, typename Isa::Arch>;
   constexpr std::size_t kSize = Bytes::size;
   const auto copy = [&](std::size_t at) {
@@ -22,7 +34,10 @@ void CopyBytes(const char* src, char* dst, std::size_t bytes) {
         .store_unaligned(reinterpret_cast<std::uint8_t*>(dst + at));
   };
   if (bytes < kSize) {
-    std::memcpy(dst, src, bytes);
+    if (bytes >= 32) return CopyEnds<32>(src, dst, bytes);
+    if (bytes >= 16) return CopyEnds<16>(src, dst, bytes);
+    if (bytes >= 8) return CopyEnds<8>(src, dst, bytes);
+    for (std::size_t i = 0; i < bytes; ++i) dst[i] = src[i];
     return;
   }
   for (std::size_t i = 0; i + kSize <= bytes; i += kSize) copy(i);
@@ -47,13 +62,6 @@ void CopyPassing(const SliceRun<Dtype>& run, std::ptrdiff_t offset,
       CopyBytes<typename Dtype::Isa>(src, dst, bytes);
     }
   }
-}
-
-// The least number of slices of so many bytes that fill whole cache lines.
-inline std::size_t SlicesOfWholeLines(std::size_t bytes) {
-  std::size_t slices = 1;
-  while (slices * bytes % kLine != 0) slices *= 2;
-  return slices;
 }
 
 // Whole lines.

@@ -16,11 +16,11 @@
 //
 // Bytes are streamed from registers where the halves of slices, and the
 // channels that pass through beside them, are whole cache lines. All others
-// (odd widths, cross pairings, vectors of half a line) go through a buffer in
-// L1 that is streamed piece by piece: 0.90 .. 0.92 of a streaming copy where
-// registers give 0.92 .. 0.95 (Zen 5, 64 MB of float32). 64 of 128 channels: if
-// the others follow their own slice 0.77 .. 0.90, if they follow all slices of
-// a token 0.43 .. 0.67, by the buffer 0.54 .. 0.75 (Zen 4, AVX-512, all types).
+// (odd widths, cross pairings, vectors of half a line, tensors that begin
+// anywhere) are gathered first (kernels_stream.inl), token by token: 0.90 ..
+// 0.92 of a streaming copy where registers give 0.92 .. 0.95 (Zen 5, 64 MB of
+// float32). Heads of 80 channels, of the best copy: float16 0.79 .. 0.83,
+// bfloat16 0.73 .. 0.78, float32 0.91 .. 0.93 (Xeon, AVX-512).
 
 #pragma once
 
@@ -33,15 +33,14 @@
 #include "core/simd/kernels_convert.inl"
 #include "core/simd/kernels_cursor.inl"
 #include "core/simd/kernels_fetch.inl"
+#include "core/simd/kernels_gather.inl"
 #include "core/simd/kernels_lines.inl"
 #include "core/simd/kernels_method.inl"
+#include "core/simd/kernels_shape.inl"
+#include "core/simd/kernels_stream.inl"
 
 namespace posenc::simd {
 namespace {
-
-// Of the buffer. Smaller pieces wait for their own stores, larger ones for the
-// memory: 512 B 0.89, 1 KiB 0.92, 2 KiB 0.78 of a streaming copy (as above).
-constexpr std::size_t kPiece = 1024;
 
 template <class Dtype, PairingIndex kIn, PairingIndex kOut>
 class Rotation {
@@ -51,7 +50,7 @@ class Rotation {
   using Real = typename Dtype::Real;
   using Cursor = simd::Cursor<Dtype>;
 
-  explicit Rotation(const RotateJob& job) : job_(job) {
+  explicit Rotation(const RotateJob& job) : job_(job), shape_(job) {
     copies_ = job.pass_width > 0 && job.src != job.dst;
     own_rows_ = job.heads == 1 || job.table_head_stride != 0;
     method_ = ChooseMethod<Dtype, kIn, kOut, false>(job.pairs, own_rows_);
@@ -60,9 +59,14 @@ class Rotation {
     }
     if (job.memory != Memory::kCached && job.pages == kMaxLanes && job.fetch &&
         job.heads > 1 && !own_rows_) {
-      turn_page_ = TurnPage();
+      turn_page_ = shape_.TurnPage();
     }
     if (job.memory == Memory::kStreamed && job.src != job.dst) PlanStreaming();
+    if (copies_ && !passes_ && !own_rows_ && method_.by_step != nullptr) {
+      method_.in_tokens = method_.by_step;
+      method_.loads_whole = false;
+      passes_ = true;
+    }
     if (job.memory == Memory::kCached && job.src == job.dst &&
         method_.in_place != nullptr) {
       method_.in_tokens = method_.in_place;
@@ -72,11 +76,10 @@ class Rotation {
 
   void Run() {
     if (job_.tokens == 0 || job_.heads == 0 || job_.pairs == 0) return;
+    if (gathers_) return Gather();
     if (job_.lines > 1 && job_.memory != Memory::kCached && job_.fetch &&
         job_.pages > 1 && LinesAreHeads()) {
-      cursors_[0].MoveTo(job_, 0, 0);
-      return RotateLinePages(job_, line_method_.by_turns,
-                             From<TurnRun<Dtype>>(cursors_[0]));
+      return RotateLinePages();
     }
     for (std::size_t line = 0; line < job_.lines; line += kMaxLanes) {
       const std::size_t lines = std::min(job_.lines - line, kMaxLanes);
@@ -97,30 +100,22 @@ class Rotation {
 
   // Whether lines can be rotated as the heads of tokens are.
   bool LinesAreHeads() const {
-    return job_.heads == 1 && !copies_ && piece_ == 0 &&
-           line_method_.in_tokens != nullptr &&
+    return job_.heads == 1 && !copies_ && line_method_.in_tokens != nullptr &&
            (job_.pages == 1 || line_method_.by_turns != nullptr);
   }
 
-  // Decides how bytes are streamed, if they can be: slices without gaps, which
-  // begin and end at whole cache lines, alone or a few together.
+  // Decides how bytes are streamed, if they can be: those of slices without
+  // gaps.
   void PlanStreaming() {
     const std::size_t width = 2 * job_.pairs + job_.pass_width;
-    const std::size_t bytes = width * sizeof(Storage);
     const auto after = static_cast<std::ptrdiff_t>(2 * job_.pairs);
     const auto before = -static_cast<std::ptrdiff_t>(job_.pass_width);
-    const auto line_bytes = job_.dst_line_stride * kSize;
-    front_ = job_.pass_offset < 0 ? PassBytes() : 0;
-    const auto begin = reinterpret_cast<std::uintptr_t>(job_.dst) - front_;
     if (job_.dst_stride != static_cast<std::ptrdiff_t>(width) ||
         (job_.pass_width > 0 && job_.pass_offset != after &&
-         job_.pass_offset != before) ||
-        begin % kLine != 0 ||
-        (job_.lines > 1 && line_bytes % std::ptrdiff_t{kLine} != 0)) {
+         job_.pass_offset != before)) {
       return;
     }
-    const std::size_t half_bytes = job_.pairs * sizeof(Storage);
-    if (half_bytes % kLine == 0 && PassBytes() % kLine == 0) {
+    if (shape_.HasWholeLines()) {
       const Method<Dtype> streaming =
           ChooseMethod<Dtype, kIn, kOut, true>(job_.pairs, own_rows_);
       passes_ = copies_ && !own_rows_ &&
@@ -135,37 +130,12 @@ class Rotation {
       }
       if (method_.streams || line_method_.streams) return;
     }
-    const std::size_t least = SlicesOfWholeLines(bytes);
-    if (least * bytes <= sizeof(buffer_)) {
-      piece_ = least * std::max<std::size_t>(1, kPiece / (least * bytes));
-    }
-  }
-
-  std::size_t PassBytes() const { return job_.pass_width * sizeof(Storage); }
-  std::size_t SliceBytes() const {
-    return static_cast<std::size_t>(job_.src_stride) * sizeof(Storage);
-  }
-  // Slices of a page, in whole pieces.
-  std::size_t PageSlices() const {
-    const std::size_t unit = std::max<std::size_t>(1, piece_);
-    return std::max<std::size_t>(1, kPage / SliceBytes() / unit) * unit;
-  }
-
-  // Slices of the pages that take turns: about kPage bytes, and some tokens or
-  // an equal part of one. 0 if there are none such.
-  std::size_t TurnPage() const {
-    const std::size_t most = std::max<std::size_t>(1, kPage / SliceBytes());
-    std::size_t page = most / job_.heads * job_.heads;
-    if (page == 0) {
-      page = most;
-      while (job_.heads % page != 0) --page;
-    }
-    return page * SliceBytes() >= kPage / 2 ? page : 0;
+    gathers_ = width * sizeof(Storage) <= LineStream<Isa>::kMaxSlice;
   }
 
   void RunCold(std::size_t first_line, std::size_t lines) {
     const std::size_t slices = job_.tokens * job_.heads;
-    const std::size_t page = PageSlices();
+    const std::size_t page = shape_.PageSlices();
     const std::size_t pages =
         std::max<std::size_t>(1, std::min(job_.pages, kMaxLanes) / lines);
     // One group; four pages of 16 bits in place, which wait for conversions as
@@ -177,14 +147,15 @@ class Rotation {
     // steps take the halves of float64 in turns: 64 MB by AVX2, fetched and
     // not, half-split 0.66 and 0.44 of the best copy, 0.60 and 0.33 of the best
     // scaling in place; interleaved 0.90 and 0.77, 0.77 and 0.73 (Zen 4).
-    const bool by_step = sizeof(Storage) == sizeof(double) && method_.by_step;
+    const bool by_step = sizeof(Storage) == sizeof(double) &&
+                         method_.by_step != nullptr && !method_.loads_whole;
     ahead_ = job_.fetch || by_step
                  ? static_cast<std::ptrdiff_t>((far ? kMaxLanes : pages) *
-                                               page * SliceBytes())
+                                               page * shape_.SliceBytes())
                  : 0;
     std::size_t done = 0;
     if (lines == 1 && turn_page_ > 0 && method_.by_turns != nullptr &&
-        piece_ == 0 && copies_ == passes_) {
+        (!copies_ || method_.streams)) {
       done = RunTurns(first_line);
     } else if (pages > 1) {
       for (; done + pages * page <= slices; done += pages * page) {
@@ -202,13 +173,7 @@ class Rotation {
       cursors_[i].MoveTo(job_, first_line + i % lines,
                          first + i / lines * page);
     }
-    std::size_t done = 0;
-    if (piece_ > 0) {
-      for (; done + piece_ <= page; done += piece_) {
-        for (std::size_t i = 0; i < lanes; ++i) StreamPiece(&cursors_[i]);
-      }
-    }
-    Rotate(cursors_, lanes, page - done, nullptr);
+    Rotate(cursors_, lanes, page, nullptr);
   }
 
   // Rotates the next `slices` slices of each cursor, token by token, and moves
@@ -229,7 +194,7 @@ class Rotation {
       const std::size_t tokens =
           lanes == 1 ? WholeTokens(cursors[0], slices) : 0;
       // One call for a single token pays if that needs no row in registers.
-      if (tokens > 1 || (tokens == 1 && (passes_ || method_.by_step))) {
+      if (tokens > 1 || (tokens == 1 && (passes_ || !method_.loads_whole))) {
         const std::size_t n = tokens * job_.heads;
         RotateTokens(&cursors[0], tokens, dst);
         if (dst != nullptr) {
@@ -258,7 +223,7 @@ class Rotation {
         run.sines[i] = at->prepared.sines;
       }
       method_.run(run);
-      if (copies_) CopyPassing(run, job_.pass_offset, PassBytes());
+      if (copies_) CopyPassing(run, job_.pass_offset, shape_.PassBytes());
       for (std::size_t i = 0; i < lanes; ++i) {
         cursors[i].Advance(job_, run.count);
       }
@@ -272,7 +237,7 @@ class Rotation {
   // Tokens among the next `slices` that one call can rotate.
   std::size_t WholeTokens(const Cursor& at, std::size_t slices) const {
     const bool can = method_.in_tokens != nullptr && !own_rows_ &&
-                     copies_ == passes_ && at.head == 0;
+                     (!copies_ || passes_) && at.head == 0;
     return can ? slices / job_.heads : 0;
   }
 
@@ -288,6 +253,7 @@ class Rotation {
     run.dst_token_stride = heads * job_.dst_stride;
     run.tokens = tokens;
     run.heads = job_.heads;
+    run.streams = method_.streams;
     method_.in_tokens(run);
     const auto n = static_cast<std::ptrdiff_t>(tokens);
     at->src += n * run.src_token_stride;
@@ -330,9 +296,63 @@ class Rotation {
     run.tokens = job_.tokens;
     run.heads = lines;
     if (job_.memory != Memory::kCached && job_.fetch) {
-      run.ahead = static_cast<std::ptrdiff_t>(PageSlices() * SliceBytes());
+      run.ahead = static_cast<std::ptrdiff_t>(shape_.PageSlices() *
+                                              shape_.SliceBytes());
     }
     line_method_.in_tokens(run);
+  }
+
+  // The same from memory.
+  void RotateLinePages() {
+    cursors_[0].MoveTo(job_, 0, 0);
+    TurnRun<Dtype> run = From<TurnRun<Dtype>>(cursors_[0]);
+    run.src_place = job_.src_line_stride;
+    run.dst_place = job_.dst_line_stride;
+    run.src_group = job_.src_stride;
+    run.dst_group = job_.dst_stride;
+    run.turns = run.tokens_of_place = 1;
+    ForEachLinePage(job_, line_method_.turns_order, shape_.PageSlices(),
+                    kMaxLanes, &run, [&](const LinePage& page) {
+                      run.groups = page.tokens;
+                      run.places = run.places_of_token = page.lines;
+                      line_method_.by_turns(run);
+                    });
+  }
+
+  // Streams by a LineStream.
+  void Gather() {
+    const bool by_lines = job_.lines > 1;
+    // A row of planes would have to be made for every slice.
+    const Method<Dtype>& method =
+        by_lines && line_method_.order != RowOrder::kPlanes ? line_method_
+                                                            : method_;
+    if (method.by_step == nullptr ||
+        (job_.heads > 1 && job_.table_head_stride != 0)) {
+      for (std::size_t line = 0; line < job_.lines; ++line) GatherLine(line);
+      return;
+    }
+    cursors_[0].MoveTo(job_, 0, 0);
+    GatherTokens(job_, method, From<TokenRun<Dtype>>(cursors_[0]));
+  }
+
+  // The same of slices that no run of tokens can rotate.
+  void GatherLine(std::size_t line) {
+    Cursor* const at = &cursors_[0];
+    at->MoveTo(job_, line, 0);
+    LineStream<Isa> stream;
+    stream.Start(reinterpret_cast<char*>(at->dst) - shape_.FrontBytes());
+    const std::size_t width =
+        2 * job_.pairs * sizeof(Storage) + shape_.PassBytes();
+    const std::size_t piece = std::max<std::size_t>(1, kPiece / width);
+    for (std::size_t left = job_.tokens * job_.heads; left > 0;) {
+      const std::size_t slices = std::min(left, piece);
+      char* const to = stream.next();
+      Rotate(at, 1, slices,
+             reinterpret_cast<Storage*>(to + shape_.FrontBytes()));
+      stream.set_next(stream.Take(to + slices * width));
+      left -= slices;
+    }
+    stream.End();
   }
 
   // What TokenRun and TurnRun have in common.
@@ -348,31 +368,22 @@ class Rotation {
     run.ahead = ahead_;
     if (passes_) {
       run.pass = job_.pass_offset * kSize;
-      run.pass_bytes = PassBytes();
+      run.pass_bytes = shape_.PassBytes();
     }
     return run;
   }
 
-  void StreamPiece(Cursor* at) {
-    char* const dst = reinterpret_cast<char*>(at->dst) - front_;
-    Rotate(at, 1, piece_, reinterpret_cast<Storage*>(buffer_ + front_));
-    StreamBytes<Isa>(
-        buffer_, dst,
-        piece_ * static_cast<std::size_t>(job_.dst_stride) * sizeof(Storage));
-  }
-
-  const RotateJob& job_;  // not copied, see kernels_turns.inl
-  bool copies_;           // channels that pass through
+  const RotateJob& job_;  // not copied, see kernels_meanwhile.inl
+  const JobShape<Storage> shape_;
+  bool copies_;  // channels that pass through
   bool own_rows_;
   bool passes_ = false;  // they are streamed beside the slices of whole tokens
   Method<Dtype> method_;
   Method<Dtype> line_method_ = {};  // of lines that are rotated as heads
   std::size_t turn_page_ = 0;       // slices of a place, if pages take turns
-  std::size_t piece_ = 0;     // slices that go through the buffer at a time
-  std::size_t front_ = 0;     // bytes of channels in front of a slice
+  bool gathers_ = false;            // writes by a LineStream
   std::ptrdiff_t ahead_ = 0;  // bytes from a slice to what is fetched with it
   Cursor cursors_[kMaxLanes];
-  alignas(64) char buffer_[kPage];
 };
 
 template <class Dtype, PairingIndex kIn, PairingIndex kOut>

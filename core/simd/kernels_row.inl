@@ -86,6 +86,26 @@ enum class RowOrder {
   kPlanes,  // c0 c2 .. c1 c3 ..
 };
 
+// to_cos and to_sin get 2 * pairs values each.
+template <class Isa, class Real>
+void FillTwins(const Real* cos, const Real* sin, std::size_t pairs,
+               Real* to_cos, Real* to_sin) {
+  using Type = Native<Isa, Real>;
+  using Batch = typename Type::Batch;
+  const Batch sign(Real(-0.0));
+  const std::size_t whole = pairs / Type::kLanes * Type::kLanes;
+  for (std::size_t i = 0; i < whole; i += Type::kLanes) {
+    const Batch c = Type::Load(cos + i), s = Type::Load(sin + i);
+    Type::template StoreInterleaved<false>(c, c, to_cos + 2 * i);
+    Type::template StoreInterleaved<false>(s ^ sign, s, to_sin + 2 * i);
+  }
+  for (std::size_t i = whole; i < pairs; ++i) {
+    to_cos[2 * i] = to_cos[2 * i + 1] = cos[i];
+    to_sin[2 * i] = -sin[i];
+    to_sin[2 * i + 1] = sin[i];
+  }
+}
+
 // A row in another order. It is made once for all slices that share it.
 template <class Isa, class Real>
 struct PreparedRow {
@@ -100,7 +120,7 @@ struct PreparedRow {
   [[gnu::noinline]] void Fill(RowOrder order, const Real* cos, const Real* sin,
                               std::size_t pairs) {
     if (order == RowOrder::kTwins) {
-      FillTwins(cos, sin, pairs);
+      FillTwins<Isa>(cos, sin, pairs, cosines, sines);
     } else {
       FillPlane(cos, pairs / 2, cosines);
       FillPlane(sin, pairs / 2, sines);
@@ -110,21 +130,6 @@ struct PreparedRow {
  private:
   using Type = Native<Isa, Real>;
   using Batch = typename Type::Batch;
-
-  void FillTwins(const Real* cos, const Real* sin, std::size_t pairs) {
-    const Batch sign(Real(-0.0));
-    const std::size_t whole = pairs / Type::kLanes * Type::kLanes;
-    for (std::size_t i = 0; i < whole; i += Type::kLanes) {
-      const Batch c = Type::Load(cos + i), s = Type::Load(sin + i);
-      Type::template StoreInterleaved<false>(c, c, cosines + 2 * i);
-      Type::template StoreInterleaved<false>(s ^ sign, s, sines + 2 * i);
-    }
-    for (std::size_t i = whole; i < pairs; ++i) {
-      cosines[2 * i] = cosines[2 * i + 1] = cos[i];
-      sines[2 * i] = -sin[i];
-      sines[2 * i + 1] = sin[i];
-    }
-  }
 
   static void FillPlane(const Real* src, std::size_t half, Real* dst) {
     const std::size_t whole = half / Type::kLanes * Type::kLanes;

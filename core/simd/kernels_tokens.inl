@@ -10,6 +10,7 @@
 #include "core/simd/kernels_bytes.inl"
 #include "core/simd/kernels_row.inl"
 #include "core/simd/kernels_slice.inl"
+#include "core/simd/kernels_stream.inl"
 
 namespace posenc::simd {
 namespace {
@@ -188,10 +189,18 @@ struct TokenRun {
   std::size_t pairs;
   std::ptrdiff_t ahead;
   bool from_memory;  // not from a cache
-  // Whole cache lines beside each slice that are streamed as they are, so many
-  // bytes from the slice on.
+  // Bytes beside each slice that are copied, so many bytes from it on; if
+  // `streams`, they are whole cache lines that are streamed.
   std::ptrdiff_t pass;
   std::size_t pass_bytes;
+  bool streams;
+  // The rest is for RunByStep alone.
+  bool ordered;  // rows are in the order of the step
+  // From slice to slice of a token; 0 unless rows are ordered or plain.
+  std::ptrdiff_t head_row_stride;
+  // Takes what dst, which has no gaps, is to get; null if nothing is gathered.
+  LineStream<typename Dtype::Isa>* stream;
+  Meanwhile* meanwhile;  // or null
 };
 
 template <class Dtype>
@@ -318,10 +327,19 @@ void RunOneToken(const SliceRun<typename Step::Dtype>& run) {
   if (run.lanes > 1 || run.row_stride != 0) {
     return RunSteps<Step, false>(run);
   }
-  RotateOrFetchTokens<Step, kSteps, kInRegisters, false, false>(
-      {run.src[0], run.dst[0], run.cosines[0], run.sines[0], run.src_stride,
-       run.dst_stride, 0, 0, 0, 1, run.count, run.pairs, run.ahead,
-       run.from_memory, 0, 0});
+  TokenRun<typename Step::Dtype> token = {};
+  token.src = run.src[0];
+  token.dst = run.dst[0];
+  token.cosines = run.cosines[0];
+  token.sines = run.sines[0];
+  token.src_stride = run.src_stride;
+  token.dst_stride = run.dst_stride;
+  token.tokens = 1;
+  token.heads = run.count;
+  token.pairs = run.pairs;
+  token.ahead = run.ahead;
+  token.from_memory = run.from_memory;
+  RotateOrFetchTokens<Step, kSteps, kInRegisters, false, false>(token);
 }
 
 }  // namespace

@@ -5,13 +5,7 @@
 //                          ^ slice 0   ^ slice 0   ^ slice 0   ^ slice 0
 //                            then slice 1 of each, and so on
 //
-// Between turns, a rotation may do work of others (Meanwhile), which then takes
-// less time than before or behind it, because the memory goes on meanwhile. It
-// must not read what was written just before by narrower stores, as a copy of a
-// struct does: such a load waits for the store buffer, which is full of
-// streamed bytes. Rows that were evaluated by calls with such copies: 0.88 of
-// the best copy, without them 0.90, and by one call a part 0.95 (64 MB of
-// float32, Xeon).
+// Between turns, a rotation may do work of others (kernels_meanwhile.inl).
 //
 // From memory only: each slice fetches the one that stands a group further on.
 // Its steps are stored one by one, so that loads and streamed stores alternate:
@@ -24,10 +18,10 @@
 
 #include <cstddef>
 #include <type_traits>
-#include <utility>
 
 #include "core/simd/kernels.h"
 #include "core/simd/kernels_bytes.inl"
+#include "core/simd/kernels_meanwhile.inl"
 #include "core/simd/kernels_row.inl"
 #include "core/simd/kernels_slice.inl"
 #include "core/simd/kernels_tokens.inl"
@@ -66,41 +60,18 @@ struct TurnRun {
   std::ptrdiff_t pass;
   std::size_t pass_bytes;
   Meanwhile* meanwhile;  // or null
+  bool ordered;  // rows are in the order of the step; only with shared rows
 };
 
-// Spreads other work over the turns of a run. 16 bits in place have none: they
-// wait for their conversions, and calls in between would take the row's
-// registers from them.
+// 16 bits in place do no other work: they wait for their conversions, and calls
+// in between would take the row's registers from them.
 template <class Dtype, bool kStream>
-class Spread {
- public:
-  explicit Spread(const TurnRun<Dtype>& run)
-      : turns_(run.groups * run.turns * run.tokens_of_place) {
-    if (!kWorks || run.meanwhile == nullptr || turns_ == 0) return;
-    part_ = run.meanwhile->part;
-    work_ = run.meanwhile->work;
-    parts_ = std::exchange(run.meanwhile->parts, 0);
-  }
+using TurnSpread = Spread<kStream || kIsNative<Dtype>>;
 
-  [[gnu::always_inline]] void Turn() {
-    if constexpr (kWorks) {
-      due_ += parts_;
-      while (due_ >= turns_) {
-        due_ -= turns_;
-        part_(work_);
-      }
-    }
-  }
-
- private:
-  static constexpr bool kWorks = kStream || kIsNative<Dtype>;
-
-  void (*part_)(void* work) = nullptr;
-  void* work_ = nullptr;
-  std::size_t parts_ = 0;
-  const std::size_t turns_;
-  std::size_t due_ = 0;
-};
+template <class Dtype>
+std::size_t TurnsOf(const TurnRun<Dtype>& run) {
+  return run.groups * run.turns * run.tokens_of_place;
+}
 
 template <class Dtype>
 using RunTurns = void (*)(const TurnRun<Dtype>&);
@@ -151,19 +122,23 @@ struct TurnSlice {
   }
 };
 
+// Whether rows of twins are made in registers, of plain ones.
+template <class Step, bool kInRegisters>
+inline constexpr bool kMakesTwinRows =
+    kInRegisters&& Step::kOrder ==
+    RowOrder::kTwins&&
+        kHasTwins<typename Step::Dtype::Isa, typename Step::Dtype::Real>;
+
 // Rotates groups whose places are all in one token, and so share a row.
 template <class Step, std::size_t kSteps, bool kInRegisters, bool kPasses,
           bool kStream>
 void RotateSharedTurns(const TurnRun<typename Step::Dtype>& run) {
   using Dtype = typename Step::Dtype;
-  using Isa = typename Dtype::Isa;
   using Storage = typename Dtype::Storage;
-  using Real = typename Dtype::Real;
-  constexpr bool kMakesTwins =
-      kInRegisters && Step::kOrder == RowOrder::kTwins && kHasTwins<Isa, Real>;
+  constexpr bool kTwins = kMakesTwinRows<Step, kInRegisters>;
   constexpr std::size_t kRowVectors = kSteps * Step::kRowVectors;
   using Row = std::conditional_t<
-      kMakesTwins, TwinsInRegisters<Dtype, kRowVectors>,
+      kTwins, TwinsInRegisters<Dtype, kRowVectors>,
       std::conditional_t<kInRegisters, RowInRegisters<Dtype, kRowVectors>,
                          RowInMemory<Dtype>>>;
   const TurnSlice<Step, kSteps, kPasses, kStream> slice(run);
@@ -174,7 +149,8 @@ void RotateSharedTurns(const TurnRun<typename Step::Dtype>& run) {
   const std::ptrdiff_t src_gap = run.src_group - steps * src_step;
   const std::ptrdiff_t dst_gap = run.dst_group - steps * dst_step;
   const std::size_t groups_of_token = run.places_of_token / places;
-  Spread<Dtype, kStream> meanwhile(run);
+  [[maybe_unused]] const bool ordered = run.ordered;
+  TurnSpread<Dtype, kStream> meanwhile(run.meanwhile, TurnsOf(run));
   TokenRow<Step> token_row;
   RowInMemory<Dtype> plain = {run.cosines, run.sines}, in_memory = plain;
   const Storage* from = run.src;
@@ -184,8 +160,11 @@ void RotateSharedTurns(const TurnRun<typename Step::Dtype>& run) {
     if (left == 0) {
       left = groups_of_token;
       in_memory = plain;
-      if constexpr (!kMakesTwins) {
-        in_memory = token_row.Ordered(plain.cosines, plain.sines, slice.pairs);
+      if constexpr (!kTwins) {
+        if (!ordered) {
+          in_memory =
+              token_row.Ordered(plain.cosines, plain.sines, slice.pairs);
+        }
       }
       plain = {plain.cosines + run.row_stride, plain.sines + run.row_stride};
     }
@@ -225,7 +204,7 @@ void RotateTurns(const TurnRun<typename Step::Dtype>& run) {
   const auto row_of = [&run](std::size_t token) {
     return static_cast<std::ptrdiff_t>(token) * run.row_stride;
   };
-  Spread<Dtype, kStream> meanwhile(run);
+  TurnSpread<Dtype, kStream> meanwhile(run.meanwhile, TurnsOf(run));
   TokenRow<Step> ordered[kMaxLanes];
   const Storage* from = run.src;
   Storage* to = run.dst;

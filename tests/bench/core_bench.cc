@@ -110,6 +110,13 @@ class Bench {
         phi.rotary_dim = 32;
         phi.tokens = 64 * kMiB / (phi.bytes() / phi.tokens) / 4 * 4;
         Rotation(phi);
+        for (const bool in_place : {false, true}) {
+          Case odd = phi;
+          odd.name = "heads of 80";
+          odd.rotary_dim = 80;
+          odd.in_place = in_place;
+          Rotation(odd);
+        }
         Naive(CaseOf(kMiB / 4, dtype, pairing, false));
         Naive(CaseOf(64 * kMiB, dtype, pairing, false));
         Decode(CaseOf(0, dtype, pairing, false));
