@@ -16,6 +16,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 
@@ -67,6 +68,27 @@ struct TurnRun {
 // in between would take the row's registers from them.
 template <class Dtype, bool kStream>
 using TurnSpread = Spread<kStream || kIsNative<Dtype>>;
+
+// Sets what *run has to have for all groups of a line: pages of so many slices,
+// which are some tokens or an equal part of one.
+template <class Dtype>
+void SetPages(const RotateJob& job, std::size_t page, TurnRun<Dtype>* run) {
+  const auto place = static_cast<std::ptrdiff_t>(page);
+  const auto group = static_cast<std::ptrdiff_t>(kMaxLanes) * place;
+  run->src_stride = job.src_stride;
+  run->dst_stride = job.dst_stride;
+  run->src_place = place * job.src_stride;
+  run->dst_place = place * job.dst_stride;
+  run->src_group = group * job.src_stride;
+  run->dst_group = group * job.dst_stride;
+  run->groups = job.tokens * job.heads / (kMaxLanes * page);
+  run->places = kMaxLanes;
+  run->turns = std::min(page, job.heads);
+  run->places_of_token = job.heads / run->turns;
+  run->tokens_of_place = page / run->turns;
+  run->ahead = group * job.src_stride * std::ptrdiff_t{sizeof(*run->src)};
+  run->meanwhile = job.meanwhile;
+}
 
 template <class Dtype>
 std::size_t TurnsOf(const TurnRun<Dtype>& run) {
