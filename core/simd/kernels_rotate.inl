@@ -324,6 +324,7 @@ class Rotation {
                                                             : method_;
     if (method.by_step == nullptr ||
         (job_.heads > 1 && job_.table_head_stride != 0)) {
+      ahead_ = job_.fetch ? std::ptrdiff_t{kPage} : 0;
       for (std::size_t line = 0; line < job_.lines; ++line) GatherLine(line);
       return;
     }
