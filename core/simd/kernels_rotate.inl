@@ -75,7 +75,10 @@ class Rotation {
   }
 
   void Run() {
-    if (job_.tokens == 0 || job_.heads == 0 || job_.pairs == 0) return;
+    if (job_.lines == 0 || job_.tokens == 0 || job_.heads == 0 ||
+        job_.pairs == 0) {
+      return;
+    }
     if (gathers_) return Gather();
     if (job_.lines > 1 && job_.memory != Memory::kCached && job_.fetch &&
         job_.pages > 1 && LinesAreHeads()) {
