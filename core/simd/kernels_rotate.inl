@@ -11,8 +11,9 @@
 //                    each fetches the slice one group ahead
 //
 // If a page holds whole tokens, or a token whole pages, one call rotates all
-// groups (kernels_turns.inl). If not, each group is a call of its own. Lines
-// are walked at once, by so many fewer pages each.
+// groups (kernels_turns.inl). If not, each group is a call of its own. Heads
+// that are lines are walked page by page (kernels_lines.inl); other lines at
+// once, by so many fewer pages each.
 //
 // Bytes are streamed from registers where the halves of slices, and the
 // channels that pass through beside them, are whole cache lines. All others

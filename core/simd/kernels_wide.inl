@@ -50,6 +50,8 @@ void RunByStep(const TokenRun<typename Step::Dtype>& run) {
   const std::size_t whole =
       kSteps > 0 ? kSteps * Step::kPairs : pairs / Step::kPairs * Step::kPairs;
   const std::size_t last = pairs - LastStep::kPairs;
+  // What the steps of a slice cover: at least its bytes, by a number that the
+  // compiler knows.
   constexpr std::size_t kFetch =
       2 * (kSteps * Step::kPairs + (kOverlaps ? LastStep::kPairs : 0)) *
       sizeof(Storage);
@@ -61,6 +63,7 @@ void RunByStep(const TokenRun<typename Step::Dtype>& run) {
   constexpr auto kSize = static_cast<std::ptrdiff_t>(sizeof(Storage));
   const std::ptrdiff_t dst_step = run.dst_stride * kSize;
   std::ptrdiff_t dst_gap = run.dst_token_stride * kSize - count * dst_step;
+  // The stream takes what is there as soon as `to` has reached the limit.
   char* to = reinterpret_cast<char*>(run.dst);
   std::uintptr_t limit = std::numeric_limits<std::uintptr_t>::max();
   if (stream != nullptr) {
