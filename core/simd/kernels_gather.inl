@@ -14,9 +14,9 @@
 namespace posenc::simd {
 namespace {
 
-// `run` is where the job begins. Lines, if there are several, have one head;
-// they follow one another page by page (kernels_lines.inl). All slices of a
-// token have the same row.
+// `run` begins where the job does. All slices of a token have the same row.
+// Several lines have one head each, and are walked page by page
+// (kernels_lines.inl).
 template <class Dtype>
 void GatherTokens(const RotateJob& job, const Method<Dtype>& method,
                   TokenRun<Dtype> run) {

@@ -49,8 +49,8 @@ class LineStream {
   // As soon as they end here or behind it, Take() has to be called.
   const char* limit() const { return buffer_ + kPiece; }
 
-  // Streams what is there up to `end`. Returns where the next bytes have to be
-  // put: a piece of small slices or one of kMaxSlice.
+  // Streams the whole lines in front of `end`. Returns the place of the next
+  // bytes, which has room for a piece of small slices or one of kMaxSlice.
   char* Take(char* end) {
     const auto bytes = static_cast<std::size_t>(end - buffer_);
     const std::size_t whole = bytes / kLine * kLine;
