@@ -18,12 +18,12 @@
 // Bytes are streamed from registers where the halves of slices, and the
 // channels that pass through beside them, are whole cache lines. All others
 // (odd widths, cross pairings, vectors of half a line, tensors that begin
-// anywhere) are gathered in a buffer first (kernels_stream.inl), token by token.
-// 64 MB of float32, of a streaming copy: registers give 0.92 .. 0.95, a buffer
-// 0.90 .. 0.92 (Zen 5). 64 of 128 channels, of all types: registers 0.77 ..
-// 0.90, a buffer 0.54 .. 0.75 (Zen 4, AVX-512). Heads of 80 channels, by the
-// buffer, of the best copy: float16 0.83 .. 0.87, bfloat16 0.73 .. 0.84, float32
-// 0.92 .. 0.96 (Xeon, AVX-512).
+// anywhere) are gathered in a buffer first (kernels_stream.inl), token by
+// token. 64 MB of float32, of a streaming copy: registers give 0.92 .. 0.95, a
+// buffer 0.90 .. 0.92 (Zen 5). 64 of 128 channels, of all types: registers 0.77
+// .. 0.90, a buffer 0.54 .. 0.75 (Zen 4, AVX-512). Heads of 80 channels, by the
+// buffer, of the best copy: float16 0.83 .. 0.87, bfloat16 0.73 .. 0.84,
+// float32 0.92 .. 0.96 (Xeon, AVX-512).
 
 #pragma once
 
