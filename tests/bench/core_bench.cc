@@ -36,11 +36,11 @@
 
 #include "CLI/CLI.hpp"
 #include "core/rope/apply.h"
-#include "core/rope/table.h"
 #include "core/runtime/pool.h"
 #include "core/simd/dispatch.h"
 #include "tests/bench/core_rotation.h"
 #include "tests/bench/core_rows.h"
+#include "tests/bench/core_table.h"
 #include "tests/bench/core_yardsticks.h"
 
 namespace posenc::bench {
@@ -356,46 +356,31 @@ class Bench {
   }
 
   void Table() {
-    constexpr std::int64_t kRows = 131072, kPairs = 64;
-    constexpr std::int64_t kBytes = kRows * kPairs * 4;
     CoreRow row;
     row.name = "table 131072 x 64";
     row.isa = isa_;
     row.dtype = "float32";
     row.pairing = "half_split";
-    row.bytes = 2 * kBytes;
+    row.bytes = 2 * kTableBytes;
     row.mode = "table";
     if (!Wanted(row)) return;
     filled_.reset();
-    const core::RopeLookup lookup =
-        LookupOf(Pairing::kHalfSplit, 2 * kPairs, 2 * kPairs);
-    const std::shared_ptr<const core::PreparedRope> prepared = *lookup(128);
-    const absl::StatusOr<core::TokenPositions> positions =
-        core::ExpandPositions(core::StartPosition{0}, {1, kRows, false}, 1,
-                              false);
-    Require(positions.status());
-    const core::TensorView cos{Dtype::kFloat32, {kRows, kPairs}, dst()};
-    const core::TensorView sin{
-        Dtype::kFloat32, {kRows, kPairs}, dst() + kBytes};
-    const Work ours = [&] {
-      Require(core::BuildRopeTable(*prepared, *positions,
-                                   core::TableLayout::kHalf,
-                                   core::TensorRole::kQuery, cos, sin));
-    };
+    const TableWork table = TableOf(dst(), dst() + kTableBytes);
     const Work fill =
-        Fastest(
-            {{"memset",
-              [&] { std::memset(dst(), 1, std::size_t{2} * kBytes); }},
-             {"stream", [&] { StreamFill(dst(), std::size_t{2} * kBytes); }}},
-            2 * kBytes)
+        Fastest({{"memset",
+                  [&] { std::memset(dst(), 1, std::size_t{2} * kTableBytes); }},
+                 {"stream",
+                  [&] { StreamFill(dst(), std::size_t{2} * kTableBytes); }}},
+                2 * kTableBytes)
             .second;
-    Report(Compare(row, ours, {{"best_fill", fill}}, Clock::kThread));
-    Report(Compare(row, ours,
+    Report(Compare(row, table.build, {{"best_fill", fill}}, Clock::kThread));
+    Report(Compare(row, table.build,
                    {{"libm",
                      [&] {
-                       NaiveTable(prepared->rope.inv_freq.data(), kRows, kPairs,
-                                  reinterpret_cast<float*>(dst()),
-                                  reinterpret_cast<float*>(dst() + kBytes));
+                       NaiveTable(
+                           table.rope->rope.inv_freq.data(), kTableRows,
+                           kTablePairs, reinterpret_cast<float*>(dst()),
+                           reinterpret_cast<float*>(dst() + kTableBytes));
                      }}},
                    Clock::kThread));
   }

@@ -1,4 +1,5 @@
-// Rotations for core_peers.py, which measures them and others' in one process.
+// Rotations and a table for core_peers.py, which measures them and others' in
+// one process.
 
 #include <cstddef>
 #include <cstdint>
@@ -6,6 +7,7 @@
 
 #include "core/simd/dispatch.h"
 #include "tests/bench/core_rotation.h"
+#include "tests/bench/core_table.h"
 
 namespace {
 
@@ -20,7 +22,7 @@ extern "C" {
 // As GetServerInfo names it.
 const char* PosencIsa() { return posenc::simd::ActiveKernels().name; }
 
-// The whole call on [tokens, heads, head_dim], for PosencRotate. dtype is
+// The whole call on [tokens, heads, head_dim], for PosencRun. dtype is
 // numbered as posenc.v1.Dtype. new_positions: as Calls::kNewPositions.
 void* PosencRotation(int dtype, int interleaved, std::int64_t tokens,
                      std::int64_t heads, std::int64_t head_dim,
@@ -37,8 +39,13 @@ void* PosencRotation(int dtype, int interleaved, std::int64_t tokens,
       new_positions != 0 ? Calls::kNewPositions : Calls::kSamePositions));
 }
 
-void PosencRotate(void* rotation) { (*static_cast<Call*>(rotation))(); }
+// The table 131072 x 64 of float32, for PosencRun.
+void* PosencTable(float* cos, float* sin) {
+  return new Call(posenc::bench::TableOf(cos, sin).build);
+}
 
-void PosencFree(void* rotation) { delete static_cast<Call*>(rotation); }
+void PosencRun(void* call) { (*static_cast<Call*>(call))(); }
+
+void PosencFree(void* call) { delete static_cast<Call*>(call); }
 
 }  // extern "C"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Rotations by posenc and by others, in turns, in one process and one thread.
+"""Rotations and a table by posenc and by others, in turns, in one process and thread.
 
     core_peers.py SHARED_OBJECT [--json FILE] [--filter TEXT]
 
@@ -13,7 +13,9 @@ out, with the reason, if it is not installed or gives other numbers.
   onnxruntime      RotaryEmbedding of opset 23
   vllm             its CPU kernel, in place, with tables in the tensor's type
   ggml             rope, which computes cosines and sines on the way as posenc does
-All but ggml have ready tables. posenc is called at the same positions again and
+  numpy            the table, as people write it, which makes new arrays
+  numpy_out        the same into arrays that are there
+All rotations but ggml's have ready tables. posenc is called at the same positions again and
 again, as by the layers of a model: small calls find their rows. "L2, new positions"
 is measured where it has to compute them.
 """
@@ -50,7 +52,9 @@ class Posenc:
         self.posenc.PosencRotation.argtypes = (
             [ctypes.c_int] * 2 + [ctypes.c_int64] * 3 + [ctypes.c_int] + [ctypes.c_void_p] * 2
         )
-        self.posenc.PosencRotate.argtypes = [ctypes.c_void_p]
+        self.posenc.PosencTable.restype = ctypes.c_void_p
+        self.posenc.PosencTable.argtypes = [ctypes.c_void_p] * 2
+        self.posenc.PosencRun.argtypes = [ctypes.c_void_p]
         self.posenc.PosencFree.argtypes = [ctypes.c_void_p]
         self.isa = self.posenc.PosencIsa().decode()
 
@@ -65,17 +69,20 @@ class Posenc:
             source.data_ptr(),
             target.data_ptr(),
         )
-        return Rotation(self.posenc, handle)
+        return Call(self.posenc, handle)
+
+    def table(self, cos, sin):
+        return Call(self.posenc, self.posenc.PosencTable(cos.ctypes.data, sin.ctypes.data))
 
 
-class Rotation:
+class Call:
     """What one call does; freed with this object."""
 
     def __init__(self, library, handle):
         self.posenc, self.handle = library, handle
 
     def __call__(self):
-        self.posenc.PosencRotate(self.handle)
+        self.posenc.PosencRun(self.handle)
 
     def __del__(self):
         self.posenc.PosencFree(self.handle)
@@ -286,6 +293,22 @@ def ggml(torch, case, source):
     return call, result
 
 
+# Each of these takes (numpy, positions, inv_freq, out), of float32, and gives the
+# cosines and the sines of the table; out are three arrays of its shape.
+
+
+def numpy(np, positions, inv_freq, out):
+    del out
+    phi = np.outer(positions, inv_freq)
+    return np.cos(phi), np.sin(phi)
+
+
+def numpy_out(np, positions, inv_freq, out):
+    phi, cos, sin = out
+    np.multiply.outer(positions, inv_freq, out=phi)
+    return np.cos(phi, out=cos), np.sin(phi, out=sin)
+
+
 PEERS = (vllm, ggml, torch_eager, torch_complex64, torch_compile, onnxruntime)
 
 
@@ -331,14 +354,8 @@ def check(torch, posenc, peer, case):
         raise ValueError(f"its result differs by {error:.3g}")
 
 
-def measure(torch, posenc, peer, case, numbers, target):
-    source = numbers.view(torch.uint8)[: case.size].view(getattr(torch, case.dtype))
-    source = source.view(case.tokens, HEADS, DIM)
-    out = target[: case.size].view(source.dtype).view(source.shape)
-    theirs, result = peer(torch, case, source)
-    del result
-    ours = posenc.rotation(case, source, source if case.in_place else out)
-    repeats = max(1, (8 << 20) // case.size)
+def in_turns(ours, theirs, repeats):
+    """The median of the seconds that ours() takes, of the ratio, and its spread."""
     ours(), seconds(theirs, repeats)
     before, times, ratios = seconds(theirs, repeats), [], []
     for _ in range(ROUNDS):
@@ -347,6 +364,50 @@ def measure(torch, posenc, peer, case, numbers, target):
         ratios.append((before + after) / 2 / times[-1])
         before = after
     ratio = statistics.median(ratios)
+    spread = (quantile(ratios, 0.75) - quantile(ratios, 0.25)) / ratio
+    return statistics.median(times), ratio, spread
+
+
+def measure_table(torch, posenc, peer):
+    import numpy as np
+
+    rows, pairs = 131072, 64
+    positions = np.arange(rows, dtype=np.float32)
+    inv_freq = (BASE ** (-np.arange(pairs) / pairs)).astype(np.float32)
+    # torch's memory begins at cache lines, as a server's answers do.
+    cos, sin, *out = (torch.zeros(rows, pairs).numpy() for _ in range(5))
+    ours = posenc.table(cos, sin)
+    ours()
+    few = 256  # at which an angle in float32 is still right
+    for mine, its in zip((cos, sin), peer(np, positions, inv_freq, out)):
+        error = np.abs(mine[:few] - its[:few]).max()
+        if not error <= DTYPES["float32"][2]:
+            raise ValueError(f"its result differs by {error:.3g}")
+    time, ratio, spread = in_turns(ours, lambda: peer(np, positions, inv_freq, out), 1)
+    size = cos.nbytes + sin.nbytes
+    return {
+        "case": f"table {rows} x {pairs}",
+        "isa": posenc.isa,
+        "dtype": "float32",
+        "pairing": "half_split",
+        "layout": "",
+        "bytes": size,
+        "mode": "table",
+        "gbps": size / time / 1e9,
+        "ratio_to": peer.__name__,
+        "ratio": ratio,
+        "spread": spread,
+    }
+
+
+def measure(torch, posenc, peer, case, numbers, target):
+    source = numbers.view(torch.uint8)[: case.size].view(getattr(torch, case.dtype))
+    source = source.view(case.tokens, HEADS, DIM)
+    out = target[: case.size].view(source.dtype).view(source.shape)
+    theirs, result = peer(torch, case, source)
+    del result
+    ours = posenc.rotation(case, source, source if case.in_place else out)
+    time, ratio, spread = in_turns(ours, theirs, max(1, (8 << 20) // case.size))
     return {
         "case": case.name,
         "isa": posenc.isa,
@@ -355,10 +416,10 @@ def measure(torch, posenc, peer, case, numbers, target):
         "layout": "token_major",
         "bytes": case.size,
         "mode": case.mode,
-        "gbps": case.size / statistics.median(times) / 1e9,
+        "gbps": case.size / time / 1e9,
         "ratio_to": peer.__name__,
         "ratio": ratio,
-        "spread": (quantile(ratios, 0.75) - quantile(ratios, 0.25)) / ratio,
+        "spread": spread,
     }
 
 
@@ -378,6 +439,16 @@ def main():
     rows, left_out = [], set()
     if arguments.json and os.path.exists(arguments.json):
         rows = json.load(open(arguments.json))
+
+    def add(row, text):
+        rows.append(row)
+        save(arguments.json, rows)
+        print(
+            f"{text:71} {row['gbps']:8.2f}  {row['ratio']:6.2f} x "
+            f"{row['ratio_to']:15} {100 * row['spread']:3.0f}%",
+            flush=True,
+        )
+
     for dtype in DTYPES:
         kind = getattr(torch, dtype)
         numbers = torch.randn(1 << 20).to(kind).repeat(most // (1 << 20) // DTYPES[dtype][1])
@@ -397,13 +468,15 @@ def main():
                 left_out.add(group)
                 print(f"{group}: left out: {str(fault).splitlines()[0]}")
                 continue
-            rows.append(row)
-            save(arguments.json, rows)
-            print(
-                f"{text:71} {row['gbps']:8.2f}  {row['ratio']:6.2f} x "
-                f"{row['ratio_to']:15} {100 * row['spread']:3.0f}%",
-                flush=True,
-            )
+            add(row, text)
+    for peer in (numpy, numpy_out):
+        text = f"{posenc.isa} float32 half_split table 131072 x 64"
+        if arguments.filter not in f"{text} {peer.__name__}":
+            continue
+        try:
+            add(measure_table(torch, posenc, peer), text)
+        except Exception as fault:
+            print(f"{peer.__name__}: left out: {str(fault).splitlines()[0]}")
 
 
 if __name__ == "__main__":
