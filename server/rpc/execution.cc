@@ -12,7 +12,10 @@ namespace posenc::server {
 namespace {
 
 // A step of so many bytes runs on gRPC's own thread: handing it to the pool
-// costs tens of microseconds, and rotating this many bytes about as much.
+// costs tens of microseconds. Larger ones would be done sooner there as well,
+// but small calls would wait for them. Two cores, steps on gRPC's thread to
+// steps on the pool, calls a second: one call of 256 KiB or 1 MiB at a time
+// 1.06 and 1.13; four of 4 KiB at a time beside two of 1 MiB 0.49.
 constexpr std::size_t kInlineBytes = 128 << 10;
 
 // A failed allocation ends the call, not the server.
