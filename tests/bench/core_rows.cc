@@ -53,9 +53,8 @@ bool FromMemory(const CoreRow& row) { return row.bytes >= 64 << 20; }
 std::vector<Figure> Figures() {
   const auto tokens = [](bool avx512) {
     return [avx512](const CoreRow& row) {
-      return row.layout == "token_major" && FromMemory(row) &&
-             !row.name.starts_with("partial") &&
-             (avx512 ? IsAvx512(row) : row.isa == "avx2");
+      return row.layout == "token_major" && row.name == "memory" &&
+             FromMemory(row) && (avx512 ? IsAvx512(row) : row.isa == "avx2");
     };
   };
   const auto in_l2 = [](auto about) {
@@ -69,9 +68,9 @@ std::vector<Figure> Figures() {
       {"64, 256 MB out, AVX2", "best_copy", 0.85, tokens(false)},
       {"64, 256 MB in place, AVX-512", "best_scale", 1.0, tokens(true)},
       {"64, 256 MB in place, AVX2", "best_scale", 0.9, tokens(false)},
-      {"L2 float32 out", "vector_copy", 0.95, in_l2(f32)},
-      {"L2 float32 in place", "in_place_scale", 0.93, in_l2(f32)},
-      {"L2 float16 out", "vector_copy", 0.55,
+      {"L2 float32 out, AVX-512", "vector_copy", 0.95, in_l2(f32)},
+      {"L2 float32 in place, AVX-512", "in_place_scale", 0.93, in_l2(f32)},
+      {"L2 float16 out, AVX-512", "vector_copy", 0.55,
        in_l2([](const CoreRow& row) { return row.dtype == "float16"; })},
       {"L2 bfloat16 out, avx512", "vector_copy", 0.55,
        in_l2([](const CoreRow& row) {
@@ -89,7 +88,7 @@ std::vector<Figure> Figures() {
        [](const CoreRow& row) {
          return row.layout == "head_major" && IsAvx512(row);
        }},
-      {"decode, rows on the way", "ready_table", 1 / 1.2, IsAvx512},
+      {"decode, AVX-512", "ready_table", 1 / 1.2, IsAvx512},
       {"table 131072 x 64, AVX-512", "best_fill", 1 / 2.1, IsAvx512},
       {"table 131072 x 64, AVX2", "best_fill", 1 / 3.5,
        [](const CoreRow& row) { return row.isa == "avx2"; }},
@@ -213,7 +212,7 @@ void PrintFigures(const std::vector<CoreRow>& rows) {
           "says why.\n%-34s %-15s %6s  %s\n",
           "figure", "ratio to", "wanted", "least measured");
     }
-    std::printf("%-34s %-15s %6.2f  %.2f %s (%s)\n", figure.text,
+    std::printf("%-34s %-15s %6.3f  %.3f %s (%s)\n", figure.text,
                 figure.ratio_to, figure.least, least->ratio,
                 least->ratio >= figure.least ? "reached" : "missed",
                 Describe(*least).c_str());
