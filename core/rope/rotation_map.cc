@@ -75,6 +75,10 @@ constexpr std::size_t kColdBytes = 1 << 20;
 // 32 are of use.
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
+// A tensor of that many bytes comes from memory even where 64 MB that are
+// rotated again and again stay in a third-level cache (Xeon).
+constexpr std::size_t kFarBytes = 128 << 20;
+
 // Upper bound on what the cosines and sines of all tokens take, of float32 and
 // of float64: a fraction of a third-level cache, which other calls use, too.
 constexpr std::size_t kMaxBytesOfAll[] = {8 << 20, 16 << 20};
@@ -103,7 +107,8 @@ RotationMap::RotationMap(const HeadRotation& rotation, Layout layout,
   const std::size_t bytes = static_cast<std::size_t>(rows()) * in_bytes();
   memory_ = bytes < kColdBytes       ? simd::Memory::kCached
             : bytes < kStreamedBytes ? simd::Memory::kCold
-                                     : simd::Memory::kStreamed;
+            : bytes < kFarBytes      ? simd::Memory::kStreamed
+                                     : simd::Memory::kFar;
   // A tensor without rows may have extents that no row could be allocated for.
   if (rows() == 0) return;
   tokens_come_back_ = layout_ == Layout::kBhsd && heads_ > 1;
@@ -243,7 +248,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
       dst += static_cast<std::size_t>(done) * map_.in_bytes();
     }
     // Other threads may read these rows as soon as this returns.
-    if (map_.memory_ == simd::Memory::kStreamed && in != out) {
+    if (simd::Streams(map_.memory_) && in != out) {
       simd::ActiveKernels().end_streams();
     }
   }

@@ -90,7 +90,12 @@ enum class Memory {
   kCold,      // src comes from memory
   kStreamed,  // and dst is written past the caches, if src is not dst; then
               // KernelTable::end_streams has to be called
+  kFar,       // likewise, and no cache holds what src is
 };
+
+inline bool Streams(Memory memory) {
+  return memory == Memory::kStreamed || memory == Memory::kFar;
+}
 
 // Work of others, which a rotation does in parts while it waits for the memory,
 // if it is one that can.
@@ -131,7 +136,7 @@ struct RotateJob {
   std::ptrdiff_t pass_offset;
   std::size_t pass_width;
   Memory memory;
-  // Pages that kCold and kStreamed walk at once: 1, 2 or 4.
+  // Pages that are walked at once, unless kCached: 1, 2 or 4.
   std::size_t pages;
   // Whether they fetch src ahead, or leave that to the CPU.
   bool fetch;

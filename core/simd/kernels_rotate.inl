@@ -1,7 +1,7 @@
 // The rotation of many slices, and the order in which memory is walked. Part of
 // kernels.inl.
 //
-// In a cache: slice after slice. From memory (Memory::kCold and kStreamed)
+// In a cache: slice after slice. From memory (any other Memory)
 // most CPUs want src to be fetched ahead, and some want several pages walked
 // at once, because one core has few requests in flight for each page:
 //
@@ -64,7 +64,7 @@ class Rotation {
         job.heads > 1 && !own_rows_) {
       turn_page_ = shape_.TurnPage();
     }
-    if (job.memory == Memory::kStreamed && job.src != job.dst) PlanStreaming();
+    if (Streams(job.memory) && job.src != job.dst) PlanStreaming();
     if (copies_ && !passes_ && !own_rows_ && method_.by_step != nullptr) {
       method_.in_tokens = method_.by_step;
       method_.loads_whole = false;
@@ -313,6 +313,7 @@ class Rotation {
     run.src_group = job_.src_stride;
     run.dst_group = job_.dst_stride;
     run.turns = run.tokens_of_place = 1;
+    run.far = job_.memory == Memory::kFar;
     ForEachLinePage(job_, line_method_.turns_order, shape_.PageSlices(),
                     kMaxLanes, &run, [&](const LinePage& page) {
                       run.groups = page.tokens;

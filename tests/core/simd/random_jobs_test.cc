@@ -42,7 +42,8 @@ TEST_P(RandomJobsTest, BytesOfSomePagesDependOnTheNumbersAlone) {
     const std::vector<unsigned char> expected =
         job.Run(PlainWay(*SupportedKernels().front()));
     for (const KernelTable* kernels : SupportedKernels()) {
-      for (const Memory memory : {Memory::kCold, Memory::kStreamed}) {
+      for (const Memory memory :
+           {Memory::kCold, Memory::kStreamed, Memory::kFar}) {
         Way way = job.RandomWay(kernels);
         way.memory = memory;
         way.pages = 4;
