@@ -75,8 +75,9 @@ constexpr std::size_t kColdBytes = 1 << 20;
 // 32 are of use.
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
-// A tensor of that many bytes comes from memory even where 64 MB that are
-// rotated again and again stay in a third-level cache (Xeon).
+// No cache is taken to hold a tensor of that many bytes. A third-level cache
+// held one of 64 MB that was rotated again and again, and not one of 256 MB
+// (Xeon).
 constexpr std::size_t kFarBytes = 128 << 20;
 
 // Upper bound on what the cosines and sines of all tokens take, of float32 and

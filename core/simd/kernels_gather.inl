@@ -14,7 +14,8 @@
 namespace posenc::simd {
 namespace {
 
-// `run` begins where the job does. All slices of a token have the same row.
+// `run` begins at the first slice of the job. All slices of a token have the
+// same row.
 // Several lines have one head each, and are walked page by page
 // (kernels_lines.inl).
 template <class Dtype>
