@@ -1,4 +1,4 @@
-// AVX-512 with the bfloat16 conversion.
+// AVX-512's conversion to bfloat16, and the kernels that it changes.
 
 #include "core/simd/isa_avx512.inl"
 #include "core/simd/kernel_tables.h"
@@ -82,7 +82,11 @@ struct Avx512Bf16 : Avx512 {
 
 }  // namespace
 
-constinit const KernelTable kAvx512Bf16Kernels =
-    MakeKernels<Avx512Bf16>("avx512_bf16");
+constinit const Bf16Kernels kAvx512Bf16Kernels = [] {
+  Bf16Kernels kernels = {};
+  SetPairings<Bf16<Avx512Bf16>>(kernels.rotate);
+  kernels.narrow = &Narrow<Bf16<Avx512Bf16>>;
+  return kernels;
+}();
 
 }  // namespace posenc::simd

@@ -9,7 +9,9 @@
 namespace posenc::cli {
 namespace {
 
-TEST_F(PosencTest, TensorsOverTheServersLimitGoAsAStream) {
+class StreamCommandTest : public PosencTest {};
+
+TEST_F(StreamCommandTest, TensorsOverTheServersLimitGoAsAStream) {
   server::ServerOptions options;
   options.listen = {"unix:" + Path("server")};
   options.limits.max_request_bytes = options.limits.max_response_bytes = 16

@@ -36,7 +36,7 @@ VisionGrid WithStep(double step) {
   return grid;
 }
 
-TEST(PositionSchemeTest, BadInputIsToldWithFieldNumbersAndReason) {
+TEST(PositionSchemeValidationTest, BadInputIsToldWithFieldNumbersAndReason) {
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
   constexpr auto kRange = absl::StatusCode::kOutOfRange;
   constexpr auto kRequired = ErrorReason::kFieldRequired;

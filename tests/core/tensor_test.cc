@@ -164,7 +164,7 @@ TEST(ElementCountTest, ZerosDoNotExcuseOverflow) {
               ::testing::HasSubstr("-1"));
 }
 
-TEST(ErrorTest, PrefixStandsInFrontOfFieldInMessageAndDetails) {
+TEST(TensorErrorTest, PrefixStandsInFrontOfFieldInMessageAndDetails) {
   const absl::Status inner = MakeError(
       absl::StatusCode::kOutOfRange, ErrorReason::kShapeMismatch, "ids.shape",
       "is [3]; must be [4]", {{"expected", "[4]"}, {"actual", "3:1,x"}});
@@ -179,13 +179,13 @@ TEST(ErrorTest, PrefixStandsInFrontOfFieldInMessageAndDetails) {
             (ErrorMetadata{{"expected", "[4]"}, {"actual", "3:1,x"}}));
 }
 
-TEST(ErrorTest, PrefixOfNoFieldIsTheField) {
+TEST(TensorErrorTest, PrefixOfNoFieldIsTheField) {
   const absl::Status status = Prefixed("positions", FieldRequired("", "gone"));
   EXPECT_EQ(status.message(), "positions: gone");
   EXPECT_EQ(GetErrorDetails(status)->field, "positions");
 }
 
-TEST(ErrorTest, OtherStatusesStayAsTheyAre) {
+TEST(TensorErrorTest, OtherStatusesStayAsTheyAre) {
   EXPECT_TRUE(Prefixed("rope", absl::OkStatus()).ok());
   EXPECT_EQ(Prefixed("rope", absl::InternalError("x")),
             absl::InternalError("x"));

@@ -362,7 +362,7 @@ INSTANTIATE_TEST_SUITE_P(
       return info.param.name;
     });
 
-TEST(TowerConfigTest, ASpecHasNoParts) {
+TEST(TowersTest, ASpecHasNoParts) {
   RopeSource source;
   source.source = RopeSpec{.rotary_dim = 8, .pairing = Pairing::kHalfSplit};
   source.part = ModelPart::kVision;
@@ -371,7 +371,7 @@ TEST(TowerConfigTest, ASpecHasNoParts) {
   EXPECT_EQ(GetErrorDetails(status)->field, "part");
 }
 
-TEST(TowerConfigTest, ATowersLayersDoNotDiffer) {
+TEST(TowersTest, ATowersLayersDoNotDiffer) {
   RopeSource source;
   source.source = ConfigJson{R"({"model_type":"pixtral"})"};
   source.layer_index = 0;
@@ -380,7 +380,7 @@ TEST(TowerConfigTest, ATowersLayersDoNotDiffer) {
   EXPECT_EQ(GetErrorDetails(status)->field, "layer_index");
 }
 
-TEST(TowerConfigTest, PublishedQwen25HasItsVisionPartByTheParentsType) {
+TEST(TowersTest, PublishedQwen25HasItsVisionPartByTheParentsType) {
   RopeSource source;
   source.part = ModelPart::kVision;
   source.source = ConfigJson{
@@ -391,7 +391,7 @@ TEST(TowerConfigTest, PublishedQwen25HasItsVisionPartByTheParentsType) {
   EXPECT_EQ(rope->spec.rotary_dim, 80);
 }
 
-TEST(TowerConfigTest, AWholeModelsTextIsReadUnlessAPartIsAskedFor) {
+TEST(TowersTest, AWholeModelsTextIsReadUnlessAPartIsAskedFor) {
   RopeSource source;
   source.source = ConfigJson{
       R"({"model_type":"qwen2_vl","hidden_size":1024,"num_attention_heads":8,)"
@@ -409,7 +409,7 @@ TEST(TowerConfigTest, AWholeModelsTextIsReadUnlessAPartIsAskedFor) {
   EXPECT_EQ(vision->head_dim, 80);
 }
 
-TEST(TowerConfigTest, AnAudioEncoderHasOneAxis) {
+TEST(TowersTest, AnAudioEncoderHasOneAxis) {
   RopeSource source;
   source.source = ConfigJson{
       R"({"model_type":"glmasr","audio_config":{"model_type":"glmasr_encoder",)"
@@ -422,7 +422,7 @@ TEST(TowerConfigTest, AnAudioEncoderHasOneAxis) {
   EXPECT_EQ(rope->axes(), 1);
 }
 
-TEST(TowerConfigTest, TheOrderOfTheAxesIsSaid) {
+TEST(TowersTest, TheOrderOfTheAxesIsSaid) {
   RopeSource source;
   source.source = ConfigJson{R"({"model_type":"gemma4_vision"})"};
   const auto rope = ResolveSource(source, 0, MissingLength::kError);

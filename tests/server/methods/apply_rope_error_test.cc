@@ -501,7 +501,7 @@ const std::vector<BadCase<A>>& RopeCases() {
   return cases;
 }
 
-TEST_F(ErrorTest, ApplyRopeNamesFieldNumbersAndReason) {
+TEST_F(ApplyRopeErrorTest, ApplyRopeNamesFieldNumbersAndReason) {
   for (const auto* cases : {&TensorCases(), &PositionCases(), &RopeCases()}) {
     for (const BadCase<A>& bad : *cases) {
       A request = GoodApply();
