@@ -36,7 +36,6 @@ FROM system AS sbom
 ARG VERSION=0.0.0
 ARG SOURCE_DATE_EPOCH=0
 COPY deploy/sbom.sh /
-COPY --from=build /var/lib/dpkg/status /built/
 COPY --from=build /build/bin/posencd /build/bin/posenc /build/bin/posenc-load /bin/
 RUN /sbom.sh "$VERSION" "$SOURCE_DATE_EPOCH" >/sbom.spdx.json
 

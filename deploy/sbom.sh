@@ -1,7 +1,6 @@
 #!/bin/sh
 # The image's bill of materials, SPDX 2.3 as JSON on stdout: what dpkg has
-# installed, the packages whose archives are within posencd (/built has dpkg's
-# state of where it was linked), and our programs.
+# installed, and our programs.
 #   sbom.sh VERSION SECONDS_SINCE_1970
 set -eu
 
@@ -11,7 +10,6 @@ listed=$(mktemp)
 format='${Package}\t${Version}\t${Architecture}\t${source:Package}\t${source:Version}\t${db:Status-Abbrev}\n'
 # A pipe would hide that a query failed, and the bill would lack packages.
 dpkg-query -W -f "$format" >"$listed"
-dpkg-query --admindir=/built -W -f "$format" libgrpc-dev libgrpc++-dev >>"$listed"
 awk -F'\t' '$6 ~ /^ii/' "$listed" >"$installed"
 programs=$(cd /bin && sha256sum posencd posenc posenc-load)
 digest=$(cat "$installed" - <<EOT | sha256sum | cut -c 1-32

@@ -6,7 +6,6 @@
 #include "absl/base/config.h"
 #include "absl/time/time.h"
 #include "grpc/support/time.h"
-#include "server/rpc/held_writes.h"
 #include "server/rpc/socket_waits.h"
 
 namespace posenc::server {
@@ -57,10 +56,6 @@ constexpr std::chrono::milliseconds kAskFor{100};
 
 // More of one refusal was not spent on it, but on another process.
 constexpr std::chrono::microseconds kLongestRefusal{100};
-
-// So many events are reacted to, at most, while an answer is held back: about
-// a third of a millisecond of small calls.
-constexpr int kMostBehindHeld = 32;
 
 // Hundredths: what refusing takes, of what our reactions to it take. The rest
 // is reading and parsing. Measured as the processor time of the thread while it
@@ -152,29 +147,12 @@ struct CallQueue::Looks {
   bool refused = false;
   // Looks in a row that brought nothing.
   int empty = 0;
-
-  HeldWrites held;
-  // Events since the first write of a burst.
-  int behind_held = 0;
 };
 
 // The next event; null once the queue is shut down and empty. A rest that is
 // due is taken only if no event is there and looks at the sockets, which do not
 // wait, bring none.
 const PeerStream::Event* CallQueue::Next(Looks* looks, bool* ok) {
-  if (looks->held.begun()) {
-    if (++looks->behind_held < kMostBehindHeld) {
-      const grpc_event event = grpc_completion_queue_next(
-          queue_->cq(), gpr_inf_past(GPR_CLOCK_MONOTONIC), nullptr);
-      if (event.type == GRPC_OP_COMPLETE) {
-        looks->empty = 0;
-        *ok = event.success != 0;
-        return static_cast<const PeerStream::Event*>(event.tag);
-      }
-    }
-    looks->held.Release();
-    looks->behind_held = 0;
-  }
   while (true) {
     Looks::Clock::time_point start;
     bool waits = false;

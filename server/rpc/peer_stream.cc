@@ -8,14 +8,9 @@
 #include "grpc/grpc_security.h"
 #include "grpc/support/alloc.h"
 #include "server/rpc/call_queue.h"
-#include "server/rpc/held_writes.h"
 
 namespace posenc::server {
 namespace {
-
-// From so many open calls of one connection on, an answer may wait for the next
-// ones.
-constexpr int kBurst = 8;
 
 grpc_op Operation(grpc_op_type type) {
   grpc_op operation = {};
@@ -138,7 +133,6 @@ void PeerStream::StartWriteAndFinish(const grpc::ByteBuffer& message) {
   operations.back().flags = GRPC_WRITE_BUFFER_HINT;
   AddEnding(CallEnding(), &operations);
   AddLast(&operations);
-  const HeldWrites::Allowed allowed(place_.number() >= kBurst);
   Send(operations, &finished_);
 }
 
