@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/auth/token_file.h"
-#include "server/listen/small_file.h"
+#include "server/base/small_file.h"
 #include "server/listen/tls.h"
 #include "server/server.h"
 

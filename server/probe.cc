@@ -16,7 +16,7 @@
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "posenc/wire/varint.h"
-#include "server/listen/small_file.h"
+#include "server/base/small_file.h"
 
 namespace posenc::server {
 namespace {

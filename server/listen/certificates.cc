@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "server/listen/small_file.h"
+#include "server/base/small_file.h"
 
 namespace posenc::server {
 namespace {

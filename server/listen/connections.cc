@@ -11,7 +11,7 @@
 #include <iterator>
 #include <utility>
 
-#include "server/listen/descriptor.h"
+#include "server/base/descriptor.h"
 
 namespace posenc::server {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "server/listen/descriptor.h"
+#include "server/base/descriptor.h"
 
 namespace posenc::server {
 namespace {

@@ -41,7 +41,7 @@
 #include "server/listen/connection_counts.h"
 #include "server/listen/connection_limits.h"
 #include "server/listen/connections.h"
-#include "server/listen/descriptor.h"
+#include "server/base/descriptor.h"
 #include "server/listen/listening_socket.h"
 
 namespace posenc::server {

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "server/listen/address.h"
-#include "server/listen/descriptor.h"
+#include "server/base/descriptor.h"
 
 namespace posenc::server {
 

@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "grpcpp/security/server_credentials.h"
 #include "server/listen/certificates.h"
-#include "server/listen/descriptor.h"
+#include "server/base/descriptor.h"
 #include "server/listen/tls_files.h"
 
 namespace posenc::server {

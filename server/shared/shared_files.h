@@ -24,7 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/listen/descriptor.h"
+#include "server/base/descriptor.h"
 #include "server/shared/cut_guard.h"
 
 namespace posenc::server {

@@ -1,4 +1,4 @@
-#include "server/listen/small_file.h"
+#include "server/base/small_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "server/listen/descriptor.h"
+#include "server/base/descriptor.h"
 
 namespace posenc::server {
 namespace {
