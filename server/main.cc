@@ -16,7 +16,6 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/simd/dispatch.h"
-#include "google/protobuf/stubs/logging.h"
 #include "server/config/check.h"
 #include "server/config/load.h"
 #include "server/listen/connection_limits.h"
@@ -97,8 +96,6 @@ void PrepareProcess() {
   // takes then goes through one graph, which costs a seventh of a small call's
   // time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  // Protobuf would log whatever strings a peer sends.
-  google::protobuf::SetLogHandler(nullptr);
   // Blocks the signals before any thread starts: all threads inherit the mask,
   // and one sigwait gets the signals.
   const sigset_t signals = ServeSignals();

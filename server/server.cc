@@ -141,7 +141,7 @@ class RunningServer final : public Server {
                          future = closed.get_future()] {
         if (future.wait_for(absl::ToChronoNanoseconds(left)) ==
             std::future_status::timeout) {
-          listener_->CutConnections();
+          listener_->EndConnections();
         }
       });
     }
@@ -184,8 +184,7 @@ ServerStatus RunningServer::Status() const {
       listener_ == nullptr ? ConnectionCounts() : listener_->counts();
   status.connections = counts.open;
   for (int i = 0; i < kEndings; ++i) {
-    status.connections_refused.emplace_back(EndingName(static_cast<Ending>(i)),
-                                            counts.ended[i]);
+    status.connections_refused.emplace_back(kEndingNames[i], counts.ended[i]);
   }
   credentials_->Tell(&status);
   return status;
@@ -238,6 +237,8 @@ void AddConnectionLimits(const ServerOptions& options,
                               static_cast<int>(limits.max_metadata_bytes));
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                               Milliseconds(limits.handshake_timeout));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                              Milliseconds(limits.max_connection_idle));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
                               Milliseconds(limits.keepalive_time));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
@@ -272,16 +273,14 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   AddConnectionLimits(options, &builder);
   Listener::Acceptor plaintext, tls;
   if (!addresses.empty()) {
-    ConnectionLimits limits = WithDefaults(options.connections);
-    // gRPC ages the connections that it knows, which have a call.
-    if (options.max_connection_age > absl::ZeroDuration()) {
-      limits.first_call_timeout =
-          std::min(limits.first_call_timeout, options.max_connection_age);
-    }
-    auto listener = Listener::Bind(addresses, limits);
+    auto listener =
+        Listener::Bind(addresses, WithDefaults(options.connections));
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
-    service_.Tell(&listener_->callers());
+    service_.EndConnectionsBy([listener = listener_.get()](
+                                  absl::string_view peer) {
+      listener->EndConnectionOf(peer);
+    });
     plaintext = builder.experimental().AddExternalConnectionAcceptor(
         kFromFd, grpc::InsecureServerCredentials());
     if (credentials_->tls() != nullptr) {
@@ -297,9 +296,10 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
                CallQueue::ThreadsFor(WithDefaults(options.limits).threads));
   health_.Set(kLiveness, true);
   SetReady(true);
-  return listener_ == nullptr
-             ? absl::OkStatus()
-             : listener_->Start(std::move(plaintext), std::move(tls));
+  if (listener_ != nullptr) {
+    listener_->Start(std::move(plaintext), std::move(tls));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace

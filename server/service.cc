@@ -37,14 +37,6 @@ std::size_t Excess(std::size_t whole, std::size_t part) {
   return whole > part ? whole - part : 0;
 }
 
-// Tells connections apart. Their addresses would not: all peers of a unix
-// socket have the same.
-std::uint64_t ConnectionOf(PeerStream* stream) {
-  const void* const connection = stream->connection();
-  if (connection == nullptr) return absl::HashOf(stream->headers().peer());
-  return reinterpret_cast<std::uintptr_t>(connection);
-}
-
 // The header of that name; none if there are several, which differ or are one
 // too many.
 absl::string_view Authorization(const CallHeaders& headers) {
@@ -218,21 +210,16 @@ void RpcService::Send(const Answer& answer, const CallSpec& spec,
 bool RpcService::IsTooMany(PeerStream* stream, const CallSpec& spec) {
   const CallHeaders& headers = stream->headers();
   const absl::string_view peer = headers.peer();
-  if (!absl::StartsWith(peer, "ipv") && !absl::StartsWith(peer, "unix:")) {
-    return false;
-  }
+  const bool is_unix = absl::StartsWith(peer, "unix:");
+  if (!is_unix && !absl::StartsWith(peer, "ipv")) return false;
   bool far = false;
-  OpenCalls::Place place = open_calls_.Enter(spec.peer, &far);
+  OpenCalls::Place place = open_calls_.Enter(spec.peer, is_unix, &far);
   if (!place.empty()) {
-    // Calls beside others of their connection need not say so again.
-    if (place.number() == 1 && told_callers_ != nullptr) {
-      told_callers_->CallBegan(peer);
-    }
     stream->HoldPlace(std::move(place));
     return false;
   }
   Observe(too_many_calls_, spec, headers);
-  if (far && told_callers_ != nullptr) told_callers_->CallWasTooMany(peer);
+  if (far && end_connection_) end_connection_(peer);
   stream->Drop();
   return true;
 }
@@ -287,7 +274,7 @@ CallSharing RpcService::SharingOf(const CallHeaders& headers) const {
 void RpcService::Begin(PeerStream* stream) {
   const CallHeaders& headers = stream->headers();
   CallSpec spec;
-  spec.peer = ConnectionOf(stream);
+  spec.peer = headers.peer_id();
   if (IsTooMany(stream, spec)) return;
   // gRPC 1.51 tells peers this limit and does not always keep to it.
   absl::Status metadata = CheckMetadata(headers, max_metadata_bytes_);

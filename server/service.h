@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,7 +25,6 @@
 #include "server/budget/calls_in_progress.h"
 #include "server/budget/deadlines.h"
 #include "server/budget/limits.h"
-#include "server/listen/callers.h"
 #include "server/listen/connection_limits.h"
 #include "server/memory/response_buffers.h"
 #include "server/methods/methods.h"
@@ -54,8 +54,11 @@ class RpcService final : public CallQueue::Service {
   // are answered during a drain, too. Before the first call; outlives this.
   void Add(SmallService* service) { small_services_.push_back(service); }
 
-  // From now on, `callers` are told of every call. Before the first call.
-  void Tell(Callers* callers) { told_callers_ = callers; }
+  // `end` ends the connection of a peer that has far more calls open than it may.
+  // Before the first call.
+  void EndConnectionsBy(std::function<void(absl::string_view peer)> end) {
+    end_connection_ = std::move(end);
+  }
 
   // Takes over what may change while calls are in progress: the budget, the
   // numbers that may wait, and the default deadline.
@@ -131,7 +134,7 @@ class RpcService final : public CallQueue::Service {
   const TokenFile* const tokens_;
   SharedFiles* const shared_files_;
   OpenCalls open_calls_;
-  Callers* told_callers_ = nullptr;
+  std::function<void(absl::string_view peer)> end_connection_;
   CallsInProgress calls_;
   std::atomic<bool> draining_{false};
   RopeCache cache_;

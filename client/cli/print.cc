@@ -9,6 +9,7 @@
 #include "client/check/element.h"
 #include "client/cli/status.h"
 #include "google/protobuf/util/json_util.h"
+#include "posenc/compat.h"
 
 namespace posenc::cli {
 namespace {
@@ -144,7 +145,7 @@ absl::Status AddValues(const TensorView& tensor, nlohmann::ordered_json* json) {
 nlohmann::ordered_json ToJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
-  options.always_print_primitive_fields = true;
+  compat::PrintDefaults(&options);
   std::string text;
   const auto status =
       google::protobuf::util::MessageToJsonString(message, &text, options);

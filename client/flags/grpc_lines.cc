@@ -2,13 +2,13 @@
 
 #include <cstdlib>
 
-#include "grpc/support/log.h"
+#include "posenc/compat.h"
 
 namespace posenc::flags {
 
 void SilenceGrpc() {
   if (std::getenv("GRPC_VERBOSITY") != nullptr) return;
-  gpr_set_log_function([](gpr_log_func_args*) {});
+  compat::SetLog(nullptr);
 }
 
 }  // namespace posenc::flags

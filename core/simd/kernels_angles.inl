@@ -15,6 +15,7 @@
 #include <xsimd/xsimd.hpp>
 
 #include "core/simd/kernels.h"
+#include "core/simd/kernels_bits.inl"
 #include "core/simd/kernels_doubt.inl"
 
 namespace posenc::simd {
@@ -55,7 +56,7 @@ class QuickLook {
   // Results do not count as small if their bits in `ignored` are ones.
   Floats Round(const Doubled<Isa>& x, const Ints& ignored) {
     const Floats rounded = Isa::NarrowDoubles(x.low, x.high);
-    look_.At(xsimd::bitwise_cast<Floats>(xsimd::bitwise_cast<Ints>(rounded) |
+    look_.At(BitCast<Floats>(BitCast<Ints>(rounded) |
                                          ignored),
              Isa::LowWords(x.low, x.high));
     return rounded;
@@ -159,8 +160,8 @@ template <class Isa, std::size_t kVectors, Storing kStoring>
   }
 #pragma GCC unroll 4
   for (std::size_t v = 0; v < kVectors; ++v) {
-    const Ints y = xsimd::bitwise_cast<Ints>(sines[v]);
-    store(xsimd::bitwise_cast<Floats>(y ^ constants.sign), sin + v * kLanes);
+    const Ints y = BitCast<Ints>(sines[v]);
+    store(BitCast<Floats>(y ^ constants.sign), sin + v * kLanes);
   }
   return look.NothingNear(constants.least_magnitude);
 }

@@ -16,6 +16,8 @@
 #include <cstring>
 #include <xsimd/xsimd.hpp>
 
+#include "core/simd/kernels_bits.inl"
+
 namespace posenc::simd {
 namespace {
 
@@ -114,7 +116,7 @@ template <class Arch>
 xsimd::batch<std::uint32_t, Arch> RoundBf16(
     const xsimd::batch<float, Arch>& x) {
   using Words = xsimd::batch<std::uint32_t, Arch>;
-  const Words bits = xsimd::bitwise_cast<Words>(x);
+  const Words bits = BitCast<Words>(x);
   return bits + Words(0x7fffu) + ((bits >> 16) & Words(1u));
 }
 
@@ -139,7 +141,7 @@ class RoundingHalfUp {
   }
   // Whether all were rounded as Bf16::Store rounds them.
   bool Passed() const {
-    return !xsimd::any((xsimd::bitwise_cast<Words>(least_) << 16) ==
+    return !xsimd::any((BitCast<Words>(least_) << 16) ==
                        Words(0x80000000u));
   }
 
@@ -147,8 +149,8 @@ class RoundingHalfUp {
   using Shorts = xsimd::batch<std::int16_t, typename Isa::Arch>;
 
   Words Round(const Floats& x) {
-    least_ = xsimd::min(least_, xsimd::bitwise_cast<Shorts>(x));
-    return xsimd::bitwise_cast<Words>(x) + Words(0x8000u);
+    least_ = xsimd::min(least_, BitCast<Shorts>(x));
+    return BitCast<Words>(x) + Words(0x8000u);
   }
 
   Shorts least_ = Shorts(std::int16_t{0x7fff});
@@ -192,8 +194,8 @@ struct Bf16 {
   static void LoadInterleaved(const std::uint16_t* src, Batch* x, Batch* y) {
     const Words pairs =
         Words::load_unaligned(reinterpret_cast<const std::uint32_t*>(src));
-    *x = xsimd::bitwise_cast<Batch>(pairs << 16);
-    *y = xsimd::bitwise_cast<Batch>(pairs & Words(0xffff0000u));
+    *x = BitCast<Batch>(pairs << 16);
+    *y = BitCast<Batch>(pairs & Words(0xffff0000u));
   }
   template <bool kStream>
   static void StoreInterleaved(const Batch& x, const Batch& y,
@@ -228,11 +230,11 @@ xsimd::batch<std::uint32_t, Arch> RoundBf16WithNans(
     const xsimd::batch<float, Arch>& x) {
   using Batch = xsimd::batch<float, Arch>;
   using Words = xsimd::batch<std::uint32_t, Arch>;
-  const Words quiet_nan = xsimd::bitwise_cast<Words>(x) | Words(0x00400000u);
+  const Words quiet_nan = BitCast<Words>(x) | Words(0x00400000u);
   // isnan, not x != x: xsimd 8.1 compares ordered on AVX.
-  return xsimd::bitwise_cast<Words>(
-      xsimd::select(xsimd::isnan(x), xsimd::bitwise_cast<Batch>(quiet_nan),
-                    xsimd::bitwise_cast<Batch>(RoundBf16(x))));
+  return BitCast<Words>(
+      xsimd::select(xsimd::isnan(x), BitCast<Batch>(quiet_nan),
+                    BitCast<Batch>(RoundBf16(x))));
 }
 
 template <class Dtype>

@@ -22,6 +22,7 @@
 #include <xsimd/xsimd.hpp>
 
 #include "core/simd/kernels.h"
+#include "core/simd/kernels_bits.inl"
 
 namespace posenc::simd {
 namespace {
@@ -64,13 +65,13 @@ class LookByMinima {
     // 29 bits to the top: halfway is the least number, to which kNear is added
     // so that it stands in the middle of what is near.
     nearest_ = xsimd::min(nearest_, (low << 3) + Ints(kNear << 3));
-    const Ints magnitude = xsimd::bitwise_cast<Ints>(rounded) & Ints(INT32_MAX);
+    const Ints magnitude = BitCast<Ints>(rounded) & Ints(INT32_MAX);
     smallest_ = xsimd::min(smallest_, magnitude);
   }
   bool NothingNear(const Floats& least_magnitude) const {
     return !xsimd::any(
         (nearest_ < Ints(INT32_MIN + 2 * (kNear << 3))) |
-        (smallest_ < xsimd::bitwise_cast<Ints>(least_magnitude)));
+        (smallest_ < BitCast<Ints>(least_magnitude)));
   }
 
  private:

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <xsimd/xsimd.hpp>
 
+#include "core/simd/kernels_bits.inl"
 #include "core/simd/kernels_convert.inl"
 
 namespace posenc::simd {
@@ -86,12 +87,12 @@ struct Float8 {
     return Words(static_cast<std::uint32_t>(bits));
   }
   static Batch Float(const Words& bits) {
-    return xsimd::bitwise_cast<Batch>(bits);
+    return BitCast<Batch>(bits);
   }
   // mask ? a : b of floats' masks, which every instruction set has for words.
   static Words Select(const xsimd::batch_bool<float, typename Isa::Arch>& mask,
                       const Words& a, const Words& b) {
-    return xsimd::bitwise_cast<Words>(xsimd::select(mask, Float(a), Float(b)));
+    return BitCast<Words>(xsimd::select(mask, Float(a), Float(b)));
   }
 
   static Batch Widened(const Words& code) {
@@ -111,12 +112,12 @@ struct Float8 {
     const Batch largest =
         Float(Const((std::int64_t{Format::kLargest} << kShift) + kRebias));
     const Words bits =
-        Select(place > largest, special, xsimd::bitwise_cast<Words>(finite));
+        Select(place > largest, special, BitCast<Words>(finite));
     return Float(bits | sign);
   }
 
   static Words Narrowed(const Batch& x) {
-    const Words all = xsimd::bitwise_cast<Words>(x);
+    const Words all = BitCast<Words>(x);
     const Words sign = (all >> 24) & Const(0x80);
     const Words bits = all & Const(0x7fffffff);
     const Batch magnitude = Float(bits);
@@ -129,7 +130,7 @@ struct Float8 {
     constexpr std::int32_t kUnit =
         kSmallestNormal + ((23 - Format::kMantissa) << 23);
     const Words subnormal =
-        xsimd::bitwise_cast<Words>(magnitude + Float(Const(kUnit))) -
+        BitCast<Words>(magnitude + Float(Const(kUnit))) -
         Const(kUnit);
     const Words code =
         Select(magnitude < Float(Const(kSmallestNormal)), subnormal, normal) |

@@ -34,6 +34,7 @@
 #include <xsimd/xsimd.hpp>
 
 #include "core/simd/kernels.h"
+#include "core/simd/kernels_bits.inl"
 
 namespace posenc::simd {
 namespace {
@@ -55,7 +56,7 @@ class AngleSum {
   // |x| < 2^51.
   void AddReduced(const Real& x) {
     const Real shifted = x + Real(kRoundToInteger);
-    quarters_ = quarters_ + xsimd::bitwise_cast<Bits>(shifted);
+    quarters_ = quarters_ + BitCast<Bits>(shifted);
     Add(x - (shifted - Real(kRoundToInteger)));
   }
 
@@ -69,7 +70,7 @@ class AngleSum {
   // |fraction + error| <= 1/2 afterwards, and error <= ulp(fraction) / 2.
   void Finish() {
     const Real shifted = fraction_ + Real(kRoundToInteger);
-    quarters_ = quarters_ + xsimd::bitwise_cast<Bits>(shifted);
+    quarters_ = quarters_ + BitCast<Bits>(shifted);
     const Real rest = fraction_ - (shifted - Real(kRoundToInteger));
     fraction_ = rest + error_;
     error_ = TwoSumError(rest, error_, fraction_);
@@ -182,8 +183,8 @@ bool NearHalfway(const Real& x, const Real& y) {
   using Bits = xsimd::batch<std::int64_t, typename Real::arch_type>;
   const Bits offset(std::int64_t{16} - (std::int64_t{1} << 28));
   const Bits far((std::int64_t{1} << 29) - 32);
-  const Bits x_far = (xsimd::bitwise_cast<Bits>(x) + offset) & far;
-  const Bits y_far = (xsimd::bitwise_cast<Bits>(y) + offset) & far;
+  const Bits x_far = (BitCast<Bits>(x) + offset) & far;
+  const Bits y_far = (BitCast<Bits>(y) + offset) & far;
   const Bits zero(std::int64_t{0});
   return xsimd::any((x_far == zero) | (y_far == zero));
 }
@@ -227,8 +228,8 @@ bool TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
   Real x, y;
   ToRadians<std::is_same_v<Out, double>>(turns.fraction(), turns.error(), &x,
                                          &y);
-  const Bits sin_bits = xsimd::bitwise_cast<Bits>(KernelSin(x, y));
-  const Bits cos_bits = xsimd::bitwise_cast<Bits>(KernelCos(x, y));
+  const Bits sin_bits = BitCast<Bits>(KernelSin(x, y));
+  const Bits cos_bits = BitCast<Bits>(KernelCos(x, y));
   // The table above, in bits: odd quarters swap sine and cosine; bit 1 of q is
   // the sine's sign, and bit 1 of q + 1 the cosine's.
   const Bits q = turns.quarters();
@@ -239,8 +240,8 @@ bool TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
   const Bits negated = row.negate ? sign : Bits(std::int64_t(0));
   const Bits sin_sign = ((q << 62) & sign) ^ negated;
   const Bits cos_sign = ((q + one) << 62) & sign;
-  const Real sine = xsimd::bitwise_cast<Real>(sin_bits ^ swapped ^ sin_sign);
-  const Real cosine = xsimd::bitwise_cast<Real>(cos_bits ^ swapped ^ cos_sign);
+  const Real sine = BitCast<Real>(sin_bits ^ swapped ^ sin_sign);
+  const Real cosine = BitCast<Real>(cos_bits ^ swapped ^ cos_sign);
 
   const Real factor = row.factor_stride == 0 ? Real(*row.factor)
                                              : LoadLanes<kPartial, Real>(

@@ -15,6 +15,7 @@
 #include "core/model/presets.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
+#include "posenc/compat.h"
 #include "posenc/rpc/status.pb.h"
 #include "server/convert/diagnosis.h"
 #include "server/convert/rope.h"
@@ -159,7 +160,7 @@ JsonAnswer ToAnswer(const grpc::Status& status, const Asked& asked,
   }
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
-  options.always_print_primitive_fields = true;
+  compat::PrintDefaults(&options);
   JsonAnswer answer;
   const auto written = google::protobuf::util::MessageToJsonString(
       response, &answer.body, options);

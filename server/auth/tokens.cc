@@ -123,8 +123,11 @@ absl::StatusOr<Tokens::Token> Tokens::ParseLine(absl::string_view line) {
         !std::all_of(secret.begin(), secret.end(), absl::ascii_isxdigit)) {
       return Wrong("sha256: must be followed by 64 hexadecimal digits");
     }
-    const std::string hash = absl::HexStringToBytes(secret);
-    std::copy(hash.begin(), hash.end(), token.hash.begin());
+    for (std::size_t i = 0; i < token.hash.size(); ++i) {
+      std::uint32_t byte = 0;
+      absl::SimpleHexAtoi(secret.substr(2 * i, 2), &byte);
+      token.hash[i] = static_cast<char>(byte);
+    }
     // As sha256sum says of a variable that was never set. Whoever shows nothing
     // would show this token.
     if (token.hash == HashOf("")) {

@@ -7,25 +7,21 @@
 
 namespace posenc::server {
 
-// Why a connection was ended, or not begun.
+// Why the listener ended a connection, or did not begin it.
 enum class Ending {
-  kAtCap,         // a newcomer: nobody could be given up for it
+  kAtCap,         // a newcomer: all places are taken
   kNoDescriptor,  // a newcomer: the process has no file descriptor left
-  kForRoom,       // never began a call, and others came
-  kForeign,       // does not speak the protocol
-  kHandshakeTimeout,
-  kHeadersTimeout,
-  kFirstCallTimeout,
   kNotReading,    // takes nothing of what it is sent
   kTooManyCalls,  // has far more calls open than it was told
 };
-inline constexpr int kEndings = 9;
+inline constexpr int kEndings = 4;
 
 // "at_cap" and so on, for metrics.
-const char* EndingName(Ending ending);
+inline constexpr const char* kEndingNames[kEndings] = {
+    "at_cap", "no_descriptor", "not_reading", "too_many_calls"};
 
 struct ConnectionCounts {
-  std::int64_t open = 0;  // now; those that gRPC has closed for up to 1 s
+  std::int64_t open = 0;  // now
   std::int64_t accepted = 0;
   std::array<std::int64_t, kEndings> ended = {};  // by Ending
 };

@@ -17,6 +17,8 @@ constexpr std::int64_t kDefaultConnections = 4096;
 // Descriptors that are left to everything that is no connection: listeners,
 // gRPC's pollers, files.
 constexpr std::int64_t kOtherDescriptors = 64;
+// gRPC's, and the listener's duplicate.
+constexpr std::int64_t kDescriptorsEach = 2;
 // With very few descriptors there is room for these connections all the same.
 constexpr std::int64_t kFewestConnections = 8;
 
@@ -24,9 +26,10 @@ std::int64_t MostConnections() {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur == RLIM_INFINITY) return std::int64_t{1} << 30;
-  return std::max(
-      kFewestConnections,
-      static_cast<std::int64_t>(limit.rlim_cur) - kOtherDescriptors);
+  return std::max(kFewestConnections,
+                  (static_cast<std::int64_t>(limit.rlim_cur) -
+                   kOtherDescriptors) /
+                      kDescriptorsEach);
 }
 
 }  // namespace
@@ -38,7 +41,7 @@ absl::Status CheckConnectionLimits(const ConnectionLimits& limits) {
         "--max-connections",
         absl::StrCat("is ", limits.max_connections, "; must be 1 to ",
                      MostConnections(),
-                     " (file descriptors of the process less ",
+                     " (half the file descriptors of the process less ",
                      kOtherDescriptors, "), or 0 for the default"));
   }
   if (limits.max_connections_per_peer < 1) {
@@ -61,8 +64,7 @@ absl::Status CheckConnectionLimits(const ConnectionLimits& limits) {
   }
   for (const auto& [flag, duration] :
        {std::pair{"--handshake-timeout", limits.handshake_timeout},
-        {"--headers-timeout", limits.headers_timeout},
-        {"--first-call-timeout", limits.first_call_timeout},
+        {"--max-connection-idle", limits.max_connection_idle},
         {"--keepalive-time", limits.keepalive_time},
         {"--keepalive-timeout", limits.keepalive_timeout}}) {
     if (duration < absl::Milliseconds(1)) {

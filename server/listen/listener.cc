@@ -1,19 +1,19 @@
 #include "server/listen/listener.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <limits>
 #include <utility>
-
-#include "server/listen/greeting.h"
 
 namespace posenc::server {
 namespace {
@@ -22,46 +22,44 @@ namespace {
 constexpr int kAcceptBatch = 64;
 constexpr int kEventBatch = 64;
 
-// How often limits in time are looked at: an eighth of the shortest, within
-// these bounds.
-constexpr int kShortestTickMs = 2;
-constexpr int kTickMs = 250;
-constexpr auto kSweepInterval = std::chrono::seconds(1);
-
-// TLS begins with a record of this type, a handshake (RFC 8446, section 5.1).
-constexpr char kTlsHandshake = 22;
-
-// RFC 9113, section 6.8: no stream was processed, no error. A call that crosses
-// it on its way is then tried again by the client's library.
-constexpr std::array<unsigned char, 17> kGoAway = {0, 0, 8, 7, 0, 0, 0, 0, 0,
-                                                   0, 0, 0, 0, 0, 0, 0, 0};
-
-void Send(int fd, const void* frame, std::size_t size) {
-  // Next to nothing was sent before, so there is room; a peer that is gone is
-  // found out elsewhere.
-  send(fd, frame, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-// Lets a client that idles go without a reset, which unread bytes would cause.
-void SayGoodbye(int fd) {
-  char bytes[kMostOpeningBytes];
-  recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
-  Send(fd, kGoAway.data(), kGoAway.size());
-}
-
-Descriptor Spare() {
-  return Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
-}
-
-std::chrono::nanoseconds Steady(absl::Duration duration) {
-  return absl::ToChronoNanoseconds(duration);
-}
+constexpr auto kTick = std::chrono::seconds(1);
 
 // What the kernel takes of a unix socket's answers at once; TCP's buffers grow
 // by themselves. While a write waits for room, gRPC 1.51 has a second thread
 // read all sockets, which costs more than the waiting. The kernel doubles it,
 // and allows what net.core.wmem_max says.
 constexpr int kUnixSendBytes = 512 << 10;
+
+Descriptor Spare() {
+  return Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+// What the peer of a unix socket has not read yet, as the kernel counts it, if
+// so much waits that the socket takes no more; else 0. While it stays the same,
+// the peer reads nothing: the socket takes more only once three quarters are
+// read.
+std::int64_t BlockedBytes(int fd) {
+  pollfd socket = {.fd = fd, .events = POLLOUT, .revents = 0};
+  if (poll(&socket, 1, 0) != 0) return 0;  // takes more, or is gone
+  int bytes = 0;
+  return ioctl(fd, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
+
+// gRPC sees the peer leave, and the listener the hang-up.
+void ShutDown(const Descriptor& fd) { shutdown(fd.get(), SHUT_RDWR); }
+
+// A peer who takes nothing while the server writes answers no ping either; but
+// gRPC 1.51 ends neither the connection nor its calls until a write that has
+// begun is done. So the kernel ends it.
+void SetTcpOptions(int fd, absl::Duration timeout) {
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  const int milliseconds = static_cast<int>(
+      std::min<std::int64_t>(absl::ToInt64Milliseconds(timeout),
+                             std::numeric_limits<int>::max()));
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds,
+             sizeof(milliseconds));
+}
 
 }  // namespace
 
@@ -83,19 +81,17 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(
 
 Listener::Listener(const ConnectionLimits& limits)
     : limits_(limits),
-      connections_(limits.max_connections, limits.max_connections_per_peer),
+      cap_(limits.max_connections),
+      cap_per_host_(limits.max_connections_per_peer),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       spare_(Spare()) {}
 
 Listener::~Listener() { Stop(); }
 
-absl::Status Listener::Start(Acceptor plaintext, Acceptor tls) {
+void Listener::Start(Acceptor plaintext, Acceptor tls) {
   plaintext_ = std::move(plaintext);
   tls_ = std::move(tls);
-  auto greeting = AskForSettings(plaintext_.get());
-  if (!greeting.ok()) return greeting.status();
-  greeting_ = *std::move(greeting);
   epoll_event event = {.events = EPOLLIN, .data = {.fd = wake_.get()}};
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
   for (const ListeningSocket& socket : sockets_) {
@@ -103,7 +99,6 @@ absl::Status Listener::Start(Acceptor plaintext, Acceptor tls) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.fd(), &event);
   }
   thread_ = std::thread([this] { Run(); });
-  return absl::OkStatus();
 }
 
 void Listener::Stop() {
@@ -111,44 +106,52 @@ void Listener::Stop() {
   stop_.store(true);
   eventfd_write(wake_.get(), 1);
   thread_.join();
+  sockets_.clear();
 }
 
-void Listener::CutConnections() {
-  spare_.Close();  // cutting takes a descriptor
-  connections_.Visit(CutHandedOver);
+void Listener::EndConnections() {
+  for (const auto& [fd, connection] : connections_) ShutDown(connection.fd);
+}
+
+void Listener::EndConnectionOf(absl::string_view peer) {
+  const std::optional<Peer> parsed = Peer::Parse(peer);
+  if (!parsed.has_value()) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  to_end_.push_back(*parsed);
+  eventfd_write(wake_.get(), 1);
 }
 
 ConnectionCounts Listener::counts() const {
   ConnectionCounts counts;
-  counts.open = connections_.open();
+  counts.open = open_.load();
   counts.accepted = accepted_.load();
   std::copy(ended_.begin(), ended_.end(), counts.ended.begin());
   return counts;
 }
 
 void Listener::Run() {
+  const int tick_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(kTick).count();
   epoll_event events[kEventBatch];
   while (!stop_.load()) {
-    const int count = epoll_wait(epoll_.get(), events, kEventBatch, TickMs());
+    const int count = epoll_wait(epoll_.get(), events, kEventBatch, tick_ms);
     now_ = std::chrono::steady_clock::now();
-    for (int i = 0; i < count; ++i)
-      OnEvent(events[i].data.fd, events[i].events);
-    if (now_ - ticked_ >= std::chrono::milliseconds(TickMs())) EnforceLimits();
+    for (int i = 0; i < count; ++i) OnEvent(events[i].data.fd);
+    if (now_ - ticked_ >= kTick) Tick();
   }
-  CloseSockets();
 }
 
-void Listener::OnEvent(int fd, std::uint32_t events) {
-  if (fd == wake_.get()) return;
+void Listener::OnEvent(int fd) {
+  if (fd == wake_.get()) {
+    eventfd_t ignored;
+    eventfd_read(fd, &ignored);
+    return EndNamed();
+  }
   for (const ListeningSocket& socket : sockets_) {
     if (socket.fd() == fd) return AcceptFrom(socket);
   }
-  // An event may be of a connection that was ended in this batch, and its
-  // number may be another's by now: whoever has it is looked at once more.
-  Connection* const connection = connections_.Find(fd);
-  if (connection == nullptr || connection->handed_over) return;
-  if ((events & (EPOLLERR | EPOLLHUP)) != 0) return Close(fd);
-  Look(connection);
+  // Nothing else is asked of a connection's duplicate: it is hung up.
+  Forget(fd);
 }
 
 void Listener::AcceptFrom(const ListeningSocket& socket) {
@@ -196,162 +199,99 @@ void Listener::RefuseOne(const ListeningSocket& socket) {
   if (!spare_.valid()) SetPaused(true);
 }
 
+bool Listener::AtCap(const std::optional<Peer>& peer) const {
+  if (static_cast<std::int64_t>(connections_.size()) >= cap_.load()) {
+    return true;
+  }
+  if (!peer.has_value()) return false;
+  const auto count = by_host_.find(peer->Host());
+  return count != by_host_.end() && count->second >= cap_per_host_.load();
+}
+
 void Listener::Admit(Descriptor fd, const ListeningSocket& socket,
                      const std::optional<Peer>& peer) {
   ++accepted_;
-  if (!connections_.MakeRoom(peer, now_, [this](const Connection& old) {
-        return End(old, Ending::kForRoom);
-      })) {
-    Count(Ending::kAtCap);
-    return;
-  }
-  struct stat file;
-  if (fstat(fd.get(), &file) != 0) return;
+  if (AtCap(peer)) return Count(Ending::kAtCap);
+  Descriptor duplicate(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!duplicate.valid()) return Count(Ending::kNoDescriptor);
   if (socket.is_unix()) {
     setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &kUnixSendBytes,
                sizeof(kUnixSendBytes));
   } else {
-    const int on = 1;
-    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    // A peer who takes nothing while the server writes answers no ping either;
-    // but gRPC 1.51 ends neither the connection nor its calls until a write
-    // that has begun is done. So the kernel ends it.
-    const int timeout = static_cast<int>(std::min<std::int64_t>(
-        absl::ToInt64Milliseconds(limits_.keepalive_timeout),
-        std::numeric_limits<int>::max()));
-    setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout,
-               sizeof(timeout));
+    SetTcpOptions(fd.get(), limits_.keepalive_timeout);
   }
-  // Edge-triggered: bytes that are only looked at would be an event for ever.
-  epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET,
-                       .data = {.fd = fd.get()}};
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0) return;
-  Connection connection;
-  connection.fd = fd.Release();
-  connection.inode = file.st_ino;
+  // No events but EPOLLHUP and EPOLLERR, which always are.
+  epoll_event event = {.events = 0, .data = {.fd = duplicate.get()}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, duplicate.get(), &event) != 0) {
+    return;
+  }
+  if (peer.has_value()) ++by_host_[peer->Host()];
+  const int key = duplicate.get();
+  Connection& connection = connections_[key];
+  connection.fd = std::move(duplicate);
   connection.peer = peer;
-  connection.accepted = now_;
-  connection.tls = tls_ != nullptr && !socket.is_unix();
-  connections_.Add(std::move(connection));
-}
+  open_.store(static_cast<std::int64_t>(connections_.size()));
 
-// Finds out how far the peer has got.
-void Listener::Look(Connection* connection) {
-  char bytes[kMostOpeningBytes];
-  const ssize_t size =
-      recv(connection->fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (size <= 0) return Close(connection->fd);
-  if (connection->tls) {
-    connection->opening =
-        bytes[0] == kTlsHandshake ? Opening::kCall : Opening::kForeign;
-  } else {
-    const Opening before =
-        std::exchange(connection->opening,
-                      ReadOpening({bytes, static_cast<std::size_t>(size)}));
-    if (before != Opening::kPartOfCall) connection->part_of_call_since = now_;
-  }
-  switch (connection->opening) {
-    case Opening::kForeign:
-      Count(Ending::kForeign);
-      return Close(connection->fd);
-    case Opening::kPreface:
-      return;
-    case Opening::kNoCall:
-    case Opening::kPartOfCall:
-      return Greet(connection);
-    case Opening::kCall:
-      return HandOver(connection);
-  }
-}
-
-void Listener::Greet(Connection* connection) {
-  if (std::exchange(connection->greeted, true)) return;
-  Send(connection->fd, greeting_.data(), greeting_.size());
-}
-
-void Listener::HandOver(Connection* connection) {
-  // gRPC has epolls of its own, and closes the descriptor when it likes.
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->fd, nullptr);
-  connection->handed_over = true;
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
       parameters;
-  parameters.listener_fd = sockets_.front().fd();
-  parameters.fd = connection->fd;
-  (connection->tls ? tls_ : plaintext_)->HandleNewConnection(&parameters);
+  parameters.listener_fd = socket.fd();
+  parameters.fd = fd.Release();
+  const bool speaks_tls = tls_ != nullptr && !socket.is_unix();
+  (speaks_tls ? tls_ : plaintext_)->HandleNewConnection(&parameters);
 }
 
-// Of a connection that is not handed over.
-void Listener::Close(int fd) {
-  close(fd);
-  connections_.Forget(fd);
+void Listener::Forget(int fd) {
+  const auto found = connections_.find(fd);
+  if (found == connections_.end()) return;
+  if (found->second.peer.has_value()) {
+    const auto count = by_host_.find(found->second.peer->Host());
+    if (--count->second == 0) by_host_.erase(count);
+  }
+  // gRPC may still have the socket open, and with it this event.
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  connections_.erase(found);
+  open_.store(static_cast<std::int64_t>(connections_.size()));
 }
 
-void Listener::EnforceLimits() {
+void Listener::Tick() {
   ticked_ = now_;
   if (paused_ && !spare_.valid()) spare_ = Spare();
   if (paused_ && spare_.valid()) SetPaused(false);
-  if (now_ - swept_ >= kSweepInterval) {
-    swept_ = now_;
-    connections_.Sweep(now_);
-    CutFrozen();
-  }
-  connections_.Visit([this](Connection& connection) {
-    const std::optional<Ending> over = OverLimit(connection);
-    return over.has_value() && End(connection, *over);
-  });
+  EndBlocked();
 }
 
-// A peer who reads may be looked at when as much waits as before, but not every
-// second of the timeout.
-void Listener::CutFrozen() {
-  connections_.Visit([this](Connection& connection) {
-    if (connection.peer.has_value() || !connection.handed_over) return false;
-    const std::int64_t blocked = BlockedBytes(connection.fd);
+// TCP_USER_TIMEOUT does this over TCP.
+void Listener::EndBlocked() {
+  for (auto& [fd, connection] : connections_) {
+    if (connection.peer.has_value()) continue;
+    const std::int64_t blocked = BlockedBytes(fd);
     if (blocked == 0 || blocked != connection.blocked) {
       connection.blocked = blocked;
       connection.blocked_since = now_;
-      return false;
+    } else if (now_ - connection.blocked_since >=
+               absl::ToChronoNanoseconds(limits_.keepalive_timeout)) {
+      connection.blocked = 0;
+      Count(Ending::kNotReading);
+      ShutDown(connection.fd);
     }
-    return now_ - connection.blocked_since >=
-               Steady(limits_.keepalive_timeout) &&
-           End(connection, Ending::kNotReading);
-  });
+  }
 }
 
-std::optional<Ending> Listener::OverLimit(const Connection& connection) const {
-  const auto past = [this](SteadyTime since, absl::Duration limit) {
-    return now_ - since >= Steady(limit);
-  };
-  if (connection.CallsTooMuch()) return Ending::kTooManyCalls;
-  if (connection.HasCalled()) return std::nullopt;
-  if (past(connection.accepted, limits_.first_call_timeout)) {
-    return Ending::kFirstCallTimeout;
+void Listener::EndNamed() {
+  std::vector<Peer> peers;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    peers.swap(to_end_);
   }
-  if (connection.handed_over) return std::nullopt;
-  if (connection.opening == Opening::kPreface &&
-      past(connection.accepted, limits_.handshake_timeout)) {
-    return Ending::kHandshakeTimeout;
+  if (peers.empty()) return;
+  for (const auto& [fd, connection] : connections_) {
+    if (connection.peer.has_value() &&
+        std::find(peers.begin(), peers.end(), *connection.peer) !=
+            peers.end()) {
+      Count(Ending::kTooManyCalls);
+      ShutDown(connection.fd);
+    }
   }
-  if (connection.opening == Opening::kPartOfCall &&
-      past(connection.part_of_call_since, limits_.headers_timeout)) {
-    return Ending::kHeadersTimeout;
-  }
-  return std::nullopt;
-}
-
-// False if that takes a descriptor and there is none.
-bool Listener::End(const Connection& connection, Ending ending) {
-  if (connection.handed_over && !IsOpen(connection)) return true;
-  Count(ending);  // before the peer sees it
-  if (!connection.handed_over) {
-    if (connection.opening == Opening::kNoCall) SayGoodbye(connection.fd);
-    close(connection.fd);
-    return true;
-  }
-  if (CutHandedOver(connection)) return true;
-  --ended_[static_cast<int>(ending)];
-  return false;
 }
 
 void Listener::SetPaused(bool paused) {
@@ -362,27 +302,6 @@ void Listener::SetPaused(bool paused) {
                          .data = {.fd = socket.fd()}};
     epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket.fd(), &event);
   }
-}
-
-int Listener::TickMs() const {
-  const absl::Duration shortest =
-      std::min({limits_.handshake_timeout, limits_.headers_timeout,
-                limits_.first_call_timeout});
-  return static_cast<int>(std::clamp<std::int64_t>(
-      absl::ToInt64Milliseconds(shortest / 8), kShortestTickMs, kTickMs));
-}
-
-void Listener::CloseSockets() {
-  connections_.Visit([this](Connection& connection) {
-    if (connection.handed_over) return false;
-    if (connection.greeted) {
-      HandOver(&connection);
-      return false;
-    }
-    close(connection.fd);
-    return true;
-  });
-  sockets_.clear();
 }
 
 }  // namespace posenc::server

@@ -85,8 +85,8 @@ std::optional<Peer> Peer::Parse(absl::string_view text) {
   return peer;
 }
 
-std::array<std::uint8_t, 16> Peer::Host() const {
-  std::array<std::uint8_t, 16> host = address;
+Peer::HostBytes Peer::Host() const {
+  HostBytes host = address;
   if (!std::equal(kMapped.begin(), kMapped.end(), address.begin())) {
     std::fill(host.begin() + 8, host.end(), 0);
   }

@@ -1,4 +1,4 @@
-// Who is at the other end of a connection.
+// The address at the other end of a connection.
 
 #pragma once
 
@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 #include "absl/strings/string_view.h"
 
@@ -26,16 +25,14 @@ struct Peer {
   // "ipv6:%5B::1%5D:40123". Nothing for anything else ("unix:", "inproc").
   static std::optional<Peer> Parse(absl::string_view text);
 
+  using HostBytes = std::array<std::uint8_t, 16>;
+
   // What connections of one host have in common: its IPv4 address, or the
   // first 64 bits of its IPv6 address, as a host has all of these.
-  std::array<std::uint8_t, 16> Host() const;
+  HostBytes Host() const;
 
   friend bool operator==(const Peer& a, const Peer& b) {
     return a.port == b.port && a.address == b.address;
-  }
-  template <typename H>
-  friend H AbslHashValue(H state, const Peer& peer) {
-    return H::combine(std::move(state), peer.address, peer.port);
   }
 };
 

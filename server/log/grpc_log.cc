@@ -8,10 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "grpc/support/log.h"
+#include "posenc/compat.h"
 #include "server/log/rate_limit.h"
 
 namespace posenc::server {
@@ -43,37 +42,36 @@ class GrpcLog {
   std::map<std::string, RateLimit> limits_;
 };
 
-// gRPC's hook takes a function and no object.
+// The hook takes a function and no object.
 std::atomic<GrpcLog*> target = nullptr;
 
-LogLevel LevelOf(gpr_log_severity severity) {
-  switch (severity) {
-    case GPR_LOG_SEVERITY_DEBUG:
+LogLevel LevelOf(compat::LogLine::Level level) {
+  switch (level) {
+    case compat::LogLine::kDebug:
       return LogLevel::kDebug;
-    case GPR_LOG_SEVERITY_INFO:
+    case compat::LogLine::kInfo:
       return LogLevel::kInfo;
-    case GPR_LOG_SEVERITY_ERROR:
+    case compat::LogLine::kWarning:
+      return LogLevel::kWarning;
+    case compat::LogLine::kError:
       break;
   }
   return LogLevel::kError;
 }
 
-void WriteLine(gpr_log_func_args* line) {
+void WriteLine(const compat::LogLine& line) {
   GrpcLog* const to = target.load();
   if (to == nullptr) return;
-  absl::string_view file = line->file;
-  file.remove_prefix(file.rfind('/') + 1);
-  const std::string source = absl::StrCat(file, ":", line->line);
-  // The process is about to abort, which writes no queue.
-  const bool last = absl::StartsWith(line->message, "assertion failed");
+  const std::string source = absl::StrCat(line.file, ":", line.line);
   const std::optional<std::int64_t> suppressed =
       to->LimitOf(source).Allow(absl::Now());
-  if (!suppressed.has_value() && !last) return;
-  to->log().Write(LevelOf(line->severity), line->message,
+  if (!suppressed.has_value() && !line.last) return;
+  to->log().Write(LevelOf(line.level), line.text,
                   {{"logger", absl::string_view("grpc")},
                    {"source", absl::string_view(source)},
                    {"suppressed", suppressed.value_or(0)}});
-  if (last) to->log().Flush(absl::Seconds(1));
+  // A process that aborts writes no queue.
+  if (line.last) to->log().Flush(absl::Seconds(1));
 }
 
 }  // namespace
@@ -81,11 +79,9 @@ void WriteLine(gpr_log_func_args* line) {
 void SendGrpcLogTo(std::shared_ptr<Log> log) {
   // Is never freed: gRPC's threads may log until the process ends.
   target = new GrpcLog(std::move(log));
-  gpr_set_log_function(WriteLine);
+  compat::SetLog(WriteLine);
 }
 
-void SilenceGrpcLog() {
-  gpr_set_log_function([](gpr_log_func_args*) {});
-}
+void SilenceGrpcLog() { compat::SetLog(nullptr); }
 
 }  // namespace posenc::server

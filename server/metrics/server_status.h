@@ -37,7 +37,7 @@ struct ServerStatus {
   std::int64_t table_cache_hits = 0, table_cache_misses = 0;
 
   std::int64_t connections = 0;
-  // Since the start, by reason (EndingName in listen/). The reasons are
+  // Since the start, by reason (kEndingNames in listen/). The reasons are
   // fixed: all are here from the start.
   std::vector<std::pair<std::string, std::int64_t>> connections_refused;
 

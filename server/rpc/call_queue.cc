@@ -214,7 +214,7 @@ const PeerStream::Event* CallQueue::React(const PeerStream::Event& event,
     // Asked first: a call that gRPC has ready for AwaitCall() would take the
     // place of its answer.
     const Looks::Clock::duration waited =
-        looks->waits.Take(stream->connection(), start);
+        looks->waits.Take(stream->headers().peer_id(), start);
     if (call_cancelled_.load()) {
       call_cancelled_.store(false);
       looks->trouble = start;

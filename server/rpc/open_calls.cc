@@ -4,18 +4,20 @@
 
 namespace posenc::server {
 
-OpenCalls::Place OpenCalls::Enter(std::uint64_t connection, bool* far) {
+OpenCalls::Place OpenCalls::Enter(std::uint64_t connection, bool shared,
+                                  bool* far) {
   Place place;
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto at = by_connection_.try_emplace(connection, 0).first;
-  int most = most_;
+  const int fixed = shared ? kMostInAll : most_;
+  int most = fixed;
   if (in_all_ >= kMostInAll) {
     const auto connections = static_cast<int>(by_connection_.size());
-    most = std::clamp(kMostInAll / connections, 1, most_);
+    most = std::clamp(kMostInAll / connections, 1, fixed);
   }
-  *far = at->second >= most_;
+  *far = !shared && at->second >= fixed;
   if (at->second >= most) return place;
-  place.number_ = ++at->second;
+  ++at->second;
   ++in_all_;
   place.calls_ = this;
   place.connection_ = connection;

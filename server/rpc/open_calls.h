@@ -28,7 +28,6 @@ class OpenCalls {
     Place& operator=(Place&& other) noexcept {
       std::swap(calls_, other.calls_);
       std::swap(connection_, other.connection_);
-      std::swap(number_, other.number_);
       return *this;
     }
     ~Place() {
@@ -36,14 +35,11 @@ class OpenCalls {
     }
 
     bool empty() const { return calls_ == nullptr; }
-    // How many calls the connection had open when this one came, with it.
-    int number() const { return number_; }
 
    private:
     friend class OpenCalls;
     OpenCalls* calls_ = nullptr;
     std::uint64_t connection_ = 0;
-    int number_ = 0;
   };
 
   // max_concurrent_streams: what clients are told (ConnectionLimits). Those who
@@ -53,8 +49,10 @@ class OpenCalls {
 
   // Empty if the connection has as many calls as it may: a fixed number, or its
   // share of kMostInAll once there are so many. `far` tells whether it is the
-  // fixed number, which nobody reaches who keeps to what he was told.
-  Place Enter(std::uint64_t connection, bool* far);
+  // fixed number, which no client reaches that keeps to the limit it was told.
+  // shared: several connections have this number, as those of a unix socket do; the
+  // fixed number is kMostInAll.
+  Place Enter(std::uint64_t connection, bool shared, bool* far);
 
   // Of 25 kB: 400 MB.
   static constexpr int kMostInAll = 16384;

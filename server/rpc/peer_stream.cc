@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "grpc/byte_buffer.h"
 #include "grpc/byte_buffer_reader.h"
 #include "grpc/grpc_security.h"
@@ -52,12 +53,6 @@ void PeerStream::Await(grpc_server* server, grpc_completion_queue* events) {
       grpc_server_request_call(server, &call_, &headers_.details_,
                                &headers_.metadata_, events, events, &arrived_);
   if (error != GRPC_CALL_OK) std::abort();  // `events` is not the server's
-}
-
-const void* PeerStream::connection() {
-  grpc_auth_context* const security = grpc_call_auth_context(call_);
-  if (security != nullptr) grpc_auth_context_release(security);
-  return security;
 }
 
 // A read may fail before gRPC says that the call is closed.
@@ -232,6 +227,7 @@ bool PeerStream::Take(bool ok) {
   }
   char* const peer = grpc_call_get_peer(call_);
   headers_.peer_ = peer;
+  headers_.peer_id_ = absl::HashOf(headers_.peer_);
   gpr_free(peer);
   return true;
 }

@@ -66,9 +66,6 @@ class PeerStream final {
 
   const CallHeaders& headers() const { return headers_; }
   grpc_call* c_call() { return call_; }
-  // What all calls of one connection have in common, and no other: gRPC makes
-  // the security context of a connection once, even if it says nothing.
-  const void* connection();
   // Whether the call has ended without our doing.
   bool IsCancelled();
 

@@ -86,7 +86,7 @@ class SmallCall : public PeerStream::Reactor,
 
   std::shared_ptr<void> KeepAlive() final { return shared_from_this(); }
   std::uint64_t PeerId() const final {
-    return reinterpret_cast<std::uintptr_t>(stream_->connection());
+    return stream_->headers().peer_id();
   }
   void ShrinkClaim(std::uint64_t /*message*/) final {}  // there is none
   void ExpectMore(std::uint64_t /*message*/, std::int64_t /*holds*/) final {}

@@ -1,7 +1,5 @@
 #include "server/rpc/socket_waits.h"
 
-#include "absl/hash/hash.h"
-
 namespace posenc::server {
 namespace {
 
@@ -14,12 +12,12 @@ constexpr std::chrono::milliseconds kGapHolds{100};
 
 }  // namespace
 
-SocketWaits::Clock::duration SocketWaits::Take(const void* connection,
+SocketWaits::Clock::duration SocketWaits::Take(std::uint64_t peer,
                                                Clock::time_point now) {
-  Group& group = groups_[absl::HashOf(connection) % groups_.size()];
-  if (group.connection != connection || group.behind_since != caught_up_) {
-    group = {connection, caught_up_, now, 0};
-  } else if (connection != last_connection_) {
+  Group& group = groups_[peer % groups_.size()];
+  if (group.peer != peer || group.behind_since != caught_up_) {
+    group = {peer, caught_up_, now, 0};
+  } else if (peer != last_peer_) {
     const Clock::duration gap = now - group.last;
     if (group.calls >= kReadTogether &&
         (gap < gap_ || now - gap_seen_ > kGapHolds)) {
@@ -28,7 +26,7 @@ SocketWaits::Clock::duration SocketWaits::Take(const void* connection,
     }
     group.calls = 0;
   }
-  last_connection_ = connection;
+  last_peer_ = peer;
   ++group.calls;
   group.last = now;
   return now - gap_seen_ > kGapHolds ? Clock::duration(0) : gap_;

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <vector>
 
 namespace posenc::server {
@@ -26,8 +27,8 @@ class SocketWaits {
 
   explicit SocketWaits(Clock::time_point now) : caught_up_(now) {}
 
-  // A call of this connection is taken. How long it may have waited.
-  Clock::duration Take(const void* connection, Clock::time_point now);
+  // A call of this peer (CallHeaders::peer_id()) is taken. How long it may have waited.
+  Clock::duration Take(std::uint64_t peer, Clock::time_point now);
 
   // There was nothing in the sockets.
   void CatchUp(Clock::time_point now);
@@ -37,14 +38,14 @@ class SocketWaits {
  private:
   // Calls of one connection that were taken one after the other.
   struct Group {
-    const void* connection = nullptr;
+    std::uint64_t peer = 0;
     Clock::time_point behind_since{}, last{};
     int calls = 0;
   };
 
   Clock::time_point caught_up_;
-  std::vector<Group> groups_{1024};  // by a hash of the connection
-  const void* last_connection_ = nullptr;
+  std::vector<Group> groups_{1024};  // by the peer
+  std::uint64_t last_peer_ = 0;
   // The shortest gap, and when it was seen.
   Clock::duration gap_{0};
   Clock::time_point gap_seen_{};

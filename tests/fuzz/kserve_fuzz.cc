@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "google/protobuf/stubs/logging.h"
+#include "posenc/compat.h"
 #include "inference/inference.pb.h"
 #include "posenc/wire/split.h"
 #include "server/kserve/infer_handler.h"
@@ -85,7 +85,7 @@ class SharedRegions {
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   // It logs every string that is not UTF-8.
-  google::protobuf::SetLogHandler(nullptr);
+  posenc::compat::SetLog(nullptr);
   return 0;
 }
 

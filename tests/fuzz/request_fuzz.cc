@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "google/protobuf/stubs/logging.h"
+#include "posenc/compat.h"
 #include "server/methods/methods.h"
 #include "tests/fuzz/handler_run.h"
 #include "tests/fuzz/shared_folder.h"
@@ -36,7 +36,7 @@ constexpr std::size_t kHeader = 3;
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   // It logs every string that is not UTF-8.
-  google::protobuf::SetLogHandler(nullptr);
+  posenc::compat::SetLog(nullptr);
   return 0;
 }
 

@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "google/protobuf/stubs/logging.h"
+#include "posenc/compat.h"
 #include "tests/fuzz/split_check.h"
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   // It logs every string that is not UTF-8.
-  google::protobuf::SetLogHandler(nullptr);
+  posenc::compat::SetLog(nullptr);
   return 0;
 }
 

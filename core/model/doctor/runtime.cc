@@ -270,9 +270,8 @@ void CheckGoneFlags(const Runtime& runtime, const ConfigCase* config,
   if (theta != nullptr && absl::SimpleAtod(*theta, &base)) {
     parameters["rope_theta"] = base;
   }
-  const auto override = config == nullptr
-                            ? json{{"rope_parameters", parameters}}
-                            : MergedOverride(*config, parameters);
+  std::optional<json> override = json{{"rope_parameters", parameters}};
+  if (config != nullptr) override = MergedOverride(*config, parameters);
   const std::string fix =
       override ? absl::StrCat("--hf-overrides '", override->dump(), "'")
                : "write what it says into each rope_parameters of config.json";

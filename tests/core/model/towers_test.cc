@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "core/error.h"
 #include "core/model/source.h"
 #include "core/model/tower_grid.h"
@@ -40,7 +40,13 @@ const json& Record() {
 
 // The bits of float32 numbers in hexadecimal bytes.
 std::vector<float> FromHex(const json& text) {
-  const std::string bytes = absl::HexStringToBytes(text.get<std::string>());
+  const auto& hex = text.get_ref<const std::string&>();
+  std::vector<unsigned char> bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
+    std::uint32_t byte = 0;
+    if (!absl::SimpleHexAtoi(hex.substr(i, 2), &byte)) return {};
+    bytes.push_back(static_cast<unsigned char>(byte));
+  }
   std::vector<float> values(bytes.size() / sizeof(float));
   std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;

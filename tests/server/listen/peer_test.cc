@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "gtest/gtest.h"
-#include "server/listen/callers.h"
 
 namespace posenc::server {
 namespace {
@@ -56,36 +55,6 @@ TEST(PeerTest, AHostIsAnIPv4AddressOrHalfOfAnIPv6Address) {
   EXPECT_NE(V4("10.0.0.7", 1).Host(), V4("10.0.0.8", 1).Host());
   EXPECT_EQ(V6("2001:db8::1", 1).Host(), V6("2001:db8::ffff", 1).Host());
   EXPECT_NE(V6("2001:db8::1", 1).Host(), V6("2001:db8:0:1::1", 1).Host());
-}
-
-TEST(CallersTest, ACallMarksItsConnectionAlone) {
-  Callers callers;
-  const Callers::Mark first = callers.Add(V4("127.0.0.1", 1000));
-  const Callers::Mark second = callers.Add(V4("127.0.0.1", 1016));
-  callers.CallBegan("ipv4:127.0.0.1:1000");
-  callers.CallBegan("ipv4:127.0.0.1:1001");
-  callers.CallBegan("unix:");
-  EXPECT_EQ(first->load(), Callers::Calls::kSome);
-  EXPECT_EQ(second->load(), Callers::Calls::kNone);
-}
-
-TEST(CallersTest, WhoHasMadeTooManyCallsStaysSo) {
-  Callers callers;
-  const Callers::Mark mark = callers.Add(V4("127.0.0.1", 1000));
-  callers.CallWasTooMany("ipv4:127.0.0.1:1000");
-  callers.CallBegan("ipv4:127.0.0.1:1000");
-  EXPECT_EQ(mark->load(), Callers::Calls::kTooMany);
-}
-
-TEST(CallersTest, AConnectionThatIsGoneDoesNotRemoveItsSuccessor) {
-  Callers callers;
-  const Peer peer = V4("127.0.0.1", 1000);
-  const Callers::Mark old = callers.Add(peer);
-  const Callers::Mark now = callers.Add(peer);
-  callers.Remove(peer, old);
-  callers.CallBegan("ipv4:127.0.0.1:1000");
-  EXPECT_EQ(old->load(), Callers::Calls::kNone);
-  EXPECT_EQ(now->load(), Callers::Calls::kSome);
 }
 
 }  // namespace

@@ -13,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "server/listen/connection_counts.h"
 #include "tests/fixtures/certificates.h"
 #include "tests/fixtures/directory.h"
 #include "tests/fixtures/http2.h"
@@ -77,11 +76,6 @@ class TlsTest : public ServerTest {
         .error_code();
   }
 
-  std::int64_t Ended(Ending ending) const {
-    const auto endings = server_->Status().connections_refused;
-    return endings[static_cast<std::size_t>(ending)].second;
-  }
-
   std::string StartError() const {
     return std::string(Server::Start(options_).status().message());
   }
@@ -102,7 +96,6 @@ TEST_F(TlsTest, ServesThoseWhoTrustItsAuthorityAndNoPlaintext) {
   EXPECT_EQ(Call(Trusting(other_)), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Call(Connect(server_->addresses()[0])),
             grpc::StatusCode::UNAVAILABLE);
-  EXPECT_GE(Ended(Ending::kForeign), 1);
 }
 
 // Editors put a byte order mark in front, and tools a certificate beside a key.
@@ -188,7 +181,7 @@ TEST_F(TlsTest, UnfinishedHandshakesAreEndedInTime) {
 }
 
 TEST_F(TlsTest, AConnectionWithoutACallIsEndedInTimeAndOthersStay) {
-  options_.connections.first_call_timeout = absl::Milliseconds(300);
+  options_.connections.max_connection_idle = absl::Milliseconds(300);
   Start(options_);
   const auto channel = Trusting(root_);
   std::unique_ptr<RawCall> watch;
@@ -199,11 +192,11 @@ TEST_F(TlsTest, AConnectionWithoutACallIsEndedInTimeAndOthersStay) {
     watch->WriteLast("");
     return watch->Read(&health);
   }));
-  const std::int64_t before = Ended(Ending::kFirstCallTimeout);
   const auto idle = Trusting(root_);
-  idle->GetState(true);
+  ASSERT_TRUE(idle->WaitForConnected(std::chrono::system_clock::now() +
+                                     std::chrono::seconds(10)));
   EXPECT_TRUE(
-      Eventually([&] { return Ended(Ending::kFirstCallTimeout) > before; }));
+      Eventually([&] { return idle->GetState(false) == GRPC_CHANNEL_IDLE; }));
   EXPECT_EQ(Call(channel), grpc::StatusCode::OK);
   EXPECT_EQ(channel->GetState(false), GRPC_CHANNEL_READY);
 }

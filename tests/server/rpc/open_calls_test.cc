@@ -18,7 +18,7 @@ std::vector<OpenCalls::Place> Fill(OpenCalls* calls, std::uint64_t connection,
   if (far == nullptr) far = &unused;
   std::vector<OpenCalls::Place> places;
   while (static_cast<int>(places.size()) < most) {
-    OpenCalls::Place place = calls->Enter(connection, far);
+    OpenCalls::Place place = calls->Enter(connection, false, far);
     if (place.empty()) break;
     places.push_back(std::move(place));
   }
@@ -40,7 +40,7 @@ TEST(OpenCallsTest, APlaceIsGivenBackOnce) {
   OpenCalls calls(1);
   {
     bool far = false;
-    OpenCalls::Place place = calls.Enter(1, &far);
+    OpenCalls::Place place = calls.Enter(1, false, &far);
     OpenCalls::Place moved = std::move(place);
     EXPECT_FALSE(moved.empty());
   }
@@ -60,9 +60,9 @@ TEST(OpenCallsTest, PastTheLimitOfAllConnectionsHaveShares) {
   const auto late = Fill(&calls, 100, OpenCalls::kMostInAll, &far);
   EXPECT_EQ(late.size(), OpenCalls::kMostInAll / (kGreedy + 1));
   EXPECT_FALSE(far) << "it kept to its limit";
-  EXPECT_TRUE(calls.Enter(0, &far).empty());
+  EXPECT_TRUE(calls.Enter(0, false, &far).empty());
   greedy.clear();
-  EXPECT_FALSE(calls.Enter(0, &far).empty());
+  EXPECT_FALSE(calls.Enter(0, false, &far).empty());
 }
 
 TEST(OpenCallsTest, ManyThreadsEnterAndLeave) {
@@ -74,8 +74,8 @@ TEST(OpenCallsTest, ManyThreadsEnterAndLeave) {
     threads.emplace_back([&calls, i] {
       for (int round = 0; round < kRounds; ++round) {
         bool far = false;
-        const OpenCalls::Place own = calls.Enter(i + 1, &far);
-        const OpenCalls::Place common = calls.Enter(0, &far);
+        const OpenCalls::Place own = calls.Enter(i + 1, false, &far);
+        const OpenCalls::Place common = calls.Enter(0, false, &far);
         EXPECT_FALSE(own.empty());
         EXPECT_FALSE(common.empty());
       }

@@ -2,7 +2,6 @@
 
 #include "server/rpc/socket_waits.h"
 
-#include <array>
 #include <chrono>
 
 #include "gtest/gtest.h"
@@ -20,13 +19,12 @@ class SocketWaitsTest : public testing::Test {
   SocketWaits::Clock::duration Read(int connection, int calls) {
     SocketWaits::Clock::duration waited{0};
     for (int i = 0; i < calls; ++i) {
-      waited = waits_.Take(&connections_[connection], now_);
+      waited = waits_.Take(1000 + connection, now_);
       now_ += milliseconds(1);
     }
     return waited;
   }
 
-  std::array<char, 3> connections_ = {};
   SocketWaits::Clock::time_point now_{seconds(1000)};
   SocketWaits waits_{now_};
 };

@@ -1,0 +1,118 @@
+// Where versions of libraries differ: gRPC 1.51 to 1.83, protobuf 3.21 to 36, abseil
+// 20220623 to 20260526. All that depends on a version stands here, but for xsimd's
+// (core/simd/kernels_bits.inl) and cpp-httplib's (server/admin).
+
+#pragma once
+
+#include <atomic>
+
+#include "absl/strings/string_view.h"
+#include "google/protobuf/util/json_util.h"
+#include "grpcpp/version_info.h"
+
+#define POSENC_GRPC_BEFORE(minor) \
+  (GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR < (minor))
+
+#if GOOGLE_PROTOBUF_VERSION < 4022000
+#include "google/protobuf/stubs/logging.h"
+#endif
+#if POSENC_GRPC_BEFORE(66)
+#include "absl/strings/match.h"
+#include "grpc/support/log.h"
+#else
+#include "absl/base/log_severity.h"
+#include "absl/log/globals.h"
+#include "absl/log/initialize.h"
+#include "absl/log/log_entry.h"
+#include "absl/log/log_sink.h"
+#include "absl/log/log_sink_registry.h"
+#endif
+
+namespace posenc::compat {
+
+// Fields without presence are printed if they have their default, too. Protobuf 26
+// renamed the option.
+inline void PrintDefaults(google::protobuf::util::JsonPrintOptions* options) {
+#if GOOGLE_PROTOBUF_VERSION < 5026000
+  options->always_print_primitive_fields = true;
+#else
+  options->always_print_fields_with_no_presence = true;
+#endif
+}
+
+// A line that gRPC logs; from protobuf 22 on, one of protobuf's too.
+struct LogLine {
+  enum Level { kDebug, kInfo, kWarning, kError } level;
+  absl::string_view file;
+  int line;
+  absl::string_view text;
+  bool last;  // the process is about to abort
+};
+
+using LogFunction = void (*)(const LogLine&);
+
+namespace internal {
+
+inline std::atomic<LogFunction> log_function = nullptr;
+
+inline void Log(const LogLine& line) {
+  const LogFunction write = log_function.load();
+  if (write != nullptr) write(line);
+}
+
+// gRPC 1.66 gave its own hook up for abseil's log.
+#if POSENC_GRPC_BEFORE(66)
+inline void Hook() {
+  gpr_set_log_function([](gpr_log_func_args* line) {
+    absl::string_view file = line->file;
+    file.remove_prefix(file.rfind('/') + 1);
+    const LogLine::Level level =
+        line->severity == GPR_LOG_SEVERITY_DEBUG  ? LogLine::kDebug
+        : line->severity == GPR_LOG_SEVERITY_INFO ? LogLine::kInfo
+                                                  : LogLine::kError;
+    Log({level, file, line->line, line->message,
+         absl::StartsWith(line->message, "assertion failed")});
+  });
+}
+#else
+class Sink final : public absl::LogSink {
+ public:
+  void Send(const absl::LogEntry& entry) override {
+    const LogLine::Level level =
+        entry.verbosity() != absl::LogEntry::kNoVerbosityLevel
+            ? LogLine::kDebug
+        : entry.log_severity() == absl::LogSeverity::kInfo ? LogLine::kInfo
+        : entry.log_severity() == absl::LogSeverity::kWarning
+            ? LogLine::kWarning
+            : LogLine::kError;
+    Log({level, entry.source_basename(), entry.source_line(),
+         entry.text_message(),
+         entry.log_severity() == absl::LogSeverity::kFatal});
+  }
+};
+
+inline void Hook() {
+  static const bool hooked = [] {
+    absl::InitializeLog();
+    absl::SetStderrThreshold(absl::LogSeverityAtLeast::kInfinity);
+    absl::AddLogSink(new Sink);  // lives as long as the process
+    return true;
+  }();
+  static_cast<void>(hooked);
+}
+#endif
+
+}  // namespace internal
+
+// From now on the lines of gRPC and protobuf go to `write`, which any thread calls, and
+// nowhere else; null: they go nowhere. May be called again.
+inline void SetLog(LogFunction write) {
+  internal::log_function.store(write);
+#if GOOGLE_PROTOBUF_VERSION < 4022000
+  // Protobuf would log whatever strings a peer sends.
+  google::protobuf::SetLogHandler(nullptr);
+#endif
+  internal::Hook();
+}
+
+}  // namespace posenc::compat
