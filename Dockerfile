@@ -6,8 +6,9 @@ RUN apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq 
       --no-install-recommends g++ cmake ninja-build pkg-config libgrpc++-dev \
       libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev \
       libxsimd-dev nlohmann-json3-dev libcli11-dev libssl-dev zlib1g-dev \
-      prometheus-cpp-dev libcpp-httplib-dev libtomlplusplus-dev libpng-dev
+      prometheus-cpp-dev libmicrohttpd-dev libtomlplusplus-dev libpng-dev
 COPY CMakeLists.txt VERSION /src/
+COPY cmake /src/cmake
 COPY proto /src/proto
 COPY core /src/core
 COPY server /src/server
@@ -27,7 +28,7 @@ RUN apt-get update -qq && \
     DEBIAN_FRONTEND=noninteractive apt-get upgrade -y -qq && \
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
       --no-install-recommends libgrpc++1.51 libprotobuf32 zlib1g \
-      libprometheus-cpp-core1.0 libcpp-httplib0.11 libpng16-16 && \
+      libprometheus-cpp-core1.0 libmicrohttpd12 libpng16-16 && \
     apt-get clean && \
     rm -rf /var/lib/apt/lists/* /var/cache/apt /var/cache/debconf/* \
       /var/cache/ldconfig /var/log/* /var/lib/dpkg/*-old

@@ -1,17 +1,12 @@
 #include "server/admin/admin_server.h"
 
-#include <fcntl.h>
-#include <poll.h>
+#include <microhttpd.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdint>
-#include <iterator>
-#include <new>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,17 +17,85 @@
 namespace posenc::server {
 namespace {
 
-// How long accepting rests if no descriptor is left, and all if there is no
-// memory.
-constexpr absl::Duration kPause = absl::Milliseconds(100);
-// Accepted at one go; those that wait longer come next.
-constexpr int kMaxAccepts = 16;
-
 // Calls at a time, whatever the machine: a browser keeps six connections.
 constexpr int kFewestCalls = 6;
 constexpr int kMostCalls = 32;
 
+// What libmicrohttpd takes of a request's line and headers.
+constexpr std::size_t kConnectionBytes = 16 << 10;
+// More than kMaxConnections: those that are being ended count, too.
+constexpr unsigned kMostSockets = 256;
+
+MHD_Result AddHeader(void* request, MHD_ValueKind /*kind*/, const char* key,
+                     const char* value) {
+  static_cast<AdminRequest*>(request)->headers.emplace_back(
+      key, value == nullptr ? "" : value);
+  return MHD_YES;
+}
+
+// Paths are compared as they came.
+std::size_t KeepEscapes(void* /*unused*/, MHD_Connection* /*connection*/,
+                        char* text) {
+  return std::strlen(text);
+}
+
 }  // namespace
+
+// A request and its answer.
+struct AdminServer::Exchange {
+  Reaction reaction;
+  std::string body;
+  std::shared_ptr<WaitingCall> call;  // while it is under way
+};
+
+// What libmicrohttpd calls. Nothing is thrown through it.
+struct AdminServer::Callbacks {
+  static MHD_Result Access(void* server, MHD_Connection* connection,
+                           const char* url, const char* method,
+                           const char* version, const char* data,
+                           std::size_t* size, void** context) {
+    try {
+      auto* const self = static_cast<AdminServer*>(server);
+      auto* exchange = static_cast<Exchange*>(*context);
+      if (exchange == nullptr) {
+        AdminRequest request{method, url, version, {}};
+        MHD_get_connection_values(connection, MHD_HEADER_KIND, &AddHeader,
+                                  &request);
+        *context = exchange = new Exchange{self->http_.React(request), {}, {}};
+        if (exchange->reaction.call) return MHD_YES;  // its body comes next
+        return self->Respond(connection, exchange->reaction.response) ? MHD_YES
+                                                                      : MHD_NO;
+      }
+      if (*size > 0) {
+        exchange->body.append(data, *size);
+        *size = 0;
+        return MHD_YES;
+      }
+      return self->Advance(connection, exchange) ? MHD_YES : MHD_NO;
+    } catch (...) {
+      return MHD_NO;  // no memory: this peer goes
+    }
+  }
+
+  static void Completed(void* /*server*/, MHD_Connection* /*connection*/,
+                        void** context, MHD_RequestTerminationCode /*why*/) {
+    const std::unique_ptr<Exchange> exchange(static_cast<Exchange*>(*context));
+    *context = nullptr;
+    if (exchange != nullptr && exchange->call != nullptr) {
+      exchange->call->Cancel();
+    }
+  }
+
+  static void Notify(void* server, MHD_Connection* connection,
+                     void** /*context*/,
+                     MHD_ConnectionNotificationCode what) {
+    auto* const self = static_cast<AdminServer*>(server);
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) return self->Closed(connection);
+    const MHD_ConnectionInfo* const info = MHD_get_connection_info(
+        connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info != nullptr) self->Opened(connection, info->connect_fd);
+  }
+};
 
 int AdminServer::MostCalls() {
   return std::clamp(2 * UsableCpus(), kFewestCalls, kMostCalls);
@@ -48,170 +111,133 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(
   // Its constructor is private.
   std::unique_ptr<AdminServer> server(
       new AdminServer(std::move(pages), std::move(names), options.timeout));
-  server->listener_ = socket->fd;
   server->address_ = socket->address;
   server->unix_path_ = socket->unix_path;
-  server->wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (server->wake_ < 0) {
-    return absl::UnavailableError("--admin: no file descriptor is left");
-  }
-  server->TakeSpare();
   if (explorer != nullptr) {
-    server->workers_ = std::make_unique<CallWorkers>(
-        explorer, MostCalls(), [raw = server.get()] { raw->Wake(); });
+    server->workers_ = std::make_unique<CallWorkers>(explorer, MostCalls());
   }
-  server->thread_ = std::thread([raw = server.get()] { raw->Run(); });
+  server->daemon_ = MHD_start_daemon(
+      MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, nullptr,
+      nullptr, &Callbacks::Access, server.get(), MHD_OPTION_LISTEN_SOCKET,
+      socket->fd, MHD_OPTION_CONNECTION_LIMIT, kMostSockets,
+      MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes,
+      MHD_OPTION_UNESCAPE_CALLBACK, &KeepEscapes, nullptr,
+      MHD_OPTION_NOTIFY_COMPLETED, &Callbacks::Completed, nullptr,
+      MHD_OPTION_NOTIFY_CONNECTION, &Callbacks::Notify, server.get(),
+      MHD_OPTION_END);
+  if (server->daemon_ == nullptr) {
+    close(socket->fd);
+    return absl::UnavailableError("--admin: libmicrohttpd cannot start");
+  }
+  server->thread_ = std::thread([raw = server.get()] { raw->Watch(); });
   return server;
 }
 
 AdminServer::~AdminServer() {
-  stop_.store(true);
-  if (thread_.joinable()) {
-    Wake();
-    thread_.join();
+  // Its calls wait suspended, which libmicrohttpd cannot stop with.
+  StopCalls();
+  if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stop_ = true;
   }
-  workers_ = nullptr;  // they write to wake_
-  for (const int fd : {listener_, wake_, spare_}) {
-    if (fd >= 0) close(fd);
-  }
+  stopped_.notify_all();
+  if (thread_.joinable()) thread_.join();
   if (!unix_path_.empty()) unlink(unix_path_.c_str());
-}
-
-void AdminServer::Wake() {
-  const std::uint64_t one = 1;
-  // An eventfd takes eight bytes at any time.
-  (void)!write(wake_, &one, sizeof(one));
-}
-
-Reaction AdminServer::React(absl::string_view head) {
-  Reaction reaction = http_.React(head);
-  if (!reaction.call) return reaction;
-  const auto calls = std::count_if(
-      connections_.begin(), connections_.end(),
-      [](const auto& each) { return each.calling() || each.reading_body(); });
-  if (calls < MostCalls()) return reaction;
-  // A peer that sends its body slowly gives way to this one.
-  const auto slow = std::find_if(
-      connections_.begin(), connections_.end(),
-      [](const AdminConnection& each) { return each.reading_body(); });
-  if (slow != connections_.end()) {
-    slow->GiveUp();
-    return reaction;
-  }
-  Reaction refused;
-  refused.response = JsonResponse(JsonError(
-      429, grpc::StatusCode::RESOURCE_EXHAUSTED,
-      absl::StrCat("the explorer makes ", MostCalls(),
-                   " calls at a time; try again when one has ended")));
-  return refused;
-}
-
-std::shared_ptr<WaitingCall> AdminServer::Start(JsonCall call,
-                                                std::string body) {
-  return workers_->Start(std::move(call), std::move(body));
 }
 
 void AdminServer::StopCalls() {
   if (workers_ != nullptr) workers_->Stop();
 }
 
-void AdminServer::TakeSpare() {
-  if (spare_ < 0) spare_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
+void AdminServer::Opened(MHD_Connection* connection, int fd) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (peers_.size() >= kMaxConnections) {
+    const auto oldest = std::min_element(
+        peers_.begin(), peers_.end(), [](const auto& a, const auto& b) {
+          return std::pair(a.second.calling, a.second.since) <
+                 std::pair(b.second.calling, b.second.since);
+        });
+    shutdown(oldest->second.fd, SHUT_RDWR);
+    // The next newcomer ends another.
+    oldest->second.since = absl::InfiniteFuture();
+  }
+  peers_[connection] = {fd, absl::Now(), false};
 }
 
-void AdminServer::Run() {
-  pthread_setname_np(pthread_self(), "admin");
-  while (!stop_.load()) {
-    try {
-      Poll();
-      AdvanceAll();
-      Accept(absl::Now());
-    } catch (const std::bad_alloc&) {
-      absl::SleepFor(kPause);
-    }
-  }
-  connections_.clear();
+void AdminServer::Closed(MHD_Connection* connection) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  peers_.erase(connection);
 }
 
-void AdminServer::Poll() {
-  std::vector<pollfd> fds;
-  fds.push_back({wake_, POLLIN, 0});
-  absl::Time until = absl::InfiniteFuture();
-  if (absl::Now() >= accept_again_) {
-    fds.push_back({listener_, POLLIN, 0});
-  } else {
-    until = accept_again_;
-  }
-  for (const AdminConnection& connection : connections_) {
-    fds.push_back({connection.fd(), connection.events(), 0});
-    until = std::min(until, connection.deadline());
-  }
-  int timeout_ms = -1;
-  if (until != absl::InfiniteFuture()) {
-    const std::int64_t left = absl::ToInt64Milliseconds(until - absl::Now());
-    timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left + 1, 0, 10000));
-  }
-  poll(fds.data(), fds.size(), timeout_ms);
-  std::uint64_t woken = 0;
-  (void)!read(wake_, &woken, sizeof(woken));
-}
-
-// Asks all of them, at most kMaxConnections, instead of remembering which were
-// ready: a read that would block costs less than a microsecond.
-void AdminServer::AdvanceAll() {
-  const absl::Time now = absl::Now();
-  for (auto it = connections_.begin(); it != connections_.end();) {
-    bool alive = false;
-    try {
-      alive = it->Advance(this, now);
-    } catch (...) {
-      // No memory for the request or its response: this peer goes.
-    }
-    if (alive && now >= it->deadline()) {
-      it->Reset();
-      alive = false;
-    }
-    it = alive ? std::next(it) : connections_.erase(it);
-  }
-  TakeSpare();
-}
-
-bool AdminServer::CloseOne() {
-  if (connections_.empty()) return false;
-  const auto silent = std::find_if(
-      connections_.begin(), connections_.end(),
-      [](const AdminConnection& each) { return !each.has_request(); });
-  const auto gone =
-      silent == connections_.end() ? connections_.begin() : silent;
-  gone->Reset();
-  connections_.erase(gone);
+bool AdminServer::BeginCall(MHD_Connection* connection) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto calls =
+      std::count_if(peers_.begin(), peers_.end(),
+                    [](const auto& each) { return each.second.calling; });
+  if (calls >= MostCalls()) return false;
+  peers_[connection].calling = true;
   return true;
 }
 
-void AdminServer::Accept(absl::Time now) {
-  for (int i = 0; i < kMaxAccepts && now >= accept_again_; ++i) {
-    // accept4() says that no descriptor is left even if nobody waits, and then
-    // no connection must be closed.
-    pollfd waiting = {listener_, POLLIN, 0};
-    if (poll(&waiting, 1, 0) <= 0) return;
-    if (connections_.size() >= kMaxConnections) CloseOne();
-    const int fd =
-        accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd >= 0) {
-      try {
-        connections_.emplace_back(fd, now, timeout_);
-      } catch (const std::bad_alloc&) {
-        close(fd);
+// The request has come whole, or the call has an answer.
+bool AdminServer::Advance(MHD_Connection* connection, Exchange* exchange) {
+  if (exchange->call == nullptr) {
+    if (!BeginCall(connection)) {
+      return Respond(
+          connection,
+          JsonResponse(JsonError(
+              429, grpc::StatusCode::RESOURCE_EXHAUSTED,
+              absl::StrCat("the explorer makes ", MostCalls(),
+                           " calls at a time; try again when one has ended"))));
+    }
+    MHD_suspend_connection(connection);
+    exchange->call = workers_->Start(
+        *std::move(exchange->reaction.call), std::move(exchange->body),
+        [connection] { MHD_resume_connection(connection); });
+    return true;
+  }
+  JsonAnswer answer;
+  if (!exchange->call->Take(&answer)) return false;
+  exchange->call = nullptr;
+  return Respond(connection, JsonResponse(answer));
+}
+
+bool AdminServer::Respond(MHD_Connection* connection,
+                          const AdminResponse& response) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    peers_[connection].since = absl::Now();
+    peers_[connection].calling = false;
+  }
+  const std::unique_ptr<MHD_Response, void (*)(MHD_Response*)> made(
+      MHD_create_response_from_buffer(
+          response.body.size(), const_cast<char*>(response.body.data()),
+          MHD_RESPMEM_MUST_COPY),
+      &MHD_destroy_response);
+  if (made == nullptr) return false;
+  for (const auto& [name, value] : response.headers) {
+    MHD_add_response_header(made.get(), name.c_str(), value.c_str());
+  }
+  MHD_add_response_header(made.get(), "Connection", "close");
+  return MHD_queue_response(connection,
+                            static_cast<unsigned>(response.status),
+                            made.get()) == MHD_YES;
+}
+
+// libmicrohttpd's own limit is of silence, in seconds: a peer that sends a byte now
+// and then would stay.
+void AdminServer::Watch() {
+  pthread_setname_np(pthread_self(), "admin-watch");
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stop_) {
+    const absl::Time now = absl::Now();
+    for (auto& [connection, peer] : peers_) {
+      if (!peer.calling && now - peer.since >= timeout_) {
+        shutdown(peer.fd, SHUT_RDWR);
       }
-      continue;
     }
-    if (errno == ECONNABORTED || errno == EINTR) continue;
-    if (errno != EMFILE && errno != ENFILE) return;
-    if (spare_ >= 0) {
-      close(std::exchange(spare_, -1));
-    } else if (!CloseOne()) {
-      accept_again_ = now + kPause;
-    }
+    stopped_.wait_for(lock, absl::ToChronoNanoseconds(timeout_ / 8));
   }
 }
 

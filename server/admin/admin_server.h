@@ -1,31 +1,34 @@
 // The admin port: metrics, health, configuration and channelz over HTTP, and
 // the explorer.
 //
-// One thread of its own, which shares nothing with gRPC's: it answers while
-// calls keep those busy. Only the explorer's calls go through gRPC, from
-// threads of their own. It never waits for a peer: sockets do not block, each
-// connection has a request, a response and its end in time, and if there are
-// too many, a new one closes the oldest that has not asked for anything. A peer
-// that stalls therefore keeps nobody from being answered.
+// One thread of libmicrohttpd's, which shares nothing with gRPC's: it answers while
+// calls keep those busy, and waits for no peer. Only the explorer's calls go through
+// gRPC, from threads of their own. A connection has one request and one response, and
+// `timeout` for each; if there are too many, a new one ends the oldest that makes no
+// call. A peer that stalls therefore keeps no other from being answered.
 //
 // It shows who is connected and how the server is set up, and changes nothing.
-// Whoever reaches the address may read all of it: bind loopback, or an address
+// Everybody who reaches the address may read all of it: bind loopback, or an address
 // that only the scraper reaches.
 
 #pragma once
 
-#include <atomic>
+#include <condition_variable>
 #include <cstddef>
-#include <list>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/admin/connection.h"
+#include "server/admin/call_workers.h"
 #include "server/admin/http.h"
+
+struct MHD_Daemon;
+struct MHD_Connection;
 
 namespace posenc::server {
 
@@ -40,10 +43,10 @@ struct AdminOptions {
   absl::Duration timeout = absl::Seconds(5);
 };
 
-class AdminServer final : private AdminAnswers {
+class AdminServer final {
  public:
   static constexpr std::size_t kMaxConnections = 64;
-  // Calls of the explorer at a time, their bodies included: two a core.
+  // Calls of the explorer at a time: two a core.
   static int MostCalls();
 
   // Listens at once. INVALID_ARGUMENT for an address that is none, UNAVAILABLE
@@ -53,7 +56,7 @@ class AdminServer final : private AdminAnswers {
       const AdminOptions& options, AdminPages pages);
 
   // Ends its connections.
-  ~AdminServer() override;
+  ~AdminServer();
   AdminServer(const AdminServer&) = delete;
   AdminServer& operator=(const AdminServer&) = delete;
 
@@ -65,40 +68,40 @@ class AdminServer final : private AdminAnswers {
   const std::string& address() const { return address_; }
 
  private:
+  struct Exchange;
+  struct Callbacks;
+
+  struct Peer {
+    int fd = -1;
+    absl::Time since;  // of its request, or of the response
+    bool calling = false;
+  };
+
   AdminServer(AdminPages pages, std::vector<std::string> names,
               absl::Duration timeout)
       : http_(std::move(pages), std::move(names)), timeout_(timeout) {}
 
-  // Refuses a call if there are too many already.
-  Reaction React(absl::string_view head) override;
-  std::shared_ptr<WaitingCall> Start(JsonCall call, std::string body) override;
+  // On libmicrohttpd's thread.
+  void Opened(MHD_Connection* connection, int fd);
+  void Closed(MHD_Connection* connection);
+  bool Advance(MHD_Connection* connection, Exchange* exchange);
+  bool Respond(MHD_Connection* connection, const AdminResponse& response);
+  // Whether the call may be made now: not too many are.
+  bool BeginCall(MHD_Connection* connection);
 
-  void Run();
-  void Wake();
-  // Waits until something can be done.
-  void Poll();
-  void AdvanceAll();
-  void Accept(absl::Time now);
-  // Closes a connection, so that a new one has its place. False if there is
-  // none.
-  bool CloseOne();
-  // Takes a descriptor in reserve, if none is.
-  void TakeSpare();
+  // Ends peers that take too long, on thread_.
+  void Watch();
 
-  AdminHttp http_;
+  const AdminHttp http_;
   const absl::Duration timeout_;
   std::string address_;
-  std::string unix_path_;  // to be removed in the end
-  int listener_ = -1;
-  int wake_ = -1;  // an eventfd: written to end the thread, or for an answer
-  // Given up for a connection if the process has no descriptor left: the admin
-  // port should answer just then.
-  int spare_ = -1;
-  // Until then nothing is accepted, because no descriptor was left.
-  absl::Time accept_again_ = absl::InfinitePast();
-  std::atomic<bool> stop_{false};
-  std::list<AdminConnection> connections_;  // the oldest first
-  std::unique_ptr<CallWorkers> workers_;    // null without an explorer
+  std::string unix_path_;                 // to be removed in the end
+  std::unique_ptr<CallWorkers> workers_;  // null without an explorer
+  MHD_Daemon* daemon_ = nullptr;
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stop_ = false;                      // guarded by mutex_
+  std::map<MHD_Connection*, Peer> peers_;  // likewise
   std::thread thread_;
 };
 

@@ -18,16 +18,20 @@ JsonAnswer Draining() {
 
 }  // namespace
 
-WaitingCall::WaitingCall(JsonCall call, std::string body)
-    : call_(std::move(call)), body_(std::move(body)) {
+WaitingCall::WaitingCall(JsonCall call, std::string body,
+                         std::function<void()> done)
+    : call_(std::move(call)), tell_(std::move(done)), body_(std::move(body)) {
   context_.set_deadline(std::chrono::system_clock::now() + kTimeout);
 }
 
 void WaitingCall::End(JsonAnswer answer) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  answer_ = std::move(answer);
-  body_.clear();
-  done_ = true;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    answer_ = std::move(answer);
+    body_.clear();
+    done_ = true;
+  }
+  tell_();
 }
 
 bool WaitingCall::Take(JsonAnswer* answer) {
@@ -38,9 +42,8 @@ bool WaitingCall::Take(JsonAnswer* answer) {
 }
 
 CallWorkers::CallWorkers(const std::shared_ptr<grpc::Channel>& channel,
-                         int threads, std::function<void()> wake)
+                         int threads)
     : stub_(v1::PositionalEncodingService::NewStub(channel)),
-      wake_(std::move(wake)),
       taken_(static_cast<std::size_t>(threads)) {
   for (std::size_t i = 0; i < taken_.size(); ++i) {
     threads_.emplace_back([this, i] { Run(i); });
@@ -64,22 +67,22 @@ void CallWorkers::Stop() {
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
-  wake_();
 }
 
 std::shared_ptr<WaitingCall> CallWorkers::Start(JsonCall call,
-                                                std::string body) {
-  auto waiting =
-      std::make_shared<WaitingCall>(std::move(call), std::move(body));
+                                                std::string body,
+                                                std::function<void()> done) {
+  auto waiting = std::make_shared<WaitingCall>(
+      std::move(call), std::move(body), std::move(done));
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (stop_) {
-      waiting->End(Draining());
+    if (!stop_) {
+      queue_.push_back(waiting);
+      changed_.notify_one();
       return waiting;
     }
-    queue_.push_back(waiting);
   }
-  changed_.notify_one();
+  waiting->End(Draining());
   return waiting;
 }
 
@@ -102,7 +105,6 @@ void CallWorkers::Run(std::size_t worker) {
       answer = {500, ""};
     }
     call->End(std::move(answer));
-    wake_();
     lock.lock();
     taken_[worker] = nullptr;
   }

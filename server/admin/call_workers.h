@@ -21,12 +21,12 @@ namespace posenc::server {
 // A call on its way. Any thread may use it.
 class WaitingCall {
  public:
-  WaitingCall(JsonCall call, std::string body);
+  WaitingCall(JsonCall call, std::string body, std::function<void()> done);
 
   // The answer, once. False: it is not there yet.
   bool Take(JsonAnswer* answer);
 
-  // Nobody wants the answer any more.
+  // The answer is no longer wanted.
   void Cancel() { context_.TryCancel(); }
 
  private:
@@ -35,6 +35,7 @@ class WaitingCall {
   void End(JsonAnswer answer);
 
   const JsonCall call_;
+  const std::function<void()> tell_;
   std::string body_;
   grpc::ClientContext context_;
   std::mutex mutex_;
@@ -44,15 +45,16 @@ class WaitingCall {
 
 class CallWorkers {
  public:
-  // `wake` is called in a worker's thread whenever an answer is there.
-  CallWorkers(const std::shared_ptr<grpc::Channel>& channel, int threads,
-              std::function<void()> wake);
+  CallWorkers(const std::shared_ptr<grpc::Channel>& channel, int threads);
 
   ~CallWorkers();  // stops
   CallWorkers(const CallWorkers&) = delete;
   CallWorkers& operator=(const CallWorkers&) = delete;
 
-  std::shared_ptr<WaitingCall> Start(JsonCall call, std::string body);
+  // `done` is called once the answer is there, on any thread, maybe before this
+  // function returns.
+  std::shared_ptr<WaitingCall> Start(JsonCall call, std::string body,
+                                     std::function<void()> done);
 
   // Cancels what is on its way, and waits for its end. Calls that are started
   // afterwards end with UNAVAILABLE. To be called before the server behind the
@@ -64,7 +66,6 @@ class CallWorkers {
   void Run(std::size_t worker);
 
   const std::unique_ptr<v1::PositionalEncodingService::StubInterface> stub_;
-  const std::function<void()> wake_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;                                // guarded by mutex_

@@ -1,5 +1,4 @@
-// HTTP of the admin server, without sockets: bytes of a request's head in, the
-// bytes of the whole response out.
+// What the admin server answers to a request, without sockets.
 
 #pragma once
 
@@ -8,11 +7,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "grpcpp/channel.h"
 #include "server/admin/json_call.h"
+#include "server/admin/page.h"
 
 namespace posenc::server {
 
@@ -28,53 +29,54 @@ struct AdminPages {
   std::shared_ptr<grpc::Channel> explorer;
 };
 
-// The longest head of a request (request line and headers), and the longest
-// request line of it. Prometheus and kubelet send a few hundred bytes.
-inline constexpr std::size_t kMaxHeadBytes = 8 << 10;
-inline constexpr std::size_t kMaxLineBytes = 2 << 10;
 // The longest body of a call: a config.json, or the keys of a GGUF file without
 // its vocabulary.
 inline constexpr std::size_t kMaxBodyBytes = 1 << 20;
 
-enum class Head {
-  kIncomplete,   // more bytes must come
-  kComplete,     // up to its empty line
-  kNotHttp,      // 400
-  kLineTooLong,  // 414
-  kTooLong,      // 431
+// The head of a request.
+struct AdminRequest {
+  std::string method, path, version;  // "GET", "/metrics", "HTTP/1.1"
+  std::vector<std::pair<std::string, std::string>> headers;
+
+  // The header's first value; names are compared without case.
+  std::string Header(absl::string_view name) const;
+  std::size_t Count(absl::string_view name) const;
 };
 
-// Judges what has been received so far.
-Head JudgeHead(absl::string_view received);
-
-// A response without anything but its status.
-std::string BareResponse(int status);
+struct AdminResponse {
+  int status = 200;
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers;
+};
 
 // The response that tells the end of a call.
-std::string JsonResponse(const JsonAnswer& answer);
+AdminResponse JsonResponse(const JsonAnswer& answer);
 
-// What is to be done about a head.
+// What is to be done about a request.
 struct Reaction {
-  std::string response;          // whole; empty if there is a call
+  AdminResponse response;        // if there is no call
   std::optional<JsonCall> call;  // to be made once its body is there
   std::size_t body_bytes = 0;
-  bool expects_continue = false;  // before it sends the body (RFC 9110, 10.1.1)
 };
 
 class AdminHttp {
  public:
   // `names`: hosts that requests may ask for beside IP addresses and
   // localhost (see origin.h).
-  AdminHttp(AdminPages pages, std::vector<std::string> names);
-  ~AdminHttp();
+  AdminHttp(AdminPages pages, std::vector<std::string> names)
+      : pages_(std::move(pages)), names_(std::move(names)) {}
 
-  // What to do about a request with this complete head. Never throws. Not for
-  // several threads at once. What stands behind the head is not looked at.
-  Reaction React(absl::string_view head);
+  // What to do about a request. Never throws. Not for several threads at once.
+  Reaction React(const AdminRequest& request) const;
 
  private:
-  class Parser;
-  const std::unique_ptr<Parser> parser_;
+  void Answer(const AdminRequest& request, Reaction* reaction) const;
+  AdminResponse Page(const AdminRequest& request) const;
+  void AnswerCall(const AdminRequest& request, Reaction* reaction) const;
+
+  const AdminPages pages_;
+  const std::vector<std::string> names_;
+  const ExplorerPage page_ = MakeExplorerPage();
 };
 
 }  // namespace posenc::server

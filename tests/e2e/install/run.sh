@@ -28,6 +28,8 @@ cmp "$client/service_config.json" "$dir/prefix/share/posenc/service_config.json"
 diff <(awk '/^```$/ && inside {exit} inside {print} /^```cpp$/ {inside = 1}' "$client/cpp/README.md") \
   <(sed 1,2d "$here/main.cc")
 
+[[ $("$dir/consumer/core_consumer") == "64 frequencies, the first 1" ]]
+
 # Nobody listens: an error that says so.
 if "$dir/consumer/consumer" "unix:$dir/socket" 2>"$dir/error"; then
   echo "the consumer got an answer from nobody" >&2

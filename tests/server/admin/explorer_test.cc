@@ -313,7 +313,6 @@ TEST_F(ExplorerTest, ABodyMayComeInPiecesAndAfterContinue) {
   EXPECT_THAT(careful.Ask(kLlama), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
-// More than there are places: they give way, and nobody waits for them.
 TEST_F(ExplorerTest, BodiesThatNeverComeKeepNobodyOut) {
   std::vector<Peer> stalled;
   for (int i = 0; i < 3 * AdminServer::MostCalls(); ++i) {

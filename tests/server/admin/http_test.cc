@@ -4,8 +4,10 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "server/admin/origin.h"
 
@@ -27,15 +29,29 @@ class AdminHttpTest : public testing::Test {
                .ready = [this] { return ready_; }},
               {"posenc-admin.example"}) {}
 
+  // The response to a request with this head, as text.
+  std::string React(absl::string_view head) {
+    const std::vector<absl::string_view> lines =
+        absl::StrSplit(head, "\r\n", absl::SkipEmpty());
+    const std::vector<std::string> words = absl::StrSplit(lines[0], ' ');
+    AdminRequest request{words[0], words[1], words[2], {}};
+    for (std::size_t i = 1; i < lines.size(); ++i) {
+      request.headers.push_back(
+          absl::StrSplit(lines[i], absl::MaxSplits(": ", 1)));
+    }
+    const AdminResponse response = http_.React(request).response;
+    std::string text = absl::StrCat("HTTP/1.1 ", response.status, " \r\n");
+    for (const auto& [name, value] : response.headers) {
+      absl::StrAppend(&text, name, ": ", value, "\r\n");
+    }
+    return absl::StrCat(text, "\r\n", response.body);
+  }
   std::string Ask(const std::string& line, const std::string& headers = "") {
-    const std::string head = absl::StrCat(
-        line, " HTTP/1.1\r\nHost: 10.0.0.7:9090\r\n", headers, "\r\n");
-    EXPECT_EQ(JudgeHead(head), Head::kComplete);
-    return http_.React(head).response;
+    return React(absl::StrCat(
+        line, " HTTP/1.1\r\nHost: 10.0.0.7:9090\r\n", headers, "\r\n"));
   }
   std::string AskHost(const std::string& host) {
-    return http_.React(absl::StrCat("GET /healthz HTTP/1.1\r\n", host, "\r\n"))
-        .response;
+    return React(absl::StrCat("GET /healthz HTTP/1.1\r\n", host, "\r\n"));
   }
 
   bool ready_ = true;
@@ -44,12 +60,11 @@ class AdminHttpTest : public testing::Test {
 };
 
 TEST_F(AdminHttpTest, ServesItsPages) {
-  EXPECT_THAT(Ask("GET /healthz"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(Ask("GET /healthz"), StartsWith("HTTP/1.1 200 "));
   const std::string metrics = Ask("GET /metrics");
-  EXPECT_THAT(metrics, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(metrics, StartsWith("HTTP/1.1 200 "));
   EXPECT_THAT(metrics,
               HasSubstr("Content-Type: text/plain; version=0.0.4\r\n"));
-  EXPECT_THAT(metrics, HasSubstr("Connection: close\r\n"));
   EXPECT_THAT(metrics, EndsWith("\r\n\r\na 1\n"));
 }
 
@@ -58,12 +73,6 @@ TEST_F(AdminHttpTest, ReadyzFollowsReadiness) {
   ready_ = false;
   EXPECT_THAT(Ask("GET /readyz"), StartsWith("HTTP/1.1 503 "));
   EXPECT_THAT(Ask("GET /healthz"), StartsWith("HTTP/1.1 200 "));
-}
-
-TEST_F(AdminHttpTest, HeadHasNoBody) {
-  const std::string response = Ask("HEAD /metrics");
-  EXPECT_THAT(response, HasSubstr("Content-Length: 4\r\n"));
-  EXPECT_THAT(response, EndsWith("\r\n\r\n"));
 }
 
 TEST_F(AdminHttpTest, OtherPathsAreNotFound) {
@@ -85,16 +94,6 @@ TEST_F(AdminHttpTest, OtherVerbsAreNotAllowed) {
     EXPECT_THAT(response, StartsWith("HTTP/1.1 405 ")) << verb;
     EXPECT_THAT(response, HasSubstr("Allow: GET, HEAD\r\n")) << verb;
   }
-}
-
-TEST_F(AdminHttpTest, AVerbThatHttpLacksIsABadRequest) {
-  EXPECT_THAT(Ask("STEAL /metrics"), StartsWith("HTTP/1.1 400 "));
-  EXPECT_THAT(Ask("PRI *"), StartsWith("HTTP/1.1 405 "));
-  EXPECT_THAT(http_.React("PRI * HTTP/2.0\r\n\r\n").response,
-              StartsWith("HTTP/1.1 400 "));
-  EXPECT_THAT(
-      http_.React("GET /metrics HTTP/1.1 x\r\nHost: ::\r\n\r\n").response,
-      StartsWith("HTTP/1.1 400 "));
 }
 
 TEST_F(AdminHttpTest, RefusesOtherOrigins) {
@@ -119,7 +118,7 @@ TEST_F(AdminHttpTest, RefusesHostsThatItIsNot) {
   EXPECT_THAT(AskHost(""), StartsWith("HTTP/1.1 400 "));
   EXPECT_THAT(AskHost("Host: Posenc-Admin.example:9090\r\n"),
               StartsWith("HTTP/1.1 200 "));
-  EXPECT_THAT(http_.React("GET /healthz HTTP/1.0\r\n\r\n").response,
+  EXPECT_THAT(React("GET /healthz HTTP/1.0\r\n\r\n"),
               StartsWith("HTTP/1.1 200 "));
 }
 
@@ -127,62 +126,6 @@ TEST_F(AdminHttpTest, WhatAPageThrowsIsNotTold) {
   const std::string response = Ask("GET /config");
   EXPECT_THAT(response, StartsWith("HTTP/1.1 500 "));
   EXPECT_THAT(response, Not(HasSubstr("a secret")));
-}
-
-// A response of all these ranges would be a thousand pages long.
-TEST_F(AdminHttpTest, RangesAreIgnored) {
-  metrics_ = std::string(100000, 'x');
-  std::string ranges = "bytes=0-";
-  while (ranges.size() < 4000) ranges += ",0-";
-  for (const std::string& line : {absl::StrCat("Range: ", ranges, "\r\n"),
-                                  absl::StrCat("rANGE:", ranges, "\r\n"),
-                                  absl::StrCat("a\nRange: ", ranges, "\r\n")}) {
-    const std::string response = Ask("GET /metrics", line);
-    EXPECT_THAT(response, StartsWith("HTTP/1.1 200 "));
-    EXPECT_LT(response.size(), metrics_.size() + 1000);
-  }
-}
-
-TEST_F(AdminHttpTest, CompressesWithGzipAlone) {
-  metrics_ = std::string(100000, 'x');
-  const std::string gzip =
-      Ask("GET /metrics", "Accept-Encoding: br, gzip, deflate\r\n");
-  EXPECT_THAT(gzip, HasSubstr("Content-Encoding: gzip\r\n"));
-  EXPECT_LT(gzip.size(), 2000);
-  EXPECT_GT(Ask("GET /metrics", "Accept-Encoding: br\r\n").size(), 100000);
-}
-
-TEST(JudgeHead, WaitsForTheEmptyLine) {
-  const std::string head = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
-  for (std::size_t size = 0; size < head.size(); ++size) {
-    EXPECT_EQ(JudgeHead(head.substr(0, size)), Head::kIncomplete) << size;
-  }
-  EXPECT_EQ(JudgeHead(head), Head::kComplete);
-  EXPECT_EQ(JudgeHead(head + "body"), Head::kComplete);
-}
-
-TEST(JudgeHead, KnowsAtOnceWhatIsNotHttp) {
-  // TLS, a line without blanks, lower case, gRPC without a preface.
-  for (const std::string& bytes :
-       {std::string("\x16\x03\x01\x02"), std::string("HELO\r\n"),
-        std::string("get / HTTP/1.1\r\n"), std::string(9, '\0'),
-        std::string("VERYLONGVERB")}) {
-    EXPECT_EQ(JudgeHead(bytes), Head::kNotHttp) << bytes;
-  }
-}
-
-TEST(JudgeHead, BoundsLineAndHead) {
-  const std::string line =
-      absl::StrCat("GET /", std::string(kMaxLineBytes, 'a'));
-  EXPECT_EQ(JudgeHead(line), Head::kLineTooLong);
-  EXPECT_EQ(JudgeHead(line + " HTTP/1.1\r\n\r\n"), Head::kLineTooLong);
-  const std::string head =
-      absl::StrCat("GET / HTTP/1.1\r\na: ", std::string(kMaxHeadBytes, 'a'));
-  EXPECT_EQ(JudgeHead(head), Head::kTooLong);
-  EXPECT_EQ(JudgeHead(head + "\r\n\r\n"), Head::kTooLong);
-  std::string longest = "GET / HTTP/1.1\r\na: ";
-  longest += std::string(kMaxHeadBytes - longest.size() - 4, 'a') + "\r\n\r\n";
-  EXPECT_EQ(JudgeHead(longest), Head::kComplete);
 }
 
 TEST(HostAllowed, TakesAddressesAndItsNames) {
