@@ -501,6 +501,8 @@ const std::vector<BadCase<A>>& RopeCases() {
   return cases;
 }
 
+class ApplyRopeErrorTest : public ErrorTest {};
+
 TEST_F(ApplyRopeErrorTest, ApplyRopeNamesFieldNumbersAndReason) {
   for (const auto* cases : {&TensorCases(), &PositionCases(), &RopeCases()}) {
     for (const BadCase<A>& bad : *cases) {
