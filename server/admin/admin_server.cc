@@ -87,12 +87,11 @@ struct AdminServer::Callbacks {
   }
 
   static void Notify(void* server, MHD_Connection* connection,
-                     void** /*context*/,
-                     MHD_ConnectionNotificationCode what) {
+                     void** /*context*/, MHD_ConnectionNotificationCode what) {
     auto* const self = static_cast<AdminServer*>(server);
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) return self->Closed(connection);
-    const MHD_ConnectionInfo* const info = MHD_get_connection_info(
-        connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const MHD_ConnectionInfo* const info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (info != nullptr) self->Opened(connection, info->connect_fd);
   }
 };
@@ -155,14 +154,14 @@ void AdminServer::Opened(MHD_Connection* connection, int fd) {
   if (peers_.size() >= kMaxConnections) {
     const auto oldest = std::min_element(
         peers_.begin(), peers_.end(), [](const auto& a, const auto& b) {
-          return std::pair(a.second.calling, a.second.since) <
-                 std::pair(b.second.calling, b.second.since);
+          return std::pair(a.second.call != nullptr, a.second.since) <
+                 std::pair(b.second.call != nullptr, b.second.since);
         });
     shutdown(oldest->second.fd, SHUT_RDWR);
     // The next newcomer ends another.
     oldest->second.since = absl::InfiniteFuture();
   }
-  peers_[connection] = {fd, absl::Now(), false};
+  peers_[connection] = {fd, absl::Now(), nullptr};
 }
 
 void AdminServer::Closed(MHD_Connection* connection) {
@@ -170,20 +169,26 @@ void AdminServer::Closed(MHD_Connection* connection) {
   peers_.erase(connection);
 }
 
-bool AdminServer::BeginCall(MHD_Connection* connection) {
+// libmicrohttpd does not look at a connection whose call is under way.
+bool AdminServer::MayCall() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto calls =
-      std::count_if(peers_.begin(), peers_.end(),
-                    [](const auto& each) { return each.second.calling; });
-  if (calls >= MostCalls()) return false;
-  peers_[connection].calling = true;
-  return true;
+  int calls = 0;
+  for (const auto& [connection, peer] : peers_) {
+    if (peer.call == nullptr) continue;
+    char next = 0;
+    if (recv(peer.fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
+      peer.call->Cancel();
+    } else {
+      ++calls;
+    }
+  }
+  return calls < MostCalls();
 }
 
 // The request has come whole, or the call has an answer.
 bool AdminServer::Advance(MHD_Connection* connection, Exchange* exchange) {
   if (exchange->call == nullptr) {
-    if (!BeginCall(connection)) {
+    if (!MayCall()) {
       return Respond(
           connection,
           JsonResponse(JsonError(
@@ -195,6 +200,8 @@ bool AdminServer::Advance(MHD_Connection* connection, Exchange* exchange) {
     exchange->call = workers_->Start(
         *std::move(exchange->reaction.call), std::move(exchange->body),
         [connection] { MHD_resume_connection(connection); });
+    const std::lock_guard<std::mutex> lock(mutex_);
+    peers_[connection].call = exchange->call;
     return true;
   }
   JsonAnswer answer;
@@ -208,32 +215,31 @@ bool AdminServer::Respond(MHD_Connection* connection,
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     peers_[connection].since = absl::Now();
-    peers_[connection].calling = false;
+    peers_[connection].call = nullptr;
   }
   const std::unique_ptr<MHD_Response, void (*)(MHD_Response*)> made(
-      MHD_create_response_from_buffer(
-          response.body.size(), const_cast<char*>(response.body.data()),
-          MHD_RESPMEM_MUST_COPY),
+      MHD_create_response_from_buffer(response.body.size(),
+                                      const_cast<char*>(response.body.data()),
+                                      MHD_RESPMEM_MUST_COPY),
       &MHD_destroy_response);
   if (made == nullptr) return false;
   for (const auto& [name, value] : response.headers) {
     MHD_add_response_header(made.get(), name.c_str(), value.c_str());
   }
   MHD_add_response_header(made.get(), "Connection", "close");
-  return MHD_queue_response(connection,
-                            static_cast<unsigned>(response.status),
+  return MHD_queue_response(connection, static_cast<unsigned>(response.status),
                             made.get()) == MHD_YES;
 }
 
-// libmicrohttpd's own limit is of silence, in seconds: a peer that sends a byte now
-// and then would stay.
+// libmicrohttpd's own limit is of silence, in seconds: a peer that sends a byte
+// now and then would stay.
 void AdminServer::Watch() {
   pthread_setname_np(pthread_self(), "admin-watch");
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stop_) {
     const absl::Time now = absl::Now();
     for (auto& [connection, peer] : peers_) {
-      if (!peer.calling && now - peer.since >= timeout_) {
+      if (peer.call == nullptr && now - peer.since >= timeout_) {
         shutdown(peer.fd, SHUT_RDWR);
       }
     }

@@ -1,15 +1,16 @@
 // The admin port: metrics, health, configuration and channelz over HTTP, and
 // the explorer.
 //
-// One thread of libmicrohttpd's, which shares nothing with gRPC's: it answers while
-// calls keep those busy, and waits for no peer. Only the explorer's calls go through
-// gRPC, from threads of their own. A connection has one request and one response, and
-// `timeout` for each; if there are too many, a new one ends the oldest that makes no
-// call. A peer that stalls therefore keeps no other from being answered.
+// One thread of libmicrohttpd's, which shares nothing with gRPC's: it answers
+// while calls keep those busy, and waits for no peer. Only the explorer's calls
+// go through gRPC, from threads of their own. A connection has one request and
+// one response, and `timeout` for each; if there are too many, a new one ends
+// the oldest that makes no call. A peer that stalls therefore keeps no other
+// from being answered.
 //
 // It shows who is connected and how the server is set up, and changes nothing.
-// Everybody who reaches the address may read all of it: bind loopback, or an address
-// that only the scraper reaches.
+// Everybody who reaches the address may read all of it: bind loopback, or an
+// address that only the scraper reaches.
 
 #pragma once
 
@@ -73,8 +74,8 @@ class AdminServer final {
 
   struct Peer {
     int fd = -1;
-    absl::Time since;  // of its request, or of the response
-    bool calling = false;
+    absl::Time since;                   // of its request, or of the response
+    std::shared_ptr<WaitingCall> call;  // while it is under way
   };
 
   AdminServer(AdminPages pages, std::vector<std::string> names,
@@ -86,8 +87,8 @@ class AdminServer final {
   void Closed(MHD_Connection* connection);
   bool Advance(MHD_Connection* connection, Exchange* exchange);
   bool Respond(MHD_Connection* connection, const AdminResponse& response);
-  // Whether the call may be made now: not too many are.
-  bool BeginCall(MHD_Connection* connection);
+  // Whether one more call may be made. Cancels those whose peers have left.
+  bool MayCall();
 
   // Ends peers that take too long, on thread_.
   void Watch();

@@ -69,11 +69,10 @@ void CallWorkers::Stop() {
   threads_.clear();
 }
 
-std::shared_ptr<WaitingCall> CallWorkers::Start(JsonCall call,
-                                                std::string body,
+std::shared_ptr<WaitingCall> CallWorkers::Start(JsonCall call, std::string body,
                                                 std::function<void()> done) {
-  auto waiting = std::make_shared<WaitingCall>(
-      std::move(call), std::move(body), std::move(done));
+  auto waiting = std::make_shared<WaitingCall>(std::move(call), std::move(body),
+                                               std::move(done));
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!stop_) {

@@ -29,8 +29,7 @@ AdminResponse Text(int status, const char* text) {
 }
 
 // Why the request must not be answered, as a status; 0 if it may.
-int Fault(const AdminRequest& request,
-          const std::vector<std::string>& names) {
+int Fault(const AdminRequest& request, const std::vector<std::string>& names) {
   const std::size_t hosts = request.Count("Host");
   if (hosts > 1 || (hosts == 0 && request.version == "HTTP/1.1")) return 400;
   const std::string host = request.Header("Host");
@@ -98,7 +97,6 @@ const char* FaultText(int status) {
              "has them\n";
   }
 }
-
 
 AdminResponse Refusal(int status, const char* allowed) {
   AdminResponse response = Text(status, FaultText(status));

@@ -39,7 +39,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   if (words.size() > 1) request.path = words[1];
   if (words.size() > 2) request.version = words[2];
   for (std::size_t i = 1; i < lines.size(); ++i) {
-    request.headers.push_back(absl::StrSplit(lines[i], absl::MaxSplits(':', 1)));
+    request.headers.push_back(
+        absl::StrSplit(lines[i], absl::MaxSplits(':', 1)));
   }
   const posenc::server::Reaction reaction = Http()->React(request);
   if (reaction.call) {
@@ -52,7 +53,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
     return 0;
   }
   // One page at most; the explorer's is the largest.
-  if (reaction.response.status < 200 || reaction.response.body.size() > 100000) {
+  if (reaction.response.status < 200 ||
+      reaction.response.body.size() > 100000) {
     std::abort();
   }
   return 0;

@@ -2,6 +2,7 @@
 
 #include "server/admin/admin_server.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/config.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "tests/fixtures/directory.h"
@@ -102,9 +104,9 @@ TEST_F(AdminServerTest, RangesAreIgnored) {
   Start();
   std::string ranges = "bytes=0-";
   while (ranges.size() < 4000) ranges += ",0-";
-  const std::string response = Connect().Ask(
-      absl::StrCat("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nRange: ",
-                   ranges, "\r\n\r\n"));
+  const std::string response = Connect().Ask(absl::StrCat(
+      "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nRange: ", ranges,
+      "\r\n\r\n"));
   EXPECT_THAT(response, StartsWith("HTTP/1.1 200 "));
   EXPECT_LT(response.size(), metrics_.size() + 1000);
 }
@@ -161,6 +163,21 @@ TEST_F(AdminServerTest, EndsPeersThatStall) {
   EXPECT_LT(deaf.ReadAll().size(), metrics_.size());
 }
 
+TEST_F(AdminServerTest, EndsAPeerThatSendsAByteNowAndThen) {
+  timeout_ = absl::Milliseconds(200);
+  Start();
+  Peer peer = Connect();
+  peer.Send("GET /healthz HTTP/1.1\r\na: ");
+  // Fewer bytes than a head may have, for ten times as long.
+  int sent = 0;
+  while (sent < 400 && !peer.Hears(5)) {
+    peer.Send("a");
+    ++sent;
+  }
+  EXPECT_LT(sent, 400);
+  EXPECT_THAT(peer.ReadAll(), Not(StartsWith("HTTP/1.1 200")));
+}
+
 TEST_F(AdminServerTest, ASlowReaderGetsTheWholePage) {
   metrics_ = std::string(1 << 20, 'x');
   Start();
@@ -169,6 +186,28 @@ TEST_F(AdminServerTest, ASlowReaderGetsTheWholePage) {
   // Another is served meanwhile.
   EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_GT(peer.ReadAll().size(), metrics_.size());
+}
+
+TEST_F(AdminServerTest, AnswersOnceADescriptorIsFree) {
+#ifdef ABSL_HAVE_ADDRESS_SANITIZER
+  GTEST_SKIP() << "the sanitizer's check of an object's class needs one";
+#endif
+  Start();
+  Peer first, second;
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit low = {.rlim_cur = 64, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &low);
+  std::vector<int> taken;
+  for (int fd = dup(0); fd >= 0; fd = dup(0)) taken.push_back(fd);
+  first.ConnectTo(server_->address());
+  first.Send(kHealth);
+  EXPECT_FALSE(first.Hears(100));
+  for (const int fd : taken) close(fd);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_THAT(first.ReadAll(), StartsWith("HTTP/1.1 200 OK\r\n"));
+  second.ConnectTo(server_->address());
+  EXPECT_THAT(second.Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
 TEST(AdminServer, NamesItsFlagInErrors) {

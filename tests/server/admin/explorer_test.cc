@@ -20,6 +20,7 @@ namespace posenc::server {
 namespace {
 
 using Json = nlohmann::json;
+using testing::AnyOf;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
@@ -194,10 +195,16 @@ TEST_F(ExplorerTest, BodiesHaveALengthAndABound) {
                 StartsWith("HTTP/1.1 400 "))
         << length;
   }
-  for (const char* length : {"1048577", "99999999999", "18446744073709551618",
-                             "99999999999999999999999999"}) {
+  for (const char* length : {"1048577", "99999999999"}) {
     EXPECT_THAT(ask(absl::StrCat("Content-Length: ", length, "\r\n\r\n")),
                 StartsWith("HTTP/1.1 413 "))
+        << length;
+  }
+  // Numbers of more than 64 bits are no lengths to libmicrohttpd 1.0.10.
+  for (const char* length :
+       {"18446744073709551618", "99999999999999999999999999"}) {
+    EXPECT_THAT(ask(absl::StrCat("Content-Length: ", length, "\r\n\r\n")),
+                AnyOf(StartsWith("HTTP/1.1 413 "), StartsWith("HTTP/1.1 400 ")))
         << length;
   }
   // The longest is read.

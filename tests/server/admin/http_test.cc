@@ -47,8 +47,8 @@ class AdminHttpTest : public testing::Test {
     return absl::StrCat(text, "\r\n", response.body);
   }
   std::string Ask(const std::string& line, const std::string& headers = "") {
-    return React(absl::StrCat(
-        line, " HTTP/1.1\r\nHost: 10.0.0.7:9090\r\n", headers, "\r\n"));
+    return React(absl::StrCat(line, " HTTP/1.1\r\nHost: 10.0.0.7:9090\r\n",
+                              headers, "\r\n"));
   }
   std::string AskHost(const std::string& host) {
     return React(absl::StrCat("GET /healthz HTTP/1.1\r\n", host, "\r\n"));

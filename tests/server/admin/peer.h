@@ -87,6 +87,11 @@ class Peer {
     }
     return all;
   }
+  // Whether the server has sent or ended something within this time.
+  bool Hears(int wait_ms) {
+    pollfd waiting = {fd_, POLLIN, 0};
+    return poll(&waiting, 1, wait_ms) == 1;
+  }
   std::string Ask(const std::string& text) {
     Send(text);
     return ReadAll();
