@@ -26,10 +26,10 @@ std::int64_t MostConnections() {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur == RLIM_INFINITY) return std::int64_t{1} << 30;
-  return std::max(kFewestConnections,
-                  (static_cast<std::int64_t>(limit.rlim_cur) -
-                   kOtherDescriptors) /
-                      kDescriptorsEach);
+  return std::max(
+      kFewestConnections,
+      (static_cast<std::int64_t>(limit.rlim_cur) - kOtherDescriptors) /
+          kDescriptorsEach);
 }
 
 }  // namespace

@@ -54,9 +54,8 @@ void ShutDown(const Descriptor& fd) { shutdown(fd.get(), SHUT_RDWR); }
 void SetTcpOptions(int fd, absl::Duration timeout) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  const int milliseconds = static_cast<int>(
-      std::min<std::int64_t>(absl::ToInt64Milliseconds(timeout),
-                             std::numeric_limits<int>::max()));
+  const int milliseconds = static_cast<int>(std::min<std::int64_t>(
+      absl::ToInt64Milliseconds(timeout), std::numeric_limits<int>::max()));
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds,
              sizeof(milliseconds));
 }

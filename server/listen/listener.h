@@ -1,12 +1,12 @@
 // Accepts connections, hands each to gRPC at once, and bounds their number.
 //
-// gRPC 1.51's own listener accepts as many as come, and never accepts again once the
-// process has run out of file descriptors.
+// gRPC 1.51's own listener accepts as many as come, and never accepts again
+// once the process has run out of file descriptors.
 //
-// gRPC owns the descriptor that it is given. The listener keeps a duplicate: when gRPC
-// is done with a connection it shuts the socket down, and when the peer is, the socket
-// is hung up; the duplicate's epoll event tells of both. By the duplicate the listener
-// ends a connection, too.
+// gRPC owns the descriptor that it is given. The listener keeps a duplicate:
+// when gRPC is done with a connection it shuts the socket down, and when the
+// peer is, the socket is hung up; the duplicate's epoll event tells of both. By
+// the duplicate the listener ends a connection, too.
 //
 // Peers on unix sockets have no name. They count into the total alone.
 
