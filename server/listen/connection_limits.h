@@ -55,8 +55,4 @@ absl::Status CheckConnectionLimits(const ConnectionLimits& limits);
 // Fills in what 0 stands for.
 ConnectionLimits WithDefaults(ConnectionLimits limits);
 
-// Lets the process have as many file descriptors as it may: the limit that it
-// begins with (1024) is meant for programs that call select().
-void RaiseDescriptorLimit();
-
 }  // namespace posenc::server

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,8 +22,6 @@ namespace {
 // Times that another port is tried if port 0 was asked for, and the one that
 // the kernel chose on one of the host's addresses is taken on another.
 constexpr int kAttempts = 16;
-
-using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 // Of "host:port".
 const char* PortOf(const Address& address) {
@@ -59,20 +56,7 @@ int PortOf(const Descriptor& fd) {
   return Peer::Of(name)->port;
 }
 
-// The host's addresses, or null and `why`.
-Addresses Resolve(const Address& address, std::string* why) {
-  addrinfo hints = {};
-  hints.ai_flags = AI_PASSIVE;
-  hints.ai_socktype = SOCK_STREAM;
-  const bool any = address.host == "0.0.0.0" || address.host == "::";
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(any ? nullptr : address.host.c_str(),
-                                PortOf(address), &hints, &found);
-  if (error != 0) *why = gai_strerror(error);
-  return Addresses(found, &freeaddrinfo);
-}
-
-// Binds all of them to one port; returns 0, or errno. Addresses that this
+// Binds all addresses to one port; returns 0, or errno. Addresses that this
 // machine lacks may fail, or a whole family, which containers lack, if others
 // do not.
 int BindAll(const addrinfo* first, std::vector<Descriptor>* fds) {
@@ -97,15 +81,21 @@ int BindAll(const addrinfo* first, std::vector<Descriptor>* fds) {
 absl::Status BindTcp(const Address& address,
                      std::vector<ListeningSocket>* sockets,
                      std::string* bound) {
+  addrinfo hints = {};
+  hints.ai_flags = AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  const bool any = address.host == "0.0.0.0" || address.host == "::";
+  const char* const host = any ? nullptr : address.host.c_str();
   std::vector<Descriptor> fds;
   int error = EADDRINUSE;
   const int attempts = std::strcmp(PortOf(address), "0") == 0 ? kAttempts : 1;
   for (int i = 0; i < attempts && error == EADDRINUSE; ++i) {
     fds.clear();
-    std::string why;
-    const Addresses found = Resolve(address, &why);
-    if (found == nullptr) return CannotBind(address.text, why);
-    error = BindAll(found.get(), &fds);
+    addrinfo* found = nullptr;
+    error = getaddrinfo(host, PortOf(address), &hints, &found);
+    if (error != 0) return CannotBind(address.text, gai_strerror(error));
+    error = BindAll(found, &fds);
+    freeaddrinfo(found);
   }
   if (error != 0) return CannotBind(address.text, std::strerror(error));
   *bound = absl::StrCat(address.text.substr(0, address.text.rfind(':') + 1),

@@ -49,9 +49,7 @@ std::optional<Peer> Peer::Parse(absl::string_view text) {
   }
   text = text.substr(0, colon);
   // Brackets come escaped or as they are.
-  for (const absl::string_view open : {"%5B", "["}) {
-    absl::ConsumePrefix(&text, open);
-  }
+  if (!absl::ConsumePrefix(&text, "%5B")) absl::ConsumePrefix(&text, "[");
   const std::string host = absl::StrCat(
       v4 ? "::ffff:" : "", text.substr(0, text.find_first_of("%]")));
   Peer peer;
