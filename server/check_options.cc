@@ -9,8 +9,8 @@
 #include "core/error.h"
 #include "server/auth/token_file.h"
 #include "server/listen/address.h"
-#include "server/listen/certificates.h"
 #include "server/server.h"
+#include "server/tls/certificates.h"
 
 namespace posenc::server {
 namespace {

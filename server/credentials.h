@@ -13,8 +13,8 @@
 #include "absl/strings/string_view.h"
 #include "server/auth/token_file.h"
 #include "server/base/small_file.h"
-#include "server/listen/tls.h"
 #include "server/server.h"
+#include "server/tls/tls.h"
 
 namespace posenc::server {
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -18,7 +19,6 @@
 #include "core/simd/dispatch.h"
 #include "server/config/check.h"
 #include "server/config/load.h"
-#include "server/listen/connection_limits.h"
 #include "server/log/grpc_log.h"
 #include "server/memory/heap.h"
 #include "server/probe.h"
@@ -86,6 +86,15 @@ void OpenStandardStreams() {
   int fd = open("/dev/null", O_RDWR);
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
   if (fd > STDERR_FILENO) close(fd);
+}
+
+// The limit that a process begins with (1024) is meant for programs that call
+// select().
+void RaiseDescriptorLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 void PrepareProcess() {

@@ -14,10 +14,10 @@
 #include "grpcpp/channel.h"
 #include "server/budget/limits.h"
 #include "server/listen/connection_limits.h"
-#include "server/listen/tls_files.h"
 #include "server/metrics/server_status.h"
 #include "server/rpc/call_observer.h"
 #include "server/shared/shared_files.h"
+#include "server/tls/tls_files.h"
 
 namespace posenc::server {
 

@@ -121,9 +121,8 @@ constexpr Key kKeys[] = {
 
     {"max-connections", KeyKind::kInteger, 0, 1000000, kReloads,
      POSENC_FIELD(server.connections.max_connections),
-     "Connections at any time; at the limit those that never began a call are "
-     "closed first, the oldest first.",
-     "COUNT", "4096, or the limit of descriptors less 64 if that is fewer"},
+     "Connections at any time; at the limit new ones are closed.", "COUNT",
+     "4096, or half of the limit of descriptors less 64 if that is fewer"},
     {"max-connections-per-peer", KeyKind::kInteger, 1, 1000000, kReloads,
      POSENC_FIELD(server.connections.max_connections_per_peer),
      "The same from one address.", "COUNT", ""},
@@ -143,8 +142,9 @@ constexpr Key kKeys[] = {
      "TIME", ""},
     {"max-connection-idle", KeyKind::kDuration, 1, kYear, kRestart,
      POSENC_FIELD(server.connections.max_connection_idle),
-     "Time without a call after which a connection's client is told to connect "
-     "again when it has one.",
+     "Time without a call after which a connection is closed; its client "
+     "connects "
+     "again for the next one.",
      "TIME", ""},
     {"keepalive-time", KeyKind::kDuration, 1, kYear, kRestart,
      POSENC_FIELD(server.connections.keepalive_time),

@@ -25,6 +25,8 @@ constexpr char kPrefix[] = "POSENC_";
 // Is read elsewhere: it is for tests and comparisons.
 constexpr char kForceIsa[] = "POSENC_FORCE_ISA";
 constexpr char kFileKey[] = "config";
+// Keys of former versions, which are taken and do nothing.
+constexpr const char* kFormerKeys[] = {"headers-timeout", "first-call-timeout"};
 
 // What was given for a key by the strongest source that has it.
 struct Given {
@@ -44,6 +46,10 @@ absl::Status Bad(absl::string_view key, absl::string_view fact,
                  absl::string_view source) {
   return core::FieldInvalid(absl::StrCat("--", OneLine(key)),
                             absl::StrCat(fact, " (", source, ")"));
+}
+
+std::string WarningOfFormer(absl::string_view key, absl::string_view source) {
+  return absl::StrCat("--", key, ": does nothing any more (", source, ")");
 }
 
 // The command line's own words.
@@ -76,6 +82,9 @@ void AddOptions(CLI::App* app, Commands* commands) {
   app->add_flag("--check-config", commands->check_config,
                 "Say whether the configuration is valid, and exit: 0, or 2 "
                 "and what is wrong.");
+  for (const char* const key : kFormerKeys) {
+    app->add_option(absl::StrCat("--", key))->group("");
+  }
   // For the documentation.
   app->add_option("--print-keys", commands->print_keys)->group("");
   app->set_version_flag("--version", [] { return VersionText(); });
@@ -83,10 +92,9 @@ void AddOptions(CLI::App* app, Commands* commands) {
 
 // Takes the flags into `given`. Returns the text to show if --help or --version
 // was asked for.
-absl::StatusOr<std::optional<std::string>> ReadFlags(int argc,
-                                                     const char* const* argv,
-                                                     GivenByKey* given,
-                                                     Commands* commands) {
+absl::StatusOr<std::optional<std::string>> ReadFlags(
+    int argc, const char* const* argv, GivenByKey* given, Commands* commands,
+    std::vector<std::string>* warnings) {
   // CLI11 would take the next flag for the value, and "" for a switch's "on".
   // A path that is empty, as "$TOKENS" if it was never set, would be as good as
   // none, and leave the server open.
@@ -122,6 +130,10 @@ absl::StatusOr<std::optional<std::string>> ReadFlags(int argc,
         absl::StrCat(OneLine(extras[0]), ": there is no such ",
                      absl::StartsWith(extras[0], "-") ? "flag" : "argument",
                      "; see --help (", kCommandLine, ")"));
+  }
+  for (const char* const key : kFormerKeys) {
+    if (app.count(absl::StrCat("--", key)) == 0) continue;
+    warnings->push_back(WarningOfFormer(key, kCommandLine));
   }
   for (const Key& key : Keys()) {
     const CLI::Option* const option =
@@ -177,7 +189,8 @@ bool HasKeysBelow(absl::string_view table) {
 
 // Takes those entries into `given` that neither a flag nor the environment
 // beats. All of them must be right nevertheless.
-absl::Status ReadFile(const std::string& path, GivenByKey* given) {
+absl::Status ReadFile(const std::string& path, GivenByKey* given,
+                      std::vector<std::string>* warnings) {
   const absl::StatusOr<std::string> text = ReadConfigFile(path);
   absl::StatusOr<std::vector<FileEntry>> entries =
       text.ok() ? ParseConfigFile(OneLine(path), *text) : text.status();
@@ -190,6 +203,11 @@ absl::Status ReadFile(const std::string& path, GivenByKey* given) {
     if (entry.empty_table) {
       if (HasKeysBelow(entry.key)) continue;
       return Bad(entry.key, "there is no such table", source);
+    }
+    if (std::find(std::begin(kFormerKeys), std::end(kFormerKeys), entry.key) !=
+        std::end(kFormerKeys)) {
+      warnings->push_back(WarningOfFormer(entry.key, source));
+      continue;
     }
     const Key* const key = FindKey(entry.key);
     if (key == nullptr) {
@@ -221,7 +239,7 @@ absl::StatusOr<LoadedConfig> LoadConfig(int argc, const char* const* argv,
   GivenByKey given;
   Commands commands;
   absl::StatusOr<std::optional<std::string>> shown =
-      ReadFlags(argc, argv, &given, &commands);
+      ReadFlags(argc, argv, &given, &commands, &loaded.warnings);
   if (!shown.ok()) return shown.status();
   if (shown->has_value()) {
     loaded.task = Task::kShow;
@@ -235,7 +253,8 @@ absl::StatusOr<LoadedConfig> LoadConfig(int argc, const char* const* argv,
   }
   ReadEnvironment(environment, &given, &loaded.warnings);
   if (const auto file = given.find(FindKey(kFileKey)); file != given.end()) {
-    const absl::Status status = ReadFile(file->second.values[0], &given);
+    const absl::Status status =
+        ReadFile(file->second.values[0], &given, &loaded.warnings);
     if (!status.ok()) return status;
   }
   for (const Key& key : Keys()) {

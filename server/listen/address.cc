@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/error.h"
+#include "server/base/descriptor.h"
 
 namespace posenc::server {
 
@@ -83,11 +83,10 @@ absl::Status CheckUnixPath(const Address& address) {
   sockaddr_un peer = {};
   peer.sun_family = AF_UNIX;
   std::copy(address.path.begin(), address.path.end(), peer.sun_path);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return CannotBind(address.text, std::strerror(errno));
+  const Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return CannotBind(address.text, std::strerror(errno));
   const bool in_use =
-      connect(fd, reinterpret_cast<sockaddr*>(&peer), sizeof(peer)) == 0;
-  close(fd);
+      connect(fd.get(), reinterpret_cast<sockaddr*>(&peer), sizeof(peer)) == 0;
   // If nobody answers, a process that was killed has left the socket behind.
   return in_use ? CannotBind(address.text, "a running process listens there")
                 : absl::OkStatus();

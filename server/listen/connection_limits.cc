@@ -25,11 +25,10 @@ constexpr std::int64_t kFewestConnections = 8;
 std::int64_t MostConnections() {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
-  if (limit.rlim_cur == RLIM_INFINITY) return std::int64_t{1} << 30;
-  return std::max(kFewestConnections,
-                  (static_cast<std::int64_t>(limit.rlim_cur) -
-                   kOtherDescriptors) /
-                      kDescriptorsEach);
+  const auto most = std::min<rlim_t>(limit.rlim_cur, 1 << 30);  // or infinity
+  return std::max(
+      kFewestConnections,
+      (static_cast<std::int64_t>(most) - kOtherDescriptors) / kDescriptorsEach);
 }
 
 }  // namespace
@@ -44,16 +43,14 @@ absl::Status CheckConnectionLimits(const ConnectionLimits& limits) {
                      " (half the file descriptors of the process less ",
                      kOtherDescriptors, "), or 0 for the default"));
   }
-  if (limits.max_connections_per_peer < 1) {
-    return core::FieldInvalid(
-        "--max-connections-per-peer",
-        absl::StrCat("is ", limits.max_connections_per_peer,
-                     "; must be at least 1"));
-  }
-  if (limits.max_concurrent_streams < 1) {
-    return core::FieldInvalid("--max-concurrent-streams",
-                              absl::StrCat("is ", limits.max_concurrent_streams,
-                                           "; must be at least 1"));
+  for (const auto& [flag, count] :
+       {std::pair{"--max-connections-per-peer",
+                  limits.max_connections_per_peer},
+        {"--max-concurrent-streams", limits.max_concurrent_streams}}) {
+    if (count < 1) {
+      return core::FieldInvalid(
+          flag, absl::StrCat("is ", count, "; must be at least 1"));
+    }
   }
   if (limits.max_metadata_bytes < kLeastMetadata ||
       limits.max_metadata_bytes > kMostMetadata) {
@@ -81,13 +78,6 @@ ConnectionLimits WithDefaults(ConnectionLimits limits) {
     limits.max_connections = std::min(kDefaultConnections, MostConnections());
   }
   return limits;
-}
-
-void RaiseDescriptorLimit() {
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace posenc::server

@@ -11,18 +11,19 @@
 namespace posenc::server {
 
 struct ConnectionLimits {
-  // Connections at any time. 0 stands for 4096, or, if that is fewer, for half of
-  // the process' limit of file descriptors less 64: each connection has two. At the
-  // limit, a new connection is closed.
+  // Connections at any time. 0 stands for 4096, or, if that is fewer, for half
+  // of the process' limit of file descriptors less 64: each connection has two.
+  // At the limit, a new connection is closed.
   std::int64_t max_connections = 0;
   // The same from one IPv4 address, or one /64 of IPv6. Peers on a unix socket
   // cannot be told apart and have no such limit.
   std::int64_t max_connections_per_peer = 2048;
 
-  // From accepting a connection to the end of its TLS handshake and the SETTINGS
-  // frame of HTTP/2.
+  // From accepting a connection to the end of its TLS handshake and the
+  // SETTINGS frame of HTTP/2.
   absl::Duration handshake_timeout = absl::Seconds(10);
-  // Time without a call after which a connection is told to go (GOAWAY), and closed.
+  // Time without a call after which a connection is told to go (GOAWAY), and
+  // closed.
   absl::Duration max_connection_idle = absl::Minutes(5);
 
   // A connection is pinged after this time without traffic, and closed if no
@@ -53,9 +54,5 @@ absl::Status CheckConnectionLimits(const ConnectionLimits& limits);
 
 // Fills in what 0 stands for.
 ConnectionLimits WithDefaults(ConnectionLimits limits);
-
-// Lets the process have as many file descriptors as it may: the limit that it
-// begins with (1024) is meant for programs that call select().
-void RaiseDescriptorLimit();
 
 }  // namespace posenc::server

@@ -18,11 +18,13 @@
 namespace posenc::server {
 namespace {
 
-// Connections accepted from one socket before others have their turn.
-constexpr int kAcceptBatch = 64;
-constexpr int kEventBatch = 64;
+// Connections accepted from one socket before others have their turn, and
+// events taken at a time.
+constexpr int kBatch = 64;
 
-constexpr auto kTick = std::chrono::seconds(1);
+// How often unix sockets are looked at, and how long nothing is accepted for
+// which the kernel has no room.
+constexpr std::chrono::milliseconds kTick{1000}, kPause{10};
 
 // What the kernel takes of a unix socket's answers at once; TCP's buffers grow
 // by themselves. While a write waits for room, gRPC 1.51 has a second thread
@@ -54,9 +56,8 @@ void ShutDown(const Descriptor& fd) { shutdown(fd.get(), SHUT_RDWR); }
 void SetTcpOptions(int fd, absl::Duration timeout) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  const int milliseconds = static_cast<int>(
-      std::min<std::int64_t>(absl::ToInt64Milliseconds(timeout),
-                             std::numeric_limits<int>::max()));
+  const int milliseconds = static_cast<int>(std::min<std::int64_t>(
+      absl::ToInt64Milliseconds(timeout), std::numeric_limits<int>::max()));
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds,
              sizeof(milliseconds));
 }
@@ -92,12 +93,8 @@ Listener::~Listener() { Stop(); }
 void Listener::Start(Acceptor plaintext, Acceptor tls) {
   plaintext_ = std::move(plaintext);
   tls_ = std::move(tls);
-  epoll_event event = {.events = EPOLLIN, .data = {.fd = wake_.get()}};
-  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
-  for (const ListeningSocket& socket : sockets_) {
-    event = {.events = EPOLLIN, .data = {.fd = socket.fd()}};
-    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.fd(), &event);
-  }
+  Watch(wake_.get(), EPOLLIN);
+  for (const ListeningSocket& socket : sockets_) Watch(socket.fd(), EPOLLIN);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -113,51 +110,50 @@ void Listener::EndConnections() {
   for (const auto& [fd, connection] : connections_) ShutDown(connection.fd);
 }
 
-void Listener::EndConnectionOf(absl::string_view peer) {
-  const std::optional<Peer> parsed = Peer::Parse(peer);
-  if (!parsed.has_value()) return;
+void Listener::EndConnectionOf(absl::string_view text) {
+  const std::optional<Peer> peer = Peer::Parse(text);
+  if (!peer.has_value()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  to_end_.push_back(*parsed);
-  eventfd_write(wake_.get(), 1);
+  for (auto& [fd, connection] : connections_) {
+    if (connection.peer != peer || std::exchange(connection.ended, true)) {
+      continue;
+    }
+    Count(Ending::kTooManyCalls);
+    ShutDown(connection.fd);
+  }
 }
 
 ConnectionCounts Listener::counts() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
   ConnectionCounts counts;
-  counts.open = open_.load();
-  counts.accepted = accepted_.load();
+  counts.open = static_cast<std::int64_t>(connections_.size());
   std::copy(ended_.begin(), ended_.end(), counts.ended.begin());
   return counts;
 }
 
 void Listener::Run() {
-  const int tick_ms =
-      std::chrono::duration_cast<std::chrono::milliseconds>(kTick).count();
-  epoll_event events[kEventBatch];
+  epoll_event events[kBatch];
   while (!stop_.load()) {
-    const int count = epoll_wait(epoll_.get(), events, kEventBatch, tick_ms);
-    now_ = std::chrono::steady_clock::now();
+    const int count = epoll_wait(epoll_.get(), events, kBatch,
+                                 static_cast<int>(kTick.count()));
     for (int i = 0; i < count; ++i) OnEvent(events[i].data.fd);
-    if (now_ - ticked_ >= kTick) Tick();
+    EndBlocked();
   }
+}
+
+bool Listener::Watch(int fd, std::uint32_t events) {
+  epoll_event event = {.events = events, .data = {.fd = fd}};
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 void Listener::OnEvent(int fd) {
-  if (fd == wake_.get()) {
-    eventfd_t ignored;
-    eventfd_read(fd, &ignored);
-    return EndNamed();
-  }
   for (const ListeningSocket& socket : sockets_) {
-    if (socket.fd() == fd) return AcceptFrom(socket);
+    if (socket.fd() != fd) continue;
+    for (int i = 0; i < kBatch && AcceptOne(socket); ++i) continue;
+    return;
   }
   // Nothing else is asked of a connection's duplicate: it is hung up.
   Forget(fd);
-}
-
-void Listener::AcceptFrom(const ListeningSocket& socket) {
-  for (int i = 0; i < kAcceptBatch; ++i) {
-    if (!AcceptOne(socket)) return;
-  }
 }
 
 // False if there is nobody to accept now.
@@ -176,27 +172,26 @@ bool Listener::AcceptOne(const ListeningSocket& socket) {
       return false;
     case EMFILE:
     case ENFILE:
-      RefuseOne(socket);
-      return !paused_;
+      if (RefuseOne(socket)) return true;
+      [[fallthrough]];
     case ENOBUFS:
     case ENOMEM:
-      SetPaused(true);
+      // The newcomer stays in the kernel's queue, and wakes this thread again.
+      std::this_thread::sleep_for(kPause);
       return false;
     default:
       return true;  // errors of that one connection, which is gone
   }
 }
 
-// Left alone, the newcomer would stay in the kernel's queue and wake this
-// thread again and again.
-void Listener::RefuseOne(const ListeningSocket& socket) {
+// False if there is no descriptor even for that.
+bool Listener::RefuseOne(const ListeningSocket& socket) {
   spare_.Close();
-  Descriptor newcomer(
-      accept4(socket.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (newcomer.valid()) Count(Ending::kNoDescriptor);
-  newcomer.Close();
+  const bool accepted =
+      Descriptor(accept4(socket.fd(), nullptr, nullptr, SOCK_CLOEXEC)).valid();
+  if (accepted) Count(Ending::kNoDescriptor);
   spare_ = Spare();
-  if (!spare_.valid()) SetPaused(true);
+  return accepted;
 }
 
 bool Listener::AtCap(const std::optional<Peer>& peer) const {
@@ -210,7 +205,6 @@ bool Listener::AtCap(const std::optional<Peer>& peer) const {
 
 void Listener::Admit(Descriptor fd, const ListeningSocket& socket,
                      const std::optional<Peer>& peer) {
-  ++accepted_;
   if (AtCap(peer)) return Count(Ending::kAtCap);
   Descriptor duplicate(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   if (!duplicate.valid()) return Count(Ending::kNoDescriptor);
@@ -221,16 +215,13 @@ void Listener::Admit(Descriptor fd, const ListeningSocket& socket,
     SetTcpOptions(fd.get(), limits_.keepalive_timeout);
   }
   // No events but EPOLLHUP and EPOLLERR, which always are.
-  epoll_event event = {.events = 0, .data = {.fd = duplicate.get()}};
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, duplicate.get(), &event) != 0) {
-    return;
-  }
+  if (!Watch(duplicate.get(), 0)) return;
   if (peer.has_value()) ++by_host_[peer->Host()];
-  const int key = duplicate.get();
-  Connection& connection = connections_[key];
-  connection.fd = std::move(duplicate);
-  connection.peer = peer;
-  open_.store(static_cast<std::int64_t>(connections_.size()));
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const int key = duplicate.get();
+    connections_.emplace(key, Connection{std::move(duplicate), peer});
+  }
 
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
       parameters;
@@ -249,58 +240,27 @@ void Listener::Forget(int fd) {
   }
   // gRPC may still have the socket open, and with it this event.
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  const std::lock_guard<std::mutex> lock(mutex_);
   connections_.erase(found);
-  open_.store(static_cast<std::int64_t>(connections_.size()));
-}
-
-void Listener::Tick() {
-  ticked_ = now_;
-  if (paused_ && !spare_.valid()) spare_ = Spare();
-  if (paused_ && spare_.valid()) SetPaused(false);
-  EndBlocked();
 }
 
 // TCP_USER_TIMEOUT does this over TCP.
 void Listener::EndBlocked() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - looked_ < kTick) return;
+  looked_ = now;
   for (auto& [fd, connection] : connections_) {
-    if (connection.peer.has_value()) continue;
-    const std::int64_t blocked = BlockedBytes(fd);
+    const std::int64_t blocked =
+        connection.peer.has_value() ? 0 : BlockedBytes(fd);
     if (blocked == 0 || blocked != connection.blocked) {
       connection.blocked = blocked;
-      connection.blocked_since = now_;
-    } else if (now_ - connection.blocked_since >=
+      connection.blocked_since = now;
+    } else if (now - connection.blocked_since >=
                absl::ToChronoNanoseconds(limits_.keepalive_timeout)) {
       connection.blocked = 0;
       Count(Ending::kNotReading);
       ShutDown(connection.fd);
     }
-  }
-}
-
-void Listener::EndNamed() {
-  std::vector<Peer> peers;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    peers.swap(to_end_);
-  }
-  if (peers.empty()) return;
-  for (const auto& [fd, connection] : connections_) {
-    if (connection.peer.has_value() &&
-        std::find(peers.begin(), peers.end(), *connection.peer) !=
-            peers.end()) {
-      Count(Ending::kTooManyCalls);
-      ShutDown(connection.fd);
-    }
-  }
-}
-
-void Listener::SetPaused(bool paused) {
-  if (paused_ == paused) return;
-  paused_ = paused;
-  for (const ListeningSocket& socket : sockets_) {
-    epoll_event event = {.events = paused ? 0u : EPOLLIN,
-                         .data = {.fd = socket.fd()}};
-    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket.fd(), &event);
   }
 }
 

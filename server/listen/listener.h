@@ -1,12 +1,12 @@
 // Accepts connections, hands each to gRPC at once, and bounds their number.
 //
-// gRPC 1.51's own listener accepts as many as come, and never accepts again once the
-// process has run out of file descriptors.
+// gRPC 1.51's own listener accepts as many as come, and never accepts again
+// once the process has run out of file descriptors.
 //
-// gRPC owns the descriptor that it is given. The listener keeps a duplicate: when gRPC
-// is done with a connection it shuts the socket down, and when the peer is, the socket
-// is hung up; the duplicate's epoll event tells of both. By the duplicate the listener
-// ends a connection, too.
+// gRPC owns the descriptor that it is given. The listener keeps a duplicate:
+// when gRPC is done with a connection it shuts the socket down, and when the
+// peer is, the socket is hung up; the duplicate's epoll event tells of both. By
+// the duplicate the listener ends a connection, too.
 //
 // Peers on unix sockets have no name. They count into the total alone.
 
@@ -30,12 +30,29 @@
 #include "grpcpp/server_builder.h"
 #include "server/base/descriptor.h"
 #include "server/listen/address.h"
-#include "server/listen/connection_counts.h"
 #include "server/listen/connection_limits.h"
 #include "server/listen/listening_socket.h"
 #include "server/listen/peer.h"
 
 namespace posenc::server {
+
+// Why the listener ended a connection, or did not begin it.
+enum class Ending {
+  kAtCap,         // a newcomer: all places are taken
+  kNoDescriptor,  // a newcomer: the process has no file descriptor left
+  kNotReading,    // takes nothing of what it is sent
+  kTooManyCalls,  // has far more calls open than it was told
+};
+inline constexpr int kEndings = 4;
+
+// "at_cap" and so on, for metrics.
+inline constexpr const char* kEndingNames[kEndings] = {
+    "at_cap", "no_descriptor", "not_reading", "too_many_calls"};
+
+struct ConnectionCounts {
+  std::int64_t open = 0;                          // now
+  std::array<std::int64_t, kEndings> ended = {};  // by Ending
+};
 
 class Listener {
  public:
@@ -65,7 +82,7 @@ class Listener {
 
   // The rest is safe for any number of threads.
 
-  // Ends the connection whose calls have this ServerContext::peer(), soon. Does
+  // Ends the connection whose calls have this ServerContext::peer(). Does
   // nothing for peers on unix sockets.
   void EndConnectionOf(absl::string_view peer);
 
@@ -83,27 +100,25 @@ class Listener {
   struct Connection {
     Descriptor fd;             // the duplicate
     std::optional<Peer> peer;  // none on a unix socket
+    bool ended = false;        // by EndConnectionOf()
     // Of a unix socket: what BlockedBytes() said last, and since when.
     std::int64_t blocked = 0;
-    SteadyTime blocked_since;
+    SteadyTime blocked_since{};
   };
 
   explicit Listener(const ConnectionLimits& limits);
 
   // All of it in thread_.
   void Run();
+  bool Watch(int fd, std::uint32_t events);
   void OnEvent(int fd);
-  void AcceptFrom(const ListeningSocket& socket);
   bool AcceptOne(const ListeningSocket& socket);
-  void RefuseOne(const ListeningSocket& socket);
+  bool RefuseOne(const ListeningSocket& socket);
   void Admit(Descriptor fd, const ListeningSocket& socket,
              const std::optional<Peer>& peer);
   bool AtCap(const std::optional<Peer>& peer) const;
   void Forget(int fd);
-  void Tick();
   void EndBlocked();
-  void EndNamed();
-  void SetPaused(bool paused);
   void Count(Ending ending) { ++ended_[static_cast<int>(ending)]; }
 
   const ConnectionLimits limits_;
@@ -111,18 +126,16 @@ class Listener {
   std::vector<std::string> addresses_;
   std::vector<ListeningSocket> sockets_;
   Acceptor plaintext_, tls_;
-  absl::flat_hash_map<int, Connection> connections_;  // by the duplicate
+  // By the duplicate. Changed by thread_ alone, under the mutex.
+  mutable std::mutex mutex_;
+  absl::flat_hash_map<int, Connection> connections_;
   absl::flat_hash_map<Peer::HostBytes, std::int64_t> by_host_;
   Descriptor epoll_, wake_;
   // Closed to get a descriptor for a newcomer that must be refused.
   Descriptor spare_;
-  bool paused_ = false;
-  SteadyTime now_, ticked_;
+  SteadyTime looked_;
   std::atomic<bool> stop_{false};
-  std::atomic<std::int64_t> open_{0}, accepted_{0};
   std::array<std::atomic<std::int64_t>, kEndings> ended_ = {};
-  std::mutex mutex_;
-  std::vector<Peer> to_end_;  // guarded by mutex_
   std::thread thread_;
 };
 

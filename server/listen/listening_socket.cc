@@ -11,11 +11,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
+#include "server/listen/peer.h"
 
 namespace posenc::server {
 namespace {
@@ -24,32 +23,25 @@ namespace {
 // the kernel chose on one of the host's addresses is taken on another.
 constexpr int kAttempts = 16;
 
-using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
-
-absl::string_view PortOf(const Address& address) {
-  return absl::string_view(address.text).substr(address.text.rfind(':') + 1);
-}
-
-bool IsWildcard(const Address& address) {
-  return address.host == "0.0.0.0" || address.host == "::";
+// Of "host:port".
+const char* PortOf(const Address& address) {
+  return address.text.c_str() + address.text.rfind(':') + 1;
 }
 
 // Sets errno if it returns none.
-Descriptor OpenTcp(const sockaddr* name, socklen_t size) {
+Descriptor OpenTcp(const addrinfo& name) {
   Descriptor fd(
-      socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      socket(name.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fd;
   // A port whose old connections are still dying may be bound again. One on
   // which somebody listens may not: that would need SO_REUSEPORT.
-  const int on = 1, off = 0;
+  const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (name->sa_family == AF_INET6) {
-    const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(name);
-    const bool any = IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
-    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, any ? &off : &on,
-               sizeof(on));
+  if (name.ai_family == AF_INET6) {
+    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
   }
-  if (bind(fd.get(), name, size) != 0 || listen(fd.get(), SOMAXCONN) != 0) {
+  if (bind(fd.get(), name.ai_addr, name.ai_addrlen) != 0 ||
+      listen(fd.get(), SOMAXCONN) != 0) {
     const int error = errno;
     fd.Close();
     errno = error;
@@ -57,56 +49,31 @@ Descriptor OpenTcp(const sockaddr* name, socklen_t size) {
   return fd;
 }
 
-int PortOf(int fd) {
+int PortOf(const Descriptor& fd) {
   sockaddr_storage name = {};
   socklen_t size = sizeof(name);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size);
-  return ntohs(name.ss_family == AF_INET6
-                   ? reinterpret_cast<const sockaddr_in6*>(&name)->sin6_port
-                   : reinterpret_cast<const sockaddr_in*>(&name)->sin_port);
+  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&name), &size);
+  return Peer::Of(name)->port;
 }
 
-void SetPort(int port, sockaddr* name) {
-  const in_port_t number = htons(static_cast<std::uint16_t>(port));
-  if (name->sa_family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6*>(name)->sin6_port = number;
-  } else {
-    reinterpret_cast<sockaddr_in*>(name)->sin_port = number;
-  }
-}
-
-// The host's addresses, or null and `why`.
-Addresses Resolve(const Address& address, std::string* why) {
-  addrinfo hints = {};
-  hints.ai_flags = AI_PASSIVE;
-  hints.ai_socktype = SOCK_STREAM;
-  const std::string host = IsWildcard(address) ? "::" : address.host;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(
-      host.c_str(), std::string(PortOf(address)).c_str(), &hints, &found);
-  if (error != 0) *why = gai_strerror(error);
-  return Addresses(found, &freeaddrinfo);
-}
-
-// Whether this machine lacks the address, or its whole family, as containers
-// without IPv6 do.
-bool IsAbsent(int error) {
-  return error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
-}
-
-// Binds all of them to one port; returns 0, or errno.
+// Binds all addresses to one port; returns 0, or errno. Addresses that this
+// machine lacks may fail, or a whole family, which containers lack, if others
+// do not.
 int BindAll(const addrinfo* first, std::vector<Descriptor>* fds) {
   int port = 0, absent = 0;
   for (const addrinfo* next = first; next != nullptr; next = next->ai_next) {
-    if (port != 0) SetPort(port, next->ai_addr);
-    Descriptor fd = OpenTcp(next->ai_addr, next->ai_addrlen);
-    if (!fd.valid()) {
-      if (!IsAbsent(errno)) return errno;
+    // IPv6 has its port at the same place.
+    auto* const name = reinterpret_cast<sockaddr_in*>(next->ai_addr);
+    if (port != 0) name->sin_port = htons(static_cast<std::uint16_t>(port));
+    Descriptor fd = OpenTcp(*next);
+    if (fd.valid()) {
+      port = PortOf(fd);
+      fds->push_back(std::move(fd));
+    } else if (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT) {
       absent = errno;
-      continue;
+    } else {
+      return errno;
     }
-    port = PortOf(fd.get());
-    fds->push_back(std::move(fd));
   }
   return fds->empty() ? absent : 0;
 }
@@ -114,29 +81,25 @@ int BindAll(const addrinfo* first, std::vector<Descriptor>* fds) {
 absl::Status BindTcp(const Address& address,
                      std::vector<ListeningSocket>* sockets,
                      std::string* bound) {
+  addrinfo hints = {};
+  hints.ai_flags = AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  const bool any = address.host == "0.0.0.0" || address.host == "::";
+  const char* const host = any ? nullptr : address.host.c_str();
   std::vector<Descriptor> fds;
   int error = EADDRINUSE;
-  const int attempts = PortOf(address) == "0" ? kAttempts : 1;
+  const int attempts = std::strcmp(PortOf(address), "0") == 0 ? kAttempts : 1;
   for (int i = 0; i < attempts && error == EADDRINUSE; ++i) {
     fds.clear();
-    std::string why;
-    const Addresses found = Resolve(address, &why);
-    if (found == nullptr) return CannotBind(address.text, why);
-    error = BindAll(found.get(), &fds);
-  }
-  if (IsAbsent(error) && IsWildcard(address)) {
-    sockaddr_in any = {};
-    any.sin_family = AF_INET;
-    any.sin_port = htons(
-        static_cast<std::uint16_t>(std::stoi(std::string(PortOf(address)))));
-    Descriptor fd =
-        OpenTcp(reinterpret_cast<const sockaddr*>(&any), sizeof(any));
-    error = fd.valid() ? 0 : errno;
-    if (fd.valid()) fds.push_back(std::move(fd));
+    addrinfo* found = nullptr;
+    error = getaddrinfo(host, PortOf(address), &hints, &found);
+    if (error != 0) return CannotBind(address.text, gai_strerror(error));
+    error = BindAll(found, &fds);
+    freeaddrinfo(found);
   }
   if (error != 0) return CannotBind(address.text, std::strerror(error));
   *bound = absl::StrCat(address.text.substr(0, address.text.rfind(':') + 1),
-                        PortOf(fds.front().get()));
+                        PortOf(fds.front()));
   for (Descriptor& fd : fds) sockets->emplace_back(std::move(fd));
   return absl::OkStatus();
 }

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/listen/address.h"
 #include "server/base/descriptor.h"
+#include "server/listen/address.h"
 
 namespace posenc::server {
 
@@ -34,8 +34,8 @@ class ListeningSocket {
 };
 
 // Binds every address that the host has: "localhost" is two sockets, and so may
-// be a name; wildcards take IPv4 and IPv6 on one. Sets `bound` to the address
-// with the real port. UNAVAILABLE tells why not.
+// be a name; wildcards are one of IPv4 and one of IPv6. Sets `bound` to the
+// address with the real port. UNAVAILABLE tells why not.
 absl::Status Bind(const Address& address, std::vector<ListeningSocket>* sockets,
                   std::string* bound);
 

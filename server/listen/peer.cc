@@ -5,53 +5,37 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
 namespace posenc::server {
 namespace {
 
 // ::ffff:0:0/96, where IPv6 has IPv4.
-constexpr std::size_t kMappedBytes = 12;
-constexpr std::array<std::uint8_t, kMappedBytes> kMapped = {
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
-std::array<std::uint8_t, 16> Mapped(const in_addr& v4) {
-  std::array<std::uint8_t, 16> address;
-  std::copy(kMapped.begin(), kMapped.end(), address.begin());
-  std::memcpy(&address[kMappedBytes], &v4, sizeof(v4));
-  return address;
-}
-
-// Copies a piece of text for functions that want it terminated. False if it is
-// longer than any address.
-bool Terminated(absl::string_view text, char (&out)[INET6_ADDRSTRLEN]) {
-  if (text.size() >= sizeof(out)) return false;
-  text.copy(out, text.size());
-  out[text.size()] = '\0';
-  return true;
-}
+constexpr std::array<std::uint8_t, 12> kMapped = {0, 0, 0, 0, 0,    0,
+                                                  0, 0, 0, 0, 0xff, 0xff};
 
 }  // namespace
 
 std::optional<Peer> Peer::Of(const sockaddr_storage& name) {
   Peer peer;
   if (name.ss_family == AF_INET) {
-    sockaddr_in v4;
-    std::memcpy(&v4, &name, sizeof(v4));
-    peer.address = Mapped(v4.sin_addr);
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(name);
+    std::memcpy(&peer.address, &kMapped, kMapped.size());
+    std::memcpy(&peer.address[kMapped.size()], &v4.sin_addr,
+                sizeof(v4.sin_addr));
     peer.port = ntohs(v4.sin_port);
-    return peer;
-  }
-  if (name.ss_family == AF_INET6) {
-    sockaddr_in6 v6;
-    std::memcpy(&v6, &name, sizeof(v6));
-    std::memcpy(peer.address.data(), &v6.sin6_addr, peer.address.size());
+  } else if (name.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(name);
+    std::memcpy(&peer.address, &v6.sin6_addr, peer.address.size());
     peer.port = ntohs(v6.sin6_port);
-    return peer;
+  } else {
+    return std::nullopt;
   }
-  return std::nullopt;
+  return peer;
 }
 
 std::optional<Peer> Peer::Parse(absl::string_view text) {
@@ -65,21 +49,12 @@ std::optional<Peer> Peer::Parse(absl::string_view text) {
   }
   text = text.substr(0, colon);
   // Brackets come escaped or as they are.
-  for (const absl::string_view open : {"%5B", "["}) {
-    absl::ConsumePrefix(&text, open);
-  }
-  text = text.substr(0, text.find_first_of("%]"));
-  char address[INET6_ADDRSTRLEN];
-  if (!Terminated(text, address)) return std::nullopt;
+  if (!absl::ConsumePrefix(&text, "%5B")) absl::ConsumePrefix(&text, "[");
+  const std::string host = absl::StrCat(
+      v4 ? "::ffff:" : "", text.substr(0, text.find_first_of("%]")));
   Peer peer;
   peer.port = static_cast<std::uint16_t>(port);
-  if (v4) {
-    in_addr number;
-    if (inet_pton(AF_INET, address, &number) != 1) return std::nullopt;
-    peer.address = Mapped(number);
-    return peer;
-  }
-  if (inet_pton(AF_INET6, address, peer.address.data()) != 1) {
+  if (inet_pton(AF_INET6, host.c_str(), &peer.address) != 1) {
     return std::nullopt;
   }
   return peer;

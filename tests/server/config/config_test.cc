@@ -261,6 +261,17 @@ TEST_F(ConfigTest, WhatIsUnknownOrComesTwiceOnTheCommandLineIsAnError) {
   }
 }
 
+TEST_F(ConfigTest, KeysOfFormerVersionsDoNothingAndAreWarnedOf) {
+  const auto flag = Load({"--headers-timeout", "5s"});
+  ASSERT_TRUE(flag.ok()) << flag.status();
+  EXPECT_THAT(flag->warnings,
+              ElementsAre(HasSubstr("--headers-timeout: does nothing")));
+  const auto file = LoadFile("first-call-timeout = \"30s\"\n");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT(file->warnings,
+              ElementsAre(HasSubstr("--first-call-timeout: does nothing")));
+}
+
 TEST_F(ConfigTest, UnknownVariablesAreOneWarning) {
   const auto loaded = Load(
       {}, {"POSENC_SERVICE_HOST=10.0.0.1", "POSENC_PORT=tcp://10.0.0.1:50051",

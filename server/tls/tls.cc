@@ -1,4 +1,4 @@
-#include "server/listen/tls.h"
+#include "server/tls/tls.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

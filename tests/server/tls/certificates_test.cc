@@ -1,6 +1,6 @@
 // Which certificate files are refused, and in what words.
 
-#include "server/listen/certificates.h"
+#include "server/tls/certificates.h"
 
 #include <sys/stat.h>
 

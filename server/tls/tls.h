@@ -10,9 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/security/server_credentials.h"
-#include "server/listen/certificates.h"
 #include "server/base/descriptor.h"
-#include "server/listen/tls_files.h"
+#include "server/tls/certificates.h"
+#include "server/tls/tls_files.h"
 
 namespace posenc::server {
 

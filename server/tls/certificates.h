@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/listen/tls_files.h"
+#include "server/tls/tls_files.h"
 
 namespace posenc::server {
 

@@ -1,4 +1,4 @@
-#include "server/listen/certificates.h"
+#include "server/tls/certificates.h"
 
 #include <openssl/err.h>
 #include <openssl/pem.h>

@@ -1,6 +1,6 @@
 // A server that speaks TLS: who gets in, and new certificates while it serves.
 
-#include "server/listen/tls.h"
+#include "server/tls/tls.h"
 
 #include <openssl/ssl.h>
 
