@@ -31,6 +31,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 FILES = os.path.join(ROOT, "deploy", "helm", "files")
 PATIENCE = 60  # seconds, for anything that should happen
 LOAD = 40  # seconds
+CONNECTIONS = 16  # of which the load takes half
 
 # What this load leaves as it is: nothing fails, is restarted or renewed.
 STILL = ("up{", "posenc_draining", "posenc_build_info", "posenc_log_lines_dropped", "changes(process_start_time",
@@ -129,13 +130,12 @@ def stalled(address):
     return peer
 
 
-def foreign(address):
-    """A connection that is refused: it does not speak HTTP/2."""
+def crowd(address):
+    """As many connections as the server takes in all: some are refused."""
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=10) as peer:
-        peer.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        with contextlib.suppress(ConnectionResetError):
-            peer.recv(1)
+    with contextlib.ExitStack() as peers:
+        for _ in range(CONNECTIONS):
+            peers.enter_context(socket.create_connection((host, int(port)), timeout=10))
 
 
 def certificate(work):
@@ -232,7 +232,7 @@ def watch(prometheus, queries, before, server, load):
             still = any(each in pending[key] for each in STILL)
             if during[key] and (still or during[key] != before[key]):
                 del pending[key]
-        foreign(server.address)
+        crowd(server.address)
         start = time.monotonic()
         if ask(f"http://{server.admin}/healthz") is None:
             raise SystemExit("observe: /healthz does not answer under load")
@@ -246,7 +246,8 @@ def main():
     posencd = os.path.join(programs, "posencd")
     with tempfile.TemporaryDirectory() as work, Processes() as processes:
         # So small a budget that some calls of the load are refused.
-        small = ["--max-request-bytes=2MiB", "--max-response-bytes=2MiB", "--in-flight-bytes=8MiB", "--max-waiting=4"]
+        small = ["--max-request-bytes=2MiB", "--max-response-bytes=2MiB", "--in-flight-bytes=8MiB", "--max-waiting=4",
+                 f"--max-connections={CONNECTIONS}"]
         servers = [Server(processes, posencd, work, "plain", *small)]
         cert, key = certificate(work)
         tokens = os.path.join(work, "tokens")
