@@ -277,10 +277,10 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
         Listener::Bind(addresses, WithDefaults(options.connections));
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
-    service_.EndConnectionsBy([listener = listener_.get()](
-                                  absl::string_view peer) {
-      listener->EndConnectionOf(peer);
-    });
+    service_.EndConnectionsBy(
+        [listener = listener_.get()](absl::string_view peer) {
+          listener->EndConnectionOf(peer);
+        });
     plaintext = builder.experimental().AddExternalConnectionAcceptor(
         kFromFd, grpc::InsecureServerCredentials());
     if (credentials_->tls() != nullptr) {

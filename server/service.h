@@ -54,8 +54,8 @@ class RpcService final : public CallQueue::Service {
   // are answered during a drain, too. Before the first call; outlives this.
   void Add(SmallService* service) { small_services_.push_back(service); }
 
-  // `end` ends the connection of a peer that has far more calls open than it may.
-  // Before the first call.
+  // `end` ends the connection of a peer that has far more calls open than it
+  // may. Before the first call.
   void EndConnectionsBy(std::function<void(absl::string_view peer)> end) {
     end_connection_ = std::move(end);
   }

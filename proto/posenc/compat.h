@@ -1,6 +1,6 @@
-// Where versions of libraries differ: gRPC 1.51 to 1.83, protobuf 3.21 to 36, abseil
-// 20220623 to 20260526. All that depends on a version stands here, but for xsimd's
-// (core/simd/kernels_bits.inl).
+// Where versions of libraries differ: gRPC 1.51 to 1.83, protobuf 3.21 to 36,
+// abseil 20220623 to 20260526. All that depends on a version stands here, but
+// for xsimd's (core/simd/kernels_bits.inl).
 
 #pragma once
 
@@ -30,8 +30,8 @@
 
 namespace posenc::compat {
 
-// Fields without presence are printed if they have their default, too. Protobuf 26
-// renamed the option.
+// Fields without presence are printed if they have their default, too. Protobuf
+// 26 renamed the option.
 inline void PrintDefaults(google::protobuf::util::JsonPrintOptions* options) {
 #if GOOGLE_PROTOBUF_VERSION < 5026000
   options->always_print_primitive_fields = true;
@@ -79,8 +79,7 @@ class Sink final : public absl::LogSink {
  public:
   void Send(const absl::LogEntry& entry) override {
     const LogLine::Level level =
-        entry.verbosity() != absl::LogEntry::kNoVerbosityLevel
-            ? LogLine::kDebug
+        entry.verbosity() != absl::LogEntry::kNoVerbosityLevel ? LogLine::kDebug
         : entry.log_severity() == absl::LogSeverity::kInfo ? LogLine::kInfo
         : entry.log_severity() == absl::LogSeverity::kWarning
             ? LogLine::kWarning
@@ -104,8 +103,8 @@ inline void Hook() {
 
 }  // namespace internal
 
-// From now on the lines of gRPC and protobuf go to `write`, which any thread calls, and
-// nowhere else; null: they go nowhere. May be called again.
+// From now on the lines of gRPC and protobuf go to `write`, which any thread
+// calls, and nowhere else; null: they go nowhere. May be called again.
 inline void SetLog(LogFunction write) {
   internal::log_function.store(write);
 #if GOOGLE_PROTOBUF_VERSION < 4022000

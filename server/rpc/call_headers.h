@@ -25,8 +25,8 @@ class CallHeaders final {
   absl::string_view method() const { return View(details_.method); }
   // "ipv4:10.0.0.7:40123"; all peers of a unix socket have the same.
   const std::string& peer() const { return peer_; }
-  // A hash of peer(): the same for all calls of one connection over TCP, and for all
-  // calls over unix sockets.
+  // A hash of peer(): the same for all calls of one connection over TCP, and
+  // for all calls over unix sockets.
   std::uint64_t peer_id() const { return peer_id_; }
 
   // What the client has added, as it came. Names are in lower case.

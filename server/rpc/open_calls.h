@@ -50,8 +50,8 @@ class OpenCalls {
   // Empty if the connection has as many calls as it may: a fixed number, or its
   // share of kMostInAll once there are so many. `far` tells whether it is the
   // fixed number, which no client reaches that keeps to the limit it was told.
-  // shared: several connections have this number, as those of a unix socket do; the
-  // fixed number is kMostInAll.
+  // shared: several connections have this number, as those of a unix socket do;
+  // the fixed number is kMostInAll.
   Place Enter(std::uint64_t connection, bool shared, bool* far);
 
   // Of 25 kB: 400 MB.

@@ -85,9 +85,7 @@ class SmallCall : public PeerStream::Reactor,
   void OnDone() final;
 
   std::shared_ptr<void> KeepAlive() final { return shared_from_this(); }
-  std::uint64_t PeerId() const final {
-    return stream_->headers().peer_id();
-  }
+  std::uint64_t PeerId() const final { return stream_->headers().peer_id(); }
   void ShrinkClaim(std::uint64_t /*message*/) final {}  // there is none
   void ExpectMore(std::uint64_t /*message*/, std::int64_t /*holds*/) final {}
   bool CutOff(Transfers::Direction direction, std::uint64_t message,

@@ -27,7 +27,8 @@ class SocketWaits {
 
   explicit SocketWaits(Clock::time_point now) : caught_up_(now) {}
 
-  // A call of this peer (CallHeaders::peer_id()) is taken. How long it may have waited.
+  // A call of this peer (CallHeaders::peer_id()) is taken. How long it may have
+  // waited.
   Clock::duration Take(std::uint64_t peer, Clock::time_point now);
 
   // There was nothing in the sockets.
