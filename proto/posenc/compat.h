@@ -5,9 +5,13 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "google/protobuf/util/json_util.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_credentials_options.h"
 #include "grpcpp/version_info.h"
 
 #define POSENC_GRPC_BEFORE(minor) \
@@ -38,6 +42,24 @@ inline void PrintDefaults(google::protobuf::util::JsonPrintOptions* options) {
 #else
   options->always_print_fields_with_no_presence = true;
 #endif
+}
+
+// A server's TLS, whose identity comes from `provider`, and with `clients` the
+// authorities of clients' certificates, too. gRPC 1.83 deprecates the former
+// way.
+inline grpc::experimental::TlsServerCredentialsOptions TlsServerOptions(
+    std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider,
+    bool clients) {
+  using Options = grpc::experimental::TlsServerCredentialsOptions;
+#if POSENC_GRPC_BEFORE(83)
+  Options options(std::move(provider));
+  options.watch_identity_key_cert_pairs();
+  if (clients) options.watch_root_certs();
+#else
+  Options options = *Options::Create(provider);
+  if (clients) options.set_root_certificate_provider(std::move(provider));
+#endif
+  return options;
 }
 
 // A line that gRPC logs; from protobuf 22 on, one of protobuf's too.

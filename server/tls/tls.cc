@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "grpcpp/security/tls_certificate_provider.h"
-#include "grpcpp/security/tls_credentials_options.h"
+#include "posenc/compat.h"
 
 namespace posenc::server {
 namespace {
@@ -22,7 +22,6 @@ namespace {
 constexpr unsigned kLookSeconds = 1;
 
 using grpc::experimental::FileWatcherCertificateProvider;
-using grpc::experimental::TlsServerCredentialsOptions;
 
 absl::Status Failed(const char* what) {
   return absl::UnavailableError(
@@ -62,12 +61,12 @@ absl::StatusOr<std::unique_ptr<Tls>> Tls::Load(const TlsFiles& files) {
   const absl::Status loaded = tls->Reload();
   if (!loaded.ok()) return loaded;
   const std::string identity = PathOf(tls->identity_);
-  TlsServerCredentialsOptions options(
+  const bool clients = !files.client_ca.empty();
+  auto options = compat::TlsServerOptions(
       std::make_shared<FileWatcherCertificateProvider>(
-          identity, identity, PathOf(tls->client_ca_), kLookSeconds));
-  options.watch_identity_key_cert_pairs();
-  if (!files.client_ca.empty()) {
-    options.watch_root_certs();
+          identity, identity, PathOf(tls->client_ca_), kLookSeconds),
+      clients);
+  if (clients) {
     options.set_cert_request_type(
         GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   }
