@@ -56,8 +56,7 @@ class QuickLook {
   // Results do not count as small if their bits in `ignored` are ones.
   Floats Round(const Doubled<Isa>& x, const Ints& ignored) {
     const Floats rounded = Isa::NarrowDoubles(x.low, x.high);
-    look_.At(BitCast<Floats>(BitCast<Ints>(rounded) |
-                                         ignored),
+    look_.At(BitCast<Floats>(BitCast<Ints>(rounded) | ignored),
              Isa::LowWords(x.low, x.high));
     return rounded;
   }

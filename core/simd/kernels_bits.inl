@@ -7,8 +7,8 @@
 namespace posenc::simd {
 namespace {
 
-// The same bits as a vector of another type. xsimd 8 takes the vector's type, and
-// later versions that of its elements.
+// The same bits as a vector of another type. xsimd 8 takes the vector's type,
+// and later versions that of its elements.
 template <class To, class From>
 To BitCast(const From& x) {
 #if XSIMD_VERSION_MAJOR < 9

@@ -141,8 +141,7 @@ class RoundingHalfUp {
   }
   // Whether all were rounded as Bf16::Store rounds them.
   bool Passed() const {
-    return !xsimd::any((BitCast<Words>(least_) << 16) ==
-                       Words(0x80000000u));
+    return !xsimd::any((BitCast<Words>(least_) << 16) == Words(0x80000000u));
   }
 
  private:
@@ -232,9 +231,9 @@ xsimd::batch<std::uint32_t, Arch> RoundBf16WithNans(
   using Words = xsimd::batch<std::uint32_t, Arch>;
   const Words quiet_nan = BitCast<Words>(x) | Words(0x00400000u);
   // isnan, not x != x: xsimd 8.1 compares ordered on AVX.
-  return BitCast<Words>(
-      xsimd::select(xsimd::isnan(x), BitCast<Batch>(quiet_nan),
-                    BitCast<Batch>(RoundBf16(x))));
+  return BitCast<Words>(xsimd::select(xsimd::isnan(x),
+                                      BitCast<Batch>(quiet_nan),
+                                      BitCast<Batch>(RoundBf16(x))));
 }
 
 template <class Dtype>

@@ -69,9 +69,8 @@ class LookByMinima {
     smallest_ = xsimd::min(smallest_, magnitude);
   }
   bool NothingNear(const Floats& least_magnitude) const {
-    return !xsimd::any(
-        (nearest_ < Ints(INT32_MIN + 2 * (kNear << 3))) |
-        (smallest_ < BitCast<Ints>(least_magnitude)));
+    return !xsimd::any((nearest_ < Ints(INT32_MIN + 2 * (kNear << 3))) |
+                       (smallest_ < BitCast<Ints>(least_magnitude)));
   }
 
  private:

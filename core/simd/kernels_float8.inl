@@ -86,9 +86,7 @@ struct Float8 {
   static Words Const(std::int64_t bits) {
     return Words(static_cast<std::uint32_t>(bits));
   }
-  static Batch Float(const Words& bits) {
-    return BitCast<Batch>(bits);
-  }
+  static Batch Float(const Words& bits) { return BitCast<Batch>(bits); }
   // mask ? a : b of floats' masks, which every instruction set has for words.
   static Words Select(const xsimd::batch_bool<float, typename Isa::Arch>& mask,
                       const Words& a, const Words& b) {
@@ -111,8 +109,7 @@ struct Float8 {
     const Words special = normal | Const(0x7f800000);
     const Batch largest =
         Float(Const((std::int64_t{Format::kLargest} << kShift) + kRebias));
-    const Words bits =
-        Select(place > largest, special, BitCast<Words>(finite));
+    const Words bits = Select(place > largest, special, BitCast<Words>(finite));
     return Float(bits | sign);
   }
 
@@ -130,8 +127,7 @@ struct Float8 {
     constexpr std::int32_t kUnit =
         kSmallestNormal + ((23 - Format::kMantissa) << 23);
     const Words subnormal =
-        BitCast<Words>(magnitude + Float(Const(kUnit))) -
-        Const(kUnit);
+        BitCast<Words>(magnitude + Float(Const(kUnit))) - Const(kUnit);
     const Words code =
         Select(magnitude < Float(Const(kSmallestNormal)), subnormal, normal) |
         sign;

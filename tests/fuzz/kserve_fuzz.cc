@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "posenc/compat.h"
 #include "inference/inference.pb.h"
+#include "posenc/compat.h"
 #include "posenc/wire/split.h"
 #include "server/kserve/infer_handler.h"
 #include "server/methods/methods.h"
