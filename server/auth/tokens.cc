@@ -119,13 +119,17 @@ absl::StatusOr<Tokens::Token> Tokens::ParseLine(absl::string_view line) {
   token.caller.name = std::string(words[0]);
   absl::string_view secret = words[1];
   if (absl::ConsumePrefix(&secret, kHashed)) {
+    constexpr char kForm[] =
+        "sha256: must be followed by 64 hexadecimal digits";
     if (secret.size() != 2 * token.hash.size() ||
         !std::all_of(secret.begin(), secret.end(), absl::ascii_isxdigit)) {
-      return Wrong("sha256: must be followed by 64 hexadecimal digits");
+      return Wrong(kForm);
     }
     for (std::size_t i = 0; i < token.hash.size(); ++i) {
       std::uint32_t byte = 0;
-      absl::SimpleHexAtoi(secret.substr(2 * i, 2), &byte);
+      if (!absl::SimpleHexAtoi(secret.substr(2 * i, 2), &byte)) {
+        return Wrong(kForm);
+      }
       token.hash[i] = static_cast<char>(byte);
     }
     // As sha256sum says of a variable that was never set. Whoever shows nothing
