@@ -30,34 +30,33 @@ mount_root() {
 }
 
 unmount_roots() {
-  local root
-  for root in "$roots"/*/; do
-    umount -l "$root"/{proc,dev,ccache} 2>/dev/null || true
+  local name
+  for name in "${names[@]}"; do
+    umount -l "$roots/$name"/{proc,dev,ccache} 2>/dev/null || true
   done
 }
 ccache=${POSENC_SUITES_CCACHE:-}
 trap unmount_roots EXIT
 
-# make_root NAME ROOT
+# make_root NAME ROOT: a failed step ends it, for its caller asks for its result.
 make_root() {
   local name=$1 root=$2
   if [[ ! -e $root/ready ]]; then
-    rm -rf "$root"
-    debootstrap --variant=minbase --include=ca-certificates,git "${name%-grpc}" "$root" "$mirror" >/dev/null
-    cp /etc/apt/apt.conf.d/* "$root/etc/apt/apt.conf.d/"
-    cp /etc/resolv.conf "$root/etc/" || true
-    touch "$root/ready"
+    rm -rf --one-file-system "$root"
+    debootstrap --variant=minbase --include=ca-certificates,git "${name%-grpc}" "$root" "$mirror" &&
+      cp /etc/apt/apt.conf.d/* "$root/etc/apt/apt.conf.d/" &&
+      cp /etc/resolv.conf "$root/etc/" &&
+      touch "$root/ready" || return 1
   fi
-  mount_root "$root"
-  inside "$root" "apt-get update -qq"
-  [[ -z $ccache ]] || inside "$root" "apt-get install -y -qq ccache >/dev/null"
+  mount_root "$root" && inside "$root" "apt-get update -qq" || return 1
+  [[ -z $ccache ]] || inside "$root" "apt-get install -y -qq ccache" || return 1
   if [[ $name == *-grpc ]]; then
     echo "deb $mirror experimental main" >"$root/etc/apt/sources.list.d/experimental.list"
     # Experimental's gRPC and protobuf were built with sid's abseil.
     inside "$root" "apt-get update -qq &&
       apt-get install -y -qq --no-install-recommends -t experimental libgrpc++-dev \
-        libprotobuf-dev protobuf-compiler protobuf-compiler-grpc >/dev/null &&
-      apt-get install -y -qq --allow-downgrades --no-install-recommends libabsl-dev/sid >/dev/null"
+        libprotobuf-dev protobuf-compiler protobuf-compiler-grpc &&
+      apt-get install -y -qq --allow-downgrades --no-install-recommends libabsl-dev/sid"
   fi
 }
 
@@ -69,7 +68,10 @@ version() {
 suite() {
   local name=$1 root=$roots/$1 log=$roots/$1.log start=$SECONDS built=no tests=-
   mkdir -p "$roots"
-  make_root "$name" "$root" >"$log" 2>&1
+  if ! make_root "$name" "$root" >"$log" 2>&1; then
+    echo "$name: no root; see $log" >&2
+    return 1
+  fi
   rm -rf "$root/src"
   git clone -q . "$root/src"
   # With another gRPC the command's and the servers' own tests; else everything but
@@ -78,16 +80,16 @@ suite() {
   [[ $name != *-grpc ]] || run="./run demo && ./run test -L 'core|proto|server|client|load'"
   if inside "$root" "cd /src && $run" >>"$log" 2>&1; then tests=passed; else tests=failed; fi
   [[ ! -x $root/src/build/release/bin/posencd ]] || built=yes
-  tests="$tests: $(grep -oE '[0-9]+ tests? failed out of [0-9]+' "$log" | tail -n 1)"
-  printf '| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n' "$name" \
+  tests+=$(grep -oE '[0-9]+ tests? failed out of [0-9]+' "$log" | tail -n 1 | sed 's/^/: /' || true)
+  printf '| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n' "$name" \
     "$(version "$root" libgrpc++-dev)" "$(version "$root" libprotobuf-dev)" \
     "$(version "$root" libabsl-dev)" "$(version "$root" libxsimd-dev)" \
-    "$(version "$root" g++)" "$built" "$tests" "$((SECONDS - start))"
+    "$(version "$root" g++)" "$(version "$root" cmake)" "$built" "$tests" "$((SECONDS - start))"
   [[ $tests == passed* ]]
 }
 
-echo '| suite | gRPC | protobuf | abseil | xsimd | g++ | built | tests | seconds |'
-echo '|---|---|---|---|---|---|---|---|---|'
+echo '| suite | gRPC | protobuf | abseil | xsimd | g++ | cmake | built | tests | seconds |'
+echo '|---|---|---|---|---|---|---|---|---|---|'
 code=0
 for name in "${names[@]}"; do suite "$name" || code=1; done
 exit $code
