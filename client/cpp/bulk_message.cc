@@ -158,7 +158,7 @@ const v1::Tensor* ReceivedMessage::tensor(std::size_t index) const {
 }
 
 std::string ReceivedMessage::name(std::size_t index) const {
-  return FieldOf(*message_, numbers_[index])->name();
+  return std::string(FieldOf(*message_, numbers_[index])->name());
 }
 
 std::string ReceivedMessage::output_name(std::size_t index) const {

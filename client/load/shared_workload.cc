@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
 #include "posenc/wire/frame.h"
 
@@ -65,10 +66,10 @@ absl::StatusOr<Template> TemplateOf(const Case& one, Request* request) {
   if (!made.request->ParseFromString(BytesOf(request->message))) {
     return absl::InternalError("a request that cannot be parsed");
   }
-  const auto output = [&](const std::string& name, std::size_t bytes) {
-    made.outputs.push_back(
-        {made.request->GetDescriptor()->FindFieldByName(name + "_output"),
-         bytes});
+  const auto output = [&](absl::string_view name, std::size_t bytes) {
+    made.outputs.push_back({made.request->GetDescriptor()->FindFieldByName(
+                                absl::StrCat(name, "_output")),
+                            bytes});
     made.out_bytes += bytes;
   };
   for (const pb::FieldDescriptor* const field : TensorFields(*made.request)) {

@@ -233,7 +233,7 @@ absl::Status KnownFields::CheckElements(absl::string_view bytes,
     *grown = 2 * counts.growth + counts.elements * kElementBytes;
   }
   if (!counts.TooMany()) return absl::OkStatus();
-  const std::string name = crowded == nullptr ? "" : crowded->name();
+  const absl::string_view name = crowded == nullptr ? "" : crowded->name();
   if (counts.elements > kMostElements) {
     return core::FieldInvalid(
         name, absl::StrCat("the message has over ", kMostElements,

@@ -102,10 +102,11 @@ CallMetrics::CallMetrics(bool kserve)
                        .Name("grpc_server_handling_seconds")
                        .Help("From a call's headers to its end.")
                        .Register(registry);
-  const auto make = [&](const std::string& type, const std::string& service,
-                        const std::string& name) {
-    const prometheus::Labels labels = {
-        {"grpc_type", type}, {"grpc_service", service}, {"grpc_method", name}};
+  const auto make = [&](const std::string& type, absl::string_view service,
+                        absl::string_view name) {
+    const prometheus::Labels labels = {{"grpc_type", type},
+                                       {"grpc_service", std::string(service)},
+                                       {"grpc_method", std::string(name)}};
     Method method;
     method.started = &started.Add(labels);
     for (std::size_t code = 0; code < kCodes; ++code) {

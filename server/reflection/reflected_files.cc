@@ -89,7 +89,7 @@ ReflectedFiles::ReflectedFiles(bool kserve) {
 }
 
 void ReflectedFiles::Add(const pb::FileDescriptor& file) {
-  const auto [at, added] = by_name_.try_emplace(file.name());
+  const auto [at, added] = by_name_.try_emplace(std::string(file.name()));
   if (!added) return;
   std::set<const pb::FileDescriptor*> seen;
   Collect(file, &seen, &at->second);
@@ -102,10 +102,10 @@ void ReflectedFiles::Add(const pb::FileDescriptor& file) {
   }
   for (int i = 0; i < file.service_count(); ++i) {
     const pb::ServiceDescriptor& service = *file.service(i);
-    services_.push_back(service.full_name());
-    by_symbol_[service.full_name()] = files;
+    services_.emplace_back(service.full_name());
+    by_symbol_[std::string(service.full_name())] = files;
     for (int m = 0; m < service.method_count(); ++m) {
-      by_symbol_[service.method(m)->full_name()] = files;
+      by_symbol_[std::string(service.method(m)->full_name())] = files;
     }
   }
   for (int i = 0; i < file.dependency_count(); ++i) Add(*file.dependency(i));
@@ -113,9 +113,9 @@ void ReflectedFiles::Add(const pb::FileDescriptor& file) {
 
 void ReflectedFiles::AddSymbols(const pb::Descriptor& message,
                                 const Files* files) {
-  by_symbol_[message.full_name()] = files;
+  by_symbol_[std::string(message.full_name())] = files;
   for (int i = 0; i < message.field_count(); ++i) {
-    by_symbol_[message.field(i)->full_name()] = files;
+    by_symbol_[std::string(message.field(i)->full_name())] = files;
   }
   for (int i = 0; i < message.nested_type_count(); ++i) {
     AddSymbols(*message.nested_type(i), files);
@@ -127,9 +127,9 @@ void ReflectedFiles::AddSymbols(const pb::Descriptor& message,
 
 void ReflectedFiles::AddSymbols(const pb::EnumDescriptor& type,
                                 const Files* files) {
-  by_symbol_[type.full_name()] = files;
+  by_symbol_[std::string(type.full_name())] = files;
   for (int i = 0; i < type.value_count(); ++i) {
-    by_symbol_[type.value(i)->full_name()] = files;
+    by_symbol_[std::string(type.value(i)->full_name())] = files;
   }
 }
 

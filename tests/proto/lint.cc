@@ -14,6 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "tests/proto/breaking.h"
@@ -27,14 +30,15 @@ class Linter {
   int faults() const { return faults_; }
 
   void File(const pb::FileDescriptor& file) {
-    std::string directory = file.name().substr(0, file.name().rfind('/'));
+    std::string directory(file.name().substr(0, file.name().rfind('/')));
     std::replace(directory.begin(), directory.end(), '/', '.');
     if (file.package() != directory) {
-      Fault(file.name(), "package " + file.package() + " is not its path");
+      Fault(file.name(),
+            absl::StrCat("package ", file.package(), " is not its path"));
     }
     const pb::FileOptions& options = file.options();
     if (options.go_package().empty()) Fault(file.name(), "has no go_package");
-    if (options.java_package() != "io.github." + file.package()) {
+    if (options.java_package() != absl::StrCat("io.github.", file.package())) {
       Fault(file.name(), "java_package is not io.github. and its package");
     }
     if (!options.java_multiple_files()) {
@@ -48,13 +52,13 @@ class Linter {
   }
 
  private:
-  void Fault(const std::string& where, const std::string& what) {
+  void Fault(absl::string_view where, absl::string_view what) {
     std::cout << where << ": " << what << "\n";
     ++faults_;
   }
 
   // The words of a name, joined by "_": "RoPEMixed2" is "ro_pe_mixed2".
-  static std::string Snake(const std::string& name, bool upper) {
+  static std::string Snake(absl::string_view name, bool upper) {
     std::string snake;
     for (std::size_t i = 0; i < name.size(); ++i) {
       const auto c = static_cast<unsigned char>(name[i]);
@@ -64,16 +68,16 @@ class Linter {
     return snake;
   }
 
-  void Camel(const std::string& where, const std::string& name) {
+  void Camel(absl::string_view where, absl::string_view name) {
     if (!std::isupper(static_cast<unsigned char>(name[0])) ||
-        name.find('_') != std::string::npos) {
+        absl::StrContains(name, '_')) {
       Fault(where, "is not UpperCamelCase");
     }
   }
 
   void Service(const pb::ServiceDescriptor& service) {
     const std::string suffix = "Service";
-    const std::string& name = service.name();
+    const absl::string_view name = service.name();
     Camel(service.full_name(), name);
     if (name.size() <= suffix.size() ||
         name.substr(name.size() - suffix.size()) != suffix) {
@@ -83,15 +87,15 @@ class Linter {
   }
 
   void Rpc(const pb::MethodDescriptor& rpc) {
-    const std::string& where = rpc.full_name();
+    const absl::string_view where = rpc.full_name();
     Camel(where, rpc.name());
-    if (rpc.input_type()->name() != rpc.name() + "Request") {
-      Fault(where, "takes " + rpc.input_type()->name() + ", not " + rpc.name() +
-                       "Request");
+    if (rpc.input_type()->name() != absl::StrCat(rpc.name(), "Request")) {
+      Fault(where, absl::StrCat("takes ", rpc.input_type()->name(), ", not ",
+                                rpc.name(), "Request"));
     }
-    if (rpc.output_type()->name() != rpc.name() + "Response") {
-      Fault(where, "returns " + rpc.output_type()->name() + ", not " +
-                       rpc.name() + "Response");
+    if (rpc.output_type()->name() != absl::StrCat(rpc.name(), "Response")) {
+      Fault(where, absl::StrCat("returns ", rpc.output_type()->name(), ", not ",
+                                rpc.name(), "Response"));
     }
     pb::SourceLocation location;
     if (!rpc.GetSourceLocation(&location) ||
@@ -105,13 +109,13 @@ class Linter {
     }
   }
 
-  void Field(const std::string& where, const std::string& name) {
+  void Field(absl::string_view where, absl::string_view name) {
     const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
       return std::islower(static_cast<unsigned char>(c)) ||
              std::isdigit(static_cast<unsigned char>(c)) || c == '_';
     });
     if (!plain || name.front() == '_' || name.back() == '_' ||
-        name.find("__") != std::string::npos) {
+        absl::StrContains(name, "__")) {
       Fault(where, "is not lower_snake_case");
     }
   }
@@ -138,7 +142,7 @@ class Linter {
     Camel(type.full_name(), type.name());
     for (int i = 0; i < type.value_count(); ++i) {
       const pb::EnumValueDescriptor& value = *type.value(i);
-      if (value.name().compare(0, prefix.size(), prefix) != 0) {
+      if (!absl::StartsWith(value.name(), prefix)) {
         Fault(value.full_name(), "does not start with " + prefix);
       }
       const bool unspecified = value.name() == prefix + "UNSPECIFIED";
@@ -172,7 +176,7 @@ int main(int argc, char** argv) {
     const pb::FileDescriptor* file = pool.BuildFile(proto);
     if (file == nullptr) return 2;
     // Imports of other projects are none of ours to judge.
-    if (file->package().rfind("google.", 0) == 0) continue;
+    if (absl::StartsWith(file->package(), "google.")) continue;
     linter.File(*file);
     ++files;
   }

@@ -48,7 +48,7 @@ class TokenCallsTest : public ServerTest {
             "PositionalEncodingService");
     std::vector<std::string> methods;
     for (int i = 0; i < service->method_count(); ++i) {
-      methods.push_back(service->method(i)->name());
+      methods.emplace_back(service->method(i)->name());
     }
     return methods;
   }
