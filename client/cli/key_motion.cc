@@ -138,6 +138,7 @@ std::vector<double> MeasuredAngles(const check::PairLayout& layout,
              }
            });
   std::vector<double> angles;
+  angles.reserve(static_cast<std::size_t>(layout.pairs));
   for (std::int64_t i = 0; i < layout.pairs; ++i) {
     angles.push_back(static_cast<double>(std::atan2(cross[i], dot[i])));
   }
