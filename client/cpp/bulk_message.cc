@@ -105,6 +105,7 @@ absl::StatusOr<ReceivedMessage> ReceivedMessage::Parse(
     return absl::InternalError("the response cannot be read");
   }
   std::vector<absl::Span<const char>> pieces;
+  pieces.reserve(result.slices_.size());
   for (const grpc::Slice& slice : result.slices_) {
     pieces.emplace_back(reinterpret_cast<const char*>(slice.begin()),
                         slice.size());
