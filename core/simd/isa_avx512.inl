@@ -156,7 +156,8 @@ struct Avx512 {
   }
   static __m512i UpperPairs(const Words& x, const Words& y) {
     constexpr __mmask32 kUpperHalves = 0xaaaaaaaa;
-    return _mm512_mask_blend_epi16(kUpperHalves, _mm512_srli_epi32(x, 16), y);
+    const __m512i upper = _mm512_srli_epi32(x, 16), all = y;
+    return _mm512_mask_blend_epi16(kUpperHalves, upper, all);
   }
 
   static Words LoadBytes(const std::uint8_t* src) {
