@@ -23,7 +23,7 @@ absl::Status CheckTimes(const ServerOptions& options) {
                    "; must not be negative"));
 }
 
-// Of an address that would be served in the clear.
+// Refuses plaintext on an address off loopback, unless it was asked for.
 absl::Status CheckPlaintext(const Address& address,
                             const ServerOptions& options) {
   if (address.host.empty() || IsLoopback(address.host)) return absl::OkStatus();

@@ -129,7 +129,7 @@ Reaction AdminHttp::React(const AdminRequest& request) const {
   try {
     Answer(request, &reaction);
   } catch (...) {
-    // What was thrown is nothing for a peer to know.
+    // A peer is not told what was thrown: it may hold a secret.
     reaction.call.reset();
     reaction.response = Text(500, "the page could not be made\n");
   }

@@ -26,9 +26,9 @@ struct ConnectionLimits {
   // closed.
   absl::Duration max_connection_idle = absl::Minutes(5);
 
-  // A connection is pinged after this time without traffic, and closed if no
-  // answer comes in the time after it; also if its peer takes nothing of what
-  // is sent for so long (on a unix socket, up to 1 s longer).
+  // A connection is pinged after keepalive_time without traffic. It is closed
+  // if no answer comes within keepalive_timeout, or if its peer takes nothing
+  // of what is sent for that long (on a unix socket, up to 1 s longer).
   absl::Duration keepalive_time = absl::Seconds(60);
   absl::Duration keepalive_timeout = absl::Seconds(20);
 

@@ -101,7 +101,8 @@ class Listener {
     Descriptor fd;             // the duplicate
     std::optional<Peer> peer;  // none on a unix socket
     bool ended = false;        // by EndConnectionOf()
-    // Of a unix socket: what BlockedBytes() said last, and since when.
+    // Unix sockets: the last result of BlockedBytes(), and since when it is
+    // that.
     std::int64_t blocked = 0;
     SteadyTime blocked_since{};
   };

@@ -20,12 +20,12 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/model/source.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/gzip_json.h"
+#include "tests/fixtures/hex.h"
 
 namespace posenc::core {
 namespace {
@@ -42,16 +42,7 @@ struct Row {
 };
 
 std::vector<float> FromHex(const json& text) {
-  const auto& hex = text.get_ref<const std::string&>();
-  std::vector<unsigned char> bytes;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
-    std::uint32_t byte = 0;
-    if (!absl::SimpleHexAtoi(hex.substr(i, 2), &byte)) return {};
-    bytes.push_back(static_cast<unsigned char>(byte));
-  }
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
+  return test::FloatsFromHex(text.get_ref<const std::string&>());
 }
 
 // Why the answer is not the library's; empty if it is.

@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "core/error.h"
 #include "core/model/source.h"
 #include "core/model/tower_grid.h"
@@ -23,6 +22,7 @@
 #include "core/rope/table.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/gzip_json.h"
+#include "tests/fixtures/hex.h"
 #include "tests/fixtures/peer_data.h"
 
 namespace posenc::core {
@@ -40,16 +40,7 @@ const json& Record() {
 
 // The bits of float32 numbers in hexadecimal bytes.
 std::vector<float> FromHex(const json& text) {
-  const auto& hex = text.get_ref<const std::string&>();
-  std::vector<unsigned char> bytes;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
-    std::uint32_t byte = 0;
-    if (!absl::SimpleHexAtoi(hex.substr(i, 2), &byte)) return {};
-    bytes.push_back(static_cast<unsigned char>(byte));
-  }
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
+  return test::FloatsFromHex(text.get_ref<const std::string&>());
 }
 
 ModelPart PartOf(const json& entry) {
