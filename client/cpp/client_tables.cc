@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "bias_matrix.h"
 #include "calls.h"
 #include "error_fields.h"

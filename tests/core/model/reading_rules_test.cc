@@ -3,6 +3,7 @@
 
 #include "core/model/reading_rules.h"
 
+#include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
