@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -196,10 +197,16 @@ bool AdminServer::Advance(MHD_Connection* connection, Exchange* exchange) {
               absl::StrCat("the explorer makes ", MostCalls(),
                            " calls at a time; try again when one has ended"))));
     }
+    // Before the call begins: its end resumes the connection.
     MHD_suspend_connection(connection);
-    exchange->call = workers_->Start(
-        *std::move(exchange->reaction.call), std::move(exchange->body),
-        [connection] { MHD_resume_connection(connection); });
+    try {
+      exchange->call = workers_->Start(
+          *std::move(exchange->reaction.call), std::move(exchange->body),
+          [connection] { MHD_resume_connection(connection); });
+    } catch (const std::bad_alloc&) {
+      MHD_resume_connection(connection);
+      return false;
+    }
     const std::lock_guard<std::mutex> lock(mutex_);
     peers_[connection].call = exchange->call;
     return true;
