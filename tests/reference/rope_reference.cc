@@ -45,7 +45,7 @@ Quad Frequency(const core::RopeSpec& spec, Quad theta, int d, int i, int global,
     }
     low = fmaxq(low, 0);
     high = fminq(high, d - 1);
-    if (low == high) high += 0.001Q;
+    if (low == high) high += Quad{1} / 1000;
     const Quad r = Clamp01((i - low) / (high - low));
     return r * power(theta) / s->factor + (1 - r) * power(theta);
   }
@@ -72,7 +72,7 @@ Quad Frequency(const core::RopeSpec& spec, Quad theta, int d, int i, int global,
   return power(theta);
 }
 
-Quad G(Quad s, Quad m) { return s <= 1 ? Quad{1} : 0.1Q * m * logq(s) + 1; }
+Quad G(Quad s, Quad m) { return s <= 1 ? Quad{1} : m * logq(s) / 10 + 1; }
 
 }  // namespace
 

@@ -164,8 +164,8 @@ TEST(AbsoluteTest, TimestepsOfOneFrequencyNeedNoShift) {
   Timestep encoding;
   encoding.dim = 3;
   const std::vector<float> row = Build<float>(encoding, {0.25});
-  EXPECT_THAT(row, testing::ElementsAre(static_cast<float>(sinq(0.25Q)),
-                                        static_cast<float>(cosq(0.25Q)), 0));
+  EXPECT_THAT(row, testing::ElementsAre(static_cast<float>(sinq(0.25)),
+                                        static_cast<float>(cosq(0.25)), 0));
 }
 
 // 2 pi of the turns that are left after the whole ones; the products have 106
@@ -334,14 +334,17 @@ TEST(AbsoluteTest, Disagreement14SinCosOrderAndDivisor) {
   const auto sine = [](Quad x) { return static_cast<float>(sinq(x)); };
   const auto cosine = [](Quad x) { return static_cast<float>(cosq(x)); };
   const std::vector<float> a = Build<float>(paper, {1});
-  EXPECT_THAT(a, testing::ElementsAre(sine(1), cosine(1), sine(0.1Q),
-                                      cosine(0.1Q), sine(0.01Q), cosine(0.01Q),
-                                      sine(0.001Q), cosine(0.001Q)));
+  EXPECT_THAT(a,
+              testing::ElementsAre(sine(1), cosine(1), sine(Quad{1} / 10),
+                                   cosine(Quad{1} / 10), sine(Quad{1} / 100),
+                                   cosine(Quad{1} / 100), sine(Quad{1} / 1000),
+                                   cosine(Quad{1} / 1000)));
   const std::vector<float> b = Build<float>(tensor2tensor, {1});
   const Quad third = powq(10, -Quad(4) / 3);
-  EXPECT_THAT(b, testing::ElementsAre(sine(1), sine(third), sine(third * third),
-                                      sine(1e-4Q), cosine(1), cosine(third),
-                                      cosine(third * third), cosine(1e-4Q)));
+  EXPECT_THAT(
+      b, testing::ElementsAre(sine(1), sine(third), sine(third * third),
+                              sine(Quad{1} / 10000), cosine(1), cosine(third),
+                              cosine(third * third), cosine(Quad{1} / 10000)));
   std::vector<float> swapped = Build<float>(musicgen, {1});
   std::rotate(swapped.begin(), swapped.begin() + 4, swapped.end());
   EXPECT_EQ(swapped, b);
@@ -357,8 +360,8 @@ TEST(AbsoluteTest, Disagreement15MaeAxisOrder) {
   const std::vector<float> b = Build<float>(row_first, {});
   const std::vector<float> zero = {0, 0, 1, 1};
   const std::vector<float> two = {
-      static_cast<float>(sinq(2)), static_cast<float>(sinq(0.02Q)),
-      static_cast<float>(cosq(2)), static_cast<float>(cosq(0.02Q))};
+      static_cast<float>(sinq(2)), static_cast<float>(sinq(Quad{2} / 100)),
+      static_cast<float>(cosq(2)), static_cast<float>(cosq(Quad{2} / 100))};
   // Cell (0, 2).
   const auto part = [](const std::vector<float>& t, int at) {
     return std::vector<float>(t.begin() + at, t.begin() + at + 4);

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #define __float128 long double
+#define M_PIq 3.141592653589793238462643383279502884L
 
 inline __float128 asinq(__float128 x) { return asinl(x); }
 inline __float128 ceilq(__float128 x) { return ceill(x); }
