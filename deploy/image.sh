@@ -1,24 +1,32 @@
 #!/usr/bin/env bash
-# Builds the image and shows that it works: read-only, without capabilities,
-# as a user without a name.
-#   image.sh [--keep FILE]
-# FILE keeps the image as an archive (gzip). Needs docker; a daemon is started
-# where none runs, and stopped again. Needs root where it must be started, or
-# where the base image cannot be pulled and is made by debootstrap.
-#   BASE    debian:bookworm-slim
-#   MIRROR  of debootstrap and of apt in the base that it makes
-#   CACHE   the started daemon's storage
+# Builds the image for amd64 and arm64 under one name, and shows that it works on each:
+# read-only, without capabilities, as a user without a name.
+#   image.sh [--keep FILE] [--archive FILE] [--native]
+# --keep: this machine's image, as an archive (gzip) for `docker load`.
+# --archive: both, as an OCI archive for `skopeo copy --all`.
+# --native: this machine's architecture alone.
+# Needs buildah, and docker to try what it has built; a daemon is started where none
+# runs, and stopped again. Another architecture is tried under qemu. Root is needed.
+#   GRPC    1.51 or 1.83: see SECURITY.md
+#   MIRROR  of debootstrap, where the base cannot be pulled
+#   CACHE   storage of buildah and of the started daemon
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-base=${BASE:-debian:bookworm-slim}
+grpc=${GRPC:-1.51}
 cache=${CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/posenc-image}
 version=$(<VERSION)
 image=posenc:$version
 work=$(mktemp -d)
+native=$(dpkg --print-architecture)
+architectures=(amd64 arm64)
 daemon=
 container=
 keep=
+archive=
+# Steps run in a chroot, as they do where containers cannot be nested.
+export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot
+buildah=(buildah --root "$cache/buildah" --runroot "$work/buildah")
 
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
 die() {
@@ -53,8 +61,8 @@ trap finish EXIT
 start_daemon() {
   docker version >/dev/null 2>&1 && return
   export DOCKER_HOST=unix://$work/docker.sock
-  mkdir -p "$cache"
-  dockerd --host "$DOCKER_HOST" --data-root "$cache" --exec-root "$work/exec" \
+  mkdir -p "$cache/docker"
+  dockerd --host "$DOCKER_HOST" --data-root "$cache/docker" --exec-root "$work/exec" \
     --pidfile "$work/pid" --bridge=none --iptables=false --ip-forward=false \
     >"$work/log" 2>&1 &
   daemon=$!
@@ -64,51 +72,66 @@ start_daemon() {
   }
 }
 
-# What the official image is: the minimal system without documents.
+# make_base SUITE NAME: what the official image is, the minimal system.
 make_base() {
-  local root=$work/base
-  say "making $base by debootstrap"
-  debootstrap --variant=minbase --include=ca-certificates bookworm "$root" ${MIRROR:+"$MIRROR"} \
-    >"$work/debootstrap.log" || { tail -n 5 "$work/debootstrap.log" >&2; die "debootstrap failed"; }
+  local suite=$1 name=$2 root=$work/base mirror container
+  say "making $name by debootstrap"
+  debootstrap --variant=minbase "$suite" "$root" ${MIRROR:+"$MIRROR"} >"$work/debootstrap.log" ||
+    { tail -n 5 "$work/debootstrap.log" >&2; die "debootstrap failed"; }
   # Debian's own, or what MIRROR says: debootstrap wrote it down.
-  local mirror
   mirror=$(awk '$1 == "deb" { print $2; exit }' "$root/etc/apt/sources.list")
-  cat >"$root/etc/apt/sources.list" <<EOT
-deb $mirror bookworm main
-deb $mirror bookworm-updates main
-deb ${mirror%/debian}/debian-security bookworm-security main
-EOT
-  cat >"$root/etc/dpkg/dpkg.cfg.d/slim" <<'EOT'
-path-exclude /usr/share/doc/*
-path-include /usr/share/doc/*/copyright
-path-exclude /usr/share/man/*
-path-exclude /usr/share/info/*
-path-exclude /usr/share/locale/*
-EOT
-  rm -rf "$root"/usr/share/{man,info,locale}/* "$root"/var/lib/apt/lists/* \
-    "$root"/var/cache/apt/* "$root"/var/cache/debconf/*-old "$root"/var/log/*
-  find "$root/usr/share/doc" ! -type d ! -name copyright -delete
-  tar -C "$root" --numeric-owner -c . | docker import -c 'CMD ["bash"]' - "$base" >/dev/null
+  if [[ $suite == bookworm ]]; then
+    printf 'deb %s %s main\n' "$mirror" bookworm-updates "${mirror%/debian}/debian-security" \
+      bookworm-security >>"$root/etc/apt/sources.list"
+  fi
+  container=$("${buildah[@]}" from scratch)
+  "${buildah[@]}" add -q "$container" "$root" / >/dev/null
+  "${buildah[@]}" commit -q "$container" "$name" >/dev/null
+  "${buildah[@]}" rm "$container" >/dev/null
   rm -rf "$root"
 }
 
-have_base() {
-  docker image inspect "$base" >/dev/null 2>&1 ||
-    timeout 60 docker pull -q "$base" >/dev/null 2>&1 || make_base
+# The base's stage of the Dockerfile: the suite that has this gRPC.
+base() {
+  case $grpc in
+    1.51) base_suite=bookworm base_argument=STABLE ;;
+    1.83) base_suite=sid base_argument=UNSTABLE ;;
+    *) die "GRPC is 1.51 or 1.83, not $grpc" ;;
+  esac
+  base_name=docker.io/library/debian:$base_suite-slim
+  "${buildah[@]}" inspect --type image "$base_name" >/dev/null 2>&1 ||
+    timeout 60 "${buildah[@]}" pull -q "$base_name" >/dev/null 2>&1 || make_base "$base_suite" "$base_name"
 }
 
+# Builds an image for each architecture, and names them together.
 build() {
-  local stamp revision
+  local stamp revision architecture
   stamp=$(git log -1 --format=%ct 2>/dev/null || echo 0)
   revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
-  say "building $image"
-  # The builder of every docker, with or without its plugins.
-  DOCKER_BUILDKIT=${DOCKER_BUILDKIT:-0} docker build -q --network host \
-    --build-arg BASE="$base" --build-arg VERSION="$version" --build-arg REVISION="$revision" \
-    --build-arg SOURCE_DATE_EPOCH="$stamp" -t "$image" . >"$work/build.log" 2>&1 || {
-    tail -n 30 "$work/build.log" >&2
-    die "docker build failed"
-  }
+  "${buildah[@]}" manifest rm "$image" >/dev/null 2>&1 || true
+  "${buildah[@]}" manifest create "$image" >/dev/null
+  for architecture in "${architectures[@]}"; do
+    say "building $image for $architecture with gRPC $grpc"
+    # Layers: a second run builds what changed.
+    "${buildah[@]}" build --layers --pull-never --network host -t "$image-$architecture" \
+      --platform "linux/$architecture" --build-arg BUILDPLATFORM="linux/$native" \
+      --build-arg GRPC="$grpc" --build-arg "$base_argument=$base_name" \
+      --build-arg VERSION="$version" --build-arg REVISION="$revision" \
+      --build-arg SOURCE_DATE_EPOCH="$stamp" . >"$work/build.log" 2>&1 || {
+      tail -n 30 "$work/build.log" >&2
+      die "building failed"
+    }
+    "${buildah[@]}" manifest add "$image" "localhost/$image-$architecture" >/dev/null
+  done
+}
+
+# Lets this machine's kernel run programs of arm64, by qemu.
+register_qemu() {
+  [[ -e /proc/sys/fs/binfmt_misc/register ]] ||
+    mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
+  [[ -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ]] ||
+    printf '%s' ':qemu-aarch64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:/usr/bin/qemu-aarch64-static:F' \
+      >/proc/sys/fs/binfmt_misc/register
 }
 
 locked=(--read-only --cap-drop ALL --security-opt no-new-privileges)
@@ -122,8 +145,13 @@ client() {
 
 healthy() { [[ $(docker inspect -f '{{.State.Health.Status}}' "$container") == healthy ]]; }
 
+# try ARCHITECTURE: does the image's main job in a container.
 try() {
-  say "running it: ${locked[*]}"
+  local architecture=$1 archive=$work/$1.tar
+  "${buildah[@]}" push -q "localhost/$image-$architecture" "docker-archive:$archive:$image"
+  docker load -q -i "$archive" >/dev/null
+  [[ $architecture == "$native" ]] || register_qemu
+  say "running it on $architecture: ${locked[*]}"
   container=$(docker run -d "${locked[@]}" --network none --memory 384m --cpus 1 "$image" \
     --listen=127.0.0.1:50051 --max-request-bytes=64MiB --max-response-bytes=64MiB --in-flight-bytes=256MiB)
   until_true 100 docker exec "$container" posencd --probe 127.0.0.1:50051 || {
@@ -139,7 +167,7 @@ try() {
   [[ $(docker exec "$container" touch /tmp/x 2>&1) == *"Read-only file system"* ]] || die "the root can be written"
   say "user and group 65532, no capabilities, no new privileges, root read-only"
 
-  mkdir -m 777 "$work/tensors"
+  mkdir -p -m 777 "$work/tensors"
   client sample --out /tensors/before.safetensors --seed 7 --q 1,512,8,128 --k 1,512,2,128
   client --server 127.0.0.1:50051 apply --preset llama-3.1-8b --in /tensors/before.safetensors \
     --layout bshd --start 0 --out /tensors/after.safetensors
@@ -152,8 +180,11 @@ try() {
   [[ $(docker inspect -f '{{.State.ExitCode}}' "$container") == 0 ]] || die "exit code after SIGTERM"
   say "exit code 0 after SIGTERM"
   docker logs "$container" | sed 's/^/  log: /'
+  docker rm "$container" >/dev/null
+  container=
 }
 
+# show ARCHITECTURE: the bill of materials and the size of the image that was tried.
 show() {
   local id packages bytes
   id=$(docker create --network none "$image")
@@ -166,23 +197,38 @@ known = {each["SPDXID"] for part in ("packages", "files") for each in bill[part]
 for edge in bill["relationships"]:
     assert edge["spdxElementId"] in known and edge["relatedSpdxElement"] in known, edge
 print(len(bill["packages"]))' "$work/sbom.spdx.json")
-  docker save "$image" | gzip -9 >"$work/image.tar.gz"
-  bytes=$(stat -c %s "$work/image.tar.gz")
+  gzip -9 "$work/$1.tar"
+  bytes=$(stat -c %s "$work/$1.tar.gz")
   say "bill of materials (SPDX 2.3): $packages packages"
   say "$(awk -v bytes="$bytes" 'BEGIN { printf "compressed size: %.1f MB (goal: 60)", bytes / 1e6 }')"
   ((bytes < 60000000)) || die "too large"
-  [[ -z $keep ]] || mv "$work/image.tar.gz" "$keep"
 }
 
-if [[ ${1:-} == --keep ]]; then
-  keep=${2:?a file}
-elif (($#)); then
-  echo "image: '$1' is unknown; there is: --keep FILE" >&2
-  exit 2
-fi
-start_daemon
-have_base
+while (($#)); do
+  case $1 in
+    --keep | --archive)
+      declare "${1#--}=${2:?a file}"
+      shift
+      ;;
+    --native) architectures=("$native") ;;
+    *)
+      echo "image: '$1' is unknown; there are: --keep FILE, --archive FILE, --native" >&2
+      exit 2
+      ;;
+  esac
+  shift
+done
+mkdir -p "$cache"
+base
 build
-try
-show
-say "$image works"
+start_daemon
+for architecture in "${architectures[@]}"; do
+  try "$architecture"
+  show "$architecture"
+done
+[[ -z $keep ]] || mv "$work/$native.tar.gz" "$keep"
+if [[ -n $archive ]]; then
+  rm -f "$archive"
+  "${buildah[@]}" manifest push -q --all "$image" "oci-archive:$archive:$image"
+fi
+say "$image works on ${architectures[*]}"

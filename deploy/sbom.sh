@@ -1,7 +1,7 @@
 #!/bin/sh
-# The image's bill of materials, SPDX 2.3 as JSON on stdout: what dpkg has
-# installed, and our programs.
-#   sbom.sh VERSION SECONDS_SINCE_1970
+# The image's bill of materials, SPDX 2.3 as JSON on stdout: the packages that its dpkg
+# lists, and our programs.
+#   sbom.sh VERSION SECONDS_SINCE_1970 ROOT
 set -eu
 
 installed=$(mktemp)
@@ -9,16 +9,17 @@ listed=$(mktemp)
 # shellcheck disable=SC2016 # dpkg-query's fields
 format='${Package}\t${Version}\t${Architecture}\t${source:Package}\t${source:Version}\t${db:Status-Abbrev}\n'
 # A pipe would hide that a query failed, and the bill would lack packages.
-dpkg-query -W -f "$format" >"$listed"
+dpkg-query --admindir="$3/var/lib/dpkg" -W -f "$format" >"$listed"
 awk -F'\t' '$6 ~ /^ii/' "$listed" >"$installed"
-programs=$(cd /bin && sha256sum posencd posenc posenc-load)
+distro=$(. "$3/etc/os-release" && echo "$VERSION_CODENAME")
+programs=$(cd "$3/usr/local/bin" && sha256sum posencd posenc posenc-load)
 digest=$(cat "$installed" - <<EOT | sha256sum | cut -c 1-32
 $programs
 EOT
 )
 
 awk -F'\t' -v version="$1" -v created="$(date -u -d "@$2" +%Y-%m-%dT%H:%M:%SZ)" \
-  -v digest="$digest" -v programs="$programs" '
+  -v distro="$distro" -v digest="$digest" -v programs="$programs" '
 function purl(text) { gsub(/\+/, "%2B", text); gsub(/:/, "%3A", text); return text }
 function package(id, name, release, supplier, extra) {
   printf "%s\n    {\"SPDXID\": \"SPDXRef-%s\", \"name\": \"%s\", \"versionInfo\": \"%s\", \"supplier\": \"%s\", \"downloadLocation\": \"NOASSERTION\", \"filesAnalyzed\": false, \"licenseDeclared\": \"%s\", \"licenseConcluded\": \"NOASSERTION\", \"copyrightText\": \"NOASSERTION\"%s}",
@@ -35,7 +36,7 @@ BEGIN {
   id = "Package-" NR "-" $1
   gsub(/[^A-Za-z0-9.-]/, "-", id)
   ids[NR] = id
-  extra = ", \"sourceInfo\": \"built from " $4 " " $5 "\", \"externalRefs\": [{\"referenceCategory\": \"PACKAGE-MANAGER\", \"referenceType\": \"purl\", \"referenceLocator\": \"pkg:deb/debian/" purl($1) "@" purl($2) "?arch=" $3 "&distro=bookworm\"}]"
+  extra = ", \"sourceInfo\": \"built from " $4 " " $5 "\", \"externalRefs\": [{\"referenceCategory\": \"PACKAGE-MANAGER\", \"referenceType\": \"purl\", \"referenceLocator\": \"pkg:deb/debian/" purl($1) "@" purl($2) "?arch=" $3 "&distro=" distro "\"}]"
   package(id, $1, $2, "Organization: Debian", extra)
 }
 END {

@@ -61,7 +61,7 @@ class Rehearsal:
 
     def build_image(self, words):
         script = (self.root / "deploy/image.sh").read_text()
-        hold(words[0] == "--keep" and "== --keep ]]" in script, f"deploy/image.sh knows no {words[0]}")
+        hold(words[0] == "--keep" and "--keep |" in script, f"deploy/image.sh knows no {words[0]}")
         hold("image=posenc:$version" in script, "deploy/image.sh names its image otherwise")
         self.archive = words[1]
 
