@@ -2,6 +2,7 @@
 certificates and tokens."""
 
 import contextlib
+import os
 import socket
 import subprocess
 import time
@@ -9,7 +10,8 @@ from pathlib import Path
 
 from languages import ROOT, Failure
 
-PROGRAMS = ROOT / "build/release/bin"
+# Another build's servers are told by POSENC_SERVERS: the folder of their programs.
+PROGRAMS = Path(os.environ.get("POSENC_SERVERS", ROOT / "build/release/bin"))
 
 # A server says within this that it is ready, or never.
 START_SECONDS = 60
