@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Builds and tests this commit in bare roots of Debian's suites, and prints a table.
-#   scripts/suites.sh [NAME...]     bookworm trixie sid sid-grpc; none named: all
+# builds and tests the last commit in bare roots of Debian's suites, and prints a table:
+# bookworm, trixie, sid, and sid-grpc, which has experimental's gRPC (names; root)
 #
 # sid-grpc is sid with the gRPC and protobuf of experimental. Roots and what was built in
 # them are kept in build/suites, so that a second run builds what changed. Root is
 # needed, for chroot.
-set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+need debootstrap git
 roots=$PWD/build/suites
 names=("$@")
 ((${#names[@]})) || names=(bookworm trixie sid sid-grpc)

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# release binaries in build/release/bin: posencd, posenc, posenc-load; posenc's manual
+# page and completions in build/release/share (--arm64: binaries for arm64, in
+# build/arm64/bin, cross-compiled)
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+if [[ ${1:-} == --arm64 ]]; then
+  scripts/build_arm64.sh posencd posenc posenc-load
+else
+  build release posencd posenc posenc-load
+fi

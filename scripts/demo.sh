@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# build, start a server, and do its main job through the client
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+build release posencd posenc
+client/cli/demo.sh build/release/bin "${1:-build/demo}"

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# the explorer's page in Chromium (page or access: one of its tests)
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+need python3 chromium chromium-driver python3-selenium
+build release posenc
+# Debian's own, for which the package is: PATH may begin with another.
+(($#)) || set -- page access
+for test in "$@"; do
+  /usr/bin/python3 -B "tests/explorer/${test}_test.py" build/release/bin
+done

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# formatting, the contract's rules, layers, each client's own linters, and clang-tidy over
+# sources that changed, or include what changed, since they last passed here
+# (LINT_BASE=COMMIT: or since COMMIT passed elsewhere; all: over every source;
+# TIDY_SECONDS=N: it begins no check later, and names what it left out)
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+sources() { git ls-files '*.cc' '*.h' '*.inl'; }
+
+format() { sources | xargs clang-format --dry-run -Werror; }
+
+contract() {
+  local set
+  set=$(mktemp)
+  protoc -I proto --include_source_info --include_imports \
+    --descriptor_set_out="$set" proto/posenc/{v1,rpc}/*.proto
+  build/release/bin/posenc-proto-lint "$set" proto/testdata/contract-0.1.0.binpb
+  rm -f "$set"
+}
+
+# Copies of the version are what VERSION says: files, and patterns whose group is
+# the version, which each file has one or more of.
+versions() {
+  local version file pattern copies
+  version=$(<VERSION)
+  grep -q "^## \[$version\]" CHANGELOG.md ||
+    forbid "CHANGELOG.md lacks the version" "$version"
+  while read -r file pattern; do
+    [[ -e $file ]] || continue
+    copies=$(sed -nE "s|$pattern|\1|p" "$file" | sort -u)
+    [[ $copies == "$version" ]] || forbid "VERSION is $version" "$file: ${copies:-none}"
+  done <<'EOT'
+README.md ^.* posenc:([0-9.]+) REGISTRY.*
+deploy/README.md ^.* posenc:([0-9.]+) REGISTRY.*
+deploy/compose.yaml ^ +image: posenc:([0-9.]+)$
+deploy/kserve/servingruntime.yaml ^ +image: posenc:([0-9.]+)$
+deploy/helm/Chart.yaml ^[a-zV]*ersion: ([0-9.]+)$
+deploy/kustomize/base/kustomization.yaml ^ +newTag: ([0-9.]+)$
+deploy/kustomize/overlays/sidecar/kustomization.yaml ^ +newTag: ([0-9.]+)$
+client/go/client.go ^const Version = "([^"]*)"$
+client/go/README.md ^.*client/go@v([0-9.]+)`.*$
+client/java/pom.xml ^  <version>([^<]*)</version>$
+client/node/package.json ^  "version": "([^"]*)",$
+client/python/pyproject.toml ^version = "([^"]*)"$
+client/rust/Cargo.toml ^version = "([^"]*)"$
+client/rust/README.md ^posenc = . path = "posenc-([0-9.]+)".*$
+EOT
+}
+
+layers() {
+  forbid "core knows no protobuf and no gRPC" \
+    "$(grep -rnE '#include [<"](grpc|google/protobuf|posenc/)' core)"
+  forbid "xsimd stays in core/simd" \
+    "$(grep -rn '#include .xsimd' core server client | grep -v '^core/simd/')"
+  forbid "the client library and the check's oracle never include core or server" \
+    "$(grep -rnE '#include "(core|server)/' client/cpp client/check)"
+  forbid "pictures know neither the contract nor what they show" \
+    "$(grep -rnE '#include "(core|server|posenc|client/(cli|cpp|check))/' client/plot)"
+  forbid "of the server's rooms, budget and memory know no calls" \
+    "$(grep -rnE '#include "server/(rpc|methods|convert)/' server/budget server/memory)"
+  forbid "of the server's rooms, rpc and convert know no methods" \
+    "$(grep -rnE '#include "server/methods/' server/rpc server/convert server/budget server/memory)"
+  forbid "calls know nothing of who observes them" \
+    "$(grep -rnE '#include "server/(admin|metrics|trace)/' server/{budget,convert,listen,memory,methods,rpc})"
+  forbid "libmicrohttpd, prometheus-cpp and opentelemetry-cpp stay in one room each" \
+    "$(grep -rnE '#include [<"](microhttpd|prometheus/|opentelemetry/)' core client server |
+      grep -vE '^(client/explorer/explorer.cc:[0-9]+:#include <microhttpd|server/admin/[^:]*:[0-9]+:#include <microhttpd|server/metrics/[^:]*:[0-9]+:#include "prometheus|server/trace/[^:]*:[0-9]+:#include "opentelemetry)')"
+  forbid "TOML is read by one file" \
+    "$(grep -rn '#include [<"]toml++' core client server | grep -v '^server/config/config_file.cc:')"
+  forbid "only core/model knows configurations; the rest of core gets encodings" \
+    "$(grep -rn '#include "core/model/' core | grep -v '^core/model/')"
+  forbid "in core, JSON stays in core/model" \
+    "$(grep -rnE '#include [<"]nlohmann/' core | grep -v '^core/model/')"
+}
+
+need "${lint_packages[@]}" git
+timed clang-format format
+# All of it: clang-tidy reads generated sources of every part.
+timed build build release
+timed contract contract
+timed versions versions
+timed layers layers
+timed docs scripts/docs.sh check
+timed gallery scripts/gallery.sh check
+timed clients interop lint
+.ci/tidy "$@"
+echo "lint: clean"

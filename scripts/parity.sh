@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# asks the newest transformers (in build/parity-venv, or the one of PARITY_VENV) about
+# every model type, and prints what posenc answers for the same files, and what changed
+# against the kept record (write: keeps the new one)
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+venv=${PARITY_VENV:-$PWD/build/parity-venv} record=build/parity.gz
+kept=tests/data/parity/transformers.gz
+need python3-venv clang-format
+build release posenc-parity posenc-parity-towers
+if [[ -z ${PARITY_VENV:-} ]]; then
+  [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
+  "$venv/bin/pip" install -q --upgrade transformers torch diffusers >&2
+fi
+# What fails is told of, and the rest is asked all the same.
+code=0
+"$venv/bin/python" -B tests/parity/class_defaults.py --check || code=1
+"$venv/bin/python" -B tests/parity/ask.py "$record"
+build/release/bin/posenc-parity "$record" "$kept" || code=1
+"$venv/bin/python" -B tests/parity/towers.py record build/towers.json.gz
+build/release/bin/posenc-parity-towers build/towers.json.gz \
+  tests/data/parity/towers.json.gz || code=1
+if [[ ${1:-} == write ]]; then
+  ((code == 0)) || { echo "parity: a check failed; the records stay" >&2; exit 1; }
+  cp "$record" "$kept"
+  cp build/towers.json.gz tests/data/parity/towers.json.gz
+fi
+exit $code

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# the tests under address+undefined and thread sanitizers
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+# Clang, for the fuzz targets that the build of asan has too.
+need clang-19 libclang-rt-19-dev
+for preset in asan tsan; do
+  timed "build of $preset" build "$preset"
+  timed "tests of $preset" run_tests "$preset" "$@"
+done

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# check that tests/reference computes proto/testdata (or: write)
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+need python3 python3-mpmath
+# Debian's own, for which the package is: PATH may begin with another.
+if [[ ${1:-check} == write ]]; then
+  /usr/bin/python3 tests/reference/make_vectors.py
+else
+  /usr/bin/python3 tests/reference/make_vectors.py --check
+fi
