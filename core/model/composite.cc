@@ -5,7 +5,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/model/class_defaults.h"
-#include "core/model/class_fields.h"
 #include "core/model/families.h"
 #include "core/model/profile.h"
 
@@ -147,13 +146,16 @@ bool HasOwnText(const JsonObject& config) {
   return known || IsAmong(name, kOwnText);
 }
 
+// Classes that have heads of their own and a text_config.
+constexpr char kHeadsBesideText[] = "jev ovis2 paligemma";
+
 // True for a class that has no such part: it reads keys beside it alone.
 bool LacksPart(const JsonObject& config, absl::string_view key) {
   const json* type = config.Find("model_type");
   if (type == nullptr || !type->is_string()) return false;
   const auto& name = type->get_ref<const std::string&>();
-  return !FieldType(name, "hidden_size").empty() &&
-         FieldType(name, key).empty();
+  return FindClassDefaults(ModelKey(name)) != nullptr &&
+         !(key == "text_config" && IsAmong(name, kHeadsBesideText));
 }
 
 // The key of the part to look into; empty if `config` is the part itself.
@@ -243,44 +245,6 @@ bool IsUnreadDecoder(const std::string& key,
          !IsAmong(*type, "dia clvp");
 }
 
-// Composite classes that want one width in two of their parts.
-struct SameWidth {
-  absl::string_view model_type;
-  absl::string_view part;
-  absl::string_view key;
-};
-constexpr SameWidth kSameWidths[] = {
-    {"muse_spark", "audio_config", "out_hidden_size"},
-    {"dots3_note", "audio_config", "adapter_out_dim"},
-    {"dots3_note", "vision_config", "adapter_out_dim"},
-    {"fun_asr_nano", "adaptor_config", "hidden_size"}};
-
-// The type of a composite file's part, which the file need not name.
-std::string TypeOfPart(const JsonObject& config, const JsonObject& part) {
-  if (const auto type = part.PeekText("model_type")) return *type;
-  const Parents* parents =
-      FindParents(config.PeekText("model_type").value_or(""));
-  return parents == nullptr ? "" : std::string(parents->part);
-}
-
-void WarnOfSizes(const JsonObject& config, const std::string& key,
-                 std::vector<std::string>* warnings) {
-  const JsonObject part = config.PeekObject(key);
-  auto hidden = part.PeekInteger("hidden_size");
-  const ClassDefaults* defaults =
-      FindClassDefaults(ModelKey(TypeOfPart(config, part)));
-  if (!hidden && defaults != nullptr) hidden = defaults->hidden_size;
-  for (const SameWidth& one : kSameWidths) {
-    if (config.PeekText("model_type") != one.model_type || !hidden) continue;
-    const JsonObject other = config.PeekObject(one.part);
-    const auto width = other.PeekInteger(one.key);
-    if (!width || *width == *hidden) continue;
-    warnings->push_back(absl::StrCat(part.Path("hidden_size"), " is ", *hidden,
-                                     ", and ", other.Path(one.key), " ", *width,
-                                     "; transformers refuses the file"));
-  }
-}
-
 // Classes that read a rotary dict of their own, even null, and have no length
 // for it.
 constexpr char kNoLength[] = "qwen2_5_omni qwen3_omni_moe t5gemma";
@@ -365,7 +329,6 @@ void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
     WarnOfKeysBeside(part, inner, warnings);
     part = part.PeekObject(inner);
   }
-  WarnOfSizes(config, key, warnings);
   bool known = false;
   FindFamily(type.value_or(""), &known);
   if (known || (type && (FindParents(*type) != nullptr ||

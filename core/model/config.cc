@@ -18,7 +18,6 @@
 #include "core/model/known_keys.h"
 #include "core/model/language_config.h"
 #include "core/model/native_config.h"
-#include "core/model/other_keys.h"
 #include "core/model/profile.h"
 #include "core/model/rope_dicts.h"
 #include "core/model/scaling_config.h"
@@ -188,7 +187,6 @@ absl::StatusOr<ModelRope> ReadText(
   NameAsGiven(respelled.names, &*rope);
   if (profile == Profile::kHf) {
     WarnOfFile(root, &rope->warnings);
-    WarnOfOtherKeys(whole, &rope->warnings);
   }
   return rope;
 }

@@ -1,4 +1,4 @@
-# cmake -DOUTPUT=class_fields.inc -DFILE=class_fields.txt -P embed_text.cmake
+# cmake -DOUTPUT=published_configs.inc -DFILE=published.jsonl -P embed_text.cmake
 #
 # Writes the text as one string literal.
 

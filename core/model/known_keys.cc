@@ -17,9 +17,9 @@ using nlohmann::json;
 
 // Keys by the type of their values; null stands for an absent one everywhere.
 constexpr char kIntegers[] =
-    "hidden_size num_hidden_layers num_attention_heads num_key_value_heads "
-    "max_position_embeddings head_dim global_head_dim vocab_size n_embd n_head "
-    "n_layer n_positions qk_rope_head_dim qk_nope_head_dim v_head_dim "
+    "hidden_size num_hidden_layers num_attention_heads "
+    "max_position_embeddings head_dim global_head_dim n_embd n_head n_layer "
+    "n_positions qk_rope_head_dim qk_nope_head_dim "
     "sliding_window rotary_dim rotary_embedding_base full_attention_interval "
     "no_rope_layer_interval";
 constexpr char kNumbers[] =
@@ -37,8 +37,7 @@ constexpr char kDictNumbers[] =
 constexpr char kDictTexts[] = "rope_type type";
 constexpr char kDictLists[] = "short_factor long_factor mrope_section";
 
-// Keys of files that are no fields of the classes, and that they take no null
-// for; of fields class_fields.h knows.
+// Keys for which transformers' classes take no null.
 constexpr char kNeverNull[] = "rope_theta original_max_position_embeddings";
 constexpr char kNeverNullInDicts[] =
     "rope_type type rope_theta partial_rotary_factor mrope_section "
@@ -220,17 +219,6 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
                                      " elements, and num_hidden_layers is ",
                                      *layers, "; transformers refuses that"));
   }
-  // Its class has types for as many layers as Zamba2 7B's, unless told.
-  constexpr std::int64_t kZambasLayers = 54;
-  if (model.model_type == "zamba2" && layers && *layers != kZambasLayers &&
-      config.Find("layers_block_type") == nullptr && list == nullptr) {
-    warnings->push_back(absl::StrCat(
-        config.Path("num_hidden_layers"), " is ", *layers,
-        ", and layers_block_type is absent, which transformers' class of "
-        "model_type zamba2 takes for ",
-        kZambasLayers,
-        " layers': it refuses the file; the number is not needed"));
-  }
   const json* const is_long = config.Find("use_long_context");
   const auto maximum = config.PeekInteger("max_position_embeddings");
   if (model.model_type == "zamba2" && is_long != nullptr &&
@@ -239,15 +227,6 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
         config.Path("max_position_embeddings"), " is ", *maximum,
         ", and use_long_context is true, by which transformers' class of "
         "model_type zamba2 takes 16384; so it is read here"));
-  }
-  const json* blocks = config.Find("layers_block_type");
-  if (model.model_type == "zamba2" && layers && blocks != nullptr &&
-      blocks->is_array() &&
-      *layers != static_cast<std::int64_t>(blocks->size())) {
-    warnings->push_back(absl::StrCat(
-        config.Path("layers_block_type"), " has ", blocks->size(),
-        " elements, and num_hidden_layers is ", *layers,
-        "; transformers refuses that, and neither is needed here"));
   }
   const json* thetas = config.Find("layer_rope_theta");
   if (thetas != nullptr && !thetas->is_null() && *thetas != json::array() &&
@@ -265,14 +244,6 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
                                      "\", which is no type of layer that "
                                      "transformers knows, and refused there"));
     break;
-  }
-  const json* dense = config.Find("mlp_layer_types");
-  if (dense != nullptr && dense->is_array() && layers &&
-      *layers != static_cast<std::int64_t>(dense->size())) {
-    warnings->push_back(absl::StrCat(
-        config.Path("mlp_layer_types"), " has ", dense->size(),
-        " elements, and num_hidden_layers is ", *layers,
-        "; transformers refuses that where the class lists its layers"));
   }
   WarnOfClassTypes(model, warnings);
   const json* share = config.Find("rotary_pct");
@@ -339,28 +310,8 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
         " is given, which transformers' class of model_type falcon computes "
         "and refuses in a file; it is hidden_size / num_attention_heads"));
   }
-  const auto blank = config.PeekInteger("blank_token_id");
-  const auto vocabulary = config.PeekInteger("vocab_size");
-  if (blank && vocabulary && *blank >= *vocabulary) {
-    warnings->push_back(absl::StrCat(config.Path("blank_token_id"), " is ",
-                                     *blank, ", and vocab_size ", *vocabulary,
-                                     "; transformers refuses that"));
-  }
   const auto hidden = config.PeekInteger("hidden_size");
   const auto heads = config.PeekInteger("num_attention_heads");
-  const auto shared = config.PeekInteger("num_key_value_heads");
-  if (shared && heads && (*shared == 0 || *heads % *shared != 0)) {
-    warnings->push_back(absl::StrCat(
-        config.Path("num_key_value_heads"), " is ", *shared,
-        ", and num_attention_heads ", *heads,
-        " is no multiple of it; transformers refuses or cannot apply that"));
-  }
-  if (model.model_type == "esmc" && shared && heads && *shared != *heads) {
-    warnings->push_back(absl::StrCat(
-        config.Path("num_key_value_heads"), " is ", *shared,
-        ", and num_attention_heads ", *heads,
-        "; transformers' class of model_type esmc refuses heads that differ"));
-  }
   if (hidden && heads && *heads > 0 && *hidden % *heads != 0 &&
       defaults != nullptr && defaults->divided) {
     warnings->push_back(

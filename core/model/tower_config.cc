@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "core/model/class_fields.h"
 #include "core/model/float32_frequency.h"
 #include "core/model/profile.h"
 
@@ -23,6 +22,45 @@ const std::vector<absl::string_view>& KeysOf(ModelPart part) {
       "thinker_config", "audio_config", "audio_encoder_config", "asr_config",
       "encoder_config"};
   return part == ModelPart::kAudio ? *audio : *vision;
+}
+
+// Types of audio parts that name none, by the type of the model around them.
+struct ImpliedPart {
+  absl::string_view parents;  // separated by blanks
+  absl::string_view type;
+};
+constexpr ImpliedPart kImpliedAudio[] = {
+    {"audioflamingo3 musicflamingo", "audioflamingo3_encoder"},
+    {"dia", "dia_encoder"},
+    {"dots3_note", "dots3_note_audio_encoder"},
+    {"fun_asr_nano", "fun_asr_nano_encoder"},
+    {"gemma3n", "gemma3n_audio"},
+    {"glmasr", "glmasr_encoder"},
+    {"granite_speech", "granite_speech_encoder"},
+    {"granite_speech_plus", "granite_speech_plus_encoder"},
+    {"lasr_ctc", "lasr_encoder"},
+    {"moonshine_streaming", "moonshine_streaming_encoder"},
+    {"moshi", "mimi"},
+    {"moss_transcribe_diarize", "moss_transcribe_diarize_audio"},
+    {"muse_spark", "muse_spark_audio"},
+    {"nemotron3_diarization", "nemotron3_diarization_audio"},
+    {"pe_audio pe_audio_video_encoder", "pe_audio_encoder"},
+    {"phi4_multimodal", "phi4_multimodal_audio"},
+    {"qwen2_5_omni", "qwen2_5_omni_thinker"},
+    {"qwen2_5_omni_thinker", "qwen2_5_omni_audio_encoder"},
+    {"qwen2_audio", "qwen2_audio_encoder"},
+    {"qwen3_asr", "qwen3_asr_encoder"},
+    {"qwen3_omni_moe", "qwen3_omni_moe_thinker"},
+    {"qwen3_omni_moe_thinker", "qwen3_omni_moe_audio_encoder"},
+    {"vibevoice", "vibevoice_acoustic_tokenizer"},
+    {"voxtral", "voxtral_encoder"},
+    {"voxtral_realtime", "voxtral_realtime_encoder"}};
+
+std::string ImpliedAudioType(absl::string_view parent) {
+  for (const ImpliedPart& row : kImpliedAudio) {
+    if (IsAmong(parent, row.parents)) return std::string(row.type);
+  }
+  return "";
 }
 
 absl::string_view NameOf(ModelPart part) {
@@ -384,7 +422,7 @@ absl::StatusOr<TowerPart> FindTowerPart(const JsonObject& root,
       found.config = found.config.Object(key);
       found.model_type = TypeOf(found.config);
       if (found.model_type.empty() && part == ModelPart::kAudio) {
-        found.model_type = std::string(TypeOfPart(FieldType(parent, key)));
+        found.model_type = ImpliedAudioType(parent);
       }
       descends = true;
       ++depth;

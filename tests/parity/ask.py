@@ -2,10 +2,9 @@
 
 Groups: types (every model type in every spelling), audio (the audio parts of whole
 files), published (files of checkpoints), variants (scalings), damaged (files that
-something is wrong with), keys (one damaged key each), rewrites (of files of every type),
-found (rewrites of other seeds that posenc once answered otherwise in silence).
+something is wrong with), rewrites (of files of every type), found (rewrites of other seeds that posenc once answered otherwise in silence).
 All of them if none is named; "rewrites:8:1:1" is 8 rewrites of each file, by seed 1,
-"keys:20:1" 20 damaged keys of each type, and "damaged:6000:1" 6000 files of all types.
+and "damaged:6000:1" 6000 files of all types.
 """
 
 import json
@@ -14,7 +13,6 @@ import signal
 import sys
 
 import damage
-import keys
 import library
 import published
 import record
@@ -99,11 +97,6 @@ def ask_damaged(writer, *arguments):
         attempt(writer, "damaged", model_type, name, text)
 
 
-def ask_keys(writer, *arguments):
-    for model_type, name, text in keys.all_of(*map(int, arguments)):
-        attempt(writer, "keys", model_type, name, text)
-
-
 def ask_rewrites(writer, *arguments):
     names = {}
     cases = []
@@ -122,7 +115,7 @@ def ask_found(writer):
 
 GROUPS = {"types": ask_types, "audio": ask_audio, "published": ask_published,
           "variants": ask_variants, "damaged": ask_damaged,
-          "keys": ask_keys, "rewrites": ask_rewrites, "found": ask_found}
+          "rewrites": ask_rewrites, "found": ask_found}
 
 
 def main(path, *groups):
