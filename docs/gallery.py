@@ -73,8 +73,8 @@ PICTURES = [
 HEAD = """# Gallery
 
 What positional encodings do, drawn by `posenc plot`, which runs the service inside its own
-process: each picture by the command under it. `./run gallery` writes this page. PNG comes
-by the file's name (`--output kept.png`), the numbers by `--json`.
+process: each picture by the command under it. `./run gallery` writes this page. `--json` prints
+the numbers; `posenc.plots` of the Python client draws with matplotlib.
 """
 
 

@@ -1,63 +1,74 @@
 #include "client/plot/png.h"
 
-#include <png.h>
+#include <zlib.h>
 
-#include <array>
 #include <cstddef>
+#include <new>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "client/plot/colors.h"
 
 namespace posenc::plot {
 namespace {
 
-absl::StatusOr<std::string> Write(png_image* image, const void* pixels,
-                                  const void* colors) {
-  // libpng's bound holds for what is incompressible, too.
-  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(*image);
-  std::string file(size, '\0');
-  const int ok = png_image_write_to_memory(image, file.data(), &size, 0, pixels,
-                                           0, colors);
-  const std::string reason = image->message;
-  png_image_free(image);
-  if (ok == 0) {
-    return absl::InternalError(absl::StrCat("libpng: ", reason));
+void AppendUint32(std::uint32_t value, std::string* out) {
+  for (const int shift : {24, 16, 8, 0}) {
+    out->push_back(static_cast<char>(value >> shift));
   }
-  file.resize(size);
-  return file;
 }
 
-png_image Image(int width, int height, png_uint_32 format) {
-  png_image image{};
-  image.version = PNG_IMAGE_VERSION;
-  image.width = static_cast<png_uint_32>(width);
-  image.height = static_cast<png_uint_32>(height);
-  image.format = format;
-  return image;
+// A chunk is its length, its type, its data, and the checksum of the last two.
+void AppendChunk(absl::string_view type, const std::string& data,
+                 std::string* out) {
+  AppendUint32(static_cast<std::uint32_t>(data.size()), out);
+  const std::size_t begin = out->size();
+  out->append(type);
+  out->append(data);
+  const auto* const bytes = reinterpret_cast<const Bytef*>(&(*out)[begin]);
+  AppendUint32(
+      static_cast<std::uint32_t>(crc32_z(0, bytes, out->size() - begin)), out);
 }
 
 }  // namespace
 
-absl::StatusOr<std::string> RgbPng(int width, int height,
-                                   absl::Span<const std::uint8_t> pixels) {
-  png_image image = Image(width, height, PNG_FORMAT_RGB);
-  return Write(&image, pixels.data(), nullptr);
-}
+std::string CividisPng(int width, int height,
+                       absl::Span<const std::uint8_t> levels, bool masked) {
+  std::string header;
+  AppendUint32(static_cast<std::uint32_t>(width), &header);
+  AppendUint32(static_cast<std::uint32_t>(height), &header);
+  header.append("\x08\x03\0\0\0", 5);  // 8 bits, palette, not interlaced
 
-absl::StatusOr<std::string> CividisPng(int width, int height,
-                                       absl::Span<const std::uint8_t> levels,
-                                       bool masked) {
-  png_image image = Image(width, height, PNG_FORMAT_RGB_COLORMAP);
-  image.colormap_entries = 256;
-  std::array<std::uint8_t, std::size_t{3} * 256> colors;
+  std::string palette;
   for (std::size_t i = 0; i < 256; ++i) {
     const Color color = masked && i == 0 ? kMasked : Cividis()[i];
-    colors[3 * i] = static_cast<std::uint8_t>(color >> 16);
-    colors[3 * i + 1] = static_cast<std::uint8_t>(color >> 8);
-    colors[3 * i + 2] = static_cast<std::uint8_t>(color);
+    for (const int shift : {16, 8, 0}) {
+      palette.push_back(static_cast<char>(color >> shift));
+    }
   }
-  return Write(&image, levels.data(), colors.data());
+
+  // Each row begins with its filter: none.
+  std::string rows;
+  const auto columns = static_cast<std::size_t>(width);
+  for (std::size_t at = 0; at < levels.size(); at += columns) {
+    rows.push_back('\0');
+    rows.append(reinterpret_cast<const char*>(&levels[at]), columns);
+  }
+  uLongf size = compressBound(rows.size());
+  std::string data(size, '\0');
+  // compressBound() is room for every input: this cannot fail but for memory.
+  if (compress(reinterpret_cast<Bytef*>(data.data()), &size,
+               reinterpret_cast<const Bytef*>(rows.data()),
+               rows.size()) != Z_OK) {
+    throw std::bad_alloc();
+  }
+  data.resize(size);
+
+  std::string file = "\x89PNG\r\n\x1a\n";
+  AppendChunk("IHDR", header, &file);
+  AppendChunk("PLTE", palette, &file);
+  AppendChunk("IDAT", data, &file);
+  AppendChunk("IEND", "", &file);
+  return file;
 }
 
 }  // namespace posenc::plot

@@ -1,24 +1,18 @@
-// PNG files, by libpng.
+// Cells of a heat map as a PNG of 256 colours, which SVG embeds.
 
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
 namespace posenc::plot {
 
-// An image of width * height bytes r, g, b, rows from the top. INTERNAL with
-// libpng's reason if it fails.
-absl::StatusOr<std::string> RgbPng(int width, int height,
-                                   absl::Span<const std::uint8_t> pixels);
-
-// The same with one byte a pixel, an index into Cividis(); with `masked`, 0 is
-// kMasked.
-absl::StatusOr<std::string> CividisPng(int width, int height,
-                                       absl::Span<const std::uint8_t> levels,
-                                       bool masked = false);
+// A PNG file of width * height pixels, rows from the top; each byte of `levels`
+// is an index into Cividis(). With `masked`, level 0 is kMasked instead.
+std::string CividisPng(int width, int height,
+                       absl::Span<const std::uint8_t> levels,
+                       bool masked = false);
 
 }  // namespace posenc::plot

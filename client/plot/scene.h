@@ -1,6 +1,5 @@
-// A picture as marks on a plane, which svg.h writes as text and raster.h as
-// pixels. Lengths are pixels, x to the right and y down; what comes later lies
-// on top. The ground is white.
+// A picture as marks on a plane, which svg.h writes. Lengths are pixels, x to
+// the right and y down; what comes later lies on top. The ground is white.
 
 #pragma once
 

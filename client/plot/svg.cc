@@ -59,10 +59,9 @@ void Write(const Label& label, std::string* out) {
 
 // Cells that are larger than a pixel have edges; smaller ones are averaged, as
 // browsers do it by themselves.
-absl::Status Write(const Cells& cells, std::string* out) {
-  const absl::StatusOr<std::string> png =
+void Write(const Cells& cells, std::string* out) {
+  const std::string png =
       CividisPng(cells.columns, cells.rows, cells.levels, cells.masked);
-  if (!png.ok()) return png.status();
   const bool enlarged =
       cells.width >= cells.columns && cells.height >= cells.rows;
   absl::StrAppendFormat(
@@ -73,8 +72,7 @@ absl::Status Write(const Cells& cells, std::string* out) {
       Number(cells.at.x), Number(cells.at.y), Number(cells.width),
       Number(cells.height),
       enlarged ? " style=\"image-rendering:pixelated\"" : "",
-      absl::Base64Escape(*png), EscapeXml(cells.name));
-  return absl::OkStatus();
+      absl::Base64Escape(png), EscapeXml(cells.name));
 }
 
 }  // namespace
@@ -105,7 +103,7 @@ std::string EscapeXml(const std::string& text) {
   return escaped;
 }
 
-absl::StatusOr<std::string> ToSvg(const Scene& scene) {
+std::string ToSvg(const Scene& scene) {
   std::string out = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
       "viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"title desc\" "
@@ -115,14 +113,7 @@ absl::StatusOr<std::string> ToSvg(const Scene& scene) {
       scene.width, scene.height, scene.width, scene.height, kInk,
       EscapeXml(scene.title), EscapeXml(scene.description));
   for (const Mark& mark : scene.marks) {
-    if (const auto* const path = std::get_if<Path>(&mark)) {
-      Write(*path, &out);
-    } else if (const auto* const label = std::get_if<Label>(&mark)) {
-      Write(*label, &out);
-    } else {
-      const absl::Status status = Write(std::get<Cells>(mark), &out);
-      if (!status.ok()) return status;
-    }
+    std::visit([&out](const auto& one) { Write(one, &out); }, mark);
   }
   return out + "</svg>\n";
 }

@@ -6,13 +6,12 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "client/plot/scene.h"
 
 namespace posenc::plot {
 
-// A whole file. Coordinates have two decimals. INTERNAL if libpng fails.
-absl::StatusOr<std::string> ToSvg(const Scene& scene);
+// A whole file. Coordinates have two decimals.
+std::string ToSvg(const Scene& scene);
 
 // Text with the five characters replaced that XML reserves, and without control
 // characters, which XML cannot hold.
