@@ -10,10 +10,10 @@ ARG UNSTABLE=debian:sid-slim
 ARG BUILDPLATFORM
 
 FROM --platform=$BUILDPLATFORM ${STABLE} AS grpc-1.51
-ENV RUNTIME="libgrpc++1.51 libprotobuf32 libprometheus-cpp-core1.0 libmicrohttpd12 libpng16-16"
+ENV RUNTIME="libgrpc++1.51 libprotobuf32 libprometheus-cpp-core1.0 libmicrohttpd12"
 
 FROM --platform=$BUILDPLATFORM ${UNSTABLE} AS grpc-1.83
-ENV RUNTIME="libgrpc++1.83 libprotobuf36 libprometheus-cpp-core1.0 libmicrohttpd12t64 libpng16-16t64"
+ENV RUNTIME="libgrpc++1.83 libprotobuf36 libprometheus-cpp-core1.0 libmicrohttpd12t64"
 RUN mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1) && \
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror experimental main" \
       >/etc/apt/sources.list.d/experimental.list && \
@@ -33,7 +33,7 @@ RUN case $TARGETARCH in arm64) triple=aarch64-linux-gnu ;; *) triple=x86_64-linu
     /sysroot.sh "$TARGETARCH" /sysroot libc6-dev \
       "libstdc++-$("$triple-g++" -dumpversion)-dev" libgrpc++-dev libprotobuf-dev \
       libabsl-dev libxsimd-dev nlohmann-json3-dev libcli11-dev libssl-dev zlib1g-dev \
-      prometheus-cpp-dev libmicrohttpd-dev libtomlplusplus-dev libpng-dev && \
+      prometheus-cpp-dev libmicrohttpd-dev libtomlplusplus-dev && \
     ln -sf /usr/bin/protoc /usr/bin/grpc_*_plugin /sysroot/usr/bin/ && \
     /sysroot.sh "$TARGETARCH" /image base-files bash coreutils dash $RUNTIME && \
     find /image/usr/share/doc ! -type d ! -name copyright -delete && \

@@ -14,7 +14,6 @@
 #include "server/config/check.h"
 #include "server/config/print.h"
 #include "server/forced_exit.h"
-#include "server/listen/address.h"
 #include "server/log/call_log.h"
 #include "server/log/grpc_log.h"
 #include "server/log/log.h"
@@ -37,14 +36,6 @@ constexpr absl::Duration kLastFlush = absl::Milliseconds(500);
 // the process ends whatever is left, and flushes its log before.
 constexpr absl::Duration kAfterDrain = absl::Milliseconds(500);
 constexpr absl::Duration kForcedFlush = absl::Milliseconds(100);
-
-// Calls of the explorer go over the admin port without TLS, which other
-// addresses than loopback and unix sockets must be asked for by name.
-bool OffersExplorer(const Config& config) {
-  const absl::StatusOr<Address> admin = ParseAddress(config.admin);
-  return config.server.allow_insecure ||
-         (admin.ok() && (admin->host.empty() || IsLoopback(admin->host)));
-}
 
 // Returns at SIGTERM or SIGINT, and calls `reload` at SIGHUP.
 void AwaitStop(Server* server, const std::function<void()>& reload) {
@@ -122,9 +113,7 @@ absl::Status Serve(
                return MetricsText(metrics, status, instruction_set);
              },
          .config = [&config_text] { return config_text.Get(); },
-         .ready = [&server] { return (*server)->Status().ready; },
-         .explorer =
-             OffersExplorer(config) ? (*server)->InProcessChannel() : nullptr});
+         .ready = [&server] { return (*server)->Status().ready; }});
     if (!started.ok()) return WithSource(started.status(), running);
     admin = *std::move(started);
   }
@@ -161,7 +150,6 @@ absl::Status Serve(
               log->Flush(kForcedFlush);
             });
   log->Write(LogLevel::kInfo, "draining");
-  if (admin != nullptr) admin->StopCalls();
   (*server)->Drain();
   admin.reset();  // shows the server
   server->reset();

@@ -12,8 +12,8 @@ namespace posenc::server {
 namespace {
 
 // What is there beside the threads that compute and those that take calls: 11
-// were counted on two processors, of them five the RPC library's, and four more
-// with the admin port and its calls.
+// were counted on two processors, of them five the RPC library's, and two more
+// with the admin port.
 constexpr int kOthers = 16;
 
 }  // namespace

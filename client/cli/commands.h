@@ -29,5 +29,6 @@ Command AddAnalyze(CLI::App* app, const GlobalFlags* globals);
 Command AddPlot(CLI::App* app, const GlobalFlags* globals);
 Command AddSample(CLI::App* app, const GlobalFlags* globals);
 Command AddCheck(CLI::App* app, const GlobalFlags* globals);
+Command AddExplore(CLI::App* app, const GlobalFlags* globals);
 
 }  // namespace posenc::cli

@@ -102,7 +102,6 @@ std::vector<std::string> WordsOf(const std::string& command,
   if (name == "--preset") return presets;
   if (name == "--reader") return ReaderWords();
   if (name == "--fail-on") return {"error", "warning", "note", "none"};
-  if (name == "--format") return {"svg", "png"};
   // Its description is the list of them.
   if (name == "FIGURE") return absl::StrSplit(option.get_description(), ", ");
   if (name == "--profile") return EnumWords(*v1::Profile_descriptor());

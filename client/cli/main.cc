@@ -131,6 +131,9 @@ int Main(int argc, char** argv) {
   add("doctor", "What a checkpoint's files and their readers disagree about",
       "doctor models/llama --reader mlx --fail-on warning", AddDoctor);
 
+  add("explore", "A page in the browser: encodings, readers, doctor's findings",
+      "explore --port 8080", AddExplore);
+
   add("completion", "A script that completes commands and flags in a shell",
       "completion bash > ~/.local/share/bash-completion/completions/posenc",
       AddCompletion);

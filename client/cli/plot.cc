@@ -1,4 +1,4 @@
-// `posenc plot`: pictures of what an encoding does, as SVG or PNG. This file
+// `posenc plot`: pictures of what an encoding does, as SVG. This file
 // knows which flags belong to which figure, and writes the picture; the figures
 // are in figure_curves.cc and figure_tables.cc.
 
@@ -19,8 +19,6 @@
 #include "client/cli/misspelt.h"
 #include "client/cli/print.h"
 #include "client/cli/status.h"
-#include "client/plot/png.h"
-#include "client/plot/raster.h"
 #include "client/plot/svg.h"
 
 namespace posenc::cli {
@@ -29,7 +27,7 @@ namespace {
 struct PlotFlags {
   std::string figure;
   FigureFlags data;
-  std::string output, format;
+  std::string output;
   int width = 800, height = 480;
 };
 
@@ -75,10 +73,8 @@ constexpr Belonging kBelongings[] = {
 constexpr char kComparing[] =
     "frequencies wavelengths decay similarity compare kept";
 
-// The sides of a picture in pixels. Less has no room for axes; more than
-// kMaxPixels, 192 MiB as a PNG is made, is no picture any more.
+// The sides of a picture in pixels. Less has no room for axes.
 constexpr int kMinWidth = 320, kMinHeight = 200, kMaxSide = 16384;
-constexpr std::int64_t kMaxPixels = std::int64_t{1} << 26;
 
 bool Has(absl::string_view list, absl::string_view name) {
   const std::vector<absl::string_view> names = absl::StrSplit(list, ' ');
@@ -153,51 +149,25 @@ absl::Status CheckSides(const PlotFlags& flags) {
                                    "; must be in [", kMinHeight, ", ", kMaxSide,
                                    "]"));
   }
-  if (std::int64_t{flags.width} * flags.height > kMaxPixels) {
-    return UsageError(absl::StrCat(
-        "--width, --height: ", flags.width, " x ", flags.height,
-        " are more than the ", kMaxPixels, " pixels that a picture may have"));
-  }
   return absl::OkStatus();
 }
 
-// "svg" or "png", by --format or the extension of --output.
-absl::StatusOr<std::string> ReadFormat(const PlotFlags& flags,
-                                       const GlobalFlags& globals) {
-  if (!flags.format.empty() && flags.format != "svg" && flags.format != "png") {
-    return UsageError(absl::StrCat("--format: '", flags.format,
-                                   "' is unknown; there are: svg, png"));
-  }
+// What --output may be: a file for the picture, or nothing if --json asks for
+// the numbers.
+absl::Status CheckOutput(const PlotFlags& flags, const GlobalFlags& globals) {
   if (flags.output.empty()) {
-    if (!flags.format.empty()) {
-      return UsageError("--format: belongs to --output");
-    }
-    if (globals.json) return std::string();
+    if (globals.json) return absl::OkStatus();
     return UsageError(
-        "--output: missing; name a file that ends in .svg or .png, or - for "
-        "stdout, or ask for the numbers with --json");
+        "--output: missing; name a file that ends in .svg, or - for stdout, or "
+        "ask for the numbers with --json");
   }
   if (flags.output == "-") {
-    if (globals.json) {
-      return UsageError("--output: - is stdout, which --json needs");
-    }
-    if (flags.format.empty()) {
-      return UsageError("--format: missing; with --output - it is svg or png");
-    }
-    return flags.format;
+    if (!globals.json) return absl::OkStatus();
+    return UsageError("--output: - is stdout, which --json needs");
   }
-  for (const char* const format : {"svg", "png"}) {
-    if (!HasExtension(flags.output, absl::StrCat(".", format))) continue;
-    if (!flags.format.empty() && flags.format != format) {
-      return UsageError(absl::StrCat("--format: is ", flags.format,
-                                     ", but --output ends in .", format));
-    }
-    return std::string(format);
-  }
-  if (!flags.format.empty()) return flags.format;
-  return UsageError(absl::StrCat("--output: '", flags.output,
-                                 "' ends in neither .svg nor .png; --format "
-                                 "says which it is"));
+  if (HasExtension(flags.output, ".svg")) return absl::OkStatus();
+  return UsageError(
+      absl::StrCat("--output: '", flags.output, "' does not end in .svg"));
 }
 
 plot::Scene DrawFigure(const Figure& figure, const PlotFlags& flags) {
@@ -206,12 +176,6 @@ plot::Scene DrawFigure(const Figure& figure, const PlotFlags& flags) {
         return plot::Draw(data, flags.width, flags.height);
       },
       figure);
-}
-
-absl::StatusOr<std::string> Encode(const plot::Scene& scene,
-                                   const std::string& format) {
-  if (format == "svg") return plot::ToSvg(scene);
-  return plot::RgbPng(scene.width, scene.height, plot::Rasterize(scene));
 }
 
 absl::Status Write(const std::string& path, const std::string& picture) {
@@ -268,20 +232,18 @@ absl::Status RunPlot(const CLI::App& app, const PlotFlags& flags,
   absl::Status status = CheckFlags(app, flags);
   if (status.ok()) status = CheckSides(flags);
   if (!status.ok()) return status;
-  const absl::StatusOr<std::string> format = ReadFormat(flags, globals);
-  if (!format.ok()) return format.status();
+  status = CheckOutput(flags, globals);
+  if (!status.ok()) return status;
   const absl::StatusOr<Connection> connection = Connection::Open(globals);
   if (!connection.ok()) return connection.status();
   const absl::StatusOr<Figure> figure =
       (*row)->make(flags.data, connection->client());
   if (!figure.ok()) return figure.status();
   std::size_t bytes = 0;
-  if (!format->empty()) {
-    const absl::StatusOr<std::string> picture =
-        Encode(DrawFigure(*figure, flags), *format);
-    if (!picture.ok()) return picture.status();
-    bytes = picture->size();
-    status = Write(flags.output, *picture);
+  if (!flags.output.empty()) {
+    const std::string picture = plot::ToSvg(DrawFigure(*figure, flags));
+    bytes = picture.size();
+    status = Write(flags.output, picture);
     if (!status.ok()) return status;
   }
   if (globals.json) {
@@ -308,12 +270,8 @@ Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
       ->required()
       ->type_name("");
   app->add_option("--output", flags->output,
-                  "A file that ends in .svg or .png; -: stdout")
+                  "A file that ends in .svg; -: stdout")
       ->type_name("FILE");
-  app->add_option("--format", flags->format,
-                  "svg or png, if the file's name "
-                  "does not tell")
-      ->type_name("NAME");
   app->add_option("--width", flags->width, "Pixels")
       ->type_name("N")
       ->capture_default_str();

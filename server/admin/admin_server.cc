@@ -7,20 +7,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/admin/listen_socket.h"
-#include "server/budget/machine.h"
 
 namespace posenc::server {
 namespace {
-
-// Calls at a time, whatever the machine: a browser keeps six connections.
-constexpr int kFewestCalls = 6;
-constexpr int kMostCalls = 32;
 
 // What libmicrohttpd takes of a request's line and headers.
 constexpr std::size_t kConnectionBytes = 16 << 10;
@@ -42,48 +35,22 @@ std::size_t KeepEscapes(void* /*unused*/, MHD_Connection* /*connection*/,
 
 }  // namespace
 
-// A request and its answer.
-struct AdminServer::Exchange {
-  Reaction reaction;
-  std::string body;
-  std::shared_ptr<WaitingCall> call;  // while it is under way
-};
-
 // What libmicrohttpd calls. Nothing is thrown through it.
 struct AdminServer::Callbacks {
+  // A request is answered once its head is there, whatever body follows.
   static MHD_Result Access(void* server, MHD_Connection* connection,
                            const char* url, const char* method,
-                           const char* version, const char* data,
-                           std::size_t* size, void** context) {
+                           const char* version, const char* /*data*/,
+                           std::size_t* /*size*/, void** /*context*/) {
     try {
       auto* const self = static_cast<AdminServer*>(server);
-      auto* exchange = static_cast<Exchange*>(*context);
-      if (exchange == nullptr) {
-        AdminRequest request{method, url, version, {}};
-        MHD_get_connection_values(connection, MHD_HEADER_KIND, &AddHeader,
-                                  &request);
-        *context = exchange = new Exchange{self->http_.React(request), {}, {}};
-        if (exchange->reaction.call) return MHD_YES;  // its body comes next
-        return self->Respond(connection, exchange->reaction.response) ? MHD_YES
-                                                                      : MHD_NO;
-      }
-      if (*size > 0) {
-        exchange->body.append(data, *size);
-        *size = 0;
-        return MHD_YES;
-      }
-      return self->Advance(connection, exchange) ? MHD_YES : MHD_NO;
+      AdminRequest request{method, url, version, {}};
+      MHD_get_connection_values(connection, MHD_HEADER_KIND, &AddHeader,
+                                &request);
+      return self->Respond(connection, self->http_.Answer(request)) ? MHD_YES
+                                                                    : MHD_NO;
     } catch (...) {
       return MHD_NO;  // no memory: this peer goes
-    }
-  }
-
-  static void Completed(void* /*server*/, MHD_Connection* /*connection*/,
-                        void** context, MHD_RequestTerminationCode /*why*/) {
-    const std::unique_ptr<Exchange> exchange(static_cast<Exchange*>(*context));
-    *context = nullptr;
-    if (exchange != nullptr && exchange->call != nullptr) {
-      exchange->call->Cancel();
     }
   }
 
@@ -97,32 +64,23 @@ struct AdminServer::Callbacks {
   }
 };
 
-int AdminServer::MostCalls() {
-  return std::clamp(2 * UsableCpus(), kFewestCalls, kMostCalls);
-}
-
 absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(
     const AdminOptions& options, AdminPages pages) {
   absl::StatusOr<ListenSocket> socket = ListenForAdmin(options.address);
   if (!socket.ok()) return socket.status();
   std::vector<std::string> names = options.hosts;
-  const std::shared_ptr<grpc::Channel> explorer = pages.explorer;
   names.push_back(socket->host);
   // Its constructor is private.
   std::unique_ptr<AdminServer> server(
       new AdminServer(std::move(pages), std::move(names), options.timeout));
   server->address_ = socket->address;
   server->unix_path_ = socket->unix_path;
-  if (explorer != nullptr) {
-    server->workers_ = std::make_unique<CallWorkers>(explorer, MostCalls());
-  }
   server->daemon_ = MHD_start_daemon(
-      MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, nullptr,
-      nullptr, &Callbacks::Access, server.get(), MHD_OPTION_LISTEN_SOCKET,
-      socket->fd, MHD_OPTION_CONNECTION_LIMIT, kMostSockets,
+      MHD_USE_AUTO_INTERNAL_THREAD, 0, nullptr, nullptr, &Callbacks::Access,
+      server.get(), MHD_OPTION_LISTEN_SOCKET, socket->fd,
+      MHD_OPTION_CONNECTION_LIMIT, kMostSockets,
       MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes,
       MHD_OPTION_UNESCAPE_CALLBACK, &KeepEscapes, nullptr,
-      MHD_OPTION_NOTIFY_COMPLETED, &Callbacks::Completed, nullptr,
       MHD_OPTION_NOTIFY_CONNECTION, &Callbacks::Notify, server.get(),
       MHD_OPTION_END);
   if (server->daemon_ == nullptr) {
@@ -134,8 +92,6 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(
 }
 
 AdminServer::~AdminServer() {
-  // Its calls wait suspended, which libmicrohttpd cannot stop with.
-  StopCalls();
   if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -146,23 +102,18 @@ AdminServer::~AdminServer() {
   if (!unix_path_.empty()) unlink(unix_path_.c_str());
 }
 
-void AdminServer::StopCalls() {
-  if (workers_ != nullptr) workers_->Stop();
-}
-
 void AdminServer::Opened(MHD_Connection* connection, int fd) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (peers_.size() >= kMaxConnections) {
     const auto oldest = std::min_element(
         peers_.begin(), peers_.end(), [](const auto& a, const auto& b) {
-          return std::pair(a.second.call != nullptr, a.second.since) <
-                 std::pair(b.second.call != nullptr, b.second.since);
+          return a.second.since < b.second.since;
         });
     shutdown(oldest->second.fd, SHUT_RDWR);
     // The next newcomer ends another.
     oldest->second.since = absl::InfiniteFuture();
   }
-  peers_[connection] = {fd, absl::Now(), nullptr};
+  peers_[connection] = {fd, absl::Now()};
 }
 
 void AdminServer::Closed(MHD_Connection* connection) {
@@ -170,59 +121,11 @@ void AdminServer::Closed(MHD_Connection* connection) {
   peers_.erase(connection);
 }
 
-// libmicrohttpd does not look at a connection whose call is under way.
-bool AdminServer::MayCall() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  int calls = 0;
-  for (const auto& [connection, peer] : peers_) {
-    if (peer.call == nullptr) continue;
-    char next = 0;
-    if (recv(peer.fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
-      peer.call->Cancel();
-    } else {
-      ++calls;
-    }
-  }
-  return calls < MostCalls();
-}
-
-// The request has come whole, or the call has an answer.
-bool AdminServer::Advance(MHD_Connection* connection, Exchange* exchange) {
-  if (exchange->call == nullptr) {
-    if (!MayCall()) {
-      return Respond(
-          connection,
-          JsonResponse(JsonError(
-              429, grpc::StatusCode::RESOURCE_EXHAUSTED,
-              absl::StrCat("the explorer makes ", MostCalls(),
-                           " calls at a time; try again when one has ended"))));
-    }
-    // Before the call begins: its end resumes the connection.
-    MHD_suspend_connection(connection);
-    try {
-      exchange->call = workers_->Start(
-          *std::move(exchange->reaction.call), std::move(exchange->body),
-          [connection] { MHD_resume_connection(connection); });
-    } catch (const std::bad_alloc&) {
-      MHD_resume_connection(connection);
-      return false;
-    }
-    const std::lock_guard<std::mutex> lock(mutex_);
-    peers_[connection].call = exchange->call;
-    return true;
-  }
-  JsonAnswer answer;
-  if (!exchange->call->Take(&answer)) return false;
-  exchange->call = nullptr;
-  return Respond(connection, JsonResponse(answer));
-}
-
 bool AdminServer::Respond(MHD_Connection* connection,
                           const AdminResponse& response) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     peers_[connection].since = absl::Now();
-    peers_[connection].call = nullptr;
   }
   const std::unique_ptr<MHD_Response, void (*)(MHD_Response*)> made(
       MHD_create_response_from_buffer(response.body.size(),
@@ -246,7 +149,7 @@ void AdminServer::Watch() {
   while (!stop_) {
     const absl::Time now = absl::Now();
     for (auto& [connection, peer] : peers_) {
-      if (peer.call == nullptr && now - peer.since >= timeout_) {
+      if (now - peer.since >= timeout_) {
         shutdown(peer.fd, SHUT_RDWR);
       }
     }

@@ -1,12 +1,10 @@
-// The admin port: metrics, health, configuration and channelz over HTTP, and
-// the explorer.
+// The admin port: metrics, health, configuration and channelz over HTTP.
 //
 // One thread of libmicrohttpd's, which shares nothing with gRPC's: it answers
-// while calls keep those busy, and waits for no peer. Only the explorer's calls
-// go through gRPC, from threads of their own. A connection has one request and
-// one response, and `timeout` for each; if there are too many, a new one ends
-// the oldest that makes no call. A peer that stalls therefore keeps no other
-// from being answered.
+// while calls keep those busy, and waits for no peer. A connection has one
+// request and one response, and `timeout` for each; if there are too many, a
+// new one ends the oldest. A peer that stalls therefore keeps no other from
+// being answered.
 //
 // It shows who is connected and how the server is set up, and changes nothing.
 // Everybody who reaches the address may read all of it: bind loopback, or an
@@ -25,7 +23,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/admin/call_workers.h"
 #include "server/admin/http.h"
 
 struct MHD_Daemon;
@@ -47,8 +44,6 @@ struct AdminOptions {
 class AdminServer final {
  public:
   static constexpr std::size_t kMaxConnections = 64;
-  // Calls of the explorer at a time: two a core.
-  static int MostCalls();
 
   // Listens at once. INVALID_ARGUMENT for an address that is none, UNAVAILABLE
   // if it cannot be bound (both name --admin). `pages` are called until the
@@ -61,21 +56,15 @@ class AdminServer final {
   AdminServer(const AdminServer&) = delete;
   AdminServer& operator=(const AdminServer&) = delete;
 
-  // Ends the explorer's calls, and refuses new ones (CallWorkers::Stop). The
-  // other pages stay.
-  void StopCalls();
-
   // As bound: "127.0.0.1:40123", "unix:/run/admin.sock".
   const std::string& address() const { return address_; }
 
  private:
-  struct Exchange;
   struct Callbacks;
 
   struct Peer {
     int fd = -1;
-    absl::Time since;                   // of its request, or of the response
-    std::shared_ptr<WaitingCall> call;  // while it is under way
+    absl::Time since;  // of its request, or of the response
   };
 
   AdminServer(AdminPages pages, std::vector<std::string> names,
@@ -85,10 +74,7 @@ class AdminServer final {
   // On libmicrohttpd's thread.
   void Opened(MHD_Connection* connection, int fd);
   void Closed(MHD_Connection* connection);
-  bool Advance(MHD_Connection* connection, Exchange* exchange);
   bool Respond(MHD_Connection* connection, const AdminResponse& response);
-  // Whether one more call may be made. Cancels those whose peers have left.
-  bool MayCall();
 
   // Ends peers that take too long, on thread_.
   void Watch();
@@ -96,8 +82,7 @@ class AdminServer final {
   const AdminHttp http_;
   const absl::Duration timeout_;
   std::string address_;
-  std::string unix_path_;                 // to be removed in the end
-  std::unique_ptr<CallWorkers> workers_;  // null without an explorer
+  std::string unix_path_;  // to be removed in the end
   MHD_Daemon* daemon_ = nullptr;
   std::mutex mutex_;
   std::condition_variable stopped_;

@@ -280,8 +280,6 @@ TEST_F(CompletionTest, BashOffersCommandsFlagsAndValues) {
               ElementsAre("gpt-oss-20b"));
   EXPECT_THAT(Offers("posenc completion f"), ElementsAre("fish"));
   EXPECT_THAT(Offers("posenc plot kep"), ElementsAre("kept"));
-  EXPECT_THAT(Offers("posenc plot kept --format \"\""),
-              ElementsAre("svg", "png"));
   EXPECT_THAT(Offers("posenc doctor --reader llama"), ElementsAre("llama_cpp"));
   EXPECT_THAT(Offers("posenc doctor --fail-on no"),
               ElementsAre("note", "none"));

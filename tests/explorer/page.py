@@ -24,19 +24,19 @@ BIN = ""
 
 
 class Server:
-    """A posencd with an admin port."""
+    """A posenc explore."""
 
     def __init__(self):
         self.process = subprocess.Popen(
-            [os.path.join(BIN, "posencd"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"],
+            [os.path.join(BIN, "posenc"), "explore", "--port", "0", "--json"],
             stdout=subprocess.PIPE, text=True)
-        self.address = None
-        while self.address is None:
+        told = ""
+        while "}" not in told:
             line = self.process.stdout.readline()
             if not line:
-                raise RuntimeError("posencd ended")
-            found = re.search(r'"admin port on ([0-9.:]+)"', line)
-            self.address = found and found[1]
+                raise RuntimeError("posenc explore ended")
+            told += line
+        self.address = json.loads(told)["url"].removeprefix("http://").rstrip("/")
 
     def end(self):
         self.process.terminate()

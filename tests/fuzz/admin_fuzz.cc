@@ -7,10 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
+#include "server/admin/host.h"
 #include "server/admin/http.h"
-#include "server/admin/origin.h"
 
 namespace {
 
@@ -18,10 +16,7 @@ posenc::server::AdminHttp* Http() {
   static auto* const http = new posenc::server::AdminHttp(
       {.metrics = [] { return std::string(1000, 'x'); },
        .config = [] { return std::string("a = 1\n"); },
-       .ready = [] { return true; },
-       // Nothing is ever sent through it.
-       .explorer = grpc::CreateChannel("unix:/nonexistent",
-                                       grpc::InsecureChannelCredentials())},
+       .ready = [] { return true; }},
       {"posenc"});
   return http;
 }
@@ -42,19 +37,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
     request.headers.push_back(
         absl::StrSplit(lines[i], absl::MaxSplits(':', 1)));
   }
-  const posenc::server::Reaction reaction = Http()->React(request);
-  if (reaction.call) {
-    // Known methods with bounded bodies.
-    if (reaction.body_bytes > posenc::server::kMaxBodyBytes ||
-        posenc::server::FindJsonMethod(reaction.call->method) ==
-            posenc::server::JsonMethod::kNone) {
-      std::abort();
-    }
-    return 0;
-  }
-  // One page at most; the explorer's is the largest.
-  if (reaction.response.status < 200 ||
-      reaction.response.body.size() > 100000) {
+  const posenc::server::AdminResponse response = Http()->Answer(request);
+  // One page at most.
+  if (response.status < 200 || response.body.size() > 100000) {
     std::abort();
   }
   return 0;

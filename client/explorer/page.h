@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace posenc::server {
+namespace posenc::explorer {
 
 // The files of page/, which the build makes a source of (embed.cmake).
 extern const char kPageHtml[];
@@ -22,4 +22,4 @@ struct ExplorerPage {
 
 ExplorerPage MakeExplorerPage();
 
-}  // namespace posenc::server
+}  // namespace posenc::explorer

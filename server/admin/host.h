@@ -19,8 +19,4 @@ namespace posenc::server {
 // `names` (compared without case), each with or without a port.
 bool HostAllowed(absl::string_view host, const std::vector<std::string>& names);
 
-// Whether an Origin header names the host that is asked. A proxy in front may
-// add TLS.
-bool SameOrigin(absl::string_view origin, absl::string_view host);
-
 }  // namespace posenc::server

@@ -11,9 +11,9 @@ foreach(name server gguf figures panels explorer)
 endforeach()
 file(
   WRITE ${OUTPUT}
-  "#include \"server/admin/page.h\"\n\n"
-  "namespace posenc::server {\n\n"
+  "#include \"client/explorer/page.h\"\n\n"
+  "namespace posenc::explorer {\n\n"
   "const char kPageHtml[] = R\"PAGE(${html})PAGE\";\n"
   "const char kPageStyle[] = R\"PAGE(${style})PAGE\";\n"
   "const char kPageScript[] = R\"PAGE(${script})PAGE\";\n\n"
-  "}  // namespace posenc::server\n")
+  "}  // namespace posenc::explorer\n")

@@ -10,7 +10,7 @@ class Fault extends Error {
   }
 }
 
-const GONE = 'The server does not answer. Start posencd again with the same --admin; ' +
+const GONE = 'The explorer does not answer. Start posenc explore again with the same --port; ' +
     'what is shown is of its last answers.';
 
 // The server takes two calls a core, and others may be asking too.

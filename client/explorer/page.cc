@@ -1,4 +1,4 @@
-#include "server/admin/page.h"
+#include "client/explorer/page.h"
 
 #include <openssl/sha.h>
 
@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
-namespace posenc::server {
+namespace posenc::explorer {
 namespace {
 
 std::string HashOf(absl::string_view text) {
@@ -37,4 +37,4 @@ ExplorerPage MakeExplorerPage() {
   return page;
 }
 
-}  // namespace posenc::server
+}  // namespace posenc::explorer

@@ -1,4 +1,4 @@
-#include "server/admin/origin.h"
+#include "server/admin/host.h"
 
 #include <arpa/inet.h>
 
@@ -6,7 +6,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/strip.h"
 
 namespace posenc::server {
 namespace {
@@ -44,12 +43,6 @@ bool HostAllowed(absl::string_view host,
                      [name](const std::string& allowed) {
                        return absl::EqualsIgnoreCase(name, allowed);
                      });
-}
-
-bool SameOrigin(absl::string_view origin, absl::string_view host) {
-  return (absl::ConsumePrefix(&origin, "http://") ||
-          absl::ConsumePrefix(&origin, "https://")) &&
-         !origin.empty() && absl::EqualsIgnoreCase(origin, host);
 }
 
 }  // namespace posenc::server
