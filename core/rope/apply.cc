@@ -136,39 +136,6 @@ class PositionCosSin : public CosSinSource {
       n -= here;
     }
   }
-  bool has_parts() const override {
-    return evaluator_.HasPlainRows() && at_.size() == 1;
-  }
-  std::int64_t StartRun(std::int64_t b, std::int64_t t, std::int64_t n,
-                        float* rows, simd::Meanwhile* work) override {
-    sums_first_ = *At(b, t);
-    const std::int64_t run = std::min(n, kAnchorRows);
-    if (Run(b, t, run) < run ||
-        !evaluator_.HasConsecutiveRows(sums_first_, run)) {
-      return 0;
-    }
-    MakeAnchor();
-    evaluator_.StartRows(sums_first_, run, rows, anchor_.get(), &sums_);
-    work->part = simd::ActiveKernels().add_part;
-    work->work = &sums_;
-    work->parts = static_cast<std::size_t>(run) * simd::PartsOf(pairs());
-    return run;
-  }
-  std::int64_t StartRun(std::int64_t b, std::int64_t t, std::int64_t n,
-                        double* rows, simd::Meanwhile* work) override {
-    evaluator_.StartRows(Values(b, t), rows, &rows_);
-    work->part = simd::ActiveKernels().trig_part_f64;
-    work->work = &rows_;
-    work->parts = static_cast<std::size_t>(n) * simd::PartsOf(pairs());
-    return n;
-  }
-  void EndRun() override {
-    for (std::int64_t i = 0; sums_.in_doubt != 0; ++i, sums_.in_doubt >>= 1) {
-      if ((sums_.in_doubt & 1) == 0) continue;
-      const double position = sums_first_ + static_cast<double>(i);
-      evaluator_.Row(&position, sums_.cos + i * sums_.pitch);
-    }
-  }
   bool keeps_rows() const override { return !scaled_; }
   std::shared_ptr<const CosSinTable> FindRows(bool wide) const override {
     return frequencies_->recent_rows().Find(KeyOf(wide));
@@ -219,10 +186,6 @@ class PositionCosSin : public CosSinSource {
   bool for_keys_;  // and queries have other rows
   CosSinEvaluator evaluator_;
   std::unique_ptr<CosSinEvaluator::Anchor> anchor_;  // made when it is needed
-  // Of the run that StartRun() has begun.
-  simd::AngleParts sums_ = {};
-  double sums_first_ = 0;  // the position of its first token
-  simd::TrigParts rows_ = {};
   bool scaled_;
   std::shared_ptr<const TokenPositions> positions_;
   // The position of the token at hand on each axis.

@@ -61,9 +61,6 @@ CosSinEvaluator::CosSinEvaluator(
   const double factor = std::fabs(factor_);
   has_sums_ = !has_query_scale_ && factor <= kMaxSumFactor &&
               factor >= 1 / kMaxSumFactor;
-  plain_ = rope.heads <= 1 && frequency_axes_ == 1 &&
-           rope.axis_of_pair.empty() && !float32_angles_ && !has_xpos_ &&
-           !has_query_scale_;
 }
 
 double CosSinEvaluator::HeadScale(const double* positions) const {
@@ -265,34 +262,6 @@ void CosSinEvaluator::SetSums(double position, const Anchor& anchor,
   sums->error = DeltaRows::kError * std::fabs(factor_);
   sums->negate = negate_;
   sums->stream = false;
-}
-
-void CosSinEvaluator::StartRows(double position, std::int64_t n, float* rows,
-                                Anchor* anchor, simd::AngleParts* parts) const {
-  MoveTo(position, n, anchor);
-  SetSums(position, *anchor, &parts->sums);
-  parts->cos = rows;
-  parts->sin = rows + pairs_;
-  parts->pitch = static_cast<std::ptrdiff_t>(2 * pairs_);
-  parts->row = 0;
-  parts->pair = 0;
-  parts->in_doubt = 0;
-}
-
-void CosSinEvaluator::StartRows(const double* positions, double* rows,
-                                simd::TrigParts* parts) const {
-  parts->row = {};
-  parts->row.position = positions;
-  parts->row.position_axis_stride = 1;
-  parts->row.axes = 1;
-  parts->row.n = pairs_;
-  parts->row.factor = &factor_;
-  parts->row.negate = negate_;
-  frequencies_->quarter_turns.Point(0, &parts->row);
-  parts->cos = rows;
-  parts->sin = rows + pairs_;
-  parts->pitch = static_cast<std::ptrdiff_t>(2 * pairs_);
-  parts->pair = 0;
 }
 
 void CosSinEvaluator::ConsecutiveRows(double position, std::int64_t n,

@@ -97,17 +97,6 @@ class CosSinEvaluator {
   bool HasConsecutiveRows(double position, std::int64_t n) const;
   void ConsecutiveRows(double position, std::int64_t n, float* cos, float* sin,
                        std::ptrdiff_t pitch, bool stream, Anchor* anchor) const;
-  // The same in parts, of at most DeltaRows::kRows rows of [2][pairs]. Those
-  // that parts->in_doubt tells at the end have to be evaluated by Row().
-  void StartRows(double position, std::int64_t n, float* rows, Anchor* anchor,
-                 simd::AngleParts* parts) const;
-
-  // Rows of float64 that stand at positions[0], positions[1], ..., in parts.
-  // Only if HasPlainRows().
-  bool HasPlainRows() const { return plain_; }
-  void StartRows(const double* positions, double* rows,
-                 simd::TrigParts* parts) const;
-
   // Factor on whole heads at this position (the query scale, or its inverse);
   // 1 if there is none. Row() includes it already.
   double HeadScale(const double* positions) const;
@@ -135,7 +124,6 @@ class CosSinEvaluator {
   bool negate_;    // rotates by -phi
   bool divide_;    // by attention factor, xPos factor and query scale
   double factor_;  // the attention factor, or its inverse
-  bool plain_;  // one set of frequencies of one axis, and nothing but factor_
   bool has_xpos_;
   bool xpos_divides_;  // for keys
   double xpos_center_, xpos_scale_base_;

@@ -39,23 +39,6 @@ class CosSinSource {
     for (std::int64_t i = 0; i < n; ++i, rows += values) Fill(b, t + i, rows);
   }
 
-  // The same in parts, for callers that do something else in between; only if
-  // has_parts(). Returns how many tokens *work is about, at most n, and 0 if
-  // these have to be done by FillRun(). Once all parts are done, EndRun() ends
-  // it.
-  virtual bool has_parts() const { return false; }
-  virtual std::int64_t StartRun(std::int64_t /*b*/, std::int64_t /*t*/,
-                                std::int64_t /*n*/, float* /*rows*/,
-                                simd::Meanwhile* /*work*/) {
-    return 0;
-  }
-  virtual std::int64_t StartRun(std::int64_t /*b*/, std::int64_t /*t*/,
-                                std::int64_t /*n*/, double* /*rows*/,
-                                simd::Meanwhile* /*work*/) {
-    return 0;
-  }
-  virtual void EndRun() {}
-
   // Rows of all tokens, sequence after sequence, may be kept for later sources
   // of the same rows, if keeps_rows(). FindRows: null if they are not there.
   virtual bool keeps_rows() const { return false; }

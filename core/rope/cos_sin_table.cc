@@ -38,15 +38,4 @@ void CosSinTable::Fill(CosSinSource* source, std::int64_t b, std::int64_t first,
   }
 }
 
-std::int64_t CosSinTable::Start(CosSinSource* source, std::int64_t b,
-                                std::int64_t first, std::int64_t n,
-                                simd::Meanwhile* work) {
-  if (token_bytes_ == 0 || !scales_.empty()) return 0;
-  if (wide_) {
-    return source->StartRun(b, first, n, reinterpret_cast<double*>(data_),
-                            work);
-  }
-  return source->StartRun(b, first, n, reinterpret_cast<float*>(data_), work);
-}
-
 }  // namespace posenc::core

@@ -22,10 +22,6 @@ class CosSinTable {
   // row `at` on.
   void Fill(CosSinSource* source, std::int64_t b, std::int64_t first,
             std::int64_t n, std::int64_t at);
-  // The same in parts, from row 0 on (CosSinSource::StartRun).
-  std::int64_t Start(CosSinSource* source, std::int64_t b, std::int64_t first,
-                     std::int64_t n, simd::Meanwhile* work);
-
   std::size_t bytes() const { return bytes_; }
   const std::byte* At(std::int64_t row) const {
     return data_ + static_cast<std::size_t>(row) * token_bytes_;

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "core/angle/delta_rows.h"
 #include "core/rope/recent_rows.h"
 #include "core/rope/scale_channels.h"
 #include "core/simd/dispatch.h"
@@ -51,15 +50,6 @@ constexpr std::size_t kCacheLine = 64;
 // (heads of 80 channels need a multiple of 3). A rest would be walked page by
 // page, which is slower.
 constexpr std::int64_t kWholeGroups = 12;
-
-// A source evaluates the cosines and sines of so many tokens in one run, if it
-// does so between slices.
-constexpr auto kRunTokens = static_cast<std::int64_t>(DeltaRows::kRows);
-
-// They pay if these tokens are some groups of the pages that kernels walk at
-// once. Heads that are tokens are not walked so, nor are smaller tokens worth
-// it: 64 MB of bfloat16, two heads of 64 channels, took 1.4 times as long.
-constexpr std::size_t kFewestRunBytes = 64 * 1024;
 
 // A tensor of that many bytes has left the second-level cache when its rotation
 // begins, so that fetching ahead pays: in a server all of them have, sent by
@@ -170,7 +160,6 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     const std::size_t values = map.frequency_sets_ * 2 * map.pairs_;
     const bool sequences_alternate =
         map.layout_ == Layout::kSbhd && !map.shared_ && map.batch_ > 1;
-    bool ahead = false;  // whether next_ pays
     if (!sequences_alternate) {
       const std::int64_t heads =  // that pass by a block
           map.tokens_come_back_ ? rows / map.tokens_ : map.heads_;
@@ -180,10 +169,6 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
       if (map.memory_ != simd::Memory::kCached) {
         const std::size_t token =
             static_cast<std::size_t>(heads) * map.in_bytes();
-        ahead = simd::EvaluatesMeanwhile(false, map.rotation_.element) &&
-                heads > 1 && source_->has_parts() &&
-                kRunTokens * token >= kFewestRunBytes;
-        if (ahead) block_tokens_ = std::min(block_tokens_, kRunTokens);
         if (!map.tokens_come_back_) {
           block_tokens_ = std::clamp<std::int64_t>(
               simd::ColdBlockBytes() / std::max<std::size_t>(token, 1), 1,
@@ -195,12 +180,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
         }
       }
     }
-    const auto make = [&](std::unique_ptr<Block>* block) {
-      *block = std::make_unique<Block>(
-          CosSinTable(wide, values, block_tokens_, map.scaled_));
-    };
-    make(&block_);
-    if (ahead) make(&next_);
+    block_ = std::make_unique<Block>(
+        CosSinTable(wide, values, block_tokens_, map.scaled_));
   }
 
   // Takes as many rows at a time as one call of the kernel can: tokens of one
@@ -308,8 +289,6 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     for (std::int64_t t = 0, end = 0; t < tokens; t = end) {
       if (by_blocks) Evaluate(sequence, b, t);
       end = by_blocks ? block_->end : std::min(t + most, tokens);
-      const bool ahead = by_blocks && end < tokens &&
-                         StartNext(src == dst, sequence, end, tokens);
       const CosSinTable& table = by_blocks ? block_->table : All();
       const std::int64_t at =
           by_blocks ? t - block_->start : RowOfAll(sequence, t);
@@ -317,9 +296,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
         const std::size_t offset =
             static_cast<std::size_t>(i * tokens + t) * map_.in_bytes();
         Rotate(table, at, end - t, h + i, {std::min(lines, n - i), 1},
-               ahead ? &evaluation_ : nullptr, src + offset, dst + offset);
+               src + offset, dst + offset);
       }
-      if (ahead) FinishNext();
     }
   }
 
@@ -329,17 +307,12 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
               Heads heads, const std::byte* src, std::byte* dst) {
     const std::int64_t sequence = map_.shared_ ? 0 : b;
     if (map_.has_all_) {
-      return Rotate(All(), RowOfAll(sequence, t), n, h, heads, nullptr, src,
-                    dst);
+      return Rotate(All(), RowOfAll(sequence, t), n, h, heads, src, dst);
     }
     while (n > 0) {
       Evaluate(sequence, b, t);
       const std::int64_t here = std::min(n, block_->end - t);
-      const bool ahead = here < n && !map_.tokens_come_back_ &&
-                         StartNext(src == dst, sequence, t + here, EndOf(b));
-      Rotate(block_->table, t - block_->start, here, h, heads,
-             ahead ? &evaluation_ : nullptr, src, dst);
-      if (ahead) FinishNext();
+      Rotate(block_->table, t - block_->start, here, h, heads, src, dst);
       const std::size_t bytes =
           static_cast<std::size_t>(here * heads.heads) * map_.in_bytes();
       src += bytes;
@@ -367,31 +340,6 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
                        block_->end - block_->start, 0);
   }
 
-  // Begins to evaluate the block from token t on, up to `end`, if that pays
-  // between the slices of the block at hand. If it returns true, FinishNext()
-  // has to end it.
-  bool StartNext(bool in_place, std::int64_t sequence, std::int64_t t,
-                 std::int64_t end) {
-    if (next_ == nullptr ||
-        !simd::EvaluatesMeanwhile(in_place, map_.rotation_.element)) {
-      return false;
-    }
-    const std::int64_t n = std::min(block_tokens_, end - t);
-    const std::int64_t tokens =
-        next_->table.Start(source_.get(), sequence, t, n, &evaluation_);
-    next_->sequence = sequence;
-    next_->start = t;
-    next_->end = t + tokens;
-    return tokens > 0;
-  }
-  void FinishNext() {
-    for (; evaluation_.parts > 0; --evaluation_.parts) {
-      evaluation_.part(evaluation_.work);
-    }
-    source_->EndRun();
-    std::swap(block_, next_);
-  }
-
   // The token of sequence b behind the last one that this worker has rows of.
   // Not for tokens that come back.
   std::int64_t EndOf(std::int64_t b) const {
@@ -406,8 +354,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
 
   // As Tokens(); the first token is number `at` of the table.
   void Rotate(const CosSinTable& table, std::int64_t at, std::int64_t n,
-              std::int64_t h, Heads heads, simd::Meanwhile* meanwhile,
-              const std::byte* src, std::byte* dst) const {
+              std::int64_t h, Heads heads, const std::byte* src,
+              std::byte* dst) const {
     const HeadRotation& rotation = map_.rotation_;
     const auto pairs = static_cast<std::ptrdiff_t>(map_.pairs_);
     const std::ptrdiff_t token_pitch =
@@ -428,7 +376,6 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     job.memory = map_.memory_;
     job.pages = simd::PagesAtOnce();
     job.fetch = simd::FetchesAhead(src == dst, rotation.element);
-    job.meanwhile = meanwhile;
     bool passed = map_.scaled_ || rotation.pass_width == 0;
     for (const Segment& segment : rotation.segments) {
       job.src = src + segment.channel * rotation.element;
@@ -439,7 +386,6 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
       job.pass_width = passed ? 0 : rotation.pass_width;
       rotation.rotate(job);
       passed = true;
-      job.meanwhile = nullptr;
     }
     if (rotation.pass_width > 0 &&
         (map_.scaled_ || rotation.segments.empty())) {
@@ -478,10 +424,6 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
   std::unique_ptr<CosSinSource> source_;
   std::int64_t block_tokens_ = 1;
   std::unique_ptr<Block> block_;
-  // The block behind it, which is evaluated while this one is in use; it is
-  // null if that does not pay.
-  std::unique_ptr<Block> next_;
-  simd::Meanwhile evaluation_ = {};  // of next_
 };
 
 std::unique_ptr<RowMap::Worker> RotationMap::StartWorker(

@@ -58,31 +58,6 @@ struct AngleSums {
   bool stream;
 };
 
-// Rows in parts, for those who do something else in between: so many pairs at a
-// time, the last of a row being what is left, and row after row. A row has
-// PartsOf(n) parts.
-inline constexpr std::size_t kPartPairs = 16;
-inline std::size_t PartsOf(std::size_t n) {
-  return (n + kPartPairs - 1) / kPartPairs;
-}
-struct AngleParts {
-  AngleSums sums;  // not streamed
-  float* cos;      // of row 0; rows are `pitch` apart
-  float* sin;
-  std::ptrdiff_t pitch;
-  std::size_t row, pair;   // where the next part begins
-  std::uint32_t in_doubt;  // a bit for each row, as add_angles gives
-};
-// Of angles that have one axis: position is that of the row at hand, and
-// position + position_axis_stride that of the next.
-struct TrigParts {
-  TrigRow row;
-  double* cos;  // of the row at hand
-  double* sin;
-  std::ptrdiff_t pitch;
-  std::size_t pair;  // where the next part begins
-};
-
 // Where a rotation finds its bytes, and where it leaves them. It decides about
 // the order of the work and the kind of stores, never about a byte.
 enum class Memory {
@@ -96,14 +71,6 @@ enum class Memory {
 inline bool Streams(Memory memory) {
   return memory == Memory::kStreamed || memory == Memory::kFar;
 }
-
-// Work of others, which a rotation does in parts while it waits for the memory,
-// if it is one that can.
-struct Meanwhile {
-  void (*part)(void* work);  // does one part
-  void* work;
-  std::size_t parts;  // that are left: a rotation does all of them, or none
-};
 
 // Rotates the pairs of lines x tokens x heads slices. Strides are in elements;
 // any alignment. src and dst are equal or do not overlap; they are equal only
@@ -140,7 +107,6 @@ struct RotateJob {
   std::size_t pages;
   // Whether they fetch src ahead, or leave that to the CPU.
   bool fetch;
-  Meanwhile* meanwhile;  // null: nothing
 };
 
 using RotateKernel = void (*)(const RotateJob&);
@@ -177,10 +143,6 @@ struct KernelTable {
   // Row 0 alone, in float64. The sines are not negated, and are 0 only if those
   // of phi and delta are.
   void (*add_angles_f64)(const AngleSums&, double* cos, double* sin);
-
-  // Evaluate the next part of AngleParts and of TrigParts.
-  void (*add_part)(void* parts);
-  void (*trig_part_f64)(void* parts);
 
   // Orders what was written past the caches before what others are told next.
   // Once for many calls, as it waits for the memory. After each of them, 64 MB

@@ -49,8 +49,6 @@ constexpr KernelTable MakeKernels(const char* name) {
   table.trig_row_f64 = &TrigRowsF64<Isa>;
   table.add_angles = &AddAngles<Isa>;
   table.add_angles_f64 = &AddAnglesF64<Isa>;
-  table.add_part = &AddPart<Isa>;
-  table.trig_part_f64 = &TrigPart<Isa>;
   table.end_streams = &Isa::EndStreams;
   table.widen_f16 = &Widen<F16<Isa>>;
   table.widen_bf16 = &Widen<Bf16<Isa>>;

@@ -272,42 +272,5 @@ void AddAnglesF64(const AngleSums& sums, double* cos, double* sin) {
   }
 }
 
-template <class Isa>
-void AddPart(void* parts_in_memory) {
-  constexpr std::size_t kLanes = Isa::Floats::size;
-  auto* const parts = static_cast<AngleParts*>(parts_in_memory);
-  const AngleSums& sums = parts->sums;
-  const std::size_t i = parts->pair, row = parts->row, n = sums.n;
-  const std::ptrdiff_t place = static_cast<std::ptrdiff_t>(row) * parts->pitch +
-                               static_cast<std::ptrdiff_t>(i);
-  float* const cos = parts->cos + place;
-  float* const sin = parts->sin + place;
-  const double* const delta = sums.deltas + 2 * row * sums.pitch + i;
-  const Constants<Isa> constants(sums);
-  bool clear = true;
-  std::size_t done = 0;
-  if (i + kPartPairs <= n) {
-    const AnchorPart<Isa, kPartPairs / kLanes> anchor(sums, i);
-    clear = AddPairs<Isa, kPartPairs / kLanes, Storing::kWhole>(
-        anchor, delta, sums.pitch, constants, kPartPairs, cos, sin);
-    done = kPartPairs;
-  } else {
-    for (; i + done < n; done += kLanes) {
-      const AnchorPart<Isa, 1> anchor(sums, i + done);
-      clear &= AddPairs<Isa, 1, Storing::kPart>(
-          anchor, delta + done, sums.pitch, constants,
-          std::min(kLanes, n - i - done), cos + done, sin + done);
-    }
-  }
-  if (!clear) [[unlikely]] {
-    const bool in_doubt =
-        InDoubt<Isa>(sums, row, i, std::min(kPartPairs, n - i));
-    parts->in_doubt |= std::uint32_t{in_doubt} << row;
-  }
-  const bool whole = i + done >= n;
-  parts->pair = whole ? 0 : i + done;
-  parts->row = row + (whole ? 1 : 0);
-}
-
 }  // namespace
 }  // namespace posenc::simd

@@ -55,7 +55,6 @@ void GatherTokens(const RotateJob& job, const Method<Dtype>& method,
   }
   if (job.heads == 1) take_for_heads(job.tokens);
   run.ahead = job.fetch ? std::ptrdiff_t{kPage} : 0;
-  run.meanwhile = job.meanwhile;
   rotate();
 }
 

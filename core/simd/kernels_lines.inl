@@ -109,16 +109,7 @@ void ForEachLinePage(const RotateJob& job, RowOrder order, std::size_t tokens,
         offset(i + 1, job.src_stride, job.src_line_stride);
     run->ahead =
         job.fetch ? (next - src) * std::ptrdiff_t{sizeof(*run->src)} : 0;
-    // The page's share of the work of others.
-    Meanwhile share = {};
-    if (job.meanwhile != nullptr) {
-      share = *job.meanwhile;
-      share.parts /= pages - i;
-      job.meanwhile->parts -= share.parts;
-      run->meanwhile = &share;
-    }
     rotate(page);
-    if (job.meanwhile != nullptr) job.meanwhile->parts += share.parts;
   }
 }
 

@@ -377,7 +377,9 @@ class Rotation {
     return run;
   }
 
-  const RotateJob& job_;  // not copied, see kernels_meanwhile.inl
+  // Not copied: a load of what narrower stores have just written waits for the
+  // store buffer, which is full of streamed bytes.
+  const RotateJob& job_;
   const JobShape<Storage> shape_;
   bool copies_;  // channels that pass through
   bool own_rows_;

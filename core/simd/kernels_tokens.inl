@@ -200,7 +200,6 @@ struct TokenRun {
   std::ptrdiff_t head_row_stride;
   // Takes what dst, which has no gaps, is to get; null if nothing is gathered.
   LineStream<typename Dtype::Isa>* stream;
-  Meanwhile* meanwhile;  // or null
 };
 
 template <class Dtype>

@@ -271,26 +271,5 @@ void TrigRowsF64(const TrigRow& row, double* cosines, double* sines) {
   TrigRows<Isa>(row, cosines, sines);
 }
 
-template <class Isa>
-void TrigPart(void* parts_in_memory) {
-  constexpr std::size_t kLanes = xsimd::batch<double, typename Isa::Arch>::size;
-  auto* const parts = static_cast<TrigParts*>(parts_in_memory);
-  const TrigRow& row = parts->row;
-  const std::size_t end = std::min(parts->pair + kPartPairs, row.n);
-  std::size_t i = parts->pair;
-  for (; i + kLanes <= end; i += kLanes) {
-    TrigLanes<Isa, double, false>(row, i, kLanes, parts->cos, parts->sin);
-  }
-  if (i < end) {
-    TrigLanes<Isa, double, true>(row, i, end - i, parts->cos, parts->sin);
-  }
-  parts->pair = end;
-  if (end < row.n) return;
-  parts->pair = 0;
-  parts->row.position += row.position_axis_stride;
-  parts->cos += parts->pitch;
-  parts->sin += parts->pitch;
-}
-
 }  // namespace
 }  // namespace posenc::simd

@@ -5,8 +5,6 @@
 //                          ^ slice 0   ^ slice 0   ^ slice 0   ^ slice 0
 //                            then slice 1 of each, and so on
 //
-// Between turns, a rotation may do work of others (kernels_meanwhile.inl).
-//
 // From memory only: each slice fetches the one that stands a group further on.
 // Its steps are stored one by one, so that loads and streamed stores alternate:
 // 64 MB out of place, of the best copy, by whole slices and by steps: float16
@@ -22,7 +20,6 @@
 
 #include "core/simd/kernels.h"
 #include "core/simd/kernels_bytes.inl"
-#include "core/simd/kernels_meanwhile.inl"
 #include "core/simd/kernels_row.inl"
 #include "core/simd/kernels_slice.inl"
 #include "core/simd/kernels_tokens.inl"
@@ -61,14 +58,8 @@ struct TurnRun {
   // As in TokenRun.
   std::ptrdiff_t pass;
   std::size_t pass_bytes;
-  Meanwhile* meanwhile;  // or null
   bool ordered;  // rows are in the order of the step; only with shared rows
 };
-
-// 16 bits in place do no other work: they wait for their conversions, and calls
-// in between would take the row's registers from them.
-template <class Dtype, bool kStream>
-using TurnSpread = Spread<kStream || kIsNative<Dtype>>;
 
 // Sets what *run has to have for all groups of a line: pages of so many slices,
 // which are some tokens or an equal part of one.
@@ -89,12 +80,6 @@ void SetPages(const RotateJob& job, std::size_t page, TurnRun<Dtype>* run) {
   run->tokens_of_place = page / run->turns;
   run->ahead = group * job.src_stride * std::ptrdiff_t{sizeof(*run->src)};
   run->far = job.memory == Memory::kFar;
-  run->meanwhile = job.meanwhile;
-}
-
-template <class Dtype>
-std::size_t TurnsOf(const TurnRun<Dtype>& run) {
-  return run.groups * run.turns * run.tokens_of_place;
 }
 
 template <class Dtype>
@@ -188,7 +173,6 @@ void RotateSharedTurns(const TurnRun<typename Step::Dtype>& run) {
   const std::ptrdiff_t dst_gap = run.dst_group - steps * dst_step;
   const std::size_t groups_of_token = run.places_of_token / places;
   [[maybe_unused]] const bool ordered = run.ordered;
-  TurnSpread<Dtype, kStream> meanwhile(run.meanwhile, TurnsOf(run));
   TokenRow<Step> token_row;
   RowInMemory<Dtype> plain = {run.cosines, run.sines}, in_memory = plain;
   const Storage* from = run.src;
@@ -218,7 +202,6 @@ void RotateSharedTurns(const TurnRun<typename Step::Dtype>& run) {
       }
       from += src_step;
       to += dst_step;
-      meanwhile.Turn();
     }
     from += src_gap;
     to += dst_gap;
@@ -242,7 +225,6 @@ void RotateTurns(const TurnRun<typename Step::Dtype>& run) {
   const auto row_of = [&run](std::size_t token) {
     return static_cast<std::ptrdiff_t>(token) * run.row_stride;
   };
-  TurnSpread<Dtype, kStream> meanwhile(run.meanwhile, TurnsOf(run));
   TokenRow<Step> ordered[kMaxLanes];
   const Storage* from = run.src;
   Storage* to = run.dst;
@@ -272,7 +254,6 @@ void RotateTurns(const TurnRun<typename Step::Dtype>& run) {
         }
         from += src_step;
         to += dst_step;
-        meanwhile.Turn();
       }
     }
     from += src_gap;

@@ -11,7 +11,6 @@
 
 #include "core/simd/kernels.h"
 #include "core/simd/kernels_bytes.inl"
-#include "core/simd/kernels_meanwhile.inl"
 #include "core/simd/kernels_row.inl"
 #include "core/simd/kernels_slice.inl"
 #include "core/simd/kernels_stream.inl"
@@ -73,10 +72,6 @@ void RunByStep(const TokenRun<typename Step::Dtype>& run) {
   }
 
   TokenRow<Step> token_row;
-  Spread<true> meanwhile(
-      run.meanwhile,
-      std::max<std::size_t>(
-          1, run.tokens * heads * (slice_bytes + pass_bytes) / kPiece));
   for (std::size_t t = run.tokens; t > 0; --t) {
     const RowInMemory<Dtype> plain = {cosines, sines};
     RowInMemory<Dtype> row =
@@ -118,7 +113,6 @@ void RunByStep(const TokenRun<typename Step::Dtype>& run) {
       to += dst_step;
       if (reinterpret_cast<std::uintptr_t>(to) >= limit) {
         to = stream->Take(to - front) + front;
-        meanwhile.Turn();
       }
     }
     from += src_gap;
@@ -126,7 +120,6 @@ void RunByStep(const TokenRun<typename Step::Dtype>& run) {
     cosines += row_step;
     sines += row_step;
   }
-  meanwhile.End();
   if (stream != nullptr) stream->set_next(to - front);
 }
 

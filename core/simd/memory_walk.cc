@@ -63,19 +63,10 @@ bool FetchesAhead(bool in_place, std::size_t element) {
 // interleaved 0.82, 0.88 and 0.92; float16 0.71, 0.74 and 0.73; bfloat16 0.76,
 // 0.78 and 0.81. Out of place it gains 0.01 .. 0.05. Zen 3, AVX2, by 128 and
 // 512 KiB: float32 0.80 and 0.89, 16 bits 0.76 and 0.82; out of place it gains
-// 0.01 .. 0.07. Xeon, AVX-512, by 256 and 512 KiB, evaluated between slices:
-// out of place float32 0.95 and 0.96, float64 0.91 and 0.93, others gain 0.01.
+// 0.01 .. 0.07.
 std::size_t ColdBlockBytes() {
   if (IsZen3() || IsZen4()) return std::size_t{512} << 10;
   return std::size_t{PagesAtOnce() > 1 ? 512U : 128U} << 10;
-}
-
-// 64 MB, Xeon, AVX-512, before a block and between its slices: out of place, of
-// the best copy, float32 0.94 and 0.95, 16 bits 0.89 and 0.91, float64 0.90 and
-// 0.93; in place, of the best scaling, float32 0.91 and 0.94. 16 bits in place
-// lose 0.02. What CPUs gain that walk one page at a time was not measured.
-bool EvaluatesMeanwhile(bool in_place, std::size_t element) {
-  return PagesAtOnce() > 1 && !(in_place && element == 2);
 }
 
 // 64 MB, AVX-512, as a part of the speed of the best copy (out) and of scaling

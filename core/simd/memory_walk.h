@@ -16,14 +16,10 @@ std::size_t PagesAtOnce();
 bool FetchesAhead(bool in_place, std::size_t element);
 
 // Of a tensor that comes from memory, how many bytes of tokens have their
-// cosines and sines evaluated at once. Unless that is done between slices, the
-// memory has nothing to do meanwhile, so these should be few; but a run of many
-// rows takes less time for each.
+// cosines and sines evaluated at once. The memory has nothing to do while they
+// are evaluated, so these should be few; but a run of many rows takes less time
+// for each.
 std::size_t ColdBlockBytes();
-
-// Whether rotations are faster if the cosines and sines of the next block are
-// evaluated between slices (RotateJob::meanwhile).
-bool EvaluatesMeanwhile(bool in_place, std::size_t element);
 
 // Of a tensor BHSD, how many bytes of cosines and sines all heads pass by
 // before those of the next tokens come.

@@ -85,23 +85,9 @@ TEST(CosSinEvaluatorTest, AnchorsServePiecesInAnyOrder) {
   for (int piece = 0; piece < 3000; ++piece) {
     const std::int64_t n = upto(kReach);
     std::vector<float> rows(n * 2 * kPairs);
-    if (piece % 2 == 0) {
-      evaluator.ConsecutiveRows(position, n, rows.data(), rows.data() + kPairs,
-                                2 * kPairs, false, &anchor);
-      EXPECT_GT(anchor.Left(position + static_cast<double>(n) - 1), 0);
-    } else {
-      simd::AngleParts parts = {};
-      evaluator.StartRows(position, n, rows.data(), &anchor, &parts);
-      EXPECT_GE(anchor.Left(position), n);
-      for (std::size_t i = 0; i < n * simd::PartsOf(kPairs); ++i) {
-        simd::ActiveKernels().add_part(&parts);
-      }
-      for (std::int64_t t = 0; t < n; ++t) {
-        if ((parts.in_doubt >> t & 1) == 0) continue;
-        const double at = position + static_cast<double>(t);
-        evaluator.Row(&at, rows.data() + t * 2 * kPairs);
-      }
-    }
+    evaluator.ConsecutiveRows(position, n, rows.data(), rows.data() + kPairs,
+                              2 * kPairs, false, &anchor);
+    EXPECT_GT(anchor.Left(position + static_cast<double>(n) - 1), 0);
     ExpectOwnRows(evaluator, position, rows);
     const std::int64_t by = random() % 4 == 0   ? upto(3 * kReach * kReach)
                             : random() % 2 == 0 ? kReach

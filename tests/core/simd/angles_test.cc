@@ -177,40 +177,6 @@ Sums OfRandomAngles(std::size_t n, std::mt19937_64& random) {
   return sums;
 }
 
-TEST_P(AnglesTest, PartsGiveTheBytesAndTheDoubtsOfTheWhole) {
-  std::mt19937_64 random(2);
-  for (int round = 0; round < 50; ++round) {
-    for (const std::size_t n : {1, 5, 16, 17, 40, 64, 80, 100, 128}) {
-      Sums sums = OfRandomAngles(n, random);
-      const std::size_t rows = 1 + random() % kRows;
-      const bool negate = round % 2 == 1;
-      const std::uint32_t doubt =
-          sums.Add(*kernels_, rows, kError, negate, false);
-      EXPECT_EQ(rows > 3 && doubt == 0, false);
-      constexpr std::size_t kGap = 3;
-      const std::size_t pitch = 2 * n + kGap;
-      std::vector<float> by_parts(rows * pitch, 7);
-      AngleParts parts = {};
-      parts.sums = sums.Call(rows, kError, negate, false);
-      parts.cos = by_parts.data();
-      parts.sin = by_parts.data() + n;
-      parts.pitch = static_cast<std::ptrdiff_t>(pitch);
-      for (std::size_t i = 0; i < rows * PartsOf(n); ++i) {
-        kernels_->add_part(&parts);
-      }
-      EXPECT_EQ(parts.in_doubt, doubt);
-      for (std::size_t row = 0; row < rows; ++row) {
-        const float* const at = by_parts.data() + row * pitch;
-        EXPECT_EQ(std::memcmp(at, sums.Cosines() + row * n, n * sizeof(float)),
-                  0);
-        EXPECT_EQ(
-            std::memcmp(at + n, sums.Sines() + row * n, n * sizeof(float)), 0);
-        for (std::size_t i = 2 * n; i < pitch; ++i) EXPECT_EQ(at[i], 7);
-      }
-    }
-  }
-}
-
 // Their values are the only floats that the error leaves.
 TEST_P(AnglesTest, RowsThatAreNotInDoubtAreRoundedRight) {
   std::mt19937_64 random(1);

@@ -74,8 +74,6 @@ TEST(SelectKernelsTest, TablesAreComplete) {
     EXPECT_NE(kernels->trig_row_f64, nullptr);
     EXPECT_NE(kernels->add_angles, nullptr);
     EXPECT_NE(kernels->add_angles_f64, nullptr);
-    EXPECT_NE(kernels->add_part, nullptr);
-    EXPECT_NE(kernels->trig_part_f64, nullptr);
     EXPECT_NE(kernels->end_streams, nullptr);
   }
 }

@@ -383,59 +383,6 @@ TEST_P(RotateTest, NanInputsMakeNanPairs) {
   }
 }
 
-// Looks, in each of its parts, at how far a rotation is.
-struct Onlooker {
-  const std::vector<float>& dst;
-  std::vector<std::size_t> rotated = {};  // slices, at each part
-
-  static void Look(void* self) {
-    auto* const onlooker = static_cast<Onlooker*>(self);
-    constexpr std::size_t kSlice = 128;
-    const std::vector<float>& dst = onlooker->dst;
-    std::size_t slices = 0;
-    for (std::size_t i = 0; i < dst.size(); i += kSlice) {
-      slices += dst[i] != 0 ? 1 : 0;
-    }
-    onlooker->rotated.push_back(slices);
-  }
-};
-
-TEST_P(RotateTest, OtherWorkIsDoneBetweenTheSlicesOfSomePages) {
-  constexpr std::size_t kTokens = 8, kHeads = 32, kPairs = 64;
-  const std::vector<float> src(kTokens * kHeads * 2 * kPairs, 1);
-  std::vector<float> dst(src.size());
-  // No result is 0.
-  std::vector<float> table(kTokens * 2 * kPairs, 0.25F);
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    if (i % (2 * kPairs) < kPairs) table[i] = 0.5F;
-  }
-  RotateJob job = {};
-  job.src = src.data();
-  job.dst = dst.data();
-  job.lines = 1;
-  job.tokens = kTokens;
-  job.heads = kHeads;
-  job.pairs = kPairs;
-  job.src_stride = job.dst_stride = 2 * kPairs;
-  job.table = table.data();
-  job.table_token_stride = 2 * kPairs;
-  job.table_sine_offset = kPairs;
-  job.memory = Memory::kCold;
-  job.pages = 4;
-  job.fetch = true;
-  Onlooker onlooker = {dst};
-  constexpr std::size_t kParts = 16;
-  Meanwhile meanwhile = {&Onlooker::Look, &onlooker, kParts};
-  job.meanwhile = &meanwhile;
-  kernels_->rotate[kF32][kInterleaved][kInterleaved](job);
-  EXPECT_EQ(meanwhile.parts, 0);
-  // A group of four pages is a token here, and takes as many parts as others.
-  ASSERT_EQ(onlooker.rotated.size(), kParts);
-  for (std::size_t i = 0; i < kParts; ++i) {
-    EXPECT_EQ(onlooker.rotated[i], (i + 1) * kTokens * kHeads / kParts) << i;
-  }
-}
-
 TEST_P(RotateTest, NothingToDoTouchesNothing) {
   const DtypeIndex dtype = std::get<1>(GetParam());
   // Each slice has 64 elements, of which the first 19 pairs are rotated.

@@ -238,43 +238,6 @@ TEST_P(TrigTest, EveryShapeIsCorrectlyRounded) {
   }
 }
 
-TEST_P(TrigTest, PartsOfRowsGiveTheBytesOfTheWhole) {
-  RandomRows random(6);
-  for (const std::size_t n : {1, 3, 8, 15, 16, 17, 40, 64, 80}) {
-    for (const bool integer : {true, false}) {
-      constexpr std::size_t kRows = 5;
-      Row row = random.Make(n, 1, false, integer);
-      row.negate = integer;
-      std::vector<double> positions;
-      for (std::size_t k = 0; k < kRows; ++k) {
-        positions.push_back(random.Position(integer));
-      }
-      constexpr std::size_t kGap = 2;
-      const std::size_t pitch = 2 * n + kGap;
-      std::vector<double> by_parts(kRows * pitch, 7);
-      TrigParts parts = {};
-      parts.row = row.View();
-      parts.row.position = positions.data();
-      parts.cos = by_parts.data();
-      parts.sin = by_parts.data() + n;
-      parts.pitch = static_cast<std::ptrdiff_t>(pitch);
-      for (std::size_t i = 0; i < kRows * PartsOf(n); ++i) {
-        kernels_->trig_part_f64(&parts);
-      }
-      for (std::size_t k = 0; k < kRows; ++k) {
-        row.positions[0] = positions[k];
-        const Values<double> whole = Doubles(*kernels_, row);
-        Values<double> got(n);
-        const double* const at = by_parts.data() + k * pitch;
-        std::copy_n(at, n, got.cosines.begin());
-        std::copy_n(at + n, n, got.sines.begin());
-        EXPECT_TRUE(SameBytes(got, whole)) << n << " " << k;
-        for (std::size_t i = 2 * n; i < pitch; ++i) EXPECT_EQ(at[i], 7);
-      }
-    }
-  }
-}
-
 // FLOAT32 angles come as positions, with frequency 1.
 TEST_P(TrigTest, AnglesThemselvesMayBePositions) {
   std::mt19937 random(4);
