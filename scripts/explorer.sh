@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# the explorer's page in Chromium (page or access: one of its tests)
+# the explorer's page and that of posenc-load in Chromium (page, access or report: one of
+# the tests)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need python3 chromium chromium-driver python3-selenium
-build release posenc
+build release posenc posencd posenc-load
 # Debian's own, for which the package is: PATH may begin with another.
-(($#)) || set -- page access
+(($#)) || set -- page access report
 for test in "$@"; do
   /usr/bin/python3 -B "tests/explorer/${test}_test.py" build/release/bin
 done

@@ -1,7 +1,7 @@
 // A report as one HTML page: tiles, charts and tables of a run, or two runs
-// beside each other. Style and charts are in the file, which needs no script
-// and no network: it can be mailed, kept as an artifact of CI, and read in ten
-// years.
+// beside each other. The file holds the report as JSON, a style sheet and the
+// script that draws it (page.html), and loads nothing: it can be mailed, or
+// kept as an artifact of CI.
 
 #pragma once
 
