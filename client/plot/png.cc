@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <new>
 
-#include "absl/strings/string_view.h"
 #include "client/plot/colors.h"
 
 namespace posenc::plot {
@@ -18,7 +17,7 @@ void AppendUint32(std::uint32_t value, std::string* out) {
 }
 
 // A chunk is its length, its type, its data, and the checksum of the last two.
-void AppendChunk(absl::string_view type, const std::string& data,
+void AppendChunk(const std::string& type, const std::string& data,
                  std::string* out) {
   AppendUint32(static_cast<std::uint32_t>(data.size()), out);
   const std::size_t begin = out->size();
