@@ -155,6 +155,7 @@ bool LacksPart(const JsonObject& config, absl::string_view key) {
   if (type == nullptr || !type->is_string()) return false;
   const auto& name = type->get_ref<const std::string&>();
   return FindClassDefaults(ModelKey(name)) != nullptr &&
+         FindParents(name) == nullptr &&
          !(key == "text_config" && IsAmong(name, kHeadsBesideText));
 }
 

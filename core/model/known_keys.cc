@@ -37,8 +37,13 @@ constexpr char kDictNumbers[] =
 constexpr char kDictTexts[] = "rope_type type";
 constexpr char kDictLists[] = "short_factor long_factor mrope_section";
 
-// Keys for which transformers' classes take no null.
-constexpr char kNeverNull[] = "rope_theta original_max_position_embeddings";
+// Keys for which transformers' classes take no null: head_dim only where the
+// class has a number for it.
+constexpr char kNeverNull[] =
+    "rope_theta original_max_position_embeddings hidden_size n_embd "
+    "num_attention_heads n_head num_hidden_layers max_position_embeddings "
+    "n_positions global_head_dim qk_rope_head_dim kv_channels rotary_dim "
+    "rotary_embedding_base";
 constexpr char kNeverNullInDicts[] =
     "rope_type type rope_theta partial_rotary_factor mrope_section "
     "original_max_position_embeddings";
@@ -179,7 +184,12 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
     for (const LayerKind& kind : model.family.kinds) {
       is_base = is_base || (!kind.type.empty() && kind.theta_key == key);
     }
-    if (value.is_null() && (is_base || IsAmong(key, kNeverNull))) {
+    // DBRX's class reads the file's own names, and takes null for these.
+    const bool is_never_null =
+        is_base || (IsAmong(key, kNeverNull) && model.model_type != "dbrx") ||
+        (key == "head_dim" && defaults != nullptr && defaults->head_dim > 0) ||
+        (key == "rope_interleave" && model.model_type == "glm4_moe_lite");
+    if (value.is_null() && is_never_null) {
       warnings->push_back(absl::StrCat(
           config.Path(key),
           " is null, for which transformers wants a value; read as absent"));

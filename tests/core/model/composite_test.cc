@@ -101,20 +101,6 @@ TEST(CompositeTest, AnAbsentPartIsTheClassesOwn) {
               IsEmpty());
 }
 
-TEST(CompositeTest, WidthsOfPartsThatMustAgreeAreCompared) {
-  EXPECT_THAT(Warnings({{"model_type", "muse_spark"},
-                        {"audio_config", {{"out_hidden_size", 8192}}},
-                        {"text_config", {{"hidden_size", 128}}}}),
-              ElementsAre(HasSubstr("text_config.hidden_size is 128, and "
-                                    "audio_config.out_hidden_size 8192")));
-  // The part's type is its parent's, and so is its width.
-  EXPECT_THAT(Warnings({{"model_type", "fun_asr_nano"},
-                        {"adaptor_config", {{"hidden_size", 1024}}},
-                        {"text_config", {{"num_hidden_layers", 2}}}}),
-              ElementsAre(HasSubstr("text_config.hidden_size is 4096, and "
-                                    "adaptor_config.hidden_size 1024")));
-}
-
 TEST(CompositeTest, AParentAddsItsDefaults) {
   json root = {{"model_type", "voxtral"},
                {"text_config", {{"model_type", "llama"}}}};

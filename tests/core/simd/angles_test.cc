@@ -153,30 +153,6 @@ TEST_P(AnglesTest, AnglesOfZeroAreNotInDoubt) {
   }
 }
 
-// Random anchors and deltas. Some results are halfway between two floats.
-Sums OfRandomAngles(std::size_t n, std::mt19937_64& random) {
-  std::uniform_real_distribution<double> angle(0, 6.283185307179586);
-  Sums sums(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    const double phi = angle(random);
-    sums.cos[i] = std::cos(phi);
-    sums.sin[i] = std::sin(phi);
-    for (std::size_t row = 0; row < kRows; ++row) {
-      const double delta = angle(random);
-      sums.delta_cos(row, i) = std::cos(delta);
-      sums.delta_sin(row, i) = std::sin(delta);
-    }
-  }
-  const std::size_t place = random() % n;
-  sums.cos[place] = 0.75 + 0x1p-25;
-  sums.sin[place] = 0.5;
-  for (std::size_t row = 3; row < kRows; row += 7) {
-    sums.delta_cos(row, place) = 1;
-    sums.delta_sin(row, place) = 0;
-  }
-  return sums;
-}
-
 // Their values are the only floats that the error leaves.
 TEST_P(AnglesTest, RowsThatAreNotInDoubtAreRoundedRight) {
   std::mt19937_64 random(1);
