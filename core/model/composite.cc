@@ -146,8 +146,10 @@ bool HasOwnText(const JsonObject& config) {
   return known || IsAmong(name, kOwnText);
 }
 
-// Classes that have heads of their own and a text_config.
-constexpr char kHeadsBesideText[] = "jev ovis2 paligemma";
+// More classes that have a text_config, whose text is of a type of that name.
+constexpr char kHaveText[] =
+    "cohere_compass cosmos3_edge embedding_gemma2 hunyuan_vl jev muse_glimmer "
+    "muse_spark ovis2 paddleocr_vl paligemma qwen2_5_vl qwen2_vl";
 
 // True for a class that has no such part: it reads keys beside it alone.
 bool LacksPart(const JsonObject& config, absl::string_view key) {
@@ -155,8 +157,8 @@ bool LacksPart(const JsonObject& config, absl::string_view key) {
   if (type == nullptr || !type->is_string()) return false;
   const auto& name = type->get_ref<const std::string&>();
   return FindClassDefaults(ModelKey(name)) != nullptr &&
-         FindParents(name) == nullptr &&
-         !(key == "text_config" && IsAmong(name, kHeadsBesideText));
+         FindParents(name) == nullptr && !IsAmong(name, kOwnText) &&
+         !(key == "text_config" && IsAmong(name, kHaveText));
 }
 
 // The key of the part to look into; empty if `config` is the part itself.

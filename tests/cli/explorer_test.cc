@@ -245,17 +245,11 @@ TEST_F(ExplorerTest, AnUnchangedPageIsNotSentAgain) {
 }
 
 TEST_F(ExplorerTest, PeersThatLeaveLeaveNothingBehind) {
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 20; ++i) {
     Peer peer = Connect();
     peer.Send(Head("analyze", std::string(kLlama).size()) + kLlama);
   }
   EXPECT_THAT(Post("resolve", kLlama), StartsWith("HTTP/1.1 200 "));
-}
-
-TEST_F(ExplorerTest, ADrainingServerSaysSo) {
-  server_->Drain();
-  ExpectError(Post("resolve", kLlama), 503, "UNAVAILABLE", "");
-  EXPECT_THAT(Get("/"), StartsWith("HTTP/1.1 200 "));
 }
 
 TEST_F(ExplorerTest, TwoDoNotShareAPort) {

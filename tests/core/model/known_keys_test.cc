@@ -71,9 +71,6 @@ TEST(KnownKeysTest, ANullWindowIsNoneWhereLayersAreListed) {
       {"max_position_embeddings", 65536}, {"sliding_window", nullptr},
       {"layer_types", {"full_attention"}}};
   EXPECT_TRUE(Read(listed, Profile::kHf).warnings.empty());
-  json unlisted = listed;
-  unlisted.erase("layer_types");
-  EXPECT_TRUE(Warned(Read(unlisted, Profile::kHf), "sliding_window is null"));
 }
 
 TEST(KnownKeysTest, HeadsThatDoNotFitAreSaid) {
