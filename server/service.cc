@@ -95,8 +95,8 @@ RpcService::RpcService(const Limits& limits,
       open_calls_(connections.max_concurrent_streams),
       cache_(kCacheBytes),
       admission_(std::make_shared<Admission>(
-          CallBytes(limits), static_cast<std::size_t>(limits.max_waiting))),
-      tables_(limits.table_cache_bytes, admission_),
+          limits.in_flight_bytes,
+          static_cast<std::size_t>(limits.max_waiting))),
       buffers_(admission_),
       bytes_per_token_(limits.in_flight_bytes_per_token),
       sizes_(static_cast<int>(methods_.size())),
@@ -126,11 +126,8 @@ RpcService::Answer::Answer(absl::Status error)
 
 void RpcService::SetLimits(const Limits& limits) {
   const auto max_waiting = static_cast<std::size_t>(limits.max_waiting);
-  // The tables' part stays what it was.
-  admission_->SetLimits(
-      std::max<std::int64_t>(limits.in_flight_bytes - limits_.table_cache_bytes,
-                             1),
-      max_waiting);
+  admission_->SetLimits(std::max<std::int64_t>(limits.in_flight_bytes, 1),
+                        max_waiting);
   turns_.SetMaxWaiting(max_waiting);
   deadlines_.SetTime(limits.default_deadline);
   bytes_per_token_.store(limits.in_flight_bytes_per_token);
@@ -138,7 +135,7 @@ void RpcService::SetLimits(const Limits& limits) {
 
 std::int64_t RpcService::MeasureHeld() const {
   return static_cast<std::int64_t>(UsedMemory() + buffers_.used()) -
-         static_cast<std::int64_t>(used_at_start_) - tables_.state().bytes;
+         static_cast<std::int64_t>(used_at_start_);
 }
 
 // What is free between blocks in use stays in the heap and counts as free after
@@ -293,10 +290,9 @@ void RpcService::Begin(PeerStream* stream) {
   if (const Answer* const refused = Refuse(spec, arrival)) {
     return Send(*refused, spec, stream);
   }
-  Call::Start(
-      stream, std::move(spec), arrival,
-      method.start({&limits_, &cache_, SharingOf(headers), &headers, &tables_}),
-      resources_);
+  Call::Start(stream, std::move(spec), arrival,
+              method.start({&limits_, &cache_, SharingOf(headers), &headers}),
+              resources_);
 }
 
 void RpcService::Gone(const PeerStream& stream) {
@@ -317,7 +313,6 @@ void RpcService::Refused(std::chrono::nanoseconds spent) {
 void RpcService::Tell(ServerStatus* status) const {
   const Turns::State turns = turns_.state();
   const RopeCache::State cache = cache_.state();
-  const TableCache::State tables = tables_.state();
   status->budget_bytes = admission_->budget();
   status->claimed_bytes = admission_->claimed();
   status->held_bytes = admission_->held();
@@ -329,9 +324,6 @@ void RpcService::Tell(ServerStatus* status) const {
   status->cache_bytes = static_cast<std::int64_t>(cache.bytes);
   status->cache_hits = cache.hits;
   status->cache_misses = cache.misses;
-  status->table_cache_bytes = tables.bytes;
-  status->table_cache_hits = tables.hits;
-  status->table_cache_misses = tables.misses;
   for (std::size_t i = 0; i < turns.shares.size(); ++i) {
     status->mean_shares.emplace_back(methods_[i].name, turns.shares[i]);
   }

@@ -29,7 +29,6 @@
 #include "server/memory/response_buffers.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_cache.h"
-#include "server/methods/table_cache.h"
 #include "server/metrics/server_status.h"
 #include "server/rpc/call.h"
 #include "server/rpc/call_queue.h"
@@ -140,7 +139,6 @@ class RpcService final : public CallQueue::Service {
   RopeCache cache_;
   // Shared with responses that a client in this process still holds.
   const std::shared_ptr<Admission> admission_;
-  TableCache tables_;
   ResponseBuffers buffers_;
   // Of ReturnUnneededMemory().
   int looks_ = 0;

@@ -40,16 +40,6 @@ absl::Status CheckLimits(const Limits& limits) {
                      limits.max_request_bytes));
   }
   if (status.ok()) {
-    status = CheckNotNegative("--table-cache-bytes", limits.table_cache_bytes);
-  }
-  const std::int64_t budget = WithDefaults(limits).in_flight_bytes;
-  if (status.ok() && limits.table_cache_bytes > budget / 2) {
-    status = core::FieldInvalid(
-        "--table-cache-bytes",
-        absl::StrCat(limits.table_cache_bytes,
-                     "; may be at most half of --in-flight-bytes, ", budget));
-  }
-  if (status.ok()) {
     status = CheckNotNegative("--max-waiting", limits.max_waiting);
   }
   if (status.ok()) status = CheckNotNegative("--threads", limits.threads);
@@ -70,10 +60,6 @@ Limits WithDefaults(Limits limits) {
   }
   if (limits.threads == 0) limits.threads = UsableCpus();
   return limits;
-}
-
-std::int64_t CallBytes(const Limits& limits) {
-  return limits.in_flight_bytes - limits.table_cache_bytes;
 }
 
 }  // namespace posenc::server

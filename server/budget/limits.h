@@ -35,10 +35,6 @@ struct Limits {
   // much as there is. A token may have a number of its own.
   std::int64_t in_flight_bytes_per_token = 0;
 
-  // Of the budget: what whole tables take that are kept for requests which come
-  // again. 0: none are. At most half of the budget.
-  std::int64_t table_cache_bytes = 0;
-
   // Deadline of a call whose client set none.
   absl::Duration default_deadline = absl::Minutes(5);
 
@@ -52,8 +48,5 @@ absl::Status CheckLimits(const Limits& limits);
 
 // The same limits with the values that 0 stands for.
 Limits WithDefaults(Limits limits);
-
-// What is left of the budget for calls. The limits have their defaults.
-std::int64_t CallBytes(const Limits& limits);
 
 }  // namespace posenc::server

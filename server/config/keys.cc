@@ -100,12 +100,6 @@ constexpr Key kKeys[] = {
      "Bytes that the messages of all calls with one token may take; a call "
      "that is the only one may take more.",
      "SIZE", "no limit of its own"},
-    {"table-cache-bytes", KeyKind::kBytes, 0, kUnbounded, kRestart,
-     POSENC_FIELD(server.limits.table_cache_bytes),
-     "Bytes of whole tables that are kept for requests which come again, out "
-     "of "
-     "`in-flight-bytes`: at most half of it; `0`: none.",
-     "SIZE", ""},
     {"max-waiting", KeyKind::kInteger, 0, kUnbounded, kReloads,
      POSENC_FIELD(server.limits.max_waiting),
      "Number of calls that may wait to be let in; more are refused with "

@@ -26,7 +26,8 @@ constexpr char kPrefix[] = "POSENC_";
 constexpr char kForceIsa[] = "POSENC_FORCE_ISA";
 constexpr char kFileKey[] = "config";
 // Keys of former versions, which are taken and do nothing.
-constexpr const char* kFormerKeys[] = {"headers-timeout", "first-call-timeout"};
+constexpr const char* kFormerKeys[] = {"headers-timeout", "first-call-timeout",
+                                       "table-cache-bytes"};
 
 // What was given for a key by the strongest source that has it.
 struct Given {

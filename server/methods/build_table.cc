@@ -56,7 +56,7 @@ absl::StatusOr<TensorAnswer> AnswerBuildTable(
 
 namespace {
 
-// One message in, the whole table, which may be kept.
+// One message in, the whole table.
 class BuildTableHandler final : public UnaryHandler<v1::BuildTableRequest> {
  public:
   explicit BuildTableHandler(const MethodContext& context)
@@ -65,22 +65,11 @@ class BuildTableHandler final : public UnaryHandler<v1::BuildTableRequest> {
  private:
   absl::StatusOr<std::unique_ptr<PendingResponse>> RespondTo(
       Parsed parsed) override {
-    // What lies in shared memory may change, and what goes there is no response
-    // that could be kept.
-    TableCache* const tables = parsed->shared ? nullptr : context_.tables;
-    const std::string key =
-        tables == nullptr ? "" : tables->KeyOf(parsed->request);
-    if (!key.empty()) {
-      if (auto kept = tables->Find(key)) return kept;
-    }
     v1::BuildTableResponse response;
     absl::StatusOr<TensorAnswer> answer =
         AnswerBuildTable(parsed->request, context_, &response);
-    absl::StatusOr<std::unique_ptr<PendingResponse>> pending =
-        Place<v1::BuildTableResponse>(std::move(answer), std::move(parsed),
-                                      response.SerializeAsString());
-    if (!pending.ok() || key.empty()) return pending;
-    return tables->Keeping(*std::move(pending), key);
+    return Place<v1::BuildTableResponse>(std::move(answer), std::move(parsed),
+                                         response.SerializeAsString());
   }
 };
 

@@ -15,7 +15,6 @@
 #include "absl/types/span.h"
 #include "server/budget/limits.h"
 #include "server/methods/rope_cache.h"
-#include "server/methods/table_cache.h"
 #include "server/rpc/call_headers.h"
 #include "server/rpc/handler.h"
 #include "server/shared/shared_files.h"
@@ -37,7 +36,6 @@ struct MethodContext {
   CallSharing sharing;
   // What the call's headers say, for `start` alone; null without a call.
   const CallHeaders* call = nullptr;
-  TableCache* tables = nullptr;  // null: tables are not kept
 };
 
 struct Method {

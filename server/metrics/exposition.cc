@@ -86,13 +86,6 @@ void AddCalls(const ServerStatus& status, Families* all) {
                status.cache_misses);
   all->Gauge("posenc_cache_bytes", "Bytes of encodings in the cache.",
              status.cache_bytes);
-  all->Counter("posenc_table_cache_hits_total",
-               "Tables that were found in the cache.", status.table_cache_hits);
-  all->Counter("posenc_table_cache_misses_total",
-               "Tables that were looked for and computed.",
-               status.table_cache_misses);
-  all->Gauge("posenc_table_cache_bytes", "Bytes of tables in the cache.",
-             status.table_cache_bytes);
 }
 
 void AddConnections(const ServerStatus& status, Families* all) {

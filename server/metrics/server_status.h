@@ -32,10 +32,6 @@ struct ServerStatus {
   std::int64_t cache_bytes = 0;
   std::int64_t cache_hits = 0, cache_misses = 0;  // since the start
 
-  // The cache of whole tables.
-  std::int64_t table_cache_bytes = 0;
-  std::int64_t table_cache_hits = 0, table_cache_misses = 0;
-
   std::int64_t connections = 0;
   // Since the start, by reason (kEndingNames in listen/). The reasons are
   // fixed: all are here from the start.

@@ -66,7 +66,6 @@ void WriteTexts(const fs::path& out) {
         "# One key of each kind.\n"
         "listen = [\"127.0.0.1:50051\", \"[::1]:0\", \"unix:/run/posenc\"]\n"
         "max-request-bytes = \"512MiB\"\n"
-        "table-cache-bytes = 0\n"
         "default-deadline = \"1h30m\"\n"
         "threads = 3\n"
         "reflection = false\n"
