@@ -45,9 +45,9 @@ TEST(KnownKeysTest, WrongTypesAreErrorsWhereverTheyStand) {
 }
 
 TEST(KnownKeysTest, KeysWithoutAPartInPositionsAreNotLookedAt) {
-  for (const json& more : {json{{"vocab_size", "many"}},
-                           json{{"num_key_value_heads", 3}},
-                           json{{"use_cache", 7}}, json{{"dtype", {1}}}}) {
+  for (const json& more :
+       {json{{"vocab_size", "many"}}, json{{"num_key_value_heads", 3}},
+        json{{"use_cache", 7}}, json{{"dtype", {1}}}}) {
     EXPECT_TRUE(Read(SmallLlama(more), Profile::kHf).warnings.empty()) << more;
   }
 }
