@@ -31,7 +31,7 @@ versions() {
     [[ $copies == "$version" ]] || forbid "VERSION is $version" "$file: ${copies:-none}"
   done <<'EOT'
 README.md ^.* posenc:([0-9.]+) REGISTRY.*
-deploy/README.md ^.* posenc:([0-9.]+) REGISTRY.*
+deploy/README.md ^.*REGISTRY/posenc:([0-9.]+)$
 deploy/compose.yaml ^ +image: posenc:([0-9.]+)$
 deploy/kserve/servingruntime.yaml ^ +image: posenc:([0-9.]+)$
 deploy/helm/Chart.yaml ^[a-zV]*ersion: ([0-9.]+)$
