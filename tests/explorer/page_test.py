@@ -303,7 +303,7 @@ class PageTest(OpenPage):
         finally:
             server.end()
         Select(self.one("#preset")).select_by_value("llama-3.1-8b")
-        self.wait("nothing is said", lambda: "The server does not answer" in self.text("#fault"))
+        self.wait("nothing is said", lambda: "The explorer does not answer" in self.text("#fault"))
         self.assertTrue(self.one("#fault").is_displayed())
         self.browser.get_log("browser")  # connections that were refused
 
