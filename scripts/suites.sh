@@ -42,6 +42,7 @@ make_root() {
     debootstrap --variant=minbase --include=ca-certificates,git "${name%-grpc}" "$root" "$mirror" &&
       cp /etc/apt/apt.conf.d/* "$root/etc/apt/apt.conf.d/" &&
       cp /etc/resolv.conf "$root/etc/" &&
+      echo '127.0.0.1 localhost' >"$root/etc/hosts" &&
       touch "$root/ready" || return 1
   fi
   if [[ $name == *-grpc ]]; then

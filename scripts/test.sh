@@ -19,6 +19,7 @@ run_tests_twice() {
   printf 'failed beside others, passed alone: %s\n' "${starved[@]}"
 }
 
+need python3
 timed build build release
 timed tests run_tests_twice release "$@"
 if (($# == 0)); then

@@ -4,8 +4,6 @@
 #include <microhttpd.h>
 #include <netinet/in.h>
 
-#include <cerrno>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -210,7 +208,6 @@ absl::StatusOr<std::unique_ptr<Explorer>> Explorer::Start(int port,
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  errno = 0;
   explorer->daemon_ = MHD_start_daemon(
       MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
           MHD_USE_POLL,
@@ -220,9 +217,9 @@ absl::StatusOr<std::unique_ptr<Explorer>> Explorer::Start(int port,
       MHD_OPTION_NOTIFY_COMPLETED, &Callbacks::Completed, nullptr,
       MHD_OPTION_END);
   if (explorer->daemon_ == nullptr) {
+    // libmicrohttpd does not say why.
     return absl::UnavailableError(absl::StrCat(
-        "cannot listen on 127.0.0.1:", port, ": ",
-        errno == 0 ? "libmicrohttpd cannot start" : std::strerror(errno)));
+        "cannot listen on 127.0.0.1:", port, "; another program may have it"));
   }
   const MHD_DaemonInfo* const info =
       MHD_get_daemon_info(explorer->daemon_, MHD_DAEMON_INFO_BIND_PORT);
