@@ -111,8 +111,7 @@ absl::StatusOr<const pb::EnumValueDescriptor*> ReadEnum(
       return named;
     }
   }
-  const std::string example =
-      type.value(type.value_count() > 1 ? 1 : 0)->name();
+  const std::string example(type.value(type.value_count() > 1 ? 1 : 0)->name());
   return core::FieldInvalid(
       "", absl::StrCat(
               "'", text, "' is no ", type.name(), "; such as ", example, " or ",
