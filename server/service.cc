@@ -50,7 +50,7 @@ absl::string_view Authorization(const CallHeaders& headers) {
   return found == 1 ? value : "";
 }
 
-// As HTTP/2 counts it, but for what is gRPC's own (":authority", "te").
+// Counts bytes as HTTP/2 does, without gRPC's own headers (":authority", "te").
 absl::Status CheckMetadata(const CallHeaders& headers, std::int64_t limit) {
   constexpr std::size_t kOfEach = 32;  // RFC 9113, section 6.5.2
   std::size_t bytes = headers.method().size() + kOfEach;
@@ -170,8 +170,8 @@ void RpcService::ReturnUnneededMemory() {
       std::min(admission_->TakePeak(), std::exchange(most_held_, 0)));
   buffers_.KeepAtMost(needed);
   // What is in pieces between blocks in use cannot be returned, and is not
-  // tried again until fewer are in use. What calls free after the return counts
-  // as such pieces, too.
+  // tried again until fewer are in use. Memory that calls free after the
+  // return counts as such pieces, too.
   const std::size_t used = UsedMemory();
   if (used + kLittleFreed < used_at_return_) idle_ = 0;
   if (IdleMemory() <= needed + idle_ + kLittleFreed) return;

@@ -49,8 +49,8 @@ void RunByStep(const TokenRun<typename Step::Dtype>& run) {
   const std::size_t whole =
       kSteps > 0 ? kSteps * Step::kPairs : pairs / Step::kPairs * Step::kPairs;
   const std::size_t last = pairs - LastStep::kPairs;
-  // What the steps of a slice cover: at least its bytes, by a number that the
-  // compiler knows.
+  // Bytes to fetch for a slice: those that its steps cover. They are at least
+  // the slice's own bytes, and the compiler knows the number.
   constexpr std::size_t kFetch =
       2 * (kSteps * Step::kPairs + (kOverlaps ? LastStep::kPairs : 0)) *
       sizeof(Storage);

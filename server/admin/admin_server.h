@@ -6,7 +6,7 @@
 // new one ends the oldest. A peer that stalls therefore keeps no other from
 // being answered.
 //
-// It shows who is connected and how the server is set up, and changes nothing.
+// The pages show the connections and the configuration, and change nothing.
 // Everybody who reaches the address may read all of it: bind loopback, or an
 // address that only the scraper reaches.
 

@@ -1,4 +1,4 @@
-// What a server enforces on its calls: sizes, numbers and times.
+// Limits that a server enforces on its calls: sizes, numbers and times.
 //
 // This is the only place that holds them. ServerOptions carries a Limits from
 // the flags to the service, which fills in what 0 stands for and lends it to

@@ -67,7 +67,7 @@ void AddOptions(CLI::App* app, Commands* commands) {
     if (key.kind == KeyKind::kList) {
       option->expected(1, static_cast<int>(key.max));
     }
-    // What comes too often is refused later, in better words.
+    // A flag that is given too often is refused below, in better words.
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (key.kind == KeyKind::kSwitch) {
       // A switch without a value takes CLI11's default, which stays empty here.

@@ -1,4 +1,4 @@
-// What a server tells of itself when it is asked: a snapshot.
+// A snapshot of the server's state, for metrics.
 
 #pragma once
 

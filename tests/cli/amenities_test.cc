@@ -1,4 +1,4 @@
-// What makes the command pleasant: pipes, words that are nearly right,
+// Conveniences of the command: pipes, words that are nearly right,
 // POSENC_SERVER, completion, the manual page.
 
 #include <cstdlib>

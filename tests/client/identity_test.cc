@@ -1,5 +1,5 @@
-// What names a call on both sides, and what errors tell of it: request id,
-// traceparent, target, versions.
+// Names of a call on both sides, which errors repeat: request id, traceparent,
+// target, versions.
 
 #include <map>
 #include <set>

@@ -1,4 +1,4 @@
-// Which reader reads what, in which of its versions
+// Differences between readers, and between versions of one reader
 // (core/model/reading_rules.h).
 
 #include "core/model/reading_rules.h"

@@ -326,7 +326,7 @@ TEST_P(RotateTest, TokensAndHeadsWithGaps) {
   }
 }
 
-// Of dtypes that have infinities and keep them; float8_test.cc has the others.
+// For dtypes that have infinities and keep them; float8_test.cc has the others.
 class InfinityTest : public RotateTest {};
 
 TEST_P(InfinityTest, NansAndInfinitiesStayInTheirPairs) {
