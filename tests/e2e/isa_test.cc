@@ -97,8 +97,15 @@ class Daemon {
   bool serving_ = false;
 };
 
+#if defined(__aarch64__)
+constexpr char kBaseline[] = "neon";
+
+bool Has(const std::string& isa) { return isa == kBaseline; }
+#else
+constexpr char kBaseline[] = "sse2";
+
 bool Has(const std::string& isa) {
-  if (isa == "sse2") return __builtin_cpu_supports("sse2");
+  if (isa == kBaseline) return true;
   if (isa == "avx2") {  // no CPU with AVX2 lacks F16C
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   }
@@ -109,6 +116,7 @@ bool Has(const std::string& isa) {
          __builtin_cpu_supports("avx512vl") &&
          (isa == "avx512" || __builtin_cpu_supports("avx512bf16"));
 }
+#endif
 
 // Everything that a server answers here, as bytes.
 std::vector<std::string> Answers(const Client& client) {
@@ -162,7 +170,7 @@ class InstructionSetTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(InstructionSetTest, AnswersWithTheSameBytesAsTheBaseline) {
   if (!Has(GetParam())) GTEST_SKIP() << "this CPU lacks " << GetParam();
-  const Daemon baseline("sse2");
+  const Daemon baseline(kBaseline);
   ASSERT_TRUE(baseline.serving()) << baseline.exit_code();
   Daemon daemon(GetParam());
   ASSERT_TRUE(daemon.serving()) << daemon.exit_code();
@@ -189,7 +197,7 @@ TEST_P(InstructionSetTest, OneThatTheCpuLacksIsAnErrorAtStart) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, InstructionSetTest,
-                         testing::Values("sse2", "avx2", "avx512",
+                         testing::Values(kBaseline, "avx2", "avx512",
                                          "avx512_bf16"),
                          [](const auto& info) {
                            return std::string(info.param);

@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <quadmath.h>
+
 #include <cstdint>
 #include <vector>
 

@@ -13,6 +13,7 @@
 #include "server/budget/machine.h"
 #include "server/version.h"
 #include "tests/fixtures/eventually.h"
+#include "tests/fixtures/instruction_sets.h"
 #include "tests/fixtures/posencd.h"
 #include "tests/fixtures/server.h"
 
@@ -38,19 +39,21 @@ v1::GetServerInfoResponse Info(const std::string& address) {
 }
 
 TEST_F(BinaryTest, ServesUntilSigtermAndRemovesItsFiles) {
+  const char* const baseline = reference::kInstructionSets[0];
   Process process({"--listen", "127.0.0.1:0", "--listen", "unix:" + socket(),
                    "--ready-file", ready_file(), "--max-request-bytes", "64MiB",
                    "--max-response-bytes", "12345"},
-                  "POSENC_FORCE_ISA=sse2");
+                  absl::StrCat("POSENC_FORCE_ISA=", baseline));
   const std::vector<std::string> addresses = AwaitReady();
   ASSERT_EQ(addresses.size(), 2u);
-  EXPECT_THAT(process.ReadLine(),
-              HasSubstr(absl::StrCat("\"msg\":\"posencd ", kVersion,
-                                     " listening on ", addresses[0], ", unix:",
-                                     socket(), "; instruction set sse2\"")));
+  EXPECT_THAT(
+      process.ReadLine(),
+      HasSubstr(absl::StrCat("\"msg\":\"posencd ", kVersion, " listening on ",
+                             addresses[0], ", unix:", socket(),
+                             "; instruction set ", baseline, "\"")));
   for (const std::string& address : addresses) {
     const v1::GetServerInfoResponse info = Info(address);
-    EXPECT_EQ(info.instruction_set(), "sse2");
+    EXPECT_EQ(info.instruction_set(), baseline);
     EXPECT_EQ(info.limits().max_request_bytes(), 64 << 20);
     EXPECT_EQ(info.limits().max_response_bytes(), 12345);
   }

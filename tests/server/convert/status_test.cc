@@ -102,7 +102,9 @@ TEST(StatusTest, AnyNumberOfFaultsFitsIntoTheTrailersOfGrpcsClients) {
     const grpc::Status status = ToGrpcStatus(faults.status());
     EXPECT_LE(status.error_message().size(), 1024u);
     std::size_t trailer = status.error_details().size() * 4 / 3 + 3;
-    for (const char c : status.error_message()) trailer += c < 0 ? 3 : 1;
+    for (const char c : status.error_message()) {
+      trailer += static_cast<signed char>(c) < 0 ? 3 : 1;
+    }
     EXPECT_LT(trailer, 8192u);
     const Details details = ReadDetails(status);
     if (bytes < 2000) {
