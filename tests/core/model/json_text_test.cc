@@ -8,8 +8,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
-#include "tests/fixtures/model.h"
 
 namespace posenc::core {
 namespace {
@@ -17,18 +15,6 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-absl::StatusOr<ResolvedRope> ReadText(const std::string& text) {
-  RopeSource source;
-  source.source = ConfigJson{text};
-  return ResolveSource(source, 0, MissingLength::kError);
-}
-
-std::string Llama(const std::string& more) {
-  return absl::StrCat(
-      R"({"model_type":"llama","hidden_size":512,"num_attention_heads":8)",
-      more, "}");
-}
 
 TEST(JsonTextTest, NotesBothValuesOfAKeyThatStandsTwice) {
   const JsonText text =
@@ -93,31 +79,6 @@ TEST(JsonTextTest, TellsEightOfManyFaults) {
   for (int i = 0; i < 40; ++i) absl::StrAppend(&keys, R"("a":1,)");
   EXPECT_THAT(ReadJsonText(absl::StrCat("{", keys, R"("b":2})")).twice,
               SizeIs(8));
-}
-
-TEST(JsonTextTest, ConfigurationsWithAKeyTwiceAreReadByTheLastWithAWarning) {
-  const auto rope = ReadText(Llama(R"(,"rope_theta":1e4,"rope_theta":2e4)"));
-  ASSERT_TRUE(rope.ok()) << rope.status();
-  EXPECT_EQ(rope->spec.rope_theta, 2e4);
-  EXPECT_TRUE(Warned(*rope, "rope_theta stands twice, as 10000 and as 20000"));
-}
-
-TEST(JsonTextTest, IntegersPast64BitsAreReadWithAWarningThatNamesThem) {
-  const auto rope = ReadText(Llama(R"(,"rope_theta":100000000000000000000)"));
-  ASSERT_TRUE(rope.ok()) << rope.status();
-  EXPECT_EQ(rope->spec.rope_theta, 1e20);
-  EXPECT_TRUE(Warned(
-      *rope, "rope_theta is 100000000000000000000, an integer past 64 bits"));
-  const auto same = ReadText(Llama(R"(,"rope_theta":1e20)"));
-  ASSERT_TRUE(same.ok()) << same.status();
-  EXPECT_THAT(same->warnings, IsEmpty());
-}
-
-TEST(JsonTextTest, WhatIsNoJsonIsRefusedWithItsPlace) {
-  const auto rope = ReadText(Llama(R"(,"rope_theta":)"));
-  EXPECT_EQ(rope.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(rope.status().message()),
-              HasSubstr("config_json: is not JSON: wrong at byte"));
 }
 
 }  // namespace

@@ -67,10 +67,75 @@ std::vector<float> Heads(std::int64_t tokens, std::int64_t width) {
   return x;
 }
 
-// One configuration of a tower; in all of its spellings it says the same.
-class TowerTest : public testing::TestWithParam<std::size_t> {
+// A model of the record's list `kind`.
+class RecordedTest : public testing::TestWithParam<std::size_t> {
  protected:
-  const json& recorded() const { return Record()["towers"][GetParam()]; }
+  explicit RecordedTest(const char* kind)
+      : recorded_(Record()[kind][GetParam()]) {}
+
+  const json& recorded() const { return recorded_; }
+  // [axes, tokens].
+  std::vector<double> Positions() const {
+    return test::PositionsOf(recorded()["positions"]);
+  }
+  int axes() const { return static_cast<int>(recorded()["positions"].size()); }
+  std::int64_t tokens() const {
+    return static_cast<std::int64_t>(recorded()["positions"][0].size());
+  }
+
+  // Bit by bit.
+  void ExpectTable(const ResolvedRope& rope) const {
+    const std::int64_t pairs = rope.pairs();
+    std::vector<float> cos(tokens() * pairs), sin(tokens() * pairs);
+    const Shape shape = {tokens(), pairs};
+    const absl::Status built =
+        BuildRopeTable(rope, TokenPositions(Positions(), axes(), 1, tokens()),
+                       TableLayout::kHalf, TensorRole::kQuery,
+                       TensorView{Dtype::kFloat32, shape, cos.data()},
+                       TensorView{Dtype::kFloat32, shape, sin.data()});
+    ASSERT_TRUE(built.ok()) << built;
+    const std::vector<float> peer_cos = FromHex(recorded()["cos"]);
+    const std::vector<float> peer_sin = FromHex(recorded()["sin"]);
+    ASSERT_EQ(peer_cos.size(), recorded()["rows"].size() * pairs);
+    std::size_t at = 0;
+    for (const json& row : recorded()["rows"]) {
+      for (std::int64_t i = 0; i < pairs; ++i, ++at) {
+        const std::int64_t ours = row.get<std::int64_t>() * pairs + i;
+        EXPECT_EQ(cos[ours], peer_cos[at]) << row << " " << i;
+        EXPECT_EQ(sin[ours], peer_sin[at]) << row << " " << i;
+      }
+    }
+  }
+
+  void ExpectPositions(const json& config, std::int32_t text_tokens) const {
+    const auto tower = ResolveTowerGrid(SourceOf(config));
+    ASSERT_TRUE(tower.ok()) << tower.status();
+    const json& grid = recorded()["grid"];
+    const PositionScheme scheme =
+        VisionScheme{*tower, {{grid[0], grid[1], grid[2]}}, text_tokens};
+    const auto extents = ValidateScheme(scheme);
+    ASSERT_TRUE(extents.ok()) << extents.status();
+    ASSERT_THAT(extents->shape, ElementsAre(axes(), tokens()));
+    // Of int32 or float32.
+    std::vector<std::int32_t> storage(axes() * tokens());
+    FillPositions(scheme, {extents->dtype, extents->shape, storage.data()});
+    const ConstTensorView ids = {extents->dtype, extents->shape,
+                                 storage.data()};
+    const std::vector<double> expected = Positions();
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(ElementAsDouble(ids, static_cast<std::int64_t>(i)), expected[i])
+          << i;
+    }
+  }
+
+ private:
+  const json& recorded_;
+};
+
+// One configuration of a tower; in all of its spellings it says the same.
+class TowerTest : public RecordedTest {
+ protected:
+  TowerTest() : RecordedTest("towers") {}
 
   ResolvedRope Resolve(const json& entry) const {
     auto rope = ResolveSource(SourceOf(entry), 0, MissingLength::kError);
@@ -83,15 +148,6 @@ class TowerTest : public testing::TestWithParam<std::size_t> {
     spec.angle_precision = AnglePrecision::kFloat32;
     return *ResolveSpec(spec, recorded()["head_dim"].get<int>(), std::nullopt,
                         MissingLength::kError);
-  }
-
-  // [axes, tokens].
-  std::vector<double> Positions() const {
-    return test::PositionsOf(recorded()["positions"]);
-  }
-  int axes() const { return static_cast<int>(recorded()["positions"].size()); }
-  std::int64_t tokens() const {
-    return static_cast<std::int64_t>(recorded()["positions"][0].size());
   }
 };
 
@@ -127,46 +183,12 @@ TEST_P(TowerTest, EverySpellingHasTheModulesFrequencies) {
 
 TEST_P(TowerTest, PositionsOfAGridAreTheModels) {
   if (!recorded().contains("positions") || axes() == 1) return;
-  const auto tower = ResolveTowerGrid(SourceOf(recorded()["configs"][0]));
-  ASSERT_TRUE(tower.ok()) << tower.status();
-  const json& grid = recorded()["grid"];
-  const PositionScheme scheme =
-      VisionScheme{*tower, {{grid[0], grid[1], grid[2]}}};
-  const auto extents = ValidateScheme(scheme);
-  ASSERT_TRUE(extents.ok()) << extents.status();
-  EXPECT_THAT(extents->shape, ElementsAre(axes(), tokens()));
-  std::vector<std::int32_t> storage(axes() * tokens());
-  FillPositions(scheme, {extents->dtype, extents->shape, storage.data()});
-  const ConstTensorView ids = {extents->dtype, extents->shape, storage.data()};
-  const std::vector<double> expected = Positions();
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_EQ(ElementAsDouble(ids, static_cast<std::int64_t>(i)), expected[i])
-        << i;
-  }
+  ExpectPositions(recorded()["configs"][0], 0);
 }
 
 TEST_P(TowerTest, CosinesAndSinesAreTheModulesBitByBit) {
   if (!recorded().contains("cos") || axes() == 1) return;
-  const ResolvedRope rope = WithFloat32Angles();
-  const std::int64_t pairs = rope.pairs();
-  std::vector<float> cos(tokens() * pairs), sin(tokens() * pairs);
-  const Shape shape = {tokens(), pairs};
-  const absl::Status built =
-      BuildRopeTable(rope, TokenPositions(Positions(), axes(), 1, tokens()),
-                     TableLayout::kHalf, TensorRole::kQuery,
-                     TensorView{Dtype::kFloat32, shape, cos.data()},
-                     TensorView{Dtype::kFloat32, shape, sin.data()});
-  ASSERT_TRUE(built.ok()) << built;
-  const std::vector<float> peer_cos = FromHex(recorded()["cos"]);
-  const std::vector<float> peer_sin = FromHex(recorded()["sin"]);
-  std::size_t at = 0;
-  for (const json& row : recorded()["rows"]) {
-    for (std::int64_t i = 0; i < pairs; ++i, ++at) {
-      const std::int64_t ours = row.get<std::int64_t>() * pairs + i;
-      EXPECT_EQ(cos[ours], peer_cos[at]) << row << " " << i;
-      EXPECT_EQ(sin[ours], peer_sin[at]) << row << " " << i;
-    }
-  }
+  ExpectTable(WithFloat32Angles());
 }
 
 TEST_P(TowerTest, RotatedHeadsAreTheModulesBitByBit) {
@@ -208,16 +230,9 @@ INSTANTIATE_TEST_SUITE_P(Recorded, TowerTest,
 
 // Diffusion transformers of diffusers: those that compute in float64 with exact
 // angles, the others with FLOAT32 ones.
-class DiffusionTest : public testing::TestWithParam<std::size_t> {
+class DiffusionTest : public RecordedTest {
  protected:
-  const json& recorded() const { return Record()["diffusion"][GetParam()]; }
-  std::vector<double> Positions() const {
-    return test::PositionsOf(recorded()["positions"]);
-  }
-  int axes() const { return static_cast<int>(recorded()["positions"].size()); }
-  std::int64_t tokens() const {
-    return static_cast<std::int64_t>(recorded()["positions"][0].size());
-  }
+  DiffusionTest() : RecordedTest("diffusion") {}
 };
 
 TEST_P(DiffusionTest, TablesAreTheModulesBitByBit) {
@@ -230,40 +245,11 @@ TEST_P(DiffusionTest, TablesAreTheModulesBitByBit) {
   }
   const auto rope = ResolveSpec(spec, 0, std::nullopt, MissingLength::kError);
   ASSERT_TRUE(rope.ok()) << rope.status();
-  const std::int64_t pairs = rope->pairs();
-  std::vector<float> cos(tokens() * pairs), sin(tokens() * pairs);
-  const Shape shape = {tokens(), pairs};
-  const absl::Status built =
-      BuildRopeTable(*rope, TokenPositions(Positions(), axes(), 1, tokens()),
-                     TableLayout::kHalf, TensorRole::kQuery,
-                     TensorView{Dtype::kFloat32, shape, cos.data()},
-                     TensorView{Dtype::kFloat32, shape, sin.data()});
-  ASSERT_TRUE(built.ok()) << built;
-  const std::vector<float> peer_cos = FromHex(recorded()["cos"]);
-  const std::vector<float> peer_sin = FromHex(recorded()["sin"]);
-  ASSERT_EQ(peer_cos.size(), recorded()["rows"].size() * pairs);
-  std::size_t at = 0;
-  for (const json& row : recorded()["rows"]) {
-    for (std::int64_t i = 0; i < pairs; ++i, ++at) {
-      const std::int64_t ours = row.get<std::int64_t>() * pairs + i;
-      EXPECT_EQ(cos[ours], peer_cos[at]) << row << " " << i;
-      EXPECT_EQ(sin[ours], peer_sin[at]) << row << " " << i;
-    }
-  }
+  ExpectTable(*rope);
 }
 
 TEST_P(DiffusionTest, PositionsAreThoseOfThePipeline) {
-  const auto tower = ResolveTowerGrid(SourceOf(recorded()));
-  ASSERT_TRUE(tower.ok()) << tower.status();
-  const json& grid = recorded()["grid"];
-  const PositionScheme scheme = VisionScheme{
-      *tower, {{grid[0], grid[1], grid[2]}}, recorded()["text_tokens"]};
-  const auto extents = ValidateScheme(scheme);
-  ASSERT_TRUE(extents.ok()) << extents.status();
-  ASSERT_THAT(extents->shape, ElementsAre(axes(), tokens()));
-  std::vector<std::int32_t> ids(axes() * tokens());
-  FillPositions(scheme, {extents->dtype, extents->shape, ids.data()});
-  EXPECT_EQ(std::vector<double>(ids.begin(), ids.end()), Positions());
+  ExpectPositions(recorded(), recorded()["text_tokens"].get<std::int32_t>());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -275,157 +261,6 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(TowerRecordTest, HasAtLeastThirtyTowers) {
   EXPECT_GE(Record()["towers"].size(), 2 * 30);
-}
-
-absl::Status Refusal(const std::string& config,
-                     ModelPart part = ModelPart::kUnspecified) {
-  RopeSource source;
-  source.source = ConfigJson{config};
-  source.part = part;
-  return ResolveSource(source, 0, MissingLength::kError).status();
-}
-
-struct BadTower {
-  const char* name;
-  const char* config;
-  ModelPart part;
-  const char* text;
-};
-
-class BadTowerTest : public testing::TestWithParam<BadTower> {};
-
-TEST_P(BadTowerTest, IsRefusedWithItsReason) {
-  const absl::Status status = Refusal(GetParam().config, GetParam().part);
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().text));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Configurations, BadTowerTest,
-    testing::Values(
-        BadTower{"NoVisionPart", R"({"model_type":"llama"})",
-                 ModelPart::kVision, "has no vision_config"},
-        BadTower{"NoAudioPart", R"({"model_type":"llama"})", ModelPart::kAudio,
-                 "has no audio_config"},
-        BadTower{"NoRotation",
-                 R"({"model_type":"llava","vision_config":{)"
-                 R"("model_type":"clip_vision_model"}})",
-                 ModelPart::kVision, "clip_vision_model: this vision tower"},
-        BadTower{"UnknownTower",
-                 R"({"model_type":"x","vision_config":{"model_type":"y",)"
-                 R"("rope_theta":100}})",
-                 ModelPart::kVision, "y is not a vision tower whose rotary"},
-        BadTower{"TextOfATower", R"({"model_type":"pixtral"})",
-                 ModelPart::kText, "that of a vision tower, pixtral"},
-        BadTower{"TiledTable", R"({"model_type":"vjepa2"})",
-                 ModelPart::kUnspecified, "no rotation has such a table"},
-        BadTower{"OtherRopeType",
-                 R"({"model_type":"qwen2_vl_vision","rope_parameters":{)"
-                 R"("rope_type":"linear","factor":2}})",
-                 ModelPart::kUnspecified,
-                 "rope_parameters.rope_type is \"linear\""},
-        BadTower{"OddHeads",
-                 R"({"model_type":"qwen3_vl_vision","hidden_size":74,)"
-                 R"("num_heads":1})",
-                 ModelPart::kUnspecified, "needs a multiple of 4"},
-        BadTower{"NoHeads", R"({"model_type":"pixtral","head_dim":0})",
-                 ModelPart::kUnspecified, "head_dim is 0"},
-        BadTower{"WrongType", R"({"model_type":"pixtral","head_dim":"wide"})",
-                 ModelPart::kUnspecified, "head_dim is of type string"},
-        BadTower{"VisionIsNoObject",
-                 R"({"model_type":"qwen2_vl","vision_config":[1]})",
-                 ModelPart::kVision, "vision_config is of type array"},
-        BadTower{"UnknownDiffusionTransformer",
-                 R"({"_class_name":"SomeTransformer2DModel"})",
-                 ModelPart::kUnspecified, "no rotary encoding is known"},
-        BadTower{"OddAxis",
-                 R"({"_class_name":"FluxTransformer2DModel",)"
-                 R"("axes_dims_rope":[16,56,55]})",
-                 ModelPart::kUnspecified, "has 55"},
-        BadTower{"AxesLeft",
-                 R"({"_class_name":"FluxTransformer2DModel",)"
-                 R"("axes_dims_rope":[16,56]})",
-                 ModelPart::kUnspecified, "has 2 values; there are 3"},
-        BadTower{"AxesThatDoNotFillTheHead",
-                 R"({"_class_name":"FluxTransformer2DModel",)"
-                 R"("axes_dims_rope":[16,56,56],"attention_head_dim":64})",
-                 ModelPart::kUnspecified, "attention_head_dim is 64"},
-        BadTower{"TextOfADiffusionTransformer",
-                 R"({"_class_name":"FluxTransformer2DModel"})",
-                 ModelPart::kText, "is one part"},
-        BadTower{"SmallBase", R"({"model_type":"pixtral","rope_theta":1})",
-                 ModelPart::kUnspecified, "rope_theta is 1"}),
-    [](const testing::TestParamInfo<BadTower>& info) {
-      return info.param.name;
-    });
-
-TEST(TowersTest, ASpecHasNoParts) {
-  RopeSource source;
-  source.source = RopeSpec{.rotary_dim = 8, .pairing = Pairing::kHalfSplit};
-  source.part = ModelPart::kVision;
-  const absl::Status status =
-      ResolveSource(source, 0, MissingLength::kError).status();
-  EXPECT_EQ(GetErrorDetails(status)->field, "part");
-}
-
-TEST(TowersTest, ATowersLayersDoNotDiffer) {
-  RopeSource source;
-  source.source = ConfigJson{R"({"model_type":"pixtral"})"};
-  source.layer_index = 0;
-  const absl::Status status =
-      ResolveSource(source, 0, MissingLength::kError).status();
-  EXPECT_EQ(GetErrorDetails(status)->field, "layer_index");
-}
-
-TEST(TowersTest, PublishedQwen25HasItsVisionPartByTheParentsType) {
-  RopeSource source;
-  source.part = ModelPart::kVision;
-  source.source = ConfigJson{
-      R"({"model_type":"qwen2_5_vl","hidden_size":3584,"vision_config":{)"
-      R"("model_type":"qwen2_5_vl","hidden_size":1280,"num_heads":16}})"};
-  const auto rope = ResolveSource(source, 0, MissingLength::kError);
-  ASSERT_TRUE(rope.ok()) << rope.status();
-  EXPECT_EQ(rope->spec.rotary_dim, 80);
-}
-
-TEST(TowersTest, AWholeModelsTextIsReadUnlessAPartIsAskedFor) {
-  RopeSource source;
-  source.source = ConfigJson{
-      R"({"model_type":"qwen2_vl","hidden_size":1024,"num_attention_heads":8,)"
-      R"("vision_config":{"embed_dim":1280,"num_heads":16}})"};
-  const auto text = ResolveSource(source, 0, MissingLength::kError);
-  ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_EQ(text->head_dim, 128);
-  source.part = ModelPart::kText;
-  const auto asked = ResolveSource(source, 0, MissingLength::kError);
-  ASSERT_TRUE(asked.ok()) << asked.status();
-  EXPECT_EQ(asked->inv_freq, text->inv_freq);
-  source.part = ModelPart::kVision;
-  const auto vision = ResolveSource(source, 0, MissingLength::kError);
-  ASSERT_TRUE(vision.ok()) << vision.status();
-  EXPECT_EQ(vision->head_dim, 80);
-}
-
-TEST(TowersTest, AnAudioEncoderHasOneAxis) {
-  RopeSource source;
-  source.source = ConfigJson{
-      R"({"model_type":"glmasr","audio_config":{"model_type":"glmasr_encoder",)"
-      R"("hidden_size":1280,"num_attention_heads":20}})"};
-  source.part = ModelPart::kAudio;
-  const auto rope = ResolveSource(source, 0, MissingLength::kError);
-  ASSERT_TRUE(rope.ok()) << rope.status();
-  EXPECT_EQ(rope->head_dim, 64);
-  EXPECT_EQ(rope->spec.rotary_dim, 32);
-  EXPECT_EQ(rope->axes(), 1);
-}
-
-TEST(TowersTest, TheOrderOfTheAxesIsSaid) {
-  RopeSource source;
-  source.source = ConfigJson{R"({"model_type":"gemma4_vision"})"};
-  const auto rope = ResolveSource(source, 0, MissingLength::kError);
-  ASSERT_TRUE(rope.ok()) << rope.status();
-  EXPECT_EQ(rope->assumptions[2].field, "axes");
-  EXPECT_EQ(rope->assumptions[2].value, "width, height");
 }
 
 TEST(TowerGridTest, ASpecHasNoGrid) {

@@ -1,5 +1,4 @@
-// Scores with relative positions against their formulas in __float128, and
-// requests that are refused.
+// Scores with relative positions against their formulas in __float128.
 
 #include "core/relative/score.h"
 
@@ -21,7 +20,6 @@ namespace posenc::core {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr std::int64_t kMaxPosition = std::int64_t{1} << 31;
 
 OwnedTensor Scores(const ScoreArgs& args, const OwnedTensor& q,
                    const OwnedTensor& k) {
@@ -369,158 +367,6 @@ TEST(ScoreTest, EmptyBatchesHaveEmptyScores) {
   const Xl xl(Dtype::kFloat32, 1, 4);
   EXPECT_EQ(Scores({xl.Make(0), 100, 0, {}}, q, k).shape(),
             (Shape{0, 2, 3, 5}));
-}
-
-// Bad input. q and k are [1, 2, 3, 4] and [1, 2, 5, 4].
-struct Content12 {
-  OwnedTensor q{Dtype::kFloat32, {1, 2, 3, 4}};
-  OwnedTensor k{Dtype::kFloat32, {1, 2, 5, 4}};
-  absl::Status Refusal(const ScoreArgs& args) const {
-    return ValidateScore(args, q.view(), k.view()).status();
-  }
-  template <typename Score>
-  absl::Status Refuse(const Score& score) const {
-    return Refusal({score, 0, 0, {}});
-  }
-};
-
-TEST(ScoreValidationTest, RequiresAScore) {
-  ExpectRequired(Content12().Refusal({}), "score",
-                 "not set; say which scores to compute");
-}
-
-TEST(ScoreValidationTest, RejectsQueriesAndKeysThatDoNotFit) {
-  const OwnedTensor table(Dtype::kFloat32, {3, 4});
-  ShawScore shaw;
-  shaw.key_table = table.view();
-  const ScoreArgs args = {shaw, 0, 0, {}};
-  const auto refuse = [&](const OwnedTensor& q, const OwnedTensor& k) {
-    return ValidateScore(args, q.view(), k.view()).status();
-  };
-  const Content12 good;
-  const OwnedTensor flat(Dtype::kFloat32, {3, 4});
-  ExpectInvalid(refuse(flat, good.k), "q.shape",
-                "[3, 4] has rank 2; must be [B, H, Sq, D]");
-  ExpectInvalid(refuse(good.q, flat), "k.shape",
-                "[3, 4] has rank 2; must be [B, H, Sk, D]");
-  const OwnedTensor narrow(Dtype::kFloat32, {1, 2, 3, 0});
-  ExpectInvalid(refuse(narrow, good.k), "q.shape",
-                "D is 0; must be at least 1");
-  const OwnedTensor wide(Dtype::kFloat32, {1, 2, 0, 65537});
-  ExpectInvalid(refuse(wide, good.k), "q.shape",
-                "D is 65537; must be at most 65536");
-  const OwnedTensor heads(Dtype::kFloat32, {1, 1, 5, 4});
-  ExpectMismatch(refuse(good.q, heads), "k.shape",
-                 "is [1, 1, 5, 4]; must be [B = 1, H = 2, Sk, D = 4], as q");
-  const OwnedTensor whole(Dtype::kInt32, {1, 2, 3, 4});
-  ExpectInvalid(refuse(whole, good.k), "q.dtype",
-                "int32; must be float32, float16, bfloat16 or float64");
-  ExpectInvalid(refuse(good.q, whole), "k.dtype",
-                "int32; must be float32, float16, bfloat16 or float64");
-}
-
-TEST(ScoreValidationTest, RejectsPositionsAndDtypesOutOfRange) {
-  const OwnedTensor table(Dtype::kFloat32, {3, 4});
-  ShawScore shaw;
-  shaw.key_table = table.view();
-  const Content12 content;
-  ExpectError(content.Refusal({shaw, kMaxPosition - 1, 0, {}}),
-              absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
-              "query_start",
-              "2147483647 + 2 is the position of the last of 3 tokens; "
-              "positions are within +-2^31");
-  ExpectError(content.Refusal({shaw, 0, -kMaxPosition - 1, {}}),
-              absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
-              "key_start", "-2147483649; positions are within +-2^31");
-  ExpectInvalid(content.Refusal({shaw, 0, 0, Dtype::kInt64}), "dtype",
-                "int64; must be float32, float16, bfloat16 or float64");
-}
-
-TEST(ScoreValidationTest, RejectsShawTablesThatLeaveTheReachOpen) {
-  const Content12 content;
-  ShawScore shaw;
-  ExpectRequired(content.Refuse(shaw), "score.shaw.key_table",
-                 "not set; must be [rows, D = 4]");
-  const OwnedTensor even(Dtype::kFloat32, {6, 4});
-  shaw.key_table = even.view();
-  ExpectRequired(content.Refuse(shaw), "score.shaw.left",
-                 "not set, and key_table has 6 rows, an even number; say how "
-                 "many distances reach to the left");
-  for (const int left : {-1, 6}) {
-    shaw.left = left;
-    ExpectInvalid(
-        content.Refuse(shaw), "score.shaw.left",
-        absl::StrCat(left, ", and key_table has 6 rows; must be 0 .. 5"));
-  }
-  const OwnedTensor wide(Dtype::kFloat32, {6, 5});
-  shaw.key_table = wide.view();
-  ExpectMismatch(content.Refuse(shaw), "score.shaw.key_table.shape",
-                 "is [6, 5]; must be [rows, D = 4]");
-}
-
-TEST(ScoreValidationTest, RejectsDistancesPastTransformerXlsRows) {
-  const Content12 content;
-  const Xl xl(Dtype::kFloat32, 5, 4);
-  ExpectInvalid(content.Refuse(xl.Make(-1)),
-                "score.transformer_xl.clamp_distance",
-                "-1; must be >= 0, where 0 is none");
-  TransformerXlScore score = xl.Make(0);
-  score.u.reset();
-  ExpectRequired(content.Refuse(score), "score.transformer_xl.u",
-                 "not set; must be [H = 2, D = 4]");
-  score = xl.Make(0);
-  score.v = xl.r.view();
-  ExpectMismatch(content.Refuse(score), "score.transformer_xl.v.shape",
-                 "is [2, 5, 4]; must be [H = 2, D = 4]");
-  score = xl.Make(0);
-  score.r = xl.u.view();
-  ExpectMismatch(content.Refuse(score), "score.transformer_xl.r.shape",
-                 "is [2, 4]; must be [H = 2, R, D = 4]");
-  EXPECT_TRUE(content.Refusal({xl.Make(0), 2, 0, {}}).ok());
-  ExpectError(content.Refusal({xl.Make(0), 3, 0, {}}),
-              absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
-              "score.transformer_xl.r",
-              "has 5 rows, for distances up to 4, but the last query and first "
-              "key are 5 apart; send 6 rows, or set clamp_distance");
-  EXPECT_TRUE(content.Refusal({xl.Make(4), 1000, 0, {}}).ok());
-  ExpectError(content.Refusal({xl.Make(7), 1000, 0, {}}),
-              absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
-              "score.transformer_xl.r",
-              "has 5 rows, for distances up to 4, but the last query and first "
-              "key are 1002 apart, clamped to 7; send 8 rows, or set "
-              "clamp_distance");
-}
-
-TEST(ScoreValidationTest, SaysWhichQueryIsTooFarForTheSinusoids) {
-  const Content12 content;  // 3 queries
-  const Xl xl(Dtype::kFloat32, 5, 4);
-  const auto index = [&](std::int64_t query_start, std::int64_t key_start) {
-    const auto details = GetErrorDetails(
-        content.Refusal({xl.Make(0), query_start, key_start, {}}));
-    if (!details || details->metadata.size() != 1) return std::string("none");
-    EXPECT_EQ(details->metadata[0].first, "index");
-    return details->metadata[0].second;
-  };
-  EXPECT_EQ(index(3, 0), "2");
-  EXPECT_EQ(index(1004, 1000), "1");
-  EXPECT_EQ(index(1000, 0), "0");
-}
-
-TEST(ScoreValidationTest, RejectsDebertaTablesOfTheWrongSpan) {
-  const Content12 content;
-  DebertaScore deberta;
-  ExpectRequired(content.Refuse(deberta), "score.deberta.buckets.max_position",
-                 "not set; DeBERTa has 512");
-  deberta.buckets = {4, 16};
-  const OwnedTensor table(Dtype::kFloat32, {2, 9, 4});
-  deberta.position_keys = table.view();
-  ExpectMismatch(content.Refuse(deberta), "score.deberta.position_keys.shape",
-                 "is [2, 9, 4]; must be [H = 2, 2 * span = 8, D = 4]");
-  deberta.position_queries = table.view();
-  deberta.position_keys.reset();
-  ExpectMismatch(content.Refuse(deberta),
-                 "score.deberta.position_queries.shape",
-                 "is [2, 9, 4]; must be [H = 2, 2 * span = 8, D = 4]");
 }
 
 }  // namespace

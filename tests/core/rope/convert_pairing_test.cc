@@ -9,10 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/fixtures/bad_input.h"
 
 namespace posenc::core {
 namespace {
@@ -192,125 +189,6 @@ TEST(ConvertPairingTest, AcceptsRowsOfNothing) {
   EXPECT_TRUE(ConvertPairing(args, {Dtype::kFloat32, {8, 0}, nullptr},
                              {Dtype::kFloat32, {8, 0}, nullptr})
                   .ok());
-}
-
-// A good request, which each case spoils in one place.
-struct Request {
-  Request() {
-    args.old_pairing = Pairing::kInterleaved;
-    args.new_pairing = Pairing::kHalfSplit;
-    args.heads = 2;
-  }
-  absl::Status Convert() {
-    return ConvertPairing(args, {dtype, shape, data}, {dtype, shape, out});
-  }
-
-  ConvertPairingArgs args;
-  Dtype dtype = Dtype::kFloat32;
-  Shape shape = {16, 2};
-  std::byte data[512] = {};
-  std::byte out[512] = {};
-};
-
-std::vector<BadInput<Request>> Cases() {
-  constexpr ErrorReason kRequired = ErrorReason::kFieldRequired;
-  constexpr ErrorReason kInvalid = ErrorReason::kFieldInvalid;
-  constexpr ErrorReason kMismatch = ErrorReason::kShapeMismatch;
-  return {
-      {"NoOldPairing",
-       [](Request& r) { r.args.old_pairing = Pairing::kUnspecified; },
-       kRequired,
-       "old_pairing",
-       {"half-split or interleaved"}},
-      {"NoNewPairing",
-       [](Request& r) { r.args.new_pairing = Pairing::kUnspecified; },
-       kRequired,
-       "new_pairing",
-       {"half-split or interleaved"}},
-      {"UnknownPairing",
-       [](Request& r) { r.args.new_pairing = static_cast<Pairing>(7); },
-       kInvalid,
-       "new_pairing",
-       {"7"}},
-      {"NoHeads", [](Request& r) { r.args.heads = 0; }, kRequired, "heads", {}},
-      {"NegativeHeads",
-       [](Request& r) { r.args.heads = -2; },
-       kInvalid,
-       "heads",
-       {"-2", "1"}},
-      {"RowsThatHeadsDoNotDivide",
-       [](Request& r) { r.args.heads = 3; },
-       kMismatch,
-       "weight.shape",
-       {"[16, 2]", "16 rows", "3 heads"}},
-      {"MoreHeadsThanRows",
-       [](Request& r) { r.args.heads = 32; },
-       kMismatch,
-       "weight.shape",
-       {"16 rows", "32 heads"}},
-      {"NoRows",
-       [](Request& r) {
-         r.shape = {0, 2};
-       },
-       kMismatch,
-       "weight.shape",
-       {"0 rows", "head_dim > 0"}},
-      {"Scalar",
-       [](Request& r) { r.shape = {}; },
-       kInvalid,
-       "weight.shape",
-       {"[]", "heads * head_dim"}},
-      {"NegativeExtent",
-       [](Request& r) {
-         r.shape = {16, -1};
-       },
-       kInvalid,
-       "weight.shape",
-       {"-1"}},
-      {"OddWidth",
-       [](Request& r) { r.args.rotary_dim = 5; },
-       kInvalid,
-       "rotary_dim",
-       {"5", "even"}},
-      {"NegativeWidth",
-       [](Request& r) { r.args.rotary_dim = -4; },
-       kInvalid,
-       "rotary_dim",
-       {"-4"}},
-      {"OddHead",
-       [](Request& r) {
-         r.shape = {14, 2};
-       },
-       kInvalid,
-       "rotary_dim",
-       {"7", "unset: the head", "even"}},
-      {"WidthBeyondTheHead",
-       [](Request& r) { r.args.rotary_dim = 10; },
-       kInvalid,
-       "rotary_dim",
-       {"10", "16 rows", "2 heads of 8"}},
-      {"Integers",
-       [](Request& r) { r.dtype = Dtype::kInt32; },
-       kInvalid,
-       "weight.dtype",
-       {"int32", "float32"}},
-  };
-}
-
-class ConvertPairingValidation
-    : public testing::TestWithParam<BadInput<Request>> {};
-INSTANTIATE_TEST_SUITE_P(Core, ConvertPairingValidation,
-                         testing::ValuesIn(Cases()), NameOf<Request>);
-
-TEST_P(ConvertPairingValidation, SaysWhatIsWrong) {
-  Request request;
-  GetParam().spoil(request);
-  ExpectRefused(GetParam(), request.Convert());
-}
-
-TEST(ConvertPairingTest, PassesTheRequestThatTheCasesSpoil) {
-  Request request;
-  EXPECT_TRUE(request.Convert().ok()) << request.Convert();
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace posenc::server {
 namespace {
 
-using AnalyzeRopeTest = ErrorTest;
+using AnalyzeRopeTest = ServerTest;
 
 double Frequency(int pair, int width) {
   return std::pow(10000.0, -2.0 * pair / width);
@@ -79,114 +79,6 @@ TEST_F(AnalyzeRopeTest, AnalyzeRopeTellsWhatAnotherEncodingLeavesOfAScore) {
   request.clear_compare_with();
   ASSERT_TRUE(Call(&Stub::AnalyzeRope, request, &response).ok());
   EXPECT_EQ(response.kept_size(), 0);
-}
-
-TEST_F(AnalyzeRopeTest, AnalyzeRopeNamesFieldNumbersAndReason) {
-  using A = v1::AnalyzeRopeRequest;
-  ExpectAll<A, v1::AnalyzeRopeResponse>(
-      GoodAnalyze(),
-      {
-          {"NoRope",
-           [](A& a) { a.clear_rope(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "rope",
-           {}},
-          {"NegativeHeadDim",
-           [](A& a) { a.set_head_dim(-1); },
-           kInvalid,
-           "FIELD_INVALID",
-           "head_dim",
-           {"-1"}},
-          {"NoWidth",
-           [](A& a) { a.clear_head_dim(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "rope.spec.rotary_dim",
-           {}},
-          {"NoPe",
-           [](A& a) {
-             a.mutable_rope()->mutable_spec()->Clear();
-             a.mutable_rope()->mutable_spec()->set_nope(true);
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "rope",
-           {}},
-          {"TwoAxes",
-           [](A& a) {
-             v1::RotaryAxes* axes =
-                 a.mutable_rope()->mutable_spec()->mutable_axes();
-             axes->set_assignment(v1::RotaryAxes::ASSIGNMENT_SECTIONED);
-             axes->add_sections(2);
-             axes->add_sections(2);
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "rope",
-           {"2"}},
-          {"NoSourceToCompareWith",
-           [](A& a) { a.mutable_compare_with(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "compare_with",
-           {}},
-          {"TwoAxesToCompareWith",
-           [](A& a) {
-             *a.mutable_compare_with() = a.rope();
-             v1::RotaryAxes* axes =
-                 a.mutable_compare_with()->mutable_spec()->mutable_axes();
-             axes->set_assignment(v1::RotaryAxes::ASSIGNMENT_SECTIONED);
-             axes->add_sections(2);
-             axes->add_sections(2);
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "compare_with",
-           {"2"}},
-          {"HeadsToCompareWith",
-           [](A& a) {
-             *a.mutable_compare_with() = a.rope();
-             v1::ExplicitFrequencies* given =
-                 a.mutable_compare_with()
-                     ->mutable_spec()
-                     ->mutable_explicit_frequencies();
-             given->set_heads(2);
-             for (int i = 0; i < 8; ++i) given->add_values(1);
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "compare_with",
-           {"2 heads"}},
-          {"NegativeDistance",
-           [](A& a) { a.set_max_distance(-1); },
-           kInvalid,
-           "FIELD_INVALID",
-           "max_distance",
-           {"-1"}},
-          {"NegativeStep",
-           [](A& a) { a.set_distance_step(-1); },
-           kInvalid,
-           "FIELD_INVALID",
-           "distance_step",
-           {"-1"}},
-          {"TooManyDistances",
-           [](A& a) {
-             a.set_distance_step(1);
-             a.set_max_distance(65536);
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "distance_step",
-           {"65537", "65536"}},
-          {"NegativeTrainedLength",
-           [](A& a) { a.set_trained_length(-1); },
-           kInvalid,
-           "FIELD_INVALID",
-           "trained_length",
-           {"-1"}},
-      },
-      &Stub::AnalyzeRope);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ struct Matrix {
   std::vector<std::int64_t> tile_bytes;
 };
 
-class BiasTest : public ErrorTest {
+class BiasTest : public ServerTest {
  protected:
   std::vector<std::int64_t> TileBytes(const v1::BuildBiasRequest& request) {
     std::vector<std::int64_t> out;

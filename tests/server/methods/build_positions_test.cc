@@ -12,7 +12,7 @@ namespace {
 
 using testing::ElementsAre;
 
-class PositionsTest : public ErrorTest {
+class PositionsTest : public ServerTest {
  protected:
   v1::BuildPositionsResponse Build(const v1::BuildPositionsRequest& request) {
     v1::BuildPositionsResponse response;
@@ -145,96 +145,6 @@ TEST_F(PositionsTest, ApplyRopeTakesWhatComesBack) {
   apply.mutable_positions()->set_start(0);
   ASSERT_TRUE(Apply(apply, &text).ok());
   EXPECT_EQ(rotated.q().data(), text.q().data());
-}
-
-TEST_F(PositionsTest, NamesFieldNumbersAndReason) {
-  using P = v1::BuildPositionsRequest;
-  P good;
-  good.mutable_packed()->add_lengths(2);
-  ExpectAll<P, v1::BuildPositionsResponse>(
-      good,
-      {
-          {"NoScheme",
-           [](P& p) { p.Clear(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "",
-           {"packed", "attention_sinks"}},
-          {"NegativeLength",
-           [](P& p) { p.mutable_packed()->add_lengths(-3); },
-           kInvalid,
-           "FIELD_INVALID",
-           "packed.lengths[1]",
-           {"-3"}},
-          {"PastTheLastPosition",
-           [](P& p) {
-             p.mutable_packed()->add_lengths((std::int64_t{1} << 31) + 1);
-           },
-           kOutOfRange,
-           "POSITION_OUT_OF_RANGE",
-           "packed.lengths[1]",
-           {"2147483649", "2147483647"},
-           {{"index", "1"}}},
-          {"OverTheLimit",
-           [](P& p) { p.mutable_packed()->add_lengths(std::int64_t{1} << 30); },
-           kExhausted,
-           "MESSAGE_TOO_LARGE",
-           "",
-           {"536870912"}},
-          {"LongerThanPadded",
-           [](P& p) {
-             p.mutable_padded()->add_lengths(3);
-             p.mutable_padded()->set_padded_length(2);
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "padded.lengths[0]",
-           {"3", "2"}},
-          {"DoesNotDivide",
-           [](P& p) {
-             p.mutable_context_parallel()->add_lengths(6);
-             p.mutable_context_parallel()->set_size(2);
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "context_parallel.lengths[0]",
-           {"6", "4", "8"}},
-          {"GridOfOneAxisMerged",
-           [](P& p) {
-             p.mutable_grid()->add_extents(4);
-             p.mutable_grid()->set_merge_size(2);
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "grid.merge_size",
-           {"2"}},
-          {"EmptySpan",
-           [](P& p) { p.mutable_multimodal()->add_spans(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "multimodal.spans[0]",
-           {}},
-          {"HeightNotMerged",
-           [](P& p) {
-             v1::MultimodalPositions::VisionGrid* vision =
-                 p.mutable_multimodal()->add_spans()->mutable_vision();
-             vision->set_time(1);
-             vision->set_height(3);
-             vision->set_width(2);
-             vision->set_spatial_merge_size(2);
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "multimodal.spans[0].vision.height",
-           {"3", "2"}},
-          {"NothingToKeep",
-           [](P& p) { p.mutable_attention_sinks()->set_length(3); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "attention_sinks.window",
-           {}},
-      },
-      &Stub::BuildPositions);
 }
 
 }  // namespace

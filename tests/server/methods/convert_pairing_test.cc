@@ -8,7 +8,7 @@ namespace {
 
 using testing::ElementsAre;
 
-using ConvertPairingTest = ErrorTest;
+using ConvertPairingTest = ServerTest;
 
 // Two heads of four rows, one column; the row's number is its value.
 v1::ConvertPairingRequest GoodConvert() {
@@ -36,75 +36,6 @@ TEST_F(ConvertPairingTest, ConvertPairingReordersTheRowsOfEachHead) {
   ASSERT_TRUE(Call(&Stub::ConvertPairing, request, &response).ok());
   EXPECT_THAT(Elements<double>(response.weight()),
               ElementsAre(0, 1, 2, 3, 4, 6, 5, 7));
-}
-
-TEST_F(ConvertPairingTest, ConvertPairingNamesFieldNumbersAndReason) {
-  using C = v1::ConvertPairingRequest;
-  ExpectAll<C, v1::ConvertPairingResponse>(
-      GoodConvert(),
-      {
-          {"NoOldPairing",
-           [](C& c) { c.clear_old_pairing(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "old_pairing",
-           {}},
-          {"NoNewPairing",
-           [](C& c) { c.clear_new_pairing(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "new_pairing",
-           {}},
-          {"PairingOfTomorrow",
-           [](C& c) { c.set_new_pairing(static_cast<v1::Pairing>(3)); },
-           kUnimplemented,
-           "FIELD_UNKNOWN",
-           "new_pairing",
-           {"3"}},
-          {"NoHeads",
-           [](C& c) { c.clear_heads(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "heads",
-           {}},
-          {"NegativeHeads",
-           [](C& c) { c.set_heads(-2); },
-           kInvalid,
-           "FIELD_INVALID",
-           "heads",
-           {"-2"}},
-          {"RowsThatDoNotDivide",
-           [](C& c) { c.set_heads(3); },
-           kInvalid,
-           "SHAPE_MISMATCH",
-           "weight.shape",
-           {"8", "3"}},
-          {"OddRotaryDim",
-           [](C& c) { c.set_rotary_dim(3); },
-           kInvalid,
-           "FIELD_INVALID",
-           "rotary_dim",
-           {"3"}},
-          {"RotaryDimOverTheHead",
-           [](C& c) { c.set_rotary_dim(6); },
-           kInvalid,
-           "FIELD_INVALID",
-           "rotary_dim",
-           {"6", "4"}},
-          {"NoWeight",
-           [](C& c) { c.clear_weight(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "weight",
-           {}},
-          {"WeightOfTheWrongSize",
-           [](C& c) { c.mutable_weight()->set_data("1234"); },
-           kInvalid,
-           "TENSOR_SIZE_MISMATCH",
-           "weight.data",
-           {"4", "64"}},
-      },
-      &Stub::ConvertPairing);
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
-// Bad input to BuildTable and ResolveRope, and requests of newer clients.
+// Errors that no table of tests/data/bad_requests can hold: fields of newer
+// clients, messages of a stream, and limits of another server.
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "tests/fixtures/server_errors.h"
 
@@ -10,182 +9,9 @@ namespace posenc::server {
 namespace {
 
 using testing::HasSubstr;
+using testing::StartsWith;
 
-v1::BuildTableRequest GoodTable() {
-  v1::BuildTableRequest request;
-  v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
-  spec->set_pairing(v1::PAIRING_HALF_SPLIT);
-  spec->set_rotary_dim(8);
-  request.mutable_positions()->set_start(0);
-  request.set_rows(4);
-  return request;
-}
-
-v1::Sinusoidal* Sinusoid(v1::BuildTableRequest& request) {
-  v1::Sinusoidal* encoding = request.mutable_absolute()->mutable_sinusoidal();
-  encoding->set_dim(8);
-  encoding->set_order(v1::SINUSOIDAL_ORDER_SIN_COS);
-  return encoding;
-}
-
-TEST_F(ErrorTest, BuildTableNamesFieldNumbersAndReason) {
-  using T = v1::BuildTableRequest;
-  const std::vector<BadCase<T>> cases = {
-      {"NoEncoding",
-       [](T& r) { r.clear_rope(); },
-       kInvalid,
-       "FIELD_REQUIRED",
-       "rope",
-       {"absolute"}},
-      {"EmptyAbsolute",
-       [](T& r) { r.mutable_absolute(); },
-       kInvalid,
-       "FIELD_REQUIRED",
-       "absolute",
-       {}},
-      {"NegativeRows",
-       [](T& r) { r.set_rows(-1); },
-       kInvalid,
-       "FIELD_INVALID",
-       "rows",
-       {"-1"}},
-      {"NoPositions",
-       [](T& r) { r.clear_positions(); },
-       kInvalid,
-       "FIELD_REQUIRED",
-       "positions",
-       {}},
-      {"StartWithoutRows",
-       [](T& r) { r.clear_rows(); },
-       kInvalid,
-       "FIELD_REQUIRED",
-       "rows",
-       {"positions.start"}},
-      {"StartWithoutRowsOfAnAbsoluteEncoding",
-       [](T& r) {
-         Sinusoid(r);
-         r.clear_rows();
-       },
-       kInvalid,
-       "FIELD_REQUIRED",
-       "rows",
-       {"positions.start"}},
-      {"Starts",
-       [](T& r) { r.mutable_positions()->mutable_starts()->add_values(0); },
-       kInvalid,
-       "FIELD_INVALID",
-       "positions.starts",
-       {}},
-      {"RowsBesideIds",
-       [](T& r) {
-         SetTensor<std::int32_t>(v1::DTYPE_INT32, {2}, {0, 1},
-                                 r.mutable_positions()->mutable_ids());
-       },
-       kInvalid,
-       "SHAPE_MISMATCH",
-       "rows",
-       {"4", "2"},
-       {{"expected", "2"}, {"actual", "4"}}},
-      {"CuSeqlensThatEndBelowZero",
-       [](T& r) {
-         r.clear_rows();
-         r.mutable_positions()->mutable_packed()->add_cu_seqlens(0);
-         r.mutable_positions()->mutable_packed()->add_cu_seqlens(-5);
-       },
-       kInvalid,
-       "FIELD_INVALID",
-       "positions.packed.cu_seqlens[1]",
-       {"-5"}},
-      {"IntegerTable",
-       [](T& r) { r.set_dtype(v1::DTYPE_INT64); },
-       kInvalid,
-       "FIELD_INVALID",
-       "dtype",
-       {"int64"}},
-      {"NoRotaryDim",
-       [](T& r) { r.mutable_rope()->mutable_spec()->clear_rotary_dim(); },
-       kInvalid,
-       "FIELD_REQUIRED",
-       "rope.spec.rotary_dim",
-       {}},
-      {"LayerWithoutEncoding",
-       [](T& r) {
-         r.mutable_rope()->mutable_spec()->Clear();
-         r.mutable_rope()->mutable_spec()->set_nope(true);
-       },
-       kInvalid,
-       "FIELD_INVALID",
-       "rope",
-       {"nope"}},
-      {"SinusoidalOfOneChannel",
-       [](T& r) { Sinusoid(r)->set_dim(1); },
-       kInvalid,
-       "FIELD_INVALID",
-       "absolute.sinusoidal.dim",
-       {"1"}},
-      {"SinusoidalWithoutOrder",
-       [](T& r) { Sinusoid(r)->clear_order(); },
-       kInvalid,
-       "FIELD_REQUIRED",
-       "absolute.sinusoidal.order",
-       {}},
-      {"SinusoidalInARotaryLayout",
-       [](T& r) {
-         Sinusoid(r);
-         r.set_layout(v1::TABLE_LAYOUT_HALF);
-       },
-       kInvalid,
-       "FIELD_INVALID",
-       "layout",
-       {}},
-  };
-  for (const BadCase<T>& bad : cases) {
-    T request = GoodTable();
-    bad.spoil(request);
-    v1::BuildTableResponse response;
-    Expect(bad, Table(request, &response));
-    EXPECT_TRUE(Table(GoodTable(), &response).ok()) << "after " << bad.name;
-  }
-}
-
-TEST_F(ErrorTest, ResolveRopeNamesWhichOfItsSourcesIsWrong) {
-  using R = v1::ResolveRopeRequest;
-  const std::vector<BadCase<R>> cases = {
-      {"NoRope",
-       [](R& r) { r.clear_rope(); },
-       kInvalid,
-       "FIELD_REQUIRED",
-       "rope",
-       {}},
-      {"NegativeHeadDim",
-       [](R& r) { r.set_head_dim(-8); },
-       kInvalid,
-       "FIELD_INVALID",
-       "head_dim",
-       {"-8"}},
-      {"OtherWithoutSource",
-       [](R& r) { r.mutable_compare_with(); },
-       kInvalid,
-       "FIELD_REQUIRED",
-       "compare_with",
-       {}},
-      {"OtherUnknown",
-       [](R& r) { r.mutable_compare_with()->set_preset("x"); },
-       grpc::StatusCode::NOT_FOUND,
-       "PRESET_UNKNOWN",
-       "compare_with.preset",
-       {"x"}},
-  };
-  for (const BadCase<R>& bad : cases) {
-    R request;
-    request.mutable_rope()->mutable_spec()->set_pairing(
-        v1::PAIRING_INTERLEAVED);
-    request.set_head_dim(8);
-    bad.spoil(request);
-    v1::ResolveRopeResponse response;
-    Expect(bad, Resolve(request, &response));
-  }
-}
+using ErrorTest = ServerTest;
 
 TEST_F(ErrorTest, FieldsOfNewerClientsAreRefusedWhereverTheyStand) {
   const std::string method = "/posenc.v1.PositionalEncodingService/ApplyRope";
@@ -210,6 +36,48 @@ TEST_F(ErrorTest, FieldsOfNewerClientsAreRefusedWhereverTheyStand) {
   EXPECT_EQ(details.metadata.at("field"), "rope.spec");
   EXPECT_EQ(details.metadata.at("fieldNumber"), "900");
   EXPECT_THAT(status.error_message(), HasSubstr("900"));
+}
+
+TEST_F(ErrorTest, StreamsSayWhichMessageHasFaults) {
+  grpc::ClientContext context;
+  context.set_deadline(Deadline());
+  const auto stream = stub_->ApplyRopeStream(&context);
+  v1::ApplyRopeStreamRequest empty;
+  ASSERT_TRUE(stream->Write(empty));
+  stream->WritesDone();
+  v1::ApplyRopeStreamResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  const grpc::Status status = stream->Finish();
+  ExpectError(status, {kInvalid, "FIELD_REQUIRED", "rope", {}, {"layout"}});
+  EXPECT_EQ(ReadDetails(status).metadata.at("messageIndex"), "0");
+}
+
+TEST_F(ErrorTest, AMessageOfAStreamedTableIsTooLargeByItsRowsOrByNoField) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.max_response_bytes = 1 << 20;
+  Start(options);
+  v1::BuildTableStreamRequest request;
+  v1::BuildTableRequest* const table = request.mutable_table();
+  v1::Sinusoidal* const encoding =
+      table->mutable_absolute()->mutable_sinusoidal();
+  encoding->set_order(v1::SINUSOIDAL_ORDER_SIN_COS);
+  encoding->set_dim(1 << 10);
+  table->mutable_positions()->set_start(0);
+  table->set_rows(1000);
+  request.set_rows_per_message(500);  // 2 MB
+  const grpc::Status by_rows = StreamTable(request);
+  ExpectError(by_rows, {kExhausted, "MESSAGE_TOO_LARGE", "rows_per_message"});
+  EXPECT_THAT(by_rows.error_message(),
+              StartsWith("rows_per_message: response of "));
+
+  request.clear_rows_per_message();
+  EXPECT_TRUE(StreamTable(request).ok());
+  encoding->set_dim(1 << 20);  // a row of 4 MiB
+  const grpc::Status by_none = StreamTable(request);
+  ExpectError(by_none, {kExhausted, "MESSAGE_TOO_LARGE", ""});
+  EXPECT_THAT(by_none.error_message(), StartsWith("response of "));
+  EXPECT_EQ(ReadDetails(by_none).metadata.count("field"), 0u);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 using testing::ElementsAreArray;
 
-using RepositionTest = ErrorTest;
+using RepositionTest = ServerTest;
 
 double Frequency(int pair, int width) {
   return std::pow(10000.0, -2.0 * pair / width);
@@ -122,136 +122,6 @@ TEST_F(RepositionTest, RepositionAnswersValuesWithValues) {
   ASSERT_EQ(response.k().values_size(), 2);
   EXPECT_NEAR(response.k().values(0), std::cos(1.0), 10 * 0x1p-53);
   EXPECT_NEAR(response.k().values(1), std::sin(1.0), 10 * 0x1p-53);
-}
-
-TEST_F(RepositionTest, RepositionNamesFieldNumbersAndReason) {
-  using R = v1::RepositionRequest;
-  const auto ids = [](const std::vector<double>& ids, v1::Positions* to) {
-    SetTensor(v1::DTYPE_FLOAT64, {static_cast<std::int64_t>(ids.size())}, ids,
-              to->mutable_ids());
-  };
-  ExpectAll<R, v1::RepositionResponse>(
-      GoodMove(),
-      {
-          {"NoOldRope",
-           [](R& r) { r.clear_old_rope(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "old_rope",
-           {}},
-          {"OldRopeWithoutSource",
-           [](R& r) { r.mutable_old_rope()->Clear(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "old_rope",
-           {}},
-          {"NewRopeWithoutSource",
-           [](R& r) { r.mutable_new_rope(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "new_rope",
-           {}},
-          {"UnknownPreset",
-           [](R& r) { r.mutable_new_rope()->set_preset("none"); },
-           grpc::StatusCode::NOT_FOUND,
-           "PRESET_UNKNOWN",
-           "new_rope.preset",
-           {"none"}},
-          {"NoLayout",
-           [](R& r) { r.clear_layout(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "layout",
-           {}},
-          {"NoKeys",
-           [](R& r) { r.clear_k(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "k",
-           {}},
-          {"KeysWithoutBytes",
-           [](R& r) { r.mutable_k()->clear_data(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "k.data",
-           {}},
-          {"NoMovement",
-           [](R& r) { r.clear_movement(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "movement",
-           {}},
-          {"ShiftTooFar",
-           [](R& r) {
-             r.mutable_movement()->set_shift((std::int64_t{1} << 31) + 1);
-           },
-           kOutOfRange,
-           "POSITION_OUT_OF_RANGE",
-           "movement.shift",
-           {"2147483649"}},
-          {"ShiftsOfOtherTokens",
-           [](R& r) {
-             SetTensor<std::int32_t>(v1::DTYPE_INT32, {2}, {1, 2},
-                                     r.mutable_movement()->mutable_shifts());
-           },
-           kInvalid,
-           "SHAPE_MISMATCH",
-           "movement.shifts.shape",
-           {}},
-          {"ShiftsWithoutDtype",
-           [](R& r) { r.mutable_movement()->mutable_shifts(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "movement.shifts.dtype",
-           {}},
-          {"NewPositionsAlone",
-           [](R& r) {
-             r.mutable_movement()->mutable_new_positions()->set_start(0);
-           },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "movement.old_positions",
-           {}},
-          {"NewPositionNan",
-           [ids](R& r) {
-             r.mutable_movement()->mutable_old_positions()->set_start(0);
-             ids({0, 1, std::nan("")},
-                 r.mutable_movement()->mutable_new_positions());
-           },
-           kOutOfRange,
-           "POSITION_OUT_OF_RANGE",
-           "movement.new_positions.ids",
-           {"nan"},
-           {{"index", "2"}}},
-          {"OldPositionsOfOtherTokens",
-           [ids](R& r) {
-             ids({0, 1}, r.mutable_movement()->mutable_old_positions());
-             r.mutable_movement()->mutable_new_positions()->set_start(0);
-           },
-           kInvalid,
-           "SHAPE_MISMATCH",
-           "movement.old_positions.ids.shape",
-           {}},
-          {"ShiftWithAnotherBase",
-           [](R& r) {
-             *r.mutable_new_rope() = r.old_rope();
-             r.mutable_new_rope()->mutable_spec()->set_rope_theta(5e5);
-           },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "movement.old_positions",
-           {}},
-          {"AnotherRotaryDim",
-           [](R& r) {
-             *r.mutable_new_rope() = r.old_rope();
-             r.mutable_new_rope()->mutable_spec()->set_rotary_dim(4);
-           },
-           kInvalid,
-           "NOT_REPOSITIONABLE",
-           "new_rope",
-           {"4", "8"}},
-      },
-      &Stub::Reposition);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace posenc::server {
 namespace {
 
-class ResolveRopeTest : public ErrorTest {
+class ResolveRopeTest : public ServerTest {
  protected:
   v1::ResolveRopeResponse Resolved(const v1::ResolveRopeRequest& request) {
     v1::ResolveRopeResponse response;
@@ -118,36 +118,6 @@ TEST_F(ResolveRopeTest, ChannelsThatOneSideDoesNotRotateStandStill) {
   b.resize(a.size());
   EXPECT_NEAR(Resolved(request).difference().kept_at_length(),
               static_cast<double>(Kept(a, b, 9)), 1e-15);
-}
-
-TEST_F(ResolveRopeTest, LengthNamesFieldNumbersAndReason) {
-  using R = v1::ResolveRopeRequest;
-  ExpectAll<R, v1::ResolveRopeResponse>(
-      GptOss(v1::PROFILE_VLLM),
-      {
-          {"LengthOfNoComparison",
-           [](R& r) {
-             r.clear_compare_with();
-             r.set_length(4096);
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "length",
-           {"4096", "compare_with"}},
-          {"NegativeLength",
-           [](R& r) { r.set_length(-1); },
-           kInvalid,
-           "FIELD_INVALID",
-           "length",
-           {"-1", "2^31"}},
-          {"LengthPastThePositions",
-           [](R& r) { r.set_length((std::int64_t{1} << 31) + 1); },
-           kInvalid,
-           "FIELD_INVALID",
-           "length",
-           {"2147483649"}},
-      },
-      &Stub::ResolveRope);
 }
 
 }  // namespace

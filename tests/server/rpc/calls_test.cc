@@ -18,7 +18,7 @@ using test::Eventually;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-class CallsTest : public ErrorTest {
+class CallsTest : public ServerTest {
  protected:
   // Paths of all RPCs.
   static std::vector<std::string> Methods() {

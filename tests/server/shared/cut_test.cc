@@ -16,7 +16,7 @@ namespace {
 
 using test::SharedMemoryFile;
 
-class CutTest : public ErrorTest {
+class CutTest : public ServerTest {
  protected:
   void SetUp() override {
     ServerOptions options;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 
@@ -27,13 +28,10 @@ TEST_F(SharedRefusalsTest, CopiesOfSmallTensorsAreBoundedAndClaimed) {
   SharedMemoryFile file(8192);
   Name(file, 0, ids->mutable_shared());
   v1::ApplyRopeResponse response;
-  Expect<v1::ApplyRopeRequest>({"Large",
-                                {},
-                                kExhausted,
-                                "MESSAGE_TOO_LARGE",
-                                "positions.ids.shared",
-                                {"8192", "4096"}},
-                               Apply(request, &response));
+  ExpectError(Apply(request, &response), {kExhausted,
+                                          "MESSAGE_TOO_LARGE",
+                                          "positions.ids.shared",
+                                          {"8192", "4096"}});
 }
 
 TEST_F(SharedRefusalsTest, RefusesPlacesThatAreWrong) {
@@ -44,146 +42,101 @@ TEST_F(SharedRefusalsTest, RefusesPlacesThatAreWrong) {
   const auto not_found = grpc::StatusCode::NOT_FOUND;
   using A = v1::ApplyRopeRequest;
   const auto shared = [](A& r) { return r.mutable_q()->mutable_shared(); };
-  ExpectAll<A, v1::ApplyRopeResponse>(
-      good,
-      {
-          {"BesideData",
-           [](A& r) { r.mutable_q()->set_data("x"); },
-           kInvalid,
-           "FIELD_INVALID",
-           "q.shared",
-           {"beside data"}},
-          {"BesideValues",
-           [](A& r) { r.mutable_q()->add_values(1); },
-           kInvalid,
-           "FIELD_INVALID",
-           "q.shared",
-           {"beside values"}},
-          {"NoDtype",
-           [](A& r) { r.mutable_q()->clear_dtype(); },
-           kInvalid,
-           "FIELD_REQUIRED",
-           "q.dtype",
-           {}},
-          {"NegativeExtent",
-           [](A& r) { r.mutable_q()->set_shape(0, -1); },
-           kInvalid,
-           "FIELD_INVALID",
-           "q.shape",
-           {}},
-          {"NoName",
-           [=](A& r) { shared(r)->clear_name(); },
-           kInvalid,
-           "FIELD_INVALID",
-           "q.shared.name",
-           {}},
-          {"UpAndOut",
-           [=](A& r) { shared(r)->set_name("../etc/passwd"); },
-           kInvalid,
-           "FIELD_INVALID",
-           "q.shared.name",
-           {}},
-          {"OutsideThePrefix",
-           [=](A& r) { shared(r)->set_name("sem.other"); },
-           not_found,
-           "SHARED_MEMORY_UNAVAILABLE",
-           "q.shared.name",
-           {}},
-          {"Nothing",
-           [=](A& r) { shared(r)->set_name(test::SharedPrefix()); },
-           not_found,
-           "SHARED_MEMORY_UNAVAILABLE",
-           "q.shared.name",
-           {}},
-          {"NegativeOffset",
-           [=](A& r) { shared(r)->set_offset(-1); },
-           kInvalid,
-           "FIELD_INVALID",
-           "q.shared.offset",
-           {}},
-          {"PastTheEnd",
-           [=](A& r) { shared(r)->set_offset(4096 - 127); },
-           kInvalid,
-           "FIELD_INVALID",
-           "q.shared.offset",
-           {"4096"}},
-          {"PastEverything",
-           [=](A& r) {
-             shared(r)->set_offset(std::numeric_limits<std::int64_t>::max());
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "q.shared.offset",
-           {}},
-          {"OutputInAShortFile",
-           [&](A& r) { Name(other, 0, r.mutable_q_output()); },
-           kInvalid,
-           "FIELD_INVALID",
-           "q_output.offset",
-           {"64"}},
-          {"OutputWithoutATensor",
-           [&](A& r) {
-             r.clear_k();
-             Name(file, 1024, r.mutable_k_output());
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "k_output",
-           {"no k"}},
-          {"OutputsOverlap",
-           [&](A& r) {
-             Name(file, 1024, r.mutable_q_output());
-             Name(file, 1024 + 127, r.mutable_k_output());
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "k_output",
-           {"q_output"}},
-          {"HalfInPlace",
-           [&](A& r) { Name(file, 1, r.mutable_k_output()); },
-           kInvalid,
-           "FIELD_INVALID",
-           "k_output",
-           {"q.shared"}},
-          {"OverTheOtherInput",
-           [&](A& r) { Name(file, 0, r.mutable_k_output()); },
-           kInvalid,
-           "FIELD_INVALID",
-           "k_output",
-           {"q.shared"}},
-          {"InPlaceOfTwoInputs",
-           [&](A& r) {
-             *r.mutable_k() = r.q();
-             *r.mutable_q_output() = r.q().shared();
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "q_output",
-           {"q.shared and k.shared"}},
-          {"InPlaceOfAnotherPairing",
-           [&](A& r) {
-             r.mutable_rope()->mutable_spec()->set_output_pairing(
-                 v1::PAIRING_INTERLEAVED);
-             Name(file, 0, r.mutable_q_output());
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "q_output",
-           {"q.shared", "changes the pairing", "name another place"}},
-          {"OverPositions",
-           [&](A& r) {
-             v1::Tensor* const ids = r.mutable_positions()->mutable_ids();
-             ids->set_dtype(v1::DTYPE_INT64);
-             ids->add_shape(2);
-             Name(file, 1024, ids->mutable_shared());
-             Name(file, 1024, r.mutable_q_output());
-           },
-           kInvalid,
-           "FIELD_INVALID",
-           "q_output",
-           {"positions.ids.shared"}},
-      },
-      &Stub::ApplyRope);
+  const struct {
+    const char* name;
+    std::function<void(A&)> spoil;
+    ExpectedError error;
+  } cases[] = {
+      {"BesideData",
+       [](A& r) { r.mutable_q()->set_data("x"); },
+       {kInvalid, "FIELD_INVALID", "q.shared", {"beside data"}}},
+      {"BesideValues",
+       [](A& r) { r.mutable_q()->add_values(1); },
+       {kInvalid, "FIELD_INVALID", "q.shared", {"beside values"}}},
+      {"NoDtype",
+       [](A& r) { r.mutable_q()->clear_dtype(); },
+       {kInvalid, "FIELD_REQUIRED", "q.dtype", {}}},
+      {"NegativeExtent",
+       [](A& r) { r.mutable_q()->set_shape(0, -1); },
+       {kInvalid, "FIELD_INVALID", "q.shape", {}}},
+      {"NoName",
+       [=](A& r) { shared(r)->clear_name(); },
+       {kInvalid, "FIELD_INVALID", "q.shared.name", {}}},
+      {"UpAndOut",
+       [=](A& r) { shared(r)->set_name("../etc/passwd"); },
+       {kInvalid, "FIELD_INVALID", "q.shared.name", {}}},
+      {"OutsideThePrefix",
+       [=](A& r) { shared(r)->set_name("sem.other"); },
+       {not_found, "SHARED_MEMORY_UNAVAILABLE", "q.shared.name", {}}},
+      {"Nothing",
+       [=](A& r) { shared(r)->set_name(test::SharedPrefix()); },
+       {not_found, "SHARED_MEMORY_UNAVAILABLE", "q.shared.name", {}}},
+      {"NegativeOffset",
+       [=](A& r) { shared(r)->set_offset(-1); },
+       {kInvalid, "FIELD_INVALID", "q.shared.offset", {}}},
+      {"PastTheEnd",
+       [=](A& r) { shared(r)->set_offset(4096 - 127); },
+       {kInvalid, "FIELD_INVALID", "q.shared.offset", {"4096"}}},
+      {"PastEverything",
+       [=](A& r) {
+         shared(r)->set_offset(std::numeric_limits<std::int64_t>::max());
+       },
+       {kInvalid, "FIELD_INVALID", "q.shared.offset", {}}},
+      {"OutputInAShortFile",
+       [&](A& r) { Name(other, 0, r.mutable_q_output()); },
+       {kInvalid, "FIELD_INVALID", "q_output.offset", {"64"}}},
+      {"OutputWithoutATensor",
+       [&](A& r) {
+         r.clear_k();
+         Name(file, 1024, r.mutable_k_output());
+       },
+       {kInvalid, "FIELD_INVALID", "k_output", {"no k"}}},
+      {"OutputsOverlap",
+       [&](A& r) {
+         Name(file, 1024, r.mutable_q_output());
+         Name(file, 1024 + 127, r.mutable_k_output());
+       },
+       {kInvalid, "FIELD_INVALID", "k_output", {"q_output"}}},
+      {"HalfInPlace",
+       [&](A& r) { Name(file, 1, r.mutable_k_output()); },
+       {kInvalid, "FIELD_INVALID", "k_output", {"q.shared"}}},
+      {"OverTheOtherInput",
+       [&](A& r) { Name(file, 0, r.mutable_k_output()); },
+       {kInvalid, "FIELD_INVALID", "k_output", {"q.shared"}}},
+      {"InPlaceOfTwoInputs",
+       [&](A& r) {
+         *r.mutable_k() = r.q();
+         *r.mutable_q_output() = r.q().shared();
+       },
+       {kInvalid, "FIELD_INVALID", "q_output", {"q.shared and k.shared"}}},
+      {"InPlaceOfAnotherPairing",
+       [&](A& r) {
+         r.mutable_rope()->mutable_spec()->set_output_pairing(
+             v1::PAIRING_INTERLEAVED);
+         Name(file, 0, r.mutable_q_output());
+       },
+       {kInvalid,
+        "FIELD_INVALID",
+        "q_output",
+        {"q.shared", "changes the pairing", "name another place"}}},
+      {"OverPositions",
+       [&](A& r) {
+         v1::Tensor* const ids = r.mutable_positions()->mutable_ids();
+         ids->set_dtype(v1::DTYPE_INT64);
+         ids->add_shape(2);
+         Name(file, 1024, ids->mutable_shared());
+         Name(file, 1024, r.mutable_q_output());
+       },
+       {kInvalid, "FIELD_INVALID", "q_output", {"positions.ids.shared"}}},
+  };
+  v1::ApplyRopeResponse response;
+  for (const auto& bad : cases) {
+    SCOPED_TRACE(bad.name);
+    A request = good;
+    bad.spoil(request);
+    ExpectError(Apply(request, &response), bad.error);
+  }
+  EXPECT_TRUE(Apply(good, &response).ok());
 }
 
 // The second try might rotate twice.
@@ -197,13 +150,8 @@ TEST_F(SharedRefusalsTest, RefusesRetriesOfWhatIsDoneInPlaceAndNoOthers) {
   v1::ApplyRopeResponse response;
   EXPECT_TRUE(ApplyAgain(request, &response).ok());
   *request.mutable_q_output() = request.q().shared();
-  Expect<v1::ApplyRopeRequest>({"Again",
-                                {},
-                                grpc::StatusCode::ABORTED,
-                                "NOT_REPEATABLE",
-                                "q_output",
-                                {}},
-                               ApplyAgain(request, &response));
+  ExpectError(ApplyAgain(request, &response),
+              {grpc::StatusCode::ABORTED, "NOT_REPEATABLE", "q_output", {}});
   EXPECT_EQ(file.Read(0, 128), before);
   EXPECT_TRUE(Apply(request, &response).ok());
 }
@@ -253,13 +201,10 @@ TEST_F(SharedRefusalsTest, CallersOverTcpMayNot) {
   // The peer is looked at before the name.
   for (const std::string& name : {file.name(), std::string("../x")}) {
     request.mutable_q()->mutable_shared()->set_name(name);
-    Expect<v1::ApplyRopeRequest>({"Tcp",
-                                  {},
-                                  grpc::StatusCode::PERMISSION_DENIED,
-                                  "SHARED_MEMORY_UNAVAILABLE",
-                                  "q.shared",
-                                  {"unix"}},
-                                 Apply(request, &response));
+    ExpectError(Apply(request, &response), {grpc::StatusCode::PERMISSION_DENIED,
+                                            "SHARED_MEMORY_UNAVAILABLE",
+                                            "q.shared",
+                                            {"unix"}});
   }
   ASSERT_TRUE(
       Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
@@ -291,13 +236,11 @@ TEST_F(SharedRefusalsTest, ServersWithoutSharedMemorySaySo) {
   SharedMemoryFile file(4096);
   Name(file, 0, request.mutable_q_output());
   v1::ApplyRopeResponse response;
-  Expect<v1::ApplyRopeRequest>(
-      {"Off", {}, kUnimplemented, "SHARED_MEMORY_UNAVAILABLE", "q_output", {}},
-      Apply(request, &response));
+  ExpectError(Apply(request, &response),
+              {kUnimplemented, "SHARED_MEMORY_UNAVAILABLE", "q_output", {}});
   Share(&file, 0, request.mutable_q());
-  Expect<v1::ApplyRopeRequest>(
-      {"Off", {}, kUnimplemented, "SHARED_MEMORY_UNAVAILABLE", "q.shared", {}},
-      Apply(request, &response));
+  ExpectError(Apply(request, &response),
+              {kUnimplemented, "SHARED_MEMORY_UNAVAILABLE", "q.shared", {}});
 }
 
 // What a call maps counts as bytes in flight while it runs.
