@@ -54,8 +54,9 @@ RUN triple=$(cat /triple) && \
       -DPOSENC_BUILD_TESTS=OFF -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG" \
       -DCMAKE_CXX_FLAGS="-D_FORTIFY_SOURCE=2 -fstack-protector-strong" \
       -DCMAKE_EXE_LINKER_FLAGS="-Wl,-z,relro,-z,now" && \
-    ninja -C /build -j "$JOBS" posencd posenc posenc-load && \
-    install -s --strip-program="$triple-strip" /build/bin/posencd /build/bin/posenc \
+    ninja -C /build -j "$JOBS" posencd posenc posenc-load
+RUN mkdir -p /image/usr/local/bin && \
+    install -s --strip-program="$(cat /triple)-strip" /build/bin/posencd /build/bin/posenc \
       /build/bin/posenc-load /image/usr/local/bin/
 ARG VERSION=0.0.0
 ARG SOURCE_DATE_EPOCH=0
