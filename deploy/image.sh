@@ -112,8 +112,8 @@ build() {
   "${buildah[@]}" manifest create "$image" >/dev/null
   for architecture in "${architectures[@]}"; do
     say "building $image for $architecture with gRPC $grpc"
-    # Layers: a second run builds what changed.
-    "${buildah[@]}" build --layers --pull-never --network host -t "$image-$architecture" \
+    # Layers: a second run builds what changed. OCI's format has no HEALTHCHECK.
+    "${buildah[@]}" build --format docker --layers --pull-never --network host -t "$image-$architecture" \
       --platform "linux/$architecture" --build-arg BUILDPLATFORM="linux/$native" \
       --build-arg GRPC="$grpc" --build-arg "$base_argument=$base_name" \
       --build-arg VERSION="$version" --build-arg REVISION="$revision" \

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -496,6 +497,9 @@ TEST(RepositionTest, BytesAreTheSameOnEveryInstructionSet) {
   if (std::getenv("POSENC_PRINT_DIGEST") != nullptr) {
     std::printf("%s\n", Digest().c_str());
     return;
+  }
+  if (std::size(reference::kInstructionSets) == 1) {
+    GTEST_SKIP() << "there is one instruction set: nothing to compare";
   }
   char path[4096] = {};
   ASSERT_GT(readlink("/proc/self/exe", path, sizeof(path) - 1), 0);
