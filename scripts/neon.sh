@@ -5,7 +5,10 @@
 
 build release posenc-kernel-digest posenc-exactness
 scripts/build_arm64.sh
-run_tests arm64 -L 'core|proto|server'
+# Not under qemu: what /proc tells is qemu's own, and a probe over TLS takes longer than
+# the second that it waits.
+run_tests arm64 -L '^(core|proto|server)(/|$)' --timeout 3000 \
+  -E 'ProcessStatus.ReadsWhatTheKernelCounts|ReturnedMemoryTest|ProbeSpeaksTls'
 for program in posenc-kernel-digest "posenc-exactness 1 digest"; do
   read -ra arguments <<<"$program"
   here=$("build/release/bin/${arguments[0]}" "${arguments[@]:1}" | sed 's/^[a-z0-9_]*: //')
