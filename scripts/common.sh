@@ -13,11 +13,12 @@ lint_packages=(clang-format clang-tidy-19 python3)
 
 as_root() { if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi; }
 
-# Installs the Debian packages that are missing.
+# Installs the Debian packages that are missing. One that is there for two architectures has
+# two lines.
 need() {
   local missing=() package
   for package in "$@"; do
-    [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] ||
+    dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -x installed >/dev/null ||
       missing+=("$package")
   done
   ((${#missing[@]})) || return 0

@@ -52,7 +52,8 @@ TEST(JsonStringTest, AnyBytesAreValidJson) {
       const std::string escaped = Escaped(text);
       ASSERT_TRUE(json::accept(escaped)) << first << " " << second;
       for (const char c : escaped) {
-        ASSERT_GE(static_cast<unsigned char>(c), 0x20) << first << " " << second;
+        ASSERT_GE(static_cast<unsigned char>(c), 0x20)
+            << first << " " << second;
       }
     }
   }
