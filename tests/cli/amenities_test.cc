@@ -1,5 +1,5 @@
-// Conveniences of the command: pipes, words that are nearly right,
-// POSENC_SERVER, completion, the manual page.
+// Conveniences of the command: POSENC_SERVER, completion, the manual page, and
+// words that are nearly right.
 
 #include <cstdlib>
 #include <fstream>
@@ -15,11 +15,8 @@ namespace posenc::cli {
 namespace {
 
 using ::testing::Contains;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
 
 // A line of the shell in which `posenc` is the command. Only stdout is told;
 // stderr goes to the file "errors" of the current folder.
@@ -39,194 +36,7 @@ class AmenitiesTest : public PosencTest {
     text << file.rdbuf();
     return text.str();
   }
-  // Exit code 2, and the message of the error.
-  std::string UsageMessage(const std::string& arguments) const {
-    const Outcome outcome = Posenc(arguments + " --json");
-    EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.text;
-    const Json json = outcome.json();
-    return json.is_object() ? json["error"]["message"].get<std::string>() : "";
-  }
 };
-
-// The same steps, through files and through pipes.
-TEST_F(AmenitiesTest, TensorsGoThroughPipes) {
-  const std::string rope = " --preset llama-3.1-8b --layout bshd ";
-  const Outcome files = Shell(
-      "posenc sample --seed 7 --q 1,4,2,128 --k 1,4,2,128 --out a.safetensors "
-      "&& posenc apply --start 0 --in a.safetensors --out b.safetensors" +
-      rope +
-      "&& posenc reposition --shift 5 --in b.safetensors --out c.safetensors" +
-      rope);
-  ASSERT_EQ(files.exit_code, 0) << ReadText("errors");
-  const Outcome pipes = Shell(
-      "posenc sample --seed 7 --q 1,4,2,128 --k 1,4,2,128 --out - "
-      "| posenc apply --start 0 --in - --out -" +
-      rope + "| posenc reposition --shift 5 --in - --out - " + rope +
-      "> piped.safetensors");
-  ASSERT_EQ(pipes.exit_code, 0) << ReadText("errors");
-  EXPECT_EQ(ReadText("piped.safetensors"), ReadText("c.safetensors"));
-  EXPECT_THAT(ReadText("errors"), HasSubstr("repositioned k"));
-}
-
-TEST_F(AmenitiesTest, StandardOutputGetsNpyWhereThereIsOneTensor) {
-  const struct {
-    std::string command, file;
-  } kCases[] = {
-      {"table --sinusoidal 8 --order interleaved --rows 3", "t.npy"},
-      {"positions --packed 2,3", "p.npy"},
-      {"bias --alibi 2 --query-length 5", "b.npy"},
-      {"table --preset llama-3.1-8b --rows 3", "t.safetensors"},
-      {"table --preset llama-3.1-8b --rows 3 --layout complex", "c.npy"},
-  };
-  for (const auto& [command, file] : kCases) {
-    const Outcome outcome = Shell("posenc " + command + " --out " + file +
-                                  " && posenc " + command + " --out - >piped");
-    ASSERT_EQ(outcome.exit_code, 0) << command << "\n" << ReadText("errors");
-    EXPECT_FALSE(ReadText(file).empty()) << command;
-    EXPECT_EQ(ReadText("piped"), ReadText(file)) << command;
-  }
-  const Outcome cosines = Shell(
-      "posenc table --preset llama-3.1-8b --rows 3 --out-cos cos.npy && "
-      "posenc table --preset llama-3.1-8b --rows 3 --out-cos - >piped");
-  ASSERT_EQ(cosines.exit_code, 0) << ReadText("errors");
-  EXPECT_EQ(ReadText("piped"), ReadText("cos.npy"));
-}
-
-TEST_F(AmenitiesTest, StandardInputTellsItsFormat) {
-  ASSERT_EQ(
-      Shell("posenc positions --packed 2,3 --out ids.npy && "
-            "posenc table --preset llama-3.1-8b --ids - --out-cos a.npy "
-            "<ids.npy && "
-            "posenc table --preset llama-3.1-8b --ids ids.npy --out-cos b.npy")
-          .exit_code,
-      0)
-      << ReadText("errors");
-  EXPECT_EQ(ReadText("a.npy"), ReadText("b.npy"));
-  // A tensor of the file on standard input, by name.
-  ASSERT_EQ(Shell("posenc positions --packed 2,3 --out - | posenc table "
-                  "--preset llama-3.1-8b --ids - --out-sin c.npy")
-                .exit_code,
-            0)
-      << ReadText("errors");
-  const Outcome wrong = Shell(
-      "posenc positions --packed 2,3 --out - | posenc reposition --shift 1 "
-      "--layout bshd --preset llama-3.1-8b --in - --out x.safetensors");
-  EXPECT_EQ(wrong.exit_code, 2);
-  EXPECT_THAT(ReadText("errors"), HasSubstr("--out: --in is an .npy file"));
-  EXPECT_EQ(Shell("printf abc | posenc reposition --shift 1 --layout bshd "
-                  "--preset llama-3.1-8b --in - --out -")
-                .exit_code,
-            3);
-  EXPECT_THAT(ReadText("errors"), HasSubstr("-: not a .safetensors file"));
-  EXPECT_EQ(Shell("posenc sample --q 1,1,1,2 --out - | posenc table --preset "
-                  "llama-3.1-8b --ids -:nothing")
-                .exit_code,
-            3);
-  EXPECT_THAT(ReadText("errors"), HasSubstr("holds no tensor \"nothing\""));
-}
-
-TEST_F(AmenitiesTest, AStreamIsReadAndWrittenOnce) {
-  const std::string apply =
-      "apply --preset llama-3.1-8b --layout bshd --out x.npy --in - ";
-  EXPECT_EQ(UsageMessage(apply + "--ids -"),
-            "--in, --ids: several are '-'; standard input can be read once");
-  EXPECT_THAT(UsageMessage("table --preset llama-3.1-8b --rows 3 --out-cos - "
-                           "--out-sin -"),
-              HasSubstr("standard output takes one file"));
-}
-
-TEST_F(AmenitiesTest, NothingButTheFileGoesToStandardOutput) {
-  const Outcome outcome = Shell(
-      "posenc table --json --sinusoidal 8 --order interleaved --rows 3 --out - "
-      ">piped");
-  ASSERT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(ReadText("piped"), StartsWith("\x93NUMPY"));
-  EXPECT_TRUE(Json::accept(ReadText("errors"))) << ReadText("errors");
-  // Not even an error.
-  const Outcome failed = Shell(
-      "posenc table --json --preset nobody --rows 3 --out - >piped || true");
-  EXPECT_EQ(ReadText("piped"), "");
-  EXPECT_THAT(ReadText("errors"), HasSubstr("ERROR_REASON_PRESET_UNKNOWN"));
-}
-
-TEST_F(AmenitiesTest, AFullPipeIsAnError) {
-  const Outcome outcome = Shell(
-      "posenc table --sinusoidal 8 --order interleaved --rows 3 --out - "
-      ">/dev/full");
-  EXPECT_EQ(outcome.exit_code, 3);
-  EXPECT_THAT(ReadText("errors"), HasSubstr("-: cannot write"));
-  EXPECT_EQ(Shell("posenc bias --alibi 2 --query-length 5 --out - >/dev/full")
-                .exit_code,
-            3);
-  EXPECT_THAT(ReadText("errors"), HasSubstr("-: cannot write"));
-}
-
-TEST_F(AmenitiesTest, OutputThatIsLostIsNoSuccess) {
-  for (const char* command : {"doctor --checks", "resolve --preset phi-4",
-                              "--json resolve --preset phi-4", "help"}) {
-    EXPECT_EQ(Shell(std::string("posenc ") + command + " >/dev/full").exit_code,
-              3)
-        << command;
-    EXPECT_THAT(ReadText("errors"), HasSubstr("standard output: cannot write"));
-  }
-}
-
-TEST_F(AmenitiesTest, AsksWhichCommandWasMeant) {
-  EXPECT_EQ(UsageMessage("reslove"),
-            "reslove: is no command; did you mean resolve?");
-  EXPECT_EQ(UsageMessage("repo"),
-            "repo: is no command; did you mean "
-            "reposition?");
-  EXPECT_EQ(UsageMessage("hlep"), "hlep: is no command; see `posenc --help`");
-  EXPECT_EQ(Posenc("help").text, Posenc("--help").text);
-  EXPECT_EQ(Posenc("help plot").text, Posenc("plot --help").text);
-  EXPECT_EQ(Posenc("help help").text, Posenc("--help").text);
-  for (const char* asked : {"help plto", "plto --help", "--help plto",
-                            "help --json plto", "--server x plto --help"}) {
-    EXPECT_EQ(UsageMessage(asked), "plto: is no command; did you mean plot?")
-        << asked;
-  }
-  EXPECT_EQ(
-      UsageMessage(std::string(100000, 'x')).size(),
-      100000 + std::string(": is no command; see `posenc --help`").size());
-  EXPECT_THAT(UsageMessage(""), HasSubstr("`posenc --help`"));
-}
-
-TEST_F(AmenitiesTest, AsksWhichFlagWasMeant) {
-  EXPECT_EQ(UsageMessage("resolve --presett llama-3.1-8b"),
-            "--presett: is no flag of `posenc resolve`; did you mean "
-            "--preset?");
-  EXPECT_EQ(UsageMessage("resolve --compare_profile=vllm"),
-            "--compare_profile: is no flag of `posenc resolve`; did you mean "
-            "--compare-profile?");
-  EXPECT_EQ(UsageMessage("--sever x info"),
-            "--sever: is no flag of `posenc`; did you mean --server?");
-  EXPECT_EQ(UsageMessage("info --zzzzzz"),
-            "--zzzzzz: is no flag of `posenc info`");
-  // What stands after a flag is its value, whatever it looks like.
-  EXPECT_THAT(UsageMessage("resolve --preset reslove --layer-index x"),
-              HasSubstr("--layer-index"));
-}
-
-TEST_F(AmenitiesTest, ServersErrorsNameTheFlag) {
-  const struct {
-    std::string arguments, flag;
-  } kCases[] = {
-      {"resolve --preset nobody", "--preset"},
-      {"resolve --preset llama-3.1-8b --compare-preset nobody",
-       "--compare-preset"},
-      {"resolve --preset gemma-3-4b --layer-type nonsense", "--layer-type"},
-      {"resolve --spec '{\"rotaryDim\":3,\"pairing\":\"PAIRING_INTERLEAVED\"}'",
-       "--spec"},
-      {"table --preset llama-3.1-8b --rows -1", "--rows"},
-  };
-  for (const auto& [arguments, flag] : kCases) {
-    const Outcome outcome = Posenc(arguments + " --json");
-    ASSERT_EQ(outcome.exit_code, 1) << arguments << outcome.text;
-    EXPECT_EQ(outcome.json()["error"]["flag"], flag) << outcome.text;
-    EXPECT_THAT(Posenc(arguments).text, HasSubstr(" (" + flag + ")\n"));
-  }
-}
 
 TEST_F(AmenitiesTest, TakesTheServerFromTheEnvironment) {
   server::ServerOptions options;
@@ -338,11 +148,6 @@ TEST_F(CompletionTest, ScriptsAndManualHaveEveryCommandAndFlag) {
       }
     }
   }
-}
-
-TEST_F(CompletionTest, RefusesOtherShells) {
-  EXPECT_THAT(UsageMessage("completion tcsh"), HasSubstr("SHELL"));
-  EXPECT_THAT(UsageMessage("completion"), HasSubstr("SHELL"));
 }
 
 TEST(ManualPage, HasNoLineThatIsAnUnknownRequest) {

@@ -1,11 +1,9 @@
-// `posenc doctor` on files: a pair for every check, exit codes, JSON, and bad
-// files of every kind.
+// `posenc doctor` on files: a pair for every check, exit codes and JSON. Its
+// bad files: tests/data/cli/doctor.json.
 
 #include <gmock/gmock.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <sstream>
@@ -132,13 +130,6 @@ TEST_F(DoctorTest, ExitCodesFollowFailOn) {
   EXPECT_EQ(Doctor(Path("") + " --fail-on note").exit_code, 1);
 }
 
-TEST_F(DoctorTest, FlagsMayStandBeforeThePath) {
-  Write("config.json", Plain());
-  const Outcome before = Doctor("--reader mlx --reader hf " + Path(""));
-  EXPECT_EQ(before.exit_code, 0) << before.text;
-  EXPECT_EQ(before.text, Doctor(Path("") + " --reader mlx --reader hf").text);
-}
-
 TEST_F(DoctorTest, ChecksAreListedWithIdSeverityAndFix) {
   const Outcome outcome = Posenc("--json doctor --checks");
   EXPECT_EQ(outcome.exit_code, 0);
@@ -172,32 +163,6 @@ TEST_F(DoctorTest, OfALargeTokenizersConfigurationTheLengthIsRead) {
   WriteText("tokenizer_config.json", "{" + tokens);
   EXPECT_THAT(Output(Path(""))["inputs"][1]["unreadable"].get<std::string>(),
               HasSubstr("not JSON"));
-}
-
-TEST_F(DoctorTest, WrongUsageExitsWith2) {
-  Write("config.json", Plain());
-  EXPECT_EQ(Doctor("").exit_code, 2);
-  EXPECT_EQ(Doctor(Path("") + " --reader nobody").exit_code, 2);
-  EXPECT_EQ(Doctor(Path("") + " --fail-on much").exit_code, 2);
-  EXPECT_EQ(Doctor(Path("") + " --length 0").exit_code, 2);
-  EXPECT_EQ(
-      Doctor(Path("") + " --runtime \"vllm --hf-overrides '{\"").exit_code, 2);
-}
-
-TEST_F(DoctorTest, UnreadableInputsBeatFindingsAndAllIsPrintedAllTheSame) {
-  Write("config.json", Conflict());
-  WriteText("params.json", "{\n  \"dim\": 512,\n  \"n_heads\" 8\n}");
-  const Outcome text = Doctor(Path(""));
-  EXPECT_EQ(text.exit_code, 3);
-  EXPECT_THAT(text.text, HasSubstr("params.json: not JSON: line 3, column"));
-  EXPECT_THAT(text.text, HasSubstr("config.type-conflict"));
-  const Json output = Output(Path("") + " " + Path("missing.gguf"));
-  ASSERT_EQ(output["inputs"].size(), 3);
-  EXPECT_TRUE(output["inputs"][0]["unreadable"].is_null());
-  EXPECT_THAT(output["inputs"][1]["unreadable"], HasSubstr("not JSON"));
-  EXPECT_THAT(output["inputs"][2]["unreadable"], HasSubstr("cannot open"));
-  EXPECT_EQ(output["inputs"][2]["kind"], "gguf");
-  EXPECT_NE(FindId(output, "config.type-conflict"), nullptr);
 }
 
 TEST_F(DoctorTest, JsonHasEveryField) {
@@ -248,84 +213,6 @@ TEST_F(DoctorTest, FolderWithAllFiveKindsAtOnceReadsAll) {
   }
 }
 
-TEST_F(DoctorTest, BadFilesExitWith3AndOneLineEach) {
-  const auto fact = [&](const std::string& name) {
-    const Outcome outcome = Doctor(Path(name));
-    EXPECT_EQ(outcome.exit_code, 3) << name;
-    const std::string lines = Complaints(outcome.text);
-    EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 1) << lines;
-    return lines;
-  };
-  WriteText("deep.json", std::string(10000, '['));
-  EXPECT_THAT(fact("deep.json"), HasSubstr("nested deeper than"));
-  {
-    // 100 MB of blanks, which are not written.
-    std::ofstream(Path("large.json")) << "{";
-    fs::resize_file(Path("large.json"), 100'000'000);
-  }
-  EXPECT_THAT(fact("large.json"), HasSubstr("100000000 bytes; at most"));
-  WriteText("empty.gguf", "");
-  EXPECT_THAT(fact("empty.gguf"), HasSubstr("ends at byte 0"));
-  WriteText("other.gguf", "GGML and more of it than a header");
-  EXPECT_THAT(fact("other.gguf"), HasSubstr("begins with \"GGML\""));
-  WriteText("short.safetensors", "abc");
-  EXPECT_THAT(fact("short.safetensors"), HasSubstr("shorter than 8 bytes"));
-  WriteText("absurd.safetensors", std::string(16, '\xff'));
-  EXPECT_THAT(fact("absurd.safetensors"), HasSubstr("a header of"));
-  const std::string header =
-      R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-      R"("b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})";
-  std::string overlap(8, '\0');
-  overlap[0] = static_cast<char>(header.size());
-  WriteText("overlap.safetensors", overlap + header + "123456");
-  EXPECT_THAT(fact("overlap.safetensors"), HasSubstr("starts at 2"));
-  fs::create_directory(Path("nothing"));
-  EXPECT_THAT(fact("nothing"), HasSubstr("holds no config.json"));
-  EXPECT_THAT(fact("absent"), HasSubstr("cannot open"));
-  fs::create_directory(Path("index"));
-  WriteText("index/model.safetensors.index.json",
-            R"({"weight_map":{"rope.freqs":"../../etc/passwd"}})");
-  EXPECT_THAT(fact("index"), HasSubstr("outside of its folder"));
-  fs::create_directory(Path("many"));
-  for (int i = 0; i < 1100; ++i) {
-    WriteText("many/" + std::to_string(i) + ".gguf", "");
-  }
-  EXPECT_THAT(fact("many"), HasSubstr("holds 1100 files"));
-  EXPECT_THAT(fact(std::string(5000, 'x')), HasSubstr("File name too long"));
-  fs::create_directories(Path("folder/config.json"));
-  EXPECT_THAT(fact("folder"), HasSubstr("is a directory"));
-  fs::create_directory(Path("dangling"));
-  fs::create_symlink("nowhere", Path("dangling/config.json"));
-  EXPECT_THAT(fact("dangling"), HasSubstr("No such file"));
-  fs::create_directory(Path("loop"));
-  fs::create_symlink("config.json", Path("loop/config.json"));
-  EXPECT_THAT(fact("loop"), HasSubstr("symbolic links"));
-  for (const char* name : {"sparse.json", "sparse.gguf"}) {
-    WriteText(name, "");
-    fs::resize_file(Path(name), std::uintmax_t{100} << 30);
-  }
-  EXPECT_THAT(fact("sparse.json"), HasSubstr("at most 1048576 are read"));
-  EXPECT_THAT(fact("sparse.gguf"), HasSubstr("not \"GGUF\""));
-  for (const char* name : {"lfs.json", "lfs.gguf", "lfs.safetensors"}) {
-    WriteText(name,
-              "version https://git-lfs.github.com/spec/v1\n"
-              "oid sha256:0123456789abcdef\nsize 123456789\n");
-    EXPECT_THAT(fact(name), HasSubstr("is a pointer of Git LFS"));
-  }
-  EXPECT_EQ(mkfifo(Path("pipe.gguf").c_str(), 0600), 0);
-  EXPECT_THAT(fact("pipe.gguf"), HasSubstr("is no regular file"));
-  Json config = Plain();
-  config["model_type"] = "two\nlines\x1b[31m";
-  config["hidden_size"] = 0;
-  Write("lines.json", config);
-  EXPECT_THAT(Doctor(Path("lines.json")).text,
-              HasSubstr("config  two\\nlines\\x1b[31m  "));
-  config = Plain();
-  config["rope_theta"] = "big";
-  Write("typed.json", config);
-  EXPECT_THAT(fact("typed.json"), HasSubstr("rope_theta is of type string"));
-}
-
 TEST_F(DoctorTest, WhatMayNotBeReadIsNamed) {
   // Root may read everything, without two of its capabilities as others may.
   const std::string program =
@@ -349,13 +236,6 @@ TEST_F(DoctorTest, WhatMayNotBeReadIsNamed) {
   fs::permissions(Path("closed"), fs::perms::owner_all);
 }
 
-TEST_F(DoctorTest, ALinkToItselfIsAnInputThatCannotBeOpened) {
-  fs::create_symlink(Path("loop"), Path("loop"));
-  const Outcome outcome = Doctor(Path("loop"));
-  EXPECT_EQ(outcome.exit_code, 3);
-  EXPECT_THAT(outcome.text, HasSubstr("cannot open"));
-}
-
 TEST_F(DoctorTest, AnIndexTellsWhichShardsHoldTables) {
   fs::create_directory(Path("m"));
   Json config = Plain();
@@ -375,17 +255,6 @@ TEST_F(DoctorTest, AnIndexTellsWhichShardsHoldTables) {
   for (const Json& input : output["inputs"]) {
     EXPECT_TRUE(input["unreadable"].is_null()) << input;
   }
-}
-
-TEST_F(DoctorTest, PeopleGetInputsFindingsAndASum) {
-  Write("config.json", Conflict());
-  const std::string text = Doctor(Path("config.json")).text;
-  EXPECT_THAT(text, HasSubstr("config.json  config  llama  64 channels"));
-  EXPECT_THAT(text, HasSubstr("error    config.type-conflict"));
-  EXPECT_THAT(text, HasSubstr("mlx-lm: 90 % of a score is left to distance 3"));
-  EXPECT_THAT(text, HasSubstr("logits x 0.7713"));
-  EXPECT_THAT(text, HasSubstr("fix: remove \"type\" from rope_scaling"));
-  EXPECT_THAT(text, HasSubstr("1 error, 1 warning, 0 notes"));
 }
 
 TEST_F(DoctorTest, AServerElsewhereSaysTheSame) {
@@ -409,33 +278,6 @@ TEST_F(DoctorTest, AServerElsewhereSaysTheSame) {
                               " --server unix:" + Path("nobody"));
   EXPECT_EQ(away.exit_code, 1);
   EXPECT_THAT(away.text, HasSubstr("UNAVAILABLE"));
-}
-
-TEST_F(DoctorTest, ErrorsOfOptionsNameTheFlag) {
-  Write("config.json", Plain());
-  const auto line = [&](const std::string& flags) {
-    const Outcome outcome = Doctor(Path("config.json") + " " + flags);
-    EXPECT_EQ(outcome.exit_code, 2) << flags;
-    return outcome.text;
-  };
-  EXPECT_THAT(
-      line("--reader hf --reader nobody"),
-      HasSubstr("--reader: \"nobody\" is not known; known are hf vllm"));
-  EXPECT_THAT(line("--length 0"), HasSubstr("--length: 0; it must be in"));
-  EXPECT_THAT(line("--length -4"), HasSubstr("--length: -4; it must be in"));
-  EXPECT_THAT(line("--runtime \"vllm 'm\""),
-              HasSubstr("--runtime: a quote ' is not closed"));
-}
-
-TEST_F(DoctorTest, NamesThatAreNoUtf8AreInputsLikeOthers) {
-  const std::string name = "m\xff.json";
-  Write(name, Conflict());
-  const Outcome outcome = Doctor(Quoted(Path(name)));
-  EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.text, HasSubstr("m\xEF\xBF\xBD.json  config  llama"));
-  WriteText("latin.json", "{\"model_type\": \"\xe9\"}");
-  EXPECT_THAT(Doctor(Path("latin.json")).text,
-              HasSubstr("latin.json: not JSON: line 1, column"));
 }
 
 // llama.cpp's frequencies of a head of 64 channels, scaled linearly by 4.
@@ -501,24 +343,6 @@ TEST_F(DoctorTest, APresetIsTheReferenceOfWhatLiesBesideIt) {
   const Outcome unknown = Doctor("--preset nobody");
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.text, HasSubstr("--preset: 'nobody' is no preset"));
-}
-
-TEST_F(DoctorTest, OfAReaderThatRefusesNoShareIsTold) {
-  Json config = Plain();
-  config["rope_scaling"] = {{"rope_type", "nonsense"}, {"factor", 2.0}};
-  Write("config.json", config);
-  const std::string text = Doctor(Path("config.json")).text;
-  EXPECT_THAT(text, HasSubstr("config.type-unknown"));
-  EXPECT_THAT(text, testing::Not(HasSubstr("of a score is left")));
-}
-
-TEST_F(DoctorTest, FlagsOfTheFixSilenceAGguf) {
-  const std::string bad = (kPairs / "gguf.scaling-missing" / "bad").string();
-  EXPECT_NE(FindId(Output(bad), "gguf.scaling-missing"), nullptr);
-  const Json mended = Output(bad +
-                             " --runtime 'llama-server --rope-scaling yarn "
-                             "--rope-scale 4 --yarn-orig-ctx 32768'");
-  EXPECT_EQ(FindId(mended, "gguf.scaling-missing"), nullptr);
 }
 
 }  // namespace

@@ -49,13 +49,6 @@ class PlotTest : public PosencTest {
     EXPECT_EQ(outcome.exit_code, 0) << arguments << outcome.text;
     return outcome.json();
   }
-
-  void ExpectError(const std::string& arguments, int exit_code,
-                   const std::string& part) {
-    const Outcome outcome = Posenc("plot " + arguments);
-    EXPECT_EQ(outcome.exit_code, exit_code) << arguments << outcome.text;
-    EXPECT_THAT(outcome.text, HasSubstr(part)) << arguments;
-  }
 };
 
 TEST_F(PlotTest, EveryFigureIsSvgWithTitleDescriptionAndMarks) {
@@ -332,39 +325,6 @@ TEST_F(PlotTest, StdoutTakesThePictureAndNothingElse) {
   EXPECT_TRUE(plot::ParseXml(Text("picture")).has_value());
 }
 
-TEST_F(PlotTest, UnknownFiguresAndStrangeFlagsAreTold) {
-  const std::string out = " --output p.svg" + std::string(kEight);
-  ExpectError("kpet" + out, 2, "did you mean kept");
-  ExpectError("freq" + out, 2, "did you mean frequencies");
-  ExpectError("nonsense" + out, 2, "there are: frequencies, wavelengths");
-  ExpectError("--output p.svg", 2, "FIGURE");
-  ExpectError("decay --rows 3" + out, 2,
-              "--rows: belongs to angles, table, not to decay");
-  ExpectError("table --max-distance 9" + out, 2, "--max-distance: belongs to");
-  ExpectError("rotation --compare-profile mlx" + out, 2,
-              "--compare-*: belongs to");
-  ExpectError("decay --profiles mlx" + out, 2, "--profiles: belongs to");
-  ExpectError("kept --output p.svg --sinusoidal 8 --order sin_cos", 2,
-              "only the figure table");
-  ExpectError("decay --output p.svg", 2, "--preset, --config or --spec");
-  ExpectError("table --output p.svg", 2, "--sinusoidal");
-  ExpectError("kept --profiles nobody --preset gpt-oss-20b --output p.svg", 2,
-              "--profiles");
-  ExpectError("kept" + out, 2, "--compare-spec");
-}
-
-TEST_F(PlotTest, OutputsThatCannotBeWrittenAreTold) {
-  ExpectError("decay" + std::string(kEight), 2, "--output: missing");
-  ExpectError("decay --output p.gif" + std::string(kEight), 2,
-              "does not end in .svg");
-  ExpectError("decay --output - --json" + std::string(kEight), 2,
-              "--output: - is stdout");
-  ExpectError("decay --output /nowhere/p.svg" + std::string(kEight), 3,
-              "--output: /nowhere/p.svg");
-  ExpectError("decay --output -" + std::string(kEight) + " >/dev/full", 3,
-              "");  // stderr goes there, too
-}
-
 TEST_F(PlotTest, ABiasIsDrawnFromItsFileAndWhatIsMaskedIsNoNumber) {
   const std::string file = Path("alibi.npy");
   ASSERT_EQ(Posenc("bias --alibi 2 --query-length 4 --causal --out " + file)
@@ -384,70 +344,6 @@ TEST_F(PlotTest, ABiasIsDrawnFromItsFileAndWhatIsMaskedIsNoNumber) {
       HasSubstr("from -0.1875 to 0; light grey cells are -inf (masked), "
                 "+inf or NaN."));
   EXPECT_EQ(Svg("bias --in " + file).All("image").size(), 3u);  // and a scale
-}
-
-TEST_F(PlotTest, ABiasThatCannotBeDrawnIsToldByItsFlag) {
-  const std::string out = "bias --output p.svg";
-  ExpectError(out, 2, "--in: missing");
-  ExpectError(out + kEight + "--in x.npy", 2, "bias: takes --in");
-  ExpectError(out + " --in " + Path("absent.npy"), 3, "cannot open");
-  ExpectError("kept --in x.npy --output p.svg" + std::string(kEight), 2,
-              "--in: belongs to bias");
-  WriteText("bad.npy", "no numbers");
-  ExpectError(out + " --in " + Path("bad.npy"), 3, "not a .npy file");
-}
-
-TEST_F(PlotTest, NumbersOutOfRangeAreToldByTheirFlags) {
-  const std::string out = " --output p.svg" + std::string(kEight);
-  ExpectError("decay --width 319" + out, 2, "--width: is 319");
-  ExpectError("decay --height 100000" + out, 2, "--height: is 100000");
-  ExpectError("decay --max-distance 0" + out, 2, "--max-distance: is 0");
-  ExpectError("decay --max-distance 99999999999" + out, 2, "--max-distance");
-  ExpectError("decay --distance-step 0" + out, 2, "--distance-step: is 0");
-  ExpectError("decay --max-distance 65535 --distance-step 1" + out, 2,
-              "--distance-step: 65536 distances");
-  ExpectError("kept --max-distance 1 --preset gpt-oss-20b --output p.svg", 2,
-              "--max-distance: is 1");
-  ExpectError("table --rows 0" + out, 2, "--rows: is 0");
-  ExpectError("table --rows 999999999999" + out, 2, "--rows: 999999999999");
-  ExpectError("angles --rows -1" + out, 2, "--rows: is -1");
-  ExpectError("angles --rows 999999999999" + out, 2, "--rows: 999999999999");
-  ExpectError("table --channels 9" + out, 2, "--channels: is 9");
-  ExpectError("table --channels 0" + out, 2, "--channels: is 0");
-  ExpectError("table --channels 2 --rows 5000" + out, 2, "--rows: is 5000");
-  ExpectError("table --values tan" + out, 2, "--values: 'tan'");
-  ExpectError("rotation --pair 4" + out, 2, "--pair: is 4");
-  ExpectError("rotation --pair -1" + out, 2, "--pair: is -1");
-  ExpectError("rotation --vector 1" + out, 2, "--vector: '1'");
-  ExpectError("rotation --vector 0,0" + out, 2, "--vector: '0,0'");
-  ExpectError("rotation --vector nan,1" + out, 2, "--vector");
-  ExpectError("rotation --vector x,1" + out, 2, "--vector");
-  ExpectError("similarity --image 64" + out, 2, "--image: '64'");
-  ExpectError("similarity --image 1x9" + out, 2, "--image: '1x9'");
-  ExpectError("similarity --image 99999x99999" + out, 2, "--image:");
-  ExpectError("similarity --image 4x4 --max-distance 9" + out, 2, "--image:");
-  ExpectError("wavelengths --trained-length -1" + out, 2, "--trained-length");
-}
-
-TEST_F(PlotTest, EncodingsThatAFigureCannotShowAreToldByTheirFlags) {
-  ExpectError("decay --output p.svg --spec '{\"nope\":true}' --head-dim 8", 2,
-              "--spec: has no positional encoding (NoPE)");
-  const std::string axes =
-      "'{\"rotaryDim\":8,\"pairing\":\"PAIRING_HALF_SPLIT\",\"axes\":"
-      "{\"assignment\":\"ASSIGNMENT_SECTIONED\",\"sections\":[2,2]}}'";
-  for (const char* figure :
-       {"wavelengths", "angles", "table", "rotation", "decay", "similarity"}) {
-    ExpectError(figure + std::string(" --output p.svg --spec ") + axes, 2,
-                "--spec: its pairs follow 2 position axes");
-  }
-  ExpectError("decay --output p.svg --compare-spec " + axes + kEight, 2,
-              "--compare-spec: its pairs follow");
-  ExpectError(
-      "frequencies --output p.svg --spec "
-      "'{\"rotaryDim\":4,\"pairing\":\"PAIRING_HALF_SPLIT\","
-      "\"explicitFrequencies\":{\"values\":[1,2,3,4],\"heads\":2}}'",
-      2, "--spec: has 4 frequencies for 2 pairs");
-  ExpectError("kept --preset nobodys-model --output p.svg", 1, "nobodys-model");
 }
 
 }  // namespace
