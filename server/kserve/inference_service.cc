@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "inference/inference.pb.h"
 #include "server/kserve/infer_handler.h"
+#include "server/kserve/kserve_service.h"
 #include "server/kserve/metadata.h"
 #include "server/methods/shared_tensors.h"
 #include "server/version.h"
@@ -279,7 +280,7 @@ InferenceService::InferenceService(SharedFiles* shared_files)
                    ? nullptr
                    : std::make_unique<Regions>(shared_files)) {}
 
-std::vector<Method> InferenceService::InferMethods() {
+std::vector<Method> InferenceService::Methods() {
   const auto start = [this](auto function) {
     return [this, function](const MethodContext& context) {
       return function(context, &counts_, regions_.get());
@@ -310,6 +311,14 @@ absl::Status InferenceService::WhyNot(absl::string_view path) const {
     }
   }
   return absl::OkStatus();
+}
+
+std::optional<ExtraServiceFactory> KserveService() {
+  return ExtraServiceFactory{
+      inference::ModelInferRequest::descriptor()->file()->service(0),
+      [](SharedFiles* shared_files) {
+        return std::make_unique<InferenceService>(shared_files);
+      }};
 }
 
 }  // namespace posenc::server

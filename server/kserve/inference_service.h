@@ -11,25 +11,25 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "server/extra_service.h"
 #include "server/kserve/inference.h"
 #include "server/kserve/regions.h"
 #include "server/methods/methods.h"
-#include "server/rpc/small_call.h"
 #include "server/shared/shared_files.h"
 
 namespace posenc::server {
 
 // Safe for many threads. Outlives its calls.
-class InferenceService final : public SmallService {
+class InferenceService final : public ExtraService {
  public:
   // shared_files: outlives this; null if no memory is shared.
   explicit InferenceService(SharedFiles* shared_files);
 
   // ModelInfer and ModelStreamInfer.
-  std::vector<Method> InferMethods();
+  std::vector<Method> Methods() override;
 
   // What ServerReady and ModelReady say from now on.
-  void SetReady(bool ready) { ready_.store(ready); }
+  void SetReady(bool ready) override { ready_.store(ready); }
 
   absl::StatusOr<std::shared_ptr<SmallCall>> Make(
       absl::string_view path, std::uint64_t connection) override;
