@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,15 +26,28 @@ constexpr char kFloats[] = "FP32,FP16,BF16,FP64";
 constexpr char kHeads[] = "FP32,FP16,BF16,FP64,FP8E4M3,FP8E5M2";
 constexpr char kPositions[] = "INT64,INT32,FP32,FP64";
 
-template <typename Request>
+// Tensors in, tensors out; or, with a NativeResponse, settings in, and tensors
+// and small fields out.
+template <typename Request, auto answer, typename NativeResponse = void>
 Model MakeModel(absl::string_view name, std::vector<ModelInput> inputs,
-                std::vector<ModelOutput> outputs,
-                decltype(Model::answer) answer) {
+                std::vector<ModelOutput> outputs) {
   static const auto* const known = new KnownFields(*Request::descriptor());
   static const auto* const shared =
       new SharedPartsFinder(*Request::descriptor());
   const auto takes_long = [](const Message& request) {
     return ResolvesLong(static_cast<const Request&>(request));
+  };
+  const auto call = [](const Message& message, const BorrowedTensors& borrowed,
+                       const MethodContext& context, Response* response) {
+    const auto& request = static_cast<const Request&>(message);
+    if constexpr (std::is_void_v<NativeResponse>) {
+      return answer(request, borrowed, context);
+    } else {
+      auto native = std::make_unique<NativeResponse>();
+      auto tensors = answer(request, context, native.get());
+      *response = std::move(native);
+      return tensors;
+    }
   };
   return {name,
           &Request::default_instance(),
@@ -42,35 +56,7 @@ Model MakeModel(absl::string_view name, std::vector<ModelInput> inputs,
           std::move(inputs),
           std::move(outputs),
           takes_long,
-          answer};
-}
-
-// Tensors in, tensors out.
-template <typename Request, auto answer>
-Model OfTensors(absl::string_view name, std::vector<ModelInput> inputs,
-                std::vector<ModelOutput> outputs) {
-  return MakeModel<Request>(
-      name, std::move(inputs), std::move(outputs),
-      [](const Message& request, const BorrowedTensors& borrowed,
-         const MethodContext& context, Response* /*response*/) {
-        return answer(static_cast<const Request&>(request), borrowed, context);
-      });
-}
-
-// Settings in, tensors and small fields out.
-template <typename Request, typename NativeResponse, auto answer>
-Model OfSettings(absl::string_view name, std::vector<ModelInput> inputs,
-                 std::vector<ModelOutput> outputs) {
-  return MakeModel<Request>(
-      name, std::move(inputs), std::move(outputs),
-      [](const Message& request, const BorrowedTensors& /*borrowed*/,
-         const MethodContext& context, Response* response) {
-        auto native = std::make_unique<NativeResponse>();
-        auto tensors =
-            answer(static_cast<const Request&>(request), context, native.get());
-        *response = std::move(native);
-        return tensors;
-      });
+          call};
 }
 
 // BuildTable is two models, because tools ask for every output that a model
@@ -148,47 +134,47 @@ std::vector<Model> MakeModels() {
   using Resolved = v1::ResolveRopeResponse;
   const ModelInput positions = {{"positions", kPositions, 1}, true};
   return {
-      OfTensors<v1::ApplyRopeRequest, AnswerApplyRope>(
+      MakeModel<v1::ApplyRopeRequest, AnswerApplyRope>(
           "apply_rope",
           {{{"q", kHeads, 4}, true}, {{"k", kHeads, 4}, true}, positions},
           {{{"q", kHeads, 4}, v1::ApplyRopeResponse::kQFieldNumber},
            {{"k", kHeads, 4}, v1::ApplyRopeResponse::kKFieldNumber}}),
-      OfTensors<v1::RepositionRequest, AnswerReposition>(
+      MakeModel<v1::RepositionRequest, AnswerReposition>(
           "reposition",
           {{{"k", kHeads, 4}, false},
            {{"movement.old_positions", kPositions, 1}, true},
            {{"movement.new_positions", kPositions, 1}, true},
            {{"movement.shifts", kPositions, 1}, true}},
           {{{"k", kHeads, 4}, v1::RepositionResponse::kKFieldNumber}}),
-      OfSettings<v1::BuildTableRequest, Table, BuildTable>(
+      MakeModel<v1::BuildTableRequest, BuildTable, Table>(
           "build_table", {positions},
           {{{"cos", kFloats, 2}, Table::kCosFieldNumber},
            {{"sin", kFloats, 2}, Table::kSinFieldNumber}}),
-      OfSettings<v1::BuildTableRequest, Table, BuildEncoding>(
+      MakeModel<v1::BuildTableRequest, BuildEncoding, Table>(
           "build_encoding", {positions},
           {{{"table", kFloats, 2}, Table::kTableFieldNumber}}),
-      OfTensors<v1::AddEncodingRequest, AnswerAddEncoding>(
+      MakeModel<v1::AddEncodingRequest, AnswerAddEncoding>(
           "add_encoding", {{{"x", kFloats, 3}, false}, positions},
           {{{"x", kFloats, 3}, v1::AddEncodingResponse::kXFieldNumber}}),
-      OfTensors<v1::ScoreRelativeRequest, AnswerScoreRelative>(
+      MakeModel<v1::ScoreRelativeRequest, AnswerScoreRelative>(
           "score_relative",
           {{{"q", kFloats, 4}, false}, {{"k", kFloats, 4}, false}},
           {{{"scores", kFloats, 4},
             v1::ScoreRelativeResponse::kScoresFieldNumber}}),
-      OfSettings<v1::BuildBiasRequest, v1::BuildBiasResponse, AnswerWholeBias>(
+      MakeModel<v1::BuildBiasRequest, AnswerWholeBias, v1::BuildBiasResponse>(
           "build_bias", {},
           {{{"bias", "FP32,FP16,BF16,FP64,INT32", 3},
             v1::BuildBiasResponse::kTileFieldNumber}}),
-      OfSettings<v1::BuildPositionsRequest, Positions, AnswerBuildPositions>(
+      MakeModel<v1::BuildPositionsRequest, AnswerBuildPositions, Positions>(
           "build_positions", {},
           {{{"positions", "INT32,FP32,FP64", 1},
             v1::Positions::kIdsFieldNumber,
             Positions::kPositionsFieldNumber}}),
-      OfTensors<v1::ConvertPairingRequest, AnswerConvertPairing>(
+      MakeModel<v1::ConvertPairingRequest, AnswerConvertPairing>(
           "convert_pairing", {{{"weight", kFloats, 2}, false}},
           {{{"weight", kFloats, 2},
             v1::ConvertPairingResponse::kWeightFieldNumber}}),
-      OfSettings<v1::ResolveRopeRequest, Resolved, ResolveRope>(
+      MakeModel<v1::ResolveRopeRequest, ResolveRope, Resolved>(
           "resolve_rope", {},
           {{{"inv_freq", "FP64", 1}, Resolved::kInvFreqFieldNumber},
            // Most encodings have none, so it is not listed.
