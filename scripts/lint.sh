@@ -62,6 +62,9 @@ layers() {
     "$(grep -rnE '#include "server/methods/' server/rpc server/convert server/budget server/memory)"
   forbid "calls know nothing of who observes them" \
     "$(grep -rnE '#include "server/(admin|metrics|trace)/' server/{budget,convert,listen,memory,methods,rpc})"
+  forbid "the server knows no extra service; its process gives it KServe's" \
+    "$(grep -rnE '#include "(server/kserve|inference)/' core server |
+      grep -vE '^server/(kserve/|no_kserve.cc:|(main|config/(check|config)).(cc|h):[0-9]+:#include "server/kserve/kserve_service.h")')"
   forbid "libmicrohttpd, prometheus-cpp and opentelemetry-cpp stay in one room each" \
     "$(grep -rnE '#include [<"](microhttpd|prometheus/|opentelemetry/)' core client server |
       grep -vE '^(client/explorer/explorer.cc:[0-9]+:#include <microhttpd|server/admin/[^:]*:[0-9]+:#include <microhttpd|server/metrics/[^:]*:[0-9]+:#include "prometheus|server/trace/[^:]*:[0-9]+:#include "opentelemetry)')"

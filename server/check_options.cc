@@ -74,7 +74,9 @@ absl::Status CheckFiles(const ServerOptions& options) {
     if (!certificates.ok()) return certificates.status();
   }
   if (!options.token_file.empty()) {
-    return TokenFile::Load(options.token_file, options.public_methods).status();
+    return TokenFile::Load(options.token_file, options.public_methods,
+                           ExtraServices(options))
+        .status();
   }
   return options.public_methods.empty()
              ? absl::OkStatus()

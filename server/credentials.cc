@@ -35,7 +35,8 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
     credentials->tls_ = *std::move(tls);
   }
   if (!options.token_file.empty()) {
-    auto tokens = TokenFile::Load(options.token_file, options.public_methods);
+    auto tokens = TokenFile::Load(options.token_file, options.public_methods,
+                                  ExtraServices(options));
     if (!tokens.ok()) return tokens.status();
     credentials->tokens_ = *std::move(tokens);
     // If they had expired before the start, that is for whoever starts to tell.

@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +21,7 @@
 #include "core/simd/dispatch.h"
 #include "server/config/check.h"
 #include "server/config/load.h"
+#include "server/kserve/kserve_service.h"
 #include "server/log/grpc_log.h"
 #include "server/memory/heap.h"
 #include "server/probe.h"
@@ -97,6 +100,15 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Services beside the contract's, of which tokens may name the RPCs even if
+// they are switched off.
+void AddServices(Config* config) {
+  std::optional<ExtraServiceFactory> kserve = KserveService();
+  if (!kserve.has_value()) return;
+  if (!config->kserve) kserve->make = nullptr;
+  config->server.extra_services.push_back(*std::move(kserve));
+}
+
 void PrepareProcess() {
   OpenStandardStreams();
   KeepFreedMemory();
@@ -114,8 +126,9 @@ void PrepareProcess() {
 
 int Run(int argc, char** argv) {
   PrepareProcess();
-  const absl::StatusOr<LoadedConfig> loaded = LoadConfig(argc, argv, environ);
+  absl::StatusOr<LoadedConfig> loaded = LoadConfig(argc, argv, environ);
   if (!loaded.ok()) return Fail(kUsage, loaded.status().message());
+  AddServices(&loaded->config);
   const Config& config = loaded->config;
   switch (loaded->task) {
     case Task::kShow:

@@ -74,7 +74,7 @@ absl::Status Serve(
                             *ParseLogFormat(config.log.format));
   const absl::Cleanup flush = [&log] { log->Flush(kLastFlush); };
   CallLog calls(log, config.log.calls);
-  CallMetrics metrics(config.server.kserve);
+  CallMetrics metrics(ServedExtraServices(config.server));
   std::shared_ptr<CallObserver> traces;
   if (!config.otlp_endpoint.empty()) {
     auto started = StartTraces(config.otlp_endpoint);

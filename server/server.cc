@@ -15,9 +15,8 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "server/credentials.h"
+#include "server/extra_service.h"
 #include "server/health/health.h"
-#include "server/kserve/infer_handler.h"
-#include "server/kserve/inference_service.h"
 #include "server/listen/address.h"
 #include "server/listen/listener.h"
 #include "server/reflection/reflection.h"
@@ -58,6 +57,28 @@ std::int64_t WatchesOfConnection(const ConnectionLimits& limits) {
   return std::max(limits.max_concurrent_streams / 2, 8);
 }
 
+// The extra services that are not switched off, with their names.
+using NamedServices =
+    std::vector<std::pair<std::string, std::unique_ptr<ExtraService>>>;
+
+NamedServices Make(const ServerOptions& options, SharedFiles* shared_files) {
+  NamedServices made;
+  for (const ExtraServiceFactory& factory : options.extra_services) {
+    if (!factory.make) continue;
+    made.emplace_back(factory.descriptor->full_name(),
+                      factory.make(shared_files));
+  }
+  return made;
+}
+
+std::vector<Method> MethodsOf(const NamedServices& services) {
+  std::vector<Method> all;
+  for (const auto& [name, service] : services) {
+    for (Method& method : service->Methods()) all.push_back(std::move(method));
+  }
+  return all;
+}
+
 class RunningServer final : public Server {
  public:
   // shared_files: may be null.
@@ -68,19 +89,18 @@ class RunningServer final : public Server {
         shared_files_(std::move(shared_files)),
         health_(WithDefaults(options.connections).max_connections,
                 WatchesOfConnection(options.connections)),
-        inference_(options.kserve
-                       ? std::make_unique<InferenceService>(shared_files_.get())
-                       : nullptr),
+        extra_services_(Make(options, shared_files_.get())),
         service_(WithDefaults(options.limits), options.connections,
                  options.observer, credentials_->tokens(), shared_files_.get(),
-                 inference_ == nullptr ? std::vector<Method>()
-                                       : inference_->InferMethods()),
+                 MethodsOf(extra_services_)),
         lame_duck_(options.lame_duck),
         drain_timeout_(options.drain_timeout) {
     service_.Add(&health_);
-    if (inference_ != nullptr) service_.Add(inference_.get());
+    for (const auto& [name, service] : extra_services_) {
+      service_.Add(service.get());
+    }
     if (!options.reflection) return;
-    reflection_ = std::make_unique<Reflection>(options.kserve);
+    reflection_ = std::make_unique<Reflection>(ServedExtraServices(options));
     service_.Add(reflection_.get());
   }
 
@@ -156,16 +176,17 @@ class RunningServer final : public Server {
     for (const char* name : {"", kServiceName, kReadiness}) {
       health_.Set(name, ready);
     }
-    if (inference_ == nullptr) return;
-    health_.Set(kInferenceService, ready);
-    inference_->SetReady(ready);
+    for (const auto& [name, service] : extra_services_) {
+      health_.Set(name, ready);
+      service->SetReady(ready);
+    }
   }
 
   const std::unique_ptr<Credentials> credentials_;
   const std::unique_ptr<SharedFiles> shared_files_;  // null: none are shared
   Health health_;
-  std::unique_ptr<Reflection> reflection_;             // null: switched off
-  const std::unique_ptr<InferenceService> inference_;  // likewise
+  std::unique_ptr<Reflection> reflection_;  // null: switched off
+  const NamedServices extra_services_;
   RpcService service_;
   CallQueue queue_{&service_};
   const absl::Duration lame_duck_;
@@ -303,6 +324,24 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
 }
 
 }  // namespace
+
+std::vector<const google::protobuf::ServiceDescriptor*> ExtraServices(
+    const ServerOptions& options) {
+  std::vector<const google::protobuf::ServiceDescriptor*> all;
+  for (const ExtraServiceFactory& factory : options.extra_services) {
+    all.push_back(factory.descriptor);
+  }
+  return all;
+}
+
+std::vector<const google::protobuf::ServiceDescriptor*> ServedExtraServices(
+    const ServerOptions& options) {
+  std::vector<const google::protobuf::ServiceDescriptor*> served;
+  for (const ExtraServiceFactory& factory : options.extra_services) {
+    if (factory.make) served.push_back(factory.descriptor);
+  }
+  return served;
+}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {

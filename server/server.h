@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "google/protobuf/descriptor.h"
 #include "grpcpp/channel.h"
 #include "server/budget/limits.h"
 #include "server/listen/connection_limits.h"
@@ -22,6 +23,16 @@
 namespace posenc::server {
 
 enum class Notice { kInfo, kWarning };
+
+class ExtraService;  // server/extra_service.h
+
+// A service beside the contract's on the same port, such as KServe's.
+struct ExtraServiceFactory {
+  const google::protobuf::ServiceDescriptor* descriptor;
+  // shared_files outlives the service, and is null if no memory is shared.
+  // Empty: the service is switched off. Tokens may name its RPCs all the same.
+  std::function<std::unique_ptr<ExtraService>(SharedFiles* shared_files)> make;
+};
 
 struct ServerOptions {
   // "host:port" (port 0: any free one), "[::1]:port", "unix:/path". Empty: no
@@ -46,8 +57,8 @@ struct ServerOptions {
   // Whether tools may ask for the contract (grpc.reflection).
   bool reflection = true;
 
-  // Whether KServe's protocol is spoken too (inference.GRPCInferenceService).
-  bool kserve = true;
+  // Services beside the contract's.
+  std::vector<ExtraServiceFactory> extra_services;
 
   // Which files in shared memory calls may name; none by default.
   SharedMemoryOptions shared_memory;
@@ -77,6 +88,12 @@ struct ServerOptions {
   // How long calls in progress may take to finish after that.
   absl::Duration drain_timeout = absl::Seconds(30);
 };
+
+// Descriptors of the extra services, or of those that are not switched off.
+std::vector<const google::protobuf::ServiceDescriptor*> ExtraServices(
+    const ServerOptions& options);
+std::vector<const google::protobuf::ServiceDescriptor*> ServedExtraServices(
+    const ServerOptions& options);
 
 // INVALID_ARGUMENT if Server::Start() would refuse an option (field: the flag's
 // name, "--listen"), or a file that an option names. Binds nothing.

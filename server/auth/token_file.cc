@@ -15,10 +15,11 @@ constexpr char kFlag[] = "--token-file";
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Load(
-    const std::string& path, const std::vector<std::string>& public_methods) {
-  std::unique_ptr<TokenFile> file(new TokenFile(path));
+    const std::string& path, const std::vector<std::string>& public_methods,
+    ServiceDescriptors more) {
+  std::unique_ptr<TokenFile> file(new TokenFile(path, std::move(more)));
   for (const std::string& method : public_methods) {
-    if (!IsRpc(method)) {
+    if (!IsRpc(method, file->more_)) {
       return core::FieldInvalid(
           "--public-methods",
           absl::StrCat("there is no RPC '", method, "'; such as ResolveRope"));
@@ -33,7 +34,7 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Load(
 absl::Status TokenFile::Reload() {
   const auto text = ReadSmallFile(kFlag, path_);
   if (!text.ok()) return text.status();
-  auto tokens = Tokens::Parse(*text);
+  auto tokens = Tokens::Parse(*text, more_);
   if (!tokens.ok()) {
     return core::FieldInvalid(
         kFlag, absl::StrCat(path_, ": ", tokens.status().message()));

@@ -19,9 +19,11 @@ namespace posenc::server {
 class TokenFile {
  public:
   // INVALID_ARGUMENT, field "--token-file" or "--public-methods", for a file
-  // that cannot be read or parsed, or an RPC that there is not.
+  // that cannot be read or parsed, or an RPC that there is not. more: as in
+  // IsRpc().
   static absl::StatusOr<std::unique_ptr<TokenFile>> Load(
-      const std::string& path, const std::vector<std::string>& public_methods);
+      const std::string& path, const std::vector<std::string>& public_methods,
+      ServiceDescriptors more);
 
   // Reads the file again. Fails as Load() does; then the tokens that were read
   // last stay in force.
@@ -34,7 +36,8 @@ class TokenFile {
                                absl::string_view authorization) const;
 
  private:
-  explicit TokenFile(std::string path) : path_(std::move(path)) {}
+  TokenFile(std::string path, ServiceDescriptors more)
+      : path_(std::move(path)), more_(std::move(more)) {}
 
   std::shared_ptr<const Tokens> tokens() const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -42,6 +45,7 @@ class TokenFile {
   }
 
   const std::string path_;
+  const ServiceDescriptors more_;
   absl::flat_hash_set<std::string> public_methods_;
   mutable std::mutex mutex_;
   std::shared_ptr<const Tokens> tokens_;  // guarded by mutex_

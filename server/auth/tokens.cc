@@ -14,8 +14,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/error.h"
-#include "google/protobuf/descriptor.h"
-#include "inference/inference.pb.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::server {
@@ -79,25 +77,24 @@ bool ParseSize(absl::string_view text, std::int64_t* bytes) {
 
 }  // namespace
 
-bool IsRpc(absl::string_view name) {
-  static const google::protobuf::ServiceDescriptor* const services[] = {
-      v1::GetServerInfoRequest::descriptor()->file()->service(0),
-      inference::ModelInferRequest::descriptor()->file()->service(0)};
-  return std::any_of(std::begin(services), std::end(services),
-                     [&](const google::protobuf::ServiceDescriptor* service) {
-                       return service->FindMethodByName(std::string(name)) !=
-                              nullptr;
-                     });
+bool IsRpc(absl::string_view name, const ServiceDescriptors& more) {
+  const auto has = [method = std::string(name)](
+                       const google::protobuf::ServiceDescriptor* service) {
+    return service->FindMethodByName(method) != nullptr;
+  };
+  return has(v1::GetServerInfoRequest::descriptor()->file()->service(0)) ||
+         std::any_of(more.begin(), more.end(), has);
 }
 
-absl::StatusOr<Tokens> Tokens::Parse(absl::string_view text) {
+absl::StatusOr<Tokens> Tokens::Parse(absl::string_view text,
+                                     const ServiceDescriptors& more) {
   Tokens tokens;
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
     line = absl::StripAsciiWhitespace(line);
     if (line.empty() || line[0] == '#') continue;
-    absl::StatusOr<Token> token = ParseLine(line);
+    absl::StatusOr<Token> token = ParseLine(line, more);
     const absl::Status status =
         token.ok() ? tokens.Add(*std::move(token)) : token.status();
     if (!status.ok()) {
@@ -108,7 +105,8 @@ absl::StatusOr<Tokens> Tokens::Parse(absl::string_view text) {
   return tokens;
 }
 
-absl::StatusOr<Tokens::Token> Tokens::ParseLine(absl::string_view line) {
+absl::StatusOr<Tokens::Token> Tokens::ParseLine(
+    absl::string_view line, const ServiceDescriptors& more) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
   if (words.size() < 2) return Wrong("must be NAME TOKEN, then options");
@@ -146,7 +144,7 @@ absl::StatusOr<Tokens::Token> Tokens::ParseLine(absl::string_view line) {
     absl::string_view value = words[i];
     if (absl::ConsumePrefix(&value, "methods=")) {
       for (const absl::string_view method : absl::StrSplit(value, ',')) {
-        if (!IsRpc(method)) {
+        if (!IsRpc(method, more)) {
           return Wrong(absl::StrCat("methods: there is no RPC '", method, "'"));
         }
         token.methods.emplace(method);

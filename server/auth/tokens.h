@@ -23,8 +23,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "google/protobuf/descriptor.h"
 
 namespace posenc::server {
+
+// Of services beside the contract's.
+using ServiceDescriptors =
+    std::vector<const google::protobuf::ServiceDescriptor*>;
 
 // Who calls.
 struct Caller {
@@ -39,8 +44,9 @@ class Tokens {
  public:
   // INVALID_ARGUMENT names the line, never the token: for a line that has not
   // the form above, an RPC that there is not, a token that stands there twice,
-  // limits of one name that differ, or no token at all.
-  static absl::StatusOr<Tokens> Parse(absl::string_view text);
+  // limits of one name that differ, or no token at all. more: as in IsRpc().
+  static absl::StatusOr<Tokens> Parse(absl::string_view text,
+                                      const ServiceDescriptors& more = {});
 
   // The caller whose token an `authorization` header ("Bearer TOKEN") shows.
   // UNAUTHENTICATED if it is missing (empty), unknown or has expired,
@@ -65,15 +71,16 @@ class Tokens {
     absl::Time expires = absl::InfiniteFuture();
   };
 
-  static absl::StatusOr<Token> ParseLine(absl::string_view line);
+  static absl::StatusOr<Token> ParseLine(absl::string_view line,
+                                         const ServiceDescriptors& more);
   absl::Status Add(Token token);
   const Token* Find(const Hash& hash) const;
 
   std::vector<Token> tokens_;
 };
 
-// Whether there is an RPC of this name, the contract's or KServe's:
-// "ApplyRope", "ModelInfer".
-bool IsRpc(absl::string_view name);
+// Whether the contract, or one of `more`, has an RPC of this name:
+// "ApplyRope".
+bool IsRpc(absl::string_view name, const ServiceDescriptors& more);
 
 }  // namespace posenc::server

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "server/auth/token_file.h"
 #include "server/budget/machine.h"
+#include "server/kserve/kserve_service.h"
 #include "server/listen/address.h"
 #include "server/ready_file.h"
 #include "server/trace/traces.h"
@@ -24,10 +25,18 @@ absl::Status CheckAdmin(const std::string& admin) {
                                          "unix:/path, port 0..65535"));
 }
 
+absl::Status CheckKserve(bool kserve) {
+  if (!kserve || KserveService().has_value()) return absl::OkStatus();
+  return core::FieldInvalid("--kserve",
+                            "this posencd was built without KServe's protocol "
+                            "(POSENC_KSERVE)");
+}
+
 // Without a caller that has a token that holds, there is nobody to serve.
 std::string TokensDoubt(const ServerOptions& server) {
   if (server.token_file.empty()) return "";
-  const auto tokens = TokenFile::Load(server.token_file, {});
+  const auto tokens =
+      TokenFile::Load(server.token_file, {}, ExtraServices(server));
   if (!tokens.ok() || absl::Now() < (*tokens)->last_expiry()) return "";
   return absl::StrCat(
       "--token-file: ", server.token_file,
@@ -41,6 +50,7 @@ std::string TokensDoubt(const ServerOptions& server) {
 
 absl::Status CheckConfig(const Config& config) {
   absl::Status status = CheckOptions(config.server);
+  if (status.ok()) status = CheckKserve(config.kserve);
   if (status.ok()) status = CheckAdmin(config.admin);
   if (status.ok() && !config.otlp_endpoint.empty()) {
     status = CheckTraces(config.otlp_endpoint);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/kserve/kserve_service.h"
 #include "server/probe.h"
 #include "server/server.h"
 
@@ -27,6 +28,8 @@ struct Config {
   std::string file;
 
   ServerOptions server;
+  // Whether KServe's protocol is spoken too (inference.GRPCInferenceService).
+  bool kserve = KserveService().has_value();
   LogOptions log;
 
   // "host:port" or "unix:/path" of the admin server; empty: none.

@@ -57,7 +57,7 @@ constexpr Key kKeys[] = {
     {"reflection", KeyKind::kSwitch, 0, 0, kRestart,
      POSENC_FIELD(server.reflection),
      "Whether tools may ask the server for its contract.", "", ""},
-    {"kserve", KeyKind::kSwitch, 0, 0, kRestart, POSENC_FIELD(server.kserve),
+    {"kserve", KeyKind::kSwitch, 0, 0, kRestart, POSENC_FIELD(kserve),
      "Whether the server speaks KServe's protocol too, "
      "`inference.GRPCInferenceService`.",
      "", ""},

@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <string>
-
 #include "absl/strings/string_view.h"
 #include "core/tensor.h"
 #include "inference/inference.pb.h"
@@ -11,16 +9,37 @@
 
 namespace posenc::server {
 
-// "FP32" as DTYPE_FLOAT32; DTYPE_UNSPECIFIED for a type that tensors of posenc
-// do not have.
-v1::Dtype DtypeOf(absl::string_view datatype);
+struct Datatype {
+  absl::string_view name;
+  v1::Dtype dtype;
+  inference::DataType config;  // in ModelConfig, which lacks some
+};
 
-absl::string_view DatatypeName(core::Dtype dtype);
+// Those that tensors of posenc have.
+inline constexpr Datatype kDatatypes[] = {
+    {"FP32", v1::DTYPE_FLOAT32, inference::TYPE_FP32},
+    {"FP16", v1::DTYPE_FLOAT16, inference::TYPE_FP16},
+    {"BF16", v1::DTYPE_BFLOAT16, inference::TYPE_BF16},
+    {"FP64", v1::DTYPE_FLOAT64, inference::TYPE_FP64},
+    {"FP8E4M3", v1::DTYPE_FLOAT8_E4M3FN, inference::TYPE_INVALID},
+    {"FP8E5M2", v1::DTYPE_FLOAT8_E5M2, inference::TYPE_INVALID},
+    {"INT32", v1::DTYPE_INT32, inference::TYPE_INT32},
+    {"INT64", v1::DTYPE_INT64, inference::TYPE_INT64},
+};
 
-// Of ModelConfig.
-inference::DataType ConfigTypeOf(absl::string_view datatype);
+// Null if there is none of this name.
+inline const Datatype* FindDatatype(absl::string_view name) {
+  for (const Datatype& known : kDatatypes) {
+    if (known.name == name) return &known;
+  }
+  return nullptr;
+}
 
-// All of them, for an error: "FP32, FP16, ...".
-std::string DatatypeNames();
+inline absl::string_view DatatypeName(core::Dtype dtype) {
+  for (const Datatype& known : kDatatypes) {
+    if (known.dtype == static_cast<v1::Dtype>(dtype)) return known.name;
+  }
+  return "";
+}
 
 }  // namespace posenc::server

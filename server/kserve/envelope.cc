@@ -4,16 +4,19 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "core/error.h"
 #include "server/budget/errors.h"
 #include "server/convert/unknown_fields.h"
 #include "server/kserve/datatypes.h"
+#include "server/rpc/request.h"
 
 namespace posenc::server {
 namespace {
 
 namespace pb = google::protobuf;
 using Request = inference::ModelInferRequest;
+using Input = Request::InferInputTensor;
 
 // Far more than any model takes, and few enough that what they grow to when
 // they are parsed does not matter.
@@ -23,42 +26,42 @@ constexpr std::size_t kMostSmallBytes = 16 << 20;
 // Of a message that only the generated parser understands.
 constexpr std::size_t kMostOddBytes = 1 << 20;
 
-absl::Status NotAMessage() {
-  return core::FieldInvalid(
-      "", "the message is not a valid protobuf message of this call");
-}
-
 absl::Status CheckCounts(const wire::SplitEnvelope& split) {
-  const std::pair<int, std::size_t> limits[] = {
-      {Request::kParametersFieldNumber, kMostParameters},
-      {Request::kInputsFieldNumber, kMostTensors},
-      {Request::kOutputsFieldNumber, kMostTensors},
-      {Request::kRawInputContentsFieldNumber, kMostTensors}};
-  for (const auto& [field, most] : limits) {
-    const std::size_t count = split.records[field];
-    if (count > most) {
-      return core::FieldInvalid(
-          Request::descriptor()->FindFieldByNumber(field)->name(),
-          absl::StrCat(count, " of them; at most ", most));
-    }
+  for (const int field :
+       {Request::kParametersFieldNumber, Request::kInputsFieldNumber,
+        Request::kOutputsFieldNumber, Request::kRawInputContentsFieldNumber}) {
+    const std::size_t most = field == Request::kParametersFieldNumber
+                                 ? kMostParameters
+                                 : kMostTensors;
+    if (split.records[field] <= most) continue;
+    return core::FieldInvalid(
+        Request::descriptor()->FindFieldByNumber(field)->name(),
+        absl::StrCat(split.records[field], " of them; at most ", most));
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckSmallBytes(std::size_t bytes) {
-  return CheckSize("", "what is beside raw_input_contents", bytes,
-                   kMostSmallBytes, "send tensors as raw_input_contents");
+wire::BorrowedBytes Bytes(const void* data, std::size_t size) {
+  wire::BorrowedBytes bytes;
+  bytes.size = size;
+  if (size > 0) bytes.pieces.emplace_back(static_cast<const char*>(data), size);
+  return bytes;
 }
 
+// The bytes of `elements`, unless the input has other contents.
 template <typename T>
-wire::BorrowedBytes Bytes(const pb::RepeatedField<T>& elements) {
-  wire::BorrowedBytes bytes;
-  bytes.size = elements.size() * sizeof(T);
-  if (bytes.size > 0) {
-    bytes.pieces.emplace_back(reinterpret_cast<const char*>(elements.data()),
-                              bytes.size);
+absl::StatusOr<wire::BorrowedBytes> Only(absl::string_view field,
+                                         const pb::RepeatedField<T>& elements,
+                                         const Input& input) {
+  std::vector<const pb::FieldDescriptor*> given;
+  input.contents().GetReflection()->ListFields(input.contents(), &given);
+  for (const pb::FieldDescriptor* const other : given) {
+    if (other->name() == field) continue;
+    return core::FieldInvalid(
+        "", absl::StrCat("has ", other->name(), "; elements of ",
+                         input.datatype(), " belong in ", field));
   }
-  return bytes;
+  return Bytes(elements.data(), elements.size() * sizeof(T));
 }
 
 }  // namespace
@@ -80,19 +83,18 @@ absl::Status Parse(RequestMessage message, InferEnvelope* envelope) {
       if (split.rest.size() > kMostOddBytes) return NotAMessage();
     }
   }
-  const absl::Status small = CheckSmallBytes(split.rest.size());
-  if (!small.ok()) return small;
-  std::size_t grown = 0;
-  const absl::Status elements = kKnown.CheckElements(split.rest, &grown);
-  if (!elements.ok()) return elements;
-  const absl::Status room = envelope->message.ClaimMore(
-      static_cast<std::int64_t>(2 * split.rest.size() + grown));
-  if (!room.ok()) return room;
+  absl::Status status =
+      CheckSize("", "what is beside raw_input_contents", split.rest.size(),
+                kMostSmallBytes, "send tensors as raw_input_contents");
   Request& request = envelope->request;
-  if (!request.ParseFromString(split.rest)) return NotAMessage();
-  const absl::Status known = kKnown.Check(split.rest, request);
-  if (!known.ok()) return known;
-  envelope->message.GiveBack(static_cast<std::int64_t>(split.rest.size()));
+  if (status.ok()) {
+    status = envelope->message.ClaimMore(
+        static_cast<std::int64_t>(2 * split.rest.size()));
+  }
+  if (status.ok()) {
+    status = ParseSmall(kKnown, split.rest, &envelope->message, &request);
+  }
+  if (!status.ok()) return status;
   if (envelope->borrows) {
     if (request.parameters_size() !=
         static_cast<int>(split.records[Request::kParametersFieldNumber])) {
@@ -103,49 +105,28 @@ absl::Status Parse(RequestMessage message, InferEnvelope* envelope) {
   }
   envelope->message.Clear();
   for (const std::string& raw : request.raw_input_contents()) {
-    wire::BorrowedBytes& bytes = envelope->raw.emplace_back();
-    bytes.size = raw.size();
-    if (!raw.empty()) bytes.pieces.emplace_back(raw.data(), raw.size());
+    envelope->raw.push_back(Bytes(raw.data(), raw.size()));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<wire::BorrowedBytes> TypedBytes(
-    const Request::InferInputTensor& input) {
+absl::StatusOr<wire::BorrowedBytes> TypedBytes(const Input& input) {
   const inference::InferTensorContents& contents = input.contents();
-  wire::BorrowedBytes bytes;
-  const char* field = nullptr;
-  switch (DtypeOf(input.datatype())) {
+  const Datatype* const datatype = FindDatatype(input.datatype());
+  switch (datatype == nullptr ? v1::DTYPE_UNSPECIFIED : datatype->dtype) {
     case v1::DTYPE_FLOAT32:
-      field = "fp32_contents";
-      bytes = Bytes(contents.fp32_contents());
-      break;
+      return Only("fp32_contents", contents.fp32_contents(), input);
     case v1::DTYPE_FLOAT64:
-      field = "fp64_contents";
-      bytes = Bytes(contents.fp64_contents());
-      break;
+      return Only("fp64_contents", contents.fp64_contents(), input);
     case v1::DTYPE_INT32:
-      field = "int_contents";
-      bytes = Bytes(contents.int_contents());
-      break;
+      return Only("int_contents", contents.int_contents(), input);
     case v1::DTYPE_INT64:
-      field = "int64_contents";
-      bytes = Bytes(contents.int64_contents());
-      break;
+      return Only("int64_contents", contents.int64_contents(), input);
     default:
       return core::FieldInvalid(
           "", absl::StrCat(input.datatype(),
                            " has no typed form; send raw_input_contents"));
   }
-  std::vector<const pb::FieldDescriptor*> given;
-  contents.GetReflection()->ListFields(contents, &given);
-  for (const pb::FieldDescriptor* const other : given) {
-    if (other->name() == field) continue;
-    return core::FieldInvalid(
-        "", absl::StrCat("has ", other->name(), "; elements of ",
-                         input.datatype(), " belong in ", field));
-  }
-  return bytes;
 }
 
 }  // namespace posenc::server

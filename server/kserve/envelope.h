@@ -15,17 +15,12 @@ namespace posenc::server {
 
 struct InferEnvelope {
   inference::ModelInferRequest request;  // without what `raw` has
-  RequestMessage message;                // owns the bytes of `raw`
-  // Of raw_input_contents. Points into `message`, or, for a message that is
-  // framed in a way that only the generated parser understands, into
+  RequestMessage message;
+  // Of raw_input_contents. Points into `message` (`borrows`), or, for a message
+  // that is framed in a way that only the generated parser understands, into
   // `request`.
   std::vector<wire::BorrowedBytes> raw;
-
-  // Null if `raw` lies elsewhere, or there is none.
-  const RequestMessage* borrowed_from() const {
-    return borrows && !raw.empty() ? &message : nullptr;
-  }
-  bool borrows = false;  // `raw`, if there is any, lies in `message`
+  bool borrows = false;
 };
 
 // Parses into an envelope that stays where it is. INVALID_ARGUMENT for what is

@@ -9,9 +9,7 @@
 
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,89 +17,96 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/kserve/envelope.h"
 #include "server/kserve/models.h"
 #include "server/kserve/native_request.h"
+#include "server/kserve/parameters.h"
 #include "server/kserve/regions.h"
 #include "server/kserve/statistics.h"
-#include "server/memory/request_message.h"
 #include "server/methods/methods.h"
 #include "server/methods/shared_tensors.h"
 #include "server/rpc/handler.h"
 
 namespace posenc::server {
 
-// What the requests of one call share.
-struct InferContext {
-  std::vector<ModelCounts>* counts;  // of all models; outlive it
-  Regions* regions;                  // likewise; null: no memory is shared
-  CallSharing sharing;
-  std::int64_t max_copied_bytes;  // see SharedTensors
-};
+// Parameters of tensors in shared memory.
+inline constexpr char kRegion[] = "shared_memory_region";
+inline constexpr char kRegionOffset[] = "shared_memory_offset";
+inline constexpr char kRegionBytes[] = "shared_memory_byte_size";
 
 class Inference : public std::enable_shared_from_this<Inference> {
  public:
-  using Counts = std::vector<ModelCounts>;
+  // What all requests share: the counts of each model, and the regions, which
+  // are null if no memory is shared. Outlive them.
+  struct Common {
+    std::vector<ModelCounts>* counts;
+    Regions* regions;
+  };
 
   // start: when its time began, from which a `timeout` counts. stream: it is a
   // message of ModelStreamInfer.
-  Inference(const InferContext& context, absl::Time start,
-            absl::Duration waited, bool stream);
-  // Bytes that Read() copied out of shared memory.
-  std::int64_t copied_bytes() const { return shared_->copied_bytes(); }
+  Inference(const MethodContext& context, const Common& common,
+            absl::Time start, absl::Duration waited, bool stream);
   // Counts the request as failed, unless it was answered.
   ~Inference();
 
   absl::Status Read(RequestMessage message);
-
+  // Bytes that Read() copied out of shared memory.
+  std::int64_t copied_bytes() const { return shared_->copied_bytes(); }
   // After Read(): see CallHandler.
   bool TakesLong() const { return model_->takes_long(native_->message()); }
 
   // After Read(), once. Failures are the caller's to tell, but for those of
   // computing a stream's message: they are its answer.
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Answer(
-      const MethodContext& context);
-
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Answer();
   // A stream's message that tells of an error.
   std::string ErrorMessage(const absl::Status& error) const;
 
  private:
   class Response;
+  using Input = inference::ModelInferRequest::InferInputTensor;
 
-  absl::Status ReadParameters();
-  absl::Status ReadReserved(const std::string& name,
-                            const inference::InferParameter& value,
-                            bool* reserved);
   // What parameters of an input or an output say of shared memory.
   struct Placed {
     std::optional<std::string> region;
     std::optional<std::uint64_t> offset, bytes;
+    v1::SharedMemory memory;  // which is looked at later
 
     bool given() const { return region || offset || bytes; }
   };
-  absl::Status ReadPlace(const std::string& name,
-                         const inference::InferParameter& value,
-                         Placed* place) const;
-  // The place in a file, which is looked at later.
-  absl::StatusOr<v1::SharedMemory> Find(const Placed& place) const;
-  absl::Status ReadInput(
-      const inference::ModelInferRequest::InferInputTensor& input,
-      const wire::BorrowedBytes* raw, v1::Tensor* tensor,
-      wire::BorrowedBytes* bytes) const;
+  struct Output {
+    const ModelOutput* model;
+    Placed placed;
+  };
+
   absl::Status ReadInputs();
+  absl::Status ReadInput(const Input& input, const wire::BorrowedBytes* raw);
+  absl::Status ReadParameters();
+  // False if the parameter is the native request's.
+  bool ReadReserved(const std::string& name,
+                    const inference::InferParameter& value,
+                    absl::Status* status);
   absl::Status ReadOutputs();
-  // Gives outputs their places in shared memory.
-  absl::Status PlaceOutputs(TensorAnswer* answer);
-  // Marks what the answer's message will have of its outputs.
+  absl::Status ReadPlaced(const std::string& name,
+                          const inference::InferParameter& value,
+                          Placed* placed) const;
+  absl::Status Find(Placed* placed) const;
+
+  // Marks what the answer's message will have of its outputs, and gives those
+  // in shared memory their places.
   absl::Status ChooseOutputs(TensorAnswer* answer);
   // The answer's message up to the tensors' bytes.
   std::string Head(const TensorAnswer& answer,
-                   const google::protobuf::Message* response) const;
+                   google::protobuf::Message* native) const;
   void NameModel(inference::ModelInferResponse* response) const;
   absl::Status CheckTime() const;
+  // Adds what has passed to a part of the request's time.
+  void EndPart(absl::Duration InferTimes::*part);
 
-  const InferContext context_;
+  const MethodContext context_;
+  const Common common_;
   const bool stream_;
   const absl::Time start_;
   absl::Time since_;  // of the part of the time that runs now
@@ -111,11 +116,15 @@ class Inference : public std::enable_shared_from_this<Inference> {
   InferEnvelope envelope_;
   const Model* model_ = nullptr;
   std::optional<NativeRequest> native_;
-  std::vector<const ModelOutput*> outputs_;      // that were asked for
-  std::map<const ModelOutput*, Placed> placed_;  // those in shared memory
+  std::vector<Output> outputs_;  // that were asked for
   const std::shared_ptr<SharedTensors> shared_;
   absl::Duration timeout_ = absl::InfiniteDuration();
   bool tells_final_ = false;
 };
+
+// The handler of a call.
+std::unique_ptr<CallHandler> StartInference(const MethodContext& context,
+                                            const Inference::Common& common,
+                                            bool stream);
 
 }  // namespace posenc::server

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,29 +26,37 @@ constexpr char kFloats[] = "FP32,FP16,BF16,FP64";
 constexpr char kHeads[] = "FP32,FP16,BF16,FP64,FP8E4M3,FP8E5M2";
 constexpr char kPositions[] = "INT64,INT32,FP32,FP64";
 
-constexpr bool kOptional = true;
-constexpr bool kRequired = false;
-
-// Tensors in, tensors out.
-template <typename Request, auto answer>
-absl::StatusOr<TensorAnswer> OfTensors(const Message& request,
-                                       const BorrowedTensors& borrowed,
-                                       const MethodContext& context,
-                                       Response* /*response*/) {
-  return answer(static_cast<const Request&>(request), borrowed, context);
-}
-
-// Settings in, tensors and small fields out.
-template <typename Request, typename NativeResponse, auto answer>
-absl::StatusOr<TensorAnswer> OfSettings(const Message& request,
-                                        const BorrowedTensors& /*borrowed*/,
-                                        const MethodContext& context,
-                                        Response* response) {
-  auto native = std::make_unique<NativeResponse>();
-  absl::StatusOr<TensorAnswer> tensors =
-      answer(static_cast<const Request&>(request), context, native.get());
-  *response = std::move(native);
-  return tensors;
+// Tensors in, tensors out; or, with a NativeResponse, settings in, and tensors
+// and small fields out.
+template <typename Request, auto answer, typename NativeResponse = void>
+Model MakeModel(absl::string_view name, std::vector<ModelInput> inputs,
+                std::vector<ModelOutput> outputs) {
+  static const auto* const known = new KnownFields(*Request::descriptor());
+  static const auto* const shared =
+      new SharedPartsFinder(*Request::descriptor());
+  const auto takes_long = [](const Message& request) {
+    return ResolvesLong(static_cast<const Request&>(request));
+  };
+  const auto call = [](const Message& message, const BorrowedTensors& borrowed,
+                       const MethodContext& context, Response* response) {
+    const auto& request = static_cast<const Request&>(message);
+    if constexpr (std::is_void_v<NativeResponse>) {
+      return answer(request, borrowed, context);
+    } else {
+      auto native = std::make_unique<NativeResponse>();
+      auto tensors = answer(request, context, native.get());
+      *response = std::move(native);
+      return tensors;
+    }
+  };
+  return {name,
+          &Request::default_instance(),
+          known,
+          shared,
+          std::move(inputs),
+          std::move(outputs),
+          takes_long,
+          call};
 }
 
 // BuildTable is two models, because tools ask for every output that a model
@@ -119,126 +128,73 @@ absl::StatusOr<TensorAnswer> ResolveRope(const v1::ResolveRopeRequest& request,
   return answer;
 }
 
-constexpr ModelInput kApplyRopeInputs[] = {
-    {{"q", kHeads, 4}, kOptional},
-    {{"k", kHeads, 4}, kOptional},
-    {{"positions", kPositions, 1}, kOptional}};
-constexpr ModelOutput kApplyRopeOutputs[] = {
-    {{"q", kHeads, 4}, v1::ApplyRopeResponse::kQFieldNumber},
-    {{"k", kHeads, 4}, v1::ApplyRopeResponse::kKFieldNumber}};
-
-constexpr ModelInput kRepositionInputs[] = {
-    {{"k", kHeads, 4}, kRequired},
-    {{"movement.old_positions", kPositions, 1}, kOptional},
-    {{"movement.new_positions", kPositions, 1}, kOptional},
-    {{"movement.shifts", kPositions, 1}, kOptional}};
-constexpr ModelOutput kRepositionOutputs[] = {
-    {{"k", kHeads, 4}, v1::RepositionResponse::kKFieldNumber}};
-
-constexpr ModelInput kTableInputs[] = {
-    {{"positions", kPositions, 1}, kOptional}};
-constexpr ModelOutput kBuildTableOutputs[] = {
-    {{"cos", kFloats, 2}, v1::BuildTableResponse::kCosFieldNumber},
-    {{"sin", kFloats, 2}, v1::BuildTableResponse::kSinFieldNumber}};
-constexpr ModelOutput kBuildEncodingOutputs[] = {
-    {{"table", kFloats, 2}, v1::BuildTableResponse::kTableFieldNumber}};
-
-constexpr ModelInput kAddEncodingInputs[] = {
-    {{"x", kFloats, 3}, kRequired}, {{"positions", kPositions, 1}, kOptional}};
-constexpr ModelOutput kAddEncodingOutputs[] = {
-    {{"x", kFloats, 3}, v1::AddEncodingResponse::kXFieldNumber}};
-
-constexpr ModelInput kScoreRelativeInputs[] = {{{"q", kFloats, 4}, kRequired},
-                                               {{"k", kFloats, 4}, kRequired}};
-constexpr ModelOutput kScoreRelativeOutputs[] = {
-    {{"scores", kFloats, 4}, v1::ScoreRelativeResponse::kScoresFieldNumber}};
-
-constexpr ModelOutput kBuildBiasOutputs[] = {
-    {{"bias", "FP32,FP16,BF16,FP64,INT32", 3},
-     v1::BuildBiasResponse::kTileFieldNumber}};
-
-constexpr ModelOutput kBuildPositionsOutputs[] = {
-    {{"positions", "INT32,FP32,FP64", 1},
-     v1::Positions::kIdsFieldNumber,
-     v1::BuildPositionsResponse::kPositionsFieldNumber}};
-
-constexpr ModelInput kConvertPairingInputs[] = {
-    {{"weight", kFloats, 2}, kRequired}};
-constexpr ModelOutput kConvertPairingOutputs[] = {
-    {{"weight", kFloats, 2}, v1::ConvertPairingResponse::kWeightFieldNumber}};
-
-constexpr ModelOutput kResolveRopeOutputs[] = {
-    {{"inv_freq", "FP64", 1}, v1::ResolveRopeResponse::kInvFreqFieldNumber},
-    // Most encodings have none.
-    {{"axis_of_pair", "INT32", 1},
-     v1::ResolveRopeResponse::kAxisOfPairFieldNumber,
-     0,
-     false}};
-
-template <typename Request>
-Model MakeModel(absl::string_view name, absl::Span<const ModelInput> inputs,
-                absl::Span<const ModelOutput> outputs,
-                decltype(Model::answer) answer) {
-  static const auto* const known = new KnownFields(*Request::descriptor());
-  static const auto* const shared =
-      new SharedPartsFinder(*Request::descriptor());
-  const auto takes_long = [](const Message& request) {
-    return ResolvesLong(static_cast<const Request&>(request));
+std::vector<Model> MakeModels() {
+  using Table = v1::BuildTableResponse;
+  using Positions = v1::BuildPositionsResponse;
+  using Resolved = v1::ResolveRopeResponse;
+  const ModelInput positions = {{"positions", kPositions, 1}, true};
+  return {
+      MakeModel<v1::ApplyRopeRequest, AnswerApplyRope>(
+          "apply_rope",
+          {{{"q", kHeads, 4}, true}, {{"k", kHeads, 4}, true}, positions},
+          {{{"q", kHeads, 4}, v1::ApplyRopeResponse::kQFieldNumber},
+           {{"k", kHeads, 4}, v1::ApplyRopeResponse::kKFieldNumber}}),
+      MakeModel<v1::RepositionRequest, AnswerReposition>(
+          "reposition",
+          {{{"k", kHeads, 4}, false},
+           {{"movement.old_positions", kPositions, 1}, true},
+           {{"movement.new_positions", kPositions, 1}, true},
+           {{"movement.shifts", kPositions, 1}, true}},
+          {{{"k", kHeads, 4}, v1::RepositionResponse::kKFieldNumber}}),
+      MakeModel<v1::BuildTableRequest, BuildTable, Table>(
+          "build_table", {positions},
+          {{{"cos", kFloats, 2}, Table::kCosFieldNumber},
+           {{"sin", kFloats, 2}, Table::kSinFieldNumber}}),
+      MakeModel<v1::BuildTableRequest, BuildEncoding, Table>(
+          "build_encoding", {positions},
+          {{{"table", kFloats, 2}, Table::kTableFieldNumber}}),
+      MakeModel<v1::AddEncodingRequest, AnswerAddEncoding>(
+          "add_encoding", {{{"x", kFloats, 3}, false}, positions},
+          {{{"x", kFloats, 3}, v1::AddEncodingResponse::kXFieldNumber}}),
+      MakeModel<v1::ScoreRelativeRequest, AnswerScoreRelative>(
+          "score_relative",
+          {{{"q", kFloats, 4}, false}, {{"k", kFloats, 4}, false}},
+          {{{"scores", kFloats, 4},
+            v1::ScoreRelativeResponse::kScoresFieldNumber}}),
+      MakeModel<v1::BuildBiasRequest, AnswerWholeBias, v1::BuildBiasResponse>(
+          "build_bias", {},
+          {{{"bias", "FP32,FP16,BF16,FP64,INT32", 3},
+            v1::BuildBiasResponse::kTileFieldNumber}}),
+      MakeModel<v1::BuildPositionsRequest, AnswerBuildPositions, Positions>(
+          "build_positions", {},
+          {{{"positions", "INT32,FP32,FP64", 1},
+            v1::Positions::kIdsFieldNumber,
+            Positions::kPositionsFieldNumber}}),
+      MakeModel<v1::ConvertPairingRequest, AnswerConvertPairing>(
+          "convert_pairing", {{{"weight", kFloats, 2}, false}},
+          {{{"weight", kFloats, 2},
+            v1::ConvertPairingResponse::kWeightFieldNumber}}),
+      MakeModel<v1::ResolveRopeRequest, ResolveRope, Resolved>(
+          "resolve_rope", {},
+          {{{"inv_freq", "FP64", 1}, Resolved::kInvFreqFieldNumber},
+           // Most encodings have none, so it is not listed.
+           {{"axis_of_pair", "INT32", 1},
+            Resolved::kAxisOfPairFieldNumber,
+            0,
+            false}}),
   };
-  return {name,       &Request::default_instance(),
-          known,      shared,
-          inputs,     outputs,
-          takes_long, answer};
-}
-
-const std::vector<Model>& All() {
-  static const auto* const all = new std::vector<Model>{
-      MakeModel<v1::ApplyRopeRequest>(
-          "apply_rope", kApplyRopeInputs, kApplyRopeOutputs,
-          OfTensors<v1::ApplyRopeRequest, AnswerApplyRope>),
-      MakeModel<v1::RepositionRequest>(
-          "reposition", kRepositionInputs, kRepositionOutputs,
-          OfTensors<v1::RepositionRequest, AnswerReposition>),
-      MakeModel<v1::BuildTableRequest>(
-          "build_table", kTableInputs, kBuildTableOutputs,
-          OfSettings<v1::BuildTableRequest, v1::BuildTableResponse,
-                     BuildTable>),
-      MakeModel<v1::BuildTableRequest>(
-          "build_encoding", kTableInputs, kBuildEncodingOutputs,
-          OfSettings<v1::BuildTableRequest, v1::BuildTableResponse,
-                     BuildEncoding>),
-      MakeModel<v1::AddEncodingRequest>(
-          "add_encoding", kAddEncodingInputs, kAddEncodingOutputs,
-          OfTensors<v1::AddEncodingRequest, AnswerAddEncoding>),
-      MakeModel<v1::ScoreRelativeRequest>(
-          "score_relative", kScoreRelativeInputs, kScoreRelativeOutputs,
-          OfTensors<v1::ScoreRelativeRequest, AnswerScoreRelative>),
-      MakeModel<v1::BuildBiasRequest>(
-          "build_bias", {}, kBuildBiasOutputs,
-          OfSettings<v1::BuildBiasRequest, v1::BuildBiasResponse,
-                     AnswerWholeBias>),
-      MakeModel<v1::BuildPositionsRequest>(
-          "build_positions", {}, kBuildPositionsOutputs,
-          OfSettings<v1::BuildPositionsRequest, v1::BuildPositionsResponse,
-                     AnswerBuildPositions>),
-      MakeModel<v1::ConvertPairingRequest>(
-          "convert_pairing", kConvertPairingInputs, kConvertPairingOutputs,
-          OfTensors<v1::ConvertPairingRequest, AnswerConvertPairing>),
-      MakeModel<v1::ResolveRopeRequest>(
-          "resolve_rope", {}, kResolveRopeOutputs,
-          OfSettings<v1::ResolveRopeRequest, v1::ResolveRopeResponse,
-                     ResolveRope>),
-  };
-  return *all;
 }
 
 }  // namespace
 
-absl::Span<const Model> Models() { return All(); }
+const std::vector<Model>& Models() {
+  static const auto* const models = new std::vector<Model>(MakeModels());
+  return *models;
+}
 
 absl::StatusOr<const Model*> FindModel(absl::string_view name,
                                        absl::string_view version) {
-  for (const Model& model : All()) {
+  for (const Model& model : Models()) {
     if (model.name != name) continue;
     if (version.empty() || version == kModelVersion) return &model;
     return absl::NotFoundError(absl::StrCat("model_version: '", version,
@@ -246,7 +202,7 @@ absl::StatusOr<const Model*> FindModel(absl::string_view name,
                                             kModelVersion, " alone"));
   }
   const auto names =
-      absl::StrJoin(All(), ", ", [](std::string* out, const Model& model) {
+      absl::StrJoin(Models(), ", ", [](std::string* out, const Model& model) {
         absl::StrAppend(out, model.name);
       });
   return absl::NotFoundError(

@@ -5,10 +5,10 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "google/protobuf/message.h"
 #include "server/convert/shared_parts.h"
 #include "server/convert/tensor.h"
@@ -19,7 +19,6 @@
 namespace posenc::server {
 
 inline constexpr char kModelVersion[] = "1";
-inline constexpr char kModelPlatform[] = "posenc";
 
 // A tensor that tools are told of. Those inside of encodings are taken as well
 // and not listed: a tool that sends every input would have to make them up.
@@ -47,8 +46,8 @@ struct Model {
   const google::protobuf::Message* request;  // an empty one
   const KnownFields* known;                  // of its type
   const SharedPartsFinder* shared;           // likewise
-  absl::Span<const ModelInput> inputs;
-  absl::Span<const ModelOutput> outputs;
+  std::vector<ModelInput> inputs;
+  std::vector<ModelOutput> outputs;
   // As CallHandler::TakesLong().
   bool (*takes_long)(const google::protobuf::Message& request);
   // As in methods/answers.h. `response` is set to the native response's fields
@@ -59,7 +58,7 @@ struct Model {
       std::unique_ptr<google::protobuf::Message>* response);
 };
 
-absl::Span<const Model> Models();
+const std::vector<Model>& Models();
 
 // NOT_FOUND if there is no model of this name, or not in this version; "" is
 // any.

@@ -5,9 +5,8 @@
 //   parameter "rope.spec.rope_theta" any other field, from the root
 //   parameter "rope"                 a message or list, as ProtoJSON
 //
-// A scalar is of its own kind, or text: KServe's client can send no double.
-// Nothing is converted otherwise. Paths come from strangers: they are walked
-// by descriptors, at most 8 steps, and never into a list.
+// Paths come from strangers: they are walked by descriptors, at most 8 steps,
+// and never into a list.
 
 #pragma once
 
@@ -23,9 +22,8 @@
 #include "inference/inference.pb.h"
 #include "posenc/v1/tensor.pb.h"
 #include "posenc/wire/split.h"
-#include "server/convert/shared_parts.h"
 #include "server/convert/tensor.h"
-#include "server/convert/unknown_fields.h"
+#include "server/kserve/models.h"
 #include "server/memory/request_message.h"
 #include "server/methods/shared_tensors.h"
 
@@ -33,31 +31,25 @@ namespace posenc::server {
 
 class NativeRequest {
  public:
-  // prototype: an empty request. received: what it is made of; copies of that
-  // are claimed there.
-  NativeRequest(const google::protobuf::Message& prototype,
-                RequestMessage* received)
-      : message_(prototype.New()), received_(received) {}
+  // received: what it is made of; copies of that are claimed there.
+  NativeRequest(const Model& model, RequestMessage* received)
+      : model_(model), message_(model.request->New()), received_(received) {}
 
-  // Sets a tensor. Bytes of a tensor of the root are borrowed; those of others
-  // are copied into the request. One in shared memory has no bytes before
-  // ReadShared(). Errors are of "inputs.<name>": a path that is
-  // no tensor's, or that was set before.
-  absl::Status SetTensor(const std::string& name, v1::Tensor tensor,
+  // Each sets the field at the end of a path: a tensor, or another one. An
+  // error, without a field, for a path that is none, or was set before. Bytes
+  // of a tensor of the root are borrowed; those of others are copied into the
+  // request. One in shared memory has no bytes before ReadShared().
+  absl::Status SetTensor(const std::string& path, v1::Tensor tensor,
                          const wire::BorrowedBytes& data);
-
-  // Sets another field. Errors are of "parameters.<name>".
-  absl::Status SetParameter(const std::string& name,
+  absl::Status SetParameter(const std::string& path,
                             const inference::InferParameter& value);
 
   // UNIMPLEMENTED, kFieldUnknown, for a number in ProtoJSON that no enum has.
-  // known: of the request's type.
-  absl::Status CheckKnown(const KnownFields& known) const;
+  absl::Status CheckKnown() const;
 
   // Reads what lies in shared memory. INVALID_ARGUMENT if a parameter names a
   // place there for an output.
-  absl::Status ReadShared(const SharedPartsFinder& finder,
-                          SharedTensors* shared);
+  absl::Status ReadShared(SharedTensors* shared);
 
   const google::protobuf::Message& message() const { return *message_; }
   BorrowedTensors borrowed() const { return {fields_, bytes_, shared_}; }
@@ -68,11 +60,12 @@ class NativeRequest {
     const google::protobuf::FieldDescriptor* field;
   };
 
-  // The place at the end of a path. `tensor`: that of a tensor.
-  absl::StatusOr<Place> Walk(absl::string_view path, bool tensor);
+  // The place at the end of a path. none: the fact if there is none.
+  absl::StatusOr<Place> Walk(absl::string_view path, absl::string_view none);
   // INVALID_ARGUMENT if the path, one above or one below it was taken before.
   absl::Status Take(const std::string& path);
 
+  const Model& model_;
   const std::unique_ptr<google::protobuf::Message> message_;
   RequestMessage* const received_;
   std::set<std::string> taken_;  // paths

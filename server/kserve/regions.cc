@@ -13,6 +13,11 @@ namespace {
 constexpr std::size_t kMostRegions = 1024;
 constexpr std::size_t kLongestName = 255;
 
+// Clients write "/name", as for shm_open().
+absl::string_view FileOf(absl::string_view key) {
+  return absl::StripPrefix(key, "/");
+}
+
 // The same error, of another field.
 absl::Status Of(absl::string_view field, const absl::Status& status) {
   const auto details = core::GetErrorDetails(status);
@@ -34,62 +39,58 @@ absl::Status NotRegistered() {
 
 absl::Status Regions::Register(
     const inference::SystemSharedMemoryRegisterRequest& request) {
-  if (request.name().empty()) {
+  const std::string& name = request.name();
+  if (name.empty()) {
     return core::FieldRequired("name", "not given; regions need one");
   }
-  if (request.name().size() > kLongestName) {
+  if (name.size() > kLongestName) {
     return core::FieldInvalid(
-        "name",
-        absl::StrCat(request.name().size(), " bytes; at most ", kLongestName));
+        "name", absl::StrCat(name.size(), " bytes; at most ", kLongestName));
   }
   if (request.byte_size() == 0) {
     return core::FieldInvalid("byte_size", "is 0; a region has bytes");
   }
-  absl::string_view file = request.key();
-  absl::ConsumePrefix(&file, "/");
   const absl::StatusOr<SharedPlace> place =
-      files_->Map(file, request.offset(), request.byte_size());
+      files_->Map(FileOf(request.key()), request.offset(), request.byte_size());
   if (!place.ok()) {
     const auto details = core::GetErrorDetails(place.status());
     return Of(details && details->field == "name" ? "key" : "byte_size",
               place.status());
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (regions_.contains(request.name())) {
+  if (registered_.regions().contains(name)) {
     return absl::AlreadyExistsError(
         "name: a region of this name is registered; unregister it first");
   }
-  if (regions_.size() >= kMostRegions) {
+  if (registered_.regions().size() >= kMostRegions) {
     return absl::ResourceExhaustedError(
         absl::StrCat(kMostRegions, " regions are registered; unregister some"));
   }
-  regions_[request.name()] = {request.key(), std::string(file),
-                              request.offset(), request.byte_size()};
+  auto& region = (*registered_.mutable_regions())[name];
+  region.set_name(name);
+  region.set_key(request.key());
+  region.set_offset(request.offset());
+  region.set_byte_size(request.byte_size());
   return absl::OkStatus();
 }
 
 void Regions::Unregister(const std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (name.empty()) {
-    regions_.clear();
-  } else {
-    regions_.erase(name);
-  }
+  if (name.empty()) registered_.Clear();
+  registered_.mutable_regions()->erase(name);
 }
 
 absl::Status Regions::Tell(
     const std::string& name,
     inference::SystemSharedMemoryStatusResponse* response) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!name.empty() && !regions_.contains(name)) return NotRegistered();
-  for (const auto& [each, region] : regions_) {
-    if (!name.empty() && each != name) continue;
-    auto& to = (*response->mutable_regions())[each];
-    to.set_name(each);
-    to.set_key(region.key);
-    to.set_offset(region.offset);
-    to.set_byte_size(region.bytes);
+  if (name.empty()) {
+    *response = registered_;
+    return absl::OkStatus();
   }
+  const auto found = registered_.regions().find(name);
+  if (found == registered_.regions().end()) return NotRegistered();
+  (*response->mutable_regions())[name] = found->second;
   return absl::OkStatus();
 }
 
@@ -97,18 +98,19 @@ absl::StatusOr<v1::SharedMemory> Regions::Find(const std::string& name,
                                                std::uint64_t offset,
                                                std::uint64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = regions_.find(name);
-  if (found == regions_.end()) return NotRegistered();
-  const Region& region = found->second;
-  if (offset > region.bytes || bytes > region.bytes - offset) {
+  const auto found = registered_.regions().find(name);
+  if (found == registered_.regions().end()) return NotRegistered();
+  const auto& region = found->second;
+  if (offset > region.byte_size() || bytes > region.byte_size() - offset) {
     return core::FieldInvalid(
-        "", absl::StrCat(bytes, " bytes from ", offset,
-                         " on are not within the region's ", region.bytes));
+        "",
+        absl::StrCat(bytes, " bytes from ", offset,
+                     " on are not within the region's ", region.byte_size()));
   }
   v1::SharedMemory place;
-  place.set_name(region.file);
+  place.set_name(std::string(FileOf(region.key())));
   // The sum is within a file that was mapped, and so below 2^63.
-  place.set_offset(static_cast<std::int64_t>(region.offset + offset));
+  place.set_offset(static_cast<std::int64_t>(region.offset() + offset));
   return place;
 }
 

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <string>
 
@@ -44,15 +43,9 @@ class Regions {
                                         std::uint64_t bytes);
 
  private:
-  struct Region {
-    std::string key;   // as it was given
-    std::string file;  // its name
-    std::uint64_t offset = 0, bytes = 0;
-  };
-
   SharedFiles* const files_;
   std::mutex mutex_;
-  std::map<std::string, Region> regions_;
+  inference::SystemSharedMemoryStatusResponse registered_;
 };
 
 }  // namespace posenc::server

@@ -1,55 +1,51 @@
 #include "server/kserve/statistics.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "absl/time/clock.h"
 
 namespace posenc::server {
+namespace {
 
-void ModelCounts::Sum::Add(absl::Duration time) {
-  ++count;
-  ns += static_cast<std::uint64_t>(
-      std::max<std::int64_t>(0, absl::ToInt64Nanoseconds(time)));
+void Add(absl::Duration time, inference::StatisticDuration* sum) {
+  const std::int64_t ns = absl::ToInt64Nanoseconds(time);
+  sum->set_count(sum->count() + 1);
+  sum->set_ns(sum->ns() +
+              static_cast<std::uint64_t>(std::max<std::int64_t>(0, ns)));
 }
 
-void ModelCounts::Succeeded(const InferTimes& times) {
-  const absl::Time now = absl::Now();
-  const std::lock_guard<std::mutex> lock(mutex_);
-  success_.Add(times.queue + times.input + times.infer + times.output);
-  queue_.Add(times.queue);
-  input_.Add(times.input);
-  infer_.Add(times.infer);
-  output_.Add(times.output);
-  last_ = now;
+}  // namespace
+
+// Clients look for all sums, also for those of caches.
+ModelCounts::ModelCounts() {
+  inference::InferStatistics& sums = *sums_.mutable_inference_stats();
+  for (int i = 0; i < sums.GetDescriptor()->field_count(); ++i) {
+    sums.GetReflection()->MutableMessage(&sums, sums.GetDescriptor()->field(i));
+  }
 }
 
-// perf_analyzer looks for a queue that has grown with every request.
-void ModelCounts::Failed(const InferTimes& times) {
+void ModelCounts::Add(const InferTimes& times, bool succeeded) {
+  const std::int64_t now = absl::ToUnixMillis(absl::Now());
+  const absl::Duration all =
+      times.queue + times.input + times.infer + times.output;
   const std::lock_guard<std::mutex> lock(mutex_);
-  fail_.Add(times.queue + times.input + times.infer + times.output);
-  queue_.Add(times.queue);
+  inference::InferStatistics& sums = *sums_.mutable_inference_stats();
+  // perf_analyzer looks for a queue that has grown with every request.
+  server::Add(times.queue, sums.mutable_queue());
+  if (!succeeded) return server::Add(all, sums.mutable_fail());
+  server::Add(all, sums.mutable_success());
+  server::Add(times.input, sums.mutable_compute_input());
+  server::Add(times.infer, sums.mutable_compute_infer());
+  server::Add(times.output, sums.mutable_compute_output());
+  sums_.set_last_inference(static_cast<std::uint64_t>(now));
+  sums_.set_inference_count(sums.success().count());
+  sums_.set_execution_count(sums.success().count());
 }
 
-void ModelCounts::Tell(inference::ModelStatistics* statistics) const {
-  const auto tell = [](const Sum& sum, inference::StatisticDuration* to) {
-    to->set_count(sum.count);
-    to->set_ns(sum.ns);
-  };
+inference::ModelStatistics ModelCounts::Told() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  statistics->set_last_inference(
-      static_cast<std::uint64_t>(absl::ToUnixMillis(last_)));
-  statistics->set_inference_count(success_.count);
-  statistics->set_execution_count(success_.count);
-  inference::InferStatistics* const times =
-      statistics->mutable_inference_stats();
-  tell(success_, times->mutable_success());
-  tell(fail_, times->mutable_fail());
-  tell(queue_, times->mutable_queue());
-  tell(input_, times->mutable_compute_input());
-  tell(infer_, times->mutable_compute_infer());
-  tell(output_, times->mutable_compute_output());
-  tell(Sum(), times->mutable_cache_hit());
-  tell(Sum(), times->mutable_cache_miss());
+  return sums_;
 }
 
 }  // namespace posenc::server

@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <cstdint>
 #include <mutex>
 
 #include "absl/time/time.h"
@@ -21,22 +20,15 @@ struct InferTimes {
 // Safe for many threads.
 class ModelCounts {
  public:
-  void Succeeded(const InferTimes& times);
-  // What the request had got through by then.
-  void Failed(const InferTimes& times);
-
+  ModelCounts();
+  // Of a request that failed, the times are those that it got through.
+  void Add(const InferTimes& times, bool succeeded);
   // All but name and version.
-  void Tell(inference::ModelStatistics* statistics) const;
+  inference::ModelStatistics Told() const;
 
  private:
-  struct Sum {
-    std::uint64_t count = 0, ns = 0;
-    void Add(absl::Duration time);
-  };
-
   mutable std::mutex mutex_;
-  Sum success_, fail_, queue_, input_, infer_, output_;
-  absl::Time last_ = absl::UnixEpoch();
+  inference::ModelStatistics sums_;
 };
 
 }  // namespace posenc::server

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/error.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
 #include "server/methods/answers.h"

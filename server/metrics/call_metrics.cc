@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "google/protobuf/descriptor.h"
-#include "inference/inference.pb.h"
 #include "posenc/v1/service.pb.h"
 #include "prometheus/counter.h"
 #include "prometheus/histogram.h"
@@ -79,7 +77,8 @@ const char* RefusedFor(const CallRecord& record) {
 
 }  // namespace
 
-CallMetrics::CallMetrics(bool kserve)
+CallMetrics::CallMetrics(
+    const std::vector<const google::protobuf::ServiceDescriptor*>& more)
     : registry_(std::make_unique<prometheus::Registry>()) {
   prometheus::Registry& registry = *registry_;
   auto& started = prometheus::BuildCounter()
@@ -129,8 +128,9 @@ CallMetrics::CallMetrics(bool kserve)
   const google::protobuf::ServiceDescriptor& contract =
       *v1::GetServerInfoRequest::descriptor()->file()->service(0);
   add(contract);
-  if (kserve)
-    add(*inference::ModelInferRequest::descriptor()->file()->service(0));
+  for (const google::protobuf::ServiceDescriptor* const service : more) {
+    add(*service);
+  }
   unknown_ = make("unary", contract.full_name(), kUnknown);
 
   waited_ = &prometheus::BuildHistogram()

@@ -14,6 +14,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "google/protobuf/descriptor.h"
 #include "prometheus/metric_family.h"
 #include "server/rpc/call_observer.h"
 
@@ -29,8 +30,9 @@ namespace posenc::server {
 // nanoseconds. Calls are counted when they are over, streams' messages too.
 class CallMetrics final : public CallObserver {
  public:
-  // kserve: whether KServe's service is there to be called.
-  explicit CallMetrics(bool kserve = false);
+  // more: services beside the contract's.
+  explicit CallMetrics(
+      const std::vector<const google::protobuf::ServiceDescriptor*>& more = {});
   ~CallMetrics() override;
 
   void Started(absl::string_view method, bool stream) override;

@@ -7,7 +7,6 @@
 #include "google/protobuf/descriptor.pb.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpc/reflection/v1/reflection.pb.h"
-#include "inference/inference.pb.h"
 #include "posenc/rpc/status.pb.h"
 #include "posenc/v1/errors.pb.h"
 #include "posenc/v1/service.pb.h"
@@ -72,7 +71,8 @@ void Collect(const pb::FileDescriptor& file,
 
 }  // namespace
 
-ReflectedFiles::ReflectedFiles(bool kserve) {
+ReflectedFiles::ReflectedFiles(
+    const std::vector<const pb::ServiceDescriptor*>& more) {
   pb::DescriptorPool renamed(pb::DescriptorPool::generated_pool());
   Add(*renamed.BuildFile(ErrorDetails()));
   Add(*renamed.BuildFile(OlderReflection()));
@@ -85,7 +85,9 @@ ReflectedFiles::ReflectedFiles(bool kserve) {
         grpc::reflection::v1::ServerReflectionRequest::descriptor()}) {
     Add(*any_of_file->file());
   }
-  if (kserve) Add(*inference::ModelInferRequest::descriptor()->file());
+  for (const pb::ServiceDescriptor* const service : more) {
+    Add(*service->file());
+  }
 }
 
 void ReflectedFiles::Add(const pb::FileDescriptor& file) {

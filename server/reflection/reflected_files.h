@@ -15,8 +15,9 @@ namespace posenc::server {
 // whatever names it makes up.
 class ReflectedFiles {
  public:
-  // kserve: with KServe's service.
-  explicit ReflectedFiles(bool kserve);
+  // more: services beside the contract's and gRPC's own.
+  explicit ReflectedFiles(
+      const std::vector<const google::protobuf::ServiceDescriptor*>& more);
 
   // Full names of the services.
   const std::vector<std::string>& services() const { return services_; }

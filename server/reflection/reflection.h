@@ -8,8 +8,10 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "absl/strings/string_view.h"
+#include "google/protobuf/descriptor.h"
 #include "server/reflection/reflected_files.h"
 #include "server/rpc/small_call.h"
 
@@ -18,8 +20,10 @@ namespace posenc::server {
 // Safe for many threads. Outlives its calls.
 class Reflection final : public SmallService {
  public:
-  // kserve: whether KServe's service is there, too.
-  explicit Reflection(bool kserve) : files_(kserve) {}
+  // more: services beside the contract's and gRPC's own.
+  explicit Reflection(
+      const std::vector<const google::protobuf::ServiceDescriptor*>& more)
+      : files_(more) {}
 
   absl::StatusOr<std::shared_ptr<SmallCall>> Make(
       absl::string_view path, std::uint64_t connection) override;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/error.h"
 #include "server/memory/heap.h"
 
 namespace posenc::server {
@@ -19,8 +20,7 @@ constexpr std::size_t kManyBytes = 32 << 20;
 
 }  // namespace
 
-absl::StatusOr<std::string> TakeSmall(const KnownFields& known,
-                                      absl::Span<const int> tensor_fields,
+absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
                                       RequestMessage* message,
                                       wire::SplitMessage* split,
                                       bool* borrows) {
@@ -43,13 +43,27 @@ absl::StatusOr<std::string> TakeSmall(const KnownFields& known,
     message->Clear();
     if (all >= kManyBytes) ReturnFreedMemory();
   }
-  std::size_t grown = 0;
-  absl::Status few = known.CheckElements(small, &grown);
-  if (few.ok()) {
-    few = message->ClaimMore(static_cast<std::int64_t>(grown));
-  }
-  if (!few.ok()) return few;
   return small;
+}
+
+absl::Status NotAMessage() {
+  return core::FieldInvalid(
+      "", "the message is not a valid protobuf message of this call");
+}
+
+absl::Status ParseSmall(const KnownFields& known, const std::string& small,
+                        RequestMessage* message,
+                        google::protobuf::Message* parsed, bool* may_share) {
+  std::size_t grown = 0;
+  absl::Status status = known.CheckElements(small, &grown);
+  if (status.ok()) {
+    status = message->ClaimMore(static_cast<std::int64_t>(grown));
+  }
+  if (!status.ok()) return status;
+  if (!parsed->ParseFromString(small)) return NotAMessage();
+  status = known.Check(small, *parsed, may_share);
+  if (status.ok()) message->GiveBack(static_cast<std::int64_t>(small.size()));
+  return status;
 }
 
 }  // namespace posenc::server

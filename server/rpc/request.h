@@ -7,9 +7,10 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "core/error.h"
+#include "google/protobuf/message.h"
 #include "posenc/wire/split.h"
 #include "server/convert/tensor.h"
 #include "server/convert/unknown_fields.h"
@@ -47,10 +48,20 @@ struct ParsedRequest {
 // are claimed; the caller gives the first back when it has parsed it. If it is
 // more than half of the message, nothing is borrowed, so that no more than
 // twice the message is in memory at any time.
-absl::StatusOr<std::string> TakeSmall(const KnownFields& known,
-                                      absl::Span<const int> tensor_fields,
+absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
                                       RequestMessage* message,
                                       wire::SplitMessage* split, bool* borrows);
+
+// INVALID_ARGUMENT: what came is no protobuf message.
+absl::Status NotAMessage();
+
+// Parses `small`, which was claimed twice and is one of these afterwards, into
+// `parsed`. Errors are those of Parse(). may_share: as in ParsedRequest; may be
+// null.
+absl::Status ParseSmall(const KnownFields& known, const std::string& small,
+                        RequestMessage* message,
+                        google::protobuf::Message* parsed,
+                        bool* may_share = nullptr);
 
 // Parses `message`, borrowing the bytes of the tensors in `tensor_fields`.
 // INVALID_ARGUMENT for what is no protobuf message; UNIMPLEMENTED,
@@ -63,18 +74,12 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
   static const KnownFields kKnown(*Request::descriptor());
   auto parsed = std::make_shared<ParsedRequest<Request>>();
   parsed->message = std::move(message);
-  const absl::StatusOr<std::string> small =
-      TakeSmall(kKnown, tensor_fields, &parsed->message, &parsed->split,
-                &parsed->borrows);
+  const absl::StatusOr<std::string> small = TakeSmall(
+      tensor_fields, &parsed->message, &parsed->split, &parsed->borrows);
   if (!small.ok()) return small.status();
-  if (!parsed->request.ParseFromString(*small)) {
-    return core::FieldInvalid(
-        "", "the message is not a valid protobuf message of this call");
-  }
-  const absl::Status known =
-      kKnown.Check(*small, parsed->request, &parsed->may_share);
-  if (!known.ok()) return known;
-  parsed->message.GiveBack(static_cast<std::int64_t>(small->size()));
+  const absl::Status status = ParseSmall(kKnown, *small, &parsed->message,
+                                         &parsed->request, &parsed->may_share);
+  if (!status.ok()) return status;
   return parsed;
 }
 

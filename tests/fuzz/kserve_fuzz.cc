@@ -18,7 +18,7 @@
 #include "inference/inference.pb.h"
 #include "posenc/compat.h"
 #include "posenc/wire/split.h"
-#include "server/kserve/infer_handler.h"
+#include "server/kserve/inference.h"
 #include "server/methods/methods.h"
 #include "tests/fuzz/handler_run.h"
 #include "tests/fuzz/shared_folder.h"
@@ -97,7 +97,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   const bool stream = data[0] % 2 == 1;
   const Limits limits = SmallLimits();
   RopeCache cache(kCacheBytes);
-  Inference::Counts counts(Models().size());
+  std::vector<ModelCounts> counts(Models().size());
   const absl::string_view rest = bytes.substr(kHeader);
   const std::size_t first =
       stream ? rest.size() * (256 - data[2]) / 256 : rest.size();
@@ -111,9 +111,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
       &limits, &cache, {shared.files(), absl::OkStatus()}};
   try {
     RunHandler(
-        (stream ? StartModelStreamInfer(context, &counts, shared.regions())
-                : StartModelInfer(context, &counts, shared.regions()))
-            .get(),
+        StartInference(context, {&counts, shared.regions()}, stream).get(),
         messages);
   } catch (const std::bad_alloc&) {  // as Execution does
   } catch (const std::length_error&) {

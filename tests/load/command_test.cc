@@ -1,9 +1,7 @@
 // The posenc-load command: exit codes, messages, files.
 
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -13,30 +11,12 @@
 #include "gtest/gtest.h"
 #include "server/server.h"
 #include "server/version.h"
+#include "tests/fixtures/load_command.h"
 
 namespace posenc::load {
 namespace {
 
 using testing::HasSubstr;
-
-struct Outcome {
-  int exit_code = -1;
-  std::string out;  // stdout and stderr
-};
-
-Outcome RunLoad(const std::string& arguments) {
-  Outcome outcome;
-  std::FILE* const pipe = popen(
-      absl::StrCat(POSENC_LOAD_PATH, " ", arguments, " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  char buffer[4096];
-  for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) {
-    outcome.out.append(buffer, n);
-  }
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
-  return outcome;
-}
 
 class LoadCommandTest : public testing::Test {
  protected:
@@ -89,18 +69,6 @@ TEST_F(LoadCommandTest, SharedMemoryNeedsAServerThatHasIt) {
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_THAT(run.out,
               HasSubstr("--shared-memory: the server shares no memory"));
-}
-
-TEST_F(LoadCommandTest, KservesProtocolIsVerified) {
-  const Outcome run = RunAtServer(
-      "--protocol kserve --calls 100 --in-flight 4 --verify 1 "
-      "--dtype float32,float16 --size 4KiB,64KiB --variants 2 "
-      "--mix ApplyRope,Reposition,AddEncoding,BuildTable,ResolveRope");
-  EXPECT_EQ(run.exit_code, 0) << run.out;
-  EXPECT_THAT(run.out,
-              HasSubstr("100 answers compared bit for bit, 0 differ\n"));
-  const Outcome both = RunAtServer("--protocol kserve --shared-memory");
-  EXPECT_EQ(both.exit_code, 2);
 }
 
 TEST_F(LoadCommandTest, WritesItsReports) {

@@ -413,22 +413,6 @@ TEST_F(KserveServiceTest, AServerThatIsFullSaysUnavailable) {
   EXPECT_TRUE(details.has_retry_info);
 }
 
-TEST_F(KserveServiceTest, SwitchedOffItIsNotThere) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.kserve = false;
-  Start(options);
-  for (const char* const name : {"ModelInfer", "ModelStreamInfer", "ServerLive",
-                                 "RepositoryModelLoad"}) {
-    std::string bytes;
-    EXPECT_EQ(RawUnary(channel_,
-                       std::string("/inference.GRPCInferenceService/") + name,
-                       "", &bytes)
-                  .error_code(),
-              grpc::StatusCode::UNIMPLEMENTED);
-  }
-}
-
 TEST_F(KserveServiceTest,
        WhatAsksForNumbersNeedsATokenWhereCallersMustShowOne) {
   const std::string file = testing::TempDir() + "/kserve_tokens";
@@ -468,18 +452,6 @@ TEST_F(KserveServiceTest,
   about.set_name("apply_rope");
   EXPECT_EQ(call("ModelMetadata", about.SerializeAsString(), "b"),
             StatusCode::OK);
-}
-
-TEST_F(KserveServiceTest, HealthKnowsTheService) {
-  // Field 1: the name. The answer's field 1: SERVING.
-  std::string bytes;
-  const std::string name = "inference.GRPCInferenceService";
-  EXPECT_TRUE(
-      RawUnary(channel_, "/grpc.health.v1.Health/Check",
-               "\x0a" + std::string(1, static_cast<char>(name.size())) + name,
-               &bytes)
-          .ok());
-  EXPECT_EQ(bytes, "\x08\x01");
 }
 
 }  // namespace

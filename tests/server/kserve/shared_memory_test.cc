@@ -316,80 +316,65 @@ TEST_F(KserveSharedMemoryTest, RefusesUsesThatAreWrong) {
   Place(AddPlaced("k", k, &good), "r", 1024);
   good.add_outputs()->set_name("k");
   Place(good.mutable_outputs(0), "r", 1024, 1024);
-  const auto in = [](Request* r, const char* name) {
-    return &(*r->mutable_inputs(0)->mutable_parameters())[name];
-  };
-  const auto out = [](Request* r, const char* name) {
-    return &(*r->mutable_outputs(0)->mutable_parameters())[name];
-  };
   constexpr char kRegion[] = "shared_memory_region";
   constexpr char kBytes[] = "shared_memory_byte_size";
   constexpr char kOffset[] = "shared_memory_offset";
-  struct Case {
-    std::function<void(Request*)> spoil;
-    grpc::StatusCode code;
-    const char* says;
+  const auto in = [](const char* name, const auto& value) {
+    return [=](Request* r) {
+      (*r->mutable_inputs(0)->mutable_parameters())[name] = value;
+    };
   };
-  for (const Case& each : std::vector<Case>{
-           {[=](Request* r) { *in(r, kRegion) = Parameter("none"); }, kNotFound,
-            "inputs.k.parameters.shared_memory_region: no such region"},
-           {[=](Request* r) { *out(r, kRegion) = Parameter("none"); },
-            kNotFound,
-            "outputs.k.parameters.shared_memory_region: no such region"},
-           {[=](Request* r) { *in(r, kRegion) = Parameter(1); }, kInvalid,
-            "must be string_param"},
-           {[=](Request* r) { *in(r, kBytes) = Parameter("1024"); }, kInvalid,
-            "must be int64_param"},
-           {[=](Request* r) { *in(r, kBytes) = Parameter(-1); }, kInvalid,
-            "negative"},
-           {[=](Request* r) { *in(r, kBytes) = Parameter(1023); }, kInvalid,
-            "inputs.k.parameters.shared_memory_byte_size: is 1023"},
-           {[=](Request* r) { *out(r, kBytes) = Parameter(1023); }, kInvalid,
-            "outputs.k.parameters.shared_memory_byte_size: is 1023"},
-           {[=](Request* r) { *in(r, kOffset) = Parameter(3073); }, kInvalid,
-            "not within the region's 4096"},
-           {[=](Request* r) { *in(r, kOffset) = Unsigned(~std::uint64_t{0}); },
-            kInvalid, "not within the region's 4096"},
-           {[](Request* r) {
-              r->mutable_inputs(0)->mutable_parameters()->erase(
-                  "shared_memory_byte_size");
-            },
-            kInvalid, "shared_memory_byte_size: not given"},
-           {[](Request* r) {
-              r->mutable_outputs(0)->mutable_parameters()->erase(
-                  "shared_memory_region");
-            },
-            kInvalid, "shared_memory_region: not given"},
-           {[](Request* r) { r->add_raw_input_contents("x"); }, kInvalid,
-            "raw_input_contents: 1 of them for 0 inputs"},
-           {[](Request* r) {
-              r->mutable_inputs(0)->mutable_contents()->add_fp32_contents(1);
-            },
-            kInvalid, "beside a region"},
-           {[=](Request* r) { *out(r, kOffset) = Parameter(1000); }, kInvalid,
-            "overlaps k.shared"},
-           {[](Request* r) {
-              (*r->mutable_parameters())["k_output.name"] = Parameter("x");
-            },
-            kInvalid, "parameters.k_output: names a place"},
-           {[=](Request* r) {
-              (*r->mutable_parameters()).erase("positions.start");
-              (*r->mutable_parameters())["positions"] = Parameter(
-                  R"({"ids": {"dtype": "DTYPE_INT64", "shape": [2], "shared":
-                  {"name": "../x"}}})");
-            },
-            kInvalid, "positions.ids.shared.name"}}) {
-    SCOPED_TRACE(each.says);
-    Request request = good;
-    each.spoil(&request);
-    Response response;
-    const grpc::Status status = Infer(request, &response);
-    EXPECT_EQ(status.error_code(), each.code) << status.error_message();
-    EXPECT_THAT(status.error_message(), HasSubstr(each.says));
-  }
-  Response response;
-  EXPECT_TRUE(Infer(good, &response).ok());
+  const auto out = [](const char* name, const auto& value) {
+    return [=](Request* r) {
+      (*r->mutable_outputs(0)->mutable_parameters())[name] = value;
+    };
+  };
+  ExpectEachRefused(
+      good,
+      {
+          {in(kRegion, Parameter("none")),
+           "inputs.k.parameters.shared_memory_region: no such region",
+           kNotFound},
+          {out(kRegion, Parameter("none")),
+           "outputs.k.parameters.shared_memory_region: no such region",
+           kNotFound},
+          {in(kRegion, Parameter(1)), "must be string_param"},
+          {in(kBytes, Parameter("1024")), "must be int64_param"},
+          {in(kBytes, Parameter(-1)), "negative"},
+          {in(kBytes, Parameter(1023)),
+           "inputs.k.parameters.shared_memory_byte_size: is 1023"},
+          {out(kBytes, Parameter(1023)),
+           "outputs.k.parameters.shared_memory_byte_size: is 1023"},
+          {in(kOffset, Parameter(3073)), "not within the region's 4096"},
+          {in(kOffset, Unsigned(~std::uint64_t{0})),
+           "not within the region's 4096"},
+          {[&](Request* r) {
+             r->mutable_inputs(0)->mutable_parameters()->erase(kBytes);
+           },
+           "shared_memory_byte_size: not given"},
+          {[&](Request* r) {
+             r->mutable_outputs(0)->mutable_parameters()->erase(kRegion);
+           },
+           "shared_memory_region: not given"},
+          {[](Request* r) { r->add_raw_input_contents("x"); },
+           "raw_input_contents: 1 of them for 0 inputs"},
+          {[](Request* r) {
+             r->mutable_inputs(0)->mutable_contents()->add_fp32_contents(1);
+           },
+           "beside a region"},
+          {out(kOffset, Parameter(1000)), "overlaps k.shared"},
+          {"k_output.name", Parameter("x"),
+           "parameters.k_output: names a place"},
+          {[](Request* r) {
+             r->mutable_parameters()->erase("positions.start");
+             (*r->mutable_parameters())["positions"] = Parameter(
+                 R"({"ids": {"dtype": "DTYPE_INT64", "shape": [2], "shared":
+                 {"name": "../x"}}})");
+           },
+           "positions.ids.shared.name"},
+      });
   // The file is looked at again at each use.
+  Response response;
   ASSERT_EQ(ftruncate(file.fd(), 100), 0);
   EXPECT_EQ(Infer(good, &response).error_code(), kInvalid);
   ASSERT_EQ(unlink(file.path().c_str()), 0);

@@ -7,9 +7,7 @@
 
 #include "google/protobuf/message.h"
 #include "gtest/gtest.h"
-#include "inference/inference.pb.h"
 #include "posenc/v1/service.pb.h"
-#include "server/kserve/infer_handler.h"
 #include "server/methods/methods.h"
 
 namespace posenc::server {
@@ -44,8 +42,6 @@ class TakesLongTest : public testing::Test {
     return limits;
   }();
   RopeCache cache_{1 << 20};
-  Inference::Counts counts_{Models().size()};
-  Regions regions_{nullptr};
   const MethodContext context_{&limits_, &cache_, {}};
 };
 
@@ -76,23 +72,6 @@ TEST_F(TakesLongTest, OfStreams) {
     v1::BuildTableStreamRequest table;
     *table.mutable_table()->mutable_rope() = Rope(width);
     EXPECT_EQ(TakesLong(StartBuildTableStream(context_), table),
-              width == kWide);
-  }
-}
-
-TEST_F(TakesLongTest, OfKServesMessages) {
-  for (const int width : {kUsual, kWide}) {
-    inference::ModelInferRequest request;
-    request.set_model_name("resolve_rope");
-    auto& parameters = *request.mutable_parameters();
-    parameters["rope.spec.pairing"].set_string_param("PAIRING_HALF_SPLIT");
-    parameters["rope.spec.rotary_dim"].set_int64_param(width);
-    parameters["rope.spec.rope_theta"].set_double_param(10000);
-    EXPECT_EQ(
-        TakesLong(StartModelInfer(context_, &counts_, &regions_), request),
-        width == kWide);
-    EXPECT_EQ(TakesLong(StartModelStreamInfer(context_, &counts_, &regions_),
-                        request),
               width == kWide);
   }
 }

@@ -1,0 +1,268 @@
+// Reading of Inference's request.
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/error.h"
+#include "server/budget/errors.h"
+#include "server/kserve/datatypes.h"
+#include "server/kserve/inference.h"
+
+namespace posenc::server {
+namespace {
+
+using inference::InferParameter;
+using Input = inference::ModelInferRequest::InferInputTensor;
+
+// The parameters in the order of their names. A map's own order changes from
+// message to message, and equal requests must get equal errors.
+std::map<std::string, const InferParameter*> Sorted(
+    const ParameterMap& parameters) {
+  std::map<std::string, const InferParameter*> sorted;
+  for (const auto& [name, value] : parameters) sorted.emplace(name, &value);
+  return sorted;
+}
+
+// Whether a parameter says nothing: what clients send that have no sequences.
+bool SaysNothing(const InferParameter& value) {
+  return !value.bool_param() && value.int64_param() == 0 &&
+         value.uint64_param() == 0 && value.double_param() == 0 &&
+         value.string_param().empty();
+}
+
+bool IsShared(const Input& input) {
+  return input.parameters().contains(kRegion);
+}
+
+// KServe's client gives an input in a region contents, too, which are empty.
+bool HasContents(const Input& input) {
+  return input.has_contents() &&
+         (!IsShared(input) || input.contents().ByteSizeLong() > 0);
+}
+
+}  // namespace
+
+absl::Status Inference::Read(RequestMessage message) {
+  absl::Status status = Parse(std::move(message), &envelope_);
+  if (!status.ok()) return status;
+  const absl::StatusOr<const Model*> model = FindModel(
+      envelope_.request.model_name(), envelope_.request.model_version());
+  if (!model.ok()) return model.status();
+  model_ = *model;
+  native_.emplace(*model_, &envelope_.message);
+  status = ReadInputs();
+  if (status.ok()) status = ReadParameters();
+  if (status.ok()) status = ReadOutputs();
+  if (status.ok()) status = native_->CheckKnown();
+  if (status.ok()) status = native_->ReadShared(shared_.get());
+  return status;
+}
+
+// raw_input_contents belong to the inputs that are not in shared memory.
+absl::Status Inference::ReadInputs() {
+  const auto& inputs = envelope_.request.inputs();
+  const auto sent = static_cast<std::size_t>(
+      inputs.size() - std::count_if(inputs.begin(), inputs.end(), IsShared));
+  const auto typed = std::find_if(inputs.begin(), inputs.end(), HasContents);
+  const bool is_typed = typed != inputs.end();
+  if (is_typed && !envelope_.raw.empty()) {
+    return core::FieldInvalid(
+        "raw_input_contents",
+        absl::StrCat("beside contents of the input ", typed->name(),
+                     "; send all tensors in one of the two forms"));
+  }
+  if (!is_typed && envelope_.raw.size() != sent) {
+    return core::FieldInvalid(
+        "raw_input_contents",
+        absl::StrCat(envelope_.raw.size(), " of them for ", sent,
+                     " inputs; one for each input that is not in shared "
+                     "memory, in their order"));
+  }
+  std::set<std::string> names;
+  auto raw = envelope_.raw.begin();
+  for (const Input& input : inputs) {
+    const std::string field = absl::StrCat("inputs.", input.name());
+    if (!names.insert(input.name()).second) {
+      return core::FieldInvalid(field, "given twice");
+    }
+    if (is_typed && !IsShared(input) && !input.has_contents()) {
+      return core::FieldRequired(
+          "raw_input_contents",
+          absl::StrCat("the input ", input.name(),
+                       " has no contents, others do; send all tensors in one "
+                       "of the two forms"));
+    }
+    const absl::Status read = core::Prefixed(
+        field,
+        ReadInput(input, is_typed || IsShared(input) ? nullptr : &*raw++));
+    if (!read.ok()) return read;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Inference::ReadInput(const Input& input,
+                                  const wire::BorrowedBytes* raw) {
+  Placed placed;
+  for (const auto& [name, value] : Sorted(input.parameters())) {
+    // KServe's client says how long the bytes are.
+    if (name == "binary_data_size" && IsInteger(*value)) continue;
+    const absl::Status read = ReadPlaced(name, *value, &placed);
+    if (!read.ok()) return read;
+  }
+  const Datatype* const datatype = FindDatatype(input.datatype());
+  if (datatype == nullptr) {
+    const auto name = [](std::string* out, const Datatype& known) {
+      absl::StrAppend(out, known.name);
+    };
+    return core::FieldInvalid(
+        "datatype", absl::StrCat("'", input.datatype(), "'; must be one of ",
+                                 absl::StrJoin(kDatatypes, ", ", name)));
+  }
+  v1::Tensor tensor;
+  tensor.set_dtype(datatype->dtype);
+  *tensor.mutable_shape() = input.shape();
+  wire::BorrowedBytes bytes;
+  if (placed.given()) {
+    const absl::Status found = Find(&placed);
+    if (!found.ok()) return found;
+    if (HasContents(input)) {
+      return core::FieldInvalid("contents",
+                                "beside a region; give one of the two");
+    }
+    const absl::StatusOr<absl::uint128> size = TensorBytes(tensor);
+    if (!size.ok()) return size.status();
+    if (*size != *placed.bytes) {
+      return core::FieldInvalid(
+          absl::StrCat("parameters.", kRegionBytes),
+          absl::StrCat("is ", *placed.bytes, "; the tensor has ",
+                       ToString(*size), " bytes"));
+    }
+    *tensor.mutable_shared() = placed.memory;
+  } else if (raw != nullptr) {
+    bytes = *raw;
+  } else {
+    absl::StatusOr<wire::BorrowedBytes> contents = TypedBytes(input);
+    if (!contents.ok()) return core::Prefixed("contents", contents.status());
+    bytes = *std::move(contents);
+  }
+  return native_->SetTensor(input.name(), std::move(tensor), bytes);
+}
+
+absl::Status Inference::ReadParameters() {
+  for (const auto& [name, value] : Sorted(envelope_.request.parameters())) {
+    absl::Status status;
+    if (!ReadReserved(name, *value, &status)) {
+      status = native_->SetParameter(name, *value);
+    }
+    if (!status.ok()) {
+      return core::Prefixed(absl::StrCat("parameters.", name), status);
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool Inference::ReadReserved(const std::string& name,
+                             const InferParameter& value,
+                             absl::Status* status) {
+  const bool asks_for_final = name == "triton_enable_empty_final_response";
+  if (name == "timeout") {
+    const auto microseconds = ReadCount(value, ", microseconds");
+    *status = microseconds.status();
+    if (microseconds.ok() && *microseconds > 0) {
+      timeout_ =
+          absl::Microseconds(static_cast<std::int64_t>(std::min<std::uint64_t>(
+              *microseconds, std::numeric_limits<std::int64_t>::max())));
+    }
+  } else if (name == "priority") {
+    if (!IsInteger(value)) {
+      *status = WrongKind(value, "int64_param or uint64_param");
+    }
+  } else if (asks_for_final || name == "binary_data_output") {
+    // KServe's clients ask for bytes by the latter; there is nothing else here.
+    if (!value.has_bool_param()) *status = WrongKind(value, "bool_param");
+    if (asks_for_final) tells_final_ = value.bool_param();
+  } else if (absl::StartsWith(name, "sequence_")) {
+    if (!SaysNothing(value)) {
+      *status =
+          core::FieldInvalid("", "no sequences here; every request is whole");
+    }
+  } else {
+    return false;
+  }
+  return true;
+}
+
+absl::Status Inference::ReadOutputs() {
+  for (const auto& output : envelope_.request.outputs()) {
+    const std::string field = absl::StrCat("outputs.", output.name());
+    const auto known = std::find_if(
+        model_->outputs.begin(), model_->outputs.end(),
+        [&](const ModelOutput& each) { return each.name == output.name(); });
+    if (known == model_->outputs.end()) {
+      return core::FieldInvalid(field, "the model has no such output");
+    }
+    for (const Output& other : outputs_) {
+      if (other.model == &*known) {
+        return core::FieldInvalid(field, "asked for twice");
+      }
+    }
+    Placed& placed = outputs_.emplace_back(Output{&*known, {}}).placed;
+    absl::Status read;
+    for (const auto& [name, value] : Sorted(output.parameters())) {
+      if (name == "binary_data" && value->has_bool_param()) continue;
+      read = name == "classification"
+                 ? core::FieldInvalid("parameters.classification",
+                                      "no classes here; tensors come whole")
+                 : ReadPlaced(name, *value, &placed);
+      if (!read.ok()) return core::Prefixed(field, read);
+    }
+    if (placed.given()) read = Find(&placed);
+    if (!read.ok()) return core::Prefixed(field, read);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Inference::ReadPlaced(const std::string& name,
+                                   const InferParameter& value,
+                                   Placed* placed) const {
+  absl::Status status;
+  if (name == kRegion && value.has_string_param()) {
+    placed->region = value.string_param();
+    status = SharedTensors::CheckAllowed(context_.sharing);
+  } else if (name == kRegion) {
+    status = WrongKind(value, "string_param");
+  } else if (name == kRegionOffset || name == kRegionBytes) {
+    const absl::StatusOr<std::uint64_t> count = ReadCount(value);
+    status = count.status();
+    (name == kRegionOffset ? placed->offset : placed->bytes) =
+        count.ok() ? *count : 0;
+  } else {
+    status = core::FieldInvalid("", "no such parameter");
+  }
+  return core::Prefixed(absl::StrCat("parameters.", name), status);
+}
+
+absl::Status Inference::Find(Placed* placed) const {
+  const std::string field = absl::StrCat("parameters.", kRegion);
+  if (!placed->region) {
+    return core::FieldRequired(field,
+                               "not given, but bytes or an offset in it are");
+  }
+  if (!placed->bytes) {
+    return core::FieldRequired(absl::StrCat("parameters.", kRegionBytes),
+                               "not given");
+  }
+  absl::StatusOr<v1::SharedMemory> found = common_.regions->Find(
+      *placed->region, placed->offset.value_or(0), *placed->bytes);
+  if (!found.ok()) return core::Prefixed(field, found.status());
+  placed->memory = *std::move(found);
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,331 @@
+// The service beside its ModelInfer: what it tells about itself and its models.
+
+#include "server/kserve/kserve_service.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "core/error.h"
+#include "inference/inference.pb.h"
+#include "server/extra_service.h"
+#include "server/kserve/datatypes.h"
+#include "server/kserve/inference.h"
+#include "server/kserve/models.h"
+#include "server/kserve/regions.h"
+#include "server/methods/shared_tensors.h"
+#include "server/rpc/request.h"
+#include "server/version.h"
+
+namespace posenc::server {
+namespace {
+
+using namespace inference;  // NOLINT(google-build-using-namespace)
+
+constexpr char kService[] = "inference.GRPCInferenceService";
+constexpr char kPlatform[] = "posenc";
+
+// What questions ask of.
+struct Facts {
+  std::vector<ModelCounts> counts{Models().size()};
+  std::atomic<bool> ready{false};
+  std::unique_ptr<Regions> regions;  // null: no memory is shared
+};
+
+void AskLive(const ServerLiveRequest& /*request*/, const Facts& /*facts*/,
+             ServerLiveResponse* response) {
+  response->set_live(true);
+}
+
+void AskReady(const ServerReadyRequest& /*request*/, const Facts& facts,
+              ServerReadyResponse* response) {
+  response->set_ready(facts.ready);
+}
+
+void AskModelReady(const ModelReadyRequest& request, const Facts& facts,
+                   ModelReadyResponse* response) {
+  response->set_ready(facts.ready &&
+                      FindModel(request.name(), request.version()).ok());
+}
+
+void AskServer(const ServerMetadataRequest& /*request*/, const Facts& facts,
+               ServerMetadataResponse* response) {
+  response->set_name(kPlatform);
+  response->set_version(kVersion);
+  for (const char* const extension :
+       {"statistics", "model_configuration", "parameters"}) {
+    response->add_extensions(extension);
+  }
+  if (facts.regions != nullptr) {
+    response->add_extensions("system_shared_memory");
+  }
+}
+
+// The usual one.
+absl::string_view DatatypeOf(const ModelTensor& tensor) {
+  return tensor.datatypes.substr(0, tensor.datatypes.find(','));
+}
+
+absl::Status AskMetadata(const ModelMetadataRequest& request,
+                         const Facts& /*facts*/,
+                         ModelMetadataResponse* response) {
+  const auto model = FindModel(request.name(), request.version());
+  if (!model.ok()) return model.status();
+  response->set_name(std::string((*model)->name));
+  response->add_versions(kModelVersion);
+  response->set_platform(kPlatform);
+  const auto tell = [response](const ModelTensor& tensor,
+                               ModelMetadataResponse::TensorMetadata* to) {
+    to->set_name(std::string(tensor.name));
+    to->set_datatype(std::string(DatatypeOf(tensor)));
+    to->mutable_shape()->Resize(tensor.rank, -1);
+    (*response->mutable_properties())[absl::StrCat(tensor.name, ".datatypes")] =
+        std::string(tensor.datatypes);
+  };
+  for (const auto& input : (*model)->inputs)
+    tell(input, response->add_inputs());
+  for (const auto& output : (*model)->outputs) {
+    if (output.listed) tell(output, response->add_outputs());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AskConfig(const ModelConfigRequest& request,
+                       const Facts& /*facts*/, ModelConfigResponse* response) {
+  const auto model = FindModel(request.name(), request.version());
+  if (!model.ok()) return model.status();
+  ModelConfig& config = *response->mutable_config();
+  config.set_name(std::string((*model)->name));
+  config.set_platform(kPlatform);
+  config.set_backend(kPlatform);
+  const auto tell = [](const ModelTensor& tensor, auto* to) {
+    to->set_name(std::string(tensor.name));
+    to->set_data_type(FindDatatype(DatatypeOf(tensor))->config);
+    to->mutable_dims()->Resize(tensor.rank, -1);
+  };
+  for (const auto& input : (*model)->inputs) {
+    tell(input, config.add_input());
+    config.mutable_input()->rbegin()->set_optional(input.optional);
+  }
+  for (const auto& output : (*model)->outputs) {
+    if (output.listed) tell(output, config.add_output());
+  }
+  config.mutable_model_transaction_policy()->set_decoupled(false);
+  return absl::OkStatus();
+}
+
+absl::Status AskStatistics(const ModelStatisticsRequest& request,
+                           const Facts& facts,
+                           ModelStatisticsResponse* response) {
+  if (!request.name().empty()) {
+    const auto model = FindModel(request.name(), request.version());
+    if (!model.ok()) return model.status();
+  }
+  for (std::size_t i = 0; i < Models().size(); ++i) {
+    const absl::string_view name = Models()[i].name;
+    if (!request.name().empty() && request.name() != name) continue;
+    ModelStatistics* const statistics = response->add_model_stats();
+    *statistics = facts.counts[i].Told();
+    statistics->set_name(std::string(name));
+    statistics->set_version(kModelVersion);
+  }
+  return absl::OkStatus();
+}
+
+void AskIndex(const RepositoryIndexRequest& request, const Facts& facts,
+              RepositoryIndexResponse* response) {
+  if (request.ready() && !facts.ready) return;
+  for (const Model& model : Models()) {
+    auto* const entry = response->add_models();
+    entry->set_name(std::string(model.name));
+    entry->set_version(kModelVersion);
+    entry->set_state("READY");
+  }
+}
+
+absl::Status AskShared(const SystemSharedMemoryStatusRequest& request,
+                       const Facts& facts,
+                       SystemSharedMemoryStatusResponse* response) {
+  return core::Prefixed("name", facts.regions->Tell(request.name(), response));
+}
+
+absl::Status Register(const SystemSharedMemoryRegisterRequest& request,
+                      const Facts& facts,
+                      SystemSharedMemoryRegisterResponse* /*response*/) {
+  return facts.regions->Register(request);
+}
+
+void Unregister(const SystemSharedMemoryUnregisterRequest& request,
+                const Facts& facts,
+                SystemSharedMemoryUnregisterResponse* /*response*/) {
+  facts.regions->Unregister(request.name());
+}
+
+// perf_analyzer asks about CUDA's memory, and unregisters what it never
+// registered.
+template <typename Request, typename Response>
+void AskNothing(const Request& /*request*/, const Facts& /*facts*/,
+                Response* /*response*/) {}
+
+using Answer = absl::StatusOr<std::unique_ptr<google::protobuf::Message>>;
+
+template <typename Result, typename Request, typename Response>
+Answer AskBy(Result (*answer)(const Request&, const Facts&, Response*),
+             absl::string_view bytes, const Facts& facts) {
+  Request request;
+  if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return NotAMessage();
+  }
+  auto response = std::make_unique<Response>();
+  if constexpr (std::is_void_v<Result>) {
+    answer(request, facts, response.get());
+  } else {
+    const absl::Status status = answer(request, facts, response.get());
+    if (!status.ok()) return status;
+  }
+  return response;
+}
+
+// A function above as one of the request's bytes.
+template <auto answer>
+Answer Ask(absl::string_view bytes, const Facts& facts) {
+  return AskBy(answer, bytes, facts);
+}
+
+// RPCs of the protocol beside ModelInfer and ModelStreamInfer.
+struct Question {
+  absl::string_view name;
+  Answer (*ask)(absl::string_view bytes, const Facts& facts);  // null: none
+  const char* why_not = "";  // it is not there
+  bool needs_token = true;
+  bool shares = false;  // it is there only if memory is shared
+};
+
+constexpr char kBuiltIn[] = "the models are built in";
+constexpr char kNoMemory[] = "this server has no shared memory";
+constexpr char kFlags[] = "posencd is configured by flags and SIGHUP";
+
+constexpr Question kQuestions[] = {
+    // Like health, whether the server is there and ready is no secret.
+    {"ServerLive", Ask<AskLive>, "", false},
+    {"ServerReady", Ask<AskReady>, "", false},
+    {"ModelReady", Ask<AskModelReady>, "", false},
+    {"ServerMetadata", Ask<AskServer>},
+    {"ModelMetadata", Ask<AskMetadata>},
+    {"ModelConfig", Ask<AskConfig>},
+    {"ModelStatistics", Ask<AskStatistics>},
+    {"RepositoryIndex", Ask<AskIndex>},
+    {"RepositoryModelLoad", nullptr, kBuiltIn},
+    {"RepositoryModelUnload", nullptr, kBuiltIn},
+    {"SystemSharedMemoryStatus", Ask<AskShared>, kNoMemory, true, true},
+    {"SystemSharedMemoryRegister", Ask<Register>, kNoMemory, true, true},
+    {"SystemSharedMemoryUnregister", Ask<Unregister>, kNoMemory, true, true},
+    {"CudaSharedMemoryStatus", Ask<AskNothing<CudaSharedMemoryStatusRequest,
+                                              CudaSharedMemoryStatusResponse>>},
+    {"CudaSharedMemoryRegister", nullptr, "this server knows no GPU"},
+    {"CudaSharedMemoryUnregister",
+     Ask<AskNothing<CudaSharedMemoryUnregisterRequest,
+                    CudaSharedMemoryUnregisterResponse>>},
+    {"TraceSetting", nullptr, kFlags},
+    {"LogSettings", nullptr, kFlags},
+};
+
+// The question of "/inference.GRPCInferenceService/ServerLive"; null if there
+// is none of this path.
+const Question* FindQuestion(absl::string_view path) {
+  if (!absl::ConsumePrefix(&path, absl::StrCat("/", kService, "/"))) {
+    return nullptr;
+  }
+  for (const Question& question : kQuestions) {
+    if (question.name == path) return &question;
+  }
+  return nullptr;
+}
+
+class AskCall final : public SmallCall {
+ public:
+  AskCall(const Question* question, const Facts* facts, SharedFiles* files)
+      : SmallCall({.service = kService, .name = question->name},
+                  question->needs_token),
+        question_(question),
+        facts_(facts),
+        files_(files) {}
+
+ private:
+  void OnMessage(absl::string_view message) override {
+    const absl::Status allowed =
+        question_->shares ? files_->Allows(Peer()) : absl::OkStatus();
+    if (!allowed.ok()) return End(allowed);
+    const Answer answer = question_->ask(message, *facts_);
+    if (!answer.ok()) return End(answer.status());
+    WriteLast(**answer);
+  }
+  void OnWritten(bool /*taken*/) override {}
+  void OnLastMessage() override {
+    End(core::FieldRequired("", "no message was sent"));
+  }
+
+  const Question* const question_;
+  const Facts* const facts_;
+  SharedFiles* const files_;
+};
+
+class InferenceService final : public ExtraService {
+ public:
+  // files: null if no memory is shared.
+  explicit InferenceService(SharedFiles* files) : files_(files) {
+    if (files != nullptr) facts_.regions = std::make_unique<Regions>(files);
+  }
+
+  std::vector<Method> Methods() override {
+    const auto method = [this](const char* name, bool stream) -> Method {
+      const auto start = [this, stream](const MethodContext& context) {
+        return StartInference(context, {&facts_.counts, facts_.regions.get()},
+                              stream);
+      };
+      return {kService, name, stream, start, true};
+    };
+    return {method("ModelInfer", false), method("ModelStreamInfer", true)};
+  }
+
+  void SetReady(bool ready) override { facts_.ready.store(ready); }
+
+  absl::StatusOr<std::shared_ptr<SmallCall>> Make(
+      absl::string_view path, std::uint64_t /*connection*/) override {
+    const Question* const question = FindQuestion(path);
+    if (question == nullptr || question->ask == nullptr ||
+        (question->shares && files_ == nullptr)) {
+      return nullptr;
+    }
+    return std::make_shared<AskCall>(question, &facts_, files_);
+  }
+
+  // Asked for what Make() has not.
+  absl::Status WhyNot(absl::string_view path) const override {
+    const Question* const question = FindQuestion(path);
+    if (question == nullptr) return absl::OkStatus();
+    return absl::UnimplementedError(
+        absl::StrCat(question->name, ": ", question->why_not));
+  }
+
+ private:
+  SharedFiles* const files_;
+  Facts facts_;
+};
+
+}  // namespace
+
+std::optional<ExtraServiceFactory> KserveService() {
+  return ExtraServiceFactory{
+      ModelInferRequest::descriptor()->file()->service(0),
+      [](SharedFiles* files) {
+        return std::make_unique<InferenceService>(files);
+      }};
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,9 @@
+// For builds without KServe's protocol.
+
+#include "server/kserve/kserve_service.h"
+
+namespace posenc::server {
+
+std::optional<ExtraServiceFactory> KserveService() { return std::nullopt; }
+
+}  // namespace posenc::server
