@@ -1,8 +1,8 @@
 #include "server/admin/http.h"
 
-#include <algorithm>
+#include <utility>
 
-#include "absl/strings/match.h"
+#include "absl/status/statusor.h"
 #include "server/admin/channelz.h"
 #include "server/admin/host.h"
 #include "server/metrics/exposition.h"
@@ -27,9 +27,11 @@ AdminResponse Text(int status, const char* text) {
 // Why the request is refused, as a status; 0 if it is not.
 int FaultOf(const AdminRequest& request,
             const std::vector<std::string>& names) {
-  const std::size_t hosts = request.Count("Host");
-  if (hosts > 1 || (hosts == 0 && request.version == "HTTP/1.1")) return 400;
-  if (hosts == 1 && !HostAllowed(request.Header("Host"), names)) return 403;
+  const std::vector<std::string>& hosts = request.hosts;
+  if (hosts.size() > 1 || (hosts.empty() && request.version == "HTTP/1.1")) {
+    return 400;
+  }
+  if (!hosts.empty() && !HostAllowed(hosts[0], names)) return 403;
   return request.method == "GET" || request.method == "HEAD" ? 0 : 405;
 }
 
@@ -50,20 +52,6 @@ AdminResponse Refusal(int fault) {
 }
 
 }  // namespace
-
-std::string AdminRequest::Header(absl::string_view name) const {
-  for (const auto& [key, value] : headers) {
-    if (absl::EqualsIgnoreCase(key, name)) return value;
-  }
-  return "";
-}
-
-std::size_t AdminRequest::Count(absl::string_view name) const {
-  return static_cast<std::size_t>(
-      std::count_if(headers.begin(), headers.end(), [name](const auto& each) {
-        return absl::EqualsIgnoreCase(each.first, name);
-      }));
-}
 
 AdminResponse AdminHttp::Answer(const AdminRequest& request) const {
   try {

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/error.h"
 #include "server/auth/token_file.h"
 #include "server/budget/machine.h"
 #include "server/listen/address.h"
@@ -15,14 +14,6 @@
 
 namespace posenc::server {
 namespace {
-
-absl::Status CheckAdmin(const std::string& admin) {
-  if (admin.empty() || ParseAddress(admin).ok()) return absl::OkStatus();
-  return core::FieldInvalid("--admin",
-                            absl::StrCat(admin,
-                                         ": expected host:port, [ipv6]:port or "
-                                         "unix:/path, port 0..65535"));
-}
 
 // Without a caller that has a token that holds, there is nobody to serve.
 std::string TokensDoubt(const ServerOptions& server) {
@@ -41,7 +32,9 @@ std::string TokensDoubt(const ServerOptions& server) {
 
 absl::Status CheckConfig(const Config& config) {
   absl::Status status = CheckOptions(config.server);
-  if (status.ok()) status = CheckAdmin(config.admin);
+  if (status.ok() && !config.admin.empty()) {
+    status = ParseAddress(config.admin, "--admin").status();
+  }
   if (status.ok() && !config.otlp_endpoint.empty()) {
     status = CheckTraces(config.otlp_endpoint);
   }
