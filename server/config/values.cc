@@ -119,8 +119,7 @@ absl::Status SetSwitch(absl::string_view text, bool* on) {
                                        {"enable", "disable"},
                                        {"1", "0"}};
   for (const auto& [yes, no] : kWords) {
-    if (absl::EqualsIgnoreCase(text, yes) ||
-        absl::EqualsIgnoreCase(text, no)) {
+    if (absl::EqualsIgnoreCase(text, yes) || absl::EqualsIgnoreCase(text, no)) {
       *on = absl::EqualsIgnoreCase(text, yes);
       return absl::OkStatus();
     }
