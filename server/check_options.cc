@@ -28,7 +28,7 @@ absl::Status CheckPlaintext(const Address& address,
                             const ServerOptions& options) {
   if (address.host.empty() || IsLoopback(address.host)) return absl::OkStatus();
   if (!options.allow_insecure) {
-    return BadAddress(address.text,
+    return BadAddress(address,
                       "plaintext off loopback; add --tls-cert and --tls-key, "
                       "or --allow-insecure if that is meant, or listen on "
                       "127.0.0.1 or unix:/path");
@@ -49,7 +49,7 @@ absl::Status CheckAddresses(const ServerOptions& options) {
     if (!address.ok()) return address.status();
     // Port 0 is another port each time.
     if (!seen.insert(text).second && !absl::EndsWith(text, ":0")) {
-      return BadAddress(text, "was given more than once");
+      return BadAddress(*address, "was given more than once");
     }
     if (!options.tls.cert.empty()) continue;
     const absl::Status allowed = CheckPlaintext(*address, options);

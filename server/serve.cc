@@ -5,6 +5,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -22,7 +24,6 @@
 #include "server/reload.h"
 #include "server/rpc/observer_list.h"
 #include "server/server.h"
-#include "server/shared_text.h"
 #include "server/trace/traces.h"
 #include "server/version.h"
 
@@ -100,8 +101,8 @@ absl::Status Serve(
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config.server);
   if (!server.ok()) return WithSource(server.status(), running);
   SendGrpcLogTo(log);
-  SharedText config_text;
-  config_text.Set(ConfigText(running));
+  std::mutex config_mutex;
+  std::string config_text = ConfigText(running);
   std::unique_ptr<AdminServer> admin;
   if (!config.admin.empty()) {
     auto started = AdminServer::Start(
@@ -112,7 +113,11 @@ absl::Status Serve(
                status.log_lines_dropped = log->dropped();
                return MetricsText(metrics, status, instruction_set);
              },
-         .config = [&config_text] { return config_text.Get(); },
+         .config =
+             [&] {
+               const std::lock_guard<std::mutex> lock(config_mutex);
+               return config_text;
+             },
          .ready = [&server] { return (*server)->Status().ready; }});
     if (!started.ok()) return WithSource(started.status(), running);
     admin = *std::move(started);
@@ -140,7 +145,9 @@ absl::Status Serve(
 
   AwaitStop(server->get(), [&] {
     Reload(load_again(), &running, {server->get(), log.get(), &calls});
-    config_text.Set(ConfigText(running));
+    std::string text = ConfigText(running);
+    const std::lock_guard<std::mutex> lock(config_mutex);
+    config_text.swap(text);
   });
   ExitAtSignal(config.ready_file);
   ExitAfter(config.server.lame_duck + config.server.drain_timeout + kAfterDrain,

@@ -21,6 +21,7 @@
 #include "client/cli/doctor_files.h"
 #include "client/cli/status.h"
 #include "client/cli/told.h"
+#include "core/text.h"
 
 namespace posenc::cli {
 namespace {

@@ -1,7 +1,6 @@
 #include "client/cli/misspelt.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -9,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "core/text.h"
 
 namespace posenc::cli {
 namespace {
@@ -61,25 +61,6 @@ constexpr std::pair<absl::string_view, absl::string_view> kPrefixes[] = {
 
 }  // namespace
 
-int EditDistance(absl::string_view a, absl::string_view b) {
-  const std::size_t width = b.size() + 1;
-  // Rows i - 2, i - 1 and i of the distances between beginnings.
-  std::vector<int> older(width), old(width), row(width);
-  std::iota(old.begin(), old.end(), 0);
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    row[0] = static_cast<int>(i);
-    for (std::size_t j = 1; j < width; ++j) {
-      row[j] = std::min({old[j] + 1, row[j - 1] + 1,
-                         old[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        row[j] = std::min(row[j], older[j - 2] + 1);
-      }
-    }
-    older = std::exchange(old, row);
-  }
-  return old.back();
-}
-
 std::string NearestWord(absl::string_view word,
                         const std::vector<std::string>& candidates) {
   // Arguments may be megabytes long; no name is.
@@ -88,7 +69,7 @@ std::string NearestWord(absl::string_view word,
   std::string nearest;
   int least = std::max<int>(1, static_cast<int>(word.size()) / 3) + 1;
   for (const std::string& candidate : candidates) {
-    const int distance = EditDistance(word, candidate);
+    const int distance = core::EditDistance(word, candidate);
     if (distance < least) {
       least = distance;
       nearest = candidate;

@@ -11,10 +11,6 @@
 
 namespace posenc::cli {
 
-// How many changes of one letter turn `a` into `b`. An exchange of two
-// neighbours counts as one (Damerau 1964, optimal string alignment).
-int EditDistance(absl::string_view a, absl::string_view b);
-
 // The candidate that `word` is nearest to, if it is near enough to be meant: a
 // third of its letters may be wrong, and it may be the beginning of one
 // candidate. Empty if there is none.

@@ -14,29 +14,15 @@
 #include "core/model/profile.h"
 #include "core/model/reading_rules.h"
 #include "core/model/scaling_config.h"
+#include "core/text.h"
 
 namespace posenc::core {
 namespace {
 
-// The number of letters to change, insert or delete (Levenshtein).
-std::size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
 absl::Status UnknownPreset(const std::string& name) {
   // The distance takes quadratic time, and no preset's name is longer.
   const absl::string_view shown = absl::string_view(name).substr(0, 64);
-  std::vector<std::pair<std::size_t, absl::string_view>> near;
+  std::vector<std::pair<int, absl::string_view>> near;
   for (const Preset& preset : Presets()) {
     near.emplace_back(EditDistance(shown, preset.name), preset.name);
   }

@@ -1,5 +1,6 @@
 #include "server/admin/admin_server.h"
 
+#include <fcntl.h>
 #include <microhttpd.h>
 #include <pthread.h>
 #include <sys/socket.h>
@@ -9,8 +10,9 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
-#include "server/admin/listen_socket.h"
+#include "server/listen/address.h"
 
 namespace posenc::server {
 namespace {
@@ -20,10 +22,12 @@ constexpr std::size_t kConnectionBytes = 16 << 10;
 // More than kMaxConnections: those that are being ended count, too.
 constexpr unsigned kMostSockets = 256;
 
-MHD_Result AddHeader(void* request, MHD_ValueKind /*kind*/, const char* key,
-                     const char* value) {
-  static_cast<AdminRequest*>(request)->headers.emplace_back(
-      key, value == nullptr ? "" : value);
+MHD_Result AddHost(void* request, MHD_ValueKind /*kind*/, const char* name,
+                   const char* value) {
+  if (absl::EqualsIgnoreCase(name, "Host")) {
+    static_cast<AdminRequest*>(request)->hosts.emplace_back(
+        value == nullptr ? "" : value);
+  }
   return MHD_YES;
 }
 
@@ -45,7 +49,7 @@ struct AdminServer::Callbacks {
     try {
       auto* const self = static_cast<AdminServer*>(server);
       AdminRequest request{method, url, version, {}};
-      MHD_get_connection_values(connection, MHD_HEADER_KIND, &AddHeader,
+      MHD_get_connection_values(connection, MHD_HEADER_KIND, &AddHost,
                                 &request);
       return self->Respond(connection, self->http_.Answer(request)) ? MHD_YES
                                                                     : MHD_NO;
@@ -66,40 +70,45 @@ struct AdminServer::Callbacks {
 
 absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(
     const AdminOptions& options, AdminPages pages) {
-  absl::StatusOr<ListenSocket> socket = ListenForAdmin(options.address);
-  if (!socket.ok()) return socket.status();
+  const absl::StatusOr<Address> address =
+      ParseAddress(options.address, "--admin");
+  if (!address.ok()) return address.status();
   std::vector<std::string> names = options.hosts;
-  names.push_back(socket->host);
+  names.push_back(address->host);
   // Its constructor is private.
   std::unique_ptr<AdminServer> server(
       new AdminServer(std::move(pages), std::move(names), options.timeout));
-  server->address_ = socket->address;
-  server->unix_path_ = socket->unix_path;
-  server->daemon_ = MHD_start_daemon(
-      MHD_USE_AUTO_INTERNAL_THREAD, 0, nullptr, nullptr, &Callbacks::Access,
-      server.get(), MHD_OPTION_LISTEN_SOCKET, socket->fd,
-      MHD_OPTION_CONNECTION_LIMIT, kMostSockets,
-      MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes,
-      MHD_OPTION_UNESCAPE_CALLBACK, &KeepEscapes, nullptr,
-      MHD_OPTION_NOTIFY_CONNECTION, &Callbacks::Notify, server.get(),
-      MHD_OPTION_END);
-  if (server->daemon_ == nullptr) {
-    close(socket->fd);
-    return absl::UnavailableError("--admin: libmicrohttpd cannot start");
+  const absl::Status bound =
+      Bind(*address, &server->sockets_, &server->address_);
+  if (!bound.ok()) return bound;
+  for (const ListeningSocket& socket : server->sockets_) {
+    // libmicrohttpd closes the descriptor that it is given.
+    const int fd = fcntl(socket.fd(), F_DUPFD_CLOEXEC, 0);
+    MHD_Daemon* const daemon = MHD_start_daemon(
+        MHD_USE_AUTO_INTERNAL_THREAD, 0, nullptr, nullptr, &Callbacks::Access,
+        server.get(), MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+        kMostSockets, MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes,
+        MHD_OPTION_UNESCAPE_CALLBACK, &KeepEscapes, nullptr,
+        MHD_OPTION_NOTIFY_CONNECTION, &Callbacks::Notify, server.get(),
+        MHD_OPTION_END);
+    if (daemon == nullptr) {
+      if (fd >= 0) close(fd);
+      return absl::UnavailableError("--admin: libmicrohttpd cannot start");
+    }
+    server->daemons_.push_back(daemon);
   }
   server->thread_ = std::thread([raw = server.get()] { raw->Watch(); });
   return server;
 }
 
 AdminServer::~AdminServer() {
-  if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
+  for (MHD_Daemon* const daemon : daemons_) MHD_stop_daemon(daemon);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stop_ = true;
   }
   stopped_.notify_all();
   if (thread_.joinable()) thread_.join();
-  if (!unix_path_.empty()) unlink(unix_path_.c_str());
 }
 
 void AdminServer::Opened(MHD_Connection* connection, int fd) {

@@ -1,10 +1,10 @@
 // The admin port: metrics, health, configuration and channelz over HTTP.
 //
-// One thread of libmicrohttpd's, which shares nothing with gRPC's: it answers
-// while calls keep those busy, and waits for no peer. A connection has one
-// request and one response, and `timeout` for each; if there are too many, a
-// new one ends the oldest. A peer that stalls therefore keeps no other from
-// being answered.
+// One thread of libmicrohttpd's for each socket, which shares nothing with
+// gRPC's: it answers while calls keep those busy, and waits for no peer. A
+// connection has one request and one response, and `timeout` for each; if there
+// are too many, a new one ends the oldest. A peer that stalls therefore keeps
+// no other from being answered.
 //
 // The pages show the connections and the configuration, and change nothing.
 // Everybody who reaches the address may read all of it: bind loopback, or an
@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/admin/http.h"
+#include "server/listen/listening_socket.h"
 
 struct MHD_Daemon;
 struct MHD_Connection;
@@ -71,7 +72,7 @@ class AdminServer final {
               absl::Duration timeout)
       : http_(std::move(pages), std::move(names)), timeout_(timeout) {}
 
-  // On libmicrohttpd's thread.
+  // On libmicrohttpd's threads.
   void Opened(MHD_Connection* connection, int fd);
   void Closed(MHD_Connection* connection);
   bool Respond(MHD_Connection* connection, const AdminResponse& response);
@@ -82,8 +83,8 @@ class AdminServer final {
   const AdminHttp http_;
   const absl::Duration timeout_;
   std::string address_;
-  std::string unix_path_;  // to be removed in the end
-  MHD_Daemon* daemon_ = nullptr;
+  std::vector<ListeningSocket> sockets_;
+  std::vector<MHD_Daemon*> daemons_;  // one for each of them
   std::mutex mutex_;
   std::condition_variable stopped_;
   bool stop_ = false;                      // guarded by mutex_

@@ -1,8 +1,9 @@
 #include "server/admin/http.h"
 
-#include <algorithm>
+#include <optional>
+#include <utility>
 
-#include "absl/strings/match.h"
+#include "absl/status/statusor.h"
 #include "server/admin/channelz.h"
 #include "server/admin/host.h"
 #include "server/metrics/exposition.h"
@@ -24,51 +25,30 @@ AdminResponse Text(int status, const char* text) {
   return Content(status, text, kPlain);
 }
 
-// Why the request is refused, as a status; 0 if it is not.
-int FaultOf(const AdminRequest& request,
-            const std::vector<std::string>& names) {
-  const std::size_t hosts = request.Count("Host");
-  if (hosts > 1 || (hosts == 0 && request.version == "HTTP/1.1")) return 400;
-  if (hosts == 1 && !HostAllowed(request.Header("Host"), names)) return 403;
-  return request.method == "GET" || request.method == "HEAD" ? 0 : 405;
-}
-
-AdminResponse Refusal(int fault) {
-  switch (fault) {
-    case 403:
-      return Text(403,
-                  "refused: a request for a host that is neither an IP address "
-                  "nor a name of this server\n");
-    case 405: {
-      AdminResponse response = Text(405, "not by this method\n");
-      response.headers.emplace_back("Allow", "GET, HEAD");
-      return response;
-    }
-    default:
-      return Text(400, "a request needs exactly one Host\n");
+// What a request is refused with; nothing if it is not.
+std::optional<AdminResponse> Refusal(const AdminRequest& request,
+                                     const std::vector<std::string>& names) {
+  const std::vector<std::string>& hosts = request.hosts;
+  if (hosts.size() > 1 || (hosts.empty() && request.version == "HTTP/1.1")) {
+    return Text(400, "a request needs exactly one Host\n");
   }
+  if (!hosts.empty() && !HostAllowed(hosts[0], names)) {
+    return Text(403,
+                "refused: a request for a host that is neither an IP address "
+                "nor a name of this server\n");
+  }
+  if (request.method == "GET" || request.method == "HEAD") return std::nullopt;
+  AdminResponse response = Text(405, "not by this method\n");
+  response.headers.emplace_back("Allow", "GET, HEAD");
+  return response;
 }
 
 }  // namespace
 
-std::string AdminRequest::Header(absl::string_view name) const {
-  for (const auto& [key, value] : headers) {
-    if (absl::EqualsIgnoreCase(key, name)) return value;
-  }
-  return "";
-}
-
-std::size_t AdminRequest::Count(absl::string_view name) const {
-  return static_cast<std::size_t>(
-      std::count_if(headers.begin(), headers.end(), [name](const auto& each) {
-        return absl::EqualsIgnoreCase(each.first, name);
-      }));
-}
-
 AdminResponse AdminHttp::Answer(const AdminRequest& request) const {
   try {
-    const int fault = FaultOf(request, names_);
-    return fault == 0 ? Page(request) : Refusal(fault);
+    std::optional<AdminResponse> refusal = Refusal(request, names_);
+    return refusal.has_value() ? *std::move(refusal) : Page(request);
   } catch (...) {
     // A peer is not told what was thrown: it may hold a secret.
     return Text(500, "the page could not be made\n");

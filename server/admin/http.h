@@ -2,33 +2,26 @@
 
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/string_view.h"
-
 namespace posenc::server {
 
-// What the admin server shows. Called on the admin server's thread; must return
-// within milliseconds, because no other request is answered meanwhile. What
-// they throw becomes 500.
+// What the admin server shows. Called on the admin server's threads, several at
+// once if it has several; must return within milliseconds, because no other
+// request is answered meanwhile. What they throw becomes 500.
 struct AdminPages {
   std::function<std::string()> metrics;  // /metrics
   std::function<std::string()> config;   // /config; without secrets
   std::function<bool()> ready;           // /readyz: 200 or 503
 };
 
-// The head of a request.
+// What counts of a request's head.
 struct AdminRequest {
   std::string method, path, version;  // "GET", "/metrics", "HTTP/1.1"
-  std::vector<std::pair<std::string, std::string>> headers;
-
-  // The header's first value; names are compared without case.
-  std::string Header(absl::string_view name) const;
-  std::size_t Count(absl::string_view name) const;
+  std::vector<std::string> hosts;     // values of its headers Host
 };
 
 struct AdminResponse {
@@ -44,8 +37,7 @@ class AdminHttp {
   AdminHttp(AdminPages pages, std::vector<std::string> names)
       : pages_(std::move(pages)), names_(std::move(names)) {}
 
-  // The answer to a request, whose body is not looked at. Never throws. Not for
-  // several threads at once.
+  // The answer to a request, whose body is not looked at. Never throws.
   AdminResponse Answer(const AdminRequest& request) const;
 
  private:

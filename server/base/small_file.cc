@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "server/base/descriptor.h"
 
 namespace posenc::server {
@@ -20,9 +21,11 @@ constexpr std::size_t kMostBytes = 1 << 20;
 }  // namespace
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
-                                          const std::string& path) {
+                                          const std::string& path,
+                                          bool may_be_empty) {
   const auto wrong = [&](absl::string_view fact) {
-    return core::FieldInvalid(flag, absl::StrCat(path, ": ", fact));
+    return core::FieldInvalid(flag,
+                              absl::StrCat(core::OneLine(path), ": ", fact));
   };
   // Opening a pipe would wait for its writer.
   const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -36,7 +39,11 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
     if (got == 0) break;
     size += static_cast<std::size_t>(got);
   }
-  if (size == 0) return wrong("is empty");
+  struct stat file = {};
+  if (size == 0 && (!may_be_empty || fstat(fd.get(), &file) != 0 ||
+                    S_ISFIFO(file.st_mode))) {
+    return wrong("is empty");
+  }
   if (size > kMostBytes) return wrong("is larger than 1 MiB");
   text.resize(size);
   return text;

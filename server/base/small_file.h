@@ -1,4 +1,4 @@
-// Files of certificates and tokens: read whole, and watched.
+// Files of the configuration, certificates and tokens: read whole, and watched.
 
 #pragma once
 
@@ -17,10 +17,11 @@
 
 namespace posenc::server {
 
-// INVALID_ARGUMENT, field `flag`, if the file cannot be read, is empty, or has
-// more than 1 MiB.
+// INVALID_ARGUMENT, field `flag`, if the file cannot be read, is empty unless
+// it may be, is a pipe in which there is nothing, or has more than 1 MiB.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
-                                          const std::string& path);
+                                          const std::string& path,
+                                          bool may_be_empty = false);
 
 // Calls back, in a thread of its own, after any of the files has changed: in
 // content, or by another file in its place, as Kubernetes updates secrets. It

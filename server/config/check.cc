@@ -17,14 +17,6 @@
 namespace posenc::server {
 namespace {
 
-absl::Status CheckAdmin(const std::string& admin) {
-  if (admin.empty() || ParseAddress(admin).ok()) return absl::OkStatus();
-  return core::FieldInvalid("--admin",
-                            absl::StrCat(admin,
-                                         ": expected host:port, [ipv6]:port or "
-                                         "unix:/path, port 0..65535"));
-}
-
 absl::Status CheckKserve(bool kserve) {
   if (!kserve || KserveService().has_value()) return absl::OkStatus();
   return core::FieldInvalid("--kserve",
@@ -51,7 +43,9 @@ std::string TokensDoubt(const ServerOptions& server) {
 absl::Status CheckConfig(const Config& config) {
   absl::Status status = CheckOptions(config.server);
   if (status.ok()) status = CheckKserve(config.kserve);
-  if (status.ok()) status = CheckAdmin(config.admin);
+  if (status.ok() && !config.admin.empty()) {
+    status = ParseAddress(config.admin, "--admin").status();
+  }
   if (status.ok() && !config.otlp_endpoint.empty()) {
     status = CheckTraces(config.otlp_endpoint);
   }

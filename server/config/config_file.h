@@ -19,19 +19,16 @@
 
 namespace posenc::server {
 
-// TOML's types; dates, and what arrays hold beside plain values, are others.
-enum class FileType { kString, kInteger, kFloat, kBoolean, kOther };
-
 struct FileValue {
-  FileType type;
+  const char* type;  // of TOML's, in words
   std::string text;  // as a flag would have it
 };
 
 struct FileEntry {
   std::string key;  // "tls-cert"
-  std::vector<FileValue> values;
-  bool array;  // else there is one value
   int line;
+  std::vector<FileValue> values;
+  bool array = false;  // else there is one value
   // A table's header without keys; there are no values.
   bool empty_table = false;
 };
@@ -46,9 +43,5 @@ absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
 // not the key's: a number in quotes.
 absl::StatusOr<std::vector<std::string>> TextsFor(const Key& key,
                                                   const FileEntry& entry);
-
-// The text of a file of at most 1 MiB. INVALID_ARGUMENT, with the path in
-// front, if it cannot be had.
-absl::StatusOr<std::string> ReadConfigFile(const std::string& path);
 
 }  // namespace posenc::server

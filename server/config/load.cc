@@ -2,24 +2,25 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <optional>
 #include <utility>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "core/error.h"
+#include "core/text.h"
+#include "server/base/small_file.h"
 #include "server/config/config_file.h"
 #include "server/config/print.h"
 
 namespace posenc::server {
 namespace {
 
+constexpr char kDefault[] = "default";
 constexpr char kCommandLine[] = "command line";
 constexpr char kPrefix[] = "POSENC_";
 // Is read elsewhere: it is for tests and comparisons.
@@ -29,18 +30,10 @@ constexpr char kFileKey[] = "config";
 constexpr const char* kFormerKeys[] = {"headers-timeout", "first-call-timeout",
                                        "table-cache-bytes"};
 
-// What was given for a key by the strongest source that has it.
-struct Given {
-  std::vector<std::string> values;
-  std::string source = "default";
-};
-using GivenByKey = std::map<const Key*, Given>;
-
-// One line of a CLI11 error or of a foreign word.
+// A CLI11 error or a foreign word.
 std::string OneLine(absl::string_view text) {
   constexpr std::size_t kLongest = 1024;
-  return absl::StrCat(absl::CHexEscape(text.substr(0, kLongest)),
-                      text.size() > kLongest ? "..." : "");
+  return core::OneLine(text, kLongest);
 }
 
 absl::Status Bad(absl::string_view key, absl::string_view fact,
@@ -51,6 +44,19 @@ absl::Status Bad(absl::string_view key, absl::string_view fact,
 
 std::string WarningOfFormer(absl::string_view key, absl::string_view source) {
   return absl::StrCat("--", key, ": does nothing any more (", source, ")");
+}
+
+// Sets the key, or only checks the values if a stronger source has set it.
+absl::Status Set(const Key& key, const std::vector<std::string>& values,
+                 const std::string& source, LoadedConfig* loaded) {
+  std::string& from = loaded->sources[&key - Keys().data()];
+  Config unused;
+  const bool is_set = from != kDefault;
+  const absl::Status status =
+      SetKey(key, values, is_set ? &unused : &loaded->config);
+  if (!status.ok()) return Bad(key.name, status.message(), source);
+  if (!is_set) from = source;
+  return absl::OkStatus();
 }
 
 // The command line's own words.
@@ -91,11 +97,15 @@ void AddOptions(CLI::App* app, Commands* commands) {
   app->set_version_flag("--version", [] { return VersionText(); });
 }
 
-// Takes the flags into `given`. Returns the text to show if --help or --version
-// was asked for.
-absl::StatusOr<std::optional<std::string>> ReadFlags(
-    int argc, const char* const* argv, GivenByKey* given, Commands* commands,
-    std::vector<std::string>* warnings) {
+void Show(std::string text, LoadedConfig* loaded) {
+  loaded->task = Task::kShow;
+  loaded->text = std::move(text);
+}
+
+// Shows the text that --help, --version or --print-keys asks for, or sets what
+// the flags say.
+absl::Status ReadFlags(int argc, const char* const* argv, Commands* commands,
+                       LoadedConfig* loaded) {
   // CLI11 would take the next flag for the value, and "" for a switch's "on".
   // A path that is empty, as "$TOKENS" if it was never set, would be as good as
   // none, and leave the server open.
@@ -118,9 +128,11 @@ absl::StatusOr<std::optional<std::string>> ReadFlags(
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    return app.help();
+    Show(app.help(), loaded);
+    return absl::OkStatus();
   } catch (const CLI::CallForVersion& version) {
-    return absl::StrCat(version.what(), "\n");
+    Show(absl::StrCat(version.what(), "\n"), loaded);
+    return absl::OkStatus();
   } catch (const CLI::Error& error) {
     return absl::InvalidArgumentError(
         absl::StrCat(OneLine(error.what()), " (", kCommandLine, ")"));
@@ -132,9 +144,13 @@ absl::StatusOr<std::optional<std::string>> ReadFlags(
                      absl::StartsWith(extras[0], "-") ? "flag" : "argument",
                      "; see --help (", kCommandLine, ")"));
   }
+  if (!commands->print_keys.empty()) {
+    Show(KeysTable(), loaded);
+    return absl::OkStatus();
+  }
   for (const char* const key : kFormerKeys) {
     if (app.count(absl::StrCat("--", key)) == 0) continue;
-    warnings->push_back(WarningOfFormer(key, kCommandLine));
+    loaded->warnings.push_back(WarningOfFormer(key, kCommandLine));
   }
   for (const Key& key : Keys()) {
     const CLI::Option* const option =
@@ -145,14 +161,15 @@ absl::StatusOr<std::optional<std::string>> ReadFlags(
     if (key.kind != KeyKind::kList && values.size() > 1) {
       return Bad(key.name, "was given more than once", kCommandLine);
     }
-    (*given)[&key] = {std::move(values), kCommandLine};
+    const absl::Status status = Set(key, values, kCommandLine, loaded);
+    if (!status.ok()) return status;
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-// Takes those variables into `given` that no flag beats.
-void ReadEnvironment(const char* const* environment, GivenByKey* given,
-                     std::vector<std::string>* warnings) {
+// Sets what those variables say that no flag beats.
+absl::Status ReadEnvironment(const char* const* environment,
+                             LoadedConfig* loaded) {
   std::map<std::string, const Key*> names;
   for (const Key& key : Keys()) names[EnvironmentName(key)] = &key;
   std::vector<std::string> unknown;
@@ -169,15 +186,18 @@ void ReadEnvironment(const char* const* environment, GivenByKey* given,
     const Key* const key = known->second;
     // Manifests have variables that may be empty.
     if (value.empty() && !key->no_empty) continue;
+    if (loaded->sources[key - Keys().data()] != kDefault) continue;
     std::vector<std::string> values = {value};
     if (key->kind == KeyKind::kList) values = absl::StrSplit(value, ',');
-    given->emplace(key, Given{std::move(values), name});
+    const absl::Status status = Set(*key, values, name, loaded);
+    if (!status.ok()) return status;
   }
-  if (unknown.empty()) return;
-  warnings->push_back(absl::StrCat(
+  if (unknown.empty()) return absl::OkStatus();
+  loaded->warnings.push_back(absl::StrCat(
       absl::StrJoin(unknown, ", "), unknown.size() == 1 ? " is" : " are",
       " of no meaning; Kubernetes sets such variables for a Service named "
       "posenc"));
+  return absl::OkStatus();
 }
 
 // Whether keys are written in a table of this name.
@@ -188,13 +208,14 @@ bool HasKeysBelow(absl::string_view table) {
   });
 }
 
-// Takes those entries into `given` that neither a flag nor the environment
-// beats. All of them must be right nevertheless.
-absl::Status ReadFile(const std::string& path, GivenByKey* given,
-                      std::vector<std::string>* warnings) {
-  const absl::StatusOr<std::string> text = ReadConfigFile(path);
+// Sets what those entries say that neither a flag nor the environment beats.
+// All of them must be right nevertheless.
+absl::Status ReadFile(const std::string& path, LoadedConfig* loaded) {
+  const absl::StatusOr<std::string> text =
+      ReadSmallFile("--config", path, /*may_be_empty=*/true);
+  if (!text.ok()) return text.status();
   absl::StatusOr<std::vector<FileEntry>> entries =
-      text.ok() ? ParseConfigFile(OneLine(path), *text) : text.status();
+      ParseConfigFile(OneLine(path), *text);
   if (!entries.ok()) {
     return core::FieldInvalid("--config", entries.status().message());
   }
@@ -207,7 +228,7 @@ absl::Status ReadFile(const std::string& path, GivenByKey* given,
     }
     if (std::find(std::begin(kFormerKeys), std::end(kFormerKeys), entry.key) !=
         std::end(kFormerKeys)) {
-      warnings->push_back(WarningOfFormer(entry.key, source));
+      loaded->warnings.push_back(WarningOfFormer(entry.key, source));
       continue;
     }
     const Key* const key = FindKey(entry.key);
@@ -224,10 +245,8 @@ absl::Status ReadFile(const std::string& path, GivenByKey* given,
     }
     absl::StatusOr<std::vector<std::string>> texts = TextsFor(*key, entry);
     if (!texts.ok()) return Bad(entry.key, texts.status().message(), source);
-    Config unused;
-    const absl::Status status = SetKey(*key, *texts, &unused);
-    if (!status.ok()) return Bad(entry.key, status.message(), source);
-    given->emplace(key, Given{*std::move(texts), source});
+    const absl::Status status = Set(*key, *texts, source, loaded);
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -237,43 +256,19 @@ absl::Status ReadFile(const std::string& path, GivenByKey* given,
 absl::StatusOr<LoadedConfig> LoadConfig(int argc, const char* const* argv,
                                         const char* const* environment) {
   LoadedConfig loaded;
-  GivenByKey given;
+  loaded.sources.assign(Keys().size(), kDefault);
   Commands commands;
-  absl::StatusOr<std::optional<std::string>> shown =
-      ReadFlags(argc, argv, &given, &commands, &loaded.warnings);
-  if (!shown.ok()) return shown.status();
-  if (shown->has_value()) {
-    loaded.task = Task::kShow;
-    loaded.text = **std::move(shown);
-    return loaded;
-  }
-  if (!commands.print_keys.empty()) {
-    loaded.task = Task::kShow;
-    loaded.text = KeysTable();
-    return loaded;
-  }
-  ReadEnvironment(environment, &given, &loaded.warnings);
-  if (const auto file = given.find(FindKey(kFileKey)); file != given.end()) {
-    const absl::Status status =
-        ReadFile(file->second.values[0], &given, &loaded.warnings);
+  absl::Status status = ReadFlags(argc, argv, &commands, &loaded);
+  if (!status.ok()) return status;
+  if (loaded.task == Task::kShow) return loaded;
+  status = ReadEnvironment(environment, &loaded);
+  if (!status.ok()) return status;
+  if (!loaded.config.file.empty()) {
+    status = ReadFile(loaded.config.file, &loaded);
     if (!status.ok()) return status;
   }
-  for (const Key& key : Keys()) {
-    const auto found = given.find(&key);
-    if (found == given.end()) {
-      loaded.sources.push_back(Given().source);
-      continue;
-    }
-    const auto& [values, source] = found->second;
-    const absl::Status status = SetKey(key, values, &loaded.config);
-    if (!status.ok()) return Bad(key.name, status.message(), source);
-    loaded.sources.push_back(source);
-  }
   if (commands.check_config) loaded.task = Task::kCheckConfig;
-  if (commands.print_config) {
-    loaded.task = Task::kShow;
-    loaded.text = ConfigText(loaded);
-  }
+  if (commands.print_config) Show(ConfigText(loaded), &loaded);
   return loaded;
 }
 

@@ -1,12 +1,11 @@
 // The values of keys: from text to a Config's field, and back.
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,17 +13,16 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "server/config/keys.h"
 
 namespace posenc::server {
 namespace {
 
-// A value in a message: errors are one line, whatever was given.
+// A value in a message.
 std::string Shown(absl::string_view text) {
   constexpr std::size_t kLongest = 80;
-  const bool cut = text.size() > kLongest;
-  return absl::StrCat("'", absl::CHexEscape(text.substr(0, kLongest)),
-                      cut ? "..." : "", "'");
+  return absl::StrCat("'", core::OneLine(text, kLongest), "'");
 }
 
 absl::Status IsNot(absl::string_view text, absl::string_view what) {
@@ -35,21 +33,13 @@ absl::Status IsNot(absl::string_view text, absl::string_view what) {
 constexpr std::pair<const char*, int> kUnits[] = {
     {"GiB", 30}, {"MiB", 20}, {"KiB", 10}};
 
-// TOML allows 1_000_000, between digits only.
+// As in TOML, digits may be grouped: 1_000_000.
 bool ParseInteger(absl::string_view text, std::int64_t* value) {
-  std::string digits;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '_') {
-      digits += text[i];
-    } else if (i == 0 || i + 1 == text.size() ||
-               !absl::ascii_isdigit(text[i - 1]) ||
-               !absl::ascii_isdigit(text[i + 1])) {
-      return false;
-    }
+  if (text.empty() || absl::StrContains(text, "__") || text.front() == '_' ||
+      text.back() == '_' || absl::StripAsciiWhitespace(text) != text) {
+    return false;  // SimpleAtoi would skip spaces
   }
-  // SimpleAtoi would skip spaces.
-  return !digits.empty() && !absl::ascii_isspace(digits.front()) &&
-         !absl::ascii_isspace(digits.back()) && absl::SimpleAtoi(digits, value);
+  return absl::SimpleAtoi(absl::StrReplaceAll(text, {{"_", ""}}), value);
 }
 
 absl::Status OutOfRange(const Key& key, absl::string_view value) {
@@ -63,29 +53,6 @@ absl::Status OutOfRange(const Key& key, absl::string_view value) {
           ? absl::StrCat(value, "; must be at least ", shown(key.min))
           : absl::StrCat(value, "; must be ", shown(key.min), " to ",
                          shown(key.max)));
-}
-
-absl::Status SetBytes(const Key& key, absl::string_view text,
-                      std::int64_t* bytes) {
-  absl::string_view count_text = text;
-  int shift = 0;
-  for (const auto& [unit, bits] : kUnits) {
-    if (absl::ConsumeSuffix(&count_text, unit)) {
-      shift = bits;
-      break;
-    }
-  }
-  std::int64_t count = 0;
-  if (!ParseInteger(count_text, &count) || count > (INT64_MAX >> shift) ||
-      count < -(INT64_MAX >> shift)) {
-    return IsNot(text, "a size; expected bytes or KiB, MiB, GiB as in 64MiB");
-  }
-  count *= std::int64_t{1} << shift;
-  if (count < key.min || count > key.max) {
-    return OutOfRange(key, absl::StrCat(count, " bytes"));
-  }
-  *bytes = count;
-  return absl::OkStatus();
 }
 
 absl::Status SetDuration(const Key& key, absl::string_view text,
@@ -103,12 +70,28 @@ absl::Status SetDuration(const Key& key, absl::string_view text,
   return absl::OkStatus();
 }
 
+// Of bytes, or a whole number.
 absl::Status SetInteger(const Key& key, absl::string_view text,
                         const KeyField& field) {
+  const bool is_bytes = key.kind == KeyKind::kBytes;
+  absl::string_view count = text;
+  int shift = 0;
+  for (const auto& [unit, bits] : kUnits) {
+    if (is_bytes && absl::ConsumeSuffix(&count, unit)) {
+      shift = bits;
+      break;
+    }
+  }
   std::int64_t value = 0;
-  if (!ParseInteger(text, &value)) return IsNot(text, "a whole number");
+  if (!ParseInteger(count, &value) || value > (kUnbounded >> shift) ||
+      value < -(kUnbounded >> shift)) {
+    return IsNot(text, is_bytes ? "a size; expected bytes or KiB, MiB, GiB as "
+                                  "in 64MiB"
+                                : "a whole number");
+  }
+  value *= std::int64_t{1} << shift;
   if (value < key.min || value > key.max) {
-    return OutOfRange(key, absl::StrCat(value));
+    return OutOfRange(key, absl::StrCat(value, is_bytes ? " bytes" : ""));
   }
   if (int* const* const narrow = std::get_if<int*>(&field)) {
     **narrow = static_cast<int>(value);
@@ -130,14 +113,14 @@ absl::Status SetFraction(const Key& key, absl::string_view text,
 }
 
 absl::Status SetSwitch(absl::string_view text, bool* on) {
-  constexpr std::array<const char*, 5> kOn = {"on", "true", "yes", "enable",
-                                              "1"};
-  constexpr std::array<const char*, 5> kOff = {"off", "false", "no", "disable",
-                                               "0"};
-  const std::string word = absl::AsciiStrToLower(text);
-  for (std::size_t i = 0; i < kOn.size(); ++i) {
-    if (word == kOn[i] || word == kOff[i]) {
-      *on = word == kOn[i];
+  constexpr const char* kWords[][2] = {{"on", "off"},
+                                       {"true", "false"},
+                                       {"yes", "no"},
+                                       {"enable", "disable"},
+                                       {"1", "0"}};
+  for (const auto& [yes, no] : kWords) {
+    if (absl::EqualsIgnoreCase(text, yes) || absl::EqualsIgnoreCase(text, no)) {
+      *on = absl::EqualsIgnoreCase(text, yes);
       return absl::OkStatus();
     }
   }
@@ -158,16 +141,16 @@ absl::Status SetChoice(const Key& key, absl::string_view text,
 // Texts are paths, addresses and names, which stand in lines of the log.
 absl::Status CheckText(absl::string_view text) {
   constexpr std::size_t kLongest = 4096;  // of a path (limits.h of Linux)
-  if (text.size() > kLongest) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Shown(text), " of ", text.size(),
-                     " bytes; must have at most ", kLongest));
-  }
-  if (std::none_of(text.begin(), text.end(), absl::ascii_iscntrl)) {
+  const bool too_long = text.size() > kLongest;
+  if (!too_long &&
+      std::none_of(text.begin(), text.end(), absl::ascii_iscntrl)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(Shown(text), "; must not contain control characters"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      Shown(text), too_long
+                       ? absl::StrCat(" of ", text.size(),
+                                      " bytes; must have at most ", kLongest)
+                       : "; must not contain control characters"));
 }
 
 absl::Status SetList(const Key& key, const std::vector<std::string>& values,
@@ -224,10 +207,9 @@ absl::Status SetKey(const Key& key, const std::vector<std::string>& values,
         "'' is no value; give a file, or leave the key out");
   }
   switch (key.kind) {
-    case KeyKind::kBytes:
-      return SetBytes(key, text, std::get<std::int64_t*>(field));
     case KeyKind::kDuration:
       return SetDuration(key, text, std::get<absl::Duration*>(field));
+    case KeyKind::kBytes:
     case KeyKind::kInteger:
       return SetInteger(key, text, field);
     case KeyKind::kFraction:

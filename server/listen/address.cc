@@ -13,33 +13,36 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/error.h"
 #include "server/base/descriptor.h"
 
 namespace posenc::server {
 
-absl::Status BadAddress(const std::string& address, const std::string& fact) {
-  return core::FieldInvalid("--listen", absl::StrCat(address, ": ", fact));
+absl::Status BadAddress(const Address& address, absl::string_view fact) {
+  return core::FieldInvalid(address.flag,
+                            absl::StrCat(address.text, ": ", fact));
 }
 
-absl::Status CannotBind(const std::string& address, const std::string& why) {
-  return absl::UnavailableError(
-      absl::StrCat("--listen: cannot listen on ", address, ": ", why));
+absl::Status CannotBind(const Address& address, absl::string_view why) {
+  return absl::UnavailableError(absl::StrCat(
+      address.flag, ": cannot listen on ", address.text, ": ", why));
 }
 
-absl::StatusOr<Address> ParseAddress(const std::string& text) {
+absl::StatusOr<Address> ParseAddress(const std::string& text,
+                                     const std::string& flag) {
   Address address;
+  address.flag = flag;
   address.text = text;
   absl::string_view rest = text;
   if (absl::ConsumePrefix(&rest, "unix:")) {
     address.path = std::string(rest);
     const std::size_t longest = sizeof(sockaddr_un::sun_path) - 1;
-    if (rest.empty()) return BadAddress(text, "no path; expected unix:/path");
+    if (rest.empty())
+      return BadAddress(address, "no path; expected unix:/path");
     if (rest.size() > longest) {
-      return BadAddress(text, absl::StrCat("a path of ", rest.size(),
-                                           " bytes; at most ", longest));
+      return BadAddress(address, absl::StrCat("a path of ", rest.size(),
+                                              " bytes; at most ", longest));
     }
     return address;
   }
@@ -53,7 +56,8 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
       !absl::SimpleAtoi(rest.substr(colon + 1), &port) || port < 0 ||
       port > 65535) {
     return BadAddress(
-        text, "expected host:port, [ipv6]:port or unix:/path, port 0..65535");
+        address,
+        "expected host:port, [ipv6]:port or unix:/path, port 0..65535");
   }
   address.host =
       std::string(bracketed ? host.substr(1, host.size() - 2) : host);
@@ -75,20 +79,20 @@ absl::Status CheckUnixPath(const Address& address) {
   struct stat info;
   if (lstat(address.path.c_str(), &info) != 0) {
     return errno == ENOENT ? absl::OkStatus()
-                           : CannotBind(address.text, std::strerror(errno));
+                           : CannotBind(address, std::strerror(errno));
   }
   if (!S_ISSOCK(info.st_mode)) {
-    return CannotBind(address.text, "the file exists and is not a socket");
+    return CannotBind(address, "the file exists and is not a socket");
   }
   sockaddr_un peer = {};
   peer.sun_family = AF_UNIX;
   std::copy(address.path.begin(), address.path.end(), peer.sun_path);
   const Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return CannotBind(address.text, std::strerror(errno));
+  if (!fd.valid()) return CannotBind(address, std::strerror(errno));
   const bool in_use =
       connect(fd.get(), reinterpret_cast<sockaddr*>(&peer), sizeof(peer)) == 0;
   // If nobody answers, a process that was killed has left the socket behind.
-  return in_use ? CannotBind(address.text, "a running process listens there")
+  return in_use ? CannotBind(address, "a running process listens there")
                 : absl::OkStatus();
 }
 

@@ -6,18 +6,21 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace posenc::server {
 
-// A parsed --listen value. One of host and path is empty.
+// A parsed value of --listen or --admin. One of host and path is empty.
 struct Address {
+  std::string flag;  // names the address in errors
   std::string text;  // as given
   std::string host;  // of "host:port" and "[ipv6]:port"
   std::string path;  // of "unix:/path"
 };
 
-// INVALID_ARGUMENT, field "--listen", for anything else.
-absl::StatusOr<Address> ParseAddress(const std::string& text);
+// INVALID_ARGUMENT, field `flag`, for anything else.
+absl::StatusOr<Address> ParseAddress(const std::string& text,
+                                     const std::string& flag = "--listen");
 
 // Whether only this machine can reach the host. A unix socket has none.
 bool IsLoopback(const std::string& host);
@@ -27,7 +30,7 @@ bool IsLoopback(const std::string& host);
 absl::Status CheckUnixPath(const Address& address);
 
 // The errors of the functions above, with the address in front of the fact.
-absl::Status BadAddress(const std::string& address, const std::string& fact);
-absl::Status CannotBind(const std::string& address, const std::string& why);
+absl::Status BadAddress(const Address& address, absl::string_view fact);
+absl::Status CannotBind(const Address& address, absl::string_view why);
 
 }  // namespace posenc::server

@@ -93,11 +93,11 @@ absl::Status BindTcp(const Address& address,
     fds.clear();
     addrinfo* found = nullptr;
     error = getaddrinfo(host, PortOf(address), &hints, &found);
-    if (error != 0) return CannotBind(address.text, gai_strerror(error));
+    if (error != 0) return CannotBind(address, gai_strerror(error));
     error = BindAll(found, &fds);
     freeaddrinfo(found);
   }
-  if (error != 0) return CannotBind(address.text, std::strerror(error));
+  if (error != 0) return CannotBind(address, std::strerror(error));
   *bound = absl::StrCat(address.text.substr(0, address.text.rfind(':') + 1),
                         PortOf(fds.front()));
   for (Descriptor& fd : fds) sockets->emplace_back(std::move(fd));
@@ -133,12 +133,12 @@ absl::Status BindUnix(const Address& address,
     const std::string why = std::strerror(errno);
     const std::string directory =
         address.path.substr(0, address.path.rfind('/') + 1);
-    return CannotBind(address.text, absl::StrCat(directory, ": ", why));
+    return CannotBind(address, absl::StrCat(directory, ": ", why));
   }
   ListeningSocket bound(std::move(fd), address.path);
   ShareWithGroup(address.path);
   if (listen(bound.fd(), SOMAXCONN) != 0) {
-    return CannotBind(address.text, std::strerror(errno));
+    return CannotBind(address, std::strerror(errno));
   }
   sockets->push_back(std::move(bound));
   return absl::OkStatus();

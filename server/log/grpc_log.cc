@@ -45,19 +45,8 @@ class GrpcLog {
 // The hook takes a function and no object.
 std::atomic<GrpcLog*> target = nullptr;
 
-LogLevel LevelOf(compat::LogLine::Level level) {
-  switch (level) {
-    case compat::LogLine::kDebug:
-      return LogLevel::kDebug;
-    case compat::LogLine::kInfo:
-      return LogLevel::kInfo;
-    case compat::LogLine::kWarning:
-      return LogLevel::kWarning;
-    case compat::LogLine::kError:
-      break;
-  }
-  return LogLevel::kError;
-}
+// Both count from debug to error.
+static_assert(static_cast<int>(LogLevel::kError) == compat::LogLine::kError);
 
 void WriteLine(const compat::LogLine& line) {
   GrpcLog* const to = target.load();
@@ -66,7 +55,7 @@ void WriteLine(const compat::LogLine& line) {
   const std::optional<std::int64_t> suppressed =
       to->LimitOf(source).Allow(absl::Now());
   if (!suppressed.has_value() && !line.last) return;
-  to->log().Write(LevelOf(line.level), line.text,
+  to->log().Write(static_cast<LogLevel>(line.level), line.text,
                   {{"logger", absl::string_view("grpc")},
                    {"source", absl::string_view(source)},
                    {"suppressed", suppressed.value_or(0)}});

@@ -10,11 +10,12 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/error.h"
-#include "server/log/json.h"
+#include "nlohmann/json.hpp"
 
 namespace posenc::server {
 namespace {
@@ -32,15 +33,30 @@ constexpr std::size_t kPipePage = 4096;
 constexpr int kPollMs = 100;
 constexpr absl::Duration kLastFlush = absl::Seconds(1);
 
-void AppendValue(const LogField& field, std::string* line) {
-  if (const auto* const text = std::get_if<absl::string_view>(&field.value)) {
-    AppendJsonString(*text, kFieldBytes, line);
-  } else if (const auto* const whole =
-                 std::get_if<std::int64_t>(&field.value)) {
-    absl::StrAppend(line, *whole);
-  } else {
-    *line += core::NumberText(std::get<double>(field.value));
+// A JSON string of ASCII, whatever bytes the text has: a terminal takes some
+// characters beyond it for commands. What is no UTF-8 becomes U+FFFD, and of a
+// text longer than `most` the rest becomes "...".
+std::string JsonString(absl::string_view text, std::size_t most) {
+  std::string shown(text);
+  if (text.size() > most) {
+    // Not within a character of several bytes.
+    while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80)
+      --most;
+    shown.replace(most, std::string::npos, "...");
   }
+  return nlohmann::json(std::move(shown))
+      .dump(-1, ' ', /*ensure_ascii=*/true,
+            nlohmann::json::error_handler_t::replace);
+}
+
+std::string ValueText(const LogField& field) {
+  if (const auto* const text = std::get_if<absl::string_view>(&field.value)) {
+    return JsonString(*text, kFieldBytes);
+  }
+  if (const auto* const whole = std::get_if<std::int64_t>(&field.value)) {
+    return absl::StrCat(*whole);
+  }
+  return core::NumberText(std::get<double>(field.value));
 }
 
 }  // namespace
@@ -69,14 +85,10 @@ std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level,
       json ? absl::StrCat("{\"time\":\"", stamp, "\",\"severity\":\"", severity,
                           "\",\"msg\":")
            : absl::StrCat(stamp, " ", severity, " ");
-  AppendJsonString(message, kMessageBytes, &line);
+  line += JsonString(message, kMessageBytes);
   for (const LogField& field : fields) {
-    if (json) {
-      absl::StrAppend(&line, ",\"", field.name, "\":");
-    } else {
-      absl::StrAppend(&line, " ", field.name, "=");
-    }
-    AppendValue(field, &line);
+    absl::StrAppend(&line, json ? ",\"" : " ", field.name, json ? "\":" : "=",
+                    ValueText(field));
   }
   line += json ? "}\n" : "\n";
   return line;

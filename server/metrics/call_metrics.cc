@@ -5,6 +5,7 @@
 
 #include "posenc/v1/service.pb.h"
 #include "prometheus/counter.h"
+#include "prometheus/family.h"
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
 
@@ -80,27 +81,27 @@ const char* RefusedFor(const CallRecord& record) {
 CallMetrics::CallMetrics(
     const std::vector<const google::protobuf::ServiceDescriptor*>& more)
     : registry_(std::make_unique<prometheus::Registry>()) {
-  prometheus::Registry& registry = *registry_;
-  auto& started = prometheus::BuildCounter()
-                      .Name("grpc_server_started_total")
-                      .Help("Calls that came.")
-                      .Register(registry);
-  auto& handled = prometheus::BuildCounter()
-                      .Name("grpc_server_handled_total")
-                      .Help("Calls that are over, whatever their code.")
-                      .Register(registry);
-  auto& received = prometheus::BuildCounter()
-                       .Name("grpc_server_msg_received_total")
-                       .Help("Messages received in calls that are over.")
-                       .Register(registry);
-  auto& sent = prometheus::BuildCounter()
-                   .Name("grpc_server_msg_sent_total")
-                   .Help("Messages sent in calls that are over.")
-                   .Register(registry);
-  auto& handling = prometheus::BuildHistogram()
-                       .Name("grpc_server_handling_seconds")
-                       .Help("From a call's headers to its end.")
-                       .Register(registry);
+  const auto counters =
+      [this](const char* name,
+             const char* help) -> prometheus::Family<prometheus::Counter>& {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(
+        *registry_);
+  };
+  const auto histograms =
+      [this](const char* name,
+             const char* help) -> prometheus::Family<prometheus::Histogram>& {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(
+        *registry_);
+  };
+  auto& started = counters("grpc_server_started_total", "Calls that came.");
+  auto& handled = counters("grpc_server_handled_total",
+                           "Calls that are over, whatever their code.");
+  auto& received = counters("grpc_server_msg_received_total",
+                            "Messages received in calls that are over.");
+  auto& sent = counters("grpc_server_msg_sent_total",
+                        "Messages sent in calls that are over.");
+  auto& handling = histograms("grpc_server_handling_seconds",
+                              "From a call's headers to its end.");
   const auto make = [&](const std::string& type, absl::string_view service,
                         absl::string_view name) {
     const prometheus::Labels labels = {{"grpc_type", type},
@@ -133,28 +134,18 @@ CallMetrics::CallMetrics(
   }
   unknown_ = make("unary", contract.full_name(), kUnknown);
 
-  waited_ = &prometheus::BuildHistogram()
-                 .Name("posenc_waited_seconds")
-                 .Help("How long calls waited for their turn and for memory.")
-                 .Register(registry)
+  waited_ = &histograms("posenc_waited_seconds",
+                        "How long calls waited for their turn and for memory.")
                  .Add({}, Buckets());
-  computing_ = &prometheus::BuildHistogram()
-                    .Name("posenc_compute_seconds")
-                    .Help(
-                        "How long calls computed, streams' messages summed "
-                        "up.")
-                    .Register(registry)
-                    .Add({}, Buckets());
-  auto& bytes = prometheus::BuildCounter()
-                    .Name("posenc_bytes_total")
-                    .Help("Bytes of messages in calls that are over.")
-                    .Register(registry);
+  computing_ =
+      &histograms("posenc_compute_seconds",
+                  "How long calls computed, streams' messages summed up.")
+           .Add({}, Buckets());
+  auto& bytes = counters("posenc_bytes_total",
+                         "Bytes of messages in calls that are over.");
   bytes_received_ = &bytes.Add({{"direction", "received"}});
   bytes_sent_ = &bytes.Add({{"direction", "sent"}});
-  auto& refused = prometheus::BuildCounter()
-                      .Name("posenc_refused_total")
-                      .Help("Calls that were refused.")
-                      .Register(registry);
+  auto& refused = counters("posenc_refused_total", "Calls that were refused.");
   for (const char* reason : kReasons) {
     refused_.emplace(reason, &refused.Add({{"reason", reason}}));
   }

@@ -21,19 +21,15 @@ class Families {
  public:
   explicit Families(std::vector<MetricFamily>* all) : all_(all) {}
 
-  void Gauge(const char* name, const char* help, double value) {
+  template <typename Number>
+  void Gauge(const char* name, const char* help, Number value) {
     Begin(name, help, MetricType::Gauge);
-    Add({}, value);
+    Add({}, static_cast<double>(value));
   }
-  void Gauge(const char* name, const char* help, std::int64_t value) {
-    Gauge(name, help, static_cast<double>(value));
-  }
-  void Counter(const char* name, const char* help, double value) {
+  template <typename Number>
+  void Counter(const char* name, const char* help, Number value) {
     Begin(name, help, MetricType::Counter);
-    Add({}, value);
-  }
-  void Counter(const char* name, const char* help, std::int64_t value) {
-    Counter(name, help, static_cast<double>(value));
+    Add({}, static_cast<double>(value));
   }
 
   // A family of several series: Begin(), then Add() for each.

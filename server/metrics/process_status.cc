@@ -1,12 +1,13 @@
 #include "server/metrics/process_status.h"
 
-#include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -58,14 +59,10 @@ void ReadStat(ProcessStatus* status) {
 }
 
 std::int64_t CountOpenFds() {
-  DIR* const directory = opendir("/proc/self/fd");
-  if (directory == nullptr) return 0;
-  std::int64_t count = 0;
-  while (const dirent* const entry = readdir(directory)) {
-    if (entry->d_name[0] != '.') ++count;
-  }
-  closedir(directory);
-  return count - 1;  // the directory's own
+  std::error_code none;
+  const std::filesystem::directory_iterator first("/proc/self/fd", none);
+  // Without the directory's own.
+  return none ? 0 : std::distance(begin(first), end(first)) - 1;
 }
 
 }  // namespace

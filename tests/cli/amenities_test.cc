@@ -165,17 +165,6 @@ TEST(ManualPage, HasNoLineThatIsAnUnknownRequest) {
   EXPECT_EQ(sections, 7);
 }
 
-TEST(EditDistance, CountsChangesOfLetters) {
-  EXPECT_EQ(EditDistance("", ""), 0);
-  EXPECT_EQ(EditDistance("", "abc"), 3);
-  EXPECT_EQ(EditDistance("apply", "apply"), 0);
-  EXPECT_EQ(EditDistance("aply", "apply"), 1);
-  EXPECT_EQ(EditDistance("applly", "apply"), 1);
-  EXPECT_EQ(EditDistance("appky", "apply"), 1);
-  EXPECT_EQ(EditDistance("aplpy", "apply"), 1);
-  EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
-}
-
 TEST(NearestWord, IsNearOrBeginsWithTheWord) {
   const std::vector<std::string> words = {"resolve", "reposition", "apply"};
   EXPECT_EQ(NearestWord("resolv", words), "resolve");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "server/admin/host.h"
 #include "server/admin/http.h"
 
@@ -34,8 +35,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   if (words.size() > 1) request.path = words[1];
   if (words.size() > 2) request.version = words[2];
   for (std::size_t i = 1; i < lines.size(); ++i) {
-    request.headers.push_back(
-        absl::StrSplit(lines[i], absl::MaxSplits(':', 1)));
+    absl::string_view line = lines[i];
+    if (absl::ConsumePrefix(&line, "Host: ")) request.hosts.emplace_back(line);
   }
   const posenc::server::AdminResponse response = Http()->Answer(request);
   // One page at most.

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/text.h"
 
 namespace posenc::core {
 namespace {
@@ -30,25 +30,6 @@ std::string Fill(absl::string_view text,
 }
 
 }  // namespace
-
-std::string OneLine(absl::string_view text, std::size_t most) {
-  std::string line;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      absl::StrAppend(&line, absl::CHexEscape(absl::string_view(&c, 1)));
-    } else {
-      line.push_back(c);
-    }
-  }
-  if (line.size() <= most) return line;
-  std::size_t end = most - 3;
-  // Not within a character of several bytes.
-  while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) {
-    --end;
-  }
-  return line.substr(0, end) + "...";
-}
 
 absl::string_view SeverityName(Severity severity) {
   switch (severity) {

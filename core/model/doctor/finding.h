@@ -60,12 +60,6 @@ struct CheckRow {
   absl::string_view see;  // threads that show it, separated by "; "
 };
 
-// A text with its control characters escaped: names and values of files may
-// hold anything, and what is printed of them is one line. Of a longer one the
-// first bytes, without a character that would be cut, and "...".
-std::string OneLine(absl::string_view text,
-                    std::size_t most = std::string::npos);
-
 // Null if there is no check of that id.
 const CheckRow* FindCheck(absl::string_view id);
 const std::vector<CheckRow>& CheckRows();

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/model/compare.h"
 #include "core/model/doctor/gguf_case.h"
+#include "core/text.h"
 
 namespace posenc::core {
 namespace {

@@ -56,6 +56,12 @@ TEST_F(AdminServerTest, AnswersAtTheAddressThatItTells) {
   EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
+// The peer asks 127.0.0.1; "localhost" may be ::1 first.
+TEST_F(AdminServerTest, AnswersAtEveryAddressOfItsHost) {
+  Start("localhost:0");
+  EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
+}
+
 TEST_F(AdminServerTest, AnswersOnAUnixSocketAndRemovesIt) {
   const test::Directory directory;
   const std::string path = directory.Path("admin.sock");

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "server/admin/host.h"
 
@@ -36,8 +37,9 @@ class AdminHttpTest : public testing::Test {
     const std::vector<std::string> words = absl::StrSplit(lines[0], ' ');
     AdminRequest request{words[0], words[1], words[2], {}};
     for (std::size_t i = 1; i < lines.size(); ++i) {
-      request.headers.push_back(
-          absl::StrSplit(lines[i], absl::MaxSplits(": ", 1)));
+      absl::string_view line = lines[i];
+      if (absl::ConsumePrefix(&line, "Host: "))
+        request.hosts.emplace_back(line);
     }
     const AdminResponse response = http_.Answer(request);
     std::string text = absl::StrCat("HTTP/1.1 ", response.status, " \r\n");

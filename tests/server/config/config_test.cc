@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
-#include "server/budget/machine.h"
 #include "server/config/changes.h"
 #include "server/config/check.h"
 #include "server/config/keys.h"
@@ -24,7 +23,6 @@ using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 using testing::StartsWith;
 
 // What the test knows of a kind: texts that are right, as flag and in the
@@ -183,132 +181,6 @@ TEST_F(ConfigTest, WrongTypesUnitsAndRangesNameTheKeyAndItsSource) {
   }
 }
 
-TEST_F(ConfigTest, ControlCharactersAreRefusedFromEverywhere) {
-  EXPECT_THAT(Message(LoadFile("token-file = \"a\\nb\"").status()),
-              HasSubstr("must not contain control characters"));
-  for (const std::string text : {"a\nb", "a\x7f"}) {
-    for (const char* const flag : {"--token-file=", "--listen="}) {
-      EXPECT_THAT(Message(Load({flag + text}).status()), HasSubstr("must not"))
-          << text;
-    }
-  }
-}
-
-TEST_F(ConfigTest, FlagsWinOverTheEnvironmentAndThatOverTheFile) {
-  WriteFile("max-waiting = 1\nthreads = 1\nlame-duck = \"1s\"\n");
-  const auto loaded = Load({"--config", path_, "--max-waiting", "3"},
-                           {"POSENC_MAX_WAITING=2", "POSENC_THREADS=2"});
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->config.server.limits.max_waiting, 3);
-  EXPECT_EQ(loaded->config.server.limits.threads, 2);
-  EXPECT_EQ(loaded->config.server.lame_duck, absl::Seconds(1));
-}
-
-TEST_F(ConfigTest, AStrongerSourceReplacesAListAsAWhole) {
-  WriteFile("listen = [\"a:1\", \"b:2\"]");
-  const auto file = Load({"--config", path_});
-  ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_THAT(file->config.server.listen, ElementsAre("a:1", "b:2"));
-  const auto environment = Load({"--config", path_}, {"POSENC_LISTEN=c:3,d:4"});
-  ASSERT_TRUE(environment.ok());
-  EXPECT_THAT(environment->config.server.listen, ElementsAre("c:3", "d:4"));
-  const auto flags =
-      Load({"--config", path_, "--listen", "e:5", "--listen", "f:6", "g:7"},
-           {"POSENC_LISTEN=c:3,d:4"});
-  ASSERT_TRUE(flags.ok());
-  EXPECT_THAT(flags->config.server.listen, ElementsAre("e:5", "f:6", "g:7"));
-}
-
-TEST_F(ConfigTest, TheFileMayBeNamedByTheEnvironment) {
-  WriteFile("max-waiting = 7");
-  const auto loaded = Load({}, {"POSENC_CONFIG=" + path_});
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->config.server.limits.max_waiting, 7);
-}
-
-TEST_F(ConfigTest, ASwitchNeedsNoValueOnTheCommandLine) {
-  const auto loaded = Load({"--allow-insecure", "--threads", "2"});
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_TRUE(loaded->config.server.allow_insecure);
-  const auto off = Load({"--reflection", "off"});
-  ASSERT_TRUE(off.ok()) << off.status();
-  EXPECT_FALSE(off->config.server.reflection);
-}
-
-TEST_F(ConfigTest, WhatIsUnknownOrComesTwiceOnTheCommandLineIsAnError) {
-  const std::map<std::vector<std::string>, std::string> cases = {
-      {{"--no-such-flag"}, "--no-such-flag: there is no such flag"},
-      {{"--max-waiting-calls", "5"},
-       "--max-waiting-calls: there is no such flag"},
-      {{"serve"}, "serve: there is no such argument"},
-      {{"--threads", "1", "--threads", "1"},
-       "--threads: was given more than once"},
-      {{"--allow-insecure", "--allow-insecure"},
-       "--allow-insecure: was given more than once"},
-      {{"--threads"}, "--threads"},
-      {{"--ready-file=", "--listen", "127.0.0.1:0"},
-       "--ready-file: '--ready-file=' has no value"},
-      {{"--listen=", "--threads=2"}, "--listen: '--listen=' has no value"},
-      {{"--listen"}, "--listen"},
-      {{"--token-file", ""}, "--token-file: '' is no value"},
-      {{"--allow-insecure", ""}, "--allow-insecure: '' is no value"},
-      {{"--max-waiting", "", "--threads", "1"}, "--max-waiting: '' is no"},
-      {{""}, "'': '' is no value"},
-  };
-  for (const auto& [flags, message] : cases) {
-    EXPECT_THAT(Message(Load(flags).status()),
-                AllOf(StartsWith(message), EndsWith("(command line)")));
-  }
-}
-
-TEST_F(ConfigTest, KeysOfFormerVersionsDoNothingAndAreWarnedOf) {
-  const auto flag = Load({"--headers-timeout", "5s"});
-  ASSERT_TRUE(flag.ok()) << flag.status();
-  EXPECT_THAT(flag->warnings,
-              ElementsAre(HasSubstr("--headers-timeout: does nothing")));
-  const auto file = LoadFile("first-call-timeout = \"30s\"\n");
-  ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_THAT(file->warnings,
-              ElementsAre(HasSubstr("--first-call-timeout: does nothing")));
-}
-
-TEST_F(ConfigTest, UnknownVariablesAreOneWarning) {
-  const auto loaded = Load(
-      {}, {"POSENC_SERVICE_HOST=10.0.0.1", "POSENC_PORT=tcp://10.0.0.1:50051",
-           "POSENC_PORT_50051_TCP_ADDR=10.0.0.1", "POSENC_FORCE_ISA=sse2",
-           "HOME=/", "POSENC_MAX_WAITING="});
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_THAT(loaded->warnings,
-              ElementsAre(AllOf(HasSubstr("POSENC_SERVICE_HOST, POSENC_PORT, "
-                                          "POSENC_PORT_50051_TCP_ADDR are"),
-                                Not(HasSubstr("FORCE_ISA")),
-                                Not(HasSubstr("WAITING")))));
-  // An empty variable is none.
-  EXPECT_EQ(loaded->config.server.limits.max_waiting, 1024);
-}
-
-TEST_F(ConfigTest, AnEmptyValueSwitchesNoSecurityOff) {
-  for (const std::string name :
-       {"tls-cert", "tls-key", "tls-client-ca", "tls-ca", "token-file"}) {
-    const Key& key = *FindKey(name);
-    const std::string fact = absl::StrCat(
-        "--", name, ": '' is no value; give a file, or leave the key out (");
-    const std::string variable = EnvironmentName(key);
-    EXPECT_EQ(Message(Load({}, {absl::StrCat(variable, "=")}).status()),
-              absl::StrCat(fact, variable, ")"));
-    WriteFile(absl::StrCat("\n", name, " = \"\"\n"));
-    EXPECT_EQ(Message(Load({"--config", path_}).status()),
-              absl::StrCat(fact, path_, ":2)"));
-    // Also if another source has a value.
-    EXPECT_EQ(
-        Message(Load({"--config", path_, absl::StrCat("--", name, "=/file")})
-                    .status()),
-        absl::StrCat(fact, path_, ":2)"));
-    EXPECT_THAT(Message(Load({absl::StrCat("--", name), ""}).status()),
-                StartsWith(absl::StrCat("--", name, ": '' is no value")));
-  }
-}
-
 TEST_F(ConfigTest, WhatIsPrintedReadsBackToTheSame) {
   std::vector<std::string> flags = {"--print-config"};
   for (const Key* const key : FileKeys()) {
@@ -331,35 +203,6 @@ TEST_F(ConfigTest, WhatIsPrintedReadsBackToTheSame) {
                   StartsWith(none ? "default" : path_));
     }
   }
-}
-
-TEST_F(ConfigTest, EachValueIsPrintedWithItsSource) {
-  WriteFile("threads = 4");
-  const auto loaded = Load(
-      {"--config", path_, "--print-config", "--max-request-bytes", "1048576"},
-      {"POSENC_LAME_DUCK=90s"});
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_THAT(
-      loaded->text,
-      AllOf(HasSubstr("\nthreads = 4  # " + path_ + ":1\n"),
-            HasSubstr("\nlame-duck = \"1m30s\"  # POSENC_LAME_DUCK\n"),
-            HasSubstr("\nmax-request-bytes = \"1MiB\"  # command line\n"),
-            HasSubstr("\nmax-waiting = 1024  # default\n")));
-}
-
-TEST_F(ConfigTest, WhatIsChosenAutomaticallyIsPrintedWithTheChoice) {
-  const auto loaded = Load({"--print-config"}, {"POSENC_MAX_CONNECTIONS=0"});
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_THAT(
-      loaded->text,
-      AllOf(HasSubstr(absl::StrCat("\nthreads = 0  # default; chosen "
-                                   "automatically: ",
-                                   UsableCpus(), "\n")),
-            HasSubstr("\nin-flight-bytes = 0  # default; chosen "
-                      "automatically: "),
-            HasSubstr("\nmax-connections = 0  # POSENC_MAX_CONNECTIONS; chosen "
-                      "automatically: "),
-            HasSubstr("\nin-flight-bytes-per-token = 0  # default\n")));
 }
 
 TEST_F(ConfigTest, WhatDoesNotFitTogetherIsToldWithItsSource) {

@@ -1,0 +1,23 @@
+// Words of others in messages: on one line, and next to the words that may have
+// been meant.
+
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace posenc::core {
+
+// A text with its control characters escaped: names and values of files may
+// hold anything, and what is printed of them is one line. Of a longer one the
+// first bytes, without a character that would be cut, and "...".
+std::string OneLine(absl::string_view text,
+                    std::size_t most = std::string::npos);
+
+// How many changes of one letter turn `a` into `b`. An exchange of two
+// neighbours counts as one (Damerau 1964, optimal string alignment).
+int EditDistance(absl::string_view a, absl::string_view b);
+
+}  // namespace posenc::core
