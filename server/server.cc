@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <iterator>
 #include <limits>
 #include <thread>
 #include <utility>
@@ -20,6 +21,8 @@
 #include "server/listen/address.h"
 #include "server/listen/listener.h"
 #include "server/reflection/reflection.h"
+#include "server/rpc/call.h"
+#include "server/rpc/loop.h"
 #include "server/service.h"
 
 namespace posenc::server {
@@ -39,6 +42,9 @@ constexpr std::int64_t kReceiveSlack = std::int64_t{1} << 20;
 constexpr int kMinPingIntervalMs = 10000;
 // What a peer may send of a message before it is read.
 constexpr int kUnreadBytes = 16 << 10;
+// Coroutines that wait for a call on each loop. gRPC keeps calls that find none
+// until one does.
+constexpr int kWaitingCalls = 32;
 // Once our calls have ended, only health watches and the like are open. They
 // never end by themselves, and gRPC's shutdown would wait for them until its
 // deadline.
@@ -71,14 +77,6 @@ NamedServices Make(const ServerOptions& options, SharedFiles* shared_files) {
   return made;
 }
 
-std::vector<Method> MethodsOf(const NamedServices& services) {
-  std::vector<Method> all;
-  for (const auto& [name, service] : services) {
-    for (Method& method : service->Methods()) all.push_back(std::move(method));
-  }
-  return all;
-}
-
 class RunningServer final : public Server {
  public:
   // shared_files: may be null.
@@ -89,25 +87,25 @@ class RunningServer final : public Server {
         shared_files_(std::move(shared_files)),
         health_(WithDefaults(options.connections).max_connections,
                 WatchesOfConnection(options.connections)),
+        reflection_(options.reflection ? std::make_unique<Reflection>(
+                                             ServedExtraServices(options))
+                                       : nullptr),
         extra_services_(Make(options, shared_files_.get())),
         service_(WithDefaults(options.limits), options.connections,
                  options.observer, credentials_->tokens(), shared_files_.get(),
-                 MethodsOf(extra_services_)),
+                 MethodsBeside()),
         lame_duck_(options.lame_duck),
         drain_timeout_(options.drain_timeout) {
-    service_.Add(&health_);
-    for (const auto& [name, service] : extra_services_) {
-      service_.Add(service.get());
+    const int threads = Loop::CountFor(WithDefaults(options.limits).threads);
+    for (int i = 0; i < threads; ++i) {
+      loops_.push_back(std::make_unique<Loop>());
     }
-    if (!options.reflection) return;
-    reflection_ = std::make_unique<Reflection>(ServedExtraServices(options));
-    service_.Add(reflection_.get());
   }
 
   ~RunningServer() override {
     if (server_ == nullptr) return;
     Shutdown(absl::Now());
-    queue_.Stop();
+    for (const auto& loop : loops_) loop->Stop();
   }
 
   absl::Status Listen(const ServerOptions& options);
@@ -148,6 +146,17 @@ class RunningServer final : public Server {
   }
 
  private:
+  // Those that the server has beside the contract's.
+  std::vector<Method> MethodsBeside() {
+    std::vector<Method> all = health_.Methods();
+    const auto add = [&all](std::vector<Method> more) {
+      std::move(more.begin(), more.end(), std::back_inserter(all));
+    };
+    if (reflection_ != nullptr) add(reflection_->Methods());
+    for (const auto& [name, service] : extra_services_) add(service->Methods());
+    return all;
+  }
+
   // Cancels the calls that are left at `deadline`. May be called again.
   //
   // gRPC closes a connection when what it writes to it has been taken, which a
@@ -185,10 +194,10 @@ class RunningServer final : public Server {
   const std::unique_ptr<Credentials> credentials_;
   const std::unique_ptr<SharedFiles> shared_files_;  // null: none are shared
   Health health_;
-  std::unique_ptr<Reflection> reflection_;  // null: switched off
+  const std::unique_ptr<Reflection> reflection_;  // null: switched off
   const NamedServices extra_services_;
   RpcService service_;
-  CallQueue queue_{&service_};
+  std::vector<std::unique_ptr<Loop>> loops_;
   const absl::Duration lame_duck_;
   const absl::Duration drain_timeout_;
   std::atomic<bool> ready_{false};
@@ -289,7 +298,8 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   constexpr auto kFromFd =
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
   grpc::ServerBuilder builder;
-  queue_.AddTo(&builder);
+  builder.RegisterAsyncGenericService(service_.generic());
+  for (const auto& loop : loops_) loop->AddTo(&builder);
   AddMessageLimits(options.limits, &builder);
   AddConnectionLimits(options, &builder);
   Listener::Acceptor plaintext, tls;
@@ -313,8 +323,10 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   if (server_ == nullptr) {
     return absl::UnavailableError("gRPC could not start a server");
   }
-  queue_.Start(server_.get(),
-               CallQueue::ThreadsFor(WithDefaults(options.limits).threads));
+  for (const auto& loop : loops_) {
+    for (int i = 0; i < kWaitingCalls; ++i) Serve(&service_, loop.get());
+    loop->Start();
+  }
   health_.Set(kLiveness, true);
   SetReady(true);
   if (listener_ != nullptr) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/rpc/call_queue.h"
+#include "server/rpc/loop.h"
 
 namespace posenc::server {
 namespace {
@@ -19,7 +19,7 @@ constexpr int kOthers = 16;
 }  // namespace
 
 int ThreadsOf(int compute_threads) {
-  return compute_threads + CallQueue::ThreadsFor(compute_threads) + kOthers;
+  return compute_threads + Loop::CountFor(compute_threads) + kOthers;
 }
 
 absl::Status CheckThreads(int count) {

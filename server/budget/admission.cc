@@ -4,13 +4,14 @@
 #include <utility>
 #include <vector>
 
+#include "server/budget/errors.h"
+
 namespace posenc::server {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For so long small responses pass a larger one. A peer who does not read what
-// it asked for is cut off about then (Transfers).
+// For so long small responses pass a larger one.
 constexpr auto kPatience = std::chrono::seconds(2);
 
 }  // namespace
@@ -28,10 +29,10 @@ std::int64_t Admission::Bounded(std::int64_t bytes) const {
   return std::min(bytes, budget());
 }
 
-// What is held beyond the claims stops others, but not the last: nobody else
-// would be there to release anything.
+// Who is alone may have more than the budget: nobody else would be there to
+// release anything.
 bool Admission::Fits(std::int64_t bytes) const {
-  return claimed_ == 0 || std::max(claimed_, held_) + bytes <= budget_;
+  return claimed_ == 0 || claimed_ + bytes <= budget_;
 }
 
 // A small call need not stand behind large ones that wait for room, or for a
@@ -45,20 +46,20 @@ bool Admission::PassesAsSmall(std::int64_t bytes) const {
 // wait as long as there are small calls.
 bool Admission::ResponsePassesAsSmall(std::int64_t bytes) const {
   return PassesAsSmall(bytes) &&
-         held_ + bytes <= budget_ + budget_ / kSmallsPart &&
          (inside_.empty() ||
           Clock::now() - inside_.front()->since_ < kPatience);
 }
 
-Admission::Entry Admission::Enter(std::int64_t bytes, Waiter* waiter) {
+Admission::Entry Admission::Enter(std::int64_t bytes, Ticket* ticket,
+                                  Waiter* waiter) {
   std::int64_t left = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if ((!outside_.empty() || !inside_.empty() || !Fits(bytes)) &&
         !PassesAsSmall(bytes)) {
       if (outside_.size() >= max_waiting_) return Entry::kFull;
-      waiter->bytes_ = bytes;
-      Wait(&outside_, waiter);
+      ticket->bytes_ = bytes;
+      Wait(&outside_, ticket, waiter);
       return Entry::kWaiting;
     }
     Claim(bytes);
@@ -69,7 +70,7 @@ Admission::Entry Admission::Enter(std::int64_t bytes, Waiter* waiter) {
 }
 
 Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
-                                      Waiter* waiter) {
+                                      Ticket* ticket, Waiter* waiter) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const bool alone = claimed_ == waiting_held_ + held;
   const bool fits = Fits(bytes) || (alone && claimed_ + bytes <= budget_);
@@ -77,36 +78,39 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
   if ((!fits || (!inside_.empty() && !alone)) &&
       !ResponsePassesAsSmall(bytes)) {
     if (alone) return Entry::kFull;
-    waiter->bytes_ = bytes;
-    waiter->held_ = held;
+    if (waiter == nullptr) return Entry::kWaiting;
+    ticket->bytes_ = bytes;
+    ticket->held_ = held;
     waiting_held_ += held;
-    Wait(&inside_, waiter);
+    Wait(&inside_, ticket, waiter);
     return Entry::kWaiting;
   }
   Claim(bytes);
   return Entry::kAdmitted;
 }
 
-void Admission::Wait(std::list<Waiter*>* queue, Waiter* waiter) {
-  waiter->queue_ = queue;
-  waiter->since_ = Clock::now();
-  waiter->position_ = queue->insert(queue->end(), waiter);
+void Admission::Wait(std::list<Ticket*>* queue, Ticket* ticket,
+                     Waiter* waiter) {
+  ticket->waiter_ = waiter;
+  ticket->queue_ = queue;
+  ticket->since_ = Clock::now();
+  ticket->position_ = queue->insert(queue->end(), ticket);
 }
 
-void Admission::StopWaiting(Waiter* waiter) {
-  if (waiter->queue_ == &inside_) waiting_held_ -= waiter->held_;
-  waiter->queue_->erase(waiter->position_);
-  waiter->queue_ = nullptr;
+void Admission::StopWaiting(Ticket* ticket) {
+  if (ticket->queue_ == &inside_) waiting_held_ -= ticket->held_;
+  ticket->queue_->erase(ticket->position_);
+  ticket->queue_ = nullptr;
 }
 
-bool Admission::Leave(Waiter* waiter) {
+bool Admission::Leave(Ticket* ticket) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (waiter->queue_ == nullptr) return false;
-  StopWaiting(waiter);
+  if (ticket->queue_ == nullptr) return false;
+  StopWaiting(ticket);
   return true;
 }
 
-bool Admission::TryClaim(std::int64_t bytes, Waiter* waiter,
+bool Admission::TryClaim(std::int64_t bytes, Ticket* ticket,
                          std::int64_t beyond) {
   std::int64_t left = 0;
   {
@@ -114,39 +118,29 @@ bool Admission::TryClaim(std::int64_t bytes, Waiter* waiter,
     if (!Fits(bytes) && (beyond == 0 || claimed_ + bytes > budget_ + beyond)) {
       return false;
     }
-    Grow(bytes, waiter);
+    Grow(bytes, ticket);
     left = Left();
   }
   React(left);
   return true;
 }
 
-void Admission::ClaimHeld(std::int64_t bytes, Waiter* waiter) {
+void Admission::ClaimHeld(std::int64_t bytes, Ticket* ticket) {
   std::int64_t left = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Grow(bytes, waiter);
+    Grow(bytes, ticket);
     left = Left();
   }
   React(left);
 }
 
-void Admission::Grow(std::int64_t bytes, Waiter* waiter) {
+void Admission::Grow(std::int64_t bytes, Ticket* ticket) {
   Claim(bytes);
-  if (waiter != nullptr && waiter->queue_ == &inside_) {
-    waiter->held_ += bytes;
+  if (ticket != nullptr && ticket->queue_ == &inside_) {
+    ticket->held_ += bytes;
     waiting_held_ += bytes;
   }
-}
-
-void Admission::SetHeld(std::int64_t bytes) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const bool less = bytes < held_;
-    held_ = bytes;
-    if (!less || (outside_.empty() && inside_.empty())) return;
-  }
-  AdmitWaiting();
 }
 
 void Admission::Release(std::int64_t bytes) {
@@ -156,36 +150,28 @@ void Admission::Release(std::int64_t bytes) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     claimed_ -= bytes;
-    for (std::list<Waiter*>* const queue : {&inside_, &outside_}) {
+    for (std::list<Ticket*>* const queue : {&inside_, &outside_}) {
       while (!queue->empty() && Fits(queue->front()->bytes_)) {
-        Waiter* const waiter = queue->front();
-        StopWaiting(waiter);
-        Claim(waiter->bytes_);
-        admitted.push_back(waiter);
+        Ticket* const ticket = queue->front();
+        StopWaiting(ticket);
+        Claim(ticket->bytes_);
+        admitted.push_back(ticket->waiter_);
       }
       if (!queue->empty()) break;
     }
-    // Everybody who holds a claim waits for more. If only what is held beyond
-    // the claims stops the first, it goes on: nobody else would release
-    // anything. Else this is a deadlock, and the newest is refused; it releases
-    // its claim, which calls this function again.
+    // Everybody who holds a claim waits for more: a deadlock. The newest is
+    // refused; it releases its claim, which calls this function again.
     if (!inside_.empty() && claimed_ == waiting_held_) {
-      Waiter* const first = inside_.front();
-      if (claimed_ + first->bytes_ <= budget_) {
-        StopWaiting(first);
-        Claim(first->bytes_);
-        admitted.push_back(first);
-      }
-    }
-    if (!inside_.empty() && claimed_ == waiting_held_) {
-      refused = inside_.back();
-      StopWaiting(refused);
+      refused = inside_.back()->waiter_;
+      StopWaiting(inside_.back());
     }
     left = Left();
   }
   if (!admitted.empty()) React(left);
-  for (Waiter* const waiter : admitted) waiter->Admitted();
-  if (refused != nullptr) refused->Refused();
+  for (Waiter* const waiter : admitted) waiter->Resume(absl::OkStatus());
+  if (refused != nullptr) {
+    refused->Resume(OverBudget("no room beside the calls in progress"));
+  }
 }
 
 void Admission::Claim(std::int64_t bytes) {
@@ -205,23 +191,6 @@ std::int64_t Admission::TakePeak() {
 std::int64_t Admission::claimed() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return claimed_;
-}
-
-std::int64_t Admission::held() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return held_;
-}
-
-std::optional<std::uint64_t> Admission::OnlyWaitingPeer() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::optional<std::uint64_t> peer;
-  for (const std::list<Waiter*>* const queue : {&outside_, &inside_}) {
-    for (const Waiter* const waiter : *queue) {
-      if (peer && *peer != waiter->PeerId()) return std::nullopt;
-      peer = waiter->PeerId();
-    }
-  }
-  return peer;
 }
 
 std::size_t Admission::waiting() const {

@@ -13,9 +13,8 @@
 // the others go on.
 //
 // What is claimed may be less than what is held: a message that announced
-// nothing turns out large, or a claim shrank because its message does not come
-// (Transfers). Then it is measured what is held (SetHeld), and the larger of
-// the two counts.
+// nothing turns out large. It is claimed when it has come (ClaimHeld), and
+// gRPC's ResourceQuota bounds what comes at the same time.
 //
 // Invariants, under the lock:
 //   waiting_held_ is what the calls in inside_ hold, and part of claimed_
@@ -33,34 +32,25 @@
 #include <functional>
 #include <list>
 #include <mutex>
-#include <optional>
 #include <utility>
+
+#include "server/budget/waiter.h"
 
 namespace posenc::server {
 
 class Admission {
  public:
-  // Somebody who waits. Stays valid until Admitted() or Refused() was called,
-  // or Leave() returned true.
-  class Waiter {
-   public:
-    virtual ~Waiter() = default;
-    // The bytes are claimed. Called once, without locks, on whichever thread
-    // released them: must return soon.
-    virtual void Admitted() = 0;
-    // The bytes will never come. Called instead of Admitted(), and only if the
-    // waiter came through EnterMore().
-    virtual void Refused() = 0;
-    // Whose call it is, as FairQueue has it.
-    virtual std::uint64_t PeerId() const = 0;
-
+  // Where a call waits. Stays valid until Waiter::Resume() was called, or
+  // Leave() returned true.
+  class Ticket {
    private:
     friend class Admission;
+    Waiter* waiter_ = nullptr;
     std::int64_t bytes_ = 0;
     std::chrono::steady_clock::time_point since_;  // when it began to wait
     std::int64_t held_ = 0;
-    std::list<Waiter*>* queue_ = nullptr;  // null: it does not wait
-    std::list<Waiter*>::iterator position_;
+    std::list<Ticket*>* queue_ = nullptr;  // null: it does not wait
+    std::list<Ticket*>::iterator position_;
   };
 
   // kNever: the bytes are more than the budget, or than it leaves beside what
@@ -96,32 +86,32 @@ class Admission {
   std::int64_t Bounded(std::int64_t bytes) const;
 
   // Claims `bytes`, as bounded, for a call that holds nothing. kWaiting:
-  // `waiter` will be called, unless Leave() comes first. kFull: too many wait.
-  Entry Enter(std::int64_t bytes, Waiter* waiter);
+  // `waiter` is resumed with OK when they are claimed, unless Leave() comes
+  // first. kFull: too many wait.
+  Entry Enter(std::int64_t bytes, Ticket* ticket, Waiter* waiter);
 
   // Claims `bytes` more for a call that holds a claim of `held`. kFull: nobody
-  // else is left to release anything.
+  // else is left to release anything. A waiter may be resumed with that as an
+  // error. Without a waiter (null), kWaiting says that the call would wait.
   // OnClaim's reaction is left to the caller, who may use the memory that the
   // reaction would throw away.
-  Entry EnterMore(std::int64_t bytes, std::int64_t held, Waiter* waiter);
+  Entry EnterMore(std::int64_t bytes, std::int64_t held, Ticket* ticket,
+                  Waiter* waiter);
 
-  // Stops waiting. False if the waiter has been called, or is being called. If
+  // Stops waiting. False if the waiter was resumed, or is being resumed. If
   // it returns true, the caller calls AdmitWaiting() as soon as it holds no
   // lock: those behind the one that left may fit.
-  bool Leave(Waiter* waiter);
+  bool Leave(Ticket* ticket);
 
   // Claims more for a call that is inside, if it fits at once, or goes beyond
-  // the budget by no more than `beyond`. `waiter` is the call's, if it may be
+  // the budget by no more than `beyond`. `ticket` is the call's, if it may be
   // waiting in EnterMore() meanwhile: it then holds more.
-  bool TryClaim(std::int64_t bytes, Waiter* waiter = nullptr,
+  bool TryClaim(std::int64_t bytes, Ticket* ticket = nullptr,
                 std::int64_t beyond = 0);
 
-  // Claims bytes that are in memory already, whether they fit or not. `waiter`
+  // Claims bytes that are in memory already, whether they fit or not. `ticket`
   // as above.
-  void ClaimHeld(std::int64_t bytes, Waiter* waiter = nullptr);
-
-  // So many bytes are held, as measured; 0: nothing was measured.
-  void SetHeld(std::int64_t bytes);
+  void ClaimHeld(std::int64_t bytes, Ticket* ticket = nullptr);
 
   // Gives bytes back, and lets those go on who fit now.
   void Release(std::int64_t bytes);
@@ -131,19 +121,16 @@ class Admission {
 
   std::int64_t budget() const { return budget_.load(); }
   std::int64_t claimed() const;
-  std::int64_t held() const;  // as SetHeld()
   std::size_t waiting() const;
-  // The peer whose calls are all that wait, if they are one peer's.
-  std::optional<std::uint64_t> OnlyWaitingPeer() const;
   // The most that was claimed at a time since the last call of this function.
   std::int64_t TakePeak();
 
  private:
   // These expect the lock.
   void Claim(std::int64_t bytes);
-  void Wait(std::list<Waiter*>* queue, Waiter* waiter);
-  void StopWaiting(Waiter* waiter);
-  void Grow(std::int64_t bytes, Waiter* waiter);
+  void Wait(std::list<Ticket*>* queue, Ticket* ticket, Waiter* waiter);
+  void StopWaiting(Ticket* ticket);
+  void Grow(std::int64_t bytes, Ticket* ticket);
   bool Fits(std::int64_t bytes) const;
   bool PassesAsSmall(std::int64_t bytes) const;
   bool ResponsePassesAsSmall(std::int64_t bytes) const;
@@ -159,10 +146,9 @@ class Admission {
   std::atomic<std::int64_t> budget_;  // changed under the lock
   std::size_t max_waiting_;
   std::int64_t claimed_ = 0;
-  std::int64_t held_ = 0;
   std::int64_t peak_ = 0;  // for TakePeak()
-  std::list<Waiter*> outside_;
-  std::list<Waiter*> inside_;
+  std::list<Ticket*> outside_;
+  std::list<Ticket*> inside_;
   std::int64_t waiting_held_ = 0;
 };
 

@@ -6,6 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "grpc/health/v1/health.pb.h"
+#include "server/methods/small_answer.h"
+#include "server/rpc/handler.h"
+#include "server/rpc/tensor_response.h"
 
 namespace posenc::server {
 namespace {
@@ -14,21 +17,22 @@ using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
 // The name that is asked for; none if the message is no request.
-std::optional<std::string> NameOf(absl::string_view message) {
-  HealthCheckRequest request;
-  if (!request.ParseFromArray(message.data(),
-                              static_cast<int>(message.size()))) {
-    return std::nullopt;
+std::optional<std::string> NameOf(const RequestMessage& message) {
+  std::string bytes;
+  for (const auto piece : message.pieces()) {
+    bytes.append(piece.data(), piece.size());
   }
+  HealthCheckRequest request;
+  if (!request.ParseFromString(bytes)) return std::nullopt;
   return std::move(*request.mutable_service());
 }
 
-HealthCheckResponse Answer(std::optional<bool> serving) {
+std::string Answer(std::optional<bool> serving) {
   HealthCheckResponse response;
   response.set_status(!serving   ? HealthCheckResponse::SERVICE_UNKNOWN
                       : *serving ? HealthCheckResponse::SERVING
                                  : HealthCheckResponse::NOT_SERVING);
-  return response;
+  return response.SerializeAsString();
 }
 
 absl::Status TooManyWatches(const std::string& why) {
@@ -42,86 +46,35 @@ absl::Status NoRequest() {
 
 }  // namespace
 
-class Health::CheckCall final : public SmallCall {
+// Under the health's lock: told_, waiter_.
+class Health::Watch final : public CallHandler {
  public:
-  explicit CheckCall(const Health* health) : health_(health) {}
-
- private:
-  void OnMessage(absl::string_view message) override {
-    const std::optional<std::string> name = NameOf(message);
-    if (!name) return End(NoRequest());
-    const std::optional<bool> serving = health_->Find(*name);
-    if (!serving) return End(absl::NotFoundError("service name unknown"));
-    WriteLast(Answer(serving));
-  }
-  void OnWritten(bool /*taken*/) override {}  // WriteLast() alone is used
-  void OnLastMessage() override { End(NoRequest()); }
-
-  const Health* const health_;
-};
-
-// Under the lock: writing_, while an answer is under way; what has changed
-// meanwhile is told after it. ended_, once End() is decided on. The call ends
-// when no answer is under way.
-class Health::WatchCall final : public SmallCall {
- public:
-  WatchCall(Health* health, std::uint64_t connection)
+  Watch(Health* health, std::uint64_t connection)
       : health_(health), connection_(connection) {}
+  ~Watch() override { health_->Remove(this); }
 
-  // Tells what the name is, if that was not the last thing told.
-  void Tell() {
-    std::optional<bool> serving;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (!name_ || writing_ || ended_) return;
-      serving = health_->Find(*name_);
-      if (told_ && *told_ == serving) return;
-      told_ = serving;
-      writing_ = true;
-    }
-    Write(Answer(serving));
+  absl::Status Receive(RequestMessage message) override {
+    name_ = NameOf(message);
+    return name_ ? absl::OkStatus() : NoRequest();
   }
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
+    if (!name_ || !health_->HasNews(this, nullptr)) return nullptr;
+    return MakeReadyResponse(Answer(*told_));
+  }
+  bool WaitsForNews() const override { return name_.has_value(); }
+  std::optional<absl::Status> AwaitNews(Waiter* waiter) override {
+    if (health_->HasNews(this, waiter)) return absl::OkStatus();
+    return std::nullopt;
+  }
+  bool StopWaiting() override { return health_->StopWaiting(this); }
 
  private:
-  void OnMessage(absl::string_view message) override {
-    std::optional<std::string> name = NameOf(message);
-    if (!name) return End(NoRequest());
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      name_ = std::move(name);
-    }
-    health_->Add(this);
-    Tell();
-  }
-  void OnWritten(bool taken) override {
-    bool end = false;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      writing_ = false;
-      end = ended_ = ended_ || cancelled_ || !taken;
-    }
-    if (end) return End(absl::CancelledError("cancelled"));
-    Tell();
-  }
-  void OnLastMessage() override { End(NoRequest()); }
-  void OnCancel() override {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      cancelled_ = true;
-      // Whoever reads or writes ends the call.
-      if (!name_ || writing_ || ended_) return;
-      ended_ = true;
-    }
-    End(absl::CancelledError("cancelled"));
-  }
-  void OnEnd() override { health_->Remove(this, connection_); }
-
+  friend class Health;
   Health* const health_;
   const std::uint64_t connection_;
-  std::mutex mutex_;
   std::optional<std::string> name_;          // none: the request has not come
   std::optional<std::optional<bool>> told_;  // none: nothing yet
-  bool writing_ = false, cancelled_ = false, ended_ = false;
+  Waiter* waiter_ = nullptr;                 // null: it does not wait
 };
 
 std::optional<bool> Health::Find(const std::string& name) const {
@@ -131,17 +84,30 @@ std::optional<bool> Health::Find(const std::string& name) const {
   return at->second;
 }
 
-void Health::Add(WatchCall* watch) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  watches_.insert(watch);
-}
-
-void Health::Remove(WatchCall* watch, std::uint64_t connection) {
+void Health::Remove(Watch* watch) {
   const std::lock_guard<std::mutex> lock(mutex_);
   watches_.erase(watch);
-  --made_;
-  const auto of_connection = made_by_.find(connection);
-  if (--of_connection->second == 0) made_by_.erase(of_connection);
+  const auto of_connection = by_connection_.find(watch->connection_);
+  if (--of_connection->second == 0) by_connection_.erase(of_connection);
+}
+
+// Without a waiter, the watch is about to tell what there is.
+bool Health::HasNews(Watch* watch, Waiter* waiter) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = serving_.find(*watch->name_);
+  const std::optional<bool> serving =
+      at == serving_.end() ? std::nullopt : std::optional<bool>(at->second);
+  if (watch->told_ != serving) {
+    if (waiter == nullptr) watch->told_ = serving;
+    return true;
+  }
+  watch->waiter_ = waiter;
+  return false;
+}
+
+bool Health::StopWaiting(Watch* watch) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(watch->waiter_, nullptr) != nullptr;
 }
 
 void Health::SetMostWatches(std::int64_t most) {
@@ -149,46 +115,61 @@ void Health::SetMostWatches(std::int64_t most) {
   most_ = most;
 }
 
-absl::StatusOr<std::shared_ptr<SmallCall>> Health::MakeWatch(
+absl::StatusOr<std::unique_ptr<CallHandler>> Health::StartWatch(
     std::uint64_t connection) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (made_ >= most_) {
+  const auto made = static_cast<std::int64_t>(watches_.size());
+  if (made >= most_) {
     return TooManyWatches(absl::StrCat(
-        "the server has ", made_, " watches already, as many as connections ",
+        "the server has ", made, " watches already, as many as connections ",
         "may be (--max-connections)"));
   }
-  std::int64_t& of_connection = made_by_[connection];
+  std::int64_t& of_connection = by_connection_[connection];
   if (of_connection >= most_of_connection_) {
     return TooManyWatches(absl::StrCat(
         "the connection has ", of_connection,
         " watches already, half of its calls (--max-concurrent-streams)"));
   }
   ++of_connection;
-  ++made_;
-  return std::make_shared<WatchCall>(this, connection);
+  auto watch = std::make_unique<Watch>(this, connection);
+  watches_.insert(watch.get());
+  return watch;
 }
 
 void Health::Set(const std::string& name, bool serving) {
-  std::vector<std::shared_ptr<SmallCall>> keep;
-  std::vector<WatchCall*> watches;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    serving_[name] = serving;
-    for (WatchCall* const watch : watches_) {
-      keep.push_back(watch->shared_from_this());
-      watches.push_back(watch);
-    }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  serving_[name] = serving;
+  for (Watch* const watch : watches_) {
+    if (watch->waiter_ == nullptr || *watch->name_ != name) continue;
+    std::exchange(watch->waiter_, nullptr)->Resume(absl::OkStatus());
   }
-  for (WatchCall* const watch : watches) watch->Tell();
 }
 
-absl::StatusOr<std::shared_ptr<SmallCall>> Health::Make(
-    absl::string_view path, std::uint64_t connection) {
-  if (path == "/grpc.health.v1.Health/Check") {
-    return std::make_shared<CheckCall>(this);
-  }
-  if (path == "/grpc.health.v1.Health/Watch") return MakeWatch(connection);
-  return std::shared_ptr<SmallCall>();
+std::vector<Method> Health::Methods() {
+  const auto check =
+      [this](const std::string& message) -> absl::StatusOr<std::string> {
+    HealthCheckRequest request;
+    if (!request.ParseFromString(message)) return NoRequest();
+    const std::optional<bool> serving = Find(request.service());
+    if (!serving) return absl::NotFoundError("service name unknown");
+    return Answer(serving);
+  };
+  Method method;
+  method.service = "grpc.health.v1.Health";
+  method.name = "Check";
+  method.stream = false;
+  method.start = [check](const MethodContext& /*context*/) {
+    return std::make_unique<SmallAnswer>(check);
+  };
+  method.small = true;
+  method.needs_token = method.observed = false;
+  Method watch = method;
+  watch.name = "Watch";
+  watch.stream = true;
+  watch.start = [this](const MethodContext& context) {
+    return StartWatch(context.call->peer_id());
+  };
+  return {method, watch};
 }
 
 }  // namespace posenc::server

@@ -13,10 +13,11 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "server/rpc/small_call.h"
+#include "server/budget/waiter.h"
+#include "server/methods/methods.h"
 
 namespace posenc::server {
 
@@ -25,7 +26,7 @@ namespace posenc::server {
 // others are refused at their headers (RESOURCE_EXHAUSTED, kOverloaded).
 //
 // Safe for many threads. Outlives its calls.
-class Health final : public SmallService {
+class Health final {
  public:
   Health(std::int64_t most_watches, std::int64_t most_of_connection)
       : most_(most_watches), most_of_connection_(most_of_connection) {}
@@ -38,29 +39,27 @@ class Health final : public SmallService {
 
   // Check and Watch. Names that were never set are NOT_FOUND to the one, and
   // SERVICE_UNKNOWN to the other until they are.
-  absl::StatusOr<std::shared_ptr<SmallCall>> Make(
-      absl::string_view path, std::uint64_t connection) override;
+  std::vector<Method> Methods();
 
  private:
-  class CheckCall;
-  class WatchCall;
+  class Watch;
 
   // None: the name was never set.
   std::optional<bool> Find(const std::string& name) const;
-  absl::StatusOr<std::shared_ptr<SmallCall>> MakeWatch(
+  absl::StatusOr<std::unique_ptr<CallHandler>> StartWatch(
       std::uint64_t connection);
-  void Add(WatchCall* watch);
-  void Remove(WatchCall* watch, std::uint64_t connection);
+  void Remove(Watch* watch);
+  // Whether the watch has something to tell. If not, it has been told all, and
+  // `waiter` is resumed when that has changed.
+  bool HasNews(Watch* watch, Waiter* waiter);
+  bool StopWaiting(Watch* watch);
 
   mutable std::mutex mutex_;
   std::int64_t most_;
   const std::int64_t most_of_connection_;
   std::map<std::string, bool> serving_;
-  // Watches that have not ended: their number, also by connection, and those
-  // whose request has come.
-  std::int64_t made_ = 0;
-  std::map<std::uint64_t, std::int64_t> made_by_;
-  std::set<WatchCall*> watches_;
+  std::set<Watch*> watches_;                             // that have not ended
+  std::map<std::uint64_t, std::int64_t> by_connection_;  // their number
 };
 
 }  // namespace posenc::server

@@ -10,7 +10,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "core/error.h"
 #include "inference/inference.pb.h"
 #include "server/extra_service.h"
@@ -19,6 +18,7 @@
 #include "server/kserve/models.h"
 #include "server/kserve/regions.h"
 #include "server/methods/shared_tensors.h"
+#include "server/methods/small_answer.h"
 #include "server/rpc/request.h"
 #include "server/version.h"
 
@@ -172,35 +172,33 @@ template <typename Request, typename Response>
 void AskNothing(const Request& /*request*/, const Facts& /*facts*/,
                 Response* /*response*/) {}
 
-using Answer = absl::StatusOr<std::unique_ptr<google::protobuf::Message>>;
+using Answer = absl::StatusOr<std::string>;
 
 template <typename Result, typename Request, typename Response>
 Answer AskBy(Result (*answer)(const Request&, const Facts&, Response*),
-             absl::string_view bytes, const Facts& facts) {
+             const std::string& bytes, const Facts& facts) {
   Request request;
-  if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return NotAMessage();
-  }
-  auto response = std::make_unique<Response>();
+  if (!request.ParseFromString(bytes)) return NotAMessage();
+  Response response;
   if constexpr (std::is_void_v<Result>) {
-    answer(request, facts, response.get());
+    answer(request, facts, &response);
   } else {
-    const absl::Status status = answer(request, facts, response.get());
+    const absl::Status status = answer(request, facts, &response);
     if (!status.ok()) return status;
   }
-  return response;
+  return response.SerializeAsString();
 }
 
 // A function above as one of the request's bytes.
 template <auto answer>
-Answer Ask(absl::string_view bytes, const Facts& facts) {
+Answer Ask(const std::string& bytes, const Facts& facts) {
   return AskBy(answer, bytes, facts);
 }
 
 // RPCs of the protocol beside ModelInfer and ModelStreamInfer.
 struct Question {
   absl::string_view name;
-  Answer (*ask)(absl::string_view bytes, const Facts& facts);  // null: none
+  Answer (*ask)(const std::string& bytes, const Facts& facts);  // null: none
   const char* why_not = "";  // it is not there
   bool needs_token = true;
   bool shares = false;  // it is there only if memory is shared
@@ -235,46 +233,6 @@ constexpr Question kQuestions[] = {
     {"LogSettings", nullptr, kFlags},
 };
 
-// The question of "/inference.GRPCInferenceService/ServerLive"; null if there
-// is none of this path.
-const Question* FindQuestion(absl::string_view path) {
-  if (!absl::ConsumePrefix(&path, absl::StrCat("/", kService, "/"))) {
-    return nullptr;
-  }
-  for (const Question& question : kQuestions) {
-    if (question.name == path) return &question;
-  }
-  return nullptr;
-}
-
-class AskCall final : public SmallCall {
- public:
-  AskCall(const Question* question, const Facts* facts, SharedFiles* files)
-      : SmallCall({.service = kService, .name = question->name},
-                  question->needs_token),
-        question_(question),
-        facts_(facts),
-        files_(files) {}
-
- private:
-  void OnMessage(absl::string_view message) override {
-    const absl::Status allowed =
-        question_->shares ? files_->Allows(Peer()) : absl::OkStatus();
-    if (!allowed.ok()) return End(allowed);
-    const Answer answer = question_->ask(message, *facts_);
-    if (!answer.ok()) return End(answer.status());
-    WriteLast(**answer);
-  }
-  void OnWritten(bool /*taken*/) override {}
-  void OnLastMessage() override {
-    End(core::FieldRequired("", "no message was sent"));
-  }
-
-  const Question* const question_;
-  const Facts* const facts_;
-  SharedFiles* const files_;
-};
-
 class InferenceService final : public ExtraService {
  public:
   // files: null if no memory is shared.
@@ -290,30 +248,41 @@ class InferenceService final : public ExtraService {
       };
       return {kService, name, stream, start, true};
     };
-    return {method("ModelInfer", false), method("ModelStreamInfer", true)};
+    std::vector<Method> all = {method("ModelInfer", false),
+                               method("ModelStreamInfer", true)};
+    for (const Question& question : kQuestions)
+      all.push_back(AsMethod(question));
+    return all;
   }
 
   void SetReady(bool ready) override { facts_.ready.store(ready); }
 
-  absl::StatusOr<std::shared_ptr<SmallCall>> Make(
-      absl::string_view path, std::uint64_t /*connection*/) override {
-    const Question* const question = FindQuestion(path);
-    if (question == nullptr || question->ask == nullptr ||
-        (question->shares && files_ == nullptr)) {
-      return nullptr;
-    }
-    return std::make_shared<AskCall>(question, &facts_, files_);
-  }
-
-  // Asked for what Make() has not.
-  absl::Status WhyNot(absl::string_view path) const override {
-    const Question* const question = FindQuestion(path);
-    if (question == nullptr) return absl::OkStatus();
-    return absl::UnimplementedError(
-        absl::StrCat(question->name, ": ", question->why_not));
-  }
-
  private:
+  Method AsMethod(const Question& question) {
+    Method method;
+    method.service = kService;
+    method.name = question.name;
+    method.stream = false;
+    method.small = true;
+    method.needs_token = question.needs_token;
+    method.observed = question.ask != nullptr;
+    method.start = [this, &question](const MethodContext& context)
+        -> absl::StatusOr<std::unique_ptr<CallHandler>> {
+      if (question.ask == nullptr || (question.shares && files_ == nullptr)) {
+        return absl::UnimplementedError(
+            absl::StrCat(question.name, ": ", question.why_not));
+      }
+      if (question.shares && !context.sharing.allowed.ok()) {
+        return context.sharing.allowed;
+      }
+      return std::make_unique<SmallAnswer>(
+          [this, &question](const std::string& message) {
+            return question.ask(message, facts_);
+          });
+    };
+    return method;
+  }
+
   SharedFiles* const files_;
   Facts facts_;
 };

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "server/budget/limits.h"
@@ -42,11 +43,18 @@ struct Method {
   absl::string_view service;  // "posenc.v1.PositionalEncodingService"
   absl::string_view name;     // "ApplyRope"
   bool stream;                // of requests, responses or both
-  std::function<std::unique_ptr<CallHandler>(const MethodContext& context)>
+  // An error refuses the call at its headers.
+  std::function<absl::StatusOr<std::unique_ptr<CallHandler>>(
+      const MethodContext& context)>
       start;
   // How a server that is full says so: RESOURCE_EXHAUSTED, or UNAVAILABLE where
   // clients retry that alone.
   bool full_is_unavailable = false;
+  // Messages of 4 KiB at most: its calls need no place and no claim, and are
+  // answered during a drain, too.
+  bool small = false;
+  bool needs_token = true;  // where callers must show one
+  bool observed = true;     // by metrics, log and traces
 };
 
 // The contract's.

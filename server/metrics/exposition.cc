@@ -54,9 +54,6 @@ void AddMemory(const ServerStatus& status, Families* all) {
              status.budget_bytes);
   all->Gauge("posenc_claimed_bytes", "Bytes of the budget that calls claim.",
              status.claimed_bytes);
-  all->Gauge("posenc_held_bytes",
-             "Bytes that messages hold, as the heap shows it.",
-             status.held_bytes);
   all->Gauge("posenc_kept_bytes",
              "Bytes of free memory that is kept for responses.",
              status.kept_bytes);

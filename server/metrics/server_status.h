@@ -19,7 +19,6 @@ struct ServerStatus {
   // Of the budget (Limits::in_flight_bytes).
   std::int64_t budget_bytes = 0;
   std::int64_t claimed_bytes = 0;
-  std::int64_t held_bytes = 0;  // as measured, not as claimed
 
   std::int64_t calls_waiting = 0;
   std::int64_t calls_in_service = 0;  // that have a turn

@@ -1,10 +1,13 @@
 #include "server/reflection/reflection.h"
 
+#include <memory>
 #include <string>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "absl/status/statusor.h"
 #include "grpc/reflection/v1/reflection.pb.h"
 #include "grpcpp/support/status.h"
+#include "server/methods/small_answer.h"
 
 namespace posenc::server {
 namespace {
@@ -58,42 +61,35 @@ void Answer(const ReflectedFiles& files, const Request& request,
   error->set_error_message("asks for nothing");
 }
 
-// Each request is answered before the next is read.
-class Exchange final : public SmallCall {
- public:
-  explicit Exchange(const ReflectedFiles* files) : files_(files) {}
-
- private:
-  void OnMessage(absl::string_view message) override {
-    Request request;
-    if (!request.ParseFromArray(message.data(),
-                                static_cast<int>(message.size()))) {
-      return End(absl::InvalidArgumentError("not a ServerReflectionRequest"));
-    }
-    Response response;
-    Answer(*files_, request, &response);
-    Write(response);
-  }
-  void OnWritten(bool taken) override {
-    if (!taken) return End(absl::CancelledError("cancelled"));
-    Read();
-  }
-  void OnLastMessage() override { End(absl::OkStatus()); }
-
-  const ReflectedFiles* const files_;
-};
-
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<SmallCall>> Reflection::Make(
-    absl::string_view path, std::uint64_t /*connection*/) {
-  for (const char* const version : {"v1", "v1alpha"}) {
-    if (path == absl::StrCat("/grpc.reflection.", version,
-                             ".ServerReflection/ServerReflectionInfo")) {
-      return std::shared_ptr<SmallCall>(std::make_shared<Exchange>(&files_));
+std::vector<Method> Reflection::Methods() {
+  const auto answer =
+      [this](const std::string& message) -> absl::StatusOr<std::string> {
+    Request request;
+    if (!request.ParseFromString(message)) {
+      return absl::InvalidArgumentError("not a ServerReflectionRequest");
     }
+    Response response;
+    Answer(files_, request, &response);
+    return response.SerializeAsString();
+  };
+  std::vector<Method> methods;
+  for (const char* const service :
+       {"grpc.reflection.v1.ServerReflection",
+        "grpc.reflection.v1alpha.ServerReflection"}) {
+    Method method;
+    method.service = service;
+    method.name = "ServerReflectionInfo";
+    method.stream = true;
+    method.start = [answer](const MethodContext& /*context*/) {
+      return std::make_unique<SmallAnswer>(answer);
+    };
+    method.small = true;
+    method.needs_token = method.observed = false;
+    methods.push_back(std::move(method));
   }
-  return std::shared_ptr<SmallCall>();
+  return methods;
 }
 
 }  // namespace posenc::server

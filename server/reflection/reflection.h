@@ -7,26 +7,23 @@
 
 #pragma once
 
-#include <memory>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
+#include "server/methods/methods.h"
 #include "server/reflection/reflected_files.h"
-#include "server/rpc/small_call.h"
 
 namespace posenc::server {
 
 // Safe for many threads. Outlives its calls.
-class Reflection final : public SmallService {
+class Reflection final {
  public:
   // more: services beside the contract's and gRPC's own.
   explicit Reflection(
       const std::vector<const google::protobuf::ServiceDescriptor*>& more)
       : files_(more) {}
 
-  absl::StatusOr<std::shared_ptr<SmallCall>> Make(
-      absl::string_view path, std::uint64_t connection) override;
+  std::vector<Method> Methods();
 
  private:
   const ReflectedFiles files_;

@@ -4,25 +4,26 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
-#include "grpc/grpc.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/support/string_ref.h"
 
 namespace posenc::server {
 
 class CallHeaders final {
  public:
-  CallHeaders();
-  ~CallHeaders();
-  CallHeaders(const CallHeaders&) = delete;
-  CallHeaders& operator=(const CallHeaders&) = delete;
+  using Metadata = std::multimap<grpc::string_ref, grpc::string_ref>;
+
+  // context: of a call that has come. Outlives this.
+  explicit CallHeaders(const grpc::GenericServerContext* context);
 
   // "/posenc.v1.PositionalEncodingService/ApplyRope"
-  absl::string_view method() const { return View(details_.method); }
+  absl::string_view method() const { return context_->method(); }
   // "ipv4:10.0.0.7:40123"; all peers of a unix socket have the same.
   const std::string& peer() const { return peer_; }
   // A hash of peer(): the same for all calls of one connection over TCP, and
@@ -30,32 +31,22 @@ class CallHeaders final {
   std::uint64_t peer_id() const { return peer_id_; }
 
   // What the client has added, as it came. Names are in lower case.
-  absl::Span<const grpc_metadata> metadata() const {
-    return {metadata_.metadata, metadata_.count};
-  }
-  static absl::string_view View(const grpc_slice& slice) {
-    return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)),
-            GRPC_SLICE_LENGTH(slice)};
+  const Metadata& metadata() const { return context_->client_metadata(); }
+  static absl::string_view View(grpc::string_ref text) {
+    return {text.data(), text.size()};
   }
   // The first value of that name; nullopt if there is none.
   std::optional<absl::string_view> Find(absl::string_view name) const;
 
   // Whether the client has said when it gives the call up.
   bool has_deadline() const;
-  // How long the call may have waited in its socket before it was read: its
-  // caller's deadline is sooner by as much. gRPC counts it from the reading.
-  absl::Duration waited() const { return waited_; }
   // The time until then; negative if it has passed, infinite without deadline.
   absl::Duration TimeLeft() const;
 
  private:
-  friend class PeerStream;
-
-  grpc_call_details details_;
-  grpc_metadata_array metadata_;
-  std::string peer_;
-  std::uint64_t peer_id_ = 0;
-  absl::Duration waited_ = absl::ZeroDuration();
+  const grpc::GenericServerContext* const context_;
+  const std::string peer_;
+  const std::uint64_t peer_id_;
 };
 
 }  // namespace posenc::server

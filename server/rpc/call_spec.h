@@ -20,12 +20,14 @@ struct CallSpec {
   absl::string_view name;     // of the method
   int method = 0;             // its number
   bool stream = false;        // of requests, responses or both
-  std::uint64_t peer = 0;     // who shares with others: see FairQueue
+  std::uint64_t peer = 0;     // who shares with others: see Places
   std::string caller;         // the name of its token; empty without tokens
   // Bytes that all calls of this caller may have in flight; 0: no limit.
   std::int64_t caller_bytes = 0;
   // See Method.
   bool full_is_unavailable = false;
+  bool small = false;
+  bool observed = true;
 };
 
 // Whether the status says that the server is full.

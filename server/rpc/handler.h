@@ -1,5 +1,5 @@
 // What an RPC makes of its messages: the interface between the machinery that
-// every call shares (call.h, execution.h) and the methods (server/methods).
+// every call shares (call.h, step.h) and the methods (server/methods).
 //
 //   message -> CallHandler::Receive()     parses and validates
 //              CallHandler::Next()        -> PendingResponse, or none
@@ -11,11 +11,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "server/budget/waiter.h"
 #include "server/memory/request_message.h"
 #include "server/memory/response_buffers.h"
 #include "server/rpc/computation.h"
@@ -80,6 +82,16 @@ class CallHandler {
   // The next response; null if another message has to come first, or if none is
   // left.
   virtual absl::StatusOr<std::unique_ptr<PendingResponse>> Next() = 0;
+
+  // Whether Next() waits for something other than a message: for news that
+  // another thread brings. Then AwaitNews() gives OK if there are some;
+  // nullopt: `waiter` is resumed when there are, unless StopWaiting() returns
+  // true.
+  virtual bool WaitsForNews() const { return false; }
+  virtual std::optional<absl::Status> AwaitNews(Waiter* /*waiter*/) {
+    return absl::OkStatus();
+  }
+  virtual bool StopWaiting() { return false; }
 };
 
 }  // namespace posenc::server

@@ -1,0 +1,214 @@
+#include "server/budget/places.h"
+
+#include <algorithm>
+
+#include "server/budget/errors.h"
+
+namespace posenc::server {
+namespace {
+
+// Refusing a call takes some 20 us of the server, most of it gRPC's: calls that
+// are computed in about that time are answered.
+constexpr double kCheapSeconds = 40e-6;
+
+// Slower than this, calls only share what there is: with n at work on t
+// threads, each takes n / t times as long.
+constexpr double kMostSlowdown = 2.0;
+
+// The limit is looked at after so many calls have ended, or as many as it is.
+constexpr std::size_t kLeastEnded = 10;
+
+// The most calls at work. Each may hold a message.
+constexpr double kMostLimit = 1024;
+
+// A call may wait for this part of the time that it has left: estimates err,
+// and a call that ends late was worked on in vain.
+constexpr double kWaitPart = 0.5;
+
+// Weight of the newest call in a mean.
+constexpr double kNewest = 1.0 / 32;
+
+// By so much the least time of a method grows with each call, so that it is
+// learned anew where calls become larger for good.
+constexpr double kForget = 1.002;
+
+double Mean(double mean, double value) {
+  return mean + kNewest * (value - mean);
+}
+
+absl::Status TooLate() {
+  return OverBudget("the server could not answer before the deadline");
+}
+
+}  // namespace
+
+Places::Places(int threads, std::size_t max_waiting, int methods,
+               std::function<double()> now)
+    : least_limit_(threads + 1.0),
+      now_(std::move(now)),
+      max_waiting_(max_waiting),
+      limit_(2.0 * threads + 1),
+      methods_(static_cast<std::size_t>(methods)) {}
+
+bool Places::IsCheap(int method) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Method& known = methods_[method];
+  return known.known && known.computing < kCheapSeconds;
+}
+
+// Peers are served in turn: before this call go the calls of its peer that end
+// earlier, and of each other peer as much as of this one.
+double Places::WaitBefore(const Request& request) const {
+  double own = 0;
+  const auto mine = peers_.find(request.peer);
+  if (mine != peers_.end()) {
+    for (const auto& [deadline, ticket] : mine->second.calls) {
+      if (deadline > request.deadline) break;
+      own += Expected(ticket->request_.method);
+    }
+  }
+  double all = own + Expected(request.method) / 2;  // of those at work
+  for (const auto& [id, peer] : peers_) {
+    if (id == request.peer) continue;
+    all += std::min(peer.seconds, own + Expected(request.method));
+  }
+  return all / limit_;
+}
+
+std::optional<absl::Status> Places::Enter(const Request& request,
+                                          Ticket* ticket, Waiter* waiter) {
+  const double now = now_();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ticket->request_ = request;
+  if (!IsFull() && waiting_ == 0) {
+    Serve(ticket, now);
+    return absl::OkStatus();
+  }
+  was_full_ = true;
+  if (request.refusable) {
+    const double left = request.deadline - now;
+    if (waiting_ >= max_waiting_ || WaitBefore(request) > kWaitPart * left ||
+        Expected(request.method) > left) {
+      return TooManyCalls();
+    }
+  }
+  ticket->waiter_ = waiter;
+  Add(ticket);
+  return std::nullopt;
+}
+
+void Places::Serve(Ticket* ticket, double now) {
+  ticket->held_ = true;
+  ticket->since_ = now;
+  ++at_work_;
+}
+
+void Places::Add(Ticket* ticket) {
+  const auto [at, first] = peers_.try_emplace(ticket->request_.peer);
+  if (first) turns_.push_back(ticket->request_.peer);
+  Peer& peer = at->second;
+  ticket->position_ = peer.calls.emplace(ticket->request_.deadline, ticket);
+  peer.seconds += Expected(ticket->request_.method);
+  ++waiting_;
+}
+
+void Places::Remove(Ticket* ticket) {
+  const auto at = peers_.find(ticket->request_.peer);
+  Peer& peer = at->second;
+  peer.calls.erase(ticket->position_);
+  // The expectation may have changed since it was added.
+  peer.seconds =
+      std::max(0.0, peer.seconds - Expected(ticket->request_.method));
+  ticket->waiter_ = nullptr;
+  --waiting_;
+  if (!peer.calls.empty()) return;
+  turns_.erase(std::find(turns_.begin(), turns_.end(), at->first));
+  peers_.erase(at);
+}
+
+bool Places::StopWaiting(Ticket* ticket) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ticket->waiter_ == nullptr) return false;
+  Remove(ticket);
+  return true;
+}
+
+void Places::Leave(Ticket* ticket, bool served) {
+  Told told;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!ticket->held_) return;
+    const double now = now_();
+    ticket->held_ = false;
+    --at_work_;
+    if (served) {
+      Adapt(&methods_[ticket->request_.method], now - ticket->since_);
+    }
+    told = Fill(now);
+  }
+  for (const auto& [waiter, status] : told) waiter->Resume(status);
+}
+
+void Places::Adapt(Method* method, double seconds) {
+  if (method->seconds == 0) method->seconds = method->least = seconds;
+  method->seconds = Mean(method->seconds, seconds);
+  method->least =
+      std::min(kForget * method->least, Mean(method->least, seconds));
+  slowdowns_ += seconds / std::max(method->least, 1e-6);
+  ++ended_;
+  if (ended_ < kLeastEnded || static_cast<double>(ended_) < limit_) return;
+  const double slowdown = slowdowns_ / static_cast<double>(ended_);
+  if (slowdown > kMostSlowdown) {
+    limit_ = std::max(least_limit_, 0.9 * limit_);
+  } else if (was_full_) {
+    limit_ = std::min(kMostLimit, limit_ + 1);
+  }
+  slowdowns_ = 0;
+  ended_ = 0;
+  was_full_ = false;
+}
+
+Places::Told Places::Fill(double now) {
+  Told told;
+  while (waiting_ > 0 && !IsFull()) {
+    const std::uint64_t next = turns_.front();
+    turns_.pop_front();
+    turns_.push_back(next);
+    Ticket* const ticket = peers_[next].calls.begin()->second;
+    Waiter* const waiter = ticket->waiter_;
+    const Request& request = ticket->request_;
+    const bool lost =
+        request.refusable && now + Expected(request.method) > request.deadline;
+    Remove(ticket);
+    if (!lost) Serve(ticket, now);
+    told.emplace_back(waiter, lost ? TooLate() : absl::OkStatus());
+  }
+  return told;
+}
+
+void Places::Learn(int method, double computing) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Method& learned = methods_[method];
+  learned.computing =
+      learned.known ? Mean(learned.computing, computing) : computing;
+  learned.known = true;
+}
+
+void Places::SetMaxWaiting(std::size_t max_waiting) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  max_waiting_ = max_waiting;
+}
+
+Places::State Places::state() const {
+  State state;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  state.at_work = at_work_;
+  state.waiting = waiting_;
+  state.limit = limit_;
+  for (const Method& method : methods_) {
+    state.seconds.push_back(method.seconds);
+  }
+  return state;
+}
+
+}  // namespace posenc::server

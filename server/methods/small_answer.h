@@ -1,0 +1,48 @@
+// Handlers of small RPCs beside the contract's: health, reflection, questions
+// to KServe's service. Each message gets one answer at once.
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/rpc/handler.h"
+#include "server/rpc/request.h"
+#include "server/rpc/tensor_response.h"
+
+namespace posenc::server {
+
+class SmallAnswer final : public CallHandler {
+ public:
+  // The answer, serialized, to a message.
+  using Answer =
+      std::function<absl::StatusOr<std::string>(const std::string& message)>;
+
+  explicit SmallAnswer(Answer answer) : answer_(std::move(answer)) {}
+
+  absl::Status Receive(RequestMessage message) override {
+    message_.emplace();
+    for (const auto piece : message.pieces()) {
+      message_->append(piece.data(), piece.size());
+    }
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
+    if (!message_) return nullptr;
+    absl::StatusOr<std::string> answer =
+        answer_(*std::exchange(message_, std::nullopt));
+    if (!answer.ok()) return answer.status();
+    return MakeReadyResponse(*std::move(answer));
+  }
+
+ private:
+  const Answer answer_;
+  std::optional<std::string> message_;
+};
+
+}  // namespace posenc::server

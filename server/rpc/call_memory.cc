@@ -1,0 +1,177 @@
+#include "server/rpc/call_memory.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "posenc/wire/metadata.h"
+#include "server/budget/errors.h"
+
+namespace posenc::server {
+namespace {
+
+// What a message of a stream is taken to have if nothing is announced: above
+// the recommended chunk of nearly 4 MiB.
+constexpr std::int64_t kStreamMessageBytes = std::int64_t{5} << 20;
+
+// A message that has been read is not refused because others hold all of the
+// budget, as long as what calls make of their messages goes beyond the budget
+// by no more than this part of it.
+constexpr std::int64_t kBeyondPart = 16;
+
+// What gRPC and the server keep for a call beside its messages.
+constexpr std::int64_t kCallBytes = 16 << 10;
+
+}  // namespace
+
+void CallMemory::Hold(std::int64_t bytes) {
+  caller_->Add(bytes);
+  held_ += bytes;
+}
+
+std::optional<absl::Status> CallMemory::Enter(
+    std::optional<std::int64_t> announced, Waiter* waiter) {
+  announced_ = announced;
+  expected_ = announced.value_or(
+      stream_ ? kStreamMessageBytes
+              : std::min(max_request_bytes_,
+                         admission_->budget() / Admission::kSmallPart));
+  const std::int64_t bytes =
+      admission_->Bounded(stream_ ? kMessages * expected_ : expected_);
+  if (!caller_->Claim(bytes)) {
+    return OverBudget(absl::StrCat("the calls with this token hold all of the ",
+                                   caller_->limit(),
+                                   " bytes that they may have in flight"));
+  }
+  held_ = bytes;
+  switch (admission_->Enter(bytes, &ticket_, waiter)) {
+    case Admission::Entry::kAdmitted:
+      return absl::OkStatus();
+    case Admission::Entry::kWaiting:
+      entering_ = true;
+      return std::nullopt;
+    case Admission::Entry::kNever:  // not of a claim that is bounded
+    case Admission::Entry::kFull:
+      break;
+  }
+  held_ = 0;
+  return OverBudget("the server is full, and so is the queue before it");
+}
+
+bool CallMemory::StopWaiting() {
+  if (!admission_->Leave(&ticket_)) return false;
+  if (entering_) held_ = 0;
+  admission_->AdmitWaiting();
+  return true;
+}
+
+absl::Status CallMemory::Received(std::int64_t bytes) {
+  entering_ = false;
+  const absl::Status size =
+      CheckRequest(static_cast<std::size_t>(bytes), max_request_bytes_);
+  if (!size.ok()) return size;
+  if (announced_ && bytes > *announced_) {
+    return core::FieldInvalid(
+        wire::kMessageBytes,
+        absl::StrCat("a message of ", bytes, " bytes, but ", *announced_,
+                     " were announced; announce the largest, or nothing"));
+  }
+  if (stream_) return ReceivedOfStream(bytes);
+  const std::int64_t unused = held_ - bytes;
+  Hold(-unused);
+  if (unused < 0) admission_->ClaimHeld(-unused);
+  if (unused > 0) admission_->Release(unused);
+  return absl::OkStatus();
+}
+
+// Room for a full line of the largest message so far.
+absl::Status CallMemory::ReceivedOfStream(std::int64_t bytes) {
+  const std::int64_t excess =
+      announced_ ? 0 : std::max<std::int64_t>(bytes - kStreamMessageBytes, 0);
+  if (excess <= largest_excess_) return absl::OkStatus();
+  const std::int64_t more = (excess - largest_excess_) * kMessages;
+  if (!admission_->TryClaim(more, &ticket_)) {
+    return OverBudget(
+        absl::StrCat("no room for messages of ", bytes,
+                     " bytes; announce the largest to wait for room"));
+  }
+  Hold(more);
+  largest_excess_ = excess;
+  return absl::OkStatus();
+}
+
+void CallMemory::AddCopied(std::int64_t bytes) {
+  admission_->ClaimHeld(bytes);
+  Hold(bytes);
+}
+
+absl::Status CallMemory::ClaimMade(std::int64_t bytes,
+                                   std::int64_t message_bytes) {
+  // A stream has claimed four messages, of which one is parsed at a time.
+  if (stream_) bytes -= 2 * message_bytes;
+  if (bytes <= kUncountedBytes) bytes = 0;
+  if (stream_) bytes = std::max(bytes, made_);
+  const std::int64_t more = bytes - made_;
+  if (more > 0) {
+    const absl::Status room =
+        ClaimBeyond(more, "message, with what is made of it to read it,",
+                    "send less beside the tensors, or raise --in-flight-bytes");
+    if (!room.ok()) return room;
+  }
+  Hold(more);
+  made_ = bytes;
+  if (more < 0) admission_->Release(-more);
+  return absl::OkStatus();
+}
+
+absl::Status CallMemory::ClaimFinished(std::int64_t bytes) {
+  if (bytes <= kUncountedBytes) return absl::OkStatus();
+  // Peers may leave many such answers unread, which are small enough for what
+  // gRPC keeps of each call to count beside them.
+  bytes += kCallBytes;
+  const absl::Status room =
+      ClaimBeyond(bytes, "call, with its response,", "raise --in-flight-bytes");
+  if (room.ok()) Hold(bytes);
+  return room;
+}
+
+absl::Status CallMemory::ClaimBeyond(std::int64_t bytes, absl::string_view what,
+                                     absl::string_view remedy) {
+  const std::int64_t budget = admission_->budget();
+  const std::int64_t beyond = budget / kBeyondPart;
+  if (admission_->TryClaim(bytes, &ticket_, beyond)) return absl::OkStatus();
+  const absl::Status size =
+      CheckSize("", what, static_cast<std::uint64_t>(held_ + bytes),
+                budget + beyond, remedy);
+  if (!size.ok()) return size;
+  return OverBudget(
+      absl::StrCat("no room for a ", what, " of ", held_ + bytes, " bytes"));
+}
+
+std::optional<absl::Status> CallMemory::ClaimResponse(std::int64_t bytes,
+                                                      Waiter* waiter) {
+  const absl::Status full =
+      OverBudget(absl::StrCat("no room for a response of ", bytes,
+                              " bytes beside the calls in progress"));
+  entering_ = false;
+  if (!stream_ && !caller_->Claim(bytes)) return full;
+  switch (admission_->EnterMore(bytes, held_, &ticket_, waiter)) {
+    case Admission::Entry::kAdmitted:
+      return absl::OkStatus();
+    case Admission::Entry::kWaiting:
+      if (waiter == nullptr && !stream_) caller_->Add(-bytes);
+      return std::nullopt;
+    case Admission::Entry::kNever:
+      return NeverFits(bytes);
+    case Admission::Entry::kFull:
+      break;
+  }
+  return full;
+}
+
+void CallMemory::Release() {
+  const std::int64_t held = held_.exchange(0);
+  if (held > 0) admission_->Release(held);
+}
+
+}  // namespace posenc::server

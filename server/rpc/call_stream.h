@@ -1,0 +1,205 @@
+// gRPC's side of one call: its headers, and its messages, as operations that a
+// coroutine awaits. Each gives whether it succeeded.
+
+#pragma once
+
+#include <coroutine>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+#include "grpcpp/support/status.h"
+#include "server/rpc/loop.h"
+#include "server/rpc/stop.h"
+
+namespace posenc::server {
+
+// An operation of gRPC's. Start(tag) starts it.
+template <typename Start>
+class Operation final : private Loop::Event {
+ public:
+  explicit Operation(Start start) : start_(std::move(start)) {}
+
+  bool await_ready() const { return false; }
+  void await_suspend(std::coroutine_handle<> coroutine) {
+    coroutine_ = coroutine;
+    start_(static_cast<Loop::Event*>(this));
+  }
+  bool await_resume() const { return ok_; }
+
+ private:
+  void Happen(bool ok) override {
+    ok_ = ok;
+    coroutine_.resume();
+  }
+
+  const Start start_;
+  std::coroutine_handle<> coroutine_;
+  bool ok_ = false;
+};
+
+// For the thread of its loop.
+class CallStream {
+ public:
+  // Waits for a message, or for the stop.
+  class Reading final : private Stop::Wait {
+   public:
+    explicit Reading(CallStream* stream) : stream_(stream) {}
+
+    bool await_ready() const { return stream_->stop_->requested(); }
+    void await_suspend(std::coroutine_handle<> coroutine) {
+      coroutine_ = coroutine;
+      stream_->stop_->Add(this);
+      stream_->reading_ = this;
+      stream_->read_.Start();
+    }
+    bool await_resume() {
+      if (coroutine_) stream_->stop_->Remove(this);
+      return ok_;
+    }
+
+   private:
+    friend class CallStream;
+
+    void GiveUp() override {
+      if (std::exchange(stream_->reading_, nullptr) == nullptr) return;
+      stream_->loop_->Post(this);
+    }
+    void Happen(bool /*ok*/) override { coroutine_.resume(); }
+
+    CallStream* const stream_;
+    std::coroutine_handle<> coroutine_;
+    bool ok_ = false;
+  };
+
+  // stop: requested when the peer is gone, or its deadline has passed.
+  CallStream(Loop* loop, Stop* stop)
+      : loop_(loop), stop_(stop), stream_(&context_), closed_(this) {}
+  CallStream(const CallStream&) = delete;
+  CallStream& operator=(const CallStream&) = delete;
+
+  // A call comes. False: the server shuts down, and nothing else may be done.
+  auto Arrives(grpc::AsyncGenericService* service) {
+    context_.AsyncNotifyWhenDone(static_cast<Loop::Event*>(&closed_));
+    return Operation([this, service](Loop::Event* event) {
+      service->RequestCall(&context_, &stream_, loop_->queue(), loop_->queue(),
+                           event);
+    });
+  }
+  const grpc::GenericServerContext& context() const { return context_; }
+
+  // At most one of these is under way. False: there is no further message, or
+  // the call is to stop; the operation may then be under way until the call
+  // closes.
+  Reading Read() { return Reading(this); }
+  // The message that was read, once.
+  std::vector<grpc::Slice> TakeMessage() {
+    std::vector<grpc::Slice> slices;
+    // gRPC inflates nothing: compressed messages are refused before.
+    (void)incoming_.Dump(&slices);
+    incoming_.Clear();
+    return slices;
+  }
+
+  // At most one of these is under way. The message is gone when they end.
+  // False: the peer is gone.
+  auto Write(grpc::ByteBuffer* message) {
+    return Operation([this, message](Loop::Event* event) {
+      stream_.Write(*message, event);
+      message->Clear();
+    });
+  }
+  // The last message, and OK.
+  auto WriteAndFinish(grpc::ByteBuffer* message) {
+    return Operation([this, message](Loop::Event* event) {
+      stream_.WriteAndFinish(*message, grpc::WriteOptions(), grpc::Status::OK,
+                             event);
+      message->Clear();
+    });
+  }
+  auto Finish(const grpc::Status& status) {
+    return Operation(
+        [this, &status](Loop::Event* event) { stream_.Finish(status, event); });
+  }
+  void AddTrailer(const char* name, const char* value) {
+    context_.AddTrailingMetadata(name, value);
+  }
+  // Ends the call at gRPC's side, whatever is under way there: its operations
+  // fail.
+  void Cancel() { context_.TryCancel(); }
+
+  // gRPC has forgotten the call. To be awaited last, after Finish(). Gives
+  // whether the call ended without the server's doing.
+  auto& Closes() { return closed_; }
+
+ private:
+  // The operation, which may go on when nobody waits for it any more.
+  class ReadOperation final : private Loop::Event {
+   public:
+    explicit ReadOperation(CallStream* stream) : stream_(stream) {}
+    void Start() {
+      under_way_ = true;
+      stream_->stream_.Read(&stream_->incoming_,
+                            static_cast<Loop::Event*>(this));
+    }
+    bool under_way() const { return under_way_; }
+
+   private:
+    void Happen(bool ok) override {
+      under_way_ = false;
+      Reading* const reading = std::exchange(stream_->reading_, nullptr);
+      if (reading == nullptr) return stream_->closed_.ResumeIfOver();
+      reading->ok_ = ok;
+      reading->coroutine_.resume();
+    }
+
+    CallStream* const stream_;
+    bool under_way_ = false;
+  };
+
+  // What gRPC says at the end of a call.
+  class Closed final : private Loop::Event {
+   public:
+    explicit Closed(CallStream* stream) : stream_(stream) {}
+
+    bool await_ready() const { return closed_ && !stream_->read_.under_way(); }
+    void await_suspend(std::coroutine_handle<> coroutine) {
+      coroutine_ = coroutine;
+    }
+    bool await_resume() const { return cancelled_; }
+
+    void ResumeIfOver() {
+      if (coroutine_ && await_ready()) coroutine_.resume();
+    }
+
+   private:
+    friend class CallStream;
+
+    void Happen(bool /*ok*/) override {
+      closed_ = true;
+      cancelled_ = stream_->context_.IsCancelled();
+      if (coroutine_) return ResumeIfOver();
+      if (cancelled_) {
+        stream_->stop_->Request(absl::CancelledError("cancelled"));
+      }
+    }
+
+    CallStream* const stream_;
+    bool closed_ = false, cancelled_ = false;
+    std::coroutine_handle<> coroutine_;  // null: nobody awaits it yet
+  };
+
+  Loop* const loop_;
+  Stop* const stop_;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter stream_;
+  grpc::ByteBuffer incoming_;
+  ReadOperation read_{this};
+  Reading* reading_ = nullptr;  // who waits for it
+  Closed closed_;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,81 @@
+#include "server/rpc/loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "grpc/support/time.h"
+
+namespace posenc::server {
+
+int Loop::CountFor(int compute_threads) {
+  return std::clamp(compute_threads / 2, 1, 16);
+}
+
+void Loop::AddTo(grpc::ServerBuilder* builder) {
+  queue_ = builder->AddCompletionQueue();
+}
+
+void Loop::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Loop::Stop() {
+  if (thread_.joinable()) thread_.join();
+  if (queue_ == nullptr) return;
+  queue_->Shutdown();
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue_->Next(&tag, &ok)) static_cast<Event*>(tag)->Happen(ok);
+  queue_ = nullptr;
+}
+
+void Loop::Run() {
+  do {
+    void* tag = nullptr;
+    bool ok = false;
+    const absl::Time wake =
+        ticked_.empty() ? absl::InfiniteFuture() : next_tick_;
+    switch (queue_->AsyncNext(&tag, &ok, absl::ToChronoTime(wake))) {
+      case grpc::CompletionQueue::SHUTDOWN:
+        return;
+      case grpc::CompletionQueue::GOT_EVENT:
+        static_cast<Event*>(tag)->Happen(ok);
+        break;
+      case grpc::CompletionQueue::TIMEOUT:
+        break;
+    }
+    TickIfDue();
+  } while (coroutines_ > 0);
+}
+
+Loop::Place Loop::Add(Ticked* ticked) {
+  if (ticked_.empty()) next_tick_ = absl::Now() + kTick;
+  return ticked_.insert(ticked_.end(), ticked);
+}
+
+void Loop::TickIfDue() {
+  if (ticked_.empty()) return;
+  const absl::Time now = absl::Now();
+  if (now < next_tick_) return;
+  next_tick_ = now + kTick;
+  for (Ticked* const ticked : ticked_) ticked->Tick(now);
+}
+
+void Loop::Post(Event* event) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  posted_.push_back(event);
+  if (posted_.size() > 1) return;
+  alarm_.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), &inbox_);
+}
+
+void Loop::Inbox::Happen(bool /*ok*/) {
+  std::vector<Event*> posted;
+  {
+    const std::lock_guard<std::mutex> lock(loop_->mutex_);
+    posted.swap(loop_->posted_);
+  }
+  for (Event* const event : posted) event->Happen(true);
+}
+
+}  // namespace posenc::server

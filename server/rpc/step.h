@@ -1,0 +1,83 @@
+// Computes one response: takes the message in, asks the handler for the
+// response, claims and allocates its memory, computes its tiles, finishes it.
+//
+// Small steps run on the loop's thread; larger ones run on the pool, because
+// the loop serves other calls. Tiles are spread over the pool's idle threads.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/runtime/pool.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "server/memory/request_message.h"
+#include "server/memory/response_buffers.h"
+#include "server/rpc/call_memory.h"
+#include "server/rpc/handler.h"
+#include "server/rpc/stop.h"
+
+namespace posenc::server {
+
+// One thread at a time.
+class Step {
+ public:
+  // What a step works with. Outlives it.
+  struct With {
+    CallHandler* handler;
+    CallMemory* memory;
+    core::ComputePool* pool;
+    ResponseBuffers* buffers;
+    const Stop* stop;
+    absl::Duration waited;  // by the call, for places and memory
+  };
+
+  // message: nullopt if the handler may have another response without one.
+  Step(const With& with, std::optional<RequestMessage> message)
+      : with_(with), message_(std::move(message)) {}
+
+  // What has to come before Advance() is called again.
+  enum class Need {
+    kNothing,  // the step is over
+    kPool,     // to be on the pool
+    kMemory    // ClaimMemory()
+  };
+  // on_pool: this thread may work for long.
+  Need Advance(bool on_pool);
+
+  std::int64_t bytes_to_claim() const { return response_->bytes_to_claim(); }
+  // Whether the claim that the step needed was granted.
+  void Claimed(const absl::Status& result);
+
+  // Of a step that is over. has_response: false if the handler needs another
+  // message first, or is done.
+  const absl::Status& status() const { return status_; }
+  bool has_response() const { return has_response_; }
+  grpc::ByteBuffer* output() { return &output_; }
+  // How long it was computed.
+  absl::Duration computing() const { return computing_; }
+
+ private:
+  enum class Stage { kReceive, kRespond, kClaim, kCompute, kOver };
+
+  Need AdvanceTimed(bool on_pool);
+  absl::Status Receive();
+  absl::Status Respond();
+  absl::Status Compute();
+  absl::Status RunTiles();
+
+  const With with_;
+  std::optional<RequestMessage> message_;
+  Stage stage_ = Stage::kReceive;
+  std::unique_ptr<PendingResponse> response_;
+  absl::Status status_;
+  bool has_response_ = false;
+  grpc::ByteBuffer output_;
+  absl::Duration computing_;
+};
+
+}  // namespace posenc::server

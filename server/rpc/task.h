@@ -1,0 +1,71 @@
+// Coroutines that calls are made of.
+
+#pragma once
+
+#include <coroutine>
+#include <exception>
+#include <optional>
+#include <utility>
+
+namespace posenc::server {
+
+// A coroutine whose result another one awaits. It starts at once. It is awaited
+// once at most, on the thread on which it runs, and must have ended when it is
+// destroyed.
+template <typename T>
+class [[nodiscard]] Task {
+ public:
+  // The names below are those that the language asks for.
+  struct promise_type {
+    struct Final {
+      bool await_ready() const noexcept { return false; }
+      std::coroutine_handle<> await_suspend(
+          std::coroutine_handle<promise_type> ended) noexcept {
+        const std::coroutine_handle<> waiter = ended.promise().waiter;
+        return waiter ? waiter : std::noop_coroutine();
+      }
+      void await_resume() const noexcept {}
+    };
+
+    Task get_return_object() {
+      return Task(std::coroutine_handle<promise_type>::from_promise(*this));
+    }
+    std::suspend_never initial_suspend() noexcept { return {}; }
+    Final final_suspend() noexcept { return {}; }
+    void return_value(T value) { result.emplace(std::move(value)); }
+    void unhandled_exception() { std::terminate(); }
+
+    std::optional<T> result;
+    std::coroutine_handle<> waiter;  // null: nobody awaits it yet
+  };
+
+  Task(Task&& other) noexcept : task_(std::exchange(other.task_, nullptr)) {}
+  Task& operator=(Task&&) = delete;
+  ~Task() {
+    if (task_) task_.destroy();
+  }
+
+  bool await_ready() const { return task_.done(); }
+  void await_suspend(std::coroutine_handle<> waiter) {
+    task_.promise().waiter = waiter;
+  }
+  T await_resume() { return *std::move(task_.promise().result); }
+
+ private:
+  explicit Task(std::coroutine_handle<promise_type> task) : task_(task) {}
+
+  std::coroutine_handle<promise_type> task_;
+};
+
+// A coroutine that nobody awaits. It destroys itself when it ends.
+struct Detached {
+  struct promise_type {
+    Detached get_return_object() { return {}; }
+    std::suspend_never initial_suspend() noexcept { return {}; }
+    std::suspend_never final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::terminate(); }
+  };
+};
+
+}  // namespace posenc::server
