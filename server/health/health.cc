@@ -97,7 +97,7 @@ bool Health::HasNews(Watch* watch, Waiter* waiter) {
   const auto at = serving_.find(*watch->name_);
   const std::optional<bool> serving =
       at == serving_.end() ? std::nullopt : std::optional<bool>(at->second);
-  if (watch->told_ != serving) {
+  if (!watch->told_ || *watch->told_ != serving) {
     if (waiter == nullptr) watch->told_ = serving;
     return true;
   }

@@ -30,8 +30,10 @@ constexpr std::int64_t kSmallBytes = 4 << 10;
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
 // While others wait for memory, a message has so long to come or to be taken,
-// and longer if it is so large that this many bytes a second need more.
+// and the time that it needs at so many bytes a second. Clients of streams may
+// be at work between messages.
 constexpr absl::Duration kSlowAfter = absl::Seconds(1);
+constexpr absl::Duration kStreamSlowAfter = absl::Seconds(10);
 constexpr double kLeastBytesPerSecond = 16 << 20;
 
 // A call that waits for its peer for so long loses its place at work.
@@ -195,6 +197,7 @@ Task<absl::Status> Call::ComputeAll() {
       co_return core::WithMetadata(status, "messageIndex", absl::StrCat(index));
     }
     more = step.has_response();
+    if (!more) answered_ = index + 1;
     if (!more) continue;
     auto room = computed_.Room();
     const bool wanted = co_await room;
@@ -370,19 +373,26 @@ void Call::Tick(absl::Time now) {
   const absl::Time since = std::min(reading_.since, writing_.since);
   const absl::Duration deadline = DefaultDeadline();
   // A small method has no deadline, and each of its messages has the server's.
-  if (spec_.small ? now - since > deadline
-                  : !headers_.has_deadline() && now - started_ > deadline) {
+  if (spec_.small && now - since > deadline) {
+    return CutOff(absl::DeadlineExceededError(
+        "a message took longer than the server's own deadline"));
+  }
+  if (!spec_.small && !headers_.has_deadline() && now - started_ > deadline) {
     return CutOff(absl::DeadlineExceededError(
         "the client set no deadline, and the server's own has passed"));
   }
   if (spec_.small || since > now) return;
   if (now - since > kPlaceLease) resources_.places->Leave(&place_, false);
   if (resources_.admission->waiting() == 0) return;
+  const bool begun = spec_.stream && messages_in_ > 0;
   const std::int64_t bytes = std::max(reading_.bytes, writing_.bytes);
-  const absl::Duration allowed = std::max(
-      kSlowAfter,
-      absl::Seconds(static_cast<double>(bytes) / kLeastBytesPerSecond));
-  if (now - since > allowed && !spec_.stream) {
+  const absl::Duration allowed =
+      (begun ? kStreamSlowAfter : kSlowAfter) +
+      absl::Seconds(static_cast<double>(bytes) / kLeastBytesPerSecond);
+  if (begun && writing_.since == absl::InfiniteFuture()) {
+    // It waits for its client to go on.
+    if (messages_in_ == answered_ && now - since > kSlowAfter) memory_->Lend();
+  } else if (now - since > allowed) {
     CutOff(OverBudget("a message was too slow while others wait for memory"));
   }
 }

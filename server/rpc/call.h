@@ -143,7 +143,8 @@ class Call final : private Loop::Ticked {
   // Of a stream.
   Handover<RequestMessage> received_;
   Handover<grpc::ByteBuffer> computed_;
-  absl::Status read_;  // why no more is read, if that is an error
+  absl::Status read_;          // why no more is read, if that is an error
+  std::int64_t answered_ = 0;  // messages whose responses are computed
 
   // For the observer.
   absl::Duration waited_, computing_;

@@ -1,6 +1,7 @@
 #include "server/rpc/call_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
@@ -35,7 +36,8 @@ std::optional<absl::Status> CallMemory::Enter(
   expected_ = announced.value_or(
       stream_ ? kStreamMessageBytes
               : std::min(max_request_bytes_,
-                         admission_->budget() / Admission::kSmallPart));
+                         std::max(admission_->budget() / Admission::kSmallPart,
+                                  kUncountedBytes)));
   const std::int64_t bytes =
       admission_->Bounded(stream_ ? kMessages * expected_ : expected_);
   if (!caller_->Claim(bytes)) {
@@ -65,8 +67,18 @@ bool CallMemory::StopWaiting() {
   return true;
 }
 
+void CallMemory::Lend() {
+  const std::int64_t held = held_.exchange(0);
+  lent_ += held;
+  if (held > 0) admission_->Release(held);
+}
+
 absl::Status CallMemory::Received(std::int64_t bytes) {
   entering_ = false;
+  if (lent_ > 0) {
+    admission_->ClaimHeld(lent_, &ticket_);
+    held_ += std::exchange(lent_, 0);
+  }
   const absl::Status size =
       CheckRequest(static_cast<std::size_t>(bytes), max_request_bytes_);
   if (!size.ok()) return size;

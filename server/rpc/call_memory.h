@@ -2,7 +2,7 @@
 // messages are read, corrected when they have come, released at its end.
 //
 //   a unary call         the announced bytes, else a stated share of the budget
-//                        (Admission::kSmallPart)
+//                        (Admission::kSmallPart), 64 KiB at least
 //   a stream             kMessages x the announced bytes, else x 5 MiB
 //
 // So many messages are in a stream's line at most: being read or waiting, being
@@ -64,6 +64,10 @@ class CallMemory final : public RequestMessage::Claimer {
   // is larger than was claimed and the rest is not to be had.
   absl::Status Received(std::int64_t bytes);
 
+  // Others wait for memory, and nothing of the call is in it: what the call
+  // claims is theirs until its next message has come.
+  void Lend();
+
   // The call holds so many bytes more, of its message. They fit or not.
   void AddCopied(std::int64_t bytes);
 
@@ -108,6 +112,7 @@ class CallMemory final : public RequestMessage::Claimer {
   std::int64_t expected_ = 0;
   Admission::Ticket ticket_;
   std::atomic<std::int64_t> held_{0};
+  std::int64_t lent_ = 0;            // of it, to be claimed again
   bool entering_ = false;            // in the queue for the first claim
   std::int64_t largest_excess_ = 0;  // of a stream's unannounced messages
   std::int64_t made_ = 0;            // what ClaimMade() has claimed

@@ -19,7 +19,6 @@
 #include "server/budget/limits.h"
 #include "server/convert/status.h"
 #include "server/memory/response_buffers.h"
-#include "server/rpc/call_ending.h"
 #include "server/rpc/handler.h"
 
 namespace posenc::server {
@@ -42,16 +41,8 @@ inline RequestMessage Message(absl::string_view bytes,
 
 inline void Judge(const absl::Status& status) {
   // Whatever a request says, the server is not at fault.
-  bool fair = status.code() != absl::StatusCode::kInternal &&
+  const bool fair = status.code() != absl::StatusCode::kInternal &&
               status.code() != absl::StatusCode::kUnknown;
-  if (fair && !status.ok()) {
-    // gRPC would refuse to send an ending that has other bytes.
-    const CallEnding ending(ToGrpcStatus(status), true);
-    for (const grpc_metadata& trailer : ending.trailers()) {
-      fair &= grpc_is_binary_header(trailer.key) != 0 ||
-              grpc_header_nonbin_value_is_legal(trailer.value) != 0;
-    }
-  }
   if (fair) return;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   std::abort();

@@ -12,17 +12,17 @@ namespace {
 
 using Entry = Admission::Entry;
 
-class Waiter final : public Admission::Waiter {
+// A call's ticket, and who waits with it.
+class Call final : public Waiter {
  public:
-  explicit Waiter(std::vector<int>* admitted = nullptr, int name = 0)
+  explicit Call(std::vector<int>* admitted = nullptr, int name = 0)
       : admitted_(admitted), name_(name) {}
-  void Admitted() override {
-    if (admitted_ != nullptr) admitted_->push_back(name_);
+  void Resume(const absl::Status& result) override {
+    if (admitted_ != nullptr)
+      admitted_->push_back(result.ok() ? name_ : -name_);
   }
-  void Refused() override {
-    if (admitted_ != nullptr) admitted_->push_back(-name_);
-  }
-  std::uint64_t PeerId() const override { return 0; }
+
+  Admission::Ticket ticket;
 
  private:
   std::vector<int>* const admitted_;
@@ -32,11 +32,12 @@ class Waiter final : public Admission::Waiter {
 TEST(Admission, AdmitsWhatFitsAndQueuesWhatDoesNot) {
   Admission admission(100, 2);
   std::vector<int> admitted;
-  Waiter a, b(&admitted, 1), c(&admitted, 2), d;
-  EXPECT_EQ(admission.Enter(60, &a), Entry::kAdmitted);
-  EXPECT_EQ(admission.Enter(50, &b), Entry::kWaiting);
-  EXPECT_EQ(admission.Enter(10, &c), Entry::kWaiting) << "nobody overtakes";
-  EXPECT_EQ(admission.Enter(1, &d), Entry::kFull);
+  Call a, b(&admitted, 1), c(&admitted, 2), d;
+  EXPECT_EQ(admission.Enter(60, &a.ticket, &a), Entry::kAdmitted);
+  EXPECT_EQ(admission.Enter(50, &b.ticket, &b), Entry::kWaiting);
+  EXPECT_EQ(admission.Enter(10, &c.ticket, &c), Entry::kWaiting)
+      << "nobody overtakes";
+  EXPECT_EQ(admission.Enter(1, &d.ticket, &d), Entry::kFull);
   EXPECT_EQ(admission.claimed(), 60);
   admission.Release(60);
   EXPECT_EQ(admitted, (std::vector<int>{1, 2}));
@@ -50,25 +51,25 @@ TEST(Admission, AdmitsWhatFitsAndQueuesWhatDoesNot) {
 TEST(Admission, OneThatLeavesTheQueueIsNotAdmitted) {
   Admission admission(100, 2);
   std::vector<int> admitted;
-  Waiter a, b(&admitted, 1), c(&admitted, 2);
-  admission.Enter(100, &a);
-  admission.Enter(100, &b);
-  admission.Enter(30, &c);
-  EXPECT_TRUE(admission.Leave(&b));
-  EXPECT_FALSE(admission.Leave(&b));
+  Call a, b(&admitted, 1), c(&admitted, 2);
+  admission.Enter(100, &a.ticket, &a);
+  admission.Enter(100, &b.ticket, &b);
+  admission.Enter(30, &c.ticket, &c);
+  EXPECT_TRUE(admission.Leave(&b.ticket));
+  EXPECT_FALSE(admission.Leave(&b.ticket));
   admission.Release(100);
   EXPECT_EQ(admitted, (std::vector<int>{2}));
-  EXPECT_FALSE(admission.Leave(&c)) << "it is inside";
+  EXPECT_FALSE(admission.Leave(&c.ticket)) << "it is inside";
 }
 
 TEST(Admission, TheNextEntersWhenTheFirstOfTheQueueLeaves) {
   Admission admission(100, 2);
   std::vector<int> admitted;
-  Waiter a, b(&admitted, 1), c(&admitted, 2);
-  admission.Enter(60, &a);
-  EXPECT_EQ(admission.Enter(50, &b), Entry::kWaiting);
-  EXPECT_EQ(admission.Enter(10, &c), Entry::kWaiting);
-  EXPECT_TRUE(admission.Leave(&b));
+  Call a, b(&admitted, 1), c(&admitted, 2);
+  admission.Enter(60, &a.ticket, &a);
+  EXPECT_EQ(admission.Enter(50, &b.ticket, &b), Entry::kWaiting);
+  EXPECT_EQ(admission.Enter(10, &c.ticket, &c), Entry::kWaiting);
+  EXPECT_TRUE(admission.Leave(&b.ticket));
   admission.AdmitWaiting();
   EXPECT_EQ(admitted, (std::vector<int>{2}));
   EXPECT_EQ(admission.claimed(), 70);
@@ -76,12 +77,12 @@ TEST(Admission, TheNextEntersWhenTheFirstOfTheQueueLeaves) {
 
 TEST(Admission, AClaimThatGrowsWhileItWaitsIsStillOneThatWaits) {
   Admission admission(64, 2);
-  Waiter a, b;
-  admission.Enter(30, &a);
-  admission.Enter(30, &b);
-  EXPECT_EQ(admission.EnterMore(20, 30, &a), Entry::kWaiting);
-  EXPECT_TRUE(admission.TryClaim(1, &a));
-  EXPECT_EQ(admission.EnterMore(20, 30, &b), Entry::kFull)
+  Call a, b;
+  admission.Enter(30, &a.ticket, &a);
+  admission.Enter(30, &b.ticket, &b);
+  EXPECT_EQ(admission.EnterMore(20, 30, &a.ticket, &a), Entry::kWaiting);
+  EXPECT_TRUE(admission.TryClaim(1, &a.ticket));
+  EXPECT_EQ(admission.EnterMore(20, 30, &b.ticket, &b), Entry::kFull)
       << "nobody else is left to release anything";
 }
 
@@ -94,11 +95,11 @@ TEST(Admission, MoreThanTheBudgetTakesAllOfIt) {
 TEST(Admission, OnesInsideWaitForMoreBeforeOthersEnter) {
   Admission admission(100, 2);
   std::vector<int> admitted;
-  Waiter a, b, c(&admitted, 1), d(&admitted, 2);
-  admission.Enter(60, &a);
-  admission.Enter(10, &b);
-  EXPECT_EQ(admission.Enter(40, &c), Entry::kWaiting);
-  EXPECT_EQ(admission.EnterMore(31, 10, &d), Entry::kWaiting);
+  Call a, b, c(&admitted, 1), d(&admitted, 2);
+  admission.Enter(60, &a.ticket, &a);
+  admission.Enter(10, &b.ticket, &b);
+  EXPECT_EQ(admission.Enter(40, &c.ticket, &c), Entry::kWaiting);
+  EXPECT_EQ(admission.EnterMore(31, 10, &d.ticket, &d), Entry::kWaiting);
   EXPECT_EQ(admission.waiting(), 2u);
   admission.Release(1);
   EXPECT_EQ(admitted, (std::vector<int>{2}));
@@ -109,10 +110,10 @@ TEST(Admission, OnesInsideWaitForMoreBeforeOthersEnter) {
 
 TEST(Admission, MoreThatCanNeverBeHadIsRefusedAtOnce) {
   Admission admission(100, 2);
-  Waiter a, b;
-  admission.Enter(60, &a);
-  admission.Enter(10, &b);
-  EXPECT_EQ(admission.EnterMore(91, 10, &b), Entry::kNever);
+  Call a, b;
+  admission.Enter(60, &a.ticket, &a);
+  admission.Enter(10, &b.ticket, &b);
+  EXPECT_EQ(admission.EnterMore(91, 10, &b.ticket, &b), Entry::kNever);
   EXPECT_EQ(admission.waiting(), 0u);
   EXPECT_EQ(admission.claimed(), 70);
 }
@@ -120,13 +121,14 @@ TEST(Admission, MoreThatCanNeverBeHadIsRefusedAtOnce) {
 TEST(Admission, NobodyWaitsForRoomThatOnlyWaitersHold) {
   Admission admission(100, 2);
   std::vector<int> admitted;
-  Waiter a(&admitted, 1), b(&admitted, 2), c(&admitted, 3);
-  admission.Enter(40, &a);
-  admission.Enter(40, &b);
-  admission.Enter(20, &c);
-  EXPECT_EQ(admission.EnterMore(50, 40, &a), Entry::kWaiting);
-  EXPECT_EQ(admission.EnterMore(50, 40, &b), Entry::kWaiting);
-  EXPECT_EQ(admission.EnterMore(1, 20, &c), Entry::kFull) << "the last to run";
+  Call a(&admitted, 1), b(&admitted, 2), c(&admitted, 3);
+  admission.Enter(40, &a.ticket, &a);
+  admission.Enter(40, &b.ticket, &b);
+  admission.Enter(20, &c.ticket, &c);
+  EXPECT_EQ(admission.EnterMore(50, 40, &a.ticket, &a), Entry::kWaiting);
+  EXPECT_EQ(admission.EnterMore(50, 40, &b.ticket, &b), Entry::kWaiting);
+  EXPECT_EQ(admission.EnterMore(1, 20, &c.ticket, &c), Entry::kFull)
+      << "the last to run";
   admission.Release(20);  // c fails and is gone: b, the later, gives way
   EXPECT_EQ(admitted, (std::vector<int>{-2}));
   admission.Release(40);  // so does b
@@ -139,27 +141,27 @@ TEST(Admission, NobodyWaitsForRoomThatOnlyWaitersHold) {
 
 TEST(Admission, TheLastToRunTakesWhatIsLeft) {
   Admission admission(100, 2);
-  Waiter a, b;
-  admission.Enter(60, &a);
-  admission.Enter(10, &b);
-  EXPECT_EQ(admission.EnterMore(40, 60, &a), Entry::kWaiting);
-  EXPECT_EQ(admission.EnterMore(30, 10, &b), Entry::kAdmitted);
+  Call a, b;
+  admission.Enter(60, &a.ticket, &a);
+  admission.Enter(10, &b.ticket, &b);
+  EXPECT_EQ(admission.EnterMore(40, 60, &a.ticket, &a), Entry::kWaiting);
+  EXPECT_EQ(admission.EnterMore(30, 10, &b.ticket, &b), Entry::kAdmitted);
 }
 
 TEST(Admission, OneThatWaitsForMoreMayLeave) {
   Admission admission(100, 2);
   std::vector<int> admitted;
-  Waiter a, b(&admitted, 1), c(&admitted, 2);
-  admission.Enter(60, &a);
-  admission.Enter(20, &b);
-  admission.Enter(20, &c);
-  EXPECT_EQ(admission.EnterMore(30, 20, &b), Entry::kWaiting);
-  EXPECT_EQ(admission.EnterMore(10, 20, &c), Entry::kWaiting);
-  EXPECT_TRUE(admission.Leave(&b));
-  EXPECT_FALSE(admission.Leave(&b));
+  Call a, b(&admitted, 1), c(&admitted, 2);
+  admission.Enter(60, &a.ticket, &a);
+  admission.Enter(20, &b.ticket, &b);
+  admission.Enter(20, &c.ticket, &c);
+  EXPECT_EQ(admission.EnterMore(30, 20, &b.ticket, &b), Entry::kWaiting);
+  EXPECT_EQ(admission.EnterMore(10, 20, &c.ticket, &c), Entry::kWaiting);
+  EXPECT_TRUE(admission.Leave(&b.ticket));
+  EXPECT_FALSE(admission.Leave(&b.ticket));
   admission.Release(20);  // b's
   EXPECT_EQ(admitted, (std::vector<int>{2}));
-  EXPECT_FALSE(admission.Leave(&c)) << "it has been admitted";
+  EXPECT_FALSE(admission.Leave(&c.ticket)) << "it has been admitted";
 }
 
 TEST(Admission, ClaimsWithoutWaitingFitOrNot) {
@@ -173,60 +175,33 @@ TEST(Admission, ClaimsWithoutWaitingFitOrNot) {
   EXPECT_EQ(admission.TakePeak(), 0);
 }
 
-TEST(Admission, WhatIsHeldBeyondTheClaimsCountsToo) {
-  Admission admission(100, 2);
-  std::vector<int> admitted;
-  Waiter a, b(&admitted, 1);
-  EXPECT_EQ(admission.Enter(10, &a), Entry::kAdmitted);
-  admission.SetHeld(95);
-  EXPECT_EQ(admission.Enter(10, &b), Entry::kWaiting);
-  admission.SetHeld(90);
-  EXPECT_EQ(admission.claimed(), 20);
-  EXPECT_EQ(admitted, (std::vector<int>{1}));
-}
-
-TEST(Admission, WhatIsHeldDoesNotStopTheOnlyCall) {
-  Admission admission(100, 2);
-  Waiter a;
-  admission.SetHeld(1000);
-  EXPECT_EQ(admission.Enter(10, &a), Entry::kAdmitted);
-  EXPECT_EQ(admission.EnterMore(50, 10, &a), Entry::kAdmitted);
-}
-
 TEST(Admission, SmallCallsPassThoseThatWaitUpToASixteenth) {
   Admission admission(1600, 2);
-  Waiter full, waiting, small;
-  EXPECT_EQ(admission.Enter(1600, &full), Entry::kAdmitted);
-  EXPECT_EQ(admission.Enter(1600, &waiting), Entry::kWaiting);
+  Call full, waiting, small;
+  EXPECT_EQ(admission.Enter(1600, &full.ticket, &full), Entry::kAdmitted);
+  EXPECT_EQ(admission.Enter(1600, &waiting.ticket, &waiting), Entry::kWaiting);
   for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(admission.Enter(5, &small), Entry::kAdmitted) << i;
+    EXPECT_EQ(admission.Enter(5, &small.ticket, &small), Entry::kAdmitted) << i;
   }
-  EXPECT_EQ(admission.Enter(5, &small), Entry::kWaiting) << "1700";
+  EXPECT_EQ(admission.Enter(5, &small.ticket, &small), Entry::kWaiting)
+      << "1700";
 }
 
 TEST(Admission, SmallResponsesPassThoseThatWaitUpToASixteenth) {
   Admission admission(1600, 2);
-  Waiter full, unread, small;
-  EXPECT_EQ(admission.Enter(800, &full), Entry::kAdmitted);
-  EXPECT_EQ(admission.EnterMore(800, 800, &unread), Entry::kAdmitted);
-  EXPECT_EQ(admission.Enter(5, &small), Entry::kAdmitted);
-  EXPECT_EQ(admission.EnterMore(5, 5, &small), Entry::kAdmitted);
-  EXPECT_EQ(admission.EnterMore(7, 5, &small), Entry::kWaiting) << "not small";
-  Waiter last;
+  Call full, unread, small;
+  EXPECT_EQ(admission.Enter(800, &full.ticket, &full), Entry::kAdmitted);
+  EXPECT_EQ(admission.EnterMore(800, 800, &unread.ticket, &unread),
+            Entry::kAdmitted);
+  EXPECT_EQ(admission.Enter(5, &small.ticket, &small), Entry::kAdmitted);
+  EXPECT_EQ(admission.EnterMore(5, 5, &small.ticket, &small), Entry::kAdmitted);
+  EXPECT_EQ(admission.EnterMore(7, 5, &small.ticket, &small), Entry::kWaiting)
+      << "not small";
+  Call last;
   while (admission.claimed() + 6 <= 1700) {
-    EXPECT_EQ(admission.EnterMore(6, 5, &last), Entry::kAdmitted);
+    EXPECT_EQ(admission.EnterMore(6, 5, &last.ticket, &last), Entry::kAdmitted);
   }
-  EXPECT_EQ(admission.EnterMore(6, 5, &last), Entry::kWaiting);
-}
-
-TEST(Admission, SmallResponsesWaitForWhatIsHeld) {
-  Admission admission(1600, 2);
-  Waiter a, b;
-  EXPECT_EQ(admission.Enter(5, &a), Entry::kAdmitted);
-  EXPECT_EQ(admission.Enter(5, &b), Entry::kAdmitted);
-  admission.SetHeld(1700);
-  EXPECT_EQ(admission.EnterMore(5, 5, &a), Entry::kWaiting);
-  admission.SetHeld(0);
+  EXPECT_EQ(admission.EnterMore(6, 5, &last.ticket, &last), Entry::kWaiting);
 }
 
 TEST(Admission, WhatIsClaimedAtOnceMayGoBeyondTheBudgetByWhatItsCallerSays) {
@@ -237,27 +212,14 @@ TEST(Admission, WhatIsClaimedAtOnceMayGoBeyondTheBudgetByWhatItsCallerSays) {
   EXPECT_FALSE(admission.TryClaim(1, nullptr, 5));
 }
 
-TEST(Admission, WhatIsHeldRefusesNobodyWhoseClaimFits) {
-  Admission admission(100, 2);
-  std::vector<int> admitted;
-  Waiter a(&admitted, 1), b(&admitted, 2);
-  admission.Enter(10, &a);
-  admission.Enter(10, &b);
-  admission.SetHeld(1000);
-  EXPECT_EQ(admission.EnterMore(50, 10, &a), Entry::kWaiting);
-  EXPECT_EQ(admission.EnterMore(50, 10, &b), Entry::kAdmitted) << "the last";
-  admission.Release(60);  // b has ended
-  EXPECT_EQ(admitted, (std::vector<int>{1}));
-}
-
 TEST(Admission, ClaimsWhatIsInMemoryWhetherItFitsOrNot) {
   Admission admission(100, 2);
   std::vector<int> admitted;
-  Waiter a, b(&admitted, 1);
-  EXPECT_EQ(admission.Enter(10, &a), Entry::kAdmitted);
+  Call a, b(&admitted, 1);
+  EXPECT_EQ(admission.Enter(10, &a.ticket, &a), Entry::kAdmitted);
   admission.ClaimHeld(190);
   EXPECT_EQ(admission.claimed(), 200);
-  EXPECT_EQ(admission.Enter(1, &b), Entry::kWaiting);
+  EXPECT_EQ(admission.Enter(1, &b.ticket, &b), Entry::kWaiting);
   admission.Release(200);
   EXPECT_EQ(admitted, (std::vector<int>{1}));
 }
@@ -265,9 +227,9 @@ TEST(Admission, ClaimsWhatIsInMemoryWhetherItFitsOrNot) {
 TEST(Admission, ALargerBudgetLetsTheNextIn) {
   Admission admission(100, 2);
   std::vector<int> admitted;
-  Waiter a, b(&admitted, 1);
-  EXPECT_EQ(admission.Enter(100, &a), Entry::kAdmitted);
-  EXPECT_EQ(admission.Enter(100, &b), Entry::kWaiting);
+  Call a, b(&admitted, 1);
+  EXPECT_EQ(admission.Enter(100, &a.ticket, &a), Entry::kAdmitted);
+  EXPECT_EQ(admission.Enter(100, &b.ticket, &b), Entry::kWaiting);
   admission.SetLimits(200, 2);
   EXPECT_EQ(admitted, (std::vector<int>{1}));
 }

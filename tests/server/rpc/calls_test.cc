@@ -239,7 +239,12 @@ TEST_F(CallsTest, AMessageThatIsLetInTooLateForItsCallerIsNotRead) {
   options.limits.max_request_bytes = 1 << 20;
   options.limits.in_flight_bytes = kLargeTableBytes + (32 << 10);
   Start(options);
-  std::unique_ptr<RawCall> unread = HoldLargeTable();
+  // A stream, whose client may be at work for a while.
+  auto unread = std::make_unique<RawCall>(
+      channel_, "/posenc.v1.PositionalEncodingService/BuildTableStream");
+  unread->WriteLast(LargeTable().SerializeAsString());
+  EXPECT_TRUE(Eventually(
+      [this] { return server_->BytesInFlight() >= kLargeTableBytes; }));
   const auto start = std::chrono::steady_clock::now();
   grpc::Status status;
   std::thread caller([this, &status] {

@@ -1,0 +1,196 @@
+// Calls that get a place at work, wait for one, or are refused, by a clock of
+// the test's and without calls.
+
+#include "server/budget/places.h"
+
+#include <list>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace posenc::server {
+namespace {
+
+using testing::ElementsAre;
+
+class PlacesTest : public testing::Test {
+ protected:
+  // A call that notes what it is told.
+  class Call final : public Waiter {
+   public:
+    Call(PlacesTest* test, char name) : test_(test), name_(name) {}
+    void Resume(const absl::Status& result) override {
+      test_->told_.push_back((result.ok() ? "" : "-") + std::string(1, name_));
+    }
+    Places::Ticket ticket;
+
+   private:
+    PlacesTest* const test_;
+    const char name_;
+  };
+
+  // 's'erved, 'w'aiting or 'r'efused.
+  char Enter(Call* call, std::uint64_t peer = 1, double in = 100,
+             int method = 0) {
+    const auto result =
+        places_.Enter({method, peer, now_ + in, true}, &call->ticket, call);
+    return !result ? 'w' : result->ok() ? 's' : 'r';
+  }
+  // Lets a call of the method be served, alone, for so long.
+  void Serve(double seconds, int method = 0) {
+    Call call(this, '?');
+    EXPECT_EQ(Enter(&call, 1, 100, method), 's');
+    now_ += seconds;
+    places_.Leave(&call.ticket, true);
+  }
+  // Occupies every place, and gives how many there were.
+  std::size_t Fill() {
+    std::size_t filled = 0;
+    while (true) {
+      busy_.emplace_back(this, '?');
+      if (Enter(&busy_.back(), 99) != 's') break;
+      ++filled;
+    }
+    EXPECT_TRUE(places_.StopWaiting(&busy_.back().ticket));
+    busy_.pop_back();
+    return filled;
+  }
+  void LeaveOne(bool served = false) {
+    places_.Leave(&busy_.front().ticket, served);
+    busy_.pop_front();
+  }
+
+  double now_ = 1000;
+  std::vector<std::string> told_;
+  std::list<Call> busy_;
+  Places places_{1, 10, 2, [this] { return now_; }};
+};
+
+TEST_F(PlacesTest, ServesAsManyAsThereArePlacesAndTheOthersWait) {
+  EXPECT_EQ(Fill(), 3u);  // two for a thread, and one
+  Call a(this, 'a'), b(this, 'b');
+  EXPECT_EQ(Enter(&a), 'w');
+  EXPECT_EQ(Enter(&b), 'w');
+  EXPECT_EQ(places_.state().waiting, 2u);
+  LeaveOne();
+  EXPECT_THAT(told_, ElementsAre("a"));
+  LeaveOne();
+  EXPECT_THAT(told_, ElementsAre("a", "b"));
+  EXPECT_TRUE(a.ticket.held());
+}
+
+TEST_F(PlacesTest, PeersAreServedInTurn) {
+  Fill();
+  Call a(this, 'a'), b(this, 'b'), c(this, 'c'), other(this, 'x');
+  for (Call* const call : {&a, &b, &c}) EXPECT_EQ(Enter(call, 1), 'w');
+  EXPECT_EQ(Enter(&other, 2), 'w');
+  for (int i = 0; i < 3; ++i) LeaveOne();
+  EXPECT_THAT(told_, ElementsAre("a", "x", "b"));
+  EXPECT_TRUE(places_.StopWaiting(&c.ticket));
+}
+
+TEST_F(PlacesTest, OfOnePeerTheEarliestDeadlineGoesFirst) {
+  Fill();
+  Call late(this, 'l'), early(this, 'e');
+  EXPECT_EQ(Enter(&late, 1, 50), 'w');
+  EXPECT_EQ(Enter(&early, 1, 40), 'w');
+  LeaveOne();
+  EXPECT_THAT(told_, ElementsAre("e"));
+  EXPECT_TRUE(places_.StopWaiting(&late.ticket));
+}
+
+TEST_F(PlacesTest, OneThatLeavesTheQueueIsNotServed) {
+  Fill();
+  Call a(this, 'a');
+  EXPECT_EQ(Enter(&a), 'w');
+  EXPECT_TRUE(places_.StopWaiting(&a.ticket));
+  EXPECT_FALSE(places_.StopWaiting(&a.ticket));
+  LeaveOne();
+  EXPECT_THAT(told_, ElementsAre());
+}
+
+TEST_F(PlacesTest, WhoCouldNotEndInTimeIsRefused) {
+  for (int i = 0; i < 5; ++i) Serve(1);
+  Fill();
+  Call hurried(this, 'h'), patient(this, 'p');
+  EXPECT_EQ(Enter(&hurried, 1, 0.5), 'r') << "it takes a second";
+  EXPECT_EQ(Enter(&patient, 1, 10), 'w');
+  EXPECT_TRUE(places_.StopWaiting(&patient.ticket));
+}
+
+TEST_F(PlacesTest, WhoWaitsLongerThanHalfOfItsTimeIsRefused) {
+  for (int i = 0; i < 5; ++i) Serve(1);
+  Fill();
+  std::list<Call> waiting;
+  for (int i = 0; i < 6; ++i) {
+    waiting.emplace_back(this, 'w');
+    EXPECT_EQ(Enter(&waiting.back(), 1, 50), 'w');
+  }
+  // Before it are six calls of a second and the rest of those at work, on three
+  // places or a few more.
+  Call call(this, 'c');
+  EXPECT_EQ(Enter(&call, 1, 60), 'w');
+  EXPECT_TRUE(places_.StopWaiting(&call.ticket));
+  EXPECT_EQ(Enter(&call, 1, 0.1), 'r');
+  for (Call& each : waiting) EXPECT_TRUE(places_.StopWaiting(&each.ticket));
+}
+
+TEST_F(PlacesTest, WhoseDeadlineIsLostMeanwhileIsToldSo) {
+  for (int i = 0; i < 5; ++i) Serve(1);
+  Fill();
+  Call a(this, 'a'), b(this, 'b');
+  EXPECT_EQ(Enter(&a, 1, 5), 'w');
+  EXPECT_EQ(Enter(&b, 2, 100), 'w');
+  now_ += 4.5;
+  LeaveOne();
+  EXPECT_THAT(told_, ElementsAre("-a", "b"));
+  EXPECT_FALSE(a.ticket.held());
+}
+
+TEST_F(PlacesTest, NoMoreWaitThanMay) {
+  Fill();
+  std::list<Call> waiting;
+  for (int i = 0; i < 10; ++i) {
+    waiting.emplace_back(this, 'w');
+    EXPECT_EQ(Enter(&waiting.back()), 'w');
+  }
+  Call call(this, 'c');
+  EXPECT_EQ(Enter(&call), 'r');
+  for (Call& each : waiting) EXPECT_TRUE(places_.StopWaiting(&each.ticket));
+}
+
+TEST_F(PlacesTest, ThereAreMorePlacesWhileCallsAreNotSlowedByThem) {
+  Serve(0.1);
+  // Calls that wait for their peers take the same time, however many there are.
+  for (int i = 0; i < 200; ++i) {
+    Fill();
+    now_ += 0.1;
+    while (!busy_.empty()) LeaveOne(true);
+  }
+  EXPECT_GT(Fill(), 50u);
+}
+
+TEST_F(PlacesTest, ThereAreFewerWhileCallsSlowEachOtherDown) {
+  Serve(0.1);
+  // Calls that share one processor take longer, the more there are.
+  for (int i = 0; i < 400; ++i) {
+    const std::size_t filled = Fill();
+    now_ += 0.1 * static_cast<double>(filled);
+    while (!busy_.empty()) LeaveOne(true);
+  }
+  EXPECT_LE(Fill(), 4u);
+}
+
+TEST_F(PlacesTest, CallsThatTakeLittleAreCheap) {
+  EXPECT_FALSE(places_.IsCheap(0)) << "not known";
+  places_.Learn(0, 5e-6);
+  EXPECT_TRUE(places_.IsCheap(0));
+  EXPECT_FALSE(places_.IsCheap(1));
+  for (int i = 0; i < 100; ++i) places_.Learn(0, 1e-3);
+  EXPECT_FALSE(places_.IsCheap(0));
+}
+
+}  // namespace
+}  // namespace posenc::server
