@@ -309,9 +309,11 @@ void Transfers::ChooseSlow(double now, std::int64_t held, Victims* victims) {
     }
   }
   const auto budget = static_cast<double>(admission_->budget());
-  const double fair = FairPart(of_peers, kShort * budget);
   // Who holds up nobody but itself is not unfair.
   const std::optional<std::uint64_t> waiting = admission_->OnlyWaitingPeer();
+  // Whoever waits has a part too, however little it holds.
+  of_peers[waiting.value_or(0)] = std::numeric_limits<double>::infinity();
+  const double fair = FairPart(of_peers, kShort * budget);
   const bool smalls_full = static_cast<double>(admission_->claimed()) >
                            budget * (1 + kSmallsFull / Admission::kSmallsPart);
   for (const std::list<Message*>* const list : {&coming_, &going_}) {
