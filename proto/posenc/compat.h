@@ -27,6 +27,7 @@
 #include "absl/base/log_severity.h"
 #include "absl/log/globals.h"
 #include "absl/log/initialize.h"
+#include "absl/log/log.h"
 #include "absl/log/log_entry.h"
 #include "absl/log/log_sink.h"
 #include "absl/log/log_sink_registry.h"
@@ -134,6 +135,15 @@ inline void SetLog(LogFunction write) {
   google::protobuf::SetLogHandler(nullptr);
 #endif
   internal::Hook();
+}
+
+// Logs an error as gRPC itself does. For tests.
+inline void LogError(const char* file, int line, const char* text) {
+#if POSENC_GRPC_BEFORE(66)
+  gpr_log(file, line, GPR_LOG_SEVERITY_ERROR, "%s", text);
+#else
+  LOG(ERROR).AtLocation(file, line) << text;
+#endif
 }
 
 }  // namespace posenc::compat

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
 #include "tests/fixtures/server_errors.h"
 
@@ -27,8 +28,9 @@ class CallsTest : public ServerTest {
         google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
             "posenc.v1.PositionalEncodingService");
     for (int i = 0; i < service->method_count(); ++i) {
-      methods.push_back("/posenc.v1.PositionalEncodingService/" +
-                        service->method(i)->name());
+      methods.push_back(
+          absl::StrCat("/posenc.v1.PositionalEncodingService/",
+                       std::string(service->method(i)->name())));
     }
     EXPECT_EQ(methods.size(), 15u);
     return methods;
