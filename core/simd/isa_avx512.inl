@@ -39,19 +39,6 @@ struct Avx512 {
     return _mm512_permute_pd(x, 0b01010101);
   }
 
-  // x0 x0 x1 x1 .. of the next values, without a vector of indices, which would
-  // take a register.
-  static Floats Twins(const float* src) {
-    const __m512i pairs = _mm512_cvtepu32_epi64(
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src)));
-    return _mm512_moveldup_ps(_mm512_castsi512_ps(pairs));
-  }
-  // -x y -z ..
-  static Floats NegateFirsts(const Floats& x) {
-    return _mm512_xor_ps(
-        x, _mm512_castsi512_ps(_mm512_set1_epi64(0x0000000080000000)));
-  }
-
   // a * b + c and a * b - c, rounded once: xsimd 8.1's rounds twice here.
   static Doubles MulAdd(const Doubles& a, const Doubles& b, const Doubles& c) {
     return _mm512_fmadd_pd(a, b, c);

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <xsimd/xsimd.hpp>
 
-#include "core/simd/kernels_bits.inl"
 #include "core/simd/kernels_convert.inl"
 
 namespace posenc::simd {
