@@ -42,15 +42,19 @@ template <class Step, Memory kMemory>
 RunWalks<typename Step::Dtype> WalkBySteps(std::size_t pairs) {
   constexpr bool kCached = kMemory == Memory::kCached;
   RunWalks<typename Step::Dtype> run = &RunWalk<AnySlice<Step>, kMemory>;
-  const auto choose = [&]<std::size_t kSteps>() {
-    if (pairs == kSteps * Step::kPairs) {
-      run = &RunWalk<WholeSlice<Step, kSteps, kCached>, kMemory>;
-    }
-  };
-  choose.template operator()<1>();
-  choose.template operator()<2>();
-  choose.template operator()<4>();
-  choose.template operator()<8>();
+  // FP8 from memory is slower by whole slices than step by step
+  // (docs/speed.md).
+  if constexpr (kCached || sizeof(typename Step::Storage) > 1) {
+    const auto choose = [&]<std::size_t kSteps>() {
+      if (pairs == kSteps * Step::kPairs) {
+        run = &RunWalk<WholeSlice<Step, kSteps, kCached>, kMemory>;
+      }
+    };
+    choose.template operator()<1>();
+    choose.template operator()<2>();
+    choose.template operator()<4>();
+    choose.template operator()<8>();
+  }
   return run;
 }
 

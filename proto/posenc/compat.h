@@ -140,6 +140,7 @@ inline void SetLog(LogFunction write) {
 // Logs an error as gRPC itself does. For tests.
 inline void LogError(const char* file, int line, const char* text) {
 #if POSENC_GRPC_BEFORE(66)
+  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);  // before grpc_init(): none
   gpr_log(file, line, GPR_LOG_SEVERITY_ERROR, "%s", text);
 #else
   LOG(ERROR).AtLocation(file, line) << text;
