@@ -66,7 +66,7 @@ def differences(one, other, path=""):
 
 
 def listener_faults(pod, container, flags):
-    """What is spoken, to whom, and what the probes ask."""
+    """Finds faults in TLS, tokens, addresses and probes."""
     tls = "tls-cert" in flags
     if tls == ("--allow-insecure" in container["args"]):
         yield "not one of TLS and --allow-insecure"

@@ -25,8 +25,8 @@ class DeltaRows {
   // rows; so only one anchor in 32 is, the base, and the others follow from it.
   // 32 rows of 64 pairs are 32 KiB, which stay in L1 or close to it.
   static constexpr std::size_t kRows = 32;
-  // Of wider encodings, rows are evaluated one by one: deltas and strides would
-  // take more than half a MiB.
+  // Rows of wider encodings are evaluated one by one: their deltas and strides
+  // would take more than half a MiB.
   static constexpr std::size_t kMaxPairs = 512;
   // Bytes of an encoding with so many pairs.
   static std::size_t Bytes(std::size_t pairs);

@@ -170,8 +170,8 @@ struct Avx512 {
     StoreHigh16(RoundBf16WithNans(x), dst);
   }
 
-  // As RoundBf16 of kernels_convert.inl. A masked sum stands for the shift of
-  // the last bit to its place.
+  // Does what RoundBf16 of kernels_convert.inl does. A masked sum stands for
+  // the shift of the last bit to its place.
   static Words RoundBf16(const Floats& x) {
     const __m512i bits = _mm512_castps_si512(x);
     const __mmask16 odd =

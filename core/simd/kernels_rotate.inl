@@ -42,8 +42,7 @@ template <class Step, Memory kMemory>
 RunWalks<typename Step::Dtype> WalkBySteps(std::size_t pairs) {
   constexpr bool kCached = kMemory == Memory::kCached;
   RunWalks<typename Step::Dtype> run = &RunWalk<AnySlice<Step>, kMemory>;
-  // FP8 from memory is slower by whole slices than step by step
-  // (docs/speed.md).
+  // FP8 from memory goes step by step (ADR 11).
   if constexpr (kCached || sizeof(typename Step::Storage) > 1) {
     const auto choose = [&]<std::size_t kSteps>() {
       if (pairs == kSteps * Step::kPairs) {

@@ -175,9 +175,9 @@ void Admission::Release(std::int64_t bytes) {
       }
       if (!queue->empty()) break;
     }
-    // Everybody who holds a claim waits for more. If only what is held beyond
-    // the claims stops the first, it goes on: nobody else would release
-    // anything. Else this is a deadlock, and the newest is refused; it releases
+    // Everybody who holds a claim waits for more, so nobody releases anything.
+    // The first goes on if its claim fits, although more is held than claimed.
+    // If it does not fit, this is a deadlock: the newest is refused and releases
     // its claim, which calls this function again.
     if (claimed_ == waiting_held_ && NewestHolder() != nullptr) {
       Waiter* const first =

@@ -70,7 +70,7 @@ absl::Status SetDuration(const Key& key, absl::string_view text,
   return absl::OkStatus();
 }
 
-// Of bytes, or a whole number.
+// Sets a size in bytes, or a whole number.
 absl::Status SetInteger(const Key& key, absl::string_view text,
                         const KeyField& field) {
   const bool is_bytes = key.kind == KeyKind::kBytes;

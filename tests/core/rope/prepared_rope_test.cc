@@ -16,7 +16,7 @@
 namespace posenc::test {
 namespace {
 
-// What many calls with one encoding ask for: a few positions in all ways.
+// Makes jobs of one encoding, with a few positions in all forms.
 class Jobs {
  public:
   explicit Jobs(int seed) : random_(seed) {}
