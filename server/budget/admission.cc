@@ -177,8 +177,8 @@ void Admission::Release(std::int64_t bytes) {
     }
     // Everybody who holds a claim waits for more, so nobody releases anything.
     // The first goes on if its claim fits, although more is held than claimed.
-    // If it does not fit, this is a deadlock: the newest is refused and releases
-    // its claim, which calls this function again.
+    // If it does not fit, this is a deadlock: the newest is refused and
+    // releases its claim, which calls this function again.
     if (claimed_ == waiting_held_ && NewestHolder() != nullptr) {
       Waiter* const first =
           inside_.empty() ? outside_.front() : inside_.front();
