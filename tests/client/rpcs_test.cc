@@ -1,6 +1,6 @@
 // The client adds things to a request and its answer. They are tested against
-// the server in this process. The numbers of every method are those of the conformance
-// vectors (e2e/conformance_test).
+// the server in this process. The numbers of every method are those of the
+// conformance vectors (e2e/conformance_test).
 
 #include <sys/mman.h>
 
