@@ -116,6 +116,7 @@ void PrintMatrix(const TensorView& tensor, std::int64_t offset,
 
 std::vector<int> Spread(int n, int shown) {
   std::vector<int> indices;
+  indices.reserve(std::min(n, shown));
   for (int step = 0; step < std::min(n, shown); ++step) {
     indices.push_back(
         n <= shown ? step
