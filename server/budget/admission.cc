@@ -75,14 +75,16 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
   const bool alone = claimed_ == waiting_held_ + held;
   const bool fits = Fits(bytes) || (alone && claimed_ + bytes <= budget_);
   if (bytes > budget_ - held) return Entry::kNever;
-  if ((!fits || (!inside_.empty() && !alone)) &&
-      !ResponsePassesAsSmall(bytes)) {
+  const bool behind = !inside_.empty() || (IsSmall(held) && !outside_.empty());
+  if ((!fits || (behind && !alone)) && !ResponsePassesAsSmall(bytes)) {
     if (alone) return Entry::kFull;
     if (waiter == nullptr) return Entry::kWaiting;
     ticket->bytes_ = bytes;
     ticket->held_ = held;
     waiting_held_ += held;
-    Wait(&inside_, ticket, waiter);
+    // Who holds next to nothing has nothing to give back, and large responses
+    // to small requests must not go before those who wait outside.
+    Wait(IsSmall(held) ? &outside_ : &inside_, ticket, waiter);
     return Entry::kWaiting;
   }
   Claim(bytes);
@@ -98,9 +100,17 @@ void Admission::Wait(std::list<Ticket*>* queue, Ticket* ticket,
 }
 
 void Admission::StopWaiting(Ticket* ticket) {
-  if (ticket->queue_ == &inside_) waiting_held_ -= ticket->held_;
+  waiting_held_ -= std::exchange(ticket->held_, 0);
   ticket->queue_->erase(ticket->position_);
   ticket->queue_ = nullptr;
+}
+
+Admission::Ticket* Admission::NewestHolder() const {
+  if (!inside_.empty()) return inside_.back();
+  for (auto at = outside_.rbegin(); at != outside_.rend(); ++at) {
+    if ((*at)->held_ > 0) return *at;
+  }
+  return nullptr;
 }
 
 bool Admission::Leave(Ticket* ticket) {
@@ -137,7 +147,7 @@ void Admission::ClaimHeld(std::int64_t bytes, Ticket* ticket) {
 
 void Admission::Grow(std::int64_t bytes, Ticket* ticket) {
   Claim(bytes);
-  if (ticket != nullptr && ticket->queue_ == &inside_) {
+  if (ticket != nullptr && ticket->queue_ != nullptr && ticket->held_ > 0) {
     ticket->held_ += bytes;
     waiting_held_ += bytes;
   }
@@ -161,9 +171,10 @@ void Admission::Release(std::int64_t bytes) {
     }
     // Everybody who holds a claim waits for more: a deadlock. The newest is
     // refused; it releases its claim, which calls this function again.
-    if (!inside_.empty() && claimed_ == waiting_held_) {
-      refused = inside_.back()->waiter_;
-      StopWaiting(inside_.back());
+    if (Ticket* const newest = NewestHolder();
+        newest != nullptr && claimed_ == waiting_held_) {
+      refused = newest->waiter_;
+      StopWaiting(newest);
     }
     left = Left();
   }

@@ -204,6 +204,38 @@ TEST(Admission, SmallResponsesPassThoseThatWaitUpToASixteenth) {
   EXPECT_EQ(admission.EnterMore(6, 5, &last.ticket, &last), Entry::kWaiting);
 }
 
+TEST(Admission, LargeResponsesToSmallRequestsWaitBehindThoseOutside) {
+  Admission admission(2560, 10);
+  std::vector<int> admitted;
+  Call unread, greedy(&admitted, 1), other(&admitted, 2), next(&admitted, 3);
+  admission.Enter(5, &unread.ticket, &unread);
+  EXPECT_EQ(admission.EnterMore(2500, 5, &unread.ticket, &unread),
+            Entry::kAdmitted);
+  EXPECT_EQ(admission.Enter(5, &greedy.ticket, &greedy), Entry::kAdmitted);
+  EXPECT_EQ(admission.EnterMore(2400, 5, &greedy.ticket, &greedy),
+            Entry::kWaiting);
+  EXPECT_EQ(admission.Enter(100, &other.ticket, &other), Entry::kWaiting);
+  EXPECT_EQ(admission.Enter(5, &next.ticket, &next), Entry::kAdmitted);
+  EXPECT_EQ(admission.EnterMore(20, 5, &next.ticket, &next), Entry::kWaiting);
+  admission.Release(2505);  // the unread
+  EXPECT_EQ(admitted, (std::vector<int>{1, 2, 3}));
+}
+
+TEST(Admission, ThoseWhoHoldLittleAndAllWaitDoNotWaitForEver) {
+  Admission admission(2560, 10);
+  std::vector<int> admitted;
+  Call a(&admitted, 1), b(&admitted, 2), c(&admitted, 3);
+  admission.Enter(10, &a.ticket, &a);
+  admission.Enter(10, &b.ticket, &b);
+  admission.Enter(10, &c.ticket, &c);
+  EXPECT_EQ(admission.EnterMore(2545, 10, &a.ticket, &a), Entry::kWaiting);
+  EXPECT_EQ(admission.EnterMore(2545, 10, &b.ticket, &b), Entry::kWaiting);
+  admission.Release(10);  // c has failed: b, the newest, gives way
+  EXPECT_EQ(admitted, (std::vector<int>{-2}));
+  admission.Release(10);
+  EXPECT_EQ(admitted, (std::vector<int>{-2, 1}));
+}
+
 TEST(Admission, WhatIsClaimedAtOnceMayGoBeyondTheBudgetByWhatItsCallerSays) {
   Admission admission(100, 2);
   EXPECT_TRUE(admission.TryClaim(100));
