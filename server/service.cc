@@ -218,16 +218,13 @@ void RpcService::Tell(ServerStatus* status) const {
   status->claimed_bytes = admission_->claimed();
   status->calls_in_progress = calls_.count();
   status->calls_in_service = static_cast<std::int64_t>(places.at_work);
+  status->calls_limit = static_cast<std::int64_t>(places.limit);
   status->calls_waiting =
       static_cast<std::int64_t>(places.waiting + admission_->waiting());
   status->kept_bytes = static_cast<std::int64_t>(buffers_.kept());
   status->cache_bytes = static_cast<std::int64_t>(cache.bytes);
   status->cache_hits = cache.hits;
   status->cache_misses = cache.misses;
-  for (std::size_t i = 0; i < methods_.size(); ++i) {
-    if (methods_[i].small) continue;
-    status->mean_shares.emplace_back(methods_[i].name, places.seconds[i]);
-  }
 }
 
 }  // namespace posenc::server

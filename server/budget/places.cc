@@ -28,10 +28,6 @@ constexpr double kWaitPart = 0.5;
 // Weight of the newest call in a mean.
 constexpr double kNewest = 1.0 / 32;
 
-// By so much the least time of a method grows with each call, so that it is
-// learned anew where calls become larger for good.
-constexpr double kForget = 1.002;
-
 double Mean(double mean, double value) {
   return mean + kNewest * (value - mean);
 }
@@ -101,6 +97,7 @@ void Places::Serve(Ticket* ticket, double now) {
   ticket->held_ = true;
   ticket->since_ = now;
   ++at_work_;
+  ticket->unslowed_ = static_cast<double>(at_work_) <= least_limit_;
 }
 
 void Places::Add(Ticket* ticket) {
@@ -142,18 +139,21 @@ void Places::Leave(Ticket* ticket, bool served) {
     ticket->held_ = false;
     --at_work_;
     if (served) {
-      Adapt(&methods_[ticket->request_.method], now - ticket->since_);
+      Adapt(&methods_[ticket->request_.method], now - ticket->since_,
+            ticket->unslowed_);
     }
     told = Fill(now);
   }
   for (const auto& [waiter, status] : told) waiter->Resume(status);
 }
 
-void Places::Adapt(Method* method, double seconds) {
+// If calls become larger for good, the limit shrinks to its least, and there
+// the least time is learned anew.
+void Places::Adapt(Method* method, double seconds, bool unslowed) {
   if (method->seconds == 0) method->seconds = method->least = seconds;
   method->seconds = Mean(method->seconds, seconds);
-  method->least =
-      std::min(kForget * method->least, Mean(method->least, seconds));
+  method->least = unslowed ? Mean(method->least, seconds)
+                           : std::min(method->least, seconds);
   slowdowns_ += seconds / std::max(method->least, 1e-6);
   ++ended_;
   if (ended_ < kLeastEnded || static_cast<double>(ended_) < limit_) return;
@@ -205,9 +205,6 @@ Places::State Places::state() const {
   state.at_work = at_work_;
   state.waiting = waiting_;
   state.limit = limit_;
-  for (const Method& method : methods_) {
-    state.seconds.push_back(method.seconds);
-  }
   return state;
 }
 

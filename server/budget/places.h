@@ -58,6 +58,7 @@ class Places {
     Waiter* waiter_ = nullptr;  // null: it does not wait
     bool held_ = false;         // changed by Enter(), Leave() and the last wait
     double since_ = 0;
+    bool unslowed_ = false;  // few calls were at work beside it
     std::multimap<double, Ticket*>::iterator position_;
   };
 
@@ -92,7 +93,6 @@ class Places {
   struct State {
     std::size_t at_work = 0, waiting = 0;
     double limit = 0;
-    std::vector<double> seconds;  // of a call, by method
   };
   State state() const;
 
@@ -115,7 +115,7 @@ class Places {
   void Serve(Ticket* ticket, double now);
   void Add(Ticket* ticket);
   void Remove(Ticket* ticket);
-  void Adapt(Method* method, double seconds);
+  void Adapt(Method* method, double seconds, bool unslowed);
   Told Fill(double now);
   bool IsFull() const { return static_cast<double>(at_work_) >= limit_; }
 

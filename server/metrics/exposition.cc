@@ -62,17 +62,14 @@ void AddMemory(const ServerStatus& status, Families* all) {
 void AddCalls(const ServerStatus& status, Families* all) {
   all->Gauge("posenc_calls_in_progress", "Calls that are not over.",
              status.calls_in_progress);
-  all->Gauge("posenc_calls_in_service", "Calls that have a turn.",
+  all->Gauge("posenc_calls_in_service", "Calls that have a place at work.",
              status.calls_in_service);
   all->Gauge("posenc_calls_waiting",
-             "Calls that wait for their turn or for memory.",
+             "Calls that wait for a place or for memory.",
              status.calls_waiting);
-  all->Begin("posenc_mean_share_seconds",
-             "A call's share of the server, mean of the last ones.",
-             MetricType::Gauge);
-  for (const auto& [method, share] : status.mean_shares) {
-    all->Add({{"grpc_method", method}}, share);
-  }
+  all->Gauge("posenc_calls_limit",
+             "The most calls that have a place at work now.",
+             status.calls_limit);
   all->Counter("posenc_cache_hits_total",
                "Encodings that were found in the cache.", status.cache_hits);
   all->Counter("posenc_cache_misses_total", "Encodings that were resolved.",

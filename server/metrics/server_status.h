@@ -21,7 +21,8 @@ struct ServerStatus {
   std::int64_t claimed_bytes = 0;
 
   std::int64_t calls_waiting = 0;
-  std::int64_t calls_in_service = 0;  // that have a turn
+  std::int64_t calls_in_service = 0;  // that have a place at work
+  std::int64_t calls_limit = 0;       // the most of them, now
   std::int64_t calls_in_progress = 0;
 
   // Memory of free response blocks that is kept for the next ones.
@@ -42,10 +43,6 @@ struct ServerStatus {
   std::int64_t token_reload_errors = 0;
 
   std::int64_t log_lines_dropped = 0;
-
-  // What a call costs, by method: its share of the server in seconds, in the
-  // mean of the last ones.
-  std::vector<std::pair<std::string, double>> mean_shares;
 };
 
 }  // namespace posenc::server

@@ -30,11 +30,11 @@ constexpr std::int64_t kSmallBytes = 4 << 10;
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
 // While others wait for memory, a message has so long to come or to be taken,
-// and the time that it needs at so many bytes a second. Clients of streams may
-// be at work between messages.
+// and the time that it needs at so many bytes a second, which a link of 100
+// Mbit/s carries. Clients of streams may be at work between messages.
 constexpr absl::Duration kSlowAfter = absl::Seconds(1);
 constexpr absl::Duration kStreamSlowAfter = absl::Seconds(10);
-constexpr double kLeastBytesPerSecond = 16 << 20;
+constexpr double kLeastBytesPerSecond = 8 << 20;
 
 // A call that waits for its peer for so long loses its place at work.
 constexpr absl::Duration kPlaceLease = absl::Milliseconds(40);

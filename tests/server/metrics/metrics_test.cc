@@ -193,7 +193,7 @@ TEST(MetricsText, TellsTheStatus) {
   status.budget_bytes = 1 << 20;
   status.claimed_bytes = 7;
   status.connections_refused = {{"limit", 3}, {"peer_limit", 0}};
-  status.mean_shares = {{"ApplyRope", 0.0025}};
+  status.calls_limit = 5;
   const std::string text = Text(CallMetrics(), status);
   EXPECT_THAT(text, HasSubstr("posenc_budget_bytes 1048576\n"));
   EXPECT_THAT(text, HasSubstr("posenc_claimed_bytes 7\n"));
@@ -201,10 +201,7 @@ TEST(MetricsText, TellsTheStatus) {
   EXPECT_THAT(
       text,
       HasSubstr("posenc_connections_refused_total{reason=\"limit\"} 3\n"));
-  EXPECT_THAT(
-      text,
-      HasSubstr(
-          "posenc_mean_share_seconds{grpc_method=\"ApplyRope\"} 0.0025\n"));
+  EXPECT_THAT(text, HasSubstr("posenc_calls_limit 5\n"));
   EXPECT_THAT(text, Not(HasSubstr("posenc_tls_not_after_seconds")));
 }
 
