@@ -87,13 +87,6 @@ std::int64_t Faults() {
   return usage.ru_minflt;
 }
 
-class NeverWaits final : public Admission::Waiter {
- public:
-  void Admitted() override { ADD_FAILURE(); }
-  void Refused() override { ADD_FAILURE(); }
-  std::uint64_t PeerId() const override { return 0; }
-};
-
 // Under the address sanitizer pages of its own fault too, which say of a block
 // whether it may be used.
 bool CountsFaults() {
@@ -108,9 +101,9 @@ bool CountsFaults() {
 absl::StatusOr<WritableSlice> Claimed(Admission* admission,
                                       ResponseBuffers* buffers,
                                       std::size_t bytes) {
-  NeverWaits waiter;
+  Admission::Ticket ticket;
   const auto claim = static_cast<std::int64_t>(bytes);
-  EXPECT_EQ(admission->EnterMore(claim, 0, &waiter),
+  EXPECT_EQ(admission->EnterMore(claim, 0, &ticket, nullptr),
             Admission::Entry::kAdmitted);
   return buffers->Allocate(bytes);
 }
