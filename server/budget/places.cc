@@ -97,7 +97,7 @@ void Places::Serve(Ticket* ticket, double now) {
   ticket->held_ = true;
   ticket->since_ = now;
   ++at_work_;
-  ticket->unslowed_ = static_cast<double>(at_work_) <= least_limit_;
+  if (IsCrowded()) crowded_at_ = now;
 }
 
 void Places::Add(Ticket* ticket) {
@@ -137,10 +137,11 @@ void Places::Leave(Ticket* ticket, bool served) {
     if (!ticket->held_) return;
     const double now = now_();
     ticket->held_ = false;
+    if (IsCrowded()) crowded_at_ = now;
     --at_work_;
     if (served) {
       Adapt(&methods_[ticket->request_.method], now - ticket->since_,
-            ticket->unslowed_);
+            ticket->since_ > crowded_at_);
     }
     told = Fill(now);
   }
@@ -149,11 +150,11 @@ void Places::Leave(Ticket* ticket, bool served) {
 
 // If calls become larger for good, the limit shrinks to its least, and there
 // the least time is learned anew.
-void Places::Adapt(Method* method, double seconds, bool unslowed) {
+void Places::Adapt(Method* method, double seconds, bool alone) {
   if (method->seconds == 0) method->seconds = method->least = seconds;
   method->seconds = Mean(method->seconds, seconds);
-  method->least = unslowed ? Mean(method->least, seconds)
-                           : std::min(method->least, seconds);
+  method->least =
+      alone ? Mean(method->least, seconds) : std::min(method->least, seconds);
   slowdowns_ += seconds / std::max(method->least, 1e-6);
   ++ended_;
   if (ended_ < kLeastEnded || static_cast<double>(ended_) < limit_) return;

@@ -58,7 +58,6 @@ class Places {
     Waiter* waiter_ = nullptr;  // null: it does not wait
     bool held_ = false;         // changed by Enter(), Leave() and the last wait
     double since_ = 0;
-    bool unslowed_ = false;  // few calls were at work beside it
     std::multimap<double, Ticket*>::iterator position_;
   };
 
@@ -115,8 +114,12 @@ class Places {
   void Serve(Ticket* ticket, double now);
   void Add(Ticket* ticket);
   void Remove(Ticket* ticket);
-  void Adapt(Method* method, double seconds, bool unslowed);
+  // alone: no more calls than the least limit were at work meanwhile.
+  void Adapt(Method* method, double seconds, bool alone);
   Told Fill(double now);
+  bool IsCrowded() const {
+    return static_cast<double>(at_work_) > least_limit_;
+  }
   bool IsFull() const { return static_cast<double>(at_work_) >= limit_; }
 
   const double least_limit_;
@@ -125,6 +128,7 @@ class Places {
   std::size_t max_waiting_;
   double limit_;
   std::size_t at_work_ = 0, waiting_ = 0;
+  double crowded_at_ = -1;  // when more than least_limit_ were at work last
   std::vector<Method> methods_;
   absl::flat_hash_map<std::uint64_t, Peer> peers_;  // that have calls waiting
   std::deque<std::uint64_t> turns_;                 // of them: whose is next
