@@ -23,7 +23,7 @@ constexpr double kMostLimit = 1024;
 
 // A call may wait for this part of the time that it has left: estimates err,
 // and a call that ends late was worked on in vain.
-constexpr double kWaitPart = 0.5;
+constexpr double kWaitPart = 0.25;
 
 // Weight of the newest call in a mean.
 constexpr double kNewest = 1.0 / 32;
@@ -50,6 +50,11 @@ bool Places::IsCheap(int method) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const Method& known = methods_[method];
   return known.known && known.computing < kCheapSeconds;
+}
+
+double Places::SecondsOf(int method) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return Expected(method);
 }
 
 // Peers are served in turn: before this call go the calls of its peer that end

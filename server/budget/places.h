@@ -72,6 +72,9 @@ class Places {
   // as much. They need no place.
   bool IsCheap(int method) const;
 
+  // For how long calls of the method have had a place lately, in the mean.
+  double SecondsOf(int method) const;
+
   // OK: the call has a place. An error: it is refused. nullopt: it waits;
   // waiter->Resume() follows, unless StopWaiting().
   std::optional<absl::Status> Enter(const Request& request, Ticket* ticket,

@@ -36,8 +36,10 @@ constexpr absl::Duration kSlowAfter = absl::Seconds(1);
 constexpr absl::Duration kStreamSlowAfter = absl::Seconds(10);
 constexpr double kLeastBytesPerSecond = 8 << 20;
 
-// A call that waits for its peer for so long loses its place at work.
+// A call that waits for its peer for so long, and for so many times as long as
+// calls of its method take, loses its place at work.
 constexpr absl::Duration kPlaceLease = absl::Milliseconds(40);
+constexpr double kPlaceLeaseTimes = 4;
 
 // Clients' retries are told to wait (gRFC A6), for about as long as the largest
 // request takes.
@@ -225,8 +227,9 @@ Task<absl::Status> Call::EnterPlace(bool refusable) {
     co_return absl::OkStatus();
   }
   const absl::Time start = absl::Now();
+  // gRPC counts a deadline from when it has read the headers.
   const absl::Duration own = headers_.has_deadline()
-                                 ? headers_.TimeLeft()
+                                 ? headers_.TimeLeft() - loop_->Lag()
                                  : std::min(DefaultDeadline(), kNoDeadline);
   Wait turn(loop_, stop_,
             [this, places] { return places->StopWaiting(&place_); });
@@ -382,7 +385,11 @@ void Call::Tick(absl::Time now) {
         "the client set no deadline, and the server's own has passed"));
   }
   if (spec_.small || since > now) return;
-  if (now - since > kPlaceLease) resources_.places->Leave(&place_, false);
+  if (place_.held() && now - since > kPlaceLease &&
+      absl::ToDoubleSeconds(now - since) >
+          kPlaceLeaseTimes * resources_.places->SecondsOf(spec_.method)) {
+    resources_.places->Leave(&place_, false);
+  }
   if (resources_.admission->waiting() == 0) return;
   const bool begun = spec_.stream && messages_in_ > 0;
   const std::int64_t bytes = std::max(reading_.bytes, writing_.bytes);

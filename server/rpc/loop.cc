@@ -30,13 +30,23 @@ void Loop::Stop() {
   queue_ = nullptr;
 }
 
+// An event at once, or the next one once there was none.
+grpc::CompletionQueue::NextStatus Loop::Next(void** tag, bool* ok) {
+  const grpc::CompletionQueue::NextStatus status =
+      queue_->AsyncNext(tag, ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));
+  if (status != grpc::CompletionQueue::TIMEOUT) return status;
+  const absl::Time wake = ticked_.empty() ? absl::InfiniteFuture() : next_tick_;
+  const grpc::CompletionQueue::NextStatus waited =
+      queue_->AsyncNext(tag, ok, absl::ToChronoTime(wake));
+  idle_at_ = absl::Now();
+  return waited;
+}
+
 void Loop::Run() {
   do {
     void* tag = nullptr;
     bool ok = false;
-    const absl::Time wake =
-        ticked_.empty() ? absl::InfiniteFuture() : next_tick_;
-    switch (queue_->AsyncNext(&tag, &ok, absl::ToChronoTime(wake))) {
+    switch (Next(&tag, &ok)) {
       case grpc::CompletionQueue::SHUTDOWN:
         return;
       case grpc::CompletionQueue::GOT_EVENT:

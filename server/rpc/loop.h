@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/completion_queue.h"
@@ -72,6 +73,9 @@ class Loop {
   // The rest is for the loop's thread.
   Place Add(Ticked* ticked);
   void Remove(Place place) { ticked_.erase(place); }
+  // How long the sockets have not been empty, so that what comes now may have
+  // waited there.
+  absl::Duration Lag() const { return absl::Now() - idle_at_; }
   // Coroutines that await a call, or serve one. The loop ends after the last.
   void Begin() { ++coroutines_; }
   void End() { --coroutines_; }
@@ -88,6 +92,7 @@ class Loop {
   };
 
   void Run();
+  grpc::CompletionQueue::NextStatus Next(void** tag, bool* ok);
   void TickIfDue();
 
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
@@ -95,6 +100,7 @@ class Loop {
   int coroutines_ = 0;
   std::list<Ticked*> ticked_;
   absl::Time next_tick_ = absl::InfinitePast();
+  absl::Time idle_at_ = absl::Now();
 
   std::mutex mutex_;
   std::vector<Event*> posted_;  // guarded by mutex_
