@@ -113,7 +113,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
     RunHandler(
         StartInference(context, {&counts, shared.regions()}, stream).get(),
         messages);
-  } catch (const std::bad_alloc&) {  // as Execution does
+  } catch (const std::bad_alloc&) {  // as Step does
   } catch (const std::length_error&) {
   }
   return 0;

@@ -60,8 +60,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   std::vector<RequestMessage*> messages = {&one};
   if (first < rest.size()) messages.push_back(&two);
   try {
-    RunHandler(method->start({&limits, &cache, sharing}).get(), messages);
-  } catch (const std::bad_alloc&) {  // as Execution does
+    const auto handler = method->start({&limits, &cache, sharing});
+    if (!handler.ok()) std::abort();
+    RunHandler(handler->get(), messages);
+  } catch (const std::bad_alloc&) {  // as Step does
   } catch (const std::length_error&) {
   }
   return 0;
